@@ -1,0 +1,120 @@
+"""What the operators' arguments have in common: rank, layout, sizes, windows. Checked here, before MXNet sees any."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional, Sequence
+
+from mxsame import padding as arithmetic
+from mxsame import validation
+from mxsame.ops import _arrays
+from mxsame.plan import Window
+
+CONVOLUTION_WORDS = {1: ("same", "valid", "causal"), 2: ("same", "valid"), 3: ("same", "valid")}
+
+
+class Geometry(NamedTuple):
+    """The data's side of an operator, channels first."""
+
+    num_spatial_dims: int
+    layout: str
+    channels_last: bool
+    data_shape: tuple  # (batch, channels, *size), None for what is unknown
+
+    @property
+    def size(self) -> tuple:
+        return self.data_shape[2:]
+
+    def windows(self, kernel_size: tuple, strides: tuple, dilation: tuple, padding: Any, ceil_mode: bool = False) -> list:
+        """One checked `Window` per axis."""
+        entries = []
+        for axis in range(self.num_spatial_dims):
+            pads: Any = padding if isinstance(padding, str) else padding[axis]
+            if pads != "same":
+                pads = arithmetic.resolve_pads(1, kernel_size[axis], strides[axis], dilation[axis], pads)
+            window = Window(self.size[axis], kernel_size[axis], strides[axis], dilation[axis], pads, ceil_mode)
+            arithmetic.effective_kernel_size(kernel_size[axis], dilation[axis])
+            if window.size is not None:  # the rule, with the user's own words for the padding
+                arithmetic.output_size(window.size, *(window.kernel_size, window.stride, window.dilation), pads)
+            entries.append(window)
+        return entries
+
+
+def geometry(
+    args: _arrays.Arguments, layout: Any, window_name: str, window_size: Any, input_size: Any = None, weight: int = 1
+) -> Geometry:
+    """Work out the rank from everything that knows it, then the layout and the data's shape.
+
+    `weight` is the place of the weight among the arrays, if there is one.
+    """
+    shape = args.shapes[0]
+    weight_shape = args.shapes[weight] if len(args.shapes) > weight else None
+    num_spatial_dims = validation.rank(
+        {
+            "layout": None if layout is None else validation.rank_of_layout(layout),
+            window_name: len(window_size) if validation.is_sequence(window_size) else None,
+            "data.ndim - 2": None if shape is None else len(shape) - 2,
+            "weight.ndim - 2": None if weight_shape is None else len(weight_shape) - 2,
+            "input_size": len(input_size) if validation.is_sequence(input_size) else None,
+        }
+    )
+    layout = validation.layout(layout, num_spatial_dims)
+    last = not layout.startswith("NC")
+    if shape is None or None in shape:
+        shape = _arrays.with_rank(args.arrays[0], shape, num_spatial_dims + 2)
+    if last:
+        shape = _arrays.shape_channels_first(shape)
+    if input_size is not None:
+        given = validation.per_axis("input_size", input_size, num_spatial_dims, 1)
+        for axis, (length, found) in enumerate(zip(given, shape[2:])):
+            validation.agree(f"input_size[{axis}]", length, "the data's length", found)
+        shape = shape[:2] + given
+    return Geometry(num_spatial_dims, layout, last, shape)
+
+
+class Kernel(NamedTuple):
+    """A weight's side of a convolution: its shape with channels first, and the kernel size."""
+
+    shape: tuple
+    size: tuple
+
+
+def kernel(
+    args: _arrays.Arguments, place: int, name: str, geometry: Geometry, kernel_size: Any, first_axes: Sequence[Optional[int]],
+    meaning: str,
+) -> Kernel:
+    """The kernel size from the argument and from the weight, which must agree; the weight's shape checked.
+
+    `first_axes` are the weight's lengths before (and, with channels last, after) the kernel's, None for unknown.
+    """
+    rank = geometry.num_spatial_dims
+    shape = args.shapes[place]
+    if shape is not None and len(shape) != rank + 2:
+        validation.shape(name, shape, (None,) * (rank + 2), meaning)
+    shape = shape if shape is not None else (None,) * (rank + 2)
+    if geometry.channels_last:
+        shape = _arrays.shape_channels_first(shape)
+    if kernel_size is not None:
+        size = validation.per_axis("kernel_size", kernel_size, rank, 1)
+        for axis, (length, found) in enumerate(zip(size, shape[2:])):
+            validation.agree(f"kernel_size[{axis}]", length, f"the length of {name}", found)
+    elif None in shape[2:]:
+        raise ValueError(f"kernel_size must be given where the shape of {name} is unknown; received kernel_size=None")
+    else:
+        size = tuple(shape[2:])
+    validation.shape(name, shape, (*first_axes, *size), meaning)
+    return Kernel(shape, size)
+
+
+def check_bias(args: _arrays.Arguments, place: int, channels: Optional[int]) -> None:
+    """A bias is (channels,)."""
+    if args.shapes[place] is not None:
+        validation.shape("bias", args.shapes[place], (channels,), "(channels,)")
+
+
+def count(name: str, given: Any, source: str, found: Optional[int]) -> Optional[int]:
+    """A number of channels from an argument and from a shape, which must agree; None where neither tells."""
+    if given is None:
+        return found
+    number = validation.integer(name, given, 1)
+    validation.agree(name, number, source, found)
+    return number

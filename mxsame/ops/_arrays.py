@@ -1,0 +1,145 @@
+"""Arrays of every kind in one form: classic NDArrays or Symbols with channels first, their shapes, and their checks."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+
+from mxsame import validation
+from mxsame._mxnet import mx
+
+_NUMPY_KINDS = (mx.np.ndarray, mx.sym.numpy._Symbol)
+
+
+class Arguments(NamedTuple):
+    """An operator's array arguments in classic form."""
+
+    F: Any  # mx.nd or mx.sym
+    arrays: tuple  # data first; None for those left out
+    shapes: tuple  # of each array: a tuple with None for what is unknown, or None where even the rank is
+    restore: Any  # gives an output back in the kind in which the data came
+
+
+def classic(**named: Any) -> Arguments:
+    """Check that all arrays are of one kind, type and place, and bring them into classic form."""
+    given = {name: array for name, array in named.items() if array is not None}
+    for name, array in given.items():
+        if not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
+            raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {_received(name, array)}")
+        if isinstance(array, mx.sym.Symbol) and len(array.list_outputs()) != 1:
+            raise ValueError(f"{name} must be a Symbol with one output; {_received(name, array)}")
+        if isinstance(array, mx.nd.NDArray) and array.stype != "default":
+            raise TypeError(f"{name} must be a dense array; {validation.received(**{f'{name}.stype': array.stype})}")
+    name, data = next(iter(given.items()))
+    symbolic, numpy_kind = isinstance(data, mx.sym.Symbol), isinstance(data, _NUMPY_KINDS)
+    for other_name, other in given.items():
+        if isinstance(other, mx.sym.Symbol) != symbolic or isinstance(other, _NUMPY_KINDS) != numpy_kind:
+            raise TypeError(
+                f"{other_name} must be of the same kind as {name}, {_kind(data)}; {_received(other_name, other)}"
+            )
+        if not symbolic:
+            _check_array(other_name, other, name, data)
+    if numpy_kind:
+        given = {name: array.as_nd_ndarray() for name, array in given.items()}
+    arrays = tuple(given.get(name) for name in named)
+    return Arguments(
+        F=mx.sym if symbolic else mx.nd,
+        arrays=arrays,
+        shapes=tuple(None if array is None else known_shape(array) for array in arrays),
+        restore=(lambda out: out.as_np_ndarray()) if numpy_kind else (lambda out: out),
+    )
+
+
+def _check_array(name: str, array: Any, data_name: str, data: Any) -> None:
+    """What can only be said of an array that is there: its type, its place, and that it is not empty."""
+    validation.float_type(name, str(np.dtype(array.dtype)))
+    if array.dtype != data.dtype:
+        raise TypeError(
+            f"{name} must have the type of {data_name}, {np.dtype(data.dtype)}; "
+            f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
+        )
+    if array.context != data.context:
+        raise ValueError(
+            f"{name} must be where {data_name} is, on {data.context}; "
+            f"{validation.received(**{f'{name}.context': str(array.context)})}"
+        )
+    if 0 in array.shape:
+        raise ValueError(f"{name} must not be empty; {validation.received(**{f'{name}.shape': array.shape})}")
+
+
+def forbid_float16_on_cpu(data: Any, operator: str) -> None:
+    """MXNet has no float16 matrix product on the CPU, so neither convolutions."""
+    if isinstance(data, mx.nd.NDArray) and data.context.device_type.startswith("cpu"):
+        validation.float_type(
+            "data",
+            str(np.dtype(data.dtype)),
+            ("float32", "float64"),
+            f" on the CPU, where MXNet has no float16 {operator}",
+        )
+
+
+def _kind(array: Any) -> str:
+    if isinstance(array, mx.sym.Symbol):
+        return "an mx.np Symbol" if isinstance(array, _NUMPY_KINDS) else "a Symbol"
+    return "an mx.np.ndarray" if isinstance(array, _NUMPY_KINDS) else "an NDArray"
+
+
+def _received(name: str, array: Any) -> str:
+    kind = type(array)
+    return f"received {name} of type {kind.__module__}.{kind.__name__}"
+
+
+# -- shapes: of an array, and of a Symbol as far as its graph tells
+
+
+def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
+    """The shape, with None for every length that is unknown; None where the rank is unknown too."""
+    if isinstance(array, mx.nd.NDArray):
+        return tuple(array.shape)
+    return _inferred_shape(array)
+
+
+def with_rank(array: Any, shape: Optional[tuple[Optional[int], ...]], ndim: int) -> tuple[Optional[int], ...]:
+    """The shape of a Symbol that is known to have `ndim` axes, as far as its graph tells.
+
+    A variable without any shape hides what the layers above it fix, such as the channels of a convolution; taking
+    such variables for arrays of the same rank brings that to light.
+    """
+    if shape is None:
+        unshaped = [name for name in array.list_inputs() if "__shape__" not in array.attr_dict().get(name, {})]
+        unknown = -1 if mx.util.is_np_shape() else 0
+        shape = _inferred_shape(array, {name: (unknown,) * ndim for name in unshaped})
+    return (None,) * ndim if shape is None else shape
+
+
+def _inferred_shape(symbol: Any, hints: Any = None) -> Optional[tuple[Optional[int], ...]]:
+    arguments = set(symbol.list_arguments())
+    hints = {name: shape for name, shape in (hints or {}).items() if name in arguments}
+    try:
+        _, outputs, _ = symbol.infer_shape_partial(**hints)
+    except mx.base.MXNetError:  # the graph contradicts itself or the hints; binding it will say how
+        return None
+    if not outputs or outputs[0] is None:
+        return None
+    unknown = -1 if mx.util.is_np_shape() else 0
+    shape = tuple(None if length == unknown else length for length in outputs[0])
+    return shape or None
+
+
+# -- layouts: MXNet on the CPU has only those with channels first
+
+
+def channels_first(F: Any, array: Any, ndim: int) -> Any:
+    """(N, *size, C) -> (N, C, *size); a convolution's weight (O, *k, I) -> (O, I, *k) likewise."""
+    return F.transpose(array, axes=(0, ndim - 1, *range(1, ndim - 1)))
+
+
+def channels_last(F: Any, array: Any, ndim: int) -> Any:
+    """(N, C, *size) -> (N, *size, C)."""
+    return F.transpose(array, axes=(0, *range(2, ndim), 1))
+
+
+def shape_channels_first(shape: Any) -> Any:
+    """The same for a shape."""
+    return None if shape is None else (shape[0], shape[-1], *shape[1:-1])

@@ -1,0 +1,139 @@
+"""Runs plans: the steps of an `AxisPlan` as MXNet operators, on classic arrays or Symbols with channels first.
+
+Axis `i` of a plan is axis `2 + i` of the data, the kernel and the output alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+from mxsame.plan import Plan, Window
+
+SPATIAL = 2  # the first spatial axis
+
+
+def run_window(F: Any, data: Any, windows: Sequence[Window], plan: Plan, operator: Callable, fill: str) -> Any:
+    """`operator(data)` with everything that a plan wants done before and after it.
+
+    `fill` says what cells of padding hold: "zero", or "edge" (the nearest real cell, which never wins a maximum over
+    a window that holds that cell too).
+    """
+    return finish(F, data, operator(prepare(F, data, windows, plan, fill)), windows, plan)
+
+
+def prepare(F: Any, data: Any, windows: Sequence[Window], plan: Plan, fill: str) -> Any:
+    """Mirror, join, spread and gather."""
+    data = _reversed(F, data, plan)
+    for axis, step in enumerate(plan.axes, SPATIAL):
+        if any(step.join):
+            data = _joined(F, data, axis, step.join, fill)
+    if any(any(step.spread) for step in plan.axes):
+        data = _spread(F, data, [step.spread for step in plan.axes], fill)
+    for axis, (window, step) in enumerate(zip(windows, plan.axes), SPATIAL):
+        if step.gather:
+            data = _gathered(F, data, axis, len(windows), window, fill)
+    return data
+
+
+def finish(F: Any, data: Any, out: Any, windows: Sequence[Window], plan: Plan) -> Any:
+    """Skip, drop the excess, mirror back. `data` is what `prepare` was given."""
+    out = cropped(F, out, [(step.skip, step.excess or 0) for step in plan.axes])
+    varying = [axis for axis, step in enumerate(plan.axes, SPATIAL) if step.excess is None]
+    if varying:
+        strides = [window.stride for window in windows]
+        out = F.slice_like(out, _strided(F, data, strides), axes=varying)
+    return _reversed(F, out, plan)
+
+
+def extended_kernel(F: Any, weight: Any, plan: Plan) -> Any:
+    """The weight (.., .., *k) in the plan's direction, with its zero taps in front."""
+    weight = _reversed(F, weight, plan)
+    for axis, step in enumerate(plan.axes, SPATIAL):
+        if step.front_taps:
+            weight = _joined(F, weight, axis, (step.front_taps, 0), "zero")
+    return weight
+
+
+def cropped(F: Any, out: Any, crops: Sequence[tuple[int, int]]) -> Any:
+    """Drop (head, tail) cells of each spatial axis."""
+    if not any(map(any, crops)):
+        return out
+    begin = (None, None, *(head or None for head, _ in crops))
+    end = (None, None, *(-tail or None for _, tail in crops))
+    return F.slice(out, begin=begin, end=end)
+
+
+def padded(F: Any, data: Any, pads: Sequence[tuple[int, int]]) -> Any:
+    """The data with (low, high) zeros around each spatial axis."""
+    return _spread(F, data, pads, "zero") if any(map(any, pads)) else data
+
+
+def _reversed(F: Any, array: Any, plan: Plan) -> Any:
+    axes = [axis for axis, step in enumerate(plan.axes, SPATIAL) if step.mirror]
+    return F.reverse(array, axis=axes) if axes else array
+
+
+def _joined(F: Any, array: Any, axis: int, counts: tuple[int, int], fill: str) -> Any:
+    """Concatenate (low, high) cells along an axis; made of the array's own cells, so without constants of a type, a
+    batch or a place."""
+    low, high = counts
+    first = F.slice_axis(array, axis=axis, begin=0, end=1)
+    last = F.slice_axis(array, axis=axis, begin=-1, end=None)
+    if fill == "zero":
+        first = last = F.zeros_like(first)
+    # One block for many cells: a concatenation of thousands of arrays would be slow to build.
+    head = [first if low == 1 else F.repeat(first, repeats=low, axis=axis)] if low else []
+    foot = [last if high == 1 else F.repeat(last, repeats=high, axis=axis)] if high else []
+    return F.concat(*head, array, *foot, dim=axis)
+
+
+def _spread(F: Any, data: Any, pads: Sequence[tuple[int, int]], fill: str) -> Any:
+    """MXNet's pad operator; it takes four or five axes, so a single spatial axis gets a companion."""
+    flat = len(pads) == 1
+    if flat:
+        data, pads = F.expand_dims(data, axis=-1), [*pads, (0, 0)]
+    widths = (0, 0, 0, 0, *(count for pair in pads for count in pair))
+    mode = {"zero": {"mode": "constant", "constant_value": 0}, "edge": {"mode": "edge"}}[fill]
+    data = F.pad(data, pad_width=widths, **mode)
+    return F.reshape(data, shape=(0, 0, 0)) if flat else data
+
+
+def _strided(F: Any, data: Any, strides: Sequence[int]) -> Any:
+    """A thin array, one batch entry and one channel, whose spatial lengths are ceil(n/s)."""
+    return F.slice(data, begin=(0, 0) + (None,) * len(strides), end=(1, 1) + (None,) * len(strides), step=(1, 1, *strides))
+
+
+def _gathered(F: Any, data: Any, axis: int, num_spatial_dims: int, window: Window, fill: str) -> Any:
+    """The data with its SAME padding along one axis, the size being read off the data when the graph runs.
+
+    Positions of out*s + max(ke - s, 0) cells are numbered, shifted by low, and looked up in the data. Numbers are
+    float32, exact below 2**24 cells.
+    """
+    row = _positions(F, data, axis, num_spatial_dims)  # 0 .. n-1
+    size = F.slice_axis(row, axis=0, begin=-1, end=None) + 1
+    starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))  # s*j for each output j
+    effective = window.effective_kernel_size
+    reach = F.slice_axis(starts, axis=0, begin=-1, end=None) + effective - size
+    low = F.floor(F.relu(reach) / 2)
+    cells = F.repeat(starts, repeats=window.stride)
+    if effective > window.stride:
+        cells = F.concat(cells, F.repeat(F.zeros_like(size), repeats=effective - window.stride), dim=0)
+    source = F.broadcast_sub(F.contrib.arange_like(cells, axis=0), low)
+    if fill == "zero":  # cells outside are looked up in one cell of zeros behind the data
+        data = _joined(F, data, axis, (0, 1), fill)
+        inside = (source >= 0) * F.broadcast_lesser(source, size)
+        source = F.broadcast_add(F.broadcast_sub(source, size) * inside, size)
+    return F.take(data, F.BlockGrad(source), axis=axis, mode="clip")
+
+
+def _positions(F: Any, data: Any, axis: int, num_spatial_dims: int) -> Any:
+    """0 .. n-1 along an axis, in float32 whatever the type of the data."""
+    ndim = SPATIAL + num_spatial_dims
+    thin = F.slice(
+        data,
+        begin=tuple(None if other == axis else 0 for other in range(ndim)),
+        end=tuple(None if other == axis else 1 for other in range(ndim)),
+    )
+    return F.contrib.arange_like(F.cast(thin, dtype="float32"), axis=axis)
+
+

@@ -1,0 +1,163 @@
+"""Poolings: maximum and average, of any rank."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from mxsame import plan as planning
+from mxsame import validation
+from mxsame.ops import _arguments, _arrays, _run
+
+
+def max_pool(
+    data: Any,
+    pool_size: Any,
+    strides: Any = None,
+    padding: Any = "same",
+    layout: Optional[str] = None,
+    input_size: Any = None,
+    ceil_mode: bool = False,
+) -> Any:
+    """The maximum over windows of the data; cells of padding never win.
+
+    Parameters
+    ----------
+    data : NDArray, Symbol or mx.np.ndarray
+        (N, C, \\*size), or (N, \\*size, C) with a layout that ends in C; a floating type.
+    pool_size : int or one int per axis
+    strides : int or one int per axis; the pool size by default
+    padding : "same", "valid", an int, or one int or (low, high) pair per axis
+        Each pad must be less than the pool size, so that every window holds a cell of the data.
+    layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
+    input_size : int or one int per axis, optional
+        The spatial size of a Symbol. Without it the graph serves every size.
+    ceil_mode : bool
+        With "valid" and explicit pads, whether a partial window at the end counts: out is rounded up, not down.
+
+    Returns
+    -------
+    Of the kind of `data`: (N, C, \\*out) or (N, \\*out, C); out = ceil(n/s) for "same".
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments, and where a window would hold no cell of the data.
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> mxsame.ops.max_pool(nd.array([[[-3, -1, -2]]]), 2).asnumpy().tolist()
+    [[[-1.0, -2.0]]]
+    """
+    return _pool("max", data, pool_size, strides, padding, layout, input_size, ceil_mode, False)
+
+
+def avg_pool(
+    data: Any,
+    pool_size: Any,
+    strides: Any = None,
+    padding: Any = "same",
+    layout: Optional[str] = None,
+    input_size: Any = None,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> Any:
+    """The mean over windows of the data, of those cells that are inside it, as TensorFlow does.
+
+    Arguments are those of :func:`max_pool`, and:
+
+    Parameters
+    ----------
+    count_include_pad : bool
+        Whether cells of padding count as zeros. With `ceil_mode`, what a partial window has beyond the padding does
+        not count, as in `gluon.nn`.
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> mxsame.ops.avg_pool(nd.array([[[1, 2, 3]]]), 2).asnumpy().tolist()
+    [[[1.5, 3.0]]]
+    >>> mxsame.ops.avg_pool(nd.array([[[1, 2, 3]]]), 2, count_include_pad=True).asnumpy().tolist()
+    [[[1.5, 1.5]]]
+    """
+    count_include_pad = validation.flag("count_include_pad", count_include_pad)
+    return _pool("avg", data, pool_size, strides, padding, layout, input_size, ceil_mode, count_include_pad)
+
+
+def _pool(
+    pool_type: str, data: Any, pool_size: Any, strides: Any, padding: Any, layout: Any, input_size: Any, ceil_mode: bool,
+    count_include_pad: bool,
+) -> Any:  # fmt: skip
+    ceil_mode = validation.flag("ceil_mode", ceil_mode)
+    args = _arrays.classic(data=data)
+    geometry = _arguments.geometry(args, layout, "pool_size", pool_size, input_size)
+    rank, ndim = geometry.num_spatial_dims, geometry.num_spatial_dims + 2
+    pool_size = validation.per_axis("pool_size", pool_size, rank, 1)
+    strides = pool_size if strides is None else validation.per_axis("strides", strides, rank, 1)
+    padding = validation.padding(padding, rank)
+    _check_pads(padding, pool_size)
+
+    F, (x,) = args.F, args.arrays
+    if geometry.channels_last:
+        x = _arrays.channels_first(F, x, ndim)
+    if count_include_pad and ceil_mode and not isinstance(padding, str):
+        # The padding counts, what lies beyond it does not: so the padding becomes data.
+        x = _run.padded(F, x, padding)
+        size = tuple(None if n is None else n + sum(pads) for n, pads in zip(geometry.size, padding))
+        geometry = geometry._replace(data_shape=geometry.data_shape[:2] + size)
+        padding, count_include_pad = "valid", False
+    windows = geometry.windows(pool_size, strides, (1,) * rank, padding, ceil_mode)
+    _check_windows(windows)
+    # A count of k per window is the operator's own only where no window is clipped.
+    allowed = [name for name in planning.POOLING if not (count_include_pad and name == "full")]
+    plan = planning.plan_window(windows, allowed, pads_below_kernel=True)
+    out = _run.run_window(
+        F, x, windows, plan, lambda y: pooling(F, y, windows, plan, pool_type, count_include_pad), "edge" if pool_type == "max" else "zero"
+    )
+    if pool_type == "avg" and plan.fills and not count_include_pad:
+        out = F.broadcast_div(out, _shares(F, x, windows, plan))
+    return args.restore(_arrays.channels_last(F, out, ndim) if geometry.channels_last else out)
+
+
+def pooling(F: Any, data: Any, windows: Any, plan: planning.Plan, pool_type: str, count_include_pad: bool) -> Any:
+    """MXNet's Pooling as a plan wants it, on prepared data."""
+    return F.Pooling(
+        data,
+        kernel=tuple(step.kernel_size for step in plan.axes),
+        stride=tuple(window.stride for window in windows),
+        pad=tuple(step.pad for step in plan.axes),
+        pool_type=pool_type,
+        pooling_convention=plan.convention,
+        count_include_pad=count_include_pad,
+    )
+
+
+def _shares(F: Any, data: Any, windows: Any, plan: planning.Plan) -> Any:
+    """What part of each averaged window is data: the same pooling of ones, one batch entry and one channel thin."""
+    begin, end = (0, 0) + (None,) * len(windows), (1, 1) + (None,) * len(windows)
+    ones = F.BlockGrad(F.ones_like(F.slice(data, begin=begin, end=end)))
+    return _run.run_window(F, ones, windows, plan, lambda y: pooling(F, y, windows, plan, "avg", False), "zero")
+
+
+def _check_pads(padding: Any, pool_size: tuple) -> None:
+    if isinstance(padding, str):
+        return
+    for pads, size in zip(padding, pool_size):
+        if max(pads) >= size:
+            raise ValueError(
+                "padding of a pooling must be less than the pool size, or a window would hold no cell of the data; "
+                f"{validation.received(padding=padding, pool_size=pool_size)}"
+            )
+
+
+def _check_windows(windows: Any) -> None:
+    """With ceil_mode the last window may begin behind the data."""
+    for window in windows:
+        for size in window.sizes:
+            if (window.outputs(size) - 1) * window.stride - window.pads(size)[0] >= size:
+                raise ValueError(
+                    "ceil_mode must leave no window without a cell of the data; "
+                    f"{validation.received(input_size=window.size, pool_size=window.kernel_size, strides=window.stride, padding=window.padding)}"
+                )

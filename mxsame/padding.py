@@ -1,0 +1,177 @@
+"""The arithmetic of SAME: how many cells stand before and after the data, and how many come out. One axis, plain ints.
+
+Symbols, here and everywhere: n input size, k kernel size, s stride, d dilation, ke = (k-1)d + 1 the effective kernel
+size. The rule is TensorFlow's (https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2), checked against
+TensorFlow 2.13.1 in the tests. Everything else in mxsame calls these functions; no formula of padding stands twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mxsame import validation
+
+__all__ = [
+    "causal_pads",
+    "effective_kernel_size",
+    "output_size",
+    "resolve_pads",
+    "same_pads",
+    "transposed_cuts",
+    "transposed_output_size",
+]
+
+
+def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
+    """ke = (k-1)d + 1: the cells from a kernel's first tap to its last.
+
+    >>> effective_kernel_size(3, 2)
+    5
+    """
+    kernel_size = validation.integer("kernel_size", kernel_size, 1)
+    dilation = validation.integer("dilation", dilation, 1)
+    effective = (kernel_size - 1) * dilation + 1
+    if effective > validation.LARGEST:
+        raise ValueError(
+            f"the effective kernel size (kernel_size - 1) * dilation + 1 must be <= {validation.LARGEST}; "
+            f"{validation.received(kernel_size=kernel_size, dilation=dilation)}"
+        )
+    return effective
+
+
+def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
+    """The zeros that Keras's SAME puts before and after `size` cells, as (low, high).
+
+    out = ceil(n/s), P = max((out-1)s + ke - n, 0), low = P//2 and high = P - low: the odd cell goes to the END. For a
+    stride above 1 both depend on n modulo s, which is what symmetric padding gets wrong.
+
+    Raises `TypeError` for what is not an integer and `ValueError` for one below 1.
+
+    >>> same_pads(28, 3)
+    (1, 1)
+    >>> same_pads(224, 3, stride=2), same_pads(225, 3, stride=2)
+    ((0, 1), (1, 1))
+    """
+    size = validation.integer("size", size, 1)
+    stride = validation.integer("stride", stride, 1)
+    total = max((_ceil_div(size, stride) - 1) * stride + effective_kernel_size(kernel_size, dilation) - size, 0)
+    return total // 2, total - total // 2
+
+
+def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
+    """The zeros of a causal convolution, (ke - 1, 0): no output sees a later input.
+
+    >>> causal_pads(3, 2)
+    (4, 0)
+    """
+    return effective_kernel_size(kernel_size, dilation) - 1, 0
+
+
+def resolve_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same") -> tuple[int, int]:
+    """(low, high) for any `padding`: "same", "valid", "causal", an int, or a (low, high) pair.
+
+    >>> resolve_pads(7, 2, stride=2), resolve_pads(7, 2, padding="valid"), resolve_pads(7, 2, padding=1)
+    ((0, 1), (0, 0), (1, 1))
+    """
+    if not isinstance(padding, str):
+        return validation.pads_of_axis("padding", padding)
+    word = validation.mode("padding", padding, ("same", "valid", "causal"))
+    if word == "same":
+        return same_pads(size, kernel_size, stride, dilation)
+    return causal_pads(kernel_size, dilation) if word == "causal" else (0, 0)
+
+
+def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same") -> int:
+    """The outputs of a convolution or pooling along one axis: floor((n + low + high - ke)/s) + 1.
+
+    `padding` is "same", "valid", "causal", an int, or a (low, high) pair. For "same" this is ceil(n/s).
+
+    Raises `ValueError` where the padded input is shorter than the kernel, and for arguments below their minimum.
+
+    >>> output_size(15, 2, stride=2), output_size(15, 2, stride=2, padding="valid")
+    (8, 7)
+    """
+    size = validation.integer("size", size, 1)
+    stride = validation.integer("stride", stride, 1)
+    effective = effective_kernel_size(kernel_size, dilation)
+    low, high = resolve_pads(size, kernel_size, stride, dilation, padding)
+    if size + low + high < effective:
+        raise ValueError(
+            f"the padded input must be at least as long as the kernel, {effective} with its dilation; "
+            f"{validation.received(size=size, padding=padding, kernel_size=kernel_size, dilation=dilation)}"
+        )
+    return (size + low + high - effective) // stride + 1
+
+
+def transposed_cuts(
+    kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same", output_padding: int | None = None
+) -> tuple[int, int]:
+    """What a transposed convolution cuts from its full extent F = (n-1)s + ke: (head, tail).
+
+    A negative tail means that many cells of bias alone at the end. The input size does not matter. SAME is the
+    gradient of the forward SAME convolution: F - out cells are cut, half of them (rounded down) from the head. With
+    `output_padding` SAME gives out = (n-1)s + ke - 2(ke//2) + output_padding, as Keras's `deconv_output_length`.
+    An explicit pair is cut as it is, less the output padding at the tail.
+
+    Raises `ValueError` where output_padding is not below the stride, or where the forward convolution of the output
+    would not give the input back.
+
+    >>> transposed_cuts(3, 2), transposed_cuts(3, 2, output_padding=0), transposed_cuts(3, 2, output_padding=1)
+    ((0, 1), (1, 1), (0, 1))
+    >>> transposed_cuts(2, 3), transposed_cuts(5, 2, padding=(2, 1))
+    ((0, -1), (2, 1))
+    """
+    effective = effective_kernel_size(kernel_size, dilation)
+    stride = validation.integer("stride", stride, 1)
+    if output_padding is not None:
+        output_padding = validation.integer("output_padding", output_padding, 0)
+        if output_padding >= stride:
+            raise ValueError(
+                "output_padding must be less than the stride; "
+                f"{validation.received(output_padding=output_padding, stride=stride)}"
+            )
+    if not isinstance(padding, str):
+        head, tail = validation.pads_of_axis("padding", padding)
+        return head, tail - (output_padding or 0)
+    if validation.mode("padding", padding, ("same", "valid")) == "valid":
+        return 0, -max(stride - effective, 0) if output_padding is None else -output_padding
+    if output_padding is None:
+        total = effective - stride
+    else:
+        total = 2 * (effective // 2) - output_padding
+        if not 0 < effective - total <= stride:
+            raise ValueError(
+                "output_padding must leave an output whose forward SAME convolution gives the input size back, "
+                "0 < ke - 2*(ke//2) + output_padding <= stride; "
+                f"{validation.received(output_padding=output_padding, kernel_size=kernel_size, stride=stride, dilation=dilation)}"
+            )
+    head = max(total, 0) // 2
+    return head, total - head
+
+
+def transposed_output_size(
+    size: int,
+    kernel_size: int,
+    stride: int = 1,
+    dilation: int = 1,
+    padding: Any = "same",
+    output_padding: int | None = None,
+) -> int:
+    """The outputs of a transposed convolution along one axis: (n-1)s + ke - head - tail.
+
+    >>> transposed_output_size(4, 3, 2), transposed_output_size(4, 3, 2, padding="valid")
+    (8, 9)
+    """
+    size = validation.integer("size", size, 1)
+    head, tail = transposed_cuts(kernel_size, stride, dilation, padding, output_padding)
+    output = (size - 1) * stride + effective_kernel_size(kernel_size, dilation) - head - tail
+    if output < 1:
+        raise ValueError(
+            "padding must not cut away the whole output of a transposed convolution; "
+            f"{validation.received(size=size, kernel_size=kernel_size, padding=padding, output_padding=output_padding)}"
+        )
+    return output
+
+
+def _ceil_div(numerator: int, denominator: int) -> int:
+    return -(-numerator // denominator)

@@ -1,0 +1,344 @@
+"""Frozen plans: from the geometry of a window operation to how MXNet shall run it. Plain ints, no MXNet.
+
+A `Window` says what is wanted along one axis: output j reads the cells from j*s - low on. MXNet's operators know one
+pad for both ends only. A `AxisPlan` says how to get the wanted values all the same:
+
+    mirror the data -> join cells to it -> gather from it -> [kernel with zero taps in front] operator(pad)
+    -> skip outputs at the head, drop the excess at the tail -> mirror back
+
+Most steps are empty in most plans. A strategy is one way of filling them in; whether it is exact is decided by one
+piece of arithmetic, `_checked`, for every input size that the window stands for: one size where it is known, one of
+each residue modulo the stride where it is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from dataclasses import dataclass, replace
+from typing import Callable, Iterator, Optional, Sequence, Tuple, Union
+
+from mxsame import padding as arithmetic
+from mxsame import validation
+
+__all__ = [
+    "CONVOLUTION",
+    "DEPTHWISE",
+    "POOLING",
+    "STRATEGIES",
+    "TRANSPOSED",
+    "TRANSPOSED_STRATEGIES",
+    "AxisPlan",
+    "Plan",
+    "TransposedAxis",
+    "Window",
+    "force",
+    "forced",
+    "plan_transposed",
+    "plan_window",
+]
+
+
+@dataclass(frozen=True)
+class Window:
+    """What is wanted along one axis.
+
+    `size` is None where it is unknown. `padding` is "same" or a (low, high) pair. `ceil_mode` adds as many cells at
+    the end as make the last, partial window count (poolings with explicit pads).
+    """
+
+    size: Optional[int]
+    kernel_size: int
+    stride: int
+    dilation: int = 1
+    padding: Union[str, Tuple[int, int]] = "same"
+    ceil_mode: bool = False
+
+    @property
+    def effective_kernel_size(self) -> int:
+        """ke = (k-1)d + 1."""
+        return arithmetic.effective_kernel_size(self.kernel_size, self.dilation)
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The size, or where it is unknown one size of each residue modulo the stride: pads, outputs and what a plan
+        leaves over depend on nothing else (beyond sizes shorter than the kernel, which these are clear of)."""
+        if self.size is not None:
+            return (self.size,)
+        start = self.stride * -(-2 * self.effective_kernel_size // self.stride)
+        return range(start, start + self.stride)
+
+    def pads(self, size: int) -> tuple[int, int]:
+        """(low, high) for this size."""
+        low, high = arithmetic.resolve_pads(size, self.kernel_size, self.stride, self.dilation, self.padding)
+        if self.ceil_mode and self.padding != "same":
+            high += -(size + low + high - self.effective_kernel_size) % self.stride
+        return low, high
+
+    def outputs(self, size: int) -> int:
+        """How many windows fit into the padded size."""
+        return arithmetic.output_size(size, self.kernel_size, self.stride, self.dilation, self.pads(size))
+
+
+@dataclass(frozen=True)
+class AxisPlan:
+    """How MXNet runs a `Window`. All counts are in cells, taps or outputs along the axis.
+
+    mirror:      the data, the kernel and the output are reversed (the steps below are in mirrored coordinates)
+    join:        cells joined to the data by concatenation (low, high)
+    spread:      cells put around the data by MXNet's pad operator (low, high)
+    gather:      the data is gathered from itself with the pads worked out in the graph
+    front_taps:  zero taps put in front of the kernel
+    kernel_size: the taps that the operator is given, front taps included
+    pad:         the operator's own pad, the same at both ends
+    skip:        outputs dropped at the head
+    excess:      outputs dropped at the tail; None where that depends on the size: cut to ceil(n/s)
+    """
+
+    kernel_size: int
+    mirror: bool = False
+    join: Tuple[int, int] = (0, 0)
+    spread: Tuple[int, int] = (0, 0)
+    gather: bool = False
+    front_taps: int = 0
+    pad: int = 0
+    skip: int = 0
+    excess: Optional[int] = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One plan for each axis, and the convention ("valid": floor, "full": ceil) by which a pooling counts its windows."""
+
+    axes: Tuple[AxisPlan, ...]
+    convention: str = "valid"
+
+    @property
+    def extends_kernel(self) -> bool:
+        return any(axis.front_taps for axis in self.axes)
+
+    @property
+    def fills(self) -> bool:
+        """Whether cells of padding become part of the data, where an average cannot tell them from real ones."""
+        return any(axis.gather or any(axis.join + axis.spread) for axis in self.axes)
+
+
+# -- strategies: a Window (and the pads it has for every size) -> a draft, or None where the strategy has nothing to say
+
+
+def _native(window: Window, low: int, high: int) -> Optional[AxisPlan]:
+    """The operator's own pad; exact where both ends are alike, or where no window reaches what is too much."""
+    return AxisPlan(window.kernel_size, pad=low)
+
+
+def _slice(window: Window, low: int, high: int) -> Optional[AxisPlan]:
+    """Pad both ends by low + m*s, enough for the longer one, and drop the first m outputs."""
+    skip = max(-(-(high - low) // window.stride), 0)
+    return AxisPlan(window.kernel_size, pad=low + skip * window.stride, skip=skip)
+
+
+def _kernel(window: Window, low: int, high: int) -> Optional[AxisPlan]:
+    """Zero taps in front of the kernel shift the windows, so that padding both ends alike fits."""
+    taps = max(-(-(high - low) // window.dilation), 0)
+    return AxisPlan(window.kernel_size + taps, front_taps=taps, pad=low + taps * window.dilation)
+
+
+def _tail(window: Window, low: int, high: int) -> Optional[AxisPlan]:
+    """Join what one end needs more than the other, leave the common part to the operator."""
+    common = min(low, high)
+    return AxisPlan(window.kernel_size, join=(low - common, high - common), pad=common)
+
+
+def _pad(window: Window, low: int, high: int) -> Optional[AxisPlan]:
+    """Put all of the padding around the data beforehand."""
+    return AxisPlan(window.kernel_size, spread=(low, high))
+
+
+Draft = Callable[[Window, int, int], Optional[AxisPlan]]
+_DRAFTS: dict[str, Draft] = {"native": _native, "slice": _slice, "kernel": _kernel, "tail": _tail, "pad": _pad}
+
+STRATEGIES = ("native", "full", "slice", "kernel", "tail", "pad", "mirror", "gather")
+TRANSPOSED_STRATEGIES = ("cut", "crop", "stuff")
+
+# The order in which strategies are tried; the first that is exact runs.
+CONVOLUTION = ("native", "tail", "slice", "kernel", "pad", "mirror", "gather")
+DEPTHWISE = ("native", "kernel", "tail", "slice", "pad", "mirror", "gather")
+POOLING = ("native", "full", "slice", "tail", "pad", "mirror", "gather")
+TRANSPOSED = ("cut",)
+_MIRRORED = ("native", "kernel", "slice", "tail", "pad")
+
+
+def _drafted(strategy: str, window: Window, mirror: bool = False) -> Optional[AxisPlan]:
+    """The plan of a static strategy if it is exact for every size of the window."""
+    pads = [window.pads(size)[::-1] if mirror else window.pads(size) for size in window.sizes]
+    low, high = pads[0][0], max(high for _, high in pads)
+    if any(pad[0] != low for pad in pads):  # one graph cannot begin its windows in two places
+        return None
+    if mirror and not all(_reaches_the_end(window, size) for size in window.sizes):
+        return None
+    draft = _DRAFTS[strategy](window, low, high)
+    return _checked(draft, window, low, mirror) if draft is not None else None
+
+
+def _reaches_the_end(window: Window, size: int) -> bool:
+    """Whether the last window ends with the padding, so that windows can be counted from there."""
+    reach = (window.outputs(size) - 1) * window.stride + window.effective_kernel_size
+    return reach == size + sum(window.pads(size))
+
+
+def _checked(draft: AxisPlan, window: Window, low: int, mirror: bool) -> Optional[AxisPlan]:
+    """The draft with its excess and its mirror if it is exact, else None.
+
+    The operator's window j begins at j*s - (pad + joined low - front taps * d) in cells of the data. Skipping `skip`
+    of them, the first must begin at -low; and there must be no fewer outputs than wanted.
+    """
+    begin = draft.pad + draft.join[0] + draft.spread[0] - draft.front_taps * window.dilation
+    if begin != low + draft.skip * window.stride:
+        return None
+    excess = {_operator_outputs(draft, window, size) - draft.skip - window.outputs(size) for size in window.sizes}
+    if min(excess) < 0 or (len(excess) > 1 and window.padding != "same"):
+        return None
+    return replace(draft, mirror=mirror, excess=excess.pop() if len(excess) == 1 else None)
+
+
+def _operator_outputs(draft: AxisPlan, window: Window, size: int, ceil: bool = False) -> int:
+    """What MXNet's operator gives for a draft, by its own formula."""
+    extended = (draft.kernel_size - 1) * window.dilation + 1
+    span = size + sum(draft.join) + sum(draft.spread) + 2 * draft.pad - extended
+    return (-(-span // window.stride) if ceil else span // window.stride) + 1
+
+
+def _mirrored(window: Window, allowed: Sequence[str]) -> Optional[AxisPlan]:
+    """Static strategies from the end backwards: where `high` is the same for every size though `low` is not, as it is
+    for every odd kernel with stride 2."""
+    for strategy in _MIRRORED:
+        if strategy in allowed:
+            plan = _drafted(strategy, window, mirror=True)
+            if plan is not None and plan.excess is not None:
+                return plan
+    return None
+
+
+def _gathered(window: Window) -> Optional[AxisPlan]:
+    """The pads worked out in the graph, for any kernel and stride; "same" only."""
+    return AxisPlan(window.kernel_size, gather=True) if window.padding == "same" else None
+
+
+def _axis_plan(strategy: str, window: Window, allowed: Sequence[str]) -> Optional[AxisPlan]:
+    if strategy == "gather":
+        return _gathered(window)
+    if strategy == "mirror":
+        return _mirrored(window, allowed)
+    plan = _drafted(strategy, window)
+    if plan is not None and strategy == "native" and (plan.skip or plan.excess != 0):
+        return None  # native is the name for a plan without any step of ours
+    return plan
+
+
+def _full(windows: Sequence[Window]) -> Optional[Plan]:
+    """Pooling's "full" convention counts the partial window at the end; the kernel is clipped where the data is
+    shorter (the operator insists on k <= n + 2*pad). One convention serves all axes, so each must agree with it."""
+    axes = []
+    for window in windows:
+        pads = [window.pads(size) for size in window.sizes]
+        low = pads[0][0]
+        shortest = (1 if window.size is None else window.size) + 2 * low
+        if any(pad[0] != low for pad in pads) or (window.size is None and window.kernel_size > shortest):
+            return None
+        draft = AxisPlan(min(window.kernel_size, shortest), pad=low)
+        if any(_operator_outputs(draft, window, size, ceil=True) != window.outputs(size) for size in window.sizes):
+            return None
+        axes.append(draft)
+    return Plan(tuple(axes), "full")
+
+
+def plan_window(windows: Sequence[Window], allowed: Sequence[str], pads_below_kernel: bool = False) -> Plan:
+    """The first exact plan, axis by axis, in the order of `allowed`.
+
+    `pads_below_kernel` is the rule of MXNet's poolings: the operator's pad must be less than its kernel. An axis that
+    needs nothing runs natively whatever is forced; a forced strategy that is not exact for an axis is a `ValueError`.
+    """
+    strategy = forced()
+    if strategy in STRATEGIES and strategy in allowed:
+        attempts: Sequence[str] = ("native", strategy)
+    else:
+        strategy, attempts = None, allowed
+    if "full" in attempts and not all(_first(("native",), window, allowed, pads_below_kernel) for window in windows):
+        full = _full(windows)
+        if full is not None:
+            return full
+    axes = []
+    for window in windows:
+        plan = _first(attempts, window, allowed, pads_below_kernel)
+        if plan is None:
+            if strategy is not None:
+                raise ValueError(f"the strategy {strategy!r} is not exact for {window}; received strategy={strategy!r}")
+            raise ValueError(
+                "an unknown input size with this padding and stride has no exact graph; give input_size; "
+                f"{validation.received(padding=window.padding, stride=window.stride, ceil_mode=window.ceil_mode)}"
+            )
+        axes.append(plan)
+    return Plan(tuple(axes))
+
+
+def _first(attempts: Sequence[str], window: Window, allowed: Sequence[str], pads_below_kernel: bool) -> Optional[AxisPlan]:
+    for strategy in attempts:
+        if strategy != "full":
+            plan = _axis_plan(strategy, window, allowed)
+            if plan is not None and not (pads_below_kernel and plan.pad >= plan.kernel_size):
+                return plan
+    return None
+
+
+# -- transposed convolutions: what is cut does not depend on the size
+
+
+@dataclass(frozen=True)
+class TransposedAxis:
+    """How MXNet runs a transposed convolution along one axis.
+
+    Its Deconvolution gives (n-1)s + ke - 2*pad + adj outputs; `crop` of them are dropped at (head, tail).
+    """
+
+    pad: int
+    adj: int
+    crop: Tuple[int, int]
+
+
+def plan_transposed(effective_kernel_size: int, stride: int, cuts: tuple[int, int], strategy: str = "cut") -> TransposedAxis:
+    """`cuts` (head, tail) as the Deconvolution's own pad and adj as far as they can say it ("cut"), or by cropping
+    and extending its whole output ("crop")."""
+    head, tail = cuts
+    pad = 0 if strategy == "crop" else max(min(head, tail + stride - 1, effective_kernel_size - 1), 0)
+    adj = max(pad - tail, 0)
+    return TransposedAxis(pad, adj, (head - pad, tail - pad + adj))
+
+
+# -- forcing a strategy
+
+_FORCED: contextvars.ContextVar[Optional[str]] = contextvars.ContextVar("mxsame_forced_strategy", default=None)
+
+
+def forced() -> Optional[str]:
+    """The strategy in force, or None."""
+    return _FORCED.get()
+
+
+@contextlib.contextmanager
+def force(strategy: str) -> Iterator[None]:
+    """Within the `with` block graphs are built by this strategy, for tests and for the curious.
+
+    Operators that do not know the strategy are left alone; a geometry for which it is not exact is a `ValueError`.
+
+    >>> with force("slice"):
+    ...     plan_window([Window(224, 7, 2)], CONVOLUTION).axes
+    (AxisPlan(kernel_size=7, mirror=False, join=(0, 0), spread=(0, 0), gather=False, front_taps=0, pad=4, skip=1, excess=0),)
+    """
+    allowed = STRATEGIES + TRANSPOSED_STRATEGIES
+    if strategy not in allowed:
+        raise ValueError(f"strategy must be one of {', '.join(allowed)}; {validation.received(strategy=strategy)}")
+    token = _FORCED.set(strategy)
+    try:
+        yield
+    finally:
+        _FORCED.reset(token)

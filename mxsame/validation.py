@@ -1,0 +1,184 @@
+"""Arguments into canonical form, and every message a user can get for a wrong one.
+
+Each function takes the argument's name, so that its message can say the rule and then "received name=value".
+A wrong type is a `TypeError`, a wrong value a `ValueError`. This module imports nothing of mxsame and no MXNet:
+arrays arrive here as shapes and names of types.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Optional, Sequence, Tuple, Union
+
+Pair = Tuple[int, int]
+Padding = Union[str, Tuple[Pair, ...]]
+Shape = Tuple[Optional[int], ...]
+
+LARGEST = 2**31 - 1  # MXNet keeps sizes, strides and pads as 32-bit integers
+LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+FLOATS = ("float16", "float32", "float64")
+
+
+def received(**values: Any) -> str:
+    """The second half of every message: `received name=value`."""
+    return "received " + ", ".join(f"{name}={_short(value)}" for name, value in values.items())
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def integer(name: str, value: Any, minimum: int, maximum: int = LARGEST) -> int:
+    """A plain `int` between `minimum` and `maximum`; bools are refused, NumPy's integers are fine."""
+    rule = f"{name} must be an integer >= {minimum}"
+    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
+        raise TypeError(f"{rule}, not a bool; {received(**{name: value})}")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{rule}; {received(**{name: value})}") from None
+    if number < minimum:
+        raise ValueError(f"{rule}; {received(**{name: number})}")
+    if number > maximum:
+        raise ValueError(f"{name} must be an integer <= {maximum}; {received(**{name: number})}")
+    return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """A real bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False; {received(**{name: value})}")
+    return value
+
+
+def is_sequence(value: Any) -> bool:
+    """Whether `value` holds one entry per axis, rather than standing for all of them."""
+    return isinstance(value, (tuple, list)) or (hasattr(value, "__array__") and getattr(value, "ndim", 0) == 1)
+
+
+def per_axis(name: str, value: Any, num_spatial_dims: int, minimum: int) -> tuple[int, ...]:
+    """An int for every axis, or a sequence with one int per axis -> a tuple of ints."""
+    if not is_sequence(value):
+        if isinstance(value, (str, bytes, dict, set)) or value is None:
+            raise TypeError(f"{name} must be an integer or a sequence of integers; {received(**{name: value})}")
+        return (integer(name, value, minimum),) * num_spatial_dims
+    if len(value) != num_spatial_dims:
+        raise ValueError(
+            f"{name} must be an integer or a sequence of {num_spatial_dims}, one per spatial axis; "
+            f"{received(**{name: value})}"
+        )
+    return tuple(integer(f"{name}[{axis}]", entry, minimum) for axis, entry in enumerate(value))
+
+
+def mode(name: str, value: str, allowed: Sequence[str]) -> str:
+    """One of the `allowed` words, in any case -> in lower case."""
+    word = value.lower()
+    if word not in allowed:
+        words = ", ".join(f'"{entry}"' for entry in allowed)
+        raise ValueError(f"{name} as a word must be one of {words}; {received(**{name: value})}")
+    return word
+
+
+def pads_of_axis(name: str, value: Any) -> Pair:
+    """One axis: an int for both ends or a (low, high) pair -> (low, high)."""
+    if not is_sequence(value):
+        pad = integer(name, value, 0)
+        return pad, pad
+    if len(value) != 2:
+        raise ValueError(f"{name} must be an integer or a (low, high) pair; {received(**{name: value})}")
+    return integer(f"{name}[0]", value[0], 0), integer(f"{name}[1]", value[1], 0)
+
+
+def padding(value: Any, num_spatial_dims: int, *, words: Sequence[str] = ("same", "valid")) -> Padding:
+    """`"same"`, `"valid"`, `"causal"`, an int, or one int or (low, high) pair per axis -> a word or pairs."""
+    if isinstance(value, str):
+        if value.lower() == "causal" and "causal" not in words:
+            raise ValueError(f'padding="causal" is for 1-D convolutions only; {received(padding=value)}')
+        return mode("padding", value, words)
+    if not is_sequence(value):
+        if value is None or isinstance(value, (bytes, dict, set)):
+            raise TypeError(f"padding must be a string, an integer or a sequence; {received(padding=value)}")
+        return (pads_of_axis("padding", value),) * num_spatial_dims
+    if len(value) != num_spatial_dims:
+        hint = ""
+        if num_spatial_dims == 1 and len(value) == 2:
+            hint = f" (a 1-D pair is written padding=(({value[0]}, {value[1]}),))"
+        raise ValueError(
+            f"padding must have one entry per spatial axis, {num_spatial_dims} here, each an int or a (low, high) "
+            f"pair{hint}; {received(padding=value)}"
+        )
+    return tuple(pads_of_axis(f"padding[{axis}]", entry) for axis, entry in enumerate(value))
+
+
+def layout(value: Any, num_spatial_dims: int) -> str:
+    """A layout of this rank; None stands for the one with channels first."""
+    allowed = LAYOUTS[num_spatial_dims]
+    if value is None:
+        return allowed[0]
+    if not isinstance(value, str):
+        raise TypeError(f"layout must be a string; {received(layout=value)}")
+    if value not in allowed:
+        raise ValueError(
+            f'layout must be "{allowed[0]}" or "{allowed[1]}" for {num_spatial_dims} spatial '
+            f"{'axis' if num_spatial_dims == 1 else 'axes'}; {received(layout=value)}"
+        )
+    return value
+
+
+def rank_of_layout(value: Any) -> int:
+    """The number of spatial axes a layout string speaks of."""
+    if not isinstance(value, str):
+        raise TypeError(f"layout must be a string; {received(layout=value)}")
+    for num_spatial_dims, allowed in LAYOUTS.items():
+        if value in allowed:
+            return num_spatial_dims
+    words = ", ".join(name for allowed in LAYOUTS.values() for name in allowed)
+    raise ValueError(f"layout must be one of {words}; {received(layout=value)}")
+
+
+def rank(candidates: dict[str, int | None]) -> int:
+    """The number of spatial axes on which all that is known agrees: `candidates` maps where from -> how many."""
+    known = {name: count for name, count in candidates.items() if count is not None}
+    if not known:
+        raise ValueError(
+            "the number of spatial axes must be known: give layout=, or kernel_size (pool_size) with one entry per "
+            "axis; received neither, and data of unknown shape"
+        )
+    first = next(iter(known.values()))
+    if any(count != first for count in known.values()) or first not in LAYOUTS:
+        found = ", ".join(f"{name}={count}" for name, count in known.items())
+        raise ValueError(f"the number of spatial axes must be 1, 2 or 3 and the same everywhere; received {found}")
+    return first
+
+
+def divisible(name: str, value: int, by_name: str, by: int) -> None:
+    """`name` in equal groups."""
+    if value % by:
+        raise ValueError(f"{name} must be a multiple of {by_name}; {received(**{name: value, by_name: by})}")
+
+
+def agree(name: str, given: Any, source: str, found: Any) -> None:
+    """Two statements about one thing: an argument, and what an array shows."""
+    if given is not None and found is not None and given != found:
+        raise ValueError(f"{name} must agree with {source}, {found}; {received(**{name: given})}")
+
+
+def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None], meaning: str) -> None:
+    """A shape as the rule wants it, as far as both are known."""
+    if len(value) != len(expected) or any(
+        have is not None and want is not None and have != want for have, want in zip(value, expected)
+    ):
+        wanted = "(" + ", ".join("?" if want is None else str(want) for want in expected) + ")"
+        raise ValueError(
+            f"{name} must have the shape {meaning}, here {wanted}; {received(**{f'{name}.shape': tuple(value)})}"
+        )
+
+
+def float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:
+    """A floating type that MXNet has this operator for."""
+    if dtype not in allowed:
+        raise TypeError(f"{name} must be {' or '.join(allowed)}{why}; {received(**{f'{name}.dtype': dtype})}")
