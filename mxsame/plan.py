@@ -22,9 +22,10 @@ from mxsame import padding as arithmetic
 from mxsame import validation
 
 __all__ = [
+    "AVERAGE",
     "CONVOLUTION",
     "DEPTHWISE",
-    "POOLING",
+    "MAXIMUM",
     "STRATEGIES",
     "TRANSPOSED",
     "TRANSPOSED_STRATEGIES",
@@ -163,7 +164,8 @@ TRANSPOSED_STRATEGIES = ("cut", "crop", "stuff")
 # The order in which strategies are tried; the first that is exact runs.
 CONVOLUTION = ("native", "tail", "slice", "kernel", "pad", "mirror", "gather")
 DEPTHWISE = ("native", "kernel", "tail", "slice", "pad", "mirror", "gather")
-POOLING = ("native", "full", "slice", "tail", "pad", "mirror", "gather")
+AVERAGE = ("native", "full", "slice", "tail", "pad", "mirror", "gather")
+MAXIMUM = ("native", "full", "slice", "tail", "pad", "gather")  # mirrored, ties would send gradients to the last cell
 TRANSPOSED = ("cut",)
 _MIRRORED = ("native", "kernel", "slice", "tail", "pad")
 

@@ -114,6 +114,17 @@ def padding(value: Any, num_spatial_dims: int, *, words: Sequence[str] = ("same"
     return tuple(pads_of_axis(f"padding[{axis}]", entry) for axis, entry in enumerate(value))
 
 
+def pooling_padding(value: Any, pool_size: Sequence[int]) -> Padding:
+    """The same for poolings, where each pad must be less than the pool size."""
+    pads = padding(value, len(pool_size))
+    if not isinstance(pads, str) and any(max(pair) >= size for pair, size in zip(pads, pool_size)):
+        raise ValueError(
+            "padding of a pooling must be less than the pool size, or a window would hold no cell of the data; "
+            f"{received(padding=value, pool_size=tuple(pool_size))}"
+        )
+    return pads
+
+
 def layout(value: Any, num_spatial_dims: int) -> str:
     """A layout of this rank; None stands for the one with channels first."""
     allowed = LAYOUTS[num_spatial_dims]

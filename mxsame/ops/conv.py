@@ -87,6 +87,7 @@ def depthwise_conv(
     bias: Any = None,
     *,
     in_channels: Optional[int] = None,
+    depth_multiplier: Optional[int] = None,
     kernel_size: Any = None,
     strides: Any = 1,
     padding: Any = "same",
@@ -106,6 +107,8 @@ def depthwise_conv(
         (C*m,).
     in_channels : int, optional where the data's channels are known
         C; a graph needs it to be built.
+    depth_multiplier : int, optional where the weight's shape is known
+        m.
 
     Returns
     -------
@@ -124,7 +127,7 @@ def depthwise_conv(
     geometry = _arguments.geometry(args, layout, "kernel_size", kernel_size, input_size)
     in_channels = _in_channels(in_channels, geometry)
     kernel = _depthwise_kernel(args, "weight", geometry, kernel_size, in_channels)
-    channels = _depthwise_channels(kernel, "weight")
+    channels = _depthwise_channels(kernel, "weight", in_channels, depth_multiplier)
     _arguments.check_bias(args, 2, channels)
     return _convolution(args, geometry, kernel.size, strides, padding, dilation, channels, in_channels, planning.DEPTHWISE)
 
@@ -137,6 +140,7 @@ def separable_conv(
     *,
     channels: Optional[int] = None,
     in_channels: Optional[int] = None,
+    depth_multiplier: Optional[int] = None,
     kernel_size: Any = None,
     strides: Any = 1,
     padding: Any = "same",
@@ -172,7 +176,7 @@ def separable_conv(
     geometry = _arguments.geometry(args, layout, "kernel_size", kernel_size, input_size)
     in_channels = _in_channels(in_channels, geometry)
     kernel = _depthwise_kernel(args, "depthwise_weight", geometry, kernel_size, in_channels)
-    depth_channels = _depthwise_channels(kernel, "depthwise_weight")
+    depth_channels = _depthwise_channels(kernel, "depthwise_weight", in_channels, depth_multiplier)
     ones = (1,) * geometry.num_spatial_dims
     pointwise = _arguments.kernel(
         args, 2, "pointwise_weight", geometry, ones, (None, depth_channels), "(channels, depthwise channels, 1, ..)"
@@ -216,10 +220,13 @@ def _depthwise_kernel(
     return kernel
 
 
-def _depthwise_channels(kernel: _arguments.Kernel, name: str) -> int:
-    if kernel.shape[0] is None:
-        raise ValueError(f"the shape of {name} must be known: its first length is C*m; received {name}.shape={kernel.shape}")
-    return kernel.shape[0]
+def _depthwise_channels(kernel: _arguments.Kernel, name: str, in_channels: int, depth_multiplier: Optional[int]) -> int:
+    found = None if kernel.shape[0] is None else kernel.shape[0] // in_channels
+    source = f"{name}'s first length / the data's channels"
+    depth_multiplier = _arguments.count("depth_multiplier", depth_multiplier, source, found)
+    if depth_multiplier is None:
+        raise ValueError(f"depth_multiplier must be given where the shape of {name} is unknown; received depth_multiplier=None")
+    return in_channels * depth_multiplier
 
 
 def _convolution(

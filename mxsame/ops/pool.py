@@ -96,8 +96,7 @@ def _pool(
     rank, ndim = geometry.num_spatial_dims, geometry.num_spatial_dims + 2
     pool_size = validation.per_axis("pool_size", pool_size, rank, 1)
     strides = pool_size if strides is None else validation.per_axis("strides", strides, rank, 1)
-    padding = validation.padding(padding, rank)
-    _check_pads(padding, pool_size)
+    padding = validation.pooling_padding(padding, pool_size)
 
     F, (x,) = args.F, args.arrays
     if geometry.channels_last:
@@ -111,7 +110,8 @@ def _pool(
     windows = geometry.windows(pool_size, strides, (1,) * rank, padding, ceil_mode)
     _check_windows(windows)
     # A count of k per window is the operator's own only where no window is clipped.
-    allowed = [name for name in planning.POOLING if not (count_include_pad and name == "full")]
+    allowed = planning.MAXIMUM if pool_type == "max" else planning.AVERAGE
+    allowed = tuple(name for name in allowed if not (count_include_pad and name == "full"))
     plan = planning.plan_window(windows, allowed, pads_below_kernel=True)
     out = _run.run_window(
         F, x, windows, plan, lambda y: pooling(F, y, windows, plan, pool_type, count_include_pad), "edge" if pool_type == "max" else "zero"
@@ -139,17 +139,6 @@ def _shares(F: Any, data: Any, windows: Any, plan: planning.Plan) -> Any:
     begin, end = (0, 0) + (None,) * len(windows), (1, 1) + (None,) * len(windows)
     ones = F.BlockGrad(F.ones_like(F.slice(data, begin=begin, end=end)))
     return _run.run_window(F, ones, windows, plan, lambda y: pooling(F, y, windows, plan, "avg", False), "zero")
-
-
-def _check_pads(padding: Any, pool_size: tuple) -> None:
-    if isinstance(padding, str):
-        return
-    for pads, size in zip(padding, pool_size):
-        if max(pads) >= size:
-            raise ValueError(
-                "padding of a pooling must be less than the pool size, or a window would hold no cell of the data; "
-                f"{validation.received(padding=padding, pool_size=pool_size)}"
-            )
 
 
 def _check_windows(windows: Any) -> None:

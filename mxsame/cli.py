@@ -1,0 +1,263 @@
+"""The command line: `mxsame demo`, `mxsame pads`. What is heavy is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, NoReturn
+
+from mxsame import __version__
+
+
+def missing(package: str) -> NoReturn:
+    """Ends the program with one line that names the package and the extra that brings it."""
+    sys.exit(
+        f"mxsame: the command line needs {package}, which is not installed. mxsame's extras [cpu], [cu112] and [cli] "
+        f"bring it; mend it with: {sys.executable} -m pip install {package}"
+    )
+
+
+try:
+    import click
+except ImportError:
+    missing("click")
+
+PICTURE_FORMATS = (".png", ".pdf", ".svg", ".jpg")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="mxsame", message="%(prog)s %(version)s")
+def main() -> None:
+    """Keras's padding="same", exact on MXNet.
+
+    Start with `mxsame demo`. `mxsame pads --size 28 --kernel 3 --stride 2` shows where padding goes.
+    """
+
+
+class Integers(click.ParamType):
+    """`28` or `28,30`: integers with commas between."""
+
+    name = "int[,int...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} must be an integer, or integers with commas between, as in 28,30", param, ctx)
+
+
+class Padding(click.ParamType):
+    """A word, or `LOW,HIGH`."""
+
+    name = "same|valid|causal|low,high"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        if value.lower() in ("same", "valid", "causal"):
+            return value.lower()
+        try:
+            low, high = (int(part) for part in value.split(","))
+            return low, high
+        except ValueError:
+            self.fail(f"{value!r} must be same, valid, causal, or two integers LOW,HIGH, as in 0,1", param, ctx)
+
+
+@main.command()
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    default=Path("mxsame-demo.png"),
+    show_default=True,
+    help=f"Where the picture goes; {', '.join(PICTURE_FORMATS)}.",
+)
+@click.option("--no-picture", is_flag=True, help="Print only; write no file.")
+@click.pass_context
+def demo(context: click.Context, out: Path, no_picture: bool) -> None:
+    """Three networks on a photograph, layer by layer beside TensorFlow.
+
+    Runs a stem, a Sequential network and an autoencoder as hybridized Gluon networks with recorded weights, compares
+    every layer's output with recorded TensorFlow outputs and with what symmetric padding gives, and draws a picture of
+    the difference. Takes a few seconds. The exit code is 1 if any layer is off.
+    """
+    given = context.get_parameter_source("out") is not click.core.ParameterSource.DEFAULT
+    if given and no_picture:
+        raise click.UsageError("--out and --no-picture exclude each other.")
+    if out.suffix.lower() not in PICTURE_FORMATS:
+        raise click.BadParameter(f"{out.name!r} must end in one of {', '.join(PICTURE_FORMATS)}.", param_hint="--out")
+    if not no_picture and not out.resolve().parent.is_dir():
+        raise click.BadParameter(f"the folder {str(out.parent)!r} does not exist.", param_hint="--out")
+    for package in ("rich", "matplotlib"):
+        need(package)
+    from rich.console import Console
+
+    from mxsame.demo import run
+
+    try:
+        right = run(Console(), None if no_picture else out)
+    except (ImportError, OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    context.exit(0 if right else 1)
+
+
+def need(package: str) -> None:
+    """One clear line where a package of the extra is not there."""
+    from importlib.util import find_spec
+
+    if find_spec(package) is None:
+        missing(package)
+
+
+@main.command()
+@click.option("--size", type=Integers(), required=True, help="Input size; several axes as 28,30.")
+@click.option("--kernel", type=Integers(), required=True, help="Kernel or pool size; one for all axes, or one each.")
+@click.option("--stride", type=Integers(), default="1", show_default=True, help="Stride.")
+@click.option("--dilation", type=Integers(), default="1", show_default=True, help="Dilation.")
+@click.option(
+    "--padding", type=Padding(), default=("same",), multiple=True, show_default=True, help="One for all axes, or repeated, one each."
+)
+@click.option("--transposed", is_flag=True, help="A transposed convolution: what is cut from its full extent.")
+@click.option("--output-padding", type=int, help="With --transposed: Keras's output_padding.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON and no drawing.")
+def pads(
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    padding: tuple[str | tuple[int, int], ...],
+    transposed: bool,
+    output_padding: int | None,
+    as_json: bool,
+) -> None:
+    """Where padding goes: low, high, output size, and a drawing.
+
+    \b
+    mxsame pads --size 28 --kernel 3 --stride 2
+    mxsame pads --size 28,30 --kernel 3,5 --stride 2
+    mxsame pads --size 28 --kernel 3 --padding 1,1
+    mxsame pads --size 14 --kernel 3 --stride 2 --transposed
+    """
+    if output_padding is not None and not transposed:
+        raise click.UsageError("--output-padding needs --transposed.")
+    options = {"kernel": kernel, "stride": stride, "dilation": dilation, "padding": padding}
+    for name, values in options.items():
+        if len(values) not in (1, len(size)):
+            raise click.UsageError(f"--{name} must be given once, or once for each of the {len(size)} axes of --size.")
+    spread = [values * len(size) if len(values) == 1 else values for values in options.values()]
+    try:
+        axes = [
+            describe_axis(*values, transposed=transposed, output_padding=output_padding)
+            for values in zip(size, *spread)
+        ]
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(str(error)) from error
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"axes": axes}, indent=2))
+        return
+    for number, axis in enumerate(axes):
+        show_axis(f"axis {number}: " if len(axes) > 1 else "", axis)
+
+
+def describe_axis(
+    size: int,
+    kernel_size: int,
+    stride: int,
+    dilation: int,
+    padding: str | tuple[int, int],
+    *,
+    transposed: bool,
+    output_padding: int | None,
+) -> dict[str, Any]:
+    """One axis of `mxsame pads` as numbers; for a transposed convolution `low` and `high` are what is cut."""
+    from mxsame import padding as arithmetic
+
+    if transposed:
+        low, high = arithmetic.transposed_cuts(kernel_size, stride, dilation, padding, output_padding)
+        output_size = arithmetic.transposed_output_size(size, kernel_size, stride, dilation, padding, output_padding)
+    else:
+        low, high = arithmetic.resolve_pads(size, kernel_size, stride, dilation, padding)
+        output_size = arithmetic.output_size(size, kernel_size, stride, dilation, padding)
+    axis = {
+        "size": size,
+        "kernel_size": kernel_size,
+        "stride": stride,
+        "dilation": dilation,
+        "padding": padding,
+        "transposed": transposed,
+        "low": low,
+        "high": high,
+        "output_size": output_size,
+    }
+    return {**axis, "output_padding": output_padding} if transposed else axis
+
+
+def show_axis(prefix: str, axis: dict[str, Any]) -> None:
+    """Numbers and drawing of one axis."""
+    word = "cut" if axis["transposed"] else "pads"
+    click.secho(f"{prefix}{word} ({axis['low']}, {axis['high']}), output size {axis['output_size']}", bold=True)
+    for line in drawing(axis, shutil.get_terminal_size().columns):
+        click.echo(f"  {line}")
+    click.echo()
+
+
+def drawing(axis: dict[str, Any], width: int) -> list[str]:
+    """Windows over cells, one line each: those of the outputs over the input, or, transposed, the other way round."""
+    low, stride, dilation = axis["low"], axis["stride"], axis["dilation"]
+    reach = (axis["kernel_size"] - 1) * dilation + 1
+    cells, windows, name = axis["size"], axis["output_size"], "output"
+    legend = "each line: the cells one output reads; # data, o padding, . skipped by dilation"
+    if axis["transposed"]:
+        cells, windows, name = windows, cells, "input"
+        legend = "each line: the output cells one input cell writes to; # kept, o cut, . skipped by dilation"
+    begin, end = min(-low, 0), max((windows - 1) * stride - low + reach, cells)
+    label = len(f"{name} {windows - 1} ")
+
+    def start(window: int) -> int:
+        return window * stride - low
+
+    def fits(columns: list[range]) -> bool:
+        return label + 2 * sum(map(len, columns)) + 5 * len(columns) <= width
+
+    columns, shown = [range(begin, end)], ends(windows, 3, most=10)
+    for few in (3, 2, 1):
+        if not fits(columns) and windows > 2 * few:
+            shown = ends(windows, few)
+            columns = [range(begin, start(few - 1) + reach), range(start(windows - few), end)]
+    if not fits(columns):
+        some = sorted({0, windows // 2, windows - 1})
+        lines = [f"{name} {window}: cells {start(window)} to {start(window) + reach - 1}" for window in some]
+        return [*lines, f"(too many cells to draw; those of the data are 0 to {cells - 1})"]
+
+    def line(title: str, mark: Callable[[int], str]) -> str:
+        parts = ["".join(f" {mark(cell)}" for cell in span) for span in columns]
+        return (title.ljust(label) + "  ...".join(parts)).rstrip()
+
+    def window_mark(window: int, cell: int) -> str:
+        offset = cell - start(window)
+        if not 0 <= offset < reach:
+            return " "
+        return "." if offset % dilation else "#" if 0 <= cell < cells else "o"
+
+    digits = len(str(cells - 1))  # cell numbers stand upright: 12 is a 1 with a 2 below
+
+    def heading_mark(row: int, cell: int) -> str:
+        if 0 <= cell < cells:
+            return str(cell).rjust(digits)[row]
+        return "o" if row == digits - 1 else " "
+
+    lines = [line("", partial(heading_mark, row)) for row in range(digits)]
+    for number, span in enumerate(shown):
+        lines += ["..."] if number else []
+        lines += [line(f"{name} {window}", partial(window_mark, window)) for window in span]
+    return [*lines, legend]
+
+
+def ends(count: int, few: int, most: int = 0) -> list[range]:
+    """The first and last `few` of `count`; all of them where they are at most `most`."""
+    return [range(count)] if count <= most else [range(few), range(count - few, count)]

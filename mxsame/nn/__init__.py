@@ -1,0 +1,34 @@
+"""Gluon layers with Keras's padding: arguments, parameter names and shapes of `mxnet.gluon.nn`, `padding="same"`."""
+
+from mxsame.nn.conv import Conv1D, Conv2D, Conv3D
+from mxsame.nn.conv_transpose import Conv1DTranspose, Conv2DTranspose, Conv3DTranspose
+from mxsame.nn.depthwise import (
+    DepthwiseConv1D,
+    DepthwiseConv2D,
+    DepthwiseConv3D,
+    SeparableConv1D,
+    SeparableConv2D,
+    SeparableConv3D,
+)
+from mxsame.nn.pool import AvgPool1D, AvgPool2D, AvgPool3D, MaxPool1D, MaxPool2D, MaxPool3D
+
+__all__ = [
+    "AvgPool1D",
+    "AvgPool2D",
+    "AvgPool3D",
+    "Conv1D",
+    "Conv1DTranspose",
+    "Conv2D",
+    "Conv2DTranspose",
+    "Conv3D",
+    "Conv3DTranspose",
+    "DepthwiseConv1D",
+    "DepthwiseConv2D",
+    "DepthwiseConv3D",
+    "MaxPool1D",
+    "MaxPool2D",
+    "MaxPool3D",
+    "SeparableConv1D",
+    "SeparableConv2D",
+    "SeparableConv3D",
+]

@@ -1,0 +1,170 @@
+"""What all layers share: they store their arguments, check their input, and delegate to `mxsame.ops`."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import numpy as np
+
+from mxsame import padding as arithmetic
+from mxsame import validation
+from mxsame._mxnet import mx
+
+ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
+
+
+class Layer(mx.gluon.HybridBlock):
+    """A window over `num_spatial_dims` axes. Subclasses store arguments and call one function of `mxsame.ops`."""
+
+    num_spatial_dims: int
+
+    def __init__(self, layout: Optional[str], prefix: Optional[str], params: Any):
+        super().__init__(prefix=prefix, params=params)
+        self._layout = validation.layout(layout, self.num_spatial_dims)
+        self._channels_last = not self._layout.startswith("NC")
+
+    def forward(self, x: Any, *args: Any) -> Any:
+        """Check and settle what a graph could only stumble over, then run as every HybridBlock does."""
+        if args:
+            raise TypeError(f"{type(self).__name__} must be called with one input; {validation.received(inputs=1 + len(args))}")
+        if isinstance(x, mx.nd.NDArray):
+            self._check_input(x)
+            self._settle_in_channels(self._channels_of(x.shape))
+        elif not isinstance(x, mx.sym.Symbol):
+            raise TypeError(
+                "data must be an NDArray, a Symbol or an mx.np.ndarray; "
+                f"received data of type {type(x).__module__}.{type(x).__name__}"
+            )
+        return super().forward(x)
+
+    def infer_shape(self, x: Any) -> None:
+        """Shapes of the parameters from an input; no graph is needed for that."""
+        self._settle_in_channels(self._channels_of(x.shape))
+
+    def _channels_of(self, shape: Any) -> int:
+        return shape[-1] if self._channels_last else shape[1]
+
+    def _check_input(self, x: Any) -> None:
+        rank, shape = self.num_spatial_dims, x.shape
+        if len(shape) != rank + 2:
+            expected = ", ".join(self._layout)
+            raise ValueError(f"data must have the {rank + 2} axes ({expected}); {validation.received(**{'data.shape': shape})}")
+        if 0 in shape:
+            raise ValueError(f"data must not be empty; {validation.received(**{'data.shape': shape})}")
+        validation.float_type("data", str(np.dtype(x.dtype)))
+        size = shape[1:-1] if self._channels_last else shape[2:]
+        for axis, length in enumerate(size):
+            self._check_size(axis, length)
+        self._check_channels(self._channels_of(shape), x)
+
+    def _check_size(self, axis: int, length: int) -> None:
+        """Raises where no output is left along an axis."""
+
+    def _check_channels(self, in_channels: int, x: Any) -> None:
+        """Raises where the data does not fit the parameters."""
+
+    def _settle_in_channels(self, in_channels: int) -> None:
+        """Gives parameters their shapes as soon as the channels of the data are known."""
+
+    def _alias(self) -> str:
+        return type(self).__name__.lower().rstrip("123d")
+
+
+class ConvolutionLayer(Layer):
+    """Arguments and parameters that convolutions share; see :class:`mxsame.nn.Conv2D` for their meaning."""
+
+    def __init__(
+        self, kernel_size: Any, strides: Any, padding: Any, dilation: Any, layout: Any, activation: Any, use_bias: Any,
+        in_channels: Any, words: tuple, prefix: Any, params: Any,
+    ):  # fmt: skip
+        super().__init__(layout, prefix, params)
+        rank = self.num_spatial_dims
+        self._kernel_size = validation.per_axis("kernel_size", kernel_size, rank, 1)
+        self._strides = validation.per_axis("strides", strides, rank, 1)
+        self._dilation = validation.per_axis("dilation", dilation, rank, 1)
+        self._padding = validation.padding(padding, rank, words=words)
+        self._use_bias = validation.flag("use_bias", use_bias)
+        self._in_channels = validation.integer("in_channels", in_channels, 0)
+        for kernel, dilate in zip(self._kernel_size, self._dilation):
+            arithmetic.effective_kernel_size(kernel, dilate)
+        self.act = None
+        if activation is not None:
+            if not isinstance(activation, str):
+                raise TypeError(f"activation must be a string or None; {validation.received(activation=activation)}")
+            if activation not in ACTIVATIONS:
+                raise ValueError(
+                    f"activation must be one of {', '.join(ACTIVATIONS)}; {validation.received(activation=activation)}"
+                )
+            with self.name_scope():
+                self.act = mx.gluon.nn.Activation(activation, prefix=activation + "_")
+
+    def _parameter(self, name: str, shape: tuple, init: Any, argument: str) -> Any:
+        """A parameter whose unknown lengths are 0 and are settled by the first input."""
+        _check_initializer(argument, init)
+        if mx.util.is_np_shape():
+            shape = tuple(length or -1 for length in shape)
+        return self.params.get(name, shape=shape, init=init, allow_deferred_init=True)
+
+    def _bias_parameter(self, channels: int, init: Any) -> Any:
+        return self._parameter("bias", (channels,), init, "bias_initializer") if self._use_bias else None
+
+    def _weight_shape(self, outputs: int, inputs: int, kernel_size: tuple) -> tuple:
+        """(O, I, *k), or (O, *k, I) with channels last."""
+        return (outputs, *kernel_size, inputs) if self._channels_last else (outputs, inputs, *kernel_size)
+
+    def _check_size(self, axis: int, length: int) -> None:
+        pads = self._padding if isinstance(self._padding, str) else self._padding[axis]
+        arithmetic.output_size(length, self._kernel_size[axis], self._strides[axis], self._dilation[axis], pads)
+
+    def _check_channels(self, in_channels: int, x: Any) -> None:
+        known = self._in_channels
+        if known and in_channels != known:
+            raise ValueError(f"data must have in_channels={known} channels; {validation.received(**{'data.shape': x.shape})}")
+        for parameter in self._reg_params.values():
+            if np.dtype(parameter.dtype) != np.dtype(x.dtype):
+                raise TypeError(
+                    f"data must have the type of the parameters, {np.dtype(parameter.dtype)} (see net.cast); "
+                    f"{validation.received(**{'data.dtype': str(np.dtype(x.dtype))})}"
+                )
+
+    def _settle(self, parameter: Any, shape: tuple) -> None:
+        if parameter.shape is not None and any(length <= 0 for length in parameter.shape):
+            parameter.shape = shape
+
+    def _activated(self, out: Any) -> Any:
+        return out if self.act is None else self.act(out)
+
+    def _window_arguments(self) -> dict:
+        """What every function of `mxsame.ops` is given."""
+        return {
+            "kernel_size": self._kernel_size,
+            "strides": self._strides,
+            "padding": self._padding,
+            "dilation": self._dilation,
+            "layout": self._layout,
+        }
+
+    def _representation(self, mapping: str, **more: Any) -> str:
+        parts = [mapping] if mapping else []
+        parts += [f"kernel_size={self._kernel_size}", f"strides={self._strides}", f"padding={self._padding!r}"]
+        if set(self._dilation) != {1}:
+            parts.append(f"dilation={self._dilation}")
+        parts += [f"{name}={value}" for name, value in more.items()]
+        if self._channels_last:
+            parts.append(f"layout={self._layout}")
+        if not self._use_bias:
+            parts.append("use_bias=False")
+        if self.act is not None:
+            parts.append(repr(self.act))
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _check_initializer(name: str, init: Any) -> None:
+    if init is None or isinstance(init, mx.init.Initializer):
+        return
+    if not isinstance(init, str):
+        raise TypeError(f"{name} must be a string, an mx.init.Initializer or None; {validation.received(**{name: init})}")
+    try:
+        mx.init.create(init)
+    except Exception:
+        raise ValueError(f"{name} must be the name of an initializer; {validation.received(**{name: init})}") from None

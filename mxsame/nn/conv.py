@@ -1,0 +1,131 @@
+"""Convolution layers."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from mxsame import ops, validation
+from mxsame.nn._layer import ConvolutionLayer
+
+CAUSAL = ("same", "valid", "causal")
+
+
+class _Conv(ConvolutionLayer):
+    """Convolution with Keras's padding; per axis, out = ceil(n/s) for "same", see :func:`mxsame.ops.conv`.
+
+    Parameters
+    ----------
+    channels : int
+        Channels of the output.
+    kernel_size : int or one int per axis
+    strides, dilation : int or one int per axis
+    padding : str, int, or one int or (low, high) pair per axis
+        "same" (the default: TensorFlow's rule, the odd cell at the end), "valid", in 1-D also "causal".
+    groups : int
+        The data's and the output's channels are convolved in so many separate groups.
+    layout : str
+        Channels first by default. With channels last the weight is (channels, \\*kernel_size, in_channels/groups).
+    activation : str, optional
+        "relu", "sigmoid", "tanh", "softrelu" or "softsign".
+    use_bias : bool
+    weight_initializer, bias_initializer : str or mx.init.Initializer, optional
+    in_channels : int
+        Channels of the data; 0 to take them from the first input.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments when the layer is made, for data that does not fit when it is called.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Any,
+        strides: Any = 1,
+        padding: Any = "same",
+        dilation: Any = 1,
+        groups: int = 1,
+        layout: Optional[str] = None,
+        activation: Optional[str] = None,
+        use_bias: bool = True,
+        weight_initializer: Any = None,
+        bias_initializer: Any = "zeros",
+        in_channels: int = 0,
+        prefix: Optional[str] = None,
+        params: Any = None,
+    ):
+        words = CAUSAL if self.num_spatial_dims == 1 else CAUSAL[:2]
+        super().__init__(
+            kernel_size, strides, padding, dilation, layout, activation, use_bias, in_channels, words, prefix, params
+        )
+        self._channels = validation.integer("channels", channels, 1)
+        self._groups = validation.integer("groups", groups, 1)
+        validation.divisible("channels", self._channels, "groups", self._groups)
+        validation.divisible("in_channels", self._in_channels, "groups", self._groups)
+        with self.name_scope():
+            self.weight = self._parameter("weight", self._shape(self._in_channels), weight_initializer, "weight_initializer")
+            self.bias = self._bias_parameter(self._channels, bias_initializer)
+
+    def _shape(self, in_channels: int) -> tuple:
+        return self._weight_shape(self._channels, in_channels // self._groups, self._kernel_size)
+
+    def _check_channels(self, in_channels: int, x: Any) -> None:
+        super()._check_channels(in_channels, x)
+        found = self.weight.shape[-1 if self._channels_last else 1]
+        if found > 0 and in_channels != found * self._groups:
+            raise ValueError(
+                f"data must have {found * self._groups} channels, as the weight; {validation.received(**{'data.shape': x.shape})}"
+            )
+        validation.divisible("data channels", in_channels, "groups", self._groups)
+
+    def _settle_in_channels(self, in_channels: int) -> None:
+        self._settle(self.weight, self._shape(in_channels))
+
+    def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+        out = ops.conv(x, weight, bias, channels=self._channels, groups=self._groups, **self._window_arguments())
+        return self._activated(out)
+
+    def __repr__(self) -> str:
+        found = self.weight.shape[-1 if self._channels_last else 1] * self._groups
+        more = {} if self._groups == 1 else {"groups": self._groups}
+        return self._representation(f"{found if found > 0 else None} -> {self._channels}", **more)
+
+
+class Conv1D(_Conv):
+    """1-D convolution: (N, C, W) -> (N, channels, W'); arguments as :class:`Conv2D`, and padding="causal".
+
+    >>> import mxsame
+    >>> mxsame.nn.Conv1D(8, 3, strides=2, padding="causal")
+    Conv1D(None -> 8, kernel_size=(3,), strides=(2,), padding='causal')
+    """
+
+    num_spatial_dims = 1
+
+
+class Conv2D(_Conv):
+    __doc__ = f"""2-D convolution: (N, C, H, W) -> (N, channels, H', W').
+
+    {_Conv.__doc__.strip()}
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> layer = mxsame.nn.Conv2D(64, 7, strides=2)
+    >>> layer.initialize()
+    >>> layer(nd.zeros((1, 3, 224, 224))).shape
+    (1, 64, 112, 112)
+    """
+    num_spatial_dims = 2
+
+
+class Conv3D(_Conv):
+    """3-D convolution: (N, C, D, H, W) -> (N, channels, D', H', W'); arguments as :class:`Conv2D`.
+
+    >>> import mxsame
+    >>> mxsame.nn.Conv3D(8, (1, 3, 3), groups=2, in_channels=4)
+    Conv3D(4 -> 8, kernel_size=(1, 3, 3), strides=(1, 1, 1), padding='same', groups=2)
+    """
+
+    num_spatial_dims = 3

@@ -1,0 +1,137 @@
+"""Transposed convolution layers."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from mxsame import ops, validation
+from mxsame import padding as arithmetic
+from mxsame.nn._layer import ConvolutionLayer
+
+
+class _ConvTranspose(ConvolutionLayer):
+    """Transposed convolution with Keras's padding; out = n*s for "same", see :func:`mxsame.ops.conv_transpose`.
+
+    Arguments are those of :class:`mxsame.nn.Conv2D`, and:
+
+    Parameters
+    ----------
+    padding : "same", "valid", an int, or one int or (low, high) pair per axis
+        Explicit pads are what is cut from the output, as in `gluon.nn`.
+    output_padding : int or one int per axis, optional
+        Less than the stride. None is not 0: see :func:`mxsame.ops.conv_transpose`.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Any,
+        strides: Any = 1,
+        padding: Any = "same",
+        output_padding: Any = None,
+        dilation: Any = 1,
+        groups: int = 1,
+        layout: Optional[str] = None,
+        activation: Optional[str] = None,
+        use_bias: bool = True,
+        weight_initializer: Any = None,
+        bias_initializer: Any = "zeros",
+        in_channels: int = 0,
+        prefix: Optional[str] = None,
+        params: Any = None,
+    ):
+        super().__init__(
+            kernel_size, strides, padding, dilation, layout, activation, use_bias, in_channels, ("same", "valid"), prefix, params
+        )
+        rank = self.num_spatial_dims
+        self._channels = validation.integer("channels", channels, 1)
+        self._groups = validation.integer("groups", groups, 1)
+        validation.divisible("channels", self._channels, "groups", self._groups)
+        validation.divisible("in_channels", self._in_channels, "groups", self._groups)
+        self._output_padding = None
+        if output_padding is not None:
+            self._output_padding = validation.per_axis("output_padding", output_padding, rank, 0)
+        for axis in range(rank):
+            arithmetic.transposed_cuts(*self._rule(axis))
+        with self.name_scope():
+            self.weight = self._parameter("weight", self._shape(self._in_channels), weight_initializer, "weight_initializer")
+            self.bias = self._bias_parameter(self._channels, bias_initializer)
+
+    def _rule(self, axis: int) -> tuple:
+        pads = self._padding if isinstance(self._padding, str) else self._padding[axis]
+        output_padding = None if self._output_padding is None else self._output_padding[axis]
+        return self._kernel_size[axis], self._strides[axis], self._dilation[axis], pads, output_padding
+
+    def _shape(self, in_channels: int) -> tuple:
+        return self._weight_shape(in_channels, self._channels // self._groups, self._kernel_size)
+
+    def _check_size(self, axis: int, length: int) -> None:
+        arithmetic.transposed_output_size(length, *self._rule(axis))
+
+    def _check_channels(self, in_channels: int, x: Any) -> None:
+        super()._check_channels(in_channels, x)
+        found = self.weight.shape[0]
+        if found > 0 and in_channels != found:
+            raise ValueError(f"data must have {found} channels, as the weight; {validation.received(**{'data.shape': x.shape})}")
+        validation.divisible("data channels", in_channels, "groups", self._groups)
+
+    def _settle_in_channels(self, in_channels: int) -> None:
+        self._settle(self.weight, self._shape(in_channels))
+
+    def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+        out = ops.conv_transpose(
+            x,
+            weight,
+            bias,
+            channels=self._channels,
+            groups=self._groups,
+            output_padding=self._output_padding,
+            **self._window_arguments(),
+        )
+        return self._activated(out)
+
+    def __repr__(self) -> str:
+        found = self.weight.shape[0]
+        more = {} if self._output_padding is None else {"output_padding": self._output_padding}
+        if self._groups != 1:
+            more["groups"] = self._groups
+        return self._representation(f"{found if found > 0 else None} -> {self._channels}", **more)
+
+
+class Conv1DTranspose(_ConvTranspose):
+    """1-D transposed convolution: (N, C, W) -> (N, channels, W'); arguments as :class:`Conv2DTranspose`.
+
+    >>> import mxsame
+    >>> mxsame.nn.Conv1DTranspose(8, 4, strides=2)
+    Conv1DTranspose(None -> 8, kernel_size=(4,), strides=(2,), padding='same')
+    """
+
+    num_spatial_dims = 1
+
+
+class Conv2DTranspose(_ConvTranspose):
+    __doc__ = f"""2-D transposed convolution: (N, C, H, W) -> (N, channels, H', W').
+
+    {_ConvTranspose.__doc__.strip()}
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> layer = mxsame.nn.Conv2DTranspose(8, 3, strides=2)
+    >>> layer.initialize()
+    >>> layer(nd.zeros((1, 4, 7, 5))).shape
+    (1, 8, 14, 10)
+    """
+    num_spatial_dims = 2
+
+
+class Conv3DTranspose(_ConvTranspose):
+    """3-D transposed convolution: (N, C, D, H, W) -> (N, channels, D', H', W'); arguments as :class:`Conv2DTranspose`.
+
+    >>> import mxsame
+    >>> mxsame.nn.Conv3DTranspose(8, 3, strides=2, output_padding=1)
+    Conv3DTranspose(None -> 8, kernel_size=(3, 3, 3), strides=(2, 2, 2), padding='same', output_padding=(1, 1, 1))
+    """
+
+    num_spatial_dims = 3

@@ -1,0 +1,236 @@
+"""Depthwise and separable convolution layers."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from mxsame import ops, validation
+from mxsame.nn._layer import ConvolutionLayer
+from mxsame.nn.conv import CAUSAL
+
+
+class _Depthwise(ConvolutionLayer):
+    """What the two have in common: a depth multiplier, and channels that must be known to build a graph."""
+
+    def __init__(self, depth_multiplier: int, *arguments: Any):
+        words = CAUSAL if self.num_spatial_dims == 1 else CAUSAL[:2]
+        *arguments, prefix, params = arguments
+        super().__init__(*arguments, words, prefix, params)
+        self._depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
+
+    def _check_channels(self, in_channels: int, x: Any) -> None:
+        super()._check_channels(in_channels, x)
+        found = self._known_in_channels()
+        if found and in_channels != found:
+            raise ValueError(f"data must have {found} channels, as the weight; {validation.received(**{'data.shape': x.shape})}")
+
+    def _known_in_channels(self) -> Optional[int]:
+        """C from the argument, or from a weight that has met its first input."""
+        first = next(iter(self._reg_params.values())).shape[0]
+        return self._in_channels or (first // self._depth_multiplier if first > 0 else None)
+
+    def _depthwise_arguments(self) -> dict:
+        return {
+            "in_channels": self._known_in_channels(),
+            "depth_multiplier": self._depth_multiplier,
+            **self._window_arguments(),
+        }
+
+
+class _DepthwiseConv(_Depthwise):
+    """Depthwise convolution with Keras's padding: channel c gives outputs c*m .. c*m + m - 1, m = depth_multiplier.
+
+    Arguments are those of :class:`mxsame.nn.Conv2D` but for `channels` and `groups`, and:
+
+    Parameters
+    ----------
+    depth_multiplier : int
+    in_channels : int
+        Channels of the data; 0 to take them from the first input. A layer that is first called inside a hybridized
+        parent may need it: a graph cannot be built without.
+    """
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        strides: Any = 1,
+        padding: Any = "same",
+        depth_multiplier: int = 1,
+        dilation: Any = 1,
+        layout: Optional[str] = None,
+        activation: Optional[str] = None,
+        use_bias: bool = True,
+        weight_initializer: Any = None,
+        bias_initializer: Any = "zeros",
+        in_channels: int = 0,
+        prefix: Optional[str] = None,
+        params: Any = None,
+    ):
+        super().__init__(
+            depth_multiplier, kernel_size, strides, padding, dilation, layout, activation, use_bias, in_channels, prefix, params
+        )
+        with self.name_scope():
+            self.weight = self._parameter("weight", self._shape(self._in_channels), weight_initializer, "weight_initializer")
+            self.bias = self._bias_parameter(self._in_channels * self._depth_multiplier, bias_initializer)
+
+    def _shape(self, in_channels: int) -> tuple:
+        return self._weight_shape(in_channels * self._depth_multiplier, 1, self._kernel_size)
+
+    def _settle_in_channels(self, in_channels: int) -> None:
+        self._settle(self.weight, self._shape(in_channels))
+        if self.bias is not None:
+            self._settle(self.bias, (in_channels * self._depth_multiplier,))
+
+    def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+        return self._activated(ops.depthwise_conv(x, weight, bias, **self._depthwise_arguments()))
+
+    def __repr__(self) -> str:
+        known = self._known_in_channels()
+        mapping = f"{known} -> {known * self._depth_multiplier if known else None}"
+        return self._representation(mapping, depth_multiplier=self._depth_multiplier)
+
+
+class _SeparableConv(_Depthwise):
+    """A depthwise convolution, which takes the strides, padding and dilation, then a 1x1 convolution with the bias.
+
+    Arguments are those of :class:`mxsame.nn.Conv2D` but for `groups`, and:
+
+    Parameters
+    ----------
+    depth_multiplier : int
+    depthwise_initializer, pointwise_initializer : str or mx.init.Initializer, optional
+    in_channels : int
+        As for :class:`mxsame.nn.DepthwiseConv2D`.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Any,
+        strides: Any = 1,
+        padding: Any = "same",
+        dilation: Any = 1,
+        depth_multiplier: int = 1,
+        layout: Optional[str] = None,
+        activation: Optional[str] = None,
+        use_bias: bool = True,
+        depthwise_initializer: Any = None,
+        pointwise_initializer: Any = None,
+        bias_initializer: Any = "zeros",
+        in_channels: int = 0,
+        prefix: Optional[str] = None,
+        params: Any = None,
+    ):
+        super().__init__(
+            depth_multiplier, kernel_size, strides, padding, dilation, layout, activation, use_bias, in_channels, prefix, params
+        )
+        self._channels = validation.integer("channels", channels, 1)
+        depthwise, pointwise = self._shapes(self._in_channels)
+        with self.name_scope():
+            self.depthwise_weight = self._parameter(
+                "depthwise_weight", depthwise, depthwise_initializer, "depthwise_initializer"
+            )
+            self.pointwise_weight = self._parameter(
+                "pointwise_weight", pointwise, pointwise_initializer, "pointwise_initializer"
+            )
+            self.bias = self._bias_parameter(self._channels, bias_initializer)
+
+    def _shapes(self, in_channels: int) -> tuple:
+        depth_channels = in_channels * self._depth_multiplier
+        ones = (1,) * self.num_spatial_dims
+        return (
+            self._weight_shape(depth_channels, 1, self._kernel_size),
+            self._weight_shape(self._channels, depth_channels, ones),
+        )
+
+    def _settle_in_channels(self, in_channels: int) -> None:
+        depthwise, pointwise = self._shapes(in_channels)
+        self._settle(self.depthwise_weight, depthwise)
+        self._settle(self.pointwise_weight, pointwise)
+
+    def hybrid_forward(self, F: Any, x: Any, depthwise_weight: Any, pointwise_weight: Any, bias: Any = None) -> Any:
+        out = ops.separable_conv(
+            x, depthwise_weight, pointwise_weight, bias, channels=self._channels, **self._depthwise_arguments()
+        )
+        return self._activated(out)
+
+    def __repr__(self) -> str:
+        return self._representation(f"{self._known_in_channels()} -> {self._channels}", depth_multiplier=self._depth_multiplier)
+
+
+class DepthwiseConv1D(_DepthwiseConv):
+    """1-D depthwise convolution: (N, C, W) -> (N, C*m, W'); arguments as :class:`DepthwiseConv2D`.
+
+    >>> import mxsame
+    >>> mxsame.nn.DepthwiseConv1D(3, in_channels=4, depth_multiplier=2)
+    DepthwiseConv1D(4 -> 8, kernel_size=(3,), strides=(1,), padding='same', depth_multiplier=2)
+    """
+
+    num_spatial_dims = 1
+
+
+class DepthwiseConv2D(_DepthwiseConv):
+    __doc__ = f"""2-D depthwise convolution: (N, C, H, W) -> (N, C*m, H', W').
+
+    {_DepthwiseConv.__doc__.strip()}
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> layer = mxsame.nn.DepthwiseConv2D(3, strides=2)
+    >>> layer.initialize()
+    >>> layer(nd.zeros((1, 8, 15, 16))).shape
+    (1, 8, 8, 8)
+    """
+    num_spatial_dims = 2
+
+
+class DepthwiseConv3D(_DepthwiseConv):
+    """3-D depthwise convolution: (N, C, D, H, W) -> (N, C*m, D', H', W'); arguments as :class:`DepthwiseConv2D`.
+
+    >>> import mxsame
+    >>> mxsame.nn.DepthwiseConv3D((1, 3, 3), use_bias=False)
+    DepthwiseConv3D(None -> None, kernel_size=(1, 3, 3), strides=(1, 1, 1), padding='same', depth_multiplier=1, use_bias=False)
+    """
+
+    num_spatial_dims = 3
+
+
+class SeparableConv1D(_SeparableConv):
+    """1-D separable convolution: (N, C, W) -> (N, channels, W'); arguments as :class:`SeparableConv2D`.
+
+    >>> import mxsame
+    >>> mxsame.nn.SeparableConv1D(8, 3, padding="causal", in_channels=4)
+    SeparableConv1D(4 -> 8, kernel_size=(3,), strides=(1,), padding='causal', depth_multiplier=1)
+    """
+
+    num_spatial_dims = 1
+
+
+class SeparableConv2D(_SeparableConv):
+    __doc__ = f"""2-D separable convolution: (N, C, H, W) -> (N, channels, H', W').
+
+    {_SeparableConv.__doc__.strip()}
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> layer = mxsame.nn.SeparableConv2D(16, 3, strides=2)
+    >>> layer.initialize()
+    >>> layer(nd.zeros((1, 8, 15, 16))).shape
+    (1, 16, 8, 8)
+    """
+    num_spatial_dims = 2
+
+
+class SeparableConv3D(_SeparableConv):
+    """3-D separable convolution: (N, C, D, H, W) -> (N, channels, D', H', W'); arguments as :class:`SeparableConv2D`.
+
+    >>> import mxsame
+    >>> mxsame.nn.SeparableConv3D(8, 3, in_channels=2)
+    SeparableConv3D(2 -> 8, kernel_size=(3, 3, 3), strides=(1, 1, 1), padding='same', depth_multiplier=1)
+    """
+
+    num_spatial_dims = 3

@@ -1,0 +1,184 @@
+"""Pooling layers."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from mxsame import ops, validation
+from mxsame import padding as arithmetic
+from mxsame.nn._layer import Layer
+
+
+class _Pool(Layer):
+    """What poolings share: a window, its strides, and no parameters."""
+
+    def __init__(
+        self, pool_size: Any, strides: Any, padding: Any, layout: Any, ceil_mode: Any, prefix: Any, params: Any
+    ):  # fmt: skip
+        super().__init__(layout, prefix, params)
+        rank = self.num_spatial_dims
+        self._pool_size = validation.per_axis("pool_size", pool_size, rank, 1)
+        self._strides = self._pool_size if strides is None else validation.per_axis("strides", strides, rank, 1)
+        self._padding = validation.pooling_padding(padding, self._pool_size)
+        self._ceil_mode = validation.flag("ceil_mode", ceil_mode)
+
+    def _check_size(self, axis: int, length: int) -> None:
+        pads = self._padding if isinstance(self._padding, str) else self._padding[axis]
+        arithmetic.output_size(length, self._pool_size[axis], self._strides[axis], 1, pads)
+
+    def _arguments(self) -> dict:
+        return {
+            "pool_size": self._pool_size,
+            "strides": self._strides,
+            "padding": self._padding,
+            "layout": self._layout,
+            "ceil_mode": self._ceil_mode,
+        }
+
+    def __repr__(self) -> str:
+        arguments = self._arguments()
+        arguments["padding"] = repr(self._padding)
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in arguments.items())})"
+
+
+class _MaxPool(_Pool):
+    """Max pooling with Keras's padding; cells of padding never win, see :func:`mxsame.ops.max_pool`.
+
+    Parameters
+    ----------
+    pool_size : int or one int per axis
+    strides : int or one int per axis
+        The pool size by default.
+    padding : str, int, or one int or (low, high) pair per axis
+        "same" (the default: TensorFlow's rule, the odd cell at the end) or "valid"; pads less than the pool size.
+    layout : str
+        Channels first by default.
+    ceil_mode : bool
+        With "valid" and explicit pads, whether a partial window at the end counts.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments when the layer is made, for data that does not fit when it is called.
+    """
+
+    def __init__(
+        self,
+        pool_size: Any = 2,
+        strides: Any = None,
+        padding: Any = "same",
+        layout: Optional[str] = None,
+        ceil_mode: bool = False,
+        prefix: Optional[str] = None,
+        params: Any = None,
+    ):
+        super().__init__(pool_size, strides, padding, layout, ceil_mode, prefix, params)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return ops.max_pool(x, **self._arguments())
+
+
+class _AvgPool(_Pool):
+    """Average pooling with Keras's padding: the mean of the cells inside the data, see :func:`mxsame.ops.avg_pool`.
+
+    Arguments are those of :class:`mxsame.nn.MaxPool2D`, in the order of `gluon.nn`, and:
+
+    Parameters
+    ----------
+    count_include_pad : bool
+        Whether cells of padding count as zeros. `gluon.nn` says True by default, Keras and this layer False.
+    """
+
+    def __init__(
+        self,
+        pool_size: Any = 2,
+        strides: Any = None,
+        padding: Any = "same",
+        ceil_mode: bool = False,
+        layout: Optional[str] = None,
+        count_include_pad: bool = False,
+        prefix: Optional[str] = None,
+        params: Any = None,
+    ):
+        super().__init__(pool_size, strides, padding, layout, ceil_mode, prefix, params)
+        self._count_include_pad = validation.flag("count_include_pad", count_include_pad)
+
+    def _arguments(self) -> dict:
+        return {**super()._arguments(), "count_include_pad": self._count_include_pad}
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return ops.avg_pool(x, **self._arguments())
+
+
+class MaxPool1D(_MaxPool):
+    """1-D max pooling: (N, C, W) -> (N, C, W'); arguments as :class:`MaxPool2D`.
+
+    >>> import mxsame
+    >>> mxsame.nn.MaxPool1D(3, 2)
+    MaxPool1D(pool_size=(3,), strides=(2,), padding='same', layout=NCW, ceil_mode=False)
+    """
+
+    num_spatial_dims = 1
+
+
+class MaxPool2D(_MaxPool):
+    __doc__ = f"""2-D max pooling: (N, C, H, W) -> (N, C, H', W').
+
+    {_MaxPool.__doc__.strip()}
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> mxsame.nn.MaxPool2D()(nd.zeros((1, 8, 7, 7))).shape
+    (1, 8, 4, 4)
+    """
+    num_spatial_dims = 2
+
+
+class MaxPool3D(_MaxPool):
+    """3-D max pooling: (N, C, D, H, W) -> (N, C, D', H', W'); arguments as :class:`MaxPool2D`.
+
+    >>> import mxsame
+    >>> mxsame.nn.MaxPool3D((1, 2, 2))
+    MaxPool3D(pool_size=(1, 2, 2), strides=(1, 2, 2), padding='same', layout=NCDHW, ceil_mode=False)
+    """
+
+    num_spatial_dims = 3
+
+
+class AvgPool1D(_AvgPool):
+    """1-D average pooling: (N, C, W) -> (N, C, W'); arguments as :class:`AvgPool2D`.
+
+    >>> import mxsame
+    >>> mxsame.nn.AvgPool1D(3, 2)
+    AvgPool1D(pool_size=(3,), strides=(2,), padding='same', layout=NCW, ceil_mode=False, count_include_pad=False)
+    """
+
+    num_spatial_dims = 1
+
+
+class AvgPool2D(_AvgPool):
+    __doc__ = f"""2-D average pooling: (N, C, H, W) -> (N, C, H', W').
+
+    {_AvgPool.__doc__.strip()}
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> mxsame.nn.AvgPool2D(2)(nd.array([[[[1, 2, 3]]]])).asnumpy().tolist()
+    [[[[1.5, 3.0]]]]
+    """
+    num_spatial_dims = 2
+
+
+class AvgPool3D(_AvgPool):
+    """3-D average pooling: (N, C, D, H, W) -> (N, C, D', H', W'); arguments as :class:`AvgPool2D`.
+
+    >>> import mxsame
+    >>> mxsame.nn.AvgPool3D(2, layout="NDHWC")
+    AvgPool3D(pool_size=(2, 2, 2), strides=(2, 2, 2), padding='same', layout=NDHWC, ceil_mode=False, count_include_pad=False)
+    """
+
+    num_spatial_dims = 3

@@ -1,0 +1,33 @@
+"""Checks that need an environment of their own: ``nox`` runs all, ``nox -s tests-3.12`` one."""
+
+import nox
+
+nox.options.error_on_missing_interpreters = True
+nox.options.reuse_existing_virtualenvs = False
+
+
+@nox.session(python=["3.8", "3.9", "3.10", "3.11", "3.12"])
+def tests(session):
+    """What a user does: install, run the tests, run the demo."""
+    session.install(".[cpu,test]")
+    session.run("python", "-m", "pytest", *session.posargs)
+    session.chdir(session.create_tmp())  # away from the source: what was installed has to be complete
+    session.run("python", "-m", "mxsame", "--help", silent=True)
+    session.run("python", "-m", "mxsame", "demo")
+    session.run("mxsame", "demo", "--help", silent=True)
+
+
+@nox.session(python="3.11")
+def oracle(session):
+    """Everything, the big grids too, beside a live TensorFlow 2.13.1."""
+    session.install(".[cpu,test,oracle]")
+    session.run("python", "-m", "pytest", "-m", "", *session.posargs, env={"HYPOTHESIS_PROFILE": "ci"})
+
+
+@nox.session(python="3.11")
+def lint(session):
+    """ruff and mypy."""
+    session.install(".[dev]")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")

@@ -1,0 +1,31 @@
+"""What every test process does first: threads, order of imports, noise, hypothesis profiles, skips with a reason."""
+
+import importlib.util
+import os
+
+import pytest
+from hypothesis import settings
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; MXNet reads this when it is imported
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from mxsame import _mxnet  # before any test module can import TensorFlow, which is refused in the other order
+
+settings.register_profile("default", max_examples=60, deadline=None)
+settings.register_profile("ci", max_examples=2_000, deadline=None)
+settings.register_profile("deep", max_examples=50_000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))  # --hypothesis-profile=... wins over it
+
+collect_ignore = ["golden", "tf_oracle.py"]  # not tests: scripts and helpers that need TensorFlow, no doctests there
+
+
+def pytest_collection_modifyitems(items):
+    """Skips what this machine cannot run, and says why."""
+    for item in items:
+        if item.get_closest_marker("oracle") and importlib.util.find_spec("tensorflow") is None:
+            item.add_marker(
+                pytest.mark.skip(reason='TensorFlow is not installed (Python 3.11: pip install ".[oracle]")')
+            )
+        if item.get_closest_marker("gpu") and _mxnet.mx.context.num_gpus() == 0:
+            item.add_marker(pytest.mark.skip(reason="MXNet finds no NVIDIA GPU"))

@@ -1,0 +1,168 @@
+"""Records what TensorFlow 2.13.1 (CPU) gives for the table of cases, and Keras layers for the concrete ones.
+
+    python tests/golden/make.py          # writes tensorflow-2.13.1.npz beside this file
+    python tests/golden/make.py --check    # compares with the recorded file and writes nothing
+
+Inputs are not stored: `cases.arrays` and `cases.output_gradient` make them again; their checksum is stored instead.
+An array of more than LIMIT elements is stored as a sample (see `sample`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+import cases  # noqa: E402
+
+LIMIT = 2000  # elements of one array that are stored
+
+
+def sample(array):
+    """Every p-th element in row-major order, p the smallest prime that leaves LIMIT elements and divides no axis.
+
+    So the sample visits every row and column.  Arrays within the limit stay whole, flattened.
+    """
+    array = np.asarray(array)
+    step = max(-(-array.size // LIMIT), 1)
+    while step > 1 and (any(step % p == 0 for p in range(2, step)) or any(n % step == 0 for n in array.shape)):
+        step += 1
+    return array.ravel()[::step]
+
+
+def checksum(case, shape):
+    """Of the inputs, bit for bit: float32 holds them exactly."""
+    inputs = [*cases.arrays(case).values(), cases.output_gradient(case, shape)]
+    return zlib.crc32(b"".join(array.astype("<f4").tobytes() for array in inputs))
+
+
+def _dtype(tf_oracle, case, gradients):
+    """float32, or float64 where only that is right; None where TensorFlow is no judge of the case."""
+    return next((d for d in ("float32", "float64") if not tf_oracle.known_wrong(case, d, gradients)), None)
+
+
+def record_cases(tf_oracle):
+    """Key -> array: `<name>/shape`, `/checksum`, `/forward`, `/gradient/<array>`."""
+    result = {}
+    for case in cases.CASES:
+        arrays = cases.arrays(case)
+        dtype = _dtype(tf_oracle, case, False)
+        if dtype is None:
+            continue
+        out = tf_oracle.forward(case, arrays, dtype)
+        result[f"{case.name}/shape"] = np.array(out.shape, np.int32)
+        result[f"{case.name}/checksum"] = np.array(checksum(case, out.shape), np.uint32)
+        result[f"{case.name}/forward"] = sample(out).astype(np.float32)
+        dtype = _dtype(tf_oracle, case, True)
+        if dtype is None:
+            continue
+        for name, gradient in tf_oracle.gradients(case, arrays, cases.output_gradient(case, out.shape), dtype).items():
+            result[f"{case.name}/gradient/{name}"] = sample(gradient).astype(np.float32)
+    return result
+
+
+def record_keras(tf):
+    """Key -> array: `keras/<name>/shape`, `/parameters`, `/output` of the Keras layer, channels first.
+
+    Only what a Keras layer can say: no explicit pads, no stride and dilation together.
+    """
+    result = {}
+    for case in cases.CONCRETE:
+        both = set(case.strides) != {1} and set(case.dilation) != {1}
+        if both or not isinstance(case.padding, str):
+            continue
+        arrays = cases.arrays(case)
+        if case.op == "max_pool":
+            layer = tf.keras.layers.MaxPooling2D(case.kernel_size, case.strides, case.padding)
+        else:
+            rest = {"dilation_rate": case.dilation, "use_bias": case.use_bias}
+            layer = tf.keras.layers.Conv2D(case.channels, case.kernel_size, case.strides, case.padding, **rest)
+        data = arrays["data"].transpose(0, 2, 3, 1).astype(np.float32)
+        layer.build(data.shape)
+        if case.op == "conv":
+            layer.set_weights([arrays["weight"].transpose(2, 3, 1, 0), arrays["bias"]])
+        out = layer(data).numpy().transpose(0, 3, 1, 2)
+        result[f"keras/{case.name}/shape"] = np.array(out.shape, np.int32)
+        result[f"keras/{case.name}/parameters"] = np.array(layer.count_params(), np.int32)
+        result[f"keras/{case.name}/output"] = sample(out).astype(np.float32)
+    return result
+
+
+def record():
+    """Everything the file holds."""
+    import tensorflow as tf
+    import tf_oracle
+
+    versions = f"tensorflow {tf.__version__}, numpy {np.__version__}, python {sys.version.split()[0]}"
+    return {**record_cases(tf_oracle), **record_keras(tf), "versions": np.array(versions)}
+
+
+def pack(record):
+    """A few long arrays in place of thousands of small ones, whose headers would outweigh them."""
+    groups = {"float32": [], "int32": [], "uint32": []}
+    keys, kinds, lengths = [], [], []
+    for key, array in record.items():
+        if key == "versions":
+            continue
+        keys.append(key)
+        kinds.append(array.dtype.name)
+        lengths.append(-1 if array.ndim == 0 else array.size)
+        groups[array.dtype.name].append(np.atleast_1d(array))
+    packed = {f"values_{kind}": np.concatenate(parts) for kind, parts in groups.items()}
+    index = {"keys": np.array("\n".join(keys)), "kinds": np.array("\n".join(kinds)), "lengths": np.array(lengths)}
+    return {**packed, **index, "versions": record["versions"]}
+
+
+def unpack(packed):
+    """The record that `pack` was given."""
+    kinds = str(packed["kinds"]).split("\n")
+    values = {kind: packed[f"values_{kind}"] for kind in set(kinds)}
+    used = dict.fromkeys(values, 0)
+    result = {"versions": packed["versions"]}
+    for key, kind, length in zip(str(packed["keys"]).split("\n"), kinds, packed["lengths"]):
+        start = used[kind]
+        used[kind] = start + abs(int(length))
+        result[key] = values[kind][start] if length < 0 else values[kind][start : used[kind]]
+    return result
+
+
+def load(path=HERE / "tensorflow-2.13.1.npz"):
+    """Key -> array, as recorded."""
+    with np.load(path) as packed:
+        return unpack(packed)
+
+
+def main():
+    """Write or check the file."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="compare with the recorded file and write nothing")
+    check = parser.parse_args().check
+    new = record()
+    path = HERE / "tensorflow-2.13.1.npz"
+    if not str(new["versions"]).startswith("tensorflow 2.13.1,"):
+        warnings.warn(f"made by {new['versions']}, recorded for TensorFlow 2.13.1", stacklevel=1)
+    if not check:
+        np.savez_compressed(path, **pack(new))
+        print(f"{path.name}: {len(new)} arrays, {path.stat().st_size / 1e6:.2f} MB")
+        return 0
+    old = load(path)
+    missing = sorted(set(old) ^ set(new))
+    differing = [key for key in set(old) & set(new) - {"versions"} if not _close(old[key], new[key])]
+    print(f"{len(old)} arrays recorded, only in one: {missing}, different: {sorted(differing)}")
+    return 1 if missing or differing else 0
+
+
+def _close(one, other):
+    scale = max(1.0, float(np.sqrt(np.mean(np.square(one, dtype=np.float64)))))
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-4 * scale)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,305 @@
+"""NumPy reference in float64: what every operator must return, by explicit lists of indices.
+
+For each axis a list says, for every output position and every tap of the window, which input cell the tap reads, or
+that it reads none.  Everything else (forward, gradients, transposed convolutions) is gathering and scattering along
+these lists.  No code is shared with mxsame; the rules are those of TensorFlow 2.13 and Keras 2.
+
+Arrays are channels-first, weights in MXNet's layout (see `cases.arrays`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from cases import Case
+
+NONE = -1  # in a list of indices: this tap reads no cell
+
+CONVOLUTIONS = ("conv", "depthwise_conv", "separable_conv")
+POOLS = ("max_pool", "avg_pool")
+
+
+# ---- one axis: output size, pads and the list of indices -------------------------------------------------------------
+
+
+def _window_axis(n, k, s, d, padding, full=False):
+    """(out, low, high) of a convolution or pooling along one axis."""
+    extent = (k - 1) * d + 1
+    if padding == "same":
+        out = -(-n // s)
+        total = max((out - 1) * s + extent - n, 0)
+        return out, total // 2, total - total // 2
+    if padding == "valid":
+        low, high = 0, 0
+    elif padding == "causal":
+        low, high = extent - 1, 0
+    else:
+        low, high = padding
+    if low < 0 or high < 0:
+        raise ValueError(f"pads must not be negative: received padding={(low, high)}")
+    room = n + low + high - extent
+    if room < 0:
+        raise ValueError(f"the window (extent {extent}) is larger than the padded input ({n} + {low} + {high})")
+    return (-(-room // s) if full else room // s) + 1, low, high
+
+
+def _transposed_axis(n, k, s, d, padding, output_padding):
+    """(out, low, high): the convolution of `out` cells with these pads gives n, and its gradient is the operator."""
+    extent = (k - 1) * d + 1
+    if output_padding is not None and not 0 <= output_padding < s:
+        raise ValueError(f"output_padding must be in [0, stride): received {output_padding} with stride {s}")
+    if padding in ("same", "valid"):
+        if output_padding is not None:
+            out = (n - 1) * s + extent - (2 * (extent // 2) if padding == "same" else 0) + output_padding
+        elif padding == "same":
+            out = n * s
+        else:
+            out = (n - 1) * s + max(extent, s)
+        if out < 1 or _window_axis(out, k, s, d, padding)[0] != n:
+            raise ValueError(f"a convolution of {out} cells does not give {n}: output_padding={output_padding}")
+        return out, *_window_axis(out, k, s, d, padding)[1:]
+    if padding == "causal":
+        raise ValueError("causal padding does not exist for transposed convolutions")
+    low, high = padding
+    if low < 0 or high < 0:
+        raise ValueError(f"pads must not be negative: received padding={(low, high)}")
+    out = (n - 1) * s + extent - low - high + (output_padding or 0)
+    if out < 1:
+        raise ValueError(f"nothing is left after the cut: output size {out}")
+    return out, low, high - (output_padding or 0)
+
+
+def _cells(out, n, k, s, d, low):
+    """The list of indices, (out, k): the cell of the input that each tap reads, NONE outside."""
+    rows = []
+    for position in range(out):
+        cells = [position * s + tap * d - low for tap in range(k)]
+        rows.append([cell if 0 <= cell < n else NONE for cell in cells])
+    return np.array(rows, dtype=np.int64).reshape(out, k)
+
+
+def _axes(case: Case, size):
+    """Per axis (n, k, s, d, padding, output_padding)."""
+    size = tuple(case.size if size is None else size)
+    rank = len(case.size)
+    padding = (case.padding,) * rank if isinstance(case.padding, str) else case.padding
+    output_padding = case.output_padding or (None,) * rank
+    axes = (size, case.kernel_size, case.strides, case.dilation, padding, output_padding)
+    if any(len(values) != rank for values in axes):
+        raise ValueError(f"one entry per spatial axis needed: {case}")
+    if case.padding == "causal" and (rank != 1 or case.op not in CONVOLUTIONS):
+        raise ValueError(f"causal padding exists for 1-D convolutions only: {case}")
+    if min(size + case.kernel_size + case.strides + case.dilation) < 1:
+        raise ValueError(f"sizes, kernels, strides and dilation are 1 or more: {case}")
+    if case.op in POOLS and set(case.dilation) != {1}:
+        raise ValueError(f"pools have no dilation: {case}")
+    if case.op != "conv_transpose" and case.output_padding is not None:
+        raise ValueError(f"output_padding is for transposed convolutions: {case}")
+    return list(zip(*axes))
+
+
+def _geometry(case: Case, size=None):
+    """Per axis (out, low, high); ValueError where the rule refuses."""
+    result = []
+    for n, k, s, d, padding, output_padding in _axes(case, size):
+        if case.op == "conv_transpose":
+            result.append(_transposed_axis(n, k, s, d, padding, output_padding))
+            continue
+        out, low, high = _window_axis(n, k, s, d, padding, full=case.ceil_mode)
+        if case.op in POOLS and (_cells(out, n, k, s, d, low) == NONE).all(axis=1).any():
+            raise ValueError(f"a pooling window without any cell of the input: n {n}, k {k}, s {s}, pads {(low, high)}")
+        result.append((out, low, high))
+    return result
+
+
+def output_size(case: Case, size=None) -> tuple:
+    """Spatial size of the output for an input of `size` (default `case.size`)."""
+    return tuple(out for out, _, _ in _geometry(case, size))
+
+
+def pads(case: Case, size=None) -> tuple:
+    """One (low, high) per axis.
+
+    For transposed convolutions the cut of the full extent (n-1)s + ke; a negative `high` is zeros added at the tail.
+    """
+    if case.op != "conv_transpose":
+        return tuple((low, high) for _, low, high in _geometry(case, size))
+    result = []
+    for (n, k, s, d, _, _), (out, low, _) in zip(_axes(case, size), _geometry(case, size)):
+        result.append((low, (n - 1) * s + (k - 1) * d + 1 - low - out))
+    return tuple(result)
+
+
+def is_legal(case: Case, size=None) -> bool:
+    """Whether the rules accept the case (for an input of `size`)."""
+    try:
+        _geometry(case, size)
+    except ValueError:
+        return False
+    return True
+
+
+# ---- gather and scatter along the lists ------------------------------------------------------------------------------
+
+
+def _flat_cells(lists, size):
+    """Join the axes' lists: (positions, taps) of flat cell numbers in row-major order, NONE outside."""
+    positions = list(itertools.product(*(range(len(rows)) for rows in lists)))
+    flat = np.zeros((len(positions), 1), dtype=np.int64)
+    outside = np.zeros((len(positions), 1), dtype=bool)
+    for axis, (rows, n) in enumerate(zip(lists, size)):
+        chosen = rows[[position[axis] for position in positions]]
+        flat = (flat[:, :, None] * n + chosen[:, None, :]).reshape(len(positions), -1)
+        outside = (outside[:, :, None] | (chosen == NONE)[:, None, :]).reshape(len(positions), -1)
+    return np.where(outside, NONE, flat)
+
+
+def _gather(data, cells, fill):
+    """(N, C, *size) -> (N, C, positions, taps)."""
+    flat = data.reshape(*data.shape[:2], -1)
+    flat = np.concatenate([flat, np.full((*data.shape[:2], 1), fill)], axis=2)  # cell -1 is the last one: the fill
+    return flat[:, :, cells]
+
+
+def _scatter(patches, cells, size):
+    """Transpose of `_gather`: (N, C, positions, taps) -> (N, C, *size), adding up; what reads no cell is dropped."""
+    count = int(np.prod(size))
+    rows = patches.reshape(-1, cells.size)
+    inside = cells.ravel() != NONE
+    numbers = cells.ravel()[inside]
+    sums = [np.bincount(numbers, weights=row[inside], minlength=count) for row in rows]
+    return np.array(sums, dtype=np.float64).reshape(*patches.shape[:2], *size)
+
+
+def _convolve(data, weight, cells, groups):
+    """(N, C, *size), (O, C/groups, *k) -> (N, O, positions)."""
+    patches = _gather(data, cells, 0.0)
+    batch, channels, positions, taps = patches.shape
+    patches = patches.reshape(batch, groups, channels // groups, positions, taps)
+    weight = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], taps)
+    return np.einsum("bgcpt,goct->bgop", patches, weight, optimize=True).reshape(batch, -1, positions)
+
+
+def _convolve_data_gradient(out_grad, weight, cells, groups, size):
+    """Transpose of `_convolve` in data: (N, O, positions) -> (N, C, *size)."""
+    batch, channels, positions = out_grad.shape
+    out_grad = out_grad.reshape(batch, groups, channels // groups, positions)
+    weight = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], cells.shape[1])
+    patches = np.einsum("bgop,goct->bgcpt", out_grad, weight, optimize=True)
+    return _scatter(patches.reshape(batch, -1, positions, cells.shape[1]), cells, size)
+
+
+def _convolve_weight_gradient(data, out_grad, cells, groups, shape):
+    """Transpose of `_convolve` in weight: (N, C, *size), (N, O, positions) -> (O, C/groups, *k)."""
+    patches = _gather(data, cells, 0.0)
+    batch, channels, positions, taps = patches.shape
+    patches = patches.reshape(batch, groups, channels // groups, positions, taps)
+    out_grad = out_grad.reshape(batch, groups, -1, positions)
+    return np.einsum("bgcpt,bgop->goct", patches, out_grad, optimize=True).reshape(shape)
+
+
+# ---- operators -------------------------------------------------------------------------------------------------------
+
+
+def _window_cells(case: Case, size):
+    """(cells, output size) of a convolution or pooling."""
+    axes, geometry = _axes(case, size), _geometry(case, size)
+    lists = [_cells(out, n, k, s, d, low) for (n, k, s, d, _, _), (out, low, _) in zip(axes, geometry)]
+    return _flat_cells(lists, size), tuple(out for out, _, _ in geometry)
+
+
+def _transposed_cells(case: Case, size):
+    """(cells, output size): the lists of the convolution that leads from the output back to the input."""
+    axes, geometry = _axes(case, size), _geometry(case, size)
+    lists = [_cells(n, out, k, s, d, low) for (n, k, s, d, _, _), (out, low, _) in zip(axes, geometry)]
+    out = tuple(out for out, _, _ in geometry)
+    return _flat_cells(lists, out), out
+
+
+def _divisors(case: Case, size, cells):
+    """What each average is divided by: the cells inside the input, or inside the padded input (count_include_pad)."""
+    if not case.count_include_pad:
+        return (cells != NONE).sum(axis=1)
+    divisors = np.ones(1)
+    for (n, k, s, _, _, _), (out, low, high) in zip(_axes(case, size), _geometry(case, size)):
+        inside = [sum(-low <= position * s + tap - low < n + high for tap in range(k)) for position in range(out)]
+        divisors = (divisors[:, None] * np.array(inside)).ravel()
+    return divisors
+
+
+def _add_bias(out, arrays):
+    return out + arrays["bias"].reshape(1, -1, *[1] * (out.ndim - 2)) if "bias" in arrays else out
+
+
+def _groups(case: Case) -> int:
+    return case.groups if case.op in ("conv", "conv_transpose") else case.in_channels
+
+
+def forward(case: Case, arrays: dict) -> np.ndarray:
+    """Output of the case on `arrays`, (N, channels, *output size)."""
+    arrays = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
+    data = arrays["data"]
+    size = data.shape[2:]
+    if case.op == "conv_transpose":
+        cells, out = _transposed_cells(case, size)
+        flat = data.reshape(*data.shape[:2], -1)
+        return _add_bias(_convolve_data_gradient(flat, arrays["weight"], cells, _groups(case), out), arrays)
+    cells, out = _window_cells(case, size)
+    if case.op == "max_pool":
+        return _gather(data, cells, -np.inf).max(axis=3).reshape(*data.shape[:2], *out)
+    if case.op == "avg_pool":
+        sums = _gather(data, cells, 0.0).sum(axis=3)
+        return (sums / _divisors(case, size, cells)).reshape(*data.shape[:2], *out)
+    if case.op == "separable_conv":
+        middle = _convolve(data, arrays["depthwise_weight"], cells, _groups(case))
+        pointwise = arrays["pointwise_weight"].reshape(-1, middle.shape[1])
+        result = np.einsum("bcp,oc->bop", middle, pointwise)
+    else:
+        result = _convolve(data, arrays["weight"], cells, _groups(case))
+    return _add_bias(result.reshape(*result.shape[:2], *out), arrays)
+
+
+def gradients(case: Case, arrays: dict, out_grad: np.ndarray) -> dict:
+    """Gradient of sum(forward * out_grad) with respect to every array, by name."""
+    arrays = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
+    out_grad = np.asarray(out_grad, dtype=np.float64)
+    data = arrays["data"]
+    size = data.shape[2:]
+    result = {}
+    if "bias" in arrays:
+        result["bias"] = out_grad.sum(axis=(0, *range(2, out_grad.ndim)))
+    if case.op == "conv_transpose":
+        cells, _ = _transposed_cells(case, size)
+        weight, groups = arrays["weight"], _groups(case)
+        flat = data.reshape(*data.shape[:2], -1)
+        result["data"] = _convolve(out_grad, weight, cells, groups).reshape(data.shape)
+        result["weight"] = _convolve_weight_gradient(out_grad, flat, cells, groups, weight.shape)
+        return result
+    cells, _ = _window_cells(case, size)
+    flat_grad = out_grad.reshape(*out_grad.shape[:2], -1)
+    if case.op == "max_pool":
+        patches = _gather(data, cells, -np.inf)
+        first = patches.argmax(axis=3)[..., None]  # taps are in row-major order: ties go to the first cell
+        patches = np.zeros_like(patches)
+        np.put_along_axis(patches, first, flat_grad[..., None], axis=3)
+        result["data"] = _scatter(patches, cells, size)
+    elif case.op == "avg_pool":
+        share = (flat_grad / _divisors(case, size, cells))[..., None]
+        result["data"] = _scatter(np.broadcast_to(share, (*share.shape[:3], cells.shape[1])), cells, size)
+    elif case.op == "separable_conv":
+        depthwise, pointwise = arrays["depthwise_weight"], arrays["pointwise_weight"]
+        matrix = pointwise.reshape(pointwise.shape[0], -1)
+        middle = _convolve(data, depthwise, cells, _groups(case))
+        middle_grad = np.einsum("bop,oc->bcp", flat_grad, matrix)
+        result["pointwise_weight"] = np.einsum("bop,bcp->oc", flat_grad, middle).reshape(pointwise.shape)
+        result["data"] = _convolve_data_gradient(middle_grad, depthwise, cells, _groups(case), size)
+        result["depthwise_weight"] = _convolve_weight_gradient(data, middle_grad, cells, _groups(case), depthwise.shape)
+    else:
+        weight, groups = arrays["weight"], _groups(case)
+        result["data"] = _convolve_data_gradient(flat_grad, weight, cells, groups, size)
+        result["weight"] = _convolve_weight_gradient(data, flat_grad, cells, groups, weight.shape)
+    return result

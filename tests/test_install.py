@@ -1,0 +1,341 @@
+"""How MXNet gets imported: what mxsame mends, what it leaves as it was, and what it says where it cannot mend.
+
+Every case is a process of its own. Its site-packages is a folder made for the case: links to real packages of this
+environment, and made-up ones in the place of those that are to be missing, broken or too new.
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy
+import pytest
+
+import mxsame
+from mxsame import _mxnet
+
+PACKAGE = Path(mxsame.__file__).parent
+SITE = Path(sysconfig.get_paths()["purelib"])
+PIP = f"{sys.executable} -m pip"
+
+
+def run(code, path, *options):
+    """Runs Python code in a new process that sees the standard library and ``path`` only."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_", "MXNET_"))}
+    env.update(PYTHONPATH=os.pathsep.join(map(str, path)), PYTHONDONTWRITEBYTECODE="1", TF_CPP_MIN_LOG_LEVEL="3")
+    command = [sys.executable, "-S", *options, "-c", code]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+
+
+def run_well(code, *options):
+    """Runs code with the real packages; returns what it printed."""
+    result = run(code, [PACKAGE.parent, SITE], *options)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Makes site-packages: a name in ``links`` is the real package, ``files`` maps paths to contents."""
+
+    def make(*links, files=()):
+        links = ["mxsame", *links]
+        for name in links:
+            source = PACKAGE if name == "mxsame" else SITE / name
+            if source.exists():  # numpy.libs is not there with every NumPy
+                (tmp_path / name).symlink_to(source)
+        for name, text in dict(files).items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        return tmp_path
+
+    return make
+
+
+def refused(path, code="import mxsame"):
+    """Runs an import that must fail; returns the lines of the ImportError's message."""
+    result = run(code, [path])
+    assert result.returncode == 1, (result.returncode, result.stderr)
+    return result.stderr[result.stderr.rindex("\nImportError: ") + len("\nImportError: ") :].strip().splitlines()
+
+
+NUMPY = ("numpy", "numpy.libs")
+
+
+def mxnet_that_raises(error, wheel="mxnet"):
+    return {"mxnet/__init__.py": f"raise {error}\n", f"{wheel.replace('-', '_')}-1.9.1.dist-info/METADATA": ""}
+
+
+# ---- what is mended, and left as it was ------------------------------------------------------------------------------
+
+
+def test_numpy_is_left_as_it_was_found_and_nothing_warns():
+    before_and_after = """
+import sys, types
+import numpy, numpy.testing
+numpy_before, modules_before = dict(vars(numpy)), set(sys.modules)
+from mxsame._mxnet import mx
+changed = {name for name in {*vars(numpy), *numpy_before} if vars(numpy).get(name) is not numpy_before.get(name)}
+print(sorted(changed), "distutils.version" in set(sys.modules) - modules_before, mx.__version__)
+"""
+    assert run_well(before_and_after, "-W", "error") == "[] False 1.9.1"
+
+
+def test_an_imported_distutils_is_left_as_it_was_found():
+    code = """
+import sys, types
+sys.modules["distutils.version"] = mine = types.ModuleType("distutils.version")
+import mxsame
+print(sys.modules["distutils.version"] is mine)
+"""
+    assert run_well(code) == "True"
+
+
+def test_mxnet_works_after_the_import_where_its_code_says_numpy_bool():
+    code = """
+from mxsame._mxnet import mx
+a = mx.np.array([[1., 2., 3.], [4., 5., 6.]])
+print(a[a > 2.5].tolist(), a[mx.np.array([False, True], dtype=bool)].tolist(), a[[True, False]].tolist())
+print(mx.np.full((2,), True, dtype=None).tolist(), mx.np.array(True).dtype, mx.np.greater(a, 2).sum().item())
+a[a > 2.5] = 0
+print(a.tolist(), mx.nd.array([1, 0], dtype=bool).dtype.__name__)
+mx.test_utils.assert_almost_equal(mx.np.array([True]), mx.np.array([True]))
+mx.npx.set_np()
+print(mx.np.empty_like(a).shape)
+"""
+    assert run_well(code, "-W", "error").splitlines() == [
+        "[3.0, 4.0, 5.0, 6.0] [[4.0, 5.0, 6.0]] [[1.0, 2.0, 3.0]]",
+        "[True, True] float32 4",
+        "[[1.0, 2.0, 0.0], [0.0, 0.0, 0.0]] bool_",
+        "(2, 3)",
+    ]
+
+
+TRAIN = """
+net = mx.gluon.nn.HybridSequential()
+net.add(mx.gluon.nn.Conv2D(2, 3), mx.gluon.nn.Dense(1))
+net.initialize()
+net.hybridize()
+trainer = mx.gluon.Trainer(net.collect_params(), "adam")
+with mx.autograd.record():
+    loss = (net(mx.nd.ones((2, 1, 5, 5))) ** 2).sum()
+loss.backward()
+trainer.step(2)
+print(bool(net[0].weight.grad().abs().sum().asscalar() > 0))
+"""
+
+
+def test_mxnet_can_be_imported_after_it_failed_alone():
+    code = """
+try:
+    import mxnet
+except Exception:
+    print("failed")
+import mxsame, mxnet as mx
+assert mxsame._mxnet.mx is mx and mx.np.bool is bool
+"""
+    # NumPy 1.24 has no numpy.bool; before that, the warning about it is made an error
+    assert run_well(code + TRAIN, "-W", "error").split() == ["failed", "True"]
+
+
+def test_an_imported_mxnet_is_left_alone():
+    code = f"""
+import runpy, sys, types
+sys.modules["mxnet"] = mine = types.ModuleType("mxnet")
+mine.__version__, mine.numpy = "1.9.1", __import__("numpy")
+got = runpy.run_path({str(PACKAGE / "_mxnet.py")!r})["mx"]
+print(got is mine, got.numpy is __import__("numpy"), sorted(name for name in sys.modules if name.startswith("mxnet")))
+"""
+    assert run_well(code) == "True True ['mxnet']"
+
+
+def test_importing_again_changes_nothing():
+    code = """
+import numpy
+from mxsame import _mxnet
+before = dict(vars(numpy))
+print(_mxnet.import_mxnet() is _mxnet.mx, vars(numpy) == before)
+"""
+    assert run_well(code) == "True True"
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_no_mxnet(site):
+    lines = refused(site(*NUMPY))
+    assert lines[0] == "MXNet is not installed."
+    assert lines[1].startswith(
+        f"  found: Python {sys.version.split()[0]} ({sys.executable}), NumPy {numpy.__version__} ("
+    )
+    assert lines[2] == f"  mend it with: {PIP} install mxnet==1.9.1"
+
+
+def test_a_leftover_folder_of_mxnet(site):
+    lines = refused(site(*NUMPY, files={"mxnet/__pycache__/base.pyc": ""}))
+    assert "broken" in lines[0] and "the folder mxnet holds no Python package" in lines[0]
+    assert lines[2] == f"  mend it with: {PIP} install mxnet==1.9.1"
+
+
+def test_a_record_of_mxnet_without_its_folder(site):
+    lines = refused(site(*NUMPY, files={"mxnet-1.9.1.dist-info/METADATA": ""}))
+    assert lines[0] == "MXNet is not installed."
+    assert lines[2] == f"  mend it with: {PIP} uninstall -y mxnet && {PIP} install mxnet==1.9.1"
+
+
+def test_no_numpy(site):
+    lines = refused(site())
+    assert lines[0] == "NumPy cannot be imported: No module named 'numpy'."
+    assert lines[2] == f"  mend it with: {PIP} install 'numpy<2'"
+
+
+def test_numpy_2(site):
+    path = site(files={"numpy/__init__.py": "__version__ = '2.1.3'\n"})
+    lines = refused(path)
+    assert lines[0] == "MXNet 1.9.1 needs NumPy 1, and NumPy 2 is installed."
+    assert f"NumPy 2.1.3 ({path / 'numpy'})" in lines[1]
+    assert lines[2] == f"  mend it with: {PIP} install 'numpy<2'"
+
+
+@pytest.mark.parametrize("version", [(3, 7, 16), (3, 13, 0)])
+def test_unsupported_python(site, version):
+    code = f"""
+import runpy, sys
+sys.version_info = {(*version, "final", 0)}
+runpy.run_path({str(PACKAGE / "_mxnet.py")!r})
+"""
+    lines = refused(site(*NUMPY), code)
+    assert lines[0].startswith("mxsame runs on Python 3.8 to 3.12")
+    assert "Python {}.{}.{}".format(*version) in lines[1]
+    assert lines[2] == "  mend it with: python3.11 -m venv .venv && .venv/bin/python -m pip install '.[cpu]'"
+
+
+def test_both_wheels_over_each_other(site):
+    files = {**mxnet_that_raises("Exception", "mxnet"), **mxnet_that_raises("Exception", "mxnet-cu112")}
+    path = site(*NUMPY, files=files)
+    lines = refused(path)
+    assert lines[0] == "mxnet and mxnet-cu112 are installed over each other: both own the same folder."
+    assert lines[1].endswith(f"mxnet 1.9.1 and mxnet-cu112 1.9.1 ({path / 'mxnet'})")
+    assert lines[2] == f"  mend it with: {PIP} uninstall -y mxnet mxnet-cu112 && {PIP} install mxnet==1.9.1"
+    assert lines[3] == "  For an NVIDIA GPU let the command end in mxnet-cu112==1.9.1."
+
+
+@pytest.mark.parametrize(
+    "library", ["libcudnn.so.8", "libcudart.so.11.0", "libnccl.so.2", "libnvrtc.so.11.2", "libcuda.so.1"]
+)
+def test_cuda_wheel_without_cuda_libraries(site, library):
+    error = f"OSError('{library}: cannot open shared object file: No such file or directory')"
+    lines = refused(site(*NUMPY, files=mxnet_that_raises(error, "mxnet-cu112")))
+    assert lines[0].startswith(f"mxnet-cu112 needs {library}, which is not found.")
+    assert "mxnet-cu112 1.9.1 (" in lines[1]
+    assert lines[2] == f"  mend it with: {PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
+
+
+def test_a_missing_system_library(site):
+    error = "OSError('libgomp.so.1: cannot open shared object file: No such file or directory')"
+    lines = refused(site(*NUMPY, files=mxnet_that_raises(error)))
+    assert lines[0] == "mxnet needs the system library libgomp.so.1, which is not found."
+    assert lines[2].startswith("  mend it with: apt-get install -y libgomp1 ")
+
+
+def test_a_missing_requirement_of_mxnet(site):
+    lines = refused(site(*NUMPY, files=mxnet_that_raises("ModuleNotFoundError('...', name='graphviz')")))
+    assert lines[0] == "MXNet needs the package graphviz, which is not installed."
+    assert lines[2] == f"  mend it with: {PIP} install graphviz"
+
+
+@pytest.mark.parametrize("libmxnet", [None, "not a library"], ids=["missing", "unreadable"])
+def test_a_broken_mxnet(site, libmxnet):
+    path = site(*(entry.name for entry in SITE.iterdir() if entry.name not in ("mxnet", "mxsame", "__pycache__")))
+    (path / "mxnet").mkdir()
+    for entry in (SITE / "mxnet").iterdir():
+        if entry.name != "libmxnet.so":
+            (path / "mxnet" / entry.name).symlink_to(entry)
+    if libmxnet:
+        (path / "mxnet" / "libmxnet.so").write_text(libmxnet)
+    lines = refused(path)
+    assert lines[0].startswith("The installed MXNet is broken: ")
+    assert ("Cannot find the MXNet library" if libmxnet is None else "libmxnet.so: ") in "".join(lines)
+    assert lines[-1].startswith("  mend it with: ") and lines[-1].endswith(
+        f"uninstall -y mxnet && {PIP} install mxnet==1.9.1"
+    )
+
+
+def test_a_failed_import_leaves_numpy_and_modules_as_they_were(site):
+    code = """
+import numpy, sys
+before, modules = dict(vars(numpy)), set(sys.modules)
+try:
+    import mxsame
+except ImportError as error:
+    left = [name for name in set(sys.modules) - modules if name.startswith(("mxnet", "distutils"))]
+    print(repr(error.__cause__), vars(numpy) == before, left)
+"""
+    result = run(code, [site(*NUMPY, files=mxnet_that_raises("ZeroDivisionError('a')"))])
+    assert result.stdout.strip() == "ZeroDivisionError('a') True []", result.stderr
+
+
+# ---- TensorFlow first ------------------------------------------------------------------------------------------------
+
+LIBSTDCXX, TENSORFLOW = "/usr/lib/libstdc++.so.6", "/site/tensorflow/libtensorflow_framework.so.2"
+
+
+@pytest.mark.parametrize(
+    ("libraries", "first"),
+    [
+        (["", "/lib/libc.so.6", TENSORFLOW, LIBSTDCXX], True),
+        (["", LIBSTDCXX, TENSORFLOW], False),
+        (["", LIBSTDCXX], False),
+        (["", TENSORFLOW], True),
+        ([], False),
+    ],
+)
+def test_whether_tensorflow_brought_libstdcxx(libraries, first):
+    assert _mxnet.tensorflow_came_before_libstdcxx(libraries) is first
+
+
+def test_loaded_libraries_are_those_of_the_process():
+    libraries = _mxnet.loaded_libraries()
+    assert any(library.endswith("libmxnet.so") for library in libraries)
+    assert any("libstdc++.so" in library for library in libraries)
+
+
+COMPUTE = """
+import numpy as np
+x, w = np.random.randn(2, 7, 8, 3).astype("float32"), np.random.randn(3, 3, 3, 4).astype("float32")
+a, b = mx.nd.array(x.transpose(0, 3, 1, 2)), mx.nd.array(w.transpose(3, 2, 0, 1))
+b.attach_grad()
+with mx.autograd.record():
+    y = mx.nd.Convolution(a, b, kernel=(3, 3), pad=(1, 1), num_filter=4, no_bias=True)
+y.backward()
+v = tf.Variable(w)
+with tf.GradientTape() as tape:
+    z = tf.nn.conv2d(x, v, 1, "SAME")
+g = tape.gradient(z, v)
+assert np.abs(y.asnumpy().transpose(0, 2, 3, 1) - z.numpy()).max() < 1e-4
+assert np.abs(b.grad.asnumpy().transpose(2, 3, 1, 0) - g.numpy()).max() < 1e-3
+print("equal")
+"""
+
+
+@pytest.mark.oracle
+def test_tensorflow_first_is_refused_instead_of_a_crash():
+    result = run("import tensorflow\nimport mxsame", [PACKAGE.parent, SITE])
+    assert result.returncode == 1, result.stderr
+    assert "ImportError: TensorFlow was imported first" in result.stderr
+    assert result.stderr.rstrip().endswith("mend it with: import mxsame  # before: import tensorflow")
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "from mxsame._mxnet import mx\nimport tensorflow as tf",
+        "import ctypes; ctypes.CDLL('libstdc++.so.6')\nimport tensorflow as tf\nfrom mxsame._mxnet import mx",
+    ],
+    ids=["mxsame first", "libstdc++ first"],
+)
+def test_tensorflow_and_mxnet_compute_in_one_process(imports):
+    assert run_well(f"{imports}\n{COMPUTE}") == "equal"
