@@ -118,7 +118,12 @@ def need(package: str) -> None:
 @click.option("--stride", type=Integers(), default="1", show_default=True, help="Stride.")
 @click.option("--dilation", type=Integers(), default="1", show_default=True, help="Dilation.")
 @click.option(
-    "--padding", type=Padding(), default=("same",), multiple=True, show_default=True, help="One for all axes, or repeated, one each."
+    "--padding",
+    type=Padding(),
+    default=("same",),
+    multiple=True,
+    show_default=True,
+    help="One for all axes, or repeated, one each.",
 )
 @click.option("--transposed", is_flag=True, help="A transposed convolution: what is cut from its full extent.")
 @click.option("--output-padding", type=int, help="With --transposed: Keras's output_padding.")

@@ -44,7 +44,7 @@ def photograph() -> np.ndarray:
     """The shipped photograph, (224, 224, 3) bytes."""
     from matplotlib.image import imread
 
-    pixels = np.rint(imread(DATA / "photograph.png") * 255).astype(np.uint8)
+    pixels = np.rint(imread(DATA / "photograph.png")[..., :3] * 255).astype(np.uint8)
     if pixels.shape != (SIZE, SIZE, 3):
         raise ValueError(f"photograph.png must be {SIZE}x{SIZE} in three colours; received shape={pixels.shape}")
     return pixels

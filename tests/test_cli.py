@@ -1,0 +1,224 @@
+"""The command line: help everywhere, wrong options answered with exit code 2, and `mxsame pads`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("click")
+
+from click.testing import CliRunner
+
+import mxsame
+from mxsame import cli, padding
+
+
+def run(*arguments, columns=80):
+    return CliRunner().invoke(cli.main, list(map(str, arguments)), prog_name="mxsame", env={"COLUMNS": str(columns)})
+
+
+def python(*arguments):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
+
+
+# ---- every command ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [None, *cli.main.commands])
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help(command, option):
+    result = run(*([command] if command else []), option)
+    assert result.exit_code == 0
+    assert result.output.startswith(f"Usage: mxsame {command or '[OPTIONS]'}")
+    found = cli.main.commands[command] if command else cli.main
+    assert found.help
+    for parameter in found.params:
+        assert getattr(parameter, "help", None), parameter.name
+
+
+def test_commands():
+    assert sorted(cli.main.commands) == ["demo", "pads"]
+
+
+def test_version():
+    result = run("--version")
+    assert (result.exit_code, result.output) == (0, f"mxsame {mxsame.__version__}\n")
+
+
+def test_python_dash_m():
+    result = python("-m", "mxsame", "pads", "--size", "8")
+    assert result.returncode == 2
+    assert result.stderr.startswith("Usage: mxsame pads"), "the program is called mxsame, not __main__.py"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "No such command 'nothing'"),
+        (["--nothing"], "No such option"),
+        (["demo", "--nothing"], "No such option"),
+        (["demo", "surplus"], "unexpected extra argument"),
+        (["demo", "--out", "picture.txt"], "'picture.txt' must end in one of .png, .pdf, .svg, .jpg"),
+        (["demo", "--out", "picture"], "'picture' must end in one of"),
+        (["demo", "--out", "no/such/folder/picture.png"], "the folder 'no/such/folder' does not exist"),
+        (["demo", "--out", "."], "is a directory"),
+        (["demo", "--out", "picture.png", "--no-picture"], "--out and --no-picture exclude each other"),
+        (["pads"], "Missing option '--size'"),
+        (["pads", "--size", "8"], "Missing option '--kernel'"),
+        (["pads", "--size", "eight", "--kernel", "3"], "'eight' must be an integer, or integers with commas"),
+        (["pads", "--size", "8,", "--kernel", "3"], "'8,' must be an integer"),
+        (["pads", "--size", "", "--kernel", "3"], "must be an integer"),
+        (["pads", "--size", "8.5", "--kernel", "3"], "'8.5' must be an integer"),
+        (["pads", "--size", "0", "--kernel", "3"], "size must be an integer >= 1; received size=0"),
+        (["pads", "--size", "8", "--kernel", "0"], "kernel_size must be an integer >= 1"),
+        (["pads", "--size", "8", "--kernel", "-3"], "kernel_size must be an integer >= 1"),
+        (["pads", "--size", "8", "--kernel", "3", "--stride", "0"], "stride must be an integer >= 1"),
+        (["pads", "--size", "8", "--kernel", "3", "--dilation", "0"], "dilation must be an integer >= 1"),
+        (["pads", "--size", "8", "--kernel", "3,3"], "--kernel must be given once, or once for each of the 1 axes"),
+        (["pads", "--size", "8,9,7", "--kernel", "3", "--stride", "1,2"], "--stride must be given once"),
+        (["pads", "--size", "8", "--kernel", "3", "--padding", "full"], "'full' must be same, valid, causal, or two"),
+        (["pads", "--size", "8", "--kernel", "3", "--padding", "1"], "'1' must be same, valid, causal, or two"),
+        (["pads", "--size", "8", "--kernel", "3", "--padding", "1,2,3"], "'1,2,3' must be same"),
+        (["pads", "--size", "8", "--kernel", "3", "--padding=-1,0"], "must be an integer >= 0; received"),
+        (
+            ["pads", "--size", "8", "--kernel", "3", "--padding", "1,1", "--padding", "0,1"],
+            "--padding must be given once",
+        ),
+        (["pads", "--size", "3", "--kernel", "4", "--padding", "valid"], "at least as long as the kernel"),
+        (["pads", "--size", "8", "--kernel", "3", "--transposed", "--padding", "causal"], "received padding='causal'"),
+        (["pads", "--size", "8", "--kernel", "3", "--output-padding", "1"], "--output-padding needs --transposed"),
+        (["pads", "--size", "8", "--kernel", "3", "--transposed", "--output-padding", "1"], "less than the stride"),
+        (["pads", "--size", "99999999999", "--kernel", "3"], "size must be an integer <= 2147483647"),
+    ],
+)
+def test_wrong_options(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments, columns=200)
+    assert result.exit_code == 2, result.output
+    assert message in result.output
+    assert "Usage: mxsame" in result.output and "Traceback" not in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_click_is_one_line():
+    result = python("-c", "import sys; sys.modules['click'] = None; import mxsame.cli")
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("mxsame: the command line needs click, which is not installed.")
+    assert "[cpu]" in line and "pip install click" in line
+
+
+@pytest.mark.parametrize("package", ["rich", "matplotlib"])
+def test_another_missing_package_is_one_line(monkeypatch, package):
+    pytest.importorskip(package)
+    monkeypatch.setitem(sys.modules, package, None)
+    result = run("demo", "--no-picture")
+    assert result.exit_code == 1
+    (line,) = result.output.splitlines()
+    assert line.startswith(f"mxsame: the command line needs {package}, which is not installed.")
+    assert run("pads", "--size", 8, "--kernel", 3).exit_code == 0, "pads needs neither"
+
+
+# ---- pads ------------------------------------------------------------------------------------------------------------
+
+OF_8_3_2 = """\
+pads (0, 1), output size 4
+            0 1 2 3 4 5 6 7 o
+  output 0  # # #
+  output 1      # # #
+  output 2          # # #
+  output 3              # # o
+  each line: the cells one output reads; # data, o padding, . skipped by dilation
+
+"""
+
+
+def test_pads_draws_windows_over_cells():
+    result = run("pads", "--size", 8, "--kernel", 3, "--stride", 2)
+    assert (result.exit_code, result.output) == (0, OF_8_3_2)
+
+
+def test_pads_of_several_axes():
+    result = run("pads", "--size", "28,224", "--kernel", "3,7", "--stride", 2)
+    assert "axis 0: pads (0, 1), output size 14" in result.output
+    assert "axis 1: pads (2, 3), output size 112" in result.output
+    result = run("pads", "--size", "8,8", "--kernel", "3", "--padding", "same", "--padding", "2,0")
+    assert "axis 0: pads (1, 1), output size 8" in result.output
+    assert "axis 1: pads (2, 0), output size 8" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first"),
+    [
+        (["--kernel", 3, "--padding", "valid"], "pads (0, 0), output size 8"),
+        (["--kernel", 3, "--padding", "CAUSAL", "--dilation", 2], "pads (4, 0), output size 10"),
+        (["--kernel", 3, "--padding", "0,3", "--stride", 3], "pads (0, 3), output size 4"),
+        (["--kernel", 3, "--stride", 2, "--transposed"], "cut (0, 1), output size 20"),
+        (["--kernel", 3, "--stride", 2, "--transposed", "--output-padding", 0], "cut (1, 1), output size 19"),
+        (["--kernel", 2, "--stride", 3, "--transposed"], "cut (0, -1), output size 30"),
+    ],
+)
+def test_pads_numbers(arguments, first):
+    result = run("pads", "--size", 10, *arguments)
+    assert result.exit_code == 0
+    assert result.output.splitlines()[0] == first
+
+
+def test_pads_json():
+    result = run("pads", "--size", "28,30", "--kernel", "3,4", "--stride", 2, "--json")
+    axes = json.loads(result.output)["axes"]
+    assert [(axis["low"], axis["high"], axis["output_size"]) for axis in axes] == [(0, 1, 14), (1, 1, 15)]
+    assert axes[1] == {
+        "size": 30,
+        "kernel_size": 4,
+        "stride": 2,
+        "dilation": 1,
+        "padding": "same",
+        "transposed": False,
+        "low": 1,
+        "high": 1,
+        "output_size": 15,
+    }
+    result = run("pads", "--size", 4, "--kernel", 3, "--stride", 2, "--transposed", "--output-padding", 1, "--json")
+    (axis,) = json.loads(result.output)["axes"]
+    assert (axis["low"], axis["high"], axis["output_size"], axis["output_padding"]) == (0, 1, 8, 1)
+
+
+def test_drawings_mark_the_cells_that_are_read():
+    seen = 0
+    for size, kernel_size, stride, dilation in itertools.product((1, 2, 5, 7, 10), (1, 2, 3, 4), (1, 2, 3), (1, 2)):
+        axis = cli.describe_axis(size, kernel_size, stride, dilation, "same", transposed=False, output_padding=None)
+        low, high = padding.same_pads(size, kernel_size, stride, dilation)
+        heading, *lines, _ = cli.drawing(axis, 200)
+        label = len("output 0 ")
+        assert heading[label:].split() == ["o"] * low + [str(cell) for cell in range(size)] + ["o"] * high
+        for window, line in enumerate(lines):
+            marks = line[label + 1 :: 2]
+            taps = [window * stride + tap * dilation for tap in range(kernel_size)]  # from the first padded cell
+            assert [place for place, mark in enumerate(marks) if mark in "#o"] == taps
+            assert all((marks[place] == "#") == (low <= place < low + size) for place in taps)
+            seen += 1
+    assert seen > 300
+
+
+@pytest.mark.parametrize("columns", [40, 80, 130])
+def test_drawings_fit_the_terminal(columns):
+    for size, kernel_size, stride, dilation in itertools.product(
+        (1, 13, 28, 224, 100_000), (1, 3, 7), (1, 2, 9), (1, 12)
+    ):
+        for transposed in (False, True):
+            axis = cli.describe_axis(
+                size, kernel_size, stride, dilation, "same", transposed=transposed, output_padding=None
+            )
+            lines = cli.drawing(axis, columns)
+            assert all(len(line) <= columns for line in lines[:-1]), (axis, lines)
+
+
+def test_what_cannot_be_drawn_is_said_in_words():
+    result = run("pads", "--size", 900, "--kernel", 3, "--dilation", 20)
+    assert "  output 899: cells 879 to 919" in result.output
+    assert "too many cells to draw; those of the data are 0 to 899" in result.output
