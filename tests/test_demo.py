@@ -171,6 +171,7 @@ def test_the_picture_shows_something_in_every_panel(tmp_path, results, pixels):
         assert (np.abs(drawn[int(0.7 * height) :] - wanted).max(axis=-1) < 0.02).sum() > 1000
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # between matplotlib and Pillow, not ours
 @pytest.mark.parametrize("ending", [".svg", ".pdf", ".jpg"])
 def test_other_formats(tmp_path, results, pixels, ending):
     path = tmp_path / f"picture{ending}"

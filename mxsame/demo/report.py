@@ -27,7 +27,7 @@ def show_network(console: Console, result: NetworkResult) -> None:
     table = Table(title=result.network.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.padding, table.pad_edge = (0, 1, 0, 0), False
     for heading in ("layer", "output", "params", "pads", "mxsame\nmax diff", "symmetric\nmax diff"):
-        table.add_column(heading, justify="left" if heading in ("layer", "pads") else "right", no_wrap=True)
+        table.add_column(heading, justify="left" if heading in ("layer", "pads") else "right", overflow="fold")
     network = result.network
     table.add_row("input", shape_text((network.size, network.size, network.channels)), style="dim")
     for row in result.layers:

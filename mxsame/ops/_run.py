@@ -47,7 +47,9 @@ def finish(F: Any, data: Any, out: Any, windows: Sequence[Window], plan: Plan) -
 
 def extended_kernel(F: Any, weight: Any, plan: Plan) -> Any:
     """The weight (.., .., *k) in the plan's direction, with its zero taps in front."""
-    weight = _reversed(F, weight, plan)
+    mirrored = _mirrored_axes(plan)
+    if mirrored:  # `reverse` lets a shape be inferred through it, which a stepped slice does not
+        weight = F.reverse(weight, axis=mirrored)
     for axis, step in enumerate(plan.axes, SPATIAL):
         if step.front_taps:
             weight = _joined(F, weight, axis, (step.front_taps, 0), "zero")
@@ -68,9 +70,18 @@ def padded(F: Any, data: Any, pads: Sequence[tuple[int, int]]) -> Any:
     return _spread(F, data, pads, "zero") if any(map(any, pads)) else data
 
 
+def _mirrored_axes(plan: Plan) -> list[int]:
+    return [axis for axis, step in enumerate(plan.axes, SPATIAL) if step.mirror]
+
+
 def _reversed(F: Any, array: Any, plan: Plan) -> Any:
-    axes = [axis for axis, step in enumerate(plan.axes, SPATIAL) if step.mirror]
-    return F.reverse(array, axis=axes) if axes else array
+    """Mirrored axes turned around, by a slice that steps backwards: many times faster than `reverse`."""
+    axes = _mirrored_axes(plan)
+    if not axes:
+        return array
+    ndim = SPATIAL + len(plan.axes)
+    whole = (None,) * ndim
+    return F.slice(array, begin=whole, end=whole, step=tuple(-1 if axis in axes else 1 for axis in range(ndim)))
 
 
 def _joined(F: Any, array: Any, axis: int, counts: tuple[int, int], fill: str) -> Any:
