@@ -1,8 +1,18 @@
-"""A case run by mxsame: as an operator, as a layer, with gradients. What the suites share."""
+"""A case run by mxsame: as an operator, as a graph, as a layer, with gradients. What the suites share."""
 
 from __future__ import annotations
 
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Callable, Sequence
+
+import cases
 import numpy as np
+import oracle
+import pytest
 from cases import Case
 
 import mxsame
@@ -10,12 +20,64 @@ from mxsame._mxnet import mx
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}  # right results differ less, wrong ones by 0.09 and more
 PARAMETERS = ("weight", "depthwise_weight", "pointwise_weight", "bias")
+POOLS = ("max_pool", "avg_pool")
+CHANNELS_LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
+
+
+def by_name(table: Sequence[Case]):
+    """One test per case, called by its name."""
+    return pytest.mark.parametrize("case", table, ids=lambda case: case.name)
+
+
+# ---- what is wanted --------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def expected(case: Case, size=None) -> tuple[dict, np.ndarray, np.ndarray, dict]:
+    """(arrays, output, gradient that comes back from above, gradients) by the oracle; not to be changed."""
+    return _expected(case, size)
+
+
+def _expected(case: Case, size=None) -> tuple[dict, np.ndarray, np.ndarray, dict]:
+    arrays = cases.arrays(case, size)
+    out = oracle.forward(case, arrays)
+    out_grad = cases.output_gradient(case, out.shape)
+    return arrays, out, out_grad, oracle.gradients(case, arrays, out_grad)
+
+
+def expected_once(case: Case, size=None) -> tuple[dict, np.ndarray, np.ndarray, dict]:
+    """The same for cases that do not come back: nothing is kept."""
+    return _expected(case, size)
+
+
+def difference(got, want) -> float:
+    """The largest difference, in units of the larger of 1 and the largest wanted value; infinite where shapes differ."""
+    got, want = np.asarray(got), np.asarray(want)
+    if got.shape != want.shape:
+        return float("inf")
+    worst = float(np.abs(got.astype(np.float64) - want).max(initial=0.0))
+    return float("inf") if np.isnan(worst) else worst / max(1.0, float(np.abs(want).max(initial=0.0)))
+
+
+def assert_equal(got, want, dtype: str = "float32", what: str = "") -> None:
+    """Equal to the rounding of the type: one array, or arrays by name."""
+    if isinstance(want, dict):
+        assert set(got) == set(want)
+        for name, array in want.items():
+            assert_equal(got[name], array, dtype, f"{what} gradient of {name}")
+        return
+    got = got.asnumpy() if hasattr(got, "asnumpy") else got
+    assert np.shape(got) == np.shape(want), what
+    assert difference(got, want) < TOLERANCE[dtype], what
+
+
+# ---- as an operator --------------------------------------------------------------------------------------------------
 
 
 def arguments(case: Case) -> dict:
     """The case's keyword arguments, as both `mxsame.ops` and `mxsame.nn` spell them."""
     given: dict = {"strides": case.strides, "padding": case.padding}
-    if case.op in ("max_pool", "avg_pool"):
+    if case.op in POOLS:
         given["ceil_mode"] = case.ceil_mode
         if case.op == "avg_pool":
             given["count_include_pad"] = case.count_include_pad
@@ -28,16 +90,97 @@ def arguments(case: Case) -> dict:
     return given
 
 
+def graph_arguments(case: Case) -> dict:
+    """What an operator must be told where no array has a shape."""
+    if case.op in POOLS:
+        return {}
+    given: dict = {"kernel_size": case.kernel_size}
+    if case.op != "depthwise_conv":
+        given["channels"] = case.channels
+    if case.op in ("depthwise_conv", "separable_conv"):
+        given.update(in_channels=case.in_channels, depth_multiplier=case.depth_multiplier)
+    return given
+
+
 def operate(case: Case, arrays: dict, **more):
     """The operator of the case on NDArrays, Symbols or mx.np arrays."""
     operator = getattr(mxsame.ops, case.op)
-    if case.op in ("max_pool", "avg_pool"):
+    if case.op in POOLS:
         return operator(arrays["data"], case.kernel_size, **arguments(case), **more)
     return operator(**arrays, **arguments(case), **more)
 
 
-def layer(case: Case, in_channels: bool = True, **more):
-    """The layer of the case."""
+def as_nd(arrays: dict, dtype: str = "float32", ctx=None) -> dict:
+    """NumPy arrays as NDArrays that collect gradients."""
+    converted = {name: mx.nd.array(array, dtype=dtype, ctx=ctx) for name, array in arrays.items()}
+    for array in converted.values():
+        array.attach_grad()
+    return converted
+
+
+def as_np(arrays: dict, dtype: str = "float32") -> dict:
+    """The same as mx.np arrays."""
+    converted = {name: mx.np.array(array, dtype=dtype) for name, array in arrays.items()}
+    for array in converted.values():
+        array.attach_grad()
+    return converted
+
+
+def imperative(function: Callable, arrays: dict, out_grad=None) -> tuple[np.ndarray, dict]:
+    """(output, gradients by name) of `function(arrays)` on NDArrays or mx.np arrays."""
+    with mx.autograd.record():
+        out = function(arrays)
+    if out_grad is not None:
+        kind = mx.np if isinstance(out, mx.np.ndarray) else mx.nd
+        out.backward(kind.array(out_grad, dtype=out.dtype))
+    return out.asnumpy(), {name: array.grad.asnumpy() for name, array in arrays.items()}
+
+
+def variables(arrays: dict, dtype: str = "float32", shaped: bool = True) -> dict:
+    """A Symbol for each array, with its shape and type or with neither."""
+    if not shaped:
+        return {name: mx.sym.var(name) for name in arrays}
+    return {name: mx.sym.var(name, shape=array.shape, dtype=dtype) for name, array in arrays.items()}
+
+
+def evaluate(symbol, arrays: dict, out_grad=None) -> tuple[np.ndarray, dict]:
+    """(output, gradients by name) of a graph on NDArrays (`as_nd`)."""
+    executor = symbol.bind(mx.cpu(), arrays, {name: array.grad for name, array in arrays.items()})
+    (out,) = executor.forward(is_train=out_grad is not None)
+    if out_grad is not None:
+        executor.backward(mx.nd.array(out_grad, dtype=out.dtype))
+    return out.asnumpy(), {name: array.grad.asnumpy() for name, array in arrays.items()}
+
+
+def channels_last(arrays):
+    """Data (N, *size, C) and weights (A, *k, B) of (N, C, *size) and (A, B, *k); an array or arrays by name."""
+    if isinstance(arrays, dict):
+        return {name: channels_last(array) for name, array in arrays.items()}
+    return arrays if arrays.ndim < 3 else np.ascontiguousarray(np.moveaxis(arrays, 1, -1))
+
+
+def finite_differences(function: Callable, arrays: dict, out_grad: np.ndarray, names=None, step: float = 1e-4) -> dict:
+    """Gradients of sum(function(arrays) * out_grad) by central differences, element by element, in float64."""
+    result = {}
+    for name in names or arrays:
+        gradient = np.zeros(arrays[name].size)
+        for element in range(gradient.size):
+            sums = []
+            for sign in (1, -1):
+                changed = arrays[name].copy()
+                changed.flat[element] += sign * step
+                sums.append(float((function({**arrays, name: changed}) * out_grad).sum()))
+            gradient[element] = (sums[0] - sums[1]) / (2 * step)
+        result[name] = gradient.reshape(arrays[name].shape)
+    return result
+
+
+# ---- as a layer ------------------------------------------------------------------------------------------------------
+
+
+def layer(case: Case, in_channels: bool = True, module=None, **more):
+    """The layer of the case, of `mxsame.nn` unless told otherwise."""
+    module = mxsame.nn if module is None else module
     kind = {
         "conv": "Conv{}D",
         "depthwise_conv": "DepthwiseConv{}D",
@@ -46,17 +189,17 @@ def layer(case: Case, in_channels: bool = True, **more):
         "max_pool": "MaxPool{}D",
         "avg_pool": "AvgPool{}D",
     }[case.op].format(case.rank)
-    given = arguments(case)
-    if case.op in ("max_pool", "avg_pool"):
-        return getattr(mxsame.nn, kind)(case.kernel_size, **given, **more)
-    given["use_bias"] = case.use_bias
+    given = {**arguments(case), **more}
+    if case.op in POOLS:
+        return getattr(module, kind)(case.kernel_size, **given)
+    given.setdefault("use_bias", case.use_bias)
     if in_channels:
-        given["in_channels"] = case.in_channels
+        given.setdefault("in_channels", case.in_channels)
     if case.op in ("depthwise_conv", "separable_conv"):
         given["depth_multiplier"] = case.depth_multiplier
     if case.op == "depthwise_conv":
-        return getattr(mxsame.nn, kind)(case.kernel_size, **given, **more)
-    return getattr(mxsame.nn, kind)(case.channels, case.kernel_size, **given, **more)
+        return getattr(module, kind)(case.kernel_size, **given)
+    return getattr(module, kind)(case.channels, case.kernel_size, **given)
 
 
 def set_parameters(block, arrays: dict, dtype: str = "float32", ctx=None) -> None:
@@ -71,18 +214,32 @@ def set_parameters(block, arrays: dict, dtype: str = "float32", ctx=None) -> Non
         parameter.set_data(mx.nd.array(array, dtype=dtype))
 
 
-def as_nd(arrays: dict, dtype: str = "float32", ctx=None) -> dict:
-    """NumPy arrays as NDArrays that collect gradients."""
-    converted = {name: mx.nd.array(array, dtype=dtype, ctx=ctx) for name, array in arrays.items()}
-    for array in converted.values():
-        array.attach_grad()
-    return converted
+def apply(block, arrays: dict, out_grad=None, dtype: str = "float32", net=None) -> tuple[np.ndarray, dict]:
+    """(output, gradients by name) of a layer, called through `net` if that is another block than the layer itself."""
+    kind = mx.np if mx.util.is_np_array() else mx.nd
+    data = kind.array(arrays["data"], dtype=dtype)
+    data.attach_grad()
+    with mx.autograd.record():
+        out = (net or block)(data)
+    gradients = {}
+    if out_grad is not None:
+        out.backward(kind.array(out_grad, dtype=dtype))
+        names = [name for name in arrays if name in PARAMETERS]
+        gradients = {"data": data.grad.asnumpy(), **{name: getattr(block, name).grad().asnumpy() for name in names}}
+    return out.asnumpy(), gradients
 
 
-def difference(got, want) -> float:
-    """The largest difference, in units of the larger of 1 and the largest wanted value; infinite where shapes differ."""
-    got, want = np.asarray(got), np.asarray(want)
-    if got.shape != want.shape:
-        return float("inf")
-    worst = float(np.abs(got.astype(np.float64) - want).max(initial=0.0))
-    return float("inf") if np.isnan(worst) else worst / max(1.0, float(np.abs(want).max(initial=0.0)))
+# ---- in another process ----------------------------------------------------------------------------------------------
+
+
+def run_python(code: str, *, cwd=None, with_mxsame: bool = True, timeout: int = 300) -> str:
+    """What a new process prints; it sees these tests and, unless told otherwise, the mxsame that is tested."""
+    path = [str(Path(__file__).parent)]
+    if with_mxsame:
+        path.append(str(Path(mxsame.__file__).parent.parent))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
+    environment["PYTHONPATH"] = os.pathsep.join([*path, *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=timeout)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 
 from mxsame import padding as arithmetic
 from mxsame import validation
+from mxsame._mxnet import mx
 from mxsame.ops import _arrays
 from mxsame.plan import Window
 
@@ -59,8 +60,8 @@ def geometry(
     )
     layout = validation.layout(layout, num_spatial_dims)
     last = not layout.startswith("NC")
-    if shape is None or None in shape:
-        shape = _arrays.with_rank(args.arrays[0], shape, num_spatial_dims + 2)
+    if shape is None:
+        shape = (None,) * (num_spatial_dims + 2)
     if last:
         shape = _arrays.shape_channels_first(shape)
     if input_size is not None:
@@ -69,6 +70,14 @@ def geometry(
             validation.agree(f"input_size[{axis}]", length, "the data's length", found)
         shape = shape[:2] + given
     return Geometry(num_spatial_dims, layout, last, shape)
+
+
+def graph_channels(args: _arrays.Arguments, geometry: Geometry) -> Optional[int]:
+    """The data's channels, looked for in the graph where the shape does not tell."""
+    if geometry.data_shape[1] is not None or args.F is not mx.sym:
+        return geometry.data_shape[1]
+    ndim = geometry.num_spatial_dims + 2
+    return _arrays.probed_channels(args.arrays[0], ndim, ndim - 1 if geometry.channels_last else 1)
 
 
 class Kernel(NamedTuple):

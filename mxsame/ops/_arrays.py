@@ -100,25 +100,27 @@ def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
     return _inferred_shape(array)
 
 
-def with_rank(array: Any, shape: Optional[tuple[Optional[int], ...]], ndim: int) -> tuple[Optional[int], ...]:
-    """The shape of a Symbol that is known to have `ndim` axes, as far as its graph tells.
+def probed_channels(symbol: Any, ndim: int, axis: int) -> Optional[int]:
+    """The channels of a Symbol as its graph fixes them, whatever is fed to it.
 
-    A variable without any shape hides what the layers above it fix, such as the channels of a convolution; taking
-    such variables for arrays of the same rank brings that to light.
+    MXNet infers nothing through a pooling of unknown size. So variables without a shape are taken for arrays of `ndim`
+    axes and of one size and then another; channels that are the same for both are the graph's own.
     """
-    if shape is None:
-        unshaped = [name for name in array.list_inputs() if "__shape__" not in array.attr_dict().get(name, {})]
-        unknown = -1 if mx.util.is_np_shape() else 0
-        shape = _inferred_shape(array, {name: (unknown,) * ndim for name in unshaped})
-    return (None,) * ndim if shape is None else shape
+    attributes = symbol.attr_dict()
+    unshaped = [name for name in symbol.list_arguments() if "__shape__" not in attributes.get(name, {})]
+    unknown = -1 if mx.util.is_np_shape() else 0
+    found = set()
+    for size in (509, 1021):  # larger than what networks reduce to nothing; inference allocates no memory
+        probe = tuple(unknown if other == axis else size for other in range(ndim))
+        shape = _inferred_shape(symbol, {name: probe for name in unshaped})
+        found.add(None if shape is None or len(shape) != ndim else shape[axis])
+    return found.pop() if len(found) == 1 else None
 
 
 def _inferred_shape(symbol: Any, hints: Any = None) -> Optional[tuple[Optional[int], ...]]:
-    arguments = set(symbol.list_arguments())
-    hints = {name: shape for name, shape in (hints or {}).items() if name in arguments}
     try:
-        _, outputs, _ = symbol.infer_shape_partial(**hints)
-    except mx.base.MXNetError:  # the graph contradicts itself or the hints; binding it will say how
+        _, outputs, _ = symbol.infer_shape_partial(**(hints or {}))
+    except mx.base.MXNetError:  # unknown lengths that an operator stumbles over, or a graph that contradicts itself
         return None
     if not outputs or outputs[0] is None:
         return None

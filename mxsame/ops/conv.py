@@ -125,7 +125,7 @@ def depthwise_conv(
     args = _arrays.classic(data=data, weight=weight, bias=bias)
     _arrays.forbid_float16_on_cpu(args.arrays[0], "convolution")
     geometry = _arguments.geometry(args, layout, "kernel_size", kernel_size, input_size)
-    in_channels = _in_channels(in_channels, geometry)
+    in_channels = _in_channels(in_channels, args, geometry)
     kernel = _depthwise_kernel(args, "weight", geometry, kernel_size, in_channels)
     channels = _depthwise_channels(kernel, "weight", in_channels, depth_multiplier)
     _arguments.check_bias(args, 2, channels)
@@ -174,7 +174,7 @@ def separable_conv(
     )  # fmt: skip
     _arrays.forbid_float16_on_cpu(args.arrays[0], "convolution")
     geometry = _arguments.geometry(args, layout, "kernel_size", kernel_size, input_size)
-    in_channels = _in_channels(in_channels, geometry)
+    in_channels = _in_channels(in_channels, args, geometry)
     kernel = _depthwise_kernel(args, "depthwise_weight", geometry, kernel_size, in_channels)
     depth_channels = _depthwise_channels(kernel, "depthwise_weight", in_channels, depth_multiplier)
     ones = (1,) * geometry.num_spatial_dims
@@ -200,8 +200,9 @@ def _as_is(out: Any) -> Any:
     return out
 
 
-def _in_channels(given: Optional[int], geometry: _arguments.Geometry) -> int:
-    in_channels = _arguments.count("in_channels", given, "the data's channels", geometry.data_shape[1])
+def _in_channels(given: Optional[int], args: _arrays.Arguments, geometry: _arguments.Geometry) -> int:
+    found = geometry.data_shape[1] if given is not None else _arguments.graph_channels(args, geometry)
+    in_channels = _arguments.count("in_channels", given, "the data's channels", found)
     if in_channels is None:
         raise ValueError(
             "in_channels must be given to build the graph of a depthwise convolution of data with unknown channels; "

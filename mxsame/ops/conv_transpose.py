@@ -78,7 +78,8 @@ def conv_transpose(
         "(data channels, channels / groups, *kernel_size)" if not geometry.channels_last
         else "(data channels, *kernel_size, channels / groups), here written with channels first,",
     )  # fmt: skip
-    in_channels = kernel.shape[0] if in_channels is None else in_channels
+    if in_channels is None:
+        in_channels = kernel.shape[0] or (_arguments.graph_channels(args, geometry) if groups > 1 else None)
     if in_channels is not None:
         validation.divisible("data channels", in_channels, "groups", groups)
     found = None if kernel.shape[1] is None else kernel.shape[1] * groups
