@@ -31,9 +31,9 @@ def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
     kernel_size = validation.integer("kernel_size", kernel_size, 1)
     dilation = validation.integer("dilation", dilation, 1)
     effective = (kernel_size - 1) * dilation + 1
-    if effective > validation.LARGEST:
+    if effective > validation.LARGEST_STEP:
         raise ValueError(
-            f"the effective kernel size (kernel_size - 1) * dilation + 1 must be <= {validation.LARGEST}; "
+            f"the effective kernel size (kernel_size - 1) * dilation + 1 must be <= {validation.LARGEST_STEP}; "
             f"{validation.received(kernel_size=kernel_size, dilation=dilation)}"
         )
     return effective
@@ -53,7 +53,7 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
     ((0, 1), (1, 1))
     """
     size = validation.integer("size", size, 1)
-    stride = validation.integer("stride", stride, 1)
+    stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
     total = max((_ceil_div(size, stride) - 1) * stride + effective_kernel_size(kernel_size, dilation) - size, 0)
     return total // 2, total - total // 2
 
@@ -73,12 +73,11 @@ def resolve_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1
     >>> resolve_pads(7, 2, stride=2), resolve_pads(7, 2, padding="valid"), resolve_pads(7, 2, padding=1)
     ((0, 1), (0, 0), (1, 1))
     """
+    same, causal = same_pads(size, kernel_size, stride, dilation), causal_pads(kernel_size, dilation)
     if not isinstance(padding, str):
         return validation.pads_of_axis("padding", padding)
     word = validation.mode("padding", padding, ("same", "valid", "causal"))
-    if word == "same":
-        return same_pads(size, kernel_size, stride, dilation)
-    return causal_pads(kernel_size, dilation) if word == "causal" else (0, 0)
+    return {"same": same, "causal": causal, "valid": (0, 0)}[word]
 
 
 def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same") -> int:
@@ -91,10 +90,13 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
     >>> output_size(15, 2, stride=2), output_size(15, 2, stride=2, padding="valid")
     (8, 7)
     """
-    size = validation.integer("size", size, 1)
-    stride = validation.integer("stride", stride, 1)
-    effective = effective_kernel_size(kernel_size, dilation)
     low, high = resolve_pads(size, kernel_size, stride, dilation, padding)
+    effective = effective_kernel_size(kernel_size, dilation)
+    if size + low + high > validation.LARGEST:
+        raise ValueError(
+            f"the padded input must be at most {validation.LARGEST} long; "
+            f"{validation.received(size=size, padding=padding, kernel_size=kernel_size, dilation=dilation)}"
+        )
     if size + low + high < effective:
         raise ValueError(
             f"the padded input must be at least as long as the kernel, {effective} with its dilation; "
@@ -122,7 +124,7 @@ def transposed_cuts(
     ((0, -1), (2, 1))
     """
     effective = effective_kernel_size(kernel_size, dilation)
-    stride = validation.integer("stride", stride, 1)
+    stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
     if output_padding is not None:
         output_padding = validation.integer("output_padding", output_padding, 0)
         if output_padding >= stride:
@@ -169,6 +171,11 @@ def transposed_output_size(
         raise ValueError(
             "padding must not cut away the whole output of a transposed convolution; "
             f"{validation.received(size=size, kernel_size=kernel_size, padding=padding, output_padding=output_padding)}"
+        )
+    if output > validation.LARGEST:
+        raise ValueError(
+            f"the output of a transposed convolution must be at most {validation.LARGEST} long; "
+            f"{validation.received(size=size, kernel_size=kernel_size, stride=stride, dilation=dilation)}"
         )
     return output
 

@@ -26,6 +26,7 @@ __all__ = [
     "CONVOLUTION",
     "DEPTHWISE",
     "MAXIMUM",
+    "STEM",
     "STRATEGIES",
     "TRANSPOSED",
     "TRANSPOSED_STRATEGIES",
@@ -90,6 +91,8 @@ class AxisPlan:
     spread:      cells put around the data by MXNet's pad operator (low, high)
     gather:      the data is gathered from itself with the pads worked out in the graph
     front_taps:  zero taps put in front of the kernel
+    place:       the kernel stands among `kernel_size` taps, pad - low of them before it; low is worked out in the graph and
+                 lies between these two
     kernel_size: the taps that the operator is given, front taps included
     pad:         the operator's own pad, the same at both ends
     skip:        outputs dropped at the head
@@ -102,6 +105,7 @@ class AxisPlan:
     spread: Tuple[int, int] = (0, 0)
     gather: bool = False
     front_taps: int = 0
+    place: Optional[Tuple[int, int]] = None
     pad: int = 0
     skip: int = 0
     excess: Optional[int] = 0
@@ -113,10 +117,6 @@ class Plan:
 
     axes: Tuple[AxisPlan, ...]
     convention: str = "valid"
-
-    @property
-    def extends_kernel(self) -> bool:
-        return any(axis.front_taps for axis in self.axes)
 
     @property
     def fills(self) -> bool:
@@ -158,12 +158,13 @@ def _pad(window: Window, low: int, high: int) -> Optional[AxisPlan]:
 Draft = Callable[[Window, int, int], Optional[AxisPlan]]
 _DRAFTS: dict[str, Draft] = {"native": _native, "slice": _slice, "kernel": _kernel, "tail": _tail, "pad": _pad}
 
-STRATEGIES = ("native", "full", "slice", "kernel", "tail", "pad", "mirror", "gather")
+STRATEGIES = ("native", "full", "slice", "kernel", "tail", "pad", "mirror", "place", "place tail", "gather")
 TRANSPOSED_STRATEGIES = ("cut", "crop", "stuff")
 
 # The order in which strategies are tried; the first that is exact runs.
-CONVOLUTION = ("native", "tail", "slice", "kernel", "pad", "mirror", "gather")
-DEPTHWISE = ("native", "kernel", "tail", "slice", "pad", "mirror", "gather")
+CONVOLUTION = ("native", "slice", "tail", "kernel", "pad", "mirror", "gather", "place", "place tail")
+STEM = ("native", "tail", "slice", "kernel", "pad", "place tail", "mirror", "gather", "place")  # few channels: cheap data
+DEPTHWISE = ("native", "kernel", "tail", "slice", "pad", "place", "place tail", "mirror", "gather")
 AVERAGE = ("native", "full", "slice", "tail", "pad", "mirror", "gather")
 MAXIMUM = ("native", "full", "slice", "tail", "pad", "gather")  # mirrored, ties would send gradients to the last cell
 TRANSPOSED = ("cut",)
@@ -226,11 +227,29 @@ def _gathered(window: Window) -> Optional[AxisPlan]:
     return AxisPlan(window.kernel_size, gather=True) if window.padding == "same" else None
 
 
+def _placed(window: Window, tail: bool) -> Optional[AxisPlan]:
+    """Windows begin at -pad for every size; where in them the kernel stands makes up for the difference.
+
+    With `tail` one end gets cells joined, so that fewer taps do.
+    """
+    if window.padding != "same" or window.dilation != 1:
+        return None
+    pads = [window.pads(size) for size in window.sizes]
+    least, most = min(low for low, _ in pads), max(low for low, _ in pads)
+    reach = max(map(sum, pads)) - least  # the pad that the last window of every size needs
+    pad = most if tail else max(most, reach)
+    draft = AxisPlan(pad - least + window.kernel_size, join=(0, max(reach - pad, 0)), place=(least, most), pad=pad)
+    excess = {_operator_outputs(draft, window, size) - window.outputs(size) for size in window.sizes}
+    return replace(draft, excess=excess.pop() if len(excess) == 1 else None) if min(excess) >= 0 else None
+
+
 def _axis_plan(strategy: str, window: Window, allowed: Sequence[str]) -> Optional[AxisPlan]:
     if strategy == "gather":
         return _gathered(window)
     if strategy == "mirror":
         return _mirrored(window, allowed)
+    if strategy in ("place", "place tail"):
+        return _placed(window, tail=strategy == "place tail")
     plan = _drafted(strategy, window)
     if plan is not None and strategy == "native" and (plan.skip or plan.excess != 0):
         return None  # native is the name for a plan without any step of ours
@@ -334,7 +353,7 @@ def force(strategy: str) -> Iterator[None]:
 
     >>> with force("slice"):
     ...     plan_window([Window(224, 7, 2)], CONVOLUTION).axes
-    (AxisPlan(kernel_size=7, mirror=False, join=(0, 0), spread=(0, 0), gather=False, front_taps=0, pad=4, skip=1, excess=0),)
+    (AxisPlan(kernel_size=7, mirror=False, join=(0, 0), spread=(0, 0), gather=False, front_taps=0, place=None, pad=4, skip=1, excess=0),)
     """
     allowed = STRATEGIES + TRANSPOSED_STRATEGIES
     if strategy not in allowed:

@@ -7,6 +7,7 @@ arrays arrive here as shapes and names of types.
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, Optional, Sequence, Tuple, Union
 
@@ -14,7 +15,8 @@ Pair = Tuple[int, int]
 Padding = Union[str, Tuple[Pair, ...]]
 Shape = Tuple[Optional[int], ...]
 
-LARGEST = 2**31 - 1  # MXNet keeps sizes, strides and pads as 32-bit integers
+LARGEST = 2**31 - 1  # MXNet keeps lengths, and the number of an array's elements, as 32-bit integers
+LARGEST_STEP = 2**29 - 1  # kernels, strides and pads: sums of a few of them must stay within that, too
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 FLOATS = ("float16", "float32", "float64")
 
@@ -29,6 +31,7 @@ def _short(value: Any) -> str:
         text = repr(value)
     except Exception:
         text = f"<{type(value).__name__}>"
+    text = " ".join(text.split())
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
@@ -60,18 +63,20 @@ def is_sequence(value: Any) -> bool:
     return isinstance(value, (tuple, list)) or (hasattr(value, "__array__") and getattr(value, "ndim", 0) == 1)
 
 
-def per_axis(name: str, value: Any, num_spatial_dims: int, minimum: int) -> tuple[int, ...]:
+def per_axis(
+    name: str, value: Any, num_spatial_dims: int, minimum: int, maximum: int = LARGEST_STEP
+) -> tuple[int, ...]:
     """An int for every axis, or a sequence with one int per axis -> a tuple of ints."""
     if not is_sequence(value):
         if isinstance(value, (str, bytes, dict, set)) or value is None:
             raise TypeError(f"{name} must be an integer or a sequence of integers; {received(**{name: value})}")
-        return (integer(name, value, minimum),) * num_spatial_dims
+        return (integer(name, value, minimum, maximum),) * num_spatial_dims
     if len(value) != num_spatial_dims:
         raise ValueError(
             f"{name} must be an integer or a sequence of {num_spatial_dims}, one per spatial axis; "
             f"{received(**{name: value})}"
         )
-    return tuple(integer(f"{name}[{axis}]", entry, minimum) for axis, entry in enumerate(value))
+    return tuple(integer(f"{name}[{axis}]", entry, minimum, maximum) for axis, entry in enumerate(value))
 
 
 def mode(name: str, value: str, allowed: Sequence[str]) -> str:
@@ -86,11 +91,11 @@ def mode(name: str, value: str, allowed: Sequence[str]) -> str:
 def pads_of_axis(name: str, value: Any) -> Pair:
     """One axis: an int for both ends or a (low, high) pair -> (low, high)."""
     if not is_sequence(value):
-        pad = integer(name, value, 0)
+        pad = integer(name, value, 0, LARGEST_STEP)
         return pad, pad
     if len(value) != 2:
         raise ValueError(f"{name} must be an integer or a (low, high) pair; {received(**{name: value})}")
-    return integer(f"{name}[0]", value[0], 0), integer(f"{name}[1]", value[1], 0)
+    return integer(f"{name}[0]", value[0], 0, LARGEST_STEP), integer(f"{name}[1]", value[1], 0, LARGEST_STEP)
 
 
 def padding(value: Any, num_spatial_dims: int, *, words: Sequence[str] = ("same", "valid")) -> Padding:
@@ -105,8 +110,8 @@ def padding(value: Any, num_spatial_dims: int, *, words: Sequence[str] = ("same"
         return (pads_of_axis("padding", value),) * num_spatial_dims
     if len(value) != num_spatial_dims:
         hint = ""
-        if num_spatial_dims == 1 and len(value) == 2:
-            hint = f" (a 1-D pair is written padding=(({value[0]}, {value[1]}),))"
+        if num_spatial_dims == 1 and len(value) == 2 and not any(map(is_sequence, value)):
+            hint = f" (a 1-D pair is written padding=(({_short(value[0])}, {_short(value[1])}),))"
         raise ValueError(
             f"padding must have one entry per spatial axis, {num_spatial_dims} here, each an int or a (low, high) "
             f"pair{hint}; {received(padding=value)}"
@@ -187,6 +192,14 @@ def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None]
         raise ValueError(
             f"{name} must have the shape {meaning}, here {wanted}; {received(**{f'{name}.shape': tuple(value)})}"
         )
+
+
+def elements(name: str, value: Sequence[int | None]) -> None:
+    """No array of more elements than MXNet can count, as far as its shape is known."""
+    known = [length for length in value if length is not None]
+    if math.prod(known) > LARGEST:
+        shown = ", ".join("?" if length is None else str(length) for length in value)
+        raise ValueError(f"{name} must have at most {LARGEST} elements; received the shape ({shown})")
 
 
 def float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:

@@ -25,17 +25,19 @@ def run(console: Console, picture_path: Path | None) -> bool:
     from mxsame.demo import report
 
     with report.progress(console) as bar:
-        step = bar.add_task("importing MXNet", total=5 if picture_path else 4)
+        step = bar.add_task("importing MXNet", total=5 if picture_path else 3)
         from mxsame.demo import compare, networks, recording
 
         pixels = recording.photograph()
         results = {}
         for network in networks.NETWORKS:
-            bar.update(step, advance=1, description=f"{network.name}: MXNet beside TensorFlow's recording")
+            bar.update(
+                step, advance=1, description=f"{network.name}: MXNet beside TensorFlow's recording", refresh=True
+            )
             results[network.name] = result = compare.compare(network, pixels)
             report.show_network(console, result)
-        bar.update(step, advance=1, description="drawing the picture")
         if picture_path:
+            bar.update(step, advance=1, description="drawing the picture", refresh=True)
             from mxsame.demo import picture
 
             picture.draw(pixels, results["stem"], results["autoencoder"], picture_path)

@@ -9,6 +9,7 @@ import numpy as np
 from mxsame import padding as arithmetic
 from mxsame import validation
 from mxsame._mxnet import mx
+from mxsame.ops import _arrays
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
@@ -19,6 +20,10 @@ class Layer(mx.gluon.HybridBlock):
     num_spatial_dims: int
 
     def __init__(self, layout: Optional[str], prefix: Optional[str], params: Any):
+        if prefix is not None and not isinstance(prefix, str):
+            raise TypeError(f"prefix must be a string or None; {validation.received(prefix=prefix)}")
+        if params is not None and not isinstance(params, mx.gluon.ParameterDict):
+            raise TypeError(f"params must be a gluon.ParameterDict or None; {validation.received(params=params)}")
         super().__init__(prefix=prefix, params=params)
         self._layout = validation.layout(layout, self.num_spatial_dims)
         self._channels_last = not self._layout.startswith("NC")
@@ -27,14 +32,10 @@ class Layer(mx.gluon.HybridBlock):
         """Check and settle what a graph could only stumble over, then run as every HybridBlock does."""
         if args:
             raise TypeError(f"{type(self).__name__} must be called with one input; {validation.received(inputs=1 + len(args))}")
+        _arrays.check("data", x)
         if isinstance(x, mx.nd.NDArray):
             self._check_input(x)
             self._settle_in_channels(self._channels_of(x.shape))
-        elif not isinstance(x, mx.sym.Symbol):
-            raise TypeError(
-                "data must be an NDArray, a Symbol or an mx.np.ndarray; "
-                f"received data of type {type(x).__module__}.{type(x).__name__}"
-            )
         return super().forward(x)
 
     def infer_shape(self, x: Any) -> None:
@@ -49,16 +50,15 @@ class Layer(mx.gluon.HybridBlock):
         if len(shape) != rank + 2:
             expected = ", ".join(self._layout)
             raise ValueError(f"data must have the {rank + 2} axes ({expected}); {validation.received(**{'data.shape': shape})}")
-        if 0 in shape:
-            raise ValueError(f"data must not be empty; {validation.received(**{'data.shape': shape})}")
-        validation.float_type("data", str(np.dtype(x.dtype)))
+        if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
+            raise TypeError(f"data must be an mx.np.ndarray after npx.set_np(); received data of type {type(x).__name__}")
         size = shape[1:-1] if self._channels_last else shape[2:]
-        for axis, length in enumerate(size):
-            self._check_size(axis, length)
+        lengths = [self._check_size(axis, length) for axis, length in enumerate(size)]
+        validation.elements("the output", (shape[0], None, *lengths))
         self._check_channels(self._channels_of(shape), x)
 
-    def _check_size(self, axis: int, length: int) -> None:
-        """Raises where no output is left along an axis."""
+    def _check_size(self, axis: int, length: int) -> Optional[int]:
+        """The output's length along an axis; raises where nothing is left of it."""
 
     def _check_channels(self, in_channels: int, x: Any) -> None:
         """Raises where the data does not fit the parameters."""
@@ -101,9 +101,13 @@ class ConvolutionLayer(Layer):
     def _parameter(self, name: str, shape: tuple, init: Any, argument: str) -> Any:
         """A parameter whose unknown lengths are 0 and are settled by the first input."""
         _check_initializer(argument, init)
+        validation.elements(name, [length or None for length in shape])
         if mx.util.is_np_shape():
             shape = tuple(length or -1 for length in shape)
-        return self.params.get(name, shape=shape, init=init, allow_deferred_init=True)
+        try:
+            return self.params.get(name, shape=shape, init=init, allow_deferred_init=True)
+        except AssertionError as error:
+            raise ValueError(f"params must fit this layer: {error}; {validation.received(params=self.params)}") from None
 
     def _bias_parameter(self, channels: int, init: Any) -> Any:
         return self._parameter("bias", (channels,), init, "bias_initializer") if self._use_bias else None
@@ -112,15 +116,21 @@ class ConvolutionLayer(Layer):
         """(O, I, *k), or (O, *k, I) with channels last."""
         return (outputs, *kernel_size, inputs) if self._channels_last else (outputs, inputs, *kernel_size)
 
-    def _check_size(self, axis: int, length: int) -> None:
+    def _check_size(self, axis: int, length: int) -> Optional[int]:
         pads = self._padding if isinstance(self._padding, str) else self._padding[axis]
-        arithmetic.output_size(length, self._kernel_size[axis], self._strides[axis], self._dilation[axis], pads)
+        return arithmetic.output_size(length, self._kernel_size[axis], self._strides[axis], self._dilation[axis], pads)
 
     def _check_channels(self, in_channels: int, x: Any) -> None:
+        _arrays.forbid_float16_on_cpu(x, "convolution")
         known = self._in_channels
         if known and in_channels != known:
             raise ValueError(f"data must have in_channels={known} channels; {validation.received(**{'data.shape': x.shape})}")
         for parameter in self._reg_params.values():
+            if _arrays.place(x.context) not in map(_arrays.place, parameter.list_ctx()):
+                raise ValueError(
+                    f"data must be where the parameters are, on {parameter.list_ctx()}; "
+                    f"{validation.received(**{'data.context': str(x.context)})}"
+                )
             if np.dtype(parameter.dtype) != np.dtype(x.dtype):
                 raise TypeError(
                     f"data must have the type of the parameters, {np.dtype(parameter.dtype)} (see net.cast); "
@@ -129,6 +139,7 @@ class ConvolutionLayer(Layer):
 
     def _settle(self, parameter: Any, shape: tuple) -> None:
         if parameter.shape is not None and any(length <= 0 for length in parameter.shape):
+            validation.elements(parameter.name, shape)
             parameter.shape = shape
 
     def _activated(self, out: Any) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from mxsame import ops, validation
+from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
 from mxsame.nn.conv import CAUSAL
+from mxsame.ops import _arrays
 
 
 class _Depthwise(ConvolutionLayer):
@@ -17,6 +19,15 @@ class _Depthwise(ConvolutionLayer):
         *arguments, prefix, params = arguments
         super().__init__(*arguments, words, prefix, params)
         self._depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
+
+    def forward(self, x: Any, *args: Any) -> Any:
+        """As every layer; in a graph the channels are settled before the parameters become part of it."""
+        if isinstance(x, mx.sym.Symbol) and not self._known_in_channels():
+            ndim = self.num_spatial_dims + 2
+            found = _arrays.probed_channels(x, ndim, ndim - 1 if self._channels_last else 1)
+            if found:
+                self._settle_in_channels(found)
+        return super().forward(x, *args)
 
     def _check_channels(self, in_channels: int, x: Any) -> None:
         super()._check_channels(in_channels, x)

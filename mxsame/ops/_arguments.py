@@ -10,6 +10,7 @@ from mxsame._mxnet import mx
 from mxsame.ops import _arrays
 from mxsame.plan import Window
 
+MOST_RESIDUES = 4096  # a graph for every size is checked for one size of each residue modulo the stride
 CONVOLUTION_WORDS = {1: ("same", "valid", "causal"), 2: ("same", "valid"), 3: ("same", "valid")}
 
 
@@ -36,7 +37,14 @@ class Geometry(NamedTuple):
             arithmetic.effective_kernel_size(kernel_size[axis], dilation[axis])
             if window.size is not None:  # the rule, with the user's own words for the padding
                 arithmetic.output_size(window.size, *(window.kernel_size, window.stride, window.dilation), pads)
+            elif window.stride > MOST_RESIDUES:
+                raise ValueError(
+                    f"strides must be <= {MOST_RESIDUES} where the input size is unknown; give input_size; "
+                    f"{validation.received(strides=strides)}"
+                )
             entries.append(window)
+        lengths = [None if w.size is None or w.padding == "same" else w.size + sum(w.padding) for w in entries]
+        validation.elements("the padded data", (*self.data_shape[:2], *lengths))
         return entries
 
 
@@ -65,7 +73,7 @@ def geometry(
     if last:
         shape = _arrays.shape_channels_first(shape)
     if input_size is not None:
-        given = validation.per_axis("input_size", input_size, num_spatial_dims, 1)
+        given = validation.per_axis("input_size", input_size, num_spatial_dims, 1, validation.LARGEST)
         for axis, (length, found) in enumerate(zip(given, shape[2:])):
             validation.agree(f"input_size[{axis}]", length, "the data's length", found)
         shape = shape[:2] + given

@@ -10,6 +10,8 @@ from mxsame import validation
 from mxsame._mxnet import mx
 
 _NUMPY_KINDS = (mx.np.ndarray, mx.sym.numpy._Symbol)
+_DTYPES = {code: dtype for code, dtype in mx.nd.ndarray._DTYPE_MX_TO_NP.items() if np.dtype(dtype).kind in "biuf"}
+_STYPES = mx.nd.ndarray._STORAGE_TYPE_ID_TO_STR
 
 
 class Arguments(NamedTuple):
@@ -23,14 +25,9 @@ class Arguments(NamedTuple):
 
 def classic(**named: Any) -> Arguments:
     """Check that all arrays are of one kind, type and place, and bring them into classic form."""
-    given = {name: array for name, array in named.items() if array is not None}
+    given = {name: array for name, array in named.items() if array is not None or name != "bias"}
     for name, array in given.items():
-        if not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
-            raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {_received(name, array)}")
-        if isinstance(array, mx.sym.Symbol) and len(array.list_outputs()) != 1:
-            raise ValueError(f"{name} must be a Symbol with one output; {_received(name, array)}")
-        if isinstance(array, mx.nd.NDArray) and array.stype != "default":
-            raise TypeError(f"{name} must be a dense array; {validation.received(**{f'{name}.stype': array.stype})}")
+        check(name, array)
     name, data = next(iter(given.items()))
     symbolic, numpy_kind = isinstance(data, mx.sym.Symbol), isinstance(data, _NUMPY_KINDS)
     for other_name, other in given.items():
@@ -39,7 +36,7 @@ def classic(**named: Any) -> Arguments:
                 f"{other_name} must be of the same kind as {name}, {_kind(data)}; {_received(other_name, other)}"
             )
         if not symbolic:
-            _check_array(other_name, other, name, data)
+            _check_together(other_name, other, name, data)
     if numpy_kind:
         given = {name: array.as_nd_ndarray() for name, array in given.items()}
     arrays = tuple(given.get(name) for name in named)
@@ -51,21 +48,53 @@ def classic(**named: Any) -> Arguments:
     )
 
 
-def _check_array(name: str, array: Any, data_name: str, data: Any) -> None:
-    """What can only be said of an array that is there: its type, its place, and that it is not empty."""
+def check(name: str, array: Any) -> None:
+    """What must hold of any one array: its kind, a floating type, that it is dense and not empty."""
+    if isinstance(array, mx.sym.Symbol):
+        _check_symbol(name, array)
+        return
+    if not isinstance(array, mx.nd.NDArray):
+        raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {_received(name, array)}")
+    _check_dense(name, array.stype)
     validation.float_type(name, str(np.dtype(array.dtype)))
+    if 0 in array.shape:
+        raise ValueError(f"{name} must not be empty; {validation.received(**{f'{name}.shape': array.shape})}")
+
+
+def _check_symbol(name: str, symbol: Any) -> None:
+    """One output; and what a variable says of itself, which nobody would look at before the graph is bound."""
+    outputs = symbol.list_outputs()
+    if len(outputs) != 1:
+        raise ValueError(f"{name} must be a Symbol with one output; {validation.received(**{f'{name}.list_outputs()': outputs})}")
+    dtype, stype = symbol.attr("__dtype__"), symbol.attr("__storage_type__")
+    if dtype is not None and int(dtype) in _DTYPES:
+        validation.float_type(name, str(np.dtype(_DTYPES[int(dtype)])))
+    if stype is not None:
+        _check_dense(name, _STYPES.get(int(stype), "default"))
+
+
+def _check_dense(name: str, stype: str) -> None:
+    if stype != "default":
+        raise TypeError(f"{name} must be a dense array; {validation.received(**{f'{name}.stype': stype})}")
+
+
+def place(context: Any) -> tuple[int, int]:
+    """The device; memory that is pinned or shared between processes, as a DataLoader gives it, is the CPU's."""
+    return context.device_typeid & 1, context.device_id
+
+
+def _check_together(name: str, array: Any, data_name: str, data: Any) -> None:
+    """An array's type and place, which are the data's."""
     if array.dtype != data.dtype:
         raise TypeError(
             f"{name} must have the type of {data_name}, {np.dtype(data.dtype)}; "
             f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
         )
-    if array.context != data.context:
+    if place(array.context) != place(data.context):
         raise ValueError(
             f"{name} must be where {data_name} is, on {data.context}; "
             f"{validation.received(**{f'{name}.context': str(array.context)})}"
         )
-    if 0 in array.shape:
-        raise ValueError(f"{name} must not be empty; {validation.received(**{f'{name}.shape': array.shape})}")
 
 
 def forbid_float16_on_cpu(data: Any, operator: str) -> None:

@@ -5,9 +5,9 @@ Axis `i` of a plan is axis `2 + i` of the data, the kernel and the output alike.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
-from mxsame.plan import Plan, Window
+from mxsame.plan import AxisPlan, Plan, Window
 
 SPATIAL = 2  # the first spatial axis
 
@@ -31,7 +31,7 @@ def prepare(F: Any, data: Any, windows: Sequence[Window], plan: Plan, fill: str)
         data = _spread(F, data, [step.spread for step in plan.axes], fill)
     for axis, (window, step) in enumerate(zip(windows, plan.axes), SPATIAL):
         if step.gather:
-            data = _gathered(F, data, axis, len(windows), window, fill)
+            data = _gathered(F, data, axis, window, len(windows), fill)
     return data
 
 
@@ -45,15 +45,37 @@ def finish(F: Any, data: Any, out: Any, windows: Sequence[Window], plan: Plan) -
     return _reversed(F, out, plan)
 
 
-def extended_kernel(F: Any, weight: Any, plan: Plan) -> Any:
-    """The weight (.., .., *k) in the plan's direction, with its zero taps in front."""
+def extended_kernel(
+    F: Any, weight: Any, channels: int, data: Any, windows: Sequence[Window], plan: Plan
+) -> Any:
+    """The weight (.., .., *k) as the plan wants it: mirrored, with zero taps in front, or placed among zero taps.
+
+    `data` is what `prepare` was given; its size says where a kernel is placed.
+    """
     mirrored = _mirrored_axes(plan)
     if mirrored:  # `reverse` lets a shape be inferred through it, which a stepped slice does not
         weight = F.reverse(weight, axis=mirrored)
-    for axis, step in enumerate(plan.axes, SPATIAL):
+    for axis, (window, step) in enumerate(zip(windows, plan.axes), SPATIAL):
         if step.front_taps:
             weight = _joined(F, weight, axis, (step.front_taps, 0), "zero")
+        elif step.place:
+            weight = _placed(F, weight, channels, data, axis, window, step, len(windows))
     return weight
+
+
+def _placed(
+    F: Any, weight: Any, channels: int, data: Any, axis: int, window: Window, step: AxisPlan, num_spatial_dims: int
+) -> Any:
+    """The kernel in each place that it may have, and the one chosen that the size wants; a shape can be inferred
+    through that, as it could not through a look-up."""
+    low = _sizes(F, data, axis, window, num_spatial_dims).low
+    least, most = step.place or (0, 0)
+    chosen = None
+    for candidate in range(least, most + 1):
+        before = step.pad - candidate
+        placed = _joined(F, weight, axis, (before, step.kernel_size - window.kernel_size - before), "zero")
+        chosen = placed if chosen is None else F.where(F.repeat(low >= candidate, repeats=channels), placed, chosen)
+    return chosen
 
 
 def cropped(F: Any, out: Any, crops: Sequence[tuple[int, int]]) -> Any:
@@ -114,37 +136,45 @@ def _strided(F: Any, data: Any, strides: Sequence[int]) -> Any:
     return F.slice(data, begin=(0, 0) + (None,) * len(strides), end=(1, 1) + (None,) * len(strides), step=(1, 1, *strides))
 
 
-def _gathered(F: Any, data: Any, axis: int, num_spatial_dims: int, window: Window, fill: str) -> Any:
-    """The data with its SAME padding along one axis, the size being read off the data when the graph runs.
+class _Sizes(NamedTuple):
+    """What a graph works out about one axis when it runs: 1-D arrays of float32, exact below 2**24 cells."""
 
-    Positions of out*s + max(ke - s, 0) cells are numbered, shifted by low, and looked up in the data. Numbers are
-    float32, exact below 2**24 cells.
-    """
-    row = _positions(F, data, axis, num_spatial_dims)  # 0 .. n-1
-    size = F.slice_axis(row, axis=0, begin=-1, end=None) + 1
-    starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))  # s*j for each output j
-    effective = window.effective_kernel_size
-    reach = F.slice_axis(starts, axis=0, begin=-1, end=None) + effective - size
-    low = F.floor(F.relu(reach) / 2)
-    cells = F.repeat(starts, repeats=window.stride)
-    if effective > window.stride:
-        cells = F.concat(cells, F.repeat(F.zeros_like(size), repeats=effective - window.stride), dim=0)
-    source = F.broadcast_sub(F.contrib.arange_like(cells, axis=0), low)
-    if fill == "zero":  # cells outside are looked up in one cell of zeros behind the data
-        data = _joined(F, data, axis, (0, 1), fill)
-        inside = (source >= 0) * F.broadcast_lesser(source, size)
-        source = F.broadcast_add(F.broadcast_sub(source, size) * inside, size)
-    return F.take(data, F.BlockGrad(source), axis=axis, mode="clip")
+    size: Any  # (1,): n
+    starts: Any  # (out,): s*j for each output j
+    low: Any  # (1,): SAME's cells before the data
 
 
-def _positions(F: Any, data: Any, axis: int, num_spatial_dims: int) -> Any:
-    """0 .. n-1 along an axis, in float32 whatever the type of the data."""
+def _sizes(F: Any, data: Any, axis: int, window: Window, num_spatial_dims: int) -> _Sizes:
+    """Reads n off the data; low = max((out-1)s + ke - n, 0) // 2."""
     ndim = SPATIAL + num_spatial_dims
     thin = F.slice(
         data,
         begin=tuple(None if other == axis else 0 for other in range(ndim)),
         end=tuple(None if other == axis else 1 for other in range(ndim)),
     )
-    return F.contrib.arange_like(F.cast(thin, dtype="float32"), axis=axis)
+    row = F.contrib.arange_like(F.cast(thin, dtype="float32"), axis=axis)  # 0 .. n-1
+    size = F.slice_axis(row, axis=0, begin=-1, end=None) + 1
+    starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))
+    total = F.slice_axis(starts, axis=0, begin=-1, end=None) + window.effective_kernel_size - size
+    return _Sizes(size, starts, F.floor(F.relu(total) / 2))
 
 
+def _gathered(F: Any, data: Any, axis: int, window: Window, num_spatial_dims: int, fill: str) -> Any:
+    """The data with its SAME padding along one axis: out*s + max(ke - s, 0) cells, numbered, shifted by low, and
+    looked up in the data."""
+    size, starts, low = _sizes(F, data, axis, window, num_spatial_dims)
+    cells = F.repeat(starts, repeats=window.stride)
+    if window.effective_kernel_size > window.stride:
+        more = window.effective_kernel_size - window.stride
+        cells = F.concat(cells, F.repeat(F.zeros_like(size), repeats=more), dim=0)
+    source = F.broadcast_sub(F.contrib.arange_like(cells, axis=0), low)
+    return _looked_up(F, data, axis, source, size, fill)
+
+
+def _looked_up(F: Any, array: Any, axis: int, source: Any, size: Any, fill: str = "zero") -> Any:
+    """The cells `source` (float32, 1-D) of an axis of length `size` (1,); `fill` says what stands outside."""
+    if fill == "zero":  # what is outside is looked up in one cell of zeros behind the rest
+        array = _joined(F, array, axis, (0, 1), fill)
+        inside = (source >= 0) * F.broadcast_lesser(source, size)
+        source = F.broadcast_add(F.broadcast_sub(source, size) * inside, size)
+    return F.take(array, F.BlockGrad(source), axis=axis, mode="clip")

@@ -8,6 +8,8 @@ from mxsame import plan as planning
 from mxsame import validation
 from mxsame.ops import _arguments, _arrays, _run
 
+FEW_CHANNELS = 4  # up to here a copy of the data costs less than one of the output
+
 
 def conv(
     data: Any,
@@ -78,7 +80,10 @@ def conv(
         raise ValueError("channels must be given where the weight's shape is unknown; received channels=None")
     validation.divisible("channels", channels, "groups", groups)
     _arguments.check_bias(args, 2, channels)
-    return _convolution(args, geometry, kernel.size, strides, padding, dilation, channels, groups, planning.CONVOLUTION)
+    # Channels that even the graph does not fix are those of its input, a picture's most likely.
+    few = (_arguments.graph_channels(args, geometry) or 0) <= FEW_CHANNELS
+    order = planning.STEM if few else planning.CONVOLUTION
+    return _convolution(args, geometry, kernel.size, strides, padding, dilation, channels, groups, order)
 
 
 def depthwise_conv(
@@ -245,6 +250,7 @@ def _convolution(
     F, (data, weight, bias) = args.F, args.arrays
     if geometry.channels_last:
         data, weight = _arrays.channels_first(F, data, ndim), _arrays.channels_first(F, weight, ndim)
+    weight = _run.extended_kernel(F, weight, channels, data, windows, plan)
     out = _run.run_window(F, data, windows, plan, lambda x: convolution(F, x, weight, bias, windows, plan, channels, groups), "zero")
     return args.restore(_arrays.channels_last(F, out, ndim) if geometry.channels_last else out)
 
@@ -252,10 +258,9 @@ def _convolution(
 def convolution(
     F: Any, data: Any, weight: Any, bias: Any, windows: Any, plan: planning.Plan, channels: int, groups: int
 ) -> Any:
-    """MXNet's Convolution as a plan wants it, on prepared data."""
-    inputs = [data, _run.extended_kernel(F, weight, plan)] + ([] if bias is None else [bias])
+    """MXNet's Convolution as a plan wants it, on prepared data and an extended kernel."""
     return F.Convolution(
-        *inputs,
+        *([data, weight] + ([] if bias is None else [bias])),
         kernel=tuple(step.kernel_size for step in plan.axes),
         stride=tuple(window.stride for window in windows),
         dilate=tuple(window.dilation for window in windows),
