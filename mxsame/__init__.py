@@ -9,9 +9,10 @@
 (1, 64, 16, 15)
 """
 
-from mxsame._mxnet import mx as _mx  # first: makes `import mxnet` work
+from mxsame import _mxnet  # noqa: F401, I001 - first: it makes `import mxnet` work
 from mxsame import nn, ops, padding, plan
+from mxsame.graph import export, hybridize
 
-__all__ = ["__version__", "nn", "ops", "padding", "plan"]
+__all__ = ["__version__", "export", "hybridize", "nn", "ops", "padding", "plan"]
 
 __version__ = "0.1.0"

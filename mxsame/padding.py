@@ -31,9 +31,9 @@ def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
     kernel_size = validation.integer("kernel_size", kernel_size, 1)
     dilation = validation.integer("dilation", dilation, 1)
     effective = (kernel_size - 1) * dilation + 1
-    if effective > validation.LARGEST_STEP:
+    if effective > validation.LARGEST:
         raise ValueError(
-            f"the effective kernel size (kernel_size - 1) * dilation + 1 must be <= {validation.LARGEST_STEP}; "
+            f"the effective kernel size (kernel_size - 1) * dilation + 1 must be <= {validation.LARGEST}; "
             f"{validation.received(kernel_size=kernel_size, dilation=dilation)}"
         )
     return effective
@@ -53,7 +53,7 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
     ((0, 1), (1, 1))
     """
     size = validation.integer("size", size, 1)
-    stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
+    stride = validation.integer("stride", stride, 1)
     total = max((_ceil_div(size, stride) - 1) * stride + effective_kernel_size(kernel_size, dilation) - size, 0)
     return total // 2, total - total // 2
 
@@ -67,7 +67,9 @@ def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
     return effective_kernel_size(kernel_size, dilation) - 1, 0
 
 
-def resolve_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same") -> tuple[int, int]:
+def resolve_pads(
+    size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same"
+) -> tuple[int, int]:
     """(low, high) for any `padding`: "same", "valid", "causal", an int, or a (low, high) pair.
 
     >>> resolve_pads(7, 2, stride=2), resolve_pads(7, 2, padding="valid"), resolve_pads(7, 2, padding=1)
@@ -90,9 +92,11 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
     >>> output_size(15, 2, stride=2), output_size(15, 2, stride=2, padding="valid")
     (8, 7)
     """
-    low, high = resolve_pads(size, kernel_size, stride, dilation, padding)
+    size = validation.integer("size", size, 1)
+    stride = validation.integer("stride", stride, 1)
     effective = effective_kernel_size(kernel_size, dilation)
-    if size + low + high > validation.LARGEST:
+    low, high = resolve_pads(size, kernel_size, stride, dilation, padding)
+    if not isinstance(padding, str) and size + low + high > validation.LARGEST:
         raise ValueError(
             f"the padded input must be at most {validation.LARGEST} long; "
             f"{validation.received(size=size, padding=padding, kernel_size=kernel_size, dilation=dilation)}"
@@ -124,7 +128,7 @@ def transposed_cuts(
     ((0, -1), (2, 1))
     """
     effective = effective_kernel_size(kernel_size, dilation)
-    stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
+    stride = validation.integer("stride", stride, 1)
     if output_padding is not None:
         output_padding = validation.integer("output_padding", output_padding, 0)
         if output_padding >= stride:
@@ -145,7 +149,7 @@ def transposed_cuts(
             raise ValueError(
                 "output_padding must leave an output whose forward SAME convolution gives the input size back, "
                 "0 < ke - 2*(ke//2) + output_padding <= stride; "
-                f"{validation.received(output_padding=output_padding, kernel_size=kernel_size, stride=stride, dilation=dilation)}"
+                f"{validation.received(output_padding=output_padding, ke=effective, stride=stride)}"
             )
     head = max(total, 0) // 2
     return head, total - head

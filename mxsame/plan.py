@@ -91,8 +91,8 @@ class AxisPlan:
     spread:      cells put around the data by MXNet's pad operator (low, high)
     gather:      the data is gathered from itself with the pads worked out in the graph
     front_taps:  zero taps put in front of the kernel
-    place:       the kernel stands among `kernel_size` taps, pad - low of them before it; low is worked out in the graph and
-                 lies between these two
+    place:       the kernel stands among `kernel_size` taps, pad - low of them before it; low is worked out in the graph
+                 and lies between these two
     kernel_size: the taps that the operator is given, front taps included
     pad:         the operator's own pad, the same at both ends
     skip:        outputs dropped at the head
@@ -113,7 +113,7 @@ class AxisPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """One plan for each axis, and the convention ("valid": floor, "full": ceil) by which a pooling counts its windows."""
+    """One plan for each axis, and by which convention a pooling counts its windows ("valid": floor, "full": ceil)."""
 
     axes: Tuple[AxisPlan, ...]
     convention: str = "valid"
@@ -163,7 +163,17 @@ TRANSPOSED_STRATEGIES = ("cut", "crop", "stuff")
 
 # The order in which strategies are tried; the first that is exact runs.
 CONVOLUTION = ("native", "slice", "tail", "kernel", "pad", "mirror", "gather", "place", "place tail")
-STEM = ("native", "tail", "slice", "kernel", "pad", "place tail", "mirror", "gather", "place")  # few channels: cheap data
+STEM = (
+    "native",
+    "tail",
+    "slice",
+    "kernel",
+    "pad",
+    "place tail",
+    "mirror",
+    "gather",
+    "place",
+)  # few channels: cheap data
 DEPTHWISE = ("native", "kernel", "tail", "slice", "pad", "place", "place tail", "mirror", "gather")
 AVERAGE = ("native", "full", "slice", "tail", "pad", "mirror", "gather")
 MAXIMUM = ("native", "full", "slice", "tail", "pad", "gather")  # mirrored, ties would send gradients to the last cell
@@ -302,7 +312,9 @@ def plan_window(windows: Sequence[Window], allowed: Sequence[str], pads_below_ke
     return Plan(tuple(axes))
 
 
-def _first(attempts: Sequence[str], window: Window, allowed: Sequence[str], pads_below_kernel: bool) -> Optional[AxisPlan]:
+def _first(
+    attempts: Sequence[str], window: Window, allowed: Sequence[str], pads_below_kernel: bool
+) -> Optional[AxisPlan]:
     for strategy in attempts:
         if strategy != "full":
             plan = _axis_plan(strategy, window, allowed)
@@ -326,7 +338,9 @@ class TransposedAxis:
     crop: Tuple[int, int]
 
 
-def plan_transposed(effective_kernel_size: int, stride: int, cuts: tuple[int, int], strategy: str = "cut") -> TransposedAxis:
+def plan_transposed(
+    effective_kernel_size: int, stride: int, cuts: tuple[int, int], strategy: str = "cut"
+) -> TransposedAxis:
     """`cuts` (head, tail) as the Deconvolution's own pad and adj as far as they can say it ("cut"), or by cropping
     and extending its whole output ("crop")."""
     head, tail = cuts
@@ -352,8 +366,8 @@ def force(strategy: str) -> Iterator[None]:
     Operators that do not know the strategy are left alone; a geometry for which it is not exact is a `ValueError`.
 
     >>> with force("slice"):
-    ...     plan_window([Window(224, 7, 2)], CONVOLUTION).axes
-    (AxisPlan(kernel_size=7, mirror=False, join=(0, 0), spread=(0, 0), gather=False, front_taps=0, place=None, pad=4, skip=1, excess=0),)
+    ...     plan_window([Window(224, 7, 2)], CONVOLUTION).axes == (AxisPlan(kernel_size=7, pad=4, skip=1),)
+    True
     """
     allowed = STRATEGIES + TRANSPOSED_STRATEGIES
     if strategy not in allowed:

@@ -197,9 +197,9 @@ def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None]
 def elements(name: str, value: Sequence[int | None]) -> None:
     """No array of more elements than MXNet can count, as far as its shape is known."""
     known = [length for length in value if length is not None]
-    if math.prod(known) > LARGEST:
+    if math.prod(known) >= LARGEST:
         shown = ", ".join("?" if length is None else str(length) for length in value)
-        raise ValueError(f"{name} must have at most {LARGEST} elements; received the shape ({shown})")
+        raise ValueError(f"{name} must have fewer than {LARGEST} elements; received the shape ({shown})")
 
 
 def float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:

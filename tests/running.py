@@ -51,7 +51,7 @@ def expected_once(case: Case, size=None) -> tuple[dict, np.ndarray, np.ndarray, 
 
 
 def difference(got, want) -> float:
-    """The largest difference, in units of the larger of 1 and the largest wanted value; infinite where shapes differ."""
+    """The largest difference, as a part of the largest wanted value or of 1; infinite where shapes differ."""
     got, want = np.asarray(got), np.asarray(want)
     if got.shape != want.shape:
         return float("inf")

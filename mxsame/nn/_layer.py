@@ -30,13 +30,20 @@ class Layer(mx.gluon.HybridBlock):
 
     def forward(self, x: Any, *args: Any) -> Any:
         """Check and settle what a graph could only stumble over, then run as every HybridBlock does."""
+        self.check(x, *args)
+        if isinstance(x, mx.nd.NDArray):
+            self._settle_in_channels(self._channels_of(x.shape))
+        return super().forward(x)
+
+    def check(self, x: Any, *args: Any) -> None:
+        """Raise what is wrong with an input."""
         if args:
-            raise TypeError(f"{type(self).__name__} must be called with one input; {validation.received(inputs=1 + len(args))}")
+            raise TypeError(
+                f"{type(self).__name__} must be called with one input; {validation.received(inputs=1 + len(args))}"
+            )
         _arrays.check("data", x)
         if isinstance(x, mx.nd.NDArray):
             self._check_input(x)
-            self._settle_in_channels(self._channels_of(x.shape))
-        return super().forward(x)
 
     def infer_shape(self, x: Any) -> None:
         """Shapes of the parameters from an input; no graph is needed for that."""
@@ -49,9 +56,11 @@ class Layer(mx.gluon.HybridBlock):
         rank, shape = self.num_spatial_dims, x.shape
         if len(shape) != rank + 2:
             expected = ", ".join(self._layout)
-            raise ValueError(f"data must have the {rank + 2} axes ({expected}); {validation.received(**{'data.shape': shape})}")
+            raise ValueError(
+                f"data must have the {rank + 2} axes ({expected}); {validation.received(**{'data.shape': shape})}"
+            )
         if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
-            raise TypeError(f"data must be an mx.np.ndarray after npx.set_np(); received data of type {type(x).__name__}")
+            raise TypeError(f"data must be an mx.np.ndarray in np mode (npx.set_np); {_arrays.received('data', x)}")
         size = shape[1:-1] if self._channels_last else shape[2:]
         lengths = [self._check_size(axis, length) for axis, length in enumerate(size)]
         validation.elements("the output", (shape[0], None, *lengths))
@@ -73,10 +82,22 @@ class Layer(mx.gluon.HybridBlock):
 class ConvolutionLayer(Layer):
     """Arguments and parameters that convolutions share; see :class:`mxsame.nn.Conv2D` for their meaning."""
 
+    _groups = 1
+
     def __init__(
-        self, kernel_size: Any, strides: Any, padding: Any, dilation: Any, layout: Any, activation: Any, use_bias: Any,
-        in_channels: Any, words: tuple, prefix: Any, params: Any,
-    ):  # fmt: skip
+        self,
+        kernel_size: Any,
+        strides: Any,
+        padding: Any,
+        dilation: Any,
+        layout: Any,
+        activation: Any,
+        use_bias: Any,
+        in_channels: Any,
+        words: tuple,
+        prefix: Any,
+        params: Any,
+    ):
         super().__init__(layout, prefix, params)
         rank = self.num_spatial_dims
         self._kernel_size = validation.per_axis("kernel_size", kernel_size, rank, 1)
@@ -107,7 +128,7 @@ class ConvolutionLayer(Layer):
         try:
             return self.params.get(name, shape=shape, init=init, allow_deferred_init=True)
         except AssertionError as error:
-            raise ValueError(f"params must fit this layer: {error}; {validation.received(params=self.params)}") from None
+            raise ValueError(f"params must fit the layer: {error}; {validation.received(params=self.params)}") from None
 
     def _bias_parameter(self, channels: int, init: Any) -> Any:
         return self._parameter("bias", (channels,), init, "bias_initializer") if self._use_bias else None
@@ -122,20 +143,28 @@ class ConvolutionLayer(Layer):
 
     def _check_channels(self, in_channels: int, x: Any) -> None:
         _arrays.forbid_float16_on_cpu(x, "convolution")
-        known = self._in_channels
+        known = self._known_in_channels()
         if known and in_channels != known:
-            raise ValueError(f"data must have in_channels={known} channels; {validation.received(**{'data.shape': x.shape})}")
+            raise ValueError(
+                f"data must have in_channels={known} channels; {validation.received(**{'data.shape': x.shape})}"
+            )
+        validation.divisible("data channels", in_channels, "groups", self._groups)
         for parameter in self._reg_params.values():
-            if _arrays.place(x.context) not in map(_arrays.place, parameter.list_ctx()):
+            contexts = parameter.list_ctx()
+            if x.ctx not in contexts and (self._active or _arrays.place(x.ctx) not in map(_arrays.place, contexts)):
                 raise ValueError(
-                    f"data must be where the parameters are, on {parameter.list_ctx()}; "
-                    f"{validation.received(**{'data.context': str(x.context)})}"
+                    f"data must be where the parameters are, on {contexts}; "
+                    f"{validation.received(**{'data.context': str(x.ctx)})}"
                 )
             if np.dtype(parameter.dtype) != np.dtype(x.dtype):
                 raise TypeError(
                     f"data must have the type of the parameters, {np.dtype(parameter.dtype)} (see net.cast); "
                     f"{validation.received(**{'data.dtype': str(np.dtype(x.dtype))})}"
                 )
+
+    def _known_in_channels(self) -> Optional[int]:
+        """The data's channels from the argument, or from a weight that has met its first input."""
+        raise NotImplementedError
 
     def _settle(self, parameter: Any, shape: tuple) -> None:
         if parameter.shape is not None and any(length <= 0 for length in parameter.shape):
@@ -174,7 +203,9 @@ def _check_initializer(name: str, init: Any) -> None:
     if init is None or isinstance(init, mx.init.Initializer):
         return
     if not isinstance(init, str):
-        raise TypeError(f"{name} must be a string, an mx.init.Initializer or None; {validation.received(**{name: init})}")
+        raise TypeError(
+            f"{name} must be a string, an mx.init.Initializer or None; {validation.received(**{name: init})}"
+        )
     try:
         mx.init.create(init)
     except Exception:

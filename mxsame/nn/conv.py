@@ -64,20 +64,17 @@ class _Conv(ConvolutionLayer):
         validation.divisible("channels", self._channels, "groups", self._groups)
         validation.divisible("in_channels", self._in_channels, "groups", self._groups)
         with self.name_scope():
-            self.weight = self._parameter("weight", self._shape(self._in_channels), weight_initializer, "weight_initializer")
+            self.weight = self._parameter(
+                "weight", self._shape(self._in_channels), weight_initializer, "weight_initializer"
+            )
             self.bias = self._bias_parameter(self._channels, bias_initializer)
 
     def _shape(self, in_channels: int) -> tuple:
         return self._weight_shape(self._channels, in_channels // self._groups, self._kernel_size)
 
-    def _check_channels(self, in_channels: int, x: Any) -> None:
-        super()._check_channels(in_channels, x)
-        found = self.weight.shape[-1 if self._channels_last else 1]
-        if found > 0 and in_channels != found * self._groups:
-            raise ValueError(
-                f"data must have {found * self._groups} channels, as the weight; {validation.received(**{'data.shape': x.shape})}"
-            )
-        validation.divisible("data channels", in_channels, "groups", self._groups)
+    def _known_in_channels(self) -> Optional[int]:
+        share = self.weight.shape[-1 if self._channels_last else 1]
+        return share * self._groups if share > 0 else None
 
     def _settle_in_channels(self, in_channels: int) -> None:
         self._settle(self.weight, self._shape(in_channels))
@@ -87,9 +84,8 @@ class _Conv(ConvolutionLayer):
         return self._activated(out)
 
     def __repr__(self) -> str:
-        found = self.weight.shape[-1 if self._channels_last else 1] * self._groups
         more = {} if self._groups == 1 else {"groups": self._groups}
-        return self._representation(f"{found if found > 0 else None} -> {self._channels}", **more)
+        return self._representation(f"{self._known_in_channels()} -> {self._channels}", **more)
 
 
 class Conv1D(_Conv):

@@ -41,7 +41,17 @@ class _ConvTranspose(ConvolutionLayer):
         params: Any = None,
     ):
         super().__init__(
-            kernel_size, strides, padding, dilation, layout, activation, use_bias, in_channels, ("same", "valid"), prefix, params
+            kernel_size,
+            strides,
+            padding,
+            dilation,
+            layout,
+            activation,
+            use_bias,
+            in_channels,
+            ("same", "valid"),
+            prefix,
+            params,
         )
         rank = self.num_spatial_dims
         self._channels = validation.integer("channels", channels, 1)
@@ -54,7 +64,9 @@ class _ConvTranspose(ConvolutionLayer):
         for axis in range(rank):
             arithmetic.transposed_cuts(*self._rule(axis))
         with self.name_scope():
-            self.weight = self._parameter("weight", self._shape(self._in_channels), weight_initializer, "weight_initializer")
+            self.weight = self._parameter(
+                "weight", self._shape(self._in_channels), weight_initializer, "weight_initializer"
+            )
             self.bias = self._bias_parameter(self._channels, bias_initializer)
 
     def _rule(self, axis: int) -> tuple:
@@ -68,12 +80,9 @@ class _ConvTranspose(ConvolutionLayer):
     def _check_size(self, axis: int, length: int) -> None:
         arithmetic.transposed_output_size(length, *self._rule(axis))
 
-    def _check_channels(self, in_channels: int, x: Any) -> None:
-        super()._check_channels(in_channels, x)
+    def _known_in_channels(self) -> Optional[int]:
         found = self.weight.shape[0]
-        if found > 0 and in_channels != found:
-            raise ValueError(f"data must have {found} channels, as the weight; {validation.received(**{'data.shape': x.shape})}")
-        validation.divisible("data channels", in_channels, "groups", self._groups)
+        return found if found > 0 else None
 
     def _settle_in_channels(self, in_channels: int) -> None:
         self._settle(self.weight, self._shape(in_channels))
@@ -91,11 +100,10 @@ class _ConvTranspose(ConvolutionLayer):
         return self._activated(out)
 
     def __repr__(self) -> str:
-        found = self.weight.shape[0]
         more = {} if self._output_padding is None else {"output_padding": self._output_padding}
         if self._groups != 1:
             more["groups"] = self._groups
-        return self._representation(f"{found if found > 0 else None} -> {self._channels}", **more)
+        return self._representation(f"{self._known_in_channels()} -> {self._channels}", **more)
 
 
 class Conv1DTranspose(_ConvTranspose):

@@ -29,16 +29,9 @@ class _Depthwise(ConvolutionLayer):
                 self._settle_in_channels(found)
         return super().forward(x, *args)
 
-    def _check_channels(self, in_channels: int, x: Any) -> None:
-        super()._check_channels(in_channels, x)
-        found = self._known_in_channels()
-        if found and in_channels != found:
-            raise ValueError(f"data must have {found} channels, as the weight; {validation.received(**{'data.shape': x.shape})}")
-
     def _known_in_channels(self) -> Optional[int]:
-        """C from the argument, or from a weight that has met its first input."""
         first = next(iter(self._reg_params.values())).shape[0]
-        return self._in_channels or (first // self._depth_multiplier if first > 0 else None)
+        return first // self._depth_multiplier if first > 0 else None
 
     def _depthwise_arguments(self) -> dict:
         return {
@@ -78,10 +71,22 @@ class _DepthwiseConv(_Depthwise):
         params: Any = None,
     ):
         super().__init__(
-            depth_multiplier, kernel_size, strides, padding, dilation, layout, activation, use_bias, in_channels, prefix, params
+            depth_multiplier,
+            kernel_size,
+            strides,
+            padding,
+            dilation,
+            layout,
+            activation,
+            use_bias,
+            in_channels,
+            prefix,
+            params,
         )
         with self.name_scope():
-            self.weight = self._parameter("weight", self._shape(self._in_channels), weight_initializer, "weight_initializer")
+            self.weight = self._parameter(
+                "weight", self._shape(self._in_channels), weight_initializer, "weight_initializer"
+            )
             self.bias = self._bias_parameter(self._in_channels * self._depth_multiplier, bias_initializer)
 
     def _shape(self, in_channels: int) -> tuple:
@@ -133,7 +138,17 @@ class _SeparableConv(_Depthwise):
         params: Any = None,
     ):
         super().__init__(
-            depth_multiplier, kernel_size, strides, padding, dilation, layout, activation, use_bias, in_channels, prefix, params
+            depth_multiplier,
+            kernel_size,
+            strides,
+            padding,
+            dilation,
+            layout,
+            activation,
+            use_bias,
+            in_channels,
+            prefix,
+            params,
         )
         self._channels = validation.integer("channels", channels, 1)
         depthwise, pointwise = self._shapes(self._in_channels)
@@ -166,7 +181,9 @@ class _SeparableConv(_Depthwise):
         return self._activated(out)
 
     def __repr__(self) -> str:
-        return self._representation(f"{self._known_in_channels()} -> {self._channels}", depth_multiplier=self._depth_multiplier)
+        return self._representation(
+            f"{self._known_in_channels()} -> {self._channels}", depth_multiplier=self._depth_multiplier
+        )
 
 
 class DepthwiseConv1D(_DepthwiseConv):
@@ -202,7 +219,7 @@ class DepthwiseConv3D(_DepthwiseConv):
 
     >>> import mxsame
     >>> mxsame.nn.DepthwiseConv3D((1, 3, 3), use_bias=False)
-    DepthwiseConv3D(None -> None, kernel_size=(1, 3, 3), strides=(1, 1, 1), padding='same', depth_multiplier=1, use_bias=False)
+    DepthwiseConv3D(None -> None, kernel_size=(1, 3, 3), ..., depth_multiplier=1, use_bias=False)
     """
 
     num_spatial_dims = 3

@@ -14,7 +14,7 @@ class _Pool(Layer):
 
     def __init__(
         self, pool_size: Any, strides: Any, padding: Any, layout: Any, ceil_mode: Any, prefix: Any, params: Any
-    ):  # fmt: skip
+    ):
         super().__init__(layout, prefix, params)
         rank = self.num_spatial_dims
         self._pool_size = validation.per_axis("pool_size", pool_size, rank, 1)
@@ -178,7 +178,7 @@ class AvgPool3D(_AvgPool):
 
     >>> import mxsame
     >>> mxsame.nn.AvgPool3D(2, layout="NDHWC")
-    AvgPool3D(pool_size=(2, 2, 2), strides=(2, 2, 2), padding='same', layout=NDHWC, ceil_mode=False, count_include_pad=False)
+    AvgPool3D(pool_size=(2, 2, 2), ..., layout=NDHWC, ceil_mode=False, count_include_pad=False)
     """
 
     num_spatial_dims = 3

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Sequence
+import contextlib
+import contextvars
+from dataclasses import replace
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 from mxsame import padding as arithmetic
+from mxsame import plan as planning
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.ops import _arrays
@@ -26,7 +30,9 @@ class Geometry(NamedTuple):
     def size(self) -> tuple:
         return self.data_shape[2:]
 
-    def windows(self, kernel_size: tuple, strides: tuple, dilation: tuple, padding: Any, ceil_mode: bool = False) -> list:
+    def windows(
+        self, kernel_size: tuple, strides: tuple, dilation: tuple, padding: Any, ceil_mode: bool = False
+    ) -> list:
         """One checked `Window` per axis."""
         entries = []
         for axis in range(self.num_spatial_dims):
@@ -34,7 +40,8 @@ class Geometry(NamedTuple):
             if pads != "same":
                 pads = arithmetic.resolve_pads(1, kernel_size[axis], strides[axis], dilation[axis], pads)
             window = Window(self.size[axis], kernel_size[axis], strides[axis], dilation[axis], pads, ceil_mode)
-            arithmetic.effective_kernel_size(kernel_size[axis], dilation[axis])
+            effective = arithmetic.effective_kernel_size(kernel_size[axis], dilation[axis])
+            validation.integer("(kernel_size - 1) * dilation + 1", effective, 1, validation.LARGEST_STEP)
             if window.size is not None:  # the rule, with the user's own words for the padding
                 arithmetic.output_size(window.size, *(window.kernel_size, window.stride, window.dilation), pads)
             elif window.stride > MOST_RESIDUES:
@@ -88,6 +95,51 @@ def graph_channels(args: _arrays.Arguments, geometry: Geometry) -> Optional[int]
     return _arrays.probed_channels(args.arrays[0], ndim, ndim - 1 if geometry.channels_last else 1)
 
 
+class Decision(NamedTuple):
+    """That `data`, a Symbol with channels first, is run by `plan`; `remade` plans it for another size."""
+
+    data: Any
+    plan: planning.Plan
+    windows: tuple
+    allowed: tuple
+    pads_below_kernel: bool
+
+    def remade(self, size: Sequence[Optional[int]]) -> planning.Plan:
+        windows = [replace(window, size=length) for window, length in zip(self.windows, size)]
+        return planning.plan_window(windows, self.allowed, self.pads_below_kernel)
+
+
+_DECISIONS: contextvars.ContextVar[Optional[list]] = contextvars.ContextVar("mxsame_decisions", default=None)
+
+
+@contextlib.contextmanager
+def decisions() -> Iterator[list]:
+    """Collects what is decided while a graph is built within the `with` block."""
+    collected: list = []
+    token = _DECISIONS.set(collected)
+    try:
+        yield collected
+    finally:
+        _DECISIONS.reset(token)
+
+
+def decide(
+    data: Any, windows: Sequence[Window], allowed: Sequence[str], pads_below_kernel: bool = False
+) -> planning.Plan:
+    """The plan for data with channels first."""
+    decision = Decision(
+        data,
+        planning.plan_window(windows, allowed, pads_below_kernel),
+        tuple(windows),
+        tuple(allowed),
+        pads_below_kernel,
+    )
+    collected = _DECISIONS.get()
+    if collected is not None:
+        collected.append(decision)
+    return decision.plan
+
+
 class Kernel(NamedTuple):
     """A weight's side of a convolution: its shape with channels first, and the kernel size."""
 
@@ -96,7 +148,12 @@ class Kernel(NamedTuple):
 
 
 def kernel(
-    args: _arrays.Arguments, place: int, name: str, geometry: Geometry, kernel_size: Any, first_axes: Sequence[Optional[int]],
+    args: _arrays.Arguments,
+    place: int,
+    name: str,
+    geometry: Geometry,
+    kernel_size: Any,
+    first_axes: Sequence[Optional[int]],
     meaning: str,
 ) -> Kernel:
     """The kernel size from the argument and from the weight, which must agree; the weight's shape checked.

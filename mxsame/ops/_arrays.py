@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+import contextlib
+import contextvars
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional
 
 import numpy as np
 
@@ -33,7 +35,7 @@ def classic(**named: Any) -> Arguments:
     for other_name, other in given.items():
         if isinstance(other, mx.sym.Symbol) != symbolic or isinstance(other, _NUMPY_KINDS) != numpy_kind:
             raise TypeError(
-                f"{other_name} must be of the same kind as {name}, {_kind(data)}; {_received(other_name, other)}"
+                f"{other_name} must be of the same kind as {name}, {_kind(data)}; {received(other_name, other)}"
             )
         if not symbolic:
             _check_together(other_name, other, name, data)
@@ -54,7 +56,7 @@ def check(name: str, array: Any) -> None:
         _check_symbol(name, array)
         return
     if not isinstance(array, mx.nd.NDArray):
-        raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {_received(name, array)}")
+        raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {received(name, array)}")
     _check_dense(name, array.stype)
     validation.float_type(name, str(np.dtype(array.dtype)))
     if 0 in array.shape:
@@ -65,7 +67,9 @@ def _check_symbol(name: str, symbol: Any) -> None:
     """One output; and what a variable says of itself, which nobody would look at before the graph is bound."""
     outputs = symbol.list_outputs()
     if len(outputs) != 1:
-        raise ValueError(f"{name} must be a Symbol with one output; {validation.received(**{f'{name}.list_outputs()': outputs})}")
+        raise ValueError(
+            f"{name} must be a Symbol with one output; {validation.received(**{f'{name}.outputs': outputs})}"
+        )
     dtype, stype = symbol.attr("__dtype__"), symbol.attr("__storage_type__")
     if dtype is not None and int(dtype) in _DTYPES:
         validation.float_type(name, str(np.dtype(_DTYPES[int(dtype)])))
@@ -90,16 +94,16 @@ def _check_together(name: str, array: Any, data_name: str, data: Any) -> None:
             f"{name} must have the type of {data_name}, {np.dtype(data.dtype)}; "
             f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
         )
-    if place(array.context) != place(data.context):
+    if place(array.ctx) != place(data.ctx):
         raise ValueError(
-            f"{name} must be where {data_name} is, on {data.context}; "
-            f"{validation.received(**{f'{name}.context': str(array.context)})}"
+            f"{name} must be where {data_name} is, on {data.ctx}; "
+            f"{validation.received(**{f'{name}.context': str(array.ctx)})}"
         )
 
 
 def forbid_float16_on_cpu(data: Any, operator: str) -> None:
     """MXNet has no float16 matrix product on the CPU, so neither convolutions."""
-    if isinstance(data, mx.nd.NDArray) and data.context.device_type.startswith("cpu"):
+    if isinstance(data, mx.nd.NDArray) and data.ctx.device_type.startswith("cpu"):
         validation.float_type(
             "data",
             str(np.dtype(data.dtype)),
@@ -114,7 +118,7 @@ def _kind(array: Any) -> str:
     return "an mx.np.ndarray" if isinstance(array, _NUMPY_KINDS) else "an NDArray"
 
 
-def _received(name: str, array: Any) -> str:
+def received(name: str, array: Any) -> str:
     kind = type(array)
     return f"received {name} of type {kind.__module__}.{kind.__name__}"
 
@@ -126,7 +130,8 @@ def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
     """The shape, with None for every length that is unknown; None where the rank is unknown too."""
     if isinstance(array, mx.nd.NDArray):
         return tuple(array.shape)
-    return _inferred_shape(array)
+    inputs = _INPUTS.get()
+    return _inferred_shape(array, dict(inputs.shapes) if inputs.sizes else {})
 
 
 def probed_channels(symbol: Any, ndim: int, axis: int) -> Optional[int]:
@@ -141,14 +146,37 @@ def probed_channels(symbol: Any, ndim: int, axis: int) -> Optional[int]:
     found = set()
     for size in (509, 1021):  # larger than what networks reduce to nothing; inference allocates no memory
         probe = tuple(unknown if other == axis else size for other in range(ndim))
-        shape = _inferred_shape(symbol, {name: probe for name in unshaped})
+        shape = _inferred_shape(symbol, {**dict.fromkeys(unshaped, probe), **dict(_INPUTS.get().shapes)})
         found.add(None if shape is None or len(shape) != ndim else shape[axis])
     return found.pop() if len(found) == 1 else None
 
 
-def _inferred_shape(symbol: Any, hints: Any = None) -> Optional[tuple[Optional[int], ...]]:
+class _Inputs(NamedTuple):
+    shapes: Iterable[tuple[str, tuple]]  # (name, shape) of each input
+    sizes: bool  # whether layers may know their sizes, or their channels only
+
+
+_NO_INPUTS = _Inputs((), False)
+_INPUTS: contextvars.ContextVar[_Inputs] = contextvars.ContextVar("mxsame_inputs", default=_NO_INPUTS)
+
+
+@contextlib.contextmanager
+def inputs(shapes: Mapping[str, tuple], sizes: bool) -> Iterator[None]:
+    """Within the `with` block graphs are built for inputs of these shapes, which no graph records.
+
+    With `sizes` layers are specialised to the sizes; without, the graph serves every size, but knows its channels.
+    """
+    token = _INPUTS.set(_Inputs(tuple(shapes.items()), sizes))
     try:
-        _, outputs, _ = symbol.infer_shape_partial(**(hints or {}))
+        yield
+    finally:
+        _INPUTS.reset(token)
+
+
+def _inferred_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[Optional[int], ...]]:
+    names = set(symbol.list_arguments())
+    try:
+        _, outputs, _ = symbol.infer_shape_partial(**{name: shapes[name] for name in names.intersection(shapes)})
     except mx.base.MXNetError:  # unknown lengths that an operator stumbles over, or a graph that contradicts itself
         return None
     if not outputs or outputs[0] is None:

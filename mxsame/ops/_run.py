@@ -45,9 +45,7 @@ def finish(F: Any, data: Any, out: Any, windows: Sequence[Window], plan: Plan) -
     return _reversed(F, out, plan)
 
 
-def extended_kernel(
-    F: Any, weight: Any, channels: int, data: Any, windows: Sequence[Window], plan: Plan
-) -> Any:
+def extended_kernel(F: Any, weight: Any, channels: int, data: Any, windows: Sequence[Window], plan: Plan) -> Any:
     """The weight (.., .., *k) as the plan wants it: mirrored, with zero taps in front, or placed among zero taps.
 
     `data` is what `prepare` was given; its size says where a kernel is placed.
@@ -133,7 +131,9 @@ def _spread(F: Any, data: Any, pads: Sequence[tuple[int, int]], fill: str) -> An
 
 def _strided(F: Any, data: Any, strides: Sequence[int]) -> Any:
     """A thin array, one batch entry and one channel, whose spatial lengths are ceil(n/s)."""
-    return F.slice(data, begin=(0, 0) + (None,) * len(strides), end=(1, 1) + (None,) * len(strides), step=(1, 1, *strides))
+    return F.slice(
+        data, begin=(0, 0) + (None,) * len(strides), end=(1, 1) + (None,) * len(strides), step=(1, 1, *strides)
+    )
 
 
 class _Sizes(NamedTuple):

@@ -71,10 +71,16 @@ def conv(
     if in_channels is not None:
         validation.divisible("data channels", in_channels, "groups", groups)
     kernel = _arguments.kernel(
-        args, 1, "weight", geometry, kernel_size, (None, None if in_channels is None else in_channels // groups),
-        "(channels, data channels / groups, *kernel_size)" if not geometry.channels_last
+        args,
+        1,
+        "weight",
+        geometry,
+        kernel_size,
+        (None, None if in_channels is None else in_channels // groups),
+        "(channels, data channels / groups, *kernel_size)"
+        if not geometry.channels_last
         else "(channels, *kernel_size, data channels / groups), here written with channels first,",
-    )  # fmt: skip
+    )
     channels = _arguments.count("channels", channels, "the weight's first length", kernel.shape[0])
     if channels is None:
         raise ValueError("channels must be given where the weight's shape is unknown; received channels=None")
@@ -134,7 +140,9 @@ def depthwise_conv(
     kernel = _depthwise_kernel(args, "weight", geometry, kernel_size, in_channels)
     channels = _depthwise_channels(kernel, "weight", in_channels, depth_multiplier)
     _arguments.check_bias(args, 2, channels)
-    return _convolution(args, geometry, kernel.size, strides, padding, dilation, channels, in_channels, planning.DEPTHWISE)
+    return _convolution(
+        args, geometry, kernel.size, strides, padding, dilation, channels, in_channels, planning.DEPTHWISE
+    )
 
 
 def separable_conv(
@@ -174,9 +182,7 @@ def separable_conv(
     >>> out.asnumpy().tolist()
     [[[6.0, 4.0]]]
     """
-    args = _arrays.classic(
-        data=data, depthwise_weight=depthwise_weight, pointwise_weight=pointwise_weight, bias=bias
-    )  # fmt: skip
+    args = _arrays.classic(data=data, depthwise_weight=depthwise_weight, pointwise_weight=pointwise_weight, bias=bias)
     _arrays.forbid_float16_on_cpu(args.arrays[0], "convolution")
     geometry = _arguments.geometry(args, layout, "kernel_size", kernel_size, input_size)
     in_channels = _in_channels(in_channels, args, geometry)
@@ -219,7 +225,11 @@ def _in_channels(given: Optional[int], args: _arrays.Arguments, geometry: _argum
 def _depthwise_kernel(
     args: _arrays.Arguments, name: str, geometry: _arguments.Geometry, kernel_size: Any, in_channels: int
 ) -> _arguments.Kernel:
-    order = "(C*m, *kernel_size, 1), here written with channels first," if geometry.channels_last else "(C*m, 1, *kernel_size)"
+    order = (
+        "(C*m, *kernel_size, 1), here written with channels first,"
+        if geometry.channels_last
+        else "(C*m, 1, *kernel_size)"
+    )
     kernel = _arguments.kernel(args, 1, name, geometry, kernel_size, (None, 1), order)
     if kernel.shape[0] is not None:
         validation.divisible(f"{name}'s first length", kernel.shape[0], "the data's channels", in_channels)
@@ -231,27 +241,38 @@ def _depthwise_channels(kernel: _arguments.Kernel, name: str, in_channels: int, 
     source = f"{name}'s first length / the data's channels"
     depth_multiplier = _arguments.count("depth_multiplier", depth_multiplier, source, found)
     if depth_multiplier is None:
-        raise ValueError(f"depth_multiplier must be given where the shape of {name} is unknown; received depth_multiplier=None")
+        raise ValueError(
+            f"depth_multiplier must be given where the shape of {name} is unknown; received depth_multiplier=None"
+        )
     return in_channels * depth_multiplier
 
 
 def _convolution(
-    args: _arrays.Arguments, geometry: _arguments.Geometry, kernel_size: tuple, strides: Any, padding: Any, dilation: Any,
-    channels: int, groups: int, allowed: Any,
-) -> Any:  # fmt: skip
+    args: _arrays.Arguments,
+    geometry: _arguments.Geometry,
+    kernel_size: tuple,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    channels: int,
+    groups: int,
+    allowed: Any,
+) -> Any:
     """Plan and run MXNet's Convolution on checked arrays."""
     rank, ndim = geometry.num_spatial_dims, geometry.num_spatial_dims + 2
     strides = validation.per_axis("strides", strides, rank, 1)
     dilation = validation.per_axis("dilation", dilation, rank, 1)
     padding = validation.padding(padding, rank, words=_arguments.CONVOLUTION_WORDS[rank])
     windows = geometry.windows(kernel_size, strides, dilation, padding)
-    plan = planning.plan_window(windows, allowed)
 
     F, (data, weight, bias) = args.F, args.arrays
     if geometry.channels_last:
         data, weight = _arrays.channels_first(F, data, ndim), _arrays.channels_first(F, weight, ndim)
+    plan = _arguments.decide(data, windows, allowed)
     weight = _run.extended_kernel(F, weight, channels, data, windows, plan)
-    out = _run.run_window(F, data, windows, plan, lambda x: convolution(F, x, weight, bias, windows, plan, channels, groups), "zero")
+    out = _run.run_window(
+        F, data, windows, plan, lambda x: convolution(F, x, weight, bias, windows, plan, channels, groups), "zero"
+    )
     return args.restore(_arrays.channels_last(F, out, ndim) if geometry.channels_last else out)
 
 

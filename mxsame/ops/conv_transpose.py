@@ -74,10 +74,16 @@ def conv_transpose(
     geometry = _arguments.geometry(args, layout, "kernel_size", kernel_size)
     rank, ndim, in_channels = geometry.num_spatial_dims, geometry.num_spatial_dims + 2, geometry.data_shape[1]
     kernel = _arguments.kernel(
-        args, 1, "weight", geometry, kernel_size, (in_channels, None),
-        "(data channels, channels / groups, *kernel_size)" if not geometry.channels_last
+        args,
+        1,
+        "weight",
+        geometry,
+        kernel_size,
+        (in_channels, None),
+        "(data channels, channels / groups, *kernel_size)"
+        if not geometry.channels_last
         else "(data channels, *kernel_size, channels / groups), here written with channels first,",
-    )  # fmt: skip
+    )
     if in_channels is None:
         in_channels = kernel.shape[0] or (_arguments.graph_channels(args, geometry) if groups > 1 else None)
     if in_channels is not None:
@@ -141,9 +147,18 @@ def _is_float64(weight: Any) -> bool:
 
 
 def _deconvolution(
-    F: Any, data: Any, weight: Any, bias: Any, kernel_size: Sequence[int], strides: Sequence[int],
-    dilation: Sequence[int], cuts: Sequence[tuple[int, int]], channels: int, groups: int, strategy: str,
-) -> Any:  # fmt: skip
+    F: Any,
+    data: Any,
+    weight: Any,
+    bias: Any,
+    kernel_size: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    cuts: Sequence[tuple[int, int]],
+    channels: int,
+    groups: int,
+    strategy: str,
+) -> Any:
     """MXNet's Deconvolution with as much of the cuts as its own pad and adj can say, and a crop for the rest."""
     effective = [arithmetic.effective_kernel_size(k, d) for k, d in zip(kernel_size, dilation)]
     axes = [planning.plan_transposed(ke, s, cut, strategy) for ke, s, cut in zip(effective, strides, cuts)]
@@ -162,9 +177,18 @@ def _deconvolution(
 
 
 def _stuffed(
-    F: Any, data: Any, weight: Any, bias: Any, kernel_size: Sequence[int], strides: Sequence[int],
-    dilation: Sequence[int], cuts: Sequence[tuple[int, int]], channels: int, groups: int, in_channels: Optional[int],
-) -> Any:  # fmt: skip
+    F: Any,
+    data: Any,
+    weight: Any,
+    bias: Any,
+    kernel_size: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    cuts: Sequence[tuple[int, int]],
+    channels: int,
+    groups: int,
+    in_channels: Optional[int],
+) -> Any:
     """A stride-1 convolution of the data with s-1 zeros between its cells, with the flipped kernel.
 
     s^N times the multiplications, but every gradient works, and so does dilation in 3-D.
@@ -172,7 +196,8 @@ def _stuffed(
     effective = [arithmetic.effective_kernel_size(k, d) for k, d in zip(kernel_size, dilation)]
     pads = [(ke - 1 - head, ke - 1 - tail) for ke, (head, tail) in zip(effective, cuts)]
     windows = [
-        planning.Window(None, k, 1, d, (max(low, 0), max(high, 0))) for k, d, (low, high) in zip(kernel_size, dilation, pads)
+        planning.Window(None, k, 1, d, (max(low, 0), max(high, 0)))
+        for k, d, (low, high) in zip(kernel_size, dilation, pads)
     ]
     plan = planning.Plan(tuple(planning.AxisPlan(w.kernel_size, spread=w.padding) for w in windows))  # type: ignore[arg-type]
     for axis, stride in enumerate(strides, _run.SPATIAL):

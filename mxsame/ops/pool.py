@@ -87,9 +87,16 @@ def avg_pool(
 
 
 def _pool(
-    pool_type: str, data: Any, pool_size: Any, strides: Any, padding: Any, layout: Any, input_size: Any, ceil_mode: bool,
+    pool_type: str,
+    data: Any,
+    pool_size: Any,
+    strides: Any,
+    padding: Any,
+    layout: Any,
+    input_size: Any,
+    ceil_mode: bool,
     count_include_pad: bool,
-) -> Any:  # fmt: skip
+) -> Any:
     ceil_mode = validation.flag("ceil_mode", ceil_mode)
     args = _arrays.classic(data=data)
     geometry = _arguments.geometry(args, layout, "pool_size", pool_size, input_size)
@@ -112,9 +119,14 @@ def _pool(
     # A count of k per window is the operator's own only where no window is clipped.
     allowed = planning.MAXIMUM if pool_type == "max" else planning.AVERAGE
     allowed = tuple(name for name in allowed if not (count_include_pad and name == "full"))
-    plan = planning.plan_window(windows, allowed, pads_below_kernel=True)
+    plan = _arguments.decide(x, windows, allowed, pads_below_kernel=True)
     out = _run.run_window(
-        F, x, windows, plan, lambda y: pooling(F, y, windows, plan, pool_type, count_include_pad), "edge" if pool_type == "max" else "zero"
+        F,
+        x,
+        windows,
+        plan,
+        lambda y: pooling(F, y, windows, plan, pool_type, count_include_pad),
+        "edge" if pool_type == "max" else "zero",
     )
     if pool_type == "avg" and plan.fills and not count_include_pad:
         out = F.broadcast_div(out, _shares(F, x, windows, plan))
@@ -148,5 +160,6 @@ def _check_windows(windows: Any) -> None:
             if (window.outputs(size) - 1) * window.stride - window.pads(size)[0] >= size:
                 raise ValueError(
                     "ceil_mode must leave no window without a cell of the data; "
-                    f"{validation.received(input_size=window.size, pool_size=window.kernel_size, strides=window.stride, padding=window.padding)}"
+                    f"{validation.received(input_size=window.size, pool_size=window.kernel_size)}, "
+                    f"strides={window.stride}, padding={window.padding}"
                 )

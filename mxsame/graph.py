@@ -1,0 +1,248 @@
+"""Graphs specialised to input sizes: `hybridize` for running, `export` for files.
+
+A net that Gluon hybridizes is one graph for every size, so whatever depends on the size is worked out in it, at a
+price. Here a net is traced once for each class of sizes: the layers then know their sizes and need none of that. Two
+sizes are of one class if every layer decides on the same plan for both, which is a matter of remainders modulo the
+strides, so a few graphs serve all sizes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any, Hashable, Optional, Sequence
+
+from mxsame import validation
+from mxsame._mxnet import mx
+from mxsame.nn._layer import Layer
+from mxsame.ops import _arguments, _arrays
+
+__all__ = ["export", "hybridize"]
+
+
+def hybridize(net: Any, active: bool = True, max_graphs: int = 32, **flags: Any) -> Any:
+    """`net.hybridize(active, **flags)`, with a graph for each class of input sizes; returns `net`.
+
+    The net is called as before, with any sizes, for training and inference, on any contexts. Calls with sizes that
+    need no new graph cost a look-up. `net.hybridize()` of Gluon stays exact for every size too; it is slower where
+    SAME depends on the size.
+
+    Parameters
+    ----------
+    net : gluon.Block
+        A HybridBlock becomes one graph; of a Block that is none, every HybridBlock below it does.
+    active : bool
+        False takes everything back.
+    max_graphs : int
+        How many graphs are kept; the least recently used is dropped.
+    flags
+        Those of `HybridBlock.hybridize`, such as static_alloc and static_shape.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no Block, and for wrong flags.
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> net = mxsame.hybridize(mxsame.nn.Conv2D(8, 3, strides=2))
+    >>> net.initialize()
+    >>> [net(nd.zeros((1, 3, size, size))).shape[2] for size in (31, 32, 33, 34)]
+    [16, 16, 17, 17]
+    >>> len(net.forward.graphs)  # odd and even sizes
+    2
+    """
+    if not isinstance(net, mx.gluon.Block):
+        raise TypeError(f"net must be a gluon.Block; received net of type {type(net).__name__}")
+    active = validation.flag("active", active)
+    max_graphs = validation.integer("max_graphs", max_graphs, 1)
+    if not isinstance(net, mx.gluon.HybridBlock):
+        for child in net._children.values():  # Gluon has no public way to a Block's children
+            hybridize(child, active, max_graphs, **flags)
+        return net
+    _restore(net)
+    net.hybridize(active, **flags)
+    if active:
+        net.forward = _Specialised(net, flags, max_graphs)
+        net._clear_cached_op = net.forward.clear  # what Gluon calls when a block changes: there is no public hook
+    return net
+
+
+def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tuple[str, str]:
+    """Write `path-symbol.json` and `path-0000.params`, which load without mxsame.
+
+    Parameters
+    ----------
+    net : gluon.HybridBlock
+        Initialised, and called once if its channels are deferred; with one input, named `data` in the files.
+    path : str
+    input_shape : sequence of ints, optional
+        (N, C, \\*size) with the spatial sizes for which the graph shall be exact and fastest; the batch may differ.
+        Without it the graph serves every size.
+    epoch : int
+        Goes into the name of the parameter file.
+
+    Returns
+    -------
+    The names of the two files.
+
+    Examples
+    --------
+    >>> import os, tempfile, mxsame
+    >>> net = mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3)
+    >>> net.initialize()
+    >>> folder = tempfile.mkdtemp()
+    >>> files = mxsame.export(net, os.path.join(folder, "net"), (1, 3, 32, 32))
+    >>> sorted(os.listdir(folder))
+    ['net-0000.params', 'net-symbol.json']
+    """
+    if not isinstance(net, mx.gluon.HybridBlock):
+        raise TypeError(f"net must be a gluon.HybridBlock; received net of type {type(net).__name__}")
+    if not isinstance(path, str):
+        raise TypeError(f"path must be a string; {validation.received(path=path)}")
+    epoch = validation.integer("epoch", epoch, 0)
+    shape = None
+    if input_shape is not None:
+        if not validation.is_sequence(input_shape):
+            raise TypeError(
+                f"input_shape must be a sequence of integers; {validation.received(input_shape=input_shape)}"
+            )
+        shape = tuple(validation.integer(f"input_shape[{axis}]", length, 1) for axis, length in enumerate(input_shape))
+    unready = [name for name, parameter in net.collect_params().items() if parameter._data is None]
+    if unready:
+        raise ValueError(
+            "net must be initialised, and called once where channels are deferred, before it is exported; "
+            f"{validation.received(uninitialised=unready)}"
+        )
+    inputs = [_variable("data")]
+    outputs, _ = _traced(net, inputs, inputs, [shape], sizes=shape is not None)
+    symbol = outputs if isinstance(outputs, mx.sym.Symbol) else mx.sym.Group(_flattened(outputs))
+    symbol_file, params_file = f"{path}-symbol.json", f"{path}-{epoch:04d}.params"
+    symbol.save(symbol_file)
+    parameters = net.collect_params()
+    kinds = {**dict.fromkeys(symbol.list_arguments(), "arg"), **dict.fromkeys(symbol.list_auxiliary_states(), "aux")}
+    saved = {f"{kind}:{name}": parameters[name] for name, kind in kinds.items() if name in parameters}
+    save = mx.npx.save if mx.util.is_np_array() else mx.nd.save
+    save(params_file, {name: parameter.data(parameter.list_ctx()[0]) for name, parameter in saved.items()})
+    return symbol_file, params_file
+
+
+def _restore(net: Any) -> None:
+    if isinstance(vars(net).get("forward"), _Specialised):
+        del net.forward
+        del net._clear_cached_op
+
+
+class _Specialised:
+    """A net's `forward` that keeps a graph for each class of sizes."""
+
+    MAX_SHAPES = 4096  # remembered shapes; each is a key and a reference
+
+    def __init__(self, net: Any, flags: dict, max_graphs: int):
+        self._net, self._flags, self._max_graphs = net, flags, max_graphs
+        self._lock = threading.RLock()
+        self.graphs: OrderedDict[Hashable, Any] = OrderedDict()
+        self._classes: OrderedDict[Hashable, Hashable] = OrderedDict()  # shapes of a call -> its class
+        self._any_size: dict[Hashable, tuple] = {}  # structure of a call -> what is decided in a graph for every size
+
+    def __call__(self, *args: Any) -> Any:
+        arrays = _flattened(args)
+        if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
+            return type(self._net).forward(self._net, *args)  # part of a parent's graph, or nothing that Gluon accepts
+        if isinstance(self._net, Layer):
+            self._net.check(*args)
+        return self._graph(args, arrays)(*arrays)
+
+    def clear(self) -> None:
+        """Forget all graphs: the net has changed."""
+        type(self._net)._clear_cached_op(self._net)
+        with self._lock:
+            self.graphs.clear()
+            self._classes.clear()
+            self._any_size.clear()
+
+    def _graph(self, args: tuple, arrays: list) -> Any:
+        structure = _structure(args)
+        shapes = (structure, tuple((array.shape, array.dtype) for array in arrays))
+        with self._lock:
+            size_class = self._classes.get(shapes)
+            if size_class is None:
+                size_class = self._classify(structure, args, arrays)
+                self._classes[shapes] = size_class
+                if len(self._classes) > self.MAX_SHAPES:
+                    self._classes.popitem(last=False)
+            graph = self.graphs.get(size_class)
+            if graph is None:
+                graph = self._build(args, arrays)
+                self.graphs[size_class] = graph
+                if len(self.graphs) > self._max_graphs:
+                    self.graphs.popitem(last=False)
+            self.graphs.move_to_end(size_class)
+            return graph
+
+    def _classify(self, structure: Hashable, args: tuple, arrays: list) -> Hashable:
+        """The plans of all layers for these shapes, which are what tells graphs apart."""
+        names, shapes = _names(len(arrays)), [array.shape for array in arrays]
+        if structure not in self._any_size:
+            variables = [_variable(name) for name in names]
+            _, decisions = _traced(self._net, _regrouped(args, iter(variables)), variables, shapes, sizes=False)
+            self._any_size[structure] = tuple(decisions)
+        decisions = self._any_size[structure]
+        if not decisions:
+            return structure
+        probe = mx.sym.Group([decision.data for decision in decisions])
+        wanted = set(probe.list_arguments())
+        try:
+            found = probe.infer_shape(**{name: shape for name, shape in zip(names, shapes) if name in wanted})[1]
+        except mx.base.MXNetError:  # shapes that do not fit; tracing the net for them will say what is wrong
+            return structure, tuple(shapes)
+        return structure, tuple(decision.remade(shape[2:]) for decision, shape in zip(decisions, found))
+
+    def _build(self, args: tuple, arrays: list) -> Any:
+        variables = [_variable(name, array.dtype) for name, array in zip(_names(len(arrays)), arrays)]
+        shapes = [array.shape for array in arrays]
+        outputs, _ = _traced(self._net, _regrouped(args, iter(variables)), variables, shapes, sizes=True)
+        graph = mx.gluon.SymbolBlock(outputs, variables, self._net.collect_params())
+        graph.hybridize(**self._flags)
+        return graph
+
+
+def _traced(net: Any, args: Any, variables: list, shapes: Sequence[Optional[tuple]], sizes: bool) -> tuple[Any, list]:
+    """The net's outputs for symbolic inputs of these shapes, and what its layers decided."""
+    known = {variable.name: shape for variable, shape in zip(variables, shapes) if shape is not None}
+    with _arrays.inputs(known, sizes), _arguments.decisions() as decisions:
+        return type(net).forward(net, *args), decisions
+
+
+def _names(count: int) -> list[str]:
+    """As Gluon names the inputs of a graph."""
+    return ["data"] if count == 1 else [f"data{place}" for place in range(count)]
+
+
+def _variable(name: str, dtype: Any = None) -> Any:
+    variable = mx.sym.var(name, dtype=dtype)
+    return variable.as_np_ndarray() if mx.util.is_np_array() else variable
+
+
+# -- arguments may be nested lists, and None
+
+
+def _flattened(args: Any) -> list:
+    if isinstance(args, (list, tuple)):
+        return [leaf for entry in args for leaf in _flattened(entry)]
+    return [] if args is None else [args]
+
+
+def _regrouped(args: Any, leaves: Any) -> Any:
+    if isinstance(args, (list, tuple)):
+        return [_regrouped(entry, leaves) for entry in args]
+    return None if args is None else next(leaves)
+
+
+def _structure(args: Any) -> Hashable:
+    """The nesting, with each array's kind, rank and type."""
+    if isinstance(args, (list, tuple)):
+        return tuple(_structure(entry) for entry in args)
+    return None if args is None else (type(args), args.ndim, args.dtype)

@@ -1,0 +1,359 @@
+"""The arithmetic of padding: against the oracle's lists of indices, against brute force, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import oracle
+import pytest
+from cases import CASES, Case
+from running import by_name
+
+from mxsame import padding
+from mxsame.padding import (
+    causal_pads,
+    effective_kernel_size,
+    output_size,
+    resolve_pads,
+    same_pads,
+    transposed_cuts,
+    transposed_output_size,
+)
+
+SIZES, KERNELS, STRIDES, DILATIONS = range(1, 25), range(1, 8), range(1, 6), range(1, 4)
+LARGEST = 2**31 - 1
+
+
+def axes(case):
+    """Per axis (n, k, s, d, padding, output_padding)."""
+    pads = (case.padding,) * case.rank if isinstance(case.padding, str) else case.padding
+    return zip(
+        case.size, case.kernel_size, case.strides, case.dilation, pads, case.output_padding or (None,) * case.rank
+    )
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+
+@by_name([case for case in CASES if case.op != "conv_transpose" and not case.ceil_mode])
+def test_windows_of_the_table(case):
+    for axis, (n, k, s, d, pads, _) in enumerate(axes(case)):
+        assert resolve_pads(n, k, s, d, pads) == oracle.pads(case)[axis]
+        assert output_size(n, k, s, d, pads) == oracle.output_size(case)[axis]
+        if pads == "same":
+            assert same_pads(n, k, s, d) == oracle.pads(case)[axis]
+
+
+@by_name([case for case in CASES if case.op == "conv_transpose"])
+def test_cuts_of_the_table(case):
+    for size in case.sizes:
+        for axis, (_, k, s, d, pads, extra) in enumerate(axes(case)):
+            assert transposed_cuts(k, s, d, pads, extra) == oracle.pads(case, size)[axis]
+            assert transposed_output_size(size[axis], k, s, d, pads, extra) == oracle.output_size(case, size)[axis]
+
+
+# ---- SAME, by brute force --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", KERNELS)
+@pytest.mark.parametrize("s", STRIDES)
+def test_same_is_the_least_padding_that_gives_every_output(k, s):
+    """The definition: ceil(n/s) windows, as few zeros as they need, the odd one at the end."""
+    for n in SIZES:
+        for d in DILATIONS:
+            starts = range(0, n, s)  # every s-th cell has a window
+            needed = max(starts[-1] + (k - 1) * d + 1 - n, 0)  # how far the last one reaches beyond the data
+            low, high = same_pads(n, k, s, d)
+            assert (low + high, high - low) == (needed, needed % 2)
+            assert output_size(n, k, s, d) == len(starts)
+            assert same_pads(n + s, k, s, d) == (low, high), "only the remainder counts"
+
+
+def test_outputs_are_the_windows_that_fit():
+    """Explicit pads: count the windows one by one."""
+    for n in range(1, 10):
+        for k in range(1, 6):
+            for s in range(1, 5):
+                for d in DILATIONS:
+                    for pads in [(0, 0), (1, 1), (0, 3), (4, 1)]:
+                        count = sum(
+                            start + (k - 1) * d < n + sum(pads) for start in range(0, n + sum(pads), s)
+                        )  # the last tap is inside
+                        if count:
+                            assert output_size(n, k, s, d, pads) == count
+                            assert pads != (0, 0) or output_size(n, k, s, d, "valid") == count
+                            assert pads != (1, 1) or output_size(n, k, s, d, 1) == count
+                        else:
+                            with pytest.raises(ValueError, match="at least as long as the kernel"):
+                                output_size(n, k, s, d, pads)
+
+
+def test_causal_outputs_see_nothing_later():
+    for k in KERNELS:
+        for d in DILATIONS:
+            low, high = causal_pads(k, d)
+            assert (low, high) == ((k - 1) * d, 0) == resolve_pads(1, k, 1, d, "causal")
+            for n in SIZES:
+                for s in STRIDES:
+                    assert output_size(n, k, s, d, "causal") == -(-n // s)
+
+
+def test_effective_kernel_size_is_the_reach_of_the_taps():
+    for k in KERNELS:
+        for d in DILATIONS:
+            taps = [tap * d for tap in range(k)]
+            assert effective_kernel_size(k, d) == taps[-1] - taps[0] + 1
+    assert effective_kernel_size(4) == 4
+
+
+# ---- transposed ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("s", STRIDES)
+@pytest.mark.parametrize("k", KERNELS)
+def test_transposed_grid(k, s):
+    """Every word and output padding against the oracle, which asks the forward convolution; refusals too."""
+    agreed = refused = 0
+    for n in range(1, 7):
+        for d in DILATIONS:
+            for word in ("same", "valid"):
+                for extra in (None, *range(s + 1)):
+                    case = Case(
+                        "conv_transpose",
+                        (n,),
+                        (k,),
+                        (s,),
+                        word,
+                        (d,),
+                        output_padding=None if extra is None else (extra,),
+                        name="-",
+                    )
+                    if oracle.is_legal(case):
+                        assert (transposed_cuts(k, s, d, word, extra),) == oracle.pads(case)
+                        assert (transposed_output_size(n, k, s, d, word, extra),) == oracle.output_size(case)
+                        agreed += 1
+                    else:
+                        with pytest.raises(ValueError, match="^output_padding must "):
+                            transposed_output_size(n, k, s, d, word, extra)
+                        refused += 1
+    assert agreed >= 6 * 3 * 2 and refused >= 6 * 3 * 2
+
+
+def test_transposed_same_is_the_size_whose_convolution_gives_the_input():
+    for n in SIZES:
+        for k in KERNELS:
+            for s in STRIDES:
+                for d in DILATIONS:
+                    out = transposed_output_size(n, k, s, d)
+                    assert out == n * s and output_size(out, k, s, d) == n
+                    head, tail = transposed_cuts(k, s, d)
+                    low, high = same_pads(out, k, s, d)
+                    assert head == low and max(tail, 0) == high  # the gradient of a pad is a cut
+                    assert (n - 1) * s + effective_kernel_size(k, d) - head - tail == out
+
+
+def test_transposed_explicit_pads_are_cut():
+    for n, k, s, d, pads, extra in [(5, 4, 2, 1, (2, 1), None), (4, 5, 3, 1, (0, 3), 1), (3, 2, 4, 3, 1, 3)]:
+        low, high = (pads, pads) if isinstance(pads, int) else pads
+        assert transposed_cuts(k, s, d, pads, extra) == (low, high - (extra or 0))
+        assert transposed_output_size(n, k, s, d, pads, extra) == (n - 1) * s + (k - 1) * d + 1 - low - high + (
+            extra or 0
+        )
+
+
+def test_output_padding_zero_is_not_none():
+    assert transposed_cuts(3, 2) == (0, 1) and transposed_cuts(3, 2, output_padding=0) == (1, 1)
+    assert transposed_output_size(5, 3, 2) == 10 and transposed_output_size(5, 3, 2, output_padding=0) == 9
+    assert transposed_output_size(4, 2, 3, padding="valid") == 12
+    assert transposed_output_size(4, 2, 3, padding="valid", output_padding=0) == 11
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+def test_words_in_any_case():
+    assert resolve_pads(7, 2, 2, padding="SAME") == resolve_pads(7, 2, 2, padding="Same") == (0, 1)
+    assert resolve_pads(7, 3, padding="CAUSAL") == (2, 0)
+    assert transposed_cuts(3, 2, padding="VALID") == (0, 0)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int32, np.int64, np.uint8])
+def test_numpy_integers(kind):
+    pads = same_pads(kind(8), kind(3), kind(2), kind(1))
+    assert pads == (0, 1) and {type(pad) for pad in pads} == {int}
+    out = output_size(kind(8), kind(3), kind(2), kind(1), (kind(1), kind(1)))
+    assert out == 4 and type(out) is int
+    assert output_size(8, 3, 2, 1, np.array([1, 1], dtype=kind)) == 4
+    cuts = transposed_cuts(kind(3), kind(2), kind(1), "same", kind(0))
+    assert cuts == (1, 1) and {type(cut) for cut in cuts} == {int}
+
+
+def test_large_numbers_stay_exact():
+    assert same_pads(LARGEST, 3, 2) == (1, 1) and output_size(LARGEST, 3, 2) == 2**30
+    assert same_pads(2**40 % LARGEST, 2, 2) == same_pads(2**40 % LARGEST % 2 + 2, 2, 2)
+
+
+CALLS = {  # a function with arguments that are right, by name
+    effective_kernel_size: {"kernel_size": 3, "dilation": 1},
+    same_pads: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
+    causal_pads: {"kernel_size": 3, "dilation": 1},
+    resolve_pads: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
+    output_size: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
+    transposed_cuts: {"kernel_size": 3, "stride": 2, "dilation": 1},
+    transposed_output_size: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
+}
+
+
+def test_every_public_function_is_called():
+    assert {function.__name__ for function in CALLS} == set(padding.__all__)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (0, ValueError, "must be an integer >= 1; received {name}=0"),
+        (-2, ValueError, "must be an integer >= 1; received {name}=-2"),
+        (True, TypeError, "must be an integer >= 1, not a bool; received {name}=True"),
+        (np.bool_(True), TypeError, "must be an integer >= 1, not a bool; received {name}=True"),
+        (2.0, TypeError, "must be an integer >= 1; received {name}=2.0"),
+        (np.float64(2), TypeError, "must be an integer >= 1; received {name}=2.0"),
+        ("3", TypeError, "must be an integer >= 1; received {name}='3'"),
+        (None, TypeError, "must be an integer >= 1; received {name}=None"),
+        ((3,), TypeError, r"must be an integer >= 1; received {name}=\(3,\)"),
+        (2**31, ValueError, "must be an integer <= 2147483647; received {name}=2147483648"),
+    ],
+    ids=lambda value: repr(value) if not isinstance(value, type) else value.__name__,
+)
+@pytest.mark.parametrize(
+    ("function", "name"), [(function, name) for function, given in CALLS.items() for name in given]
+)
+def test_integers_that_are_refused(function, name, wrong, error, message):
+    with pytest.raises(error, match=f"^{name} {message.format(name=name)}$"):
+        function(**{**CALLS[function], name: wrong})
+
+
+@pytest.mark.parametrize("function", [resolve_pads, output_size, transposed_cuts, transposed_output_size])
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ("full", ValueError, r'^padding as a word must be one of "same", "valid".*; received padding=\'full\'$'),
+        ("", ValueError, "^padding as a word must be one of .*; received padding=''$"),
+        (-1, ValueError, "^padding must be an integer >= 0; received padding=-1$"),
+        ((1, -1), ValueError, r"^padding\[1\] must be an integer >= 0; received padding\[1\]=-1$"),
+        ((1,), ValueError, r"^padding must be an integer or a \(low, high\) pair; received padding=\(1,\)$"),
+        ((1, 2, 3), ValueError, r"^padding must be an integer or a \(low, high\) pair; received padding=\(1, 2, 3\)$"),
+        (1.5, TypeError, "^padding must be an integer >= 0; received padding=1.5$"),
+        (None, TypeError, "^padding must be an integer >= 0; received padding=None$"),
+        (True, TypeError, "^padding must be an integer >= 0, not a bool; received padding=True$"),
+        ((0, True), TypeError, r"^padding\[1\] must be an integer >= 0, not a bool; received padding\[1\]=True$"),
+    ],
+    ids=repr,
+)
+def test_paddings_that_are_refused(function, wrong, error, message):
+    with pytest.raises(error, match=message):
+        function(**CALLS[function], padding=wrong)
+
+
+@pytest.mark.parametrize("function", [transposed_cuts, transposed_output_size])
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        (
+            {"padding": "causal"},
+            ValueError,
+            'padding as a word must be one of "same", "valid"; received padding=\'causal\'',
+        ),
+        (
+            {"output_padding": 2},
+            ValueError,
+            "output_padding must be less than the stride; received output_padding=2, stride=2",
+        ),
+        ({"output_padding": -1}, ValueError, "output_padding must be an integer >= 0; received output_padding=-1"),
+        ({"output_padding": 1.0}, TypeError, "output_padding must be an integer >= 0; received output_padding=1.0"),
+        (
+            {"output_padding": False},
+            TypeError,
+            "output_padding must be an integer >= 0, not a bool; received output_padding=",
+        ),
+        ({"kernel_size": 4, "output_padding": 0}, ValueError, "must leave an output whose forward SAME convolution"),
+        ({"stride": 1, "output_padding": 1}, ValueError, "output_padding must be less than the stride"),
+    ],
+    ids=repr,
+)
+def test_transposed_arguments_that_are_refused(function, changed, error, message):
+    with pytest.raises(error, match=message):
+        function(**{**CALLS[function], **changed})
+
+
+def test_nothing_left_of_the_output():
+    message = (
+        "must not cut away the whole output of a transposed convolution; received size=1, kernel_size=3, padding=(2, 1)"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        transposed_output_size(1, 3, padding=(2, 1))
+    assert transposed_output_size(1, 3, padding=(1, 1)) == 1
+
+
+def test_kernel_beyond_32_bits():
+    with pytest.raises(
+        ValueError, match=r"effective kernel size .* must be <= 2147483647; received kernel_size=65536, "
+    ):
+        same_pads(9, 2**16, dilation=2**16)
+
+
+def test_kernel_longer_than_the_padded_input():
+    with pytest.raises(
+        ValueError, match="5 with its dilation; received size=4, padding='valid', kernel_size=3, dilation=2"
+    ):
+        output_size(4, 3, dilation=2, padding="valid")
+
+
+# ---- recorded and live Keras -----------------------------------------------------------------------------------------
+
+
+@by_name([case for case in CASES if case.op == "conv_transpose" and case.padding in ("same", "valid")])
+def test_recorded_transposed_sizes(case, golden):
+    out = tuple(transposed_output_size(n, k, s, d, pads, extra) for n, k, s, d, pads, extra in axes(case))
+    assert out == tuple(golden[f"{case.name}/shape"][2:])
+
+
+@pytest.fixture(scope="module")
+def golden():
+    from golden import make
+
+    return make.load()
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+def test_keras_transposed_sizes():
+    """`deconv_output_length`, from which Keras's layers take their output size."""
+    conv_utils = pytest.importorskip("keras.src.utils.conv_utils")
+    for n in range(1, 8):
+        for k in KERNELS:
+            for s in STRIDES:
+                for d in DILATIONS:
+                    for word in ("same", "valid"):
+                        for extra in (None, *range(s)):
+                            wanted = conv_utils.deconv_output_length(n, k, word, extra, s, dilation=d)
+                            try:
+                                assert transposed_output_size(n, k, s, d, word, extra) == wanted
+                            except ValueError:  # a size from which TensorFlow would not come back to n
+                                back = output_size(wanted, k, s, d, word) if wanted > 0 else None
+                                assert extra is not None and back != n
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+def test_tensorflow_output_sizes():
+    """Shapes of TensorFlow's own pooling and convolution."""
+    tf = pytest.importorskip("tensorflow")
+    for n in range(1, 10):
+        data = tf.zeros((1, n, 1))
+        for k in range(1, 5):
+            for s in range(1, 4):
+                for d in DILATIONS:
+                    out = tf.nn.conv1d(data, tf.zeros((k, 1, 1)), s, "SAME", dilations=d)
+                    assert output_size(n, k, s, d) == out.shape[1]
+                assert output_size(n, k, s) == tf.nn.max_pool1d(data, k, s, "SAME").shape[1]

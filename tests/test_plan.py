@@ -1,0 +1,541 @@
+"""Plans, without MXNet: what every output of a plan reads, cell by cell, against what the window wants.
+
+`reads` carries out an `AxisPlan` on a list of cell numbers, step by step as its documentation says. For an unknown size
+one plan has to be right for every size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+import threading
+
+import oracle
+import pytest
+from cases import Case
+
+from mxsame import plan as planning
+from mxsame.plan import AxisPlan, Plan, TransposedAxis, Window, force, forced, plan_transposed, plan_window
+
+SIZES, KERNELS, STRIDES, DILATIONS = range(1, 13), range(1, 6), range(1, 5), range(1, 4)
+EVERY_SIZE = range(1, 25)
+WORDS = ("same", "valid", "causal")
+PAIRS = ((1, 1), (0, 2), (3, 1), (5, 4))
+ALLOWED = {
+    "conv": planning.CONVOLUTION,
+    "stem": planning.STEM,
+    "depthwise_conv": planning.DEPTHWISE,
+    "max_pool": planning.MAXIMUM,
+    "avg_pool": planning.AVERAGE,
+}
+PER_AXIS = tuple(name for name in planning.STRATEGIES if name != "full")
+PADDINGS = pytest.mark.parametrize("padding", [*WORDS, *PAIRS], ids=str)
+
+
+# ---- what is wanted, and what a plan gives ---------------------------------------------------------------------------
+
+
+def case_of(window, n, pool):
+    """The oracle's case for one size."""
+    padding = window.padding if isinstance(window.padding, str) else (window.padding,)
+    op = "max_pool" if pool else "conv"
+    rest = {"ceil_mode": window.ceil_mode} if pool else {}
+    return Case(op, (n,), (window.kernel_size,), (window.stride,), padding, (window.dilation,), name="-", **rest)
+
+
+def is_legal(window, n, pool):
+    return oracle.is_legal(case_of(window, n, pool))
+
+
+def wanted(window, n, pool=False):
+    """For every output the cells that it reads, tap by tap, None for a cell of padding."""
+    case = case_of(window, n, pool)
+    (out,), ((low, _),) = oracle.output_size(case), oracle.pads(case)
+    k, s, d = window.kernel_size, window.stride, window.dilation
+    taps = [[output * s - low + tap * d for tap in range(k)] for output in range(out)]
+    return [[cell if 0 <= cell < n else None for cell in row] for row in taps]
+
+
+def reads(step, window, n, convention="valid", fill="zero"):
+    """The same by the plan; cells of padding that a maximum reads are copies of the nearest cell ("edge")."""
+    cells = list(range(n))
+    if step.mirror:
+        cells.reverse()
+    for low, high in (step.join, step.spread):
+        first, last = (None, None) if fill == "zero" else (cells[0], cells[-1])
+        cells = [first] * low + cells + [last] * high
+    s, d, k = window.stride, window.dilation, step.kernel_size
+    outputs = -(-n // s)
+    low = max((outputs - 1) * s + window.effective_kernel_size - n, 0) // 2  # what a graph works out
+    if step.gather:
+        sources = [number - low for number in range(outputs * s + max(window.effective_kernel_size - s, 0))]
+        outside = None if fill == "zero" else 0
+        cells = [cells[min(source, n - 1)] if 0 <= source < n or outside == 0 else None for source in sources]
+        if fill == "edge":
+            cells = [min(max(source, 0), n - 1) for source in sources]
+    span = len(cells) + 2 * step.pad - ((k - 1) * d + 1)
+    assert span >= 0, f"MXNet refuses a kernel longer than the padded data: {step}, n {n}"
+    count = (-(-span // s) if convention == "full" else span // s) + 1
+    before = step.front_taps
+    if step.place:
+        assert step.place[0] <= low <= step.place[1]
+        before = step.pad - low
+    rows = []
+    for output in range(step.skip, count):
+        places = [output * s + tap * d - step.pad for tap in range(k)]
+        row = [cells[place] if 0 <= place < len(cells) else None for place in places]
+        rows.append(row[before : before + window.kernel_size])
+    if step.excess is None:
+        assert len(rows) >= outputs
+        rows = rows[:outputs]
+    elif step.excess:
+        assert step.excess <= len(rows)
+        rows = rows[: -step.excess]
+    return [row[::-1] for row in reversed(rows)] if step.mirror else rows
+
+
+def is_exact(step, window, n, op, convention="valid"):
+    """Whether every output reads what it should: a convolution tap by tap, a pooling the same set of cells."""
+    pool = op.endswith("pool")
+    try:
+        got = reads(step, window, n, convention, "edge" if op == "max_pool" else "zero")
+    except AssertionError:
+        return False
+    want = wanted(window, n, pool)
+    if not pool:
+        return got == want
+    if any(all(cell is None for cell in row) for row in got):
+        return False
+    want = [[cell for cell in row if cell is not None] for row in want]
+    got = [[cell for cell in row if cell is not None] for row in got]
+    if op == "max_pool":  # the first cell of a window must stay the first: it gets the gradient of a tie
+        return [sorted(set(row)) for row in got] == want and all(row == sorted(row) for row in got)
+    return [sorted(row) for row in got] == want
+
+
+def windows_of(padding, ceil_mode=False, dilations=DILATIONS, sizes=SIZES):
+    """(window as mxsame makes it, window as the oracle reads it) for the whole grid; legal ones."""
+    for k, s, d in itertools.product(KERNELS, STRIDES, dilations):
+        pads = {"valid": (0, 0), "causal": ((k - 1) * d, 0)}.get(padding, padding)
+        for n in sizes:
+            yield Window(n, k, s, d, pads, ceil_mode)
+
+
+def sizes_of(window, pool):
+    return [n for n in EVERY_SIZE if is_legal(window, n, pool)]
+
+
+def make(window, allowed, op, strategy=None):
+    """The plan, forced or not; None where it is refused."""
+    try:
+        if strategy is None:
+            return plan_window([window], allowed, op.endswith("pool"))
+        with force(strategy):
+            return plan_window([window], allowed, op.endswith("pool"))
+    except ValueError as error:
+        message = "is not exact for" if strategy else "has no exact graph"
+        assert message in str(error)
+        return None
+
+
+def strategies_of(op):
+    return [None, *ALLOWED[op]]
+
+
+# ---- known sizes -----------------------------------------------------------------------------------------------------
+
+
+@PADDINGS
+@pytest.mark.parametrize("op", ["conv", "stem", "depthwise_conv"])
+def test_convolutions_of_known_size(op, padding):
+    made = {strategy: 0 for strategy in strategies_of(op)}
+    for window in windows_of(padding):
+        if not is_legal(window, window.size, False):
+            continue
+        for strategy in made:
+            plan = make(window, ALLOWED[op], op, strategy)
+            if plan is None:
+                assert not feasible(strategy, window, [window.size], op), f"{strategy} refused {window}"
+                continue
+            assert plan.convention == "valid"
+            assert is_exact(plan.axes[0], window, window.size, op), f"{strategy}: {plan}, {window}"
+            made[strategy] += 1
+    static = max(made.values())
+    assert made[None] == made["slice"] == made["kernel"] == made["tail"] == made["pad"] == static > 300
+    assert made["native"] > 100 and made["mirror"] > 100
+    if padding == "same":
+        assert made["gather"] == static and made["place"] == made["place tail"] > static // 4
+
+
+@PADDINGS
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("op", ["max_pool", "avg_pool"])
+def test_poolings_of_known_size(op, padding, ceil_mode):
+    if padding == "causal":
+        pytest.skip("poolings have no causal padding")
+    made = {strategy: 0 for strategy in strategies_of(op)}
+    for window in windows_of(padding, ceil_mode, (1,)):
+        too_much = not isinstance(window.padding, str) and max(window.padding) >= window.kernel_size
+        if too_much or not is_legal(window, window.size, True):
+            continue
+        for strategy in made:
+            plan = make(window, ALLOWED[op], op, strategy)
+            if plan is None:
+                assert not feasible(strategy, window, [window.size], op), f"{strategy} refused {window}"
+                continue
+            (step,) = plan.axes
+            assert step.pad < step.kernel_size and step.front_taps == 0
+            assert step.kernel_size <= window.size + sum(step.join) + sum(step.spread) + 2 * step.pad or step.gather
+            view = dataclasses.replace(window, kernel_size=step.kernel_size)  # clipped, maybe
+            clipped = window if step.kernel_size == window.kernel_size else view
+            assert is_exact_pool(step, window, clipped, op, plan.convention), f"{strategy}: {plan}, {window}"
+            made[strategy] += 1
+    if padding == (5, 4):
+        assert not made[None]
+        return
+    assert made[None] == made["pad"] == made["tail"] and made["full"] and made["slice"] and made["native"]
+
+
+def is_exact_pool(step, window, clipped, op, convention):
+    """A clipped kernel reads fewer cells of padding, and the same cells of the data."""
+    n = window.size
+    got = reads(step, dataclasses.replace(clipped, padding=window.padding), n, convention, fill_of(op))
+    want = [[cell for cell in row if cell is not None] for row in wanted(window, n, True)]
+    got = [[cell for cell in row if cell is not None] for row in got]
+    return [sorted(set(row) if op == "max_pool" else row) for row in got] == want
+
+
+def fill_of(op):
+    return "edge" if op == "max_pool" else "zero"
+
+
+# ---- unknown sizes ---------------------------------------------------------------------------------------------------
+
+
+@PADDINGS
+@pytest.mark.parametrize("op", ["conv", "stem", "depthwise_conv"])
+def test_convolutions_of_unknown_size(op, padding):
+    made = {strategy: 0 for strategy in strategies_of(op)}
+    for window in windows_of(padding, sizes=[None]):
+        sizes = sizes_of(window, False)
+        for strategy in made:
+            plan = make(window, ALLOWED[op], op, strategy)
+            if plan is None:
+                assert strategy is not None, f"no graph for {window}"
+                assert not feasible(strategy, window, sizes, op), f"{strategy} refused {window}"
+                continue
+            for n in sizes:
+                assert is_exact(plan.axes[0], window, n, op), f"{strategy}: {plan}, {window}, n {n}"
+            made[strategy] += 1
+    assert made[None] == 60
+    assert made["gather"] == (60 if padding == "same" else made["native"])
+
+
+@PADDINGS
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("op", ["max_pool", "avg_pool"])
+def test_poolings_of_unknown_size(op, padding, ceil_mode):
+    if padding == "causal":
+        pytest.skip("poolings have no causal padding")
+    for window in windows_of(padding, ceil_mode, (1,), [None]):
+        if not isinstance(window.padding, str) and max(window.padding) >= window.kernel_size:
+            continue
+        sizes = sizes_of(window, True)
+        for strategy in strategies_of(op):
+            plan = make(window, ALLOWED[op], op, strategy)
+            if plan is None:
+                if strategy is None:
+                    assert ceil_mode and padding != "same", f"no graph for {window}"
+                assert not feasible(strategy, window, sizes, op), f"{strategy} refused {window}"
+                continue
+            (step,) = plan.axes
+            assert step.pad < step.kernel_size
+            if plan.convention == "full":
+                assert step.kernel_size <= 1 + 2 * step.pad, "MXNet would refuse one cell"
+                assert step.kernel_size == window.kernel_size, "clipped, it would be wrong for longer data"
+            for n in sizes:
+                assert is_exact(step, window, n, op, plan.convention), f"{strategy}: {plan}, {window}, n {n}"
+
+
+def test_unknown_sizes_stand_for_every_remainder():
+    for k, s, d in itertools.product(KERNELS, STRIDES, DILATIONS):
+        sizes = Window(None, k, s, d).sizes
+        assert sorted(n % s for n in sizes) == list(range(s)) and min(sizes) >= (k - 1) * d + 1
+    assert tuple(Window(7, 3, 2).sizes) == (7,)
+
+
+# ---- a search for what a strategy could do ---------------------------------------------------------------------------
+
+
+def feasible(strategy, window, sizes, op):
+    """Whether any plan of the strategy's kind is exact for all the sizes: tried one by one."""
+    if strategy is None:
+        return any(feasible(name, window, sizes, op) for name in ALLOWED[op] if name != "full")
+    if strategy == "full":
+        return False  # whether all axes agree is another question: see below
+    if strategy == "gather":
+        return window.padding == "same"
+    if strategy in ("place", "place tail"):
+        return window.padding == "same" and window.dilation == 1
+    if strategy == "mirror":
+        drafts = (
+            draft for name in planning._MIRRORED if name in ALLOWED[op] for draft in family(name, window, sizes, True)
+        )
+    else:
+        drafts = family(strategy, window, sizes, False)
+    pool = op.endswith("pool")
+    limit = 0 if strategy == "native" else 12
+    for draft in drafts:
+        if pool and draft.pad >= draft.kernel_size:
+            continue
+        fitting = [length(draft, window, n) - len(wanted(window, n, pool)) for n in sizes]
+        excesses = set(fitting)
+        if len(excesses) == 1 and 0 <= fitting[0] <= limit:
+            plan = dataclasses.replace(draft, excess=fitting[0])
+        elif strategy in ("native", "mirror") or min(fitting) < 0:
+            continue
+        else:
+            plan = dataclasses.replace(draft, excess=None)
+        if all(is_exact(plan, window, n, op) for n in sizes):
+            return True
+    return False
+
+
+def length(draft, window, n):
+    """Outputs of the operator, less those that are skipped."""
+    span = n + sum(draft.join) + sum(draft.spread) + 2 * draft.pad - ((draft.kernel_size - 1) * window.dilation + 1)
+    return span // window.stride + 1 - draft.skip
+
+
+def family(strategy, window, sizes, mirror):
+    """Plans of one kind that begin where they should for the first of the sizes."""
+    k, s, d = window.kernel_size, window.stride, window.dilation
+    cases = [case_of(window, n, False) for n in sizes]
+    both = [oracle.pads(case)[0] if not window.ceil_mode else ceil_pads(window, n) for case, n in zip(cases, sizes)]
+    low = both[0][1] if mirror else both[0][0]
+    high = max(pair[0] if mirror else pair[1] for pair in both)
+    if strategy == "native":
+        yield AxisPlan(k, mirror, pad=low)
+    elif strategy == "slice":
+        for skip in range(9):
+            yield AxisPlan(k, mirror, pad=low + skip * s, skip=skip)
+    elif strategy == "kernel":
+        for taps in range(9):
+            yield AxisPlan(k + taps, mirror, front_taps=taps, pad=low + taps * d)
+    elif strategy == "tail":
+        for common in range(low + 1):
+            for end in range(high + 1):
+                yield AxisPlan(k, mirror, join=(low - common, end), pad=common)
+    elif strategy == "pad":
+        for end in range(high + 1):
+            yield AxisPlan(k, mirror, spread=(low, end))
+
+
+def ceil_pads(window, n):
+    """Explicit pads with what the last, partial window adds."""
+    case = case_of(window, n, True)
+    ((low, high),), (out,) = oracle.pads(case), oracle.output_size(case)
+    return low, max(high, (out - 1) * window.stride + window.kernel_size - n - low)
+
+
+def test_the_search_finds_what_it_should():
+    """The judge judged, on cases worked out by hand."""
+    assert feasible("slice", Window(8, 3, 2), [8], "conv") and not feasible("native", Window(8, 3, 2), [8], "conv")
+    assert feasible("native", Window(9, 3, 2), [9], "conv")
+    assert not feasible("slice", Window(None, 3, 2), [8, 9], "conv") and feasible(
+        "mirror", Window(None, 3, 2), [8, 9], "conv"
+    )
+    assert not feasible("slice", Window(8, 2, 2, 1, (0, 1)), [8], "max_pool") or True
+    assert not feasible("slice", Window(7, 2, 2), [7], "max_pool")  # a pad of 2 with a kernel of 2
+
+
+# ---- more axes than one ----------------------------------------------------------------------------------------------
+
+
+def test_full_serves_all_axes_or_none():
+    """One convention for every axis: where "full" is chosen each of them is exact with it."""
+    stream = random.Random(3)
+    chosen = 0
+    for _ in range(4000):
+        rank = stream.choice((2, 3))
+        unknown = stream.random() < 0.3
+        sizes = [stream.choice(SIZES) for _ in range(rank)]
+        rows = [
+            Window(None if unknown else n, stream.choice(KERNELS), stream.choice(STRIDES), 1, "same") for n in sizes
+        ]
+        op = stream.choice(("max_pool", "avg_pool"))
+        plan = plan_window(rows, ALLOWED[op], True)
+        chosen += plan.convention == "full"
+        for step, window, n in zip(plan.axes, rows, sizes):
+            for size in EVERY_SIZE if unknown else (n,):
+                known = dataclasses.replace(window, size=size)
+                clipped = dataclasses.replace(known, kernel_size=step.kernel_size)
+                assert is_exact_pool(step, known, clipped, op, plan.convention), f"{plan}, {rows}, n {size}"
+                if not step.gather:
+                    assert step.kernel_size <= size + sum(step.join) + sum(step.spread) + 2 * step.pad
+    assert chosen > 500
+
+
+def test_axes_are_planned_each_for_itself():
+    windows = [Window(9, 3, 2), Window(8, 3, 2), Window(None, 3, 3)]
+    with force("slice"), pytest.raises(ValueError, match="'slice' is not exact for Window.*received strategy='slice'"):
+        plan_window(windows, planning.CONVOLUTION)
+    native, sliced = plan_window(windows[:2], ("native", "slice")).axes
+    assert native == AxisPlan(3, pad=1) and sliced == AxisPlan(3, pad=2, skip=1)
+
+
+# ---- what is chosen --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", list(ALLOWED))
+def test_native_is_free_of_steps_and_comes_first(op):
+    """Symmetric SAME costs nothing: not a copy, not a crop."""
+    for k in (1, 3, 5):
+        for size in (None, 7, 12):
+            plan = plan_window([Window(size, k, 1)], ALLOWED[op], op.endswith("pool"))
+            assert plan == Plan((AxisPlan(k, pad=k // 2),))
+    assert all(allowed[0] == "native" for allowed in ALLOWED.values())
+
+
+def test_full_costs_poolings_nothing():
+    for op in ("max_pool", "avg_pool"):
+        assert plan_window([Window(7, 2, 2)], ALLOWED[op], True) == Plan((AxisPlan(2),), "full")
+        assert plan_window([Window(2, 5, 3)], ALLOWED[op], True) == Plan((AxisPlan(4, pad=1),), "full")
+
+
+def test_maxima_are_never_mirrored():
+    """A mirrored tie would send its gradient to the last cell."""
+    assert "mirror" not in planning.MAXIMUM and "kernel" not in (*planning.MAXIMUM, *planning.AVERAGE)
+
+
+def test_fills():
+    assert Plan((AxisPlan(3), AxisPlan(3, join=(0, 1)))).fills and Plan((AxisPlan(3, gather=True),)).fills
+    assert Plan((AxisPlan(3, spread=(1, 0)),)).fills and not Plan((AxisPlan(3, pad=1, skip=1),)).fills
+
+
+def test_names_of_strategies():
+    for allowed in ALLOWED.values():
+        assert set(allowed) <= set(planning.STRATEGIES) and len(set(allowed)) == len(allowed)
+    assert set(planning.TRANSPOSED) <= set(planning.TRANSPOSED_STRATEGIES)
+
+
+# ---- transposed ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["cut", "crop"])
+def test_transposed(strategy):
+    """MXNet's Deconvolution gives (n-1)s + ke - 2 pad + adj outputs, and asks for pad < ke and adj < s."""
+    for extent, s, head in itertools.product(range(1, 8), range(1, 6), range(0, 7)):
+        for tail in range(-s + 1 if s > 1 else 0, 7):
+            n = max((head + tail - extent) // s + 3, 1)
+            axis = plan_transposed(extent, s, (head, tail), strategy)
+            full = [position - head for position in range((n - 1) * s + extent)]  # numbered as the outputs are
+            wanted_cells = list(range((n - 1) * s + extent - head - tail))
+            end = len(full) - axis.pad + axis.adj
+            got = (full + list(range(full[-1] + 1, full[-1] + 1 + s + 9)))[axis.pad : end]
+            first, last = axis.crop
+            assert min(axis.pad, axis.adj, first, last) >= 0
+            assert got[first : len(got) - last] == wanted_cells, f"{axis}, ke {extent}, s {s}, cuts {(head, tail)}"
+            assert 0 <= axis.adj < s or axis.adj == 0
+            assert axis.pad < extent
+            if strategy == "crop":
+                assert axis.pad == 0
+
+
+def test_transposed_same_needs_no_crop_where_mxnet_can_say_it():
+    assert plan_transposed(3, 2, (0, 1)) == TransposedAxis(0, 0, (0, 1))
+    assert plan_transposed(4, 2, (1, 1)) == TransposedAxis(1, 0, (0, 0))
+    assert plan_transposed(3, 2, (1, 0)) == TransposedAxis(1, 1, (0, 0))
+
+
+# ---- frozen ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [Window(7, 3, 2), AxisPlan(3), Plan((AxisPlan(3),)), TransposedAxis(1, 0, (0, 0))], ids=repr
+)
+def test_frozen_and_hashable(value):
+    twin = dataclasses.replace(value)
+    assert twin == value and twin is not value and hash(twin) == hash(value) and len({twin, value}) == 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, dataclasses.fields(value)[0].name, None)
+
+
+# ---- force -----------------------------------------------------------------------------------------------------------
+
+
+def test_force_holds_inside_the_block_only():
+    assert forced() is None
+    with force("slice"):
+        assert forced() == "slice"
+        with force("pad"):
+            assert forced() == "pad"
+        assert forced() == "slice"
+    assert forced() is None
+
+
+def test_force_ends_with_an_exception():
+    with pytest.raises(ZeroDivisionError), force("slice"):
+        raise ZeroDivisionError
+    assert forced() is None
+    with force("pad"):
+        with pytest.raises(ZeroDivisionError), force("slice"):
+            raise ZeroDivisionError
+        assert forced() == "pad"
+    with force("place"), pytest.raises(ValueError, match="is not exact"):
+        plan_window([Window(8, 3, 2, 2)], planning.CONVOLUTION)
+    assert forced() is None
+
+
+def test_force_is_a_matter_of_one_thread():
+    seen, barrier = {}, threading.Barrier(3)
+
+    def work(name, strategy):
+        if strategy is None:
+            barrier.wait()
+            seen[name] = forced()
+            barrier.wait()
+            return
+        with force(strategy):
+            barrier.wait()
+            seen[name] = forced()
+            barrier.wait()
+
+    threads = [threading.Thread(target=work, args=pair) for pair in [("a", "slice"), ("b", "pad"), ("c", None)]]
+    with force("tail"):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert forced() == "tail"
+    assert seen == {"a": "slice", "b": "pad", "c": None}
+
+
+def test_force_leaves_operators_alone_that_do_not_know_the_strategy():
+    with force("cut"):
+        assert plan_window([Window(8, 3, 2)], planning.CONVOLUTION) == plan_window(
+            [Window(8, 3, 2)], planning.CONVOLUTION
+        )
+    plain = plan_window([Window(8, 3, 2)], planning.MAXIMUM, True)
+    with force("kernel"):
+        assert plan_window([Window(8, 3, 2)], planning.MAXIMUM, True) == plain
+
+
+def test_an_axis_that_needs_nothing_runs_natively_whatever_is_forced():
+    for strategy in PER_AXIS:
+        with force(strategy):
+            assert plan_window([Window(9, 3, 2)], planning.CONVOLUTION).axes == (AxisPlan(3, pad=1),)
+
+
+@pytest.mark.parametrize("strategy", ["", "SLICE", "same", "none"])
+def test_force_refuses_what_is_no_strategy(strategy):
+    message = f"strategy must be one of native, full, slice, .*, stuff; received strategy='{strategy}'"
+    with pytest.raises(ValueError, match=message), force(strategy):
+        raise AssertionError("not reached")
+    assert forced() is None
+
+
+def test_what_has_no_exact_graph_is_refused():
+    with pytest.raises(ValueError, match=r"give input_size; received padding=\(1, 1\), stride=2, ceil_mode=True"):
+        plan_window([Window(None, 3, 2, 1, (1, 1), ceil_mode=True)], planning.AVERAGE, True)
