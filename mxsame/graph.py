@@ -204,7 +204,10 @@ class _Specialised:
         variables = [_variable(name, array.dtype) for name, array in zip(_names(len(arrays)), arrays)]
         shapes = [array.shape for array in arrays]
         outputs, _ = _traced(self._net, _regrouped(args, iter(variables)), variables, shapes, sizes=True)
-        graph = mx.gluon.SymbolBlock(outputs, variables, self._net.collect_params())
+        parameters = self._net.collect_params()
+        for parameter in parameters.values():
+            _arrays.renew_dtype(parameter)
+        graph = mx.gluon.SymbolBlock(outputs, variables, parameters)
         graph.hybridize(**self._flags)
         return graph
 

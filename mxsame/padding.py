@@ -31,9 +31,9 @@ def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
     kernel_size = validation.integer("kernel_size", kernel_size, 1)
     dilation = validation.integer("dilation", dilation, 1)
     effective = (kernel_size - 1) * dilation + 1
-    if effective > validation.LARGEST:
+    if effective > validation.LARGEST_STEP:
         raise ValueError(
-            f"the effective kernel size (kernel_size - 1) * dilation + 1 must be <= {validation.LARGEST}; "
+            f"the effective kernel size (kernel_size - 1) * dilation + 1 must be <= {validation.LARGEST_STEP}; "
             f"{validation.received(kernel_size=kernel_size, dilation=dilation)}"
         )
     return effective
@@ -53,7 +53,7 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
     ((0, 1), (1, 1))
     """
     size = validation.integer("size", size, 1)
-    stride = validation.integer("stride", stride, 1)
+    stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
     total = max((_ceil_div(size, stride) - 1) * stride + effective_kernel_size(kernel_size, dilation) - size, 0)
     return total // 2, total - total // 2
 
@@ -93,10 +93,10 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
     (8, 7)
     """
     size = validation.integer("size", size, 1)
-    stride = validation.integer("stride", stride, 1)
+    stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
     effective = effective_kernel_size(kernel_size, dilation)
     low, high = resolve_pads(size, kernel_size, stride, dilation, padding)
-    if not isinstance(padding, str) and size + low + high > validation.LARGEST:
+    if size + low + high > validation.LARGEST:
         raise ValueError(
             f"the padded input must be at most {validation.LARGEST} long; "
             f"{validation.received(size=size, padding=padding, kernel_size=kernel_size, dilation=dilation)}"
@@ -128,7 +128,7 @@ def transposed_cuts(
     ((0, -1), (2, 1))
     """
     effective = effective_kernel_size(kernel_size, dilation)
-    stride = validation.integer("stride", stride, 1)
+    stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
     if output_padding is not None:
         output_padding = validation.integer("output_padding", output_padding, 0)
         if output_padding >= stride:

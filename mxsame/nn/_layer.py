@@ -45,6 +45,12 @@ class Layer(mx.gluon.HybridBlock):
         if isinstance(x, mx.nd.NDArray):
             self._check_input(x)
 
+    def cast(self, dtype: Any) -> None:
+        """As every Block; graphs learn of it too."""
+        super().cast(dtype)
+        for parameter in self._reg_params.values():
+            _arrays.renew_dtype(parameter)
+
     def infer_shape(self, x: Any) -> None:
         """Shapes of the parameters from an input; no graph is needed for that."""
         self._settle_in_channels(self._channels_of(x.shape))

@@ -40,8 +40,7 @@ class Geometry(NamedTuple):
             if pads != "same":
                 pads = arithmetic.resolve_pads(1, kernel_size[axis], strides[axis], dilation[axis], pads)
             window = Window(self.size[axis], kernel_size[axis], strides[axis], dilation[axis], pads, ceil_mode)
-            effective = arithmetic.effective_kernel_size(kernel_size[axis], dilation[axis])
-            validation.integer("(kernel_size - 1) * dilation + 1", effective, 1, validation.LARGEST_STEP)
+            arithmetic.effective_kernel_size(kernel_size[axis], dilation[axis])
             if window.size is not None:  # the rule, with the user's own words for the padding
                 arithmetic.output_size(window.size, *(window.kernel_size, window.stride, window.dilation), pads)
             elif window.stride > MOST_RESIDUES:

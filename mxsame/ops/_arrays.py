@@ -101,6 +101,16 @@ def _check_together(name: str, array: Any, data_name: str, data: Any) -> None:
         )
 
 
+def dtype_attribute(dtype: Any) -> str:
+    """How a Symbol's attribute `__dtype__` spells a type."""
+    return str(mx.nd.ndarray._DTYPE_NP_TO_MX[np.dtype(dtype).type])
+
+
+def renew_dtype(parameter: Any) -> None:
+    """Gluon makes a parameter's variable once and leaves it the type that it had before a cast."""
+    parameter.var()._set_attr(__dtype__=dtype_attribute(parameter.dtype))
+
+
 def forbid_float16_on_cpu(data: Any, operator: str) -> None:
     """MXNet has no float16 matrix product on the CPU, so neither convolutions."""
     if isinstance(data, mx.nd.NDArray) and data.ctx.device_type.startswith("cpu"):

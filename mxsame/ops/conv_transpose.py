@@ -142,7 +142,7 @@ def _is_computed(weight: Any) -> bool:
 
 def _is_float64(weight: Any) -> bool:
     if isinstance(weight, mx.sym.Symbol):
-        return weight.attr("__dtype__") == str(mx.nd.ndarray._DTYPE_NP_TO_MX[np.float64])
+        return weight.attr("__dtype__") == _arrays.dtype_attribute(np.float64)
     return weight.dtype == np.float64
 
 
