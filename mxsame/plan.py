@@ -77,6 +77,20 @@ class Window:
             high += -(size + low + high - self.effective_kernel_size) % self.stride
         return low, high
 
+    def trimmed(self) -> Window:
+        """The window without the cells, at its begin and end, that lie in the padding wherever it stands, for a
+        pooling that does not count them: MXNet insists on k <= n + 2*pad, and walks through every cell."""
+        if self.size is None:
+            return self
+        low, _ = self.pads(self.size)
+        reach = (self.outputs(self.size) - 1) * self.stride  # from the first window's begin to the last one's
+        front, back = max(low - reach, 0), max(self.kernel_size - low - self.size, 0)
+        if not front and not back:
+            return self
+        kernel_size, low = self.kernel_size - front - back, low - front
+        high = max(reach + kernel_size - low - self.size, 0)
+        return replace(self, kernel_size=kernel_size, padding=(low, high), ceil_mode=False)
+
     def outputs(self, size: int) -> int:
         """How many windows fit into the padded size."""
         return arithmetic.output_size(size, self.kernel_size, self.stride, self.dilation, self.pads(size))
@@ -267,28 +281,33 @@ def _axis_plan(strategy: str, window: Window, allowed: Sequence[str]) -> Optiona
 
 
 def _full(windows: Sequence[Window]) -> Optional[Plan]:
-    """Pooling's "full" convention counts the partial window at the end; the kernel is clipped where the data is
-    shorter (the operator insists on k <= n + 2*pad). One convention serves all axes, so each must agree with it."""
+    """Pooling's "full" convention counts the partial window at the end. One convention serves all axes, so each must
+    agree with it; and the operator insists on k <= n + 2*pad, for every size."""
     axes = []
     for window in windows:
         pads = [window.pads(size) for size in window.sizes]
         low = pads[0][0]
         shortest = (1 if window.size is None else window.size) + 2 * low
-        if any(pad[0] != low for pad in pads) or (window.size is None and window.kernel_size > shortest):
+        if any(pad[0] != low for pad in pads) or window.kernel_size > shortest:
             return None
-        draft = AxisPlan(min(window.kernel_size, shortest), pad=low)
+        draft = AxisPlan(window.kernel_size, pad=low)
         if any(_operator_outputs(draft, window, size, ceil=True) != window.outputs(size) for size in window.sizes):
             return None
         axes.append(draft)
     return Plan(tuple(axes), "full")
 
 
-def plan_window(windows: Sequence[Window], allowed: Sequence[str], pads_below_kernel: bool = False) -> Plan:
+def plan_window(
+    windows: Sequence[Window], allowed: Sequence[str], pads_below_kernel: bool = False, trim: bool = False
+) -> Plan:
     """The first exact plan, axis by axis, in the order of `allowed`.
 
-    `pads_below_kernel` is the rule of MXNet's poolings: the operator's pad must be less than its kernel. An axis that
-    needs nothing runs natively whatever is forced; a forced strategy that is not exact for an axis is a `ValueError`.
+    `pads_below_kernel` is the rule of MXNet's poolings: the operator's pad must be less than its kernel. `trim` is for
+    poolings that do not count padding: windows lose the cells that are never in the data. An axis that needs nothing
+    runs natively whatever is forced; a forced strategy that is not exact for an axis is a `ValueError`.
     """
+    if trim:
+        windows = [window.trimmed() for window in windows]
     strategy = forced()
     if strategy in STRATEGIES and strategy in allowed:
         attempts: Sequence[str] = ("native", strategy)
@@ -370,7 +389,7 @@ def force(strategy: str) -> Iterator[None]:
     True
     """
     allowed = STRATEGIES + TRANSPOSED_STRATEGIES
-    if strategy not in allowed:
+    if not isinstance(strategy, str) or strategy not in allowed:
         raise ValueError(f"strategy must be one of {', '.join(allowed)}; {validation.received(strategy=strategy)}")
     token = _FORCED.set(strategy)
     try:

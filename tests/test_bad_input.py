@@ -322,7 +322,7 @@ CONTRADICTIONS = {
     ),
     "padded-axis": (lambda: ops.conv(D, W, padding=2**29 - 1), "fewer than"),
     "padded-plane": (lambda: ops.conv(D, W, padding=10**5), "fewer than"),
-    "effective-kernel": (lambda: ops.conv(D, W, dilation=2**28), r"\(kernel_size - 1\) \* dilation \+ 1 must be"),
+    "effective-kernel": (lambda: ops.conv(D, W, dilation=2**28), "effective kernel size"),
     # words
     "causal-2d": (lambda: ops.conv(D, W, padding="causal"), "1-D convolutions only"),
     "causal-pool": (lambda: ops.max_pool(D1, 2, padding="Causal"), "1-D convolutions only"),
@@ -559,7 +559,7 @@ def test_block_call_after_a_right_one(hybridized):
     for layer in (nn.Conv2D(6, 3), nn.DepthwiseConv2D(3), nn.SeparableConv2D(6, 3), nn.Conv2DTranspose(6, 3)):
         ready(layer).hybridize(hybridized)
         want = layer(D).asnumpy()
-        refused(lambda layer=layer: layer(ones(2, 3, 9, 7)), "data must have 4 channels, as the weight")
+        refused(lambda layer=layer: layer(ones(2, 3, 9, 7)), "data must have (in_channels=)?4 channels")
         refused(lambda layer=layer: layer(D1), "data must have the 4 axes")
         refused(lambda layer=layer: layer(D, D), "must be called with one input; received inputs=2")
         np.testing.assert_array_equal(layer(D).asnumpy(), want)
@@ -670,7 +670,6 @@ def test_force(strategy):
     refused(lambda: forced(strategy, lambda: None), "strategy must be")
 
 
-@pytest.mark.xfail(strict=True, reason="force compares before it looks at the type")
 @pytest.mark.parametrize(
     "strategy", [np.array(["native"]), np.array(["native", "pad"]), nd.ones((2,))], ids=["one", "two", "nd"]
 )
@@ -817,7 +816,7 @@ def test_shared_memory_is_the_cpu():
 
 def test_arithmetic_takes_numpy_integers_and_large_numbers():
     assert padding.same_pads(np.int64(7), np.uint8(2), stride=np.int16(2)) == (0, 1)
-    assert padding.output_size(2**31 - 1, 3) == 2**31 - 1
+    assert padding.output_size(2**31 - 3, 3) == 2**31 - 3
     assert padding.output_size(9, 2**29 - 1) == 9
     assert padding.output_size(9, 3, padding=[np.int8(1), 1]) == 9
 
@@ -832,11 +831,10 @@ def test_average_of_a_huge_window():
     assert answers(lines, 60) == dict.fromkeys(lines, "accepted True")
 
 
-@pytest.mark.xfail(strict=True, reason="oneDNN walks through every cell of a huge window")
 def test_maximum_of_a_huge_window():
     lines = [
         f"float(ops.max_pool(D, {size}, {stride}).asnumpy().max()) == 1"
         for size in (10**4, 2**29 - 1)
         for stride in (1, 3, size)
     ]
-    assert answers(lines, 30) == dict.fromkeys(lines, "accepted True")
+    assert answers(lines, 15) == dict.fromkeys(lines, "accepted True")

@@ -22,7 +22,7 @@ from mxsame.padding import (
 )
 
 SIZES, KERNELS, STRIDES, DILATIONS = range(1, 25), range(1, 8), range(1, 6), range(1, 4)
-LARGEST = 2**31 - 1
+LARGEST, LARGEST_STEP = 2**31 - 1, 2**29 - 1  # of lengths; of kernels, strides and pads
 
 
 def axes(case):
@@ -134,7 +134,7 @@ def test_transposed_grid(k, s):
                         assert (transposed_output_size(n, k, s, d, word, extra),) == oracle.output_size(case)
                         agreed += 1
                     else:
-                        with pytest.raises(ValueError, match="^output_padding must "):
+                        with pytest.raises(ValueError, match=r"^output_padding must "):
                             transposed_output_size(n, k, s, d, word, extra)
                         refused += 1
     assert agreed >= 6 * 3 * 2 and refused >= 6 * 3 * 2
@@ -189,9 +189,21 @@ def test_numpy_integers(kind):
     assert cuts == (1, 1) and {type(cut) for cut in cuts} == {int}
 
 
+def test_numpy_integers_do_not_overflow():
+    assert output_size(np.int8(100), 3, padding=20) == output_size(100, 3, padding=20) == 138
+    assert same_pads(np.int8(100), np.int8(100), np.int8(1), np.int8(3)) == same_pads(100, 100, 1, 3)
+    assert transposed_output_size(np.int8(100), np.int8(3), np.int8(4)) == 400
+
+
 def test_large_numbers_stay_exact():
-    assert same_pads(LARGEST, 3, 2) == (1, 1) and output_size(LARGEST, 3, 2) == 2**30
-    assert same_pads(2**40 % LARGEST, 2, 2) == same_pads(2**40 % LARGEST % 2 + 2, 2, 2)
+    assert same_pads(LARGEST, 3, 2) == (1, 1) and output_size(LARGEST - 2, 3, 2) == 2**30 - 1
+    assert transposed_output_size(2**29, 3, 3) == 3 * 2**29
+    with pytest.raises(ValueError, match="padded input must be at most 2147483647 long; received size=2147483647"):
+        output_size(LARGEST, 3, 2)
+    with pytest.raises(
+        ValueError, match="output of a transposed convolution must be at most 2147483647 long; received size"
+    ):
+        transposed_output_size(2**30, 3, 2)
 
 
 CALLS = {  # a function with arguments that are right, by name
@@ -221,7 +233,7 @@ def test_every_public_function_is_called():
         ("3", TypeError, "must be an integer >= 1; received {name}='3'"),
         (None, TypeError, "must be an integer >= 1; received {name}=None"),
         ((3,), TypeError, r"must be an integer >= 1; received {name}=\(3,\)"),
-        (2**31, ValueError, "must be an integer <= 2147483647; received {name}=2147483648"),
+        (2**31, ValueError, "must be an integer <= {largest}; received {name}=2147483648"),
     ],
     ids=lambda value: repr(value) if not isinstance(value, type) else value.__name__,
 )
@@ -229,7 +241,8 @@ def test_every_public_function_is_called():
     ("function", "name"), [(function, name) for function, given in CALLS.items() for name in given]
 )
 def test_integers_that_are_refused(function, name, wrong, error, message):
-    with pytest.raises(error, match=f"^{name} {message.format(name=name)}$"):
+    largest = LARGEST_STEP if name == "stride" else LARGEST
+    with pytest.raises(error, match=f"^{name} {message.format(name=name, largest=largest)}$"):
         function(**{**CALLS[function], name: wrong})
 
 
@@ -295,9 +308,9 @@ def test_nothing_left_of_the_output():
     assert transposed_output_size(1, 3, padding=(1, 1)) == 1
 
 
-def test_kernel_beyond_32_bits():
+def test_kernel_beyond_what_mxnet_can_count():
     with pytest.raises(
-        ValueError, match=r"effective kernel size .* must be <= 2147483647; received kernel_size=65536, "
+        ValueError, match=r"effective kernel size .* must be <= 536870911; received kernel_size=65536, "
     ):
         same_pads(9, 2**16, dilation=2**16)
 

@@ -77,8 +77,8 @@ class _ConvTranspose(ConvolutionLayer):
     def _shape(self, in_channels: int) -> tuple:
         return self._weight_shape(in_channels, self._channels // self._groups, self._kernel_size)
 
-    def _check_size(self, axis: int, length: int) -> None:
-        arithmetic.transposed_output_size(length, *self._rule(axis))
+    def _check_size(self, axis: int, length: int) -> Optional[int]:
+        return arithmetic.transposed_output_size(length, *self._rule(axis))
 
     def _known_in_channels(self) -> Optional[int]:
         found = self.weight.shape[0]

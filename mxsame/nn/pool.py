@@ -22,9 +22,9 @@ class _Pool(Layer):
         self._padding = validation.pooling_padding(padding, self._pool_size)
         self._ceil_mode = validation.flag("ceil_mode", ceil_mode)
 
-    def _check_size(self, axis: int, length: int) -> None:
+    def _check_size(self, axis: int, length: int) -> Optional[int]:
         pads = self._padding if isinstance(self._padding, str) else self._padding[axis]
-        arithmetic.output_size(length, self._pool_size[axis], self._strides[axis], 1, pads)
+        return arithmetic.output_size(length, self._pool_size[axis], self._strides[axis], 1, pads)
 
     def _arguments(self) -> dict:
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from dataclasses import replace
-from typing import Any, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from mxsame import padding as arithmetic
 from mxsame import plan as planning
@@ -101,11 +101,11 @@ class Decision(NamedTuple):
     plan: planning.Plan
     windows: tuple
     allowed: tuple
-    pads_below_kernel: bool
+    rules: Mapping[str, bool]
 
     def remade(self, size: Sequence[Optional[int]]) -> planning.Plan:
         windows = [replace(window, size=length) for window, length in zip(self.windows, size)]
-        return planning.plan_window(windows, self.allowed, self.pads_below_kernel)
+        return planning.plan_window(windows, self.allowed, **self.rules)
 
 
 _DECISIONS: contextvars.ContextVar[Optional[list]] = contextvars.ContextVar("mxsame_decisions", default=None)
@@ -122,21 +122,13 @@ def decisions() -> Iterator[list]:
         _DECISIONS.reset(token)
 
 
-def decide(
-    data: Any, windows: Sequence[Window], allowed: Sequence[str], pads_below_kernel: bool = False
-) -> planning.Plan:
-    """The plan for data with channels first."""
-    decision = Decision(
-        data,
-        planning.plan_window(windows, allowed, pads_below_kernel),
-        tuple(windows),
-        tuple(allowed),
-        pads_below_kernel,
-    )
+def decide(data: Any, windows: Sequence[Window], allowed: Sequence[str], **rules: bool) -> planning.Plan:
+    """The plan for data with channels first; `rules` are those of `plan_window`."""
+    plan = planning.plan_window(windows, allowed, **rules)
     collected = _DECISIONS.get()
     if collected is not None:
-        collected.append(decision)
-    return decision.plan
+        collected.append(Decision(data, plan, tuple(windows), tuple(allowed), rules))
+    return plan
 
 
 class Kernel(NamedTuple):

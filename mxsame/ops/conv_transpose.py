@@ -101,13 +101,14 @@ def conv_transpose(
         output_padding = (None,) * rank
     else:
         output_padding = validation.per_axis("output_padding", output_padding, rank, 0)
-    cuts = []
+    cuts, lengths = [], []
     for axis in range(rank):
         pads = padding if isinstance(padding, str) else padding[axis]
         rule = (kernel.size[axis], strides[axis], dilation[axis], pads, output_padding[axis])
         cuts.append(arithmetic.transposed_cuts(*rule))
-        if geometry.size[axis] is not None:
-            arithmetic.transposed_output_size(geometry.size[axis], *rule)
+        size = geometry.size[axis]
+        lengths.append(None if size is None else arithmetic.transposed_output_size(size, *rule))
+    validation.elements("the output", (geometry.data_shape[0], channels, *lengths))
 
     F, (data, weight, bias) = args.F, args.arrays
     # oneDNN's Deconvolution cannot hand on the gradient of a computed weight; MXNet's own is wrong where stride and
@@ -225,7 +226,8 @@ def _flipped(F: Any, weight: Any, groups: int, channels: int, in_channels: Optio
         return F.transpose(weight, axes=swap)
     if in_channels is None:
         raise ValueError(
-            "the data's channels must be known to build the graph of this grouped transposed convolution; "
+            "the data's channels must be known to build the graph of this grouped transposed convolution: give "
+            "in_channels to the layer, or a shape to the weight; "
             f"{validation.received(groups=groups)}"
         )
     share = in_channels // groups

@@ -119,7 +119,7 @@ def _pool(
     # A count of k per window is the operator's own only where no window is clipped.
     allowed = planning.MAXIMUM if pool_type == "max" else planning.AVERAGE
     allowed = tuple(name for name in allowed if not (count_include_pad and name == "full"))
-    plan = _arguments.decide(x, windows, allowed, pads_below_kernel=True)
+    plan = _arguments.decide(x, windows, allowed, pads_below_kernel=True, trim=not count_include_pad)
     out = _run.run_window(
         F,
         x,
@@ -159,7 +159,8 @@ def _check_windows(windows: Any) -> None:
         for size in window.sizes:
             if (window.outputs(size) - 1) * window.stride - window.pads(size)[0] >= size:
                 raise ValueError(
-                    "ceil_mode must leave no window without a cell of the data; "
+                    "ceil_mode must leave no window without a cell of the data, for any size that is possible (give "
+                    "input_size where it is known); "
                     f"{validation.received(input_size=window.size, pool_size=window.kernel_size)}, "
                     f"strides={window.stride}, padding={window.padding}"
                 )
