@@ -47,6 +47,10 @@ class Window:
 
     `size` is None where it is unknown. `padding` is "same" or a (low, high) pair. `ceil_mode` adds as many cells at
     the end as make the last, partial window count (poolings with explicit pads).
+
+    >>> window = Window(size=7, kernel_size=2, stride=2)
+    >>> window.pads(7), window.outputs(7)
+    ((0, 1), 4)
     """
 
     size: Optional[int]
@@ -111,6 +115,9 @@ class AxisPlan:
     pad:         the operator's own pad, the same at both ends
     skip:        outputs dropped at the head
     excess:      outputs dropped at the tail; None where that depends on the size: cut to ceil(n/s)
+
+    >>> AxisPlan(kernel_size=3, pad=2, skip=1)  # pads (0, 1) with stride 2: pad both ends by 2, drop the first output
+    AxisPlan(kernel_size=3, mirror=False, ..., pad=2, skip=1, excess=0)
     """
 
     kernel_size: int
@@ -127,7 +134,11 @@ class AxisPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """One plan for each axis, and by which convention a pooling counts its windows ("valid": floor, "full": ceil)."""
+    """One plan for each axis, and by which convention a pooling counts its windows ("valid": floor, "full": ceil).
+
+    >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, join=(0, 1)))).fills
+    True
+    """
 
     axes: Tuple[AxisPlan, ...]
     convention: str = "valid"
@@ -305,6 +316,12 @@ def plan_window(
     `pads_below_kernel` is the rule of MXNet's poolings: the operator's pad must be less than its kernel. `trim` is for
     poolings that do not count padding: windows lose the cells that are never in the data. An axis that needs nothing
     runs natively whatever is forced; a forced strategy that is not exact for an axis is a `ValueError`.
+
+    >>> odd, even = plan_window([Window(7, 3, 2), Window(8, 3, 2)], CONVOLUTION).axes
+    >>> odd == AxisPlan(3, pad=1), even == AxisPlan(3, pad=2, skip=1)
+    (True, True)
+    >>> plan_window([Window(7, 2, 2)], MAXIMUM, pads_below_kernel=True)
+    Plan(axes=(AxisPlan(kernel_size=2, ...),), convention='full')
     """
     if trim:
         windows = [window.trimmed() for window in windows]
@@ -350,6 +367,9 @@ class TransposedAxis:
     """How MXNet runs a transposed convolution along one axis.
 
     Its Deconvolution gives (n-1)s + ke - 2*pad + adj outputs; `crop` of them are dropped at (head, tail).
+
+    >>> TransposedAxis(pad=0, adj=0, crop=(0, 1))
+    TransposedAxis(pad=0, adj=0, crop=(0, 1))
     """
 
     pad: int
@@ -361,7 +381,11 @@ def plan_transposed(
     effective_kernel_size: int, stride: int, cuts: tuple[int, int], strategy: str = "cut"
 ) -> TransposedAxis:
     """`cuts` (head, tail) as the Deconvolution's own pad and adj as far as they can say it ("cut"), or by cropping
-    and extending its whole output ("crop")."""
+    and extending its whole output ("crop").
+
+    >>> plan_transposed(3, 2, cuts=(0, 1)), plan_transposed(2, 3, cuts=(0, -1))
+    (TransposedAxis(pad=0, adj=0, crop=(0, 1)), TransposedAxis(pad=0, adj=1, crop=(0, 0)))
+    """
     head, tail = cuts
     pad = 0 if strategy == "crop" else max(min(head, tail + stride - 1, effective_kernel_size - 1), 0)
     adj = max(pad - tail, 0)
@@ -374,7 +398,12 @@ _FORCED: contextvars.ContextVar[Optional[str]] = contextvars.ContextVar("mxsame_
 
 
 def forced() -> Optional[str]:
-    """The strategy in force, or None."""
+    """The strategy in force, or None.
+
+    >>> with force("tail"):
+    ...     forced()
+    'tail'
+    """
     return _FORCED.get()
 
 
