@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from typing import Any, Hashable, Optional, Sequence
 
+from mxsame import plan as planning
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
@@ -187,7 +188,8 @@ class _Specialised:
         names, shapes = _names(len(arrays)), [array.shape for array in arrays]
         if structure not in self._any_size:
             variables = [_variable(name) for name in names]
-            _, decisions = _traced(self._net, _regrouped(args, iter(variables)), variables, shapes, sizes=False)
+            with planning.force(None):  # a strategy may be exact for these sizes, and not for all
+                _, decisions = _traced(self._net, _regrouped(args, iter(variables)), variables, shapes, sizes=False)
             self._any_size[structure] = tuple(decisions)
         decisions = self._any_size[structure]
         if not decisions:

@@ -408,8 +408,8 @@ def forced() -> Optional[str]:
 
 
 @contextlib.contextmanager
-def force(strategy: str) -> Iterator[None]:
-    """Within the `with` block graphs are built by this strategy, for tests and for the curious.
+def force(strategy: Optional[str]) -> Iterator[None]:
+    """Within the `with` block graphs are built by this strategy, for tests and for the curious; None lifts a force.
 
     Operators that do not know the strategy are left alone; a geometry for which it is not exact is a `ValueError`.
 
@@ -418,7 +418,7 @@ def force(strategy: str) -> Iterator[None]:
     True
     """
     allowed = STRATEGIES + TRANSPOSED_STRATEGIES
-    if not isinstance(strategy, str) or strategy not in allowed:
+    if strategy is not None and not (isinstance(strategy, str) and strategy in allowed):
         raise ValueError(f"strategy must be one of {', '.join(allowed)}; {validation.received(strategy=strategy)}")
     token = _FORCED.set(strategy)
     try:

@@ -86,9 +86,14 @@ def conv(
         raise ValueError("channels must be given where the weight's shape is unknown; received channels=None")
     validation.divisible("channels", channels, "groups", groups)
     _arguments.check_bias(args, 2, channels)
-    # Channels that even the graph does not fix are those of its input, a picture's most likely.
-    few = (_arguments.graph_channels(args, geometry) or 0) <= FEW_CHANNELS
-    order = planning.STEM if few else planning.CONVOLUTION
+    # Channels that neither the weight nor the graph fixes are those of the graph's input, a picture's most likely.
+    share = kernel.shape[1]
+    in_channels = _arguments.graph_channels(args, geometry) if share is None else share * groups
+    few = (in_channels or 0) <= FEW_CHANNELS
+    if geometry.num_spatial_dims == 1:
+        order = planning.DEPTHWISE  # a few taps more cost little here, too
+    else:
+        order = planning.STEM if few and geometry.num_spatial_dims == 2 else planning.CONVOLUTION
     return _convolution(args, geometry, kernel.size, strides, padding, dilation, channels, groups, order)
 
 
