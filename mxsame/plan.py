@@ -28,7 +28,6 @@ __all__ = [
     "MAXIMUM",
     "STEM",
     "STRATEGIES",
-    "TRANSPOSED",
     "TRANSPOSED_STRATEGIES",
     "AxisPlan",
     "Plan",
@@ -149,38 +148,38 @@ class Plan:
         return any(axis.gather or any(axis.join + axis.spread) for axis in self.axes)
 
 
-# -- strategies: a Window (and the pads it has for every size) -> a draft, or None where the strategy has nothing to say
+# -- strategies: a Window and its pads (the same low and the largest high for every size) -> a draft of a plan
 
 
-def _native(window: Window, low: int, high: int) -> Optional[AxisPlan]:
+def _native(window: Window, low: int, high: int) -> AxisPlan:
     """The operator's own pad; exact where both ends are alike, or where no window reaches what is too much."""
     return AxisPlan(window.kernel_size, pad=low)
 
 
-def _slice(window: Window, low: int, high: int) -> Optional[AxisPlan]:
+def _slice(window: Window, low: int, high: int) -> AxisPlan:
     """Pad both ends by low + m*s, enough for the longer one, and drop the first m outputs."""
     skip = max(-(-(high - low) // window.stride), 0)
     return AxisPlan(window.kernel_size, pad=low + skip * window.stride, skip=skip)
 
 
-def _kernel(window: Window, low: int, high: int) -> Optional[AxisPlan]:
+def _kernel(window: Window, low: int, high: int) -> AxisPlan:
     """Zero taps in front of the kernel shift the windows, so that padding both ends alike fits."""
     taps = max(-(-(high - low) // window.dilation), 0)
     return AxisPlan(window.kernel_size + taps, front_taps=taps, pad=low + taps * window.dilation)
 
 
-def _tail(window: Window, low: int, high: int) -> Optional[AxisPlan]:
+def _tail(window: Window, low: int, high: int) -> AxisPlan:
     """Join what one end needs more than the other, leave the common part to the operator."""
     common = min(low, high)
     return AxisPlan(window.kernel_size, join=(low - common, high - common), pad=common)
 
 
-def _pad(window: Window, low: int, high: int) -> Optional[AxisPlan]:
+def _pad(window: Window, low: int, high: int) -> AxisPlan:
     """Put all of the padding around the data beforehand."""
     return AxisPlan(window.kernel_size, spread=(low, high))
 
 
-Draft = Callable[[Window, int, int], Optional[AxisPlan]]
+Draft = Callable[[Window, int, int], AxisPlan]
 _DRAFTS: dict[str, Draft] = {"native": _native, "slice": _slice, "kernel": _kernel, "tail": _tail, "pad": _pad}
 
 STRATEGIES = ("native", "full", "slice", "kernel", "tail", "pad", "mirror", "place", "place tail", "gather")
@@ -202,7 +201,6 @@ STEM = (
 DEPTHWISE = ("native", "kernel", "tail", "slice", "pad", "place", "place tail", "mirror", "gather")
 AVERAGE = ("native", "full", "slice", "tail", "pad", "mirror", "gather")
 MAXIMUM = ("native", "full", "slice", "tail", "pad", "gather")  # mirrored, ties would send gradients to the last cell
-TRANSPOSED = ("cut",)
 _MIRRORED = ("native", "kernel", "slice", "tail", "pad")
 
 
@@ -214,8 +212,7 @@ def _drafted(strategy: str, window: Window, mirror: bool = False) -> Optional[Ax
         return None
     if mirror and not all(_reaches_the_end(window, size) for size in window.sizes):
         return None
-    draft = _DRAFTS[strategy](window, low, high)
-    return _checked(draft, window, low, mirror) if draft is not None else None
+    return _checked(_DRAFTS[strategy](window, low, high), window, low, mirror)
 
 
 def _reaches_the_end(window: Window, size: int) -> bool:
@@ -262,6 +259,9 @@ def _gathered(window: Window) -> Optional[AxisPlan]:
     return AxisPlan(window.kernel_size, gather=True) if window.padding == "same" else None
 
 
+MOST_PLACES = 2  # beyond the first; each is a copy of the kernel and a choice, and taps to multiply by zero
+
+
 def _placed(window: Window, tail: bool) -> Optional[AxisPlan]:
     """Windows begin at -pad for every size; where in them the kernel stands makes up for the difference.
 
@@ -271,6 +271,8 @@ def _placed(window: Window, tail: bool) -> Optional[AxisPlan]:
         return None
     pads = [window.pads(size) for size in window.sizes]
     least, most = min(low for low, _ in pads), max(low for low, _ in pads)
+    if most - least > MOST_PLACES:
+        return None
     reach = max(map(sum, pads)) - least  # the pad that the last window of every size needs
     pad = most if tail else max(most, reach)
     draft = AxisPlan(pad - least + window.kernel_size, join=(0, max(reach - pad, 0)), place=(least, most), pad=pad)

@@ -81,14 +81,14 @@ class Layer(mx.gluon.HybridBlock):
     def _settle_in_channels(self, in_channels: int) -> None:
         """Gives parameters their shapes as soon as the channels of the data are known."""
 
-    def _alias(self) -> str:
-        return type(self).__name__.lower().rstrip("123d")
-
 
 class ConvolutionLayer(Layer):
     """Arguments and parameters that convolutions share; see :class:`mxsame.nn.Conv2D` for their meaning."""
 
     _groups = 1
+
+    def _alias(self) -> str:
+        return "conv"  # what gluon.nn's names of layers and parameters begin with
 
     def __init__(
         self,

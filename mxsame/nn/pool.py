@@ -12,6 +12,9 @@ from mxsame.nn._layer import Layer
 class _Pool(Layer):
     """What poolings share: a window, its strides, and no parameters."""
 
+    def _alias(self) -> str:
+        return "pool"  # as in gluon.nn
+
     def __init__(
         self, pool_size: Any, strides: Any, padding: Any, layout: Any, ceil_mode: Any, prefix: Any, params: Any
     ):

@@ -52,7 +52,8 @@ def extended_kernel(F: Any, weight: Any, channels: int, data: Any, windows: Sequ
     """
     mirrored = _mirrored_axes(plan)
     if mirrored:  # `reverse` lets a shape be inferred through it, which a stepped slice does not
-        weight = F.reverse(weight, axis=mirrored)
+        # The gradient of `reverse` overwrites what grad_req="add" should add to; a copy stands between.
+        weight = F.reverse(F.identity(weight), axis=mirrored)
     for axis, (window, step) in enumerate(zip(windows, plan.axes), SPATIAL):
         if step.front_taps:
             weight = _joined(F, weight, axis, (step.front_taps, 0), "zero")
@@ -88,6 +89,14 @@ def cropped(F: Any, out: Any, crops: Sequence[tuple[int, int]]) -> Any:
 def padded(F: Any, data: Any, pads: Sequence[tuple[int, int]]) -> Any:
     """The data with (low, high) zeros around each spatial axis."""
     return _spread(F, data, pads, "zero") if any(map(any, pads)) else data
+
+
+def thin(F: Any, array: Any, axes: Sequence[int]) -> Any:
+    """The first cell alone of these axes. One axis after the other: a `slice` that cuts single channels out of what a
+    convolution of 8 channels or more has left in oneDNN's blocked layout ends the process (SIGFPE)."""
+    for axis in axes:
+        array = F.slice_axis(array, axis=axis, begin=0, end=1)
+    return array
 
 
 def _mirrored_axes(plan: Plan) -> list[int]:
@@ -131,13 +140,12 @@ def _spread(F: Any, data: Any, pads: Sequence[tuple[int, int]], fill: str) -> An
 
 def _strided(F: Any, data: Any, strides: Sequence[int]) -> Any:
     """A thin array, one batch entry and one channel, whose spatial lengths are ceil(n/s)."""
-    return F.slice(
-        data, begin=(0, 0) + (None,) * len(strides), end=(1, 1) + (None,) * len(strides), step=(1, 1, *strides)
-    )
+    whole = (None,) * (SPATIAL + len(strides))
+    return F.slice(thin(F, data, (0, 1)), begin=whole, end=whole, step=(1, 1, *strides))
 
 
 class _Sizes(NamedTuple):
-    """What a graph works out about one axis when it runs: 1-D arrays of float32, exact below 2**24 cells."""
+    """What a graph works out about one axis when it runs: 1-D arrays of float64, exact for any length."""
 
     size: Any  # (1,): n
     starts: Any  # (out,): s*j for each output j
@@ -146,13 +154,8 @@ class _Sizes(NamedTuple):
 
 def _sizes(F: Any, data: Any, axis: int, window: Window, num_spatial_dims: int) -> _Sizes:
     """Reads n off the data; low = max((out-1)s + ke - n, 0) // 2."""
-    ndim = SPATIAL + num_spatial_dims
-    thin = F.slice(
-        data,
-        begin=tuple(None if other == axis else 0 for other in range(ndim)),
-        end=tuple(None if other == axis else 1 for other in range(ndim)),
-    )
-    row = F.contrib.arange_like(F.cast(thin, dtype="float32"), axis=axis)  # 0 .. n-1
+    others = [other for other in range(SPATIAL + num_spatial_dims) if other != axis]
+    row = F.contrib.arange_like(F.cast(thin(F, data, others), dtype="float64"), axis=axis)  # 0 .. n-1
     size = F.slice_axis(row, axis=0, begin=-1, end=None) + 1
     starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))
     total = F.slice_axis(starts, axis=0, begin=-1, end=None) + window.effective_kernel_size - size
@@ -171,8 +174,8 @@ def _gathered(F: Any, data: Any, axis: int, window: Window, num_spatial_dims: in
     return _looked_up(F, data, axis, source, size, fill)
 
 
-def _looked_up(F: Any, array: Any, axis: int, source: Any, size: Any, fill: str = "zero") -> Any:
-    """The cells `source` (float32, 1-D) of an axis of length `size` (1,); `fill` says what stands outside."""
+def _looked_up(F: Any, array: Any, axis: int, source: Any, size: Any, fill: str) -> Any:
+    """The cells `source` (float64, 1-D) of an axis of length `size` (1,); `fill` says what stands outside."""
     if fill == "zero":  # what is outside is looked up in one cell of zeros behind the rest
         array = _joined(F, array, axis, (0, 1), fill)
         inside = (source >= 0) * F.broadcast_lesser(source, size)

@@ -220,7 +220,7 @@ def _with_zeros_between(F: Any, data: Any, axis: int, stride: int) -> Any:
 
 def _flipped(F: Any, weight: Any, groups: int, channels: int, in_channels: Optional[int], rank: int) -> Any:
     """(I, O/g, *k) -> (O, I/g, *k), every kernel turned around."""
-    weight = F.reverse(weight, axis=tuple(range(2, 2 + rank)))
+    weight = F.reverse(F.identity(weight), axis=tuple(range(2, 2 + rank)))  # a copy, as in `extended_kernel`
     swap = (1, 0, *range(2, 2 + rank))
     if groups == 1:
         return F.transpose(weight, axes=swap)

@@ -16,6 +16,7 @@ def max_pool(
     padding: Any = "same",
     layout: Optional[str] = None,
     input_size: Any = None,
+    *,
     ceil_mode: bool = False,
 ) -> Any:
     """The maximum over windows of the data; cells of padding never win.
@@ -60,8 +61,9 @@ def avg_pool(
     padding: Any = "same",
     layout: Optional[str] = None,
     input_size: Any = None,
-    ceil_mode: bool = False,
     count_include_pad: bool = False,
+    *,
+    ceil_mode: bool = False,
 ) -> Any:
     """The mean over windows of the data, of those cells that are inside it, as TensorFlow does.
 
@@ -148,8 +150,7 @@ def pooling(F: Any, data: Any, windows: Any, plan: planning.Plan, pool_type: str
 
 def _shares(F: Any, data: Any, windows: Any, plan: planning.Plan) -> Any:
     """What part of each averaged window is data: the same pooling of ones, one batch entry and one channel thin."""
-    begin, end = (0, 0) + (None,) * len(windows), (1, 1) + (None,) * len(windows)
-    ones = F.BlockGrad(F.ones_like(F.slice(data, begin=begin, end=end)))
+    ones = F.BlockGrad(F.ones_like(_run.thin(F, data, (0, 1))))
     return _run.run_window(F, ones, windows, plan, lambda y: pooling(F, y, windows, plan, "avg", False), "zero")
 
 
