@@ -80,14 +80,19 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
         Initialised, and called once if its channels are deferred; with one input, named `data` in the files.
     path : str
     input_shape : sequence of ints, optional
-        (N, C, \\*size) with the spatial sizes for which the graph shall be exact and fastest; the batch may differ.
-        Without it the graph serves every size.
+        (N, C, \\*size), of which the batch may differ: the graph knows its sizes and is fastest; MXNet refuses data of
+        other sizes with an error of the operator `data_must_be_..`. Without it the graph serves every size.
     epoch : int
         Goes into the name of the parameter file.
 
     Returns
     -------
     The names of the two files.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments, and for a net that is not initialised.
 
     Examples
     --------
@@ -117,8 +122,10 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
             "net must be initialised, and called once where channels are deferred, before it is exported; "
             f"{validation.received(uninitialised=unready)}"
         )
-    inputs = [_variable("data")]
-    outputs, _ = _traced(net, inputs, inputs, [shape], sizes=shape is not None)
+    data = _variable("data")
+    outputs, _ = _traced(
+        net, [data if shape is None else _fixed(data, shape)], [data], [shape], sizes=shape is not None
+    )
     symbol = outputs if isinstance(outputs, mx.sym.Symbol) else mx.sym.Group(_flattened(outputs))
     symbol_file, params_file = f"{path}-symbol.json", f"{path}-{epoch:04d}.params"
     symbol.save(symbol_file)
@@ -219,6 +226,12 @@ def _traced(net: Any, args: Any, variables: list, shapes: Sequence[Optional[tupl
     known = {variable.name: shape for variable, shape in zip(variables, shapes) if shape is not None}
     with _arrays.inputs(known, sizes), _arguments.decisions() as decisions:
         return type(net).forward(net, *args), decisions
+
+
+def _fixed(variable: Any, shape: tuple) -> Any:
+    """The variable, in a graph that refuses data of another shape than this, but for the batch."""
+    fixed = _arrays.fixed(variable.as_nd_ndarray(), (None, *shape[1:]))
+    return fixed.as_np_ndarray() if mx.util.is_np_array() else fixed
 
 
 def _names(count: int) -> list[str]:

@@ -26,6 +26,7 @@ __all__ = [
     "CONVOLUTION",
     "DEPTHWISE",
     "MAXIMUM",
+    "RESHAPING",
     "STEM",
     "STRATEGIES",
     "TRANSPOSED_STRATEGIES",
@@ -259,6 +260,7 @@ def _gathered(window: Window) -> Optional[AxisPlan]:
     return AxisPlan(window.kernel_size, gather=True) if window.padding == "same" else None
 
 
+RESHAPING = ("kernel", "mirror", "place", "place tail")  # no shape of a weight can be inferred through these
 MOST_PLACES = 2  # beyond the first; each is a copy of the kernel and a choice, and taps to multiply by zero
 
 

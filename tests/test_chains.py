@@ -5,8 +5,6 @@ Every layer follows a convolution with 4 to 32 channels, and every gradient is a
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import pytest
 import running
@@ -133,9 +131,13 @@ def test_every_strategy_after_a_convolution(name, strategy):
         hybridize(net)
         with mxsame.plan.force(strategy):
             for size in SIZES:
-                with contextlib.suppress(ValueError):
-                    assert_all_equal(run(net, size, passes=2), want[size], 2)
-                    ran += 1
+                try:
+                    got = run(net, size, passes=2)
+                except ValueError as error:
+                    assert "is not exact" in str(error)
+                    continue
+                assert_all_equal(got, want[size], 2)
+                ran += 1
     if not ran:
         pytest.skip(f"{strategy} is not exact for {name} at any of the sizes")
 

@@ -37,6 +37,12 @@ def small_network():
     return net
 
 
+def small_network_called():
+    net = small_network()
+    net(images(30, 33))
+    return net
+
+
 def images(*size, seed=0, batch=2):
     return mx.nd.array(np.random.RandomState(seed).randn(batch, 3, *size))
 
@@ -298,6 +304,14 @@ def test_export_loads_as_a_plain_graph(tmp_path, shape):
         assert running.difference(loaded(images(*size, batch=5)).asnumpy()[:0], expected[:0]) == 0
 
 
+@pytest.mark.parametrize("size", [(33, 30), (30, 34), (29, 33), (15, 66)])
+def test_a_file_for_one_size_refuses_others(tmp_path, size):
+    files = mxsame.export(small_network_called(), str(tmp_path / "net"), (1, 3, 30, 33))
+    loaded = mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])
+    with pytest.raises(mx.base.MXNetError, match="data_must_be_"):
+        loaded(images(*size)).wait_to_read()
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -314,3 +328,21 @@ def test_wrong_arguments_of_export(tmp_path, change, error, message):
     net.initialize()
     with pytest.raises(error, match=message):
         mxsame.export(**{"net": net, "path": str(tmp_path / "net"), **change})
+
+
+@pytest.mark.parametrize("size", [(9,), (9, 8), (5, 6, 7)], ids=len)
+@pytest.mark.parametrize("last", [False, True])
+def test_an_operator_told_its_size_refuses_another(size, last):
+    """Where the graph cannot know better, it is made to fail rather than to compute nonsense."""
+    layout = mxsame.validation.LAYOUTS[len(size)][last]
+    data = mx.sym.var("data")
+    out = mxsame.ops.max_pool(data, (2,) * len(size), 2, layout=layout, input_size=size)
+    shape = (2, *size, 3) if last else (2, 3, *size)
+    array = mx.nd.array(np.random.RandomState(0).randn(*shape))
+    (got,) = out.bind(mx.cpu(), {"data": array}).forward()
+    want = mxsame.ops.max_pool(array, (2,) * len(size), 2, layout=layout)
+    assert running.difference(got.asnumpy(), want.asnumpy()) == 0
+    for axis in range(len(size)):
+        other = [length + (place == axis) for place, length in enumerate(size)]
+        with pytest.raises(mx.base.MXNetError, match="data_must_be_"):
+            out.infer_shape(data=(2, *other, 3) if last else (2, 3, *other))

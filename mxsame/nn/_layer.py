@@ -33,6 +33,9 @@ class Layer(mx.gluon.HybridBlock):
         self.check(x, *args)
         if isinstance(x, mx.nd.NDArray):
             self._settle_in_channels(self._channels_of(x.shape))
+        else:
+            for parameter in self._reg_params.values():
+                _arrays.renew_dtype(parameter)
         return super().forward(x)
 
     def check(self, x: Any, *args: Any) -> None:
@@ -44,12 +47,6 @@ class Layer(mx.gluon.HybridBlock):
         _arrays.check("data", x)
         if isinstance(x, mx.nd.NDArray):
             self._check_input(x)
-
-    def cast(self, dtype: Any) -> None:
-        """As every Block; graphs learn of it too."""
-        super().cast(dtype)
-        for parameter in self._reg_params.values():
-            _arrays.renew_dtype(parameter)
 
     def infer_shape(self, x: Any) -> None:
         """Shapes of the parameters from an input; no graph is needed for that."""

@@ -19,8 +19,9 @@ CONVOLUTION_WORDS = {1: ("same", "valid", "causal"), 2: ("same", "valid"), 3: ("
 
 
 class Geometry(NamedTuple):
-    """The data's side of an operator, channels first."""
+    """The data, and what is known of it, channels first."""
 
+    data: Any
     num_spatial_dims: int
     layout: str
     channels_last: bool
@@ -61,7 +62,7 @@ def geometry(
 
     `weight` is the place of the weight among the arrays, if there is one.
     """
-    shape = args.shapes[0]
+    data, shape = args.arrays[0], args.shapes[0]
     weight_shape = args.shapes[weight] if len(args.shapes) > weight else None
     num_spatial_dims = validation.rank(
         {
@@ -82,16 +83,18 @@ def geometry(
         given = validation.per_axis("input_size", input_size, num_spatial_dims, 1, validation.LARGEST)
         for axis, (length, found) in enumerate(zip(given, shape[2:])):
             validation.agree(f"input_size[{axis}]", length, "the data's length", found)
+        if None in shape[2:]:
+            data = _arrays.fixed(data, (None, *given, None) if last else (None, None, *given))
         shape = shape[:2] + given
-    return Geometry(num_spatial_dims, layout, last, shape)
+    return Geometry(data, num_spatial_dims, layout, last, shape)
 
 
-def graph_channels(args: _arrays.Arguments, geometry: Geometry) -> Optional[int]:
+def graph_channels(geometry: Geometry) -> Optional[int]:
     """The data's channels, looked for in the graph where the shape does not tell."""
-    if geometry.data_shape[1] is not None or args.F is not mx.sym:
+    if geometry.data_shape[1] is not None or not isinstance(geometry.data, mx.sym.Symbol):
         return geometry.data_shape[1]
     ndim = geometry.num_spatial_dims + 2
-    return _arrays.probed_channels(args.arrays[0], ndim, ndim - 1 if geometry.channels_last else 1)
+    return _arrays.probed_channels(geometry.data, ndim, ndim - 1 if geometry.channels_last else 1)
 
 
 class Decision(NamedTuple):

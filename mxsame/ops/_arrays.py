@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -194,6 +194,26 @@ def _inferred_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[
     unknown = -1 if mx.util.is_np_shape() else 0
     shape = tuple(None if length == unknown else length for length in outputs[0])
     return shape or None
+
+
+MOST_AXES = 6  # oneDNN's reshape takes no more
+
+
+def fixed(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
+    """The Symbol itself, in a graph that refuses data of other lengths (None: any) instead of computing nonsense.
+
+    An axis is split into its length and 1, which MXNet does only where that is the length, and joined again.
+    """
+    axes = [axis for axis, length in enumerate(lengths) if length is not None]
+    together = MOST_AXES - len(lengths)
+    for group in (axes[begin : begin + together] for begin in range(0, len(axes), together)):
+        split: list = []
+        for axis, length in enumerate(lengths):
+            split += [-4, length, 1] if axis in group else [0]
+        said = "x".join(str(lengths[axis]) for axis in group)
+        symbol = mx.sym.reshape(symbol, shape=tuple(split), name=f"data_must_be_{said}")
+        symbol = mx.sym.reshape(symbol, shape=tuple(-3 if axis in group else 0 for axis in range(len(lengths))))
+    return symbol
 
 
 # -- layouts: MXNet on the CPU has only those with channels first

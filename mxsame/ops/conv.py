@@ -88,7 +88,7 @@ def conv(
     _arguments.check_bias(args, 2, channels)
     # Channels that neither the weight nor the graph fixes are those of the graph's input, a picture's most likely.
     share = kernel.shape[1]
-    in_channels = _arguments.graph_channels(args, geometry) if share is None else share * groups
+    in_channels = _arguments.graph_channels(geometry) if share is None else share * groups
     few = (in_channels or 0) <= FEW_CHANNELS
     if geometry.num_spatial_dims == 1:
         order = planning.DEPTHWISE  # a few taps more cost little here, too
@@ -141,7 +141,7 @@ def depthwise_conv(
     args = _arrays.classic(data=data, weight=weight, bias=bias)
     _arrays.forbid_float16_on_cpu(args.arrays[0], "convolution")
     geometry = _arguments.geometry(args, layout, "kernel_size", kernel_size, input_size)
-    in_channels = _in_channels(in_channels, args, geometry)
+    in_channels = _in_channels(in_channels, geometry)
     kernel = _depthwise_kernel(args, "weight", geometry, kernel_size, in_channels)
     channels = _depthwise_channels(kernel, "weight", in_channels, depth_multiplier)
     _arguments.check_bias(args, 2, channels)
@@ -190,7 +190,7 @@ def separable_conv(
     args = _arrays.classic(data=data, depthwise_weight=depthwise_weight, pointwise_weight=pointwise_weight, bias=bias)
     _arrays.forbid_float16_on_cpu(args.arrays[0], "convolution")
     geometry = _arguments.geometry(args, layout, "kernel_size", kernel_size, input_size)
-    in_channels = _in_channels(in_channels, args, geometry)
+    in_channels = _in_channels(in_channels, geometry)
     kernel = _depthwise_kernel(args, "depthwise_weight", geometry, kernel_size, in_channels)
     depth_channels = _depthwise_channels(kernel, "depthwise_weight", in_channels, depth_multiplier)
     ones = (1,) * geometry.num_spatial_dims
@@ -202,13 +202,13 @@ def separable_conv(
         raise ValueError("channels must be given where pointwise_weight's shape is unknown; received channels=None")
     _arguments.check_bias(args, 3, channels)
 
-    F, (x, depthwise_weight, pointwise_weight, bias) = args.F, args.arrays
-    depthwise = args._replace(arrays=(x, depthwise_weight, None), restore=_as_is)
+    data, depthwise_weight, pointwise_weight, bias = args.arrays
+    depthwise = args._replace(arrays=(data, depthwise_weight, None), restore=_as_is)
     hidden = _convolution(
         depthwise, geometry, kernel.size, strides, padding, dilation, depth_channels, in_channels, planning.DEPTHWISE
     )
-    after = geometry._replace(data_shape=(None, depth_channels) + (None,) * geometry.num_spatial_dims)
-    pointwise_args = _arrays.Arguments(F, (hidden, pointwise_weight, bias), args.shapes, args.restore)
+    after = geometry._replace(data=hidden, data_shape=(None, depth_channels) + (None,) * geometry.num_spatial_dims)
+    pointwise_args = args._replace(arrays=(hidden, pointwise_weight, bias))
     return _convolution(pointwise_args, after, ones, 1, "valid", 1, channels, 1, planning.CONVOLUTION)
 
 
@@ -216,8 +216,8 @@ def _as_is(out: Any) -> Any:
     return out
 
 
-def _in_channels(given: Optional[int], args: _arrays.Arguments, geometry: _arguments.Geometry) -> int:
-    found = geometry.data_shape[1] if given is not None else _arguments.graph_channels(args, geometry)
+def _in_channels(given: Optional[int], geometry: _arguments.Geometry) -> int:
+    found = geometry.data_shape[1] if given is not None else _arguments.graph_channels(geometry)
     in_channels = _arguments.count("in_channels", given, "the data's channels", found)
     if in_channels is None:
         raise ValueError(
@@ -270,9 +270,11 @@ def _convolution(
     padding = validation.padding(padding, rank, words=_arguments.CONVOLUTION_WORDS[rank])
     windows = geometry.windows(kernel_size, strides, dilation, padding)
 
-    F, (data, weight, bias) = args.F, args.arrays
+    F, data, (_, weight, bias) = args.F, geometry.data, args.arrays
     if geometry.channels_last:
         data, weight = _arrays.channels_first(F, data, ndim), _arrays.channels_first(F, weight, ndim)
+    if args.shapes[1] is None:
+        allowed = tuple(strategy for strategy in allowed if strategy not in planning.RESHAPING)
     plan = _arguments.decide(data, windows, allowed)
     weight = _run.extended_kernel(F, weight, channels, data, windows, plan)
     out = _run.run_window(

@@ -85,7 +85,7 @@ def conv_transpose(
         else "(data channels, *kernel_size, channels / groups), here written with channels first,",
     )
     if in_channels is None:
-        in_channels = kernel.shape[0] or (_arguments.graph_channels(args, geometry) if groups > 1 else None)
+        in_channels = kernel.shape[0] or (_arguments.graph_channels(geometry) if groups > 1 else None)
     if in_channels is not None:
         validation.divisible("data channels", in_channels, "groups", groups)
     found = None if kernel.shape[1] is None else kernel.shape[1] * groups
@@ -110,11 +110,11 @@ def conv_transpose(
         lengths.append(None if size is None else arithmetic.transposed_output_size(size, *rule))
     validation.elements("the output", (geometry.data_shape[0], channels, *lengths))
 
-    F, (data, weight, bias) = args.F, args.arrays
+    F, data, (_, weight, bias) = args.F, geometry.data, args.arrays
     # oneDNN's Deconvolution cannot hand on the gradient of a computed weight; MXNet's own is wrong where stride and
     # dilation meet; in 3-D there is no dilation and nothing but float32.
     unsafe = geometry.channels_last or _is_computed(weight) or (max(strides) > 1 and max(dilation) > 1)
-    unsafe = unsafe or (rank == 3 and (max(dilation) > 1 or _is_float64(weight)))
+    unsafe = unsafe or (rank == 3 and (max(dilation) > 1 or not _is_float32(weight)))
     if geometry.channels_last:
         data, weight = _arrays.channels_first(F, data, ndim), _arrays.channels_first(F, weight, ndim)
     strategy = planning.forced()
@@ -141,10 +141,11 @@ def _is_computed(weight: Any) -> bool:
         return False
 
 
-def _is_float64(weight: Any) -> bool:
+def _is_float32(weight: Any) -> bool:
+    """Whether the weight is known to be; a Symbol without a type may be fed with any."""
     if isinstance(weight, mx.sym.Symbol):
-        return weight.attr("__dtype__") == _arrays.dtype_attribute(np.float64)
-    return weight.dtype == np.float64
+        return weight.attr("__dtype__") == _arrays.dtype_attribute(np.float32)
+    return weight.dtype == np.float32
 
 
 def _deconvolution(

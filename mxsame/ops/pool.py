@@ -107,7 +107,7 @@ def _pool(
     strides = pool_size if strides is None else validation.per_axis("strides", strides, rank, 1)
     padding = validation.pooling_padding(padding, pool_size)
 
-    F, (x,) = args.F, args.arrays
+    F, x = args.F, geometry.data
     if geometry.channels_last:
         x = _arrays.channels_first(F, x, ndim)
     if count_include_pad and ceil_mode and not isinstance(padding, str):
