@@ -8,6 +8,7 @@ strides, so a few graphs serve all sizes.
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import OrderedDict
 from typing import Any, Hashable, Optional, Sequence
@@ -31,18 +32,23 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 32, **flags: Any)
     Parameters
     ----------
     net : gluon.Block
-        A HybridBlock becomes one graph; of a Block that is none, every HybridBlock below it does.
+        A HybridBlock becomes one graph; of a Block that is none, or that overrides `forward` to look at shapes, every
+        HybridBlock below it does.
     active : bool
-        False takes everything back.
+        False takes everything back, as `net.hybridize(False)` does.
     max_graphs : int
         How many graphs are kept; the least recently used is dropped.
     flags
-        Those of `HybridBlock.hybridize`, such as static_alloc and static_shape.
+        Of `HybridBlock.hybridize`: static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size.
 
     Raises
     ------
     TypeError, ValueError
         For what is no Block, and for wrong flags.
+
+    Notes
+    -----
+    A file is written by `mxsame.export`; `net.export` knows nothing of these graphs.
 
     Examples
     --------
@@ -59,7 +65,8 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 32, **flags: Any)
         raise TypeError(f"net must be a gluon.Block; received net of type {type(net).__name__}")
     active = validation.flag("active", active)
     max_graphs = validation.integer("max_graphs", max_graphs, 1)
-    if not isinstance(net, mx.gluon.HybridBlock):
+    _check_flags(flags)
+    if not _is_traceable(net):
         for child in net._children.values():  # Gluon has no public way to a Block's children
             hybridize(child, active, max_graphs, **flags)
         return net
@@ -137,6 +144,24 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
     return symbol_file, params_file
 
 
+def _is_traceable(net: Any) -> bool:
+    """Whether `forward` is the one that traces `hybrid_forward`, and not a user's own, which may want real arrays."""
+    ours = (mx.gluon.HybridBlock.forward, mx.gluon.SymbolBlock.forward)
+    return isinstance(net, mx.gluon.HybridBlock) and (isinstance(net, Layer) or type(net).forward in ours)
+
+
+def _check_flags(flags: dict) -> None:
+    for name, value in flags.items():
+        if name in ("static_alloc", "static_shape"):
+            validation.flag(name, value)
+        elif name in ("inline_limit", "forward_bulk_size", "backward_bulk_size"):
+            validation.integer(name, value, 0)
+        else:
+            raise TypeError(f"flags must be those of HybridBlock.hybridize; {validation.received(**{name: value})}")
+    if flags.get("static_shape") and not flags.get("static_alloc"):
+        raise ValueError(f"static_shape must come with static_alloc=True; {validation.received(**flags)}")
+
+
 def _restore(net: Any) -> None:
     if isinstance(vars(net).get("forward"), _Specialised):
         del net.forward
@@ -157,11 +182,22 @@ class _Specialised:
 
     def __call__(self, *args: Any) -> Any:
         arrays = _flattened(args)
-        if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
-            return type(self._net).forward(self._net, *args)  # part of a parent's graph, or nothing that Gluon accepts
+        traced_here = arrays and all(isinstance(array, mx.nd.NDArray) for array in arrays)
+        if (
+            not traced_here or not self._net._active
+        ):  # a parent's graph, nothing that Gluon accepts, or net.hybridize(False)
+            return type(self._net).forward(self._net, *args)
         if isinstance(self._net, Layer):
             self._net.check(*args)
-        return self._graph(args, arrays)(*arrays)
+        with self._lock:
+            graph, new = self._graph(args, arrays)
+            if new:  # its first call makes what later calls share
+                return graph(*arrays)
+        return graph(*arrays)
+
+    def __deepcopy__(self, memo: dict) -> _Specialised:
+        """A copy of the net has graphs of its own."""
+        return _Specialised(copy.deepcopy(self._net, memo), dict(self._flags), self._max_graphs)
 
     def clear(self) -> None:
         """Forget all graphs: the net has changed."""
@@ -171,28 +207,26 @@ class _Specialised:
             self._classes.clear()
             self._any_size.clear()
 
-    def _graph(self, args: tuple, arrays: list) -> Any:
+    def _graph(self, args: tuple, arrays: list) -> tuple[Any, bool]:
+        """The graph for these arrays, and whether it is new."""
         structure = _structure(args)
         shapes = (structure, tuple((array.shape, array.dtype) for array in arrays))
-        with self._lock:
-            size_class = self._classes.get(shapes)
-            if size_class is None:
-                size_class = self._classify(structure, args, arrays)
-                self._classes[shapes] = size_class
-                if len(self._classes) > self.MAX_SHAPES:
-                    self._classes.popitem(last=False)
-            graph = self.graphs.get(size_class)
-            if graph is None:
-                graph = self._build(args, arrays)
-                self.graphs[size_class] = graph
-                if len(self.graphs) > self._max_graphs:
-                    self.graphs.popitem(last=False)
-            self.graphs.move_to_end(size_class)
-            return graph
+        size_class = self._classes.get(shapes)
+        if size_class is None:
+            size_class = self._classes[shapes] = self._classify(structure, args, arrays)
+            if len(self._classes) > self.MAX_SHAPES:
+                self._classes.popitem(last=False)
+        new = size_class not in self.graphs
+        if new:
+            self.graphs[size_class] = self._build(args, arrays)
+            if len(self.graphs) > self._max_graphs:
+                self.graphs.popitem(last=False)
+        self.graphs.move_to_end(size_class)
+        return self.graphs[size_class], new
 
     def _classify(self, structure: Hashable, args: tuple, arrays: list) -> Hashable:
         """The plans of all layers for these shapes, which are what tells graphs apart."""
-        names, shapes = _names(len(arrays)), [array.shape for array in arrays]
+        names, shapes = self._names(len(arrays)), [array.shape for array in arrays]
         if structure not in self._any_size:
             variables = [_variable(name) for name in names]
             with planning.force(None):  # a strategy may be exact for these sizes, and not for all
@@ -209,8 +243,14 @@ class _Specialised:
             return structure, tuple(shapes)
         return structure, tuple(decision.remade(shape[2:]) for decision, shape in zip(decisions, found))
 
+    def _names(self, count: int) -> list[str]:
+        """As Gluon names the inputs of a graph, unless a parameter has such a name."""
+        names = ["data"] if count == 1 else [f"data{place}" for place in range(count)]
+        taken = self._net.collect_params().keys() & set(names)
+        return [f"input_{name}" for name in names] if taken else names
+
     def _build(self, args: tuple, arrays: list) -> Any:
-        variables = [_variable(name, array.dtype) for name, array in zip(_names(len(arrays)), arrays)]
+        variables = [_variable(name, array.dtype) for name, array in zip(self._names(len(arrays)), arrays)]
         shapes = [array.shape for array in arrays]
         outputs, _ = _traced(self._net, _regrouped(args, iter(variables)), variables, shapes, sizes=True)
         parameters = self._net.collect_params()
@@ -232,11 +272,6 @@ def _fixed(variable: Any, shape: tuple) -> Any:
     """The variable, in a graph that refuses data of another shape than this, but for the batch."""
     fixed = _arrays.fixed(variable.as_nd_ndarray(), (None, *shape[1:]))
     return fixed.as_np_ndarray() if mx.util.is_np_array() else fixed
-
-
-def _names(count: int) -> list[str]:
-    """As Gluon names the inputs of a graph."""
-    return ["data"] if count == 1 else [f"data{place}" for place in range(count)]
 
 
 def _variable(name: str, dtype: Any = None) -> Any:

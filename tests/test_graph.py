@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 
@@ -346,3 +347,86 @@ def test_an_operator_told_its_size_refuses_another(size, last):
         other = [length + (place == axis) for place, length in enumerate(size)]
         with pytest.raises(mx.base.MXNetError, match="data_must_be_"):
             out.infer_shape(data=(2, *other, 3) if last else (2, 3, *other))
+
+
+def test_switched_off_by_gluon_and_summed_up(capsys):
+    net = small_network_called()
+    mxsame.hybridize(net)
+    net(images(30, 33))
+    net.hybridize(False)
+    graphs = len(net.forward.graphs)
+    net.summary(images(31, 33))
+    assert "(2, 6, 16, 17)" in capsys.readouterr().out
+    assert len(net.forward.graphs) == graphs == 0
+
+
+def test_a_copy_has_graphs_of_its_own():
+    net = small_network_called()
+    mxsame.hybridize(net)
+    want = net(images(30, 33)).asnumpy()
+    twin = copy.deepcopy(net)
+    assert running.difference(twin(images(30, 33)).asnumpy(), want) < 1e-6
+    twin.collect_params().setattr("grad_req", "null")
+    for parameter in twin.collect_params().values():
+        parameter.set_data(parameter.data() * 0)
+    assert np.abs(twin(images(30, 33)).asnumpy()).max() == 0
+    assert running.difference(net(images(30, 33)).asnumpy(), want) == 0
+
+
+def test_a_forward_of_the_user_s_own_keeps_its_arrays():
+    class Own(mx.gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.inner = small_network()
+
+        def forward(self, x):
+            out = self.inner(x)
+            return out.reshape((out.shape[0], -1))
+
+    net = Own()
+    want = net(images(30, 33)).asnumpy()
+    mxsame.hybridize(net)
+    assert running.difference(net(images(30, 33)).asnumpy(), want) < 1e-5
+    assert len(net.inner.forward.graphs) == 1
+
+
+def test_a_parameter_named_as_gluon_names_an_input():
+    class Scaled(mx.gluon.HybridBlock):
+        def __init__(self):
+            super().__init__(prefix="")
+            self.data = self.params.get("data", shape=(1, 3, 1, 1), init="ones")
+            self.pool = mxsame.nn.MaxPool2D(3, 2)
+
+        def hybrid_forward(self, F, x, data):
+            return self.pool(F.broadcast_mul(x, data))
+
+    net = Scaled()
+    net.initialize()
+    want = net(images(9, 8)).asnumpy()
+    mxsame.hybridize(net)
+    assert running.difference(net(images(9, 8)).asnumpy(), want) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "message"),
+    [
+        ({"static_alloc": "yes"}, TypeError, "static_alloc must be True or False; received static_alloc='yes'"),
+        ({"static_shape": True}, ValueError, "static_shape must come with static_alloc=True"),
+        ({"inline_limit": "a"}, TypeError, "inline_limit must be an integer >= 0"),
+        ({"foo": 1}, TypeError, "flags must be those of HybridBlock.hybridize; received foo=1"),
+    ],
+)
+def test_wrong_flags(flags, error, message):
+    with pytest.raises(error, match=message):
+        mxsame.hybridize(small_network(), **flags)
+
+
+def test_channels_that_do_not_fit_deep_inside_are_named():
+    net = nn.HybridSequential()
+    net.add(mxsame.nn.MaxPool2D(2), mxsame.nn.Conv2D(4, 3, in_channels=7))
+    net.initialize()
+    mxsame.hybridize(net)
+    with pytest.raises(
+        ValueError, match=r"data must have in_channels=7 channels; received data.shape=\(2, 3, 15, 17\)"
+    ):
+        net(images(30, 33))

@@ -34,6 +34,9 @@ class Layer(mx.gluon.HybridBlock):
         if isinstance(x, mx.nd.NDArray):
             self._settle_in_channels(self._channels_of(x.shape))
         else:
+            shape = _arrays.traced_shape(x)
+            if shape is not None and len(shape) == self.num_spatial_dims + 2:
+                self._check_channels(shape)
             for parameter in self._reg_params.values():
                 _arrays.renew_dtype(parameter)
         return super().forward(x)
@@ -66,14 +69,21 @@ class Layer(mx.gluon.HybridBlock):
             raise TypeError(f"data must be an mx.np.ndarray in np mode (npx.set_np); {_arrays.received('data', x)}")
         size = shape[1:-1] if self._channels_last else shape[2:]
         lengths = [self._check_size(axis, length) for axis, length in enumerate(size)]
-        validation.elements("the output", (shape[0], None, *lengths))
-        self._check_channels(self._channels_of(shape), x)
+        self._check_channels(shape)
+        validation.elements("the output", (shape[0], self._out_channels(self._channels_of(shape)), *lengths))
+        self._check_parameters(x)
 
     def _check_size(self, axis: int, length: int) -> Optional[int]:
         """The output's length along an axis; raises where nothing is left of it."""
 
-    def _check_channels(self, in_channels: int, x: Any) -> None:
-        """Raises where the data does not fit the parameters."""
+    def _check_channels(self, shape: Any) -> None:
+        """Raises where data of this shape does not fit the parameters."""
+
+    def _check_parameters(self, x: Any) -> None:
+        """Raises where the data is elsewhere than the parameters, or of another type."""
+
+    def _out_channels(self, in_channels: int) -> int:
+        return in_channels
 
     def _settle_in_channels(self, in_channels: int) -> None:
         """Gives parameters their shapes as soon as the channels of the data are known."""
@@ -82,6 +92,7 @@ class Layer(mx.gluon.HybridBlock):
 class ConvolutionLayer(Layer):
     """Arguments and parameters that convolutions share; see :class:`mxsame.nn.Conv2D` for their meaning."""
 
+    _channels: int
     _groups = 1
 
     def _alias(self) -> str:
@@ -144,14 +155,18 @@ class ConvolutionLayer(Layer):
         pads = self._padding if isinstance(self._padding, str) else self._padding[axis]
         return arithmetic.output_size(length, self._kernel_size[axis], self._strides[axis], self._dilation[axis], pads)
 
-    def _check_channels(self, in_channels: int, x: Any) -> None:
-        _arrays.forbid_float16_on_cpu(x, "convolution")
-        known = self._known_in_channels()
+    def _check_channels(self, shape: Any) -> None:
+        known, in_channels = self._known_in_channels(), self._channels_of(shape)
+        if in_channels is None:
+            return
         if known and in_channels != known:
             raise ValueError(
-                f"data must have in_channels={known} channels; {validation.received(**{'data.shape': x.shape})}"
+                f"data must have in_channels={known} channels; {validation.received(**{'data.shape': tuple(shape)})}"
             )
         validation.divisible("data channels", in_channels, "groups", self._groups)
+
+    def _check_parameters(self, x: Any) -> None:
+        _arrays.forbid_float16_on_cpu(x, "convolution")
         for parameter in self._reg_params.values():
             contexts = parameter.list_ctx()
             if x.ctx not in contexts and (self._active or _arrays.place(x.ctx) not in map(_arrays.place, contexts)):
@@ -164,6 +179,9 @@ class ConvolutionLayer(Layer):
                     f"data must have the type of the parameters, {np.dtype(parameter.dtype)} (see net.cast); "
                     f"{validation.received(**{'data.dtype': str(np.dtype(x.dtype))})}"
                 )
+
+    def _out_channels(self, in_channels: int) -> int:
+        return self._channels
 
     def _known_in_channels(self) -> Optional[int]:
         """The data's channels from the argument, or from a weight that has met its first input."""

@@ -29,6 +29,9 @@ class _Depthwise(ConvolutionLayer):
                 self._settle_in_channels(found)
         return super().forward(x, *args)
 
+    def _out_channels(self, in_channels: int) -> int:
+        return in_channels * self._depth_multiplier
+
     def _known_in_channels(self) -> Optional[int]:
         first = next(iter(self._reg_params.values())).shape[0]
         return first // self._depth_multiplier if first > 0 else None
@@ -160,6 +163,9 @@ class _SeparableConv(_Depthwise):
                 "pointwise_weight", pointwise, pointwise_initializer, "pointwise_initializer"
             )
             self.bias = self._bias_parameter(self._channels, bias_initializer)
+
+    def _out_channels(self, in_channels: int) -> int:
+        return self._channels
 
     def _shapes(self, in_channels: int) -> tuple:
         depth_channels = in_channels * self._depth_multiplier

@@ -32,9 +32,15 @@ class Geometry(NamedTuple):
         return self.data_shape[2:]
 
     def windows(
-        self, kernel_size: tuple, strides: tuple, dilation: tuple, padding: Any, ceil_mode: bool = False
+        self,
+        channels: Optional[int],
+        kernel_size: tuple,
+        strides: tuple,
+        dilation: tuple,
+        padding: Any,
+        ceil_mode: bool = False,
     ) -> list:
-        """One checked `Window` per axis."""
+        """One checked `Window` per axis, of an operator that gives so many channels."""
         entries = []
         for axis in range(self.num_spatial_dims):
             pads: Any = padding if isinstance(padding, str) else padding[axis]
@@ -50,8 +56,10 @@ class Geometry(NamedTuple):
                     f"{validation.received(strides=strides)}"
                 )
             entries.append(window)
-        lengths = [None if w.size is None or w.padding == "same" else w.size + sum(w.padding) for w in entries]
-        validation.elements("the padded data", (*self.data_shape[:2], *lengths))
+        padded = [None if w.size is None or w.padding == "same" else w.size + sum(w.padding) for w in entries]
+        validation.elements("the padded data", (*self.data_shape[:2], *padded))
+        outputs = [None if w.size is None else w.outputs(w.size) for w in entries]
+        validation.elements("the output", (self.data_shape[0], channels, *outputs))
         return entries
 
 

@@ -183,6 +183,11 @@ def inputs(shapes: Mapping[str, tuple], sizes: bool) -> Iterator[None]:
         _INPUTS.reset(token)
 
 
+def traced_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:
+    """The shape of a Symbol while a graph is built for inputs of known sizes; None otherwise."""
+    return known_shape(symbol) if _INPUTS.get().sizes else None
+
+
 def _inferred_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[Optional[int], ...]]:
     names = set(symbol.list_arguments())
     try:

@@ -268,7 +268,7 @@ def _convolution(
     strides = validation.per_axis("strides", strides, rank, 1)
     dilation = validation.per_axis("dilation", dilation, rank, 1)
     padding = validation.padding(padding, rank, words=_arguments.CONVOLUTION_WORDS[rank])
-    windows = geometry.windows(kernel_size, strides, dilation, padding)
+    windows = geometry.windows(channels, kernel_size, strides, dilation, padding)
 
     F, data, (_, weight, bias) = args.F, geometry.data, args.arrays
     if geometry.channels_last:

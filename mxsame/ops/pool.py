@@ -116,7 +116,7 @@ def _pool(
         size = tuple(None if n is None else n + sum(pads) for n, pads in zip(geometry.size, padding))
         geometry = geometry._replace(data_shape=geometry.data_shape[:2] + size)
         padding, count_include_pad = "valid", False
-    windows = geometry.windows(pool_size, strides, (1,) * rank, padding, ceil_mode)
+    windows = geometry.windows(geometry.data_shape[1], pool_size, strides, (1,) * rank, padding, ceil_mode)
     _check_windows(windows)
     # A count of k per window is the operator's own only where no window is clipped.
     allowed = planning.MAXIMUM if pool_type == "max" else planning.AVERAGE
