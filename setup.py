@@ -48,6 +48,8 @@ setup(
         "test": ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100"],
         # The live oracle; TensorFlow 2.13.1, MXNet 1.9.1 and NumPy 1.23.5 are known to live together.
         "oracle": ["tensorflow-cpu==2.13.1; python_version == '3.11'", "numpy==1.23.5; python_version == '3.11'"],
+        # MXNet's exporter needs onnx < 1.18.
+        "onnx": ["onnx==1.14.1; python_version < '3.12'", "onnxruntime==1.18.1; python_version < '3.12'"],
         # mypy 1.14 is the last that runs on Python 3.8.
         "dev": ["ruff==0.17.5", "mypy==1.14.1", "nox>=2024.3"],
     },
