@@ -37,9 +37,17 @@ class Layer(mx.gluon.HybridBlock):
             shape = _arrays.traced_shape(x)
             if shape is not None and len(shape) == self.num_spatial_dims + 2:
                 self._check_channels(shape)
-            for parameter in self._reg_params.values():
-                _arrays.renew_dtype(parameter)
+            self._renew_dtypes()
         return super().forward(x)
+
+    def cast(self, dtype: Any) -> None:
+        """As every Block; graphs learn of it too."""
+        super().cast(dtype)
+        self._renew_dtypes()
+
+    def _renew_dtypes(self) -> None:
+        for parameter in self._reg_params.values():
+            _arrays.renew_dtype(parameter)
 
     def check(self, x: Any, *args: Any) -> None:
         """Raise what is wrong with an input."""

@@ -110,11 +110,12 @@ def _pool(
     F, x = args.F, geometry.data
     if geometry.channels_last:
         x = _arrays.channels_first(F, x, ndim)
-    if count_include_pad and ceil_mode and not isinstance(padding, str):
-        # The padding counts, what lies beyond it does not: so the padding becomes data.
-        x = _run.padded(F, x, padding)
-        size = tuple(None if n is None else n + sum(pads) for n, pads in zip(geometry.size, padding))
-        geometry = geometry._replace(data_shape=geometry.data_shape[:2] + size)
+    if count_include_pad and ceil_mode and padding != "same":
+        # The padding counts, what lies beyond it does not: so the padding, if there is any, becomes data.
+        if padding != "valid":
+            x = _run.padded(F, x, padding)
+            size = tuple(None if n is None else n + sum(pads) for n, pads in zip(geometry.size, padding))
+            geometry = geometry._replace(data_shape=geometry.data_shape[:2] + size)
         padding, count_include_pad = "valid", False
     windows = geometry.windows(geometry.data_shape[1], pool_size, strides, (1,) * rank, padding, ceil_mode)
     _check_windows(windows)
