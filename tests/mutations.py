@@ -1,0 +1,174 @@
+"""Breaks mxsame on purpose, one line at a time, and counts the tests that notice.
+
+    python tests/mutations.py            # all, about half a minute each on 2 cores
+    python tests/mutations.py pads       # those whose name contains a word
+
+Every mutation is made in a copy in a temporary folder. Exit status 1 if one of them breaks no test. Needs an
+environment in which `python -m pytest` works.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = [
+    "tests/test_padding.py",
+    "tests/test_plan.py",
+    "tests/test_ops.py",
+    "tests/test_concrete_cases.py",
+]
+SLOW = "numpy_arrays or float64 or channels_last or input_size or with_shapes or at_unknown_sizes or recorded or grid"
+    "numpy_arrays",
+    "float64",
+    "channels_last",
+    "input_size",
+    "with_shapes",
+    "at_unknown_sizes",
+    "recorded",
+    "refused",
+    "grid",
+]
+
+MUTATIONS = [  # (name, file, old text, new text)
+    (
+        "pads: low and high swapped",
+        "mxsame/padding.py",
+        "    return total // 2, total - total // 2\n",
+        "    return total - total // 2, total // 2\n",
+    ),
+    (
+        "average: padding counts in the operator",
+        "mxsame/ops/pool.py",
+        "        count_include_pad=count_include_pad,\n",
+        "        count_include_pad=True,\n",
+    ),
+    (
+        "average: padding counts where it was filled in",
+        "mxsame/ops/pool.py",
+        'if pool_type == "avg" and plan.fills and not count_include_pad:',
+        "if False:",
+    ),
+    (
+        "unknown size: the plan looks at multiples of the stride only",
+        "mxsame/plan.py",
+        "        return range(start, start + self.stride)\n",
+        "        return (start,)\n",
+    ),
+    (
+        "unknown size: the graph takes n for a multiple of the stride",
+        "mxsame/ops/_run.py",
+        "return _Sizes(size, starts, F.floor(F.relu(total) / 2))",
+        "return _Sizes(size, starts, F.zeros_like(size) + max(window.effective_kernel_size - window.stride, 0) // 2)",
+    ),
+    (
+        "slice: the outputs at the end are dropped in place of the first",
+        "mxsame/ops/_run.py",
+        "[(step.skip, step.excess or 0) for step in plan.axes]",
+        "[(0, (step.excess or 0) + step.skip) for step in plan.axes]",
+    ),
+    (
+        "maximum: padding is zero",
+        "mxsame/ops/pool.py",
+        '"edge" if pool_type == "max" else "zero"',
+        '"zero"',
+    ),
+    (
+        "kernel: zero taps behind it",
+        "mxsame/ops/_run.py",
+        'axis, (step.front_taps, 0), "zero")',
+        'axis, (0, step.front_taps), "zero")',
+    ),
+    (
+        "transposed: the odd cell is cut from the head",
+        "mxsame/padding.py",
+        "    head = max(total, 0) // 2\n",
+        "    head = (max(total, 0) + 1) // 2\n",
+    ),
+    (
+        "transposed: output_padding None is 0",
+        "mxsame/padding.py",
+        "    if output_padding is None:\n        total = effective - stride\n",
+        "    if output_padding is None:\n        total = 2 * (effective // 2)\n",
+    ),
+    (
+        "causal: half of the padding goes to the end",
+        "mxsame/padding.py",
+        "    return effective_kernel_size(kernel_size, dilation) - 1, 0\n",
+        "    total = effective_kernel_size(kernel_size, dilation) - 1\n    return total - total // 2, total // 2\n",
+    ),
+    (
+        "dilation is forgotten",
+        "mxsame/padding.py",
+        "    effective = (kernel_size - 1) * dilation + 1\n",
+        "    effective = kernel_size\n",
+    ),
+]
+
+
+def copy(folder: Path) -> None:
+    for name in ("mxsame", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+
+
+def failing(folder: Path) -> tuple[set, str]:
+    """(ids of the tests that fail, pytest's last line); warnings are no part of it."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--tb=no",
+        "-rfE",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        f"not ({SLOW})",
+        *TESTS,
+    ]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    lines = result.stdout.strip().splitlines()
+    if result.returncode not in (0, 1):
+        raise RuntimeError(f"pytest could not run: {result.stdout[-2000:]}{result.stderr[-2000:]}")
+    ids = {match.group(1) for line in lines for match in [re.match(r"(?:FAILED|ERROR) (.*?)(?: - |$)", line)] if match}
+    return ids, lines[-1]
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    chosen = [mutation for mutation in MUTATIONS if all(word in mutation[0] for word in words)]
+    survived = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        copy(folder)
+        before, last = failing(folder)
+        print(f"unbroken: {last}", flush=True)
+        for name, file, old, new in chosen:
+            path = folder / file
+            source = path.read_text(encoding="utf-8")
+            if source.count(old) != 1:
+                print(f"{name}: the text to replace stands {source.count(old)} times in {file}")
+                survived.append(name)
+                continue
+            path.write_text(source.replace(old, new), encoding="utf-8")
+            began = time.time()
+            broken = failing(folder)[0] - before
+            path.write_text(source, encoding="utf-8")
+            files = {file.split("/")[-1]: sum(test.startswith(file) for test in broken) for file in TESTS}
+            shares = ", ".join(f"{file} {count}" for file, count in files.items() if count)
+            print(f"{name}: breaks {len(broken)} tests ({shares}), {time.time() - began:.0f} s", flush=True)
+            if not broken:
+                survived.append(name)
+    print(f"{len(chosen) - len(survived)} of {len(chosen)} mutations were noticed")
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,703 @@
+"""Layers on the table of cases, and all that Gluon does with a block: deferred shapes, files, contexts, training."""
+
+from __future__ import annotations
+
+import functools
+
+import cases
+import numpy as np
+import oracle
+import pytest
+from cases import BY_NAME, CASES, OPS, Case
+from running import (
+    CHANNELS_LAST,
+    PARAMETERS,
+    POOLS,
+    apply,
+    assert_equal,
+    by_name,
+    channels_last,
+    expected,
+    layer,
+    run_python,
+    set_parameters,
+)
+
+import mxsame
+from mxsame._mxnet import mx
+
+gluon = mx.gluon
+DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
+HYBRIDIZED = {
+    "plain": None,
+    "hybridized": {},
+    "static_alloc": {"static_alloc": True},
+    "static_shape": {"static_alloc": True, "static_shape": True},
+}
+WITH_PARAMETERS = [op for op in OPS if op not in POOLS]
+ONE_EACH = [next(case for case in CASES if (case.op, case.rank) == (op, rank)) for op in OPS for rank in (1, 2, 3)]
+CONVOLUTIONS_ONE_EACH = [case for case in ONE_EACH if case.op in WITH_PARAMETERS]
+
+
+def built(case, dtype="float32", **more):
+    """The layer with the arrays of the case."""
+    block = layer(case, **more)
+    set_parameters(block, expected(case)[0], dtype)
+    return block
+
+
+def check(block, case, dtype="float32", net=None, size=None):
+    """Output and gradients twice: the first call of a graph is not like the others."""
+    arrays, out, out_grad, gradients = expected(case, size)
+    for _ in range(2):
+        got, got_gradients = apply(block, arrays, out_grad, dtype, net)
+        assert_equal(got, out, dtype)
+        assert_equal(got_gradients, gradients, dtype)
+
+
+def parent(*children):
+    """A custom HybridBlock above the layers."""
+
+    class Parent(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.body = gluon.nn.HybridSequential()
+                self.body.add(*children)
+
+        def hybrid_forward(self, F, x):
+            return self.body(F.identity(x))
+
+    return Parent()
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", list(HYBRIDIZED))
+@by_name(CASES)
+def test_values(case, mode):
+    block = built(case)
+    if HYBRIDIZED[mode] is not None:
+        block.hybridize(**HYBRIDIZED[mode])
+    check(block, case)
+
+
+@pytest.mark.parametrize("mode", ["plain", "hybridized"])
+@by_name(CASES)
+def test_float64(case, mode):
+    block = built(case, "float64")
+    if mode == "hybridized":
+        block.hybridize()
+    check(block, case, "float64")
+
+
+@by_name(CASES)
+def test_hybridized_is_equal_to_plain_without_recording(case):
+    """Inference: no gradient is asked for."""
+    block = built(case)
+    data = mx.nd.array(expected(case)[0]["data"])
+    plain = block(data).asnumpy()
+    block.hybridize(static_alloc=True, static_shape=True)
+    assert_equal(block(data), plain)
+    assert_equal(plain, expected(case)[1])
+
+
+@pytest.mark.parametrize("mode", ["plain", "hybridized"])
+@by_name([case for case in CASES if not case.name.startswith("concrete")])
+def test_channels_last(case, mode):
+    arrays, out, out_grad, gradients = expected(case)
+    block = layer(case, layout=CHANNELS_LAST[case.rank])
+    last = channels_last(arrays)
+    set_parameters(block, last)
+    if mode == "hybridized":
+        block.hybridize()
+    got, got_gradients = apply(block, last, channels_last(out_grad))
+    assert_equal(got, channels_last(out))
+    assert_equal(got_gradients, channels_last(gradients))
+
+
+# ---- deferred initialisation -----------------------------------------------------------------------------------------
+
+
+def set_after_first_call(block, arrays):
+    for name, array in arrays.items():
+        if name in PARAMETERS:
+            parameter = getattr(block, name)
+            assert parameter.shape == array.shape
+            parameter.set_data(mx.nd.array(array))
+
+
+@pytest.mark.parametrize("mode", ["plain", "hybridized"])
+@by_name(CONVOLUTIONS_ONE_EACH + [case for case in CASES if case.groups > 1][:6])
+def test_deferred_in_channels(case, mode):
+    block = layer(case, in_channels=False)
+    block.initialize()
+    if mode == "hybridized":
+        block.hybridize()
+    arrays = expected(case)[0]
+    with pytest.raises(gluon.parameter.DeferredInitializationError):
+        block.weight.data() if hasattr(block, "weight") else block.depthwise_weight.data()
+    assert block(mx.nd.array(arrays["data"])).shape == expected(case)[1].shape
+    set_after_first_call(block, arrays)
+    check(block, case)
+
+
+@pytest.mark.parametrize("custom", [False, True], ids=["sequential", "custom"])
+@by_name([case for case in CONVOLUTIONS_ONE_EACH if case.op in ("conv", "conv_transpose")])
+def test_deferred_in_channels_in_a_hybridized_parent(case, custom):
+    block = layer(case, in_channels=False)
+    net = parent(block) if custom else sequential(block)
+    net.initialize()
+    net.hybridize()
+    arrays = expected(case)[0]
+    net(mx.nd.array(arrays["data"]))
+    set_after_first_call(block, arrays)
+    check(block, case, net=net)
+
+
+def sequential(*blocks):
+    net = gluon.nn.HybridSequential()
+    net.add(*blocks)
+    return net
+
+
+@pytest.mark.parametrize("op", ["depthwise_conv", "separable_conv"])
+def test_depthwise_in_a_hybridized_parent_takes_its_channels_from_the_layer_before(op):
+    """A graph needs the number of groups; the convolution before tells it, over batch norm, activation and pooling."""
+    case = Case(op, (9, 8), (3, 2), (2, 1), in_channels=4, depth_multiplier=2, channels=3)
+    block = layer(case, in_channels=False)
+    first = mxsame.nn.Conv2D(4, 3, strides=2)
+    net = sequential(first, gluon.nn.BatchNorm(), gluon.nn.Activation("relu"), mxsame.nn.MaxPool2D(2), block)
+    net.initialize(mx.init.Normal(0.5))
+    net.hybridize()
+    data = mx.nd.random.normal(shape=(2, 3, 33, 30))
+    out = net(data)
+    hidden = data
+    for child in list(net._children.values())[:-1]:
+        hidden = child(hidden)
+    weights = {name: getattr(block, name).data().asnumpy() for name in PARAMETERS if hasattr(block, name)}
+    assert_equal(out, oracle.forward(case, {"data": hidden.asnumpy(), **weights}))
+
+
+@pytest.mark.parametrize("op", ["depthwise_conv", "separable_conv"])
+def test_depthwise_first_in_a_hybridized_parent_names_what_is_missing(op):
+    case = next(case for case in CONVOLUTIONS_ONE_EACH if case.op == op and case.rank == 2)
+    net = sequential(layer(case, in_channels=False))
+    net.initialize()
+    net.hybridize()
+    with pytest.raises(ValueError, match=r"in_channels must be given .*; received in_channels=None"):
+        net(mx.nd.array(expected(case)[0]["data"]))
+
+
+# ---- parameters: names, files, sharing, initial values ---------------------------------------------------------------
+
+
+@by_name(CONVOLUTIONS_ONE_EACH)
+def test_save_and_load(case, tmp_path):
+    block, file = built(case), str(tmp_path / "layer.params")
+    block.save_parameters(file)
+    for in_channels in (True, False):
+        loaded = layer(case, in_channels=in_channels)
+        loaded.load_parameters(file)
+        loaded.hybridize(active=in_channels)
+        check(loaded, case)
+
+
+@by_name([case for case in ONE_EACH if case.op in ("conv", "conv_transpose")])
+def test_names_of_parameters_are_those_of_gluon(case):
+    """`conv0_weight`, with prefixes of a parent and patterns in collect_params."""
+    kind = type(layer(case)).__name__
+    theirs = getattr(gluon.nn, kind)(case.channels, case.kernel_size, prefix="a_")
+    ours = layer(case, prefix="a_")
+    assert list(ours.collect_params()) == list(theirs.collect_params()) == ["a_weight", "a_bias"]
+    assert ours.name == theirs.name
+    net = gluon.nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(layer(case), layer(case))
+    assert [name[-len("0_weight") :] for name in net.collect_params(".*weight")] == ["0_weight", "1_weight"]
+    assert list(net.collect_params()) == [f"net_conv{i}_{name}" for i in range(2) for name in ("weight", "bias")]
+
+
+def test_names_of_parameters_without_a_model_in_gluon():
+    depthwise, separable = mxsame.nn.DepthwiseConv2D(3, prefix="d_"), mxsame.nn.SeparableConv2D(4, 3, prefix="s_")
+    assert list(depthwise.collect_params()) == ["d_weight", "d_bias"]
+    assert list(separable.collect_params()) == ["s_depthwise_weight", "s_pointwise_weight", "s_bias"]
+    assert list(mxsame.nn.DepthwiseConv1D(3, use_bias=False, prefix="d_").collect_params()) == ["d_weight"]
+
+
+GLUON = [  # padding symmetric and explicit: the same operator in both
+    Case("conv", (7, 8), (3, 2), (2, 1), ((1, 1), (2, 2))),
+    Case("conv", (9,), (3,), (2,), ((1, 1),), dilation=(2,)),
+    Case("conv", (9, 8), (3, 3), padding=((1, 1), (0, 0)), groups=2, in_channels=4),
+    Case("conv", (5, 6, 4), (3, 2, 2), padding=((1, 1), (0, 0), (1, 1)), use_bias=False),
+    Case("conv_transpose", (4, 5), (3, 4), (2, 3), ((1, 1), (0, 0)), output_padding=(1, 0)),
+    Case("conv_transpose", (5,), (4,), (2,), ((1, 1),)),
+    Case("conv_transpose", (4, 5), (3, 3), padding=((1, 1), (1, 1)), groups=2, in_channels=4),
+    Case("conv_transpose", (3, 2, 4), (3, 2, 3), (2, 1, 2), ((1, 1), (0, 0), (1, 1))),
+]
+
+
+def gluon_arguments(case):
+    """Symmetric pads as gluon.nn writes them."""
+    given = {"padding": tuple(low for low, _ in case.padding)}
+    if case.op == "conv_transpose":
+        given["output_padding"] = case.output_padding or (0,) * case.rank
+    return given
+
+
+@by_name(GLUON)
+def test_a_file_of_gluon_loads(case, tmp_path):
+    file = str(tmp_path / "gluon.params")
+    theirs = layer(case, module=gluon.nn, **gluon_arguments(case))
+    theirs.initialize(mx.init.Normal(1))
+    theirs.save_parameters(file)
+    data = mx.nd.array(cases.arrays(case)["data"])
+    wanted = theirs(data).asnumpy()
+    for more in ({}, gluon_arguments(case)):  # our spelling of pads, and theirs
+        for in_channels in (True, False):
+            ours = layer(case, in_channels=in_channels, **more)
+            ours.load_parameters(file)
+            assert_equal(ours(data), wanted)
+    assert_equal(wanted, oracle.forward(case, {**cases.arrays(case), **arrays_of(theirs)}))
+
+
+def arrays_of(block):
+    return {name: parameter.data().asnumpy() for name, parameter in block._reg_params.items() if parameter is not None}
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AvgPool"])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("count_include_pad", [False, True])
+def test_pools_are_those_of_gluon_where_padding_is_symmetric(kind, rank, ceil_mode, count_include_pad):
+    given = {
+        "pool_size": (3, 4, 2)[:rank],
+        "strides": (2, 3, 1)[:rank],
+        "padding": (1, 1, 0)[:rank],
+        "ceil_mode": ceil_mode,
+    }
+    if kind == "AvgPool":
+        given["count_include_pad"] = count_include_pad
+    ours, theirs = (getattr(module, f"{kind}{rank}D")(**given) for module in (mxsame.nn, gluon.nn))
+    for size in [(7, 8, 5), (8, 9, 4), (9, 10, 6)]:
+        data = mx.nd.random.normal(shape=(2, 3, *size[:rank]))
+        for hybridized in (False, True):
+            ours.hybridize(hybridized)
+            assert_equal(ours(data), theirs(data).asnumpy(), what=f"{size}, hybridized={hybridized}")
+
+
+def test_pool_arguments_stand_in_the_order_of_gluon():
+    data = mx.nd.random.normal(shape=(1, 2, 9, 8))
+    for name in ("MaxPool2D", "AvgPool2D"):
+        ours, theirs = getattr(mxsame.nn, name), getattr(gluon.nn, name)
+        assert_equal(
+            ours(3, 2, 1)(data),
+            theirs(3, 2, 1, **({"count_include_pad": False} if "Avg" in name else {}))(data).asnumpy(),
+        )
+    assert_equal(
+        mxsame.nn.MaxPool2D(3, 2, 0, "NCHW", True)(data), gluon.nn.MaxPool2D(3, 2, 0, "NCHW", True)(data).asnumpy()
+    )
+    assert_equal(
+        mxsame.nn.AvgPool2D(3, 2, 1, True, "NCHW", True)(data),
+        gluon.nn.AvgPool2D(3, 2, 1, True, "NCHW", True)(data).asnumpy(),
+    )
+
+
+@by_name(CONVOLUTIONS_ONE_EACH)
+def test_sharing_parameters(case):
+    first = built(case)
+    second = layer(case, params=first.params)
+    check(second, case)
+    third = layer(case, params=first.collect_params())
+    third.hybridize()
+    check(third, case)
+    for name, parameter in first._reg_params.items():
+        assert parameter is None or getattr(second, name) is parameter
+
+
+def test_initializers():
+    for make, names in [
+        (functools.partial(mxsame.nn.Conv2D, 4, 3, weight_initializer=mx.init.Constant(2)), {"weight": 2}),
+        (functools.partial(mxsame.nn.Conv2DTranspose, 4, 3, weight_initializer="ones"), {"weight": 1}),
+        (functools.partial(mxsame.nn.DepthwiseConv2D, 3, weight_initializer=mx.init.Constant(3)), {"weight": 3}),
+        (
+            functools.partial(
+                mxsame.nn.SeparableConv2D, 4, 3, depthwise_initializer="ones", pointwise_initializer=mx.init.Constant(5)
+            ),
+            {"depthwise_weight": 1, "pointwise_weight": 5},
+        ),
+    ]:
+        for block in (make(), make(in_channels=3), make(bias_initializer=mx.init.Constant(-1))):
+            block.initialize(mx.init.Constant(9))
+            block(mx.nd.zeros((1, 3, 5, 6)))
+            bias = block.bias.data().asnumpy()
+            assert set(bias.ravel()) <= {0.0, -1.0} and len(set(bias.ravel())) == 1
+            for name, value in names.items():
+                assert set(getattr(block, name).data().asnumpy().ravel()) == {value}
+    default = mxsame.nn.Conv2D(4, 3)
+    default.initialize(mx.init.Constant(9))
+    default(mx.nd.zeros((1, 3, 5, 6)))
+    assert set(default.weight.data().asnumpy().ravel()) == {9.0} and not default.bias.data().asnumpy().any()
+
+
+@pytest.mark.parametrize("op", WITH_PARAMETERS)
+def test_without_bias(op):
+    case = Case(op, (7, 8), (3, 2), (2, 1), use_bias=False)
+    block = built(case)
+    assert block.bias is None and not [name for name in block.collect_params() if "bias" in name]
+    check(block, case)
+    assert "use_bias=False" in repr(block)
+
+
+@pytest.mark.parametrize("activation", ["relu", "sigmoid", "tanh", "softrelu", "softsign"])
+@pytest.mark.parametrize("op", WITH_PARAMETERS)
+def test_activation(op, activation):
+    case = Case(op, (7, 8), (3, 2), (2, 1))
+    functions = {
+        "relu": lambda x: np.maximum(x, 0),
+        "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+        "tanh": np.tanh,
+        "softrelu": lambda x: np.log1p(np.exp(x)),
+        "softsign": lambda x: x / (1 + np.abs(x)),
+    }
+    arrays, out, _, _ = expected(case)
+    for hybridized in (False, True):
+        block = built(case, activation=activation)
+        block.hybridize(hybridized)
+        assert_equal(block(mx.nd.array(arrays["data"])), functions[activation](out))
+        assert activation in repr(block)
+    assert sorted(block.collect_params()) == sorted(f"{block.prefix}{name}" for name in arrays if name != "data")
+
+
+# ---- what a user looks at --------------------------------------------------------------------------------------------
+
+
+REPRESENTATIONS = {
+    "Conv1D(None -> 8, kernel_size=(3,), strides=(1,), padding='causal', dilation=(2,))": (
+        lambda: mxsame.nn.Conv1D(8, 3, padding="Causal", dilation=2)
+    ),
+    "Conv2D(4 -> 8, kernel_size=(3, 3), strides=(2, 2), padding='same', groups=2)": (
+        lambda: mxsame.nn.Conv2D(8, 3, 2, in_channels=4, groups=2)
+    ),
+    "Conv2D(None -> 8, kernel_size=(3, 3), strides=(1, 1), padding=((0, 1), (2, 2)))": (
+        lambda: mxsame.nn.Conv2D(8, 3, padding=((0, 1), 2))
+    ),
+    "Conv3D(None -> 8, kernel_size=(3, 3, 3), strides=(1, 1, 1), padding='same', layout=NDHWC, use_bias=False)": (
+        lambda: mxsame.nn.Conv3D(8, 3, layout="NDHWC", use_bias=False)
+    ),
+    "Conv2DTranspose(None -> 8, kernel_size=(3, 3), strides=(2, 2), padding='same', output_padding=(1, 1))": (
+        lambda: mxsame.nn.Conv2DTranspose(8, 3, 2, output_padding=1)
+    ),
+    "DepthwiseConv2D(4 -> 8, kernel_size=(3, 3), strides=(1, 1), padding='same', depth_multiplier=2)": (
+        lambda: mxsame.nn.DepthwiseConv2D(3, in_channels=4, depth_multiplier=2)
+    ),
+    "SeparableConv1D(6 -> 6, kernel_size=(3,), strides=(1,), padding='same', depth_multiplier=1, Activation(relu))": (
+        lambda: mxsame.nn.SeparableConv1D(6, 3, in_channels=6, activation="relu")
+    ),
+    "MaxPool2D(pool_size=(2, 2), strides=(2, 2), padding='same', layout=NCHW, ceil_mode=False)": mxsame.nn.MaxPool2D,
+    "AvgPool1D(pool_size=(3,), strides=(1,), padding='valid', layout=NCW, ceil_mode=False, count_include_pad=True)": (
+        lambda: mxsame.nn.AvgPool1D(3, 1, "valid", count_include_pad=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", list(REPRESENTATIONS))
+def test_repr(text):
+    assert repr(REPRESENTATIONS[text]()) == text
+
+
+@by_name(CONVOLUTIONS_ONE_EACH)
+def test_repr_knows_the_channels_after_the_first_call(case):
+    block = layer(case, in_channels=False)
+    assert "(None -> " in repr(block)
+    block.initialize()
+    block(mx.nd.array(expected(case)[0]["data"]))
+    assert f"({case.in_channels} -> {case.out_channels}, " in repr(block)
+
+
+def test_summary(capsys):
+    net = gluon.nn.HybridSequential()
+    net.add(
+        mxsame.nn.Conv2D(64, 3, padding="valid"),
+        gluon.nn.BatchNorm(),
+        gluon.nn.Activation("relu"),
+        mxsame.nn.Conv2D(64, 3),
+        mxsame.nn.MaxPool2D(2),
+        mxsame.nn.DepthwiseConv2D(3, strides=2),
+        mxsame.nn.SeparableConv2D(8, 3),
+        mxsame.nn.Conv2DTranspose(4, 3, strides=2),
+        mxsame.nn.AvgPool2D(2),
+    )
+    net.initialize()
+    net.summary(mx.nd.zeros((1, 3, 32, 32)))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    layers = [line for line in lines if len(line) > 2 and "-" in line[0] and line[1].startswith("(")]
+    rows = [(line[0].split("-")[0], " ".join(line[1:-1]), int(line[-1])) for line in layers]
+    assert [row for row in rows if row[0] not in ("BatchNorm", "Activation", "HybridSequential")] == [
+        ("Conv2D", "(1, 64, 30, 30)", 1_792),
+        ("Conv2D", "(1, 64, 30, 30)", 36_928),
+        ("MaxPool2D", "(1, 64, 15, 15)", 0),
+        ("DepthwiseConv2D", "(1, 64, 8, 8)", 640),
+        ("SeparableConv2D", "(1, 8, 8, 8)", 64 * 9 + 64 * 8 + 8),
+        ("Conv2DTranspose", "(1, 4, 16, 16)", 8 * 4 * 9 + 4),
+        ("AvgPool2D", "(1, 4, 8, 8)", 0),
+    ]
+
+
+# ---- types and places ------------------------------------------------------------------------------------------------
+
+
+@by_name(ONE_EACH)
+def test_cast_after_use(case):
+    """A graph that has run in float32 runs in float64 after a cast, to its rounding."""
+    block = built(case)
+    block.hybridize()
+    check(block, case)
+    block.cast("float64")
+    check(block, case, "float64")
+    block.cast("float32")
+    check(block, case)
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_two_contexts_and_a_trainer(hybridized):
+    """Data split over two devices gives the step that one device gives."""
+    contexts = [mx.cpu(0), mx.cpu(1)]
+    data = mx.nd.random.normal(shape=(6, 3, 9, 8))
+
+    def network(ctx):
+        net = gluon.nn.HybridSequential()
+        net.add(mxsame.nn.Conv2D(4, 3, strides=2), mxsame.nn.DepthwiseConv2D(2, in_channels=4), mxsame.nn.AvgPool2D(2))
+        net.add(mxsame.nn.Conv2DTranspose(2, 3, strides=2, in_channels=4))
+        net.initialize(mx.init.Constant(0.1), ctx=ctx)
+        net(data[:1].as_in_context(mx.cpu(0)))
+        for index, parameter in enumerate(net.collect_params().values()):
+            values = np.random.default_rng(index).standard_normal(parameter.shape)
+            parameter.set_data(mx.nd.array(values))
+        net.hybridize(hybridized)
+        return net, gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+
+    results = []
+    for ctx in (contexts, contexts[:1]):
+        net, trainer = network(ctx)
+        for _ in range(2):
+            with mx.autograd.record():
+                losses = [(net(part) ** 2).sum() for part in gluon.utils.split_and_load(data, ctx)]
+            mx.autograd.backward(losses)
+            trainer.step(data.shape[0])
+        for parameter in net.collect_params().values():
+            first, *others = [parameter.data(place).asnumpy() for place in ctx]
+            for other in others:
+                np.testing.assert_array_equal(first, other)
+        results.append([parameter.data(ctx[0]).asnumpy() for parameter in net.collect_params().values()])
+    for split, whole in zip(*results):
+        assert_equal(split, whole)
+
+
+def test_training_lowers_the_loss():
+    """Every kind of layer learns: an edge filter of one cell's shift is found from random weights."""
+    mx.random.seed(7)
+    np.random.seed(7)
+    net = gluon.nn.HybridSequential()
+    net.add(
+        mxsame.nn.Conv2D(6, 3, strides=2, activation="relu"),
+        mxsame.nn.DepthwiseConv2D(2, in_channels=6),
+        mxsame.nn.SeparableConv2D(6, 3, in_channels=6, activation="tanh"),
+        mxsame.nn.MaxPool2D(2, 1),
+        mxsame.nn.AvgPool2D(2, 1),
+        mxsame.nn.Conv2DTranspose(1, 4, strides=2),
+    )
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.02})
+    data = mx.nd.random.normal(shape=(8, 1, 11, 12))
+    target = mxsame.ops.avg_pool(data, 3, 1).pad(mode="constant", pad_width=(0, 0, 0, 0, 0, 1, 0, 0), constant_value=0)
+    losses = []
+    for _ in range(40):
+        with mx.autograd.record():
+            loss = gluon.loss.L2Loss()(net(data), target).mean()
+        loss.backward()
+        trainer.step(1)
+        losses.append(loss.asscalar())
+    assert losses[-1] < losses[0] / 2
+    assert all(np.abs(parameter.grad().asnumpy()).max() > 0 for parameter in net.collect_params().values())
+
+
+def test_gradients_flow_through_a_network():
+    """A chain of layers against the chain of oracles."""
+    first = Case("conv", (9, 8), (3, 2), (2, 1), channels=4, batch=1)
+    second = Case("conv_transpose", oracle.output_size(first), (2, 3), (3, 2), in_channels=4, batch=1)
+    blocks = [built(first), built(second)]
+    net = sequential(*blocks)
+    arrays = [expected(first)[0], cases.arrays(second)]
+    hidden = oracle.forward(first, arrays[0])
+    out = oracle.forward(second, {**arrays[1], "data": hidden})
+    out_grad = cases.output_gradient(second, out.shape)
+    behind = oracle.gradients(second, {**arrays[1], "data": hidden}, out_grad)
+    wanted = oracle.gradients(first, arrays[0], behind["data"])
+    for hybridized in (False, True):
+        net.hybridize(hybridized)
+        got, gradients = apply(blocks[0], arrays[0], out_grad, net=net)
+        assert_equal(got, out)
+        assert_equal(gradients, wanted)
+        assert_equal(blocks[1].weight.grad(), behind["weight"])
+        assert_equal(blocks[1].bias.grad(), behind["bias"])
+
+
+@pytest.mark.parametrize("grad_req", ["add", "null"])
+def test_grad_req(grad_req):
+    case = BY_NAME["concrete-16-k3-s2-same"]
+    arrays, _, out_grad, gradients = expected(case)
+    block = built(case)
+    block.collect_params().setattr("grad_req", grad_req)
+    for _ in range(2):
+        data = mx.nd.array(arrays["data"])
+        data.attach_grad()
+        with mx.autograd.record():
+            out = block(data)
+        out.backward(mx.nd.array(out_grad))
+    assert_equal(data.grad, gradients["data"])
+    if grad_req == "add":
+        assert_equal(block.weight.grad(), 2 * gradients["weight"])
+
+
+# ---- parents ---------------------------------------------------------------------------------------------------------
+
+
+@by_name(ONE_EACH)
+def test_custom_parents(case):
+    block = built(case)
+    net = parent(block)
+    check(block, case, net=net)
+    net.hybridize(static_alloc=True)
+    check(block, case, net=net)
+    assert set(block.collect_params()) <= set(net.collect_params())
+
+
+def test_a_plain_block_as_parent():
+    case = BY_NAME["concrete-16-k3-s2-same"]
+    block = built(case)
+    net = gluon.nn.Sequential()
+    net.add(block, gluon.nn.Lambda(lambda x: x))
+    net.hybridize()
+    check(block, case, net=net)
+
+
+def test_one_layer_used_twice():
+    """The same weights at two sizes of one graph."""
+    layer_ = mxsame.nn.Conv2D(3, 3, strides=2, in_channels=3)
+
+    class Twice(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer_
+
+        def hybrid_forward(self, F, x):
+            return self.layer(self.layer(x))
+
+    net = Twice()
+    net.initialize(mx.init.Normal(1))
+    for hybridized in (False, True):
+        net.hybridize(hybridized)
+        for size in [(15, 12), (16, 13), (18, 9)]:
+            data = np.random.default_rng(1).standard_normal((2, 3, *size))
+            once = Case("conv", size, (3, 3), (2, 2), channels=3)
+            weights = {"weight": layer_.weight.data().asnumpy(), "bias": layer_.bias.data().asnumpy()}
+            hidden = oracle.forward(once, {"data": data, **weights})
+            twice = Case("conv", hidden.shape[2:], (3, 3), (2, 2), channels=3)
+            assert_equal(net(mx.nd.array(data)), oracle.forward(twice, {"data": hidden, **weights}))
+
+
+# ---- mx.np -----------------------------------------------------------------------------------------------------------
+
+NUMPY_MODE = """
+import os
+from mxsame._mxnet import mx
+mx.npx.set_np()
+import cases
+from running import apply, difference, expected, layer, set_parameters
+import mxsame
+
+def set_all(block, arrays):
+    block.initialize()
+    for name, array in arrays.items():
+        if name != "data":
+            parameter = getattr(block, name)
+            parameter.shape = array.shape
+            parameter.set_data(mx.np.array(array))
+
+wrong, count = [], 0
+for case in cases.CASES:
+    for mode in ("plain", "hybridized", "parent"):
+        block = layer(case)
+        arrays, out, out_grad, gradients = expected(case)
+        set_all(block, arrays)
+        net = block
+        if mode == "parent":
+            net = mx.gluon.nn.HybridSequential()
+            net.add(block)
+        if mode != "plain":
+            net.hybridize()
+        sizes = case.sizes[:3] if mode == "parent" else case.sizes[:1]
+        for size in sizes:
+            arrays, out, out_grad, gradients = expected(case, size)
+            got, got_gradients = apply(block, arrays, out_grad, net=net)
+            pairs = [(got, out), *((got_gradients[name], gradients[name]) for name in gradients)]
+            worst = max(difference(*pair) for pair in pairs)
+            count += 1
+            if worst > 1e-4:
+                wrong.append((case.name, mode, size, worst))
+for deferred in (mxsame.nn.Conv2D(4, 3, 2), mxsame.nn.DepthwiseConv2D(3), mxsame.nn.Conv2DTranspose(4, 3, 2)):
+    deferred.initialize()
+    deferred.hybridize()
+    out = deferred(mx.np.ones((1, 3, 9, 8)))
+    assert type(out) is mx.np.ndarray, type(out)
+net = mx.gluon.nn.HybridSequential()
+net.add(mxsame.nn.Conv2D(4, 3, 2), mx.gluon.nn.BatchNorm(), mxsame.nn.MaxPool2D(2), mx.gluon.nn.Dense(2))
+net.initialize()
+net.hybridize()
+trainer = mx.gluon.Trainer(net.collect_params(), "sgd")
+with mx.autograd.record():
+    loss = (net(mx.np.ones((2, 3, 9, 8))) ** 2).sum()
+loss.backward()
+trainer.step(2)
+print(count, wrong)
+"""
+
+
+def test_numpy_mode():
+    """`npx.set_np()` is for a whole process: all cases in one of their own."""
+    count, wrong = run_python(NUMPY_MODE).split(maxsplit=1)
+    assert wrong.strip() == "[]" and int(count) > 5 * len(CASES) - 20
+
+
+# ---- the table of layers ---------------------------------------------------------------------------------------------
+
+
+def test_every_layer_is_run_by_the_table():
+    assert {type(layer(case)).__name__ for case in CASES} == set(mxsame.nn.__all__)
+
+
+@by_name([case for case in ONE_EACH if case.rank == 2])
+def test_positional_arguments_stand_in_the_order_of_gluon(case):
+    """channels, kernel_size, strides, padding, then dilation or output_padding."""
+    if case.op in POOLS:
+        block = type(layer(case))(case.kernel_size, case.strides, case.padding)
+    elif case.op == "depthwise_conv":
+        block = type(layer(case))(case.kernel_size, case.strides, case.padding, case.depth_multiplier)
+    elif case.op == "separable_conv":
+        block = type(layer(case))(
+            case.channels, case.kernel_size, case.strides, case.padding, case.dilation, case.depth_multiplier
+        )
+    elif case.op == "conv_transpose":
+        block = type(layer(case))(case.channels, case.kernel_size, case.strides, case.padding, None, case.dilation)
+    else:
+        block = type(layer(case))(
+            case.channels, case.kernel_size, case.strides, case.padding, case.dilation, case.groups
+        )
+    if case.op in POOLS:
+        check(block, case)
+        return
+    set_parameters(block, expected(case)[0])
+    check(block, case)

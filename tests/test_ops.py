@@ -1,0 +1,526 @@
+"""Operators on the table of cases: every kind of array, type, layout and strategy, forward and gradients."""
+
+from __future__ import annotations
+
+import functools
+
+import cases
+import numpy as np
+import oracle
+import pytest
+from cases import BY_NAME, CASES, CONCRETE, OPS, Case
+from running import (
+    CHANNELS_LAST,
+    POOLS,
+    as_nd,
+    as_np,
+    assert_equal,
+    by_name,
+    channels_last,
+    evaluate,
+    expected,
+    expected_once,
+    finite_differences,
+    graph_arguments,
+    imperative,
+    operate,
+    variables,
+)
+
+import mxsame
+from mxsame import plan as planning
+from mxsame._mxnet import mx
+from mxsame.ops import _arguments
+
+DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
+SMALL = [case for case in CASES if case.name != "concrete-7x7-stride-2-on-224"]
+
+
+def unshaped(case):
+    """Symbols of which only the number of channels is known."""
+    given = variables(cases.arrays(case), shaped=False)
+    return {**given, "data": mx.sym.var("data", shape=(0, case.in_channels) + (0,) * case.rank)}
+
+
+# ---- every kind of array ---------------------------------------------------------------------------------------------
+
+
+@DTYPES
+@by_name(CASES)
+def test_ndarrays(case, dtype):
+    arrays, out, out_grad, gradients = expected(case)
+    got, got_gradients = imperative(functools.partial(operate, case), as_nd(arrays, dtype), out_grad)
+    assert got.dtype == dtype
+    assert_equal(got, out, dtype)
+    assert_equal(got_gradients, gradients, dtype)
+
+
+@DTYPES
+@by_name(CASES)
+def test_numpy_arrays(case, dtype):
+    arrays, out, out_grad, gradients = expected(case)
+    converted = as_np(arrays, dtype)
+    assert isinstance(operate(case, converted), mx.np.ndarray)
+    got, got_gradients = imperative(functools.partial(operate, case), converted, out_grad)
+    assert_equal(got, out, dtype)
+    assert_equal(got_gradients, gradients, dtype)
+
+
+@DTYPES
+@by_name(CASES)
+def test_symbols_with_shapes(case, dtype):
+    arrays, out, out_grad, gradients = expected(case)
+    symbol = operate(case, variables(arrays, dtype))
+    assert symbol.infer_shape()[1] == [out.shape]
+    got, got_gradients = evaluate(symbol, as_nd(arrays, dtype), out_grad)
+    assert_equal(got, out, dtype)
+    assert_equal(got_gradients, gradients, dtype)
+
+
+@DTYPES
+@by_name([case for case in CASES if case.op != "conv_transpose"])
+def test_symbols_with_input_size(case, dtype):
+    """No array has a shape: what the graph must know is said in arguments."""
+    arrays, out, out_grad, gradients = expected(case)
+    symbol = operate(case, variables(arrays, shaped=False), input_size=case.size, **graph_arguments(case))
+    got, got_gradients = evaluate(symbol, as_nd(arrays, dtype), out_grad)
+    assert_equal(got, out, dtype)
+    assert_equal(got_gradients, gradients, dtype)
+
+
+@DTYPES
+@by_name(CASES)
+def test_symbols_of_unknown_size(case, dtype):
+    """One graph, six sizes; only the number of channels is known where groups need it."""
+    symbol = operate(case, unshaped(case), **graph_arguments(case))
+    for size in case.sizes:
+        arrays, out, out_grad, gradients = expected(case, size)
+        got, got_gradients = evaluate(symbol, as_nd(arrays, dtype), out_grad)
+        assert_equal(got, out, dtype, f"size {size}")
+        assert_equal(got_gradients, gradients, dtype, f"size {size}")
+
+
+@by_name([next(case for case in CASES if case.op == op and case.rank == 2) for op in OPS])
+def test_numpy_symbols(case):
+    arrays, out, _, _ = expected(case)
+    symbol = operate(case, {name: symbol.as_np_ndarray() for name, symbol in variables(arrays).items()})
+    assert type(symbol) is type(mx.sym.var("a").as_np_ndarray())
+    assert_equal(symbol.eval(ctx=mx.cpu(), **as_np(arrays))[0], out)
+
+
+# ---- layouts ---------------------------------------------------------------------------------------------------------
+
+
+@by_name(CASES)
+def test_channels_last(case):
+    arrays, out, out_grad, gradients = expected(case)
+    run = functools.partial(operate, case, layout=CHANNELS_LAST[case.rank])
+    got, got_gradients = imperative(run, as_nd(channels_last(arrays)), channels_last(out_grad))
+    assert_equal(got, channels_last(out))
+    assert_equal(got_gradients, channels_last(gradients))
+
+
+@by_name([case for case in CASES if case.rank == 2 and not case.name.startswith("concrete")])
+def test_channels_last_symbols(case):
+    """Known and unknown sizes; gradients too."""
+    layout = CHANNELS_LAST[case.rank]
+    arrays, out, out_grad, gradients = expected(case)
+    symbol = operate(case, variables(channels_last(arrays)), layout=layout)
+    got, got_gradients = evaluate(symbol, as_nd(channels_last(arrays)), channels_last(out_grad))
+    assert_equal(got, channels_last(out))
+    assert_equal(got_gradients, channels_last(gradients))
+    given = {**unshaped(case), "data": mx.sym.var("data", shape=(0,) * (1 + case.rank) + (case.in_channels,))}
+    symbol = operate(case, given, layout=layout, **graph_arguments(case))
+    for size in case.sizes[:3]:
+        arrays, out, out_grad, gradients = expected(case, size)
+        got, got_gradients = evaluate(symbol, as_nd(channels_last(arrays)), channels_last(out_grad))
+        assert_equal(got, channels_last(out), what=f"size {size}")
+        assert_equal(got_gradients, channels_last(gradients), what=f"size {size}")
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_the_layout_with_channels_first_is_the_default(op):
+    case = next(case for case in CASES if case.op == op and case.rank == 2)
+    arrays, out, _, _ = expected(case)
+    assert_equal(operate(case, as_nd(arrays), layout="NCHW"), out)
+
+
+# ---- strategies ------------------------------------------------------------------------------------------------------
+
+ALLOWED = {
+    "conv": planning.CONVOLUTION,
+    "depthwise_conv": planning.DEPTHWISE,
+    "separable_conv": planning.DEPTHWISE,
+    "conv_transpose": planning.TRANSPOSED_STRATEGIES,
+    "max_pool": planning.MAXIMUM,
+    "avg_pool": planning.AVERAGE,
+}
+ALWAYS = {"slice", "kernel", "tail", "pad", "stuff"}  # static ones are exact for every known size
+
+
+def may_refuse(case, strategy):
+    """Where a strategy may say that it is not exact; test_plan.py says more exactly when."""
+    if strategy not in ALWAYS:
+        return True
+    return strategy == "slice" and case.op in POOLS  # the operator's pad must be less than its kernel
+
+
+def run_forced(case, strategy, unknown=False):
+    """False where the strategy is refused with the message that says so."""
+    try:
+        with planning.force(strategy):
+            if not unknown:
+                arrays, out, out_grad, gradients = expected(case)
+                got, got_gradients = imperative(functools.partial(operate, case), as_nd(arrays), out_grad)
+                assert_equal(got, out, what=strategy)
+                assert_equal(got_gradients, gradients, what=strategy)
+                return True
+            symbol = operate(case, unshaped(case), **graph_arguments(case))
+    except ValueError as error:
+        assert "is not exact" in str(error)
+        return False
+    for size in case.sizes[:4]:
+        arrays, out, out_grad, gradients = expected(case, size)
+        got, got_gradients = evaluate(symbol, as_nd(arrays), out_grad)
+        assert_equal(got, out, what=f"{strategy}, size {size}")
+        assert_equal(got_gradients, gradients, what=f"{strategy}, size {size}")
+    return True
+
+
+@by_name(SMALL)
+def test_every_strategy(case):
+    ran = []
+    for strategy in ALLOWED[case.op]:
+        if run_forced(case, strategy):
+            ran.append(strategy)
+        else:
+            assert may_refuse(case, strategy), f"{strategy} was refused"
+    assert len(ran) >= (1 if case.op == "conv_transpose" else 2)
+
+
+@by_name([case for case in SMALL if case.op != "conv_transpose"])
+def test_every_strategy_at_unknown_sizes(case):
+    ran = [strategy for strategy in ALLOWED[case.op] if run_forced(case, strategy, unknown=True)]
+    assert ran
+    if case.padding == "same":
+        assert "gather" in ran
+
+
+# ---- float16 ---------------------------------------------------------------------------------------------------------
+
+
+@by_name([case for case in CASES if case.op in POOLS and case.values != "negative"])
+def test_float16_poolings(case):
+    """On the CPU MXNet has float16 for poolings only."""
+    arrays, out, out_grad, gradients = expected(case)
+    try:
+        got, got_gradients = imperative(functools.partial(operate, case), as_nd(arrays, "float16"), out_grad)
+    except mx.base.MXNetError as error:
+        pytest.fail(f"an MXNetError reached the user: {str(error).splitlines()[-1]}")
+    assert got.dtype == np.float16
+    half = case.op == "max_pool"
+    if half:  # a maximum of rounded cells is the rounded maximum
+        np.testing.assert_array_equal(got, oracle.forward(case, {"data": np.float16(arrays["data"])}))
+    else:
+        np.testing.assert_allclose(got, out, rtol=5e-3, atol=5e-3)
+        np.testing.assert_allclose(got_gradients["data"], gradients["data"], rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op not in POOLS])
+def test_float16_convolutions_are_refused_on_the_cpu(op):
+    case = next(case for case in CASES if case.op == op)
+    with pytest.raises(
+        TypeError, match=r"data must be float32 or float64 on the CPU.*; received data\.dtype='float16'"
+    ):
+        operate(case, as_nd(expected(case)[0], "float16"))
+
+
+# ---- the mathematics -------------------------------------------------------------------------------------------------
+
+DIFFERENCES = [
+    Case("conv", (5, 4), (3, 2), (2, 3), dilation=(2, 1), in_channels=2, channels=2, batch=1),
+    Case("conv", (6,), (4,), (1,), "causal", in_channels=2, channels=2, batch=1),
+    Case("depthwise_conv", (4, 5), (2, 3), (3, 2), in_channels=2, depth_multiplier=2, batch=1),
+    Case("separable_conv", (5, 4), (4, 3), (2, 1), in_channels=2, channels=3, batch=1),
+    Case("conv_transpose", (3, 2), (2, 3), (3, 2), in_channels=2, channels=2, batch=1),
+    Case("max_pool", (5, 4), (2, 3), (2, 1), in_channels=2, batch=1),
+    Case("avg_pool", (4, 5), (3, 2), (2, 3), in_channels=2, batch=1),
+]
+
+
+@by_name(DIFFERENCES)
+def test_gradients_are_finite_differences(case):
+    """No oracle: mxsame's own forward, a step up and a step down."""
+    arrays = cases.arrays(case)
+
+    def run(given):
+        return operate(case, as_nd(given, "float64")).asnumpy()
+
+    out_grad = cases.output_gradient(case, run(arrays).shape)
+    _, gradients = imperative(functools.partial(operate, case), as_nd(arrays, "float64"), out_grad)
+    wanted = finite_differences(run, arrays, out_grad)
+    for name, gradient in wanted.items():
+        np.testing.assert_allclose(gradients[name], gradient, rtol=1e-6, atol=1e-6)
+
+
+@by_name([case for case in CASES if case.op == "conv_transpose" and case.padding in ("same", "valid")])
+def test_transposed_is_the_gradient_of_the_convolution(case):
+    """MXNet computes it: the gradient of mxsame's own forward convolution of the output, with the same weight."""
+    arrays, _, _, _ = expected(case)
+    without_bias = {name: array for name, array in arrays.items() if name != "bias"}
+    out = operate(case, as_nd(without_bias, "float64"))
+    image = mx.nd.zeros(out.shape, dtype="float64")
+    image.attach_grad()
+    with mx.autograd.record():
+        forward = mxsame.ops.conv(
+            image,
+            mx.nd.array(arrays["weight"], dtype="float64"),
+            strides=case.strides,
+            padding=case.padding,
+            dilation=case.dilation,
+            groups=case.groups,
+        )
+    forward.backward(mx.nd.array(arrays["data"], dtype="float64"))
+    assert_equal(out, image.grad.asnumpy(), "float64")
+
+
+@by_name([next(case for case in CASES if case.op == op and case.rank == 2) for op in OPS])
+def test_gradients_add_up_and_can_be_left_out(case):
+    """grad_req of the user's arrays is respected."""
+    arrays, _, out_grad, gradients = expected(case)
+    converted = as_nd(arrays)
+    converted["data"].attach_grad("add")
+    converted["data"].grad[:] = 1
+    for name in converted:
+        if name != "data":
+            converted[name] = converted[name].detach()
+    for _ in range(2):
+        with mx.autograd.record():
+            out = operate(case, converted)
+        out.backward(mx.nd.array(out_grad))
+    assert_equal(converted["data"].grad, 2 * gradients["data"] + 1)
+
+
+# ---- what is not a number stays where it is --------------------------------------------------------------------------
+
+LEAKS = [
+    Case("conv", (8, 7), (3, 2), (2, 3)),
+    Case("conv", (8,), (4,), (1,)),
+    Case("conv", (9,), (2,), (3,)),
+    Case("conv", (8, 9), (3, 2), (2, 1), in_channels=6),
+    Case("depthwise_conv", (8, 7), (3, 2), (2, 3)),
+    Case("separable_conv", (8, 7), (4, 3), (2, 1)),
+    Case("conv_transpose", (4, 3), (3, 2), (2, 3)),
+    Case("conv_transpose", (4, 3), (3, 2), (2, 3), dilation=(2, 2)),
+    Case("max_pool", (8, 7), (3, 2), (2, 3)),
+    Case("max_pool", (7, 7), (4, 2), (1, 2)),
+    Case("avg_pool", (8, 7), (3, 2), (2, 3)),
+    Case("avg_pool", (7, 7), (4, 2), (1, 2)),
+]
+
+
+def spoilt(case, size, value, place):
+    """Arrays with a cell that is not a number, which outputs may know of it, and the values of the others."""
+    arrays = cases.arrays(case, size)
+    touched = np.zeros_like(arrays["data"])
+    cell = (0, 0, *(max(min(place, n - 1), -n) for n in arrays["data"].shape[2:]))
+    arrays["data"][cell] = value
+    touched[cell] = 1
+    ones = {name: np.ones_like(array) for name, array in arrays.items()}
+    linear = Case(**{**vars(case), "op": "avg_pool", "dilation": ()}) if case.op == "max_pool" else case
+    marks = {**ones, "data": touched}
+    if "bias" in marks:
+        marks["bias"] = np.zeros_like(marks["bias"])
+    clean = oracle.forward(case, {**arrays, "data": np.where(touched > 0, 0.0, arrays["data"])})
+    return arrays, oracle.forward(linear, marks) != 0, clean
+
+
+def assert_no_leak(out, holds, clean, what):
+    assert np.isfinite(out[~holds]).all(), f"{what}: leaked through the padding"
+    assert np.abs(out - clean)[~holds].max(initial=0) < 1e-4, what
+
+
+SPOILERS = pytest.mark.parametrize("value", [np.nan, np.inf], ids=["nan", "inf"])
+
+
+def check_leaks(case, value, unknown=False):
+    """Known size, or one graph for three; near both ends."""
+    symbol = operate(case, unshaped(case), **graph_arguments(case)) if unknown else None
+    for place in (0, 1, 4, -1):
+        for size in case.sizes[: 3 if unknown else 1]:
+            arrays, holds, clean = spoilt(case, size, value, place)
+            nd = as_nd(arrays)
+            out = evaluate(symbol, nd)[0] if unknown else operate(case, nd).asnumpy()
+            assert_no_leak(out, holds, clean, f"{'unknown' if unknown else 'known'} size {size}, cell {place}")
+            assert case.op == "max_pool" or not np.isfinite(out[holds]).any()
+
+
+def zero_taps(case, unknown):
+    """Whether the plan that is chosen puts zero taps over the data, where 0 * nan is nan."""
+    with _arguments.decisions() as found:
+        if unknown:
+            operate(case, unshaped(case), **graph_arguments(case))
+        else:
+            operate(case, as_nd(cases.arrays(case)))
+    return any(axis.front_taps or axis.place for decision in found for axis in decision.plan.axes)
+
+
+KNOWN_LEAK = "the strategies kernel, place and place tail put zero taps over data, and 0 * nan is nan"
+
+
+@SPOILERS
+@pytest.mark.parametrize("unknown", [False, True], ids=["known", "unknown"])
+@by_name(LEAKS)
+def test_what_is_not_a_number_stays_in_its_windows(case, unknown, value, request):
+    """Padding must not be made by multiplication: 0 * nan is nan."""
+    if zero_taps(case, unknown):
+        request.node.add_marker(pytest.mark.xfail(reason=KNOWN_LEAK, strict=True))
+    check_leaks(case, value, unknown)
+
+
+@SPOILERS
+@pytest.mark.parametrize(
+    "strategy", ["native", "full", "slice", "tail", "pad", "mirror", "gather", "cut", "crop", "stuff"]
+)
+def test_strategies_that_let_nothing_through(strategy, value):
+    ran = 0
+    for case in LEAKS:
+        if strategy in ALLOWED[case.op]:
+            try:
+                with planning.force(strategy):
+                    check_leaks(case, value)
+                ran += 1
+            except ValueError as error:
+                assert "is not exact" in str(error)
+    assert ran or strategy in ("native", "full")
+
+
+def test_max_pool_of_minus_infinity_and_of_large_negative_numbers():
+    data = mx.nd.array([[[-np.inf, -3e38, -1e30, -1e30, -3e38]]])
+    out = mxsame.ops.max_pool(data, 2, 2).asnumpy().ravel()
+    np.testing.assert_array_equal(out, np.float32([-3e38, -1e30, -3e38]))
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+def test_one_number_stands_for_all_axes():
+    case = BY_NAME["concrete-16-k3-s2-same"]
+    arrays, out, _, _ = expected(case)
+    nd = as_nd(arrays)
+    assert_equal(mxsame.ops.conv(nd["data"], nd["weight"], nd["bias"], strides=2), out)
+    assert_equal(mxsame.ops.conv(nd["data"], nd["weight"], nd["bias"], strides=[2, 2], padding="SAME"), out)
+    assert_equal(mxsame.ops.conv(nd["data"], nd["weight"], nd["bias"], strides=np.array([2, 2])), out)
+    pool = BY_NAME["concrete-sequential-pool-2x2-on-30"]
+    arrays, out, _, _ = expected(pool)
+    assert_equal(mxsame.ops.max_pool(as_nd(arrays)["data"], 2), out)
+    assert_equal(mxsame.ops.max_pool(as_nd(arrays)["data"], 2, np.int64(2)), out)
+
+
+@pytest.mark.parametrize(
+    "spelling", [1, (1, 1), ((1, 1), (1, 1)), [1, [1, 1]], np.array([1, 1]), np.ones((2, 2), int).tolist()]
+)
+def test_spellings_of_explicit_pads(spelling):
+    case = BY_NAME["concrete-16-k3-s2-symmetric"]
+    arrays, out, _, _ = expected(case)
+    nd = as_nd(arrays)
+    assert_equal(mxsame.ops.conv(nd["data"], nd["weight"], nd["bias"], strides=2, padding=spelling), out)
+
+
+@by_name(CONCRETE[:3])
+def test_arrays_are_left_as_they_were(case):
+    arrays, _, out_grad, _ = expected(case)
+    converted = as_nd(arrays)
+    imperative(functools.partial(operate, case), converted, out_grad)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(converted[name].asnumpy(), array)
+
+
+@DTYPES
+def test_views_and_slices_are_arrays_like_others(dtype):
+    case = BY_NAME["concrete-16-k3-s2-same"]
+    arrays, out, _, _ = expected(case)
+    nd = as_nd(arrays, dtype)
+    longer = mx.nd.concat(nd["data"], nd["data"], dim=0)
+    half = {**nd, "data": longer[case.batch :]}
+    assert_equal(operate(case, half), out, dtype)
+
+
+# ---- big grids -------------------------------------------------------------------------------------------------------
+
+PADDINGS = {
+    "conv": ("same", "valid", "causal", ((2, 1),), ((0, 3),)),
+    "depthwise_conv": ("same", "causal", ((0, 3),)),
+    "separable_conv": ("same",),
+    "conv_transpose": ("same", "valid", ((1, 2),)),
+    "max_pool": ("same", "valid"),
+    "avg_pool": ("same", "valid"),
+}
+GRIDS = [
+    (op, rank, padding)
+    for op in OPS
+    for rank in (1, 2)
+    for padding in PADDINGS[op]
+    if not (padding == "causal" and rank == 2)
+]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("op", "rank", "padding"), GRIDS, ids=str)
+def test_grid(op, rank, padding):
+    """Every n 1..12, k 1..5, s 1..4, d 1..3, forward and gradients; known size, and a graph of unknown size."""
+    count = 0
+    for case in cases.grid(op, rank, padding=padding):
+        arrays, out, out_grad, gradients = expected_once(case)
+        got, got_gradients = imperative(functools.partial(operate, case), as_nd(arrays), out_grad)
+        assert_equal(got, out, what=case.name)
+        assert_equal(got_gradients, gradients, what=case.name)
+        got, got_gradients = evaluate(operate(case, unshaped(case), **graph_arguments(case)), as_nd(arrays), out_grad)
+        assert_equal(got, out, what=case.name)
+        assert_equal(got_gradients, gradients, what=case.name)
+        count += 1
+    assert count > 100
+
+
+@pytest.fixture(scope="module")
+def tf_oracle():
+    """MXNet has been imported by now, which has to come first."""
+    tf_oracle = pytest.importorskip("tf_oracle", reason="live TensorFlow is the extra 'oracle' (2.13.1, Python 3.11)")
+    if tf_oracle.VERSION != "2.13.1":
+        pytest.skip(f"the rules are those of TensorFlow 2.13.1: found {tf_oracle.VERSION}")
+    return tf_oracle
+
+
+def compare_live(tf_oracle, case, size=None):
+    """mxsame itself against live TensorFlow; how many comparisons TensorFlow could judge."""
+    arrays = cases.arrays(case, size)
+    out_shape = (case.batch, case.out_channels, *oracle.output_size(case, size))
+    out_grad = cases.output_gradient(case, out_shape)
+    got, gradients = imperative(functools.partial(operate, case), as_nd(arrays), out_grad)
+    judged = 0
+    if tf_oracle.known_wrong(case, size=size) is None:
+        assert_equal(got, tf_oracle.forward(case, arrays), what=f"{case.name} {size}")
+        judged += 1
+    if tf_oracle.known_wrong(case, gradients=True, size=size) is None:
+        wanted = tf_oracle.gradients(case, arrays, out_grad)
+        assert_equal(gradients, wanted, what=f"{case.name} {size}")
+        judged += 1
+    return judged
+
+
+@pytest.mark.heavy
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+@by_name(CASES)
+def test_live_table(tf_oracle, case):
+    judged = sum(compare_live(tf_oracle, case, size) for size in case.sizes)
+    if not judged:
+        pytest.skip("no size that TensorFlow can judge")
+
+
+@pytest.mark.heavy
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("op", "rank", "padding"), GRIDS, ids=str)
+def test_live_grid(tf_oracle, op, rank, padding):
+    assert sum(compare_live(tf_oracle, case) for case in cases.grid(op, rank, padding=padding)) > 100
