@@ -4,6 +4,7 @@ import nox
 
 nox.options.error_on_missing_interpreters = True
 nox.options.reuse_existing_virtualenvs = False
+nox.options.default_venv_backend = "venv"  # virtualenv no longer brings a pip for Python 3.8
 
 
 @nox.session(python=["3.8", "3.9", "3.10", "3.11", "3.12"])
