@@ -182,10 +182,9 @@ class _Specialised:
 
     def __call__(self, *args: Any) -> Any:
         arrays = _flattened(args)
-        traced_here = arrays and all(isinstance(array, mx.nd.NDArray) for array in arrays)
-        if (
-            not traced_here or not self._net._active
-        ):  # a parent's graph, nothing that Gluon accepts, or net.hybridize(False)
+        # Symbols are a parent's graph, anything else is Gluon's to refuse; and net.hybridize(False) switches off.
+        given = arrays and all(isinstance(array, mx.nd.NDArray) for array in arrays)
+        if not given or not self._net._active:
             return type(self._net).forward(self._net, *args)
         if isinstance(self._net, Layer):
             self._net.check(*args)

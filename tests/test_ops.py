@@ -524,3 +524,11 @@ def test_live_table(tf_oracle, case):
 @pytest.mark.parametrize(("op", "rank", "padding"), GRIDS, ids=str)
 def test_live_grid(tf_oracle, op, rank, padding):
     assert sum(compare_live(tf_oracle, case) for case in cases.grid(op, rank, padding=padding)) > 100
+
+
+def test_an_average_that_counts_padding_counts_nothing_beyond_it():
+    """Without padding, the partial window of ceil_mode divides by the cells that it has."""
+    data = mx.nd.array([[[1, 2, 3]]])
+    for padding, want in (("valid", [1.5, 3.0]), (0, [1.5, 3.0]), (((0, 1),), [1.5, 1.5]), (((1, 0),), [0.5, 2.5])):
+        out = mxsame.ops.avg_pool(data, 2, 2, padding, count_include_pad=True, ceil_mode=True)
+        assert out.asnumpy().ravel().tolist() == want
