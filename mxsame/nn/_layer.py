@@ -152,6 +152,19 @@ class ConvolutionLayer(Layer):
         except AssertionError as error:
             raise ValueError(f"params must fit the layer: {error}; {validation.received(params=self.params)}") from None
 
+    def _set_channels(self, channels: Any, groups: Any) -> None:
+        self._channels = validation.integer("channels", channels, 1)
+        self._groups = validation.integer("groups", groups, 1)
+        validation.divisible("channels", self._channels, "groups", self._groups)
+        validation.divisible("in_channels", self._in_channels, "groups", self._groups)
+
+    def _add_parameters(self, weight_initializer: Any, bias_initializer: Any) -> None:
+        """`weight`, of the subclass's `_shape`, and `bias`."""
+        with self.name_scope():
+            shape = self._shape(self._in_channels)
+            self.weight = self._parameter("weight", shape, weight_initializer, "weight_initializer")
+            self.bias = self._bias_parameter(self._out_channels(self._in_channels), bias_initializer)
+
     def _bias_parameter(self, channels: int, init: Any) -> Any:
         return self._parameter("bias", (channels,), init, "bias_initializer") if self._use_bias else None
 
@@ -190,6 +203,10 @@ class ConvolutionLayer(Layer):
 
     def _out_channels(self, in_channels: int) -> int:
         return self._channels
+
+    def _shape(self, in_channels: int) -> tuple:
+        """The shape of the weight."""
+        raise NotImplementedError
 
     def _known_in_channels(self) -> Optional[int]:
         """The data's channels from the argument, or from a weight that has met its first input."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from mxsame import ops, validation
+from mxsame import ops
 from mxsame.nn._layer import ConvolutionLayer
 
 CAUSAL = ("same", "valid", "causal")
@@ -59,15 +59,8 @@ class _Conv(ConvolutionLayer):
         super().__init__(
             kernel_size, strides, padding, dilation, layout, activation, use_bias, in_channels, words, prefix, params
         )
-        self._channels = validation.integer("channels", channels, 1)
-        self._groups = validation.integer("groups", groups, 1)
-        validation.divisible("channels", self._channels, "groups", self._groups)
-        validation.divisible("in_channels", self._in_channels, "groups", self._groups)
-        with self.name_scope():
-            self.weight = self._parameter(
-                "weight", self._shape(self._in_channels), weight_initializer, "weight_initializer"
-            )
-            self.bias = self._bias_parameter(self._channels, bias_initializer)
+        self._set_channels(channels, groups)
+        self._add_parameters(weight_initializer, bias_initializer)
 
     def _shape(self, in_channels: int) -> tuple:
         return self._weight_shape(self._channels, in_channels // self._groups, self._kernel_size)

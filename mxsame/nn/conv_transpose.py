@@ -54,20 +54,13 @@ class _ConvTranspose(ConvolutionLayer):
             params,
         )
         rank = self.num_spatial_dims
-        self._channels = validation.integer("channels", channels, 1)
-        self._groups = validation.integer("groups", groups, 1)
-        validation.divisible("channels", self._channels, "groups", self._groups)
-        validation.divisible("in_channels", self._in_channels, "groups", self._groups)
+        self._set_channels(channels, groups)
         self._output_padding = None
         if output_padding is not None:
             self._output_padding = validation.per_axis("output_padding", output_padding, rank, 0)
         for axis in range(rank):
             arithmetic.transposed_cuts(*self._rule(axis))
-        with self.name_scope():
-            self.weight = self._parameter(
-                "weight", self._shape(self._in_channels), weight_initializer, "weight_initializer"
-            )
-            self.bias = self._bias_parameter(self._channels, bias_initializer)
+        self._add_parameters(weight_initializer, bias_initializer)
 
     def _rule(self, axis: int) -> tuple:
         pads = self._padding if isinstance(self._padding, str) else self._padding[axis]

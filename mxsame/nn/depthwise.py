@@ -86,11 +86,7 @@ class _DepthwiseConv(_Depthwise):
             prefix,
             params,
         )
-        with self.name_scope():
-            self.weight = self._parameter(
-                "weight", self._shape(self._in_channels), weight_initializer, "weight_initializer"
-            )
-            self.bias = self._bias_parameter(self._in_channels * self._depth_multiplier, bias_initializer)
+        self._add_parameters(weight_initializer, bias_initializer)
 
     def _shape(self, in_channels: int) -> tuple:
         return self._weight_shape(in_channels * self._depth_multiplier, 1, self._kernel_size)
