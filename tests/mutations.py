@@ -25,16 +25,6 @@ TESTS = [
     "tests/test_concrete_cases.py",
 ]
 SLOW = "numpy_arrays or float64 or channels_last or input_size or with_shapes or at_unknown_sizes or recorded or grid"
-    "numpy_arrays",
-    "float64",
-    "channels_last",
-    "input_size",
-    "with_shapes",
-    "at_unknown_sizes",
-    "recorded",
-    "refused",
-    "grid",
-]
 
 MUTATIONS = [  # (name, file, old text, new text)
     (
