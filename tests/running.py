@@ -50,25 +50,29 @@ def expected_once(case: Case, size=None) -> tuple[dict, np.ndarray, np.ndarray, 
     return _expected(case, size)
 
 
-def difference(got, want) -> float:
-    """The largest difference, as a part of the largest wanted value or of 1; infinite where shapes differ."""
+def difference(got, want, scale: float = 1.0) -> float:
+    """The largest difference, as a part of the largest wanted value or of `scale`; infinite where shapes differ."""
     got, want = np.asarray(got), np.asarray(want)
     if got.shape != want.shape:
         return float("inf")
     worst = float(np.abs(got.astype(np.float64) - want).max(initial=0.0))
-    return float("inf") if np.isnan(worst) else worst / max(1.0, float(np.abs(want).max(initial=0.0)))
+    return float("inf") if np.isnan(worst) else worst / max(scale, float(np.abs(want).max(initial=0.0)))
 
 
-def assert_equal(got, want, dtype: str = "float32", what: str = "") -> None:
-    """Equal to the rounding of the type: one array, or arrays by name."""
+def assert_equal(got, want, dtype: str = "float32", what: str = "", terms: int = 1) -> None:
+    """Equal to the rounding of the type: one array, or arrays by name.
+
+    The gradient of a weight or a bias is a sum of so many `terms` of about 1, either sign: its size is their root, and
+    so is its rounding, even where the sum happens to be near 0.
+    """
     if isinstance(want, dict):
         assert set(got) == set(want)
         for name, array in want.items():
-            assert_equal(got[name], array, dtype, f"{what} gradient of {name}")
+            assert_equal(got[name], array, dtype, f"{what} gradient of {name}", 1 if name == "data" else terms)
         return
     got = got.asnumpy() if hasattr(got, "asnumpy") else got
     assert np.shape(got) == np.shape(want), what
-    assert difference(got, want) < TOLERANCE[dtype], what
+    assert difference(got, want, max(1.0, terms**0.5)) < TOLERANCE[dtype], what
 
 
 # ---- as an operator --------------------------------------------------------------------------------------------------
