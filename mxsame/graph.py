@@ -111,32 +111,45 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
     >>> sorted(os.listdir(folder))
     ['net-0000.params', 'net-symbol.json']
     """
+    check_ready(net)
+    path, epoch = check_file(path, epoch)
+    shape = None if input_shape is None else checked_shape("input_shape", input_shape)
+    data = variable("data")
+    outputs, _ = traced(net, [data if shape is None else fixed(data, shape)], [data], [shape], sizes=shape is not None)
+    symbol = outputs if isinstance(outputs, mx.sym.Symbol) else mx.sym.Group(flattened(outputs))
+    return written(symbol, net.collect_params(), path, epoch)
+
+
+def check_ready(net: Any) -> None:
+    """A net of which a file or a graph for inference can be made."""
     if not isinstance(net, mx.gluon.HybridBlock):
         raise TypeError(f"net must be a gluon.HybridBlock; received net of type {type(net).__name__}")
-    if not isinstance(path, str):
-        raise TypeError(f"path must be a string; {validation.received(path=path)}")
-    epoch = validation.integer("epoch", epoch, 0)
-    shape = None
-    if input_shape is not None:
-        if not validation.is_sequence(input_shape):
-            raise TypeError(
-                f"input_shape must be a sequence of integers; {validation.received(input_shape=input_shape)}"
-            )
-        shape = tuple(validation.integer(f"input_shape[{axis}]", length, 1) for axis, length in enumerate(input_shape))
     unready = [name for name, parameter in net.collect_params().items() if parameter._data is None]
     if unready:
         raise ValueError(
-            "net must be initialised, and called once where channels are deferred, before it is exported; "
+            "net must be initialised, and called once where channels are deferred; "
             f"{validation.received(uninitialised=unready)}"
         )
-    data = _variable("data")
-    outputs, _ = _traced(
-        net, [data if shape is None else _fixed(data, shape)], [data], [shape], sizes=shape is not None
-    )
-    symbol = outputs if isinstance(outputs, mx.sym.Symbol) else mx.sym.Group(_flattened(outputs))
+
+
+def check_file(path: Any, epoch: Any) -> tuple[str, int]:
+    """Where files go."""
+    if not isinstance(path, str):
+        raise TypeError(f"path must be a string; {validation.received(path=path)}")
+    return path, validation.integer("epoch", epoch, 0)
+
+
+def checked_shape(name: str, shape: Any) -> tuple[int, ...]:
+    """The shape of an input."""
+    if not validation.is_sequence(shape):
+        raise TypeError(f"{name} must be a sequence of integers; {validation.received(**{name: shape})}")
+    return tuple(validation.integer(f"{name}[{axis}]", length, 1) for axis, length in enumerate(shape))
+
+
+def written(symbol: Any, parameters: Any, path: str, epoch: int) -> tuple[str, str]:
+    """The two files of a graph: their names."""
     symbol_file, params_file = f"{path}-symbol.json", f"{path}-{epoch:04d}.params"
     symbol.save(symbol_file)
-    parameters = net.collect_params()
     kinds = {**dict.fromkeys(symbol.list_arguments(), "arg"), **dict.fromkeys(symbol.list_auxiliary_states(), "aux")}
     saved = {f"{kind}:{name}": parameters[name] for name, kind in kinds.items() if name in parameters}
     save = mx.npx.save if mx.util.is_np_array() else mx.nd.save
@@ -181,7 +194,7 @@ class _Specialised:
         self._any_size: dict[Hashable, tuple] = {}  # structure of a call -> what is decided in a graph for every size
 
     def __call__(self, *args: Any) -> Any:
-        arrays = _flattened(args)
+        arrays = flattened(args)
         # Symbols are a parent's graph, anything else is Gluon's to refuse; and net.hybridize(False) switches off.
         given = arrays and all(isinstance(array, mx.nd.NDArray) for array in arrays)
         if not given or not self._net._active:
@@ -227,9 +240,9 @@ class _Specialised:
         """The plans of all layers for these shapes, which are what tells graphs apart."""
         names, shapes = self._names(len(arrays)), [array.shape for array in arrays]
         if structure not in self._any_size:
-            variables = [_variable(name) for name in names]
+            variables = [variable(name) for name in names]
             with planning.force(None):  # a strategy may be exact for these sizes, and not for all
-                _, decisions = _traced(self._net, _regrouped(args, iter(variables)), variables, shapes, sizes=False)
+                _, decisions = traced(self._net, regrouped(args, iter(variables)), variables, shapes, sizes=False)
             self._any_size[structure] = tuple(decisions)
         decisions = self._any_size[structure]
         if not decisions:
@@ -249,9 +262,9 @@ class _Specialised:
         return [f"input_{name}" for name in names] if taken else names
 
     def _build(self, args: tuple, arrays: list) -> Any:
-        variables = [_variable(name, array.dtype) for name, array in zip(self._names(len(arrays)), arrays)]
+        variables = [variable(name, array.dtype) for name, array in zip(self._names(len(arrays)), arrays)]
         shapes = [array.shape for array in arrays]
-        outputs, _ = _traced(self._net, _regrouped(args, iter(variables)), variables, shapes, sizes=True)
+        outputs, _ = traced(self._net, regrouped(args, iter(variables)), variables, shapes, sizes=True)
         parameters = self._net.collect_params()
         for parameter in parameters.values():
             _arrays.renew_dtype(parameter)
@@ -260,20 +273,20 @@ class _Specialised:
         return graph
 
 
-def _traced(net: Any, args: Any, variables: list, shapes: Sequence[Optional[tuple]], sizes: bool) -> tuple[Any, list]:
+def traced(net: Any, args: Any, variables: list, shapes: Sequence[Optional[tuple]], sizes: bool) -> tuple[Any, list]:
     """The net's outputs for symbolic inputs of these shapes, and what its layers decided."""
     known = {variable.name: shape for variable, shape in zip(variables, shapes) if shape is not None}
     with _arrays.inputs(known, sizes), _arguments.decisions() as decisions:
         return type(net).forward(net, *args), decisions
 
 
-def _fixed(variable: Any, shape: tuple) -> Any:
+def fixed(variable: Any, shape: tuple) -> Any:
     """The variable, in a graph that refuses data of another shape than this, but for the batch."""
     fixed = _arrays.fixed(variable.as_nd_ndarray(), (None, *shape[1:]))
     return fixed.as_np_ndarray() if mx.util.is_np_array() else fixed
 
 
-def _variable(name: str, dtype: Any = None) -> Any:
+def variable(name: str, dtype: Any = None) -> Any:
     variable = mx.sym.var(name, dtype=dtype)
     return variable.as_np_ndarray() if mx.util.is_np_array() else variable
 
@@ -281,15 +294,15 @@ def _variable(name: str, dtype: Any = None) -> Any:
 # -- arguments may be nested lists, and None
 
 
-def _flattened(args: Any) -> list:
+def flattened(args: Any) -> list:
     if isinstance(args, (list, tuple)):
-        return [leaf for entry in args for leaf in _flattened(entry)]
+        return [leaf for entry in args for leaf in flattened(entry)]
     return [] if args is None else [args]
 
 
-def _regrouped(args: Any, leaves: Any) -> Any:
+def regrouped(args: Any, leaves: Any) -> Any:
     if isinstance(args, (list, tuple)):
-        return [_regrouped(entry, leaves) for entry in args]
+        return [regrouped(entry, leaves) for entry in args]
     return None if args is None else next(leaves)
 
 
