@@ -66,7 +66,7 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 32, **flags: Any)
     active = validation.flag("active", active)
     max_graphs = validation.integer("max_graphs", max_graphs, 1)
     _check_flags(flags)
-    if not _is_traceable(net):
+    if not is_traceable(net):
         for child in net._children.values():  # Gluon has no public way to a Block's children
             hybridize(child, active, max_graphs, **flags)
         return net
@@ -157,7 +157,7 @@ def written(symbol: Any, parameters: Any, path: str, epoch: int) -> tuple[str, s
     return symbol_file, params_file
 
 
-def _is_traceable(net: Any) -> bool:
+def is_traceable(net: Any) -> bool:
     """Whether `forward` is the one that traces `hybrid_forward`, and not a user's own, which may want real arrays."""
     ours = (mx.gluon.HybridBlock.forward, mx.gluon.SymbolBlock.forward)
     return isinstance(net, mx.gluon.HybridBlock) and (isinstance(net, Layer) or type(net).forward in ours)
@@ -238,7 +238,7 @@ class _Specialised:
 
     def _classify(self, structure: Hashable, args: tuple, arrays: list) -> Hashable:
         """The plans of all layers for these shapes, which are what tells graphs apart."""
-        names, shapes = self._names(len(arrays)), [array.shape for array in arrays]
+        names, shapes = input_names(self._net, len(arrays)), [array.shape for array in arrays]
         if structure not in self._any_size:
             variables = [variable(name) for name in names]
             with planning.force(None):  # a strategy may be exact for these sizes, and not for all
@@ -255,14 +255,8 @@ class _Specialised:
             return structure, tuple(shapes)
         return structure, tuple(decision.remade(shape[2:]) for decision, shape in zip(decisions, found))
 
-    def _names(self, count: int) -> list[str]:
-        """As Gluon names the inputs of a graph, unless a parameter has such a name."""
-        names = ["data"] if count == 1 else [f"data{place}" for place in range(count)]
-        taken = self._net.collect_params().keys() & set(names)
-        return [f"input_{name}" for name in names] if taken else names
-
     def _build(self, args: tuple, arrays: list) -> Any:
-        variables = [variable(name, array.dtype) for name, array in zip(self._names(len(arrays)), arrays)]
+        variables = [variable(name, array.dtype) for name, array in zip(input_names(self._net, len(arrays)), arrays)]
         shapes = [array.shape for array in arrays]
         outputs, _ = traced(self._net, regrouped(args, iter(variables)), variables, shapes, sizes=True)
         parameters = self._net.collect_params()
@@ -286,6 +280,13 @@ def fixed(variable: Any, shape: tuple) -> Any:
     return fixed.as_np_ndarray() if mx.util.is_np_array() else fixed
 
 
+def input_names(net: Any, count: int) -> list[str]:
+    """As Gluon names the inputs of a graph, unless a parameter has such a name."""
+    names = ["data"] if count == 1 else [f"data{place}" for place in range(count)]
+    taken = net.collect_params().keys() & set(names)
+    return [f"input_{name}" for name in names] if taken else names
+
+
 def variable(name: str, dtype: Any = None) -> Any:
     variable = mx.sym.var(name, dtype=dtype)
     return variable.as_np_ndarray() if mx.util.is_np_array() else variable
@@ -302,7 +303,8 @@ def flattened(args: Any) -> list:
 
 def regrouped(args: Any, leaves: Any) -> Any:
     if isinstance(args, (list, tuple)):
-        return [regrouped(entry, leaves) for entry in args]
+        entries = [regrouped(entry, leaves) for entry in args]
+        return tuple(entries) if isinstance(args, tuple) else entries
     return None if args is None else next(leaves)
 
 
