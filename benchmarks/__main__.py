@@ -1,74 +1,134 @@
-"""`python -m benchmarks layers [--train] [--strategies] [--match WORD] [--out FILE]`."""
+"""`python -m benchmarks TABLE`: measures, prints, and writes a result file and a picture of it."""
 
 from __future__ import annotations
 
-import json
-import platform
-import sys
-from datetime import date
-from typing import Any, Dict, Optional
+from pathlib import Path
+from typing import Any, Callable, List, Optional
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-import mxsame
-from benchmarks import layers as bench
-from mxsame._mxnet import mx
+from benchmarks import layers as layer_table
+from benchmarks import networks as whole
+from benchmarks import planner as plans
+from benchmarks import plots, results, tables
+from benchmarks.architectures import NETWORKS
 
-CONTESTANTS = ("mxsame, size known", "mxsame, size unknown", "explicit pad")
+ROUNDS = click.option("--rounds", default=15, show_default=True, type=click.IntRange(min=1), help="Interleaved rounds.")
+MATCH = click.option("--match", default="", help="Only rows whose name contains this.")
+OUT = click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The result file (JSON).")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Ratios to MXNet's own symmetric padding, measured side by side; lower is better."""
+    """Ratios to MXNet's own symmetric padding, measured side by side; lower is better.
+
+    Every command writes a result file, benchmarks/results/TABLE.json unless told otherwise, and a picture beside it.
+    """
+
+
+def finish(table: str, title: str, rows: List[dict], out: Optional[Path], **settings: Any) -> None:
+    """Writes, draws and prints a table."""
+    path = out or results.FOLDER / f"{table}.json"
+    result = results.save(path, table, title, rows, **settings)
+    plots.draw(result, path.with_suffix(".png"))
+    tables.show(result)
+    click.echo(f"{path}\n{path.with_suffix('.png')}")
+
+
+def named(choices: Any, match: str) -> list:
+    """The choices whose name contains this; a whole name wins."""
+    found = [x for x in choices if x.name == match] or [x for x in choices if match in x.name]
+    if not found:
+        raise click.UsageError(f"no name contains {match!r}; there are: {', '.join(x.name for x in choices)}")
+    return found
+
+
+def measured(chosen: list, measure: Callable[[Any], List[dict]]) -> List[dict]:
+    """The rows of all that is chosen, while a line says which is being measured."""
+    found = []
+    with tables.console().status("") as status:
+        for item in chosen:
+            status.update(item.name)
+            found += measure(item)
+    return found
 
 
 @main.command()
 @click.option("--train", is_flag=True, help="Time a forward and backward pass instead of a forward one.")
-@click.option("--strategies", is_flag=True, help="Also time every strategy that is exact for a layer.")
-@click.option("--match", default="", help="Only layers whose name contains this.")
-@click.option("--rounds", default=15, show_default=True, type=click.IntRange(min=5), help="Interleaved rounds.")
-@click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Write the figures as JSON.")
-def layers(train: bool, strategies: bool, match: str, rounds: int, out: Optional[str]) -> None:
-    """Layers of known networks, each against the same layer with symmetric padding."""
-    chosen = [layer for layer in bench.LAYERS if match in layer.name]
-    if not chosen:
-        raise click.UsageError(
-            f"no layer's name contains {match!r}; there are: {', '.join(x.name for x in bench.LAYERS)}"
-        )
-    table = Table(title=f"{'forward and backward' if train else 'forward'}, ratio to symmetric padding")
-    for column in ("layer", "symmetric, ms", *CONTESTANTS, *(["best strategy"] if strategies else [])):
-        table.add_column(column, justify="left" if column in ("layer", "best strategy") else "right")
-    found: Dict[str, Dict[str, float]] = {}
-    console = Console(width=None if sys.stdout.isatty() else 110)
-    with console.status("") as status:
-        for layer in chosen:
-            status.update(layer.name)
-            ratios = found[layer.name] = bench.measure(layer, train, strategies, rounds)
-            cells = [f"{ratios[name]:.2f}" if name in ratios else "-" for name in CONTESTANTS]
-            if strategies:
-                best = min((name for name in ratios if name.startswith("known, ")), key=ratios.__getitem__)
-                cells.append(f"{best[len('known, ') :]} {ratios[best]:.2f}")
-            table.add_row(layer.name, f"{ratios['symmetric']:.2f}", *cells)
-    console.print(table)
-    for name in CONTESTANTS:
-        column = [ratios[name] for ratios in found.values() if name in ratios]
-        console.print(f"{name}: geometric mean {bench.geometric_mean(column):.2f}, worst {max(column):.2f}")
-    if out:
-        with open(out, "w", encoding="utf-8") as file:
-            json.dump({"provenance": provenance(), "train": train, "rounds": rounds, "ratios": found}, file, indent=1)
+@MATCH
+@ROUNDS
+@OUT
+def layers(train: bool, match: str, rounds: int, out: Optional[Path]) -> None:
+    """Layers of known networks, and what others do for them."""
+    chosen = named(layer_table.LAYERS, match)
+    found = measured(chosen, lambda layer: [layer_table.measure(layer, train, rounds=rounds)])
+    finish("layers-train" if train else "layers", "Layers", found, out, rounds=rounds)
 
 
-def provenance() -> Dict[str, Any]:
-    """Where and when, and with what."""
-    return {
-        "date": date.today().isoformat(),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-        "mxnet": mx.__version__,
-        "mxsame": mxsame.__version__,
-    }
+@main.command()
+@click.option("--train", is_flag=True, help="Time a forward and backward pass instead of a forward one.")
+@MATCH
+@ROUNDS
+@OUT
+def planner(train: bool, match: str, rounds: int, out: Optional[Path]) -> None:
+    """The planner against the best of its plans, layer by layer."""
+
+    def both(layer: Any) -> list:
+        return [plans.measure(layer, known, train, rounds=rounds) for known in (True, False)]
+
+    found = measured(named(layer_table.LAYERS, match), both)
+    finish("planner-train" if train else "planner", "The planner and its plans", found, out, rounds=rounds)
+    for mode, rows in tables.by_mode(found).items():
+        losses = {row["name"]: row["loss"] for row in rows}
+        worst = max(losses, key=losses.__getitem__)
+        mean = results.geometric_mean(losses.values())
+        click.echo(f"{mode}: geometric mean of losses {mean:.3f}, worst {losses[worst]:.2f} ({worst})")
+
+
+@main.command()
+@click.option("--mode", "modes", multiple=True, type=click.Choice(["inference", "training"]), help="Both by default.")
+@click.option("--batch", "batches", multiple=True, type=click.IntRange(min=1), help="Of inference; 1 and 8 by default.")
+@click.option("--training-batch", default=8, show_default=True, type=click.IntRange(min=1))
+@click.option("--size", type=click.IntRange(min=32), help="Of the images; each network's own by default.")
+@click.option("--width", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Scales the channels.")
+@click.option("--tensorflow/--no-tensorflow", default=whole.HAS_TENSORFLOW, help="Beside TensorFlow where installed.")
+@click.option("--check", is_flag=True, help="TensorFlow must agree too before anything is timed.")
+@MATCH
+@ROUNDS
+@OUT
+def networks(
+    modes: tuple,
+    batches: tuple,
+    training_batch: int,
+    size: Optional[int],
+    width: float,
+    tensorflow: bool,
+    check: bool,
+    match: str,
+    rounds: int,
+    out: Optional[Path],
+) -> None:
+    """Whole networks, inference and training steps."""
+    if tensorflow and not whole.HAS_TENSORFLOW:
+        raise click.UsageError("TensorFlow is not installed")
+    settings = {"tensorflow": tensorflow, "checks": check, "rounds": rounds, "turn": 0.03}
+    found = []
+    with tables.console().status("") as status:
+        for network in named(NETWORKS, match):
+            for mode in modes or ("inference", "training"):
+                measure = whole.measure_inference if mode == "inference" else whole.measure_training
+                for batch in (batches or (1, 8)) if mode == "inference" else (training_batch,):
+                    status.update(f"{network.name}, {mode}, batch {batch}")
+                    found += measure(whole.case(network, batch, size, width), **settings)
+    finish("networks", "Whole networks", found, out, rounds=rounds, size=size, width=width)
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def plot(file: Path) -> None:
+    """Draw the picture of a result file again."""
+    plots.draw(results.load(file), file.with_suffix(".png"))
+    click.echo(file.with_suffix(".png"))
 
 
 if __name__ == "__main__":

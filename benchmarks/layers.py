@@ -1,18 +1,22 @@
 """Layers against MXNet's own operator with symmetric padding of the same kernel, which is the limit.
 
-Contestants: mxsame with the size known (`mxsame.hybridize`) and unknown (`net.hybridize()`), explicit padding and
-then a VALID operator (what most ports do), and every strategy that is exact for the layer.
+Contestants: mxsame with the size known (`mxsame.hybridize`) and unknown (`net.hybridize()`), and what others do (see
+`benchmarks/recipes.py`). The planner against the best of its plans has a table of its own, `benchmarks/planner.py`.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import mxsame
-from benchmarks.timing import medians
+from benchmarks import recipes, results
+from benchmarks.kits import symmetric_cut, symmetric_pad
+from benchmarks.timing import measure as timed
+from mxsame import padding
 from mxsame._mxnet import mx
+
+FLAGS = {"static_alloc": True, "static_shape": True}
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,30 @@ class Layer:
     in_channels: int
     size: Tuple[int, ...]
     channels: int
-    kernel_size: int
+    kernel_size: Union[int, Tuple[int, ...]]
     stride: int
     batch: int = 8
 
     @property
     def rank(self) -> int:
         return len(self.size)
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        return (self.batch, self.in_channels, *self.size)
+
+    @property
+    def windows(self) -> List[Tuple[int, int, int]]:
+        """(size, kernel, stride) of each axis."""
+        kernels = self.kernel_size if isinstance(self.kernel_size, tuple) else (self.kernel_size,) * self.rank
+        return [(n, k, self.stride) for n, k in zip(self.size, kernels)]
+
+    @property
+    def odd(self) -> bool:
+        """Whether some axis is padded, or cut, by an odd amount."""
+        if self.kind == "transposed":
+            return any(sum(padding.transposed_cuts(k, s)) % 2 for _, k, s in self.windows)
+        return any(sum(padding.same_pads(*window)) % 2 for window in self.windows)
 
 
 LAYERS = [
@@ -45,19 +66,24 @@ LAYERS = [
     Layer("conv 512-512 k3 s2", "conv", 512, (14, 14), 512, 3, 2),
     Layer("conv 64-64 k3 s1", "conv", 64, (56, 56), 64, 3, 1),
     Layer("conv 128-256 k1 s2", "conv", 128, (56, 56), 256, 1, 2),
+    Layer("conv 192-192 k1x7 s1 (Inception)", "conv", 192, (17, 17), 192, (1, 7), 1),
     Layer("conv 64-64 k2 s1", "conv", 64, (56, 56), 64, 2, 1),
     Layer("conv 64-64 k4 s1", "conv", 64, (56, 56), 64, 4, 1),
     Layer("conv 16-8 k3 s2 (autoencoder)", "conv", 16, (28, 28), 8, 3, 2),
     Layer("depthwise 64 k3 s2", "depthwise", 64, (112, 112), 64, 3, 2),
     Layer("depthwise 64 k3 s2, batch 1", "depthwise", 64, (112, 112), 64, 3, 2, batch=1),
+    Layer("depthwise 728 k3 s1 (Xception)", "depthwise", 728, (19, 19), 728, 3, 1),
     Layer("depthwise 144 k5 s2", "depthwise", 144, (56, 56), 144, 5, 2),
     Layer("depthwise 144 k3 s2", "depthwise", 144, (56, 56), 144, 3, 2),
     Layer("depthwise 480 k5 s2", "depthwise", 480, (14, 14), 480, 5, 2),
     Layer("max pool 64 k3 s2", "max", 64, (112, 112), 64, 3, 2),
     Layer("max pool 128 k3 s2", "max", 128, (73, 74), 128, 3, 2),
     Layer("max pool 64 k2 s2", "max", 64, (55, 55), 64, 2, 2),
+    Layer("max pool 64 k2 s1", "max", 64, (56, 56), 64, 2, 1),
+    Layer("max pool 192 k3 s1", "max", 192, (28, 28), 192, 3, 1),
     Layer("avg pool 192 k3 s1", "avg", 192, (28, 28), 192, 3, 1),
     Layer("avg pool 64 k2 s2", "avg", 64, (55, 55), 64, 2, 2),
+    Layer("avg pool 64 k2 s1", "avg", 64, (56, 56), 64, 2, 1),
     Layer("audio conv 1-64 k10 s5", "conv", 1, (16000,), 64, 10, 5),
     Layer("audio conv 64-64 k8 s4", "conv", 64, (4000,), 64, 8, 4),
     Layer("video conv 3-32 k3 s2", "conv", 3, (16, 56, 56), 32, 3, 2, batch=2),
@@ -71,6 +97,8 @@ _SUFFIX = {"conv": "Conv{}D", "max": "MaxPool{}D", "avg": "AvgPool{}D", "transpo
 
 def block(layer: Layer, module: Any, **more: Any) -> Any:
     """The layer of `mxsame.nn` or `gluon.nn`, initialised."""
+    if layer.kind == "avg":
+        more["count_include_pad"] = False
     if layer.kind in ("max", "avg"):
         made = getattr(module, _SUFFIX[layer.kind].format(layer.rank))(layer.kernel_size, layer.stride, **more)
     elif layer.kind == "depthwise" and module is mxsame.nn:
@@ -85,70 +113,44 @@ def block(layer: Layer, module: Any, **more: Any) -> Any:
     return made
 
 
-class Padded(mx.gluon.HybridBlock):
-    """Explicit padding with TensorFlow's amounts for one size, then a VALID operator: what most ports do."""
-
-    def __init__(self, layer: Layer, inner: Any):
-        super().__init__()
-        self.inner = inner
-        pads = [mxsame.padding.same_pads(n, layer.kernel_size, layer.stride) for n in layer.size]
-        self._flat = layer.rank == 1
-        pads += [(0, 0)] * self._flat
-        self._widths = (0, 0, 0, 0, *(count for pair in pads for count in pair))
-        self._value = -3e38 if layer.kind == "max" else 0
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        x = F.expand_dims(x, -1) if self._flat else x
-        x = F.pad(x, mode="constant", constant_value=self._value, pad_width=self._widths)
-        return self.inner(F.reshape(x, (0, 0, 0)) if self._flat else x)
+def contestants(layer: Layer) -> Dict[str, Any]:
+    """Nets by name, hybridized; "symmetric" is the limit."""
+    nets = {"symmetric": block(layer, mx.gluon.nn, **_symmetric(layer)), **others(layer)}
+    for net in nets.values():
+        net.hybridize(**FLAGS)
+    unknown = alone(layer)
+    unknown.hybridize(**FLAGS)
+    ours = {"mxsame, size known": mxsame.hybridize(alone(layer), **FLAGS), "mxsame, size unknown": unknown}
+    return {"symmetric": nets.pop("symmetric"), **ours, **nets}
 
 
-def contestants(layer: Layer, strategies: bool) -> Iterator[Tuple[str, Any]]:
-    """(name, net) of each, hybridized; the first is the limit."""
-    gluon = mx.gluon.nn
-    flags = {"static_alloc": True, "static_shape": True}
-    symmetric = (layer.kernel_size - 1) // 2 if layer.kernel_size % 2 or layer.stride > 1 else layer.kernel_size // 2
+def others(layer: Layer) -> Dict[str, Any]:
+    """What others do, where it applies."""
     if layer.kind == "transposed":
-        symmetric = max(layer.kernel_size - layer.stride, 0) // 2
-    limit = block(layer, gluon, padding=symmetric)
-    limit.hybridize(**flags)
-    yield "symmetric", limit
-    yield "mxsame, size known", mxsame.hybridize(_alone(block(layer, mxsame.nn)), **flags)
-    unknown = _alone(block(layer, mxsame.nn))
-    unknown.hybridize(**flags)
-    yield "mxsame, size unknown", unknown
-    if layer.kind != "transposed":
-        padded = Padded(layer, block(layer, gluon))
-        padded.hybridize(**flags)
-        yield "explicit pad", padded
-    if strategies:
-        orders = {"max": mxsame.plan.MAXIMUM, "avg": mxsame.plan.AVERAGE, "depthwise": mxsame.plan.DEPTHWISE}
-        orders["transposed"] = mxsame.plan.TRANSPOSED_STRATEGIES
-        for name in orders.get(layer.kind, mxsame.plan.CONVOLUTION):
-            yield f"known, {name}", Forced(mxsame.hybridize(_alone(block(layer, mxsame.nn)), **flags), name)
-            unknown = _alone(block(layer, mxsame.nn))
-            unknown.hybridize(**flags)
-            yield f"unknown, {name}", Forced(unknown, name)
+        return {}
+    windows, is_max = layer.windows, layer.kind == "max"
+
+    def make(pads: Tuple[int, ...]) -> Any:
+        return block(layer, mx.gluon.nn, padding=pads)
+
+    found: Dict[str, Optional[Any]] = {
+        "explicit pad": recipes.explicit(windows, make, is_max),
+        "k//2 and slice": recipes.half(windows, make),
+        "keras-mxnet's plan": recipes.keras_mxnet(windows, make, is_max, beforehand=False),
+        "keras-mxnet's plan, pad operator": recipes.keras_mxnet(windows, make, is_max, beforehand=True),
+    }
+    return {name: net for name, net in found.items() if net is not None}
 
 
-class Forced:
-    """A net whose graph is built under a forced strategy."""
-
-    def __init__(self, net: Any, strategy: str):
-        self._net, self._strategy = net, strategy
-
-    def __call__(self, data: Any) -> Any:
-        with mxsame.plan.force(self._strategy):
-            return self._net(data)
-
-
-def _alone(layer: Any) -> Any:
+def alone(layer: Layer) -> Any:
+    """mxsame's layer inside a parent, which is what a graph is made of."""
     parent = mx.gluon.nn.HybridSequential()
-    parent.add(layer)
+    parent.add(block(layer, mxsame.nn))
     return parent
 
 
-def _call(net: Any, data: Any, train: bool) -> Callable[[], Any]:
+def call(net: Any, data: Any, train: bool) -> Callable[[], Any]:
+    """A forward pass, or one with a backward pass."""
     if not train:
         return lambda: net(data)
 
@@ -160,25 +162,23 @@ def _call(net: Any, data: Any, train: bool) -> Callable[[], Any]:
     return step
 
 
-def measure(layer: Layer, train: bool = False, strategies: bool = False, rounds: int = 15) -> Dict[str, float]:
-    """Ratio to the limit of each contestant; under "symmetric" the limit's milliseconds."""
-    data = mx.nd.random.normal(shape=(layer.batch, layer.in_channels, *layer.size))
+def inputs(layer: Layer, train: bool) -> Any:
+    data = mx.nd.random.normal(shape=layer.shape)
     if train:
         data.attach_grad()
-    calls = {}
-    for name, net in contestants(layer, strategies):
-        try:
-            net(data).wait_to_read()
-        except ValueError as error:
-            if "is not exact" not in str(error):
-                raise
-            continue
-        calls[name] = _call(net, data, train)
-    times = medians(calls, rounds)
-    limit = times["symmetric"]
-    return {name: limit * 1e3 if name == "symmetric" else time / limit for name, time in times.items()}
+    return data
 
 
-def geometric_mean(values: Any) -> float:
-    values = list(values)
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else float("nan")
+def measure(layer: Layer, train: bool = False, **timing: Any) -> dict:
+    """One row: every contestant against the limit."""
+    data = inputs(layer, train)
+    calls = {name: call(net, data, train) for name, net in contestants(layer).items()}
+    mode = "forward and backward" if train else "forward"
+    return results.row(layer.name, mode, timed(calls, **timing), "symmetric", odd=layer.odd, batch=layer.batch)
+
+
+def _symmetric(layer: Layer) -> dict:
+    """The pads, or cuts, of the limit."""
+    if layer.kind == "transposed":
+        return symmetric_cut(layer.kernel_size, layer.stride)
+    return {"padding": tuple(symmetric_pad(*window) for window in layer.windows)}

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
-from typing import Callable, Dict, List
+from typing import Callable, Dict, List, Tuple
 
 from mxsame._mxnet import mx
 
 
-def medians(contestants: Dict[str, Callable[[], object]], rounds: int = 15, seconds: float = 3.0) -> Dict[str, float]:
-    """Seconds per call of each contestant: the median over rounds, each of which runs all of them once.
+def measure(
+    contestants: Dict[str, Callable[[], object]], rounds: int = 15, seconds: float = 3.0, turn: float = 1e-3
+) -> Dict[str, List[float]]:
+    """Seconds per call of each contestant, one figure a round, in which each has one turn, in an order drawn anew.
 
-    Short calls are repeated within a round until they last about a millisecond. Rounds end early after `seconds` per
-    contestant, but not before the fifth.
+    In its turn a contestant runs once uncounted, which brings its data back into the caches, and then as often as makes
+    up `turn` seconds. Rounds end early after `seconds` per contestant, but not before the fifth.
     """
     repeats = {}
     for name, call in contestants.items():
         for _ in range(2):
             _timed(call, 1)
-        repeats[name] = max(1, round(1e-3 / max(_timed(call, 1), 1e-6)))
+        repeats[name] = max(1, round(turn / max(_timed(call, 1), 1e-6)))
     found: Dict[str, List[float]] = {name: [] for name in contestants}
+    order, shuffle = list(contestants), random.Random(0).shuffle
     began = time.perf_counter()
     for finished in range(rounds):
-        for name, call in contestants.items():
-            found[name].append(_timed(call, repeats[name]) / repeats[name])
+        shuffle(order)
+        for name in order:
+            _timed(contestants[name], 1)
+            found[name].append(_timed(contestants[name], repeats[name]) / repeats[name])
         if finished >= 4 and time.perf_counter() - began > seconds * len(contestants):
             break
-    return {name: statistics.median(times) for name, times in found.items()}
+    return found
+
+
+def spread(figures: List[float]) -> Tuple[float, float, float]:
+    """(lower quartile, median, upper quartile)."""
+    if len(figures) == 1:
+        return figures[0], figures[0], figures[0]
+    low, middle, high = statistics.quantiles(figures, n=4, method="inclusive")
+    return low, middle, high
 
 
 def _timed(call: Callable[[], object], repeats: int) -> float:

@@ -1,0 +1,212 @@
+"""Kits: the layers of which a network is built, in several styles. An architecture knows only their names.
+
+A network is written once, as a function of a kit and a `Tensor`. The kit decides what a convolution with SAME padding
+is: mxsame's, MXNet's with symmetric padding of the same output size, or explicit padding and then a VALID operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, List, Tuple
+
+import mxsame
+from mxsame import padding
+from mxsame._mxnet import mx
+
+gluon = mx.gluon.nn
+EPSILON = 1e-3  # of batch normalisation, as in Keras
+LEARNING_RATE, MOMENTUM = 1e-3, 0.9  # of every training step
+LOWEST = -3e38
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value inside a network; `value` is what the kit knows it by."""
+
+    value: Any
+    channels: int
+    size: Tuple[int, ...]
+
+
+class Net(mx.gluon.HybridBlock):
+    """Steps in a row; each makes one value from values before it. The last value is the output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps: List[Tuple[Callable, Tuple[int, ...]]] = []
+
+    def append(self, step: Any, inputs: Tuple[int, ...]) -> int:
+        """Adds a block, or a function of (F, *values); returns the number of the value that it makes."""
+        if isinstance(step, mx.gluon.Block):
+            self.register_child(step)
+        self._steps.append((step, inputs))
+        return len(self._steps)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        values = [x]
+        for step, inputs in self._steps:
+            arguments = [values[place] for place in inputs]
+            values.append(step(*arguments) if isinstance(step, mx.gluon.Block) else step(F, *arguments))
+        return values[-1]
+
+
+class Kit:
+    """Layers of MXNet; how those with a window are padded is the subclass's business.
+
+    `weighted` has every block with parameters, in the order of the network, so that weights go from style to style.
+    """
+
+    def __init__(self, width: float = 1.0):
+        self.net, self.width = Net(), width
+        self.weighted: List[Any] = []
+
+    def scaled(self, channels: int) -> int:
+        """So many channels in a network of full width."""
+        return max(8, int(channels * self.width))
+
+    def input(self, channels: int, size: Tuple[int, ...]) -> Tensor:
+        return Tensor(0, channels, size)
+
+    def conv(self, x: Tensor, channels: int, kernel_size: int, stride: int = 1, use_bias: bool = False) -> Tensor:
+        return self._window(x, "conv", channels, kernel_size, stride, use_bias=use_bias)
+
+    def depthwise(self, x: Tensor, kernel_size: int, stride: int = 1) -> Tensor:
+        return self._window(x, "depthwise", x.channels, kernel_size, stride, use_bias=False)
+
+    def max_pool(self, x: Tensor, kernel_size: int, stride: int) -> Tensor:
+        return self._window(x, "max", x.channels, kernel_size, stride)
+
+    def transposed(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> Tensor:
+        size = tuple(n * stride for n in x.size)
+        for step in self._transposed_steps(x, channels, kernel_size, stride):
+            x = self._step(step, x, channels=channels, size=size)
+        return x
+
+    def norm(self, x: Tensor) -> Tensor:
+        return self._step(gluon.BatchNorm(epsilon=EPSILON, in_channels=x.channels), x)
+
+    def dense(self, x: Tensor, units: int) -> Tensor:
+        return self._step(gluon.Dense(units, in_units=x.channels), x, channels=units, size=())
+
+    def relu(self, x: Tensor) -> Tensor:
+        return self._step(lambda F, x: F.Activation(x, act_type="relu"), x)
+
+    def relu6(self, x: Tensor) -> Tensor:
+        return self._step(lambda F, x: F.clip(x, 0, 6), x)
+
+    def sigmoid(self, x: Tensor) -> Tensor:
+        return self._step(lambda F, x: F.sigmoid(x), x)
+
+    def swish(self, x: Tensor) -> Tensor:
+        return self._step(lambda F, x: x * F.sigmoid(x), x)
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._step(lambda F, x, y: x + y, x, y)
+
+    def scale(self, x: Tensor, by: Tensor) -> Tensor:
+        """Channels times one number each."""
+        return self._step(lambda F, x, by: F.broadcast_mul(x, by), x, by)
+
+    def global_pool(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, C, 1, 1)."""
+        return self._step(lambda F, x: F.Pooling(x, pool_type="avg", global_pool=True), x, size=(1, 1))
+
+    def _window(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, **more: Any) -> Tensor:
+        size = tuple(padding.output_size(n, kernel_size, stride) for n in x.size)
+        for step in self._window_steps(x, kind, channels, kernel_size, stride, more):
+            x = self._step(step, x, channels=channels, size=size)
+        return x
+
+    def _step(self, step: Any, x: Tensor, *others: Tensor, **changed: Any) -> Tensor:
+        if isinstance(step, mx.gluon.Block) and step.collect_params().keys():
+            self.weighted.append(step)
+        value = self.net.append(step, tuple(tensor.value for tensor in (x, *others)))
+        return Tensor(value, changed.get("channels", x.channels), changed.get("size", x.size))
+
+    def _window_steps(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, more: dict) -> list:
+        """Blocks and functions that make up one convolution, depthwise convolution or max pooling."""
+        raise NotImplementedError
+
+    def _transposed_steps(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> list:
+        raise NotImplementedError
+
+
+class Same(Kit):
+    """mxsame.nn; nobody tells a layer its size."""
+
+    def _window_steps(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, more: dict) -> list:
+        if kind == "max":
+            return [mxsame.nn.MaxPool2D(kernel_size, stride)]
+        if kind == "depthwise":
+            return [mxsame.nn.DepthwiseConv2D(kernel_size, stride, in_channels=x.channels, **more)]
+        return [mxsame.nn.Conv2D(channels, kernel_size, stride, in_channels=x.channels, **more)]
+
+    def _transposed_steps(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> list:
+        return [mxsame.nn.Conv2DTranspose(channels, kernel_size, stride, in_channels=x.channels)]
+
+
+class Symmetric(Kit):
+    """gluon.nn with the pad, the same at both ends, that gives SAME's output size: other values, and the limit."""
+
+    def _window_steps(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, more: dict) -> list:
+        pads = tuple(symmetric_pad(n, kernel_size, stride) for n in x.size)
+        return [window(x, kind, channels, kernel_size, stride, pads, more)]
+
+    def _transposed_steps(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> list:
+        cut = symmetric_cut(kernel_size, stride)
+        return [gluon.Conv2DTranspose(channels, kernel_size, stride, in_channels=x.channels, **cut)]
+
+
+class Explicit(Kit):
+    """The operator's own pad where both ends are alike; else `pad` with TensorFlow's amounts and a VALID operator."""
+
+    def _window_steps(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, more: dict) -> list:
+        pads = [padding.same_pads(n, kernel_size, stride) for n in x.size]
+        if all(low == high for low, high in pads):
+            return [window(x, kind, channels, kernel_size, stride, tuple(low for low, _ in pads), more)]
+        value = LOWEST if kind == "max" else 0
+        return [explicit_pad(pads, value), window(x, kind, channels, kernel_size, stride, 0, more)]
+
+    def _transposed_steps(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> list:
+        head, tail = padding.transposed_cuts(kernel_size, stride)
+        cut = {"begin": (None, None, head, head), "end": (None, None, -tail or None, -tail or None)}
+        whole = gluon.Conv2DTranspose(channels, kernel_size, stride, in_channels=x.channels)
+        return [whole, lambda F, x: F.slice(x, **cut)] if head or tail else [whole]
+
+
+STYLES = {"mxsame": Same, "symmetric": Symmetric, "explicit pad": Explicit}
+
+
+def symmetric_pad(size: int, kernel_size: int, stride: int) -> int:
+    """The smallest pad of both ends with SAME's output size; k//2 where none has it: even kernels with stride 1."""
+    wanted = padding.output_size(size, kernel_size, stride)
+    fitting = (pad for pad in range(kernel_size) if (size + 2 * pad - kernel_size) // stride + 1 == wanted)
+    return next(fitting, kernel_size // 2)
+
+
+def symmetric_cut(kernel_size: int, stride: int) -> dict:
+    """What gluon.nn's transposed convolutions need to give n*s outputs."""
+    over = kernel_size - stride
+    pad = -(-over // 2)
+    return {"padding": pad, "output_padding": 2 * pad - over}
+
+
+def window(x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, pads: Any, more: dict) -> Any:
+    """A layer of gluon.nn with these pads."""
+    if kind == "max":
+        return gluon.MaxPool2D(kernel_size, stride, padding=pads)
+    groups = x.channels if kind == "depthwise" else 1
+    return gluon.Conv2D(channels, kernel_size, stride, padding=pads, groups=groups, in_channels=x.channels, **more)
+
+
+def explicit_pad(pads: Any, value: float) -> Callable:
+    """MXNet's pad operator with (low, high) per axis."""
+    widths = (0, 0, 0, 0, *(count for pair in pads for count in pair))
+    return lambda F, x: F.pad(x, mode="constant", constant_value=value, pad_width=widths)
+
+
+def copy_weights(source: Kit, target: Kit) -> None:
+    """Of all layers, in order."""
+    for ours, theirs in zip(source.weighted, target.weighted):
+        for one, other in zip(ours.collect_params().values(), theirs.collect_params().values()):
+            other.set_data(one.data())

@@ -1,0 +1,236 @@
+"""Whole networks with SAME padding, inference and training, against themselves with symmetric padding and TensorFlow.
+
+Every contestant has the same weights. Before anything is timed, those that claim to compute the same must agree.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional
+
+import numpy as np
+
+import mxsame
+from benchmarks import results
+from benchmarks.architectures import CLASSES, Network
+from benchmarks.kits import LEARNING_RATE, MOMENTUM, STYLES, Kit, copy_weights
+from benchmarks.timing import measure
+from mxsame._mxnet import mx
+
+FLAGS = {"static_alloc": True, "static_shape": True}
+TOLERANCE, LOSS_TOLERANCE = 1e-4, 1e-3  # of outputs; of losses, where normalising by a batch magnifies rounding
+CHANNELS = 3
+HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
+
+
+class Disagreement(RuntimeError):
+    """Contestants that should compute the same do not; timing them would mean nothing."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network at one size; `width` scales its channels."""
+
+    network: Network
+    batch: int
+    size: int
+    width: float = 1.0
+
+    @property
+    def shape(self) -> tuple:
+        return (self.batch, CHANNELS, self.size, self.size)
+
+
+def case(network: Network, batch: int, size: Optional[int] = None, width: float = 1.0) -> Case:
+    return Case(network, batch, size or network.size, width)
+
+
+def build(case: Case, kit: Any) -> Any:
+    """The network made of a kit's layers; returns its output."""
+    return case.network.build(kit, kit.input(CHANNELS, (case.size, case.size)))
+
+
+def kits(case: Case, styles: Any = tuple(STYLES)) -> Dict[str, Kit]:
+    """The network in each style, all with the weights of the first."""
+    made = {style: STYLES[style](case.width) for style in styles}
+    mx.random.seed(0)
+    for kit in made.values():
+        build(case, kit)
+        kit.net.initialize(mx.init.MSRAPrelu("in", slope=0))
+    first, *others = made.values()
+    _randomise_norms(first)
+    for other in others:
+        copy_weights(first, other)
+    return made
+
+
+def _randomise_norms(kit: Kit) -> None:
+    """Statistics as after some training, so that folding them into a convolution wrongly shows."""
+    random = np.random.RandomState(1)
+    for block in kit.weighted:
+        if isinstance(block, mx.gluon.nn.BatchNorm):
+            shape = block.gamma.shape
+            block.gamma.set_data(mx.nd.array(random.uniform(0.5, 1.5, shape)))
+            block.beta.set_data(mx.nd.array(random.normal(0, 0.1, shape)))
+            block.running_mean.set_data(mx.nd.array(random.normal(0, 0.1, shape)))
+            block.running_var.set_data(mx.nd.array(random.uniform(0.5, 1.5, shape)))
+
+
+def images(case: Case) -> Any:
+    return mx.nd.array(np.random.RandomState(2).uniform(0, 1, case.shape))
+
+
+def targets(case: Case) -> Any:
+    """What a training step wants: classes, or for an autoencoder the images."""
+    if not case.network.classifies:
+        return images(case)
+    return mx.nd.array(np.random.RandomState(3).randint(0, CLASSES, case.batch))
+
+
+# -- inference
+
+
+def hybridized(made: Dict[str, Kit]) -> Dict[str, Any]:
+    """The nets, hybridized: mxsame's with its own graphs, the others by Gluon."""
+    nets = {style: kit.net for style, kit in made.items()}
+    for style, net in nets.items():
+        if style == "mxsame":
+            mxsame.hybridize(net, **FLAGS)
+        else:
+            net.hybridize(**FLAGS)
+    return nets
+
+
+def deployed(case: Case, made: Dict[str, Kit]) -> Dict[str, Any]:
+    """The same of `mxsame.deploy`."""
+    if not hasattr(mxsame, "deploy"):
+        return {}
+    return {f"{style}, deployed": mxsame.deploy(kit.net, case.shape) for style, kit in made.items()}
+
+
+def any_size(case: Case, made: Dict[str, Kit]) -> Any:
+    """mxsame's net under Gluon's own hybridize, which knows no sizes."""
+    kit = kits(case, ["mxsame"])["mxsame"]
+    copy_weights(made["mxsame"], kit)
+    kit.net.hybridize(**FLAGS)
+    return kit.net
+
+
+def inference_calls(case: Case, tensorflow: bool) -> Dict[str, Callable[[], Any]]:
+    """Calls by contestant, each of which returns the output."""
+    made, data = kits(case), images(case)
+    nets = {**hybridized(made), "mxsame, any size": any_size(case, made), **deployed(case, made)}
+    calls: Dict[str, Callable[[], Any]] = {name: _applied(net, data) for name, net in nets.items()}
+    if tensorflow:
+        calls["TensorFlow"] = _tensorflow_inference(case, made["mxsame"], data)
+    return calls
+
+
+def _applied(net: Any, data: Any) -> Callable[[], Any]:
+    return lambda: net(data)
+
+
+def _tensorflow_inference(case: Case, source: Kit, data: Any) -> Callable[[], Any]:
+    from benchmarks import tensorflow_kit
+
+    return tensorflow_kit.inference(_tensorflow_model(case, source), data.asnumpy())
+
+
+def _tensorflow_model(case: Case, source: Kit) -> Any:
+    from benchmarks import tensorflow_kit
+
+    kit = tensorflow_kit.TensorFlow(case.width)
+    tf_input = kit.input(CHANNELS, (case.size, case.size))
+    model = tensorflow_kit.tf.keras.Model(tf_input.value, case.network.build(kit, tf_input).value)
+    tensorflow_kit.copy_weights(source, kit)
+    return model
+
+
+# -- training
+
+
+def training_calls(case: Case, tensorflow: bool) -> Dict[str, Callable[[], float]]:
+    """Steps of gradient descent by contestant, each of which returns the loss before it."""
+    made, data, wanted = kits(case), images(case), targets(case)
+    nets = {**hybridized(made), "mxsame, any size": any_size(case, made)}
+    calls: Dict[str, Callable[[], float]] = {}
+    if tensorflow:
+        from benchmarks import tensorflow_kit
+
+        model = _tensorflow_model(case, made["mxsame"])
+        classifies = case.network.classifies
+        calls["TensorFlow"] = tensorflow_kit.training(model, data.asnumpy(), wanted.asnumpy(), classifies)
+    return {**{name: _training_step(case, net, data, wanted) for name, net in nets.items()}, **calls}
+
+
+def _training_step(case: Case, net: Any, data: Any, wanted: Any) -> Callable[[], float]:
+    loss = mx.gluon.loss.SoftmaxCrossEntropyLoss() if case.network.classifies else mx.gluon.loss.L2Loss()
+    loss.hybridize(**FLAGS)
+    settings = {"learning_rate": LEARNING_RATE, "momentum": MOMENTUM}
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", settings, kvstore=None)
+
+    def step() -> float:
+        with mx.autograd.record():
+            found = loss(net(data), wanted).mean()
+        found.backward()
+        trainer.step(1)
+        return found.asscalar()
+
+    return step
+
+
+# -- the guard
+
+
+def difference(got: Any, want: Any) -> float:
+    """The largest, as a part of the largest wanted value; infinite where shapes differ."""
+    got, want = (np.asarray(array.asnumpy() if isinstance(array, mx.nd.NDArray) else array) for array in (got, want))
+    if got.shape != want.shape or not np.isfinite(got).all():
+        return float("inf")
+    return float(np.abs(got - want).max() / max(np.abs(want).max(), 1e-12))
+
+
+def check(calls: Dict[str, Callable[[], Any]], tolerance: float, tensorflow: bool, calls_each: int = 1) -> None:
+    """Raises `Disagreement` unless all contestants but those with symmetric padding give what explicit padding does."""
+    same = [name for name in calls if "symmetric" not in name and (tensorflow or name != "TensorFlow")]
+    for _ in range(calls_each):
+        found = {name: calls[name]() for name in calls}
+        for name in same:
+            wrong = difference(found[name], found["explicit pad"])
+            if wrong > tolerance:
+                raise Disagreement(f"{name} and explicit pad differ by {wrong:.2g} of the largest output")
+
+
+# -- the table
+
+
+def measure_inference(case: Case, tensorflow: bool = False, checks: bool = False, **timing: Any) -> List[dict]:
+    """Rows from one run: graphs against the hybridized net with symmetric padding, deployed ones against the equally
+    deployed one, and both against TensorFlow."""
+    calls = inference_calls(case, tensorflow)
+    check(calls, TOLERANCE, checks)
+    return _rows(case, "inference", measure(calls, **timing))
+
+
+def measure_training(case: Case, tensorflow: bool = False, checks: bool = False, **timing: Any) -> List[dict]:
+    """Rows from one run: a step of each against that of the net with symmetric padding, and against TensorFlow's."""
+    calls = training_calls(case, tensorflow)
+    check(calls, LOSS_TOLERANCE, checks, calls_each=2)
+    return _rows(case, "training step", measure(calls, **timing))
+
+
+def _rows(case: Case, mode: str, figures: Dict[str, List[float]]) -> List[dict]:
+    deployed = [name for name in figures if name.endswith(", deployed")]
+    plain = [name for name in figures if name not in deployed and name != "TensorFlow"]
+    groups = [(mode, "symmetric", plain)]
+    if deployed:
+        groups.append((f"{mode}, deployed", "symmetric, deployed", deployed))
+    if "TensorFlow" in figures:
+        groups.append((f"{mode}, beside TensorFlow", "TensorFlow", list(figures)))
+    more = {"network": case.network.name, "batch": case.batch, "size": case.size, "width": case.width}
+    name = f"{case.network.name}, batch {case.batch}"
+    return [
+        results.row(name, mode, {name: figures[name] for name in names}, reference, **more)
+        for mode, reference, names in groups
+    ]

@@ -1,0 +1,93 @@
+"""A picture of a result file: one dot for each contestant and row, with its quartiles; 1.0 is the reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from benchmarks.tables import by_mode, contestants
+
+COLOURS = ("#12736a", "#c2410c", "#2563eb", "#a21caf", "#ca8a04", "#57534e", "#0891b2", "#be123c")
+INK, FAINT = "#1f2933", "#d3dae0"
+TICKS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 100)
+FEWER = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+LINE = 0.3  # inches for a row
+WIDTH = 11.0
+
+
+def draw(result: dict, path: Path) -> None:
+    """Writes the picture of a result file."""
+    modes = by_mode(result["rows"])
+    lines = [len(rows) + 1.2 for rows in modes.values()]
+    above, below, between = 1.15, 0.85, 1.05  # inches
+    height = above + below + LINE * sum(lines) + between * (len(modes) - 1)
+    figure = Figure(figsize=(WIDTH, height), dpi=110, facecolor="white")
+    figure.text(0.02, 1 - 0.3 / height, result["title"], size=14, weight="bold", color=INK, va="center")
+    figure.text(0.02, 1 - 0.58 / height, _caption(result), size=8.5, color="#52606d", va="center")
+    left = _label_room(result["rows"])
+    top = height - above
+    for (mode, rows), count in zip(modes.items(), lines):
+        tall = LINE * count
+        axes = figure.add_axes((left, (top - tall) / height, 0.76 - left, tall / height))
+        _panel(axes, mode, rows)
+        top -= tall + between
+    figure.savefig(path)
+
+
+def _caption(result: dict) -> str:
+    made = result["provenance"]
+    return (
+        f"{made['cpu']}, {made['cores']} cores, {made['date']}; mxsame {made['mxsame']} ({made['commit']}), "
+        f"MXNet {made['mxnet']}, NumPy {made['numpy']}, TensorFlow {made['tensorflow']}"
+    )
+
+
+def _label_room(rows: List[dict]) -> float:
+    """The part of the width that the longest name of a row takes."""
+    return 0.035 + max(len(row["name"]) for row in rows) * 0.068 / WIDTH
+
+
+def _panel(axes: Any, mode: str, rows: List[dict]) -> None:
+    names = contestants(rows)
+    axes.set_title(f"{mode}: ratio to {rows[0]['reference']}", loc="left", size=10.5, weight="bold", color=INK)
+    axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
+    for place, name in enumerate(names):
+        offset = (place - (len(names) - 1) / 2) * min(0.16, 0.7 / max(len(names), 1))
+        _dots(axes, name, COLOURS[place % len(COLOURS)], rows, offset)
+    axes.set_yticks(range(len(rows)), [row["name"] for row in rows], size=9, color=INK)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    _scale(axes, rows)
+    axes.grid(axis="x", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    for place in range(len(rows) - 1):
+        axes.axhline(place + 0.5, color=FAINT, linewidth=0.4)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False, fontsize=8.5, labelcolor=INK)
+
+
+def _dots(axes: Any, name: str, colour: str, rows: List[dict], offset: float) -> None:
+    found: Dict[int, dict] = {place: row for place, row in enumerate(rows) if name in row["figures"]}
+    limits = [row["figures"][row["reference"]]["median"] for row in found.values()]
+    figures = [row["figures"][name] for row in found.values()]
+    heights = [place + offset for place in found]
+    lows = [figure["quartiles"][0] / limit for figure, limit in zip(figures, limits)]
+    highs = [figure["quartiles"][1] / limit for figure, limit in zip(figures, limits)]
+    axes.hlines(heights, lows, highs, color=colour, linewidth=1.6, alpha=0.45)
+    axes.plot([figure["ratio"] for figure in figures], heights, "o", color=colour, markersize=4.6, label=name)
+
+
+def _scale(axes: Any, rows: List[dict]) -> None:
+    """Logarithmic, with plain numbers, and only as many as there is room for."""
+    ratios = [figure["ratio"] for row in rows for figure in row["figures"].values()]
+    low, high = min(*ratios, 0.95) * 0.95, max(*ratios, 1.1) * 1.05
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    axes.xaxis.set_major_locator(FixedLocator(TICKS if high / low < 6 else FEWER))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.tick_params(axis="x", labelsize=9, colors=INK)

@@ -1,0 +1,122 @@
+"""The same kit of layers in tf.keras, for networks beside TensorFlow. Import MXNet before this module."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, List, Tuple
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.kits import EPSILON, LEARNING_RATE, MOMENTUM, Kit, Tensor
+
+VERSION = tf.__version__
+layers = tf.keras.layers
+
+
+class TensorFlow(Kit):
+    """tf.keras layers with padding="same", channels last, which is what TensorFlow runs fastest on the CPU."""
+
+    def __init__(self, width: float = 1.0):
+        self.width = width
+        self.weighted: List[Tuple[str, Any]] = []
+
+    def input(self, channels: int, size: Tuple[int, ...]) -> Tensor:
+        return Tensor(tf.keras.Input((*size, channels)), channels, size)
+
+    def conv(self, x: Tensor, channels: int, kernel_size: int, stride: int = 1, use_bias: bool = False) -> Tensor:
+        return self._layer("conv", layers.Conv2D(channels, kernel_size, stride, padding="same", use_bias=use_bias), x)
+
+    def depthwise(self, x: Tensor, kernel_size: int, stride: int = 1) -> Tensor:
+        made = layers.DepthwiseConv2D(kernel_size, stride, padding="same", use_bias=False)
+        return self._layer("depthwise", made, x)
+
+    def max_pool(self, x: Tensor, kernel_size: int, stride: int) -> Tensor:
+        return self._made(layers.MaxPool2D(kernel_size, stride, padding="same")(x.value))
+
+    def transposed(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> Tensor:
+        return self._layer("transposed", layers.Conv2DTranspose(channels, kernel_size, stride, padding="same"), x)
+
+    def norm(self, x: Tensor) -> Tensor:
+        return self._layer("norm", layers.BatchNormalization(epsilon=EPSILON, momentum=0.9), x)
+
+    def dense(self, x: Tensor, units: int) -> Tensor:
+        return self._layer("dense", layers.Dense(units), Tensor(layers.Flatten()(x.value), x.channels, ()))
+
+    def relu(self, x: Tensor) -> Tensor:
+        return self._made(layers.ReLU()(x.value))
+
+    def relu6(self, x: Tensor) -> Tensor:
+        return self._made(layers.ReLU(6.0)(x.value))
+
+    def sigmoid(self, x: Tensor) -> Tensor:
+        return self._made(layers.Activation("sigmoid")(x.value))
+
+    def swish(self, x: Tensor) -> Tensor:
+        return self._made(layers.Activation("swish")(x.value))
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._made(layers.Add()([x.value, y.value]))
+
+    def scale(self, x: Tensor, by: Tensor) -> Tensor:
+        return self._made(layers.Multiply()([x.value, by.value]))
+
+    def global_pool(self, x: Tensor) -> Tensor:
+        return self._made(layers.GlobalAveragePooling2D(keepdims=True)(x.value))
+
+    def _layer(self, kind: str, layer: Any, x: Tensor) -> Tensor:
+        self.weighted.append((kind, layer))
+        return self._made(layer(x.value))
+
+    def _made(self, value: Any) -> Tensor:
+        return Tensor(value, value.shape[-1], tuple(value.shape[1:-1]))
+
+
+# MXNet's axes of a weight, in the order in which tf.keras stores them
+AXES = {"conv": (2, 3, 1, 0), "depthwise": (2, 3, 0, 1), "transposed": (2, 3, 1, 0), "dense": (1, 0)}
+
+
+def copy_weights(source: Kit, target: TensorFlow) -> None:
+    """Of all layers, in order, from a network of MXNet."""
+    for ours, (kind, theirs) in zip(source.weighted, target.weighted):
+        arrays = [parameter.data().asnumpy() for parameter in ours.collect_params().values()]
+        if kind in AXES:
+            arrays[0] = arrays[0].transpose(AXES[kind])
+        theirs.set_weights(arrays)
+
+
+def inference(model: Any, data: np.ndarray) -> Callable[[], np.ndarray]:
+    """A call of the model for (N, C, H, W) data, through tf.function; the output's channels come first again."""
+    run = tf.function(lambda x: model(x, training=False))
+    images = tf.constant(np.moveaxis(data, 1, -1))
+
+    def call() -> np.ndarray:
+        out = run(images).numpy()
+        return np.moveaxis(out, -1, 1) if out.ndim > 2 else out
+
+    return call
+
+
+def training(model: Any, data: np.ndarray, wanted: np.ndarray, classifies: bool) -> Callable[[], float]:
+    """A step of gradient descent with momentum, through tf.function; returns the loss."""
+    images = tf.constant(np.moveaxis(data, 1, -1))
+    target = tf.constant(wanted if classifies else np.moveaxis(wanted, 1, -1))
+    optimizer = tf.keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
+
+    def loss(out: Any) -> Any:
+        if classifies:
+            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(target, tf.int32), out))
+        return tf.reduce_mean((out - target) ** 2) / 2
+
+    @tf.function
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            found = loss(model(images, training=True))
+        variables = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(found, variables), variables))
+        return found
+
+    return lambda: float(step().numpy())
