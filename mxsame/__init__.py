@@ -11,8 +11,9 @@
 
 from mxsame import _mxnet  # noqa: F401, I001 - first: it makes `import mxnet` work
 from mxsame import nn, ops, padding, plan
+from mxsame.deploy import deploy
 from mxsame.graph import export, hybridize
 
-__all__ = ["__version__", "export", "hybridize", "nn", "ops", "padding", "plan"]
+__all__ = ["__version__", "deploy", "export", "hybridize", "nn", "ops", "padding", "plan"]
 
 __version__ = "0.1.0"

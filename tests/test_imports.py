@@ -7,10 +7,10 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "mxsame"
 
-# padding <- plan <- ops <- nn <- (graph, port); ops <- keras; validation is a leaf; _mxnet alone imports MXNet.
+# padding <- plan <- ops <- nn <- (graph, port); graph and _rewrite <- deploy; ops <- keras; validation is a leaf; _mxnet alone imports MXNet.
 PURE = {"validation", "padding"}
 CORE = PURE | {"plan", "_mxnet"}
-LIBRARY = CORE | {"ops", "nn", "keras", "graph", "port"}
+LIBRARY = CORE | {"ops", "nn", "keras", "graph", "deploy", "port"}
 MAY_IMPORT = {
     "_mxnet": set(),
     "validation": set(),
@@ -20,6 +20,8 @@ MAY_IMPORT = {
     "nn": CORE | {"ops"},
     "keras": CORE | {"ops"},
     "graph": CORE | {"ops", "nn"},
+    "_rewrite": {"_mxnet", "validation"},
+    "deploy": CORE | {"ops", "nn", "graph", "_rewrite"},
     "port": CORE | {"ops", "nn"},
     "__init__": LIBRARY,
     "demo": LIBRARY | {"__init__"},

@@ -1,0 +1,51 @@
+"""What depends on parameters alone is computed once and becomes a parameter."""
+
+from __future__ import annotations
+
+from typing import Any, List
+
+from mxsame._mxnet import mx
+from mxsame._rewrite._graph import Graph, Node, Output
+
+IMPURE = ("random", "sample", "shuffle", "Dropout", "Custom", "uniform", "normal", "bernoulli", "choice", "multinomial")
+
+
+def fold(graph: Graph, context: Any) -> None:
+    """Evaluate, where the parameters are, every output of constant operators that others than such use."""
+    constant = set()
+    for node in graph.nodes():
+        if node.name in graph.values if node.op == "null" else _is_pure(node) and constant.issuperset(_sources(node)):
+            constant.add(node)
+    wanted: List[Output] = []
+    for user in [*(node for node in graph.nodes() if node not in constant), None]:
+        inputs = graph.outputs if user is None else user.inputs
+        wanted += [out for out in inputs if out.node in constant and out.node.op != "null" and out not in wanted]
+    if not wanted:
+        return
+    users = graph.users()
+    for output, value in zip(wanted, evaluated(graph, wanted, context)):
+        folded = graph.constant(f"{output.node.name}_value", value)
+        for user in users[output.node]:
+            if (graph.outputs if user.node is None else user.node.inputs)[user.place] == output:
+                graph.connect(user, folded)
+
+
+def _sources(node: Node) -> List[Node]:
+    return [source for source, _ in node.inputs]
+
+
+def _is_pure(node: Node) -> bool:
+    """Whether a node with inputs gives the same whenever it runs."""
+    return bool(node.inputs) and not node.more.get("subgraphs") and not any(word in node.op for word in IMPURE)
+
+
+def evaluated(graph: Graph, outputs: List[Output], context: Any) -> list:
+    """The arrays of outputs that depend on parameters alone."""
+    symbol = graph.symbol(outputs)
+    arrays = {
+        name: mx.nd.array(graph.values[name], ctx=context, dtype=graph.values[name].dtype)
+        for name in symbol.list_inputs()
+    }
+    states = {name: arrays.pop(name) for name in symbol.list_auxiliary_states()}
+    executor = symbol.bind(context, arrays, grad_req="null", aux_states=states)
+    return [array.asnumpy() for array in executor.forward(is_train=False)]

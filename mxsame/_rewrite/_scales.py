@@ -1,0 +1,154 @@
+"""A scale and a shift of each channel, folded into the convolution or dense layer before it.
+
+A normalisation at inference is y = (x - mean) / sqrt(variance + eps) * gamma + beta (Ioffe and Szegedy 2015,
+algorithm 2, step 11), so with scale = gamma / sqrt(variance + eps) it is y = scale * x + (beta - mean * scale). Of a
+linear x = W a + b that makes W' = scale * W and b' = scale * b + shift. All of it in float64.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from mxsame._rewrite import _movements
+from mxsame._rewrite._graph import Graph, Node, Output
+
+NORMALISATIONS = ("BatchNorm", "_contrib_SyncBatchNorm")
+LINEAR = ("Convolution", "Deconvolution", "FullyConnected")
+SCALARS = {  # op -> (scale, shift) of a scalar
+    "_mul_scalar": lambda scalar: (scalar, 0.0),
+    "_npi_multiply_scalar": lambda scalar: (scalar, 0.0),
+    "_div_scalar": lambda scalar: (1 / scalar, 0.0),
+    "_npi_true_divide_scalar": lambda scalar: (1 / scalar, 0.0),
+    "_plus_scalar": lambda scalar: (1.0, scalar),
+    "_npi_add_scalar": lambda scalar: (1.0, scalar),
+    "_minus_scalar": lambda scalar: (1.0, -scalar),
+    "_npi_subtract_scalar": lambda scalar: (1.0, -scalar),
+    "_rminus_scalar": lambda scalar: (-1.0, scalar),
+    "_npi_rsubtract_scalar": lambda scalar: (-1.0, scalar),
+}
+OPERANDS = {  # op -> (scale, shift) of a constant, and whether it is the second operand
+    **dict.fromkeys(("broadcast_mul", "_npi_multiply"), lambda value, second: (value, np.float64(0))),
+    **dict.fromkeys(("broadcast_add", "_npi_add"), lambda value, second: (np.float64(1), value)),
+    **dict.fromkeys(
+        ("broadcast_sub", "_npi_subtract"),
+        lambda value, second: (np.float64(1), -value) if second else (np.float64(-1), value),
+    ),
+    **dict.fromkeys(
+        ("broadcast_div", "_npi_true_divide"), lambda value, second: (1 / value, np.float64(0)) if second else None
+    ),
+}
+
+
+class Affine(NamedTuple):
+    """scale * data + shift along an axis; scalars where all channels are treated alike."""
+
+    data: Output
+    scale: np.ndarray
+    shift: np.ndarray
+    axis: int
+
+
+def fold(graph: Graph) -> None:
+    """Fold every scale and shift that directly, or through movements alone, follows a linear node used nowhere else."""
+    shapes = graph.shapes()
+    with np.errstate(all="ignore"):  # what is not finite is not folded
+        for node in graph.nodes():
+            affine = _affine(graph, node, shapes)
+            if affine is not None:
+                producer, axis = _linear_before(graph.users(), shapes, affine.data, affine.axis)
+                if producer is not None and _fold_into(
+                    graph, producer, affine, axis == _channel_axis(producer, shapes)
+                ):
+                    graph.replace(node, affine.data)
+
+
+def _affine(graph: Graph, node: Node, shapes: dict) -> Optional[Affine]:
+    """A node as a scale and shift, if it is one."""
+    if node.op in NORMALISATIONS:
+        return _normalisation(graph, node, len(shapes[node]))
+    if node.op in SCALARS:
+        scale, shift = SCALARS[node.op](np.float64(node.attr("scalar")))
+        return Affine(node.inputs[0], np.float64(scale), np.float64(shift), 1)
+    if node.op in OPERANDS:
+        return _operand(graph, node, shapes)
+    return None
+
+
+def _operand(graph: Graph, node: Node, shapes: dict) -> Optional[Affine]:
+    """Arithmetic with a constant that has one number for each channel."""
+    values = [graph.value(source) for source in node.inputs]
+    place = 0 if values[1] is not None else 1
+    value, data = values[1 - place], node.inputs[place]
+    if value is None or values[place] is not None or shapes[data.node] != shapes[node] or data.index:
+        return None
+    ndim = len(shapes[node])
+    long = [axis + ndim - value.ndim for axis, length in enumerate(value.shape) if length > 1]
+    if len(long) > 1:
+        return None
+    result = OPERANDS[node.op](value.astype(np.float64).reshape(-1 if long else ()), place == 0)
+    return None if result is None else Affine(data, *result, long[0] if long else 1)
+
+
+def _normalisation(graph: Graph, node: Node, ndim: int) -> Optional[Affine]:
+    arrays = [graph.value(source) for source in node.inputs[1:]]
+    if any(array is None for array in arrays) or node.attr("output_mean_var", False):
+        return None
+    gamma, beta, mean, variance = (array.astype(np.float64) for array in arrays)  # type: ignore[union-attr]
+    if node.attr("fix_gamma", True):
+        gamma = np.ones_like(gamma)
+    scale = gamma / np.sqrt(variance + node.attr("eps", 1e-3))
+    axis = node.attr("axis", 1) if node.op == "BatchNorm" else 1
+    return Affine(node.inputs[0], scale, beta - mean * scale, axis % ndim)
+
+
+def _linear_before(users: dict, shapes: dict, data: Output, axis: int) -> Tuple[Optional[Node], int]:
+    """The linear node behind movements, each used once, and where there the axis stands."""
+    while data.index == 0 and len(users[data.node]) == 1:
+        node = data.node
+        if node.op in LINEAR:
+            return node, axis
+        moved = _movements.movement(node, len(shapes[node]))
+        before = None if moved is None else moved.before(axis)
+        if before is None:
+            break
+        data, axis = node.inputs[0], before
+    return None, axis
+
+
+def _channel_axis(producer: Node, shapes: dict) -> int:
+    return len(shapes[producer]) - 1 if producer.op == "FullyConnected" else 1
+
+
+def _fold_into(graph: Graph, producer: Node, affine: Affine, along_channels: bool) -> bool:
+    """Whether that could be done: the parameters must be known, and what differs must differ by channel."""
+    weight, *rest = (graph.value(source) for source in producer.inputs[1:])
+    if weight is None or any(bias is None for bias in rest) or not _is_channels_first(producer):
+        return False
+    if not along_channels and (affine.scale.ndim or affine.shift.ndim):
+        return False
+    channels = int(producer.attr("num_hidden" if producer.op == "FullyConnected" else "num_filter"))
+    scale, shift = np.broadcast_to(affine.scale, channels), np.broadcast_to(affine.shift, channels)
+    bias = rest[0].astype(np.float64) if rest else np.zeros(channels)
+    folded = {"weight": _scaled(producer, weight.astype(np.float64), scale).astype(weight.dtype)}
+    if rest or shift.any():
+        folded["bias"] = (bias * scale + shift).astype(weight.dtype)
+    if not all(np.isfinite(value).all() for value in folded.values()):
+        return False
+    producer.attrs["no_bias"] = str("bias" not in folded)
+    producer.inputs[1:] = [graph.constant(f"{producer.name}_{name}", value) for name, value in folded.items()]
+    return True
+
+
+def _is_channels_first(producer: Node) -> bool:
+    return str(producer.attr("layout")) in ("None", "NCW", "NCHW", "NCDHW")
+
+
+def _scaled(producer: Node, weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """The weight with every output channel scaled: the first axis, but (I, O/groups, ..) of a Deconvolution."""
+    if producer.op != "Deconvolution":
+        return weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+    groups = int(producer.attr("num_group", 1))
+    grouped = weight.reshape(groups, -1, *weight.shape[1:])
+    return (grouped * scale.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))).reshape(weight.shape)

@@ -1,0 +1,235 @@
+"""`deploy`: a trained net as a graph for inference."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any, List, Sequence, Tuple
+
+import numpy as np
+
+from mxsame import graph as graphs
+from mxsame import validation
+from mxsame._mxnet import mx
+from mxsame._rewrite import Graph, simplify
+from mxsame.ops import _arrays
+
+__all__ = ["Deployed", "deploy"]
+
+FUSED_DTYPE = np.dtype("float32")  # what oneDNN fuses
+
+
+def deploy(net: Any, input_shape: Any) -> Deployed:
+    """A graph for inference: the outputs of `net`, from fewer and better steps.
+
+    What is the identity at inference is left out. What depends on parameters alone is computed once. A normalisation
+    behind a convolution or a dense layer goes into its weight: W' = s W and b' = s b + beta - mean s with
+    s = gamma / sqrt(variance + eps) (Ioffe and Szegedy 2015, algorithm 2), in float64. Slices that make paddings
+    exact, and transposes, move behind activations. Where MXNet has oneDNN, data of float32 on the CPU then runs through
+    `optimize_for("MKLDNN")`.
+
+    Parameters
+    ----------
+    net : gluon.HybridBlock
+        Initialised, and called once if its channels are deferred. It is left as it is; what is returned has parameters
+        of its own, so later training does not reach it.
+    input_shape : sequence of ints, or a list of such
+        (N, C, \\*size), or (N, \\*size, C) as the net wants it; one shape for each input. The batch N may differ from
+        call to call, the other lengths are fixed.
+
+    Returns
+    -------
+    Deployed
+        A SymbolBlock, called as the net is. It never records gradients and never trains.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no HybridBlock, is not initialised or cannot be traced, and for shapes that do not fit it.
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> from mxnet.gluon import nn
+    >>> net = nn.HybridSequential()
+    >>> net.add(mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3), nn.BatchNorm(in_channels=8), nn.Activation("relu"))
+    >>> net.initialize()
+    >>> fast = mxsame.deploy(net, (1, 3, 32, 32))
+    >>> fast(nd.ones((5, 3, 32, 32))).shape
+    (5, 8, 16, 16)
+    >>> sorted(name.split("_")[-1] for name in fast.collect_params())  # no statistics are left
+    ['bias', 'weight']
+    """
+    graphs.check_ready(net)
+    if not graphs.is_traceable(net):
+        raise TypeError(f"net must not override forward; received net of type {type(net).__name__}")
+    shapes = _checked_shapes(input_shape)
+    parameters = net.collect_params()
+    contexts, dtype = _contexts(parameters), _dtype(parameters)
+    if dtype is not None and any(context.device_type.startswith("cpu") for context in contexts):
+        why = " on the CPU, where MXNet has no float16 convolution"
+        validation.float_type("net", str(dtype), ("float32", "float64"), why)
+    inputs = dict(zip(graphs.input_names(net, len(shapes)), shapes))
+    try:
+        outputs = _traced(net, inputs, dtype)
+        graph = Graph.of(_group(outputs), _values(parameters, contexts[0]), inputs)
+        simplify(graph, contexts[0])
+        deployed = Deployed(graph, outputs, dtype, contexts)
+        for context in contexts:
+            deployed(*(_zeros(shape, context, dtype) for shape in shapes))[0].wait_to_read()
+    except mx.base.MXNetError as error:
+        raise ValueError(
+            f"net must run on data of input_shape; {validation.received(input_shape=input_shape)}; "
+            f"MXNet says: {_reason(error)}"
+        ) from None
+    return deployed
+
+
+class Deployed(mx.gluon.SymbolBlock):
+    """What `deploy` returns: a net for inference, on data of one size.
+
+    Its own graph is plain, and so is what `export` and `save_parameters` write: built-in operators only. Data of
+    float32 on the CPU runs through a second graph over the same parameters, in which oneDNN has fused what it can.
+    Calls from several threads take turns.
+    """
+
+    _TURN = threading.RLock()  # for all: a call does no more than hand work to MXNet's engine
+
+    def __init__(self, graph: Graph, outputs: Any, dtype: Any, contexts: Sequence[Any]):
+        symbol = graph.symbol()
+        used = set(symbol.list_inputs())
+        self._inputs, self._used = graph.inputs, [name in used for name in graph.inputs]
+        if not any(self._used):
+            raise ValueError("net must have an output that depends on its input; received one of constants")
+        variables = [graphs.variable(name, dtype) for name in self._inputs if name in used]
+        parameters = mx.gluon.ParameterDict()
+        for name, value in graph.values.items():
+            kind = {"shape": value.shape, "dtype": value.dtype, "grad_req": "null", "init": "zeros"}
+            parameter = parameters.get(name, **kind)
+            parameter.initialize(ctx=list(contexts))
+            parameter.set_data(_array(value))
+        super().__init__(_kind(symbol), variables, parameters)
+        self._structure, self._dtype, self._fused = outputs, dtype, None
+        self.hybridize(static_alloc=True, static_shape=True)
+        if dtype == FUSED_DTYPE and mx.runtime.Features().is_enabled("MKLDNN"):
+            fused = mx.gluon.SymbolBlock(_kind(symbol.optimize_for("MKLDNN")), variables, parameters)
+            fused.hybridize(static_alloc=True, static_shape=True)
+            self._fused = fused.forward  # the block itself would become a child, and be saved
+
+    def forward(self, *args: Any) -> Any:
+        """The outputs, in the structure in which the net gives them."""
+        symbolic = bool(args) and isinstance(args[0], mx.sym.Symbol)
+        if not symbolic:
+            self._check(args)
+        used = [array for array, is_used in zip(args, self._used) if is_used]
+        with self._TURN, mx.autograd.pause(train_mode=False):
+            fused = self._fused and not symbolic and args[0].context.device_type.startswith("cpu")
+            results = self._fused(*used) if fused else super().forward(*used)
+        return graphs.regrouped(self._structure, iter(graphs.flattened(results)))
+
+    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Tuple[str, str]:
+        """Write `path-symbol.json` and `path-0000.params`, which load without mxsame, and return their names.
+
+        The graph is the plain one, and refuses data of other sizes with an error of the operator `data_must_be_..`.
+        """
+        path, epoch = graphs.check_file(path, epoch)
+        fixed = [graphs.fixed(graphs.variable(name), shape) for name, shape in self._inputs.items()]
+        return graphs.written(_group(self.forward(*fixed)), self.collect_params(), path, epoch)
+
+    def cast(self, dtype: Any) -> None:
+        """Refused: fold in the type in which the net shall run."""
+        raise TypeError(
+            f"a deployed net keeps its type: cast the net and deploy that; {validation.received(dtype=dtype)}"
+        )
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{name} {_described(shape)}" for name, shape in self._inputs.items())
+        count = sum(node["op"] != "null" for node in json.loads(self._cached_graph[1].tojson())["nodes"])
+        return f"Deployed({inputs}, {self._dtype or 'any type'}: {count} operators{', fused' if self._fused else ''})"
+
+    def _check(self, args: Sequence[Any]) -> None:
+        """Raise what is wrong with the inputs of a call."""
+        if len(args) != len(self._inputs):
+            wanted = f"{len(self._inputs)} input{'s' if len(self._inputs) > 1 else ''}"
+            raise TypeError(f"a deployed net must be called with {wanted}; {validation.received(inputs=len(args))}")
+        contexts = _contexts(self.collect_params())
+        kind = mx.np.ndarray if mx.util.is_np_array() else mx.nd.NDArray
+        for (name, shape), array in zip(self._inputs.items(), args):
+            if not isinstance(array, kind):
+                raise TypeError(f"{name} must be an {kind.__name__}; {_arrays.received(name, array)}")
+            if len(array.shape) != len(shape) or array.shape[1:] != shape[1:] or array.shape[0] < 1:
+                raise ValueError(
+                    f"{name} must have the shape that the net was deployed for, {_described(shape)}; "
+                    f"{validation.received(**{f'{name}.shape': array.shape})}"
+                )
+            _arrays.check(name, array)
+            if self._dtype is not None and array.dtype != self._dtype:
+                raise TypeError(
+                    f"{name} must have the type of the parameters, {self._dtype}; "
+                    f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
+                )
+            if array.context not in contexts:
+                raise ValueError(
+                    f"{name} must be where the parameters are, on {contexts}; "
+                    f"{validation.received(**{f'{name}.context': str(array.context)})}"
+                )
+
+
+def _checked_shapes(input_shape: Any) -> List[Tuple[int, ...]]:
+    """One shape, or one for each input -> a list."""
+    if validation.is_sequence(input_shape) and len(input_shape) and all(map(validation.is_sequence, input_shape)):
+        return [graphs.checked_shape(f"input_shape[{place}]", shape) for place, shape in enumerate(input_shape)]
+    shape = graphs.checked_shape("input_shape", input_shape)
+    if not shape:
+        raise ValueError(f"input_shape must have at least one length; {validation.received(input_shape=input_shape)}")
+    return [shape]
+
+
+def _contexts(parameters: Any) -> list:
+    return next((parameter.list_ctx() for parameter in parameters.values()), [mx.current_context()])
+
+
+def _dtype(parameters: Any) -> Any:
+    """The type of the parameters; None where there are none, and any is fine."""
+    return next((np.dtype(parameter.dtype) for parameter in parameters.values()), None)
+
+
+def _values(parameters: Any, context: Any) -> dict:
+    return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
+
+
+def _traced(net: Any, inputs: dict, dtype: Any) -> Any:
+    """The net's outputs as Symbols of one output each, nested as the net nests them."""
+    variables = [graphs.variable(name, dtype) for name in inputs]
+    outputs, _ = graphs.traced(net, variables, variables, list(inputs.values()), sizes=True)
+    found = graphs.flattened(outputs)
+    if not found or not all(isinstance(output, mx.sym.Symbol) for output in found):
+        raise ValueError(f"net must return arrays; received {type(outputs).__name__}")
+    return graphs.regrouped(outputs, (output if len(output.list_outputs()) == 1 else list(output) for output in found))
+
+
+def _group(outputs: Any) -> Any:
+    return outputs if isinstance(outputs, mx.sym.Symbol) else mx.sym.Group(graphs.flattened(outputs))
+
+
+def _kind(symbol: Any) -> Any:
+    return symbol.as_np_ndarray() if mx.util.is_np_array() else symbol
+
+
+def _array(value: np.ndarray) -> Any:
+    return (mx.np if mx.util.is_np_array() else mx.nd).array(value, dtype=value.dtype)
+
+
+def _zeros(shape: Sequence[int], context: Any, dtype: Any) -> Any:
+    return (mx.np if mx.util.is_np_array() else mx.nd).zeros(shape, ctx=context, dtype=dtype or FUSED_DTYPE)
+
+
+def _described(shape: Sequence[int]) -> str:
+    return f"({', '.join(['N', *map(str, shape[1:])])})"
+
+
+def _reason(error: Exception) -> str:
+    """The last line of what MXNet says, which holds the reason."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "nothing"
