@@ -8,9 +8,11 @@ from typing import Any, Callable, List, Optional
 import click
 
 from benchmarks import layers as layer_table
+from benchmarks import memory as peaks
 from benchmarks import networks as whole
 from benchmarks import planner as plans
 from benchmarks import plots, results, tables
+from benchmarks import sizes as many
 from benchmarks.architectures import NETWORKS
 
 ROUNDS = click.option("--rounds", default=15, show_default=True, type=click.IntRange(min=1), help="Interleaved rounds.")
@@ -121,6 +123,39 @@ def networks(
                     status.update(f"{network.name}, {mode}, batch {batch}")
                     found += measure(whole.case(network, batch, size, width), **settings)
     finish("networks", "Whole networks", found, out, rounds=rounds, size=size, width=width)
+
+
+@main.command()
+@click.option("--network", default="mobilenetv2", show_default=True, type=click.Choice([x.name for x in NETWORKS]))
+@click.option("--width", default=0.25, show_default=True, type=click.FloatRange(min=0.01), help="Scales the channels.")
+@click.option("--count", "counts", multiple=True, type=click.IntRange(1, 100), help="Sizes; 1, 10 and 100 by default.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(min=1), help="Interleaved rounds.")
+@OUT
+def sizes(network: str, width: float, counts: tuple, rounds: int, out: Optional[Path]) -> None:
+    """One network called with many sizes: first calls, and the steady state."""
+    counts, found = counts or many.COUNTS, []
+    with tables.console().status("") as status:
+        for shape in many.SHAPES:
+            for count in counts:
+                status.update(f"{count} {shape}")
+                found += many.measure_first_calls(network, width, shape, count)
+                if count > 1:
+                    found += many.measure_steady(network, width, shape, count, rounds)
+    title = f"{network}, {width:g} of its width, called with many sizes"
+    finish("sizes", title, found, out, rounds=rounds, network=network, width=width)
+
+
+@main.command()
+@click.option("--batch", default=8, show_default=True, type=click.IntRange(min=1))
+@click.option("--size", type=click.IntRange(min=32), help="Of the images; each network's own by default.")
+@click.option("--width", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Scales the channels.")
+@MATCH
+@OUT
+def memory(batch: int, size: Optional[int], width: float, match: str, out: Optional[Path]) -> None:
+    """Peak memory of whole networks, each contestant in a process of its own."""
+    chosen = named(NETWORKS, match)
+    found = measured(chosen, lambda network: peaks.measure(whole.case(network, batch, size, width)))
+    finish("memory", "Peak memory of whole networks", found, out, batch=batch, size=size, width=width)
 
 
 @main.command()

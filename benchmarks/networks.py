@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from mxsame._mxnet import mx
 FLAGS = {"static_alloc": True, "static_shape": True}
 TOLERANCE, LOSS_TOLERANCE = 1e-4, 1e-3  # of outputs; of losses, where normalising by a batch magnifies rounding
 CHANNELS = 3
+GRAPHS = ("symmetric", "mxsame", "mxsame, any size", "explicit pad")
+DEPLOYED = ("symmetric, deployed", "mxsame, deployed", "explicit pad, deployed")
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 
 
@@ -51,9 +53,9 @@ def build(case: Case, kit: Any) -> Any:
     return case.network.build(kit, kit.input(CHANNELS, (case.size, case.size)))
 
 
-def kits(case: Case, styles: Any = tuple(STYLES)) -> Dict[str, Kit]:
-    """The network in each style, all with the weights of the first."""
-    made = {style: STYLES[style](case.width) for style in styles}
+def kits(case: Case, contestants: Sequence[str]) -> Dict[str, Kit]:
+    """The network for each contestant, in its style and all with the same weights."""
+    made = {contestant: STYLES[contestant.split(",")[0]](case.width) for contestant in contestants}
     mx.random.seed(0)
     for kit in made.values():
         build(case, kit)
@@ -88,46 +90,29 @@ def targets(case: Case) -> Any:
     return mx.nd.array(np.random.RandomState(3).randint(0, CLASSES, case.batch))
 
 
-# -- inference
-
-
-def hybridized(made: Dict[str, Kit]) -> Dict[str, Any]:
-    """The nets, hybridized: mxsame's with its own graphs, the others by Gluon."""
-    nets = {style: kit.net for style, kit in made.items()}
-    for style, net in nets.items():
-        if style == "mxsame":
-            mxsame.hybridize(net, **FLAGS)
-        else:
-            net.hybridize(**FLAGS)
-    return nets
-
-
-def deployed(case: Case, made: Dict[str, Kit]) -> Dict[str, Any]:
-    """The same of `mxsame.deploy`."""
-    if not hasattr(mxsame, "deploy"):
-        return {}
-    return {f"{style}, deployed": mxsame.deploy(kit.net, case.shape) for style, kit in made.items()}
-
-
-def any_size(case: Case, made: Dict[str, Kit]) -> Any:
-    """mxsame's net under Gluon's own hybridize, which knows no sizes."""
-    kit = kits(case, ["mxsame"])["mxsame"]
-    copy_weights(made["mxsame"], kit)
+def prepared(case: Case, contestant: str, kit: Kit) -> Any:
+    """The kit's net as the contestant runs it."""
+    if contestant.endswith(", deployed"):
+        return mxsame.deploy(kit.net, case.shape)
+    if contestant == "mxsame":
+        return mxsame.hybridize(kit.net, **FLAGS)
     kit.net.hybridize(**FLAGS)
     return kit.net
 
 
+# -- inference
+
+
 def inference_calls(case: Case, tensorflow: bool) -> Dict[str, Callable[[], Any]]:
     """Calls by contestant, each of which returns the output."""
-    made, data = kits(case), images(case)
-    nets = {**hybridized(made), "mxsame, any size": any_size(case, made), **deployed(case, made)}
-    calls: Dict[str, Callable[[], Any]] = {name: _applied(net, data) for name, net in nets.items()}
+    made, data = kits(case, GRAPHS + (DEPLOYED if hasattr(mxsame, "deploy") else ())), images(case)
+    calls = {name: applied(prepared(case, name, kit), data) for name, kit in made.items()}
     if tensorflow:
         calls["TensorFlow"] = _tensorflow_inference(case, made["mxsame"], data)
     return calls
 
 
-def _applied(net: Any, data: Any) -> Callable[[], Any]:
+def applied(net: Any, data: Any) -> Callable[[], Any]:
     return lambda: net(data)
 
 
@@ -152,19 +137,18 @@ def _tensorflow_model(case: Case, source: Kit) -> Any:
 
 def training_calls(case: Case, tensorflow: bool) -> Dict[str, Callable[[], float]]:
     """Steps of gradient descent by contestant, each of which returns the loss before it."""
-    made, data, wanted = kits(case), images(case), targets(case)
-    nets = {**hybridized(made), "mxsame, any size": any_size(case, made)}
-    calls: Dict[str, Callable[[], float]] = {}
+    made, data, wanted = kits(case, GRAPHS), images(case), targets(case)
+    calls = {name: training_step(case, prepared(case, name, kit), data, wanted) for name, kit in made.items()}
     if tensorflow:
         from benchmarks import tensorflow_kit
 
-        model = _tensorflow_model(case, made["mxsame"])
-        classifies = case.network.classifies
+        model, classifies = _tensorflow_model(case, made["mxsame"]), case.network.classifies
         calls["TensorFlow"] = tensorflow_kit.training(model, data.asnumpy(), wanted.asnumpy(), classifies)
-    return {**{name: _training_step(case, net, data, wanted) for name, net in nets.items()}, **calls}
+    return calls
 
 
-def _training_step(case: Case, net: Any, data: Any, wanted: Any) -> Callable[[], float]:
+def training_step(case: Case, net: Any, data: Any, wanted: Any) -> Callable[[], float]:
+    """One step of gradient descent with momentum; returns the loss before it."""
     loss = mx.gluon.loss.SoftmaxCrossEntropyLoss() if case.network.classifies else mx.gluon.loss.L2Loss()
     loss.hybridize(**FLAGS)
     settings = {"learning_rate": LEARNING_RATE, "momentum": MOMENTUM}
