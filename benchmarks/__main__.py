@@ -13,6 +13,7 @@ from benchmarks import networks as whole
 from benchmarks import planner as plans
 from benchmarks import plots, results, tables
 from benchmarks import sizes as many
+from benchmarks import targets as goals
 from benchmarks.architectures import NETWORKS
 
 ROUNDS = click.option("--rounds", default=15, show_default=True, type=click.IntRange(min=1), help="Interleaved rounds.")
@@ -156,6 +157,35 @@ def memory(batch: int, size: Optional[int], width: float, match: str, out: Optio
     chosen = named(NETWORKS, match)
     found = measured(chosen, lambda network: peaks.measure(whole.case(network, batch, size, width)))
     finish("memory", "Peak memory of whole networks", found, out, batch=batch, size=size, width=width)
+
+
+@main.command(name="all")
+@click.pass_context
+def every(context: click.Context) -> None:
+    """Every table, one after the other, and the targets. Takes about an hour."""
+    for command, options in (
+        (layers, {}),
+        (layers, {"train": True}),
+        (planner, {}),
+        (networks, {}),
+        (sizes, {}),
+        (memory, {}),
+        (targets, {}),
+    ):
+        context.invoke(command, **options)
+
+
+@main.command()
+@click.option(
+    "--results",
+    "folder",
+    default=results.FOLDER,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder of result files; several of one table count together.",
+)
+def targets(folder: Path) -> None:
+    """Which targets the result files meet."""
+    tables.console().print(goals.as_table(goals.judge(goals.read(folder))))
 
 
 @main.command()

@@ -35,7 +35,8 @@ class Recipe(mx.gluon.HybridBlock):
 
 
 def explicit(windows: Sequence[Window], make: Make, is_max: bool) -> Recipe:
-    """TensorFlow's amounts with the pad operator, then VALID: what timm and most ports do. Exact."""
+    """TensorFlow's amounts with the pad operator, then VALID: what timm and most ports do. Exact, but for averages, in
+    which the padding counts."""
     pads = [padding.same_pads(*window) for window in windows]
     return Recipe(make((0,) * len(pads)), pads, LOWEST if is_max else 0)
 
