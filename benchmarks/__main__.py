@@ -114,7 +114,7 @@ def networks(
     """Whole networks, inference and training steps."""
     if tensorflow and not whole.HAS_TENSORFLOW:
         raise click.UsageError("TensorFlow is not installed")
-    settings = {"tensorflow": tensorflow, "checks": check, "rounds": rounds, "turn": 0.03}
+    settings = {"tensorflow": tensorflow, "checks": check, "rounds": rounds, "turn": 0.1}
     found = []
     with tables.console().status("") as status:
         for network in named(NETWORKS, match):

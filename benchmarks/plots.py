@@ -10,10 +10,15 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from benchmarks.tables import by_mode, contestants
 
-COLOURS = ("#12736a", "#c2410c", "#2563eb", "#a21caf", "#ca8a04", "#57534e", "#0891b2", "#be123c")
+COLOURS = (
+    "#12736a", "#c2410c", "#2563eb", "#a21caf", "#ca8a04", "#57534e", "#0891b2", "#be123c", "#65a30d", "#7c3aed"
+)  # fmt: skip
 INK, FAINT = "#1f2933", "#d3dae0"
-TICKS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 100)
-FEWER = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+TICKS = (  # by the span of an axis, of which the first that reaches far enough is taken
+    (1.5, (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5)),
+    (6, (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6)),
+    (1e9, (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100)),
+)
 LINE = 0.3  # inches for a row
 WIDTH = 11.0
 
@@ -27,12 +32,14 @@ def draw(result: dict, path: Path) -> None:
     figure = Figure(figsize=(WIDTH, height), dpi=110, facecolor="white")
     figure.text(0.02, 1 - 0.3 / height, result["title"], size=14, weight="bold", color=INK, va="center")
     figure.text(0.02, 1 - 0.58 / height, _caption(result), size=8.5, color="#52606d", va="center")
+    names = contestants(result["rows"])
+    colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
     left = _label_room(result["rows"])
     top = height - above
     for (mode, rows), count in zip(modes.items(), lines):
         tall = LINE * count
         axes = figure.add_axes((left, (top - tall) / height, 0.76 - left, tall / height))
-        _panel(axes, mode, rows)
+        _panel(axes, mode, rows, colours)
         top -= tall + between
     figure.savefig(path)
 
@@ -50,13 +57,13 @@ def _label_room(rows: List[dict]) -> float:
     return 0.035 + max(len(row["name"]) for row in rows) * 0.068 / WIDTH
 
 
-def _panel(axes: Any, mode: str, rows: List[dict]) -> None:
+def _panel(axes: Any, mode: str, rows: List[dict], colours: Dict[str, str]) -> None:
     names = contestants(rows)
     axes.set_title(f"{mode}: ratio to {rows[0]['reference']}", loc="left", size=10.5, weight="bold", color=INK)
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
     for place, name in enumerate(names):
         offset = (place - (len(names) - 1) / 2) * min(0.16, 0.7 / max(len(names), 1))
-        _dots(axes, name, COLOURS[place % len(COLOURS)], rows, offset)
+        _dots(axes, name, colours[name], rows, offset)
     axes.set_yticks(range(len(rows)), [row["name"] for row in rows], size=9, color=INK)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     _scale(axes, rows)
@@ -83,11 +90,18 @@ def _dots(axes: Any, name: str, colour: str, rows: List[dict], offset: float) ->
 
 def _scale(axes: Any, rows: List[dict]) -> None:
     """Logarithmic, with plain numbers, and only as many as there is room for."""
-    ratios = [figure["ratio"] for row in rows for figure in row["figures"].values()]
-    low, high = min(*ratios, 0.95) * 0.95, max(*ratios, 1.1) * 1.05
+    limits = [row["figures"][row["reference"]]["median"] for row in rows]
+    ends = [
+        end / limit
+        for row, limit in zip(rows, limits)
+        for name, figure in row["figures"].items()
+        if name != row["reference"]
+        for end in figure["quartiles"]
+    ]
+    low, high = min(*ends, 0.95) * 0.97, max(*ends, 1.1) * 1.03
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    axes.xaxis.set_major_locator(FixedLocator(TICKS if high / low < 6 else FEWER))
+    axes.xaxis.set_major_locator(FixedLocator(next(ticks for span, ticks in TICKS if high / low < span)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.tick_params(axis="x", labelsize=9, colors=INK)

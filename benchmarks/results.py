@@ -65,6 +65,7 @@ def provenance() -> Dict[str, Any]:
         "machine": platform.machine(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],  # processes that ran in the last minute, this one among them
         "threads": os.environ.get("OMP_NUM_THREADS", "as many as cores"),
         "python": platform.python_version(),
         "mxnet": mx.__version__,

@@ -15,8 +15,9 @@ def measure(
 ) -> Dict[str, List[float]]:
     """Seconds per call of each contestant, one figure a round, in which each has one turn, in an order drawn anew.
 
-    In its turn a contestant runs once uncounted, which brings its data back into the caches, and then as often as makes
-    up `turn` seconds. Rounds end early after `seconds` per contestant, but not before the fifth.
+    In its turn a contestant runs as often as makes up `turn` seconds; one that is short runs once more before,
+    uncounted, to bring its data back into the caches. Rounds end early after `seconds` per contestant, but not before
+    the fifth.
     """
     repeats = {}
     for name, call in contestants.items():
@@ -29,7 +30,8 @@ def measure(
     for finished in range(rounds):
         shuffle(order)
         for name in order:
-            _timed(contestants[name], 1)
+            if repeats[name] > 1:
+                _timed(contestants[name], 1)
             found[name].append(_timed(contestants[name], repeats[name]) / repeats[name])
         if finished >= 4 and time.perf_counter() - began > seconds * len(contestants):
             break
