@@ -11,7 +11,7 @@ import numpy as np
 from mxsame import graph as graphs
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame._rewrite import Graph, simplify
+from mxsame._rewrite import Graph, can_fuse, fused, simplify
 from mxsame.ops import _arrays
 
 __all__ = ["Deployed", "deploy"]
@@ -102,6 +102,8 @@ class Deployed(mx.gluon.SymbolBlock):
         self._inputs, self._used = graph.inputs, [name in used for name in graph.inputs]
         if not any(self._used):
             raise ValueError("net must have an output that depends on its input; received one of constants")
+        if dtype is not None:  # a SymbolBlock would go on with float32 where the types do not fit
+            symbol.infer_type(**{name: dtype for name in self._inputs if name in used})
         variables = [graphs.variable(name, dtype) for name in self._inputs if name in used]
         parameters = mx.gluon.ParameterDict()
         for name, value in graph.values.items():
@@ -112,10 +114,10 @@ class Deployed(mx.gluon.SymbolBlock):
         super().__init__(_kind(symbol), variables, parameters)
         self._structure, self._dtype, self._fused = outputs, dtype, None
         self.hybridize(static_alloc=True, static_shape=True)
-        if dtype == FUSED_DTYPE and mx.runtime.Features().is_enabled("MKLDNN"):
-            fused = mx.gluon.SymbolBlock(_kind(symbol.optimize_for("MKLDNN")), variables, parameters)
-            fused.hybridize(static_alloc=True, static_shape=True)
-            self._fused = fused.forward  # the block itself would become a child, and be saved
+        if dtype == FUSED_DTYPE and can_fuse():
+            runner = mx.gluon.SymbolBlock(_kind(fused(graph)), variables, parameters)
+            runner.hybridize(static_alloc=True, static_shape=True)
+            self._fused = runner.forward  # the block itself would become a child, and be saved
 
     def forward(self, *args: Any) -> Any:
         """The outputs, in the structure in which the net gives them."""
@@ -124,8 +126,8 @@ class Deployed(mx.gluon.SymbolBlock):
             self._check(args)
         used = [array for array, is_used in zip(args, self._used) if is_used]
         with self._TURN, mx.autograd.pause(train_mode=False):
-            fused = self._fused and not symbolic and args[0].context.device_type.startswith("cpu")
-            results = self._fused(*used) if fused else super().forward(*used)
+            fuses = self._fused and not symbolic and args[0].context.device_type.startswith("cpu")
+            results = self._fused(*used) if fuses else super().forward(*used)
         return graphs.regrouped(self._structure, iter(graphs.flattened(results)))
 
     def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Tuple[str, str]:

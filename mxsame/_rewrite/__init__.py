@@ -10,15 +10,16 @@ from __future__ import annotations
 from typing import Any
 
 from mxsame._rewrite import _constants, _identities, _movements, _scales
+from mxsame._rewrite._fusing import can_fuse, fused
 from mxsame._rewrite._graph import Graph
 
-__all__ = ["Graph", "simplify"]
+__all__ = ["Graph", "can_fuse", "fused", "simplify"]
 
 
 def simplify(graph: Graph, context: Any) -> None:
     """Inference needs no more than what this leaves."""
-    _identities.spell(graph)
     _identities.drop(graph)
+    _identities.spell(graph)
     _constants.fold(graph, context)
     _scales.fold(graph)
     _movements.sink(graph)

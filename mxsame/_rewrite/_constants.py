@@ -40,12 +40,11 @@ def _is_pure(node: Node) -> bool:
 
 
 def evaluated(graph: Graph, outputs: List[Output], context: Any) -> list:
-    """The arrays of outputs that depend on parameters alone."""
+    """The arrays of outputs that depend on parameters alone. By a block, as an executor would let oneDNN fuse them."""
     symbol = graph.symbol(outputs)
-    arrays = {
-        name: mx.nd.array(graph.values[name], ctx=context, dtype=graph.values[name].dtype)
-        for name in symbol.list_inputs()
-    }
-    states = {name: arrays.pop(name) for name in symbol.list_auxiliary_states()}
-    executor = symbol.bind(context, arrays, grad_req="null", aux_states=states)
-    return [array.asnumpy() for array in executor.forward(is_train=False)]
+    names = symbol.list_inputs()
+    arrays = [mx.nd.array(graph.values[name], ctx=context, dtype=graph.values[name].dtype) for name in names]
+    variables = [mx.sym.var(name, dtype=array.dtype) for name, array in zip(names, arrays)]
+    with mx.autograd.pause(train_mode=False):
+        found = mx.gluon.SymbolBlock(symbol, variables)(*arrays)
+    return [array.asnumpy() for array in (found if isinstance(found, list) else [found])]
