@@ -222,29 +222,30 @@ class _Specialised:
     def _graph(self, args: tuple, arrays: list) -> tuple[Any, bool]:
         """The graph for these arrays, and whether it is new."""
         structure = _structure(args)
-        shapes = (structure, tuple((array.shape, array.dtype) for array in arrays))
+        purpose = mx.autograd.is_training(), _arrays.device_of(arrays[0].ctx)
+        shapes = (structure, purpose, tuple((array.shape, array.dtype) for array in arrays))
         size_class = self._classes.get(shapes)
         if size_class is None:
-            size_class = self._classes[shapes] = self._classify(structure, args, arrays)
+            size_class = self._classes[shapes] = self._classify(structure, purpose, args, arrays)
             if len(self._classes) > self.MAX_SHAPES:
                 self._classes.popitem(last=False)
         new = size_class not in self.graphs
         if new:
-            self.graphs[size_class] = self._build(args, arrays)
+            self.graphs[size_class] = self._build(purpose, args, arrays)
             if len(self.graphs) > self._max_graphs:
                 self.graphs.popitem(last=False)
         self.graphs.move_to_end(size_class)
         return self.graphs[size_class], new
 
-    def _classify(self, structure: Hashable, args: tuple, arrays: list) -> Hashable:
+    def _classify(self, structure: Hashable, purpose: tuple, args: tuple, arrays: list) -> Hashable:
         """The plans of all layers for these shapes, which are what tells graphs apart."""
         names, shapes = input_names(self._net, len(arrays)), [array.shape for array in arrays]
-        if structure not in self._any_size:
+        if (structure, purpose) not in self._any_size:
             variables = [variable(name) for name in names]
             with planning.force(None):  # a strategy may be exact for these sizes, and not for all
-                _, decisions = traced(self._net, regrouped(args, iter(variables)), variables, shapes, sizes=False)
-            self._any_size[structure] = tuple(decisions)
-        decisions = self._any_size[structure]
+                _, decisions = traced(self._net, regrouped(args, iter(variables)), variables, shapes, False, *purpose)
+            self._any_size[structure, purpose] = tuple(decisions)
+        decisions = self._any_size[structure, purpose]
         if not decisions:
             return structure
         probe = mx.sym.Group([decision.data for decision in decisions])
@@ -253,12 +254,12 @@ class _Specialised:
             found = probe.infer_shape(**{name: shape for name, shape in zip(names, shapes) if name in wanted})[1]
         except mx.base.MXNetError:  # shapes that do not fit; tracing the net for them will say what is wrong
             return structure, tuple(shapes)
-        return structure, tuple(decision.remade(shape[2:]) for decision, shape in zip(decisions, found))
+        return structure, tuple(decision.remade(shape) for decision, shape in zip(decisions, found))
 
-    def _build(self, args: tuple, arrays: list) -> Any:
+    def _build(self, purpose: tuple, args: tuple, arrays: list) -> Any:
         variables = [variable(name, array.dtype) for name, array in zip(input_names(self._net, len(arrays)), arrays)]
         shapes = [array.shape for array in arrays]
-        outputs, _ = traced(self._net, regrouped(args, iter(variables)), variables, shapes, sizes=True)
+        outputs, _ = traced(self._net, regrouped(args, iter(variables)), variables, shapes, True, *purpose)
         parameters = self._net.collect_params()
         for parameter in parameters.values():
             _arrays.renew_dtype(parameter)
@@ -267,10 +268,18 @@ class _Specialised:
         return graph
 
 
-def traced(net: Any, args: Any, variables: list, shapes: Sequence[Optional[tuple]], sizes: bool) -> tuple[Any, list]:
+def traced(
+    net: Any,
+    args: Any,
+    variables: list,
+    shapes: Sequence[Optional[tuple]],
+    sizes: bool,
+    training: bool = False,
+    device: Optional[str] = None,
+) -> tuple[Any, list]:
     """The net's outputs for symbolic inputs of these shapes, and what its layers decided."""
     known = {variable.name: shape for variable, shape in zip(variables, shapes) if shape is not None}
-    with _arrays.inputs(known, sizes), _arguments.decisions() as decisions:
+    with _arrays.inputs(known, sizes, training, device), _arguments.decisions() as decisions:
         return type(net).forward(net, *args), decisions
 
 

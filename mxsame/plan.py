@@ -3,7 +3,7 @@
 A `Window` says what is wanted along one axis: output j reads the cells from j*s - low on. MXNet's operators know one
 pad for both ends only. A `AxisPlan` says how to get the wanted values all the same:
 
-    mirror the data -> join cells to it -> gather from it -> [kernel with zero taps in front] operator(pad)
+    mirror the data -> join cells to it -> gather from it, or shift it -> [kernel with zero taps in front] operator(pad)
     -> skip outputs at the head, drop the excess at the tail -> mirror back
 
 Most steps are empty in most plans. A strategy is one way of filling them in; whether it is exact is decided by one
@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 from dataclasses import dataclass, replace
-from typing import Callable, Iterator, Optional, Sequence, Tuple, Union
+from typing import Callable, Iterator, Mapping, Optional, Sequence, Tuple, Union
 
 from mxsame import padding as arithmetic
 from mxsame import validation
@@ -24,16 +25,15 @@ from mxsame import validation
 __all__ = [
     "AVERAGE",
     "CONVOLUTION",
-    "DEPTHWISE",
     "MAXIMUM",
     "RESHAPING",
-    "STEM",
     "STRATEGIES",
     "TRANSPOSED_STRATEGIES",
     "AxisPlan",
     "Plan",
     "TransposedAxis",
     "Window",
+    "exact_plans",
     "force",
     "forced",
     "plan_transposed",
@@ -109,6 +109,8 @@ class AxisPlan:
     spread:      cells put around the data by MXNet's pad operator (low, high)
     gather:      the data is gathered from itself with the pads worked out in the graph
     front_taps:  zero taps put in front of the kernel
+    shift:       the data is moved within cells of padding, so that low appears to be the first of these two numbers
+                 whatever it is; the second is what the last window of any size needs
     place:       the kernel stands among `kernel_size` taps, pad - low of them before it; low is worked out in the graph
                  and lies between these two
     kernel_size: the taps that the operator is given, front taps included
@@ -125,6 +127,7 @@ class AxisPlan:
     join: Tuple[int, int] = (0, 0)
     spread: Tuple[int, int] = (0, 0)
     gather: bool = False
+    shift: Optional[Tuple[int, int]] = None
     front_taps: int = 0
     place: Optional[Tuple[int, int]] = None
     pad: int = 0
@@ -183,23 +186,11 @@ def _pad(window: Window, low: int, high: int) -> AxisPlan:
 Draft = Callable[[Window, int, int], AxisPlan]
 _DRAFTS: dict[str, Draft] = {"native": _native, "slice": _slice, "kernel": _kernel, "tail": _tail, "pad": _pad}
 
-STRATEGIES = ("native", "full", "slice", "kernel", "tail", "pad", "mirror", "place", "place tail", "gather")
+STRATEGIES = ("native", "full", "slice", "kernel", "tail", "pad", "mirror", "shift", "place", "place tail", "gather")
 TRANSPOSED_STRATEGIES = ("cut", "crop", "stuff")
 
-# The order in which strategies are tried; the first that is exact runs.
-CONVOLUTION = ("native", "slice", "tail", "kernel", "pad", "mirror", "gather", "place", "place tail")
-STEM = (
-    "native",
-    "tail",
-    "slice",
-    "kernel",
-    "pad",
-    "place tail",
-    "mirror",
-    "gather",
-    "place",
-)  # few channels: cheap data
-DEPTHWISE = ("native", "kernel", "tail", "slice", "pad", "place", "place tail", "mirror", "gather")
+# What each kind of operator may do; where nobody knows better, the first that is exact runs.
+CONVOLUTION = ("native", "slice", "tail", "kernel", "pad", "shift", "mirror", "place", "place tail", "gather")
 AVERAGE = ("native", "full", "slice", "tail", "pad", "mirror", "gather")
 MAXIMUM = ("native", "full", "slice", "tail", "pad", "gather")  # mirrored, ties would send gradients to the last cell
 _MIRRORED = ("native", "kernel", "slice", "tail", "pad")
@@ -240,7 +231,8 @@ def _checked(draft: AxisPlan, window: Window, low: int, mirror: bool) -> Optiona
 def _operator_outputs(draft: AxisPlan, window: Window, size: int, ceil: bool = False) -> int:
     """What MXNet's operator gives for a draft, by its own formula."""
     extended = (draft.kernel_size - 1) * window.dilation + 1
-    span = size + sum(draft.join) + sum(draft.spread) + 2 * draft.pad - extended
+    moved = draft.shift[1] - draft.shift[0] if draft.shift else 0
+    span = size + sum(draft.join) + sum(draft.spread) + moved + 2 * draft.pad - extended
     return (-(-span // window.stride) if ceil else span // window.stride) + 1
 
 
@@ -264,22 +256,38 @@ RESHAPING = ("kernel", "mirror", "place", "place tail")  # no shape of a weight 
 MOST_PLACES = 2  # beyond the first; each is a copy of the kernel and a choice, and taps to multiply by zero
 
 
+def _shifted(window: Window) -> Optional[AxisPlan]:
+    """The data is moved so that the windows of every size begin in the same place."""
+    if window.size is not None:
+        return None
+    return _moved(window, lambda least, most, reach: AxisPlan(window.kernel_size, shift=(least, reach), pad=least))
+
+
 def _placed(window: Window, tail: bool) -> Optional[AxisPlan]:
     """Windows begin at -pad for every size; where in them the kernel stands makes up for the difference.
 
     With `tail` one end gets cells joined, so that fewer taps do.
     """
-    if window.padding != "same" or window.dilation != 1:
+
+    def draft(least: int, most: int, reach: int) -> AxisPlan:
+        pad = most if tail else reach
+        return AxisPlan(pad - least + window.kernel_size, join=(0, reach - pad), place=(least, most), pad=pad)
+
+    return _moved(window, draft) if window.dilation == 1 else None
+
+
+def _moved(window: Window, draft: Callable[[int, int, int], AxisPlan]) -> Optional[AxisPlan]:
+    """A plan that knows the least and the most of `low`, and the pad that the last window of every size needs if all
+    begin as far back as any."""
+    if window.padding != "same":
         return None
     pads = [window.pads(size) for size in window.sizes]
     least, most = min(low for low, _ in pads), max(low for low, _ in pads)
     if most - least > MOST_PLACES:
         return None
-    reach = max(map(sum, pads)) - least  # the pad that the last window of every size needs
-    pad = most if tail else max(most, reach)
-    draft = AxisPlan(pad - least + window.kernel_size, join=(0, max(reach - pad, 0)), place=(least, most), pad=pad)
-    excess = {_operator_outputs(draft, window, size) - window.outputs(size) for size in window.sizes}
-    return replace(draft, excess=excess.pop() if len(excess) == 1 else None) if min(excess) >= 0 else None
+    plan = draft(least, most, max(most, max(map(sum, pads)) - least))
+    excess = {_operator_outputs(plan, window, size) - window.outputs(size) for size in window.sizes}
+    return replace(plan, excess=excess.pop() if len(excess) == 1 else None) if min(excess) >= 0 else None
 
 
 def _axis_plan(strategy: str, window: Window, allowed: Sequence[str]) -> Optional[AxisPlan]:
@@ -287,6 +295,8 @@ def _axis_plan(strategy: str, window: Window, allowed: Sequence[str]) -> Optiona
         return _gathered(window)
     if strategy == "mirror":
         return _mirrored(window, allowed)
+    if strategy == "shift":
+        return _shifted(window)
     if strategy in ("place", "place tail"):
         return _placed(window, tail=strategy == "place tail")
     plan = _drafted(strategy, window)
@@ -315,11 +325,8 @@ def _full(windows: Sequence[Window]) -> Optional[Plan]:
 def plan_window(
     windows: Sequence[Window], allowed: Sequence[str], pads_below_kernel: bool = False, trim: bool = False
 ) -> Plan:
-    """The first exact plan, axis by axis, in the order of `allowed`.
-
-    `pads_below_kernel` is the rule of MXNet's poolings: the operator's pad must be less than its kernel. `trim` is for
-    poolings that do not count padding: windows lose the cells that are never in the data. An axis that needs nothing
-    runs natively whatever is forced; a forced strategy that is not exact for an axis is a `ValueError`.
+    """The first of the exact plans, or the one of the strategy in force, which is a `ValueError` where it is not exact
+    for an axis.
 
     >>> odd, even = plan_window([Window(7, 3, 2), Window(8, 3, 2)], CONVOLUTION).axes
     >>> odd == AxisPlan(3, pad=1), even == AxisPlan(3, pad=2, skip=1)
@@ -327,40 +334,72 @@ def plan_window(
     >>> plan_window([Window(7, 2, 2)], MAXIMUM, pads_below_kernel=True)
     Plan(axes=(AxisPlan(kernel_size=2, ...),), convention='full')
     """
-    if trim:
-        windows = [window.trimmed() for window in windows]
     strategy = forced()
-    if strategy in STRATEGIES and strategy in allowed:
-        attempts: Sequence[str] = ("native", strategy)
-    else:
-        strategy, attempts = None, allowed
-    if "full" in attempts and not all(_first(("native",), window, allowed, pads_below_kernel) for window in windows):
-        full = _full(windows)
-        if full is not None:
-            return full
-    axes = []
+    if strategy not in STRATEGIES or strategy not in allowed:
+        strategy = None
+    plans = exact_plans(tuple(windows), tuple(allowed), pads_below_kernel, trim, strategy)
+    if plans:
+        return next(iter(plans.values()))
+    if strategy is not None:
+        alone = (exact_plans((window,), tuple(allowed), pads_below_kernel, trim, strategy) for window in windows)
+        culprit = next((window for window, plans in zip(windows, alone) if not plans), windows)
+        raise ValueError(f"the strategy {strategy!r} is not exact for {culprit}; received strategy={strategy!r}")
+    unknown = next((window for window in windows if window.size is None), windows[0])
+    raise ValueError(
+        "an unknown input size with this padding and stride has no exact graph; give input_size; "
+        f"{validation.received(padding=unknown.padding, stride=unknown.stride, ceil_mode=unknown.ceil_mode)}"
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def exact_plans(
+    windows: Tuple[Window, ...],
+    allowed: Tuple[str, ...],
+    pads_below_kernel: bool = False,
+    trim: bool = False,
+    only: Optional[str] = None,
+) -> Mapping[str, Plan]:
+    """Every exact plan, by the strategy that its axes have in common, in the order of `allowed`.
+
+    An axis that needs nothing runs natively in all of them, and one for which the strategy is not exact by the first
+    that is. Where no axis needs anything there is only "native".
+
+    `pads_below_kernel` is the rule of MXNet's poolings: the operator's pad must be less than its kernel. `trim` is for
+    poolings that do not count padding: windows lose the cells that are never in the data. With `only` no other
+    strategy helps out.
+
+    >>> list(exact_plans((Window(8, 3, 2),), ("native", "slice", "tail")))
+    ['slice', 'tail']
+    >>> list(exact_plans((Window(7, 3, 2),), ("native", "slice", "tail")))
+    ['native']
+    """
+    if trim:
+        windows = tuple(window.trimmed() for window in windows)
+    strategies = allowed if only is None else ("native", only)
+    rows = []
     for window in windows:
-        plan = _first(attempts, window, allowed, pads_below_kernel)
-        if plan is None:
-            if strategy is not None:
-                raise ValueError(f"the strategy {strategy!r} is not exact for {window}; received strategy={strategy!r}")
-            raise ValueError(
-                "an unknown input size with this padding and stride has no exact graph; give input_size; "
-                f"{validation.received(padding=window.padding, stride=window.stride, ceil_mode=window.ceil_mode)}"
+        row = {strategy: _axis_plan(strategy, window, allowed) for strategy in strategies if strategy != "full"}
+        rows.append(
+            {
+                strategy: plan
+                for strategy, plan in row.items()
+                if plan is not None and not (pads_below_kernel and plan.pad >= plan.kernel_size)
+            }
+        )
+    if all("native" in row for row in rows):
+        return {"native": Plan(tuple(row["native"] for row in rows))}
+    plans = {}
+    for strategy in strategies:
+        if strategy == "full":
+            full = _full(windows)
+            if full is not None:
+                plans[strategy] = full
+        elif all(rows) and any(strategy in row and "native" not in row for row in rows):
+            first = (next(iter(row)) for row in rows)
+            plans[strategy] = Plan(
+                tuple(row[one if "native" in row or strategy not in row else strategy] for one, row in zip(first, rows))
             )
-        axes.append(plan)
-    return Plan(tuple(axes))
-
-
-def _first(
-    attempts: Sequence[str], window: Window, allowed: Sequence[str], pads_below_kernel: bool
-) -> Optional[AxisPlan]:
-    for strategy in attempts:
-        if strategy != "full":
-            plan = _axis_plan(strategy, window, allowed)
-            if plan is not None and not (pads_below_kernel and plan.pad >= plan.kernel_size):
-                return plan
-    return None
+    return plans
 
 
 # -- transposed convolutions: what is cut does not depend on the size

@@ -87,8 +87,8 @@ WAYS = {
 }
 STRATEGIES = {
     "conv": mxsame.plan.CONVOLUTION,
-    "depthwise_conv": mxsame.plan.DEPTHWISE,
-    "separable_conv": mxsame.plan.DEPTHWISE,
+    "depthwise_conv": mxsame.plan.CONVOLUTION,
+    "separable_conv": mxsame.plan.CONVOLUTION,
     "conv_transpose": mxsame.plan.TRANSPOSED_STRATEGIES,
     "max_pool": mxsame.plan.MAXIMUM,
     "avg_pool": mxsame.plan.AVERAGE,

@@ -9,10 +9,11 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from mxsame import padding as arithmetic
 from mxsame import plan as planning
-from mxsame import validation
+from mxsame import planner, validation
 from mxsame._mxnet import mx
 from mxsame.ops import _arrays
 from mxsame.plan import Window
+from mxsame.planner import Work
 
 MOST_RESIDUES = 4096  # a graph for every size is checked for one size of each residue modulo the stride
 CONVOLUTION_WORDS = {1: ("same", "valid", "causal"), 2: ("same", "valid"), 3: ("same", "valid")}
@@ -106,17 +107,19 @@ def graph_channels(geometry: Geometry) -> Optional[int]:
 
 
 class Decision(NamedTuple):
-    """That `data`, a Symbol with channels first, is run by `plan`; `remade` plans it for another size."""
+    """That `data`, a Symbol with channels first, is run by `plan`; `remade` plans it for a shape."""
 
     data: Any
     plan: planning.Plan
     windows: tuple
     allowed: tuple
+    work: Work
     rules: Mapping[str, bool]
 
-    def remade(self, size: Sequence[Optional[int]]) -> planning.Plan:
-        windows = [replace(window, size=length) for window, length in zip(self.windows, size)]
-        return planning.plan_window(windows, self.allowed, **self.rules)
+    def remade(self, shape: Sequence[int]) -> planning.Plan:
+        windows = [replace(window, size=length) for window, length in zip(self.windows, shape[2:])]
+        work = replace(self.work, batch=shape[0], in_channels=shape[1])
+        return planner.choose(windows, self.allowed, work, **self.rules)
 
 
 _DECISIONS: contextvars.ContextVar[Optional[list]] = contextvars.ContextVar("mxsame_decisions", default=None)
@@ -133,12 +136,24 @@ def decisions() -> Iterator[list]:
         _DECISIONS.reset(token)
 
 
-def decide(data: Any, windows: Sequence[Window], allowed: Sequence[str], **rules: bool) -> planning.Plan:
-    """The plan for data with channels first; `rules` are those of `plan_window`."""
-    plan = planning.plan_window(windows, allowed, **rules)
+def decide(
+    geometry: Geometry, data: Any, windows: Sequence[Window], allowed: Sequence[str], work: Work, **rules: bool
+) -> planning.Plan:
+    """The plan for `data`, which has channels first; `rules` are those of `exact_plans`."""
+    batch, in_channels = geometry.data_shape[:2]
+    training, device = _arrays.purpose(data)
+    work = replace(
+        work,
+        batch=batch,
+        in_channels=in_channels or work.in_channels,
+        plain=_arrays.is_input(data),
+        training=training,
+        device=device,
+    )
+    plan = planner.choose(windows, allowed, work, **rules)
     collected = _DECISIONS.get()
     if collected is not None:
-        collected.append(Decision(data, plan, tuple(windows), tuple(allowed), rules))
+        collected.append(Decision(data, plan, tuple(windows), tuple(allowed), work, rules))
     return plan
 
 

@@ -161,9 +161,23 @@ def probed_channels(symbol: Any, ndim: int, axis: int) -> Optional[int]:
     return found.pop() if len(found) == 1 else None
 
 
+def is_input(array: Any) -> bool:
+    """Whether data is what a graph is fed, or that reshaped or transposed or such, rather than made by a layer."""
+    while isinstance(array, mx.sym.Symbol):
+        sources = array.get_children()
+        if sources is None:
+            return True
+        if len(sources.list_outputs()) > 1:
+            return False
+        array = sources
+    return True
+
+
 class _Inputs(NamedTuple):
     shapes: Iterable[tuple[str, tuple]]  # (name, shape) of each input
     sizes: bool  # whether layers may know their sizes, or their channels only
+    training: bool = False
+    device: Optional[str] = None
 
 
 _NO_INPUTS = _Inputs((), False)
@@ -171,16 +185,31 @@ _INPUTS: contextvars.ContextVar[_Inputs] = contextvars.ContextVar("mxsame_inputs
 
 
 @contextlib.contextmanager
-def inputs(shapes: Mapping[str, tuple], sizes: bool) -> Iterator[None]:
+def inputs(
+    shapes: Mapping[str, tuple], sizes: bool, training: bool = False, device: Optional[str] = None
+) -> Iterator[None]:
     """Within the `with` block graphs are built for inputs of these shapes, which no graph records.
 
     With `sizes` layers are specialised to the sizes; without, the graph serves every size, but knows its channels.
+    `training` and `device` ("cpu" or "gpu", that of the current context by default) say what the graph is for.
     """
-    token = _INPUTS.set(_Inputs(tuple(shapes.items()), sizes))
+    token = _INPUTS.set(_Inputs(tuple(shapes.items()), sizes, training, device))
     try:
         yield
     finally:
         _INPUTS.reset(token)
+
+
+def device_of(context: Any) -> str:
+    return "gpu" if context.device_type == "gpu" else "cpu"
+
+
+def purpose(data: Any) -> tuple[bool, str]:
+    """(whether it is for training, on which device) of an operation on data, or of a graph while it is built."""
+    if isinstance(data, mx.nd.NDArray):
+        return mx.autograd.is_training(), device_of(data.ctx)
+    built = _INPUTS.get()
+    return built.training, built.device or device_of(mx.context.current_context())
 
 
 def traced_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:

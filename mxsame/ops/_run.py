@@ -5,34 +5,38 @@ Axis `i` of a plan is axis `2 + i` of the data, the kernel and the output alike.
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from mxsame.plan import AxisPlan, Plan, Window
 
 SPATIAL = 2  # the first spatial axis
 
 
-def run_window(F: Any, data: Any, windows: Sequence[Window], plan: Plan, operator: Callable, fill: str) -> Any:
+def run_window(
+    F: Any,
+    data: Any,
+    windows: Sequence[Window],
+    plan: Plan,
+    operator: Callable,
+    fill: str,
+    channels: Optional[int] = None,
+) -> Any:
     """`operator(data)` with everything that a plan wants done before and after it.
 
     `fill` says what cells of padding hold: "zero", or "edge" (the nearest real cell, which never wins a maximum over
     a window that holds that cell too).
     """
-    return finish(F, data, operator(prepare(F, data, windows, plan, fill)), windows, plan)
+    return finish(F, data, operator(prepare(F, data, windows, plan, fill, channels)), windows, plan)
 
 
-def prepare(F: Any, data: Any, windows: Sequence[Window], plan: Plan, fill: str) -> Any:
-    """Mirror, join, spread and gather."""
+def prepare(F: Any, data: Any, windows: Sequence[Window], plan: Plan, fill: str, channels: Optional[int] = None) -> Any:
+    """Mirror, join, spread, gather and shift; only the last must know the data's channels."""
     data = _reversed(F, data, plan)
-    for axis, step in enumerate(plan.axes, SPATIAL):
-        if any(step.join):
-            data = _joined(F, data, axis, step.join, fill)
+    data = _lengthened(F, data, [step.join for step in plan.axes], fill, channels)
     if any(any(step.spread) for step in plan.axes):
         data = _spread(F, data, [step.spread for step in plan.axes], fill)
-    for axis, (window, step) in enumerate(zip(windows, plan.axes), SPATIAL):
-        if step.gather:
-            data = _gathered(F, data, axis, window, len(windows), fill)
-    return data
+    data = _gathered(F, data, windows, plan, fill)
+    return _shifted(F, data, windows, plan, channels)
 
 
 def finish(F: Any, data: Any, out: Any, windows: Sequence[Window], plan: Plan) -> Any:
@@ -58,16 +62,14 @@ def extended_kernel(F: Any, weight: Any, channels: int, data: Any, windows: Sequ
         if step.front_taps:
             weight = _joined(F, weight, axis, (step.front_taps, 0), "zero")
         elif step.place:
-            weight = _placed(F, weight, channels, data, axis, window, step, len(windows))
+            weight = _placed(F, weight, channels, data, axis, window, step)
     return weight
 
 
-def _placed(
-    F: Any, weight: Any, channels: int, data: Any, axis: int, window: Window, step: AxisPlan, num_spatial_dims: int
-) -> Any:
+def _placed(F: Any, weight: Any, channels: int, data: Any, axis: int, window: Window, step: AxisPlan) -> Any:
     """The kernel in each place that it may have, and the one chosen that the size wants; a shape can be inferred
     through that, as it could not through a look-up."""
-    low = _sizes(F, data, axis, window, num_spatial_dims).low
+    low = _low(F, data, axis, window)
     least, most = step.place or (0, 0)
     chosen = None
     for candidate in range(least, most + 1):
@@ -127,6 +129,22 @@ def _joined(F: Any, array: Any, axis: int, counts: tuple[int, int], fill: str) -
     return F.concat(*head, array, *foot, dim=axis)
 
 
+def _lengthened(F: Any, data: Any, joins: Sequence[tuple[int, int]], fill: str, channels: Optional[int]) -> Any:
+    """The data with cells joined to its spatial axes. It is given four axes for that, with which alone oneDNN joins:
+    MXNet's own way takes ten times longer."""
+    if not any(map(any, joins)):
+        return data
+    first, back = SPATIAL, None
+    if len(joins) == 1:
+        data, first, back = F.expand_dims(data, axis=SPATIAL), SPATIAL + 1, (0, -3, 0)
+    elif len(joins) == 3 and channels is not None:
+        data, first, back = F.reshape(data, shape=(-3, -2)), SPATIAL - 1, (-4, -1, channels, -2)
+    for axis, counts in enumerate(joins, first):
+        if any(counts):
+            data = _joined(F, data, axis, counts, fill)
+    return data if back is None else F.reshape(data, shape=back)
+
+
 def _spread(F: Any, data: Any, pads: Sequence[tuple[int, int]], fill: str) -> Any:
     """MXNet's pad operator; it takes four or five axes, so a single spatial axis gets a companion."""
     flat = len(pads) == 1
@@ -144,40 +162,97 @@ def _strided(F: Any, data: Any, strides: Sequence[int]) -> Any:
     return F.slice(thin(F, data, (0, 1)), begin=whole, end=whole, step=(1, 1, *strides))
 
 
-class _Sizes(NamedTuple):
-    """What a graph works out about one axis when it runs: 1-D arrays of float64, exact for any length."""
-
-    size: Any  # (1,): n
-    starts: Any  # (out,): s*j for each output j
-    low: Any  # (1,): SAME's cells before the data
+# -- what depends on a size that the graph reads off the data when it runs: arrays of float64, exact for any length
 
 
-def _sizes(F: Any, data: Any, axis: int, window: Window, num_spatial_dims: int) -> _Sizes:
-    """Reads n off the data; low = max((out-1)s + ke - n, 0) // 2."""
+def _length(F: Any, data: Any, axis: int) -> Any:
+    """n, as an array (1,)."""
+    return F.cast(F.slice_axis(F.shape_array(data), axis=0, begin=axis, end=axis + 1), dtype="float64")
+
+
+def _low(F: Any, data: Any, axis: int, window: Window) -> Any:
+    """SAME's cells before the data, (1,).
+
+    (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n.
+    """
+    total = (window.effective_kernel_size - 1) - (_length(F, data, axis) - 1) % window.stride
+    return F.BlockGrad(F.floor(F.relu(total) / 2))
+
+
+def _shifted(F: Any, data: Any, windows: Sequence[Window], plan: Plan, channels: Optional[int]) -> Any:
+    """The data moved along some axes by a depthwise convolution whose kernel is a single one, standing where the size
+    wants it: a copy in the layout that convolutions have among themselves."""
+    if not any(step.shift for step in plan.axes):
+        return data
+    taps, chosen = [], None
+    for axis, (window, step) in enumerate(zip(windows, plan.axes), SPATIAL):
+        least, reach = step.shift or (0, 0)
+        taps.append(reach - least + 1)
+        if step.shift:
+            place = F.one_hot(reach - _low(F, data, axis, window), depth=taps[-1], dtype="float64")  # (1, taps)
+            place = F.reshape(place, shape=tuple(-1 if other == axis else 1 for other in range(SPATIAL + len(windows))))
+            chosen = place if chosen is None else F.broadcast_mul(chosen, place)
+    ones = F.ones_like(thin(F, data, range(SPATIAL + len(windows))))  # of the data's type and place
+    for axis, count in enumerate(taps, SPATIAL):
+        ones = F.repeat(ones, repeats=count, axis=axis) if count > 1 else ones
+    kernel = F.repeat(F.where(chosen, ones, F.zeros_like(ones)), repeats=channels, axis=0)
+    return F.Convolution(
+        data,
+        F.BlockGrad(kernel),
+        kernel=tuple(taps),
+        pad=tuple(count - 1 for count in taps),
+        num_filter=channels,
+        num_group=channels,
+        no_bias=True,
+    )
+
+
+def _gathered(F: Any, data: Any, windows: Sequence[Window], plan: Plan, fill: str) -> Any:
+    """The data with its SAME padding along some axes, gathered from itself: out*s + max(ke - s, 0) cells each.
+
+    These axes go to the front and become one, so that whole rows are copied; a look-up along any other axis goes cell
+    by cell, many times slower.
+    """
+    axes = [axis for axis, step in enumerate(plan.axes, SPATIAL) if step.gather]
+    if not axes:
+        return data
+    ndim = SPATIAL + len(windows)
+    order = [*axes, *(axis for axis in range(ndim) if axis not in axes)]
+    source = _sources(F, data, axes, windows, fill)
+    data = F.transpose(data, axes=tuple(order))
+    for _ in axes[1:]:
+        data = F.reshape(data, shape=(-3, -2))
+    if fill == "zero":
+        data = _joined(F, data, 0, (0, 1), fill)
+    data = F.take(data, F.BlockGrad(source), axis=0, mode="clip")
+    return F.transpose(data, axes=tuple(order.index(axis) for axis in range(ndim)))
+
+
+def _sources(F: Any, data: Any, axes: Sequence[int], windows: Sequence[Window], fill: str) -> Any:
+    """Which row of the joined axes stands in each place, one axis per axis; with "zero" the row behind the last where
+    none does."""
+    rows = inside = count = None
+    for axis in axes:
+        window, size = windows[axis - SPATIAL], _length(F, data, axis)
+        cells = _cells(F, data, axis, window, len(windows))
+        nearest = F.broadcast_minimum(F.relu(cells), size - 1)
+        here = cells == nearest
+        if rows is None:
+            rows, inside, count = nearest, here, size
+        else:
+            rows = F.broadcast_add(F.expand_dims(F.broadcast_mul(rows, size), axis=-1), nearest)
+            inside = F.broadcast_mul(F.expand_dims(inside, axis=-1), here)
+            count = count * size
+    return rows if fill == "edge" else F.broadcast_add(F.broadcast_sub(rows, count) * inside, count)
+
+
+def _cells(F: Any, data: Any, axis: int, window: Window, num_spatial_dims: int) -> Any:
+    """-low, 1-low, ..: the cells under the windows along an axis, out*s + max(ke - s, 0) of them."""
     others = [other for other in range(SPATIAL + num_spatial_dims) if other != axis]
-    row = F.contrib.arange_like(F.cast(thin(F, data, others), dtype="float64"), axis=axis)  # 0 .. n-1
-    size = F.slice_axis(row, axis=0, begin=-1, end=None) + 1
+    row = F.contrib.arange_like(F.cast(thin(F, data, others), dtype="float64"), axis=axis)
     starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))
-    total = F.slice_axis(starts, axis=0, begin=-1, end=None) + window.effective_kernel_size - size
-    return _Sizes(size, starts, F.floor(F.relu(total) / 2))
-
-
-def _gathered(F: Any, data: Any, axis: int, window: Window, num_spatial_dims: int, fill: str) -> Any:
-    """The data with its SAME padding along one axis: out*s + max(ke - s, 0) cells, numbered, shifted by low, and
-    looked up in the data."""
-    size, starts, low = _sizes(F, data, axis, window, num_spatial_dims)
     cells = F.repeat(starts, repeats=window.stride)
     if window.effective_kernel_size > window.stride:
-        more = window.effective_kernel_size - window.stride
-        cells = F.concat(cells, F.repeat(F.zeros_like(size), repeats=more), dim=0)
-    source = F.broadcast_sub(F.contrib.arange_like(cells, axis=0), low)
-    return _looked_up(F, data, axis, source, size, fill)
-
-
-def _looked_up(F: Any, array: Any, axis: int, source: Any, size: Any, fill: str) -> Any:
-    """The cells `source` (float64, 1-D) of an axis of length `size` (1,); `fill` says what stands outside."""
-    if fill == "zero":  # what is outside is looked up in one cell of zeros behind the rest
-        array = _joined(F, array, axis, (0, 1), fill)
-        inside = (source >= 0) * F.broadcast_lesser(source, size)
-        source = F.broadcast_add(F.broadcast_sub(source, size) * inside, size)
-    return F.take(array, F.BlockGrad(source), axis=axis, mode="clip")
+        more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
+        cells = F.concat(cells, F.repeat(more, repeats=window.effective_kernel_size - window.stride), dim=0)
+    return F.broadcast_sub(F.contrib.arange_like(cells, axis=0), _low(F, data, axis, window))

@@ -7,8 +7,7 @@ from typing import Any, Optional
 from mxsame import plan as planning
 from mxsame import validation
 from mxsame.ops import _arguments, _arrays, _run
-
-FEW_CHANNELS = 4  # up to here a copy of the data costs less than one of the output
+from mxsame.planner import Work
 
 
 def conv(
@@ -86,15 +85,10 @@ def conv(
         raise ValueError("channels must be given where the weight's shape is unknown; received channels=None")
     validation.divisible("channels", channels, "groups", groups)
     _arguments.check_bias(args, 2, channels)
-    # Channels that neither the weight nor the graph fixes are those of the graph's input, a picture's most likely.
     share = kernel.shape[1]
     in_channels = _arguments.graph_channels(geometry) if share is None else share * groups
-    few = (in_channels or 0) <= FEW_CHANNELS
-    if geometry.num_spatial_dims == 1:
-        order = planning.DEPTHWISE  # a few taps more cost little here, too
-    else:
-        order = planning.STEM if few and geometry.num_spatial_dims == 2 else planning.CONVOLUTION
-    return _convolution(args, geometry, kernel.size, strides, padding, dilation, channels, groups, order)
+    work = Work("conv", in_channels=in_channels, channels=channels, groups=groups)
+    return _convolution(args, geometry, kernel.size, strides, padding, dilation, work)
 
 
 def depthwise_conv(
@@ -145,9 +139,8 @@ def depthwise_conv(
     kernel = _depthwise_kernel(args, "weight", geometry, kernel_size, in_channels)
     channels = _depthwise_channels(kernel, "weight", in_channels, depth_multiplier)
     _arguments.check_bias(args, 2, channels)
-    return _convolution(
-        args, geometry, kernel.size, strides, padding, dilation, channels, in_channels, planning.DEPTHWISE
-    )
+    work = Work("conv", in_channels=in_channels, channels=channels, groups=in_channels)
+    return _convolution(args, geometry, kernel.size, strides, padding, dilation, work)
 
 
 def separable_conv(
@@ -204,12 +197,12 @@ def separable_conv(
 
     data, depthwise_weight, pointwise_weight, bias = args.arrays
     depthwise = args._replace(arrays=(data, depthwise_weight, None), restore=_as_is)
-    hidden = _convolution(
-        depthwise, geometry, kernel.size, strides, padding, dilation, depth_channels, in_channels, planning.DEPTHWISE
-    )
+    work = Work("conv", in_channels=in_channels, channels=depth_channels, groups=in_channels)
+    hidden = _convolution(depthwise, geometry, kernel.size, strides, padding, dilation, work)
     after = geometry._replace(data=hidden, data_shape=(None, depth_channels) + (None,) * geometry.num_spatial_dims)
     pointwise_args = args._replace(arrays=(hidden, pointwise_weight, bias))
-    return _convolution(pointwise_args, after, ones, 1, "valid", 1, channels, 1, planning.CONVOLUTION)
+    work = Work("conv", in_channels=depth_channels, channels=channels)
+    return _convolution(pointwise_args, after, ones, 1, "valid", 1, work)
 
 
 def _as_is(out: Any) -> Any:
@@ -259,28 +252,39 @@ def _convolution(
     strides: Any,
     padding: Any,
     dilation: Any,
-    channels: int,
-    groups: int,
-    allowed: Any,
+    work: Work,
 ) -> Any:
     """Plan and run MXNet's Convolution on checked arrays."""
     rank, ndim = geometry.num_spatial_dims, geometry.num_spatial_dims + 2
     strides = validation.per_axis("strides", strides, rank, 1)
     dilation = validation.per_axis("dilation", dilation, rank, 1)
     padding = validation.padding(padding, rank, words=_arguments.CONVOLUTION_WORDS[rank])
+    channels: Any = work.channels
     windows = geometry.windows(channels, kernel_size, strides, dilation, padding)
 
     F, data, (_, weight, bias) = args.F, geometry.data, args.arrays
     if geometry.channels_last:
         data, weight = _arrays.channels_first(F, data, ndim), _arrays.channels_first(F, weight, ndim)
-    if args.shapes[1] is None:
-        allowed = tuple(strategy for strategy in allowed if strategy not in planning.RESHAPING)
-    plan = _arguments.decide(data, windows, allowed)
+    plan = _arguments.decide(geometry, data, windows, _allowed(args.shapes[1], work), work)
     weight = _run.extended_kernel(F, weight, channels, data, windows, plan)
     out = _run.run_window(
-        F, data, windows, plan, lambda x: convolution(F, x, weight, bias, windows, plan, channels, groups), "zero"
+        F,
+        data,
+        windows,
+        plan,
+        lambda x: convolution(F, x, weight, bias, windows, plan, channels, work.groups),
+        "zero",
+        work.in_channels,
     )
     return args.restore(_arrays.channels_last(F, out, ndim) if geometry.channels_last else out)
+
+
+def _allowed(weight_shape: Any, work: Work) -> tuple:
+    """The strategies whose graphs can be built with what is known."""
+    refused = () if weight_shape is not None else planning.RESHAPING
+    if work.in_channels is None:
+        refused += ("shift",)
+    return tuple(strategy for strategy in planning.CONVOLUTION if strategy not in refused)
 
 
 def convolution(

@@ -7,6 +7,7 @@ from typing import Any, Optional
 from mxsame import plan as planning
 from mxsame import validation
 from mxsame.ops import _arguments, _arrays, _run
+from mxsame.planner import Work
 
 
 def max_pool(
@@ -122,16 +123,21 @@ def _pool(
     # A count of k per window is the operator's own only where no window is clipped.
     allowed = planning.MAXIMUM if pool_type == "max" else planning.AVERAGE
     allowed = tuple(name for name in allowed if not (count_include_pad and name == "full"))
-    plan = _arguments.decide(x, windows, allowed, pads_below_kernel=True, trim=not count_include_pad)
+    rules = {"pads_below_kernel": True, "trim": not count_include_pad}
+    plan = _arguments.decide(geometry, x, windows, allowed, Work(pool_type), **rules)
+    # The mean of two cells, one of them the nearest to the other in place of padding, is the mean of the one.
+    pairs = not count_include_pad and all(window.kernel_size <= 2 for window in windows)
+    fill = "edge" if pool_type == "max" or pairs else "zero"
     out = _run.run_window(
         F,
         x,
         windows,
         plan,
         lambda y: pooling(F, y, windows, plan, pool_type, count_include_pad),
-        "edge" if pool_type == "max" else "zero",
+        fill,
+        geometry.data_shape[1],
     )
-    if pool_type == "avg" and plan.fills and not count_include_pad:
+    if fill == "zero" and plan.fills and not count_include_pad:
         out = F.broadcast_div(out, _shares(F, x, windows, plan))
     return args.restore(_arrays.channels_last(F, out, ndim) if geometry.channels_last else out)
 
