@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from typing import Any, List, Sequence, Tuple
@@ -86,12 +87,28 @@ def deploy(net: Any, input_shape: Any) -> Deployed:
     return deployed
 
 
+class _Fixed(mx.gluon.Parameter):
+    """A parameter that stays as it is: oneDNN arranges a weight once, and would not see another."""
+
+    def __init__(self, name: str, value: np.ndarray, contexts: Sequence[Any]):
+        super().__init__(name, grad_req="null", shape=value.shape, dtype=value.dtype, init="zeros")
+        self.initialize(ctx=list(contexts))
+        super().set_data(_array(value))
+
+    def set_data(self, data: Any) -> None:
+        """Refused."""
+        raise TypeError(
+            f"parameters of a deployed net must stay as they are: change the net and deploy it again; received a "
+            f"{type(data).__name__} for {self.name}"
+        )
+
+
 class Deployed(mx.gluon.SymbolBlock):
     """What `deploy` returns: a net for inference, on data of one size.
 
     Its own graph is plain, and so is what `export` and `save_parameters` write: built-in operators only. Data of
     float32 on the CPU runs through a second graph over the same parameters, in which oneDNN has fused what it can.
-    Calls from several threads take turns.
+    The parameters cannot be changed. Calls from several threads take turns.
     """
 
     _TURN = threading.RLock()  # for all: a call does no more than hand work to MXNet's engine
@@ -106,13 +123,9 @@ class Deployed(mx.gluon.SymbolBlock):
             symbol.infer_type(**{name: dtype for name in self._inputs if name in used})
         variables = [graphs.variable(name, dtype) for name in self._inputs if name in used]
         parameters = mx.gluon.ParameterDict()
-        for name, value in graph.values.items():
-            kind = {"shape": value.shape, "dtype": value.dtype, "grad_req": "null", "init": "zeros"}
-            parameter = parameters.get(name, **kind)
-            parameter.initialize(ctx=list(contexts))
-            parameter.set_data(_array(value))
+        parameters.update({name: _Fixed(name, value, contexts) for name, value in graph.values.items()})
         super().__init__(_kind(symbol), variables, parameters)
-        self._structure, self._dtype, self._fused = outputs, dtype, None
+        self._structure, self._dtype, self._fused = graphs.regrouped(outputs, itertools.repeat(True)), dtype, None
         self.hybridize(static_alloc=True, static_shape=True)
         if dtype == FUSED_DTYPE and can_fuse():
             runner = mx.gluon.SymbolBlock(_kind(fused(graph)), variables, parameters)
@@ -126,7 +139,7 @@ class Deployed(mx.gluon.SymbolBlock):
             self._check(args)
         used = [array for array, is_used in zip(args, self._used) if is_used]
         with self._TURN, mx.autograd.pause(train_mode=False):
-            fuses = self._fused and not symbolic and args[0].context.device_type.startswith("cpu")
+            fuses = self._fused and not symbolic and args[0].ctx.device_type.startswith("cpu")
             results = self._fused(*used) if fuses else super().forward(*used)
         return graphs.regrouped(self._structure, iter(graphs.flattened(results)))
 
@@ -171,10 +184,10 @@ class Deployed(mx.gluon.SymbolBlock):
                     f"{name} must have the type of the parameters, {self._dtype}; "
                     f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
                 )
-            if array.context not in contexts:
+            if array.ctx not in contexts:
                 raise ValueError(
                     f"{name} must be where the parameters are, on {contexts}; "
-                    f"{validation.received(**{f'{name}.context': str(array.context)})}"
+                    f"{validation.received(**{f'{name}.context': str(array.ctx)})}"
                 )
 
 
@@ -204,7 +217,12 @@ def _values(parameters: Any, context: Any) -> dict:
 def _traced(net: Any, inputs: dict, dtype: Any) -> Any:
     """The net's outputs as Symbols of one output each, nested as the net nests them."""
     variables = [graphs.variable(name, dtype) for name in inputs]
-    outputs, _ = graphs.traced(net, variables, variables, list(inputs.values()), sizes=True)
+    try:
+        outputs, _ = graphs.traced(net, variables, variables, list(inputs.values()), sizes=True)
+    except (AttributeError, NotImplementedError) as error:  # what a Symbol cannot say, or a Block without graph
+        raise TypeError(
+            f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"
+        ) from error
     found = graphs.flattened(outputs)
     if not found or not all(isinstance(output, mx.sym.Symbol) for output in found):
         raise ValueError(f"net must return arrays; received {type(outputs).__name__}")
