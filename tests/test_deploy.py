@@ -29,6 +29,7 @@ def data_of(shape, seed=0, dtype="float32"):
 
 def trained(net, *shapes, seed=0):
     """The net with parameters that are not what initialisers make of them: scales, shifts and statistics too."""
+    mx.random.seed(seed)
     net.initialize(mx.init.Normal(0.3))
     net(*(data_of(shape) for shape in shapes))
     random = np.random.RandomState(seed)
