@@ -136,8 +136,8 @@ def others(layer: Layer) -> Dict[str, Any]:
     found: Dict[str, Optional[Any]] = {
         "explicit pad": recipes.explicit(windows, make, is_max),
         "k//2 and slice": recipes.half(windows, make),
-        "keras-mxnet's plan": recipes.keras_mxnet(windows, make, is_max, beforehand=False),
-        "keras-mxnet's plan, pad operator": recipes.keras_mxnet(windows, make, is_max, beforehand=True),
+        "keras-mxnet (inexact)": recipes.keras_mxnet(windows, make, is_max, beforehand=False),
+        "keras-mxnet (inexact), padded": recipes.keras_mxnet(windows, make, is_max, beforehand=True),
     }
     return {name: net for name, net in found.items() if net is not None}
 

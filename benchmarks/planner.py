@@ -34,7 +34,7 @@ def measure(layer: Layer, known: bool, train: bool = False, **timing: Any) -> di
     row.update(best=best, loss=1.0)
     if best != PLANNER:
         again = timed({name: calls[name] for name in (PLANNER, best)}, **timing)
-        row["loss"] = 1 / results.ratio(results.row(layer.name, "", again, PLANNER), best)
+        row["loss"] = max(1.0, 1 / results.ratio(results.row(layer.name, "", again, PLANNER), best))
     return row
 
 

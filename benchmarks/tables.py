@@ -12,7 +12,7 @@ from benchmarks.results import geometric_mean, ratio
 
 
 def console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 150)
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def by_mode(rows: List[dict]) -> Dict[str, List[dict]]:

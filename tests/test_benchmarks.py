@@ -116,8 +116,8 @@ def test_contestants_of_a_layer_are_as_exact_as_they_claim(layer):
         if name in EXACT and (name, layer.kind) != ("explicit pad", "avg"):
             assert running.difference(got, want) < 1e-5, name
     if layer.odd and layer.kind != "transposed":
-        assert running.difference(found["keras-mxnet's plan"], want) > 1e-2
-        halves = found["keras-mxnet's plan"], found["keras-mxnet's plan, pad operator"]
+        assert running.difference(found["keras-mxnet (inexact)"], want) > 1e-2
+        halves = found["keras-mxnet (inexact)"], found["keras-mxnet (inexact), padded"]
         if layer.kind != "avg":  # the pad operator's zeros count
             assert running.difference(*halves) < 1e-5
 
@@ -138,7 +138,7 @@ def test_the_planner_meets_each_other_graph_once(known):
     assert not set(alias) & set(nets)
     row = planner.measure(layer, known, rounds=1, seconds=0.01)
     assert set(row["figures"]) == set(nets)
-    assert row["loss"] == 1.0 if row["best"] == "planner" else row["loss"] > 0
+    assert row["loss"] == 1.0 if row["best"] == "planner" else row["loss"] >= 1.0
 
 
 # -- memory and sizes
