@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m benchmarks layers`. Every figure is a ratio of medians, measured side by side in one run."""
+"""Benchmarks: `python -m benchmarks --help`. Every figure is a ratio of medians, measured side by side in one run."""
