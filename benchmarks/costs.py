@@ -1,92 +1,146 @@
 """The constants of the planner's estimate, measured on this machine: nanoseconds per cell, multiplication or operator.
 
-Every figure is the difference between two graphs that differ in what is asked for, divided by how much of it there is.
+Every figure is the difference between the times of two graphs that differ in what is asked for, divided by how much of
+it there is. Graphs return a single cell, so that nothing is measured but what they do inside.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Dict, Tuple
 
 from benchmarks.timing import measure, spread
 from mxsame._mxnet import mx
 
-DATA = (8, 64, 56, 56)
-CELLS = 8 * 64 * 56 * 56
-FEW = (8, 3, 224, 224)
-FEW_CELLS = 8 * 3 * 224 * 224
+MANY, FEW = (8, 64, 56, 56), (8, 3, 224, 224)  # data between layers, and pictures
 WHOLE = (None,) * 4
 CHAIN = 40  # operators in a row
 
-Build = Callable[..., Any]
+Build = Callable[[Any, Any, Any], Any]
+Probes = Dict[str, Tuple[Tuple[int, ...], Build]]  # name: (shape of the weight, graph)
 
 
 class Probe(mx.gluon.HybridBlock):
-    """A graph made by a function of (F, data, weight)."""
+    """A graph made by a function of F, data and a weight."""
 
-    def __init__(self, build: Build, weight: Tuple[int, ...]):
+    def __init__(self, weight: Tuple[int, ...], build: Build):
         super().__init__()
         self._build = build
         self.weight = self.params.get("weight", shape=weight)
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any) -> Any:
-        return self._build(F, x, weight)
+        out = self._build(F, x, weight)
+        for axis in range(4):
+            out = F.slice_axis(out, axis=axis, begin=0, end=1)
+        return F.broadcast_add(out, F.reshape(F.slice_axis(F.reshape(weight, (-1,)), 0, 0, 1), (1, 1, 1, 1)))
 
 
-def measured(rounds: int = 15) -> Dict[str, float]:
+def constants(rounds: int = 15) -> Dict[str, float]:
     """Every constant of `mxsame.planner.Costs`, by name."""
-    found: Dict[str, float] = {}
-    for shape, weight, probes, constants in _EXPERIMENTS:
-        data = mx.nd.random.normal(shape=shape)
-        calls = {}
-        for name, build in probes.items():
-            probe = Probe(build, weight)
-            probe.initialize()
-            probe.hybridize(static_alloc=True, static_shape=True)
-            probe(data).wait_to_read()
-            calls[name] = lambda probe=probe, data=data: probe(data)
-        times = {name: spread(figures)[1] * 1e9 for name, figures in measure(calls, rounds).items()}
-        for constant, (longer, shorter, amount) in constants.items():
-            known = found[shorter] * amount if shorter in found else times[shorter]
-            found[constant] = max((times[longer] - known) / amount, 0.0)
-    return found
+    many, few = _times(MANY, _many(), rounds), _times(FEW, _few(), rounds)
+    cells, pixels = math.prod(MANY), math.prod(FEW)
+    taps = 5 * 5 - 3 * 3  # by which the kernels differ
+    found = {
+        "join": (many["join"] - many["nothing"]) / (2 * cells),
+        "slice": (many["slice"] - many["nothing"]) / cells,
+        "reverse": (many["reverse"] - many["nothing"]) / cells,
+        "pad": (many["pad"] - many["nothing"]) / cells,
+        "gather": (many["gather"] - many["nothing"]) / cells,
+        "divide": (many["divide"] - many["nothing"]) / cells,
+        "turn_weight": (many["reverse operator"] - many["nothing"]) / cells,
+        "operator": (many["chain"] - many["nothing"]) / CHAIN,
+        "shift": (many["1x1, shift, 1x1"] - many["1x1, 1x1"]) / cells,
+        "shift_few": (few["shift, conv k3"] - few["conv k3"]) / pixels,
+        "dense": (many["conv k5"] - many["conv k3"]) / (taps * cells * 64),
+        "dense_few": (few["conv k5"] - few["conv k3"]) / (taps * pixels // 4 * 32),
+        "depthwise": (many["depthwise k5"] - many["depthwise k3"]) / (taps * cells),
+        "pooling": (many["pool k5"] - many["pool k3"]) / (taps * cells),
+    }
+    found["unblock"] = (many["1x1, slice"] - many["1x1"]) / cells - found["slice"]
+    found["block"] = (many["1x1, slice, 1x1"] - many["1x1, 1x1"]) / cells - found["slice"] - found["unblock"]
+    return {name: max(value, 0.0) for name, value in found.items()}
 
 
-def _cell(F: Any, x: Any) -> Any:
-    """One cell of it, whatever the layout: what has to be computed for it is all, what is returned is nothing."""
-    for axis in range(4):
-        x = F.slice_axis(x, axis=axis, begin=0, end=1)
-    return x
+def _times(shape: Tuple[int, ...], probes: Probes, rounds: int) -> Dict[str, float]:
+    """Nanoseconds of each graph."""
+    data = mx.nd.random.normal(shape=shape)
+    calls = {}
+    for name, (weight, build) in probes.items():
+        probe = Probe(weight, build)
+        probe.initialize()
+        probe.hybridize(static_alloc=True, static_shape=True)
+        probe(data).wait_to_read()
+        calls[name] = lambda probe=probe: probe(data)
+    return {name: spread(figures)[1] * 1e9 for name, figures in measure(calls, rounds).items()}
+
+
+def _many() -> Probes:
+    unused, dense, thin = (1,), (64, 64, 1, 1), lambda k: (64, 1, k, k)
+    point = lambda F, x, w: _conv(F, x, w, 1)  # noqa: E731
+    return {
+        "nothing": (unused, lambda F, x, w: x),
+        "join": (unused, lambda F, x, w: _joined(F, _joined(F, x, 2), 3)),
+        "slice": (unused, lambda F, x, w: _sliced(F, x)),
+        "reverse": (unused, lambda F, x, w: F.slice(x, begin=WHOLE, end=WHOLE, step=(1, 1, -1, -1))),
+        "reverse operator": (unused, lambda F, x, w: F.reverse(x, axis=(2, 3))),
+        "pad": (unused, lambda F, x, w: F.pad(x, mode="constant", pad_width=(0, 0, 0, 0, 0, 1, 0, 1))),
+        "gather": (unused, _gathered),
+        "divide": (unused, lambda F, x, w: F.broadcast_div(x, _plane(F, x))),
+        "chain": (unused, _chain),
+        "1x1": (dense, point),
+        "1x1, 1x1": (dense, lambda F, x, w: point(F, point(F, x, w), w)),
+        "1x1, slice": (dense, lambda F, x, w: _sliced(F, point(F, x, w))),
+        "1x1, slice, 1x1": (dense, lambda F, x, w: point(F, _sliced(F, point(F, x, w)), w)),
+        "1x1, shift, 1x1": (dense, lambda F, x, w: point(F, _shifted(F, point(F, x, w), 64), w)),
+        "conv k3": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, w, 3)),
+        "conv k5": ((64, 64, 5, 5), lambda F, x, w: _conv(F, x, w, 5)),
+        "depthwise k3": (thin(3), lambda F, x, w: _conv(F, x, w, 3, groups=64)),
+        "depthwise k5": (thin(5), lambda F, x, w: _conv(F, x, w, 5, groups=64)),
+        "pool k3": (unused, lambda F, x, w: F.Pooling(x, kernel=(3, 3), pad=(1, 1), pool_type="max")),
+        "pool k5": (unused, lambda F, x, w: F.Pooling(x, kernel=(5, 5), pad=(2, 2), pool_type="max")),
+    }
+
+
+def _few() -> Probes:
+    return {
+        "conv k3": ((32, 3, 3, 3), lambda F, x, w: _conv(F, x, w, 3, 32, stride=2)),
+        "conv k5": ((32, 3, 5, 5), lambda F, x, w: _conv(F, x, w, 5, 32, stride=2)),
+        "shift, conv k3": ((32, 3, 3, 3), lambda F, x, w: _conv(F, _shifted(F, x, 3), w, 3, 32, stride=2)),
+    }
+
+
+def _conv(F: Any, x: Any, weight: Any, kernel: int, channels: int = 64, stride: int = 1, groups: int = 1) -> Any:
+    sizes = {"kernel": (kernel, kernel), "stride": (stride, stride), "pad": (kernel // 2, kernel // 2)}
+    return F.Convolution(x, weight, num_filter=channels, num_group=groups, no_bias=True, **sizes)
 
 
 def _joined(F: Any, x: Any, axis: int) -> Any:
     return F.concat(x, F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1)), dim=axis)
 
 
-def _conv(F: Any, x: Any, weight: Any, kernel: int, channels: int, stride: int = 1, groups: int = 1) -> Any:
-    return F.Convolution(
-        x,
-        weight,
-        kernel=(kernel, kernel),
-        stride=(stride, stride),
-        pad=(kernel // 2, kernel // 2),
-        num_filter=channels,
-        num_group=groups,
-        no_bias=True,
-    )
+def _sliced(F: Any, x: Any) -> Any:
+    return F.slice(x, begin=(None, None, 1, 1), end=WHOLE)
 
 
-def _chain(F: Any, x: Any, count: int) -> Any:
-    x = _cell(F, x)
-    for _ in range(count):
+def _shifted(F: Any, x: Any, channels: int) -> Any:
+    first = F.slice_axis(F.slice_axis(F.slice_axis(x, axis=0, begin=0, end=1), axis=1, begin=0, end=1), 2, 0, 2)
+    taps = F.repeat(F.slice_axis(first, axis=3, begin=0, end=2), repeats=channels, axis=0)
+    sizes = {"kernel": (2, 2), "pad": (1, 1)}
+    return F.Convolution(x, taps, num_filter=channels, num_group=channels, no_bias=True, **sizes)
+
+
+def _plane(F: Any, x: Any) -> Any:
+    return F.slice_axis(F.slice_axis(x, axis=0, begin=0, end=1), axis=1, begin=0, end=1) + 10
+
+
+def _gathered(F: Any, x: Any, weight: Any) -> Any:
+    cells = F.contrib.arange_like(F.reshape(_plane(F, x), shape=(-1,)))
+    rows = F.reshape(F.transpose(x, axes=(2, 3, 0, 1)), shape=(-3, -2))
+    return F.expand_dims(F.transpose(F.take(rows, cells, axis=0, mode="clip"), axes=(1, 2, 0)), axis=-1)
+
+
+def _chain(F: Any, x: Any, weight: Any) -> Any:
+    x = F.slice_axis(F.slice_axis(_plane(F, x), axis=2, begin=0, end=1), axis=3, begin=0, end=1)
+    for _ in range(CHAIN):
         x = x + 1
     return x
-
-
-def _turned(F: Any, x: Any) -> Any:
-    return F.slice(x, begin=WHOLE, end=WHOLE, step=(1, 1, -1, -1))
-
-
-def _rows(F: Any, x: Any) -> Any:
-    row = F.contrib.arange_like(F.reshape(F.slice_axis(F.slice_axis(x, axis=0, begin=0, end=1), axis=1, begin=0, end=1), shape=(-1,)))
-    moved = F.reshape(F.transpose(x, axes=(2, 3, 0, 1)), shape=(-3, -2))
-    return F.take(moved, row, axis=0, mode="clip")
