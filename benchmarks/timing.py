@@ -16,8 +16,8 @@ def measure(
     """Seconds per call of each contestant, one figure a round, in which each has one turn, in an order drawn anew.
 
     In its turn a contestant runs as often as makes up `turn` seconds, and once before, uncounted, to bring its data
-    back into the caches: that is how a network's user meets it, who runs no other in between. Rounds end early after `seconds` per contestant, but not before
-    the fifth.
+    back into the caches: that is how a network's user meets it, who runs no other in between. Rounds end early after
+    `seconds` per contestant, but not before the fifth.
     """
     repeats = {}
     for name, call in contestants.items():
