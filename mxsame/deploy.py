@@ -68,17 +68,18 @@ def deploy(net: Any, input_shape: Any) -> Deployed:
     shapes = _checked_shapes(input_shape)
     parameters = net.collect_params()
     contexts, dtype = _contexts(parameters), _dtype(parameters)
-    if dtype is not None and any(context.device_type.startswith("cpu") for context in contexts):
+    if dtype is not None and any(map(_is_cpu, contexts)):
         why = " on the CPU, where MXNet has no float16 convolution"
         validation.float_type("net", str(dtype), ("float32", "float64"), why)
     inputs = dict(zip(graphs.input_names(net, len(shapes)), shapes))
     try:
         outputs = _traced(net, inputs, dtype)
         graph = Graph.of(_group(outputs), _values(parameters, contexts[0]), inputs)
-        simplify(graph, contexts[0])
-        deployed = Deployed(graph, outputs, dtype, contexts)
+        fuses = dtype == FUSED_DTYPE and can_fuse() and any(map(_is_cpu, contexts))
+        simplify(graph, contexts[0], fuses)
+        deployed = Deployed(graph, outputs, dtype, contexts, fuses)
         for context in contexts:
-            deployed(*(_zeros(shape, context, dtype) for shape in shapes))[0].wait_to_read()
+            deployed.try_out(context)
     except mx.base.MXNetError as error:
         raise ValueError(
             f"net must run on data of input_shape; {validation.received(input_shape=input_shape)}; "
@@ -113,7 +114,7 @@ class Deployed(mx.gluon.SymbolBlock):
 
     _TURN = threading.RLock()  # for all: a call does no more than hand work to MXNet's engine
 
-    def __init__(self, graph: Graph, outputs: Any, dtype: Any, contexts: Sequence[Any]):
+    def __init__(self, graph: Graph, outputs: Any, dtype: Any, contexts: Sequence[Any], fuses: bool):
         symbol = graph.symbol()
         used = set(symbol.list_inputs())
         self._inputs, self._used = graph.inputs, [name in used for name in graph.inputs]
@@ -127,7 +128,7 @@ class Deployed(mx.gluon.SymbolBlock):
         super().__init__(_kind(symbol), variables, parameters)
         self._structure, self._dtype, self._fused = graphs.regrouped(outputs, itertools.repeat(True)), dtype, None
         self.hybridize(static_alloc=True, static_shape=True)
-        if dtype == FUSED_DTYPE and can_fuse():
+        if fuses:
             runner = mx.gluon.SymbolBlock(_kind(fused(graph)), variables, parameters)
             runner.hybridize(static_alloc=True, static_shape=True)
             self._fused = runner.forward  # the block itself would become a child, and be saved
@@ -137,11 +138,25 @@ class Deployed(mx.gluon.SymbolBlock):
         symbolic = bool(args) and isinstance(args[0], mx.sym.Symbol)
         if not symbolic:
             self._check(args)
+        results = self._results(args, self._fused and not symbolic and _is_cpu(args[0].ctx))
+        return graphs.regrouped(self._structure, iter(results))
+
+    def _results(self, args: Sequence[Any], fuses: bool) -> list:
         used = [array for array, is_used in zip(args, self._used) if is_used]
         with self._TURN, mx.autograd.pause(train_mode=False):
-            fuses = self._fused and not symbolic and args[0].ctx.device_type.startswith("cpu")
-            results = self._fused(*used) if fuses else super().forward(*used)
-        return graphs.regrouped(self._structure, iter(graphs.flattened(results)))
+            return graphs.flattened(self._fused(*used) if fuses else super().forward(*used))
+
+    def try_out(self, context: Any) -> None:
+        """Run once, so that MXNet refuses now what it would refuse later; and stay fused only if the plain graph gives
+        the same, apart from what rounding may grow to in a deep net."""
+        data = [_random(shape, context, self._dtype) for shape in self._inputs.values()]
+        want = [array.asnumpy() for array in self._results(data, False)]
+        if self._fused and _is_cpu(context):
+            got = [array.asnumpy() for array in self._results(data, True)]
+            if all(map(_alike, got, want)):
+                self._clear_cached_op()  # with the memory that the plain graph has taken
+            else:
+                self._fused = None
 
     def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Tuple[str, str]:
         """Write `path-symbol.json` and `path-0000.params`, which load without mxsame, and return their names.
@@ -241,8 +256,18 @@ def _array(value: np.ndarray) -> Any:
     return (mx.np if mx.util.is_np_array() else mx.nd).array(value, dtype=value.dtype)
 
 
-def _zeros(shape: Sequence[int], context: Any, dtype: Any) -> Any:
-    return (mx.np if mx.util.is_np_array() else mx.nd).zeros(shape, ctx=context, dtype=dtype or FUSED_DTYPE)
+def _random(shape: Sequence[int], context: Any, dtype: Any) -> Any:
+    values = np.random.RandomState(0).uniform(-1, 1, shape)  # the user's own random numbers stay as they were
+    return (mx.np if mx.util.is_np_array() else mx.nd).array(values, ctx=context, dtype=dtype or FUSED_DTYPE)
+
+
+def _alike(got: np.ndarray, want: np.ndarray) -> bool:
+    scale = np.abs(want[np.isfinite(want)]).max(initial=0.0)
+    return bool(np.allclose(got, want, rtol=0, atol=1e-2 * float(scale), equal_nan=True))
+
+
+def _is_cpu(context: Any) -> bool:
+    return bool(context.device_type.startswith("cpu"))
 
 
 def _described(shape: Sequence[int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 
 import cases
@@ -30,7 +31,7 @@ def data_of(shape, seed=0, dtype="float32"):
 def trained(net, *shapes, seed=0):
     """The net with parameters that are not what initialisers make of them: scales, shifts and statistics too."""
     mx.random.seed(seed)
-    net.initialize(mx.init.Normal(0.3))
+    net.initialize(mx.init.Normal(0.2))
     net(*(data_of(shape) for shape in shapes))
     random = np.random.RandomState(seed)
     for name, parameter in net.collect_params().items():
@@ -536,6 +537,27 @@ def test_repr():
     deployed = mxsame.deploy(small_net(), (2, 3, 11, 12))
     fused = ", fused" if FUSES else ""
     assert repr(deployed) == f"Deployed(data (N, 3, 11, 12), float32: 3 operators{fused})"
+
+
+def test_a_fused_graph_that_is_wrong_is_not_used(monkeypatch):
+    net = stack(conv(4, 3), conv(4, 3, act=None))
+    data = data_of((2, 3, 7, 8))
+    want = trained(net, data.shape)(data)
+
+    def wrong(graph):
+        return mx.sym.Activation(graph.symbol(), act_type="tanh")
+
+    monkeypatch.setattr(sys.modules["mxsame.deploy"], "fused", wrong)
+    deployed = mxsame.deploy(net, data.shape)
+    assert deployed._fused is None
+    assert_alike(deployed(data), want, 1e-5)
+
+
+def test_a_normalisation_that_cannot_be_folded_is_fused_with_its_activation():
+    shape = (2, 5, 9, 8)
+    net = stack(nn.BatchNorm(scale=False), nn.Activation("relu"), mxsame.nn.Conv2D(4, 3, strides=2), relu6())
+    found = operators(assert_same(trained(net, shape), shape))
+    assert found[:2] == (["Convolution", "Activation"] if FUSES else ["BatchNorm", "Activation"])
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

@@ -16,12 +16,14 @@ from mxsame._rewrite._graph import Graph
 __all__ = ["Graph", "can_fuse", "fused", "simplify"]
 
 
-def simplify(graph: Graph, context: Any) -> None:
-    """Inference needs no more than what this leaves."""
+def simplify(graph: Graph, context: Any, fuses: bool) -> None:
+    """Inference needs no more than what this leaves; `fuses` says whether oneDNN will run it, in float32."""
     _identities.drop(graph)
     _identities.spell(graph)
     _constants.fold(graph, context)
     _scales.fold(graph)
     _movements.sink(graph)
+    if fuses:
+        _scales.convolve(graph)
     _identities.separate(graph)
     graph.prune()

@@ -64,6 +64,25 @@ def fold(graph: Graph) -> None:
                     graph.replace(node, affine.data)
 
 
+def convolve(graph: Graph) -> None:
+    """What is left of normalisations over pictures becomes a convolution of each channel with one number, which oneDNN
+    runs as one step with the activation behind it. Float32 only: MXNet's own convolution of each channel is slow."""
+    shapes = graph.shapes()
+    for node in graph.nodes():
+        if node.op in NORMALISATIONS and len(shapes[node]) == 4:
+            with np.errstate(all="ignore"):
+                affine = _normalisation(graph, node, 4)
+            if affine is None or affine.axis != 1:
+                continue
+            channels = affine.scale.size
+            weight = affine.scale.astype(np.float32).reshape(channels, 1, 1, 1)
+            values = {"weight": weight, "bias": affine.shift.astype(np.float32)}
+            if all(np.isfinite(value).all() for value in values.values()):
+                constants = [graph.constant(f"{node.name}_{name}", value) for name, value in values.items()]
+                node.op, node.inputs = "Convolution", [affine.data, *constants]
+                node.attrs = {"kernel": "(1, 1)", "num_filter": str(channels), "num_group": str(channels)}
+
+
 def _affine(graph: Graph, node: Node, shapes: dict) -> Optional[Affine]:
     """A node as a scale and shift, if it is one."""
     if node.op in NORMALISATIONS:
