@@ -18,6 +18,7 @@ from benchmarks.timing import measure as timed
 from mxsame.plan import STRATEGIES, TRANSPOSED_STRATEGIES, force
 
 PLANNER = "planner"
+LEFT_ALONE = ("native", "full")  # most layers do not know these and keep their plan, which gets its name from others
 
 
 def measure(layer: Layer, known: bool, train: bool = False, **timing: Any) -> dict:
@@ -43,7 +44,7 @@ def plans(layer: Layer, known: bool) -> Tuple[Dict[str, Any], List[str]]:
     planner's."""
     family = TRANSPOSED_STRATEGIES if layer.kind == "transposed" else STRATEGIES
     nets, names = {}, {}
-    for strategy in (PLANNER, *family):
+    for strategy in (PLANNER, *sorted(family, key=LEFT_ALONE.__contains__)):
         net = alone(layer)
         graph = _graph(layer, net, known, None if strategy == PLANNER else strategy)
         if graph is not None:

@@ -11,7 +11,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from benchmarks.tables import by_mode, contestants
 
 COLOURS = (
-    "#12736a", "#c2410c", "#2563eb", "#a21caf", "#ca8a04", "#57534e", "#0891b2", "#be123c", "#65a30d", "#7c3aed"
+    "#12736a", "#c2410c", "#2563eb", "#a21caf", "#ca8a04", "#57534e",
+    "#0891b2", "#be123c", "#65a30d", "#7c3aed", "#f472b6", "#111827",
 )  # fmt: skip
 INK, FAINT = "#1f2933", "#d3dae0"
 TICKS = (  # by the span of an axis, of which the first that reaches far enough is taken
@@ -25,16 +26,17 @@ WIDTH = 11.0
 
 def draw(result: dict, path: Path) -> None:
     """Writes the picture of a result file."""
-    modes = by_mode(result["rows"])
+    drawn = [row for row in result["rows"] if len(row["figures"]) > 1]
+    modes = by_mode(drawn)
     lines = [len(rows) + 1.2 for rows in modes.values()]
     above, below, between = 1.15, 0.85, 1.05  # inches
     height = above + below + LINE * sum(lines) + between * (len(modes) - 1)
     figure = Figure(figsize=(WIDTH, height), dpi=110, facecolor="white")
     figure.text(0.02, 1 - 0.3 / height, result["title"], size=14, weight="bold", color=INK, va="center")
     figure.text(0.02, 1 - 0.58 / height, _caption(result), size=8.5, color="#52606d", va="center")
-    names = contestants(result["rows"])
+    names = contestants(drawn)
     colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
-    left = _label_room(result["rows"])
+    left = _label_room(drawn)
     top = height - above
     for (mode, rows), count in zip(modes.items(), lines):
         tall = LINE * count
