@@ -1,0 +1,341 @@
+"""The convolutions and poolings of Keras 2's backend, `keras.backend`, on NDArrays, Symbols and `mx.np` arrays.
+
+Names, order and defaults of the arguments are those of tf.keras 2.13, and so are the orders of axes: data is
+(batch, \\*size, channels) with "channels_last" and (batch, channels, \\*size) with "channels_first"; kernels are as
+tf.keras stores them whatever the data format (:mod:`mxsame.keras.layouts` has the table). What differs:
+
+- An integer stands for one per axis wherever Keras takes a sequence of integers, and words may be in any case.
+- Strides and dilation together, and strides that differ between the axes of a depthwise convolution, follow the rule;
+  TensorFlow on the CPU refuses them or ignores the strides.
+- conv1d with "causal" and "channels_first" pads the beginning of the axis; tf.keras 2.13 pads the channels.
+- A kernel that is a Symbol must have a known shape. A graph whose data has unknown channels is built for a convolution
+  in one group.
+- There is no 1-D pooling here, as there is none in Keras: its layers give the data another axis, of length 1, and use
+  :func:`pool2d` with a pool size of 1 along it. `mxsame.keras.ops` has 1-D poolings and transposed convolutions.
+
+Everything raises `TypeError` or `ValueError` for wrong arguments, for shapes that do not fit together, and, with
+"valid", for data shorter than the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from mxsame.keras import _translate
+from mxsame.keras._translate import image_data_format, set_image_data_format
+
+__all__ = [
+    "conv1d",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
+    "depthwise_conv2d",
+    "image_data_format",
+    "pool2d",
+    "pool3d",
+    "separable_conv1d",
+    "separable_conv2d",
+    "set_image_data_format",
+]
+
+
+def conv1d(
+    x: Any,
+    kernel: Any,
+    strides: Any = 1,
+    padding: str = "valid",
+    data_format: Optional[str] = None,
+    dilation_rate: Any = 1,
+) -> Any:
+    """1-D convolution.
+
+    Arguments are those of :func:`conv2d`; `padding` may also be "causal": (k-1)*d zeros before the data, none behind.
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> x, kernel = nd.arange(5).reshape((1, 5, 1)), nd.ones((2, 1, 1))
+    >>> mxsame.keras.backend.conv1d(x, kernel, strides=2, padding="same").asnumpy().ravel().tolist()
+    [1.0, 5.0, 4.0]
+    >>> mxsame.keras.backend.conv1d(x, kernel, strides=2, padding="causal").asnumpy().ravel().tolist()
+    [0.0, 3.0, 7.0]
+    """
+    arrays, paddings = {"x": x, "kernel": kernel}, (*_translate.SAME_OR_VALID, "causal")
+    return _translate.conv(arrays, strides, padding, data_format, dilation_rate, rank=1, paddings=paddings)
+
+
+def conv2d(
+    x: Any,
+    kernel: Any,
+    strides: Any = (1, 1),
+    padding: str = "valid",
+    data_format: Optional[str] = None,
+    dilation_rate: Any = (1, 1),
+) -> Any:
+    """2-D convolution; out = ceil(n/s) for "same", with the odd cell of padding at the end, as :func:`mxsame.ops.conv`.
+
+    Parameters
+    ----------
+    x : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+    kernel : same kind as x
+        (\\*k, C/groups, channels): where its input channels are a part of the data's, it is a convolution in groups.
+    strides, dilation_rate : int or one int per axis
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
+
+    Returns
+    -------
+    Of the kind of `x`: (N, \\*out, channels) or (N, channels, \\*out).
+
+    Raises
+    ------
+    TypeError, ValueError
+        See :mod:`mxsame.keras.backend`.
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> x, kernel = nd.ones((1, 224, 225, 3)), nd.ones((3, 3, 3, 8))
+    >>> mxsame.keras.backend.conv2d(x, kernel, (2, 2), "same").shape
+    (1, 112, 113, 8)
+    """
+    return _translate.conv({"x": x, "kernel": kernel}, strides, padding, data_format, dilation_rate, rank=2)
+
+
+def conv3d(
+    x: Any,
+    kernel: Any,
+    strides: Any = (1, 1, 1),
+    padding: str = "valid",
+    data_format: Optional[str] = None,
+    dilation_rate: Any = (1, 1, 1),
+) -> Any:
+    """3-D convolution; arguments are those of :func:`conv2d`.
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> x, kernel = nd.ones((1, 3, 7, 6, 5)), nd.ones((3, 3, 3, 3, 8))
+    >>> mxsame.keras.backend.conv3d(x, kernel, (2, 1, 1), "same", "channels_first").shape
+    (1, 8, 4, 6, 5)
+    """
+    return _translate.conv({"x": x, "kernel": kernel}, strides, padding, data_format, dilation_rate, rank=3)
+
+
+def conv2d_transpose(
+    x: Any,
+    kernel: Any,
+    output_shape: Any,
+    strides: Any = (1, 1),
+    padding: str = "valid",
+    data_format: Optional[str] = None,
+    dilation_rate: Any = (1, 1),
+) -> Any:
+    """2-D transposed convolution: the gradient of the convolution that makes the data of an output of this shape.
+
+    Parameters
+    ----------
+    x : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, I) or (N, I, \\*size), by the data format.
+    kernel : same kind as x
+        (\\*k, O, I).
+    output_shape : one int or None per axis, or None
+        (N, \\*out, O) or (N, O, \\*out), by the data format; a sequence or an array of integers. Each out must be a
+        length of which the convolution makes the data's. None leaves it open: then out = n*s for "same" and
+        (n-1)s + max(ke, s) for "valid".
+    strides, padding, data_format, dilation_rate
+        As in :func:`conv2d`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        See :mod:`mxsame.keras.backend`; and for an output shape that is not possible.
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> x, kernel = nd.ones((1, 4, 4, 8)), nd.ones((3, 3, 2, 8))
+    >>> mxsame.keras.backend.conv2d_transpose(x, kernel, (None, 7, 8, 2), (2, 2), "same").shape
+    (1, 7, 8, 2)
+    """
+    arrays = {"x": x, "kernel": kernel}
+    return _translate.conv_transpose_to(arrays, output_shape, strides, padding, data_format, dilation_rate, rank=2)
+
+
+def conv3d_transpose(
+    x: Any,
+    kernel: Any,
+    output_shape: Any,
+    strides: Any = (1, 1, 1),
+    padding: str = "valid",
+    data_format: Optional[str] = None,
+) -> Any:
+    """3-D transposed convolution; arguments are those of :func:`conv2d_transpose`.
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> x, kernel = nd.ones((1, 2, 3, 4, 8)), nd.ones((3, 3, 3, 2, 8))
+    >>> mxsame.keras.backend.conv3d_transpose(x, kernel, (1, 4, 6, 7, 2), (2, 2, 2), "same").shape
+    (1, 4, 6, 7, 2)
+    """
+    return _translate.conv_transpose_to(
+        {"x": x, "kernel": kernel}, output_shape, strides, padding, data_format, 1, rank=3
+    )
+
+
+def depthwise_conv2d(
+    x: Any,
+    depthwise_kernel: Any,
+    strides: Any = (1, 1),
+    padding: str = "valid",
+    data_format: Optional[str] = None,
+    dilation_rate: Any = (1, 1),
+) -> Any:
+    """2-D depthwise convolution: channel c has m kernels of its own and gives the outputs c*m .. c*m + m - 1.
+
+    Arguments are those of :func:`conv2d`, but for this:
+
+    Parameters
+    ----------
+    depthwise_kernel : same kind as x
+        (\\*k, C, m).
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> x, kernel = nd.ones((1, 9, 8, 3)), nd.ones((3, 3, 3, 2))
+    >>> mxsame.keras.backend.depthwise_conv2d(x, kernel, (2, 2), "same").shape
+    (1, 5, 4, 6)
+    """
+    arrays = {"x": x, "depthwise_kernel": depthwise_kernel}
+    return _translate.depthwise_conv(arrays, strides, padding, data_format, dilation_rate, rank=2)
+
+
+def separable_conv1d(
+    x: Any,
+    depthwise_kernel: Any,
+    pointwise_kernel: Any,
+    strides: Any = 1,
+    padding: str = "valid",
+    data_format: Optional[str] = None,
+    dilation_rate: Any = 1,
+) -> Any:
+    """1-D separable convolution; arguments are those of :func:`separable_conv2d`.
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> x, depthwise, pointwise = nd.ones((1, 9, 3)), nd.ones((3, 3, 2)), nd.ones((1, 6, 4))
+    >>> mxsame.keras.backend.separable_conv1d(x, depthwise, pointwise, 2, "same").shape
+    (1, 5, 4)
+    """
+    arrays = {"x": x, "depthwise_kernel": depthwise_kernel, "pointwise_kernel": pointwise_kernel}
+    return _translate.depthwise_conv(arrays, strides, padding, data_format, dilation_rate, rank=1)
+
+
+def separable_conv2d(
+    x: Any,
+    depthwise_kernel: Any,
+    pointwise_kernel: Any,
+    strides: Any = (1, 1),
+    padding: str = "valid",
+    data_format: Optional[str] = None,
+    dilation_rate: Any = (1, 1),
+) -> Any:
+    """2-D depthwise convolution, which takes strides, padding and dilation, and then a 1x1 convolution.
+
+    Arguments are those of :func:`conv2d`, but for these:
+
+    Parameters
+    ----------
+    depthwise_kernel : same kind as x
+        (\\*k, C, m).
+    pointwise_kernel : same kind as x
+        (1, .., C*m, channels).
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> x, depthwise, pointwise = nd.ones((1, 9, 8, 3)), nd.ones((3, 3, 3, 2)), nd.ones((1, 1, 6, 4))
+    >>> mxsame.keras.backend.separable_conv2d(x, depthwise, pointwise, (2, 2), "same").shape
+    (1, 5, 4, 4)
+    """
+    arrays = {"x": x, "depthwise_kernel": depthwise_kernel, "pointwise_kernel": pointwise_kernel}
+    return _translate.depthwise_conv(arrays, strides, padding, data_format, dilation_rate, rank=2)
+
+
+def pool2d(
+    x: Any,
+    pool_size: Any,
+    strides: Any = (1, 1),
+    padding: str = "valid",
+    data_format: Optional[str] = None,
+    pool_mode: str = "max",
+) -> Any:
+    """2-D pooling; cells of padding never are the maximum, and do not count for the mean.
+
+    Parameters
+    ----------
+    x : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, C) or (N, C, \\*size), by the data format.
+    pool_size, strides : int or one int per axis
+        The strides are 1 by default, not the pool size.
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
+    pool_mode : "max" or "avg"
+
+    Returns
+    -------
+    Of the kind of `x`: (N, \\*out, C) or (N, C, \\*out); out = ceil(n/s) for "same".
+
+    Raises
+    ------
+    TypeError, ValueError
+        See :mod:`mxsame.keras.backend`.
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> mxsame.keras.backend.pool2d(nd.ones((1, 15, 14, 3)), (2, 2), (2, 2), "same").shape
+    (1, 8, 7, 3)
+
+    A 1-D pooling, as Keras's layers do it:
+
+    >>> x = nd.array([1, 2, 3]).reshape((1, 3, 1))
+    >>> wide = mxsame.keras.backend.pool2d(x.expand_dims(2), (2, 1), (2, 1), "same", pool_mode="avg")
+    >>> wide.squeeze(2).asnumpy().ravel().tolist()
+    [1.5, 3.0]
+    """
+    return _translate.pool(pool_mode, {"x": x}, pool_size, strides, padding, data_format, rank=2)
+
+
+def pool3d(
+    x: Any,
+    pool_size: Any,
+    strides: Any = (1, 1, 1),
+    padding: str = "valid",
+    data_format: Optional[str] = None,
+    pool_mode: str = "max",
+) -> Any:
+    """3-D pooling; arguments are those of :func:`pool2d`.
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> mxsame.keras.backend.pool3d(nd.ones((1, 5, 4, 3, 2)), (2, 2, 2), (2, 2, 2), "same").shape
+    (1, 3, 2, 2, 2)
+    """
+    return _translate.pool(pool_mode, {"x": x}, pool_size, strides, padding, data_format, rank=3)

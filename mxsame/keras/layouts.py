@@ -1,0 +1,164 @@
+"""Kernels as Keras stores them and weights as MXNet does: one into the other, both ways, nothing but axes moved.
+
+Keras has one order, whatever the data format; MXNet's goes with the layout of the data:
+
+| kind | Keras | MXNet, channels first | MXNet, channels last |
+| --- | --- | --- | --- |
+| "conv" | (\\*k, I/groups, O) | (O, I/groups, \\*k) | (O, \\*k, I/groups) |
+| "depthwise" | (\\*k, C, m) | (C*m, 1, \\*k) | (C*m, \\*k, 1) |
+| "pointwise" | (1, .., C*m, O) | (O, C*m, 1, ..) | (O, 1, .., C*m) |
+| "transposed" | (\\*k, O/groups, I) | (I, O/groups, \\*k) | (I, \\*k, O/groups) |
+
+Nothing is flipped: both compute cross-correlations, and a transposed convolution as the gradient of one. A separable
+convolution has a "depthwise" and a "pointwise" kernel. Checked against TensorFlow 2.13.1 in the tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+
+from mxsame import validation
+from mxsame.ops import _arrays
+
+__all__ = ["KINDS", "to_keras", "to_mxnet"]
+
+KINDS = ("conv", "depthwise", "pointwise", "transposed")
+
+
+def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
+    """A Keras kernel as the weight of MXNet's operator, of `mxsame.ops` and of the layers of `mxsame.nn`.
+
+    Parameters
+    ----------
+    kernel : NDArray, Symbol, mx.np.ndarray or numpy.ndarray
+        In Keras's order, see :mod:`mxsame.keras.layouts`.
+    kind : "conv", "depthwise", "pointwise" or "transposed"
+    layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"
+        Of the data. Where it is left out, the one with channels first; a Symbol of unknown shape needs it.
+
+    Returns
+    -------
+    Of the kind of `kernel`. Gradients flow through it, and `to_keras` gives the same kernel back.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no array, and a kernel that does not have the axes of its kind and layout.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mxsame.keras import layouts
+    >>> layouts.to_mxnet(np.zeros((5, 3, 16, 32)), "conv").shape
+    (32, 16, 5, 3)
+    >>> layouts.to_mxnet(np.zeros((5, 3, 16, 32)), "conv", "NHWC").shape
+    (32, 5, 3, 16)
+    >>> layouts.to_mxnet(np.zeros((5, 3, 16, 2)), "depthwise", "NCHW").shape
+    (32, 1, 5, 3)
+    """
+    kernel = _opened("kernel", kernel, kind, layout)
+    rank = kernel.rank
+    if kind == "pointwise" and kernel.shape is not None:
+        validation.shape("kernel", kernel.shape, (1,) * rank + (None, None), "(1, .., input channels, output channels)")
+    if kind == "depthwise":
+        channels_first = kernel.F.transpose(kernel.array, axes=(rank, rank + 1, *range(rank)))
+        weight = _first_two_joined(kernel.F, channels_first)
+        return kernel.restore(kernel.F.expand_dims(weight, axis=rank + 1 if kernel.channels_last else 1))
+    middle = (*range(rank), rank) if kernel.channels_last else (rank, *range(rank))
+    return kernel.restore(kernel.F.transpose(kernel.array, axes=(rank + 1, *middle)))
+
+
+def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_multiplier: Optional[int] = None) -> Any:
+    """A weight of MXNet as Keras's kernel: the way back from :func:`to_mxnet`.
+
+    Parameters
+    ----------
+    weight : NDArray, Symbol, mx.np.ndarray or numpy.ndarray
+        In MXNet's order, see :mod:`mxsame.keras.layouts`.
+    kind : "conv", "depthwise", "pointwise" or "transposed"
+    layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"
+        Of the data. Where it is left out, the one with channels first; a Symbol of unknown shape needs it.
+    depth_multiplier : int
+        m of a "depthwise" weight, whose first axis is C*m; for no other kind.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no array, a weight that does not have the axes of its kind and layout, and a depth multiplier that
+        is missing, not wanted, or does not divide the first axis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mxsame.keras import layouts
+    >>> layouts.to_keras(np.zeros((32, 16, 5, 3)), "conv").shape
+    (5, 3, 16, 32)
+    >>> layouts.to_keras(np.zeros((32, 1, 5, 3)), "depthwise", depth_multiplier=2).shape
+    (5, 3, 16, 2)
+    """
+    weight = _opened("weight", weight, kind, layout)
+    rank, shape = weight.rank, weight.shape
+    if kind == "pointwise" and shape is not None:
+        order = (None, *(1,) * rank, None) if weight.channels_last else (None, None, *(1,) * rank)
+        validation.shape("weight", shape, order, "(output channels, .., 1), with an axis of input channels,")
+    if kind != "depthwise":
+        if depth_multiplier is not None:
+            raise ValueError(
+                f'depth_multiplier must be left out but for kind="depthwise"; '
+                f"{validation.received(depth_multiplier=depth_multiplier, kind=kind)}"
+            )
+        back = (*range(1, rank + 2), 0) if weight.channels_last else (*range(2, rank + 2), 1, 0)
+        return weight.restore(weight.F.transpose(weight.array, axes=back))
+    depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
+    if shape is not None:
+        single = (None, *(None,) * rank, 1) if weight.channels_last else (None, 1, *(None,) * rank)
+        validation.shape("weight", shape, single, "(C*m, .., 1, ..)")
+        if shape[0] is not None:
+            validation.divisible("weight's first length", shape[0], "depth_multiplier", depth_multiplier)
+    merged = weight.F.squeeze(weight.array, axis=rank + 1 if weight.channels_last else 1)
+    split = _first_split(weight.F, merged, depth_multiplier)
+    return weight.restore(weight.F.transpose(split, axes=(*range(2, rank + 2), 0, 1)))
+
+
+class _Opened(NamedTuple):
+    """An array of any kind in the form in which its axes are moved: `F` is mx.nd, mx.sym or numpy."""
+
+    F: Any
+    array: Any
+    shape: Optional[tuple]
+    rank: int
+    channels_last: bool
+    restore: Any
+
+
+def _opened(name: str, array: Any, kind: str, layout: Optional[str]) -> _Opened:
+    if not isinstance(kind, str):
+        raise TypeError(f"kind must be a string; {validation.received(kind=kind)}")
+    if kind not in KINDS:
+        words = ", ".join(f'"{word}"' for word in KINDS)
+        raise ValueError(f"kind must be one of {words}; {validation.received(kind=kind)}")
+    if isinstance(array, np.ndarray):
+        F, opened, shape, restore = np, array, array.shape, np.ascontiguousarray
+    else:
+        args = _arrays.classic(**{name: array})
+        F, (opened,), (shape,), restore = args
+    rank = validation.rank(
+        {
+            "layout": None if layout is None else validation.rank_of_layout(layout),
+            f"{name}.ndim - 2": None if shape is None else len(shape) - 2,
+        }
+    )
+    channels_last = not validation.layout(layout, rank).startswith("NC")
+    return _Opened(F, opened, shape, rank, channels_last, restore)
+
+
+def _first_two_joined(F: Any, array: Any) -> Any:
+    return array.reshape(-1, *array.shape[2:]) if F is np else F.reshape(array, shape=(-3, -2))
+
+
+def _first_split(F: Any, array: Any, second: int) -> Any:
+    if F is np:
+        return array.reshape(-1, second, *array.shape[1:])
+    return F.reshape(array, shape=(-4, -1, second, -2))

@@ -1,0 +1,220 @@
+"""The convolutions and poolings of Keras 3, `keras.ops`, on NDArrays, Symbols and `mx.np` arrays, in 1, 2 and 3-D.
+
+Names, order and defaults of the arguments are those of Keras 3.11; what they compute is what Keras 3 computes on
+TensorFlow. Data and kernels have the axes that :mod:`mxsame.keras.backend` describes; the number of axes tells whether
+it is 1-D, 2-D or 3-D. What differs:
+
+- Strides and dilation together follow the rule, as in Keras from 3.16 on.
+- Depthwise and separable convolutions work in 3-D, too.
+- A kernel that is a Symbol must have a known shape. A graph whose data has unknown channels is built for a convolution
+  in one group.
+
+Everything raises `TypeError` or `ValueError` for wrong arguments, for shapes that do not fit together, and, with
+"valid", for data shorter than the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from mxsame.keras import _translate
+
+__all__ = ["average_pool", "conv", "conv_transpose", "depthwise_conv", "max_pool", "separable_conv"]
+
+
+def conv(
+    inputs: Any,
+    kernel: Any,
+    strides: Any = 1,
+    padding: str = "valid",
+    data_format: Optional[str] = None,
+    dilation_rate: Any = 1,
+) -> Any:
+    """Convolution; out = ceil(n/s) for "same", with the odd cell of padding at the end, as :func:`mxsame.ops.conv`.
+
+    Parameters
+    ----------
+    inputs : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+    kernel : same kind as inputs
+        (\\*k, C/groups, channels): where its input channels are a part of the data's, it is a convolution in groups.
+    strides, dilation_rate : int or one int per axis
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last", optional
+        :func:`mxsame.keras.backend.image_data_format` by default.
+
+    Returns
+    -------
+    Of the kind of `inputs`: (N, \\*out, channels) or (N, channels, \\*out).
+
+    Raises
+    ------
+    TypeError, ValueError
+        See :mod:`mxsame.keras.ops`.
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> mxsame.keras.ops.conv(nd.ones((1, 224, 225, 3)), nd.ones((3, 3, 3, 8)), 2, "same").shape
+    (1, 112, 113, 8)
+    """
+    return _translate.conv({"inputs": inputs, "kernel": kernel}, strides, padding, data_format, dilation_rate)
+
+
+def depthwise_conv(
+    inputs: Any,
+    kernel: Any,
+    strides: Any = 1,
+    padding: str = "valid",
+    data_format: Optional[str] = None,
+    dilation_rate: Any = 1,
+) -> Any:
+    """Depthwise convolution: channel c has m kernels of its own and gives the outputs c*m .. c*m + m - 1.
+
+    Arguments are those of :func:`conv`, but for this:
+
+    Parameters
+    ----------
+    kernel : same kind as inputs
+        (\\*k, C, m).
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> mxsame.keras.ops.depthwise_conv(nd.ones((1, 9, 8, 3)), nd.ones((3, 3, 3, 2)), (2, 1), "same").shape
+    (1, 5, 8, 6)
+    """
+    return _translate.depthwise_conv({"inputs": inputs, "kernel": kernel}, strides, padding, data_format, dilation_rate)
+
+
+def separable_conv(
+    inputs: Any,
+    depthwise_kernel: Any,
+    pointwise_kernel: Any,
+    strides: Any = 1,
+    padding: str = "valid",
+    data_format: Optional[str] = None,
+    dilation_rate: Any = 1,
+) -> Any:
+    """A depthwise convolution, which takes strides, padding and dilation, and then a 1x1 convolution.
+
+    Arguments are those of :func:`conv`, but for these:
+
+    Parameters
+    ----------
+    depthwise_kernel : same kind as inputs
+        (\\*k, C, m).
+    pointwise_kernel : same kind as inputs
+        (1, .., C*m, channels).
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> inputs, depthwise, pointwise = nd.ones((1, 9, 3)), nd.ones((3, 3, 2)), nd.ones((1, 6, 4))
+    >>> mxsame.keras.ops.separable_conv(inputs, depthwise, pointwise, 2, "same").shape
+    (1, 5, 4)
+    """
+    arrays = {"inputs": inputs, "depthwise_kernel": depthwise_kernel, "pointwise_kernel": pointwise_kernel}
+    return _translate.depthwise_conv(arrays, strides, padding, data_format, dilation_rate)
+
+
+def conv_transpose(
+    inputs: Any,
+    kernel: Any,
+    strides: Any = 1,
+    padding: str = "valid",
+    output_padding: Any = None,
+    data_format: Optional[str] = None,
+    dilation_rate: Any = 1,
+) -> Any:
+    """Transposed convolution.
+
+    out = n*s for "same" and (n-1)s + max(ke, s) for "valid"; with an output padding (n-1)s + ke - 2(ke//2) +
+    output_padding and (n-1)s + ke + output_padding. See :func:`mxsame.ops.conv_transpose`.
+
+    Parameters
+    ----------
+    inputs : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, I) or (N, I, \\*size), by the data format.
+    kernel : same kind as inputs
+        (\\*k, O, I).
+    output_padding : int or one int per axis, optional
+        Less than the stride. None is not 0: it asks for the first two lengths above.
+    strides, padding, data_format, dilation_rate
+        As in :func:`conv`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        See :mod:`mxsame.keras.ops`; and for an output padding with which no convolution makes the data of the output.
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> inputs, kernel = nd.ones((1, 4, 4, 8)), nd.ones((3, 3, 2, 8))
+    >>> mxsame.keras.ops.conv_transpose(inputs, kernel, 2, "same", output_padding=(0, 1)).shape
+    (1, 7, 8, 2)
+    """
+    arrays = {"inputs": inputs, "kernel": kernel}
+    return _translate.conv_transpose(
+        arrays, strides, padding, data_format, dilation_rate, output_padding=output_padding
+    )
+
+
+def max_pool(
+    inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Optional[str] = None
+) -> Any:
+    """The maximum over windows of the data; cells of padding never win.
+
+    Parameters
+    ----------
+    inputs : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, C) or (N, C, \\*size), by the data format.
+    pool_size : int or one int per axis
+    strides : int or one int per axis; the pool size by default
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last", optional
+        :func:`mxsame.keras.backend.image_data_format` by default.
+
+    Returns
+    -------
+    Of the kind of `inputs`: (N, \\*out, C) or (N, C, \\*out); out = ceil(n/s) for "same".
+
+    Raises
+    ------
+    TypeError, ValueError
+        See :mod:`mxsame.keras.ops`.
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> mxsame.keras.ops.max_pool(nd.ones((1, 15, 14, 3)), 2, padding="same").shape
+    (1, 8, 7, 3)
+    """
+    return _pool("max", inputs, pool_size, strides, padding, data_format)
+
+
+def average_pool(
+    inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Optional[str] = None
+) -> Any:
+    """The mean over windows of the data, of those cells that are inside it; arguments are those of :func:`max_pool`.
+
+    Examples
+    --------
+    >>> import mxsame.keras
+    >>> from mxnet import nd
+    >>> inputs = nd.array([1, 2, 3]).reshape((1, 3, 1))
+    >>> mxsame.keras.ops.average_pool(inputs, 2, padding="same").asnumpy().ravel().tolist()
+    [1.5, 3.0]
+    """
+    return _pool("avg", inputs, pool_size, strides, padding, data_format)
+
+
+def _pool(mode: str, inputs: Any, pool_size: Any, strides: Any, padding: Any, data_format: Any) -> Any:
+    strides = pool_size if strides is None else strides
+    return _translate.pool(mode, {"inputs": inputs}, pool_size, strides, padding, data_format)
