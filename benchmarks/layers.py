@@ -12,9 +12,9 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 import mxsame
 from benchmarks import recipes, results
 from benchmarks.kits import symmetric_cut, symmetric_pad
-from benchmarks.timing import measure as timed
 from mxsame import padding
 from mxsame._mxnet import mx
+from mxsame._timing import measure as timed
 
 FLAGS = {"static_alloc": True, "static_shape": True}
 

@@ -15,8 +15,8 @@ import mxsame
 from benchmarks import results
 from benchmarks.architectures import CLASSES, Network
 from benchmarks.kits import LEARNING_RATE, MOMENTUM, STYLES, Kit, copy_weights
-from benchmarks.timing import measure
 from mxsame._mxnet import mx
+from mxsame._timing import measure
 
 FLAGS = {"static_alloc": True, "static_shape": True}
 TOLERANCE, LOSS_TOLERANCE = 1e-4, 1e-3  # of outputs; of losses, where normalising by a batch magnifies rounding

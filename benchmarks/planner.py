@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import mxsame
 from benchmarks import results
 from benchmarks.layers import FLAGS, Layer, alone, call, inputs
-from benchmarks.timing import measure as timed
+from mxsame._timing import measure as timed
 from mxsame.plan import STRATEGIES, TRANSPOSED_STRATEGIES, force
 
 PLANNER = "planner"

@@ -15,8 +15,8 @@ from typing import Any, Dict, Iterable, List
 import numpy as np
 
 import mxsame
-from benchmarks.timing import spread
 from mxsame._mxnet import mx
+from mxsame._timing import spread
 
 FOLDER = Path(__file__).parent / "results"
 

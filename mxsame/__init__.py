@@ -10,10 +10,11 @@
 """
 
 from mxsame import _mxnet  # noqa: F401, I001 - first: it makes `import mxnet` work
-from mxsame import nn, ops, padding, plan
+from mxsame import nn, ops, padding, plan, planner
 from mxsame.deploy import deploy
 from mxsame.graph import export, hybridize
+from mxsame.tune import autotune
 
-__all__ = ["__version__", "deploy", "export", "hybridize", "nn", "ops", "padding", "plan"]
+__all__ = ["__version__", "autotune", "deploy", "export", "hybridize", "nn", "ops", "padding", "plan", "planner"]
 
 __version__ = "0.1.0"

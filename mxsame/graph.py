@@ -222,7 +222,7 @@ class _Specialised:
     def _graph(self, args: tuple, arrays: list) -> tuple[Any, bool]:
         """The graph for these arrays, and whether it is new."""
         structure = _structure(args)
-        purpose = mx.autograd.is_training(), _arrays.device_of(arrays[0].ctx)
+        purpose = _arrays.purpose_and_device(arrays[0])
         shapes = (structure, purpose, tuple((array.shape, array.dtype) for array in arrays))
         size_class = self._classes.get(shapes)
         if size_class is None:
@@ -231,7 +231,7 @@ class _Specialised:
                 self._classes.popitem(last=False)
         new = size_class not in self.graphs
         if new:
-            self.graphs[size_class] = self._build(purpose, args, arrays)
+            self.graphs[size_class], _ = build(self._net, args, arrays, purpose, self._flags)
             if len(self.graphs) > self._max_graphs:
                 self.graphs.popitem(last=False)
         self.graphs.move_to_end(size_class)
@@ -256,16 +256,18 @@ class _Specialised:
             return structure, tuple(shapes)
         return structure, tuple(decision.remade(shape) for decision, shape in zip(decisions, found))
 
-    def _build(self, purpose: tuple, args: tuple, arrays: list) -> Any:
-        variables = [variable(name, array.dtype) for name, array in zip(input_names(self._net, len(arrays)), arrays)]
-        shapes = [array.shape for array in arrays]
-        outputs, _ = traced(self._net, regrouped(args, iter(variables)), variables, shapes, True, *purpose)
-        parameters = self._net.collect_params()
-        for parameter in parameters.values():
-            _arrays.renew_dtype(parameter)
-        graph = mx.gluon.SymbolBlock(outputs, variables, parameters)
-        graph.hybridize(**self._flags)
-        return graph
+
+def build(net: Any, args: tuple, arrays: list, purpose: tuple, flags: dict) -> tuple[Any, list]:
+    """The net as a graph for these sizes, with its own parameters, and what its layers decided."""
+    variables = [variable(name, array.dtype) for name, array in zip(input_names(net, len(arrays)), arrays)]
+    shapes = [array.shape for array in arrays]
+    outputs, decisions = traced(net, regrouped(args, iter(variables)), variables, shapes, True, *purpose)
+    parameters = net.collect_params()
+    for parameter in parameters.values():
+        _arrays.renew_dtype(parameter)
+    graph = mx.gluon.SymbolBlock(outputs, variables, parameters)
+    graph.hybridize(**flags)
+    return graph, decisions
 
 
 def traced(
@@ -274,12 +276,12 @@ def traced(
     variables: list,
     shapes: Sequence[Optional[tuple]],
     sizes: bool,
-    training: bool = False,
+    purpose: str = "inference",
     device: Optional[str] = None,
 ) -> tuple[Any, list]:
     """The net's outputs for symbolic inputs of these shapes, and what its layers decided."""
     known = {variable.name: shape for variable, shape in zip(variables, shapes) if shape is not None}
-    with _arrays.inputs(known, sizes, training, device), _arguments.decisions() as decisions:
+    with _arrays.inputs(known, sizes, purpose, device), _arguments.decisions() as decisions:
         return type(net).forward(net, *args), decisions
 
 

@@ -11,13 +11,14 @@ copies of a network's input are cheap, and copies between layers dear.
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
-from typing import Dict, Hashable, Optional, Sequence, Tuple
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, Optional, Sequence, Tuple
 
-from mxsame.plan import Plan, Window, exact_plans, forced, plan_window
+from mxsame.plan import STRATEGIES, Plan, Window, exact_plans, forced, plan_window
 
-__all__ = ["COSTS", "Costs", "Work", "choose", "estimate"]
+__all__ = ["COSTS", "Costs", "Work", "choose", "estimate", "forget", "load", "recall", "remember", "save"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Work:
 
     operator: "conv", "max" or "avg"
     plain:    the data is an input of the graph, so it comes without blocks
+    purpose:  "inference", "training", or "deployment": what depends on parameters alone is done beforehand
     device:   "cpu" or "gpu"
     """
 
@@ -35,7 +37,7 @@ class Work:
     channels: Optional[int] = None
     groups: int = 1
     plain: bool = False
-    training: bool = False
+    purpose: str = "inference"
     device: str = "cpu"
 
 
@@ -49,12 +51,15 @@ class Costs:
     pad: float  # MXNet's pad operator
     gather: float  # transpose, copy rows, transpose back
     shift: float  # a depthwise convolution with one tap
-    shift_few: float  # the same with less channels than a block has
+    shift_few: float  # the same with less channels than a block has, or along a single axis
+    shift_volume: float  # the same along three axes
     divide: float  # broadcast
     unblock: float  # from oneDNN's blocks to the plain layout
     block: float  # and back
     turn_weight: float  # `reverse`, for a weight
+    lengthen: float  # per cell of a weight that gets taps along an axis, with its way into blocks
     dense: float  # per multiplication of a convolution
+    dense_few: float  # the same with less channels than a block has
     depthwise: float  # of a depthwise convolution
     pooling: float  # per cell of a pooling's window
     operator: float  # for each operator
@@ -62,21 +67,24 @@ class Costs:
 
 COSTS: Dict[str, Costs] = {
     "cpu": Costs(
-        join=0.45,
-        slice=0.40,
-        reverse=0.60,
-        pad=0.95,
-        gather=2.5,
-        shift=0.9,
-        shift_few=3.3,
-        divide=1.8,
-        unblock=0.9,
-        block=0.9,
-        turn_weight=4.0,
-        dense=0.021,
-        depthwise=0.10,
-        pooling=0.05,
-        operator=8e3,
+        join=0.36,
+        slice=0.17,
+        reverse=0.65,
+        pad=1.7,
+        gather=4.0,
+        shift=1.1,
+        shift_few=3.0,
+        shift_volume=18.0,
+        divide=0.97,
+        unblock=1.3,
+        block=0.1,
+        turn_weight=6.8,
+        lengthen=9.0,
+        dense=0.0165,
+        dense_few=0.020,
+        depthwise=0.06,
+        pooling=0.031,
+        operator=1.5e3,
     ),
     # Estimated, not measured: a card with 1 TB/s and 10 TFLOP/s. It has no blocks.
     "gpu": Costs(
@@ -87,11 +95,14 @@ COSTS: Dict[str, Costs] = {
         gather=0.04,
         shift=0.02,
         shift_few=0.02,
+        shift_volume=0.02,
         divide=0.01,
         unblock=0.0,
         block=0.0,
         turn_weight=0.01,
+        lengthen=0.05,
         dense=0.0002,
+        dense_few=0.0004,
         depthwise=0.002,
         pooling=0.001,
         operator=8e3,
@@ -99,16 +110,18 @@ COSTS: Dict[str, Costs] = {
 }
 
 BLOCK = 8  # channels, the least that oneDNN makes blocks of
-TYPICAL_BATCH = 4
+TYPICAL_BATCH = 8
 TYPICAL_CHANNELS = 64
-TYPICAL_SIZE = {1: 4096, 2: 56, 3: 16}  # by rank
-SIZE_OPERATORS = 9  # how many it takes to read a size off the data and find SAME's low
+TYPICAL_SIZE = {1: 4000, 2: 56, 3: 16}  # by rank, between layers
+TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 32}  # what has less channels than a block
+CACHED = 250_000  # cells; a copy of less finds them in the processor's cache, where it takes a quarter of the time
+SIZE_OPERATORS = 10  # how many it takes to read a size off the data and find SAME's low
 
 
 def choose(windows: Sequence[Window], allowed: Sequence[str], work: Work, **rules: bool) -> Plan:
     """The plan that was measured to be the fastest, or else is estimated to be; `rules` are those of `exact_plans`.
 
-    >>> from mxsame.plan import CONVOLUTION
+    >>> from mxsame.plan import CONVOLUTION, AxisPlan
     >>> windows = [Window(224, 3, 2), Window(224, 3, 2)]
     >>> choose(windows, CONVOLUTION, Work("conv", 8, 3, 32, plain=True)).axes[0] == AxisPlan(3, join=(0, 1))
     True
@@ -120,8 +133,8 @@ def choose(windows: Sequence[Window], allowed: Sequence[str], work: Work, **rule
     plans = exact_plans(tuple(windows), tuple(allowed), **rules)
     if len(plans) < 2:
         return plan_window(windows, allowed, **rules)
-    measured = _MEASURED.get((tuple(windows), work))
-    if measured in plans:
+    measured = recall(windows, work)
+    if measured is not None and measured in plans:
         return plans[measured]
     return min(plans.values(), key=lambda plan: estimate(plan, windows, work))
 
@@ -132,8 +145,10 @@ def choose(windows: Sequence[Window], allowed: Sequence[str], work: Work, **rule
 def estimate(plan: Plan, windows: Sequence[Window], work: Work) -> float:
     """Nanoseconds of an operator run by a plan; right only in comparison with another plan for the same windows.
 
+    >>> from mxsame.plan import AxisPlan
     >>> windows = [Window(56, 3, 2), Window(56, 3, 2)]
-    >>> sliced, extended = (Plan((axis, axis)) for axis in (AxisPlan(3, pad=2, skip=1), AxisPlan(4, front_taps=1, pad=1)))
+    >>> sliced, extended = AxisPlan(3, pad=2, skip=1), AxisPlan(4, front_taps=1, pad=1)
+    >>> sliced, extended = Plan((sliced, sliced)), Plan((extended, extended))
     >>> deep, depthwise = Work("conv", 8, 128, 128), Work("conv", 8, 128, 128, groups=128)
     >>> estimate(sliced, windows, deep) < estimate(extended, windows, deep)
     True
@@ -141,27 +156,30 @@ def estimate(plan: Plan, windows: Sequence[Window], work: Work) -> float:
     False
     """
     costs, rank = COSTS[work.device], len(windows)
-    size = [window.size or TYPICAL_SIZE[rank] for window in windows]
+    typical = TYPICAL_PICTURE if (work.in_channels or BLOCK) < BLOCK else TYPICAL_SIZE
+    size = [window.size or typical[rank] for window in windows]
     outputs = [window.outputs(length) for window, length in zip(windows, size)]
     batch = work.batch or TYPICAL_BATCH
     in_channels = work.in_channels or work.channels or TYPICAL_CHANNELS
     channels = work.channels or in_channels
     inputs, results = batch * in_channels * math.prod(size), batch * channels * math.prod(outputs)
-    before, few = _before(plan, costs, in_channels), in_channels < BLOCK
-    total = 0.0
-    if before:
-        cells, operators = before
-        total += cells * inputs + operators * costs.operator
-        only_shifts = not any(step.gather or step.mirror or any(step.join + step.spread) for step in plan.axes)
-        if not (work.plain or few or only_shifts):
-            total += (costs.unblock + costs.block) * inputs
-    after, operators = _after(plan, costs)
-    total += after * results + operators * costs.operator
-    if after and channels >= BLOCK and work.operator == "conv":
-        total += costs.unblock * results
+    few = in_channels < BLOCK
+    copied, operators = _before(plan, costs, in_channels)
+    copies_blocks = any(step.gather or step.mirror or any(step.join + step.spread) for step in plan.axes)
+    if copies_blocks and not (work.plain or few):
+        copied += costs.unblock + costs.block
+    total = _copy(copied, inputs) + operators * costs.operator
+    copied, operators = _after(plan, costs)
+    if copied and channels >= BLOCK and work.operator == "conv":
+        copied += costs.unblock
+    total += _copy(copied, results) + operators * costs.operator
     if work.operator == "conv":
         total += _kernel(plan, windows, costs, in_channels, channels, work.groups)
     return total + _operator(plan, windows, outputs, work, costs, batch, in_channels, channels)
+
+
+def _copy(nanoseconds: float, cells: int) -> float:
+    return nanoseconds * cells / (4 if cells < CACHED else 1)
 
 
 def _before(plan: Plan, costs: Costs, in_channels: int) -> Tuple[float, int]:
@@ -179,7 +197,8 @@ def _before(plan: Plan, costs: Costs, in_channels: int) -> Tuple[float, int]:
     if any(step.gather for step in plan.axes):
         cells, operators = cells + costs.gather, operators + 12
     if any(step.shift for step in plan.axes):
-        cells, operators = cells + (costs.shift if in_channels >= BLOCK else costs.shift_few), operators + 10
+        flat = costs.shift if in_channels >= BLOCK and len(plan.axes) == 2 else costs.shift_few
+        cells, operators = cells + (costs.shift_volume if len(plan.axes) == 3 else flat), operators + 10
     return cells, operators
 
 
@@ -201,10 +220,10 @@ def _kernel(plan: Plan, windows: Sequence[Window], costs: Costs, in_channels: in
     total = 0.0
     for step in plan.axes:
         if step.front_taps:
-            total += cells * costs.join + 3 * costs.operator
+            total += cells * costs.lengthen + 3 * costs.operator
         if step.place:
             places = step.place[1] - step.place[0] + 1
-            total += places * (cells * (costs.join + costs.divide) + 5 * costs.operator)
+            total += places * (cells * (costs.lengthen + costs.divide) + 5 * costs.operator)
     if any(step.mirror for step in plan.axes):
         total += cells * costs.turn_weight + 2 * costs.operator
     return total
@@ -227,10 +246,73 @@ def _operator(
         divided = costs.divide if work.operator == "avg" and plan.fills else 0.0
         return batch * in_channels * cells * (taps * costs.pooling + divided)
     share = max(in_channels // work.groups, 1)
-    each = costs.depthwise if share == 1 and work.groups > 1 else costs.dense
+    each = costs.dense if share >= BLOCK else costs.dense_few
+    if share == 1 and work.groups > 1:
+        each = costs.depthwise
     return batch * channels * cells * taps * share * each
 
 
 # -- what was measured
 
-_MEASURED: Dict[Hashable, str] = {}
+_MEASURED: Dict[Tuple[Tuple[Window, ...], Work], str] = {}
+
+
+def recall(windows: Sequence[Window], work: Work) -> Optional[str]:
+    """The strategy that was measured to be the fastest, if one was."""
+    return _MEASURED.get((tuple(windows), work))
+
+
+def remember(windows: Sequence[Window], work: Work, strategy: str) -> None:
+    """From now on this strategy is chosen, in this process.
+
+    >>> from mxsame.plan import AxisPlan
+    >>> window, work = Window(8, 3, 2), Work("conv", 1, 64, 64)
+    >>> remember([window], work, "tail")
+    >>> choose([window], ("native", "slice", "tail"), work) == Plan((AxisPlan(3, join=(0, 1)),))
+    True
+    >>> forget()
+    """
+    _MEASURED[tuple(windows), work] = strategy
+
+
+def forget() -> None:
+    """Forget all that was measured."""
+    _MEASURED.clear()
+
+
+def save(path: str) -> None:
+    """Write what was measured, as JSON."""
+    entries = [
+        {"windows": [asdict(window) for window in windows], "work": asdict(work), "strategy": strategy}
+        for (windows, work), strategy in _MEASURED.items()
+    ]
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"format": FORMAT, "measured": entries}, file, indent=1)
+
+
+def load(path: str) -> None:
+    """Remember what another process has measured and saved; `ValueError` for a file that is none of `save`'s."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+        if content["format"] != FORMAT:
+            raise ValueError(content["format"])
+        read = {}
+        for entry in content["measured"]:
+            windows = tuple(Window(**{**window, "padding": _pads(window["padding"])}) for window in entry["windows"])
+            if entry["strategy"] not in STRATEGIES:
+                raise ValueError(entry["strategy"])
+            read[windows, Work(**entry["work"])] = entry["strategy"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"path must be a file that mxsame has saved plans in ({error!r}); received path={path!r}"
+        ) from None
+    _MEASURED.update(read)
+
+
+FORMAT = "mxsame plans 1"
+
+
+def _pads(padding: Any) -> Any:
+    """JSON knows no tuples."""
+    return padding if isinstance(padding, str) else tuple(padding)

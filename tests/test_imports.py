@@ -7,10 +7,11 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "mxsame"
 
-# padding <- plan <- planner <- ops <- nn <- (graph, port); graph and _rewrite <- deploy; ops <- keras; validation is a leaf; _mxnet alone imports MXNet.
+# padding <- plan <- planner <- ops <- nn <- (graph, port); graph, _rewrite <- deploy; graph, _timing <- tune;
+# ops <- keras; validation is a leaf; _mxnet alone imports MXNet.
 PURE = {"validation", "padding"}
 CORE = PURE | {"plan", "planner", "_mxnet"}
-LIBRARY = CORE | {"ops", "nn", "keras", "graph", "deploy", "port"}
+LIBRARY = CORE | {"ops", "nn", "keras", "graph", "deploy", "tune", "port"}
 MAY_IMPORT = {
     "_mxnet": set(),
     "validation": set(),
@@ -23,6 +24,8 @@ MAY_IMPORT = {
     "graph": CORE | {"ops", "nn"},
     "_rewrite": {"_mxnet", "validation"},
     "deploy": CORE | {"ops", "nn", "graph", "_rewrite"},
+    "_timing": {"_mxnet"},
+    "tune": CORE | {"ops", "nn", "graph", "_timing"},
     "port": CORE | {"ops", "nn"},
     "__init__": LIBRARY,
     "demo": LIBRARY | {"__init__"},

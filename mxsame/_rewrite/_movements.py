@@ -45,7 +45,7 @@ class Movement(NamedTuple):
 
 
 def movement(node: Node, ndim: int) -> Optional[Movement]:
-    """A node as a movement, if it is one; batches are never cut."""
+    """A node as a movement, if it is one."""
     axes, sliced = tuple(range(ndim)), ()
     if node.op == "transpose" and len(node.attr("axes", ())) == ndim:
         axes = tuple(axis % ndim for axis in node.attr("axes"))
@@ -58,7 +58,7 @@ def movement(node: Node, ndim: int) -> Optional[Movement]:
         sliced = (node.attr("axis") % ndim,)
     else:
         return None
-    return None if 0 in sliced else Movement(axes, sliced, (node.op, *sorted(node.attrs.items())))
+    return Movement(axes, sliced, (node.op, *sorted(node.attrs.items())))
 
 
 def _padded(values: Sequence, ndim: int) -> tuple:

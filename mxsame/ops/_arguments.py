@@ -141,13 +141,13 @@ def decide(
 ) -> planning.Plan:
     """The plan for `data`, which has channels first; `rules` are those of `exact_plans`."""
     batch, in_channels = geometry.data_shape[:2]
-    training, device = _arrays.purpose(data)
+    purpose, device = _arrays.purpose_and_device(data)
     work = replace(
         work,
         batch=batch,
         in_channels=in_channels or work.in_channels,
         plain=_arrays.is_input(data),
-        training=training,
+        purpose=purpose,
         device=device,
     )
     plan = planner.choose(windows, allowed, work, **rules)

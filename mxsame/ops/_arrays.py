@@ -176,7 +176,7 @@ def is_input(array: Any) -> bool:
 class _Inputs(NamedTuple):
     shapes: Iterable[tuple[str, tuple]]  # (name, shape) of each input
     sizes: bool  # whether layers may know their sizes, or their channels only
-    training: bool = False
+    purpose: str = "inference"
     device: Optional[str] = None
 
 
@@ -186,30 +186,30 @@ _INPUTS: contextvars.ContextVar[_Inputs] = contextvars.ContextVar("mxsame_inputs
 
 @contextlib.contextmanager
 def inputs(
-    shapes: Mapping[str, tuple], sizes: bool, training: bool = False, device: Optional[str] = None
+    shapes: Mapping[str, tuple], sizes: bool, purpose: str = "inference", device: Optional[str] = None
 ) -> Iterator[None]:
     """Within the `with` block graphs are built for inputs of these shapes, which no graph records.
 
     With `sizes` layers are specialised to the sizes; without, the graph serves every size, but knows its channels.
-    `training` and `device` ("cpu" or "gpu", that of the current context by default) say what the graph is for.
+    `purpose` and `device` (that of the current context by default) are those of :class:`mxsame.planner.Work`.
     """
-    token = _INPUTS.set(_Inputs(tuple(shapes.items()), sizes, training, device))
+    token = _INPUTS.set(_Inputs(tuple(shapes.items()), sizes, purpose, device))
     try:
         yield
     finally:
         _INPUTS.reset(token)
 
 
-def device_of(context: Any) -> str:
-    return "gpu" if context.device_type == "gpu" else "cpu"
-
-
-def purpose(data: Any) -> tuple[bool, str]:
-    """(whether it is for training, on which device) of an operation on data, or of a graph while it is built."""
+def purpose_and_device(data: Any) -> tuple[str, str]:
+    """What an operation is for and where it is done; for a Symbol, what its graph is built for."""
     if isinstance(data, mx.nd.NDArray):
-        return mx.autograd.is_training(), device_of(data.ctx)
+        return (
+            "training" if mx.autograd.is_training() else "inference",
+            "gpu" if data.ctx.device_type == "gpu" else "cpu",
+        )
     built = _INPUTS.get()
-    return built.training, built.device or device_of(mx.context.current_context())
+    device = built.device or ("gpu" if mx.context.current_context().device_type == "gpu" else "cpu")
+    return built.purpose, device
 
 
 def traced_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:

@@ -1,0 +1,229 @@
+"""The rewriting behind mxsame.deploy, step by step: small graphs, their values, and what is left of them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import running
+
+import mxsame
+from mxsame._mxnet import mx
+
+SHAPE = (2, 4, 6, 5)
+INIT = {"variance": mx.init.Constant(0.7)}
+LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+
+
+class Function(mx.gluon.HybridBlock):
+    """`function(F, x, p)`, with normal parameters `p` of these shapes."""
+
+    def __init__(self, function, **shapes):
+        super().__init__()
+        self._function = function
+        for name, shape in shapes.items():
+            setattr(self, name, self.params.get(name, shape=shape, init=INIT.get(name, mx.init.Uniform(1))))
+
+    def hybrid_forward(self, F, x, **parameters):
+        return self._function(F, x, parameters)
+
+
+def moved(F, x, axes=LAST):
+    return F.transpose(x, axes=axes)
+
+
+def head(F, x, *axes):
+    """Without the first cell of some axes."""
+    return F.slice(x, begin=[1 if axis in axes else None for axis in range(4)], end=[None] * 4)
+
+
+def conv(F, x, p, name="weight"):
+    return F.Convolution(x, p[name], kernel=(3, 3), num_filter=4, no_bias=True, pad=(1, 1))
+
+
+def norm(F, x, p, axis=1, **more):
+    return F.BatchNorm(x, *(p[name] for name in NORM), axis=axis, fix_gamma=False, **more)
+
+
+WEIGHT = {"weight": (4, 4, 3, 3)}
+NORM = dict.fromkeys(("gamma", "beta", "mean", "variance"), (4,))
+
+# name: (function of (F, x, p), shapes of the parameters, the operators that are left in the plain graph)
+GRAPHS = {
+    "a slice below an activation": (
+        lambda F, x, p: F.relu(head(F, conv(F, x, p), 2, 3)),
+        WEIGHT,
+        ["Convolution", "Activation", "slice"],
+    ),
+    "a slice below all that meets again": (
+        lambda F, x, p: (lambda y: y * F.sigmoid(y) + 1)(head(F, conv(F, x, p), 2)),
+        WEIGHT,
+        ["Convolution", "Activation", "elemwise_mul", "_plus_scalar", "slice"],
+    ),
+    "not where the slice itself is used elsewhere": (
+        lambda F, x, p: (lambda y: (F.relu(y), F.Pooling(y, kernel=(2, 2))))(head(F, conv(F, x, p), 2)),
+        WEIGHT,
+        ["Convolution", "slice", "Activation", "Pooling"],
+    ),
+    "only as far as one place leaves": (
+        lambda F, x, p: (lambda y: (F.Pooling(y, kernel=(2, 2)), F.sigmoid(y) * 2))(F.relu(head(F, conv(F, x, p), 3))),
+        WEIGHT,
+        ["Convolution", "Activation", "slice", "Pooling", "Activation", "_mul_scalar"],
+    ),
+    "not a slice that drops most": (
+        lambda F, x, p: F.relu(F.slice_axis(conv(F, x, p), axis=2, begin=0, end=1)),
+        WEIGHT,
+        ["Convolution", "slice_axis", "Activation"],
+    ),
+    "slices alike below a sum": (
+        lambda F, x, p: F.relu(head(F, conv(F, x, p), 2) + head(F, conv(F, x, p, "other"), 2)),
+        {**WEIGHT, "other": (4, 4, 3, 3)},
+        ["Convolution", "Convolution", "elemwise_add", "Activation", "slice"],
+    ),
+    "not slices that differ": (
+        lambda F, x, p: (
+            F.slice(x, begin=(None, None, 1), end=(None, None, None))
+            + F.slice(x, begin=(None, None, None), end=(None, None, -1))
+        ),
+        {},
+        ["slice", "slice", "elemwise_add"],
+    ),
+    "not a slice below a constant that has its cells": (
+        lambda F, x, p: F.broadcast_add(head(F, F.relu(x), 3), p["row"]),
+        {"row": (1, 1, 1, 4)},
+        ["Activation", "slice", "broadcast_add"],
+    ),
+    "a slice below a constant of one cell there": (
+        lambda F, x, p: F.broadcast_add(head(F, F.relu(x), 3), p["column"]),
+        {"column": (6, 1)},
+        ["Activation", "broadcast_add", "slice"],
+    ),
+    "not a slice of channels below what differs by channel": (
+        lambda F, x, p: F.LeakyReLU(head(F, F.abs(x) - 1, 1), p["slope"], act_type="prelu"),
+        {"slope": (3,)},
+        ["abs", "_minus_scalar", "slice", "LeakyReLU"],
+    ),
+    "not a transpose below what differs by channel": (
+        lambda F, x, p: moved(F, F.LeakyReLU(moved(F, x, (0, 2, 1, 3)), p["slope"], act_type="prelu"), FIRST),
+        {"slope": (6,)},
+        ["transpose", "LeakyReLU", "transpose"],
+    ),
+    "transposes that undo each other": (
+        lambda F, x, p: moved(F, F.clip(moved(F, x), -1, 1), FIRST),
+        {},
+        ["clip"],
+    ),
+    "transposes that become another": (
+        lambda F, x, p: moved(F, F.clip(moved(F, x, (0, 2, 3, 1)), -1, 1), (0, 1, 3, 2)),
+        {},
+        ["clip", "transpose"],
+    ),
+    "a transpose below a constant": (
+        lambda F, x, p: moved(F, F.broadcast_mul(moved(F, F.relu(x)), p["map"]), FIRST),
+        {"map": (6, 5, 4)},
+        ["Activation", "broadcast_mul"],
+    ),
+    "transposes below a concatenation": (
+        lambda F, x, p: F.concat(moved(F, F.relu(x)), moved(F, F.Pooling(x, kernel=(1, 1))), dim=3),
+        {},
+        ["Activation", "Pooling", "Concat", "transpose"],
+    ),
+    "a normalisation of channels last": (
+        lambda F, x, p: moved(F, F.relu(norm(F, moved(F, conv(F, x, p)), p, axis=3)), FIRST),
+        {**WEIGHT, **NORM},
+        ["Convolution", "Activation"],
+    ),
+    "a normalisation of channels last that stays one": (
+        lambda F, x, p: moved(F, norm(F, moved(F, F.relu(x)), p, axis=-1), FIRST),
+        NORM,
+        ["Activation", "BatchNorm"],
+    ),
+    "not a normalisation over another axis": (
+        lambda F, x, p: norm(F, conv(F, x, p), p, axis=2),
+        {**WEIGHT, **dict.fromkeys(NORM, (6,))},
+        ["Convolution", "BatchNorm"],
+    ),
+    "not into what is used elsewhere": (
+        lambda F, x, p: (lambda y: norm(F, y, p) + F.sigmoid(y))(conv(F, x, p)),
+        {**WEIGHT, **NORM},
+        ["Convolution", "BatchNorm", "Activation", "elemwise_add"],
+    ),
+    "a chain of scales and shifts": (
+        lambda F, x, p: 3 - (norm(F, F.broadcast_div(conv(F, x, p) - 1, F.exp(p["map"])), p) * 2 + 0.5) / 4,
+        {**WEIGHT, **NORM, "map": (4, 1, 1)},
+        ["Convolution"],
+    ),
+    "a constant less the data": (
+        lambda F, x, p: F.broadcast_sub(p["map"], conv(F, x, p)),
+        {**WEIGHT, "map": (1, 4, 1, 1)},
+        ["Convolution"],
+    ),
+    "not a constant divided by the data": (
+        lambda F, x, p: F.broadcast_div(p["map"], F.exp(conv(F, x, p))),
+        {**WEIGHT, "map": (1, 4, 1, 1)},
+        ["Convolution", "exp", "broadcast_div"],
+    ),
+    "not a constant that differs by cell": (
+        lambda F, x, p: F.broadcast_add(conv(F, x, p), p["map"]),
+        {**WEIGHT, "map": (4, 6, 1)},
+        ["Convolution", "broadcast_add"],
+    ),
+    "not by infinity": (
+        lambda F, x, p: F.clip(conv(F, x, p) / 0, -1, 1),
+        WEIGHT,
+        ["Convolution", "_div_scalar", "clip"],
+    ),
+    "into a dense layer": (
+        lambda F, x, p: F.broadcast_add(
+            norm(F, F.FullyConnected(x, p["dense"], num_hidden=4, no_bias=True), p), p["one"]
+        ),
+        {"dense": (4, 120), "one": (1,), **NORM},
+        ["FullyConnected"],
+    ),
+    "into a dense layer along the last axis": (
+        lambda F, x, p: norm(F, F.FullyConnected(x, p["dense"], num_hidden=4, no_bias=True, flatten=False), p, axis=3),
+        {"dense": (4, 5), **NORM},
+        ["FullyConnected"],
+    ),
+    "what changes nothing": (
+        lambda F, x, p: F.Dropout(F.identity(F.BlockGrad(x) * 1 + 0), p=0.5) / 1 - 0,
+        {},
+        ["_copy"],
+    ),
+    "dropout that is always on stays": (
+        lambda F, x, p: F.Dropout(x, p=0.0, mode="always") + 1,
+        {},
+        ["Dropout", "_plus_scalar"],
+    ),
+    "what parameters alone decide": (
+        lambda F, x, p: F.broadcast_mul(F.relu(x), F.exp(F.sum(p["map"], axis=(1, 2), keepdims=True))),
+        {"map": (4, 6, 2)},
+        ["Activation", "broadcast_mul"],
+    ),
+}
+
+
+def left(deployed):
+    return [node["op"] for node in json.loads(deployed._cached_graph[1].tojson())["nodes"] if node["op"] != "null"]
+
+
+def outputs(result):
+    return [array.asnumpy() for array in (result if isinstance(result, (list, tuple)) else [result])]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_graph(name, dtype):
+    function, shapes, operators = GRAPHS[name]
+    net = Function(function, **shapes)
+    mx.random.seed(1)
+    net.initialize()
+    net.cast(dtype)
+    data = mx.nd.array(np.random.RandomState(0).randn(*SHAPE), dtype=dtype)
+    want = outputs(net(data))
+    deployed = mxsame.deploy(net, SHAPE)
+    if dtype == "float64":  # in float32 what is left of normalisations becomes a convolution, too
+        assert left(deployed) == operators
+    for got, expected in zip(outputs(deployed(data)), want):  # MXNet keeps eps in float32, here and there
+        assert running.difference(got, expected) < (1e-10 if dtype == "float64" else 1e-5)
