@@ -1,0 +1,341 @@
+"""`mxsame.keras.backend` against the NumPy oracle, and against tf.keras.backend where TensorFlow is installed."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import oracle
+import pytest
+from cases import Case
+from hypothesis import assume, given, note
+from hypothesis import strategies as st
+from keras_cases import DATA_FORMATS, backend_call, backend_can, shape_ordered, table
+from keras_running import KINDS, WHOLE_SPACE, check, data_formats, drawn, expected, kinds, run, signature
+from running import assert_equal, by_name, evaluate, imperative, run_python
+
+import mxsame.keras
+from mxsame._mxnet import mx
+from mxsame.keras import backend
+
+nd = mx.nd
+TABLE = table(backend_can)
+OPS = ("conv", "depthwise_conv", "separable_conv", "conv_transpose", "max_pool", "avg_pool")
+
+SIGNATURES = {  # of keras.src.backend in tf.keras 2.13.1
+    "conv1d": "x, kernel, strides=1, padding='valid', data_format=None, dilation_rate=1",
+    "conv2d": "x, kernel, strides=(1, 1), padding='valid', data_format=None, dilation_rate=(1, 1)",
+    "conv3d": "x, kernel, strides=(1, 1, 1), padding='valid', data_format=None, dilation_rate=(1, 1, 1)",
+    "conv2d_transpose": "x, kernel, output_shape, strides=(1, 1), padding='valid', data_format=None, "
+    "dilation_rate=(1, 1)",
+    "conv3d_transpose": "x, kernel, output_shape, strides=(1, 1, 1), padding='valid', data_format=None",
+    "depthwise_conv2d": "x, depthwise_kernel, strides=(1, 1), padding='valid', data_format=None, dilation_rate=(1, 1)",
+    "separable_conv1d": "x, depthwise_kernel, pointwise_kernel, strides=1, padding='valid', data_format=None, "
+    "dilation_rate=1",
+    "separable_conv2d": "x, depthwise_kernel, pointwise_kernel, strides=(1, 1), padding='valid', data_format=None, "
+    "dilation_rate=(1, 1)",
+    "pool2d": "x, pool_size, strides=(1, 1), padding='valid', data_format=None, pool_mode='max'",
+    "pool3d": "x, pool_size, strides=(1, 1, 1), padding='valid', data_format=None, pool_mode='max'",
+    "image_data_format": "",
+    "set_image_data_format": "data_format",
+}
+
+
+def test_signatures_are_the_recorded_ones():
+    assert {name: signature(getattr(backend, name)) for name in backend.__all__} == SIGNATURES
+
+
+def test_every_function_has_cases():
+    assert {backend_call(case, "channels_last")[0] for case in TABLE} == {
+        name for name in SIGNATURES if "image" not in name
+    }
+
+
+# ---- the NumPy oracle ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data_format", DATA_FORMATS)
+@by_name(TABLE)
+def test_every_case(case, data_format):
+    """NDArrays, mx.np arrays, graphs of known and of unknown size; forward and gradients."""
+    for kind in KINDS:
+        check(backend, backend_call, case, data_format, kind)
+
+
+@WHOLE_SPACE
+@given(drawn(backend_can, OPS), data_formats, kinds, st.sampled_from(["float32", "float64"]))
+def test_whole_space(case, data_format, kind, dtype):
+    check(backend, backend_call, case, data_format, kind, dtype)
+
+
+@by_name(TABLE[::17])
+def test_graph_at_other_sizes(case):
+    """One graph, built without a size."""
+    name, arguments = backend_call(case, "channels_last")
+    if case.op == "conv_transpose":
+        arguments["output_shape"] = None
+    arrays = expected(case, "channels_last")[0]
+    variables = {name: mx.sym.var(name, shape=array.shape) for name, array in arrays.items()}
+    variables["data"] = mx.sym.var(
+        "data", shape=shape_ordered((0, case.in_channels, *(0,) * case.rank), "channels_last")
+    )
+    symbol = getattr(backend, name)(*variables.values(), **arguments)
+    for size in case.sizes:
+        other = dataclasses.replace(case, size=size, name="", output_padding=None)
+        arrays, out, _, _ = expected(other, "channels_last")
+        given = {name: nd.array(array) for name, array in arrays.items()}
+        assert_equal(symbol.bind(mx.cpu(), given).forward()[0], out, what=f"size {size}")
+
+
+def test_arguments_by_position_and_by_default():
+    """As Keras's code calls them; the default is "valid", strides of 1 and channels last."""
+    x, kernel = nd.random.normal(shape=(2, 9, 8, 3)), nd.random.normal(shape=(3, 2, 3, 4))
+    plain = backend.conv2d(x, kernel)
+    assert plain.shape == (2, 7, 7, 4)
+    assert_equal(backend.conv2d(x, kernel, (1, 1), "valid", "channels_last", (1, 1)), plain.asnumpy())
+    assert_equal(backend.conv2d(x, kernel, 1, "VALID", dilation_rate=[1, 1]), plain.asnumpy())
+    assert backend.conv2d(x, kernel, (2, 1), "same", None, (1, 2)).shape == (2, 5, 8, 4)
+    assert backend.pool2d(x, (2, 2)).shape == (2, 8, 7, 3)
+    assert backend.pool2d(x, (2, 2), (2, 2), "same", "channels_last", "avg").shape == (2, 5, 4, 3)
+
+
+def test_image_data_format():
+    x = nd.ones((1, 4, 6, 5))
+    assert backend.image_data_format() == "channels_last"
+    try:
+        mxsame.keras.backend.set_image_data_format("channels_first")
+        assert backend.image_data_format() == "channels_first"
+        assert backend.conv2d(x, nd.ones((3, 3, 4, 7))).shape == (1, 7, 4, 3)
+        assert backend.pool2d(x, (2, 2)).shape == (1, 4, 5, 4)
+        assert mxsame.keras.ops.max_pool(x, 2).shape == (1, 4, 3, 2)
+        assert backend.pool2d(x, (2, 2), data_format="channels_last").shape == (1, 3, 5, 5)
+    finally:
+        backend.set_image_data_format("channels_last")
+
+
+@pytest.mark.parametrize("mode", ["max", "avg"])
+@pytest.mark.parametrize("data_format", DATA_FORMATS)
+@pytest.mark.parametrize("kind", ["nd", "symbol"])
+def test_one_dimensional_pooling_as_the_layers_of_keras_do_it(mode, data_format, kind):
+    """Another axis of length 1 behind the steps, and a window of 1 along it."""
+    for n, k, s, padding in itertools.product((1, 5, 8, 9), (1, 2, 3, 5), (1, 2, 3), ("same", "valid")):
+        case = Case(f"{mode}_pool", (n,), (k,), (s,), padding)
+        if not oracle.is_legal(case):
+            continue
+        arrays, out, out_grad, gradients = expected(case, data_format)
+        axis = 2 if data_format == "channels_last" else 3
+
+        def pooled(given, k=k, s=s, padding=padding, axis=axis):
+            wide = given["data"].expand_dims(axis)
+            wide = backend.pool2d(wide, (k, 1), (s, 1), padding, data_format, mode)
+            return wide.squeeze(axis)
+
+        given = {"data": nd.array(arrays["data"])}
+        given["data"].attach_grad()
+        if kind == "nd":
+            got, got_gradients = imperative(pooled, given, out_grad)
+        else:
+            got, got_gradients = evaluate(pooled({"data": mx.sym.var("data")}), given, out_grad)
+        assert_equal(got, out, what=str(case))
+        assert_equal(got_gradients, gradients, what=str(case))
+
+
+def test_a_kernel_with_fewer_input_channels_makes_groups_in_a_graph_too():
+    """The channels may be known from the graph alone."""
+    case = next(case for case in TABLE if case.op == "conv" and case.groups > 1 and case.rank == 2)
+    arrays, out, _, _ = expected(case, "channels_first")
+    data, kernel = mx.sym.var("data"), mx.sym.var("weight", shape=arrays["weight"].shape)
+    eye = mx.sym.var("eye", shape=(case.in_channels, case.in_channels, 1, 1))
+    same = mx.sym.Convolution(data, eye, kernel=(1, 1), num_filter=case.in_channels, no_bias=True)
+    symbol = backend.conv2d(same, kernel, case.strides, case.padding, "channels_first", case.dilation)
+    identity = np.eye(case.in_channels).reshape(*[case.in_channels] * 2, 1, 1)
+    given = {name: nd.array(array) for name, array in {**arrays, "eye": identity}.items()}
+    assert_equal(symbol.bind(mx.cpu(), given).forward()[0], out)
+
+
+# ---- output_shape ----------------------------------------------------------------------------------------------------
+
+
+def lengths(n, k, s, d, padding):
+    """Every length of which the convolution makes n, by trying."""
+    for length in range(1, (n + 1) * s + (k - 1) * d + 2):
+        try:
+            if oracle.output_size(Case("conv", (length,), (k,), (s,), padding, (d,))) == (n,):
+                yield length
+        except ValueError:  # shorter than the kernel
+            continue
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+@pytest.mark.parametrize("s", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["nd", "any size"])
+def test_every_possible_output_shape(padding, s, kind):
+    """It is the gradient of the convolution of that length; every other length is refused."""
+    rng = np.random.Generator(np.random.PCG64(7))
+    for n, k, d in itertools.product((1, 2, 5), (1, 2, 3, 4), (1, 2)):
+        possible = list(lengths(n, k, s, d, padding))
+        x, kernel = rng.standard_normal((2, 3, n, 1)), rng.standard_normal((k, 1, 4, 3))
+        given = {"x": nd.array(x), "kernel": nd.array(kernel)}
+        rest = ((s, 1), padding, "channels_first", (d, 1))
+        assert len(possible) == s
+        for length in range(max(possible[0] - 2, 1), possible[-1] + 3):
+            if length not in possible:
+                if kind == "nd":
+                    with pytest.raises(ValueError, match=r"output_shape\[2\] must be a length"):
+                        backend.conv2d_transpose(*given.values(), (2, 4, length, 1), *rest)
+                continue
+            forward = Case("conv", (length,), (k,), (s,), padding, (d,), in_channels=4, channels=3, use_bias=False)
+            zeros = {"data": np.zeros((2, 4, length)), "weight": kernel[:, 0].transpose(2, 1, 0)}
+            wanted = oracle.gradients(forward, zeros, x[..., 0])["data"][..., None]
+            if kind == "nd":
+                got = backend.conv2d_transpose(*given.values(), (2, 4, length, 1), *rest)
+            else:
+                symbols = mx.sym.var("x"), mx.sym.var("kernel", shape=kernel.shape)
+                symbol = backend.conv2d_transpose(*symbols, (None, 4, length, None), *rest)
+                got = symbol.bind(mx.cpu(), given).forward()[0]
+            assert_equal(got, wanted, what=f"n {n}, k {k}, d {d}, output {length}")
+
+
+@pytest.mark.parametrize("data_format", DATA_FORMATS)
+def test_output_shape_may_be_left_open_and_be_of_many_types(data_format):
+    x = nd.random.normal(shape=shape_ordered((2, 3, 4, 5), data_format))
+    kernel = nd.random.normal(shape=(3, 4, 6, 3))
+    whole = shape_ordered((2, 6, 8, 15), data_format)
+    wanted = backend.conv2d_transpose(x, kernel, whole, (2, 3), "same", data_format)
+    assert wanted.shape == whole
+    spellings = [
+        *(None, [None] * 4, (None, *whole[1:]), (*whole[:2], None, whole[3])),
+        *(list(whole), np.array(whole), tuple(np.int64(n) for n in whole)),
+        *(nd.array(whole, dtype="int32"), mx.np.array(whole, dtype="int64")),
+    ]
+    for spelled in spellings:
+        got = backend.conv2d_transpose(x, kernel, spelled, (2, 3), "same", data_format)
+        assert_equal(got, wanted.asnumpy(), what=str(spelled))
+
+
+def test_a_graph_refuses_data_that_the_output_shape_excludes():
+    x, kernel = mx.sym.var("x"), mx.sym.var("kernel", shape=(3, 3, 2, 3))
+    symbol = backend.conv2d_transpose(x, kernel, (2, 7, 8, 2), (2, 2), "same")
+    for shape in ((2, 4, 4, 3), (2, 4, 5, 3), (2, 3, 4, 3), (1, 4, 4, 3)):
+        given = {"x": nd.ones(shape), "kernel": nd.ones((3, 3, 2, 3))}
+        if shape == (2, 4, 4, 3):
+            assert symbol.bind(mx.cpu(), given).forward()[0].shape == (2, 7, 8, 2)
+        else:
+            with pytest.raises(mx.base.MXNetError, match="data_must_be_"):
+                symbol.bind(mx.cpu(), given).forward()[0].wait_to_read()
+
+
+def test_nothing_of_keras_or_tensorflow_is_imported():
+    code = "import sys, mxsame.keras as k; print(sorted({'tensorflow', 'keras'} & set(sys.modules)))"
+    code += "; k.backend.conv2d, k.ops.conv, k.layouts.to_mxnet, k.install"
+    assert run_python(code).strip() == "[]"
+
+
+# ---- TensorFlow ------------------------------------------------------------------------------------------------------
+
+
+def tf_refuses(case, data_format, gradients):
+    """Why tf.keras.backend on the CPU cannot say what is right, in words; None where it can."""
+    strided, dilated = set(case.strides) != {1}, set(case.dilation) != {1}
+    if strided and dilated:
+        return "strides and dilation together are refused, or the strides ignored"
+    if case.op in ("depthwise_conv", "separable_conv") and len(set(case.strides)) > 1:
+        return "strides that differ are refused"
+    if case.op == "conv_transpose" and len(set(case.dilation)) > 1:
+        return "dilations that differ are refused"
+    if case.padding == "causal" and data_format == "channels_first":
+        return "causal pads the channels"
+    if case.groups > 1 and (gradients or case.rank == 3):
+        return "groups have no gradient, and none in 3-D"
+    return None
+
+
+def tf_can(case):
+    return backend_can(case) and tf_refuses(case, "channels_last", False) is None
+
+
+def tame(case):
+    """The case without what tf.keras.backend refuses, so that few of those that are drawn are lost."""
+    ones = (1,) * case.rank
+    if set(case.strides) != {1} and set(case.dilation) != {1}:
+        keep_strides = sum(case.size) % 2
+        case = dataclasses.replace(case, **({"dilation": ones} if keep_strides else {"strides": ones}))
+        if not keep_strides:
+            case = dataclasses.replace(case, output_padding=None)
+    if case.op in ("depthwise_conv", "separable_conv"):
+        case = dataclasses.replace(case, strides=case.strides[:1] * case.rank)
+    if case.op == "conv_transpose":
+        case = dataclasses.replace(case, dilation=case.dilation[:1] * case.rank)
+    case = dataclasses.replace(case, name="")
+    return case if oracle.is_legal(case) else None
+
+
+def by_tensorflow(case, data_format, arrays, out_grad, gradients):
+    """(output, gradients by name or None) of tf.keras.backend."""
+    import tf_oracle  # sets TensorFlow up
+    from keras.src import backend as theirs
+
+    tf = tf_oracle.tf
+    name, arguments = backend_call(case, data_format)
+    function = getattr(theirs, name)
+    if name == "separable_conv1d":  # tf.keras 2.13 hands "NWC" to a 2-D operator, which refuses it
+        axis = 1 if data_format == "channels_last" else 2
+        arguments["strides"], arguments["dilation_rate"] = case.strides * 2, (1, *case.dilation)
+
+        def function(data, *kernels, **rest):
+            kernels = [tf.expand_dims(kernel, 0) for kernel in kernels]
+            return tf.squeeze(theirs.separable_conv2d(tf.expand_dims(data, axis), *kernels, **rest), axis)
+
+    tensors = {key: tf.constant(array, "float32") for key, array in arrays.items()}
+    if not gradients:
+        return function(*tensors.values(), **arguments).numpy(), None
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        out = function(*tensors.values(), **arguments)
+        loss = tf.reduce_sum(out * tf.constant(out_grad, "float32"))
+    return out.numpy(), {key: gradient.numpy() for key, gradient in tape.gradient(loss, tensors).items()}
+
+
+def check_against_tensorflow(case, data_format, kind):
+    import tf_oracle
+
+    arrays, _, out_grad, _ = expected(case, data_format)
+    wrong = tf_oracle.known_wrong(case, gradients=True) or tf_refuses(case, data_format, True)
+    wanted, wanted_gradients = by_tensorflow(case, data_format, arrays, out_grad, gradients=wrong is None)
+    got, got_gradients = run(backend, backend_call, case, data_format, kind, arrays, out_grad)
+    assert_equal(got, wanted)
+    if wrong is None:
+        assert_equal(got_gradients, wanted_gradients, terms=wanted.size // case.out_channels)
+
+
+@pytest.mark.oracle
+def test_signatures_are_those_of_keras():
+    from keras.src import backend as theirs
+
+    assert {name: signature(getattr(theirs, name)) for name in SIGNATURES} == SIGNATURES
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    ("case", "data_format"),
+    [
+        pytest.param(case, data_format, id=f"{case.name}-{data_format}")
+        for case, data_format in itertools.product(TABLE, DATA_FORMATS)
+        if tf_refuses(case, data_format, False) is None
+    ],
+)
+def test_every_case_against_tensorflow(case, data_format):
+    check_against_tensorflow(case, data_format, "nd")
+
+
+@pytest.mark.oracle
+@WHOLE_SPACE
+@given(drawn(backend_can, OPS).map(tame).filter(lambda case: case is not None and tf_can(case)), data_formats, kinds)
+def test_whole_space_against_tensorflow(case, data_format, kind):
+    import tf_oracle
+
+    assume(tf_refuses(case, data_format, False) is None)
+    assume(tf_oracle.known_wrong(case) is None)
+    note(str(case))
+    check_against_tensorflow(case, data_format, kind)

@@ -1,0 +1,160 @@
+"""`mxsame.keras.layouts`: each axis where it belongs, there and back, for every kind of array."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from test_bad_input import ARRAY, refused
+
+from mxsame._mxnet import mx
+from mxsame.keras import layouts
+
+nd, sym = mx.nd, mx.sym
+LAYOUTS = {"NCW": 1, "NWC": 1, "NCHW": 2, "NHWC": 2, "NCDHW": 3, "NDHWC": 3}
+SIZES = {1: (5,), 2: (5, 2), 3: (5, 2, 4)}
+
+
+def shapes(kind, layout):
+    """(Keras's shape, MXNet's shape), with a different length on every axis."""
+    rank = LAYOUTS[layout]
+    size, last = SIZES[rank], layout.endswith("C")
+
+    def weight(first, second, size=size):
+        return (first, *size, second) if last else (first, second, *size)
+
+    if kind == "conv":  # 3 input channels, or 3 of each group
+        return (*size, 3, 7), weight(7, 3)
+    if kind == "depthwise":
+        return (*size, 3, 2), weight(6, 1)
+    if kind == "pointwise":
+        return (*(1,) * rank, 6, 7), weight(7, 6, (1,) * rank)
+    return (*size, 7, 3), weight(3, 7)  # transposed: 7 outputs of 3 inputs
+
+
+def place(kind, layout, cell):
+    """Where the cell of a Keras kernel belongs in MXNet's weight, by the meaning of its axes."""
+    *taps, a, b = cell
+    if kind == "depthwise":  # input channel a, its kernel b: output channel a*m + b
+        first, second = a * 2 + b, 0
+    else:  # convolutions are (input, output) to Keras, transposed ones (output, input); MXNet wants the last one first
+        first, second = b, a
+    return (first, *taps, second) if layout.endswith("C") else (first, second, *taps)
+
+
+def multiplier(kind):
+    return {"depth_multiplier": 2} if kind == "depthwise" else {}
+
+
+EVERY = [
+    pytest.param(kind, layout, id=f"{kind}-{layout}") for kind, layout in itertools.product(layouts.KINDS, LAYOUTS)
+]
+
+
+@pytest.mark.parametrize(("kind", "layout"), EVERY)
+def test_every_cell_is_where_it_belongs(kind, layout):
+    keras_shape, mxnet_shape = shapes(kind, layout)
+    kernel = np.arange(np.prod(keras_shape), dtype=np.float64).reshape(keras_shape)
+    weight = layouts.to_mxnet(kernel, kind, layout)
+    assert weight.shape == mxnet_shape
+    for cell in np.ndindex(*keras_shape):
+        assert weight[place(kind, layout, cell)] == kernel[cell]
+
+
+@pytest.mark.parametrize(("kind", "layout"), EVERY)
+@pytest.mark.parametrize("array", ["numpy", "nd", "np", "symbol", "symbol-unshaped", "np-symbol"])
+def test_there_and_back_is_exact(kind, layout, array):
+    keras_shape, _ = shapes(kind, layout)
+    values = np.random.default_rng(3).standard_normal(keras_shape).astype(np.float32)
+    wanted = layouts.to_mxnet(values, kind, layout)
+
+    def there(kernel):
+        return layouts.to_mxnet(kernel, kind, layout)
+
+    def back(weight):
+        return layouts.to_keras(weight, kind, layout, **multiplier(kind))
+
+    if "symbol" in array:
+        kernel = sym.var("k") if array == "symbol-unshaped" else sym.var("k", shape=keras_shape)
+        kernel = kernel.as_np_ndarray() if array == "np-symbol" else kernel
+        for graph, result in ((there(kernel), wanted), (back(there(kernel)), values)):
+            assert type(graph) is type(kernel)
+            out = graph.bind(mx.cpu(), {"k": nd.array(values)}).forward()[0]
+            assert np.array_equal(out.asnumpy(), result)
+        return
+    kernel = {"numpy": lambda: values, "nd": lambda: nd.array(values), "np": lambda: mx.np.array(values)}[array]()
+    for got, result in ((there(kernel), wanted), (back(there(kernel)), values)):
+        assert type(got) is type(kernel)
+        assert got.dtype == kernel.dtype
+        assert np.array_equal(got if array == "numpy" else got.asnumpy(), result)
+
+
+@pytest.mark.parametrize("kind", layouts.KINDS)
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_channels_first_where_no_layout_is_given(kind, rank):
+    first = {1: "NCW", 2: "NCHW", 3: "NCDHW"}[rank]
+    keras_shape, mxnet_shape = shapes(kind, first)
+    weight = layouts.to_mxnet(np.zeros(keras_shape), kind)
+    assert weight.shape == mxnet_shape
+    assert layouts.to_keras(weight, kind, **multiplier(kind)).shape == keras_shape
+    assert layouts.to_mxnet(sym.var("k", shape=keras_shape), kind).infer_shape()[1] == [mxnet_shape]
+
+
+def test_gradients_flow_through():
+    kernel = nd.random.normal(shape=(3, 2, 4, 5))
+    kernel.attach_grad()
+    factor = np.random.default_rng(1).standard_normal((20, 1, 3, 2)).astype(np.float32)
+    with mx.autograd.record():
+        (layouts.to_mxnet(kernel, "depthwise") * nd.array(factor)).sum().backward()
+    assert np.array_equal(kernel.grad.asnumpy(), layouts.to_keras(factor, "depthwise", depth_multiplier=5))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8"])
+def test_numpy_arrays_of_every_type(dtype):
+    kernel = np.arange(24, dtype=dtype).reshape(3, 2, 4)
+    weight = layouts.to_mxnet(kernel, "conv", "NWC")
+    assert weight.dtype == kernel.dtype and weight.flags.c_contiguous
+    assert np.array_equal(layouts.to_keras(weight, "conv", "NWC"), kernel)
+
+
+# ---- bad input -------------------------------------------------------------------------------------------------------
+
+KERNEL = np.zeros((3, 3, 4, 2), np.float32)
+WEIGHT = np.zeros((8, 1, 3, 3), np.float32)
+
+BAD = {
+    "kind-None": (lambda: layouts.to_mxnet(KERNEL, None), "kind must be a string"),
+    "kind-word": (lambda: layouts.to_mxnet(KERNEL, "Conv"), 'kind must be one of "conv", "depthwise"'),
+    "kind-back": (lambda: layouts.to_keras(WEIGHT, "separable"), "kind must be one of"),
+    "layout-word": (lambda: layouts.to_mxnet(KERNEL, "conv", "channels_last"), "layout must be one of"),
+    "layout-type": (lambda: layouts.to_mxnet(KERNEL, "conv", 2), "layout must be a string"),
+    "layout-rank": (lambda: layouts.to_mxnet(KERNEL, "conv", "NWC"), r"layout=1, kernel\.ndim - 2=2"),
+    "rank": (lambda: layouts.to_mxnet(KERNEL[0, 0], "conv"), r"1, 2 or 3 .* kernel\.ndim - 2=0"),
+    "rank-back": (lambda: layouts.to_keras(nd.ones((1,) * 6), "conv"), r"weight\.ndim - 2=4"),
+    "unknown": (lambda: layouts.to_mxnet(sym.var("k"), "conv"), "give layout="),
+    "pointwise": (lambda: layouts.to_mxnet(KERNEL, "pointwise"), r"\(1, .., input channels, output channels\)"),
+    "pointwise-back": (lambda: layouts.to_keras(KERNEL, "pointwise"), "weight must have the shape"),
+    "pointwise-last": (lambda: layouts.to_keras(KERNEL, "pointwise", "NHWC"), "weight must have the shape"),
+    "depthwise-order": (lambda: layouts.to_keras(KERNEL, "depthwise", depth_multiplier=1), "must have the shape"),
+    "depthwise-last": (lambda: layouts.to_keras(WEIGHT, "depthwise", "NHWC", depth_multiplier=1), "have the shape"),
+    "multiplier-missing": (lambda: layouts.to_keras(WEIGHT, "depthwise"), "depth_multiplier must be an integer"),
+    "multiplier-zero": (lambda: layouts.to_keras(WEIGHT, "depthwise", depth_multiplier=0), "depth_multiplier must"),
+    "multiplier-bool": (lambda: layouts.to_keras(WEIGHT, "depthwise", depth_multiplier=True), "not a bool"),
+    "multiplier-odd": (lambda: layouts.to_keras(WEIGHT, "depthwise", depth_multiplier=3), "multiple of depth_mult"),
+    "multiplier-conv": (lambda: layouts.to_keras(WEIGHT, "conv", depth_multiplier=1), "must be left out"),
+    "int": (lambda: layouts.to_mxnet(nd.ones((1, 1, 1), dtype="int32"), "conv"), "kernel must be float"),
+}
+
+
+@pytest.mark.parametrize(("call", "match"), BAD.values(), ids=list(BAD))
+def test_bad_input(call, match):
+    refused(call, match)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [pytest.param(name, value, id=name) for name, value in ARRAY if name != "numpy"]
+)
+def test_bad_arrays(name, value):
+    refused(lambda: layouts.to_mxnet(value, "conv", "NCHW"), "kernel must be an NDArray", TypeError)
+    refused(lambda: layouts.to_keras(value, "conv", "NCHW"), "weight must be an NDArray", TypeError)
