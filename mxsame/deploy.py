@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from typing import Any, List, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -73,7 +73,7 @@ def deploy(net: Any, input_shape: Any) -> Deployed:
         validation.float_type("net", str(dtype), ("float32", "float64"), why)
     inputs = dict(zip(graphs.input_names(net, len(shapes)), shapes))
     try:
-        outputs = _traced(net, inputs, dtype)
+        outputs = _traced(net, inputs, dtype, _device(contexts))
         graph = Graph.of(_group(outputs), _values(parameters, contexts[0]), inputs)
         fuses = dtype == FUSED_DTYPE and can_fuse() and any(map(_is_cpu, contexts))
         simplify(graph, contexts[0], fuses)
@@ -83,7 +83,7 @@ def deploy(net: Any, input_shape: Any) -> Deployed:
     except mx.base.MXNetError as error:
         raise ValueError(
             f"net must run on data of input_shape; {validation.received(input_shape=input_shape)}; "
-            f"MXNet says: {_reason(error)}"
+            f"MXNet says: {graphs.reason(error)}"
         ) from None
     return deployed
 
@@ -229,11 +229,15 @@ def _values(parameters: Any, context: Any) -> dict:
     return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
 
 
-def _traced(net: Any, inputs: dict, dtype: Any) -> Any:
+def _device(contexts: Sequence[Any]) -> Optional[str]:
+    return ("cpu" if any(map(_is_cpu, contexts)) else "gpu") if contexts else None
+
+
+def _traced(net: Any, inputs: dict, dtype: Any, device: Optional[str]) -> Any:
     """The net's outputs as Symbols of one output each, nested as the net nests them."""
     variables = [graphs.variable(name, dtype) for name in inputs]
     try:
-        outputs, _ = graphs.traced(net, variables, variables, list(inputs.values()), sizes=True)
+        outputs, _ = graphs.traced(net, variables, variables, list(inputs.values()), True, "deployment", device)
     except (AttributeError, NotImplementedError) as error:  # what a Symbol cannot say, or a Block without graph
         raise TypeError(
             f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"
@@ -272,9 +276,3 @@ def _is_cpu(context: Any) -> bool:
 
 def _described(shape: Sequence[int]) -> str:
     return f"({', '.join(['N', *map(str, shape[1:])])})"
-
-
-def _reason(error: Exception) -> str:
-    """The last line of what MXNet says, which holds the reason."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "nothing"

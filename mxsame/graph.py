@@ -303,6 +303,12 @@ def variable(name: str, dtype: Any = None) -> Any:
     return variable.as_np_ndarray() if mx.util.is_np_array() else variable
 
 
+def reason(error: Exception) -> str:
+    """The last line of what MXNet says, which holds the reason."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "nothing"
+
+
 # -- arguments may be nested lists, and None
 
 

@@ -16,6 +16,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Optional, Sequence, Tuple
 
+from mxsame import validation
 from mxsame.plan import STRATEGIES, Plan, Window, exact_plans, forced, plan_window
 
 __all__ = ["COSTS", "Costs", "Work", "choose", "estimate", "forget", "load", "recall", "remember", "save"]
@@ -173,7 +174,7 @@ def estimate(plan: Plan, windows: Sequence[Window], work: Work) -> float:
     if copied and channels >= BLOCK and work.operator == "conv":
         copied += costs.unblock
     total += _copy(copied, results) + operators * costs.operator
-    if work.operator == "conv":
+    if work.operator == "conv" and work.purpose != "deployment":
         total += _kernel(plan, windows, costs, in_channels, channels, work.groups)
     return total + _operator(plan, windows, outputs, work, costs, batch, in_channels, channels)
 
@@ -272,6 +273,8 @@ def remember(windows: Sequence[Window], work: Work, strategy: str) -> None:
     True
     >>> forget()
     """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}; {validation.received(strategy=strategy)}")
     _MEASURED[tuple(windows), work] = strategy
 
 
@@ -286,8 +289,9 @@ def save(path: str) -> None:
         {"windows": [asdict(window) for window in windows], "work": asdict(work), "strategy": strategy}
         for (windows, work), strategy in _MEASURED.items()
     ]
+    text = json.dumps({"format": FORMAT, "measured": entries}, indent=1)
     with open(path, "w", encoding="utf-8") as file:
-        json.dump({"format": FORMAT, "measured": entries}, file, indent=1)
+        file.write(text)
 
 
 def load(path: str) -> None:

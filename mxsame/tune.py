@@ -58,7 +58,8 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, a net that is not initialised or overrides `forward`, and a file of another kind.
+        For wrong arguments, data that does not fit the net, a net that is not initialised or overrides `forward`, and
+        a file of another kind.
 
     Examples
     --------
@@ -86,18 +87,29 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
         planner.load(path)
 
     purpose = "training" if training else "inference", _arrays.purpose_and_device(arrays[0])[1]
-    with force(None), _kept(net):
-        _, decisions = graphs.build(net, args, arrays, purpose, FLAGS)
-        choices = {(decision.windows, decision.work): decision for decision in decisions}
-        found = []
-        for (windows, work), decision in choices.items():
-            plans = exact_plans(windows, decision.allowed, **decision.rules)
-            if len(plans) > 1 and planner.recall(windows, work) is None:
-                planned = next(strategy for strategy, plan in plans.items() if plan == decision.plan)
-                found.append(_tuned(net, args, arrays, purpose, windows, work, list(plans), planned, rounds))
+    try:
+        with force(None), _kept(net, arrays):
+            found = _all_tuned(net, args, arrays, purpose, rounds)
+    except mx.base.MXNetError as error:
+        shapes = [array.shape for array in arrays]
+        raise ValueError(
+            f"net must run on args; {validation.received(shapes=shapes)}; MXNet says: {graphs.reason(error)}"
+        ) from None
     if path is not None:
         planner.save(path)
     _renew(net)
+    return found
+
+
+def _all_tuned(net: Any, args: tuple, arrays: list, purpose: tuple, rounds: int) -> List[Tuned]:
+    _, decisions = graphs.build(net, args, arrays, purpose, FLAGS)
+    choices = {(decision.windows, decision.work): decision for decision in decisions}
+    found = []
+    for (windows, work), decision in choices.items():
+        plans = exact_plans(windows, decision.allowed, **decision.rules)
+        if len(plans) > 1 and planner.recall(windows, work) is None:
+            planned = next(strategy for strategy, plan in plans.items() if plan == decision.plan)
+            found.append(_tuned(net, args, arrays, purpose, windows, work, list(plans), planned, rounds))
     return found
 
 
@@ -139,16 +151,16 @@ def _call(graph: Any, arrays: list, training: bool) -> Callable[[], Any]:
 
 
 @contextlib.contextmanager
-def _kept(net: Any) -> Iterator[None]:
+def _kept(net: Any, arrays: list) -> Iterator[None]:
     """What a training step writes is put back: moving statistics and gradients."""
-    arrays = []
+    written = [array.grad for array in arrays if array.grad is not None]
     for parameter in net.collect_params().values():
-        arrays += parameter.list_data() if parameter.grad_req == "null" else parameter.list_grad()
-    copies = [array.copy() for array in arrays]
+        written += parameter.list_data() if parameter.grad_req == "null" else parameter.list_grad()
+    copies = [array.copy() for array in written]
     try:
         yield
     finally:
-        for array, copied in zip(arrays, copies):
+        for array, copied in zip(written, copies):
             array[:] = copied
 
 

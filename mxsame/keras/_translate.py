@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, NoReturn, Optional, Sequence
 
 from mxsame import ops, validation
 from mxsame import padding as arithmetic
@@ -237,11 +237,13 @@ def _rank(names: Sequence[str], args: _arrays.Arguments, pool_size: Any) -> int:
     axes = {f"{name}.ndim - 2": None if shape is None else len(shape) - 2 for name, shape in zip(names, args.shapes)}
     if len(names) == 1:
         axes["len(pool_size)"] = len(pool_size) if validation.is_sequence(pool_size) else None
-        if not any(count is not None for count in axes.values()):
-            raise ValueError(
-                f"the number of spatial axes must be known: give {names[0]} a shape, or pool_size one entry per axis; "
-                f"{validation.received(pool_size=pool_size)}, and {names[0]} of unknown shape"
-            )
+    if all(count is None for count in axes.values()):
+        if len(names) > 1:
+            _refuse_unknown(names[1], None)
+        raise ValueError(
+            f"the number of spatial axes must be known: give {names[0]} a shape, or pool_size one entry per axis; "
+            f"{validation.received(pool_size=pool_size)}, and {names[0]} of unknown shape"
+        )
     return validation.rank(axes)
 
 
@@ -256,15 +258,19 @@ def _kernel(
 ) -> tuple:
     """The shape of a kernel in Keras's order, checked; only the axis `may_be_unknown` may be."""
     name, shape = call.names[place], call.args.shapes[place]
-    if shape is not None:
-        validation.shape(name, shape, (size,) * call.rank + (channels, None), meaning)
-    wanted = None if shape is None else [n for axis, n in enumerate(shape, -len(shape)) if axis != may_be_unknown]
-    if wanted is None or None in wanted:
-        raise ValueError(
-            f"{name} must have a known shape, {meaning}: give it to the variable, mx.sym.var(..., shape=...); received "
-            f"{name} of the shape {'unknown' if shape is None else tuple(shape)}"
-        )
+    if shape is None:
+        _refuse_unknown(name, shape)
+    validation.shape(name, shape, (size,) * call.rank + (channels, None), meaning)
+    if any(length is None and axis != may_be_unknown for axis, length in enumerate(shape, -len(shape))):
+        _refuse_unknown(name, shape)
     return tuple(shape)
+
+
+def _refuse_unknown(name: str, shape: Optional[tuple]) -> NoReturn:
+    raise ValueError(
+        f"{name} must have a known shape, given to the variable as mx.sym.var(..., shape=...); received {name} of the "
+        f"shape {'unknown' if shape is None else shape}"
+    )
 
 
 def _channels(call: _Call, probe: bool = False) -> Optional[int]:
@@ -347,7 +353,7 @@ def _output_shape(call: _Call, output_shape: Any, channels: int) -> tuple[Option
     return entries[0], entries[2:]
 
 
-def _refuse_output_length(call: _Call, output_shape: Any, axis: int, rule: tuple) -> None:
+def _refuse_output_length(call: _Call, output_shape: Any, axis: int, rule: tuple) -> NoReturn:
     """Says that no convolution makes the data's length of the output's."""
     place, n = axis + (2 if call.layout.startswith("NC") else 1), call.shape[axis + 2]
     found = "" if n is None else f", {n}, such as {arithmetic.transposed_output_size(n, *rule)}"

@@ -39,6 +39,12 @@ PUBLIC = (
 )
 PRIVATE = ("_convnd", "_convnd_transpose", "_dw_conv", "_poolnd")
 PROBES = (251, 383)  # lengths that networks do not reduce to nothing; no memory is allocated
+KERNEL_AXES = {  # with channels_first, before the kernel size; with channels_last behind it, all but depthwise reversed
+    "conv": ("output channels", "input channels"),
+    "depthwise": ("input channels", "depth multiplier"),
+    "pointwise": ("output channels", "input channels"),
+    "transposed": ("input channels", "output channels"),
+}
 TRANSPOSED_LAYERS = ("Conv2DTranspose", "Conv3DTranspose")
 
 _replaced: list[tuple[Any, str, Any]] = []  # (owner, name, what was there before), in the order of replacement
@@ -458,7 +464,7 @@ class _Functions:
         padding = word("padding", padding, (*SAME_OR_VALID, "causal") if rank == 1 else SAME_OR_VALID)
         strides, dilation = _steps(rank, strides, dilation)
         data = self._opened("x", x, rank, data_format)
-        weight, (channels, _, *kernel_size) = self._weight("kernel", kernel, "conv", data)
+        weight, (channels, _, *kernel_size) = self._weight("kernel", kernel, "conv", data, data.shape[1])
         with self._building():
             out = ops.conv(
                 data.symbol,
@@ -487,11 +493,11 @@ class _Functions:
         strides, dilation = _steps(rank, strides, dilation)
         data = self._opened("x", x, rank, data_format)
         weight, (in_channels, depth_multiplier, *kernel_size) = self._weight(
-            "depthwise_kernel", depthwise, "depthwise", data
+            "depthwise_kernel", depthwise, "depthwise", data, data.shape[1]
         )
         channels, weights, function, arguments = in_channels * depth_multiplier, [weight], ops.depthwise_conv, {}
         if pointwise is not None:
-            weight, (channels, *_) = self._weight("pointwise_kernel", pointwise, "pointwise", data)
+            weight, (channels, *_) = self._weight("pointwise_kernel", pointwise, "pointwise", data, channels, 1)
             weights, function, arguments = [*weights, weight], ops.separable_conv, {"channels": channels}
         with self._building():
             out = function(
@@ -513,7 +519,7 @@ class _Functions:
     ) -> Any:
         strides, dilation = _steps(rank, strides, dilation)
         data = self._opened("x", x, rank, data_format)
-        weight, (_, channels, *kernel_size) = self._weight("kernel", kernel, "transposed", data)
+        weight, (_, channels, *kernel_size) = self._weight("kernel", kernel, "transposed", data, data.shape[1])
         padding, output_padding = cut.resolved(data, channels, kernel_size, strides, dilation)
         with self._building():
             out = ops.conv_transpose(
@@ -561,9 +567,17 @@ class _Functions:
         validation.shape(name, shape, (None,) * (rank + 2), meaning)
         return array.symbol, shape
 
-    def _weight(self, name: str, kernel: Any, kind: str, data: _Data) -> tuple[Any, tuple]:
-        """MXNet's weight, and the kernel's shape in its order, where a depthwise kernel's is (C, m, *k)."""
-        symbol, shape = self._symbol(name, kernel, data.rank, "of a kernel for this data")
+    def _weight(
+        self, name: str, kernel: Any, kind: str, data: _Data, in_channels: Optional[int], size: Optional[int] = None
+    ) -> tuple[Any, tuple]:
+        """MXNet's weight, and the kernel's shape in its order, where a depthwise kernel's is (C, m, \\*k)."""
+        axes, ones = KERNEL_AXES[kind], (size,) * data.rank
+        lengths = tuple(in_channels if axis == "input channels" else None for axis in axes)
+        if data.channels_last and kind != "depthwise":
+            axes, lengths = axes[::-1], lengths[::-1]
+        meaning = f"(*kernel size, {', '.join(axes)})" if data.channels_last else f"({', '.join(axes)}, *kernel size)"
+        symbol, shape = self._symbol(name, kernel, data.rank, meaning)
+        validation.shape(name, shape, (*ones, *lengths) if data.channels_last else (*lengths, *ones), meaning)
         if None in shape:
             raise ValueError(f"{name} must have a known shape; {validation.received(**{f'{name}.shape': shape})}")
         if data.channels_last:

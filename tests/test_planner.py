@@ -1,0 +1,222 @@
+"""The planner: every choice is exact, what was measured goes first, and the estimate ranks as the benchmarks do."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from mxsame import plan as planning
+from mxsame import planner
+from mxsame.plan import AVERAGE, CONVOLUTION, MAXIMUM, Window, exact_plans, force
+from mxsame.planner import COSTS, Costs, Work, choose, estimate
+
+FAMILIES = {"conv": (CONVOLUTION, {}), "max": (MAXIMUM, {"pads_below_kernel": True})}
+FAMILIES["avg"] = (AVERAGE, {"pads_below_kernel": True})
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered():
+    planner.forget()
+    yield
+    planner.forget()
+
+
+def square(size, kernel_size, stride=1, rank=2):
+    return (Window(size, kernel_size, stride),) * rank
+
+
+def name_of(plan, windows, operator):
+    """The strategy that the plan comes from."""
+    allowed, rules = FAMILIES[operator]
+    plans = exact_plans(tuple(windows), tuple(allowed), **rules)
+    return next(strategy for strategy, one in plans.items() if one == plan)
+
+
+def chosen(windows, work):
+    allowed, rules = FAMILIES[work.operator]
+    return name_of(choose(windows, allowed, work, **rules), windows, work.operator)
+
+
+def works(operator):
+    """Work of every kind, and as much of it as is not known."""
+    for batch, channels, purpose, device, plain in (
+        (None, None, "inference", "cpu", False),
+        (1, 3, "inference", "cpu", True),
+        (8, 64, "training", "cpu", False),
+        (8, 64, "deployment", "gpu", False),
+        (256, 2048, "training", "gpu", True),
+    ):
+        groups = channels if operator == "conv" and channels == 64 else 1
+        yield Work(operator, batch, channels, channels, groups, plain, purpose, device)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("operator", FAMILIES)
+def test_a_choice_is_one_of_the_exact_plans(operator, rank):
+    allowed, rules = FAMILIES[operator]
+    for size in (None, 7, 8):
+        for kernel_size in (1, 2, 3, 5):
+            for stride in (1, 2, 3):
+                windows = square(size, kernel_size, stride, rank)
+                plans = exact_plans(windows, tuple(allowed), **rules)
+                for work in works(operator):
+                    assert choose(windows, allowed, work, **rules) in plans.values()
+
+
+@pytest.mark.parametrize("operator", FAMILIES)
+def test_estimates_are_finite_and_positive_and_grow_with_the_batch(operator):
+    allowed, rules = FAMILIES[operator]
+    for size in (None, 7, 8):
+        windows = square(size, 3, 2)
+        for plan in exact_plans(windows, tuple(allowed), **rules).values():
+            for work in works(operator):
+                cost = estimate(plan, windows, work)
+                assert 0 < cost < math.inf
+                if work.batch is not None:
+                    assert cost < estimate(plan, windows, dataclasses.replace(work, batch=2 * work.batch))
+
+
+def test_what_needs_nothing_is_left_alone():
+    windows = square(7, 3, 2)  # pads (1, 1)
+    for work in works("conv"):
+        assert choose(windows, CONVOLUTION, work) == exact_plans(windows, tuple(CONVOLUTION))["native"]
+
+
+# What the tables of `python -m benchmarks planner` have as the fastest by far; (windows, work, strategies that may be)
+FASTEST = [
+    (square(224, 3, 2), Work("conv", 8, 3, 32, plain=True), {"tail"}),
+    (square(56, 3, 2), Work("conv", 8, 128, 128), {"slice"}),
+    (square(112, 3, 2), Work("conv", 8, 64, 64, groups=64), {"kernel"}),
+    (square(56, 5, 2), Work("conv", 8, 144, 144, groups=144), {"kernel"}),
+    (square(112, 3, 2), Work("max", 8, 64, 64), {"full"}),
+    (square(None, 3, 2), Work("conv", 8, 128, 128), {"shift"}),
+    (square(None, 3, 2), Work("conv", 8, 64, 64, groups=64), {"place", "place tail"}),
+]
+
+
+@pytest.mark.parametrize(("windows", "work", "strategies"), FASTEST)
+def test_the_estimate_chooses_what_is_the_fastest_by_far(windows, work, strategies):
+    assert chosen(windows, work) in strategies
+
+
+def test_deployment_gets_longer_weights_for_nothing():
+    """A weight that takes long to lengthen, on little data."""
+    windows = square(4, 3, 2)
+    work = Work("conv", 1, 512, 512, groups=512)
+    deployed = dataclasses.replace(work, purpose="deployment")
+    plan = exact_plans(windows, tuple(CONVOLUTION))["kernel"]
+    assert estimate(plan, windows, deployed) < 0.7 * estimate(plan, windows, work)
+    assert chosen(windows, deployed) == "kernel"
+
+
+def test_every_constant_is_known_for_every_device():
+    for costs in COSTS.values():
+        assert all(math.isfinite(value) and value >= 0 for value in dataclasses.astuple(costs))
+    assert {field.name for field in dataclasses.fields(Costs)} == set(dataclasses.asdict(COSTS["cpu"]))
+
+
+# ---- what was measured -----------------------------------------------------------------------------------------------
+
+
+def test_what_was_measured_goes_before_the_estimate_and_force_before_both():
+    windows, work = square(56, 3, 2), Work("conv", 8, 128, 128)
+    assert chosen(windows, work) == "slice" and planner.recall(windows, work) is None
+    planner.remember(windows, work, "tail")
+    assert chosen(windows, work) == planner.recall(windows, work) == "tail"
+    assert chosen(windows, dataclasses.replace(work, batch=1)) == "slice"  # other work
+    with force("pad"):
+        assert chosen(windows, work) == "pad"
+    planner.forget()
+    assert chosen(windows, work) == "slice"
+
+
+def test_what_is_not_exact_here_is_not_chosen_though_it_was_measured():
+    windows, work = square(None, 3, 2), Work("conv", 8, 128, 128)
+    estimated = chosen(windows, work)
+    planner.remember(windows, work, "slice")
+    assert chosen(windows, work) == estimated
+
+
+def test_what_was_measured_survives_a_file(tmp_path):
+    entries = [
+        (square(56, 3, 2), Work("conv", 8, 128, 128), "tail"),
+        ((Window(None, 3, 2, 1, (1, 0), True),), Work("max", None, None, purpose="training", device="gpu"), "pad"),
+    ]
+    for entry in entries:
+        planner.remember(*entry)
+    path = str(tmp_path / "plans.json")
+    planner.save(path)
+    planner.forget()
+    assert [planner.recall(windows, work) for windows, work, _ in entries] == [None, None]
+    planner.load(path)
+    assert [planner.recall(windows, work) for windows, work, _ in entries] == ["tail", "pad"]
+
+
+def test_a_file_adds_to_what_is_remembered_already(tmp_path):
+    one, other = square(8, 3, 2), square(10, 3, 2)
+    work, path = Work("conv", 1, 8, 8), str(tmp_path / "plans.json")
+    planner.remember(one, work, "tail")
+    planner.save(path)
+    planner.forget()
+    planner.remember(other, work, "pad")
+    planner.load(path)
+    assert (planner.recall(one, work), planner.recall(other, work)) == ("tail", "pad")
+
+
+def entry(**changes):
+    window = {"size": 8, "kernel_size": 3, "stride": 2, "dilation": 1, "padding": "same", "ceil_mode": False}
+    return {"windows": [window], "work": {"operator": "conv"}, "strategy": "tail", **changes}
+
+
+def plans(*entries, **changes):
+    return {"format": planner.FORMAT, "measured": list(entries), **changes}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "no JSON",
+        "\x00\xff",
+        json.dumps([]),
+        json.dumps({}),
+        json.dumps(None),
+        json.dumps(plans(format="mxsame plans 0")),
+        json.dumps(plans(measured=None)),
+        json.dumps(plans(measured=[3])),
+        json.dumps(plans(entry(strategy="fastest"))),
+        json.dumps(plans(entry(strategy=["tail"]))),
+        json.dumps(plans(entry(work={}))),
+        json.dumps(plans(entry(work={"operator": "conv", "speed": 3}))),
+        json.dumps(plans(entry(windows=[{"size": 8}]))),
+        json.dumps(plans(entry(windows=[{"size": 8, "kernel_size": 3, "padding": 3}]))),
+        json.dumps(plans(entry(), entry(windows=7))),
+    ],
+)
+def test_other_files_are_refused_and_change_nothing(tmp_path, content):
+    path = tmp_path / "plans.json"
+    path.write_text(content, encoding="latin-1")
+    work = Work("conv", 1, 8, 8)
+    planner.remember(square(8, 3, 2), work, "tail")
+    before = dict(planner._MEASURED)
+    with pytest.raises(ValueError, match=r"^path must be a file that mxsame has saved plans in \(.*; received path="):
+        planner.load(str(path))
+    assert before == planner._MEASURED
+
+
+def test_a_file_of_valid_entries_is_read(tmp_path):
+    """The refusals above are for what is wrong in them."""
+    path = tmp_path / "plans.json"
+    path.write_text(json.dumps(plans(entry())), encoding="utf-8")
+    planner.load(str(path))
+    assert planner.recall([Window(8, 3, 2)], Work("conv")) == "tail"
+
+
+def test_a_strategy_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match=r"strategy must be one of .*; received strategy='fastest'"):
+        planner.remember(square(8, 3, 2), Work("conv"), "fastest")
+    assert not planner._MEASURED
+    assert "fastest" not in planning.STRATEGIES

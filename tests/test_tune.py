@@ -1,0 +1,268 @@
+"""mxsame.autotune: what it measures, remembers and leaves as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import running
+
+import mxsame
+from mxsame import _timing, planner
+from mxsame._mxnet import mx
+from mxsame.plan import CONVOLUTION, MAXIMUM, Window, exact_plans
+
+nn = mx.gluon.nn
+STEM = (Window(16, 3, 2), Window(16, 3, 2))
+DEPTHWISE = (Window(8, 3, 2), Window(8, 3, 2))
+POOL = (Window(4, 3, 2), Window(4, 3, 2))
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered():
+    planner.forget()
+    yield
+    planner.forget()
+
+
+def network():
+    net = nn.HybridSequential()
+    net.add(
+        mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3),
+        nn.BatchNorm(in_channels=8),
+        mxsame.nn.DepthwiseConv2D(3, strides=2, in_channels=8),
+        mxsame.nn.MaxPool2D(3, 2),
+        mxsame.nn.Conv2D(4, 3, in_channels=8),
+    )
+    net.initialize(mx.init.Normal(0.5))
+    return net
+
+
+def images(batch=2, size=16, kind=None):
+    return (kind or mx.nd).array(np.random.RandomState(0).randn(batch, 3, size, size), dtype="float32")
+
+
+def fastest(monkeypatch, *strategies):
+    """From now on the first of these strategies that is measured takes half the time of all others."""
+
+    def measure(contestants, rounds, seconds):
+        for call in contestants.values():
+            call()
+        mx.nd.waitall()
+        best = next(iter([name for name in strategies if name in contestants]), None)
+        return {name: [0.5 if name == best else 1.0] * rounds for name in contestants}
+
+    monkeypatch.setattr(_timing, "measure", measure)
+
+
+def operators(net, data):
+    """What the net's graph for this data is made of."""
+    net(data)
+    (graph,) = net.forward.graphs.values()
+    nodes = json.loads(graph._cached_graph[1].tojson())["nodes"]
+    return [node["op"] for node in nodes if node["op"] != "null"]
+
+
+def test_every_geometry_is_measured_once_with_each_exact_plan():
+    found = {tuned.windows: tuned for tuned in mxsame.autotune(network(), images(), rounds=1)}
+    assert set(found) == {STEM, DEPTHWISE, POOL}  # the last convolution needs nothing
+    for windows, family, rules in (
+        (STEM, CONVOLUTION, {}),
+        (DEPTHWISE, CONVOLUTION, {}),
+        (POOL, MAXIMUM, {"pads_below_kernel": True}),
+    ):
+        tuned = found[windows]
+        assert set(tuned.seconds) == set(exact_plans(windows, tuple(family), **rules))
+        assert all(seconds > 0 for seconds in tuned.seconds.values())
+        assert tuned.chosen in tuned.seconds and planner.recall(windows, tuned.work) == tuned.chosen
+    assert found[STEM].work.plain and not found[DEPTHWISE].work.plain
+    assert found[DEPTHWISE].work.groups == 8
+
+
+def test_layers_of_one_geometry_are_measured_together():
+    net = nn.HybridSequential()
+    for _ in range(2):
+        branch = nn.HybridSequential()
+        branch.add(mxsame.nn.Conv2D(3, 3, strides=2, in_channels=3))
+        net.add(branch)
+    both = mx.gluon.contrib.nn.HybridConcurrent(axis=1)
+    both.add(*net)
+    both.initialize()
+    assert len(mxsame.autotune(both, images(), rounds=1)) == 1
+
+
+@pytest.mark.parametrize(("strategy", "operator"), [("pad", "Pad"), ("tail", "Concat"), ("mirror", "slice")])
+def test_what_was_the_fastest_runs_from_then_on(monkeypatch, strategy, operator):
+    fastest(monkeypatch, strategy)
+    net = nn.HybridSequential()
+    net.add(mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3))
+    net.initialize()
+    mxsame.hybridize(net)
+    data = images()
+    want = net(data).asnumpy()  # builds a graph that knows nothing yet
+    (tuned,) = mxsame.autotune(net, data, rounds=3)
+    assert tuned.chosen == strategy and tuned.seconds[strategy] == 0.5
+    assert operator in operators(net, data)
+    assert running.difference(net(data).asnumpy(), want) < 1e-5
+
+
+def test_arrays_and_files_of_one_size_know_it_too(monkeypatch, tmp_path):
+    fastest(monkeypatch, "pad")
+    net = nn.HybridSequential()
+    net.add(mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3))
+    net.initialize()
+    data = images()
+    mxsame.autotune(net, data, rounds=1)
+    file, _ = mxsame.export(net, str(tmp_path / "net"), data.shape)
+    assert "Pad" in [node["op"] for node in json.loads(Path(file).read_text())["nodes"]]
+
+
+def test_a_difference_that_may_be_noise_changes_nothing(monkeypatch):
+    net = network()
+
+    def measure(contestants, rounds, seconds):
+        names = list(contestants)
+        return {name: [1.0 if name == names[-1] else 1.01] for name in names}
+
+    monkeypatch.setattr(_timing, "measure", measure)
+    for tuned in mxsame.autotune(net, images(), rounds=1):
+        before = tuned.chosen
+        planner.forget()
+        family, rules = (MAXIMUM, {"pads_below_kernel": True}) if tuned.work.operator == "max" else (CONVOLUTION, {})
+        plans = exact_plans(tuned.windows, tuple(family), **rules)
+        assert plans[before] == planner.choose(tuned.windows, family, tuned.work, **rules)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_net_stays_as_it_was(training):
+    net, data = network(), images()
+    data.attach_grad()
+    with mx.autograd.record():
+        net(data).sum().backward()
+    arrays = {
+        f"{name} {kind}": array
+        for name, parameter in net.collect_params().items()
+        for kind, array in (
+            ("value", parameter.data()),
+            *([("gradient", parameter.grad())] if parameter.grad_req != "null" else []),
+        )
+    }
+    before = {name: array.asnumpy().copy() for name, array in arrays.items()}
+    gradient, want = data.grad.asnumpy().copy(), net(data).asnumpy()
+    assert any(name.endswith("running_mean value") for name in before)
+    found = mxsame.autotune(net, data, training=training, rounds=1)
+    assert {tuned.work.purpose for tuned in found} == {"training" if training else "inference"}
+    for name, array in arrays.items():
+        assert np.array_equal(array.asnumpy(), before[name]), name
+    assert np.array_equal(data.grad.asnumpy(), gradient)
+    assert np.array_equal(net(data).asnumpy(), want)
+
+
+def test_what_is_for_training_is_chosen_for_training_only(monkeypatch):
+    fastest(monkeypatch, "pad")
+    net = nn.HybridSequential()
+    net.add(mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3))
+    net.initialize()
+    data = images()
+    mxsame.autotune(net, data, training=True, rounds=1)
+    mxsame.hybridize(net)
+    assert "Pad" not in operators(net, data)
+    net.forward.clear()
+    with mx.autograd.record():
+        assert "Pad" in operators(net, data)
+
+
+def test_a_file_spares_measuring_again(tmp_path, monkeypatch):
+    path = str(tmp_path / "plans.json")
+    fastest(monkeypatch, "pad", "slice")
+    first = mxsame.autotune(network(), images(), rounds=1, path=path)
+    assert len(first) == 3
+    planner.forget()
+    monkeypatch.setattr(_timing, "measure", None)  # would fail
+    assert mxsame.autotune(network(), images(), rounds=1, path=path) == []
+    assert {planner.recall(tuned.windows, tuned.work) for tuned in first} == {tuned.chosen for tuned in first}
+    assert mxsame.autotune(network(), images(), rounds=1) == []  # remembered, file or not
+
+
+def test_several_inputs_and_numpy_arrays():
+    class Sum(mx.gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.conv = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
+
+        def hybrid_forward(self, F, x, more):
+            return self.conv(x) + self.conv(more[0]), self.conv(more[1])
+
+    net = Sum()
+    net.initialize()
+    (tuned,) = mxsame.autotune(net, images(), [images(), images()], rounds=1, training=True)
+    assert tuned.windows == STEM
+    planner.forget()
+    with mx.util.np_array(True):
+        net = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
+        net.initialize()
+        (tuned,) = mxsame.autotune(net, images(kind=mx.np), rounds=1)
+        assert tuned.windows == STEM
+
+
+def test_a_forced_plan_does_not_keep_from_measuring(monkeypatch):
+    fastest(monkeypatch, "slice")
+    with mxsame.plan.force("pad"):
+        found = mxsame.autotune(network(), images(), rounds=1)
+    assert all(len(tuned.seconds) > 1 for tuned in found)
+
+
+REFUSED = [
+    (lambda: (3, images()), {}, TypeError, "net must be a gluon.HybridBlock; received net of type int"),
+    (lambda: (nn.Sequential(), images()), {}, TypeError, "net must be a gluon.HybridBlock; received net of type"),
+    (lambda: (network(),), {}, TypeError, r"args must be arrays; received args of types \[\]"),
+    (lambda: (network(), np.ones((1, 3, 8, 8))), {}, TypeError, r"args must be arrays; received args of types"),
+    (lambda: (network(), mx.sym.var("data")), {}, TypeError, "args must be arrays; received args of types"),
+    (lambda: (network(), images()), {"training": 1}, TypeError, "training must be True or False; received training=1"),
+    (lambda: (network(), images()), {"rounds": 0}, ValueError, "rounds must be an integer >= 1; received rounds=0"),
+    (lambda: (network(), images()), {"rounds": 1.5}, TypeError, "rounds must be an integer >= 1; received rounds=1.5"),
+    (lambda: (network(), images()), {"path": 3}, TypeError, "path must be a string or None; received path=3"),
+    (
+        lambda: (mxsame.nn.Conv2D(3, 3), images()), {}, ValueError,
+        "net must be initialised, and called once where channels are deferred; received uninitialised=",
+    ),
+    (
+        lambda: (network(), mx.nd.ones((1, 4, 8, 8))), {}, ValueError,
+        "in_channels must agree with the shape of data|data must have",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "more", "error", "message"), REFUSED)
+def test_refusals(make, more, error, message):
+    with pytest.raises(error, match=message):
+        mxsame.autotune(*make(), **more)
+    assert not planner._MEASURED
+
+
+def test_a_net_with_a_forward_of_its_own_is_refused():
+    class Own(mx.gluon.HybridBlock):
+        def forward(self, x):
+            return x
+
+    with pytest.raises(TypeError, match="net must not override forward; received net of type Own"):
+        mxsame.autotune(Own(), images())
+
+
+def test_what_mxnet_refuses_is_a_value_error():
+    net = nn.HybridSequential()
+    net.add(mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3), nn.Dense(3, in_units=7))
+    net.initialize()
+    with pytest.raises(ValueError, match=r"net must run on args; received shapes=\[\(2, 3, 16, 16\)\]; MXNet says: "):
+        mxsame.autotune(net, images())
+
+
+def test_a_file_of_another_kind_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(_timing, "measure", None)
+    path = tmp_path / "plans.json"
+    path.write_text("{}")
+    with pytest.raises(ValueError, match="path must be a file that mxsame has saved plans in"):
+        mxsame.autotune(network(), images(), path=str(path))
+    assert path.read_text() == "{}"
