@@ -1,0 +1,146 @@
+"""`mxsame.keras.ops` against the NumPy oracle, recorded outputs of Keras 3, and TensorFlow where it is installed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from cases import OPS
+from golden import make, make_keras3
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from keras_cases import DATA_FORMATS, data_ordered, ops_call, ops_can, ordered, table
+from keras_running import KINDS, WHOLE_SPACE, check, data_formats, drawn, expected, kinds, run, signature
+from running import assert_equal, by_name
+from running import expected as expected_in_mxnet
+
+from mxsame._mxnet import mx
+from mxsame.keras import ops
+
+nd = mx.nd
+TABLE = table(ops_can)
+GOLDEN = make.load(make_keras3.PATH)
+
+SIGNATURES = {  # of keras.ops in Keras 3.11.3
+    "conv": "inputs, kernel, strides=1, padding='valid', data_format=None, dilation_rate=1",
+    "depthwise_conv": "inputs, kernel, strides=1, padding='valid', data_format=None, dilation_rate=1",
+    "separable_conv": "inputs, depthwise_kernel, pointwise_kernel, strides=1, padding='valid', data_format=None, "
+    "dilation_rate=1",
+    "conv_transpose": "inputs, kernel, strides=1, padding='valid', output_padding=None, data_format=None, "
+    "dilation_rate=1",
+    "max_pool": "inputs, pool_size, strides=None, padding='valid', data_format=None",
+    "average_pool": "inputs, pool_size, strides=None, padding='valid', data_format=None",
+}
+
+
+def test_signatures_are_those_of_keras():
+    recorded = {name: "".join(map(chr, GOLDEN[f"signature/{name}"])) for name in make_keras3.FUNCTIONS}
+    assert {name: f"({arguments})" for name, arguments in SIGNATURES.items()} == recorded
+    assert {name: signature(getattr(ops, name)) for name in ops.__all__} == SIGNATURES
+
+
+# ---- the NumPy oracle ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data_format", DATA_FORMATS)
+@by_name(TABLE)
+def test_every_case(case, data_format):
+    """NDArrays and graphs of unknown size; forward and gradients."""
+    for kind in KINDS[::3]:
+        check(ops, ops_call, case, data_format, kind)
+
+
+@WHOLE_SPACE
+@given(drawn(ops_can, OPS), data_formats, kinds, st.sampled_from(["float32", "float64"]))
+def test_whole_space(case, data_format, kind, dtype):
+    check(ops, ops_call, case, data_format, kind, dtype)
+
+
+def test_arguments_by_position_and_by_default():
+    """As Keras's code calls them; the default is "valid", strides of 1 (for poolings the pool size), channels last."""
+    inputs, kernel = nd.random.normal(shape=(2, 9, 8, 3)), nd.random.normal(shape=(3, 2, 3, 4))
+    assert ops.conv(inputs, kernel).shape == (2, 7, 7, 4)
+    assert ops.conv(inputs, kernel, 2, "Same").shape == (2, 5, 4, 4)
+    assert ops.conv(inputs, kernel, [2, 1], "same", "channels_last", (1, 2)).shape == (2, 5, 8, 4)
+    assert ops.conv_transpose(inputs, nd.ones((3, 2, 5, 3)), 2, "valid", (1, 0)).shape == (2, 20, 16, 5)
+    assert ops.conv_transpose(inputs, nd.ones((3, 2, 5, 3))).shape == (2, 11, 9, 5)
+    assert ops.max_pool(inputs, 2).shape == (2, 4, 4, 3)
+    assert ops.average_pool(inputs, (3, 2), 1, "same").shape == (2, 9, 8, 3)
+    first = ops.max_pool(inputs.transpose((0, 3, 1, 2)), 2, data_format="channels_first")
+    assert_equal(first.transpose((0, 2, 3, 1)), ops.max_pool(inputs, 2).asnumpy())
+
+
+@by_name([case for case in TABLE if case.groups == 1][::13])
+def test_graph_at_other_sizes(case):
+    """One graph, built without a size."""
+    name, arguments = ops_call(case, "channels_first")
+    arrays = expected(case, "channels_first")[0]
+    variables = {name: mx.sym.var(name, shape=array.shape) for name, array in arrays.items()}
+    variables["data"] = mx.sym.var("data", shape=(0, case.in_channels, *(0,) * case.rank))
+    symbol = getattr(ops, name)(*variables.values(), **arguments)
+    for size in case.sizes:
+        arrays, out, _, _ = expected(dataclasses.replace(case, size=size, name=""), "channels_first")
+        given = {name: nd.array(array) for name, array in arrays.items()}
+        assert_equal(symbol.bind(mx.cpu(), given).forward()[0], out, what=f"size {size}")
+
+
+# ---- Keras 3 ---------------------------------------------------------------------------------------------------------
+
+
+def test_everything_but_what_keras_refuses_is_recorded():
+    chosen = make_keras3.chosen()
+    assert {key.split("/")[0] for key in GOLDEN if "/" in key} - {"signature"} == {case.name for case in chosen}
+    assert {(case.op, case.rank) for case in chosen} >= {(op, rank) for op in OPS for rank in (1, 2)}
+    assert len(chosen) > 100
+    assert sum(key.endswith("gradient/data") for key in GOLDEN) > 0.9 * len(chosen)
+
+
+@by_name(make_keras3.chosen())
+def test_recorded_keras(case):
+    arrays, _, out_grad, _ = expected_in_mxnet(case)
+    assert make.checksum(case, out_grad.shape) == GOLDEN[f"{case.name}/checksum"], (
+        "the inputs are not the recorded ones"
+    )
+    shape = tuple(GOLDEN[f"{case.name}/shape"])
+    wanted = GOLDEN[f"{case.name}/forward"].reshape(shape)
+    arrays = ordered(case, arrays, "channels_last")
+    got, gradients = run(ops, ops_call, case, "channels_last", "nd", arrays, data_ordered(out_grad, "channels_last"))
+    assert_equal(got, wanted)
+    for name, gradient in gradients.items():
+        recorded = GOLDEN.get(f"{case.name}/gradient/{name}")
+        if recorded is not None:
+            terms = 1 if name == "data" else got.size // case.out_channels
+            assert_equal({name: gradient}, {name: recorded.reshape(gradient.shape)}, terms=terms)
+
+
+# ---- TensorFlow ------------------------------------------------------------------------------------------------------
+
+
+def check_against_tensorflow(case, data_format, kind):
+    """What Keras 3 calls is TensorFlow; `tf_oracle` calls it where it can, and says what else it does."""
+    import tf_oracle
+
+    arrays, out, out_grad, _ = expected_in_mxnet(case)
+    wanted = data_ordered(tf_oracle.forward(case, arrays), data_format)
+    keras_arrays = ordered(case, arrays, data_format)
+    got, gradients = run(ops, ops_call, case, data_format, kind, keras_arrays, data_ordered(out_grad, data_format))
+    assert_equal(got, wanted)
+    if tf_oracle.known_wrong(case, gradients=True) is None:
+        theirs = ordered(case, tf_oracle.gradients(case, arrays, out_grad), data_format)
+        assert_equal(gradients, theirs, terms=out.size // case.out_channels)
+
+
+@pytest.mark.oracle
+@by_name(TABLE[::3])
+def test_cases_against_tensorflow(case):
+    check_against_tensorflow(case, "channels_last", "nd")
+
+
+@pytest.mark.oracle
+@WHOLE_SPACE
+@given(drawn(ops_can, OPS), data_formats, kinds)
+def test_whole_space_against_tensorflow(case, data_format, kind):
+    import tf_oracle
+
+    assume(tf_oracle.known_wrong(case) is None)
+    check_against_tensorflow(case, data_format, kind)
