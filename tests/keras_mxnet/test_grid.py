@@ -1,0 +1,60 @@
+"""Every layer on a grid: outputs in both learning phases and gradients, beside the NumPy reference."""
+
+import pytest
+from grid import FORMATS, LAYERS, grid, mistakes
+
+from mxsame.keras import plugin
+
+SAMPLE = 37  # a prime, so that every size, kernel, stride and padding is met
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_37th_case_is_right(name, data_format):
+    with plugin.installed():
+        found = {case.name: mistakes(name, case, data_format) for case in list(grid(name))[::SAMPLE]}
+    assert {case: words for case, words in found.items() if words} == {}
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+@pytest.mark.parametrize("name", LAYERS)
+def test_unknown_sizes_are_right(name, data_format):
+    with plugin.installed():
+        found = {
+            case.name: mistakes(name, case, data_format, unknown_size=True) for case in list(grid(name))[5::SAMPLE]
+        }
+    assert {case: words for case, words in found.items() if words} == {}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("unknown_size", [False, True], ids=["known", "unknown"])
+@pytest.mark.parametrize("data_format", FORMATS)
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_whole_grid_is_right(name, data_format, unknown_size):
+    with plugin.installed():
+        found = {case.name: mistakes(name, case, data_format, unknown_size=unknown_size) for case in grid(name)}
+    assert {case: words for case, words in found.items() if words} == {}
+
+
+WRONG_WITHOUT = {  # of the sample, without the plugin: what is refused and what is silently wrong
+    "SeparableConv1D": "NotImplementedError",
+    "Conv3DTranspose": "NotImplementedError",
+    "DepthwiseConv2D": "depth multiplier",
+    "SeparableConv2D": "depth multiplier",
+    "Conv2DTranspose": "MXNetError",
+    "Conv1D": "predict",
+    "Conv2D": "predict",
+    "Conv3D": "predict",
+    "MaxPooling2D": "predict",
+    "MaxPooling3D": "predict",
+    "AveragePooling1D": "predict",
+    "AveragePooling2D": "predict",
+    "AveragePooling3D": "predict",
+}
+
+
+@pytest.mark.parametrize("name", WRONG_WITHOUT)
+def test_without_the_plugin_it_is_wrong(name):
+    """So that the tests above are known to see it."""
+    found = [words for case in list(grid(name))[::11] for words in mistakes(name, case, "channels_first", False)]
+    assert any(WRONG_WITHOUT[name] in words for words in found), found
