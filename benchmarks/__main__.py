@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, List, Optional
 
 import click
 
+from benchmarks import costs as probes
 from benchmarks import layers as layer_table
 from benchmarks import memory as peaks
 from benchmarks import networks as whole
@@ -15,6 +17,7 @@ from benchmarks import plots, results, tables
 from benchmarks import sizes as many
 from benchmarks import targets as goals
 from benchmarks.architectures import NETWORKS
+from mxsame.planner import COSTS
 
 ROUNDS = click.option("--rounds", default=15, show_default=True, type=click.IntRange(min=1), help="Interleaved rounds.")
 MATCH = click.option("--match", default="", help="Only rows whose name contains this.")
@@ -159,6 +162,19 @@ def memory(batch: int, size: Optional[int], width: float, match: str, out: Optio
     finish("memory", "Peak memory of whole networks", found, out, batch=batch, size=size, width=width)
 
 
+@main.command()
+@ROUNDS
+@OUT
+def costs(rounds: int, out: Optional[Path]) -> None:
+    """The constants of the planner's estimate, measured here, beside those it has."""
+    has = asdict(COSTS["cpu"])
+    found = [{"name": name, "measured": value, "has": has[name]} for name, value in probes.constants(rounds).items()]
+    path = out or results.FOLDER / "costs.json"
+    results.save(path, "costs", "Nanoseconds per cell, multiplication or operator", found, rounds=rounds)
+    tables.show_costs(found)
+    click.echo(path)
+
+
 @main.command(name="all")
 @click.pass_context
 def every(context: click.Context) -> None:
@@ -167,6 +183,7 @@ def every(context: click.Context) -> None:
         (layers, {}),
         (layers, {"train": True}),
         (planner, {}),
+        (planner, {"train": True}),
         (networks, {}),
         (sizes, {}),
         (memory, {}),

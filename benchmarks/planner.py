@@ -7,9 +7,7 @@ more, the two alone: the least of many noisy medians would flatter it.
 from __future__ import annotations
 
 import json
-import tempfile
-from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import mxsame
 from benchmarks import results
@@ -24,11 +22,7 @@ LEFT_ALONE = ("native", "full")  # most layers do not know these and keep their 
 def measure(layer: Layer, known: bool, train: bool = False, **timing: Any) -> dict:
     """One row; `loss` is the planner's time over the best plan's, `best` that plan's name."""
     data = inputs(layer, train)
-    nets, alias = plans(layer, known)
-    for strategy, net in nets.items():
-        with force(None if strategy == PLANNER else strategy):
-            net(data).wait_to_read()
-    calls = {name: call(net, data, train) for name, net in nets.items()}
+    calls, alias = plans(layer, known, train, data)
     figures = timed(calls, **timing)
     row = results.row(layer.name, _mode(known, train), figures, PLANNER, odd=layer.odd, planned=alias)
     best = min(figures, key=lambda name: row["figures"][name]["median"])
@@ -39,36 +33,35 @@ def measure(layer: Layer, known: bool, train: bool = False, **timing: Any) -> di
     return row
 
 
-def plans(layer: Layer, known: bool) -> Tuple[Dict[str, Any], List[str]]:
-    """The planner's net and one for each other graph that a strategy gives; and the strategies that give the
-    planner's."""
+def plans(layer: Layer, known: bool, train: bool, data: Any) -> Tuple[Dict[str, Callable[[], Any]], List[str]]:
+    """Calls of the planner's net and of one for each other graph that a strategy gives; and the strategies that give
+    the planner's. The graphs are built, each under its force."""
     family = TRANSPOSED_STRATEGIES if layer.kind == "transposed" else STRATEGIES
-    nets, names = {}, {}
+    calls, names = {}, {}
     for strategy in (PLANNER, *sorted(family, key=LEFT_ALONE.__contains__)):
         net = alone(layer)
-        graph = _graph(layer, net, known, None if strategy == PLANNER else strategy)
-        if graph is not None:
-            names.setdefault(graph, []).append(strategy)
-            nets.setdefault(names[graph][0], net)
-    for net in nets.values():
         if known:
             mxsame.hybridize(net, **FLAGS)
         else:
             net.hybridize(**FLAGS)
-    return nets, next(iter(names.values()))[1:]
-
-
-def _graph(layer: Layer, net: Any, known: bool, strategy: Optional[str]) -> Optional[str]:
-    """The graph's operators, attributes and edges, without names; None if the strategy is not exact here."""
-    with tempfile.TemporaryDirectory() as folder:
+        made = call(net, data, train)
         try:
-            with force(strategy):
-                file, _ = mxsame.export(net, str(Path(folder, "net")), layer.shape if known else None)
+            with force(None if strategy == PLANNER else strategy):
+                made()
         except ValueError as error:
             if "is not exact" not in str(error):
                 raise
-            return None
-        nodes = json.loads(Path(file).read_text(encoding="utf-8"))["nodes"]
+            continue
+        same = names.setdefault(_graph(net), [])
+        same.append(strategy)
+        calls.setdefault(same[0], made)
+    return calls, next(iter(names.values()))[1:]
+
+
+def _graph(net: Any) -> str:
+    """The operators, attributes and edges of the graph that a net has built, without names."""
+    (built,) = net.forward.graphs.values() if "forward" in vars(net) else (net,)
+    nodes = json.loads(built._cached_graph[1].tojson())["nodes"]
     return json.dumps([(node["op"], node.get("attrs", {}), node["inputs"]) for node in nodes], sort_keys=True)
 
 

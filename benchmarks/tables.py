@@ -49,5 +49,15 @@ def show(result: dict) -> None:
         out.print(table)
 
 
+def show_costs(rows: List[dict]) -> None:
+    table = Table(title="Costs, in nanoseconds")
+    for column in ("", "measured here", "the planner's", "ratio"):
+        table.add_column(column, justify="right" if column else "left")
+    for row in rows:
+        values = row["measured"], row["has"], row["measured"] / row["has"]
+        table.add_row(row["name"], *(f"{value:.3g}" for value in values))
+    console().print(table)
+
+
 def _cell(value: float) -> str:
     return "-" if value != value else f"{value:.2f}"

@@ -62,6 +62,8 @@ class Costs:
     dense: float  # per multiplication of a convolution
     dense_few: float  # the same with less channels than a block has
     depthwise: float  # of a depthwise convolution
+    depthwise_back: float  # of its backward pass
+    depthwise_back_long: float  # the same with more than 3 taps along an axis, for which oneDNN has no fast code
     pooling: float  # per cell of a pooling's window
     operator: float  # for each operator
 
@@ -84,6 +86,8 @@ COSTS: Dict[str, Costs] = {
         dense=0.0165,
         dense_few=0.020,
         depthwise=0.06,
+        depthwise_back=0.33,
+        depthwise_back_long=1.0,
         pooling=0.031,
         operator=1.5e3,
     ),
@@ -105,6 +109,8 @@ COSTS: Dict[str, Costs] = {
         dense=0.0002,
         dense_few=0.0004,
         depthwise=0.002,
+        depthwise_back=0.004,
+        depthwise_back_long=0.004,
         pooling=0.001,
         operator=8e3,
     ),
@@ -176,6 +182,8 @@ def estimate(plan: Plan, windows: Sequence[Window], work: Work) -> float:
     total += _copy(copied, results) + operators * costs.operator
     if work.operator == "conv" and work.purpose != "deployment":
         total += _kernel(plan, windows, costs, in_channels, channels, work.groups)
+    if work.purpose == "training":
+        total *= 2  # what is copied has a gradient, which is copied back
     return total + _operator(plan, windows, outputs, work, costs, batch, in_channels, channels)
 
 
@@ -243,14 +251,18 @@ def _operator(
     """Of MXNet's operator itself, with the taps and the outputs that the plan gives it."""
     taps = math.prod(step.kernel_size for step in plan.axes)
     cells = math.prod(out + step.skip + (step.excess or 0) for out, step in zip(outputs, plan.axes))
+    training = work.purpose == "training"
     if work.operator != "conv":
         divided = costs.divide if work.operator == "avg" and plan.fills else 0.0
-        return batch * in_channels * cells * (taps * costs.pooling + divided)
+        return batch * in_channels * cells * (taps * costs.pooling + divided) * (2 if training else 1)
     share = max(in_channels // work.groups, 1)
     each = costs.dense if share >= BLOCK else costs.dense_few
+    backward = 2 * each  # the gradients of the data and of the weight
     if share == 1 and work.groups > 1:
-        each = costs.depthwise
-    return batch * channels * cells * taps * share * each
+        each, backward = costs.depthwise, costs.depthwise_back
+        if max(step.kernel_size for step in plan.axes) > 3:
+            backward = costs.depthwise_back_long
+    return batch * channels * cells * taps * share * (each + (backward if training else 0))
 
 
 # -- what was measured

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from click.testing import CliRunner  # noqa: E402
 from benchmarks import layers, memory, networks, planner, plots, results, sizes, targets  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.architectures import NETWORKS  # noqa: E402
+from mxsame.planner import Costs  # noqa: E402
 
 by_network = pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
 
@@ -130,15 +132,24 @@ def test_layers_are_many_and_named_once():
     assert {layer.batch for layer in layers.LAYERS} >= {1, 8}
 
 
+@pytest.mark.parametrize("train", [False, True], ids=["forward", "train"])
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
-def test_the_planner_meets_each_other_graph_once(known):
+def test_the_planner_meets_each_other_graph_once(known, train):
     layer = ONE_OF_EACH[2]
-    nets, alias = planner.plans(layer, known)
+    calls, alias = planner.plans(layer, known, train, layers.inputs(layer, train))
     assert alias
-    assert not set(alias) & set(nets)
-    row = planner.measure(layer, known, rounds=1, seconds=0.01)
-    assert set(row["figures"]) == set(nets)
+    assert len(calls) > 2 and not set(alias) & set(calls)
+    row = planner.measure(layer, known, train, rounds=1, seconds=0.01)
+    assert set(row["figures"]) == set(calls)
     assert row["loss"] == 1.0 if row["best"] == "planner" else row["loss"] >= 1.0
+
+
+def test_every_constant_of_the_estimate_is_measured(tmp_path):
+    printed = run("costs", "--rounds", 1, "--out", tmp_path / "costs.json")
+    rows = results.load(tmp_path / "costs.json")["rows"]
+    assert {row["name"] for row in rows} == {field.name for field in dataclasses.fields(Costs)}
+    assert all(row["measured"] >= 0 and row["name"] in printed for row in rows)
+    assert sum(row["measured"] > 0 for row in rows) > len(rows) / 2
 
 
 # -- memory and sizes
@@ -248,7 +259,7 @@ def test_a_picture_of_many_rows_and_modes(tmp_path):
 
 def test_help_names_every_command():
     said = run("--help")
-    for command in ("layers", "planner", "networks", "sizes", "memory", "targets", "plot", "all"):
+    for command in ("layers", "planner", "costs", "networks", "sizes", "memory", "targets", "plot", "all"):
         assert command in said
         assert "Usage" in run(command, "--help")
 
