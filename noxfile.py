@@ -25,6 +25,13 @@ def oracle(session):
     session.run("python", "-m", "pytest", "-m", "", *session.posargs, env={"HYPOTHESIS_PROFILE": "ci"})
 
 
+@nox.session(python="3.8")
+def keras_mxnet(session):
+    """The plugin inside keras-mxnet 2.2.4.3; ``-- -m ""`` for the whole grid as well."""
+    session.install("-r", "tests/keras_mxnet/requirements.txt")
+    session.run("python", "-m", "pytest", "tests/keras_mxnet", *session.posargs)
+
+
 @nox.session(python="3.11")
 def lint(session):
     """ruff and mypy."""

@@ -5,12 +5,12 @@
 | `backend` | the functions of Keras 2's backend, `keras.backend.conv2d` and the like |
 | `ops` | those of Keras 3, `keras.ops.conv` and the like |
 | `layouts` | kernels from Keras to MXNet and back |
-| `plugin` | `install` and `uninstall`: all of it in an imported keras-mxnet |
+| `plugin` | `install`, `uninstall` and `installed`: exact layers in keras-mxnet |
 
 Importing this imports neither TensorFlow nor Keras.
 """
 
 from mxsame.keras import backend, layouts, ops, plugin
-from mxsame.keras.plugin import install, uninstall
+from mxsame.keras.plugin import install, installed, uninstall
 
-__all__ = ["backend", "install", "layouts", "ops", "plugin", "uninstall"]
+__all__ = ["backend", "install", "installed", "layouts", "ops", "plugin", "uninstall"]

@@ -76,17 +76,11 @@ def install() -> None:
     if _replaced:
         return
     backend = _backend()
-    layers = importlib.import_module("keras.layers.convolutional")
-    functions = _Functions(backend)
-    for name in PUBLIC + PRIVATE:
-        replacement = _as_backend_function(backend, getattr(functions, name))
-        for namespace in (backend, importlib.import_module("keras.backend")):
-            if hasattr(namespace, name):
-                _replace(namespace, name, replacement)
-    for name in TRANSPOSED_LAYERS:
-        layer = getattr(layers, name)
-        _replace(layer, "call", _telling_output_padding(layer.call))
-    _replace(backend.KerasSymbol, "_get_shape", _probing(backend.KerasSymbol._get_shape))
+    try:
+        _replace_all(backend, importlib.import_module("keras.backend"), importlib.import_module("keras.layers"))
+    except BaseException:
+        uninstall()
+        raise
 
 
 def uninstall() -> None:
@@ -122,6 +116,18 @@ def installed() -> Iterator[None]:
     finally:
         if not already:
             uninstall()
+
+
+def _replace_all(backend: Any, keras_backend: Any, layers: Any) -> None:
+    functions = _Functions(backend)
+    for name in PUBLIC + PRIVATE:
+        replacement = _as_backend_function(backend, getattr(functions, name))
+        for namespace in (backend, keras_backend) if name in PUBLIC else (backend,):
+            _replace(namespace, name, replacement)
+    for name in TRANSPOSED_LAYERS:
+        layer = getattr(layers, name)
+        _replace(layer, "call", _telling_output_padding(layer.call))
+    _replace(backend.KerasSymbol, "_get_shape", _probing(backend.KerasSymbol._get_shape))
 
 
 def _replace(owner: Any, name: str, replacement: Any) -> None:
@@ -562,10 +568,13 @@ class _Functions:
         """The Symbol of the learning phase, and its shape with None for what is unknown."""
         if not isinstance(array, self.backend.KerasSymbol):
             raise TypeError(f"{name} must be a tensor of Keras; {_arrays.received(name, array)}")
-        shape = array.shape
-        shape = tuple(length or None for length in shape) if shape else (None,) * (rank + 2)
+        symbol = (
+            array.symbol
+        )  # it knows better than the shape that Keras keeps, which is wrong for states of ConvLSTM2D
+        shape = _arrays.known_shape(symbol) or _probed_shape(symbol) or (None,) * (rank + 2)
+        shape = tuple(length or None for length in shape)
         validation.shape(name, shape, (None,) * (rank + 2), meaning)
-        return array.symbol, shape
+        return symbol, shape
 
     def _weight(
         self, name: str, kernel: Any, kind: str, data: _Data, in_channels: Optional[int], size: Optional[int] = None

@@ -1,0 +1,427 @@
+"""What installing does to keras-mxnet, and that nothing of it is left."""
+
+import inspect
+
+import cases
+import keras
+import mxnet as mx
+import networks
+import numpy as np
+import oracle
+import pytest
+from grid import FORMATS, differences, from_format, run, to_format, to_kernel
+from keras import backend, layers
+from keras.backend import mxnet_backend
+from test_models import built, compiled, errors, training_batch
+
+import mxsame.keras
+from mxsame.keras import plugin
+
+BOUND_BEFORE = {name: getattr(backend, name) for name in ("conv1d", "conv2d", "conv2d_transpose", "depthwise_conv2d")}
+OWNERS = (backend, mxnet_backend, layers.Conv2DTranspose, layers.Conv3DTranspose, backend.KerasSymbol)
+
+
+def objects():
+    """Everything that could be replaced, by identity."""
+    return [dict(vars(owner)) for owner in OWNERS]
+
+
+def changed(before):
+    """The names that are not what they were."""
+    return [
+        {name for name in {*old, *vars(owner)} if old.get(name) is not vars(owner).get(name)}
+        for owner, old in zip(OWNERS, before)
+    ]
+
+
+def test_what_is_replaced_and_put_back():
+    before = objects()
+    mxsame.keras.install()
+    public, private = set(plugin.PUBLIC), set(plugin.PRIVATE)
+    assert changed(before) == [public, public | private, {"call"}, {"call"}, {"_get_shape"}]
+    assert all(getattr(backend, name) is getattr(mxnet_backend, name) for name in public)
+    mxsame.keras.uninstall()
+    assert changed(before) == [set()] * len(OWNERS)
+
+
+def test_twice_is_once():
+    before = objects()
+    mxsame.keras.install()
+    during = objects()
+    mxsame.keras.install()
+    assert changed(during) == [set()] * len(OWNERS)
+    mxsame.keras.uninstall()
+    mxsame.keras.uninstall()
+    assert changed(before) == [set()] * len(OWNERS)
+
+
+def test_an_install_that_fails_leaves_nothing(monkeypatch):
+    before = objects()
+    monkeypatch.setattr(plugin, "TRANSPOSED_LAYERS", ("Conv2DTranspose", "Conv9DTranspose"))
+    with pytest.raises(AttributeError):
+        mxsame.keras.install()
+    assert changed(before) == [set()] * len(OWNERS)
+
+
+def test_the_context_manager_leaves_what_it_found():
+    before = objects()
+    with pytest.raises(ZeroDivisionError), mxsame.keras.installed():
+        assert changed(before)[0] == set(plugin.PUBLIC)
+        raise ZeroDivisionError
+    assert changed(before) == [set()] * len(OWNERS)
+    mxsame.keras.install()
+    with mxsame.keras.installed():
+        pass
+    assert changed(before)[0] == set(plugin.PUBLIC)
+
+
+@pytest.mark.parametrize("name", (*plugin.PUBLIC, *plugin.PRIVATE))
+def test_signatures_are_those_of_keras_mxnet(name):
+    def parameters(function):
+        return [(p.name, p.default, p.kind) for p in inspect.signature(function).parameters.values()]
+
+    original = getattr(mxnet_backend, name)
+    with mxsame.keras.installed():
+        assert parameters(getattr(mxnet_backend, name)) == parameters(original)
+
+
+def test_another_version_and_another_backend_are_refused(monkeypatch):
+    before = objects()
+    monkeypatch.setattr(backend, "backend", lambda: "theano")
+    with pytest.raises(
+        RuntimeError, match=r"needs Keras on MXNet; received backend='theano'(.|\n)*KERAS_BACKEND=mxnet"
+    ):
+        mxsame.keras.install()
+    monkeypatch.setattr(keras, "__version__", "2.2.4.2")
+    with pytest.raises(ImportError, match=r"received version='2.2.4.2'(.|\n)*pip install keras-mxnet==2.2.4.3"):
+        mxsame.keras.install()
+    monkeypatch.undo()
+    assert changed(before) == [set()] * len(OWNERS)
+
+
+# ---- models built before, in between and after
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_models_built_before_and_in_between_keep_their_graphs(data_format):
+    before = compiled("plain", built("plain", data_format))
+    data, target = training_batch("plain", before, data_format)
+    expected = before.predict(data)
+    with mxsame.keras.installed():
+        inside = compiled("plain", built("plain", data_format))
+        exact = inside.predict(data)
+        np.testing.assert_array_equal(before.predict(data), expected)
+        before.train_on_batch(data, target)
+    assert np.abs(exact - expected).max() > 0.01
+    np.testing.assert_array_equal(inside.predict(data), exact)
+    assert not np.array_equal(before.predict(data), expected)  # it learned
+    inside.train_on_batch(data, target)
+    assert np.abs(built("plain", data_format).predict(data) - expected).max() < 1e-6  # again as it was
+
+
+def test_a_layer_made_before_is_exact_when_called_in_between():
+    layer, x = layers.Conv2D(2, 3, strides=2, padding="same", data_format="channels_first"), keras.Input((2, 8, 7))
+    wrong = keras.models.Model(x, layer(x))
+    with mxsame.keras.installed():
+        right = keras.models.Model(x, layer(x))
+    data = networks.stream("layer").standard_normal((1, 2, 8, 7))
+    case = cases.Case("conv", (8, 7), (3, 3), (2, 2), in_channels=2, channels=2)
+    weight, bias = layer.get_weights()
+    expected = oracle.forward(case, {"data": data, "weight": weight, "bias": bias})
+    assert differences("right", right.predict(data), expected) == []
+    assert differences("wrong", wrong.predict(data), expected) != []
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+@pytest.mark.parametrize("op", ["conv", "depthwise_conv", "conv_transpose"])
+def test_names_imported_before_lead_to_the_exact_functions(op, data_format):
+    case = cases.Case(op, (8, 7), (3, 4), (2, 2), in_channels=2, channels=3, use_bias=False)
+    arrays = cases.arrays(case)
+    name = {"conv": "conv2d", "depthwise_conv": "depthwise_conv2d", "conv_transpose": "conv2d_transpose"}[op]
+    x = backend.variable(to_format(arrays["data"], data_format))
+    kernel = backend.variable(to_kernel("weight", arrays["weight"], case, data_format))
+    expected = oracle.forward(case, arrays)
+    shape = (to_format(expected, data_format).shape,) if op == "conv_transpose" else ()
+    with mxsame.keras.installed():
+        out = BOUND_BEFORE[name](x, kernel, *shape, strides=(2, 2), padding="same", data_format=data_format)
+    assert differences(name, from_format(backend.eval(out), data_format), expected) == []
+
+
+# ---- errors
+
+
+def tensors(data_format="channels_first"):
+    x = backend.placeholder((None, 2, 8, 7) if data_format == "channels_first" else (None, 8, 7, 2))
+    return x, backend.variable(np.zeros((3, 2, 3, 3) if data_format == "channels_first" else (3, 3, 2, 3)))
+
+
+FIRST = {"data_format": "channels_first"}
+MISTAKES = {
+    "padding": (lambda x, k: backend.conv2d(x, k, padding="full", **FIRST), ValueError, "received padding='full'"),
+    "causal": (lambda x, k: backend.conv2d(x, k, padding="causal", **FIRST), ValueError, "received padding='causal'"),
+    "padding type": (lambda x, k: backend.conv2d(x, k, padding=1, **FIRST), TypeError, "received padding=1"),
+    "data_format": (lambda x, k: backend.conv2d(x, k, data_format="NCHW"), ValueError, "received data_format='NCHW'"),
+    "strides": (lambda x, k: backend.conv2d(x, k, strides=(2, 0), **FIRST), ValueError, "received .*=0"),
+    "dilation": (
+        lambda x, k: backend.conv2d(x, k, dilation_rate=1.5, **FIRST),
+        TypeError,
+        "received dilation_rate=1.5",
+    ),
+    "no tensor": (
+        lambda x, k: backend.conv2d(np.zeros((1, 2, 8, 7)), k, **FIRST),
+        TypeError,
+        "x must be a tensor of Keras",
+    ),
+    "no kernel": (lambda x, k: backend.conv2d(x, None, **FIRST), TypeError, "kernel must be a tensor of Keras"),
+    "rank": (lambda x, k: backend.conv3d(x, k, **FIRST), ValueError, "x must have the shape"),
+    "kernel of channels_last": (
+        lambda x, k: backend.conv2d(x, backend.variable(np.zeros((3, 3, 2, 3))), **FIRST),
+        ValueError,
+        r"\(output channels, input channels, \*kernel size\), here \(\?, 2, \?, \?\); received kernel.shape=\(3, 3,",
+    ),
+    "short data": (
+        lambda x, k: backend.conv2d(x, backend.variable(np.zeros((3, 2, 9, 3))), **FIRST),
+        ValueError,
+        "received",
+    ),
+    "pool mode": (lambda x, k: backend.pool2d(x, (2, 2), pool_mode="sum", **FIRST), ValueError, "pool_mode='sum'"),
+    "pool size": (lambda x, k: backend.pool2d(x, (2, 2, 2), **FIRST), ValueError, "received pool_size"),
+    "pointwise": (
+        lambda x, k: backend.separable_conv2d(x, backend.variable(np.zeros((2, 2, 3, 3))), k, **FIRST),
+        ValueError,
+        "pointwise_kernel must have the shape",
+    ),
+    "output shape": (
+        lambda x, k: backend.conv2d_transpose(
+            x, backend.variable(np.zeros((2, 3, 3, 3))), (None, 3, 18, 14), (2, 2), "same", **FIRST
+        ),
+        ValueError,
+        r"output_shape must have a length .* that of x, 8, such as 16; received output_shape=\(None, 3, 18, 14\)",
+    ),
+    "output channels": (
+        lambda x, k: backend.conv2d_transpose(x, backend.variable(np.zeros((2, 3, 3, 3))), (None, 4, 8, 7), **FIRST),
+        ValueError,
+        "channels of output_shape",
+    ),
+    "output rank": (
+        lambda x, k: backend.conv2d_transpose(x, backend.variable(np.zeros((2, 3, 3, 3))), (16, 14), **FIRST),
+        ValueError,
+        "output_shape must have 4 entries",
+    ),
+    "output size of unknown data": (
+        lambda x, k: backend.conv2d_transpose(
+            backend.placeholder((None, 2, None, 7)), backend.variable(np.zeros((2, 3, 3, 3))), (None, 3, 10, 9), **FIRST
+        ),
+        ValueError,
+        "output_shape must go with data of known size",
+    ),
+    "output padding": (
+        lambda x, k: layers.Conv2DTranspose(3, 2, strides=2, padding="same", output_padding=0, **FIRST)(
+            keras.Input((2, 8, 7))
+        ),
+        ValueError,
+        "output_padding must leave an output",
+    ),
+    "private": (
+        lambda x, k: mxnet_backend._convnd_transpose(
+            x, backend.variable(np.zeros((2, 3, 3, 3))), (None, 3, None, None), (2, 2), "channels_first"
+        ),
+        ValueError,
+        "output_shape must go with data of known size",
+    ),
+}
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_an_error_says_the_rule_and_leaves_the_learning_phase(mistake, phase):
+    call, kind, words = MISTAKES[mistake]
+    x, kernel = tensors()
+    backend.set_learning_phase(phase)
+    try:
+        with mxsame.keras.installed():
+            with pytest.raises(kind, match=words):
+                call(x, kernel)
+            assert backend.learning_phase() == phase
+            assert not mxnet_backend.is_reentry()
+            assert backend.conv2d(x, kernel, **FIRST).shape[1:] == (3, 6, 5)
+            assert backend.learning_phase() == phase
+    finally:
+        backend.set_learning_phase(1)
+
+
+# ---- what Keras leaves to the functions
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_the_default_data_format_is_that_of_keras(data_format):
+    x, kernel = tensors(data_format)
+    before = backend.image_data_format()
+    backend.set_image_data_format(data_format)
+    try:
+        with mxsame.keras.installed():
+            out = backend.conv2d(x, kernel, strides=(2, 2), padding="same")
+            pooled = backend.pool2d(x, (2, 2), (3, 3), padding="same")
+    finally:
+        backend.set_image_data_format(before)
+    assert out.shape[1:] == ((3, 4, 4) if data_format == "channels_first" else (4, 4, 3))
+    assert pooled.shape[1:] == ((2, 3, 3) if data_format == "channels_first" else (3, 3, 2))
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("padding", ["same", "valid"])
+@pytest.mark.parametrize("output_padding", [None, 0, 1])
+def test_an_output_shape_says_what_is_cut(output_padding, padding, rank, data_format):
+    """`conv2d_transpose` and `conv3d_transpose` called directly, as a layer of this output padding would."""
+    rest = None if output_padding is None else (output_padding,) * rank
+    case = cases.Case(
+        "conv_transpose", (4, 5, 3)[:rank], (3, 5, 3)[:rank], (2,) * rank, padding, output_padding=rest, use_bias=False
+    )
+    arrays = cases.arrays(case)
+    expected = oracle.forward(case, arrays)
+    x = backend.variable(to_format(arrays["data"], data_format))
+    kernel = backend.variable(to_kernel("weight", arrays["weight"], case, data_format))
+    shape = to_format(expected, data_format).shape
+    with mxsame.keras.installed():
+        function = getattr(backend, f"conv{rank}d_transpose")
+        out = function(x, kernel, shape, case.strides, padding=padding, data_format=data_format)
+    assert differences("output", from_format(backend.eval(out), data_format), expected) == []
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+@pytest.mark.parametrize("output_padding", [None, 0, 1])
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_output_padding_reaches_layers_of_unknown_size(padding, output_padding, data_format):
+    rest = None if output_padding is None else (output_padding,) * 2
+    case = cases.Case("conv_transpose", (4, 5), (3, 5), (2, 2), padding, output_padding=rest, use_bias=False)
+    arrays = cases.arrays(case)
+    with mxsame.keras.installed():
+        x = keras.Input((3, None, None) if data_format == "channels_first" else (None, None, 3))
+        layer = layers.Conv2DTranspose(
+            4,
+            (3, 5),
+            strides=2,
+            padding=padding,
+            output_padding=output_padding,
+            use_bias=False,
+            data_format=data_format,
+        )
+        y = layer(x)
+    values = {
+        x.name: to_format(arrays["data"], data_format),
+        layer.weights[0].name: to_kernel("weight", arrays["weight"], case, data_format),
+    }
+    for symbol in (y._pred_sym, y._train_sym):
+        assert differences("out", from_format(run(symbol, values)[0], data_format), oracle.forward(case, arrays)) == []
+
+
+# ---- models of unknown sizes
+
+
+def convolutional(size, data_format):
+    """Every kind of layer, and no size in the graph but the one that is given."""
+    named = networks.Layers(keras, data_format)
+    return keras.models.Sequential(
+        [
+            named.Conv2D(4, 3, strides=2, padding="same", input_shape=networks.sized(size, 3, data_format)),
+            named.MaxPooling2D(3, strides=2, padding="same"),
+            named.DepthwiseConv2D(4, padding="same", depth_multiplier=2, activation="tanh"),
+            named.SeparableConv2D(5, 2, strides=2, padding="same"),
+            named.Conv2DTranspose(3, 3, strides=2, padding="same"),
+            named.AveragePooling2D(2, strides=1, padding="same"),
+            named.BatchNormalization(axis=1 if data_format == "channels_first" else 3),
+            named.Activation("relu"),
+            named.GlobalAveragePooling2D(),
+            named.Dense(2),
+        ]
+    )
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_one_model_for_every_size(data_format):
+    """Inputs of (None, None, 3): as models that are made for each size."""
+    with mxsame.keras.installed():
+        model = convolutional((None, None), data_format)
+        model.compile("sgd", "mse")
+        weights = model.get_weights()
+        for size in [(15, 18), (16, 16), (33, 8), (15, 18), (5, 3)]:
+            data = networks.stream(str(size)).random((2, *networks.sized(size, 3, data_format)))
+            fixed = convolutional(size, data_format)
+            fixed.compile("sgd", "mse")
+            results = []
+            for each in (model, fixed):
+                backend.set_model(each)  # Keras sets and gets weights of the model that it last compiled
+                each.set_weights(weights)
+                losses = [each.train_on_batch(data, np.ones((2, 2))) for _ in range(2)]
+                results.append([np.array(losses), each.predict(data), *each.get_weights()])
+            for one, other in zip(*results):
+                np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_unknown_sizes_are_refused_without_the_plugin():
+    with pytest.raises(ValueError, match="Cannot automatically infer shape"):
+        convolutional((None, None), "channels_last")
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_an_output_of_unknown_size_can_be_trained(data_format):
+    with mxsame.keras.installed():
+        x = keras.Input((None, None, 2) if data_format == "channels_last" else (2, None, None))
+        y = layers.Conv2DTranspose(2, 3, strides=2, padding="same", data_format=data_format)(x)
+        model = keras.models.Model(x, layers.Conv2D(2, 3, strides=2, padding="same", data_format=data_format)(y))
+        model.compile("sgd", "mse")
+        for size in [(6, 7), (4, 9)]:
+            data = np.ones((2, *networks.sized(size, 2, data_format)))
+            first = model.train_on_batch(data, data)
+            assert model.train_on_batch(data, data) < first
+
+
+# ---- layers that call the functions from within others
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_a_convolution_in_time_distributed(data_format):
+    shape = (3, *networks.sized((6, 5), 2, data_format))
+    with mxsame.keras.installed():
+        x, frame = keras.Input(shape), keras.Input(shape[1:])
+        convolution = layers.Conv2D(4, 2, strides=2, padding="same", data_format=data_format)
+        model, alone = (
+            keras.models.Model(x, layers.TimeDistributed(convolution)(x)),
+            keras.models.Model(frame, convolution(frame)),
+        )
+    data = networks.stream("frames").standard_normal((2, *shape))
+    frames = model.predict(data)
+    for place in range(3):
+        np.testing.assert_allclose(frames[:, place], alone.predict(data[:, place]), atol=1e-6)
+
+
+def test_a_recurrent_convolution():
+    """Odd kernels and stride 1 are what keras-mxnet gets right by itself; its channels_first does not work at all."""
+    shape = (3, 6, 5, 2)
+    x, layer = keras.Input(shape), layers.ConvLSTM2D(4, (3, 5), padding="same", data_format="channels_last")
+    right = keras.models.Model(x, layer(x))
+    with mxsame.keras.installed():
+        model = keras.models.Model(x, layer(x))
+    data = networks.stream("recurrent").standard_normal((2, *shape))
+    np.testing.assert_allclose(model.predict(data), right.predict(data), atol=1e-6)
+
+
+def test_gradients_flow_into_kernels_that_are_computed():
+    """A kernel may be any tensor, not only a variable."""
+    with mxsame.keras.installed():
+        x, kernel = tensors()
+        for function, shape in ((backend.conv2d, ()), (backend.conv2d_transpose, ((None, 2, 16, 14),))):
+            weight = kernel if function is backend.conv2d else backend.permute_dimensions(kernel, (1, 0, 2, 3))
+            weight = backend.permute_dimensions(kernel, (1, 0, 2, 3)) if shape else kernel * 2
+            shape = ((None, 3, 16, 14),) if shape else ()
+            y = function(x, weight, *shape, strides=(2, 2), padding="same", **FIRST)
+            executor = y._train_sym.simple_bind(mx.cpu(), grad_req="write", **{x.name: (1, 2, 8, 7)})
+            executor.arg_dict[x.name][:] = 1
+            executor.forward(is_train=True)
+            executor.backward(mx.nd.ones(executor.outputs[0].shape))
+            assert float(executor.grad_dict[kernel.name].norm().asscalar()) > 1
+
+
+def test_the_models_of_the_other_file_still_differ_without_the_plugin():
+    assert max(errors("plain", built("plain", "channels_last"), "channels_last")) > 0.1
