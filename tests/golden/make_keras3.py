@@ -14,10 +14,6 @@ import os
 import sys
 from pathlib import Path
 
-os.environ["KERAS_BACKEND"] = "tensorflow"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
@@ -61,6 +57,7 @@ def chosen():
 
 def record():
     """Key -> array: `<name>/checksum`, `/shape`, `/forward`, `/gradient/<array>`, channels last; and the signatures."""
+    os.environ.update(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
     import keras
     import tensorflow as tf
 
