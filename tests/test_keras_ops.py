@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import textwrap
 
 import pytest
 from cases import OPS
@@ -11,11 +13,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from keras_cases import DATA_FORMATS, data_ordered, ops_call, ops_can, ordered, table
 from keras_running import KINDS, WHOLE_SPACE, check, data_formats, drawn, expected, kinds, run, signature
-from running import assert_equal, by_name
+from running import assert_equal, by_name, run_python
 from running import expected as expected_in_mxnet
 
 from mxsame._mxnet import mx
-from mxsame.keras import ops
+from mxsame.keras import backend, layouts, ops
 
 nd = mx.nd
 TABLE = table(ops_can)
@@ -82,6 +84,84 @@ def test_graph_at_other_sizes(case):
         arrays, out, _, _ = expected(dataclasses.replace(case, size=size, name=""), "channels_first")
         given = {name: nd.array(array) for name, array in arrays.items()}
         assert_equal(symbol.bind(mx.cpu(), given).forward()[0], out, what=f"size {size}")
+
+
+class Keras(mx.gluon.HybridBlock):
+    """Keras's functions on kernels in Keras's order, in a Gluon block."""
+
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.stem = self.params.get("stem", shape=(3, 4, 3, 6))
+            self.depthwise = self.params.get("depthwise", shape=(3, 3, 6, 2))
+            self.pointwise = self.params.get("pointwise", shape=(1, 1, 12, 4))
+            self.up = self.params.get("up", shape=(3, 2, 5, 4))
+
+    def hybrid_forward(self, F, x, stem, depthwise, pointwise, up):
+        x = F.relu(backend.conv2d(x, stem, (2, 1), "same"))
+        x = ops.max_pool(x, (3, 2), 2, "same")
+        x = backend.separable_conv2d(x, depthwise, pointwise, padding="same", dilation_rate=2)
+        x = ops.conv_transpose(x, up, 2, "same")
+        return backend.pool2d(x, (2, 3), (1, 2), "same", pool_mode="avg")
+
+
+def test_in_a_hybridized_block(tmp_path):
+    """One graph for every size, and a file of it."""
+    net = Keras()
+    net.initialize(mx.init.Normal(1))
+    data = [nd.random.normal(shape=(2, *size, 3)) for size in ((17, 22), (18, 21), (9, 30), (17, 22))]
+
+    def run_net(x):
+        x.attach_grad()
+        with mx.autograd.record():
+            out = net(x)
+        out.backward()
+        gradients = {"data": x.grad, **{name: parameter.grad() for name, parameter in net.collect_params().items()}}
+        return out.asnumpy(), {name: gradient.asnumpy() for name, gradient in gradients.items()}
+
+    wanted = [run_net(x) for x in data]
+    net.hybridize()
+    for x, (out, gradients) in zip(data, wanted):
+        got, got_gradients = run_net(x)
+        assert_equal(got, out)
+        assert_equal(got_gradients, gradients, terms=out.size)
+    net.export(str(tmp_path / "net"))
+    files = (str(tmp_path / f"net-{end}") for end in ("symbol.json", "0000.params"))
+    symbol, parameters = next(files), next(files)
+    imported = mx.gluon.SymbolBlock.imports(symbol, ["data"], parameters)
+    for x, (out, _) in zip(data, wanted):
+        assert_equal(imported(x), out)
+
+
+def test_np_mode():
+    """`npx.set_np()` is for a whole process: some cases in one of their own, as arrays and as graphs."""
+    code = """
+        import keras_cases, keras_running
+        from mxsame._mxnet import mx
+        from mxsame.keras import backend, ops
+        from running import assert_equal
+
+        mx.npx.set_np()
+        rows = [(backend, keras_cases.backend_call, case) for case in keras_cases.table(keras_cases.backend_can)[::9]]
+        rows += [(ops, keras_cases.ops_call, case) for case in keras_cases.table(keras_cases.ops_can)[::9]]
+        for module, call, case in rows:
+            keras_running.check(module, call, case, "channels_last", "np")
+            arrays, out, _, _ = keras_running.expected(case, "channels_first")
+            name, arguments = call(case, "channels_first")
+            variables = [mx.sym.var(key, shape=array.shape).as_np_ndarray() for key, array in arrays.items()]
+            symbol = getattr(module, name)(*variables, **arguments)
+            given = {key: mx.np.array(array, dtype="float32") for key, array in arrays.items()}
+            assert_equal(symbol.bind(mx.cpu(), given).forward()[0], out)
+        print(len(rows))
+        """
+    assert int(run_python(textwrap.dedent(code))) > 30
+
+
+@pytest.mark.parametrize("room", [backend, ops, layouts], ids=lambda room: room.__name__)
+def test_every_public_docstring_has_an_example(room):
+    for name in room.__all__:
+        function = getattr(room, name)
+        assert not callable(function) or ">>>" in inspect.getdoc(function), name
 
 
 # ---- Keras 3 ---------------------------------------------------------------------------------------------------------
