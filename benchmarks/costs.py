@@ -39,11 +39,12 @@ class Probe(mx.gluon.HybridBlock):
 def constants(rounds: int = 15) -> Dict[str, float]:
     """Every constant of `mxsame.planner.Costs`, by name."""
     many, few, volume = _times(MANY, _many(), rounds), _times(FEW, _few(), rounds), _times(VOLUME, _volume(), rounds)
-    trained = _times(MANY, _depthwise(), rounds, train=True)
+    trained = _times(MANY, {**_joining(), **_depthwise()}, rounds, train=True)
     cells, pixels, voxels = math.prod(MANY), math.prod(FEW), math.prod(VOLUME)
     taps = 5 * 5 - 3 * 3  # by which the kernels differ
     found = {
         "join": (many["join"] - many["nothing"]) / (2 * cells),
+        "join_back": (trained["join"] - trained["nothing"] - many["join"] + many["nothing"]) / (2 * cells),
         "slice": (many["slice"] - many["nothing"]) / cells,
         "reverse": (many["reverse"] - many["nothing"]) / cells,
         "pad": (many["pad"] - many["nothing"]) / cells,
@@ -56,7 +57,6 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         "shift_few": (few["shift, conv k3"] - few["conv k3"]) / pixels,
         "shift_volume": (volume["shift, conv k3"] - volume["conv k3"]) / voxels,
         "dense": (many["conv k5"] - many["conv k3"]) / (taps * cells * 64),
-        "dense_few": (few["conv k5"] - few["conv k3"]) / (taps * pixels // 4 * 32),
         "depthwise": (many["depthwise k5"] - many["depthwise k3"]) / (taps * cells),
         "depthwise_back": (trained["depthwise k3"] - many["depthwise k3"]) / (3 * 3 * cells),
         "depthwise_back_long": (trained["depthwise k5"] - many["depthwise k5"]) / (5 * 5 * cells),
@@ -86,8 +86,7 @@ def _many() -> Probes:
     dense = (64, 64, 1, 1)
     point = lambda F, x, w: _conv(F, x, w, 1)  # noqa: E731
     return {
-        "nothing": (unused, lambda F, x, w: x),
-        "join": (unused, lambda F, x, w: _joined(F, _joined(F, x, 2), 3)),
+        **_joining(),
         "slice": (unused, lambda F, x, w: _sliced(F, x)),
         "reverse": (unused, lambda F, x, w: F.slice(x, begin=WHOLE, end=WHOLE, step=(1, 1, -1, -1))),
         "reverse operator": (unused, lambda F, x, w: F.reverse(x, axis=(2, 3))),
@@ -110,6 +109,13 @@ def _many() -> Probes:
     }
 
 
+def _joining() -> Probes:
+    return {
+        "nothing": ((), lambda F, x, w: x),
+        "join": ((), lambda F, x, w: _joined(F, _joined(F, x, 2), 3)),
+    }
+
+
 def _depthwise() -> Probes:
     return {
         "depthwise k3": ((64, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, groups=64)),
@@ -120,7 +126,6 @@ def _depthwise() -> Probes:
 def _few() -> Probes:
     return {
         "conv k3": ((32, 3, 3, 3), lambda F, x, w: _conv(F, x, w, 3, 32, stride=2)),
-        "conv k5": ((32, 3, 5, 5), lambda F, x, w: _conv(F, x, w, 5, 32, stride=2)),
         "shift, conv k3": ((32, 3, 3, 3), lambda F, x, w: _conv(F, _shifted(F, x, 3), w, 3, 32, stride=2)),
     }
 

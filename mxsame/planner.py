@@ -47,6 +47,7 @@ class Costs:
     """Nanoseconds: per cell that is copied, per multiplication and addition, per operator."""
 
     join: float  # concatenate a few cells to an axis
+    join_back: float  # its backward pass
     slice: float  # take a part
     reverse: float  # turn around
     pad: float  # MXNet's pad operator
@@ -60,7 +61,6 @@ class Costs:
     turn_weight: float  # `reverse`, for a weight
     lengthen: float  # per cell of a weight that gets taps along an axis, with its way into blocks
     dense: float  # per multiplication of a convolution
-    dense_few: float  # the same with less channels than a block has
     depthwise: float  # of a depthwise convolution
     depthwise_back: float  # of its backward pass
     depthwise_back_long: float  # the same with more than 3 taps along an axis, for which oneDNN has no fast code
@@ -70,13 +70,14 @@ class Costs:
 
 COSTS: Dict[str, Costs] = {
     "cpu": Costs(
-        join=0.36,
+        join=0.40,
+        join_back=1.1,
         slice=0.17,
-        reverse=0.65,
-        pad=1.7,
-        gather=4.0,
-        shift=1.1,
-        shift_few=3.0,
+        reverse=1.0,
+        pad=1.4,
+        gather=5.1,
+        shift=0.8,
+        shift_few=5.5,
         shift_volume=18.0,
         divide=0.97,
         unblock=1.3,
@@ -84,7 +85,6 @@ COSTS: Dict[str, Costs] = {
         turn_weight=6.8,
         lengthen=9.0,
         dense=0.0165,
-        dense_few=0.020,
         depthwise=0.06,
         depthwise_back=0.33,
         depthwise_back_long=1.0,
@@ -94,6 +94,7 @@ COSTS: Dict[str, Costs] = {
     # Estimated, not measured: a card with 1 TB/s and 10 TFLOP/s. It has no blocks.
     "gpu": Costs(
         join=0.01,
+        join_back=0.01,
         slice=0.01,
         reverse=0.01,
         pad=0.01,
@@ -107,7 +108,6 @@ COSTS: Dict[str, Costs] = {
         turn_weight=0.01,
         lengthen=0.05,
         dense=0.0002,
-        dense_few=0.0004,
         depthwise=0.002,
         depthwise_back=0.004,
         depthwise_back_long=0.004,
@@ -119,9 +119,8 @@ COSTS: Dict[str, Costs] = {
 BLOCK = 8  # channels, the least that oneDNN makes blocks of
 TYPICAL_BATCH = 8
 TYPICAL_CHANNELS = 64
-TYPICAL_SIZE = {1: 4000, 2: 56, 3: 16}  # by rank, between layers
-TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 32}  # what has less channels than a block
-CACHED = 250_000  # cells; a copy of less finds them in the processor's cache, where it takes a quarter of the time
+TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 24}  # size of a network's input, by rank
+CACHED = 500_000  # cells; a copy of less finds them in the processor's cache, where it takes a quarter of the time
 SIZE_OPERATORS = 10  # how many it takes to read a size off the data and find SAME's low
 
 
@@ -163,35 +162,40 @@ def estimate(plan: Plan, windows: Sequence[Window], work: Work) -> float:
     False
     """
     costs, rank = COSTS[work.device], len(windows)
-    typical = TYPICAL_PICTURE if (work.in_channels or BLOCK) < BLOCK else TYPICAL_SIZE
-    size = [window.size or typical[rank] for window in windows]
+    in_channels = work.in_channels or work.channels or TYPICAL_CHANNELS
+    size = [window.size or _typical_size(rank, in_channels) for window in windows]
     outputs = [window.outputs(length) for window, length in zip(windows, size)]
     batch = work.batch or TYPICAL_BATCH
-    in_channels = work.in_channels or work.channels or TYPICAL_CHANNELS
     channels = work.channels or in_channels
     inputs, results = batch * in_channels * math.prod(size), batch * channels * math.prod(outputs)
-    few = in_channels < BLOCK
-    copied, operators = _before(plan, costs, in_channels)
+    copied, operators = _before(plan, costs)
     copies_blocks = any(step.gather or step.mirror or any(step.join + step.spread) for step in plan.axes)
-    if copies_blocks and not (work.plain or few):
+    if copies_blocks and in_channels >= BLOCK and not work.plain:
         copied += costs.unblock + costs.block
-    total = _copy(copied, inputs) + operators * costs.operator
+    total = _copy(copied, inputs) + _shift(plan, costs, in_channels) * inputs + operators * costs.operator
     copied, operators = _after(plan, costs)
     if copied and channels >= BLOCK and work.operator == "conv":
         copied += costs.unblock
     total += _copy(copied, results) + operators * costs.operator
     if work.operator == "conv" and work.purpose != "deployment":
         total += _kernel(plan, windows, costs, in_channels, channels, work.groups)
-    if work.purpose == "training":
-        total *= 2  # what is copied has a gradient, which is copied back
+    if work.purpose == "training":  # what is copied has a gradient, which is copied back
+        joins = sum(any(step.join) for step in plan.axes)
+        total = 2 * total + _copy(joins * (costs.join_back - costs.join), inputs)
     return total + _operator(plan, windows, outputs, work, costs, batch, in_channels, channels)
+
+
+def _typical_size(rank: int, channels: int) -> int:
+    """Networks halve their sizes where they double their channels."""
+    picture = TYPICAL_PICTURE[rank]
+    return picture if channels < BLOCK else min(picture // 4, max(7, picture * 32 // channels))
 
 
 def _copy(nanoseconds: float, cells: int) -> float:
     return nanoseconds * cells / (4 if cells < CACHED else 1)
 
 
-def _before(plan: Plan, costs: Costs, in_channels: int) -> Tuple[float, int]:
+def _before(plan: Plan, costs: Costs) -> Tuple[float, int]:
     """(nanoseconds per cell of the data, operators) of what is done to the data."""
     cells, operators = 0.0, 0
     for step in plan.axes:
@@ -206,9 +210,17 @@ def _before(plan: Plan, costs: Costs, in_channels: int) -> Tuple[float, int]:
     if any(step.gather for step in plan.axes):
         cells, operators = cells + costs.gather, operators + 12
     if any(step.shift for step in plan.axes):
-        flat = costs.shift if in_channels >= BLOCK and len(plan.axes) == 2 else costs.shift_few
-        cells, operators = cells + (costs.shift_volume if len(plan.axes) == 3 else flat), operators + 10
+        operators += 10
     return cells, operators
+
+
+def _shift(plan: Plan, costs: Costs, in_channels: int) -> float:
+    """Nanoseconds per cell of the data of the convolution that shifts it."""
+    if not any(step.shift for step in plan.axes):
+        return 0.0
+    if len(plan.axes) == 3:
+        return costs.shift_volume
+    return costs.shift if in_channels >= BLOCK and len(plan.axes) == 2 else costs.shift_few
 
 
 def _after(plan: Plan, costs: Costs) -> Tuple[float, int]:
@@ -256,7 +268,7 @@ def _operator(
         divided = costs.divide if work.operator == "avg" and plan.fills else 0.0
         return batch * in_channels * cells * (taps * costs.pooling + divided) * (2 if training else 1)
     share = max(in_channels // work.groups, 1)
-    each = costs.dense if share >= BLOCK else costs.dense_few
+    each = costs.dense
     backward = 2 * each  # the gradients of the data and of the weight
     if share == 1 and work.groups > 1:
         each, backward = costs.depthwise, costs.depthwise_back
