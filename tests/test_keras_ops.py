@@ -86,6 +86,17 @@ def test_graph_at_other_sizes(case):
         assert_equal(symbol.bind(mx.cpu(), given).forward()[0], out, what=f"size {size}")
 
 
+def test_input_channels_of_a_kernel_may_follow_from_the_data():
+    """As those of a Gluon parameter whose initialization is deferred."""
+    data = mx.sym.var("data")
+    for function, kernel, whole in (
+        (ops.conv, (3, 2, 0, 4), (3, 2, 5, 4)),
+        (ops.conv_transpose, (3, 2, 4, 0), (3, 2, 4, 5)),
+    ):
+        symbol = function(data, mx.sym.var("kernel", shape=kernel), 2, "same")
+        assert symbol.infer_shape(data=(2, 9, 8, 5))[0] == [(2, 9, 8, 5), whole]
+
+
 class Keras(mx.gluon.HybridBlock):
     """Keras's functions on kernels in Keras's order, in a Gluon block."""
 
