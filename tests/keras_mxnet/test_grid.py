@@ -45,6 +45,7 @@ WRONG_WITHOUT = {  # of the sample, without the plugin: what is refused and what
     "Conv1D": "predict",
     "Conv2D": "predict",
     "Conv3D": "predict",
+    "MaxPooling1D": "predict",
     "MaxPooling2D": "predict",
     "MaxPooling3D": "predict",
     "AveragePooling1D": "predict",
