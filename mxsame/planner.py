@@ -71,7 +71,7 @@ class Costs:
 COSTS: Dict[str, Costs] = {
     "cpu": Costs(
         join=0.40,
-        join_back=1.1,
+        join_back=0.8,
         slice=0.17,
         reverse=1.0,
         pad=1.4,
