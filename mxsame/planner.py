@@ -30,6 +30,9 @@ class Work:
     plain:    the data is an input of the graph, so it comes without blocks
     purpose:  "inference", "training", or "deployment": what depends on parameters alone is done beforehand
     device:   "cpu" or "gpu"
+
+    >>> Work("conv", batch=8, in_channels=3, channels=64, plain=True).groups
+    1
     """
 
     operator: str
@@ -44,7 +47,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Costs:
-    """Nanoseconds: per cell that is copied, per multiplication and addition, per operator."""
+    """Nanoseconds: per cell that is copied, per multiplication and addition, per operator.
+
+    >>> COSTS["cpu"].slice < COSTS["cpu"].gather
+    True
+    """
 
     join: float  # concatenate a few cells to an axis
     join_back: float  # its backward pass
@@ -283,7 +290,11 @@ _MEASURED: Dict[Tuple[Tuple[Window, ...], Work], str] = {}
 
 
 def recall(windows: Sequence[Window], work: Work) -> Optional[str]:
-    """The strategy that was measured to be the fastest, if one was."""
+    """The strategy that was measured to be the fastest, if one was.
+
+    >>> recall([Window(8, 3, 2)], Work("conv", 1, 64, 64)) is None
+    True
+    """
     return _MEASURED.get((tuple(windows), work))
 
 
@@ -303,12 +314,31 @@ def remember(windows: Sequence[Window], work: Work, strategy: str) -> None:
 
 
 def forget() -> None:
-    """Forget all that was measured."""
+    """Forget all that was measured.
+
+    >>> remember([Window(8, 3, 2)], Work("conv", 1, 64, 64), "tail")
+    >>> forget()
+    >>> recall([Window(8, 3, 2)], Work("conv", 1, 64, 64)) is None
+    True
+    """
     _MEASURED.clear()
 
 
 def save(path: str) -> None:
-    """Write what was measured, as JSON."""
+    """Write what was measured, as JSON, for :func:`load`.
+
+    >>> import os, tempfile
+    >>> window, work = Window(8, 3, 2), Work("conv", 1, 64, 64)
+    >>> remember([window], work, "tail")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "plans.json")
+    ...     save(path)
+    ...     forget()
+    ...     load(path)
+    >>> recall([window], work)
+    'tail'
+    >>> forget()
+    """
     entries = [
         {"windows": [asdict(window) for window in windows], "work": asdict(work), "strategy": strategy}
         for (windows, work), strategy in _MEASURED.items()
@@ -319,7 +349,14 @@ def save(path: str) -> None:
 
 
 def load(path: str) -> None:
-    """Remember what another process has measured and saved; `ValueError` for a file that is none of `save`'s."""
+    """Remember what another process has measured and saved; `ValueError` for a file that is none of `save`'s.
+
+    What is remembered already stays, unless the file has another strategy for the same.
+
+    >>> load("setup.py")
+    Traceback (most recent call last):
+    ValueError: path must be a file that mxsame has saved plans in (...); received path='setup.py'
+    """
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)

@@ -22,7 +22,11 @@ GAIN = 0.02  # what another plan must save of a whole net's time, or of a layer'
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was measured for the layers of one geometry: seconds of the whole net by strategy, and the one chosen."""
+    """What was measured for the layers of one geometry: seconds of the whole net by strategy, and the one chosen.
+
+    >>> Tuned((Window(8, 3, 2),), Work("conv", 1, 8, 8), {"slice": 0.002, "tail": 0.001}, "tail").chosen
+    'tail'
+    """
 
     windows: Tuple[Window, ...]
     work: Work

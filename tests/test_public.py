@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import sys
 
 import pytest
 
 import mxsame
+import mxsame.keras
 from mxsame._mxnet import mx
+from mxsame.keras import backend, layouts, ops
 
 gluon = mx.gluon
 
-ROOMS = [mxsame, mxsame.nn, mxsame.ops, mxsame.padding, mxsame.plan, mxsame.graph]
+ROOMS = [
+    *(mxsame, mxsame.nn, mxsame.ops, mxsame.padding, mxsame.plan, mxsame.planner, mxsame.graph),
+    *(sys.modules[mxsame.autotune.__module__], mxsame.keras, backend, layouts, ops),
+]
 PUBLIC = [
     (f"{room.__name__}.{name}", getattr(room, name))
     for room in ROOMS
