@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from mxsame import validation
-from mxsame.plan import STRATEGIES, Plan, Window, exact_plans, forced, plan_window
+from mxsame.plan import STRATEGIES, AxisPlan, Plan, Window, exact_plans, forced, plan_window
 
 __all__ = ["COSTS", "Costs", "Work", "choose", "estimate", "forget", "load", "recall", "remember", "save"]
 
@@ -87,7 +87,7 @@ COSTS: Dict[str, Costs] = {
         shift_few=5.5,
         shift_volume=18.0,
         divide=0.97,
-        unblock=1.3,
+        unblock=1.5,
         block=0.1,
         turn_weight=6.8,
         lengthen=9.0,
@@ -189,7 +189,7 @@ def estimate(plan: Plan, windows: Sequence[Window], work: Work) -> float:
     if work.purpose == "training":  # what is copied has a gradient, which is copied back
         joins = sum(any(step.join) for step in plan.axes)
         total = 2 * total + _copy(joins * (costs.join_back - costs.join), inputs)
-    return total + _operator(plan, windows, outputs, work, costs, batch, in_channels, channels)
+    return total + _operator(plan, windows, size, outputs, work, costs, batch, in_channels, channels)
 
 
 def _typical_size(rank: int, channels: int) -> int:
@@ -260,6 +260,7 @@ def _kernel(plan: Plan, windows: Sequence[Window], costs: Costs, in_channels: in
 def _operator(
     plan: Plan,
     windows: Sequence[Window],
+    size: Sequence[int],
     outputs: Sequence[int],
     work: Work,
     costs: Costs,
@@ -268,12 +269,12 @@ def _operator(
     channels: int,
 ) -> float:
     """Of MXNet's operator itself, with the taps and the outputs that the plan gives it."""
-    taps = math.prod(step.kernel_size for step in plan.axes)
-    cells = math.prod(out + step.skip + (step.excess or 0) for out, step in zip(outputs, plan.axes))
+    taps = math.prod(_taps(*axis) for axis in zip(plan.axes, windows, size, outputs))
     training = work.purpose == "training"
     if work.operator != "conv":
-        divided = costs.divide if work.operator == "avg" and plan.fills else 0.0
-        return batch * in_channels * cells * (taps * costs.pooling + divided) * (2 if training else 1)
+        cells = math.prod(out + step.skip + (step.excess or 0) for out, step in zip(outputs, plan.axes))
+        divided = costs.divide * cells if work.operator == "avg" and plan.fills else 0.0
+        return batch * in_channels * (taps * costs.pooling + divided) * (2 if training else 1)
     share = max(in_channels // work.groups, 1)
     each = costs.dense
     backward = 2 * each  # the gradients of the data and of the weight
@@ -281,7 +282,24 @@ def _operator(
         each, backward = costs.depthwise, costs.depthwise_back
         if max(step.kernel_size for step in plan.axes) > 3:
             backward = costs.depthwise_back_long
-    return batch * channels * cells * taps * share * (each + (backward if training else 0))
+    return batch * channels * taps * share * (each + (backward if training else 0))
+
+
+def _taps(step: AxisPlan, window: Window, size: int, outputs: int) -> int:
+    """Taps of all windows along an axis that meet data or what is joined to it; the operator's own padding takes none
+    of oneDNN's time."""
+    count, taps = outputs + step.skip + (step.excess or 0), step.kernel_size
+    moved = step.shift[1] - step.shift[0] if step.shift else 0
+    cells = size + sum(step.join) + sum(step.spread) + moved
+    if step.gather:
+        cells = outputs * window.stride + max(window.effective_kernel_size - window.stride, 0)
+    lost = 0
+    for begin in range(-step.pad, min(0, count * window.stride - step.pad), window.stride):
+        lost += min(-(begin // window.dilation), taps)
+    last = (count - 1) * window.stride - step.pad + (taps - 1) * window.dilation
+    for end in range(last, max(cells - 1, last - count * window.stride), -window.stride):
+        lost += min(-((cells - 1 - end) // window.dilation), taps)
+    return max(count * taps - lost, 1)
 
 
 # -- what was measured

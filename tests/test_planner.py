@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import random
 
 import pytest
 
@@ -220,3 +221,24 @@ def test_a_strategy_that_does_not_exist_is_refused():
         planner.remember(square(8, 3, 2), Work("conv"), "fastest")
     assert not planner._MEASURED
     assert "fastest" not in planning.STRATEGIES
+
+
+# ---- the estimate's own arithmetic -----------------------------------------------------------------------------------
+
+
+def test_taps_that_meet_data_are_counted():
+    """One by one, for all windows of plans of every kind."""
+    stream, kinds = random.Random(0), set()
+    for _ in range(3000):
+        window = Window(stream.randint(1, 12), stream.randint(1, 5), stream.randint(1, 4), stream.randint(1, 2))
+        n, s, d, outputs = window.size, window.stride, window.dilation, window.outputs(window.size)
+        for strategy, plan in exact_plans((window,), ("native", "slice", "tail", "kernel", "pad", "gather")).items():
+            (step,) = plan.axes
+            cells = n + sum(step.join) + sum(step.spread)
+            if step.gather:
+                cells = outputs * s + max(window.effective_kernel_size - s, 0)
+            count, taps = outputs + step.skip + step.excess, range(step.kernel_size)
+            meeting = sum(0 <= j * s - step.pad + tap * d < cells for j in range(count) for tap in taps)
+            assert planner._taps(step, window, n, outputs) == max(meeting, 1), f"{strategy}: {step}, {window}"
+            kinds.add(strategy)
+    assert kinds == {"native", "slice", "tail", "kernel", "pad", "gather"}
