@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import sys
 
 import running
@@ -44,14 +43,14 @@ def references(live: bool):
 def by_operator(dtype="float32", strategy=None):
     def run(case, size):
         arrays = running.as_nd(cases.arrays(case, size=size), dtype)
-        with mxsame.plan.force(strategy) if strategy else contextlib.nullcontext(), mx.autograd.record():
+        with mxsame.plan.force(strategy), mx.autograd.record():
             out = running.operate(case, arrays)
         return out, lambda: {name: array.grad for name, array in arrays.items()}
 
     return run
 
 
-def by_layer(hybridize, dtype="float32"):
+def by_layer(hybridize, dtype="float32", strategy=None):
     nets = {}
 
     def run(case, size):
@@ -65,12 +64,21 @@ def by_layer(hybridize, dtype="float32"):
         layer, parent = nets[case.name]
         data = mx.nd.array(cases.arrays(case, size=size)["data"], dtype=dtype)
         data.attach_grad()
-        with mx.autograd.record():
+        with mxsame.plan.force(strategy), mx.autograd.record():
             out = parent(data)
         names = [name for name in running.PARAMETERS if getattr(layer, name, None) is not None]
         return out, lambda: {"data": data.grad, **{name: getattr(layer, name).grad() for name in names}}
 
     return run
+
+
+def by_deploying(case, size):
+    layer, parent = running.layer(case), mx.gluon.nn.HybridSequential()
+    parent.add(layer)
+    arrays = cases.arrays(case, size=size)
+    running.set_parameters(layer, arrays)
+    data = mx.nd.array(arrays["data"])
+    return mxsame.deploy(parent, data.shape)(data), None
 
 
 WAYS = {
@@ -80,8 +88,13 @@ WAYS = {
     "net.hybridize(), sizes unknown": (by_layer(lambda net: net.hybridize()), True),
     "the same, static": (by_layer(lambda net: net.hybridize(static_alloc=True, static_shape=True)), True),
     "mxsame.hybridize(net)": (by_layer(mxsame.hybridize), True),
+    "mxsame.deploy(net, shape)": (by_deploying, True),
     **{
         f"strategy {name!r}": (by_operator(strategy=name), False)
+        for name in (*mxsame.plan.STRATEGIES, *mxsame.plan.TRANSPOSED_STRATEGIES)
+    },
+    **{
+        f"strategy {name!r}, sizes unknown": (by_layer(lambda net: net.hybridize(), strategy=name), True)
         for name in (*mxsame.plan.STRATEGIES, *mxsame.plan.TRANSPOSED_STRATEGIES)
     },
 }
@@ -115,7 +128,7 @@ def compare(way: str, op: str, forward, gradients, table) -> Comparison:
                 continue
             pairs = [(out, want)]
             out_grad = cases.output_gradient(case, want.shape)
-            wanted = gradients(case, arrays, out_grad)
+            wanted = gradients(case, arrays, out_grad) if found is not None else None
             if wanted is not None:
                 out.backward(mx.nd.array(out_grad, dtype=dtype))
                 got = found()
