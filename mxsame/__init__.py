@@ -12,9 +12,22 @@
 from mxsame import _mxnet  # noqa: F401, I001 - first: it makes `import mxnet` work
 from mxsame import nn, ops, padding, plan, planner
 from mxsame.deploy import deploy
+from mxsame.drawing import plot_padding
 from mxsame.graph import export, hybridize
 from mxsame.tune import autotune
 
-__all__ = ["__version__", "autotune", "deploy", "export", "hybridize", "nn", "ops", "padding", "plan", "planner"]
+__all__ = [
+    "__version__",
+    "autotune",
+    "deploy",
+    "export",
+    "hybridize",
+    "nn",
+    "ops",
+    "padding",
+    "plan",
+    "planner",
+    "plot_padding",
+]
 
 __version__ = "0.1.0"

@@ -87,10 +87,7 @@ def demo(context: click.Context, out: Path, no_picture: bool) -> None:
     given = context.get_parameter_source("out") is not click.core.ParameterSource.DEFAULT
     if given and no_picture:
         raise click.UsageError("--out and --no-picture exclude each other.")
-    if out.suffix.lower() not in PICTURE_FORMATS:
-        raise click.BadParameter(f"{out.name!r} must end in one of {', '.join(PICTURE_FORMATS)}.", param_hint="--out")
-    if not no_picture and not out.resolve().parent.is_dir():
-        raise click.BadParameter(f"the folder {str(out.parent)!r} does not exist.", param_hint="--out")
+    check_picture("--out", out, written=not no_picture)
     for package in ("rich", "matplotlib"):
         need(package)
     from rich.console import Console
@@ -102,6 +99,14 @@ def demo(context: click.Context, out: Path, no_picture: bool) -> None:
     except (ImportError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     context.exit(0 if right else 1)
+
+
+def check_picture(option: str, path: Path, written: bool = True) -> None:
+    """A file name that can be written to, and says a format."""
+    if path.suffix.lower() not in PICTURE_FORMATS:
+        raise click.BadParameter(f"{path.name!r} must end in one of {', '.join(PICTURE_FORMATS)}.", param_hint=option)
+    if written and not path.resolve().parent.is_dir():
+        raise click.BadParameter(f"the folder {str(path.parent)!r} does not exist.", param_hint=option)
 
 
 def need(package: str) -> None:
@@ -128,6 +133,11 @@ def need(package: str) -> None:
 @click.option("--transposed", is_flag=True, help="A transposed convolution: what is cut from its full extent.")
 @click.option("--output-padding", type=int, help="With --transposed: Keras's output_padding.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and no drawing.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write a picture too; the ending says the format (.png, .pdf, .svg, .jpg).",
+)
 def pads(
     size: tuple[int, ...],
     kernel: tuple[int, ...],
@@ -137,6 +147,7 @@ def pads(
     transposed: bool,
     output_padding: int | None,
     as_json: bool,
+    plot: Path | None,
 ) -> None:
     """Where padding goes: low, high, output size, and a drawing.
 
@@ -145,7 +156,11 @@ def pads(
     mxsame pads --size 28,30 --kernel 3,5 --stride 2
     mxsame pads --size 28 --kernel 3 --padding 1,1
     mxsame pads --size 14 --kernel 3 --stride 2 --transposed
+    mxsame pads --size 28 --kernel 3 --stride 2 --plot padding.png
     """
+    if plot is not None:
+        check_picture("--plot", plot)
+        need("matplotlib")
     if output_padding is not None and not transposed:
         raise click.UsageError("--output-padding needs --transposed.")
     options = {"kernel": kernel, "stride": stride, "dilation": dilation, "padding": padding}
@@ -160,6 +175,8 @@ def pads(
         ]
     except (ValueError, TypeError) as error:
         raise click.UsageError(str(error)) from error
+    if plot is not None:
+        write_picture(axes, plot)
     if as_json:
         import json
 
@@ -200,6 +217,19 @@ def describe_axis(
         "output_size": output_size,
     }
     return {**axis, "output_padding": output_padding} if transposed else axis
+
+
+def write_picture(axes: list[dict[str, Any]], path: Path) -> None:
+    """The axes as `mxsame.plot_padding` draws them, in a file."""
+    from mxsame.drawing import save_padding
+
+    found = ("low", "high", "output_size")
+    try:
+        save_padding([{name: axis[name] for name in axis if name not in found} for axis in axes], path)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def show_axis(prefix: str, axis: dict[str, Any]) -> None:

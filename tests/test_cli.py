@@ -93,6 +93,9 @@ def test_python_dash_m():
         (["pads", "--size", "8", "--kernel", "3", "--output-padding", "1"], "--output-padding needs --transposed"),
         (["pads", "--size", "8", "--kernel", "3", "--transposed", "--output-padding", "1"], "less than the stride"),
         (["pads", "--size", "99999999999", "--kernel", "3"], "size must be an integer <= 2147483647"),
+        (["pads", "--size", "8", "--kernel", "3", "--plot", "picture"], "'picture' must end in one of"),
+        (["pads", "--size", "8", "--kernel", "3", "--plot", "no/such/x.png"], "the folder 'no/such' does not exist"),
+        (["pads", "--size", "900", "--kernel", "500", "--plot", "x.png"], "must be at most 120 cells wide"),
     ],
 )
 def test_wrong_options(arguments, message, tmp_path, monkeypatch):
@@ -121,6 +124,8 @@ def test_another_missing_package_is_one_line(monkeypatch, package):
     (line,) = result.output.splitlines()
     assert line.startswith(f"mxsame: the command line needs {package}, which is not installed.")
     assert run("pads", "--size", 8, "--kernel", 3).exit_code == 0, "pads needs neither"
+    if package == "matplotlib":
+        assert run("pads", "--size", 8, "--kernel", 3, "--plot", "padding.png").output == result.output
 
 
 # ---- pads ------------------------------------------------------------------------------------------------------------
@@ -186,6 +191,19 @@ def test_pads_json():
     result = run("pads", "--size", 4, "--kernel", 3, "--stride", 2, "--transposed", "--output-padding", 1, "--json")
     (axis,) = json.loads(result.output)["axes"]
     assert (axis["low"], axis["high"], axis["output_size"], axis["output_padding"]) == (0, 1, 8, 1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # between matplotlib and Pillow, not ours
+@pytest.mark.parametrize("ending", cli.PICTURE_FORMATS)
+def test_pads_plots(tmp_path, ending):
+    pytest.importorskip("matplotlib")
+    one, two = tmp_path / f"one{ending}", tmp_path / f"two{ending}"
+    result = run("pads", "--size", 8, "--kernel", 3, "--stride", 2, "--plot", one)
+    assert (result.exit_code, result.output) == (0, OF_8_3_2)
+    transposed = ("--transposed", "--output-padding", 1, "--json")
+    result = run("pads", "--size", "8,9", "--kernel", 3, "--stride", 2, *transposed, "--plot", two)
+    assert result.exit_code == 0 and len(json.loads(result.output)["axes"]) == 2
+    assert two.stat().st_size > one.stat().st_size > 4_000
 
 
 def test_drawings_mark_the_cells_that_are_read():

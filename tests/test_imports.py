@@ -11,11 +11,12 @@ PACKAGE = Path(__file__).parent.parent / "mxsame"
 # ops <- keras; validation is a leaf; _mxnet alone imports MXNet.
 PURE = {"validation", "padding"}
 CORE = PURE | {"plan", "planner", "_mxnet"}
-LIBRARY = CORE | {"ops", "nn", "keras", "graph", "deploy", "tune", "port"}
+LIBRARY = CORE | {"ops", "nn", "keras", "graph", "deploy", "tune", "port", "drawing"}
 MAY_IMPORT = {
     "_mxnet": set(),
     "validation": set(),
     "padding": {"validation"},
+    "drawing": PURE,
     "plan": PURE,
     "planner": PURE | {"plan"},
     "ops": CORE,
@@ -36,6 +37,7 @@ NOT_OUTSIDE = {
     "padding": {"mxnet", "numpy"},
     "plan": {"mxnet", "numpy"},
     "planner": {"mxnet", "numpy"},
+    "drawing": {"mxnet", "numpy"},
     "validation": {"mxnet", "numpy"},
 }
 

@@ -1,0 +1,163 @@
+"""`mxsame.plot_padding`: what is on the picture is read back from it, and compared with the rule."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+import pytest
+
+import mxsame
+from mxsame import drawing, padding
+
+pytest.importorskip("matplotlib")
+
+from matplotlib.colors import same_color
+from matplotlib.figure import Figure
+
+
+def drawn(*args, **named):
+    """The picture, on a figure that pyplot does not know."""
+    return mxsame.plot_padding(*args, ax=Figure((9, 6)).subplots(), **named)
+
+
+def taps(ax):
+    """[(first cell that is covered, whether it is full)] of each line of windows, from the top."""
+    rows = {}
+    for patch in ax.patches:
+        if patch.get_height() == drawing.HEIGHT:
+            full = not same_color(patch.get_facecolor(), "white")
+            rows.setdefault(round(patch.get_y(), 6), []).append((round(patch.get_x()), full))
+    return [sorted(row) for _, row in sorted(rows.items())]
+
+
+def titles(ax):
+    return [text.get_text() for text in ax.texts if text.get_weight() == "bold"]
+
+
+def labels(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_taps_stand_where_the_rule_puts_them():
+    seen = 0
+    for size, kernel_size, stride, dilation in itertools.product((1, 2, 5, 7, 10), (1, 2, 3, 4), (1, 2, 3), (1, 2)):
+        low, high = padding.same_pads(size, kernel_size, stride, dilation)
+        ax = drawn(size, kernel_size, stride, dilation)
+        rows = taps(ax)
+        assert len(rows) == padding.output_size(size, kernel_size, stride, dilation)
+        for window, row in enumerate(rows):
+            cells = [window * stride - low + tap * dilation for tap in range(kernel_size)]
+            assert row == [(cell, 0 <= cell < size) for cell in cells]
+            seen += 1
+        written = [text.get_text() for text in ax.texts]
+        assert written.count("pad") == low + high
+        assert [text for text in written if text.isdigit()] == [str(cell) for cell in range(size)]
+        assert ("skipped by dilation" in labels(ax)) == (dilation > 1)
+    assert seen > 300
+
+
+def test_what_stands_beside_is_drawn_below_with_its_shift():
+    ax = drawn(8, 3, 2, beside="symmetric")
+    first = [row[0][0] for row in taps(ax)]
+    assert first == [0, 2, 4, 6, -1, 1, 3, 5]
+    frames = sorted(
+        patch.get_x() for patch in ax.patches if patch.get_width() == 3 and patch.get_linestyle() != "solid"
+    )
+    assert frames == [0, 2, 4, 6], "the windows of SAME"
+    assert titles(ax) == ["same: pads (0, 1), 4 outputs", "symmetric: pads (1, 1), 4 outputs, each 1 cell too early"]
+    assert labels(ax)[-1] == 'the window of "same"'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "title"),
+    [
+        ({"size": 9, "kernel_size": 3, "stride": 2, "beside": "symmetric"}, "symmetric: pads (1, 1), 5 outputs"),
+        (
+            {"size": 6, "kernel_size": 4, "beside": "Symmetric"},
+            "symmetric: pads (2, 2), 7 outputs instead of 6, each 1 cell too early",
+        ),
+        ({"size": 6, "kernel_size": 3, "dilation": 2, "beside": "symmetric"}, "symmetric: pads (2, 2), 6 outputs"),
+        ({"size": 7, "kernel_size": 2, "stride": 2, "beside": "valid"}, "valid: pads (0, 0), 3 outputs instead of 4"),
+        (
+            {"size": 6, "kernel_size": 3, "beside": (0, 2)},
+            "explicit: pads (0, 2), 6 outputs, each 1 cell too late",
+        ),
+        ({"size": 5, "kernel_size": 3, "padding": "causal"}, "causal: pads (2, 0), 5 outputs"),
+        ({"size": 1, "kernel_size": 1, "padding": 0}, "explicit: pads (0, 0), 1 output"),
+        ({"size": 4, "kernel_size": 3, "stride": 2, "transposed": True}, "same: cuts (0, 1), 8 outputs"),
+        (
+            {"size": 4, "kernel_size": 3, "stride": 2, "transposed": True, "beside": "symmetric"},
+            "symmetric: cuts (1, 1), 7 outputs instead of 8, each 1 cell too early",
+        ),
+        (
+            {"size": 4, "kernel_size": 3, "stride": 2, "transposed": True, "output_padding": 0},
+            "same: cuts (1, 1), 7 outputs",
+        ),
+    ],
+)
+def test_titles_say_what_is_drawn(arguments, title):
+    assert titles(drawn(**arguments))[-1] == title
+
+
+def test_a_transposed_convolution_shows_where_inputs_are_written():
+    ax = drawn(4, 3, 2, transposed=True)
+    assert taps(ax)[-1] == [(6, True), (7, True), (8, False)]
+    assert [text.get_text() for text in ax.texts].count("cut") == 1
+    assert taps(drawn(4, 2, 3, transposed=True))[-1] == [(9, True), (10, True)], "cell 11 holds the bias alone"
+
+
+def test_of_many_windows_both_ends_are_drawn():
+    ax = drawn(224, 7, 2, beside="symmetric")
+    written = [text.get_text() for text in ax.texts]
+    assert [text for text in written if text.startswith("output")][:6] == [
+        *("output 0", "output 1", "output 2", "output 109", "output 110", "output 111"),
+    ]
+    assert "223" in written and "100" not in written and written.count("...") == 4
+    lefts = [patch.get_x() for patch in ax.patches]
+    assert max(lefts) < 40
+
+
+def test_without_axes_there_is_a_new_figure():
+    from matplotlib import pyplot
+
+    before = pyplot.get_fignums()
+    ax = mxsame.plot_padding(8, 3)
+    assert ax.figure.number not in before
+    pyplot.close(ax.figure)
+    ax = drawn(8, 3)
+    assert pyplot.get_fignums() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((0, 3), ValueError, "size must be an integer >= 1; received size=0"),
+        ((8, 3.0), TypeError, "kernel_size must be an integer"),
+        ((8, 9, 1, 1, "valid"), ValueError, "at least as long as the kernel"),
+        ((8, 3, 1, 1, "symmetrical"), ValueError, "received padding='symmetrical'"),
+        ((900, 3, 1, 60), ValueError, "at most 120 cells wide; received kernel_size=3, stride=1, dilation=60"),
+    ],
+)
+def test_refusals(arguments, error, message):
+    with pytest.raises(error, match=message):
+        mxsame.plot_padding(*arguments)
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="but for transposed=True; received output_padding=1"):
+        mxsame.plot_padding(8, 3, 2, output_padding=1)
+    with pytest.raises(TypeError, match="transposed must be True or False"):
+        mxsame.plot_padding(8, 3, 2, transposed=1)
+
+
+def test_matplotlib_is_only_imported_by_the_picture():
+    code = "import sys, mxsame; sys.exit(any(name.split('.')[0] == 'matplotlib' for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_a_missing_matplotlib_is_said_with_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"needs matplotlib, .*mend it with: .* -m pip install matplotlib"):
+        mxsame.plot_padding(8, 3)
