@@ -70,7 +70,7 @@ class Costs:
     dense: float  # per multiplication of a convolution
     depthwise: float  # of a depthwise convolution
     depthwise_back: float  # of its backward pass
-    depthwise_back_long: float  # the same with more than 3 taps along an axis, for which oneDNN has no fast code
+    depthwise_back_long: float  # with more than 3 taps along an axis or pad > k // 2, for which oneDNN has no fast code
     pooling: float  # per cell of a pooling's window
     operator: float  # for each operator
 
@@ -78,7 +78,7 @@ class Costs:
 COSTS: Dict[str, Costs] = {
     "cpu": Costs(
         join=0.40,
-        join_back=0.8,
+        join_back=0.6,
         slice=0.17,
         reverse=1.0,
         pad=1.4,
@@ -177,8 +177,8 @@ def estimate(plan: Plan, windows: Sequence[Window], work: Work) -> float:
     inputs, results = batch * in_channels * math.prod(size), batch * channels * math.prod(outputs)
     copied, operators = _before(plan, costs)
     copies_blocks = any(step.gather or step.mirror or any(step.join + step.spread) for step in plan.axes)
-    if copies_blocks and in_channels >= BLOCK and not work.plain:
-        copied += costs.unblock + costs.block
+    if copies_blocks and in_channels >= BLOCK and not work.plain and work.purpose != "training":
+        copied += costs.unblock + costs.block  # in training normalisations have undone the blocks already
     total = _copy(copied, inputs) + _shift(plan, costs, in_channels) * inputs + operators * costs.operator
     copied, operators = _after(plan, costs)
     if copied and channels >= BLOCK and work.operator == "conv":
@@ -280,7 +280,7 @@ def _operator(
     backward = 2 * each  # the gradients of the data and of the weight
     if share == 1 and work.groups > 1:
         each, backward = costs.depthwise, costs.depthwise_back
-        if max(step.kernel_size for step in plan.axes) > 3:
+        if any(step.kernel_size > 3 or step.pad > step.kernel_size // 2 for step in plan.axes):
             backward = costs.depthwise_back_long
     return batch * channels * taps * share * (each + (backward if training else 0))
 
