@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import warnings
 from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -125,7 +126,9 @@ class Deployed(mx.gluon.SymbolBlock):
         variables = [graphs.variable(name, dtype) for name in self._inputs if name in used]
         parameters = mx.gluon.ParameterDict()
         parameters.update({name: _Fixed(name, value, contexts) for name, value in graph.values.items()})
-        super().__init__(_kind(symbol), variables, parameters)
+        with warnings.catch_warnings():  # a graph without parameters takes data of any type, and MXNet warns of that
+            warnings.filterwarnings("ignore", "Cannot decide type")
+            super().__init__(_kind(symbol), variables, parameters)
         self._structure, self._dtype, self._fused = graphs.regrouped(outputs, itertools.repeat(True)), dtype, None
         self.hybridize(static_alloc=True, static_shape=True)
         if fuses:

@@ -588,6 +588,17 @@ else:
     assert running.difference(np.load(tmp_path / "out.npy"), net(data).asnumpy(), 1e-30) < 1e-5
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_net_without_parameters_takes_any_type(dtype):
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mxsame.nn.MaxPool2D(3, 2), mxsame.nn.AvgPool2D(2))
+    data = data_of((2, 3, 9, 8)).astype(dtype)
+    out = mxsame.deploy(net, (2, 3, 9, 8))(data)
+    assert out.dtype == np.dtype(dtype)
+    assert running.difference(out.asnumpy(), net(data).asnumpy()) < 1e-6
+
+
 def test_a_file_of_several_inputs_and_outputs(tmp_path):
     shapes = (2, 3, 9, 11), (2, 10, 12, 3)
     net = trained(Forked(), *shapes)
