@@ -3,23 +3,38 @@
 Symbols, here and everywhere: n input size, k kernel size, s stride, d dilation, ke = (k-1)d + 1 the effective kernel
 size. The rule is TensorFlow's (https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2), checked against
 TensorFlow 2.13.1 in the tests. Everything else in mxsame calls these functions; no formula of padding stands twice.
+
+A second rule, "keras-mxnet", is that of keras-mxnet 2.2.4.3, for networks that were trained in it: the odd cell stands
+at the begin. Its source is keras/backend/mxnet_backend.py of that release, beside which the tests run it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Sequence
 
 from mxsame import validation
 
 __all__ = [
+    "by_axis",
     "causal_pads",
     "effective_kernel_size",
+    "keras_mxnet_pads",
     "output_size",
     "resolve_pads",
     "same_pads",
     "transposed_cuts",
     "transposed_output_size",
 ]
+
+KERAS_MXNET = "keras-mxnet"
+SIZE_DEPENDENT = ("same", KERAS_MXNET)  # paddings whose pads follow from the size, so that out = ceil(n/s)
+
+# Where keras-mxnet has one output too many (even ke, stride 1) it drops the last one, but not along these axes.
+_KEEPS_ALL_OUTPUTS: dict[str, dict[int, tuple[int, ...]]] = {
+    "conv": {1: (), 2: (), 3: (2,)},
+    "pool": {1: (0,), 2: (0, 1), 3: (1, 2)},
+    "transposed": {1: (), 2: (), 3: ()},
+}
 
 
 def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
@@ -58,6 +73,63 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
     return total // 2, total - total // 2
 
 
+def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
+    """The zeros before and after `size` cells that keras-mxnet's convolutions and poolings amount to: not TensorFlow's.
+
+    P is that of :func:`same_pads`, but the odd cell goes to the BEGIN: low = ceil(P/2) and high = P - low. (keras-mxnet
+    pads both ends by ceil(P/2) and drops the output too many, if there is one. Where it does not drop it,
+    :func:`by_axis` says so.)
+
+    Raises `ValueError` where two or more cells lie behind the last window, for which keras-mxnet asks MXNet for a
+    negative pad, and otherwise as `same_pads`.
+
+    >>> keras_mxnet_pads(28, 3), keras_mxnet_pads(224, 3, stride=2), keras_mxnet_pads(28, 4)
+    ((1, 1), (1, 0), (2, 1))
+    """
+    high, low = same_pads(size, kernel_size, stride, dilation)
+    beyond = size - (_ceil_div(size, stride) - 1) * stride - effective_kernel_size(kernel_size, dilation)
+    if beyond > 1:
+        raise ValueError(
+            "keras-mxnet cannot run a kernel and stride that leave more than one cell behind the last window; "
+            f"{validation.received(size=size, kernel_size=kernel_size, stride=stride, dilation=dilation)}"
+        )
+    return low, high
+
+
+def by_axis(
+    padding: Any, operator: str, kernel_size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
+) -> tuple[Any, ...]:
+    """One word or (low, high) pair for each axis of a convolution ("conv", "transposed") or a pooling ("pool").
+
+    With "keras-mxnet" the axes of an operator differ. It pads both ends by ceil(P/2), which gives n + 1 outputs for an
+    even ke and stride 1. It drops the last one in convolutions, but not along the third axis of 3-D ones; and in
+    poolings only along the first axis of 3-D ones. Where it does not, the padding is a pair. keras-mxnet goes on as if
+    there were n outputs: a layer behind such a one has the pads of :func:`keras_mxnet_pads` for that size.
+
+    Raises `ValueError` for a transposed convolution with strides and dilation, to be run by MXNet's own operator: that
+    gives wrong numbers then on the CPU.
+
+    >>> by_axis("same", "pool", (2, 2), (1, 2), (1, 1))
+    ('same', 'same')
+    >>> by_axis("keras-mxnet", "pool", (2, 2), (1, 2), (1, 1))
+    ((1, 1), 'keras-mxnet')
+    >>> by_axis("keras-mxnet", "conv", (2, 2), (1, 2), (1, 1))
+    ('keras-mxnet', 'keras-mxnet')
+    """
+    rank = len(kernel_size)
+    entries: list[Any] = [padding] * rank if isinstance(padding, str) else list(padding)
+    if padding == KERAS_MXNET:
+        if operator == "transposed" and max(strides) > 1 and max(dilation) > 1:
+            raise ValueError(
+                "keras-mxnet cannot run a transposed convolution with strides and dilation, of which MXNet makes wrong "
+                f"numbers; {validation.received(strides=tuple(strides), dilation=tuple(dilation))}"
+            )
+        for axis in _KEEPS_ALL_OUTPUTS[operator][rank]:
+            if strides[axis] == 1:
+                entries[axis] = (effective_kernel_size(kernel_size[axis], dilation[axis]) // 2,) * 2
+    return tuple(entries)
+
+
 def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
     """The zeros of a causal convolution, (ke - 1, 0): no output sees a later input.
 
@@ -70,7 +142,7 @@ def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
 def resolve_pads(
     size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same"
 ) -> tuple[int, int]:
-    """(low, high) for any `padding`: "same", "valid", "causal", an int, or a (low, high) pair.
+    """(low, high) for any `padding`: "same", "valid", "causal", "keras-mxnet", an int, or a (low, high) pair.
 
     >>> resolve_pads(7, 2, stride=2), resolve_pads(7, 2, padding="valid"), resolve_pads(7, 2, padding=1)
     ((0, 1), (0, 0), (1, 1))
@@ -78,14 +150,17 @@ def resolve_pads(
     same, causal = same_pads(size, kernel_size, stride, dilation), causal_pads(kernel_size, dilation)
     if not isinstance(padding, str):
         return validation.pads_of_axis("padding", padding)
-    word = validation.mode("padding", padding, ("same", "valid", "causal"))
+    word = validation.mode("padding", padding, ("same", "valid", "causal", KERAS_MXNET))
+    if word == KERAS_MXNET:
+        return keras_mxnet_pads(size, kernel_size, stride, dilation)
     return {"same": same, "causal": causal, "valid": (0, 0)}[word]
 
 
 def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same") -> int:
     """The outputs of a convolution or pooling along one axis: floor((n + low + high - ke)/s) + 1.
 
-    `padding` is "same", "valid", "causal", an int, or a (low, high) pair. For "same" this is ceil(n/s).
+    `padding` is "same", "valid", "causal", "keras-mxnet", an int, or a (low, high) pair. For "same" and "keras-mxnet"
+    this is ceil(n/s).
 
     Raises `ValueError` where the padded input is shorter than the kernel, and for arguments below their minimum.
 
@@ -117,10 +192,11 @@ def transposed_cuts(
     A negative tail means that many cells of bias alone at the end. The input size does not matter. SAME is the
     gradient of the forward SAME convolution: F - out cells are cut, half of them (rounded down) from the head. With
     `output_padding` SAME gives out = (n-1)s + ke - 2(ke//2) + output_padding, as Keras's `deconv_output_length`.
-    An explicit pair is cut as it is, less the output padding at the tail.
+    An explicit pair is cut as it is, less the output padding at the tail. "keras-mxnet" cuts as many cells as SAME,
+    half of them, rounded up, from the head; with `output_padding` as many as Keras's rule says, for even kernels too.
 
-    Raises `ValueError` where output_padding is not below the stride, or where the forward convolution of the output
-    would not give the input back.
+    Raises `ValueError` where output_padding is not below the stride, where the forward convolution of the output would
+    not give the input back, and for what keras-mxnet cannot run.
 
     >>> transposed_cuts(3, 2), transposed_cuts(3, 2, output_padding=0), transposed_cuts(3, 2, output_padding=1)
     ((0, 1), (1, 1), (0, 1))
@@ -139,7 +215,10 @@ def transposed_cuts(
     if not isinstance(padding, str):
         head, tail = validation.pads_of_axis("padding", padding)
         return head, tail - (output_padding or 0)
-    if validation.mode("padding", padding, ("same", "valid")) == "valid":
+    word = validation.mode("padding", padding, validation.WORDS)
+    if word == KERAS_MXNET:
+        return _keras_mxnet_cuts(effective, stride, output_padding)
+    if word == "valid":
         return 0, -max(stride - effective, 0) if output_padding is None else -output_padding
     if output_padding is None:
         total = effective - stride
@@ -153,6 +232,17 @@ def transposed_cuts(
             )
     head = max(total, 0) // 2
     return head, total - head
+
+
+def _keras_mxnet_cuts(effective: int, stride: int, output_padding: int | None) -> tuple[int, int]:
+    """MXNet's own, for keras-mxnet tells it the size: pad ceil(cut/2) at both ends, and an odd cut leaves adj = 1."""
+    total = effective - stride if output_padding is None else 2 * (effective // 2) - output_padding
+    if total < 0 or total % 2 >= stride:
+        raise ValueError(
+            "keras-mxnet cannot run a transposed convolution whose output is longer than (n-1)*stride + ke, nor an odd "
+            f"cut with stride 1; {validation.received(ke=effective, stride=stride, output_padding=output_padding)}"
+        )
+    return total - total // 2, total // 2
 
 
 def transposed_output_size(

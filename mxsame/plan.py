@@ -45,8 +45,8 @@ __all__ = [
 class Window:
     """What is wanted along one axis.
 
-    `size` is None where it is unknown. `padding` is "same" or a (low, high) pair. `ceil_mode` adds as many cells at
-    the end as make the last, partial window count (poolings with explicit pads).
+    `size` is None where it is unknown. `padding` is "same", "keras-mxnet" or a (low, high) pair. `ceil_mode` adds as
+    many cells at the end as make the last, partial window count (poolings with explicit pads).
 
     >>> window = Window(size=7, kernel_size=2, stride=2)
     >>> window.pads(7), window.outputs(7)
@@ -74,10 +74,15 @@ class Window:
         start = self.stride * -(-2 * self.effective_kernel_size // self.stride)
         return range(start, start + self.stride)
 
+    @property
+    def follows_size(self) -> bool:
+        """Whether the pads follow from the size, so that there are ceil(n/s) outputs."""
+        return self.padding in arithmetic.SIZE_DEPENDENT
+
     def pads(self, size: int) -> tuple[int, int]:
         """(low, high) for this size."""
         low, high = arithmetic.resolve_pads(size, self.kernel_size, self.stride, self.dilation, self.padding)
-        if self.ceil_mode and self.padding != "same":
+        if self.ceil_mode and not self.follows_size:
             high += -(size + low + high - self.effective_kernel_size) % self.stride
         return low, high
 
@@ -223,7 +228,7 @@ def _checked(draft: AxisPlan, window: Window, low: int, mirror: bool) -> Optiona
     if begin != low + draft.skip * window.stride:
         return None
     excess = {_operator_outputs(draft, window, size) - draft.skip - window.outputs(size) for size in window.sizes}
-    if min(excess) < 0 or (len(excess) > 1 and window.padding != "same"):
+    if min(excess) < 0 or (len(excess) > 1 and not window.follows_size):
         return None
     return replace(draft, mirror=mirror, excess=excess.pop() if len(excess) == 1 else None)
 
@@ -248,8 +253,8 @@ def _mirrored(window: Window, allowed: Sequence[str]) -> Optional[AxisPlan]:
 
 
 def _gathered(window: Window) -> Optional[AxisPlan]:
-    """The pads worked out in the graph, for any kernel and stride; "same" only."""
-    return AxisPlan(window.kernel_size, gather=True) if window.padding == "same" else None
+    """The pads worked out in the graph, for any kernel and stride; only where they follow from the size."""
+    return AxisPlan(window.kernel_size, gather=True) if window.follows_size else None
 
 
 RESHAPING = ("kernel", "mirror", "place", "place tail")  # no shape of a weight can be inferred through these
@@ -279,7 +284,7 @@ def _placed(window: Window, tail: bool) -> Optional[AxisPlan]:
 def _moved(window: Window, draft: Callable[[int, int, int], AxisPlan]) -> Optional[AxisPlan]:
     """A plan that knows the least and the most of `low`, and the pad that the last window of every size needs if all
     begin as far back as any."""
-    if window.padding != "same":
+    if not window.follows_size:
         return None
     pads = [window.pads(size) for size in window.sizes]
     least, most = min(low for low, _ in pads), max(low for low, _ in pads)

@@ -17,6 +17,7 @@ Shape = Tuple[Optional[int], ...]
 
 LARGEST = 2**31 - 1  # MXNet keeps lengths, and the number of an array's elements, as 32-bit integers
 LARGEST_STEP = 2**29 - 1  # kernels, strides and pads: sums of a few of them must stay within that, too
+WORDS = ("same", "valid", "keras-mxnet")  # what padding may be for every operator; 1-D convolutions know "causal" too
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 FLOATS = ("float16", "float32", "float64")
 
@@ -98,8 +99,8 @@ def pads_of_axis(name: str, value: Any) -> Pair:
     return integer(f"{name}[0]", value[0], 0, LARGEST_STEP), integer(f"{name}[1]", value[1], 0, LARGEST_STEP)
 
 
-def padding(value: Any, num_spatial_dims: int, *, words: Sequence[str] = ("same", "valid")) -> Padding:
-    """`"same"`, `"valid"`, `"causal"`, an int, or one int or (low, high) pair per axis -> a word or pairs."""
+def padding(value: Any, num_spatial_dims: int, *, words: Sequence[str] = WORDS) -> Padding:
+    """A word, an int, or one int or (low, high) pair per axis -> a word or pairs."""
     if isinstance(value, str):
         if value.lower() == "causal" and "causal" not in words:
             raise ValueError(f'padding="causal" is for 1-D convolutions only; {received(padding=value)}')
@@ -128,6 +129,19 @@ def pooling_padding(value: Any, pool_size: Sequence[int]) -> Padding:
             f"{received(padding=value, pool_size=tuple(pool_size))}"
         )
     return pads
+
+
+def count_include_pad(value: Any, padding: Any) -> bool:
+    """Whether an average counts cells of padding; keras-mxnet's always do, TensorFlow's never."""
+    counted = isinstance(padding, str) and padding.lower() == "keras-mxnet"
+    if value is None:
+        return counted
+    if counted and not flag("count_include_pad", value):
+        raise ValueError(
+            'count_include_pad must be True with padding="keras-mxnet", whose averages count padding; '
+            f"{received(count_include_pad=value)}"
+        )
+    return flag("count_include_pad", value)
 
 
 def layout(value: Any, num_spatial_dims: int) -> str:

@@ -24,7 +24,7 @@ class Case:
     size: tuple  # spatial size, one int per axis: the rank is its length
     kernel_size: tuple  # pool_size for pools
     strides: tuple = ()
-    padding: object = "same"  # "same" | "valid" | "causal" | tuple of (low, high) pairs, one per axis
+    padding: object = "same"  # "same" | "valid" | "causal" | "keras-mxnet" | tuple of (low, high) pairs, one per axis
     dilation: tuple = ()
     groups: int = 1
     in_channels: int = 3
@@ -49,6 +49,11 @@ class Case:
     def rank(self) -> int:
         """Number of spatial axes."""
         return len(self.size)
+
+    @property
+    def in_tensorflow(self) -> bool:
+        """Whether TensorFlow has such a padding, so that it can judge the case."""
+        return self.padding != "keras-mxnet"
 
     @property
     def out_channels(self) -> int:
@@ -386,6 +391,58 @@ def _concrete_table():
     yield conv((14, 14), (3, 3), (2, 2), dilation=(2, 2), name="concrete-stride-2-dilation-2")
 
 
+def _old_model_table():
+    """The padding of keras-mxnet: n + 1 outputs along some axes where the kernel is even and the stride 1."""
+
+    def case(op, *geometry, **rest):
+        rest = {"count_include_pad": True, **rest} if op == "avg_pool" else rest
+        return Case(op, *geometry, padding="keras-mxnet", **rest)
+
+    for n, k, s in [(7, 3, 2), (8, 3, 2), (9, 4, 1), (9, 2, 3), (10, 4, 3), (10, 1, 2), (2, 5, 1), (1, 4, 3)]:
+        yield case("conv", (n,), (k,), (s,))
+    yield case("conv", (11,), (3,), (2,), dilation=(2,))
+    yield case("conv", (10,), (4,), (1,), dilation=(3,), use_bias=False)
+    yield case("conv", (7, 10), (3, 2), (2, 3))
+    yield case("conv", (8, 11), (2, 5), (3, 2))
+    yield case("conv", (9, 8), (2, 4), (1, 1))
+    yield case("conv", (3, 2), (5, 4), (2, 1))
+    yield case("conv", (8, 9), (3, 5), (1, 1), use_bias=False)
+    yield case("conv", (11, 10), (3, 4), (2, 3), dilation=(2, 3))
+    yield case("conv", (9, 7), (4, 3), (3, 2), groups=2, in_channels=4)
+    yield case("conv", (5, 6, 7), (3, 2, 4), (2, 3, 1))
+    yield case("conv", (4, 5, 6), (3, 4, 2), (1, 1, 1))
+    yield case("conv", (6, 4, 5), (2, 3, 2), (3, 2, 2), use_bias=False)
+    yield case("depthwise_conv", (9,), (4,), (2,))
+    yield case("depthwise_conv", (7, 10), (3, 2), (2, 2))
+    yield case("depthwise_conv", (8, 9), (2, 5), (1, 1), depth_multiplier=2)
+    yield case("depthwise_conv", (10, 9), (3, 2), (1, 1), dilation=(2, 3))
+    yield case("depthwise_conv", (5, 6, 4), (3, 2, 2), (2, 3, 1))
+    yield case("separable_conv", (11,), (2,), (3,))
+    yield case("separable_conv", (8, 11), (2, 3), (3, 2))
+    yield case("separable_conv", (9, 8), (4, 3), (1, 1), depth_multiplier=2)
+    yield case("separable_conv", (5, 6, 7), (3, 2, 4), (2, 3, 1))
+    for n, k, s in [(5, 3, 2), (4, 4, 2), (6, 2, 2), (4, 5, 3), (7, 3, 1), (3, 4, 3)]:
+        yield case("conv_transpose", (n,), (k,), (s,))
+    yield case("conv_transpose", (5,), (4,), (2,), output_padding=(0,))
+    yield case("conv_transpose", (5,), (2,), (1,), output_padding=(0,))
+    yield case("conv_transpose", (4, 5), (3, 4), (2, 3))
+    yield case("conv_transpose", (5, 4), (5, 3), (2, 1), use_bias=False)
+    yield case("conv_transpose", (4, 5), (3, 5), (2, 3), output_padding=(1, 2))
+    yield case("conv_transpose", (5, 6), (3, 3), (1, 1), dilation=(2, 2))
+    yield case("conv_transpose", (4, 5), (3, 4), (2, 3), groups=2, in_channels=4)
+    yield case("conv_transpose", (3, 4, 2), (3, 4, 1), (2, 3, 1))
+    for op in ("max_pool", "avg_pool"):
+        for n, k, s in [(8, 2, 2), (7, 2, 2), (10, 3, 2), (10, 4, 3), (7, 4, 1), (3, 5, 1), (10, 2, 3)]:
+            yield case(op, (n,), (k,), (s,))
+        yield case(op, (7, 10), (2, 3), (2, 3))
+        yield case(op, (8, 9), (3, 2), (1, 1), values="negative")
+        yield case(op, (3, 2), (5, 4), (2, 1))
+        yield case(op, (9, 11), (4, 5), (3, 2), ceil_mode=True)
+        yield case(op, (5, 6, 7), (2, 3, 4), (1, 2, 1))
+        yield case(op, (4, 5, 6), (4, 2, 2), (1, 1, 2), values="negative")
+    yield case("max_pool", (7, 6), (3, 4), (1, 2), values="ties")
+
+
 def _maker(op):
     def case(size, kernel_size, strides, **rest):
         return Case(op, size, kernel_size, strides, **rest)
@@ -396,6 +453,7 @@ def _maker(op):
 def _table():
     table = [*_conv_table(), *_depthwise_table(), *_separable_table(), *_transposed_table()]
     table += [*_pool_table("max_pool"), *_pool_table("avg_pool"), *_concrete_table()]
+    table += _old_model_table()
     names = [case.name for case in table]
     if len(set(names)) != len(names):
         raise ValueError(f"names twice in the table: {sorted(name for name in names if names.count(name) > 1)}")
@@ -403,6 +461,7 @@ def _table():
 
 
 CASES = _table()
+IN_TENSORFLOW = tuple(case for case in CASES if case.in_tensorflow)
 CONCRETE = tuple(case for case in CASES if case.name.startswith("concrete-"))
 BY_NAME = {case.name: case for case in CASES}
 

@@ -15,7 +15,7 @@ DATA_FORMATS = ("channels_last", "channels_first")
 
 def in_keras(case: Case) -> Case | None:
     """The case without what no function of Keras can say; None where that is what it is about."""
-    if not isinstance(case.padding, str):
+    if not isinstance(case.padding, str) or not case.in_tensorflow:
         return None
     case = dataclasses.replace(case, name="", use_bias=case.op in POOLS, ceil_mode=False, count_include_pad=False)
     if case.op == "conv_transpose" and case.groups > 1:

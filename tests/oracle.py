@@ -2,7 +2,8 @@
 
 For each axis a list says, for every output position and every tap of the window, which input cell the tap reads, or
 that it reads none.  Everything else (forward, gradients, transposed convolutions) is gathering and scattering along
-these lists.  No code is shared with mxsame; the rules are those of TensorFlow 2.13 and Keras 2.
+these lists.  No code is shared with mxsame; the rules are those of TensorFlow 2.13 and Keras 2, and
+for the padding "keras-mxnet" what keras-mxnet 2.2.4.3 does: both ends padded alike, outputs dropped at the tail.
 
 Arrays are channels-first, weights in MXNet's layout (see `cases.arrays`).
 """
@@ -10,6 +11,7 @@ Arrays are channels-first, weights in MXNet's layout (see `cases.arrays`).
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,9 +28,16 @@ POOLS = ("max_pool", "avg_pool")
 # ---- one axis: output size, pads and the list of indices -------------------------------------------------------------
 
 
-def _window_axis(n, k, s, d, padding, full=False):
-    """(out, low, high) of a convolution or pooling along one axis."""
+def _window_axis(n, k, s, d, padding, full=False, drops=True):
+    """(out, low, high) of a convolution or pooling along one axis; `drops` is for keras-mxnet."""
     extent = (k - 1) * d + 1
+    if padding == "keras-mxnet":
+        wanted = math.ceil(n / s)
+        pad = math.ceil(((wanted - 1) * s + extent - n) / 2)
+        if pad < 0:
+            raise ValueError(f"keras-mxnet asks for a negative pad: n {n}, extent {extent}, s {s}")
+        out = wanted if drops else (n + 2 * pad - extent) // s + 1
+        return out, pad, max((out - 1) * s + extent - n - pad, 0)
     if padding == "same":
         out = -(-n // s)
         total = max((out - 1) * s + extent - n, 0)
@@ -52,6 +61,12 @@ def _transposed_axis(n, k, s, d, padding, output_padding):
     extent = (k - 1) * d + 1
     if output_padding is not None and not 0 <= output_padding < s:
         raise ValueError(f"output_padding must be in [0, stride): received {output_padding} with stride {s}")
+    if padding == "keras-mxnet":
+        out = n * s if output_padding is None else (n - 1) * s + extent - 2 * (extent // 2) + output_padding
+        cut = (n - 1) * s + extent - out
+        if out < 1 or cut < 0 or (cut % 2 and s == 1):
+            raise ValueError(f"keras-mxnet cannot make {out} cells of {n}: extent {extent}, s {s}")
+        return out, math.ceil(cut / 2), cut // 2
     if padding in ("same", "valid"):
         if output_padding is not None:
             out = (n - 1) * s + extent - (2 * (extent // 2) if padding == "same" else 0) + output_padding
@@ -104,12 +119,18 @@ def _axes(case: Case, size):
 
 def _geometry(case: Case, size=None):
     """Per axis (out, low, high); ValueError where the rule refuses."""
+    if case.op == "avg_pool" and case.padding == "keras-mxnet" and not case.count_include_pad:
+        raise ValueError(f"averages of keras-mxnet count padding: {case}")
+    both = max(case.strides) > 1 and max(case.dilation) > 1
+    if case.op == "conv_transpose" and case.padding == "keras-mxnet" and both:
+        raise ValueError(f"strides with dilation, transposed: MXNet's own numbers are wrong: {case}")
     result = []
-    for n, k, s, d, padding, output_padding in _axes(case, size):
+    for axis, (n, k, s, d, padding, output_padding) in enumerate(_axes(case, size)):
         if case.op == "conv_transpose":
             result.append(_transposed_axis(n, k, s, d, padding, output_padding))
             continue
-        out, low, high = _window_axis(n, k, s, d, padding, full=case.ceil_mode)
+        drops = axis == 0 and case.rank == 3 if case.op in POOLS else axis < 2
+        out, low, high = _window_axis(n, k, s, d, padding, case.ceil_mode, drops)
         if case.op in POOLS and (_cells(out, n, k, s, d, low) == NONE).all(axis=1).any():
             raise ValueError(f"a pooling window without any cell of the input: n {n}, k {k}, s {s}, pads {(low, high)}")
         result.append((out, low, high))

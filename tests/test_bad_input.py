@@ -64,6 +64,7 @@ FLAG = [
     *NOTHING, ("0", 0), ("1", 1), ("text", "True"), ("float", 1.0), ("list", []), ("dict", {}), ("object", object()),
     ("array", np.array(True)), ("np.bool_", np.bool_(True)), ("NDArray", nd.ones((1,))),
 ]  # fmt: skip
+FLAG_OR_NONE = [(name, value) for name, value in FLAG if name != "None"]
 LAYOUT = [
     ("text", "NCXY"), ("empty", ""), ("lower", "nchw"), ("rank1", "NCW"), ("rank3", "NDHWC"), ("CHWN", "CHWN"),
     ("bytes", b"NCHW"), ("int", 2), ("bool", True), ("list", ["NCHW"]), ("float", 2.0), ("object", object()),
@@ -112,7 +113,7 @@ OPERATORS = {
         },
     ),
     "max_pool": (DATA, POOL),
-    "avg_pool": (DATA, {**POOL, "count_include_pad": FLAG}),
+    "avg_pool": (DATA, {**POOL, "count_include_pad": FLAG_OR_NONE}),
 }
 
 
@@ -432,7 +433,7 @@ BLOCKS = {
         "depthwise_initializer": INITIALIZER, "pointwise_initializer": INITIALIZER,
     },
     "MaxPool2D": {**BLOCK, "pool_size": PER_AXIS + NOTHING, "ceil_mode": FLAG},
-    "AvgPool2D": {**BLOCK, "pool_size": PER_AXIS + NOTHING, "ceil_mode": FLAG, "count_include_pad": FLAG},
+    "AvgPool2D": {**BLOCK, "pool_size": PER_AXIS + NOTHING, "ceil_mode": FLAG, "count_include_pad": FLAG_OR_NONE},
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import cases
 import numpy as np
 import oracle
 import pytest
-from cases import BY_NAME, CASES, CONCRETE, OPS, Case
+from cases import BY_NAME, CASES, CONCRETE, IN_TENSORFLOW, OPS, Case
 from running import (
     CHANNELS_LAST,
     POOLS,
@@ -511,7 +511,7 @@ def compare_live(tf_oracle, case, size=None):
 @pytest.mark.heavy
 @pytest.mark.oracle
 @pytest.mark.filterwarnings("ignore")
-@by_name(CASES)
+@by_name(IN_TENSORFLOW)
 def test_live_table(tf_oracle, case):
     judged = sum(compare_live(tf_oracle, case, size) for size in case.sizes)
     if not judged:

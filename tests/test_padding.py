@@ -12,8 +12,10 @@ from running import by_name
 
 from mxsame import padding
 from mxsame.padding import (
+    by_axis,
     causal_pads,
     effective_kernel_size,
+    keras_mxnet_pads,
     output_size,
     resolve_pads,
     same_pads,
@@ -28,6 +30,9 @@ LARGEST, LARGEST_STEP = 2**31 - 1, 2**29 - 1  # of lengths; of kernels, strides 
 def axes(case):
     """Per axis (n, k, s, d, padding, output_padding)."""
     pads = (case.padding,) * case.rank if isinstance(case.padding, str) else case.padding
+    if case.op != "conv_transpose":
+        operator = "pool" if case.op in oracle.POOLS else "conv"
+        pads = by_axis(case.padding, operator, case.kernel_size, case.strides, case.dilation)
     return zip(
         case.size, case.kernel_size, case.strides, case.dilation, pads, case.output_padding or (None,) * case.rank
     )
@@ -210,6 +215,7 @@ CALLS = {  # a function with arguments that are right, by name
     effective_kernel_size: {"kernel_size": 3, "dilation": 1},
     same_pads: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
     causal_pads: {"kernel_size": 3, "dilation": 1},
+    keras_mxnet_pads: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
     resolve_pads: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
     output_size: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
     transposed_cuts: {"kernel_size": 3, "stride": 2, "dilation": 1},
@@ -218,7 +224,7 @@ CALLS = {  # a function with arguments that are right, by name
 
 
 def test_every_public_function_is_called():
-    assert {function.__name__ for function in CALLS} == set(padding.__all__)
+    assert {function.__name__ for function in CALLS} | {"by_axis"} == set(padding.__all__)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +281,7 @@ def test_paddings_that_are_refused(function, wrong, error, message):
         (
             {"padding": "causal"},
             ValueError,
-            'padding as a word must be one of "same", "valid"; received padding=\'causal\'',
+            'padding as a word must be one of "same", "valid", "keras-mxnet"; received padding=\'causal\'',
         ),
         (
             {"output_padding": 2},

@@ -173,7 +173,7 @@ class ConvolutionLayer(Layer):
         return (outputs, *kernel_size, inputs) if self._channels_last else (outputs, inputs, *kernel_size)
 
     def _check_size(self, axis: int, length: int) -> Optional[int]:
-        pads = self._padding if isinstance(self._padding, str) else self._padding[axis]
+        pads = arithmetic.by_axis(self._padding, "conv", self._kernel_size, self._strides, self._dilation)[axis]
         return arithmetic.output_size(length, self._kernel_size[axis], self._strides[axis], self._dilation[axis], pads)
 
     def _check_channels(self, shape: Any) -> None:

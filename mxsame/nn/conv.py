@@ -6,8 +6,7 @@ from typing import Any, Optional
 
 from mxsame import ops
 from mxsame.nn._layer import ConvolutionLayer
-
-CAUSAL = ("same", "valid", "causal")
+from mxsame.ops._arguments import CONVOLUTION_WORDS
 
 
 class _Conv(ConvolutionLayer):
@@ -21,6 +20,7 @@ class _Conv(ConvolutionLayer):
     strides, dilation : int or one int per axis
     padding : str, int, or one int or (low, high) pair per axis
         "same" (the default: TensorFlow's rule, the odd cell at the end), "valid", in 1-D also "causal".
+        "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.conv`.
     groups : int
         The data's and the output's channels are convolved in so many separate groups.
     layout : str
@@ -55,7 +55,7 @@ class _Conv(ConvolutionLayer):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        words = CAUSAL if self.num_spatial_dims == 1 else CAUSAL[:2]
+        words = CONVOLUTION_WORDS[self.num_spatial_dims]
         super().__init__(
             kernel_size, strides, padding, dilation, layout, activation, use_bias, in_channels, words, prefix, params
         )

@@ -16,7 +16,7 @@ class _ConvTranspose(ConvolutionLayer):
 
     Parameters
     ----------
-    padding : "same", "valid", an int, or one int or (low, high) pair per axis
+    padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
         Explicit pads are what is cut from the output, as in `gluon.nn`.
     output_padding : int or one int per axis, optional
         Less than the stride. None is not 0: see :func:`mxsame.ops.conv_transpose`.
@@ -49,7 +49,7 @@ class _ConvTranspose(ConvolutionLayer):
             activation,
             use_bias,
             in_channels,
-            ("same", "valid"),
+            validation.WORDS,
             prefix,
             params,
         )
@@ -63,7 +63,7 @@ class _ConvTranspose(ConvolutionLayer):
         self._add_parameters(weight_initializer, bias_initializer)
 
     def _rule(self, axis: int) -> tuple:
-        pads = self._padding if isinstance(self._padding, str) else self._padding[axis]
+        pads = arithmetic.by_axis(self._padding, "transposed", self._kernel_size, self._strides, self._dilation)[axis]
         output_padding = None if self._output_padding is None else self._output_padding[axis]
         return self._kernel_size[axis], self._strides[axis], self._dilation[axis], pads, output_padding
 

@@ -7,15 +7,15 @@ from typing import Any, Optional
 from mxsame import ops, validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
-from mxsame.nn.conv import CAUSAL
 from mxsame.ops import _arrays
+from mxsame.ops._arguments import CONVOLUTION_WORDS
 
 
 class _Depthwise(ConvolutionLayer):
     """What the two have in common: a depth multiplier, and channels that must be known to build a graph."""
 
     def __init__(self, depth_multiplier: int, *arguments: Any):
-        words = CAUSAL if self.num_spatial_dims == 1 else CAUSAL[:2]
+        words = CONVOLUTION_WORDS[self.num_spatial_dims]
         *arguments, prefix, params = arguments
         super().__init__(*arguments, words, prefix, params)
         self._depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)

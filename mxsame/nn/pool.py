@@ -26,7 +26,8 @@ class _Pool(Layer):
         self._ceil_mode = validation.flag("ceil_mode", ceil_mode)
 
     def _check_size(self, axis: int, length: int) -> Optional[int]:
-        pads = self._padding if isinstance(self._padding, str) else self._padding[axis]
+        ones = (1,) * self.num_spatial_dims
+        pads = arithmetic.by_axis(self._padding, "pool", self._pool_size, self._strides, ones)[axis]
         return arithmetic.output_size(length, self._pool_size[axis], self._strides[axis], 1, pads)
 
     def _arguments(self) -> dict:
@@ -54,6 +55,7 @@ class _MaxPool(_Pool):
         The pool size by default.
     padding : str, int, or one int or (low, high) pair per axis
         "same" (the default: TensorFlow's rule, the odd cell at the end) or "valid"; pads less than the pool size.
+        "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.max_pool`.
     layout : str
         Channels first by default.
     ceil_mode : bool
@@ -88,8 +90,9 @@ class _AvgPool(_Pool):
 
     Parameters
     ----------
-    count_include_pad : bool
-        Whether cells of padding count as zeros. `gluon.nn` says True by default, Keras and this layer False.
+    count_include_pad : bool, optional
+        Whether cells of padding count as zeros. `gluon.nn` says True by default, Keras and this layer False; but with
+        "keras-mxnet" they always count.
     """
 
     def __init__(
@@ -99,12 +102,12 @@ class _AvgPool(_Pool):
         padding: Any = "same",
         ceil_mode: bool = False,
         layout: Optional[str] = None,
-        count_include_pad: bool = False,
+        count_include_pad: Optional[bool] = None,
         prefix: Optional[str] = None,
         params: Any = None,
     ):
         super().__init__(pool_size, strides, padding, layout, ceil_mode, prefix, params)
-        self._count_include_pad = validation.flag("count_include_pad", count_include_pad)
+        self._count_include_pad = validation.count_include_pad(count_include_pad, self._padding)
 
     def _arguments(self) -> dict:
         return {**super()._arguments(), "count_include_pad": self._count_include_pad}

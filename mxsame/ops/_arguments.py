@@ -16,7 +16,7 @@ from mxsame.plan import Window
 from mxsame.planner import Work
 
 MOST_RESIDUES = 4096  # a graph for every size is checked for one size of each residue modulo the stride
-CONVOLUTION_WORDS = {1: ("same", "valid", "causal"), 2: ("same", "valid"), 3: ("same", "valid")}
+CONVOLUTION_WORDS = {1: (*validation.WORDS, "causal"), 2: validation.WORDS, 3: validation.WORDS}
 
 
 class Geometry(NamedTuple):
@@ -45,19 +45,24 @@ class Geometry(NamedTuple):
         entries = []
         for axis in range(self.num_spatial_dims):
             pads: Any = padding if isinstance(padding, str) else padding[axis]
-            if pads != "same":
+            if pads not in arithmetic.SIZE_DEPENDENT:
                 pads = arithmetic.resolve_pads(1, kernel_size[axis], strides[axis], dilation[axis], pads)
             window = Window(self.size[axis], kernel_size[axis], strides[axis], dilation[axis], pads, ceil_mode)
             arithmetic.effective_kernel_size(kernel_size[axis], dilation[axis])
             if window.size is not None:  # the rule, with the user's own words for the padding
                 arithmetic.output_size(window.size, *(window.kernel_size, window.stride, window.dilation), pads)
+            elif pads == arithmetic.KERAS_MXNET and window.stride > window.effective_kernel_size + 1:
+                raise ValueError(
+                    "keras-mxnet cannot run every size with a stride so much longer than the kernel; give input_size; "
+                    f"{validation.received(strides=strides, kernel_size=kernel_size, dilation=dilation)}"
+                )
             elif window.stride > MOST_RESIDUES:
                 raise ValueError(
                     f"strides must be <= {MOST_RESIDUES} where the input size is unknown; give input_size; "
                     f"{validation.received(strides=strides)}"
                 )
             entries.append(window)
-        padded = [None if w.size is None or w.padding == "same" else w.size + sum(w.padding) for w in entries]
+        padded = [None if w.size is None or isinstance(w.padding, str) else w.size + sum(w.padding) for w in entries]
         validation.elements("the padded data", (*self.data_shape[:2], *padded))
         outputs = [None if w.size is None else w.outputs(w.size) for w in entries]
         validation.elements("the output", (self.data_shape[0], channels, *outputs))

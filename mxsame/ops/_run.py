@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional, Sequence
 
+from mxsame.padding import KERAS_MXNET
 from mxsame.plan import AxisPlan, Plan, Window
 
 SPATIAL = 2  # the first spatial axis
@@ -171,12 +172,13 @@ def _length(F: Any, data: Any, axis: int) -> Any:
 
 
 def _low(F: Any, data: Any, axis: int, window: Window) -> Any:
-    """SAME's cells before the data, (1,).
+    """The cells of padding before the data, (1,): half of all, rounded down for "same" and up for "keras-mxnet".
 
     (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n.
     """
     total = (window.effective_kernel_size - 1) - (_length(F, data, axis) - 1) % window.stride
-    return F.BlockGrad(F.floor(F.relu(total) / 2))
+    half = F.relu(total) / 2
+    return F.BlockGrad(F.ceil(half) if window.padding == KERAS_MXNET else F.floor(half))
 
 
 def _shifted(F: Any, data: Any, windows: Sequence[Window], plan: Plan, channels: Optional[int]) -> Any:
@@ -208,7 +210,7 @@ def _shifted(F: Any, data: Any, windows: Sequence[Window], plan: Plan, channels:
 
 
 def _gathered(F: Any, data: Any, windows: Sequence[Window], plan: Plan, fill: str) -> Any:
-    """The data with its SAME padding along some axes, gathered from itself: out*s + max(ke - s, 0) cells each.
+    """The data with its padding along some axes, gathered from itself: out*s + max(ke - s, 0) cells each.
 
     These axes go to the front and become one, so that whole rows are copied; a look-up along any other axis goes cell
     by cell, many times slower.

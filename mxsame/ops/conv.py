@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from mxsame import padding as arithmetic
 from mxsame import plan as planning
 from mxsame import validation
 from mxsame.ops import _arguments, _arrays, _run
@@ -39,7 +40,10 @@ def conv(
         (channels,).
     channels, kernel_size : int, int or sequence of ints; optional where the weight's shape is known
     strides, dilation : int or one int per axis
-    padding : "same", "valid", "causal" (1-D), an int, or one int or (low, high) pair per axis
+    padding : "same", "valid", "causal" (1-D), "keras-mxnet", an int, or one int or (low, high) pair per axis
+        "keras-mxnet" is not TensorFlow's rule but that of keras-mxnet 2.2.4.3, for networks trained in it: the odd cell
+        stands at the begin, see :func:`mxsame.padding.keras_mxnet_pads`; and along the third axis an even kernel of
+        stride 1 gives n + 1 outputs, see :func:`mxsame.padding.by_axis`.
     groups : int
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
@@ -260,6 +264,7 @@ def _convolution(
     dilation = validation.per_axis("dilation", dilation, rank, 1)
     padding = validation.padding(padding, rank, words=_arguments.CONVOLUTION_WORDS[rank])
     channels: Any = work.channels
+    padding = arithmetic.by_axis(padding, "conv", kernel_size, strides, dilation)
     windows = geometry.windows(channels, kernel_size, strides, dilation, padding)
 
     F, data, (_, weight, bias) = args.F, geometry.data, args.arrays

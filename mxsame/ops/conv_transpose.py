@@ -45,7 +45,9 @@ def conv_transpose(
         (channels,).
     channels, kernel_size : int, int or sequence of ints; optional where the weight's shape is known
     strides, dilation : int or one int per axis
-    padding : "same", "valid", an int, or one int or (low, high) pair per axis
+    padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
+        "keras-mxnet" is not TensorFlow's rule but that of keras-mxnet 2.2.4.3, for networks trained in it: as many
+        cells are cut as with "same", half of them, rounded up, from the head.
     output_padding : int or one int per axis, optional
         Less than the stride. None is not 0: it asks for the sizes above.
     groups : int
@@ -96,15 +98,14 @@ def conv_transpose(
     _arguments.check_bias(args, 2, channels)
     strides = validation.per_axis("strides", strides, rank, 1)
     dilation = validation.per_axis("dilation", dilation, rank, 1)
-    padding = validation.padding(padding, rank)
+    padding = arithmetic.by_axis(validation.padding(padding, rank), "transposed", kernel.size, strides, dilation)
     if output_padding is None:
         output_padding = (None,) * rank
     else:
         output_padding = validation.per_axis("output_padding", output_padding, rank, 0)
     cuts, lengths = [], []
     for axis in range(rank):
-        pads = padding if isinstance(padding, str) else padding[axis]
-        rule = (kernel.size[axis], strides[axis], dilation[axis], pads, output_padding[axis])
+        rule = (kernel.size[axis], strides[axis], dilation[axis], padding[axis], output_padding[axis])
         cuts.append(arithmetic.transposed_cuts(*rule))
         size = geometry.size[axis]
         lengths.append(None if size is None else arithmetic.transposed_output_size(size, *rule))

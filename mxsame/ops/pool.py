@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from mxsame import padding as arithmetic
 from mxsame import plan as planning
 from mxsame import validation
 from mxsame.ops import _arguments, _arrays, _run
@@ -28,7 +29,10 @@ def max_pool(
         (N, C, \\*size), or (N, \\*size, C) with a layout that ends in C; a floating type.
     pool_size : int or one int per axis
     strides : int or one int per axis; the pool size by default
-    padding : "same", "valid", an int, or one int or (low, high) pair per axis
+    padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
+        "keras-mxnet" is not TensorFlow's rule but that of keras-mxnet 2.2.4.3, for networks trained in it: the odd cell
+        stands at the begin, averages count padding, and an even pool size of stride 1 gives n + 1 outputs (not along
+        the first axis of a 3-D pooling); see :func:`mxsame.padding.by_axis`.
         Each pad must be less than the pool size, so that every window holds a cell of the data.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
@@ -62,7 +66,7 @@ def avg_pool(
     padding: Any = "same",
     layout: Optional[str] = None,
     input_size: Any = None,
-    count_include_pad: bool = False,
+    count_include_pad: Optional[bool] = None,
     *,
     ceil_mode: bool = False,
 ) -> Any:
@@ -72,9 +76,9 @@ def avg_pool(
 
     Parameters
     ----------
-    count_include_pad : bool
-        Whether cells of padding count as zeros. With `ceil_mode`, what a partial window has beyond the padding does
-        not count, as in `gluon.nn`.
+    count_include_pad : bool, optional
+        Whether cells of padding count as zeros: False by default, but True with "keras-mxnet", which knows nothing
+        else. With `ceil_mode`, what a partial window has beyond the padding does not count, as in `gluon.nn`.
 
     Examples
     --------
@@ -85,7 +89,7 @@ def avg_pool(
     >>> mxsame.ops.avg_pool(nd.array([[[1, 2, 3]]]), 2, count_include_pad=True).asnumpy().tolist()
     [[[1.5, 1.5]]]
     """
-    count_include_pad = validation.flag("count_include_pad", count_include_pad)
+    count_include_pad = validation.count_include_pad(count_include_pad, padding)
     return _pool("avg", data, pool_size, strides, padding, layout, input_size, ceil_mode, count_include_pad)
 
 
@@ -111,13 +115,14 @@ def _pool(
     F, x = args.F, geometry.data
     if geometry.channels_last:
         x = _arrays.channels_first(F, x, ndim)
-    if count_include_pad and ceil_mode and padding != "same":
+    if count_include_pad and ceil_mode and padding not in arithmetic.SIZE_DEPENDENT:
         # The padding counts, what lies beyond it does not: so the padding, if there is any, becomes data.
         if padding != "valid":
             x = _run.padded(F, x, padding)
             size = tuple(None if n is None else n + sum(pads) for n, pads in zip(geometry.size, padding))
             geometry = geometry._replace(data_shape=geometry.data_shape[:2] + size)
         padding, count_include_pad = "valid", False
+    padding = arithmetic.by_axis(padding, "pool", pool_size, strides, (1,) * rank)
     windows = geometry.windows(geometry.data_shape[1], pool_size, strides, (1,) * rank, padding, ceil_mode)
     _check_windows(windows)
     # A count of k per window is the operator's own only where no window is clipped.

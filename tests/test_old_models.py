@@ -1,0 +1,276 @@
+"""The padding of keras-mxnet, held against what keras-mxnet 2.2.4.3 itself gave (golden/make_keras_mxnet.py).
+
+The rows of `cases.CASES` with this padding run in every other suite as well; tests/keras_mxnet runs the real thing.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+import cases
+import numpy as np
+import old_network
+import oracle
+import pytest
+from cases import Case
+from golden import make, make_keras_mxnet
+from running import apply, as_nd, assert_equal, by_name, imperative, layer, operate, set_parameters
+
+import mxsame
+import mxsame.keras.backend
+import mxsame.keras.ops
+from mxsame._mxnet import mx
+from mxsame.padding import KERAS_MXNET, by_axis, keras_mxnet_pads, output_size, same_pads, transposed_cuts
+
+nd, sym = mx.nd, mx.sym
+GOLDEN, WEIGHTS, OUT = make_keras_mxnet.load()
+CASES = [case for case in cases.CASES if not case.in_tensorflow]
+RECORDED = [case for case in CASES if f"{case.name}/shape" in GOLDEN]
+
+
+# ---- what keras-mxnet recorded ---------------------------------------------------------------------------------------
+
+
+def test_what_keras_mxnet_can_run_is_recorded():
+    assert {case.name for case in RECORDED} == {case.name for case in CASES if make_keras_mxnet.can_run(case)}
+    assert len(RECORDED) > 40 and {case.op for case in RECORDED} == set(cases.OPS)
+    for case in RECORDED:
+        assert make.checksum(case, tuple(GOLDEN[f"{case.name}/shape"])) == GOLDEN[f"{case.name}/checksum"], case.name
+
+
+def recorded(case):
+    """(shape, output, gradients)."""
+    start = f"{case.name}/gradient/"
+    gradients = {key[len(start) :]: array for key, array in GOLDEN.items() if key.startswith(start)}
+    return tuple(GOLDEN[f"{case.name}/shape"]), GOLDEN[f"{case.name}/forward"], gradients
+
+
+def compare(case, run):
+    """`run(arrays, out_grad)` gives (output, gradients)."""
+    shape, wanted, wanted_gradients = recorded(case)
+    out, gradients = run(cases.arrays(case), cases.output_gradient(case, shape))
+    assert out.shape == shape
+    assert_equal(make.sample(out), wanted, what=case.name)
+    assert set(gradients) == set(wanted_gradients)
+    for name, gradient in wanted_gradients.items():
+        assert_equal(make.sample(gradients[name]), gradient, what=f"{case.name}, gradient of {name}")
+
+
+@by_name(RECORDED)
+def test_the_oracle_is_keras_mxnet(case):
+    def run(arrays, out_grad):
+        return oracle.forward(case, arrays), oracle.gradients(case, arrays, out_grad)
+
+    compare(case, run)
+
+
+@by_name(RECORDED)
+def test_operators_are_keras_mxnet(case):
+    compare(case, lambda arrays, out_grad: imperative(functools.partial(operate, case), as_nd(arrays), out_grad))
+
+
+@pytest.mark.parametrize("hybridize", [None, mx.gluon.Block.hybridize, mxsame.hybridize], ids=["no", "plain", "mxsame"])
+@by_name(RECORDED)
+def test_layers_are_keras_mxnet(case, hybridize):
+    def run(arrays, out_grad):
+        block, net = layer(case), mx.gluon.nn.HybridSequential()
+        net.add(block)
+        set_parameters(block, arrays)
+        if hybridize is not None:
+            hybridize(net)
+        return apply(block, arrays, out_grad, net=net)
+
+    compare(case, run)
+
+
+# ---- a network that was trained there --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def net():
+    net = old_network.in_gluon()
+    old_network.move(WEIGHTS, net)
+    return net
+
+
+def test_a_trained_network_gives_what_it_gave(net):
+    data, _ = old_network.examples()
+    wanted = OUT.reshape(len(data), old_network.CLASSES)
+    assert np.abs(old_network.probabilities(net, data) - wanted).max() < 1e-5
+    with_same = old_network.in_gluon("same")
+    old_network.move(WEIGHTS, with_same)
+    assert np.abs(old_network.probabilities(with_same, data) - wanted).max() > 1e-3, "the padding matters"
+
+
+def test_in_every_way_of_running(net, tmp_path):
+    data, _ = old_network.examples()
+    wanted, shape = old_network.probabilities(net, data), (1, old_network.CHANNELS, *old_network.SIZE)
+    path = str(tmp_path / "net")
+    for given in (shape, None):
+        mxsame.export(net, path, given)
+        block = mx.gluon.SymbolBlock.imports(f"{path}-symbol.json", ["data"], f"{path}-0000.params")
+        assert np.abs(old_network.probabilities(block, data) - wanted).max() < 1e-5
+    assert np.abs(old_network.probabilities(mxsame.deploy(net, shape), data) - wanted).max() < 1e-5
+    for hybridize in (mx.gluon.Block.hybridize, mxsame.hybridize):
+        hybridized = old_network.in_gluon()
+        old_network.move(WEIGHTS, hybridized)
+        hybridize(hybridized)
+        for size in (old_network.SIZE, (11, 14), (8, 9)):
+            cut = data[:, :, : size[0], : size[1]]
+            assert_equal(hybridized(nd.array(cut)), net(nd.array(cut)).asnumpy(), what=str(size))
+
+
+# ---- the arithmetic --------------------------------------------------------------------------------------------------
+
+GRID = list(itertools.product(range(1, 25), range(1, 8), range(1, 6), range(1, 4)))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_pads_and_outputs_are_those_of_padding_alike_and_dropping(kept):
+    """Both ends padded by ceil(P/2), MXNet's outputs counted, the last one dropped or kept."""
+    extra = 0
+    for n, k, s, d in GRID:
+        extent, wanted = (k - 1) * d + 1, math.ceil(n / s)
+        pad = math.ceil(((wanted - 1) * s + extent - n) / 2)
+        if pad < 0:
+            with pytest.raises(ValueError, match=rf"keras-mxnet cannot run .*; received size={n}, kernel_size={k}"):
+                keras_mxnet_pads(n, k, s, d)
+            continue
+        low, high = keras_mxnet_pads(n, k, s, d)
+        count = (n + 2 * pad - extent) // s + 1
+        assert low == pad and low + high == sum(same_pads(n, k, s, d)) and 0 <= low - high <= 1
+        assert output_size(n, k, s, d, KERAS_MXNET) == wanted <= count <= wanted + 1
+        (padding,) = by_axis(KERAS_MXNET, "pool" if kept else "conv", (k,), (s,), (d,))
+        assert output_size(n, k, s, d, padding) == (count if kept else wanted)
+        extra += count > wanted
+    assert extra > 100
+
+
+def test_which_axes_keep_the_output_too_many():
+    shape = {1: (4,), 2: (4, 5), 3: (4, 5, 6)}
+    for rank, conv, pool in [(1, (4,), (5,)), (2, (4, 5), (5, 6)), (3, (4, 5, 7), (4, 6, 7))]:
+        data, weight = nd.ones((1, 1, *shape[rank])), nd.ones((1, 1, *[2] * rank))
+        assert mxsame.ops.conv(data, weight, padding=KERAS_MXNET).shape[2:] == conv
+        assert mxsame.ops.max_pool(data, 2, 1, KERAS_MXNET).shape[2:] == pool
+        assert mxsame.ops.avg_pool(data, 2, 1, "Keras-MXNet").shape[2:] == pool
+
+
+def test_cuts_of_transposed_convolutions():
+    """The head loses the larger half of what SAME cuts."""
+    for k, s, d in itertools.product(range(1, 8), range(1, 6), range(1, 4)):
+        extent = (k - 1) * d + 1
+        if extent < s or (s == 1 and extent % 2 == 0):
+            with pytest.raises(ValueError, match=rf"keras-mxnet cannot run .*; received ke={extent}, stride={s}"):
+                transposed_cuts(k, s, d, KERAS_MXNET)
+            continue
+        assert transposed_cuts(k, s, d, KERAS_MXNET) == transposed_cuts(k, s, d)[::-1]
+    assert transposed_cuts(4, 2, 1, KERAS_MXNET, 0) == (2, 2), "Keras's rule for the size; TensorFlow would refuse"
+    assert transposed_cuts(3, 2, 1, KERAS_MXNET, 1) == (1, 0)
+
+
+# ---- averages --------------------------------------------------------------------------------------------------------
+
+
+def test_averages_count_padding():
+    data = nd.array([[[1, 2, 3]]])
+    for more in ({}, {"count_include_pad": None}, {"count_include_pad": True}, {"ceil_mode": True}):
+        assert mxsame.ops.avg_pool(data, 2, 2, KERAS_MXNET, **more).asnumpy().tolist() == [[[0.5, 2.5]]]
+        assert mxsame.nn.AvgPool1D(2, 2, KERAS_MXNET, **more)(data).asnumpy().tolist() == [[[0.5, 2.5]]]
+    assert "padding='keras-mxnet'" in repr(mxsame.nn.AvgPool1D(2, 2, KERAS_MXNET))
+    assert "count_include_pad=True" in repr(mxsame.nn.AvgPool1D(2, 2, KERAS_MXNET))
+    assert "count_include_pad=False" in repr(mxsame.nn.AvgPool1D(2, 2))
+
+
+def test_averages_cannot_be_told_not_to():
+    for call in (mxsame.nn.AvgPool2D, functools.partial(mxsame.ops.avg_pool, nd.ones((1, 1, 4, 4)))):
+        with pytest.raises(ValueError, match=r"count_include_pad must be True .*; received count_include_pad=False"):
+            call(2, padding=KERAS_MXNET, count_include_pad=False)
+        with pytest.raises(TypeError, match=r"count_include_pad must be True or False; received count_include_pad=0"):
+            call(2, padding=KERAS_MXNET, count_include_pad=0)
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def refusing():
+    """Name -> a call of something that keras-mxnet cannot run."""
+    data, weight = nd.ones((1, 1, 6, 7)), nd.ones((1, 1, 1, 1))
+    old = {"strides": (3, 1), "padding": KERAS_MXNET}
+    ones = {"weight": nd.ones((1, 1, 2, 2)), "padding": KERAS_MXNET}
+    called = nd.ones((1, 1, 6, 7))
+    blocks = {
+        "Conv2D": mxsame.nn.Conv2D(1, 1, in_channels=1, **old),
+        "DepthwiseConv2D": mxsame.nn.DepthwiseConv2D(1, in_channels=1, **old),
+        "MaxPool2D": mxsame.nn.MaxPool2D(1, **old),
+    }
+    for block in blocks.values():
+        block.initialize()
+    return {
+        "conv": lambda: mxsame.ops.conv(data, weight, **old),
+        "depthwise": lambda: mxsame.ops.depthwise_conv(data, weight, **old),
+        "separable": lambda: mxsame.ops.separable_conv(data, weight, weight, **old),
+        "max": lambda: mxsame.ops.max_pool(data, 1, **old),
+        "avg": lambda: mxsame.ops.avg_pool(data, 1, **old),
+        "symbol": lambda: mxsame.ops.max_pool(sym.var("data"), 1, input_size=(6, 7), **old),
+        "unknown size": lambda: mxsame.ops.max_pool(sym.var("data"), (1, 1), **old),
+        "longer output": lambda: mxsame.ops.conv_transpose(data, strides=3, **ones),
+        "odd cut": lambda: mxsame.ops.conv_transpose(data, strides=1, **ones),
+        "negative cut": lambda: mxsame.ops.conv_transpose(
+            data, weight, strides=2, padding=KERAS_MXNET, output_padding=1
+        ),
+        "strides, dilation": lambda: mxsame.ops.conv_transpose(data, strides=(2, 1), dilation=(1, 2), **ones),
+        "in a layer": lambda: mxsame.nn.Conv2DTranspose(1, 3, 2, KERAS_MXNET, dilation=2),
+        "Conv2DTranspose": lambda: mxsame.nn.Conv2DTranspose(1, 2, 3, KERAS_MXNET),
+        **{name: functools.partial(block, called) for name, block in blocks.items()},
+    }
+
+
+@pytest.mark.parametrize("name", refusing())
+def test_what_keras_mxnet_cannot_run_is_refused(name):
+    with pytest.raises(ValueError, match=r"^keras-mxnet cannot run .*; received [a-z_]+="):
+        refusing()[name]()
+
+
+def test_one_cell_behind_the_last_window_is_fine():
+    """The pad is ceil(-1/2) = 0 then, as for every second 1x1 convolution with stride 2."""
+    out = mxsame.ops.conv(nd.arange(6).reshape((1, 1, 6)), nd.ones((1, 1, 1)), strides=2, padding=KERAS_MXNET)
+    assert out.asnumpy().ravel().tolist() == [0, 2, 4]
+    out = mxsame.ops.max_pool(sym.var("data"), (1,), 2, KERAS_MXNET).bind(mx.cpu(), {"data": nd.ones((1, 1, 6))})
+    assert out.forward()[0].shape == (1, 1, 3)
+
+
+def test_the_word_is_no_word_of_keras():
+    data, kernel = nd.ones((1, 6, 7, 2)), nd.ones((3, 3, 2, 2))
+    for call in (
+        lambda: mxsame.keras.backend.conv2d(data, kernel, padding=KERAS_MXNET, data_format="channels_last"),
+        lambda: mxsame.keras.backend.pool2d(data, (2, 2), padding=KERAS_MXNET, data_format="channels_last"),
+        lambda: mxsame.keras.ops.conv(data, kernel, padding=KERAS_MXNET, data_format="channels_last"),
+    ):
+        with pytest.raises(ValueError, match=r"padding .* must be .*received padding='keras-mxnet'"):
+            call()
+
+
+def test_a_word_stands_for_all_axes():
+    with pytest.raises(TypeError, match=r"received padding"):
+        mxsame.nn.Conv2D(1, 3, padding=(KERAS_MXNET, KERAS_MXNET))
+    with pytest.raises(ValueError, match=r'must be one of "same", "valid", "keras-mxnet"; received padding'):
+        mxsame.nn.Conv2D(1, 3, padding="keras_mxnet")
+
+
+@pytest.mark.parametrize("strategy", ["shift", "place", "place tail", "mirror", "gather", "slice", "kernel", "pad"])
+def test_strategies_for_unknown_sizes_round_up(strategy):
+    """An even number of residues and an even kernel: what rounding down would get wrong."""
+    case = Case("conv", (8,), (4,), (2,), KERAS_MXNET)
+    arrays = cases.arrays(case)
+    with mxsame.plan.force(strategy):
+        try:
+            out = operate(case, {name: sym.var(name) for name in arrays}, channels=4, kernel_size=(4,))
+        except ValueError as error:
+            assert "is not exact" in str(error)
+            return
+    for size in (8, 9, 13, 14, 3, 1):
+        arrays = cases.arrays(case, (size,))
+        values = {name: nd.array(array) for name, array in arrays.items()}
+        assert_equal(out.bind(mx.cpu(), values).forward()[0], oracle.forward(case, arrays), what=f"{strategy}, {size}")
