@@ -136,6 +136,32 @@ def test_forced_strategies(case, strategy, unknown):
 
 
 @WHOLE_SPACE
+@given(
+    strategies.cases(paddings=("keras-mxnet",)),
+    st.sampled_from((None, *planning.STRATEGIES, *planning.TRANSPOSED_STRATEGIES)),
+    st.sampled_from(["known", "unknown", "layer"]),
+)
+def test_padding_of_keras_mxnet(case, strategy, kind):
+    """All of the above, for the padding that TensorFlow does not have."""
+    runs = {
+        "known": lambda arrays, out_grad: imperative(functools.partial(operate, case), as_nd(arrays), out_grad),
+        "unknown": lambda arrays, out_grad: evaluate(symbol, as_nd(arrays), out_grad),
+        "layer": lambda arrays, out_grad: apply(block, arrays, out_grad),
+    }
+    try:
+        with planning.force(strategy):
+            if kind == "unknown":
+                symbol = operate(case, unshaped(case), **graph_arguments(case))
+            elif kind == "layer":
+                block = layer(case)
+                set_parameters(block, cases.arrays(case))
+            check(case, runs[kind])
+    except ValueError as error:
+        every_size = "keras-mxnet cannot run every size" in str(error) and kind == "unknown"
+        assert every_size or ("is not exact" in str(error) and strategy is not None)
+
+
+@WHOLE_SPACE
 @given(strategies.cases())
 def test_arithmetic(case):
     for axis, (n, k, s, d) in enumerate(zip(case.size, case.kernel_size, case.strides, case.dilation)):
