@@ -1,0 +1,77 @@
+"""The notebooks run from the first cell to the last, and what they state holds: they assert it themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def code(notebook):
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def texts(notebook):
+    """What a reader reads in the outputs."""
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", ()):
+            yield "".join(output.get("text", "")) + "".join(output.get("data", {}).get("text/plain", ""))
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # of Jupyter's own packages
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path, monkeypatch):
+    for package in ("nbclient", "ipykernel", "sklearn", "matplotlib"):
+        pytest.importorskip(package)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(FOLDER.parent), os.getenv("PYTHONPATH", "")])))
+    notebook = runpy.run_path(str(FOLDER / "run.py"))["executed"](path)
+    printed = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert not [output.text for output in printed if output.output_type == "stream" and output.name == "stderr"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_kept_with_its_outputs_and_says_nothing_of_a_machine(path):
+    notebook = read(path)
+    assert notebook["metadata"] == {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert all(cell["metadata"] == {} for cell in notebook["cells"])
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert {output["output_type"] for output in outputs} <= {"stream", "display_data", "execute_result"}
+    assert all(output.get("name") != "stderr" for output in outputs)
+    assert not [text for text in texts(notebook) if re.search(r"/(home|root|tmp|usr|work)/|0x[0-9a-f]{6}", text)]
+    assert path.stat().st_size < 500_000
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_asserts_and_imports_mxsame_first(path):
+    cells = code(read(path))
+    assert cells[0].startswith("import mxsame")
+    assert sum(cell.count("assert ") for cell in cells) >= 3
+
+
+def test_the_readme_lists_all():
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"\]\((.*?\.ipynb)\)", readme) == [path.name for path in NOTEBOOKS]
+    for path in NOTEBOOKS:
+        links = re.findall(r"\]\(([^):]*\.(?:ipynb|md))\)", path.read_text(encoding="utf-8"))
+        assert all((FOLDER / link).is_file() for link in links), path.name
+
+
+def test_the_recorded_network_is_small():
+    assert (FOLDER / "keras-digits.npz").stat().st_size < 50_000
