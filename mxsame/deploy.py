@@ -94,8 +94,11 @@ class _Fixed(mx.gluon.Parameter):
 
     def __init__(self, name: str, value: np.ndarray, contexts: Sequence[Any]):
         super().__init__(name, grad_req="null", shape=value.shape, dtype=value.dtype, init="zeros")
-        self.initialize(ctx=list(contexts))
+        super().initialize(ctx=list(contexts))
         super().set_data(_array(value))
+
+    def initialize(self, *args: Any, **more: Any) -> None:
+        """Nothing, for a parent that initialises what is below it."""
 
     def set_data(self, data: Any) -> None:
         """Refused."""
@@ -130,6 +133,7 @@ class Deployed(mx.gluon.SymbolBlock):
             warnings.filterwarnings("ignore", "Cannot decide type")
             super().__init__(_kind(symbol), variables, parameters)
         self._structure, self._dtype, self._fused = graphs.regrouped(outputs, itertools.repeat(True)), dtype, None
+        self._contexts = contexts
         self.hybridize(static_alloc=True, static_shape=True)
         if fuses:
             runner = mx.gluon.SymbolBlock(_kind(fused(graph)), variables, parameters)
@@ -169,6 +173,12 @@ class Deployed(mx.gluon.SymbolBlock):
         path, epoch = graphs.check_file(path, epoch)
         fixed = [graphs.fixed(graphs.variable(name), shape) for name, shape in self._inputs.items()]
         return graphs.written(_group(self.forward(*fixed)), self.collect_params(), path, epoch)
+
+    def __reduce__(self) -> tuple:
+        """For copies, and for pickling."""
+        values = _values(self.collect_params(), self._contexts[0])
+        symbol = self._cached_graph[1].tojson()
+        return _rebuilt, (symbol, values, self._inputs, self._structure, self._dtype, self._contexts, bool(self._fused))
 
     def cast(self, dtype: Any) -> None:
         """Refused: fold in the type in which the net shall run."""
@@ -237,7 +247,6 @@ def _device(contexts: Sequence[Any]) -> Optional[str]:
 
 
 def _traced(net: Any, inputs: dict, dtype: Any, device: Optional[str]) -> Any:
-    """The net's outputs as Symbols of one output each, nested as the net nests them."""
     variables = [graphs.variable(name, dtype) for name in inputs]
     try:
         outputs, _ = graphs.traced(net, variables, variables, list(inputs.values()), True, "deployment", device)
@@ -248,7 +257,11 @@ def _traced(net: Any, inputs: dict, dtype: Any, device: Optional[str]) -> Any:
     found = graphs.flattened(outputs)
     if not found or not all(isinstance(output, mx.sym.Symbol) for output in found):
         raise ValueError(f"net must return arrays; received {type(outputs).__name__}")
-    return graphs.regrouped(outputs, (output if len(output.list_outputs()) == 1 else list(output) for output in found))
+    return outputs
+
+
+def _rebuilt(symbol: str, values: dict, inputs: dict, structure: Any, *more: Any) -> Deployed:
+    return Deployed(Graph.of(mx.sym.load_json(symbol), values, inputs), structure, *more)
 
 
 def _group(outputs: Any) -> Any:

@@ -8,7 +8,8 @@ strides, so a few graphs serve all sizes.
 
 from __future__ import annotations
 
-import copy
+import itertools
+import os
 import threading
 from collections import OrderedDict
 from typing import Any, Hashable, Optional, Sequence
@@ -48,7 +49,8 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 32, **flags: Any)
 
     Notes
     -----
-    A file is written by `mxsame.export`; `net.export` knows nothing of these graphs.
+    A file is written by `mxsame.export`; `net.export` knows nothing of these graphs. As with Gluon's own, call it again
+    after changing a layer inside a layer.
 
     Examples
     --------
@@ -84,7 +86,8 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
     Parameters
     ----------
     net : gluon.HybridBlock
-        Initialised, and called once if its channels are deferred; with one input, named `data` in the files.
+        Initialised, and called once if its channels are deferred; with one input, named `data` in the files. (A
+        deployed net, `mxsame.deploy`, may have several.)
     path : str
     input_shape : sequence of ints, optional
         (N, C, \\*size), of which the batch may differ: the graph knows its sizes and is fastest; MXNet refuses data of
@@ -136,7 +139,14 @@ def check_file(path: Any, epoch: Any) -> tuple[str, int]:
     """Where files go."""
     if not isinstance(path, str):
         raise TypeError(f"path must be a string; {validation.received(path=path)}")
+    check_folder(path)
     return path, validation.integer("epoch", epoch, 0)
+
+
+def check_folder(path: str) -> None:
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise ValueError(f"path must be in a folder that exists; {validation.received(path=path)}")
 
 
 def checked_shape(name: str, shape: Any) -> tuple[int, ...]:
@@ -207,9 +217,9 @@ class _Specialised:
                 return graph(*arrays)
         return graph(*arrays)
 
-    def __deepcopy__(self, memo: dict) -> _Specialised:
-        """A copy of the net has graphs of its own."""
-        return _Specialised(copy.deepcopy(self._net, memo), dict(self._flags), self._max_graphs)
+    def __reduce__(self) -> tuple:
+        """A copy of the net, and one that was pickled, has graphs of its own."""
+        return _Specialised, (self._net, self._flags, self._max_graphs)
 
     def clear(self) -> None:
         """Forget all graphs: the net has changed."""
@@ -254,7 +264,8 @@ class _Specialised:
             found = probe.infer_shape(**{name: shape for name, shape in zip(names, shapes) if name in wanted})[1]
         except mx.base.MXNetError:  # shapes that do not fit; tracing the net for them will say what is wrong
             return structure, tuple(shapes)
-        return structure, tuple(decision.remade(shape) for decision, shape in zip(decisions, found))
+        # Besides its plan a layer may have its channels in the graph.
+        return structure, tuple((decision.remade(shape), shape[1]) for decision, shape in zip(decisions, found))
 
 
 def build(net: Any, args: tuple, arrays: list, purpose: tuple, flags: dict) -> tuple[Any, list]:
@@ -265,9 +276,23 @@ def build(net: Any, args: tuple, arrays: list, purpose: tuple, flags: dict) -> t
     parameters = net.collect_params()
     for parameter in parameters.values():
         _arrays.renew_dtype(parameter)
-    graph = mx.gluon.SymbolBlock(outputs, variables, parameters)
+    graph = _Graph(outputs, variables, parameters)
     graph.hybridize(**flags)
     return graph, decisions
+
+
+class _Graph(mx.gluon.SymbolBlock):
+    """A SymbolBlock that nests its outputs as the net does, a list of one among them."""
+
+    def __init__(self, outputs: Any, variables: list, parameters: Any):
+        leaves = flattened(outputs)
+        if not leaves or not all(isinstance(leaf, mx.sym.Symbol) for leaf in leaves):
+            raise TypeError(f"net must return arrays; received {type(outputs).__name__}")
+        super().__init__(leaves if len(leaves) > 1 else leaves[0], variables, parameters)
+        self._structure = regrouped(outputs, itertools.repeat(True))
+
+    def forward(self, *args: Any) -> Any:
+        return regrouped(self._structure, iter(flattened(super().forward(*args))))
 
 
 def traced(
@@ -279,10 +304,25 @@ def traced(
     purpose: str = "inference",
     device: Optional[str] = None,
 ) -> tuple[Any, list]:
-    """The net's outputs for symbolic inputs of these shapes, and what its layers decided."""
+    """The net's outputs for symbolic inputs of these shapes, each a Symbol of one output and nested as the net nests
+    them, and what its layers decided."""
     known = {variable.name: shape for variable, shape in zip(variables, shapes) if shape is not None}
     with _arrays.inputs(known, sizes, purpose, device), _arguments.decisions() as decisions:
-        return type(net).forward(net, *args), decisions
+        try:
+            outputs = type(net).forward(net, *args)
+        except TypeError as error:
+            if "forward() missing" not in str(error):
+                raise
+            raise TypeError(
+                f"net must be given all of its inputs, with one shape for each; received {len(args)} of them: {error}"
+            ) from None
+    return regrouped(outputs, map(_parted, flattened(outputs))), decisions
+
+
+def _parted(output: Any) -> Any:
+    """What gives several arrays as a list of them."""
+    several = isinstance(output, mx.sym.Symbol) and len(output.list_outputs()) > 1
+    return list(output) if several else output
 
 
 def fixed(variable: Any, shape: tuple) -> Any:

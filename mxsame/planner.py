@@ -11,10 +11,14 @@ copies of a network's input are cheap, and copies between layers dear.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import json
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, Dict, Optional, Sequence, Tuple
+import os
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.plan import STRATEGIES, AxisPlan, Plan, Window, exact_plans, forced, plan_window
@@ -146,9 +150,9 @@ def choose(windows: Sequence[Window], allowed: Sequence[str], work: Work, **rule
     plans = exact_plans(tuple(windows), tuple(allowed), **rules)
     if len(plans) < 2:
         return plan_window(windows, allowed, **rules)
-    measured = recall(windows, work)
-    if measured is not None and measured in plans:
-        return plans[measured]
+    wanted = (_TRIED.get() or {}).get((tuple(windows), work)) or recall(windows, work)
+    if wanted is not None and wanted in plans:
+        return plans[wanted]
     return min(plans.values(), key=lambda plan: estimate(plan, windows, work))
 
 
@@ -304,7 +308,20 @@ def _taps(step: AxisPlan, window: Window, size: int, outputs: int) -> int:
 
 # -- what was measured
 
-_MEASURED: Dict[Tuple[Tuple[Window, ...], Work], str] = {}
+Choices = Dict[Tuple[Tuple[Window, ...], Work], str]
+
+_MEASURED: Choices = {}
+_TRIED: contextvars.ContextVar[Optional[Choices]] = contextvars.ContextVar("mxsame_tried_strategies", default=None)
+
+
+@contextlib.contextmanager
+def trying(windows: Sequence[Window], work: Work, strategy: str) -> Iterator[None]:
+    """Within the `with` block, in this thread, this strategy is chosen, and nothing is remembered."""
+    token = _TRIED.set({(tuple(windows), work): strategy})
+    try:
+        yield
+    finally:
+        _TRIED.reset(token)
 
 
 def recall(windows: Sequence[Window], work: Work) -> Optional[str]:
@@ -361,9 +378,11 @@ def save(path: str) -> None:
         {"windows": [asdict(window) for window in windows], "work": asdict(work), "strategy": strategy}
         for (windows, work), strategy in _MEASURED.items()
     ]
-    text = json.dumps({"format": FORMAT, "measured": entries}, indent=1)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=os.path.dirname(os.path.abspath(path)), suffix=".part", delete=False
+    ) as file:
+        json.dump({"format": FORMAT, "measured": entries}, file, indent=1)
+    os.replace(file.name, path)  # never half a file
 
 
 def load(path: str) -> None:
@@ -380,12 +399,7 @@ def load(path: str) -> None:
             content = json.load(file)
         if content["format"] != FORMAT:
             raise ValueError(content["format"])
-        read = {}
-        for entry in content["measured"]:
-            windows = tuple(Window(**{**window, "padding": _pads(window["padding"])}) for window in entry["windows"])
-            if entry["strategy"] not in STRATEGIES:
-                raise ValueError(entry["strategy"])
-            read[windows, Work(**entry["work"])] = entry["strategy"]
+        read = dict(map(_entry, content["measured"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"path must be a file that mxsame has saved plans in ({error!r}); received path={path!r}"
@@ -396,6 +410,30 @@ def load(path: str) -> None:
 FORMAT = "mxsame plans 1"
 
 
-def _pads(padding: Any) -> Any:
-    """JSON knows no tuples."""
-    return padding if isinstance(padding, str) else tuple(padding)
+def _entry(entry: Any) -> Tuple[Tuple[Tuple[Window, ...], Work], str]:
+    """What was measured, as `save` writes it; JSON knows no tuples."""
+    windows = tuple(Window(**window) for window in entry["windows"])
+    windows = tuple(replace(window, padding=_checked_pads(window.padding)) for window in windows)
+    work, strategy = Work(**entry["work"]), entry["strategy"]
+    for window in windows:
+        _check_types(int, window.kernel_size, window.stride, window.dilation, window.size or 1)
+        _check_types(bool, window.ceil_mode)
+    _check_types(int, work.batch or 1, work.in_channels or 1, work.channels or 1, work.groups)
+    _check_types(str, work.operator, work.purpose, work.device)
+    if strategy not in STRATEGIES:
+        raise ValueError(strategy)
+    return (windows, work), strategy
+
+
+def _checked_pads(padding: Any) -> Any:
+    if isinstance(padding, str):
+        return padding
+    low, high = padding
+    _check_types(int, low, high)
+    return low, high
+
+
+def _check_types(kind: type, *values: Any) -> None:
+    for value in values:
+        if type(value) is not kind:
+            raise TypeError(value)

@@ -39,8 +39,8 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
 
     Layer by layer, and those of one geometry together, the net runs with each of the plans, in turns. So what a layer
     costs its neighbours counts too. What is remembered serves every layer of the same geometry, on data of the same
-    shape, in every graph that knows its sizes and is built from now on in this process: by `mxsame.hybridize`, by
-    `mxsame.export` with a shape, and for arrays.
+    shape, in every graph that knows its sizes and is built from now on in this process: by `mxsame.hybridize`, and by
+    `mxsame.export` with a shape. Every plan runs a dozen times or more, so a big net takes minutes.
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
         Whether to measure a forward and backward pass, and to remember it for training.
     rounds : int
         How often every plan has its turn.
-    path : str, optional
-        A file that is read before, if it exists, and written after: what it holds is not measured again.
+    path : str or path, optional
+        A file that is read before, if it exists, and written after each geometry: what it holds is not measured again.
 
     Returns
     -------
@@ -85,27 +85,44 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
     if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
         raise TypeError(f"args must be arrays; received args of types {[type(arg).__name__ for arg in args]}")
     training, rounds = validation.flag("training", training), validation.integer("rounds", rounds, 1)
-    if path is not None and not isinstance(path, str):
-        raise TypeError(f"path must be a string or None; {validation.received(path=path)}")
-    if path is not None and os.path.exists(path):
-        planner.load(path)
+    if path is not None:
+        path = _checked_path(path)
+    gradients = [array.grad for array in arrays] + [
+        parameter.grad_req != "null" or None for parameter in net.collect_params().values()
+    ]
+    if training and all(gradient is None for gradient in gradients):
+        raise ValueError(
+            f"training must be False where nothing has a gradient; {validation.received(training=training)}"
+        )
 
     purpose = "training" if training else "inference", _arrays.purpose_and_device(arrays[0])[1]
     try:
         with force(None), _kept(net, arrays):
-            found = _all_tuned(net, args, arrays, purpose, rounds)
+            found = _all_tuned(net, args, arrays, purpose, rounds, path)
     except mx.base.MXNetError as error:
         shapes = [array.shape for array in arrays]
         raise ValueError(
             f"net must run on args; {validation.received(shapes=shapes)}; MXNet says: {graphs.reason(error)}"
         ) from None
-    if path is not None:
-        planner.save(path)
-    _renew(net)
+    finally:
+        _renew(net)
     return found
 
 
-def _all_tuned(net: Any, args: tuple, arrays: list, purpose: tuple, rounds: int) -> List[Tuned]:
+def _checked_path(path: Any) -> str:
+    """The path of the file, which has been read if it exists."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path must be a string, a path or None; {validation.received(path=path)}")
+    path = os.fspath(path)
+    graphs.check_folder(path)
+    if os.path.isdir(path):
+        raise ValueError(f"path must be a file, not a folder; {validation.received(path=path)}")
+    if os.path.exists(path):
+        planner.load(path)
+    return path
+
+
+def _all_tuned(net: Any, args: tuple, arrays: list, purpose: tuple, rounds: int, path: Optional[str]) -> List[Tuned]:
     _, decisions = graphs.build(net, args, arrays, purpose, FLAGS)
     choices = {(decision.windows, decision.work): decision for decision in decisions}
     found = []
@@ -114,6 +131,8 @@ def _all_tuned(net: Any, args: tuple, arrays: list, purpose: tuple, rounds: int)
         if len(plans) > 1 and planner.recall(windows, work) is None:
             planned = next(strategy for strategy, plan in plans.items() if plan == decision.plan)
             found.append(_tuned(net, args, arrays, purpose, windows, work, list(plans), planned, rounds))
+            if path is not None:  # now: who loses patience keeps what was measured
+                planner.save(path)
     return found
 
 
@@ -131,8 +150,8 @@ def _tuned(
     """Time the net with each strategy for the layers of one geometry; remember the fastest."""
     calls = {}
     for strategy in strategies:
-        planner.remember(windows, work, strategy)
-        graph, _ = graphs.build(net, args, arrays, purpose, FLAGS)
+        with planner.trying(windows, work, strategy):
+            graph, _ = graphs.build(net, args, arrays, purpose, FLAGS)
         calls[strategy] = _call(graph, arrays, purpose[0] == "training")
     times = _timing.measure(calls, rounds, seconds=1.0)
     seconds = {strategy: _timing.spread(figures)[1] for strategy, figures in times.items()}

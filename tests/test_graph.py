@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import threading
 
 import cases
@@ -430,3 +431,98 @@ def test_channels_that_do_not_fit_deep_inside_are_named():
         ValueError, match=r"data must have in_channels=7 channels; received data.shape=\(2, 3, 15, 17\)"
     ):
         net(images(30, 33))
+
+
+# ---- nesting of outputs, channels, copies ----------------------------------------------------------------------------
+
+
+class Returning(mx.gluon.HybridBlock):
+    """A net that returns what a function makes of an array."""
+
+    def __init__(self, function):
+        super().__init__()
+        self._function = function
+        self.conv = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
+
+    def hybrid_forward(self, F, x):
+        return self._function(F, self.conv(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda F, y: [y],
+        lambda F, y: (y,),
+        lambda F, y: (y, [y + 1, (y * 2,)]),
+        lambda F, y: F.split(y, num_outputs=2, axis=1),
+        lambda F, y: (F.split(y, num_outputs=2, axis=1), y),
+        lambda F, y: (y, None),
+    ],
+    ids=["list", "tuple", "nested", "split", "split within", "none"],
+)
+def test_outputs_are_nested_as_the_net_nests_them(function):
+    net, data = Returning(function), images(9, 8)
+    net.initialize()
+    want = net(data)
+    mxsame.hybridize(net)
+    for _ in range(2):
+        assert_nested_alike(net(data), want)
+
+
+def assert_nested_alike(got, want):
+    if isinstance(want, (list, tuple)):
+        assert isinstance(got, (list, tuple)) and len(got) == len(want)
+        for one, other in zip(got, want):
+            assert_nested_alike(one, other)
+    elif want is None:
+        assert got is None
+    else:
+        running.assert_equal(got.asnumpy(), want.asnumpy())
+
+
+def test_what_is_no_array_is_refused():
+    net = Returning(lambda F, y: "words")
+    net.initialize()
+    with pytest.raises(TypeError, match="net must return arrays; received str"):
+        mxsame.hybridize(net)(images(9, 8))
+
+
+@pytest.mark.parametrize("strategy", [None, "slice", "tail", "pad", "gather", "full"])
+@pytest.mark.parametrize("kind", [mxsame.nn.MaxPool3D, mxsame.nn.AvgPool3D])
+def test_one_pool_for_data_of_many_channels(kind, strategy):
+    """Three axes are made four by a reshape that has the channels in it."""
+    pool, plain = wrapped(kind(2, 3)), kind(2, 3)
+    for channels in (2, 4, 3, 2):
+        data = mx.nd.array(np.random.RandomState(0).randn(2, channels, 7, 6, 5))
+        with mxsame.plan.force(strategy):
+            try:
+                got = pool(data)
+            except ValueError as error:
+                assert "is not exact" in str(error)
+                continue
+        running.assert_equal(got.asnumpy(), plain(data).asnumpy())
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_a_pickled_net_has_graphs_of_its_own(called):
+    net, data = mxsame.hybridize(small_network_called(), max_graphs=3), images(30, 33)
+    want = net(data).asnumpy() if called else None
+    again = pickle.loads(pickle.dumps(net))
+    assert not again.forward.graphs
+    running.assert_equal(again(data).asnumpy(), net(data).asnumpy() if want is None else want)
+    assert len(again.forward.graphs) == 1
+
+
+def test_a_file_goes_where_there_is_a_folder(tmp_path):
+    path = str(tmp_path / "no" / "net")
+    with pytest.raises(ValueError, match="path must be in a folder that exists; received path="):
+        mxsame.export(small_network_called(), path)
+
+
+def test_a_net_of_two_inputs_is_told_apart():
+    class Two(mx.gluon.HybridBlock):
+        def hybrid_forward(self, F, x, y):
+            return x + y
+
+    with pytest.raises(TypeError, match="net must be given all of its inputs, with one shape for each; received 1 of"):
+        mxsame.export(Two(), "net")

@@ -223,7 +223,7 @@ REFUSED = [
     (lambda: (network(), images()), {"training": 1}, TypeError, "training must be True or False; received training=1"),
     (lambda: (network(), images()), {"rounds": 0}, ValueError, "rounds must be an integer >= 1; received rounds=0"),
     (lambda: (network(), images()), {"rounds": 1.5}, TypeError, "rounds must be an integer >= 1; received rounds=1.5"),
-    (lambda: (network(), images()), {"path": 3}, TypeError, "path must be a string or None; received path=3"),
+    (lambda: (network(), images()), {"path": 3}, TypeError, "path must be a string, a path or None; received path=3"),
     (
         lambda: (mxsame.nn.Conv2D(3, 3), images()), {}, ValueError,
         "net must be initialised, and called once where channels are deferred; received uninitialised=",
@@ -233,6 +233,41 @@ REFUSED = [
         "in_channels must agree with the shape of data|data must have",
     ),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_what_was_not_measured_to_the_end_is_not_remembered(monkeypatch, error, tmp_path):
+    path = tmp_path / "plans.json"
+    fastest(monkeypatch, "pad")
+    first, calls = _timing.measure, []
+
+    def interrupted(*args, **more):
+        calls.append(None)
+        if len(calls) > 1:
+            raise error
+        return first(*args, **more)
+
+    monkeypatch.setattr(_timing, "measure", interrupted)
+    with pytest.raises(error):
+        mxsame.autotune(network(), images(), rounds=1, path=path)
+    assert list(planner._MEASURED.values()) == ["pad"]
+    assert len(json.loads(path.read_text())["measured"]) == 1  # what was measured is not lost
+    assert [file.name for file in tmp_path.iterdir()] == ["plans.json"]
+
+
+def test_a_net_without_gradients_is_not_trained():
+    net = network()
+    net.collect_params().setattr("grad_req", "null")
+    with pytest.raises(ValueError, match="training must be False where nothing has a gradient; received training=True"):
+        mxsame.autotune(net, images(), training=True)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(_timing, "measure", None)
+    with pytest.raises(ValueError, match="path must be in a folder that exists; received path="):
+        mxsame.autotune(network(), images(), path=str(tmp_path / "no" / "plans.json"))
+    with pytest.raises(ValueError, match="path must be a file, not a folder; received path="):
+        mxsame.autotune(network(), images(), path=tmp_path)
 
 
 @pytest.mark.parametrize(("make", "more", "error", "message"), REFUSED)

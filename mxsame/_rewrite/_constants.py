@@ -7,7 +7,10 @@ from typing import Any, List
 from mxsame._mxnet import mx
 from mxsame._rewrite._graph import Graph, Node, Output
 
-IMPURE = ("random", "sample", "shuffle", "Dropout", "Custom", "uniform", "normal", "bernoulli", "choice", "multinomial")
+IMPURE = (
+    *("random", "sample", "shuffle", "Dropout", "Custom", "uniform", "normal", "bernoulli", "choice", "multinomial"),
+    *("laplace", "gumbel", "logistic", "exponential", "gamma", "pareto", "rayleigh", "weibull", "powerd"),
+)
 
 
 def fold(graph: Graph, context: Any) -> None:
@@ -45,6 +48,6 @@ def evaluated(graph: Graph, outputs: List[Output], context: Any) -> list:
     names = symbol.list_inputs()
     arrays = [mx.nd.array(graph.values[name], ctx=context, dtype=graph.values[name].dtype) for name in names]
     variables = [mx.sym.var(name, dtype=array.dtype) for name, array in zip(names, arrays)]
-    with mx.autograd.pause(train_mode=False):
+    with mx.util.np_array(False), mx.autograd.pause(train_mode=False):
         found = mx.gluon.SymbolBlock(symbol, variables)(*arrays)
     return [array.asnumpy() for array in (found if isinstance(found, list) else [found])]

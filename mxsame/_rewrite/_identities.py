@@ -23,9 +23,9 @@ ACTIVATIONS = {
     "_npi_tanh": "tanh",
     "softsign": "softsign",
 }
-NEUTRAL = {  # op -> the scalar that makes it the identity
-    **dict.fromkeys(("_mul_scalar", "_div_scalar", "_npi_multiply_scalar", "_power_scalar"), 1.0),
-    **dict.fromkeys(("_plus_scalar", "_minus_scalar", "_npi_add_scalar", "_npi_subtract_scalar"), 0.0),
+NEUTRAL = {  # op -> the scalar that makes it the identity; those of NumPy make floats of integers and bools
+    **dict.fromkeys(("_mul_scalar", "_div_scalar", "_power_scalar"), 1.0),
+    **dict.fromkeys(("_plus_scalar", "_minus_scalar"), 0.0),
 }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from mxsame._rewrite import _movements
 from mxsame._rewrite._graph import Graph, Node, Output
 
+FAR = 30  # standard deviations
 NORMALISATIONS = ("BatchNorm", "_contrib_SyncBatchNorm")
 LINEAR = ("Convolution", "Deconvolution", "FullyConnected")
 SCALARS = {  # op -> (scale, shift) of a scalar
@@ -72,7 +73,7 @@ def convolve(graph: Graph) -> None:
         if node.op in NORMALISATIONS and len(shapes[node]) == 4:
             with np.errstate(all="ignore"):
                 affine = _normalisation(graph, node, 4)
-            if affine is None or affine.axis != 1:
+            if affine is None or affine.axis != 1 or _cancels(graph, node, affine):
                 continue
             channels = affine.scale.size
             weight = affine.scale.astype(np.float32).reshape(channels, 1, 1, 1)
@@ -81,6 +82,14 @@ def convolve(graph: Graph) -> None:
                 constants = [graph.constant(f"{node.name}_{name}", value) for name, value in values.items()]
                 node.op, node.inputs = "Convolution", [affine.data, *constants]
                 node.attrs = {"kernel": "(1, 1)", "num_filter": str(channels), "num_group": str(channels)}
+
+
+def _cancels(graph: Graph, node: Node, affine: Affine) -> bool:
+    """Whether the mean is so far from zero that scale * x + shift would lose what x - mean keeps: digits."""
+    beta, mean = (graph.value(source).astype(np.float64) for source in node.inputs[2:4])  # type: ignore[union-attr]
+    variance = graph.value(node.inputs[4]).astype(np.float64)  # type: ignore[union-attr]
+    size = np.maximum(np.abs(affine.scale) * np.sqrt(variance), np.abs(beta))
+    return bool((np.abs(mean * affine.scale) > FAR * size).any())
 
 
 def _affine(graph: Graph, node: Node, shapes: dict) -> Optional[Affine]:
