@@ -1,6 +1,6 @@
 """Breaks mxsame on purpose, one line at a time, and counts the tests that notice.
 
-    python tests/mutations.py            # all, about half a minute each on 2 cores
+    python tests/mutations.py            # all, about a minute each on 2 cores
     python tests/mutations.py pads       # those whose name contains a word
 
 Every mutation is made in a copy in a temporary folder. Exit status 1 if one of them breaks no test. Needs an
@@ -23,6 +23,9 @@ TESTS = [
     "tests/test_plan.py",
     "tests/test_ops.py",
     "tests/test_concrete_cases.py",
+    "tests/test_graph.py",
+    "tests/test_deploy.py",
+    "tests/test_rewrite.py",
 ]
 SLOW = "numpy_arrays or float64 or channels_last or input_size or with_shapes or at_unknown_sizes or recorded or grid"
 
@@ -42,7 +45,7 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "average: padding counts where it was filled in",
         "mxsame/ops/pool.py",
-        'if pool_type == "avg" and plan.fills and not count_include_pad:',
+        'if fill == "zero" and plan.fills and not count_include_pad:',
         "if False:",
     ),
     (
@@ -54,8 +57,8 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "unknown size: the graph takes n for a multiple of the stride",
         "mxsame/ops/_run.py",
-        "return _Sizes(size, starts, F.floor(F.relu(total) / 2))",
-        "return _Sizes(size, starts, F.zeros_like(size) + max(window.effective_kernel_size - window.stride, 0) // 2)",
+        "(_length(F, data, axis) - 1) % window.stride",
+        "F.zeros_like(_length(F, data, axis)) - (window.stride - 1)",
     ),
     (
         "slice: the outputs at the end are dropped in place of the first",
@@ -66,7 +69,7 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "maximum: padding is zero",
         "mxsame/ops/pool.py",
-        '"edge" if pool_type == "max" else "zero"',
+        '"edge" if pool_type == "max" or pairs else "zero"',
         '"zero"',
     ),
     (
@@ -74,6 +77,30 @@ MUTATIONS = [  # (name, file, old text, new text)
         "mxsame/ops/_run.py",
         'axis, (step.front_taps, 0), "zero")',
         'axis, (0, step.front_taps), "zero")',
+    ),
+    (
+        "shift: the tap stands one cell ahead",
+        "mxsame/ops/_run.py",
+        "F.one_hot(reach - _low(F, data, axis, window)",
+        "F.one_hot(reach - 1 - _low(F, data, axis, window)",
+    ),
+    (
+        "hybridize: one graph for all sizes",
+        "mxsame/graph.py",
+        "return structure, tuple((decision.remade(shape), shape[1]) for decision, shape in zip(decisions, found))",
+        "return structure",
+    ),
+    (
+        "hybridize: a layer's channels do not tell graphs apart",
+        "mxsame/graph.py",
+        "tuple((decision.remade(shape), shape[1]) for decision",
+        "tuple(decision.remade(shape) for decision",
+    ),
+    (
+        "deploy: a normalisation without its eps",
+        "mxsame/_rewrite/_scales.py",
+        'np.sqrt(variance + node.attr("eps", 1e-3))',
+        "np.sqrt(variance)",
     ),
     (
         "transposed: the odd cell is cut from the head",
