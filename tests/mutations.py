@@ -58,7 +58,7 @@ MUTATIONS = [  # (name, file, old text, new text)
         "unknown size: the graph takes n for a multiple of the stride",
         "mxsame/ops/_run.py",
         "(_length(F, data, axis) - 1) % window.stride",
-        "F.zeros_like(_length(F, data, axis)) - (window.stride - 1)",
+        "F.zeros_like(_length(F, data, axis)) + (window.stride - 1)",
     ),
     (
         "slice: the outputs at the end are dropped in place of the first",
