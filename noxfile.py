@@ -32,6 +32,13 @@ def keras_mxnet(session):
     session.run("python", "-m", "pytest", "tests/keras_mxnet", *session.posargs)
 
 
+@nox.session(python=["3.8", "3.12"])
+def notebooks(session):
+    """The notebooks, from the first cell to the last."""
+    session.install(".[cpu,test,notebooks]")
+    session.run("python", "-m", "pytest", "-m", "", "tests/test_notebooks.py", *session.posargs)
+
+
 @nox.session(python="3.11")
 def lint(session):
     """ruff and mypy."""
