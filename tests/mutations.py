@@ -28,7 +28,7 @@ TESTS = [
     "tests/test_rewrite.py",
 ]
 PATIENCE = 300  # seconds
-SLOW = "numpy_arrays or float64 or channels_last or input_size or with_shapes or at_unknown_sizes or recorded or grid"
+SLOW = "numpy_arrays or float64 or channels_last or input_size or with_shapes or recorded or grid"
 
 MUTATIONS = [  # (name, file, old text, new text)
     (
