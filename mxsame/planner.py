@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import json
 import math
 import os
@@ -153,6 +154,18 @@ def choose(windows: Sequence[Window], allowed: Sequence[str], work: Work, **rule
     wanted = (_TRIED.get() or {}).get((tuple(windows), work)) or recall(windows, work)
     if wanted is not None and wanted in plans:
         return plans[wanted]
+    return _estimated_fastest(tuple(windows), tuple(allowed), work, tuple(sorted(rules.items())), COSTS[work.device])
+
+
+@functools.lru_cache(maxsize=4096)
+def _estimated_fastest(
+    windows: Tuple[Window, ...],
+    allowed: Tuple[str, ...],
+    work: Work,
+    rules: Tuple[Tuple[str, bool], ...],
+    costs: Costs,  # part of the key: other costs, another choice
+) -> Plan:
+    plans = exact_plans(windows, allowed, **dict(rules))
     return min(plans.values(), key=lambda plan: estimate(plan, windows, work))
 
 
