@@ -141,16 +141,25 @@ def load(path=HERE / "tensorflow-2.13.1.npz"):
 
 def main():
     """Write or check the file."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="compare with the recorded file and write nothing")
-    check = parser.parse_args().check
+    check = wants_check(__doc__)
     new = record()
-    path = HERE / "tensorflow-2.13.1.npz"
     if not str(new["versions"]).startswith("tensorflow 2.13.1,"):
         warnings.warn(f"made by {new['versions']}, recorded for TensorFlow 2.13.1", stacklevel=1)
+    return settle(new, HERE / "tensorflow-2.13.1.npz", check)
+
+
+def wants_check(doc):
+    """Whether the command line of a script with this docstring says --check."""
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="compare with the recorded file and write nothing")
+    return parser.parse_args().check
+
+
+def settle(new, path, check):
+    """Write a recording, or compare it with the recorded file and write nothing; the exit status."""
     if not check:
         np.savez_compressed(path, **pack(new))
-        print(f"{path.name}: {len(new)} arrays, {path.stat().st_size / 1e6:.2f} MB")
+        print(f"{path.name}: {len(new)} arrays, {path.stat().st_size / 1e6:.2f} MB, {new['versions']}")
         return 0
     old = load(path)
     missing = sorted(set(old) ^ set(new))

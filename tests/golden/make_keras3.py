@@ -8,7 +8,6 @@ In an environment of its own: Keras 3 and the TensorFlow it needs do not live wi
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import os
 import sys
@@ -88,19 +87,8 @@ def record():
 
 def main():
     """Write or check the file."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="compare with the recorded file and write nothing")
-    check = parser.parse_args().check
-    new = record()
-    if not check:
-        np.savez_compressed(PATH, **make.pack(new))
-        print(f"{PATH.name}: {len(new)} arrays, {PATH.stat().st_size / 1e6:.2f} MB, {new['versions']}")
-        return 0
-    old = make.load(PATH)
-    missing = sorted(set(old) ^ set(new))
-    differing = [key for key in set(old) & set(new) - {"versions"} if not make._close(old[key], new[key])]
-    print(f"{len(old)} arrays recorded, only in one: {missing}, different: {sorted(differing)}")
-    return 1 if missing or differing else 0
+    check = make.wants_check(__doc__)
+    return make.settle(record(), PATH, check)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ convolutions need it to on the CPU. Cases are stored as by `make.py`; what keras
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -87,9 +86,7 @@ def _place(key):
 
 def main():
     """Write or check the file."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="compare with the recorded file and write nothing")
-    check = parser.parse_args().check
+    check = make.wants_check(__doc__)
     os.environ["MXNET_MKLDNN_ENABLED"] = "0"
     os.environ.setdefault("MXNET_STORAGE_FALLBACK_LOG_VERBOSE", "0")
     sys.path.insert(0, str(HERE.parent / "keras_mxnet"))
@@ -98,15 +95,7 @@ def main():
 
     versions = f"keras-mxnet 2.2.4.3, mxnet {mx.__version__}, numpy {np.__version__}, python {sys.version.split()[0]}"
     new = {**record_cases(), **record_network(), "versions": np.array(versions)}
-    if not check:
-        np.savez_compressed(FILE, **make.pack(new))
-        print(f"{FILE.name}: {len(new)} arrays, {FILE.stat().st_size / 1e6:.2f} MB")
-        return 0
-    old = make.load(FILE)
-    missing = sorted(set(old) ^ set(new))
-    differing = [key for key in set(old) & set(new) - {"versions"} if not make._close(old[key], new[key])]
-    print(f"{len(old)} arrays recorded, only in one: {missing}, different: {sorted(differing)}")
-    return 1 if missing or differing else 0
+    return make.settle(new, FILE, check)
 
 
 if __name__ == "__main__":

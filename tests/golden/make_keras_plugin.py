@@ -14,7 +14,6 @@ Python 3.11 with tensorflow-cpu 2.13.1 and NumPy 1.23.5, as for make.py. Channel
 | `versions` | of TensorFlow, NumPy and Python |
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -67,9 +66,8 @@ def load():
 
 def main():
     """Write or check the file."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="compare with the recorded file and write nothing")
-    check, new = parser.parse_args().check, record()
+    check = make.wants_check(__doc__)
+    new = record()
     if not check:
         np.savez_compressed(FILE, **new)
         print(f"{FILE.name}: {len(new)} arrays, {FILE.stat().st_size / 1e6:.2f} MB")
