@@ -23,6 +23,7 @@ __all__ = [
     "resolve_pads",
     "same_pads",
     "transposed_cuts",
+    "transposed_cuts_to",
     "transposed_output_size",
 ]
 
@@ -243,6 +244,37 @@ def _keras_mxnet_cuts(effective: int, stride: int, output_padding: int | None) -
             f"cut with stride 1; {validation.received(ke=effective, stride=stride, output_padding=output_padding)}"
         )
     return total - total // 2, total // 2
+
+
+def transposed_cuts_to(
+    length: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same"
+) -> tuple[int, tuple[int, int]]:
+    """(size, (head, tail)): the input size of a transposed convolution with `length` outputs, and what it cuts.
+
+    It is the gradient of the convolution that makes `size` of `length`, so the pads of that convolution are cut, less
+    the cells behind its last window. A negative tail means that many cells of bias alone at the end.
+
+    Raises `ValueError` where that convolution has no output.
+
+    >>> transposed_cuts_to(14, 3, stride=2), transposed_cuts_to(13, 3, stride=2)
+    ((7, (0, 1)), (7, (1, 1)))
+    >>> transposed_cuts_to(16, 3, stride=2, padding="valid")
+    (7, (0, -1))
+    """
+    length = validation.integer("length", length, 1)
+    size = output_size(length, kernel_size, stride, dilation, padding)
+    head, tail = resolve_pads(length, kernel_size, stride, dilation, padding)
+    reached = transposed_output_size(size, kernel_size, stride, dilation, (head, tail))
+    return size, (head, tail - (length - reached))
+
+
+def split_cuts(cuts: Sequence[tuple[int, int]]) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+    """Cuts (head, tail) of each axis as explicit pads and output padding, which is what a negative tail means.
+
+    >>> split_cuts([(0, 1), (0, -1)])
+    (((0, 1), (0, 0)), (0, 1))
+    """
+    return tuple((head, max(tail, 0)) for head, tail in cuts), tuple(max(-tail, 0) for _, tail in cuts)
 
 
 def transposed_output_size(

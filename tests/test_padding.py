@@ -19,7 +19,9 @@ from mxsame.padding import (
     output_size,
     resolve_pads,
     same_pads,
+    split_cuts,
     transposed_cuts,
+    transposed_cuts_to,
     transposed_output_size,
 )
 
@@ -145,6 +147,24 @@ def test_transposed_grid(k, s):
     assert agreed >= 6 * 3 * 2 and refused >= 6 * 3 * 2
 
 
+def test_cuts_for_a_length_give_that_length_and_begin_where_the_convolution_does():
+    for length in SIZES:
+        for k in KERNELS:
+            for s in STRIDES:
+                for d in DILATIONS:
+                    for word in ("same", "valid"):
+                        effective = (k - 1) * d + 1
+                        if word == "valid" and length < effective:
+                            with pytest.raises(ValueError, match="must be at least as long as the kernel"):
+                                transposed_cuts_to(length, k, s, d, word)
+                            continue
+                        n, (head, tail) = transposed_cuts_to(length, k, s, d, word)
+                        case = Case("conv", (length,), (k,), (s,), dilation=(d,), padding=word)
+                        assert (n,) == oracle.output_size(case) and head == oracle.pads(case)[0][0]
+                        assert (n - 1) * s + effective - head - tail == length
+                        assert split_cuts([(head, tail)]) == (((head, max(tail, 0)),), (max(-tail, 0),))
+
+
 def test_transposed_same_is_the_size_whose_convolution_gives_the_input():
     for n in SIZES:
         for k in KERNELS:
@@ -219,6 +239,7 @@ CALLS = {  # a function with arguments that are right, by name
     resolve_pads: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
     output_size: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
     transposed_cuts: {"kernel_size": 3, "stride": 2, "dilation": 1},
+    transposed_cuts_to: {"length": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
     transposed_output_size: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
 }
 

@@ -170,15 +170,13 @@ def conv_transpose_to(
         if length is None:
             cuts.append(arithmetic.transposed_cuts(k, s, d, arguments["padding"]))
             continue
+        cut = None
         with contextlib.suppress(ValueError):  # shorter than the kernel
-            found[axis] = arithmetic.output_size(length, k, s, d, arguments["padding"])
-        if found[axis] is None or call.shape[axis + 2] not in (None, found[axis]):
+            found[axis], cut = arithmetic.transposed_cuts_to(length, k, s, d, arguments["padding"])
+        if cut is None or call.shape[axis + 2] not in (None, found[axis]):
             _refuse_output_length(call, output_shape, axis, (k, s, d, arguments["padding"]))
-        head, tail = arithmetic.resolve_pads(length, k, s, d, arguments["padding"])
-        reached = arithmetic.transposed_output_size(found[axis], k, s, d, (head, tail))
-        cuts.append((head, tail - (length - reached)))
-    arguments["padding"] = tuple((head, max(tail, 0)) for head, tail in cuts)
-    arguments["output_padding"] = tuple(max(-tail, 0) for _, tail in cuts)
+        cuts.append(cut)
+    arguments["padding"], arguments["output_padding"] = arithmetic.split_cuts(cuts)
     return _transposed(_told(call, batch, found), size, channels, arguments)
 
 

@@ -568,9 +568,7 @@ class _Functions:
         """The Symbol of the learning phase, and its shape with None for what is unknown."""
         if not isinstance(array, self.backend.KerasSymbol):
             raise TypeError(f"{name} must be a tensor of Keras; {_arrays.received(name, array)}")
-        symbol = (
-            array.symbol
-        )  # it knows better than the shape that Keras keeps, which is wrong for states of ConvLSTM2D
+        symbol = array.symbol  # the shape that Keras keeps is wrong for states of ConvLSTM2D
         shape = _arrays.known_shape(symbol) or _probed_shape(symbol) or (None,) * (rank + 2)
         shape = tuple(length or None for length in shape)
         validation.shape(name, shape, (None,) * (rank + 2), meaning)
@@ -649,7 +647,7 @@ class _Cut(NamedTuple):
                 data.shape[2:], self._wanted(data, channels), kernel_size, strides, dilation
             )
         ]
-        return tuple((head, max(tail, 0)) for head, tail in cuts), tuple(max(-tail, 0) for _, tail in cuts)
+        return arithmetic.split_cuts(cuts)
 
     def _wanted(self, data: _Data, channels: int) -> Sequence[Optional[int]]:
         """The lengths of the output, None where they are left open."""
@@ -674,17 +672,16 @@ class _Cut(NamedTuple):
             )
         if padding is None:  # valid is what cuts nothing
             padding = "valid" if wanted >= arithmetic.transposed_output_size(size, k, s, d, 0) else "same"
-        found = None
+        found = cut = None
         with contextlib.suppress(ValueError):  # shorter than the kernel
-            found = arithmetic.output_size(wanted, k, s, d, padding)
-        if found != size:
+            found, cut = arithmetic.transposed_cuts_to(wanted, k, s, d, padding)
+        if cut is None or found != size:
             raise ValueError(
                 "output_shape must have a length of which the convolution with this kernel, strides and padding makes "
                 f"that of x, {size}, such as {arithmetic.transposed_output_size(size, k, s, d, padding)}; "
                 f"{validation.received(output_shape=self.output_shape)}"
             )
-        head, tail = arithmetic.resolve_pads(wanted, k, s, d, padding)
-        return head, tail - (wanted - arithmetic.transposed_output_size(size, k, s, d, (head, tail)))
+        return cut
 
 
 def _steps(rank: int, strides: Any, dilation: Any) -> tuple[tuple, tuple]:
