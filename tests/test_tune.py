@@ -157,7 +157,7 @@ def test_the_net_stays_as_it_was(training):
     for name, array in arrays.items():
         assert np.array_equal(array.asnumpy(), before[name]), name
     assert np.array_equal(data.grad.asnumpy(), gradient)
-    assert np.array_equal(net(data).asnumpy(), want)
+    assert running.difference(net(data).asnumpy(), want) < 1e-5  # what is the fastest may round in another way
 
 
 def test_what_is_for_training_is_chosen_for_training_only(monkeypatch):
