@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import setuptools
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
@@ -14,6 +15,10 @@ def version():
     return re.search(r'^__version__ = "([^"]+)"', text, re.MULTILINE).group(1)
 
 
+# The photograph of the demo is CC0. setuptools knows licence expressions from 77 on, which Python 3.8 does not get.
+LICENCE = "Apache-2.0 AND CC0-1.0"
+KNOWS_EXPRESSIONS = int(setuptools.__version__.split(".")[0]) >= 77
+
 CLI = ["click>=8", "rich>=13", "matplotlib>=3.7"]
 
 setup(
@@ -22,17 +27,26 @@ setup(
     description="TensorFlow's SAME padding, exactly, on Apache MXNet",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
+    **{"license_expression" if KNOWS_EXPRESSIONS else "license": LICENCE},
+    license_files=["LICENSE", "mxsame/data/LICENSE-photograph.txt"],
+    keywords="mxnet gluon keras tensorflow padding same convolution pooling",
     classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
         "Intended Audience :: Developers",
         "Intended Audience :: Science/Research",
+        "Natural Language :: English",
         "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
         "Programming Language :: Python :: 3.8",
         "Programming Language :: Python :: 3.9",
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: Implementation :: CPython",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Software Development :: Libraries :: Python Modules",
         "Typing :: Typed",
     ],
     packages=find_packages(include=["mxsame", "mxsame.*"]),
@@ -52,6 +66,14 @@ setup(
         "onnx": ["onnx==1.14.1; python_version < '3.12'", "onnxruntime==1.18.1; python_version < '3.12'"],
         # MXNet's nd.array looks for a name that SciPy says to drop in 2.0.
         "notebooks": ["nbclient>=0.10", "ipykernel>=6.29", "scikit-learn>=1.3", "scipy<2", "matplotlib>=3.7"],
+        # Pinned, since a warning fails the build of the site; they need Python 3.11.
+        "docs": [
+            "sphinx==9.0.4; python_version >= '3.11'",
+            "furo==2025.12.19; python_version >= '3.11'",
+            "myst-parser==5.2.0; python_version >= '3.11'",
+            "sphinx-click==6.2.0; python_version >= '3.11'",
+            "sphinx-copybutton==0.5.2; python_version >= '3.11'",
+        ],
         # mypy 1.14 is the last that runs on Python 3.8.
         "dev": ["ruff==0.17.5", "mypy==1.14.1", "nox>=2024.3"],
     },
