@@ -3,7 +3,7 @@
 A `Window` says what is wanted along one axis: output j reads the cells from j*s - low on. MXNet's operators know one
 pad for both ends only. A `AxisPlan` says how to get the wanted values all the same:
 
-    mirror the data -> join cells to it -> gather from it, or shift it -> [kernel with zero taps in front] operator(pad)
+    mirror the data -> join cells to it -> gather from it, or shift it -> [kernel with zero taps around] operator(pad)
     -> skip outputs at the head, drop the excess at the tail -> mirror back
 
 Most steps are empty in most plans. A strategy is one way of filling them in; whether it is exact is decided by one
@@ -113,12 +113,12 @@ class AxisPlan:
     join:        cells joined to the data by concatenation (low, high)
     spread:      cells put around the data by MXNet's pad operator (low, high)
     gather:      the data is gathered from itself with the pads worked out in the graph
-    front_taps:  zero taps put in front of the kernel
+    taps:        zero taps joined to the kernel (front, back)
     shift:       the data is moved within cells of padding, so that low appears to be the first of these two numbers
                  whatever it is; the second is what the last window of any size needs
     place:       the kernel stands among `kernel_size` taps, pad - low of them before it; low is worked out in the graph
                  and lies between these two
-    kernel_size: the taps that the operator is given, front taps included
+    kernel_size: the taps that the operator is given, those of zero included
     pad:         the operator's own pad, the same at both ends
     skip:        outputs dropped at the head
     excess:      outputs dropped at the tail; None where that depends on the size: cut to ceil(n/s)
@@ -133,7 +133,7 @@ class AxisPlan:
     spread: Tuple[int, int] = (0, 0)
     gather: bool = False
     shift: Optional[Tuple[int, int]] = None
-    front_taps: int = 0
+    taps: Tuple[int, int] = (0, 0)
     place: Optional[Tuple[int, int]] = None
     pad: int = 0
     skip: int = 0
@@ -172,9 +172,21 @@ def _slice(window: Window, low: int, high: int) -> AxisPlan:
 
 
 def _kernel(window: Window, low: int, high: int) -> AxisPlan:
-    """Zero taps in front of the kernel shift the windows, so that padding both ends alike fits."""
-    taps = max(-(-(high - low) // window.dilation), 0)
-    return AxisPlan(window.kernel_size + taps, front_taps=taps, pad=low + taps * window.dilation)
+    """Zero taps in front of the kernel shift the windows, so that padding both ends alike fits; behind it they keep off
+    windows that are too many."""
+    front = max(-(-(high - low) // window.dilation), 0)
+    draft = AxisPlan(window.kernel_size + front, taps=(front, 0), pad=low + front * window.dilation)
+    back = _taps_behind(draft, window)
+    return replace(draft, kernel_size=draft.kernel_size + back, taps=(front, back))
+
+
+def _taps_behind(draft: AxisPlan, window: Window) -> int:
+    """The fewest that leave every size its outputs and no more; none where no number does."""
+    extended, rest = (draft.kernel_size - 1) * window.dilation + 1, []
+    for size in window.sizes:  # cells behind the last window that is wanted
+        rest.append(size + 2 * draft.pad - extended - (window.outputs(size) - 1) * window.stride)
+    fewest = max(-(-(max(rest) - window.stride + 1) // window.dilation), 0)
+    return fewest if fewest * window.dilation <= min(rest) else 0
 
 
 def _tail(window: Window, low: int, high: int) -> AxisPlan:
@@ -192,7 +204,7 @@ Draft = Callable[[Window, int, int], AxisPlan]
 _DRAFTS: dict[str, Draft] = {"native": _native, "slice": _slice, "kernel": _kernel, "tail": _tail, "pad": _pad}
 
 STRATEGIES = ("native", "full", "slice", "kernel", "tail", "pad", "mirror", "shift", "place", "place tail", "gather")
-TRANSPOSED_STRATEGIES = ("cut", "crop", "stuff")
+TRANSPOSED_STRATEGIES = ("cut", "crop", "extend", "stuff")
 
 # What each kind of operator may do; where nobody knows better, the first that is exact runs.
 CONVOLUTION = ("native", "slice", "tail", "kernel", "pad", "shift", "mirror", "place", "place tail", "gather")
@@ -221,10 +233,10 @@ def _reaches_the_end(window: Window, size: int) -> bool:
 def _checked(draft: AxisPlan, window: Window, low: int, mirror: bool) -> Optional[AxisPlan]:
     """The draft with its excess and its mirror if it is exact, else None.
 
-    The operator's window j begins at j*s - (pad + joined low - front taps * d) in cells of the data. Skipping `skip`
+    The operator's window j begins at j*s - (pad + joined low - taps in front * d) in cells of the data. Skipping `skip`
     of them, the first must begin at -low; and there must be no fewer outputs than wanted.
     """
-    begin = draft.pad + draft.join[0] + draft.spread[0] - draft.front_taps * window.dilation
+    begin = draft.pad + draft.join[0] + draft.spread[0] - draft.taps[0] * window.dilation
     if begin != low + draft.skip * window.stride:
         return None
     excess = {_operator_outputs(draft, window, size) - draft.skip - window.outputs(size) for size in window.sizes}
@@ -414,30 +426,41 @@ def exact_plans(
 class TransposedAxis:
     """How MXNet runs a transposed convolution along one axis.
 
-    Its Deconvolution gives (n-1)s + ke - 2*pad + adj outputs; `crop` of them are dropped at (head, tail).
+    The kernel gets `taps` of zero joined to it (front, back). Of the longer kernel the Deconvolution gives
+    (n-1)s + ke - 2*pad + adj outputs; `crop` of them are dropped at (head, tail).
 
     >>> TransposedAxis(pad=0, adj=0, crop=(0, 1))
-    TransposedAxis(pad=0, adj=0, crop=(0, 1))
+    TransposedAxis(pad=0, adj=0, crop=(0, 1), taps=(0, 0))
     """
 
     pad: int
     adj: int
     crop: Tuple[int, int]
+    taps: Tuple[int, int] = (0, 0)
 
 
 def plan_transposed(
-    effective_kernel_size: int, stride: int, cuts: tuple[int, int], strategy: str = "cut"
+    effective_kernel_size: int, stride: int, cuts: tuple[int, int], strategy: str = "cut", dilation: int = 1
 ) -> TransposedAxis:
-    """`cuts` (head, tail) as the Deconvolution's own pad and adj as far as they can say it ("cut"), or by cropping
-    and extending its whole output ("crop").
+    """`cuts` (head, tail) as the Deconvolution's own pad and adj as far as they can say it ("cut"); by cropping and
+    extending its whole output ("crop"); or by zero taps around the kernel, so that pad and adj can say more of it
+    ("extend").
 
     >>> plan_transposed(3, 2, cuts=(0, 1)), plan_transposed(2, 3, cuts=(0, -1))
-    (TransposedAxis(pad=0, adj=0, crop=(0, 1)), TransposedAxis(pad=0, adj=1, crop=(0, 0)))
+    (TransposedAxis(pad=0, adj=0, crop=(0, 1), ...), TransposedAxis(pad=0, adj=1, crop=(0, 0), ...))
+    >>> plan_transposed(3, 2, cuts=(0, 1), strategy="extend")
+    TransposedAxis(pad=1, adj=0, crop=(0, 0), taps=(1, 0))
     """
     head, tail = cuts
-    pad = 0 if strategy == "crop" else max(min(head, tail + stride - 1, effective_kernel_size - 1), 0)
+    front = back = 0
+    if strategy == "extend":  # wanted: 0 <= head - tail < stride, which is what adj can make up for
+        front = max(-(-(tail - head) // dilation), 0)
+        back = max(-(-(head - tail - stride + 1) // dilation), 0)
+        head, tail = head + front * dilation, tail + back * dilation
+    extent = effective_kernel_size + (front + back) * dilation
+    pad = 0 if strategy == "crop" else max(min(head, tail + stride - 1, extent - 1), 0)
     adj = max(pad - tail, 0)
-    return TransposedAxis(pad, adj, (head - pad, tail - pad + adj))
+    return TransposedAxis(pad, adj, (head - pad, tail - pad + adj), (front, back))
 
 
 # -- forcing a strategy

@@ -177,7 +177,7 @@ def estimate(plan: Plan, windows: Sequence[Window], work: Work) -> float:
 
     >>> from mxsame.plan import AxisPlan
     >>> windows = [Window(56, 3, 2), Window(56, 3, 2)]
-    >>> sliced, extended = AxisPlan(3, pad=2, skip=1), AxisPlan(4, front_taps=1, pad=1)
+    >>> sliced, extended = AxisPlan(3, pad=2, skip=1), AxisPlan(4, taps=(1, 0), pad=1)
     >>> sliced, extended = Plan((sliced, sliced)), Plan((extended, extended))
     >>> deep, depthwise = Work("conv", 8, 128, 128), Work("conv", 8, 128, 128, groups=128)
     >>> estimate(sliced, windows, deep) < estimate(extended, windows, deep)
@@ -264,7 +264,7 @@ def _kernel(plan: Plan, windows: Sequence[Window], costs: Costs, in_channels: in
     cells = channels * in_channels // groups * math.prod(window.kernel_size for window in windows)
     total = 0.0
     for step in plan.axes:
-        if step.front_taps:
+        if any(step.taps):
             total += cells * costs.lengthen + 3 * costs.operator
         if step.place:
             places = step.place[1] - step.place[0] + 1

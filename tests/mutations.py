@@ -76,8 +76,8 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "kernel: zero taps behind it",
         "mxsame/ops/_run.py",
-        'axis, (step.front_taps, 0), "zero")',
-        'axis, (0, step.front_taps), "zero")',
+        'axis, step.taps, "zero")',
+        'axis, step.taps[::-1], "zero")',
     ),
     (
         "shift: the tap stands one cell ahead",

@@ -84,7 +84,7 @@ def reads(step, window, n, convention="valid", fill="zero"):
     span = len(cells) + 2 * step.pad - ((k - 1) * d + 1)
     assert span >= 0, f"MXNet refuses a kernel longer than the padded data: {step}, n {n}"
     count = (-(-span // s) if convention == "full" else span // s) + 1
-    before = step.front_taps
+    before = step.taps[0]
     if step.place:
         assert step.place[0] <= low <= step.place[1]
         before = step.pad - low
@@ -196,7 +196,7 @@ def test_poolings_of_known_size(op, padding, ceil_mode):
                 assert may_refuse(strategy, window, [window.size], op), f"{strategy} refused {window}"
                 continue
             (step,) = plan.axes
-            assert step.pad < step.kernel_size and step.front_taps == 0
+            assert step.pad < step.kernel_size and step.taps == (0, 0)
             assert step.kernel_size <= window.size + sum(step.join) + sum(step.spread) + 2 * step.pad or step.gather
             view = dataclasses.replace(window, kernel_size=step.kernel_size)  # clipped, maybe
             clipped = window if step.kernel_size == window.kernel_size else view
@@ -394,14 +394,16 @@ def test_names_of_strategies():
 # ---- transposed ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", ["cut", "crop"])
-def test_transposed(strategy):
+@pytest.mark.parametrize(("strategy", "d"), [("cut", 1), ("crop", 1), ("extend", 1), ("extend", 2), ("extend", 3)])
+def test_transposed(strategy, d):
     """MXNet's Deconvolution gives (n-1)s + ke - 2 pad + adj outputs, and asks for pad < ke and adj < s."""
     for extent, s, head in itertools.product(range(1, 8), range(1, 6), range(0, 7)):
         for tail in range(-s + 1 if s > 1 else 0, 7):
             n = max((head + tail - extent) // s + 3, 1)
-            axis = plan_transposed(extent, s, (head, tail), strategy)
-            full = [position - head for position in range((n - 1) * s + extent)]  # numbered as the outputs are
+            axis = plan_transposed(extent, s, (head, tail), strategy, d)
+            front, back = (count * d for count in axis.taps)
+            longer = range(-front, (n - 1) * s + extent + back)
+            full = [position - head for position in longer]  # numbered as the outputs are
             wanted_cells = list(range((n - 1) * s + extent - head - tail))
             end = len(full) - axis.pad + axis.adj
             got = (full + list(range(full[-1] + 1, full[-1] + 1 + s + 9)))[axis.pad : end]
@@ -409,15 +411,19 @@ def test_transposed(strategy):
             assert min(axis.pad, axis.adj, first, last) >= 0
             assert got[first : len(got) - last] == wanted_cells, f"{axis}, ke {extent}, s {s}, cuts {(head, tail)}"
             assert 0 <= axis.adj < s or axis.adj == 0
-            assert axis.pad < extent
+            assert axis.pad < extent + front + back
             if strategy == "crop":
                 assert axis.pad == 0
+            if strategy == "extend" and d == 1 and axis.pad < extent + front + back - 1:  # no pad is longer
+                assert axis.crop == (0, 0)
 
 
 def test_transposed_same_needs_no_crop_where_mxnet_can_say_it():
     assert plan_transposed(3, 2, (0, 1)) == TransposedAxis(0, 0, (0, 1))
     assert plan_transposed(4, 2, (1, 1)) == TransposedAxis(1, 0, (0, 0))
     assert plan_transposed(3, 2, (1, 0)) == TransposedAxis(1, 1, (0, 0))
+    assert plan_transposed(3, 2, (0, 1), "extend") == TransposedAxis(1, 0, (0, 0), (1, 0))
+    assert plan_transposed(4, 2, (1, 1), "extend") == plan_transposed(4, 2, (1, 1))
 
 
 # ---- frozen ----------------------------------------------------------------------------------------------------------

@@ -60,8 +60,8 @@ def extended_kernel(F: Any, weight: Any, channels: int, data: Any, windows: Sequ
         # The gradient of `reverse` overwrites what grad_req="add" should add to; a copy stands between.
         weight = F.reverse(F.identity(weight), axis=mirrored)
     for axis, (window, step) in enumerate(zip(windows, plan.axes), SPATIAL):
-        if step.front_taps:
-            weight = _joined(F, weight, axis, (step.front_taps, 0), "zero")
+        if any(step.taps):
+            weight = _joined(F, weight, axis, step.taps, "zero")
         elif step.place:
             weight = _placed(F, weight, channels, data, axis, window, step)
     return weight
