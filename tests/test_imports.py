@@ -8,12 +8,13 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "mxsame"
 
 # padding <- plan <- planner <- ops <- nn <- (graph, port); graph, _rewrite <- deploy; graph, _timing <- tune;
-# ops <- keras; validation is a leaf; _mxnet alone imports MXNet.
+# ops <- keras; validation is a leaf; _mxnet alone imports MXNet; _cuda is a leaf.
 PURE = {"validation", "padding"}
 CORE = PURE | {"plan", "planner", "_mxnet"}
 LIBRARY = CORE | {"ops", "nn", "keras", "graph", "deploy", "tune", "port", "drawing"}
 MAY_IMPORT = {
-    "_mxnet": set(),
+    "_cuda": set(),
+    "_mxnet": {"_cuda"},
     "validation": set(),
     "padding": {"validation"},
     "drawing": PURE,
@@ -34,6 +35,7 @@ MAY_IMPORT = {
     "__main__": LIBRARY | {"__init__", "demo", "cli"},
 }
 NOT_OUTSIDE = {
+    "_cuda": {"mxnet", "numpy"},
     "padding": {"mxnet", "numpy"},
     "plan": {"mxnet", "numpy"},
     "planner": {"mxnet", "numpy"},
