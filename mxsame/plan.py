@@ -25,6 +25,7 @@ from mxsame import validation
 __all__ = [
     "AVERAGE",
     "CONVOLUTION",
+    "LAST",
     "MAXIMUM",
     "RESHAPING",
     "STRATEGIES",
@@ -156,6 +157,15 @@ class Plan:
         """Whether cells of padding become part of the data, where an average cannot tell them from real ones."""
         return any(axis.gather or any(axis.join + axis.spread) for axis in self.axes)
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the operator does it all, at most with a longer kernel.
+
+        >>> Plan((AxisPlan(3, pad=1),)).is_alone, Plan((AxisPlan(3, pad=2, skip=1),)).is_alone
+        (True, False)
+        """
+        return all(step == AxisPlan(step.kernel_size, taps=step.taps, pad=step.pad) for step in self.axes)
+
 
 # -- strategies: a Window and its pads (the same low and the largest high for every size) -> a draft of a plan
 
@@ -210,6 +220,7 @@ TRANSPOSED_STRATEGIES = ("cut", "crop", "extend", "stuff")
 CONVOLUTION = ("native", "slice", "tail", "kernel", "pad", "shift", "mirror", "place", "place tail", "gather")
 AVERAGE = ("native", "full", "slice", "tail", "pad", "mirror", "gather")
 MAXIMUM = ("native", "full", "slice", "tail", "pad", "gather")  # mirrored, ties would send gradients to the last cell
+LAST = ("native", "full", "slice", "tail", "kernel")  # those that are written for channels last too
 _MIRRORED = ("native", "kernel", "slice", "tail", "pad")
 
 

@@ -34,7 +34,7 @@ class Work:
     operator: "conv", "max" or "avg"
     plain:    the data is an input of the graph, so it comes without blocks
     purpose:  "inference", "training", or "deployment": what depends on parameters alone is done beforehand
-    device:   "cpu" or "gpu"
+    device:   "cpu", "gpu", or "cudnn": a GPU on which cuDNN runs, but none of MXNet's own kernels
 
     >>> Work("conv", batch=8, in_channels=3, channels=64, plain=True).groups
     1
@@ -127,6 +127,10 @@ COSTS: Dict[str, Costs] = {
         operator=8e3,
     ),
 }
+
+COSTS["cudnn"] = COSTS["gpu"]
+GPUS = ("gpu", "cudnn")
+ALONE = ("native", "full", "kernel")  # strategies by which an operator does it all, with a weight made beforehand
 
 BLOCK = 8  # channels, the least that oneDNN makes blocks of
 TYPICAL_BATCH = 8

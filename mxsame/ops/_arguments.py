@@ -11,7 +11,7 @@ from mxsame import padding as arithmetic
 from mxsame import plan as planning
 from mxsame import planner, validation
 from mxsame._mxnet import mx
-from mxsame.ops import _arrays
+from mxsame.ops import _arrays, _run
 from mxsame.plan import Window
 from mxsame.planner import Work
 
@@ -27,6 +27,34 @@ class Geometry(NamedTuple):
     layout: str
     channels_last: bool
     data_shape: tuple  # (batch, channels, *size), None for what is unknown
+    knows_last: bool = False  # whether MXNet's operators run this layout, channels last, on the data's device
+
+    @property
+    def runs_last(self) -> bool:
+        """Whether the operator is given the data as it is, with channels last."""
+        return self.knows_last and None not in self.size
+
+    @property
+    def first(self) -> int:
+        """The first spatial axis of what the operator is given."""
+        return 1 if self.runs_last else _run.SPATIAL
+
+    @property
+    def operator_layout(self) -> dict:
+        """What the operator is told of it."""
+        return {"layout": self.layout} if self.runs_last else {}
+
+    def inward(self, F: Any, array: Any) -> Any:
+        """Data or a weight as the operator is given it."""
+        return _arrays.channels_first(F, array, self.num_spatial_dims + 2) if self._turns else array
+
+    def outward(self, F: Any, out: Any) -> Any:
+        """An output as the user is given it."""
+        return _arrays.channels_last(F, out, self.num_spatial_dims + 2) if self._turns else out
+
+    @property
+    def _turns(self) -> bool:
+        return self.channels_last and not self.runs_last
 
     @property
     def size(self) -> tuple:
@@ -100,7 +128,7 @@ def geometry(
         if None in shape[2:]:
             data = _arrays.fixed(data, (None, *given, None) if last else (None, None, *given))
         shape = shape[:2] + given
-    return Geometry(data, num_spatial_dims, layout, last, shape)
+    return Geometry(data, num_spatial_dims, layout, last, shape, layout == "NHWC" and _arrays.is_on_gpu(data))
 
 
 def graph_channels(geometry: Geometry) -> Optional[int]:
@@ -117,7 +145,7 @@ class Decision(NamedTuple):
     data: Any
     plan: planning.Plan
     windows: tuple
-    allowed: tuple
+    allowed: tuple  # where the sizes are known
     work: Work
     rules: Mapping[str, bool]
 
@@ -144,7 +172,7 @@ def decisions() -> Iterator[list]:
 def decide(
     geometry: Geometry, data: Any, windows: Sequence[Window], allowed: Sequence[str], work: Work, **rules: bool
 ) -> planning.Plan:
-    """The plan for `data`, which has channels first; `rules` are those of `exact_plans`."""
+    """The plan for `data`, which is as `inward` gives it; `rules` are those of `exact_plans`."""
     batch, in_channels = geometry.data_shape[:2]
     purpose, device = _arrays.purpose_and_device(data)
     work = replace(
@@ -155,11 +183,29 @@ def decide(
         purpose=purpose,
         device=device,
     )
-    plan = planner.choose(windows, allowed, work, **rules)
+    if device == "cudnn":
+        return _done_by_the_operator(windows, allowed, work, rules)
+    where_known = tuple(name for name in allowed if name in planning.LAST) if geometry.knows_last else tuple(allowed)
+    plan = planner.choose(windows, where_known if geometry.runs_last else allowed, work, **rules)
     collected = _DECISIONS.get()
     if collected is not None:
-        collected.append(Decision(data, plan, tuple(windows), tuple(allowed), work, rules))
+        collected.append(Decision(data, plan, tuple(windows), where_known, work, rules))
     return plan
+
+
+def _done_by_the_operator(
+    windows: Sequence[Window], allowed: Sequence[str], work: Work, rules: Mapping[str, bool]
+) -> planning.Plan:
+    """The plan that asks for nothing but the operator; for a GPU on which nothing else runs."""
+    alone = tuple(name for name in allowed if name in planner.ALONE)
+    for plan in planning.exact_plans(tuple(windows), alone, **rules).values():
+        if plan.is_alone:
+            return plan
+    operator = {"conv": "a convolution", "max": "a max pooling", "avg": "an average pooling"}[work.operator]
+    raise ValueError(
+        f"{operator} whose padding cuDNN cannot do by itself must not be in a net for cuDNN alone; received "
+        + ", ".join(map(str, windows))
+    )
 
 
 class Kernel(NamedTuple):

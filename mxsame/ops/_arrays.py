@@ -8,7 +8,7 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Seque
 
 import numpy as np
 
-from mxsame import validation
+from mxsame import planner, validation
 from mxsame._mxnet import mx
 
 _NUMPY_KINDS = (mx.np.ndarray, mx.sym.numpy._Symbol)
@@ -212,6 +212,13 @@ def purpose_and_device(data: Any) -> tuple[str, str]:
     return built.purpose, device
 
 
+def is_on_gpu(data: Any) -> bool:
+    """Whether data is on a GPU for certain: a Symbol, if its graph is built for GPUs alone."""
+    if isinstance(data, mx.nd.NDArray):
+        return bool(data.ctx.device_type == "gpu")
+    return _INPUTS.get().device in planner.GPUS
+
+
 def traced_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:
     """The shape of a Symbol while a graph is built for inputs of known sizes; None otherwise."""
     return known_shape(symbol) if _INPUTS.get().sizes else None
@@ -250,7 +257,7 @@ def fixed(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
     return symbol
 
 
-# -- layouts: MXNet on the CPU has only those with channels first
+# -- layouts: MXNet on the CPU has only those with channels first, on GPUs NHWC as well
 
 
 def channels_first(F: Any, array: Any, ndim: int) -> Any:

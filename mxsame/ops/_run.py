@@ -1,6 +1,7 @@
-"""Runs plans: the steps of an `AxisPlan` as MXNet operators, on classic arrays or Symbols with channels first.
+"""Runs plans: the steps of an `AxisPlan` as MXNet operators, on classic arrays or Symbols.
 
-Axis `i` of a plan is axis `2 + i` of the data, the kernel and the output alike.
+Axis `i` of a plan is axis `first + i` of the data, the kernel and the output alike: 2 with channels first, and 1 with
+channels last, for which only the strategies of `mxsame.plan.LAST` are written, in 2-D.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any, Callable, Optional, Sequence
 from mxsame.padding import KERAS_MXNET
 from mxsame.plan import AxisPlan, Plan, Window
 
-SPATIAL = 2  # the first spatial axis
+SPATIAL = 2  # the first spatial axis, with channels first
 
 
 def run_window(
@@ -21,28 +22,37 @@ def run_window(
     operator: Callable,
     fill: str,
     channels: Optional[int] = None,
+    first: int = SPATIAL,
 ) -> Any:
     """`operator(data)` with everything that a plan wants done before and after it.
 
     `fill` says what cells of padding hold: "zero", or "edge" (the nearest real cell, which never wins a maximum over
     a window that holds that cell too).
     """
-    return finish(F, data, operator(prepare(F, data, windows, plan, fill, channels)), windows, plan)
+    return finish(F, data, operator(prepare(F, data, windows, plan, fill, channels, first)), windows, plan, first)
 
 
-def prepare(F: Any, data: Any, windows: Sequence[Window], plan: Plan, fill: str, channels: Optional[int] = None) -> Any:
+def prepare(
+    F: Any,
+    data: Any,
+    windows: Sequence[Window],
+    plan: Plan,
+    fill: str,
+    channels: Optional[int] = None,
+    first: int = SPATIAL,
+) -> Any:
     """Mirror, join, spread, gather and shift; only the last must know the data's channels."""
     data = _reversed(F, data, plan)
-    data = _lengthened(F, data, [step.join for step in plan.axes], fill, channels)
+    data = _lengthened(F, data, [step.join for step in plan.axes], fill, channels, first)
     if any(any(step.spread) for step in plan.axes):
         data = _spread(F, data, [step.spread for step in plan.axes], fill)
     data = _gathered(F, data, windows, plan, fill)
     return _shifted(F, data, windows, plan, channels)
 
 
-def finish(F: Any, data: Any, out: Any, windows: Sequence[Window], plan: Plan) -> Any:
+def finish(F: Any, data: Any, out: Any, windows: Sequence[Window], plan: Plan, first: int = SPATIAL) -> Any:
     """Skip, drop the excess, mirror back. `data` is what `prepare` was given."""
-    out = cropped(F, out, [(step.skip, step.excess or 0) for step in plan.axes])
+    out = cropped(F, out, [(step.skip, step.excess or 0) for step in plan.axes], first)
     varying = [axis for axis, step in enumerate(plan.axes, SPATIAL) if step.excess is None]
     if varying:
         strides = [window.stride for window in windows]
@@ -50,8 +60,10 @@ def finish(F: Any, data: Any, out: Any, windows: Sequence[Window], plan: Plan) -
     return _reversed(F, out, plan)
 
 
-def extended_kernel(F: Any, weight: Any, channels: int, data: Any, windows: Sequence[Window], plan: Plan) -> Any:
-    """The weight (.., .., *k) as the plan wants it: mirrored, with zero taps in front, or placed among zero taps.
+def extended_kernel(
+    F: Any, weight: Any, channels: int, data: Any, windows: Sequence[Window], plan: Plan, first: int = SPATIAL
+) -> Any:
+    """The weight as the plan wants it: mirrored, with zero taps around it, or placed among zero taps.
 
     `data` is what `prepare` was given; its size says where a kernel is placed.
     """
@@ -59,11 +71,18 @@ def extended_kernel(F: Any, weight: Any, channels: int, data: Any, windows: Sequ
     if mirrored:  # `reverse` lets a shape be inferred through it, which a stepped slice does not
         # The gradient of `reverse` overwrites what grad_req="add" should add to; a copy stands between.
         weight = F.reverse(F.identity(weight), axis=mirrored)
+    weight = with_taps(F, weight, [step.taps for step in plan.axes], first)
     for axis, (window, step) in enumerate(zip(windows, plan.axes), SPATIAL):
-        if any(step.taps):
-            weight = _joined(F, weight, axis, step.taps, "zero")
-        elif step.place:
+        if step.place:
             weight = _placed(F, weight, channels, data, axis, window, step)
+    return weight
+
+
+def with_taps(F: Any, weight: Any, taps: Sequence[tuple[int, int]], first: int = SPATIAL) -> Any:
+    """The weight with (front, back) zero taps joined to each axis of its kernel."""
+    for axis, counts in enumerate(taps, first):
+        if any(counts):
+            weight = _joined(F, weight, axis, counts, "zero")
     return weight
 
 
@@ -80,18 +99,24 @@ def _placed(F: Any, weight: Any, channels: int, data: Any, axis: int, window: Wi
     return chosen
 
 
-def cropped(F: Any, out: Any, crops: Sequence[tuple[int, int]]) -> Any:
+def cropped(F: Any, out: Any, crops: Sequence[tuple[int, int]], first: int = SPATIAL) -> Any:
     """Drop (head, tail) cells of each spatial axis."""
     if not any(map(any, crops)):
         return out
-    begin = (None, None, *(head or None for head, _ in crops))
-    end = (None, None, *(-tail or None for _, tail in crops))
+    outer = (None,) * first
+    begin = (*outer, *(head or None for head, _ in crops))
+    end = (*outer, *(-tail or None for _, tail in crops))
     return F.slice(out, begin=begin, end=end)
 
 
 def padded(F: Any, data: Any, pads: Sequence[tuple[int, int]]) -> Any:
     """The data with (low, high) zeros around each spatial axis."""
     return _spread(F, data, pads, "zero") if any(map(any, pads)) else data
+
+
+def outer_axes(num_spatial_dims: int, first: int = SPATIAL) -> tuple[int, int]:
+    """The axes of the batch and of the channels."""
+    return 0, 1 if first == SPATIAL else num_spatial_dims + 1
 
 
 def thin(F: Any, array: Any, axes: Sequence[int]) -> Any:
@@ -130,16 +155,18 @@ def _joined(F: Any, array: Any, axis: int, counts: tuple[int, int], fill: str) -
     return F.concat(*head, array, *foot, dim=axis)
 
 
-def _lengthened(F: Any, data: Any, joins: Sequence[tuple[int, int]], fill: str, channels: Optional[int]) -> Any:
+def _lengthened(
+    F: Any, data: Any, joins: Sequence[tuple[int, int]], fill: str, channels: Optional[int], first: int
+) -> Any:
     """The data with cells joined to its spatial axes. It is given four axes for that, with which alone oneDNN joins:
     MXNet's own way takes ten times longer."""
     if not any(map(any, joins)):
         return data
-    first, back = SPATIAL, None
+    back = None
     if len(joins) == 1:
-        data, first, back = F.expand_dims(data, axis=SPATIAL), SPATIAL + 1, (0, -3, 0)
+        data, first, back = F.expand_dims(data, axis=first), first + 1, (0, -3, 0)
     elif len(joins) == 3 and channels is not None:
-        data, first, back = F.reshape(data, shape=(-3, -2)), SPATIAL - 1, (-4, -1, channels, -2)
+        data, first, back = F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, channels, -2)
     for axis, counts in enumerate(joins, first):
         if any(counts):
             data = _joined(F, data, axis, counts, fill)

@@ -128,6 +128,11 @@ def depthwise_conv(
     -------
     (N, C*m, \\*out) or (N, \\*out, C*m).
 
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`conv`, and where `in_channels` or `depth_multiplier` is unknown.
+
     Examples
     --------
     >>> import mxsame
@@ -175,6 +180,15 @@ def separable_conv(
         (channels, C*m, 1, ..) with channels first, (channels, 1, .., C*m) with channels last.
     bias : same kind as data, optional
         (channels,).
+
+    Returns
+    -------
+    (N, channels, \\*out) or (N, \\*out, channels).
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`depthwise_conv`, and where `channels` is unknown.
 
     Examples
     --------
@@ -259,7 +273,7 @@ def _convolution(
     work: Work,
 ) -> Any:
     """Plan and run MXNet's Convolution on checked arrays."""
-    rank, ndim = geometry.num_spatial_dims, geometry.num_spatial_dims + 2
+    rank = geometry.num_spatial_dims
     strides = validation.per_axis("strides", strides, rank, 1)
     dilation = validation.per_axis("dilation", dilation, rank, 1)
     padding = validation.padding(padding, rank, words=_arguments.CONVOLUTION_WORDS[rank])
@@ -267,21 +281,23 @@ def _convolution(
     padding = arithmetic.by_axis(padding, "conv", kernel_size, strides, dilation)
     windows = geometry.windows(channels, kernel_size, strides, dilation, padding)
 
-    F, data, (_, weight, bias) = args.F, geometry.data, args.arrays
-    if geometry.channels_last:
-        data, weight = _arrays.channels_first(F, data, ndim), _arrays.channels_first(F, weight, ndim)
+    F, (_, weight, bias) = args.F, args.arrays
+    if work.groups > 1:  # cuDNN does not promise all of these with channels last
+        geometry = geometry._replace(knows_last=False)
+    data, weight = geometry.inward(F, geometry.data), geometry.inward(F, weight)
     plan = _arguments.decide(geometry, data, windows, _allowed(args.shapes[1], work), work)
-    weight = _run.extended_kernel(F, weight, channels, data, windows, plan)
+    weight = _run.extended_kernel(F, weight, channels, data, windows, plan, geometry.first)
     out = _run.run_window(
         F,
         data,
         windows,
         plan,
-        lambda x: convolution(F, x, weight, bias, windows, plan, channels, work.groups),
+        lambda x: convolution(F, x, weight, bias, windows, plan, channels, work.groups, **geometry.operator_layout),
         "zero",
         work.in_channels,
+        geometry.first,
     )
-    return args.restore(_arrays.channels_last(F, out, ndim) if geometry.channels_last else out)
+    return args.restore(geometry.outward(F, out))
 
 
 def _allowed(weight_shape: Any, work: Work) -> tuple:
@@ -293,7 +309,15 @@ def _allowed(weight_shape: Any, work: Work) -> tuple:
 
 
 def convolution(
-    F: Any, data: Any, weight: Any, bias: Any, windows: Any, plan: planning.Plan, channels: int, groups: int
+    F: Any,
+    data: Any,
+    weight: Any,
+    bias: Any,
+    windows: Any,
+    plan: planning.Plan,
+    channels: int,
+    groups: int,
+    **layout: str,
 ) -> Any:
     """MXNet's Convolution as a plan wants it, on prepared data and an extended kernel."""
     return F.Convolution(
@@ -305,4 +329,5 @@ def convolution(
         num_filter=channels,
         num_group=groups,
         no_bias=bias is None,
+        **layout,
     )

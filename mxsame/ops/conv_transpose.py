@@ -74,7 +74,7 @@ def conv_transpose(
     args = _arrays.classic(data=data, weight=weight, bias=bias)
     _arrays.forbid_float16_on_cpu(args.arrays[0], "convolution")
     geometry = _arguments.geometry(args, layout, "kernel_size", kernel_size)
-    rank, ndim, in_channels = geometry.num_spatial_dims, geometry.num_spatial_dims + 2, geometry.data_shape[1]
+    rank, in_channels = geometry.num_spatial_dims, geometry.data_shape[1]
     kernel = _arguments.kernel(
         args,
         1,
@@ -111,23 +111,43 @@ def conv_transpose(
         lengths.append(None if size is None else arithmetic.transposed_output_size(size, *rule))
     validation.elements("the output", (geometry.data_shape[0], channels, *lengths))
 
-    F, data, (_, weight, bias) = args.F, geometry.data, args.arrays
-    # oneDNN's Deconvolution cannot hand on the gradient of a computed weight; MXNet's own is wrong where stride and
-    # dilation meet; in 3-D there is no dilation and nothing but float32.
-    unsafe = geometry.channels_last or _is_computed(weight) or (max(strides) > 1 and max(dilation) > 1)
-    unsafe = unsafe or (rank == 3 and (max(dilation) > 1 or not _is_float32(weight)))
-    if geometry.channels_last:
-        data, weight = _arrays.channels_first(F, data, ndim), _arrays.channels_first(F, weight, ndim)
-    strategy = planning.forced()
-    if strategy not in planning.TRANSPOSED_STRATEGIES:
-        strategy = "stuff" if unsafe else "cut"
-    elif unsafe and strategy != "stuff":
-        raise ValueError(f"the strategy {strategy!r} is not exact here; {validation.received(strategy=strategy)}")
+    if groups > 1:
+        geometry = geometry._replace(knows_last=False)
+    F, (_, weight, bias) = args.F, args.arrays
+    strategy = _strategy(geometry, weight, strides, dilation)
+    data, weight = geometry.inward(F, geometry.data), geometry.inward(F, weight)
     if strategy == "stuff":
         out = _stuffed(F, data, weight, bias, kernel.size, strides, dilation, cuts, channels, groups, in_channels)
     else:
-        out = _deconvolution(F, data, weight, bias, kernel.size, strides, dilation, cuts, channels, groups, strategy)
-    return args.restore(_arrays.channels_last(F, out, ndim) if geometry.channels_last else out)
+        axes = [
+            planning.plan_transposed(arithmetic.effective_kernel_size(k, d), s, cut, strategy, d)
+            for k, d, s, cut in zip(kernel.size, dilation, strides, cuts)
+        ]
+        out = _deconvolution(F, data, weight, bias, kernel.size, strides, dilation, axes, channels, groups, geometry)
+    return args.restore(geometry.outward(F, out))
+
+
+def _strategy(geometry: _arguments.Geometry, weight: Any, strides: Sequence[int], dilation: Sequence[int]) -> str:
+    """How it is run: the strategy in force, or the fastest that is exact on the device.
+
+    On the CPU oneDNN's Deconvolution cannot hand on the gradient of a computed weight; MXNet's own is wrong where
+    stride and dilation meet; in 3-D there is no dilation and nothing but float32. On GPUs cuDNN does it all.
+    """
+    rank, forced = geometry.num_spatial_dims, planning.forced()
+    purpose, device = _arrays.purpose_and_device(geometry.data)
+    on_gpu = _arrays.is_on_gpu(geometry.data)
+    unsafe = not on_gpu and (
+        geometry.channels_last
+        or _is_computed(weight)
+        or (max(strides) > 1 and max(dilation) > 1)
+        or (rank == 3 and (max(dilation) > 1 or not _is_float32(weight)))
+    )
+    if forced not in planning.TRANSPOSED_STRATEGIES:
+        return "stuff" if unsafe else "extend" if device == "cudnn" else "cut"
+    computes = forced == "extend" and not on_gpu and purpose != "deployment"  # a weight with a gradient, maybe
+    if (unsafe and forced != "stuff") or computes:
+        raise ValueError(f"the strategy {forced!r} is not exact here; {validation.received(strategy=forced)}")
+    return forced
 
 
 def _is_computed(weight: Any) -> bool:
@@ -157,17 +177,16 @@ def _deconvolution(
     kernel_size: Sequence[int],
     strides: Sequence[int],
     dilation: Sequence[int],
-    cuts: Sequence[tuple[int, int]],
+    axes: Sequence[planning.TransposedAxis],
     channels: int,
     groups: int,
-    strategy: str,
+    geometry: _arguments.Geometry,
 ) -> Any:
-    """MXNet's Deconvolution with as much of the cuts as its own pad and adj can say, and a crop for the rest."""
-    effective = [arithmetic.effective_kernel_size(k, d) for k, d in zip(kernel_size, dilation)]
-    axes = [planning.plan_transposed(ke, s, cut, strategy) for ke, s, cut in zip(effective, strides, cuts)]
+    """MXNet's Deconvolution, and a crop for what its own pad and adj cannot say."""
+    weight = _run.with_taps(F, weight, [axis.taps for axis in axes], geometry.first)
     out = F.Deconvolution(
         *([data, weight] + ([] if bias is None else [bias])),
-        kernel=tuple(kernel_size),
+        kernel=tuple(k + sum(axis.taps) for k, axis in zip(kernel_size, axes)),
         stride=tuple(strides),
         pad=tuple(axis.pad for axis in axes),
         adj=tuple(axis.adj for axis in axes),
@@ -175,8 +194,9 @@ def _deconvolution(
         num_group=groups,
         no_bias=bias is None,
         **({} if set(dilation) == {1} else {"dilate": tuple(dilation)}),
+        **geometry.operator_layout,
     )
-    return _run.cropped(F, out, [axis.crop for axis in axes])
+    return _run.cropped(F, out, [axis.crop for axis in axes], geometry.first)
 
 
 def _stuffed(

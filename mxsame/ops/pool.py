@@ -80,6 +80,11 @@ def avg_pool(
         Whether cells of padding count as zeros: False by default, but True with "keras-mxnet", which knows nothing
         else. With `ceil_mode`, what a partial window has beyond the padding does not count, as in `gluon.nn`.
 
+    Raises
+    ------
+    TypeError, ValueError
+        As `max_pool`, and where padding must count with "keras-mxnet" but `count_include_pad` is False.
+
     Examples
     --------
     >>> import mxsame
@@ -107,15 +112,16 @@ def _pool(
     ceil_mode = validation.flag("ceil_mode", ceil_mode)
     args = _arrays.classic(data=data)
     geometry = _arguments.geometry(args, layout, "pool_size", pool_size, input_size)
-    rank, ndim = geometry.num_spatial_dims, geometry.num_spatial_dims + 2
+    rank = geometry.num_spatial_dims
     pool_size = validation.per_axis("pool_size", pool_size, rank, 1)
     strides = pool_size if strides is None else validation.per_axis("strides", strides, rank, 1)
     padding = validation.pooling_padding(padding, pool_size)
 
-    F, x = args.F, geometry.data
-    if geometry.channels_last:
-        x = _arrays.channels_first(F, x, ndim)
-    if count_include_pad and ceil_mode and padding not in arithmetic.SIZE_DEPENDENT:
+    becomes_data = count_include_pad and ceil_mode and padding not in arithmetic.SIZE_DEPENDENT
+    if becomes_data:
+        geometry = geometry._replace(knows_last=False)  # MXNet's pad operator has channels first
+    F, x = args.F, geometry.inward(args.F, geometry.data)
+    if becomes_data:
         # The padding counts, what lies beyond it does not: so the padding, if there is any, becomes data.
         if padding != "valid":
             x = _run.padded(F, x, padding)
@@ -138,16 +144,19 @@ def _pool(
         x,
         windows,
         plan,
-        lambda y: pooling(F, y, windows, plan, pool_type, count_include_pad),
+        lambda y: pooling(F, y, windows, plan, pool_type, count_include_pad, **geometry.operator_layout),
         fill,
         geometry.data_shape[1],
+        geometry.first,
     )
     if fill == "zero" and plan.fills and not count_include_pad:
-        out = F.broadcast_div(out, _shares(F, x, windows, plan))
-    return args.restore(_arrays.channels_last(F, out, ndim) if geometry.channels_last else out)
+        out = F.broadcast_div(out, _shares(F, x, windows, plan, geometry))
+    return args.restore(geometry.outward(F, out))
 
 
-def pooling(F: Any, data: Any, windows: Any, plan: planning.Plan, pool_type: str, count_include_pad: bool) -> Any:
+def pooling(
+    F: Any, data: Any, windows: Any, plan: planning.Plan, pool_type: str, count_include_pad: bool, **layout: str
+) -> Any:
     """MXNet's Pooling as a plan wants it, on prepared data."""
     return F.Pooling(
         data,
@@ -157,13 +166,22 @@ def pooling(F: Any, data: Any, windows: Any, plan: planning.Plan, pool_type: str
         pool_type=pool_type,
         pooling_convention=plan.convention,
         count_include_pad=count_include_pad,
+        **layout,
     )
 
 
-def _shares(F: Any, data: Any, windows: Any, plan: planning.Plan) -> Any:
+def _shares(F: Any, data: Any, windows: Any, plan: planning.Plan, geometry: _arguments.Geometry) -> Any:
     """What part of each averaged window is data: the same pooling of ones, one batch entry and one channel thin."""
-    ones = F.BlockGrad(F.ones_like(_run.thin(F, data, (0, 1))))
-    return _run.run_window(F, ones, windows, plan, lambda y: pooling(F, y, windows, plan, "avg", False), "zero")
+    ones = F.BlockGrad(F.ones_like(_run.thin(F, data, _run.outer_axes(len(windows), geometry.first))))
+    return _run.run_window(
+        F,
+        ones,
+        windows,
+        plan,
+        lambda y: pooling(F, y, windows, plan, "avg", False, **geometry.operator_layout),
+        "zero",
+        first=geometry.first,
+    )
 
 
 def _check_windows(windows: Any) -> None:
