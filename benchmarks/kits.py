@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Callable, List, Tuple
 
 import mxsame
-from mxsame import padding
+from mxsame import _symmetric, padding
 from mxsame._mxnet import mx
+from mxsame.bench.recipes import LOWEST, cropping, pad
 
 gluon = mx.gluon.nn
 EPSILON = 1e-3  # of batch normalisation, as in Keras
 LEARNING_RATE, MOMENTUM = 1e-3, 0.9  # of every training step
-LOWEST = -3e38
 
 
 @dataclass(frozen=True)
@@ -149,12 +149,12 @@ class Symmetric(Kit):
     """gluon.nn with the pad, the same at both ends, that gives SAME's output size: other values, and the limit."""
 
     def _window_steps(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, more: dict) -> list:
-        pads = tuple(symmetric_pad(n, kernel_size, stride) for n in x.size)
+        pads = tuple(_symmetric.pad(n, kernel_size, stride) for n in x.size)
         return [window(x, kind, channels, kernel_size, stride, pads, more)]
 
     def _transposed_steps(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> list:
-        cut = symmetric_cut(kernel_size, stride)
-        return [gluon.Conv2DTranspose(channels, kernel_size, stride, in_channels=x.channels, **cut)]
+        pad, adj = _symmetric.cut(kernel_size, stride)
+        return [gluon.Conv2DTranspose(channels, kernel_size, stride, pad, adj, in_channels=x.channels)]
 
 
 class Explicit(Kit):
@@ -164,31 +164,17 @@ class Explicit(Kit):
         pads = [padding.same_pads(n, kernel_size, stride) for n in x.size]
         if all(low == high for low, high in pads):
             return [window(x, kind, channels, kernel_size, stride, tuple(low for low, _ in pads), more)]
-        value = LOWEST if kind == "max" else 0
-        return [explicit_pad(pads, value), window(x, kind, channels, kernel_size, stride, 0, more)]
+        fill = LOWEST if kind == "max" else 0
+        return [lambda F, x: pad(F, x, pads, fill), window(x, kind, channels, kernel_size, stride, 0, more)]
 
     def _transposed_steps(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> list:
-        head, tail = padding.transposed_cuts(kernel_size, stride)
-        cut = {"begin": (None, None, head, head), "end": (None, None, -tail or None, -tail or None)}
+        cuts = padding.transposed_cuts(kernel_size, stride)
+        begin, end = cropping([cuts, cuts])
         whole = gluon.Conv2DTranspose(channels, kernel_size, stride, in_channels=x.channels)
-        return [whole, lambda F, x: F.slice(x, **cut)] if head or tail else [whole]
+        return [whole, lambda F, x: F.slice(x, begin=begin, end=end)] if any(cuts) else [whole]
 
 
 STYLES = {"mxsame": Same, "symmetric": Symmetric, "explicit pad": Explicit}
-
-
-def symmetric_pad(size: int, kernel_size: int, stride: int) -> int:
-    """The smallest pad of both ends with SAME's output size; k//2 where none has it: even kernels with stride 1."""
-    wanted = padding.output_size(size, kernel_size, stride)
-    fitting = (pad for pad in range(kernel_size) if (size + 2 * pad - kernel_size) // stride + 1 == wanted)
-    return next(fitting, kernel_size // 2)
-
-
-def symmetric_cut(kernel_size: int, stride: int) -> dict:
-    """What gluon.nn's transposed convolutions need to give n*s outputs."""
-    over = kernel_size - stride
-    pad = -(-over // 2)
-    return {"padding": pad, "output_padding": 2 * pad - over}
 
 
 def window(x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, pads: Any, more: dict) -> Any:
@@ -197,12 +183,6 @@ def window(x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, p
         return gluon.MaxPool2D(kernel_size, stride, padding=pads)
     groups = x.channels if kind == "depthwise" else 1
     return gluon.Conv2D(channels, kernel_size, stride, padding=pads, groups=groups, in_channels=x.channels, **more)
-
-
-def explicit_pad(pads: Any, value: float) -> Callable:
-    """MXNet's pad operator with (low, high) per axis."""
-    widths = (0, 0, 0, 0, *(count for pair in pads for count in pair))
-    return lambda F, x: F.pad(x, mode="constant", constant_value=value, pad_width=widths)
 
 
 def copy_weights(source: Kit, target: Kit) -> None:

@@ -6,17 +6,11 @@ more, the two alone: the least of many noisy medians would flatter it.
 
 from __future__ import annotations
 
-import json
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any
 
-import mxsame
 from benchmarks import results
-from benchmarks.layers import FLAGS, Layer, alone, call, inputs
 from mxsame._timing import measure as timed
-from mxsame.plan import STRATEGIES, TRANSPOSED_STRATEGIES, force
-
-PLANNER = "planner"
-LEFT_ALONE = ("native", "full")  # most layers do not know these and keep their plan, which gets its name from others
+from mxsame.bench.layers import PLANNER, Layer, inputs, plans
 
 
 def measure(layer: Layer, known: bool, train: bool = False, **timing: Any) -> dict:
@@ -31,38 +25,6 @@ def measure(layer: Layer, known: bool, train: bool = False, **timing: Any) -> di
         again = timed({name: calls[name] for name in (PLANNER, best)}, **timing)
         row["loss"] = max(1.0, 1 / results.ratio(results.row(layer.name, "", again, PLANNER), best))
     return row
-
-
-def plans(layer: Layer, known: bool, train: bool, data: Any) -> Tuple[Dict[str, Callable[[], Any]], List[str]]:
-    """Calls of the planner's net and of one for each other graph that a strategy gives; and the strategies that give
-    the planner's. The graphs are built, each under its force."""
-    family = TRANSPOSED_STRATEGIES if layer.kind == "transposed" else STRATEGIES
-    calls, names = {}, {}
-    for strategy in (PLANNER, *sorted(family, key=LEFT_ALONE.__contains__)):
-        net = alone(layer)
-        if known:
-            mxsame.hybridize(net, **FLAGS)
-        else:
-            net.hybridize(**FLAGS)
-        made = call(net, data, train)
-        try:
-            with force(None if strategy == PLANNER else strategy):
-                made()
-        except ValueError as error:
-            if "is not exact" not in str(error):
-                raise
-            continue
-        same = names.setdefault(_graph(net), [])
-        same.append(strategy)
-        calls.setdefault(same[0], made)
-    return calls, next(iter(names.values()))[1:]
-
-
-def _graph(net: Any) -> str:
-    """The operators, attributes and edges of the graph that a net has built, without names."""
-    (built,) = net.forward.graphs.values() if "forward" in vars(net) else (net,)
-    nodes = json.loads(built._cached_graph[1].tojson())["nodes"]
-    return json.dumps([(node["op"], node.get("attrs", {}), node["inputs"]) for node in nodes], sort_keys=True)
 
 
 def _mode(known: bool, train: bool) -> str:

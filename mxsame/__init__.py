@@ -9,12 +9,12 @@
 (1, 64, 16, 15)
 """
 
-from mxsame import _mxnet  # noqa: F401, I001 - first: it makes `import mxnet` work
-from mxsame import nn, ops, padding, plan, planner
-from mxsame.deploy import deploy
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from mxsame import padding, plan, planner
 from mxsame.drawing import plot_padding
-from mxsame.graph import export, hybridize
-from mxsame.tune import autotune
 
 __all__ = [
     "__version__",
@@ -31,3 +31,29 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def _imported_by_the_command_line() -> bool:
+    """Whether it is `python -m mxsame`, or the script `mxsame`, that imports this package.
+
+    Then the names that need MXNet come when they are used, so that `mxsame doctor` and `mxsame pads` run where MXNet
+    does not. Asked is who imports, not what the process is called: under `python -m theirs` it is somebody's package.
+    """
+    frame = sys._getframe(2)  # who executes this module: importlib, on behalf of somebody
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("importlib"):
+        frame = frame.f_back
+    name, file = (str(frame.f_globals.get(key)) for key in ("__name__", "__file__"))
+    return name == "runpy" or (name == "__main__" and os.path.basename(file) == "mxsame")
+
+
+if TYPE_CHECKING or not _imported_by_the_command_line():
+    from mxsame._gluon import autotune, deploy, export, hybridize, nn, ops
+else:
+
+    def __getattr__(name: str) -> object:
+        """One of the names above, for the command line; all of them are imported when the first is used."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from mxsame import _gluon
+
+        return getattr(_gluon, name)

@@ -1,4 +1,4 @@
-"""The command line: help everywhere, wrong options answered with exit code 2, and `mxsame pads`."""
+"""The command line: help everywhere, wrong options answered with exit code 2, broken machines, and `mxsame pads`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from click.testing import CliRunner
 
 import mxsame
 from mxsame import cli, padding
+from mxsame.cli import pads
+from mxsame.cli._shared import PICTURE_FORMATS
 
 
 def run(*arguments, columns=80):
@@ -41,7 +43,7 @@ def test_help(command, option):
 
 
 def test_commands():
-    assert sorted(cli.main.commands) == ["demo", "pads"]
+    assert sorted(cli.main.commands) == ["bench", "demo", "doctor", "pads"]
 
 
 def test_version():
@@ -67,6 +69,21 @@ def test_python_dash_m():
         (["demo", "--out", "no/such/folder/picture.png"], "the folder 'no/such/folder' does not exist"),
         (["demo", "--out", "."], "is a directory"),
         (["demo", "--out", "picture.png", "--no-picture"], "--out and --no-picture exclude each other"),
+        (["bench", "--size", "8"], "--size needs --operator"),
+        (["bench", "--in-channels", "8"], "--in-channels needs --operator"),
+        (["bench", "--operator", "conv"], "--operator needs --size"),
+        (["bench", "--operator", "conv", "--size", "8"], "--operator needs --kernel"),
+        (["bench", "--operator", "same"], "'same' is not one of"),
+        (["bench", "--operator", "conv", "--size", "8,8,8,8", "--kernel", "3"], "--size must be given once, or once"),
+        (["bench", "--operator", "conv", "--size", "8,8,8", "--kernel", "3", "--axes", "2"], "for each of 2 axes"),
+        (["bench", "--operator", "conv", "--size", "8", "--kernel", "3,3,3"], "for each of the 2 axes"),
+        (["bench", "--operator", "max", "--size", "8", "--kernel", "3", "--dilation", "2"], "is for convolutions"),
+        (["bench", "--operator", "avg", "--size", "8", "--kernel", "3", "--channels", "3"], "give --in-channels"),
+        (["bench", "--operator", "conv", "--size", "8", "--kernel", "0"], "must be an integer >= 1"),
+        (["bench", "--operator", "conv", "--size", "0", "--kernel", "3"], "size[0] must be an integer >= 1"),
+        (["bench", "--device", "tpu"], "'tpu' must be cpu, gpu, or gpu:1"),
+        (["bench", "--device", "gpu:one"], "'gpu:one' must be cpu, gpu, or gpu:1"),
+        (["bench", "--rounds", "0"], "0 is not in the range"),
         (["pads"], "Missing option '--size'"),
         (["pads", "--size", "8"], "Missing option '--kernel'"),
         (["pads", "--size", "eight", "--kernel", "3"], "'eight' must be an integer, or integers with commas"),
@@ -80,13 +97,32 @@ def test_python_dash_m():
         (["pads", "--size", "8", "--kernel", "3", "--dilation", "0"], "dilation must be an integer >= 1"),
         (["pads", "--size", "8", "--kernel", "3,3"], "--kernel must be given once, or once for each of the 1 axes"),
         (["pads", "--size", "8,9,7", "--kernel", "3", "--stride", "1,2"], "--stride must be given once"),
-        (["pads", "--size", "8", "--kernel", "3", "--padding", "full"], "'full' must be same, valid, causal, or two"),
-        (["pads", "--size", "8", "--kernel", "3", "--padding", "1"], "'1' must be same, valid, causal, or two"),
+        (
+            ["pads", "--size", "8", "--kernel", "3", "--padding", "full"],
+            "'full' must be same, valid, causal, keras-mxnet, or two",
+        ),
+        (
+            ["pads", "--size", "8", "--kernel", "3", "--padding", "1"],
+            "'1' must be same, valid, causal, keras-mxnet, or two",
+        ),
         (["pads", "--size", "8", "--kernel", "3", "--padding", "1,2,3"], "'1,2,3' must be same"),
         (["pads", "--size", "8", "--kernel", "3", "--padding=-1,0"], "must be an integer >= 0; received"),
         (
             ["pads", "--size", "8", "--kernel", "3", "--padding", "1,1", "--padding", "0,1"],
             "--padding must be given once",
+        ),
+        (
+            ["pads", "--size", "28", "--kernel", "1", "--stride", "4", "--padding", "keras-mxnet"],
+            "keras-mxnet cannot run",
+        ),
+        (
+            ["pads", "--size", "8,8", "--kernel", "3", "--padding", "same", "--padding", "keras-mxnet"],
+            "keras-mxnet is for all axes",
+        ),
+        (["pads", "--size", "8,8,8,8", "--kernel", "3", "--padding", "keras-mxnet"], "which must be 1, 2 or 3"),
+        (
+            ["pads", *"--size=8 --kernel=3 --stride=2 --dilation=2 --transposed --padding=keras-mxnet".split()],  # noqa: SIM905
+            "keras-mxnet cannot run a transposed convolution with strides and dilation",
         ),
         (["pads", "--size", "3", "--kernel", "4", "--padding", "valid"], "at least as long as the kernel"),
         (["pads", "--size", "8", "--kernel", "3", "--transposed", "--padding", "causal"], "received padding='causal'"),
@@ -194,7 +230,7 @@ def test_pads_json():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # between matplotlib and Pillow, not ours
-@pytest.mark.parametrize("ending", cli.PICTURE_FORMATS)
+@pytest.mark.parametrize("ending", PICTURE_FORMATS)
 def test_pads_plots(tmp_path, ending):
     pytest.importorskip("matplotlib")
     one, two = tmp_path / f"one{ending}", tmp_path / f"two{ending}"
@@ -209,9 +245,9 @@ def test_pads_plots(tmp_path, ending):
 def test_drawings_mark_the_cells_that_are_read():
     seen = 0
     for size, kernel_size, stride, dilation in itertools.product((1, 2, 5, 7, 10), (1, 2, 3, 4), (1, 2, 3), (1, 2)):
-        axis = cli.describe_axis(size, kernel_size, stride, dilation, "same", transposed=False, output_padding=None)
+        axis = pads.describe_axis(size, kernel_size, stride, dilation, "same", transposed=False, output_padding=None)
         low, high = padding.same_pads(size, kernel_size, stride, dilation)
-        heading, *lines, _ = cli.drawing(axis, 200)
+        heading, *lines, _ = pads.drawing(axis, 200)
         label = len("output 0 ")
         assert heading[label:].split() == ["o"] * low + [str(cell) for cell in range(size)] + ["o"] * high
         for window, line in enumerate(lines):
@@ -229,10 +265,10 @@ def test_drawings_fit_the_terminal(columns):
         (1, 13, 28, 224, 100_000), (1, 3, 7), (1, 2, 9), (1, 12)
     ):
         for transposed in (False, True):
-            axis = cli.describe_axis(
+            axis = pads.describe_axis(
                 size, kernel_size, stride, dilation, "same", transposed=transposed, output_padding=None
             )
-            lines = cli.drawing(axis, columns)
+            lines = pads.drawing(axis, columns)
             assert all(len(line) <= columns for line in lines[:-1]), (axis, lines)
 
 

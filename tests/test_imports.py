@@ -29,10 +29,14 @@ MAY_IMPORT = {
     "_timing": {"_mxnet"},
     "tune": CORE | {"ops", "nn", "graph", "_timing"},
     "port": CORE | {"ops", "nn"},
-    "__init__": LIBRARY,
-    "demo": LIBRARY | {"__init__"},
-    "cli": LIBRARY | {"__init__", "demo"},
-    "__main__": LIBRARY | {"__init__", "demo", "cli"},
+    "_gluon": LIBRARY,
+    "__init__": LIBRARY | {"_gluon"},
+    "_symmetric": PURE,
+    "demo": LIBRARY | {"__init__", "_symmetric"},
+    "bench": LIBRARY | {"__init__", "_symmetric", "_timing"},
+    "doctor": LIBRARY | {"__init__", "_cuda"},
+    "cli": LIBRARY | {"__init__", "demo", "bench", "doctor"},
+    "__main__": {"cli"},
 }
 NOT_OUTSIDE = {
     "_cuda": {"mxnet", "numpy"},

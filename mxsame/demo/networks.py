@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator
 
 import numpy as np
 
-from mxsame import nn, padding
+from mxsame import _symmetric, nn, padding
 from mxsame._mxnet import mx
 
 
@@ -181,11 +181,7 @@ def symmetric_pad(layer: Layer, size: int) -> int:
     >>> padding.same_pads(224, stem.kernel_size, stem.stride), symmetric_pad(stem, 224)
     ((2, 3), 3)
     """
-    if layer.padding == "valid":
-        return 0
-    wanted = layer.output_size(size)
-    pads = range(layer.kernel_size)
-    return next(p for p in pads if (size + 2 * p - layer.kernel_size) // layer.stride + 1 == wanted)
+    return 0 if layer.padding == "valid" else _symmetric.pad(size, layer.kernel_size, layer.stride)
 
 
 def build(network: Network, builder: Builder, weights: dict[str, dict[str, np.ndarray]]) -> EveryOutput:

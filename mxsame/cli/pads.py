@@ -1,123 +1,36 @@
-"""The command line: `mxsame demo`, `mxsame pads`. What is heavy is imported by the command that needs it."""
+"""`mxsame pads`: plain arithmetic and a drawing in characters; it needs neither MXNet nor NumPy."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable
 
-from mxsame import __version__
+from mxsame import padding as arithmetic
+from mxsame.cli._shared import Integers, as_json, check_picture, click, need, print_json, spread
 
-
-def missing(package: str) -> NoReturn:
-    """Ends the program with one line that names the package and the extra that brings it."""
-    sys.exit(
-        f"mxsame: the command line needs {package}, which is not installed. mxsame's extras [cpu], [cu112] and [cli] "
-        f"bring it; mend it with: {sys.executable} -m pip install {package}"
-    )
-
-
-try:
-    import click
-except ImportError:
-    missing("click")
-
-PICTURE_FORMATS = (".png", ".pdf", ".svg", ".jpg")
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="mxsame", message="%(prog)s %(version)s")
-def main() -> None:
-    """Keras's padding="same", exact on MXNet.
-
-    Start with `mxsame demo`. `mxsame pads --size 28 --kernel 3 --stride 2` shows where padding goes.
-    """
-
-
-class Integers(click.ParamType):
-    """`28` or `28,30`: integers with commas between."""
-
-    name = "int[,int...]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(int(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} must be an integer, or integers with commas between, as in 28,30", param, ctx)
+WORDS = ("same", "valid", "causal", arithmetic.KERAS_MXNET)
 
 
 class Padding(click.ParamType):
     """A word, or `LOW,HIGH`."""
 
-    name = "same|valid|causal|low,high"
+    name = f"{'|'.join(WORDS)}|low,high"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | tuple[int, int]:
         if isinstance(value, tuple):
             return value
-        if value.lower() in ("same", "valid", "causal"):
+        if value.lower() in WORDS:
             return value.lower()
         try:
             low, high = (int(part) for part in value.split(","))
             return low, high
         except ValueError:
-            self.fail(f"{value!r} must be same, valid, causal, or two integers LOW,HIGH, as in 0,1", param, ctx)
+            self.fail(f"{value!r} must be {', '.join(WORDS)}, or two integers LOW,HIGH, as in 0,1", param, ctx)
 
 
-@main.command()
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    default=Path("mxsame-demo.png"),
-    show_default=True,
-    help=f"Where the picture goes; {', '.join(PICTURE_FORMATS)}.",
-)
-@click.option("--no-picture", is_flag=True, help="Print only; write no file.")
-@click.pass_context
-def demo(context: click.Context, out: Path, no_picture: bool) -> None:
-    """Three networks on a photograph, layer by layer beside TensorFlow.
-
-    Runs a stem, a Sequential network and an autoencoder as hybridized Gluon networks with recorded weights, compares
-    every layer's output with recorded TensorFlow outputs and with what symmetric padding gives, and draws a picture of
-    the difference. Takes a few seconds. The exit code is 1 if any layer is off.
-    """
-    given = context.get_parameter_source("out") is not click.core.ParameterSource.DEFAULT
-    if given and no_picture:
-        raise click.UsageError("--out and --no-picture exclude each other.")
-    check_picture("--out", out, written=not no_picture)
-    for package in ("rich", "matplotlib"):
-        need(package)
-    from rich.console import Console
-
-    from mxsame.demo import run
-
-    try:
-        right = run(Console(), None if no_picture else out)
-    except (ImportError, OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
-    context.exit(0 if right else 1)
-
-
-def check_picture(option: str, path: Path, written: bool = True) -> None:
-    """A file name that can be written to, and says a format."""
-    if path.suffix.lower() not in PICTURE_FORMATS:
-        raise click.BadParameter(f"{path.name!r} must end in one of {', '.join(PICTURE_FORMATS)}.", param_hint=option)
-    if written and not path.resolve().parent.is_dir():
-        raise click.BadParameter(f"the folder {str(path.parent)!r} does not exist.", param_hint=option)
-
-
-def need(package: str) -> None:
-    """One clear line where a package of the extra is not there."""
-    from importlib.util import find_spec
-
-    if find_spec(package) is None:
-        missing(package)
-
-
-@main.command()
+@click.command("pads")
 @click.option("--size", type=Integers(), required=True, help="Input size; several axes as 28,30.")
 @click.option("--kernel", type=Integers(), required=True, help="Kernel or pool size; one for all axes, or one each.")
 @click.option("--stride", type=Integers(), default="1", show_default=True, help="Stride.")
@@ -132,13 +45,13 @@ def need(package: str) -> None:
 )
 @click.option("--transposed", is_flag=True, help="A transposed convolution: what is cut from its full extent.")
 @click.option("--output-padding", type=int, help="With --transposed: Keras's output_padding.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON and no drawing.")
+@as_json
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write a picture too; the ending says the format (.png, .pdf, .svg, .jpg).",
 )
-def pads(
+def command(
     size: tuple[int, ...],
     kernel: tuple[int, ...],
     stride: tuple[int, ...],
@@ -163,27 +76,33 @@ def pads(
         need("matplotlib")
     if output_padding is not None and not transposed:
         raise click.UsageError("--output-padding needs --transposed.")
-    options = {"kernel": kernel, "stride": stride, "dilation": dilation, "padding": padding}
-    for name, values in options.items():
-        if len(values) not in (1, len(size)):
-            raise click.UsageError(f"--{name} must be given once, or once for each of the {len(size)} axes of --size.")
-    spread = [values * len(size) if len(values) == 1 else values for values in options.values()]
+    kernel, stride, dilation, padding = spread(
+        len(size), kernel=kernel, stride=stride, dilation=dilation, padding=padding
+    )
     try:
+        padding = by_axis(padding, kernel, stride, dilation, transposed)
         axes = [
             describe_axis(*values, transposed=transposed, output_padding=output_padding)
-            for values in zip(size, *spread)
+            for values in zip(size, kernel, stride, dilation, padding)
         ]
     except (ValueError, TypeError) as error:
         raise click.UsageError(str(error)) from error
     if plot is not None:
         write_picture(axes, plot)
     if as_json:
-        import json
-
-        click.echo(json.dumps({"axes": axes}, indent=2))
+        print_json({"axes": axes})
         return
     for number, axis in enumerate(axes):
         show_axis(f"axis {number}: " if len(axes) > 1 else "", axis)
+
+
+def by_axis(padding: tuple, kernel: tuple, stride: tuple, dilation: tuple, transposed: bool) -> tuple:
+    """The padding of each axis of a convolution; keras-mxnet's axes differ, and its word stands for all of them."""
+    if arithmetic.KERAS_MXNET not in padding:
+        return padding
+    if set(padding) != {arithmetic.KERAS_MXNET} or len(padding) > 3:
+        raise ValueError("--padding keras-mxnet is for all axes, which must be 1, 2 or 3.")
+    return arithmetic.by_axis(padding[0], "transposed" if transposed else "conv", kernel, stride, dilation)
 
 
 def describe_axis(
@@ -197,8 +116,6 @@ def describe_axis(
     output_padding: int | None,
 ) -> dict[str, Any]:
     """One axis of `mxsame pads` as numbers; for a transposed convolution `low` and `high` are what is cut."""
-    from mxsame import padding as arithmetic
-
     if transposed:
         low, high = arithmetic.transposed_cuts(kernel_size, stride, dilation, padding, output_padding)
         output_size = arithmetic.transposed_output_size(size, kernel_size, stride, dilation, padding, output_padding)

@@ -1,0 +1,89 @@
+"""What commands share: options of their kinds, and one line for what is missing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+def missing(package: str) -> NoReturn:
+    """Ends the program with one line that names the package and the extra that brings it."""
+    sys.exit(
+        f"mxsame: the command line needs {package}, which is not installed. mxsame's extras [cpu], [cu112] and [cli] "
+        f"bring it; mend it with: {sys.executable} -m pip install {package}"
+    )
+
+
+try:
+    import click
+except ImportError:
+    missing("click")
+
+PICTURE_FORMATS = (".png", ".pdf", ".svg", ".jpg")
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+
+
+def need(package: str) -> None:
+    """One clear line where a package of the extra is not there."""
+    if find_spec(package) is None:
+        missing(package)
+
+
+def need_mxnet() -> None:
+    """Imports MXNet; where that fails, its explanation is the error."""
+    try:
+        from mxsame import _mxnet  # noqa: F401
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def print_json(value: Any) -> None:
+    """Plain JSON: what JSON has no number for, as an infinite difference, is null."""
+    click.echo(json.dumps(plain(value), indent=2, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """The value with None in the place of floats that JSON does not know.
+
+    >>> plain({"difference": [float("inf"), 0.5]})
+    {'difference': [None, 0.5]}
+    """
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+
+
+def check_picture(option: str, path: Path, written: bool = True) -> None:
+    """A file name that can be written to, and says a format."""
+    if path.suffix.lower() not in PICTURE_FORMATS:
+        raise click.BadParameter(f"{path.name!r} must end in one of {', '.join(PICTURE_FORMATS)}.", param_hint=option)
+    if written and not path.resolve().parent.is_dir():
+        raise click.BadParameter(f"the folder {str(path.parent)!r} does not exist.", param_hint=option)
+
+
+class Integers(click.ParamType):
+    """`28` or `28,30`: integers with commas between."""
+
+    name = "int[,int...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} must be an integer, or integers with commas between, as in 28,30", param, ctx)
+
+
+def spread(axes: int, **options: tuple) -> list[tuple]:
+    """Options that are given once for all axes, or once for each, as one value for each."""
+    for name, values in options.items():
+        if len(values) not in (1, axes):
+            raise click.UsageError(f"--{name} must be given once, or once for each of the {axes} axes.")
+    return [values * axes if len(values) == 1 else values for values in options.values()]
