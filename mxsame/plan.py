@@ -1,7 +1,7 @@
 """Frozen plans: from the geometry of a window operation to how MXNet shall run it. Plain ints, no MXNet.
 
 A `Window` says what is wanted along one axis: output j reads the cells from j*s - low on. MXNet's operators know one
-pad for both ends only. A `AxisPlan` says how to get the wanted values all the same:
+pad for both ends only. A `AxisPlan` says how to get the wanted values all the same::
 
     mirror the data -> join cells to it -> gather from it, or shift it -> [kernel with zero taps around] operator(pad)
     -> skip outputs at the head, drop the excess at the tail -> mirror back
@@ -68,8 +68,11 @@ class Window:
 
     @property
     def sizes(self) -> Sequence[int]:
-        """The size, or where it is unknown one size of each residue modulo the stride: pads, outputs and what a plan
-        leaves over depend on nothing else (beyond sizes shorter than the kernel, which these are clear of)."""
+        """The size, or where it is unknown one size of each residue modulo the stride.
+
+        Pads, outputs and what a plan leaves over depend on nothing else (beyond sizes shorter than the kernel, which
+        these are clear of).
+        """
         if self.size is not None:
             return (self.size,)
         start = self.stride * -(-2 * self.effective_kernel_size // self.stride)
@@ -110,20 +113,35 @@ class Window:
 class AxisPlan:
     """How MXNet runs a `Window`. All counts are in cells, taps or outputs along the axis.
 
-    mirror:      the data, the kernel and the output are reversed (the steps below are in mirrored coordinates)
-    join:        cells joined to the data by concatenation (low, high)
-    spread:      cells put around the data by MXNet's pad operator (low, high)
-    gather:      the data is gathered from itself with the pads worked out in the graph
-    taps:        zero taps joined to the kernel (front, back)
-    shift:       the data is moved within cells of padding, so that low appears to be the first of these two numbers
-                 whatever it is; the second is what the last window of any size needs
-    place:       the kernel stands among `kernel_size` taps, pad - low of them before it; low is worked out in the graph
-                 and lies between these two
-    kernel_size: the taps that the operator is given, those of zero included
-    pad:         the operator's own pad, the same at both ends
-    skip:        outputs dropped at the head
-    excess:      outputs dropped at the tail; None where that depends on the size: cut to ceil(n/s)
+    Parameters
+    ----------
+    kernel_size
+        The taps that the operator is given, those of zero included.
+    mirror
+        The data, the kernel and the output are reversed; what follows is in mirrored coordinates.
+    join
+        Cells joined to the data by concatenation (low, high).
+    spread
+        Cells put around the data by MXNet's pad operator (low, high).
+    gather
+        The data is gathered from itself with the pads worked out in the graph.
+    shift
+        The data is moved within cells of padding, so that low appears to be the first of these two numbers whatever it
+        is; the second is what the last window of any size needs.
+    taps
+        Zero taps joined to the kernel (front, back).
+    place
+        The kernel stands among `kernel_size` taps, pad - low of them before it; low is worked out in the graph and lies
+        between these two.
+    pad
+        The operator's own pad, the same at both ends.
+    skip
+        Outputs dropped at the head.
+    excess
+        Outputs dropped at the tail; None where that depends on the size: cut to ceil(n/s).
 
+    Examples
+    --------
     >>> AxisPlan(kernel_size=3, pad=2, skip=1)  # pads (0, 1) with stride 2: pad both ends by 2, drop the first output
     AxisPlan(kernel_size=3, mirror=False, ..., pad=2, skip=1, excess=0)
     """

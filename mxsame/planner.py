@@ -31,11 +31,20 @@ __all__ = ["COSTS", "Costs", "Work", "choose", "estimate", "forget", "load", "re
 class Work:
     """What an operator has to do, beyond its windows; None where that is unknown.
 
-    operator: "conv", "max" or "avg"
-    plain:    the data is an input of the graph, so it comes without blocks
-    purpose:  "inference", "training", or "deployment": what depends on parameters alone is done beforehand
-    device:   "cpu", "gpu", or "cudnn": a GPU on which cuDNN runs, but none of MXNet's own kernels
+    Parameters
+    ----------
+    operator : "conv", "max" or "avg"
+    batch, in_channels, channels : int, optional
+    groups : int
+    plain : bool
+        The data is an input of the graph, so it comes without blocks.
+    purpose : "inference", "training" or "deployment"
+        With the last, what depends on parameters alone is done beforehand.
+    device : "cpu", "gpu" or "cudnn"
+        The last is a GPU on which cuDNN runs, but none of MXNet's own kernels.
 
+    Examples
+    --------
     >>> Work("conv", batch=8, in_channels=3, channels=64, plain=True).groups
     1
     """

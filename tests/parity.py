@@ -1,4 +1,7 @@
-"""The table of parity: `python tests/parity.py [--tensorflow]`. Outputs and gradients of every case, in every way.
+"""The table of parity: `python tests/parity.py [--tensorflow] [--record]`.
+
+Outputs and gradients of every case, in every way. With --record the figures go to tests/results, of which the tables of
+the documentation are made.
 
 A comparison is one output or one gradient of one array, held against the NumPy reference in float64, or, with
 --tensorflow, against TensorFlow where it is right by its own rules. It is a mismatch from 1e-4 on (1e-10 in float64
@@ -9,8 +12,13 @@ from __future__ import annotations
 
 import argparse
 import collections
+import datetime
+import json
 import sys
+from importlib import metadata
+from pathlib import Path
 
+import numpy as np
 import running
 
 import mxsame
@@ -20,6 +28,7 @@ import cases  # isort: skip
 import oracle  # isort: skip
 
 Comparison = collections.namedtuple("Comparison", "way op mismatches comparisons")
+RESULTS = Path(__file__).parent / "results"
 
 
 def references(live: bool):
@@ -139,19 +148,41 @@ def compare(way: str, op: str, forward, gradients, table) -> Comparison:
     return Comparison(way, op, mismatches, comparisons)
 
 
+def record(rows: list, live: bool) -> Path:
+    """The figures, with when and with what they were found."""
+    versions = {"mxsame": mxsame.__version__, "mxnet": mx.__version__, "numpy": np.__version__}
+    if live:
+        versions["tensorflow"] = metadata.version("tensorflow-cpu")
+    result = {
+        "reference": "TensorFlow" if live else "NumPy",
+        "date": datetime.date.today().isoformat(),
+        "versions": versions,
+        "cases": len(cases.CASES),
+        "rows": [entry._asdict() for entry in rows],
+    }
+    path = RESULTS / ("parity-tensorflow.json" if live else "parity.json")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tensorflow", action="store_true", help="compare with TensorFlow instead of the reference")
+    parser.add_argument("--record", action="store_true", help="write the figures to tests/results")
     options = parser.parse_args()
     forward, gradients = references(options.tensorflow)
     print("mismatches / comparisons".ljust(34), *(op.rjust(15) for op in cases.OPS))
-    bad = total = 0
+    rows = []
     for way in WAYS:
         row = [compare(way, op, forward, gradients, cases.CASES) for op in cases.OPS]
         cells = (f"{entry.mismatches}/{entry.comparisons}".rjust(15) for entry in row)
         print(way.ljust(34), *cells, flush=True)
-        bad, total = bad + sum(e.mismatches for e in row), total + sum(e.comparisons for e in row)
+        rows += row
+    bad, total = sum(entry.mismatches for entry in rows), sum(entry.comparisons for entry in rows)
     print(f"{bad} mismatches in {total} comparisons")
+    if options.record:
+        print(f"recorded in {record(rows, options.tensorflow)}")
     return 1 if bad else 0
 
 

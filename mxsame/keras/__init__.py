@@ -1,11 +1,13 @@
 """Keras's own names, arguments and kernel layouts on MXNet arrays, with Keras's padding.
 
-| module | what it has |
-| --- | --- |
-| `backend` | the functions of Keras 2's backend, `keras.backend.conv2d` and the like |
-| `ops` | those of Keras 3, `keras.ops.conv` and the like |
-| `layouts` | kernels from Keras to MXNet and back |
-| `plugin` | `install`, `uninstall` and `installed`: exact layers in keras-mxnet |
+==========  ===========================================================
+module      what it has
+==========  ===========================================================
+`backend`   the functions of Keras 2's backend, `keras.backend.conv2d` and the like
+`ops`       those of Keras 3, `keras.ops.conv` and the like
+`layouts`   kernels from Keras to MXNet and back
+`plugin`    `install`, `uninstall` and `installed`: exact layers in keras-mxnet
+==========  ===========================================================
 
 Importing this imports neither TensorFlow nor Keras.
 """

@@ -2,12 +2,14 @@
 
 Keras has one order, whatever the data format; MXNet's goes with the layout of the data:
 
-| kind | Keras | MXNet, channels first | MXNet, channels last |
-| --- | --- | --- | --- |
-| "conv" | (\\*k, I/groups, O) | (O, I/groups, \\*k) | (O, \\*k, I/groups) |
-| "depthwise" | (\\*k, C, m) | (C*m, 1, \\*k) | (C*m, \\*k, 1) |
-| "pointwise" | (1, .., C*m, O) | (O, C*m, 1, ..) | (O, 1, .., C*m) |
-| "transposed" | (\\*k, O/groups, I) | (I, O/groups, \\*k) | (I, \\*k, O/groups) |
+============  ===================  =====================  ====================
+kind          Keras                MXNet, channels first  MXNet, channels last
+============  ===================  =====================  ====================
+"conv"        `(*k, I/groups, O)`  `(O, I/groups, *k)`    `(O, *k, I/groups)`
+"depthwise"   `(*k, C, m)`         `(C*m, 1, *k)`         `(C*m, *k, 1)`
+"pointwise"   `(1, .., C*m, O)`    `(O, C*m, 1, ..)`      `(O, 1, .., C*m)`
+"transposed"  `(*k, O/groups, I)`  `(I, O/groups, *k)`    `(I, *k, O/groups)`
+============  ===================  =====================  ====================
 
 Nothing is flipped: both compute cross-correlations, and a transposed convolution as the gradient of one. A separable
 convolution has a "depthwise" and a "pointwise" kernel. Checked against TensorFlow 2.13.1 in the tests.

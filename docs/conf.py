@@ -1,0 +1,86 @@
+"""The site: `sphinx-build -W --keep-going -n docs docs/_build/html`, with mxsame and its extras [cpu,docs] installed.
+
+Nothing here needs the network, nor do the pages that come of it: mathematics is MathML, and fonts are the reader's own.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.util.math import get_node_equation_number
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import tables  # noqa: E402
+
+import mxsame  # noqa: E402
+
+project = "mxsame"
+author = "the authors of mxsame"
+copyright = f"{author}, Apache-2.0"
+version = release = mxsame.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click", "sphinx_copybutton"]
+exclude_patterns = ["_build", "_generated"]
+nitpicky = True
+default_role = "code"
+highlight_language = "python"
+
+myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+napoleon_google_docstring = False
+napoleon_use_param = False  # what follows a parameter's name is prose, not the name of a class
+napoleon_use_ivar = True
+napoleon_custom_sections = ["Returns", "Raises"]  # the same
+
+html_theme = "furo"
+html_title = f"mxsame {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_math_renderer = "mathml"
+html_show_sphinx = False
+html_copy_source = False
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#12736a", "color-brand-content": "#12736a"},
+    "dark_css_variables": {"color-brand-primary": "#4fd1c5", "color-brand-content": "#4fd1c5"},
+}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+
+def mathml(node: nodes.Element, as_block: bool) -> str:
+    try:
+        return tex2mathml(node.astext(), as_block=as_block)
+    except MathError as error:
+        logging.getLogger(__name__).warning("%s in %r", error, node.astext(), location=node)
+        return ""
+
+
+def inline_math(translator: Any, node: nodes.math) -> None:
+    translator.body.append(mathml(node, as_block=False))
+    raise nodes.SkipNode
+
+
+def block_math(translator: Any, node: nodes.math_block) -> None:
+    translator.body.append(translator.starttag(node, "div", CLASS="math"))
+    if node["number"]:
+        number = get_node_equation_number(translator, node)
+        translator.body.append(f'<span class="eqno">({number})</span>')
+    translator.body.append(mathml(node, as_block=True) + "</div>\n")
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> None:
+    app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
+    app.connect("builder-inited", lambda _: tables.write())

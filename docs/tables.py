@@ -1,0 +1,305 @@
+"""The tables of the documentation and of the README, made from the files that were recorded when they were measured.
+
+    python docs/tables.py            # docs/_generated/*.md, as the build of the site does
+    python docs/tables.py --readme   # what stands between <!-- table: NAME --> and <!-- end --> in README.md
+    python docs/tables.py --check    # 1 if README.md says anything else than --readme would write
+
+Parity comes from tests/results (`python tests/parity.py --record`), all else from benchmarks/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Callable, Dict, Iterable, List, Sequence
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.results import geometric_mean, load, ratio  # noqa: E402 - found from the root alone
+
+README = ROOT / "README.md"
+GENERATED = ROOT / "docs" / "_generated"
+NETWORKS = {
+    "resnet50": "ResNet-50",
+    "mobilenet": "MobileNet",
+    "mobilenetv2": "MobileNetV2",
+    "xception": "Xception, entry and middle flow",
+    "efficientnet": "EfficientNet-B0",
+    "autoencoder": "autoencoder",
+}
+OPERATORS = ("conv", "depthwise_conv", "separable_conv", "conv_transpose", "max_pool", "avg_pool")
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column is text and whose others are figures; a table of texts has no figures in it.
+
+    >>> print(markdown(["network", "ratio"], [["ResNet-50", "1.01"]]))
+    | network | ratio |
+    | --- | --: |
+    | ResNet-50 | 1.01 |
+    """
+    lines = [list(head), ["---", *["--:"] * (len(head) - 1)], *map(list, rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def figure(value: float) -> str:
+    """
+    >>> figure(1.006), figure(6.214), figure(float("nan"))
+    ('1.01', '6.21', '')
+    """
+    return "" if math.isnan(value) else f"{value:.2f}"
+
+
+def benchmark(table: str) -> dict:
+    return load(ROOT / "benchmarks" / "results" / f"{table}.json")
+
+
+def rows_of(table: str, mode: str) -> List[dict]:
+    return [row for row in benchmark(table)["rows"] if row["mode"] == mode]
+
+
+def ratios(rows: Iterable[dict], contestant: str, to: str = "") -> List[float]:
+    """Those of the rows in which both have run."""
+    return [value for value in (ratio(row, contestant, to) for row in rows) if not math.isnan(value)]
+
+
+def parity(name: str) -> dict:
+    return json.loads((ROOT / "tests" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+# -- parity
+
+
+def parity_summary() -> str:
+    found = {"a NumPy reference in float64": parity("parity"), "TensorFlow 2.13.1": parity("parity-tensorflow")}
+    head = ["compared with", "cases", "ways to run them", "comparisons", "mismatches"]
+    rows = []
+    for name, result in found.items():
+        counts = [sum(row[kind] for row in result["rows"]) for kind in ("comparisons", "mismatches")]
+        ways = len({row["way"] for row in result["rows"] if row["comparisons"]})
+        rows.append([name, str(result["cases"]), str(ways), *(f"{count:,}" for count in counts)])
+    return markdown(head, rows)
+
+
+def parity_by_way(name: str) -> str:
+    """Mismatches of comparisons; nothing where a strategy does not go with an operator."""
+    result = parity(name)
+    cells: Dict[str, Dict[str, str]] = {}
+    for row in result["rows"]:
+        told = f"{row['mismatches']} of {row['comparisons']:,}" if row["comparisons"] else ""
+        cells.setdefault(row["way"], {})[row["op"]] = told
+    head = ["", *(f"`{operator}`" for operator in OPERATORS)]
+    rows = [[code(way), *(found[operator] for operator in OPERATORS)] for way, found in cells.items()]
+    versions = ", ".join(f"{package} {version}" for package, version in result["versions"].items())
+    return f"{markdown(head, [row for row in rows if any(row[1:])])}\n\nRecorded on {result['date']} with {versions}."
+
+
+def code(way: str) -> str:
+    """Names and calls in a way's description as code.
+
+    >>> code("strategy 'tail', sizes unknown"), code("mxsame.hybridize(net)"), code("operator, float32")
+    ('strategy `tail`, sizes unknown', '`mxsame.hybridize(net)`', 'operator, float32')
+    """
+    return re.sub(r"'(.+?)'", r"`\1`", re.sub(r"[\w.]+\([\w, ]*\)", r"`\g<0>`", way))
+
+
+# -- layers
+
+CONTESTANTS = {
+    "mxsame, size known": "mxsame, size known (`mxsame.hybridize`)",
+    "mxsame, size unknown": "mxsame, size unknown (`net.hybridize`)",
+    "explicit pad": "explicit padding, then a VALID operator",
+}
+
+
+def layers_summary(table: str = "layers") -> str:
+    rows = benchmark(table)["rows"]
+    found = [(name, ratios(rows, contestant)) for contestant, name in CONTESTANTS.items()]
+    head = ["", "geometric mean", "worst"]
+    return markdown(head, [[name, figure(geometric_mean(values)), figure(max(values))] for name, values in found])
+
+
+def layers() -> str:
+    """Every layer, forward, with the time of symmetric padding that the ratios refer to."""
+    rows = benchmark("layers")["rows"]
+    head = ["layer", "symmetric, ms", "size known", "size unknown", "explicit padding"]
+    lines = [
+        [
+            row["name"],
+            f"{1e3 * row['figures']['symmetric']['median']:.2f}",
+            *(figure(ratio(row, name)) for name in CONTESTANTS),
+        ]
+        for row in rows
+    ]
+    return markdown(head, lines) + "\n\n" + provenance("layers")
+
+
+# -- networks
+
+
+def by_batch(rows: List[dict], network: str, contestant: str, to: str = "") -> str:
+    """The ratios of one network, in the order of their batches."""
+    found = sorted((row for row in rows if row["network"] == network), key=lambda row: row["batch"])
+    return ", ".join(figure(value) for value in ratios(found, contestant, to))
+
+
+def networks_summary() -> str:
+    inference, training = rows_of("networks", "inference"), rows_of("networks", "training step")
+    deployed = rows_of("networks", "inference, deployed")
+    head = [
+        "",
+        "`mxsame.hybridize`, inference",
+        "training step",
+        "`mxsame.deploy`, beside symmetric padding deployed alike",
+        "explicit padding, inference",
+    ]
+    lines = [
+        [
+            name,
+            by_batch(inference, network, "mxsame"),
+            by_batch(training, network, "mxsame"),
+            by_batch(deployed, network, "mxsame, deployed"),
+            by_batch(inference, network, "explicit pad"),
+        ]
+        for network, name in NETWORKS.items()
+    ]
+    return markdown(head, lines)
+
+
+def networks_any_size() -> str:
+    inference, training = rows_of("networks", "inference"), rows_of("networks", "training step")
+    head = ["", "`net.hybridize`, inference", "training step", "explicit padding, training step"]
+    lines = [
+        [
+            name,
+            by_batch(inference, network, "mxsame, any size"),
+            by_batch(training, network, "mxsame, any size"),
+            by_batch(training, network, "explicit pad"),
+        ]
+        for network, name in NETWORKS.items()
+    ]
+    return markdown(head, lines) + "\n\n" + provenance("networks")
+
+
+def tensorflow() -> str:
+    """Times in units of TensorFlow's, of the networks that were measured beside it."""
+    inference = rows_of("networks", "inference, beside TensorFlow")
+    training = rows_of("networks", "training step, beside TensorFlow")
+    head = ["", "`mxsame.deploy`, inference", "`mxsame.hybridize`, inference", "training step"]
+    lines = [
+        [
+            name,
+            by_batch(inference, network, "mxsame, deployed", "TensorFlow"),
+            by_batch(inference, network, "mxsame", "TensorFlow"),
+            by_batch(training, network, "mxsame", "TensorFlow"),
+        ]
+        for network, name in NETWORKS.items()
+    ]
+    return markdown(head, [line for line in lines if any(line[1:])])
+
+
+def memory() -> str:
+    kinds = {"inference": "mxsame", "inference, deployed": "mxsame, deployed", "training step": "mxsame"}
+    head = ["peak memory, beside symmetric padding", "geometric mean", "worst"]
+    lines = []
+    for mode, contestant in kinds.items():
+        values = ratios(rows_of("memory", mode), contestant)
+        lines.append([mode, figure(geometric_mean(values)), figure(max(values))])
+    return markdown(head, lines)
+
+
+def sizes() -> str:
+    """One network called with many sizes."""
+    head = ["", "graphs", "first calls", "in turn", "memory after first calls"]
+    modes = ("first calls", "sizes in turn", "memory after first calls")
+    found = {mode: {row["name"]: row for row in rows_of("sizes", mode)} for mode in modes}
+    lines = []
+    for name, row in found["first calls"].items():
+        known = [figure(ratio(found[mode][name], "mxsame")) if name in found[mode] else "" for mode in modes]
+        lines.append([name, str(row["graphs"]), *known])
+    return markdown(head, lines) + "\n\n" + provenance("sizes")
+
+
+def planner() -> str:
+    """What the planner's choice takes beside the best of its plans."""
+    head = ["planner's choice beside the fastest exact plan", "layers", "geometric mean", "worst"]
+    lines = []
+    for mode in dict.fromkeys(row["mode"] for row in benchmark("planner")["rows"]):
+        losses = [row["loss"] for row in rows_of("planner", mode)]
+        lines.append([mode, str(len(losses)), figure(geometric_mean(losses)), figure(max(losses))])
+    return markdown(head, lines) + "\n\n" + provenance("planner")
+
+
+def provenance(table: str) -> str:
+    made = benchmark(table)["provenance"]
+    return (
+        f"Measured on {made['date']}: {made['cpu']}, {made['cores']} cores, Python {made['python']}, "
+        f"MXNet {made['mxnet']}, NumPy {made['numpy']}, TensorFlow {made['tensorflow']}, mxsame {made['mxsame']} "
+        f"({made['commit']})."
+    )
+
+
+TABLES: Dict[str, Callable[[], str]] = {
+    "parity": parity_summary,
+    "parity-reference": lambda: parity_by_way("parity"),
+    "parity-tensorflow": lambda: parity_by_way("parity-tensorflow"),
+    "layers": layers_summary,
+    "layers-train": lambda: layers_summary("layers-train"),
+    "layers-each": layers,
+    "networks": networks_summary,
+    "networks-any-size": networks_any_size,
+    "tensorflow": tensorflow,
+    "memory": memory,
+    "sizes": sizes,
+    "planner": planner,
+}
+MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def filled(text: str) -> str:
+    """The text with its tables made anew; `ValueError` for a name that no table has.
+
+    >>> filled("no table")
+    'no table'
+    """
+
+    def table(found: re.Match[str]) -> str:
+        begin, name, end = found.groups()
+        if name not in TABLES:
+            raise ValueError(f"a table must be one of {', '.join(TABLES)}; received {name!r}")
+        return f"{begin}{TABLES[name]()}\n{end}"
+
+    return MARKED.sub(table, text)
+
+
+def write(folder: Path = GENERATED) -> None:
+    """A file for each table; one that is right is left alone, so that Sphinx need not read its page again."""
+    folder.mkdir(exist_ok=True)
+    for name, table in TABLES.items():
+        path, text = folder / f"{name}.md", table() + "\n"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--readme", action="store_true", help="write the tables into README.md")
+    parser.add_argument("--check", action="store_true", help="compare those of README.md instead, and write nothing")
+    options = parser.parse_args()
+    if not (options.readme or options.check):
+        write()
+        return 0
+    text = README.read_text(encoding="utf-8")
+    if options.check:
+        return int(filled(text) != text)
+    README.write_text(filled(text), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
