@@ -32,6 +32,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 exclude_patterns = ["_build", "_generated"]
 nitpicky = True
 default_role = "code"
+smartquotes = False  # what stands in quotes is mostly a word to type
 highlight_language = "python"
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline", "deflist"]

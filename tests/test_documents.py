@@ -1,0 +1,137 @@
+"""The README and the pages of the site: their Python runs and prints what its comments say, their commands print what
+stands below them, and their tables are those of the recorded figures."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import re
+import shlex
+import sys
+from importlib import util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+KERAS_MXNET = ROOT / "docs" / "how-to" / "keras-mxnet.md"  # tests/keras_mxnet runs it, where there is a Keras
+PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if not {"_build", "_generated"} & set(path.parts)]
+OPTIONAL = {"onnxruntime": "onnx"}  # packages that a block may need, and the extra that brings them
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def imported(block: str) -> set[str]:
+    """The packages that a block imports."""
+    names = set()
+    for node in ast.walk(ast.parse(block)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def run(path: Path, block: str, namespace: dict) -> None:
+    """Whatever is printed has to be in the comment behind the print."""
+    said = re.findall(r"^print\(.*\)  # (.*?)(?:: .*)?$", block, re.MULTILINE)
+    assert len(said) == block.count("print("), f"a print without a comment that says what it prints:\n{block}"
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block, str(path), "exec"), namespace)
+    assert printed.getvalue().splitlines() == said
+
+
+@pytest.mark.parametrize("block", blocks(README, "python"), ids=lambda block: block.split("\n")[-2][:40])
+def test_a_block_of_the_readme_runs_by_itself(block):
+    assert "print(" in block
+    run(README, block, {})
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MXNet's exporter and of protobuf
+@pytest.mark.parametrize("path", [page for page in PAGES if blocks(page, "python") and page != KERAS_MXNET], ids=str)
+def test_the_blocks_of_a_page_run_one_after_the_other(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    namespace: dict = {}
+    for block in blocks(path, "python"):
+        if all(util.find_spec(package) for package in imported(block) & set(OPTIONAL)):
+            run(path, block, namespace)
+
+
+COMMANDS = [(path, block) for path in [README, *PAGES] for block in blocks(path, "console")]
+
+
+@pytest.mark.parametrize(("path", "block"), COMMANDS, ids=[block.split("\n")[0] for _, block in COMMANDS])
+def test_a_command_prints_what_stands_below_it(path, block):
+    testing = pytest.importorskip("click.testing")
+    from mxsame.cli import main
+
+    command, _, wanted = block.partition("\n")
+    prompt, program, *arguments = shlex.split(command)
+    assert (prompt, program) == ("$", "mxsame")
+    result = testing.CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0
+    assert result.output.rstrip() == wanted.rstrip()
+
+
+def test_an_installation_names_an_extra_that_there_is():
+    known = set(
+        re.findall(r'^        "(\w+)": (?:\[|CLI)', (ROOT / "setup.py").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    assert {"cpu", "test", "docs"} <= known
+    for path in [README, *PAGES, ROOT / "CONTRIBUTING.md"]:
+        for named in re.findall(r"\.\[([\w,]+)\]", path.read_text(encoding="utf-8")):
+            assert set(named.split(",")) <= known, f"{path.name}: {named}"
+
+
+def test_the_readme_has_the_two_commands():
+    commands = blocks(README, "sh")
+    assert [command.count("\n") for command in commands] == [1, 1]
+    assert "mxsame demo" in commands[0]
+    assert "pytest" in commands[1]
+
+
+# -- tables of figures
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    monkeypatch.setattr(sys, "path", list(sys.path))  # the script adds to it
+    import tables
+
+    return tables
+
+
+def test_the_tables_of_the_readme_are_those_of_the_recorded_figures(tables):
+    text = README.read_text(encoding="utf-8")
+    if not tables.MARKED.search(text):
+        pytest.skip("README.md has no <!-- table: NAME --> yet")
+    assert tables.filled(text) == text, "python docs/tables.py --readme writes them anew"
+
+
+def test_every_table_is_made_and_has_figures_in_all_its_rows(tables):
+    for name, table in tables.TABLES.items():
+        head, _, *rows = [line.split("|")[1:-1] for line in table().splitlines() if line.startswith("|")]
+        assert rows, name
+        for row in rows:
+            assert len(row) == len(head), name
+            assert any(re.search(r"\d", cell) for cell in row[1:]), name
+
+
+def test_a_table_is_filled_in_between_its_marks_alone(tables):
+    text = "a\n<!-- table: memory -->\nstale\n<!-- end -->\nb\n"
+    assert tables.filled(text) == f"a\n<!-- table: memory -->\n{tables.TABLES['memory']()}\n<!-- end -->\nb\n"
+    with pytest.raises(ValueError, match=r"a table must be one of parity, .*; received 'speed'"):
+        tables.filled("<!-- table: speed -->\n<!-- end -->")
+
+
+def test_the_pictures_that_pages_show_are_there():
+    for path in [README, *PAGES]:
+        for name in re.findall(r"\{image\} (\S+)|!\[.*?\]\((\S+?\.png)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / "".join(name)).is_file(), f"{path.name}: {name}"
