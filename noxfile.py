@@ -1,5 +1,8 @@
 """Checks that need an environment of their own: ``nox`` runs all, ``nox -s tests-3.12`` one."""
 
+import shutil
+from pathlib import Path
+
 import nox
 
 nox.options.error_on_missing_interpreters = True
@@ -37,6 +40,27 @@ def notebooks(session):
     """The notebooks, from the first cell to the last."""
     session.install(".[cpu,test,notebooks]")
     session.run("python", "-m", "pytest", "-m", "", "tests/test_notebooks.py", *session.posargs)
+
+
+@nox.session(python="3.11")
+def docs(session):
+    """The site, in docs/_build/html; a warning, a broken link among them, is an error."""
+    session.install(".[cpu,docs]")
+    session.run("sphinx-build", "-W", "--keep-going", "-n", "docs", "docs/_build/html", *session.posargs)
+
+
+@nox.session(python="3.11")
+def packaging(session):
+    """The sdist and the wheel, in dist: built, checked, and the wheel run away from the source."""
+    shutil.rmtree("dist", ignore_errors=True)
+    session.install("build>=1.2", "twine>=6.1", "trove-classifiers")
+    session.run("python", "-m", "build", "--outdir", "dist")
+    (wheel,) = map(str, Path("dist").glob("*.whl"))
+    session.run("twine", "check", "--strict", *map(str, Path("dist").iterdir()))
+    session.install(f"{wheel}[cpu,test]")
+    session.run("pytest", "tests/test_packaging.py", env={"MXSAME_DIST": "dist"})  # `python -m` would find the source
+    session.chdir(session.create_tmp())
+    session.run("mxsame", "demo")
 
 
 @nox.session(python="3.11")
