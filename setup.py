@@ -1,6 +1,7 @@
 """Installation of mxsame: the package's metadata. Tool settings are in pyproject.toml."""
 
 import re
+import runpy
 from pathlib import Path
 
 import setuptools
@@ -13,6 +14,11 @@ def version():
     """The ``__version__`` that mxsame/__init__.py states, read without importing it (MXNet may not be there yet)."""
     text = (HERE / "mxsame" / "__init__.py").read_text(encoding="utf-8")
     return re.search(r'^__version__ = "([^"]+)"', text, re.MULTILINE).group(1)
+
+
+def cuda_libraries():
+    """The wheels with CUDA's libraries, pinned: that file is the list by which they are found and loaded, too."""
+    return runpy.run_path(str(HERE / "mxsame" / "_cuda.py"))["pins"]()
 
 
 # The photograph of the demo is CC0. setuptools knows licence expressions from 77 on, which Python 3.8 does not get.
@@ -57,7 +63,7 @@ setup(
     install_requires=["numpy<2"],
     extras_require={
         "cpu": ["mxnet==1.9.1", *CLI],
-        "cu112": ["mxnet-cu112==1.9.1", *CLI],
+        "cu112": ["mxnet-cu112==1.9.1", *cuda_libraries(), *CLI],
         "cli": CLI,
         "test": ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100"],
         # The live oracle; TensorFlow 2.13.1, MXNet 1.9.1 and NumPy 1.23.5 are known to live together.

@@ -15,9 +15,10 @@ import os
 import re
 import struct
 import sys
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 MXNET_WHEEL = "mxnet-cu112"
+MXNET_CUDNN = 8101  # the cuDNN that MXNet was compiled for, 8.1.1; every newer one of major version 8 serves it
 
 
 class Library(NamedTuple):
@@ -55,7 +56,7 @@ LIBRARIES = (  # in the order of loading: none needs a later one
 )
 
 
-def pins(libraries: Tuple[Library, ...] = LIBRARIES) -> List[str]:
+def pins(libraries: Iterable[Library] = LIBRARIES) -> List[str]:
     """What pip installs for these libraries: ``['nvidia-cuda-runtime-cu11==11.8.89', ...]``."""
     return list(dict.fromkeys(f"{library.wheel}=={library.version}" for library in libraries))
 
@@ -117,7 +118,7 @@ def loaded_libraries() -> List[str]:
 def in_system(soname: str) -> Optional[str]:
     """The path at which the dynamic linker finds a library by itself; nothing is loaded to find out."""
     paths = [os.path.join(folder, soname) for folder in linker_folders()] + linker_cache(soname)
-    return next((os.path.abspath(path) for path in paths if os.path.exists(path)), None)
+    return next((os.path.abspath(path) for path in paths if is_whole(path)), None)
 
 
 def in_wheel(soname: str) -> Optional[str]:
@@ -169,6 +170,24 @@ def missing() -> List[Library]:
     return [library for library in LIBRARIES if locate(library.soname) is None]
 
 
+class ForeignCudnn(NamedTuple):
+    """A cuDNN that is not a wheel's: where it is, its version (8906 is 8.9.6), whether this process has loaded it."""
+
+    path: str
+    version: int
+    loaded: bool
+
+
+def foreign_cudnn() -> Optional[ForeignCudnn]:
+    """The cuDNN that MXNet gets, which is loaded by asking; None where it gets a wheel's, or none."""
+    found = locate(CUDNN)
+    if found is None or found.origin == "wheel":
+        return None
+    version = ctypes.CDLL(found.path).cudnnGetVersion
+    version.restype = ctypes.c_size_t
+    return ForeignCudnn(found.path, version(), found.origin == "loaded")
+
+
 def load() -> None:
     """Loads the libraries that come from wheels; ``OSError`` names the one that cannot be loaded.
 
@@ -179,6 +198,7 @@ def load() -> None:
         if library and library.origin == "wheel":
             check_whole(library.path)
             ctypes.CDLL(library.path, mode=ctypes.RTLD_GLOBAL)
+    os.environ.setdefault("MXNET_CUDNN_LIB_CHECKING", "0")  # MXNet would warn of every cuDNN but 8.1.1
 
 
 # The driver and the GPUs.
@@ -312,6 +332,15 @@ def machine_code(path: str) -> Code:
                 entry += entry_header + entry_length
             start = data.find(FAT_BINARY, start, end)  # they are padded
     return Code(tuple(sorted(found[MACHINE])), tuple(sorted(found[PTX])))
+
+
+def is_whole(path: str) -> bool:
+    """Whether it is a file that ``check_whole`` accepts; a loader passes over what is no library for this machine."""
+    try:
+        check_whole(path)
+    except OSError:
+        return False
+    return True
 
 
 def check_whole(path: str) -> None:

@@ -2,14 +2,14 @@
 
 MXNet 1.9.1 was written for older companions. Its import alone fails on NumPy 1.24 and later (``numpy.bool`` is gone)
 and on a Python 3.12 without setuptools (``distutils`` is gone). Both are lent for the time of the import and taken
-back; afterwards MXNet's own modules, and only they, see a NumPy that still has the aliases. What cannot be mended is
-an ``ImportError`` that says what was found and the one command that mends it.
+back; afterwards MXNet's own modules, and only they, see a NumPy that still has the aliases. MXNet for CUDA does not
+find the libraries that come in wheels; they are loaded first. What cannot be mended is an ``ImportError`` that says
+what was found and the one command that mends it.
 
 An MXNet that was imported before is left as it is.
 """
 
 import contextlib
-import ctypes
 import glob
 import importlib
 import importlib.util
@@ -18,7 +18,9 @@ import re
 import sys
 import types
 import warnings
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterable, Iterator, List, Optional
+
+from mxsame import _cuda
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 8), (3, 12)
 MXNET_VERSION = "1.9.1"
@@ -34,6 +36,8 @@ def import_mxnet() -> Any:
     check()
     forget_failed_import()
     try:
+        if _cuda.MXNET_WHEEL in installed_wheels():
+            _cuda.load()
         with lent_numpy_names(), lent_distutils():
             mxnet = importlib.import_module("mxnet")
             if not hasattr(mxnet, "__version__"):
@@ -75,13 +79,51 @@ def check() -> None:
                 f"For an NVIDIA GPU let the command end in mxnet-cu112=={MXNET_VERSION}.",
             )
         )
-    if "tensorflow" in sys.modules and tensorflow_came_before_libstdcxx(loaded_libraries()):
+    if "tensorflow" in sys.modules and tensorflow_came_before_libstdcxx(_cuda.loaded_libraries()):
         raise ImportError(
             message(
                 "TensorFlow was imported first, and MXNet would now crash the process. TensorFlow brings its own copy "
                 "of a part of libstdc++ (std::random_device), mixes it into the libstdc++ that MXNet uses, and this "
                 "cannot be undone.",
                 "import mxsame  # before: import tensorflow",
+            )
+        )
+    for wheel in wheels:
+        if "-cu" in wheel:
+            check_cuda(wheel)
+
+
+def check_cuda(wheel: str) -> None:
+    """Raises an ``ImportError`` where the machine lacks what MXNet's build for CUDA is linked to."""
+    if _cuda.libcuda() is None:
+        raise ImportError(
+            message(
+                f"{wheel} needs NVIDIA's driver ({_cuda.DRIVER}), and none is found that can be loaded.",
+                reinstall("mxnet"),
+                "The command changes to the MXNet that computes on the CPU. For a GPU install NVIDIA's driver; a "
+                "container gets it from its host (docker run --gpus all).",
+            )
+        )
+    if wheel != _cuda.MXNET_WHEEL:  # of the others nothing is known; the system's linker has to find what they need
+        return
+    missing = _cuda.missing()
+    if missing:
+        raise ImportError(
+            message(
+                f"{wheel} needs {', '.join(library.soname for library in missing)}: not found.",
+                pip_again(missing),
+                "A CUDA 11 with cuDNN 8 of the system serves as well, if it is complete and LD_LIBRARY_PATH names its "
+                "folders.",
+            )
+        )
+    cudnn = _cuda.foreign_cudnn()
+    if cudnn and cudnn.version < _cuda.MXNET_CUDNN:
+        raise ImportError(
+            message(
+                f"{wheel} needs cuDNN {dotted(_cuda.MXNET_CUDNN)} or a newer 8, and this process gets cuDNN "
+                f"{dotted(cudnn.version)} from {cudnn.path}.",
+                "import mxsame  # before the package that loads it" if cudnn.loaded else "unset LD_LIBRARY_PATH",
+                "The wheel nvidia-cudnn-cu11 is then taken instead.",
             )
         )
 
@@ -101,29 +143,6 @@ def installed_wheels() -> Dict[str, str]:
             if match:
                 wheels[match.group(1).replace("_", "-")] = match.group(2)
     return wheels
-
-
-def loaded_libraries() -> List[str]:
-    """Paths of the shared libraries of this process in the order in which they were loaded; empty outside Linux."""
-    if not sys.platform.startswith("linux"):
-        return []
-
-    class LinkMap(ctypes.Structure):
-        pass
-
-    pointer = ctypes.POINTER(LinkMap)
-    LinkMap._fields_ = [  # struct link_map of <link.h>
-        ("address", ctypes.c_void_p),
-        ("name", ctypes.c_char_p),
-        ("dynamic", ctypes.c_void_p),
-        ("next", pointer),
-    ]
-    entry = ctypes.cast(ctypes.CDLL(None)._handle, pointer)  # the program itself is the first
-    libraries = []
-    while entry:
-        libraries.append(os.fsdecode(entry.contents.name))
-        entry = entry.contents.next
-    return libraries
 
 
 def tensorflow_came_before_libstdcxx(libraries: List[str]) -> bool:
@@ -207,27 +226,63 @@ def keep_numpy_aliases_for_mxnet() -> None:
 
 def explain(error: Exception) -> str:
     """The message for an import of MXNet that failed with ``error``."""
-    wheel = next(iter(installed_wheels()), "mxnet")
+    wheel, version = next(iter(installed_wheels().items()), ("mxnet", MXNET_VERSION))
     if isinstance(error, ModuleNotFoundError) and error.name == "mxnet":
         hint = f"For an NVIDIA GPU let the command end in mxnet-cu112=={MXNET_VERSION}."
         return message("MXNet is not installed.", reinstall("mxnet"), hint)
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("mxnet."):
         return message(f"MXNet needs the package {error.name}, which is not installed.", pip(f"install {error.name}"))
-    library = missing_library(error)
-    if library and re.match(r"lib(cu|nv|nccl)", library):
+    problem = explain_library(error, wheel)
+    if problem:
+        return problem
+    if version != MXNET_VERSION:
         return message(
-            f"{wheel} needs {library}, which is not found. The wheel brings none of the CUDA libraries: CUDA 11, "
-            "cuDNN 8 and NVIDIA's driver have to be installed, in folders that LD_LIBRARY_PATH names.",
-            reinstall("mxnet"),
-            "The command changes to the MXNet that computes on the CPU and needs none of them.",
-        )
-    if library and library not in ("libopenblas.so.0", "libgfortran.so.3"):  # these two are in the wheel
-        return message(
-            f"{wheel} needs the system library {library}, which is not found.",
-            "apt-get install -y libgomp1 libquadmath0 libstdc++6",
-            "The names are those of Debian and Ubuntu.",
+            f"{wheel} {version} cannot be imported, and mxsame is made for {MXNET_VERSION}: {type(error).__name__}: "
+            f"{error}.",
+            reinstall(wheel),
         )
     return message(f"The installed MXNet is broken: {type(error).__name__}: {error}.", reinstall(wheel))
+
+
+def explain_library(error: Exception, wheel: str) -> Optional[str]:
+    """The message for a shared library, not MXNet's own, that cannot be loaded; None for another error."""
+    if re.search(r"undefined symbol: cu[A-Z]", str(error)):  # so the driver's functions are called: cuLaunchKernel
+        return message(
+            f"NVIDIA's driver is too old for {wheel}: {error}.",
+            reinstall("mxnet"),
+            "The command changes to the MXNet that computes on the CPU. For a GPU install a newer driver.",
+        )
+    damaged = damaged_library(error)
+    if damaged:
+        return message(f"A library of CUDA cannot be loaded: {error}.", pip_again([damaged]))
+    library = missing_library(error)
+    if not library or library in ("libopenblas.so.0", "libgfortran.so.3"):  # these two are in MXNet's wheel
+        return None
+    if not re.match(r"lib(cu|nv|nccl)", library):
+        return message(
+            f"{wheel} needs the system library {library}, which is not found.",
+            "apt-get install -y libgomp1 libquadmath0 libstdc++6 zlib1g",
+            "The names are those of Debian and Ubuntu.",
+        )
+    if wheel == _cuda.MXNET_WHEEL:
+        return message(
+            f"CUDA's libraries do not fit together: one of them needs {library}, which is not found.",
+            pip_again(_cuda.LIBRARIES),
+            "Wheels for CUDA 12 put files of theirs over those for CUDA 11; they need another environment.",
+        )
+    return message(
+        f"{wheel} needs {library}, which is not found. The wheel brings none of CUDA's libraries, and of MXNet's "
+        f"builds for CUDA mxsame finds them for {_cuda.MXNET_WHEEL} only.",
+        f"{reinstall(_cuda.MXNET_WHEEL)} {' '.join(_cuda.pins())}",
+        f"Without an NVIDIA GPU let the command end in mxnet=={MXNET_VERSION}.",
+    )
+
+
+def damaged_library(error: Exception) -> Optional[_cuda.Library]:
+    """The library of CUDA, in a wheel, that ``OSError('/.../libcufft.so.10: file is cut off')`` is about."""
+    match = re.match(r"/[^:]*/nvidia/[^/:]+/lib/([^/:]+): ", str(error))
+    found = [library for library in _cuda.LIBRARIES if match and library.soname == match.group(1)]
+    return found[0] if found and isinstance(error, OSError) else None
 
 
 def missing_library(error: Exception) -> Optional[str]:
@@ -256,6 +311,16 @@ def found() -> str:
 def pip(arguments: str) -> str:
     """The command that runs pip for this Python."""
     return f"{sys.executable} -m pip {arguments}"
+
+
+def pip_again(libraries: Iterable[_cuda.Library]) -> str:
+    """The command that installs wheels whose files are missing or damaged, even where pip knows them as installed."""
+    return pip(f"install --force-reinstall --no-deps {' '.join(_cuda.pins(libraries))}")
+
+
+def dotted(version: int) -> str:
+    """``'8.9.6'`` of the 8906 that cuDNN gives as its version."""
+    return f"{version // 1000}.{version % 1000 // 100}.{version % 100}"
 
 
 def reinstall(wheel: str) -> str:

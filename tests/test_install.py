@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy
 import pytest
+from fake_cuda import make_driver, needs_gcc
 
 import mxsame
-from mxsame import _mxnet
+from mxsame import _cuda, _mxnet
 
 PACKAGE = Path(mxsame.__file__).parent
 SITE = Path(sysconfig.get_paths()["purelib"])
@@ -146,10 +147,12 @@ assert mxsame._mxnet.mx is mx and mx.np.bool is bool
 
 def test_an_imported_mxnet_is_left_alone():
     code = f"""
-import runpy, sys, types
+import sys, types
 sys.modules["mxnet"] = mine = types.ModuleType("mxnet")
 mine.__version__, mine.numpy = "1.9.1", __import__("numpy")
-got = runpy.run_path({str(PACKAGE / "_mxnet.py")!r})["mx"]
+sys.modules["mxsame"] = package = types.ModuleType("mxsame")  # without its __init__, which would use MXNet
+package.__path__ = [{str(PACKAGE)!r}]
+from mxsame._mxnet import mx as got
 print(got is mine, got.numpy is __import__("numpy"), sorted(name for name in sys.modules if name.startswith("mxnet")))
 """
     assert run_well(code) == "True True ['mxnet']"
@@ -206,9 +209,9 @@ def test_numpy_2(site):
 @pytest.mark.parametrize("version", [(3, 7, 16), (3, 13, 0)])
 def test_unsupported_python(site, version):
     code = f"""
-import runpy, sys
+import sys
 sys.version_info = {(*version, "final", 0)}
-runpy.run_path({str(PACKAGE / "_mxnet.py")!r})
+import mxsame
 """
     lines = refused(site(*NUMPY), code)
     assert lines[0].startswith("mxsame runs on Python 3.8 to 3.12")
@@ -226,15 +229,35 @@ def test_both_wheels_over_each_other(site):
     assert lines[3] == "  For an NVIDIA GPU let the command end in mxnet-cu112==1.9.1."
 
 
-@pytest.mark.parametrize(
-    "library", ["libcudnn.so.8", "libcudart.so.11.0", "libnccl.so.2", "libnvrtc.so.11.2", "libcuda.so.1"]
-)
-def test_cuda_wheel_without_cuda_libraries(site, library):
-    error = f"OSError('{library}: cannot open shared object file: No such file or directory')"
-    lines = refused(site(*NUMPY, files=mxnet_that_raises(error, "mxnet-cu112")))
-    assert lines[0].startswith(f"mxnet-cu112 needs {library}, which is not found.")
-    assert "mxnet-cu112 1.9.1 (" in lines[1]
-    assert lines[2] == f"  mend it with: {PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
+@pytest.mark.skipif(_cuda.libcuda() is not None, reason="this machine has NVIDIA's driver")
+@pytest.mark.parametrize("wheel", ["mxnet-cu112", "mxnet-cu117"])
+def test_a_wheel_for_cuda_without_a_driver(site, wheel):
+    lines = refused(site(*NUMPY, files=mxnet_that_raises("Exception", wheel)))
+    assert lines[0] == f"{wheel} needs NVIDIA's driver (libcuda.so.1), and none is found that can be loaded."
+    assert f"{wheel} 1.9.1 (" in lines[1]
+    assert lines[2] == f"  mend it with: {PIP} uninstall -y {wheel} && {PIP} install mxnet==1.9.1"
+
+
+@needs_gcc
+def test_another_wheel_for_cuda_without_its_libraries(site, tmp_path):
+    error = "OSError('libcudart.so.11.0: cannot open shared object file: No such file or directory')"
+    path = site(*NUMPY, files=mxnet_that_raises(error, "mxnet-cu117"))
+    lines = refused(path, f"import ctypes; ctypes.CDLL({str(make_driver(tmp_path))!r})\nimport mxsame")
+    assert lines[0] == (
+        "mxnet-cu117 needs libcudart.so.11.0, which is not found. The wheel brings none of CUDA's libraries, and of "
+        "MXNet's builds for CUDA mxsame finds them for mxnet-cu112 only."
+    )
+    assert lines[2] == (
+        f"  mend it with: {PIP} uninstall -y mxnet-cu117 && {PIP} install mxnet-cu112==1.9.1 {' '.join(_cuda.pins())}"
+    )
+    assert lines[3] == "  Without an NVIDIA GPU let the command end in mxnet==1.9.1."
+
+
+def test_another_version_of_mxnet(site):
+    files = {"mxnet/__init__.py": "raise ValueError('a')\n", "mxnet-1.8.0.post0.dist-info/METADATA": ""}
+    lines = refused(site(*NUMPY, files=files))
+    assert lines[0] == "mxnet 1.8.0.post0 cannot be imported, and mxsame is made for 1.9.1: ValueError: a."
+    assert lines[2] == f"  mend it with: {PIP} uninstall -y mxnet && {PIP} install mxnet==1.9.1"
 
 
 def test_a_missing_system_library(site):
@@ -301,7 +324,7 @@ def test_whether_tensorflow_brought_libstdcxx(libraries, first):
 
 
 def test_loaded_libraries_are_those_of_the_process():
-    libraries = _mxnet.loaded_libraries()
+    libraries = _cuda.loaded_libraries()
     assert any(library.endswith("libmxnet.so") for library in libraries)
     assert any("libstdc++.so" in library for library in libraries)
 
