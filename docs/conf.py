@@ -82,6 +82,12 @@ def block_math(translator: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def dashes(app: Sphinx, what: str, name: str, subject: Any, options: Any, lines: list[str]) -> None:
+    """Between a parameter and what it is napoleon writes two hyphens, for smartquotes to make a dash of."""
+    lines[:] = [line.replace(" -- ", " \N{EN DASH} ") for line in lines]
+
+
 def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.connect("builder-inited", lambda _: tables.write())
+    app.connect("autodoc-process-docstring", dashes, priority=600)  # napoleon's is 500

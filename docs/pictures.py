@@ -44,7 +44,7 @@ def save(figure: Figure, name: str, dpi: int = 110) -> None:
 
 
 def problem() -> None:
-    figure = Figure(figsize=(12.9, 6.75), facecolor="white")
+    figure = Figure(figsize=(10.9, 6.1), facecolor="white")
     figure.text(0.022, 0.955, "Same weights, same shapes, other values", size=19, weight="bold", color=INK, va="center")
     figure.text(
         0.022, 0.905, 'Keras\'s padding="same" and the symmetric padding of MXNet', size=12.5, color=GREY, va="center"
@@ -55,7 +55,7 @@ def problem() -> None:
     heading(figure, 0.56, "224 cells, kernel 7, stride 2", "pads (2, 3), not (3, 3): every edge is one pixel off")
     stem = compare.compare(networks.NETWORKS[0], recording.photograph())["conv"]
     filtered(figure, stem)
-    save(figure, "problem")
+    save(figure, "problem", dpi=130)
 
 
 def heading(figure: Figure, left: float, bold: str, text: str) -> None:

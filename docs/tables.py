@@ -32,11 +32,18 @@ NETWORKS = {
     "efficientnet": "EfficientNet-B0",
     "autoencoder": "autoencoder",
 }
-OPERATORS = ("conv", "depthwise_conv", "separable_conv", "conv_transpose", "max_pool", "avg_pool")
+OPERATORS = {
+    "conv": "conv",
+    "depthwise_conv": "depthwise",
+    "separable_conv": "separable",
+    "conv_transpose": "transposed",
+    "max_pool": "max pool",
+    "avg_pool": "avg pool",
+}
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column is text and whose others are figures; a table of texts has no figures in it.
+    """A table whose first column is text and whose others are figures.
 
     >>> print(markdown(["network", "ratio"], [["ResNet-50", "1.01"]]))
     | network | ratio |
@@ -87,13 +94,13 @@ def parity_summary() -> str:
 
 
 def parity_by_way(name: str) -> str:
-    """Mismatches of comparisons; nothing where a strategy does not go with an operator."""
+    """Mismatches / comparisons; nothing where a strategy does not go with an operator."""
     result = parity(name)
     cells: Dict[str, Dict[str, str]] = {}
     for row in result["rows"]:
-        told = f"{row['mismatches']} of {row['comparisons']:,}" if row["comparisons"] else ""
+        told = f"{row['mismatches']} / {row['comparisons']:,}" if row["comparisons"] else ""
         cells.setdefault(row["way"], {})[row["op"]] = told
-    head = ["", *(f"`{operator}`" for operator in OPERATORS)]
+    head = ["mismatches / comparisons", *OPERATORS.values()]
     rows = [[code(way), *(found[operator] for operator in OPERATORS)] for way, found in cells.items()]
     versions = ", ".join(f"{package} {version}" for package, version in result["versions"].items())
     return f"{markdown(head, [row for row in rows if any(row[1:])])}\n\nRecorded on {result['date']} with {versions}."
