@@ -115,6 +115,17 @@ def test_the_tables_of_the_readme_are_those_of_the_recorded_figures(tables):
     assert tables.filled(text) == text, "python docs/tables.py --readme writes them anew"
 
 
+@pytest.mark.parametrize("name", ["parity", "parity-tensorflow"])
+def test_the_recorded_parity_is_of_the_cases_and_the_ways_that_there_are(tables, name):
+    import cases
+    import parity
+
+    recorded = tables.parity(name)
+    again = "python tests/parity.py --record, and the same with --tensorflow"
+    assert recorded["cases"] == len(cases.CASES), again
+    assert {row["way"] for row in recorded["rows"]} == set(parity.WAYS), again
+
+
 def test_every_table_is_made_and_has_figures_in_all_its_rows(tables):
     for name, table in tables.TABLES.items():
         head, _, *rows = [line.split("|")[1:-1] for line in table().splitlines() if line.startswith("|")]
@@ -129,6 +140,21 @@ def test_a_table_is_filled_in_between_its_marks_alone(tables):
     assert tables.filled(text) == f"a\n<!-- table: memory -->\n{tables.TABLES['memory']()}\n<!-- end -->\nb\n"
     with pytest.raises(ValueError, match=r"a table must be one of parity, .*; received 'speed'"):
         tables.filled("<!-- table: speed -->\n<!-- end -->")
+
+
+# -- pictures
+
+
+def test_the_pictures_of_plans_show_windows_where_they_are_wanted(monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import pictures
+
+    for name, rows in pictures.PLANS.items():
+        assert (pictures.IMAGES / f"plan-{name}.png").is_file()
+        for each in rows:
+            pictures.row(*each)  # raises what is wrong
+    assert max(path.stat().st_size for path in pictures.IMAGES.glob("*.png")) <= pictures.LARGEST
 
 
 def test_the_pictures_that_pages_show_are_there():
