@@ -36,6 +36,13 @@ def keras_mxnet(session):
 
 
 @nox.session(python=["3.8", "3.12"])
+def cuda(session):
+    """MXNet for CUDA with CUDA's libraries from their wheels, 2 GB; no GPU, and no driver, is needed."""
+    session.install(".[cu112,test]")
+    session.run("python", "-m", "pytest", "tests/cuda", *session.posargs)
+
+
+@nox.session(python=["3.8", "3.12"])
 def notebooks(session):
     """The notebooks, from the first cell to the last."""
     session.install(".[cpu,test,notebooks]")

@@ -1,0 +1,302 @@
+"""MXNet for CUDA after ``pip install "mxsame[cu112]"``: what works, and what each thing that is amiss leads to.
+
+Every case is a process of its own, without LD_LIBRARY_PATH where it is not the point. Where a file is to be missing or
+wrong, site-packages is a folder made for the case, of links to what is installed.
+"""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+import sysconfig
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fake_cuda import DRIVER_FUNCTIONS, make, make_driver, needs_gcc
+
+pytestmark = needs_gcc
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SITE = Path(sysconfig.get_paths()["purelib"])
+PIP = f"{sys.executable} -m pip"
+AGAIN = f"  mend it with: {PIP} install --force-reinstall --no-deps "
+cuda = SimpleNamespace(**runpy.run_path(str(ROOT / "mxsame" / "_cuda.py")))  # the package would import MXNet
+SONAMES = [library.soname for library in cuda.LIBRARIES]
+OF_CUDNN = [soname for soname in SONAMES if soname.startswith("libcudnn")]
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory):
+    """The path of a driver that knows of no GPU."""
+    return make_driver(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def run(driver):
+    """Runs Python code after the driver has been loaded; it sees the standard library and ``path`` only."""
+
+    def run(code, path=SITE, driver=driver, **env):
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MXNET_", "LD_"))}
+        env = {**kept, "PYTHONPATH": f"{ROOT}:{path}", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", **env}
+        code = f"import ctypes\nctypes.CDLL({str(driver)!r})\n{code}" if driver else code
+        command = [sys.executable, "-S", "-W", "error", "-c", code]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+@pytest.fixture
+def answer(run):
+    """Runs code that must work; returns the lines it printed."""
+
+    def answer(code, *path, **env):
+        result = run(code, *path, **env)
+        assert result.returncode == 0, result.stderr
+        return result.stdout.splitlines()
+
+    return answer
+
+
+@pytest.fixture
+def refused(run):
+    """Runs an import that must fail; returns the lines of the ImportError's message."""
+
+    def refused(*path, code="import mxsame", **options):
+        result = run(code, *path, **options)
+        assert result.returncode == 1, (result.returncode, result.stderr)
+        return result.stderr[result.stderr.rindex("\nImportError: ") + len("\nImportError: ") :].strip().splitlines()
+
+    return refused
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Makes a site-packages of links. ``files`` says what stands in the place of a library: nothing, or these bytes."""
+
+    def make_site(files):
+        folder = tmp_path / "site"
+        folder.mkdir()
+        for entry in SITE.iterdir():
+            if entry.name not in ("nvidia", "__pycache__") and not entry.name.startswith("mxsame"):
+                (folder / entry.name).symlink_to(entry)
+        for library in SITE.glob("nvidia/*/lib/*.so*"):
+            link = folder / library.relative_to(SITE)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            if library.name not in files:
+                link.symlink_to(library)
+            elif files[library.name] is not None:
+                link.write_bytes(files[library.name])
+        return folder
+
+    return make_site
+
+
+def library_file(soname):
+    """The library that is installed."""
+    return next(SITE.glob(f"nvidia/*/lib/{soname}"))
+
+
+# ---- what works ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_installed_is_what_the_table_names():
+    for library in cuda.LIBRARIES:
+        assert metadata.version(library.wheel) == library.version
+        assert library.soname in [file.name for file in metadata.files(library.wheel)]
+
+
+LOADED = """
+import mxsame
+from mxsame import _cuda
+for library in _cuda.LIBRARIES:
+    print(*_cuda.locate(library.soname))
+"""
+
+
+def test_every_library_comes_from_its_wheel(answer):
+    assert answer(LOADED) == [f"{library_file(soname)} loaded" for soname in SONAMES]
+
+
+PARTS = """
+import ctypes
+cudnn = ctypes.CDLL("libcudnn.so.8")
+print(cudnn.cudnnGetVersion(), [getattr(cudnn, f"cudnn{part}VersionCheck")() for part in (
+    "OpsInfer", "OpsTrain", "CnnInfer", "CnnTrain", "AdvInfer", "AdvTrain")])
+"""
+
+
+def test_cudnn_finds_its_parts_and_they_are_of_its_version(answer):
+    assert answer("import mxsame" + PARTS) == ["8906 [0, 0, 0, 0, 0, 0]"]
+
+
+def test_the_compiler_finds_its_library_of_builtins(answer):
+    code = """
+import ctypes, mxsame
+compiler, program = ctypes.CDLL("libnvrtc.so.11.2"), ctypes.c_void_p()
+source = b'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }'
+assert compiler.nvrtcCreateProgram(ctypes.byref(program), source, b"twice.cu", 0, None, None) == 0
+assert compiler.nvrtcCompileProgram(program, 1, (ctypes.c_char_p * 1)(b"--gpu-architecture=compute_70")) == 0
+size = ctypes.c_size_t()
+assert compiler.nvrtcGetPTXSize(program, ctypes.byref(size)) == 0
+ptx = ctypes.create_string_buffer(size.value)
+assert compiler.nvrtcGetPTX(program, ptx) == 0
+print(".entry twice" in ptx.value.decode())
+"""
+    assert answer(code) == ["True"]
+
+
+def test_mxnet_knows_of_no_gpu_and_does_not_complain_of_cudnn(answer):
+    code = (
+        "from mxsame._mxnet import mx\nimport os\nprint(mx.context.num_gpus(), os.environ['MXNET_CUDNN_LIB_CHECKING'])"
+    )
+    assert answer(code) == ["0 0"]
+
+
+def test_operators_and_their_gradients_are_those_of_numpy(answer):
+    code = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+from cases import CASES
+from running import as_nd, assert_equal, expected_once, imperative, operate
+from mxsame._mxnet import mx
+cases = [case for case in CASES if case.name != "concrete-7x7-stride-2-on-224"]
+for case in cases:
+    arrays, out, out_grad, gradients = expected_once(case)
+    got, got_gradients = imperative(lambda nd: operate(case, nd), as_nd(arrays), mx.nd.array(out_grad))
+    assert_equal(got, out, what=case.name)
+    assert_equal(got_gradients, gradients, what=case.name, terms=out_grad[:, 0].size)
+print(mx.runtime.Features().is_enabled("CUDNN"), len(cases) > 200)
+"""
+    assert answer(code)[-1] == "True True"
+
+
+def test_machine_code_of_mxnet_and_the_gpus_that_run_it():
+    code = cuda.machine_code(str(SITE / "mxnet" / "libmxnet.so"))
+    assert code == (((5, 0), (6, 0), (7, 0), (8, 0), (8, 6)), ())
+    gpus = ((3, 7), (5, 2), (6, 1), (7, 5), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
+    assert [gpu for gpu in gpus if cuda.runs_on(gpu, code)] == [(5, 2), (6, 1), (7, 5), (8, 6), (8, 9)]
+    assert (9, 0) in cuda.machine_code(str(library_file("libcudnn_cnn_infer.so.8"))).machine
+
+
+# ---- a CUDA of the system, and other packages' -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def system(tmp_path):
+    """A folder with all of the libraries."""
+    folder = tmp_path / "system"
+    folder.mkdir()
+    for soname in SONAMES:
+        (folder / soname).symlink_to(library_file(soname))
+    return folder
+
+
+def test_a_complete_system_is_left_alone(answer, system):
+    lines = answer(f"import mxsame{PARTS}{LOADED}", LD_LIBRARY_PATH=str(system))
+    assert lines == ["8906 [0, 0, 0, 0, 0, 0]", *(f"{system / soname} loaded" for soname in SONAMES)]
+
+
+@pytest.mark.parametrize("soname", ["libcufft.so.10", "libcudnn.so.8", "libcudnn_cnn_infer.so.8"])
+def test_an_incomplete_system_is_not_used(answer, system, soname):
+    (system / soname).unlink()
+    lines = answer(LOADED + PARTS, LD_LIBRARY_PATH=str(system))
+    assert lines == [*(f"{library_file(soname)} loaded" for soname in SONAMES), "8906 [0, 0, 0, 0, 0, 0]"]
+
+
+def test_a_cudnn_that_another_package_has_loaded_is_used_with_its_own_parts(answer, system):
+    for soname in set(SONAMES) - set(OF_CUDNN):
+        (system / soname).unlink()
+    lines = answer(f"ctypes.CDLL({str(system / 'libcudnn.so.8')!r})\nimport mxsame{PARTS}{LOADED}")
+    folder = {soname: system if soname in OF_CUDNN else library_file(soname).parent for soname in SONAMES}
+    assert lines == ["8906 [0, 0, 0, 0, 0, 0]", *(f"{folder[soname] / soname} loaded" for soname in SONAMES)]
+
+
+OLD_CUDNN = "long cudnnGetVersion(void) { return 8005; }"
+
+
+def test_an_older_cudnn_that_another_package_has_loaded(refused, tmp_path):
+    path = make(tmp_path, "libcudnn.so.8", OLD_CUDNN)
+    for part in OF_CUDNN:
+        (tmp_path / part).touch()
+    lines = refused(code=f"ctypes.CDLL({str(path)!r})\nimport mxsame")
+    assert lines[0] == f"mxnet-cu112 needs cuDNN 8.1.1 or a newer 8, and this process gets cuDNN 8.0.5 from {path}."
+    assert lines[2] == "  mend it with: import mxsame  # before the package that loads it"
+
+
+def test_an_older_cudnn_of_the_system(refused, system):
+    (system / "libcudnn.so.8").unlink()
+    path = make(system, "libcudnn.so.8", OLD_CUDNN)
+    lines = refused(LD_LIBRARY_PATH=str(system))
+    assert lines[0] == f"mxnet-cu112 needs cuDNN 8.1.1 or a newer 8, and this process gets cuDNN 8.0.5 from {path}."
+    assert lines[2] == "  mend it with: unset LD_LIBRARY_PATH"
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(cuda.libcuda() is not None, reason="this machine has NVIDIA's driver")
+def test_no_driver(refused):
+    lines = refused(driver=None)
+    assert lines[0] == "mxnet-cu112 needs NVIDIA's driver (libcuda.so.1), and none is found that can be loaded."
+    assert lines[1].endswith(f", mxnet-cu112 1.9.1 ({SITE / 'mxnet'})")
+    assert lines[2] == f"  mend it with: {PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
+    assert lines[3] == (
+        "  The command changes to the MXNet that computes on the CPU. For a GPU install NVIDIA's driver; a container "
+        "gets it from its host (docker run --gpus all)."
+    )
+
+
+def test_a_driver_that_is_too_old(refused, tmp_path):
+    lines = refused(driver=make_driver(tmp_path, DRIVER_FUNCTIONS[:4] + DRIVER_FUNCTIONS[5:]))
+    assert re.fullmatch(
+        r"NVIDIA's driver is too old for mxnet-cu112: \S*/libmxnet\.so: undefined symbol: cuGraphNodeGetType\.",
+        lines[0],
+    )
+    assert lines[2] == f"  mend it with: {PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
+
+
+@pytest.mark.parametrize("library", cuda.LIBRARIES, ids=SONAMES)
+def test_a_missing_library(refused, site, library):
+    missing = OF_CUDNN if library.soname == "libcudnn.so.8" else [library.soname]  # its parts are beside it or nowhere
+    lines = refused(site({library.soname: None}))
+    assert lines[0] == f"mxnet-cu112 needs {', '.join(missing)}: not found."
+    assert lines[2] == f"{AGAIN}{library.wheel}=={library.version}"
+    assert lines[3].startswith("  A CUDA 11 with cuDNN 8 of the system serves as well, if it is complete and ")
+
+
+def test_all_libraries_missing(refused, site):
+    lines = refused(site(dict.fromkeys(SONAMES)))
+    assert lines[0] == f"mxnet-cu112 needs {', '.join(SONAMES)}: not found."
+    assert lines[2] == f"{AGAIN}{' '.join(cuda.pins())}"
+
+
+@pytest.mark.parametrize("soname", ["libcufft.so.10", "libcudnn_ops_infer.so.8"])
+def test_a_damaged_library(refused, site, soname):
+    half = library_file(soname).read_bytes()[: library_file(soname).stat().st_size // 2]
+    path = site({soname: half})
+    lines = refused(path)
+    (library,) = (library for library in cuda.LIBRARIES if library.soname == soname)
+    damaged = path / library_file(soname).relative_to(SITE)
+    assert lines[0] == f"A library of CUDA cannot be loaded: {damaged}: file is cut off."
+    assert lines[2] == f"{AGAIN}{library.wheel}=={library.version}"
+
+
+def test_libraries_that_do_not_fit_together(refused, site, tmp_path):
+    twelve = make(tmp_path, "libcublas.so.12")
+    eleven = make(tmp_path, "libcusolver.so.11", "", f"-L{tmp_path}", "-Wl,--no-as-needed", "-l:libcublas.so.12")
+    path = site({"libcusolver.so.11": eleven.read_bytes()})
+    twelve.unlink()
+    lines = refused(path)
+    assert lines[0] == "CUDA's libraries do not fit together: one of them needs libcublas.so.12, which is not found."
+    assert lines[2] == f"{AGAIN}{' '.join(cuda.pins())}"
+
+
+def test_both_wheels_over_each_other(refused, site):
+    path = site({})
+    (path / "mxnet-1.9.1.dist-info").mkdir()
+    lines = refused(path)
+    assert lines[0] == "mxnet and mxnet-cu112 are installed over each other: both own the same folder."
+    assert lines[2] == f"  mend it with: {PIP} uninstall -y mxnet mxnet-cu112 && {PIP} install mxnet==1.9.1"
