@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mxsame import __version__
-from mxsame.cli import bench, demo, pads
+from mxsame.cli import bench, demo, doctor, pads
 from mxsame.cli._shared import click
 
 
@@ -19,5 +19,5 @@ def main() -> None:
     """
 
 
-for module in (demo, pads, bench):
+for module in (demo, pads, bench, doctor):
     main.add_command(module.command)
