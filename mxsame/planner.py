@@ -67,26 +67,26 @@ class Costs:
     True
     """
 
-    join: float  # concatenate a few cells to an axis
-    join_back: float  # its backward pass
-    slice: float  # take a part
-    reverse: float  # turn around
-    pad: float  # MXNet's pad operator
-    gather: float  # transpose, copy rows, transpose back
-    shift: float  # a depthwise convolution with one tap
-    shift_few: float  # the same with less channels than a block has, or along a single axis
-    shift_volume: float  # the same along three axes
-    divide: float  # broadcast
-    unblock: float  # from oneDNN's blocks to the plain layout
-    block: float  # and back
-    turn_weight: float  # `reverse`, for a weight
-    lengthen: float  # per cell of a weight that gets taps along an axis, with its way into blocks
-    dense: float  # per multiplication of a convolution
-    depthwise: float  # of a depthwise convolution
-    depthwise_back: float  # of its backward pass
-    depthwise_back_long: float  # with more than 3 taps along an axis or pad > k // 2, for which oneDNN has no fast code
-    pooling: float  # per cell of a pooling's window
-    operator: float  # for each operator
+    join: float  #: concatenate a few cells to an axis
+    join_back: float  #: its backward pass
+    slice: float  #: take a part
+    reverse: float  #: turn around
+    pad: float  #: MXNet's pad operator
+    gather: float  #: transpose, copy rows, transpose back
+    shift: float  #: a depthwise convolution with one tap
+    shift_few: float  #: the same with less channels than a block has, or along a single axis
+    shift_volume: float  #: the same along three axes
+    divide: float  #: broadcast
+    unblock: float  #: from oneDNN's blocks to the plain layout
+    block: float  #: and back
+    turn_weight: float  #: `reverse`, for a weight
+    lengthen: float  #: per cell of a weight that gets taps along an axis, with its way into blocks
+    dense: float  #: per multiplication of a convolution
+    depthwise: float  #: of a depthwise convolution
+    depthwise_back: float  #: of its backward pass
+    depthwise_back_long: float  #: with more than 3 taps on an axis or pad > k // 2, for which oneDNN has no fast code
+    pooling: float  #: per cell of a pooling's window
+    operator: float  #: for each operator
 
 
 COSTS: Dict[str, Costs] = {
