@@ -56,4 +56,5 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from mxsame import _gluon
 
-        return getattr(_gluon, name)
+        globals().update({public: getattr(_gluon, public) for public in _gluon.__all__})
+        return globals()[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 
@@ -23,8 +24,8 @@ def run(*arguments, columns=80):
     return CliRunner().invoke(cli.main, list(map(str, arguments)), prog_name="mxsame", env={"COLUMNS": str(columns)})
 
 
-def python(*arguments):
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
+def python(*arguments, env=None):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60, env=env)
 
 
 # ---- every command ---------------------------------------------------------------------------------------------------
@@ -164,6 +165,77 @@ def test_another_missing_package_is_one_line(monkeypatch, package):
         assert run("pads", "--size", 8, "--kernel", 3, "--plot", "padding.png").output == result.output
 
 
+# ---- where MXNet is not wanted ---------------------------------------------------------------------------------------
+
+WHO = "import sys; print(sorted({'mxnet', 'numpy', 'matplotlib', 'rich'} & set(sys.modules)))"
+
+
+def imported_by(*arguments, **options):
+    """What of the heavy packages a process has imported when it ends."""
+    code = f"import atexit, runpy, sys\natexit.register(lambda: exec({WHO!r}))\nsys.argv = {['mxsame', *arguments]}\n"
+    result = python("-c", f"{code}runpy.run_module('mxsame', run_name='__main__')")
+    return result.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["bench", "--help"], ["pads", "--size", "8", "--kernel", "3"], ["bench", "--size", "3"]]
+)
+def test_the_command_line_imports_nothing_it_does_not_need(arguments):
+    assert imported_by(*arguments) == "[]"
+
+
+def test_for_everybody_else_the_package_is_imported_at_once(tmp_path):
+    """Also under `python -m theirs`, whose package imports mxsame while argv[0] is "-m"."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "__init__.py").write_text("import mxsame, mxnet\n")
+    (tmp_path / "theirs" / "__main__.py").write_text(f"{WHO}\n")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    result = python("-m", "theirs", env={**os.environ, "PYTHONPATH": path})
+    assert result.stdout.strip() == "['mxnet', 'numpy']", result.stderr
+
+
+LAZY = """
+import runpy, sys
+sys.argv = ["mxsame", "--version"]
+try:
+    runpy.run_module("mxsame", run_name="__main__")
+except SystemExit:
+    pass
+import mxsame
+assert "mxnet" not in sys.modules
+try:
+    mxsame.nothing
+except AttributeError as error:
+    print(error)
+print(sorted(name for name in mxsame.__all__ if getattr(mxsame, name) is None))
+print(callable(mxsame.deploy), mxsame.nn.Conv2D.__module__, "mxnet" in sys.modules)
+from mxsame import *
+"""
+
+
+def test_names_come_when_the_command_line_uses_them():
+    assert python("-c", LAZY).stdout.splitlines()[1:] == [
+        "module 'mxsame' has no attribute 'nothing'",
+        "[]",
+        "True mxsame.nn.conv True",
+    ]
+
+
+def test_demo_json(tmp_path):
+    pytest.importorskip("matplotlib")
+    result = run("demo", "--json", "--no-picture")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert (found["right"], found["picture"]) == (True, None)
+    assert [network["name"] for network in found["networks"]] == ["stem", "sequential", "autoencoder"]
+    layer = found["networks"][0]["layers"][0]
+    assert set(layer) == {
+        *("name", "kind", "output", "parameters", "pads", "difference", "symmetric_difference", "allowed", "right"),
+    }
+    assert (layer["output"], layer["pads"], layer["parameters"]) == ([6, 112, 112], [2, 3], 888)
+    assert layer["difference"] < layer["allowed"] < layer["symmetric_difference"]
+
+
 # ---- pads ------------------------------------------------------------------------------------------------------------
 
 OF_8_3_2 = """\
@@ -201,12 +273,24 @@ def test_pads_of_several_axes():
         (["--kernel", 3, "--stride", 2, "--transposed"], "cut (0, 1), output size 20"),
         (["--kernel", 3, "--stride", 2, "--transposed", "--output-padding", 0], "cut (1, 1), output size 19"),
         (["--kernel", 2, "--stride", 3, "--transposed"], "cut (0, -1), output size 30"),
+        (["--kernel", 4, "--padding", "keras-mxnet"], "pads (2, 1), output size 10"),
+        (["--kernel", 4, "--padding", "Keras-MXNet", "--stride", 2, "--transposed"], "cut (1, 1), output size 20"),
     ],
 )
 def test_pads_numbers(arguments, first):
     result = run("pads", "--size", 10, *arguments)
     assert result.exit_code == 0
     assert result.output.splitlines()[0] == first
+
+
+def test_axes_of_keras_mxnet_differ():
+    result = run("pads", "--size", "8,8,8", "--kernel", 2, "--padding", "keras-mxnet")
+    heads = [line for line in result.output.splitlines() if line.startswith("axis")]
+    assert heads == [
+        "axis 0: pads (1, 0), output size 8",
+        "axis 1: pads (1, 0), output size 8",
+        "axis 2: pads (1, 1), output size 9",
+    ]
 
 
 def test_pads_json():

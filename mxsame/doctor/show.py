@@ -12,7 +12,7 @@ from mxsame.doctor.check import STATUSES, Check
 
 STYLES = dict(zip(STATUSES, ("green", "dim", "yellow", "bold red")))
 STATUS_WIDTH, NAME_WIDTH = max(map(len, STATUSES)), 13
-NARROWEST = 30
+NARROWEST = 16
 TITLES = {"software": "Software", "cuda": "NVIDIA"}
 
 Line = List[Tuple[str, str]]  # parts of a line: text, style
