@@ -111,10 +111,10 @@ def conv_transpose(
         lengths.append(None if size is None else arithmetic.transposed_output_size(size, *rule))
     validation.elements("the output", (geometry.data_shape[0], channels, *lengths))
 
-    if groups > 1:
-        geometry = geometry._replace(knows_last=False)
     F, (_, weight, bias) = args.F, args.arrays
     strategy = _strategy(geometry, weight, strides, dilation)
+    if groups > 1 or strategy == "stuff":
+        geometry = geometry._replace(knows_last=False)
     data, weight = geometry.inward(F, geometry.data), geometry.inward(F, weight)
     if strategy == "stuff":
         out = _stuffed(F, data, weight, bias, kernel.size, strides, dilation, cuts, channels, groups, in_channels)
@@ -130,20 +130,19 @@ def conv_transpose(
 def _strategy(geometry: _arguments.Geometry, weight: Any, strides: Sequence[int], dilation: Sequence[int]) -> str:
     """How it is run: the strategy in force, or the fastest that is exact on the device.
 
-    On the CPU oneDNN's Deconvolution cannot hand on the gradient of a computed weight; MXNet's own is wrong where
-    stride and dilation meet; in 3-D there is no dilation and nothing but float32. On GPUs cuDNN does it all.
+    MXNet's own Deconvolution is wrong where stride and dilation meet, and has no dilation in 3-D. oneDNN's, on the CPU,
+    cannot hand on the gradient of a computed weight, and has nothing but float32 in 3-D.
     """
     rank, forced = geometry.num_spatial_dims, planning.forced()
     purpose, device = _arrays.purpose_and_device(geometry.data)
     on_gpu = _arrays.is_on_gpu(geometry.data)
-    unsafe = not on_gpu and (
-        geometry.channels_last
-        or _is_computed(weight)
-        or (max(strides) > 1 and max(dilation) > 1)
-        or (rank == 3 and (max(dilation) > 1 or not _is_float32(weight)))
-    )
+    unsafe = max(dilation) > 1 and (max(strides) > 1 or rank == 3)
+    if not on_gpu:
+        unsafe = unsafe or geometry.channels_last or _is_computed(weight) or (rank == 3 and not _is_float32(weight))
+    if device == "cudnn" and not unsafe:
+        return "extend"
     if forced not in planning.TRANSPOSED_STRATEGIES:
-        return "stuff" if unsafe else "extend" if device == "cudnn" else "cut"
+        return "stuff" if unsafe else "cut"
     computes = forced == "extend" and not on_gpu and purpose != "deployment"  # a weight with a gradient, maybe
     if (unsafe and forced != "stuff") or computes:
         raise ValueError(f"the strategy {forced!r} is not exact here; {validation.received(strategy=forced)}")

@@ -1,0 +1,62 @@
+"""Graphs for a GPU, run on the CPU: what only a GPU has is put in terms of what every MXNet has."""
+
+from __future__ import annotations
+
+import json
+
+from mxsame._mxnet import mx
+
+FIRST = {"NHWC": "NCHW"}
+WEIGHTED = ("Convolution", "Deconvolution")
+INWARD, OUTWARD = "(0, 3, 1, 2)", "(0, 2, 3, 1)"
+
+
+def nodes(symbol) -> list:
+    """The operators of a graph, as MXNet writes them."""
+    return [node for node in json.loads(symbol.tojson())["nodes"] if node["op"] != "null"]
+
+
+def operators(symbol) -> list:
+    """Their names."""
+    return [node["op"] for node in nodes(symbol)]
+
+
+def on_data(symbol, name="data") -> list:
+    """The names of those operators that work on what the data becomes, rather than on weights."""
+    read = json.loads(symbol.tojson())["nodes"]
+    reached = set()
+    for place, node in enumerate(read):
+        if node["name"] == name or any(source in reached for source, *_ in node["inputs"]):
+            reached.add(place)
+    return [read[place]["op"] for place in sorted(reached) if read[place]["op"] != "null"]
+
+
+def on_cpu(symbol):
+    """The same graph with every operator that has channels last between transposes."""
+    graph = json.loads(symbol.tojson())
+    written, place_of = [], {}
+
+    def add(node) -> int:
+        written.append(node)
+        return len(written) - 1
+
+    def turned(source, axes, name) -> list:
+        node = {"op": "transpose", "name": name, "attrs": {"axes": axes}, "inputs": [source]}
+        return [add(node), 0, 0]
+
+    for place, node in enumerate(graph["nodes"]):
+        node["inputs"] = [[place_of[source], index, 0] for source, index, *_ in node["inputs"]]
+        layout = node.get("attrs", {}).get("layout")
+        if layout not in FIRST:
+            place_of[place] = add(node)
+            continue
+        node["attrs"]["layout"] = FIRST[layout]
+        weighted = 2 if node["op"] in WEIGHTED else 1
+        for number, source in enumerate(node["inputs"][:weighted]):
+            node["inputs"][number] = turned(source, INWARD, f"{node['name']}_in{number}")
+        place_of[place] = turned([add(node), 0, 0], OUTWARD, f"{node['name']}_out")[0]
+    graph["heads"] = [[place_of[source], index, 0] for source, index, *_ in graph["heads"]]
+    graph["arg_nodes"] = [place for place, node in enumerate(written) if node["op"] == "null"]
+    graph["nodes"] = written
+    graph.pop("node_row_ptr", None)
+    return mx.sym.load_json(json.dumps(graph))

@@ -1,0 +1,231 @@
+"""Graphs that are built for GPUs, without a GPU: what they are made of, and, emulated on the CPU, what they compute."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import oracle
+import pytest
+import running
+from cases import CASES
+from emulation import on_cpu, on_data, operators
+
+import mxsame
+from mxsame import graph as graphs
+from mxsame import planner
+from mxsame._mxnet import mx
+from mxsame._rewrite import Graph, _constants
+from mxsame.ops import _arrays
+from mxsame.plan import AVERAGE, CONVOLUTION, MAXIMUM, Window
+from mxsame.planner import Work
+
+PLANAR = tuple(case for case in CASES if case.rank == 2)
+
+
+def built(case, arrays, device="gpu", dtype="float32", layout=None, purpose="inference"):
+    """The case's operator as a graph for a device, with its sizes known."""
+    variables = running.variables(arrays, dtype)
+    shapes = {"data": arrays["data"].shape}
+    with _arrays.inputs(shapes, True, purpose, device):
+        return running.operate(case, variables, **running.graph_arguments(case), layout=layout)
+
+
+# ---- channels last ---------------------------------------------------------------------------------------------------
+
+
+def is_grouped(case):
+    return case.groups > 1 or case.op in ("depthwise_conv", "separable_conv")
+
+
+def is_stuffed(case):
+    """Where MXNet's Deconvolution is wrong on every device."""
+    return case.op == "conv_transpose" and max(case.strides) > 1 and max(case.dilation) > 1
+
+
+def pad_is_counted_beyond(case):
+    """The one pooling whose padding MXNet's pad operator has to make, which has channels first."""
+    return case.ceil_mode and case.count_include_pad and case.padding not in ("same", "valid", "keras-mxnet")
+
+
+@running.by_name(PLANAR)
+def test_channels_last_run_as_they_are(case):
+    """No transposes, and the values of the oracle, forward and backward."""
+    arrays, out, out_grad, gradients = running.expected(case)
+    last = running.channels_last(arrays)
+    symbol = built(case, last, layout="NHWC")
+    if not (is_grouped(case) or is_stuffed(case) or pad_is_counted_beyond(case)):
+        assert "transpose" not in operators(symbol)
+        layouts = {
+            node["attrs"].get("layout")
+            for node in json.loads(symbol.tojson())["nodes"]
+            if "kernel" in node.get("attrs", {})
+        }
+        assert layouts == {"NHWC"}
+    if case.op == "conv_transpose":  # on the CPU a turned weight's gradient ends in a crash, which no GPU knows
+        out_grad = None
+    else:
+        out_grad = running.channels_last(out_grad)
+    got, got_gradients = running.evaluate(on_cpu(symbol), running.as_nd(last), out_grad)
+    running.assert_equal(got, running.channels_last(out), what="output")
+    if out_grad is not None:
+        running.assert_equal(got_gradients, running.channels_last(gradients), terms=out.size)
+
+
+@pytest.mark.parametrize("layout", ["NWC", "NDHWC"])
+def test_other_ranks_run_by_transposition(layout):
+    """cuDNN has no such layouts (CuDNNConvolutionOp::Supports of MXNet 1.9.1)."""
+    rank = len(layout) - 2
+    data, weight = mx.sym.var("data"), mx.sym.var("weight", shape=(4, *(3,) * rank, 3))
+    shape = (2, *(8,) * rank, 3)
+    with _arrays.inputs({"data": shape}, True, "inference", "gpu"):
+        symbol = mxsame.ops.conv(data, weight, strides=2, layout=layout)
+    assert "transpose" in operators(symbol)
+
+
+def test_a_graph_that_may_run_anywhere_has_channels_first():
+    """Gluon's own hybridize makes one graph for all devices, and a file goes anywhere."""
+    net = mxsame.nn.Conv2D(4, 3, strides=2, layout="NHWC", in_channels=3)
+    net.initialize()
+    net.hybridize()
+    with mx.Context(mx.gpu()):  # what Gluon calls the current context, and nothing more
+        symbol = net(mx.sym.var("data"))
+    assert "transpose" in operators(symbol)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("purpose", ["inference", "training"])
+def test_sizes_of_one_class_have_one_graph(layout, purpose):
+    """`mxsame.hybridize` on a GPU: where it says that one graph serves two sizes, it would build the same for both."""
+    net = mx.gluon.nn.HybridSequential()
+    net.add(
+        mxsame.nn.Conv2D(4, 3, strides=2, layout=layout, in_channels=3),
+        mxsame.nn.MaxPool2D(3, 2, layout=layout),
+        mxsame.nn.Conv2D(4, 4, strides=3, groups=2, layout=layout, in_channels=4),
+        mxsame.nn.AvgPool2D(2, 2, layout=layout),
+    )
+    net.initialize()
+    specialised = graphs._Specialised(net, {}, 8)
+    seen = {}
+    for height, width in ((64, 64), (65, 64), (66, 40), (67, 64), (88, 52), (70, 61), (76, 64), (64, 76)):
+        shape = (2, 3, height, width) if layout == "NCHW" else (2, height, width, 3)
+        array = mx.nd.zeros(shape)
+        size_class = specialised._classify(graphs._structure((array,)), (purpose, "gpu"), (array,), [array])
+        with mx.name.NameManager():
+            graph, _ = graphs.build(net, (array,), [array], (purpose, "gpu"), {})
+        found = [(node["op"], node.get("attrs")) for node in json.loads(graph._cached_graph[1].tojson())["nodes"]]
+        assert seen.setdefault(size_class, found) == found
+        assert layout == "NCHW" or sum(op == "transpose" for op, _ in found) == 3  # those of the grouped convolution
+    assert 1 < len(seen) < 8
+
+
+# ---- types -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["first", "last"])
+@pytest.mark.parametrize("device", ["gpu"])
+@running.by_name(CASES)
+def test_half_precision_goes_through(case, device, layout):
+    """Graphs of float16 stay float16, with the oracle's shapes."""
+    arrays = running.expected(case)[0]
+    names = None
+    if layout == "last":
+        arrays, names = running.channels_last(arrays), running.CHANNELS_LAST[case.rank]
+    symbol = built(case, arrays, device, "float16", names)
+    _, (dtype,), _ = symbol.infer_type()
+    _, (shape,), _ = symbol.infer_shape()
+    size = oracle.output_size(case)
+    inner = (*size, case.out_channels) if layout == "last" else (case.out_channels, *size)
+    assert np.dtype(dtype) == np.float16 and shape == (case.batch, *inner)
+
+
+# ---- cuDNN alone -----------------------------------------------------------------------------------------------------
+
+
+def confined(case, arrays):
+    try:
+        return built(case, arrays, "cudnn", purpose="deployment")
+    except ValueError as error:
+        assert "cuDNN" in str(error) and "received Window" in str(error)
+        return None
+
+
+@running.by_name(CASES)
+def test_what_cudnn_does_alone_is_exact(case):
+    """Beside what is made of the weights beforehand there is the one operator and nothing else."""
+    arrays, out, *_ = running.expected(case)
+    symbol = confined(case, arrays)
+    if symbol is None:
+        assert may_be_refused(case)
+        return
+    weights = {name: array.astype("float32") for name, array in arrays.items() if name != "data"}
+    graph = Graph.of(symbol, weights, {"data": arrays["data"].shape})
+    _constants.fold(graph, mx.cpu())
+    symbol = graph.symbol()
+    if not may_be_refused(case):
+        assert set(operators(symbol)) <= {"Convolution", "Deconvolution", "Pooling"}
+    values = running.as_nd({**graph.values, "data": arrays["data"]})
+    given = {name: values[name] for name in symbol.list_arguments()}
+    (got,) = symbol.bind(mx.cpu(), given, grad_req="null").forward()
+    running.assert_equal(got, out, what="output")
+
+
+def may_be_refused(case):
+    """Poolings whose odd cell no rounding up can stand for; dilated kernels, which grow by more than a cell a tap."""
+    if case.op.endswith("pool"):
+        return any(low != high for low, high in oracle.pads(case)) or case.ceil_mode
+    return any(d > 1 for d in case.dilation) or case.op == "conv_transpose"
+
+
+def test_cudnn_alone_pads_what_keras_networks_are_made_of():
+    layers = [(3, 1), (3, 2), (5, 2), (7, 2), (2, 2), (4, 2), (1, 1), (1, 2), (2, 1)]
+    for kernel_size, strides in layers:
+        for size in (32, 33, 34, 35):
+            with _arrays.inputs({"data": (1, 3, size, size)}, True, "deployment", "cudnn"):
+                weight = mx.sym.var("weight", shape=(4, 3, kernel_size, kernel_size))
+                symbol = mxsame.ops.conv(mx.sym.var("data"), weight, strides=strides)
+            assert on_data(symbol) == ["Convolution"]
+    for pool_size, strides in [(3, 2), (2, 2), (3, 1), (3, 3), (5, 1)]:
+        for size in (32, 33, 34, 35):
+            with _arrays.inputs({"data": (1, 3, size, size)}, True, "deployment", "cudnn"):
+                for pool in (mxsame.ops.max_pool, mxsame.ops.avg_pool):
+                    assert on_data(pool(mx.sym.var("data"), pool_size, strides)) == ["Pooling"]
+    for kernel_size in (2, 3, 4, 5):
+        with _arrays.inputs({"data": (1, 3, 7, 7)}, True, "deployment", "cudnn"):
+            weight = mx.sym.var("weight", shape=(3, 4, kernel_size, kernel_size))
+            symbol = mxsame.ops.conv_transpose(mx.sym.var("data"), weight, strides=2)
+        assert on_data(symbol) == ["Deconvolution"]
+
+
+def test_what_cudnn_alone_cannot_pad_says_so():
+    with _arrays.inputs({"data": (1, 3, 8, 8)}, True, "deployment", "cudnn"), pytest.raises(
+        ValueError,
+        match=r"a max pooling whose padding cuDNN cannot do by itself.*received Window\(size=8, kernel_size=2",
+    ):
+        mxsame.ops.max_pool(mx.sym.var("data"), 2, 1)
+
+
+# ---- the planner -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("operator", "allowed"), [("conv", CONVOLUTION), ("max", MAXIMUM), ("avg", AVERAGE)])
+def test_what_costs_nothing_is_free_on_every_device(operator, allowed):
+    for device in planner.COSTS:
+        for kernel_size in (1, 3, 5):
+            windows = [Window(56, kernel_size, 1)] * 2
+            (step, _) = planner.choose(windows, allowed, Work(operator, 8, 64, 64, device=device)).axes
+            assert (step.pad, step.kernel_size) == (kernel_size // 2, kernel_size)
+
+
+def test_a_gpu_has_costs_of_its_own(monkeypatch):
+    """What is dear on one device may be cheap on another: the choice follows the device's own constants."""
+    windows, work = [Window(224, 3, 2)] * 2, Work("conv", 8, 3, 32, plain=True, device="gpu")
+    joined = planner.choose(windows, CONVOLUTION, work)
+    assert joined == planner.choose(windows, CONVOLUTION, Work("conv", 8, 3, 32, plain=True, device="gpu"))
+    dear = {
+        name: 1e3 if name in ("join", "slice", "pad", "gather", "reverse") else 0.0
+        for name in vars(planner.COSTS["gpu"])
+    }
+    monkeypatch.setitem(planner.COSTS, "gpu", planner.Costs(**dear))
+    assert planner.choose(windows, CONVOLUTION, work).is_alone
+    assert not planner.choose(windows, CONVOLUTION, Work("conv", 8, 3, 32, plain=True)).is_alone
