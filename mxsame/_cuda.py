@@ -157,12 +157,10 @@ def linker_cache(soname: str, cache: str = "/etc/ld.so.cache") -> List[str]:
     """The paths of a library in the cache that ``ldconfig`` writes: its strings end with a zero."""
     try:
         with open(cache, "rb") as file:
-            return [
-                os.fsdecode(path)
-                for path in re.findall(rb"(/[^\0]*/" + re.escape(soname.encode()) + rb")\0", file.read())
-            ]
+            contents = file.read()
     except OSError:
         return []
+    return [os.fsdecode(path) for path in re.findall(rb"(/[^\0]*/" + re.escape(soname.encode()) + rb")\0", contents)]
 
 
 def missing() -> List[Library]:
@@ -242,21 +240,21 @@ def devices() -> List[Device]:
     if library is None or not succeeds(library, "cuInit", 0):
         return []
     succeeds(library, "cuDeviceGetCount", ctypes.byref(count))
-    return [device for index in range(count.value) for device in asked(library, index)]
+    return [device for number in range(count.value) for device in asked(library, number)]
 
 
-def asked(library: ctypes.CDLL, index: int) -> Iterator[Device]:
+def asked(library: ctypes.CDLL, number: int) -> Iterator[Device]:
     """What the driver says of one GPU; nothing where it does not answer."""
     handle, major, minor, memory = ctypes.c_int(), ctypes.c_int(), ctypes.c_int(), ctypes.c_size_t()
     name = ctypes.create_string_buffer(256)
     if (
-        succeeds(library, "cuDeviceGet", ctypes.byref(handle), index)
+        succeeds(library, "cuDeviceGet", ctypes.byref(handle), number)
         and succeeds(library, "cuDeviceGetName", name, len(name), handle)
         and succeeds(library, "cuDeviceGetAttribute", ctypes.byref(major), 75, handle)  # COMPUTE_CAPABILITY_MAJOR
         and succeeds(library, "cuDeviceGetAttribute", ctypes.byref(minor), 76, handle)  # COMPUTE_CAPABILITY_MINOR
         and succeeds(library, "cuDeviceTotalMem_v2", ctypes.byref(memory), handle)
     ):
-        yield Device(index, name.value.decode(errors="replace"), (major.value, minor.value), memory.value)
+        yield Device(number, name.value.decode(errors="replace"), (major.value, minor.value), memory.value)
 
 
 def libcuda() -> Optional[ctypes.CDLL]:
@@ -317,7 +315,7 @@ def machine_code(path: str) -> Code:
     """The code for GPUs in a library; none where it has no section ``.nv_fatbin``.
 
     The section is a row of fat binaries: each is a header and entries, and an entry is a header and code for one
-    capability. Raises ``OSError`` as ``check_whole`` does.
+    capability (of other kinds than the two there is nothing to say). Raises ``OSError`` as ``check_whole`` does.
     """
     found: Dict[int, Set[Tuple[int, int]]] = {PTX: set(), MACHINE: set()}
     with elf_file(path) as data:
@@ -328,7 +326,7 @@ def machine_code(path: str) -> Code:
             entry, start = start + header, start + header + length
             while entry < start:
                 kind, entry_header, entry_length, capability = struct.unpack_from("<HxxIQ12xI", data, entry)
-                found[kind].add((capability // 10, capability % 10))
+                found.setdefault(kind, set()).add((capability // 10, capability % 10))
                 entry += entry_header + entry_length
             start = data.find(FAT_BINARY, start, end)  # they are padded
     return Code(tuple(sorted(found[MACHINE])), tuple(sorted(found[PTX])))

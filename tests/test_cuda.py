@@ -295,7 +295,7 @@ def library(path, section, name=".nv_fatbin"):
     return str(path)
 
 
-PTX, MACHINE = 1, 2
+PTX, MACHINE, OTHER = 1, 2, 8
 
 
 def test_machine_code_of_all_fat_binaries(tmp_path):
@@ -304,7 +304,7 @@ def test_machine_code_of_all_fat_binaries(tmp_path):
         fat_binary((MACHINE, 86, magic * 5), (MACHINE, 50, b"abc"))
         + bytes(24)
         + fat_binary()
-        + fat_binary((PTX, 90, b""), (MACHINE, 120, b"x" * 100), (MACHINE, 86, b"y"))
+        + fat_binary((PTX, 90, b""), (OTHER, 35, b"z"), (MACHINE, 120, b"x" * 100), (MACHINE, 86, b"y"))
         + bytes(7)
     )
     expected = Code(machine=((5, 0), (8, 6), (12, 0)), ptx=((9, 0),))
