@@ -47,14 +47,21 @@ def _imported_by_the_command_line() -> bool:
 
 
 if TYPE_CHECKING or not _imported_by_the_command_line():
-    from mxsame._gluon import autotune, deploy, export, hybridize, nn, ops
+    from mxsame import _mxnet  # noqa: F401, I001 - first: it makes `import mxnet` work
+    from mxsame import nn, ops
+    from mxsame.deploy import deploy
+    from mxsame.graph import export, hybridize
+    from mxsame.tune import autotune
 else:
+    _HOMES = {"deploy": "deploy", "export": "graph", "hybridize": "graph", "autotune": "tune"}
 
     def __getattr__(name: str) -> object:
-        """One of the names above, for the command line; all of them are imported when the first is used."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from mxsame import _gluon
+        """One of the names above, for the command line, from the same place."""
+        from importlib import import_module
 
-        globals().update({public: getattr(_gluon, public) for public in _gluon.__all__})
-        return globals()[name]
+        if name in ("nn", "ops"):
+            return import_module(f"mxsame.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found = getattr(import_module(f"mxsame.{_HOMES[name]}"), name)
+        return found

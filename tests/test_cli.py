@@ -207,18 +207,22 @@ try:
     mxsame.nothing
 except AttributeError as error:
     print(error)
-print(sorted(name for name in mxsame.__all__ if getattr(mxsame, name) is None))
-print(callable(mxsame.deploy), mxsame.nn.Conv2D.__module__, "mxnet" in sys.modules)
 from mxsame import *
+print([str(getattr(mxsame, name)).split(" at ")[0] for name in mxsame.__all__], "mxnet" in sys.modules)
 """
 
 
 def test_names_come_when_the_command_line_uses_them():
-    assert python("-c", LAZY).stdout.splitlines()[1:] == [
-        "module 'mxsame' has no attribute 'nothing'",
-        "[]",
-        "True mxsame.nn.conv True",
-    ]
+    _, error, names = python("-c", LAZY).stdout.splitlines()
+    assert error == "module 'mxsame' has no attribute 'nothing'"
+    assert names == f"{[str(getattr(mxsame, name)).split(' at ')[0] for name in mxsame.__all__]} True"
+
+
+@pytest.mark.parametrize("command", ["demo --no-picture", "bench --operator max --size 8 --kernel 3 --rounds 1"])
+def test_commands_run_in_a_process_of_their_own(command):
+    """Where no name of the package has been imported before."""
+    result = python("-m", "mxsame", *command.split())
+    assert result.returncode == 0, result.stderr
 
 
 def test_demo_json(tmp_path):

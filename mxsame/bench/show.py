@@ -14,9 +14,11 @@ from mxsame.bench.figures import geometric_mean
 
 LEGEND = (
     "Ratios of medians, lower is better; 1.00 is MXNet's own operator with symmetric padding, which computes something "
-    "else. * marks the planner's choice, which runs. Size known: mxsame.hybridize; unknown: net.hybridize. Explicit: "
-    "the pad operator, then VALID (a transposed convolution: VALID, then a slice)"
+    "else. * marks the planner's choice, which runs; mxsame.autotune finds and remembers faster plans in whole nets. "
+    "Size known: mxsame.hybridize; unknown: net.hybridize. Explicit: the pad operator, then VALID (a transposed "
+    "convolution: VALID, then a slice)"
 )
+FASTER = 0.95  # less than this part of the planner's time is more than the least of many noisy medians
 AVERAGES = "; in averages it counts the padding, which is not SAME either"
 
 
@@ -55,8 +57,9 @@ def one(row: dict, device: bench.Device) -> Table:
 def several(rows: List[dict], device: bench.Device) -> Table:
     """A line for each layer."""
     table = headed("Layers", rows[0]["mode"], device)
-    table.add_column("batch 1")
-    for heading in ("symmetric\nms", "size\nknown *", "the fastest\nplan", "size\nunknown", "explicit"):
+    batches = sorted({row["shape"][0] for row in rows})
+    table.add_column(f"batch {', '.join(map(str, batches))}", no_wrap=True)
+    for heading in ("symmetric\nms", "size\nknown *", "a faster\nplan", "size\nunknown", "explicit"):
         table.add_column(heading, justify="right")
     columns: List[List[float]] = [[], [], [], []]
     for row in rows:
@@ -68,10 +71,11 @@ def several(rows: List[dict], device: bench.Device) -> Table:
             column += [] if value is None else [value]
         known, best, unknown, explicit = ("-" if value is None else f"{value:.2f}" for value in found)
         limit = f"{1e3 * row['figures']['symmetric']['median']:.3f}"
-        names = f"{row['planned']} {known}", f"{fastest} {best}"
-        table.add_row(row["name"], limit, names[0], names[1], unknown, explicit)
+        better = f"{fastest} {best}" if plans[fastest] < FASTER * plans[row["planned"]] else ""
+        table.add_row(row["name"], limit, f"{row['planned']} {known}", better, unknown, explicit)
     table.add_section()
-    table.add_row("geometric mean", "", *(f"{geometric_mean(column):.2f}" for column in columns), style="bold")
+    known, best, unknown, explicit = (f"{geometric_mean(column):.2f}" for column in columns)
+    table.add_row("geometric mean", "", known, best, unknown, explicit, style="bold")
     return table
 
 
