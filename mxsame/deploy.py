@@ -6,14 +6,15 @@ import itertools
 import json
 import threading
 import warnings
+from collections import OrderedDict
 from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxsame import _cuda, validation
 from mxsame import graph as graphs
-from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame._rewrite import Graph, can_fuse, fused, simplify
+from mxsame._rewrite import Graph, can_fuse, confine, copied, differentiable, fused, simplify
 from mxsame.ops import _arrays
 
 __all__ = ["Deployed", "deploy"]
@@ -21,7 +22,7 @@ __all__ = ["Deployed", "deploy"]
 FUSED_DTYPE = np.dtype("float32")  # what oneDNN fuses
 
 
-def deploy(net: Any, input_shape: Any) -> Deployed:
+def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[bool] = None) -> Deployed:
     """A graph for inference: the outputs of `net`, from fewer and better steps.
 
     What is the identity at inference is left out. What depends on parameters alone is computed once. A normalisation
@@ -38,6 +39,14 @@ def deploy(net: Any, input_shape: Any) -> Deployed:
     input_shape : sequence of ints, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net wants it; one shape for each input. The batch N may differ from
         call to call, the other lengths are fixed.
+    ctx : mx.Context or a list of such, optional
+        Where it shall run; by default where the parameters of the net are.
+    cudnn_only : bool, optional
+        Whether the graph must be made of what cuDNN and cuBLAS run alone: convolutions, poolings in 2-D and 3-D, relu,
+        sigmoid, tanh and softmax, dense layers, sums, and what can be said with these. A GPU of compute capability 9.0
+        and newer (Hopper) runs nothing else of MXNet 1.9.1, whose wheels hold no machine code for it; there a net
+        cannot even be initialised, so keep it on the CPU and give `ctx`. By default it is so for such GPUs. Seen to be
+        exact on the CPU; on a Hopper GPU it was never run.
 
     Returns
     -------
@@ -47,7 +56,8 @@ def deploy(net: Any, input_shape: Any) -> Deployed:
     Raises
     ------
     TypeError, ValueError
-        For what is no HybridBlock, is not initialised or cannot be traced, and for shapes that do not fit it.
+        For what is no HybridBlock, is not initialised or cannot be traced, and for shapes that do not fit it; and with
+        `cudnn_only` for a net that needs more, with the names of the operators.
 
     Examples
     --------
@@ -68,17 +78,23 @@ def deploy(net: Any, input_shape: Any) -> Deployed:
         raise TypeError(f"net must not override forward; received net of type {type(net).__name__}")
     shapes = _checked_shapes(input_shape)
     parameters = net.collect_params()
-    contexts, dtype = _contexts(parameters), _dtype(parameters)
+    home, dtype = _contexts(parameters)[0], _dtype(parameters)
+    contexts = _contexts(parameters) if ctx is None else _checked_contexts(ctx)
+    if cudnn_only is None:
+        cudnn_only = any(map(_lacks_machine_code, contexts))
+    cudnn_only = validation.flag("cudnn_only", cudnn_only)
     if dtype is not None and any(map(_is_cpu, contexts)):
         why = " on the CPU, where MXNet has no float16 convolution"
         validation.float_type("net", str(dtype), ("float32", "float64"), why)
     inputs = dict(zip(graphs.input_names(net, len(shapes)), shapes))
     try:
-        outputs = _traced(net, inputs, dtype, _device(contexts))
-        graph = Graph.of(_group(outputs), _values(parameters, contexts[0]), inputs)
-        fuses = dtype == FUSED_DTYPE and can_fuse() and any(map(_is_cpu, contexts))
-        simplify(graph, contexts[0], fuses)
-        deployed = Deployed(graph, outputs, dtype, contexts, fuses)
+        outputs = _traced(net, inputs, dtype, "cudnn" if cudnn_only else _device(contexts))
+        graph = Graph.of(_group(outputs), _values(parameters, home), inputs)
+        fuses = dtype == FUSED_DTYPE and can_fuse() and any(map(_is_cpu, contexts)) and not cudnn_only
+        simplify(graph, home, fuses)
+        if cudnn_only:
+            confine(graph)
+        deployed = Deployed(graph, outputs, dtype, contexts, fuses, cudnn_only)
         for context in contexts:
             deployed.try_out(context)
     except mx.base.MXNetError as error:
@@ -113,13 +129,15 @@ class Deployed(mx.gluon.SymbolBlock):
 
     Its own graph is plain, and so is what `export` and `save_parameters` write: built-in operators only. Data of
     float32 on the CPU runs through a second graph over the same parameters, in which oneDNN has fused what it can.
-    The parameters cannot be changed. Calls from several threads take turns.
+    The parameters cannot be changed. Calls from several threads take turns. A graph for cuDNN alone runs in executors.
     """
 
     _TURN = threading.RLock()  # for all: a call does no more than hand work to MXNet's engine
 
-    def __init__(self, graph: Graph, outputs: Any, dtype: Any, contexts: Sequence[Any], fuses: bool):
-        symbol = graph.symbol()
+    def __init__(
+        self, graph: Graph, outputs: Any, dtype: Any, contexts: Sequence[Any], fuses: bool, cudnn_only: bool = False
+    ):
+        symbol = differentiable(graph).symbol() if cudnn_only else graph.symbol()
         used = set(symbol.list_inputs())
         self._inputs, self._used = graph.inputs, [name in used for name in graph.inputs]
         if not any(self._used):
@@ -134,6 +152,7 @@ class Deployed(mx.gluon.SymbolBlock):
             super().__init__(_kind(symbol), variables, parameters)
         self._structure, self._dtype, self._fused = graphs.regrouped(outputs, itertools.repeat(True)), dtype, None
         self._contexts = contexts
+        self._executors = Executors(graph.symbol(), parameters) if cudnn_only else None
         self.hybridize(static_alloc=True, static_shape=True)
         if fuses:
             runner = mx.gluon.SymbolBlock(_kind(fused(graph)), variables, parameters)
@@ -150,8 +169,12 @@ class Deployed(mx.gluon.SymbolBlock):
 
     def _results(self, args: Sequence[Any], fuses: bool) -> list:
         used = [array for array, is_used in zip(args, self._used) if is_used]
+        if self._executors and not isinstance(args[0], mx.sym.Symbol) and not _is_cpu(args[0].ctx):
+            run: Any = self._executors
+        else:
+            run = self._fused if fuses else super().forward
         with self._TURN, mx.autograd.pause(train_mode=False):
-            return graphs.flattened(self._fused(*used) if fuses else super().forward(*used))
+            return graphs.flattened(run(*used))
 
     def try_out(self, context: Any) -> None:
         """Run once, so that MXNet refuses now what it would refuse later; and stay fused only if the plain graph gives
@@ -169,16 +192,28 @@ class Deployed(mx.gluon.SymbolBlock):
         """Write `path-symbol.json` and `path-0000.params`, which load without mxsame, and return their names.
 
         The graph is the plain one, and refuses data of other sizes with an error of the operator `data_must_be_..`.
+        Files of a graph for cuDNN alone are for MXNet's executors (`mx.mod.Module`, the C API for prediction): where
+        they hold a sum, a SymbolBlock does not take them.
         """
         path, epoch = graphs.check_file(path, epoch)
-        fixed = [graphs.fixed(graphs.variable(name), shape) for name, shape in self._inputs.items()]
-        return graphs.written(_group(self.forward(*fixed)), self.collect_params(), path, epoch)
+        parameters, fixed = self.collect_params(), []
+        for name, shape in self._inputs.items():
+            source = graphs.variable(name)
+            if self._executors:
+                source, ones = copied(source, f"{name}_ones", shape, self._dtype or FUSED_DTYPE)
+                parameters.update({word: _Fixed(word, value, self._contexts) for word, value in ones.items()})
+            fixed.append(graphs.fixed(source, shape))
+        if self._executors:
+            given = {name: source for name, source, used in zip(self._inputs, fixed, self._used) if used}
+            return graphs.written(self._executors.symbol(**given), parameters, path, epoch)
+        return graphs.written(_group(self.forward(*fixed)), parameters, path, epoch)
 
     def __reduce__(self) -> tuple:
         """For copies, and for pickling."""
         values = _values(self.collect_params(), self._contexts[0])
-        symbol = self._cached_graph[1].tojson()
-        return _rebuilt, (symbol, values, self._inputs, self._structure, self._dtype, self._contexts, bool(self._fused))
+        symbol = (self._executors.symbol if self._executors else self._cached_graph[1]).tojson()
+        more = (self._dtype, self._contexts, bool(self._fused), bool(self._executors))
+        return _rebuilt, (symbol, values, self._inputs, self._structure, *more)
 
     def cast(self, dtype: Any) -> None:
         """Refused: fold in the type in which the net shall run."""
@@ -217,6 +252,60 @@ class Deployed(mx.gluon.SymbolBlock):
                     f"{name} must be where the parameters are, on {contexts}; "
                     f"{validation.received(**{f'{name}.context': str(array.ctx)})}"
                 )
+
+
+class Executors:
+    """Runs a graph by MXNet's executors, one for each device and batch. Other than the graphs of a block, an executor
+    lets a convolution add its output to an array (see `mxsame._rewrite._cudnn`)."""
+
+    MOST = 16  # the least recently used goes; each has memory for all that is between input and output
+
+    def __init__(self, symbol: Any, parameters: Any):
+        self.symbol, self._parameters = symbol, parameters
+        self.bound: OrderedDict[Any, Any] = OrderedDict()
+
+    def __call__(self, *inputs: Any) -> list:
+        key = (inputs[0].ctx, *(array.shape for array in inputs))
+        if key not in self.bound:
+            self.bound[key] = self._bind(inputs)
+            if len(self.bound) > self.MOST:
+                self.bound.popitem(last=False)
+        self.bound.move_to_end(key)
+        executor, names = self.bound[key]
+        for name, array in zip(names, inputs):
+            array.as_nd_ndarray().copyto(executor.arg_dict[name])
+        found = [out.copyto(out.ctx) for out in executor.forward(is_train=False)]  # its own are written again
+        return [out.as_np_ndarray() for out in found] if mx.util.is_np_array() else found
+
+    def _bind(self, inputs: Sequence[Any]) -> Tuple[Any, List[str]]:
+        context, arguments = inputs[0].ctx, self.symbol.list_inputs()
+        names = [name for name in arguments if name not in self._parameters]
+        arrays = {name: self._parameters[name].data(context).as_nd_ndarray() for name in self._parameters}
+        arrays.update({name: array.as_nd_ndarray().copyto(context) for name, array in zip(names, inputs)})
+        given = {name: arrays[name] for name in arguments}
+        return self.symbol.as_nd_ndarray().bind(context, given, grad_req="null"), names
+
+
+def _checked_contexts(ctx: Any) -> list:
+    contexts = list(ctx) if validation.is_sequence(ctx) else [ctx]
+    if not contexts or not all(isinstance(context, mx.Context) for context in contexts):
+        raise TypeError(f"ctx must be an mx.Context, or a list of such; {validation.received(ctx=ctx)}")
+    for context in contexts:
+        if not _is_cpu(context) and context.device_id >= mx.context.num_gpus():
+            raise ValueError(
+                f"ctx must be a device that there is; {validation.received(ctx=context, GPUs=mx.context.num_gpus())}"
+            )
+    return contexts
+
+
+def _lacks_machine_code(context: Any) -> bool:
+    """Whether the context is a GPU for which this MXNet has no machine code of its own."""
+    if _is_cpu(context):
+        return False
+    devices = {device.number: device for device in _cuda.devices()}
+    codes = _cuda.machine_code(mx.libinfo.find_lib_path()[0])
+    device = devices.get(context.device_id)
+    return device is not None and not _cuda.runs_on(device.capability, codes)
 
 
 def _checked_shapes(input_shape: Any) -> List[Tuple[int, ...]]:

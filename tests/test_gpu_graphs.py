@@ -62,10 +62,8 @@ def test_channels_last_run_as_they_are(case):
             if "kernel" in node.get("attrs", {})
         }
         assert layouts == {"NHWC"}
-    if case.op == "conv_transpose":  # on the CPU a turned weight's gradient ends in a crash, which no GPU knows
-        out_grad = None
-    else:
-        out_grad = running.channels_last(out_grad)
+    # On the CPU the gradient of a transposed convolution's turned weight ends in a crash, which no GPU knows.
+    out_grad = None if case.op == "conv_transpose" else running.channels_last(out_grad)
     got, got_gradients = running.evaluate(on_cpu(symbol), running.as_nd(last), out_grad)
     running.assert_equal(got, running.channels_last(out), what="output")
     if out_grad is not None:

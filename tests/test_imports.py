@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "keras": CORE | {"ops"},
     "graph": CORE | {"ops", "nn"},
     "_rewrite": {"_mxnet", "validation"},
-    "deploy": CORE | {"ops", "nn", "graph", "_rewrite"},
+    "deploy": CORE | {"ops", "nn", "graph", "_rewrite", "_cuda"},
     "_timing": {"_mxnet"},
     "tune": CORE | {"ops", "nn", "graph", "_timing"},
     "port": CORE | {"ops", "nn"},

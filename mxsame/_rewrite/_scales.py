@@ -56,7 +56,7 @@ def fold(graph: Graph) -> None:
     shapes = graph.shapes()
     with np.errstate(all="ignore"):  # what is not finite is not folded
         for node in graph.nodes():
-            affine = _affine(graph, node, shapes)
+            affine = as_affine(graph, node, shapes)
             if affine is not None:
                 producer, axis = _linear_before(graph.users(), shapes, affine.data, affine.axis)
                 if producer is not None and _fold_into(
@@ -92,7 +92,7 @@ def _cancels(graph: Graph, node: Node, affine: Affine) -> bool:
     return bool((np.abs(mean * affine.scale) > FAR * size).any())
 
 
-def _affine(graph: Graph, node: Node, shapes: dict) -> Optional[Affine]:
+def as_affine(graph: Graph, node: Node, shapes: dict) -> Optional[Affine]:
     """A node as a scale and shift, if it is one."""
     if node.op in NORMALISATIONS:
         return _normalisation(graph, node, len(shapes[node]))

@@ -1,0 +1,281 @@
+"""`mxsame.deploy(.., cudnn_only=True)`: what such graphs are made of, that they are exact, that sums cost no operator.
+
+The GPUs for which they are made are not needed for any of that: the graphs run on the CPU as well.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import running
+from emulation import operators
+
+import mxsame
+from benchmarks import networks
+from benchmarks.architectures import NETWORKS
+from mxsame._mxnet import mx
+from mxsame.deploy import Executors
+
+nn = mx.gluon.nn
+LIBRARY = {
+    *("Convolution", "Deconvolution", "Pooling", "Activation", "FullyConnected", "SoftmaxActivation", "_grad_add"),
+    *("Reshape", "Flatten", "expand_dims"),
+}
+
+
+class Sequence(nn.HybridSequential):
+    """Layers and functions of F one after the other."""
+
+    def __init__(self, *steps):
+        super().__init__()
+        for step in steps:
+            self.add(step if isinstance(step, mx.gluon.Block) else nn.HybridLambda(step))
+
+
+class Residual(mx.gluon.HybridBlock):
+    """x + branch(x), or shortcut(x) + branch(x)."""
+
+    def __init__(self, branch, shortcut=None, order=1):
+        super().__init__()
+        self.branch, self.shortcut, self._order = branch, shortcut, order
+
+    def hybrid_forward(self, F, x):
+        parts = [x if self.shortcut is None else self.shortcut(x), self.branch(x)][:: self._order]
+        return parts[0] + parts[1]
+
+
+def conv(channels, kernel_size=3, strides=1, **more):
+    return mxsame.nn.Conv2D(channels, kernel_size, strides=strides, **more)
+
+
+def prepared(net, shape):
+    """Initialised, with statistics as after training, and its output for some data."""
+    mx.random.seed(0)
+    net.initialize(mx.init.Normal(0.4))
+    data = mx.nd.array(np.random.RandomState(0).randn(*shape))
+    net(data)
+    random = np.random.RandomState(1)
+    for name, parameter in net.collect_params(".*(gamma|beta|running_mean|running_var)").items():
+        low = 0.5 if name.endswith(("gamma", "var")) else -0.5
+        parameter.set_data(mx.nd.array(random.uniform(low, 1.0, parameter.shape)))
+    return data, net(data).asnumpy()
+
+
+def confined(deployed):
+    """The graph that executors run."""
+    return deployed._executors.symbol
+
+
+NETS = {
+    "stem": (lambda: Sequence(conv(8, 7, 2, activation="relu"), mxsame.nn.MaxPool2D(3, 2), conv(4, 2)), (2, 3, 33, 30)),
+    "residual": (
+        lambda: Sequence(
+            conv(8, 3, 2),
+            Residual(Sequence(nn.BatchNorm(), nn.Activation("relu"), conv(8), nn.BatchNorm())),
+            nn.Activation("relu"),
+            Residual(Sequence(conv(6), nn.Activation("tanh"), conv(12, 3, 2)), conv(12, 1, 2)),
+            Residual(Sequence(conv(12)), order=-1),
+        ),
+        (2, 3, 17, 18),
+    ),
+    "the input itself is added": (lambda: Residual(conv(3)), (2, 3, 9, 8)),
+    "sums of sums": (
+        lambda: Sequence(conv(5), Residual(Residual(conv(5, 2), order=-1)), Residual(nn.Activation("sigmoid"))),
+        (2, 3, 9, 8),
+    ),
+    "relu6": (lambda: Sequence(conv(5), lambda F, x: F.clip(x, 0, 6), conv(5, 3, 2)), (2, 3, 9, 8)),
+    "clipped": (lambda: Sequence(conv(5), lambda F, x: F.clip(x, -0.5, 1.5)), (2, 3, 9, 8)),
+    "bounded": (lambda: Sequence(conv(5), lambda F, x: F.maximum(F.minimum(x, 0.7), -0.3)), (2, 3, 9, 8)),
+    "leaky": (lambda: Sequence(conv(5), nn.LeakyReLU(0.3), conv(4, 4, 2)), (2, 3, 9, 8)),
+    "normalised first": (lambda: Sequence(nn.BatchNorm(), conv(5), lambda F, x: x * 0.5 + 3), (2, 3, 9, 8)),
+    "normalised between": (
+        lambda: Sequence(conv(4), nn.Activation("relu"), nn.BatchNorm(), conv(5, 4, 3)),
+        (2, 3, 9, 8),
+    ),
+    "dense": (
+        lambda: Sequence(conv(4, 3, 2), nn.Dense(7, activation="relu"), nn.Dense(5), lambda F, x: F.softmax(x)),
+        (2, 3, 9, 8),
+    ),
+    "dense of a row": (lambda: Sequence(nn.Dense(7, activation="sigmoid"), nn.Dense(5, use_bias=False)), (3, 6)),
+    "global": (lambda: Sequence(conv(4), nn.GlobalAvgPool2D(), nn.Flatten(), nn.Dense(5)), (2, 3, 9, 8)),
+    "classes of cells": (lambda: Sequence(conv(4), lambda F, x: F.softmax(x, axis=1)), (2, 3, 9, 8)),
+    "separable": (
+        lambda: Sequence(mxsame.nn.SeparableConv2D(6, 3, strides=2, in_channels=3), mxsame.nn.AvgPool2D(3, 2)),
+        (2, 3, 16, 15),
+    ),
+    "decoder": (
+        lambda: Sequence(*(mxsame.nn.Conv2DTranspose(4, k, strides=2, activation="relu") for k in (2, 3, 4, 5))),
+        (2, 3, 4, 5),
+    ),
+    "audio": (
+        lambda: Sequence(mxsame.nn.Conv1D(4, 9, strides=2), mxsame.nn.MaxPool1D(3, 2), mxsame.nn.AvgPool1D(2, 2)),
+        (2, 3, 40),
+    ),
+    "video": (lambda: Sequence(mxsame.nn.Conv3D(4, 3, strides=2), mxsame.nn.MaxPool3D(3, 2)), (1, 3, 8, 9, 10)),
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_exact_and_of_library_calls_alone(name):
+    make, shape = NETS[name]
+    net = make()
+    data, want = prepared(net, shape)
+    deployed = mxsame.deploy(net, shape, cudnn_only=True)
+    assert set(operators(confined(deployed))) <= LIBRARY
+    assert running.difference(deployed(data).asnumpy(), want) < 1e-5
+    for batch in (shape[0], 1):  # executors, which a GPU is given
+        some = data[:batch]
+        got = deployed._executors(some)[0].asnumpy()
+        assert running.difference(got, want[:batch]) < 1e-5
+        assert running.difference(deployed._executors(some)[0].asnumpy(), want[:batch]) < 1e-5, "called again"
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+def test_known_networks(network):
+    case = networks.case(network, 2, 33 if network.classifies else 28, 0.25)
+    kit = networks.kits(case, ["mxsame"])["mxsame"]
+    if network.name == "efficientnet":  # squeezes, excites and swishes multiply arrays
+        with pytest.raises(ValueError, match=r"made of what cuDNN and cuBLAS run, .*received the operators .*_mul"):
+            mxsame.deploy(kit.net, case.shape, cudnn_only=True)
+        return
+    deployed, data = mxsame.deploy(kit.net, case.shape, cudnn_only=True), networks.images(case)
+    assert set(operators(confined(deployed))) <= LIBRARY
+    want = kit.net(data).asnumpy()
+    assert running.difference(deployed(data).asnumpy(), want, 1e-3) < 1e-4
+    assert running.difference(deployed._executors(data)[0].asnumpy(), want, 1e-3) < 1e-4
+
+
+SUMMING = """
+import os
+os.environ["MXNET_EXEC_BULK_EXEC_INFERENCE"] = "0"  # one operator, one name in the profile
+os.environ["MXNET_SUBGRAPH_BACKEND"] = "NONE"
+import mxsame
+import test_cudnn_only as tests
+from mxnet import nd, profiler
+
+for name in ("residual", "the input itself is added", "sums of sums", "leaky"):
+    make, shape = tests.NETS[name]
+    net = make()
+    data, want = tests.prepared(net, shape)
+    deployed = mxsame.deploy(net, shape, cudnn_only=True)
+    sums = tests.operators(tests.confined(deployed)).count("_grad_add")
+    deployed._executors(data)[0].wait_to_read()
+    profiler.set_config(profile_symbolic=True, aggregate_stats=True, filename=os.devnull)
+    profiler.set_state("run")
+    deployed._executors(data)[0].wait_to_read()
+    nd.waitall()
+    profiler.set_state("stop")
+    ran = {line.split()[0] for line in profiler.dumps(reset=True).splitlines() if line.strip()}
+    print(name, sums, "Convolution" in ran, "_grad_add" in ran, sep=";")
+"""
+
+
+def test_sums_are_made_by_convolutions():
+    """MXNet's executor lets them: in the profile of a run there is no sum."""
+    lines = [line.split(";") for line in running.run_python(SUMMING).splitlines() if ";" in line]
+    assert [name for name, *_ in lines] == ["residual", "the input itself is added", "sums of sums", "leaky"]
+    for name, sums, convolved, added in lines:
+        assert int(sums) >= 1 and (convolved, added) == ("True", "False"), name
+
+
+@pytest.mark.parametrize(
+    ("net", "operator"),
+    [
+        (lambda: Sequence(conv(4), lambda F, x: F.concat(x, x, dim=1)), r"Concat \("),
+        (lambda: Sequence(conv(4), nn.PReLU()), r"LeakyReLU \("),
+        (lambda: Sequence(conv(4), nn.Activation("softrelu")), r"Activation \("),
+        (lambda: Sequence(lambda F, x: F.reshape(x, shape=(0, -1))), r"Reshape \("),
+        (lambda: Sequence(conv(4), lambda F, x: x * F.sigmoid(x)), r"elemwise_mul|broadcast_mul|_mul"),
+        (lambda: Sequence(conv(4), lambda F, x: F.mean(x, axis=(2, 3))), r"mean \("),
+    ],
+)
+def test_what_needs_more_is_named(net, operator):
+    net = net()
+    prepared(net, (2, 3, 8, 8))
+    with pytest.raises(ValueError, match=operator):
+        mxsame.deploy(net, (2, 3, 8, 8), cudnn_only=True)
+
+
+def test_padding_that_needs_more_is_named():
+    net = Sequence(mxsame.nn.MaxPool2D(2, 1))
+    with pytest.raises(ValueError, match="a max pooling whose padding cuDNN cannot do by itself must not be in a net"):
+        mxsame.deploy(net, (2, 3, 8, 8), cudnn_only=True)
+    assert mxsame.deploy(net, (2, 3, 8, 8))(mx.nd.ones((1, 3, 8, 8))).shape == (1, 3, 8, 8)
+
+
+def test_files_refuse_other_sizes(tmp_path):
+    """Without an operator of MXNet's own: a convolution with ones copies the input, and only the copy is reshaped."""
+    net = Sequence(conv(4, 3, 2), Residual(conv(4)), nn.Dense(5))
+    data, want = prepared(net, (2, 3, 9, 8))
+    mxsame.deploy(net, (2, 3, 9, 8), cudnn_only=True).export(str(tmp_path / "net"))
+    symbol, arguments, _ = mx.model.load_checkpoint(str(tmp_path / "net"), 0)
+
+    def run(data):
+        return symbol.bind(mx.cpu(), {**arguments, "data": data}, grad_req="null").forward()[0].asnumpy()
+
+    assert running.difference(run(data), want) < 1e-5
+    read = json.loads((tmp_path / "net-symbol.json").read_text())["nodes"]
+    assert {node["op"] for node in read} <= {*LIBRARY, "null"}
+    for node in read:
+        if node["op"] in ("Reshape", "Flatten"):
+            assert read[node["inputs"][0][0]]["op"] != "null"
+    with pytest.raises(mx.base.MXNetError, match="data_must_be_"):
+        run(mx.nd.ones((2, 3, 10, 8)))
+
+
+def test_without_sums_files_are_for_everybody(tmp_path):
+    net = Sequence(conv(4, 3, 2), nn.Dense(5))
+    data, want = prepared(net, (2, 3, 9, 8))
+    files = mxsame.deploy(net, (2, 3, 9, 8), cudnn_only=True).export(str(tmp_path / "net"))
+    loaded = mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])
+    assert running.difference(loaded(data).asnumpy(), want) < 1e-5
+
+
+def test_channels_last_are_for_gpus_alone():
+    net = Sequence(conv(4, 3, 2, layout="NHWC"), mxsame.nn.MaxPool2D(3, 2, layout="NHWC"))
+    prepared(net, (2, 9, 12, 3))
+    with pytest.raises(ValueError, match="net must run on data of input_shape"):
+        mxsame.deploy(net, (2, 9, 12, 3), cudnn_only=True)
+
+
+def test_copies_stay_so(tmp_path):
+    import pickle
+
+    net = Sequence(conv(4, 3, 2))
+    data, want = prepared(net, (2, 3, 9, 8))
+    again = pickle.loads(pickle.dumps(mxsame.deploy(net, (2, 3, 9, 8), cudnn_only=True)))
+    assert isinstance(again._executors, Executors) and running.difference(again(data).asnumpy(), want) < 1e-5
+
+
+def test_executors_are_kept_and_dropped(monkeypatch):
+    monkeypatch.setattr(Executors, "MOST", 2)
+    net = Sequence(conv(4, 3, 2))
+    data, want = prepared(net, (3, 3, 9, 8))
+    run = mxsame.deploy(net, (1, 3, 9, 8), cudnn_only=True)._executors
+    for batch in (1, 2, 1, 3):
+        assert running.difference(run(data[:batch])[0].asnumpy(), want[:batch]) < 1e-5
+    assert [key[1][0] for key in run.bound] == [1, 3]
+
+
+def test_outputs_are_not_written_again():
+    net = Sequence(conv(4, 3, 2))
+    data, want = prepared(net, (2, 3, 9, 8))
+    run = mxsame.deploy(net, (2, 3, 9, 8), cudnn_only=True)._executors
+    (first,) = run(data)
+    run(data * 0)
+    assert running.difference(first.asnumpy(), want) < 1e-5
+
+
+def test_where_it_runs():
+    net = Sequence(conv(4, 3, 2))
+    prepared(net, (2, 3, 9, 8))
+    assert mxsame.deploy(net, (2, 3, 9, 8), ctx=mx.cpu(1))(mx.nd.ones((1, 3, 9, 8), ctx=mx.cpu(1))).context == mx.cpu(1)
+    with pytest.raises(TypeError, match=r"ctx must be an mx.Context, or a list of such; received ctx='gpu'"):
+        mxsame.deploy(net, (2, 3, 9, 8), ctx="gpu")
+    with pytest.raises(TypeError, match="cudnn_only must be"):
+        mxsame.deploy(net, (2, 3, 9, 8), cudnn_only="yes")
+    if not mx.context.num_gpus():
+        with pytest.raises(ValueError, match=r"ctx must be a device that there is; received ctx=gpu\(0\), GPUs=0"):
+            mxsame.deploy(net, (2, 3, 9, 8), ctx=mx.gpu())
