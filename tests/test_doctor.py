@@ -314,27 +314,28 @@ FOUND = {"found": {"libcudnn.so.8": {"path": "/x", "origin": "wheel"}}, "missing
 TO_CPU = f"{PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
 
 
-def cuda_checks(monkeypatch, wheel="mxnet-cu112", **answers):
-    """The checks for a machine whose child answers this; an answer that is a string is an error."""
-    answers = {
-        "driver": {"driver": DRIVER},
-        "libraries": FOUND,
-        "machine_code": CODE,
-        "GPUs": {"devices": []},
-        **answers,
-    }
-    installed = software.Mxnet.__new__(software.Mxnet)
-    vars(installed).update(wheels={wheel: "1.9.1"}, folder=str(SITE / "mxnet"))
-    built = {"features": {"CUDA": "-cu" in wheel}, "library": "/x/libmxnet.so"}
-    vars(installed).update(results={"build": child.Result("build", built)})
+def installed(wheel="mxnet-cu112", **answers):
+    """An MXNet that can be imported; an answer that is a string is an error."""
+    found = {"import": {}, "build": {"features": {"CUDA": "-cu" in wheel}, "library": "/x/libmxnet.so"}, **answers}
+    return software.Mxnet({wheel: "1.9.1"}, str(SITE / "mxnet"), {step: became(step, found[step]) for step in found})
+
+
+def became(step, answer):
+    return child.Result(step, {}, answer, "hang") if isinstance(answer, str) else child.Result(step, answer)
+
+
+def cuda_checks(monkeypatch, wheel="mxnet-cu112", seen=None, **answers):
+    """The checks for a machine whose child answers this, and for an MXNet that sees as many GPUs as there are."""
+    answers = {"driver": {"driver": DRIVER}, "libraries": FOUND, "machine_code": CODE, **answers}
+    answers.setdefault("GPUs", {"devices": []})
+    if seen is None:
+        seen = {"count": 0 if isinstance(answers["GPUs"], str) else len(answers["GPUs"]["devices"])}
 
     def results(task, names, *arguments, **options):
-        for name in names:
-            answer = answers[name.replace(" ", "_")]
-            yield child.Result(name, {}, answer, "hang") if isinstance(answer, str) else child.Result(name, answer)
+        return (became(name, answers[name.replace(" ", "_")]) for name in names)
 
     monkeypatch.setattr(child, "results", results)
-    return {check.name: check for check in cuda.checks(installed)}
+    return {check.name: check for check in cuda.checks(installed(wheel, GPUs=seen))}
 
 
 def test_a_gpu_that_runs_the_machine_code(monkeypatch):
@@ -342,7 +343,7 @@ def test_a_gpu_that_runs_the_machine_code(monkeypatch):
     assert [check.status for check in checks.values()] == ["note", "note", "ok", "ok"]
     assert tuple(checks) == GPU_CHECKS
     assert "NVIDIA A100 (compute capability 8.0, 40 GiB)" in checks["GPUs"].text
-    assert "535.104.05, for CUDA up to 12.2" in checks["driver"].text
+    assert "535.104.05, newest CUDA 12.2" in checks["driver"].text
     assert "machine code for 7.0 and 8.0 and no PTX" in checks["machine code"].text
 
 
@@ -352,6 +353,22 @@ def test_a_gpu_that_is_newer_than_the_machine_code(monkeypatch):
     assert "cannot run on NVIDIA H100 (compute capability 9.0" in check.text
     assert "made of cuDNN's operators alone" in check.text and "not tried" in check.text
     assert "A100" not in check.text
+
+
+def test_a_driver_that_is_too_old(monkeypatch):
+    check = cuda_checks(monkeypatch, driver={"driver": {**DRIVER, "cuda": [10, 2]}})["driver"]
+    assert (check.status, check.mend) == ("problem", TO_CPU)
+    assert "too old, as this MXNet needs one for CUDA 11.0" in check.text
+
+
+def test_gpus_that_are_hidden_or_that_mxnet_does_not_see(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    check = cuda_checks(monkeypatch)["GPUs"]
+    assert (check.status, check.mend) == ("problem", "unset CUDA_VISIBLE_DEVICES")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    check = cuda_checks(monkeypatch, GPUs={"devices": [AMPERE]}, seen="Check failed: e == cudaSuccess")["GPUs"]
+    assert (check.status, check.mend, check.facts["seen"]) == ("problem", TO_CPU, 0)
+    assert "MXNet sees 0 of them (Check failed: e == cudaSuccess)" in check.text
 
 
 def test_ptx_runs_on_newer_gpus(monkeypatch):
@@ -377,7 +394,7 @@ def test_a_driver_that_hangs(monkeypatch):
 
 def test_mxnet_for_the_cpu_needs_no_gpu(monkeypatch):
     (check,) = cuda_checks(monkeypatch, "mxnet", GPUs={"devices": [HOPPER]}).values()
-    assert check.status == "note" and "H100" in check.text and "computes on the CPU" in check.text
+    assert check.status == "note" and "H100 (compute" in check.text and "computes on the CPU" in check.text
     (check,) = cuda_checks(monkeypatch, "mxnet", driver={"driver": None}).values()
     assert check.status == "note" and "no NVIDIA driver" in check.text
     statuses = [check.status for check in cuda_checks(monkeypatch, "mxnet", driver="hangs").values()]
@@ -416,15 +433,13 @@ def test_steps_are_judged():
 
 def test_errors_of_mxnet_are_told_by_the_line_that_says_something():
     told = "MXNetError: Check failed: e == cudaSuccess: no kernel image"
-    assert computing.shortened(f"Traceback (most recent call last):\n  File x\n{told}\n") == told
-    assert computing.shortened("") == "no reason given"
+    assert child.shortened(f"Traceback (most recent call last):\n  File x\n{told}\n") == told
+    assert child.shortened("") == "no reason given"
 
 
 def devices(monkeypatch, results, device):
     monkeypatch.setattr(child, "results", lambda task, names, *rest, **more: (result for result in results(names)))
-    installed = software.Mxnet.__new__(software.Mxnet)
-    vars(installed).update(wheels={"mxnet-cu112": "1.9.1"}, results={"build": child.Result("build", {})})
-    return {check.name: check for check in computing.checks(installed, device, lambda what: None)}
+    return {check.name: check for check in computing.checks(installed(), device, lambda what: None)}
 
 
 def test_plans_are_left_where_operators_fail_on_a_gpu(monkeypatch):

@@ -15,7 +15,8 @@ imports neither NumPy nor MXNet. So the doctor has an answer on machines where n
         "Python", "NumPy": version, path; "MXNet": wheels, path, version, seconds; "build": features, library
         "companions": by package, version and whether it is known to work; "extras": versions by package
         "SciPy", if it is too new: version
-        "driver": path, cuda, version; "GPUs": devices; "libraries": found, missing; "machine code": machine, ptx
+        "driver": path, cuda, version; "GPUs": devices, and how many MXNet has seen
+        "libraries": found, missing, pins; "machine code": machine, ptx, and the devices without
         "oneDNN": version, isa, convolutions; "operators", "plans": differences and failures by step
 """
 
@@ -37,7 +38,7 @@ def examine(say: Callable[[str], None] = lambda what: None) -> Iterator[Check]:
     installed = software.installed()
     yield from software.versions(installed)
     say("importing MXNet")
-    mxnet = software.Mxnet(installed)
+    mxnet = software.mxnet(installed)
     yield from mxnet.checks()
     yield from software.companions(installed)
     say("asking NVIDIA's driver")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -56,6 +57,13 @@ def results(
                     break
         finally:
             child.end()
+
+
+def shortened(error: Optional[str]) -> str:
+    """The line of an error that says something: MXNet's begin with places in its source and stacks."""
+    lines = [line.strip() for line in (error or "").splitlines() if line.strip()]
+    told = [line for line in lines if re.search(r"Check failed|Error|CUDA|cuDNN|killed|answer", line)] or lines
+    return re.sub(r"\s+", " ", told[-1] if told else "no reason given")[:160].rstrip(".")
 
 
 class _Child:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from mxsame.doctor import child, steps
 from mxsame.doctor.check import Check, listed
@@ -48,7 +48,7 @@ def judged(group: str, name: str, results: List[child.Result], allowed: float, m
     refused = [result for result in results if any(words in (result.error or "") for words in BUILDING_ONLY)]
     tried = [result for result in results if result not in refused]
     differences = {result.step: result.found["difference"] for result in tried if not result.error}
-    failures = {result.step: shortened(result.error) for result in tried if result.error}
+    failures = {result.step: child.shortened(result.error) for result in tried if result.error}
     facts = {"differences": differences, "failures": failures}
     wrong = {step: value for step, value in differences.items() if not value <= allowed}
     if not wrong and not failures:
@@ -63,13 +63,6 @@ def judged(group: str, name: str, results: List[child.Result], allowed: float, m
     text += f"; and {len(parts) - 3} more." if len(parts) > 3 else "."
     text += " After a step that hangs nothing more was tried." if any(each.kind == "hang" for each in tried) else ""
     return Check(group, name, "problem", text, mend, facts)
-
-
-def shortened(error: Optional[str]) -> str:
-    """The line of an error that says something: MXNet's begin with places in its source and stacks."""
-    lines = [line.strip() for line in (error or "").splitlines() if line.strip()]
-    told = [line for line in lines if re.search(r"Check failed|Error|CUDA|cuDNN|killed|answer", line)] or lines
-    return re.sub(r"\s+", " ", told[-1] if told else "no reason given")[:160].rstrip(".")
 
 
 def onednn(group: str, heard: List[str], built: bool) -> Check:

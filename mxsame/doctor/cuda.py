@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Dict, Iterator, List, Sequence
 
 from mxsame._cuda import Code, runs_on
@@ -11,6 +12,10 @@ from mxsame.doctor.software import Mxnet
 
 GROUP = "cuda"
 LIMITS = (30.0, 20.0)  # seconds, for a driver that does not answer
+OLDEST_CUDA = (11, 0)  # that a driver must know for libraries of CUDA 11
+HIDES = "CUDA_VISIBLE_DEVICES"
+ORIGINS = {"wheel": "from wheels", "system": "of the system", "loaded": "loaded already"}
+TO_CPU = "The command changes to the MXNet for the CPU."
 
 
 def checks(mxnet: Mxnet) -> Iterator[Check]:
@@ -24,9 +29,11 @@ def checks(mxnet: Mxnet) -> Iterator[Check]:
     if failed:
         yield _unanswered(failed, mxnet)
     elif mxnet.is_for_cuda:
-        yield from _driver(driver, devices, to_cpu)
+        yield from _driver(driver, to_cpu)
+        if driver:
+            yield _devices(devices, mxnet, to_cpu)
     else:
-        yield _not_used(driver, devices)
+        yield _not_used(driver, devices, bool(mxnet.folder))
     if not mxnet.is_for_cuda:
         return
     yield from _libraries(results["libraries"], to_cpu)
@@ -41,29 +48,41 @@ def _unanswered(result: child.Result, mxnet: Mxnet) -> Check:
     return Check(GROUP, "driver", "note", text)
 
 
-def _not_used(driver: Any, devices: List[dict]) -> Check:
-    facts = {"driver": driver, "devices": devices}
-    if not devices:
-        there = "a driver and no GPU" if driver else "no NVIDIA driver"
-        return Check(GROUP, "GPUs", "note", f"this MXNet computes on the CPU; there is {there}.", facts=facts)
-    names = listed([name_of(device) for device in devices])
-    return Check(GROUP, "GPUs", "note", f"{names}: not used, as this MXNet computes on the CPU.", facts=facts)
+def _not_used(driver: Any, devices: List[dict], installed: bool) -> Check:
+    text = listed([name_of(device) for device in devices]) or ("no GPU" if driver else "no NVIDIA driver")
+    if installed:
+        text += "; the installed MXNet computes on the CPU"
+    return Check(GROUP, "GPUs", "note", f"{text}.", facts={"driver": driver, "devices": devices})
 
 
-def _driver(driver: Any, devices: List[dict], to_cpu: str) -> Iterator[Check]:
+def _driver(driver: Any, to_cpu: str) -> Iterator[Check]:
     if driver is None:
-        text = "this MXNet needs NVIDIA's driver, and there is none. The command changes to the MXNet for the CPU."
+        text = f"this MXNet needs NVIDIA's driver, and there is none. {TO_CPU}"
         yield Check(GROUP, "driver", "problem", text, to_cpu)
         return
-    cuda = "{}.{}".format(*driver["cuda"]) if driver["cuda"] else "an unknown CUDA"
-    text = f"{driver['version'] or 'of unknown version'}, for CUDA up to {cuda}, {driver['path']}"
-    yield Check(GROUP, "driver", "note", text, facts=driver)
-    if devices:
-        text = listed([name_of(device) for device in devices])
-        yield Check(GROUP, "GPUs", "note", text, facts={"devices": devices})
+    cuda = dotted(driver["cuda"]) if driver["cuda"] else "unknown"
+    text = f"version {driver['version'] or 'unknown'}, newest CUDA {cuda}, {driver['path']}"
+    if driver["cuda"] and tuple(driver["cuda"]) < OLDEST_CUDA:
+        text += f"; too old, as this MXNet needs one for CUDA {dotted(OLDEST_CUDA)}. {TO_CPU}"
+        yield Check(GROUP, "driver", "problem", text, to_cpu, driver)
     else:
-        text = "the driver shows none to this process. The command changes to the MXNet for the CPU."
-        yield Check(GROUP, "GPUs", "problem", text, to_cpu, {"devices": []})
+        yield Check(GROUP, "driver", "note", text, facts=driver)
+
+
+def _devices(devices: List[dict], mxnet: Mxnet, to_cpu: str) -> Check:
+    """What the driver shows, and whether MXNet sees as many."""
+    facts = {"devices": devices, "seen": mxnet.gpus if mxnet.works else None}
+    if not devices and os.environ.get(HIDES) is not None:
+        text = f"the driver shows none to this process: {HIDES}={os.environ[HIDES]!r}."
+        return Check(GROUP, "GPUs", "problem", text, f"unset {HIDES}", facts)
+    if not devices:
+        return Check(GROUP, "GPUs", "problem", f"the driver shows none to this process. {TO_CPU}", to_cpu, facts)
+    text = listed([name_of(device) for device in devices])
+    if mxnet.works and mxnet.gpus < len(devices):
+        why = f" ({mxnet.uncounted})" if mxnet.uncounted else ""
+        text += f"; MXNet sees {mxnet.gpus} of them{why}. {TO_CPU}"
+        return Check(GROUP, "GPUs", "problem", text, to_cpu, facts)
+    return Check(GROUP, "GPUs", "note", text, facts=facts)
 
 
 def name_of(device: Dict[str, Any]) -> str:
@@ -81,7 +100,9 @@ def _libraries(result: child.Result, to_cpu: str) -> Iterator[Check]:
         return
     found, missing = result.found["found"], result.found["missing"]
     origins = sorted({place["origin"] for place in found.values()})
-    counts = [f"{sum(place['origin'] == origin for place in found.values())} {origin}" for origin in origins]
+    counts = [
+        f"{sum(x['origin'] == origin for x in found.values())} {ORIGINS.get(origin, origin)}" for origin in origins
+    ]
     if missing:
         text = f"not found: {listed(missing)}."
         mend = pip(f"install --force-reinstall --no-deps {' '.join(result.found['pins'])}")
@@ -105,8 +126,7 @@ def _code(result: child.Result, devices: List[dict], to_cpu: str, again: str) ->
         return
     text = (
         f"{has}: MXNet's own operators cannot run on {listed([name_of(device) for device in lost])}. Graphs that are "
-        "made of cuDNN's operators alone, as mxsame.deploy makes them, may run: not tried. The command changes to the "
-        "MXNet for the CPU."
+        f"made of cuDNN's operators alone, as mxsame.deploy makes them, may run: not tried. {TO_CPU}"
     )
     facts = {**result.found, "without": [device["number"] for device in lost]}
     yield Check(GROUP, "machine code", "problem", text, to_cpu, facts)

@@ -62,7 +62,8 @@ def lines(check: Check, width: int) -> Iterator[Line]:
         else:
             yield [(" " * indent + text, "")]
     if check.mend:
-        yield [(" " * indent + "mend it with: ", "dim"), (check.mend, "bold")]
+        words = "mend it with: " if check.status == "problem" else "if you want to: "
+        yield [(" " * indent + words, "dim"), (check.mend, "bold")]
 
 
 def wrapped(text: str, width: int) -> List[str]:

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from contextlib import closing
+from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
@@ -57,20 +58,18 @@ def _facts(version: Optional[str], path: Optional[str]) -> Dict[str, Any]:
     return {"version": version, "path": path}
 
 
+@dataclass(frozen=True)
 class Mxnet:
-    """The installed MXNet, as far as it can be known: `works` says whether it can be imported."""
+    """The installed MXNet: wheels by name, its folder, and what became of importing and asking it."""
 
-    def __init__(self, found: Dict[str, str]) -> None:
-        self.wheels = {name: version for name, version in found.items() if re.fullmatch(OWNERS, name)}
-        self.folder = folder_of("mxnet")
-        steps = ("import", "build", "GPUs")
-        self.results = {step: child.Result(step, {}, "not asked") for step in steps}
-        with closing(child.results("mxnet", steps)) as results:
-            for result in results:
-                self.results[result.step] = result
-                if result.error:
-                    break
-        self.works = self.results["import"].error is None
+    wheels: Dict[str, str]
+    folder: Optional[str]
+    results: Dict[str, child.Result]
+
+    @property
+    def works(self) -> bool:
+        """Whether it can be imported."""
+        return self.results["import"].error is None
 
     @property
     def is_for_cuda(self) -> bool:
@@ -84,6 +83,11 @@ class Mxnet:
     @property
     def gpus(self) -> int:
         return int(self.results["GPUs"].found.get("count", 0))
+
+    @property
+    def uncounted(self) -> str:
+        """Why MXNet cannot say how many GPUs there are, if it cannot."""
+        return child.shortened(self.results["GPUs"].error) if self.results["GPUs"].error else ""
 
     @property
     def library(self) -> Optional[str]:
@@ -102,7 +106,8 @@ class Mxnet:
         facts = {"wheels": self.wheels, "path": self.folder, "version": None, "seconds": None, **imported.found}
         if imported.error is not None:
             text, mend = explanation(imported, self.reinstalled())
-            yield Check(GROUP, "MXNet", "problem", f"{text} ({listed(wheels)} in {self.folder})", mend, facts)
+            found = f" ({listed(wheels)}, {self.folder})" if self.folder else ""
+            yield Check(GROUP, "MXNet", "problem", text + found, mend, facts)
             return
         text = f"{listed(wheels)}, {facts['path']}, imported in {facts['seconds']} s"
         if facts["version"] != MXNET_VERSION:
@@ -116,6 +121,19 @@ class Mxnet:
             yield Check(GROUP, "build", "note", f"{text}; without {listed(missing, len(SHOWN))}", facts=built.found)
         else:
             yield Check(GROUP, "build", "problem", f"cannot be asked: {built.error}.", self.reinstalled(), built.found)
+
+
+def mxnet(found: Dict[str, str]) -> Mxnet:
+    """What a child finds out; it is not asked more, once a step has failed."""
+    steps = ("import", "build", "GPUs")
+    answers = {step: child.Result(step, {}, "not asked") for step in steps}
+    with closing(child.results("mxnet", steps)) as results:
+        for result in results:
+            answers[result.step] = result
+            if result.error:
+                break
+    wheels = {name: version for name, version in found.items() if re.fullmatch(OWNERS, name)}
+    return Mxnet(wheels, folder_of("mxnet"), answers)
 
 
 def explanation(result: child.Result, otherwise: str) -> Tuple[str, str]:
