@@ -147,6 +147,20 @@ def test_known_networks(network):
     assert running.difference(deployed._executors(data)[0].asnumpy(), want, 1e-3) < 1e-4
 
 
+@pytest.mark.parametrize("name", ["residual", "the input itself is added", "sums of sums", "leaky"])
+def test_no_convolution_writes_where_it_reads(name):
+    """On the CPU that would go well; nobody promises so for cuDNN."""
+    make, shape = NETS[name]
+    net = make()
+    prepared(net, shape)
+    read = json.loads(confined(mxsame.deploy(net, shape, cudnn_only=True)).tojson())["nodes"]
+    sums = [node for node in read if node["op"] == "_grad_add"]
+    for node in sums:
+        first, second = (source for source, *_ in node["inputs"])
+        assert read[second]["op"] == "Convolution" and first not in [source for source, *_ in read[second]["inputs"]]
+    assert sums
+
+
 SUMMING = """
 import os
 os.environ["MXNET_EXEC_BULK_EXEC_INFERENCE"] = "0"  # one operator, one name in the profile
