@@ -87,9 +87,14 @@ def place(context: Any) -> tuple[int, int]:
     return context.device_typeid & 1, context.device_id
 
 
+def casts_by_itself() -> bool:
+    """Whether `mxnet.contrib.amp` is at work, which gives every operator arrays of the type that it wants."""
+    return bool(mx.contrib.amp.amp._amp_initialized)
+
+
 def _check_together(name: str, array: Any, data_name: str, data: Any) -> None:
     """An array's type and place, which are the data's."""
-    if array.dtype != data.dtype:
+    if array.dtype != data.dtype and not casts_by_itself():
         raise TypeError(
             f"{name} must have the type of {data_name}, {np.dtype(data.dtype)}; "
             f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"

@@ -1,0 +1,81 @@
+"""Automatic mixed precision, `mxnet.contrib.amp`, which changes MXNet's operators for the rest of a process.
+
+MXNet has no float16 on the CPU. So the types in graphs are looked at, and the graphs run without the casts.
+"""
+
+from __future__ import annotations
+
+import running
+
+PREPARED = """
+import json
+import numpy as np
+import mxsame
+from mxsame._mxnet import mx
+from mxnet.contrib import amp
+
+nn = mx.gluon.nn
+net = nn.HybridSequential()
+net.add(
+    mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3, activation="relu"),
+    nn.BatchNorm(in_channels=8),
+    mxsame.nn.MaxPool2D(3, 2),
+    mxsame.nn.DepthwiseConv2D(4, strides=2, in_channels=8),
+    mxsame.nn.AvgPool2D(2, 1),
+    mxsame.nn.Conv2DTranspose(4, 3, strides=2, in_channels=8),
+    nn.Dense(3, in_units=4 * 12 * 12),
+)
+net.initialize(mx.init.Normal(0.4))
+data = mx.nd.array(np.random.RandomState(0).randn(2, 3, 41, 42))
+want = net(data).asnumpy()
+amp.init(target_dtype="float16")
+"""
+
+GRAPHS = """
+from mxsame import graph as graphs
+
+for device in ("cpu", "gpu"):
+    for sizes in (False, True):
+        variable = mx.sym.var("data", dtype="float32")
+        symbol, _ = graphs.traced(net, [variable], [variable], [data.shape], sizes, "training", device)
+        inside = symbol.get_internals()
+        types = dict(zip(inside.list_outputs(), inside.infer_type()[1]))
+        nodes = json.loads(symbol.tojson(remove_amp_cast=False))["nodes"]
+        convolutions = [node["name"] for node in nodes if node["op"] in ("Convolution", "Deconvolution")]
+        halves = all(types[f"{name}_output"] is np.float16 for name in convolutions)
+        symbol = mx.sym.load_json(symbol.tojson(remove_amp_cast=True))
+        values = {name: parameter.data() for name, parameter in net.collect_params().items()}
+        given = {name: values.get(name, data) for name in symbol.list_arguments()}
+        aux = {name: values[name] for name in symbol.list_auxiliary_states()}
+        got = symbol.bind(mx.cpu(), given, aux_states=aux, grad_req="null").forward()[0].asnumpy()
+        print(device, sizes, len(convolutions), halves, float(np.abs(got - want).max() / np.abs(want).max()), sep=";")
+"""
+
+
+def test_graphs_are_cast_and_stay_exact():
+    """For sizes known and unknown: convolutions get float16, and nothing else changes."""
+    lines = [line.split(";") for line in running.run_python(PREPARED + GRAPHS).splitlines() if line.count(";") == 4]
+    assert [line[:2] for line in lines] == [[device, sizes] for device in ("cpu", "gpu") for sizes in ("False", "True")]
+    for _, _, convolutions, halves, difference in lines:
+        assert int(convolutions) >= 3 and halves == "True" and float(difference) < 1e-5
+
+
+CALLED = """
+half = mx.nd.ones((1, 3, 8, 8), dtype="float16")
+layer = net[2]
+print(layer(half).dtype)
+try:
+    net[0](half)
+except TypeError as error:
+    print(error)
+weight = mx.nd.ones((2, 3, 3, 3))
+mxsame.ops._arrays._check_together("weight", weight, "data", half)  # AMP's to bring together
+print("together")
+"""
+
+
+def test_layers_called_one_by_one_leave_types_to_it():
+    """A layer behind another is given float16 and has weights of float32; on the CPU that ends where float16 ends."""
+    out = running.run_python(PREPARED + CALLED)
+    assert "received data.dtype='float16'" in out and "on the CPU, where MXNet has no float16 convolution" in out
+    assert "must have the type of the parameters" not in out and "together" in out
