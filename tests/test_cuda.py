@@ -45,17 +45,18 @@ def test_setup_takes_the_pins_from_the_table(monkeypatch):
 
 
 def elf(section=b"", name=".nv_fatbin"):
-    """An ELF file of 64 bits with one segment, and one section beside that of the names."""
+    """An ELF file of 64 bits: a segment, which ends behind all else, and a section beside that of the names."""
     names = f"\0{name}\0.shstrtab\0".encode()
     start = 64 + 56
     headers = start + len(section) + len(names)
     ident = b"\x7fELF\x02\x01\x01" + bytes(9)
     header = ident + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, headers, 0, 64, 56, 1, 64, 3, 2)
-    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, headers, headers, 4096)
+    end = headers + 3 * 64 + 16
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, end, end, 4096)
     table = bytes(64)
     for name_at, offset, size in [(1, start, len(section)), (len(name) + 2, start + len(section), len(names))]:
         table += struct.pack("<IIQQQQIIQQ", name_at, 1, 0, 0, offset, size, 0, 0, 1, 0)
-    return header + segment + section + names + table
+    return header + segment + section + names + table + bytes(16)
 
 
 def put(folder, *sonames):
@@ -244,6 +245,7 @@ cuda.load()
 print(os.environ["MXNET_CUDNN_LIB_CHECKING"], *cuda.loaded_libraries()[len(before):])
 assert [cuda.locate(library.soname).origin for library in cuda.LIBRARIES] == ["loaded"] * 16
 print(*cuda.foreign_cudnn())
+assert ctypes.CDLL(None).cudnnGetVersion() == 8200  # for every library that is loaded later
 """
     folder = stand_ins / "nvidia" / "all" / "lib"
     first, second = ask(code, [stand_ins]).splitlines()
