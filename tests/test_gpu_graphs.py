@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import oracle
@@ -227,3 +232,19 @@ def test_a_gpu_has_costs_of_its_own(monkeypatch):
     monkeypatch.setitem(planner.COSTS, "gpu", planner.Costs(**dear))
     assert planner.choose(windows, CONVOLUTION, work).is_alone
     assert not planner.choose(windows, CONVOLUTION, Work("conv", 8, 3, 32, plain=True)).is_alone
+
+
+# ---- the tests that need a GPU ---------------------------------------------------------------------------------------
+
+
+def test_they_would_run():
+    """What of tests/test_gpu.py a CPU can stand in for passes there; so on a GPU a failure is the GPU's."""
+    chosen = "training or deployed or cudnn or (layers_hybridized and conv_transpose)"
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "", "-p", "no:cacheprovider", "-k", chosen]
+    path = Path(__file__).parent
+    environment = {**os.environ, "MXSAME_TEST_DEVICE": "cpu", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [*command, str(path / "test_gpu.py")], cwd=path.parent, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(re.search(r"(\d+) passed", done.stdout).group(1)) > 20

@@ -1,0 +1,249 @@
+"""On a GPU: the table of cases, forward and backward, in all the ways that the CPU is tested in.
+
+TF32, which cuDNN may use for float32 on GPUs of compute capability 8.0 and newer, keeps 10 bits of each factor; set
+NVIDIA_TF32_OVERRIDE=0 to test without it. MXSAME_TEST_DEVICE=cpu runs as much as a CPU can, to try these tests out.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import running
+from cases import BY_NAME, CASES
+
+import mxsame
+from benchmarks import networks
+from benchmarks.architectures import NETWORKS
+from mxsame._mxnet import mx
+from mxsame.deploy import _lacks_machine_code
+
+nn = mx.gluon.nn
+ON_CPU = os.environ.get("MXSAME_TEST_DEVICE") == "cpu"
+DEVICES = [mx.cpu(0), mx.cpu(1)] if ON_CPU else [mx.gpu(number) for number in range(mx.context.num_gpus())]
+LIBRARIES_ONLY = bool(DEVICES) and _lacks_machine_code(DEVICES[0])
+# 2**-11 a factor, and sums of up to some hundred products of about 1
+TOLERANCE = 1e-4 if ON_CPU or os.environ.get("NVIDIA_TF32_OVERRIDE") == "0" else 5e-3
+HALF_TOLERANCE = 2e-2  # float16: the data, the weights and the output are rounded to 2**-11
+
+pytestmark = [] if ON_CPU else [pytest.mark.gpu]
+own_kernels = pytest.mark.skipif(LIBRARIES_ONLY, reason="MXNet 1.9.1 holds no machine code for this GPU")
+gpu_alone = pytest.mark.skipif(ON_CPU, reason="a CPU has neither float16 nor channels last")
+VARIETY = tuple(CASES[::7])  # where compiling and tuning each would take too long
+# float16 of the same kinds, but no sums over transposed strides that cuDNN leaves to others
+PLANAR = tuple(case for case in CASES if case.rank == 2)[::3]
+
+
+def close(got, want, tolerance=TOLERANCE, terms=1):
+    """One array, or arrays by name."""
+    if isinstance(want, dict):
+        assert set(got) == set(want)
+        for name, array in want.items():
+            close(got[name], array, tolerance, 1 if name == "data" else terms)
+        return
+    got = got.asnumpy() if hasattr(got, "asnumpy") else got
+    assert running.difference(got, want, max(1.0, terms**0.5)) < tolerance
+
+
+def last(arrays, layout):
+    return running.channels_last(arrays) if layout else arrays
+
+
+# ---- operators and layers --------------------------------------------------------------------------------------------
+
+
+@own_kernels
+@running.by_name(CASES)
+def test_operators(case):
+    arrays, out, out_grad, gradients = running.expected(case)
+    on_device = running.as_nd(arrays, ctx=DEVICES[0])
+    with mx.autograd.record():
+        got = running.operate(case, on_device)
+    assert got.context == DEVICES[0]
+    got.backward(mx.nd.array(out_grad, ctx=DEVICES[0]))
+    close(got, out)
+    close({name: array.grad for name, array in on_device.items()}, gradients, terms=out.size)
+
+
+@own_kernels
+@pytest.mark.parametrize("hybridize", [lambda net: net.hybridize(), mxsame.hybridize], ids=["gluon", "mxsame"])
+@running.by_name(VARIETY)
+def test_layers_hybridized(case, hybridize):
+    """One net, several sizes, outputs and gradients of its parameters."""
+    layer = running.layer(case)
+    running.set_parameters(layer, running.expected(case)[0], ctx=DEVICES[0])
+    hybridize(layer)
+    for size in case.sizes[:3]:
+        arrays, out, out_grad, gradients = running.expected(case, size)
+        for name in set(arrays) - {"data"}:
+            getattr(layer, name).set_data(mx.nd.array(arrays[name]))
+        data = mx.nd.array(arrays["data"], ctx=DEVICES[0])
+        data.attach_grad()
+        with mx.autograd.record():
+            got = layer(data)
+        got.backward(mx.nd.array(out_grad, ctx=DEVICES[0]))
+        close(got, out)
+        found = {"data": data.grad, **{name: getattr(layer, name).grad() for name in set(arrays) - {"data"}}}
+        close(found, gradients, terms=out.size)
+
+
+@own_kernels
+@gpu_alone
+@running.by_name(PLANAR)
+def test_channels_last(case):
+    """Without a transpose where cuDNN knows the layout."""
+    arrays, out, out_grad, gradients = running.expected(case)
+    on_device = running.as_nd(running.channels_last(arrays), ctx=DEVICES[0])
+    with mx.autograd.record():
+        got = running.operate(case, on_device, layout="NHWC")
+    got.backward(mx.nd.array(running.channels_last(out_grad), ctx=DEVICES[0]))
+    close(got, running.channels_last(out))
+    found = {name: array.grad for name, array in on_device.items()}
+    close(found, running.channels_last(gradients), terms=out.size)
+
+
+@own_kernels
+@gpu_alone
+@pytest.mark.parametrize("layout", [None, "NHWC"])
+@running.by_name(PLANAR)
+def test_half_precision(case, layout):
+    """Values that float16 holds exactly go in, so what differs is rounded on the way."""
+    arrays = {name: array.astype("float16").astype("float32") for name, array in running.expected(case)[0].items()}
+    want = running.oracle.forward(case, arrays)
+    on_device = running.as_nd(last(arrays, layout), "float16", DEVICES[0])
+    got = running.operate(case, on_device, layout=layout)
+    assert got.dtype == np.float16
+    close(got.astype("float32"), last({"out": want}, layout)["out"], HALF_TOLERANCE)
+
+
+# ---- nets ------------------------------------------------------------------------------------------------------------
+
+
+def small_net(layout="NCHW"):
+    net = nn.HybridSequential()
+    net.add(
+        mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3, layout=layout),
+        nn.BatchNorm(axis=1 if layout == "NCHW" else 3, in_channels=8),
+        nn.Activation("relu"),
+        mxsame.nn.MaxPool2D(3, 2, layout=layout),
+        mxsame.nn.Conv2D(4, 2, in_channels=8, layout=layout),
+        nn.Dense(3),
+    )
+    return net
+
+
+def initialised(ctx, layout="NCHW"):
+    mx.random.seed(0)
+    net = small_net(layout)
+    net.initialize(mx.init.Normal(0.3), ctx=mx.cpu())
+    net(mx.nd.ones((1, 3, 16, 16) if layout == "NCHW" else (1, 16, 16, 3)))
+    net.collect_params().reset_ctx(ctx)
+    return net
+
+
+def train(net, devices, data, labels, steps=3):
+    """Some steps of gradient descent on several devices; the losses."""
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.05})
+    loss, losses = mx.gluon.loss.SoftmaxCrossEntropyLoss(), []
+    for _ in range(steps):
+        parts = mx.gluon.utils.split_and_load(data, devices)
+        targets = mx.gluon.utils.split_and_load(labels, devices)
+        with mx.autograd.record():
+            found = [loss(net(part), target) for part, target in zip(parts, targets)]
+        mx.autograd.backward(found)
+        trainer.step(data.shape[0])
+        losses.append(sum(float(part.sum().asscalar()) for part in found))
+    return losses
+
+
+@own_kernels
+@pytest.mark.parametrize("count", [1, 2])
+def test_training_on_several(count):
+    """`split_and_load` and `Trainer`: with two devices as with the CPU's two, and as with one but for normalisation."""
+    if len(DEVICES) < count:
+        pytest.skip(f"there are not {count} GPUs")
+    random = np.random.RandomState(0)
+    data, labels = mx.nd.array(random.randn(4, 3, 16, 16)), mx.nd.array([0, 1, 2, 1])
+    found = []
+    for devices in ([mx.cpu(number) for number in range(count)], DEVICES[:count]):
+        net = initialised(devices)
+        mxsame.hybridize(net)
+        found.append(train(net, devices, data, labels))
+    assert np.allclose(found[0], found[1], rtol=10 * TOLERANCE)
+    assert found[1][-1] < found[1][0]
+
+
+@own_kernels
+@gpu_alone
+def test_mixed_precision():
+    """`mxnet.contrib.amp`, in a process of its own: it changes MXNet's operators."""
+    out = running.run_python(
+        "import test_gpu as tests\n"
+        "from mxsame._mxnet import mx\n"
+        "from mxnet.contrib import amp\n"
+        "amp.init()\n"
+        "net = tests.initialised(tests.DEVICES[0])\n"
+        "trainer = mx.gluon.Trainer(net.collect_params(), 'sgd', {'learning_rate': 0.05})\n"
+        "amp.init_trainer(trainer)\n"
+        "loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()\n"
+        "data = mx.nd.random.normal(shape=(4, 3, 16, 16), ctx=tests.DEVICES[0])\n"
+        "for hybridize in (lambda net: net, lambda net: net.hybridize(), tests.mxsame.hybridize):\n"
+        "    hybridize(net)\n"
+        "    with mx.autograd.record():\n"
+        "        out = loss(net(data), mx.nd.array([0, 1, 2, 1], ctx=tests.DEVICES[0]))\n"
+        "        with amp.scale_loss(out, trainer) as scaled:\n"
+        "            mx.autograd.backward(scaled)\n"
+        "    trainer.step(4)\n"
+        "    print('loss', float(out.mean().asscalar()))\n"
+    )
+    losses = [float(line.split()[1]) for line in out.splitlines() if line.startswith("loss")]
+    assert len(losses) == 3 and np.isfinite(losses).all()
+
+
+@own_kernels
+def test_deployed():
+    net, data = initialised([mx.cpu()]), mx.nd.array(np.random.RandomState(0).randn(2, 3, 16, 16))
+    want = net(data).asnumpy()
+    net.collect_params().reset_ctx(DEVICES[0])
+    close(mxsame.deploy(net, data.shape)(data.as_in_context(DEVICES[0])), want)
+
+
+# ---- what runs where MXNet has no machine code, and everywhere else --------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["residual", "sums of sums", "relu6", "leaky", "dense", "decoder", "audio", "video"])
+def test_cudnn_alone(name):
+    import test_cudnn_only
+
+    make, shape = test_cudnn_only.NETS[name]
+    net = make()
+    data, want = test_cudnn_only.prepared(net, shape)
+    deployed = mxsame.deploy(net, shape, ctx=DEVICES[0], cudnn_only=True)
+    for _ in range(2):
+        close(deployed(data.copyto(DEVICES[0])), want, 2 * TOLERANCE)
+
+
+@gpu_alone
+@pytest.mark.skipif(not LIBRARIES_ONLY, reason="MXNet holds machine code for this GPU")
+def test_cudnn_alone_is_chosen_by_itself():
+    net = initialised([mx.cpu()])
+    deployed = mxsame.deploy(net, (2, 3, 16, 16), ctx=DEVICES[0])
+    assert deployed._executors
+
+
+@pytest.mark.parametrize(
+    "network", [each for each in NETWORKS if each.name != "efficientnet"], ids=lambda each: each.name
+)
+def test_known_networks_by_cudnn_alone(network):
+    case = networks.case(network, 2, 65 if network.classifies else 28, 0.25)
+    kit, data = networks.kits(case, ["mxsame"])["mxsame"], networks.images(case)
+    want = kit.net(data).asnumpy()
+    deployed = mxsame.deploy(kit.net, case.shape, ctx=DEVICES[0], cudnn_only=True)
+    got = deployed(data.copyto(DEVICES[0])).asnumpy()
+    assert running.difference(got, want, 1e-3) < 10 * TOLERANCE
+
+
+def test_cases_are_what_they_are_called():
+    """The slices above hold every operator."""
+    assert {case.op for case in VARIETY} == {case.op for case in PLANAR} == {case.op for case in BY_NAME.values()}
