@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -72,6 +73,7 @@ def test_this_machine_is_well(here):
     assert checks["software: build"]["facts"]["features"]["MKLDNN"] is True
     assert Path(checks["software: build"]["facts"]["library"]).name == "libmxnet.so"
     assert set(checks["cpu: operators"]["facts"]["differences"]) == set(steps.operators())
+    assert set(checks["cpu: deployed"]["facts"]["differences"]) == {steps.DEPLOYED}
     tried, refused = set(checks["cpu: plans"]["facts"]["differences"]), {"transposed convolution, extend"}
     assert tried == set(steps.plans()) - refused
     assert checks["cpu: oneDNN"]["status"] == "ok"
@@ -191,6 +193,12 @@ def test_mxnet_that_ends_the_process(site):
     assert "the process ended with exit code 7: last words" in found["software: MXNet"]["text"]
 
 
+def test_words_that_the_terminal_has_no_characters_for(site):
+    code = "raise OSError('libmxnet.so: \u2018no\u2019')\n"
+    done = site(*NUMPY, files=mxnet(code), arguments=("doctor",), PYTHONIOENCODING="ascii")
+    assert done.returncode == 1 and "?no?" in done.stdout
+
+
 def test_a_damaged_library(site):
     error = "OSError('/x/libmxnet.so: file too short')"
     found = problems(site(*NUMPY, files=mxnet(f"raise {error}\n")))
@@ -209,7 +217,14 @@ def test_mxnet_for_cuda_without_a_driver(site):
 @pytest.mark.parametrize("script", [False, True], ids=["python -m", "script"])
 def test_plain_text_without_rich_in_a_narrow_terminal_and_nowhere_to_write(site, script):
     done = site(
-        *NUMPY, script=script, arguments=("doctor",), HOME="/proc", TERM="dumb", COLUMNS="40", LANG="C", TMPDIR="/proc"
+        *NUMPY,
+        script=script,
+        arguments=("doctor",),
+        HOME="/proc",
+        TERM="dumb",
+        COLUMNS="40",
+        PYTHONIOENCODING="ascii",
+        TMPDIR="/proc",
     )
     assert done.returncode == 1
     assert "\x1b" not in done.stdout and done.stderr == ""
@@ -320,8 +335,8 @@ def installed(wheel="mxnet-cu112", **answers):
     return software.Mxnet({wheel: "1.9.1"}, str(SITE / "mxnet"), {step: became(step, found[step]) for step in found})
 
 
-def became(step, answer):
-    return child.Result(step, {}, answer, "hang") if isinstance(answer, str) else child.Result(step, answer)
+def became(step, answer, kind="hang"):
+    return child.Result(step, {}, answer, kind) if isinstance(answer, str) else child.Result(step, answer)
 
 
 def cuda_checks(monkeypatch, wheel="mxnet-cu112", seen=None, **answers):
@@ -351,7 +366,7 @@ def test_a_gpu_that_is_newer_than_the_machine_code(monkeypatch):
     check = cuda_checks(monkeypatch, GPUs={"devices": [AMPERE, HOPPER]})["machine code"]
     assert (check.status, check.mend, check.facts["without"]) == ("problem", TO_CPU, [1])
     assert "cannot run on NVIDIA H100 (compute capability 9.0" in check.text
-    assert "made of cuDNN's operators alone" in check.text and "not tried" in check.text
+    assert "Graphs of cuDNN's operators alone" in check.text and "was ever tried on one" in check.text
     assert "A100" not in check.text
 
 
@@ -442,10 +457,20 @@ def devices(monkeypatch, results, device):
     return {check.name: check for check in computing.checks(installed(), device, lambda what: None)}
 
 
-def test_plans_are_left_where_operators_fail_on_a_gpu(monkeypatch):
-    checks = devices(monkeypatch, lambda names: [child.Result(name, {}, "no", "crash") for name in names], ("gpu", 0))
+def test_plans_are_left_where_operators_fail_on_a_gpu_and_a_deployed_net_is_tried(monkeypatch):
+    def fails_but_for_the_net(names):
+        return [became(name, {"difference": 1e-7} if name == steps.DEPLOYED else "no kernel image") for name in names]
+
+    monkeypatch.setattr(became, "__defaults__", ("crash",))
+    checks = devices(monkeypatch, fails_but_for_the_net, ("gpu", 0))
     assert checks["operators"].mend == TO_CPU
-    assert (checks["plans"].status, checks["plans"].group) == ("skipped", "gpu 0")
+    assert {name: (check.status, check.group) for name, check in checks.items()} == {
+        "operators": ("problem", "gpu 0"),
+        "plans": ("skipped", "gpu 0"),
+        "deployed": ("ok", "gpu 0"),
+    }
+    checks = devices(monkeypatch, fails_but_for_the_net, ("cpu", 0))
+    assert checks["plans"].status == "problem", "on the CPU each plan has a chance of its own"
 
 
 def test_nothing_more_is_tried_behind_a_hang(monkeypatch):
@@ -454,11 +479,27 @@ def test_nothing_more_is_tried_behind_a_hang(monkeypatch):
     def results(names):
         for name in names:
             seen.append(name)
-            yield child.Result(name, {}, "no answer within 2 seconds", "hang")
+            yield became(name, "no answer within 2 seconds")
 
     checks = devices(monkeypatch, results, ("gpu", 1))
     assert len(seen) == 1
-    assert "After a step that hangs nothing more was tried" in checks["operators"].text
+    assert [check.status for check in checks.values()] == ["problem", "skipped", "skipped"]
+    assert "a step has hung" in checks["deployed"].text
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_a_deployed_net_is_compared_with_numpy(kind, monkeypatch):
+    """A GPU's graph is one that the CPU runs as well."""
+    here = {"gluon": trial.mx.gluon, "nd": trial.mx.nd, "cpu": trial.mx.cpu, "Context": lambda *args: trial.mx.cpu()}
+    monkeypatch.setattr(trial, "mx", SimpleNamespace(**here))
+    seen, real = [], trial.deploy
+    monkeypatch.setattr(
+        trial, "deploy", lambda *args, **named: seen.append(named["cudnn_only"]) or real(*args, **named)
+    )
+    assert trial.deployed_difference(kind, 0) < 1e-5
+    assert seen == [kind == "gpu"]
+    monkeypatch.setattr(trial.padding, "same_pads", lambda *args: (1, 0))
+    assert trial.deployed_difference(kind, 0) > 0.05
 
 
 def test_onednn_that_is_at_rest_or_absent():

@@ -25,7 +25,7 @@ AVERAGES = "; in averages it counts the padding, which is not SAME either"
 def run(console: Console, layers: Sequence[Any], train: bool, device: bench.Device, rounds: int) -> None:
     """Measures the layers, and prints one table: of the plans of one layer, or of several layers."""
     rows: List[dict] = []
-    with console.status("") as status:
+    with console.status("", spinner="line") as status:
         for layer in layers:
             status.update(f"measuring {layer.name}")
             rows.append(bench.measure(layer, train, device, rounds=rounds))

@@ -41,7 +41,7 @@ class Padding(click.ParamType):
     default=("same",),
     multiple=True,
     show_default=True,
-    help="One for all axes, or repeated, one each.",
+    help="One for all axes, or repeated, one each; keras-mxnet is that of its convolutions.",
 )
 @click.option("--transposed", is_flag=True, help="A transposed convolution: what is cut from its full extent.")
 @click.option("--output-padding", type=int, help="With --transposed: Keras's output_padding.")

@@ -17,7 +17,7 @@ imports neither NumPy nor MXNet. So the doctor has an answer on machines where n
         "SciPy", if it is too new: version
         "driver": path, cuda, version; "GPUs": devices, and how many MXNet has seen
         "libraries": found, missing, pins; "machine code": machine, ptx, and the devices without
-        "oneDNN": version, isa, convolutions; "operators", "plans": differences and failures by step
+        "oneDNN": version, isa, convolutions; "operators", "plans", "deployed": differences and failures by step
 """
 
 from __future__ import annotations

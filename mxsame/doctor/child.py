@@ -56,7 +56,7 @@ def results(
                 if result.kind in ("crash", "hang") or (alone and result.error):
                     break
         finally:
-            child.end()
+            child.end(hear=not left)
 
 
 def shortened(error: Optional[str]) -> str:
@@ -131,10 +131,10 @@ class _Child:
         last = next((line for line in reversed(self._said) if line.strip()), "")
         return f"the process ended with exit code {code}" + (f": {last.strip()[:200]}" if last else "")
 
-    def end(self) -> None:
-        """Hears the rest, and leaves no process behind."""
+    def end(self, hear: bool) -> None:
+        """Leaves no process behind; one that has done its steps is heard to its end, when it writes what it buffers."""
         try:
-            while self._is_open:  # what it has buffered comes when it ends
+            while hear and self._is_open:
                 line = self._lines.get(timeout=5)
                 self._is_open = line is not None
                 self._said += [] if line is None else [line.rstrip()]

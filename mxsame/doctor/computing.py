@@ -23,10 +23,17 @@ def checks(mxnet: Mxnet, device: Tuple[str, int], say: Callable[[str], None]) ->
     kind, number = device
     group = "cpu" if kind == "cpu" else f"gpu {number}"
     mend = mxnet.reinstalled(None if kind == "cpu" else "mxnet")
+    allowed = TENSOR_FLOAT if kind == "gpu" else ROUNDING
     heard: List[str] = []
-    for name, tried in (("operators", steps.operators()), ("plans", steps.plans())):
+    stages = {"operators": list(steps.operators()), "plans": list(steps.plans()), "deployed": [steps.DEPLOYED]}
+    works, hangs = True, False
+    for name, tried in stages.items():
+        if hangs or (name == "plans" and kind == "gpu" and not works):
+            why = "a step has hung" if hangs else "MXNet's own operators fail"
+            yield Check(group, name, "skipped", f"not tried, since {why}.")
+            continue
         say(f"trying {name} on {group.upper()}")
-        arguments = ("compute", list(tried), kind, str(number))
+        arguments = ("compute", tried, kind, str(number))
         results = []
         with closing(child.results(*arguments, environment=VERBOSE, alone=kind == "gpu", heard=heard)) as found:
             for result in found:
@@ -34,11 +41,10 @@ def checks(mxnet: Mxnet, device: Tuple[str, int], say: Callable[[str], None]) ->
                 if result.kind == "hang":
                     break
                 say(f"trying {name} on {group.upper()}: {result.step} done")
-        check = judged(group, name, results, TENSOR_FLOAT if kind == "gpu" else ROUNDING, mend)
+        hangs = any(result.kind == "hang" for result in results)
+        check = judged(group, name, results, allowed, mend)
+        works = works and check.status == "ok"
         yield check
-        if name == "operators" and (kind == "gpu" or not check.facts["differences"]) and check.status == "problem":
-            yield Check(group, "plans", "skipped", "not tried, since MXNet's own operators fail.")
-            return
     if kind == "cpu":
         yield onednn(group, heard, mxnet.has_onednn)
 
@@ -53,15 +59,14 @@ def judged(group: str, name: str, results: List[child.Result], allowed: float, m
     wrong = {step: value for step, value in differences.items() if not value <= allowed}
     if not wrong and not failures:
         largest = max(differences.values(), default=0.0)
-        text = f"{listed(list(differences)) if name == 'operators' else f'all {len(differences)}'} compute what NumPy "
-        text += f"computes (largest difference {largest:.0e}"
+        what = f"all {len(differences)} compute" if name == "plans" else f"{listed(list(differences))} compute"
+        text = f"{what}{'s' * (len(differences) == 1)} what NumPy computes (largest difference {largest:.0e}"
         text += ", as TensorFloat-32 rounds)." if largest > ROUNDING else ")."
         return Check(group, name, "ok", text, facts=facts)
     parts = [f"{step} differs from NumPy by {value:.0e} of the largest value" for step, value in wrong.items()]
     parts += [f"{step} fails: {error}" for step, error in failures.items()]
     text = f"{len(parts)} of {len(tried)} steps are wrong. {'; '.join(parts[:3])}"
     text += f"; and {len(parts) - 3} more." if len(parts) > 3 else "."
-    text += " After a step that hangs nothing more was tried." if any(each.kind == "hang" for each in tried) else ""
     return Check(group, name, "problem", text, mend, facts)
 
 

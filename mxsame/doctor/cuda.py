@@ -125,8 +125,9 @@ def _code(result: child.Result, devices: List[dict], to_cpu: str, again: str) ->
         yield Check(GROUP, "machine code", "ok" if devices else "note", f"{has}.", facts=result.found)
         return
     text = (
-        f"{has}: MXNet's own operators cannot run on {listed([name_of(device) for device in lost])}. Graphs that are "
-        f"made of cuDNN's operators alone, as mxsame.deploy makes them, may run: not tried. {TO_CPU}"
+        f"{has}: MXNet's own operators cannot run on {listed([name_of(device) for device in lost])}. Graphs of cuDNN's "
+        "operators alone, as mxsame.deploy makes them for such a GPU, may run; no release was ever tried on one, and "
+        f"the check of a deployed net tries it now. {TO_CPU}"
     )
     facts = {**result.found, "without": [device["number"] for device in lost]}
     yield Check(GROUP, "machine code", "problem", text, to_cpu, facts)

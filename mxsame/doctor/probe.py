@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from typing import Any, Callable, Dict
 
 from mxsame.doctor.child import MARK
@@ -84,13 +85,18 @@ def compute(kind: str, number: str) -> Steps:
     from mxsame.doctor import steps
 
     def tried(step: steps.Step) -> Dict[str, Any]:
-        from mxsame import _mxnet  # noqa: F401 - first: NumPy alone is not what is tried
         from mxsame.doctor import trial
 
         return {"difference": trial.difference(step, kind, int(number))}
 
+    def deployed() -> Dict[str, Any]:
+        from mxsame.doctor import trial
+
+        return {"difference": trial.deployed_difference(kind, int(number))}
+
     every = {**steps.operators(), **steps.plans()}
-    return {name: lambda step=step: tried(step) for name, step in every.items()}  # type: ignore[misc]
+    functions: Steps = {name: partial(tried, step) for name, step in every.items()}
+    return {**functions, steps.DEPLOYED: deployed}
 
 
 TASKS: Dict[str, Callable[..., Steps]] = {"mxnet": mxnet, "cuda": cuda, "compute": compute}

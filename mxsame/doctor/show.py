@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 import textwrap
@@ -20,6 +21,8 @@ Line = List[Tuple[str, str]]  # parts of a line: text, style
 
 def run() -> dict:
     """Examines, prints, and returns what `as_data` gives."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what libraries say may not fit into the terminal's characters
     try:
         from rich.console import Console
         from rich.text import Text
@@ -30,7 +33,7 @@ def run() -> dict:
     def write(line: Line) -> None:
         console.print(Text.assemble(*line), soft_wrap=True)
 
-    with console.status("") as status:
+    with console.status("", spinner="line") as status:
         return _run(write, console.width, lambda what: status.update(what))
 
 

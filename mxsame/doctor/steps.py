@@ -1,4 +1,4 @@
-"""The steps by which a device is tried: MXNet's own operators, and every strategy of mxsame. Plain Python."""
+"""The steps by which a device is tried: MXNet's own operators, every strategy of mxsame, a net. Plain Python."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from mxsame.plan import AVERAGE, CONVOLUTION, MAXIMUM, TRANSPOSED_STRATEGIES, Wi
 KERNEL_SIZE, STRIDE, SIZE = 3, 2, 8  # of the plans: padded at one end only
 POOLS = {"pads_below_kernel": True, "trim": True}  # the rules of `exact_plans` for poolings
 FAMILIES = {"conv": CONVOLUTION, "max": MAXIMUM, "avg": AVERAGE, "transposed": TRANSPOSED_STRATEGIES}
+DEPLOYED = "a deployed net"
 WORDS = {"conv": "convolution", "max": "max pooling", "avg": "average pooling", "transposed": "transposed convolution"}
 
 

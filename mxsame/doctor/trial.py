@@ -6,8 +6,9 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 
-from mxsame import ops, padding
+from mxsame import nn, ops, padding
 from mxsame._mxnet import mx
+from mxsame.deploy import deploy
 from mxsame.doctor import reference
 from mxsame.doctor.steps import SIZE, Step
 from mxsame.plan import force
@@ -29,6 +30,22 @@ def difference(step: Step, kind: str, number: int) -> float:
     if step.gradients:
         pairs += [(found[name], value) for name, value in gradients(back).items()]
     return max(_apart(*pair) for pair in pairs)
+
+
+def deployed_difference(kind: str, number: int) -> float:
+    """The same of a net as `mxsame.deploy` makes it; on a GPU of cuDNN's operators alone, which every GPU runs."""
+    random = np.random.RandomState(0)
+    data, weight = random.randn(BATCH, CHANNELS, SIZE, SIZE), random.randn(CHANNELS, CHANNELS, 3, 3)
+    net = mx.gluon.nn.HybridSequential()
+    net.add(nn.Conv2D(CHANNELS, 3, strides=2, activation="relu", in_channels=CHANNELS), nn.MaxPool2D(3, 2))
+    net.initialize(ctx=mx.cpu())
+    net[0].weight.set_data(mx.nd.array(weight, ctx=mx.cpu()))
+    context = mx.Context(kind, number)
+    fast = deploy(net, data.shape, ctx=context, cudnn_only=kind == "gpu")
+    pads = [[padding.same_pads(size, 3, 2)] * 2 for size in (SIZE, SIZE // 2)]
+    hidden, _ = reference.convolution(data, weight, 2, pads[0])
+    want, _ = reference.pooling(np.maximum(hidden, 0), "max", 3, 2, pads[1])
+    return _apart(fast(mx.nd.array(data, ctx=context, dtype="float32")).asnumpy(), want)
 
 
 def _wanted(step: Step, arrays: Dict[str, np.ndarray]) -> reference.Values:
