@@ -50,7 +50,8 @@ def command(
 
     All are measured in turns in one process, and given as ratios of medians to MXNet's own operator with symmetric
     padding, which computes something else and is the limit: mxsame with the size known (`mxsame.hybridize`), by every
-    exact plan, with its size unknown (`net.hybridize`), and explicit padding followed by VALID.
+    exact plan, with its size unknown (`net.hybridize`), and explicit padding followed by VALID. A layer stands alone
+    here, as the first of a net does; what its neighbours in a net add to a plan is measured by `mxsame.autotune`.
 
     Exit codes: 0 when it was measured, 1 when it cannot run here, 2 for wrong options.
 

@@ -43,15 +43,12 @@ def folder_of(package: str) -> Optional[str]:
 
 
 def versions(found: Dict[str, str]) -> Iterator[Check]:
-    """Python's and NumPy's; whether MXNet goes with them is known when it was imported."""
+    """Python's and NumPy's; whether MXNet goes with them is what its import says."""
     python = ".".join(map(str, sys.version_info[:3]))
     yield Check(GROUP, "Python", "note", f"{python}, {sys.executable}", facts=_facts(python, sys.executable))
     version, folder = found.get("numpy"), folder_of("numpy")
-    if folder is None:
-        yield Check(GROUP, "NumPy", "problem", "not installed.", pip("install 'numpy<2'"), _facts(None, None))
-    else:
-        text = f"{version or 'of unknown version'}, {folder}"
-        yield Check(GROUP, "NumPy", "note", text, facts=_facts(version, folder))
+    text = f"{version or 'version unknown'}, {folder}" if folder else "not installed"
+    yield Check(GROUP, "NumPy", "note", text, facts=_facts(version if folder else None, folder))
 
 
 def _facts(version: Optional[str], path: Optional[str]) -> Dict[str, Any]:
