@@ -26,6 +26,8 @@ TESTS = [
     "tests/test_graph.py",
     "tests/test_deploy.py",
     "tests/test_rewrite.py",
+    "tests/test_gpu_graphs.py",
+    "tests/test_cudnn_only.py",
 ]
 PATIENCE = 300  # seconds
 SLOW = "numpy_arrays or float64 or channels_last or input_size or with_shapes or recorded or grid"
@@ -126,6 +128,42 @@ MUTATIONS = [  # (name, file, old text, new text)
         "mxsame/padding.py",
         "    effective = (kernel_size - 1) * dilation + 1\n",
         "    effective = kernel_size\n",
+    ),
+    (
+        "transposed: zero taps on the wrong side",
+        "mxsame/plan.py",
+        "    return TransposedAxis(pad, adj, (head - pad, tail - pad + adj), (front, back))\n",
+        "    return TransposedAxis(pad, adj, (head - pad, tail - pad + adj), (back, front))\n",
+    ),
+    (
+        "kernel: no taps behind it",
+        "mxsame/plan.py",
+        "    return fewest if fewest * window.dilation <= min(rest) else 0\n",
+        "    return 0\n",
+    ),
+    (
+        "channels last: the first spatial axis is that of channels first",
+        "mxsame/ops/_arguments.py",
+        "        return 1 if self.runs_last else _run.SPATIAL\n",
+        "        return _run.SPATIAL\n",
+    ),
+    (
+        "channels last: classes of graphs look at all strategies",
+        "mxsame/ops/_arguments.py",
+        "tuple(name for name in allowed if name in planning.LAST) if geometry.knows_last else tuple(allowed)",
+        "tuple(allowed)",
+    ),
+    (
+        "cuDNN alone: a convolution writes where it reads",
+        "mxsame/_rewrite/_cudnn.py",
+        "        and all(source.node is not first.node for source in second.node.inputs)\n",
+        "",
+    ),
+    (
+        "cuDNN alone: a sum onto what is still needed",
+        "mxsame/_rewrite/_cudnn.py",
+        "        user.node is not None and user.node.op not in VIEWS and order[user.node] <= order[node]\n",
+        "        True\n",
     ),
 ]
 
