@@ -327,7 +327,8 @@ AMPERE = {"number": 0, "name": "NVIDIA A100", "capability": [8, 0], "memory": 40
 HOPPER = {"number": 1, "name": "NVIDIA H100", "capability": [9, 0], "memory": 80 * 2**30}
 CODE = {"machine": [[7, 0], [8, 0]], "ptx": []}
 DRIVER = {"path": "/usr/lib/libcuda.so.1", "cuda": [12, 2], "version": "535.104.05"}
-FOUND = {"found": {"libcudnn.so.8": {"path": "/x", "origin": "wheel"}}, "missing": [], "pins": []}
+PLACES = {name: {"path": f"/x/{name}/lib/{name}.so", "origin": "wheel"} for name in ("cudnn", "cublas")}
+FOUND = {"found": PLACES, "missing": [], "pins": []}
 TO_CPU = f"{PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
 
 
@@ -361,6 +362,7 @@ def test_a_gpu_that_runs_the_machine_code(monkeypatch):
     assert tuple(checks) == GPU_CHECKS
     assert "NVIDIA A100 (compute capability 8.0, 40 GiB)" in checks["GPUs"].text
     assert "535.104.05, newest CUDA 12.2" in checks["driver"].text
+    assert checks["libraries"].text.endswith("are there (2 from wheels), below /x.")
     assert "machine code for 7.0 and 8.0 and no PTX" in checks["machine code"].text
 
 

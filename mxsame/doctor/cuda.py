@@ -108,7 +108,8 @@ def _libraries(result: child.Result, to_cpu: str) -> Iterator[Check]:
         mend = pip(f"install --force-reinstall --no-deps {' '.join(result.found['pins'])}")
         yield Check(GROUP, "libraries", "problem", text, mend, result.found)
     else:
-        text = f"all {len(found)} of CUDA 11 and cuDNN 8 are there ({listed(counts)})."
+        places = os.path.commonpath([x["path"] for x in found.values()])
+        text = f"all {len(found)} of CUDA 11 and cuDNN 8 are there ({listed(counts)}), below {places}."
         yield Check(GROUP, "libraries", "ok", text, facts=result.found)
 
 
