@@ -104,7 +104,7 @@ class Mxnet:
         if imported.error is not None:
             text, mend = explanation(imported, self.reinstalled())
             found = f" ({listed(wheels)}, {self.folder})" if self.folder else ""
-            yield Check(GROUP, "MXNet", "problem", text + found, mend, facts)
+            yield Check(GROUP, "MXNet", "problem", f"{text.rstrip('.')}{found}.", mend, facts)
             return
         text = f"{listed(wheels)}, {facts['path']}, imported in {facts['seconds']} s"
         if facts["version"] != MXNET_VERSION:
