@@ -30,7 +30,7 @@ TESTS = [
     "tests/test_cudnn_only.py",
 ]
 PATIENCE = 300  # seconds
-SLOW = "numpy_arrays or float64 or channels_last or input_size or with_shapes or recorded or grid"
+SLOW = "numpy_arrays or float64 or channels_last or input_size or with_shapes or recorded or grid or would_run or known_networks"
 
 MUTATIONS = [  # (name, file, old text, new text)
     (
@@ -169,7 +169,7 @@ MUTATIONS = [  # (name, file, old text, new text)
 
 
 def copy(folder: Path) -> None:
-    for name in ("mxsame", "tests"):
+    for name in ("mxsame", "benchmarks", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
 
