@@ -54,7 +54,7 @@ def pad_is_counted_beyond(case):
 
 
 @running.by_name(PLANAR)
-def test_channels_last_run_as_they_are(case):
+def test_nhwc_runs_as_it_is(case):
     """No transposes, and the values of the oracle, forward and backward."""
     arrays, out, out_grad, gradients = running.expected(case)
     last = running.channels_last(arrays)
