@@ -46,6 +46,38 @@ class Residual(mx.gluon.HybridBlock):
         return parts[0] + parts[1]
 
 
+class Joined(mx.gluon.HybridBlock):
+    """The channels of all branches, one behind the other."""
+
+    def __init__(self, *branches):
+        super().__init__()
+        self.branches = branches
+        for branch in branches:
+            self.register_child(branch)
+
+    def hybrid_forward(self, F, x):
+        return F.concat(*(branch(x) for branch in self.branches), dim=1)
+
+
+class UNet(mx.gluon.HybridBlock):
+    """Down and up again, with what was there on the way down."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.deep = conv(5, 3, activation="relu"), conv(6, 3, 2, activation="relu")
+        self.up, self.out = mxsame.nn.Conv2DTranspose(4, 3, strides=2), conv(2, 3)
+
+    def hybrid_forward(self, F, x):
+        down = self.down(x)
+        return self.out(F.concat(self.up(self.deep(down)), down, dim=1))
+
+
+def dense_layer(channels):
+    """What DenseNet is made of: all that was before, and some channels more."""
+    same = nn.HybridLambda("identity")
+    return Joined(same, Sequence(nn.BatchNorm(), nn.Activation("relu"), conv(channels)))
+
+
 def conv(channels, kernel_size=3, strides=1, **more):
     return mxsame.nn.Conv2D(channels, kernel_size, strides=strides, **more)
 
@@ -83,6 +115,33 @@ NETS = {
     "the input itself is added": (lambda: Residual(conv(3)), (2, 3, 9, 8)),
     "sums of sums": (
         lambda: Sequence(conv(5), Residual(Residual(conv(5, 2), order=-1)), Residual(nn.Activation("sigmoid"))),
+        (2, 3, 9, 8),
+    ),
+    "inception": (
+        lambda: Sequence(
+            Joined(conv(3, 1, activation="relu"), Sequence(conv(4), conv(2, 5)), mxsame.nn.MaxPool2D(3, 1)),
+            Joined(conv(3, 3, 2), mxsame.nn.AvgPool2D(3, 2)),
+            conv(5, 3),
+            nn.Dense(3),
+        ),
+        (2, 3, 9, 8),
+    ),
+    "joins, then a bias": (lambda: Sequence(Joined(conv(3), conv(2)), nn.Flatten(), nn.Dense(4)), (2, 3, 5, 4)),
+    "densely connected": (
+        lambda: Sequence(dense_layer(3), dense_layer(4), dense_layer(2), conv(4, 3, 2)),
+        (2, 3, 9, 8),
+    ),
+    "u-net": (UNet, (2, 3, 8, 10)),
+    "depthwise of a join": (
+        lambda: Sequence(
+            Joined(conv(3), conv(2)),
+            mxsame.nn.DepthwiseConv2D(3, strides=2, depth_multiplier=2, in_channels=5),
+            conv(2),
+        ),
+        (2, 3, 9, 8),
+    ),
+    "a sum of joins": (
+        lambda: Sequence(conv(4), Residual(Joined(conv(3), conv(2)), Joined(conv(3, 1), conv(2, 1))), conv(3)),
         (2, 3, 9, 8),
     ),
     "relu6": (lambda: Sequence(conv(5), lambda F, x: F.clip(x, 0, 6), conv(5, 3, 2)), (2, 3, 9, 8)),
@@ -147,7 +206,13 @@ def test_known_networks(network):
     assert running.difference(deployed._executors(data)[0].asnumpy(), want, 1e-3) < 1e-4
 
 
-@pytest.mark.parametrize("name", ["residual", "the input itself is added", "sums of sums", "leaky"])
+WITH_SUMS = (
+    *("residual", "the input itself is added", "sums of sums", "leaky"),
+    *("inception", "densely connected", "u-net", "a sum of joins"),
+)
+
+
+@pytest.mark.parametrize("name", WITH_SUMS)
 def test_no_convolution_writes_where_it_reads(name):
     """On the CPU that would go well; nobody promises so for cuDNN."""
     make, shape = NETS[name]
@@ -169,7 +234,7 @@ import mxsame
 import test_cudnn_only as tests
 from mxnet import nd, profiler
 
-for name in ("residual", "the input itself is added", "sums of sums", "leaky"):
+for name in tests.WITH_SUMS:
     make, shape = tests.NETS[name]
     net = make()
     data, want = tests.prepared(net, shape)
@@ -189,7 +254,7 @@ for name in ("residual", "the input itself is added", "sums of sums", "leaky"):
 def test_sums_are_made_by_convolutions():
     """MXNet's executor lets them: in the profile of a run there is no sum."""
     lines = [line.split(";") for line in running.run_python(SUMMING).splitlines() if ";" in line]
-    assert [name for name, *_ in lines] == ["residual", "the input itself is added", "sums of sums", "leaky"]
+    assert [name for name, *_ in lines] == list(WITH_SUMS)
     for name, sums, convolved, added in lines:
         assert int(sums) >= 1 and (convolved, added) == ("True", "False"), name
 
@@ -198,6 +263,8 @@ def test_sums_are_made_by_convolutions():
     ("net", "operator"),
     [
         (lambda: Sequence(conv(4), lambda F, x: F.concat(x, x, dim=1)), r"Concat \("),
+        (lambda: Sequence(Joined(conv(4), conv(4)), conv(4, groups=2, in_channels=8)), r"Concat \("),
+        (lambda: Sequence(Joined(conv(4), conv(4)), nn.GlobalAvgPool2D(), nn.Dense(3, use_bias=False)), r"Concat \("),
         (lambda: Sequence(conv(4), nn.PReLU()), r"LeakyReLU \("),
         (lambda: Sequence(conv(4), nn.Activation("softrelu")), r"Activation \("),
         (lambda: Sequence(lambda F, x: F.reshape(x, shape=(0, -1))), r"Reshape \("),

@@ -10,6 +10,7 @@ their bias, poolings in 2-D and 3-D, three activations, a softmax, matrix produc
     leaky relu            slope * x + (1 - slope) * relu(x)
     W x + b               a convolution over all of the picture
     x + y                 a convolution that adds its output to an array that is there already
+    conv(concat(x, y))    conv(x) + conv(y)
 
 The last is `_grad_add`, by which MXNet adds up gradients: its executor lets a convolution write its output onto the
 first operand (`DetectInplaceAddTo`, src/executor/inplace_addto_detect_pass.cc), and cuDNN adds with beta = 1, where
@@ -23,12 +24,12 @@ Reshapes of what an operator has made are free: in an executor they share its me
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxsame._mxnet import mx
-from mxsame._rewrite import _scales
+from mxsame._rewrite import _joins, _scales
 from mxsame._rewrite._graph import Graph, Node, Output
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh")
@@ -40,12 +41,9 @@ LAYOUTS = (*CHANNELS_FIRST, "NHWC")
 
 def confine(graph: Graph) -> None:
     """Say all of a graph in terms of what cuDNN and cuBLAS run; a `ValueError` names what cannot be said so."""
-    for rewrite in (_spell, _add):
-        shapes = graph.shapes()
-        for node in graph.nodes():
-            found = rewrite(graph, node, shapes)
-            if found is not None:
-                graph.replace(node, found)
+    _each(graph, _spell)
+    _joins.part(graph)
+    _each(graph, _add)
     graph.prune()
     _check(graph)
 
@@ -71,6 +69,15 @@ def copied(symbol: Any, name: str, shape: Sequence[int], dtype: Any) -> Tuple[An
     weight = mx.sym.var(name, shape=ones.shape, dtype=dtype)
     attrs = {"kernel": kernel, "num_filter": shape[1], "num_group": shape[1], "no_bias": True}
     return mx.sym.Convolution(symbol, weight, **attrs), {name: ones}
+
+
+def _each(graph: Graph, rewrite: Callable) -> None:
+    """Put what `rewrite` makes of a node in its place, for each of them."""
+    shapes = graph.shapes()
+    for node in graph.nodes():
+        found = rewrite(graph, node, shapes)
+        if found is not None:
+            graph.replace(node, found)
 
 
 # -- one node in terms of others
