@@ -76,10 +76,10 @@ MUTATIONS = [  # (name, file, old text, new text)
         '"zero"',
     ),
     (
-        "kernel: zero taps behind it",
+        "kernel: zero taps on the other side",
         "mxsame/ops/_run.py",
-        'axis, step.taps, "zero")',
-        'axis, step.taps[::-1], "zero")',
+        '            weight = _joined(F, weight, axis, counts, "zero")\n',
+        '            weight = _joined(F, weight, axis, counts[::-1], "zero")\n',
     ),
     (
         "shift: the tap stands one cell ahead",
