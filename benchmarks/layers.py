@@ -6,12 +6,18 @@ its plans has a table of its own, `benchmarks/planner.py`.
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from dataclasses import replace
+from typing import Any, Dict, List
+
+import numpy as np
 
 from benchmarks import recipes, results
+from benchmarks.places import HERE, Disagreement, Place, by_libraries, difference
+from mxsame._mxnet import mx
 from mxsame._timing import measure as timed
-from mxsame.bench.layers import FLAGS, Layer, call, explicit, inputs, known, padded, symmetric, unknown
+from mxsame.bench.layers import FLAGS, Layer, alone, call, explicit, inputs, known, padded, symmetric, unknown
 
+OURS = "mxsame, size known"
 LAYERS = [
     Layer("stem k3 s2, batch 1", "conv", 3, (224, 224), 32, 3, 2, batch=1),
     Layer("stem k3 s2", "conv", 3, (224, 224), 32, 3, 2),
@@ -53,13 +59,13 @@ LAYERS = [
 
 def contestants(layer: Layer) -> Dict[str, Any]:
     """Nets by name, hybridized; "symmetric" is the limit."""
-    ours = {"mxsame, size known": known(layer), "mxsame, size unknown": unknown(layer)}
+    ours = {OURS: known(layer), "mxsame, size unknown": unknown(layer)}
     return {"symmetric": symmetric(layer), **ours, **others(layer)}
 
 
 def others(layer: Layer) -> Dict[str, Any]:
-    """What others do, where it applies."""
-    if layer.kind == "transposed":
+    """What others do, where it applies; MXNet's pad operator wants channels first."""
+    if layer.kind == "transposed" or layer.layout is not None:
         return {}
     windows, is_max = layer.windows, layer.kind == "max"
 
@@ -77,9 +83,52 @@ def others(layer: Layer) -> Dict[str, Any]:
     return {"explicit pad": explicit(layer), **found}
 
 
-def measure(layer: Layer, train: bool = False, **timing: Any) -> dict:
-    """One row: every contestant against the limit."""
-    data = inputs(layer, train)
-    calls = {name: call(net, data, train) for name, net in contestants(layer).items()}
-    mode = "forward and backward" if train else "forward"
-    return results.row(layer.name, mode, timed(calls, **timing), "symmetric", odd=layer.odd, batch=layer.batch)
+def chosen(layers: List[Layer], layout: str = "NCHW", dtype: str = "float32") -> List[Layer]:
+    """The layers in a layout, which only those have whose rank it is, and of a type."""
+    if layout != "NCHW":
+        layers = [replace(layer, layout=layout) for layer in layers if layer.rank == len(layout) - 2]
+    return [replace(layer, dtype=dtype) for layer in layers]
+
+
+def measure(layer: Layer, train: bool = False, place: Place = HERE, **timing: Any) -> dict:
+    """One row: every contestant against the limit. On a GPU, and by libraries alone, mxsame has to give what it gives
+    on the CPU before anything is timed."""
+    more: Dict[str, Any] = {"odd": layer.odd, "batch": layer.batch}
+    with place.home:
+        if place.libraries_only:
+            ours, data = alone(layer), inputs(layer, False)
+            want = on_cpu(layer, ours, data)
+            data = data.copyto(place.context)
+            nets = {"symmetric": symmetric(layer), OURS: ours}
+            nets = {name: by_libraries(net, layer.shape, place.context) for name, net in nets.items()}
+            more["difference"] = agreed(place, layer, nets[OURS](data), want)
+        else:
+            nets, data = contestants(layer), inputs(layer, train)
+            if place != HERE:
+                more["difference"] = agreed(place, layer, nets[OURS](data), on_cpu(layer, nets[OURS], data))
+        figures = timed({name: call(net, data, train) for name, net in nets.items()}, **timing)
+    mode = place.mode("forward and backward" if train else "forward")
+    return results.row(layer.name, mode, figures, "symmetric", **more)
+
+
+def on_cpu(layer: Layer, net: Any, data: Any) -> np.ndarray:
+    """What a net of mxsame's layer has to give: the layer on the CPU, in float32 and with channels first."""
+
+    def first(array: Any) -> np.ndarray:
+        values = array.asnumpy().astype("float32")
+        return np.moveaxis(values, -1, 1) if layer.layout is not None and values.ndim > 2 else values
+
+    with mx.cpu():
+        same = alone(replace(layer, layout=None, dtype="float32"))
+        for source, parameter in zip(net.collect_params().values(), same.collect_params().values()):
+            parameter.set_data(mx.nd.array(first(source.data())))
+        out = same(mx.nd.array(first(data))).asnumpy()
+    return out if layer.layout is None else np.moveaxis(out, 1, -1)
+
+
+def agreed(place: Place, layer: Layer, got: Any, want: np.ndarray) -> float:
+    """How far the one is from the other; `Disagreement` where that is more than rounding."""
+    wrong = difference(got, want)
+    if wrong > place.tolerance(layer.dtype):
+        raise Disagreement(f"on the device and on the CPU it differs by {wrong:.2g} of the largest output")
+    return wrong

@@ -15,19 +15,17 @@ import mxsame
 from benchmarks import results
 from benchmarks.architectures import CLASSES, Network
 from benchmarks.kits import LEARNING_RATE, MOMENTUM, STYLES, Kit, copy_weights
+from benchmarks.places import BY_LIBRARIES, HERE, Disagreement, Place, by_libraries, difference
 from mxsame._mxnet import mx
 from mxsame._timing import measure
 
 FLAGS = {"static_alloc": True, "static_shape": True}
-TOLERANCE, LOSS_TOLERANCE = 1e-4, 1e-3  # of outputs; of losses, where normalising by a batch magnifies rounding
+LOSS_TOLERANCE = 1e-3  # where normalising by a batch magnifies rounding; that of outputs is the place's
 CHANNELS = 3
 GRAPHS = ("symmetric", "mxsame", "mxsame, any size", "explicit pad")
 DEPLOYED = ("symmetric, deployed", "mxsame, deployed", "explicit pad, deployed")
+ALONE = (f"symmetric, {BY_LIBRARIES}", f"mxsame, {BY_LIBRARIES}")
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
-
-
-class Disagreement(RuntimeError):
-    """Contestants that should compute the same do not; timing them would mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +130,17 @@ def _tensorflow_model(case: Case, source: Kit) -> Any:
     return model
 
 
+# -- inference by libraries alone
+
+
+def library_calls(case: Case, place: Place) -> Dict[str, Callable[[], Any]]:
+    """Calls by contestant, on the place's device; and what explicit padding gives on the CPU, to be compared with."""
+    made, data = kits(case, (*ALONE, "explicit pad")), images(case)
+    want, on_device = made.pop("explicit pad").net(data), data.copyto(place.context)
+    calls = {name: applied(by_libraries(kit.net, case.shape, place.context), on_device) for name, kit in made.items()}
+    return {**calls, "explicit pad": lambda: want}
+
+
 # -- training
 
 
@@ -167,58 +176,70 @@ def training_step(case: Case, net: Any, data: Any, wanted: Any) -> Callable[[], 
 # -- the guard
 
 
-def difference(got: Any, want: Any) -> float:
-    """The largest, as a part of the largest wanted value; infinite where shapes differ."""
-    got, want = (np.asarray(array.asnumpy() if isinstance(array, mx.nd.NDArray) else array) for array in (got, want))
-    if got.shape != want.shape or not np.isfinite(got).all():
-        return float("inf")
-    return float(np.abs(got - want).max() / max(np.abs(want).max(), 1e-12))
-
-
-def check(calls: Dict[str, Callable[[], Any]], tolerance: float, tensorflow: bool, calls_each: int = 1) -> None:
-    """Raises `Disagreement` unless all contestants but those with symmetric padding give what explicit padding does.
+def check(
+    calls: Dict[str, Callable[[], Any]], tolerance: float, tensorflow: bool, calls_each: int = 1
+) -> Dict[str, float]:
+    """Raises `Disagreement` unless all contestants but those with symmetric padding give what explicit padding does;
+    returns how far each is from that, after its first call.
 
     TensorFlow is asked for its first answer only: on the CPU its weight gradients of strided 1x1 convolutions, which
     ResNet has, are wrong.
     """
+    differences: Dict[str, float] = {}
     for number in range(calls_each):
         found = {name: call() for name, call in calls.items()}
         for name, got in found.items():
+            wrong = difference(got, found["explicit pad"])
             claims = tensorflow and not number if name == "TensorFlow" else "symmetric" not in name
-            wrong = difference(got, found["explicit pad"]) if claims else 0
-            if wrong > tolerance:
+            if claims and wrong > tolerance:
                 raise Disagreement(f"{name} and explicit pad differ by {wrong:.2g} of the largest output")
+            differences.setdefault(name, wrong)
+    return differences
 
 
 # -- the table
 
 
-def measure_inference(case: Case, tensorflow: bool = False, checks: bool = False, **timing: Any) -> List[dict]:
+def measure_inference(
+    case: Case, tensorflow: bool = False, checks: bool = False, place: Place = HERE, **timing: Any
+) -> List[dict]:
     """Rows from one run: graphs against the hybridized net with symmetric padding, deployed ones against the equally
-    deployed one, and both against TensorFlow."""
-    calls = inference_calls(case, tensorflow)
-    check(calls, TOLERANCE, checks)
-    return _rows(case, "inference", measure(calls, **timing))
+    deployed one, and both against TensorFlow. Where only libraries run, what is deployed for them against the same."""
+    with place.home:
+        calls = library_calls(case, place) if place.libraries_only else inference_calls(case, tensorflow)
+        differences = check(calls, place.tolerance(), checks)
+        if place.libraries_only:
+            del calls["explicit pad"]  # it does not run there
+        return _rows(case, "inference", measure(calls, **timing), differences)
 
 
-def measure_training(case: Case, tensorflow: bool = False, checks: bool = False, **timing: Any) -> List[dict]:
+def measure_training(
+    case: Case, tensorflow: bool = False, checks: bool = False, place: Place = HERE, **timing: Any
+) -> List[dict]:
     """Rows from one run: a step of each against that of the net with symmetric padding, and against TensorFlow's."""
-    calls = training_calls(case, tensorflow)
-    check(calls, LOSS_TOLERANCE, checks, calls_each=2)
-    return _rows(case, "training step", measure(calls, **timing))
+    with place.home:
+        calls = training_calls(case, tensorflow)
+        differences = check(calls, max(place.tolerance(), LOSS_TOLERANCE), checks, calls_each=2)
+        return _rows(case, "training step", measure(calls, **timing), differences)
 
 
-def _rows(case: Case, mode: str, figures: Dict[str, List[float]]) -> List[dict]:
-    deployed = [name for name in figures if name.endswith(", deployed")]
-    plain = [name for name in figures if name not in deployed and name != "TensorFlow"]
-    groups = [(mode, "symmetric", plain)]
-    if deployed:
-        groups.append((f"{mode}, deployed", "symmetric, deployed", deployed))
+def _rows(case: Case, mode: str, figures: Dict[str, List[float]], differences: Dict[str, float]) -> List[dict]:
+    groups = [(mode, "symmetric", [name for name in GRAPHS if name in figures])]
+    for way, contestants in (("deployed", DEPLOYED), (BY_LIBRARIES, ALONE)):
+        groups.append((f"{mode}, {way}", contestants[0], [name for name in contestants if name in figures]))
     if "TensorFlow" in figures:
         groups.append((f"{mode}, beside TensorFlow", "TensorFlow", list(figures)))
     more = {"network": case.network.name, "batch": case.batch, "size": case.size, "width": case.width}
     name = f"{case.network.name}, batch {case.batch}"
     return [
-        results.row(name, mode, {name: figures[name] for name in names}, reference, **more)
+        results.row(
+            name,
+            mode,
+            {name: figures[name] for name in names},
+            reference,
+            **more,
+            differences={name: differences[name] for name in names},  # from explicit padding
+        )
         for mode, reference, names in groups
+        if names
     ]

@@ -9,12 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks import results
+from benchmarks.places import HERE, Place
 from mxsame._timing import measure as timed
 from mxsame.bench.layers import PLANNER, Layer, inputs, plans
 
 
-def measure(layer: Layer, known: bool, train: bool = False, **timing: Any) -> dict:
+def measure(layer: Layer, known: bool, train: bool = False, place: Place = HERE, **timing: Any) -> dict:
     """One row; `loss` is the planner's time over the best plan's, `best` that plan's name."""
+    with place.home:
+        return _row(layer, known, train, timing)
+
+
+def _row(layer: Layer, known: bool, train: bool, timing: dict) -> dict:
     data = inputs(layer, train)
     calls, alias = plans(layer, known, train, data)
     figures = timed(calls, **timing)

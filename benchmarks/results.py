@@ -6,7 +6,7 @@ import importlib.metadata
 import json
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame.bench import figures
 from mxsame.bench.figures import geometric_mean, ratio, row
@@ -16,14 +16,23 @@ __all__ = ["FOLDER", "geometric_mean", "load", "provenance", "ratio", "row", "sa
 FOLDER = Path(__file__).parent / "results"
 
 
-def provenance() -> Dict[str, Any]:
+def provenance(device: Tuple[str, int] = ("cpu", 0)) -> Dict[str, Any]:
     """Where and when, and with what."""
-    return {**figures.provenance(), "tensorflow": _tensorflow(), "commit": _commit()}
+    return {**figures.provenance(device), "tensorflow": _tensorflow(), "commit": _commit()}
 
 
-def save(path: Path, table: str, title: str, rows: List[dict], **settings: Any) -> dict:
-    """Writes a table and returns what was written."""
-    result = {"table": table, "title": title, "provenance": provenance(), "settings": settings, "rows": rows}
+def save(
+    path: Path,
+    table: str,
+    title: str,
+    rows: List[dict],
+    device: Tuple[str, int] = ("cpu", 0),
+    more: Optional[Dict[str, Any]] = None,
+    **settings: Any,
+) -> dict:
+    """Writes a table, and `more` beside it, and returns what was written."""
+    made = {"table": table, "title": title, "provenance": provenance(device), "settings": settings, "rows": rows}
+    result = {**made, **(more or {})}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result

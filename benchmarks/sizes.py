@@ -12,7 +12,9 @@ from typing import Any, Dict, List, Tuple
 import mxsame
 from benchmarks import networks, results
 from benchmarks.architectures import NETWORKS
-from benchmarks.worker import alone, resident
+from benchmarks.memory import taken
+from benchmarks.places import HERE, Device, Place
+from benchmarks.worker import alone
 from mxsame._mxnet import mx
 
 CONTESTANTS = ("symmetric", "mxsame", "mxsame, any size")
@@ -47,22 +49,27 @@ def images(shape: str, count: int) -> List[Any]:
 # -- first calls, each contestant in a process of its own
 
 
-def first_calls(network: str, width: float, contestant: str, shape: str, count: int) -> Dict[str, float]:
+def first_calls(
+    network: str, width: float, contestant: str, shape: str, count: int, device: Device = HERE.device
+) -> Dict[str, float]:
     """Seconds and MiB of the first calls with so many sizes, and how many graphs came of them."""
-    data, made = images(shape, count), net(network, width, contestant)
-    mx.nd.waitall()
-    before, began = resident(), time.perf_counter()
-    for image in data:
-        made(image).wait_to_read()
-    seconds = time.perf_counter() - began
+    place = Place((device[0], device[1]))
+    with place.context:
+        data, made = images(shape, count), net(network, width, contestant)
+        mx.nd.waitall()
+        before, began = taken(place), time.perf_counter()
+        for image in data:
+            made(image).wait_to_read()
+        seconds = time.perf_counter() - began
     graphs = len(made.forward.graphs) if contestant == "mxsame" else 1
-    return {"seconds": seconds, "MiB": resident() - before, "graphs": graphs}
+    return {"seconds": seconds, "MiB": taken(place) - before, "graphs": graphs}
 
 
-def measure_first_calls(network: str, width: float, shape: str, count: int) -> List[dict]:
+def measure_first_calls(network: str, width: float, shape: str, count: int, place: Place = HERE) -> List[dict]:
     """Two rows: time and memory of the first calls."""
     arguments = {"network": network, "width": width, "shape": shape, "count": count}
-    found = {name: alone("sizes:first_calls", contestant=name, **arguments) for name in CONTESTANTS}
+    asked = {**arguments, "device": place.device}
+    found = {name: alone("sizes:first_calls", contestant=name, **asked) for name in CONTESTANTS}
     name, more = _name(shape, count), {**arguments, "graphs": found["mxsame"]["graphs"]}
     times = {contestant: [figures["seconds"]] for contestant, figures in found.items()}
     memory = {contestant: [max(figures["MiB"], 0.1)] for contestant, figures in found.items()}
@@ -75,18 +82,10 @@ def measure_first_calls(network: str, width: float, shape: str, count: int) -> L
 # -- the steady state
 
 
-def measure_steady(network: str, width: float, shape: str, count: int, rounds: int) -> List[dict]:
+def measure_steady(network: str, width: float, shape: str, count: int, rounds: int, place: Place = HERE) -> List[dict]:
     """How much slower a contestant is when the sizes take turns; and contestants against symmetric padding."""
-    data = images(shape, count)
-    nets = {name: net(network, width, name) for name in CONTESTANTS}
-    for made in nets.values():
-        in_turn(made, data)
-    figures: Dict[str, Dict[str, List[float]]] = {name: {ALONE: [], IN_TURN: []} for name in CONTESTANTS}
-    order = [(name, way) for name in CONTESTANTS for way in (one_at_a_time, in_turn)]
-    for number in range(rounds):
-        random.Random(number).shuffle(order)
-        for name, way in order:
-            figures[name][ALONE if way is one_at_a_time else IN_TURN].append(way(nets[name], data))
+    with place.home:
+        figures = _steady(network, width, shape, count, rounds)
     more = {"network": network, "width": width, "shape": shape, "count": count}
     name = _name(shape, count)
     own = [
@@ -98,6 +97,21 @@ def measure_steady(network: str, width: float, shape: str, count: int, rounds: i
         for way in (ALONE, IN_TURN)
     ]
     return own + between
+
+
+def _steady(network: str, width: float, shape: str, count: int, rounds: int) -> Dict[str, Dict[str, List[float]]]:
+    data = images(shape, count)
+    nets = {name: net(network, width, name) for name in CONTESTANTS}
+    for made in nets.values():
+        in_turn(made, data)
+    mx.nd.waitall()
+    figures: Dict[str, Dict[str, List[float]]] = {name: {ALONE: [], IN_TURN: []} for name in CONTESTANTS}
+    order = [(name, way) for name in CONTESTANTS for way in (one_at_a_time, in_turn)]
+    for number in range(rounds):
+        random.Random(number).shuffle(order)
+        for name, way in order:
+            figures[name][ALONE if way is one_at_a_time else IN_TURN].append(way(nets[name], data))
+    return figures
 
 
 def in_turn(made: Any, data: List[Any]) -> float:

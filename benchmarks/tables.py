@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Dict, List
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING, Dict, List
 
 from benchmarks.results import geometric_mean, ratio
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 def console() -> Console:
+    from rich.console import Console
+
     return Console(width=None if sys.stdout.isatty() else 160)
 
 
@@ -30,6 +32,8 @@ def contestants(rows: List[dict]) -> List[str]:
 
 def show(result: dict) -> None:
     """One table for each mode: ratios to the reference, and over all rows their geometric mean and the worst."""
+    from rich.table import Table
+
     out = console()
     for mode, rows in by_mode(result["rows"]).items():
         reference, unit, names = rows[0]["reference"], rows[0]["unit"], contestants(rows)
@@ -50,6 +54,8 @@ def show(result: dict) -> None:
 
 
 def show_costs(rows: List[dict]) -> None:
+    from rich.table import Table
+
     table = Table(title="Costs, in nanoseconds")
     for column in ("", "measured here", "the planner's", "ratio"):
         table.add_column(column, justify="right" if column else "left")

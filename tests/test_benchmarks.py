@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import running
+from fake_cuda import make, needs_gcc
 
 from mxsame._mxnet import mx
 
@@ -20,9 +23,25 @@ sys.path.append(str(ROOT))
 
 from click.testing import CliRunner  # noqa: E402
 
-from benchmarks import layers, memory, networks, planner, plots, results, sizes, targets  # noqa: E402
+from benchmarks import (  # noqa: E402
+    gpu,
+    kernels,
+    layers,
+    memory,
+    networks,
+    places,
+    planner,
+    plots,
+    results,
+    sizes,
+    suite,
+    targets,
+)
 from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.architectures import NETWORKS  # noqa: E402
+from mxsame import _cuda, bench  # noqa: E402
+from mxsame.bench import figures  # noqa: E402
+from mxsame.deploy import Executors  # noqa: E402
 from mxsame.planner import Costs  # noqa: E402
 
 by_network = pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
@@ -45,10 +64,10 @@ def run(*arguments):
 def test_styles_of_a_network_agree_in_values_and_symmetric_padding_only_in_shape(network):
     case = small(network)
     calls = networks.inference_calls(case, tensorflow=False)
-    networks.check(calls, networks.TOLERANCE, tensorflow=False)
+    networks.check(calls, places.HERE.tolerance(), tensorflow=False)
     want, symmetric = calls["explicit pad"](), calls["symmetric"]()
     assert symmetric.shape == want.shape
-    assert networks.difference(symmetric, want) > 50 * networks.TOLERANCE
+    assert places.difference(symmetric, want) > 50 * places.HERE.tolerance()
 
 
 def test_a_training_step_lowers_the_same_loss_in_every_style():
@@ -67,15 +86,15 @@ def test_a_network_is_tensorflows(network):
     data = networks.images(case)
     want = networks._tensorflow_model(case, made)(np.moveaxis(data.asnumpy(), 1, -1)).numpy()
     want = np.moveaxis(want, -1, 1) if want.ndim > 2 else want
-    assert networks.difference(made.net(data), want) < networks.TOLERANCE
+    assert places.difference(made.net(data), want) < places.HERE.tolerance()
 
 
 def test_networks_that_differ_are_not_timed():
     calls = {"explicit pad": lambda: mx.nd.ones(3), "mxsame": lambda: mx.nd.ones(3) * 1.01}
-    with pytest.raises(networks.Disagreement, match="mxsame and explicit pad differ"):
-        networks.check(calls, networks.TOLERANCE, tensorflow=False)
+    with pytest.raises(places.Disagreement, match="mxsame and explicit pad differ"):
+        networks.check(calls, places.HERE.tolerance(), tensorflow=False)
     calls["symmetric"] = calls.pop("mxsame")
-    networks.check(calls, networks.TOLERANCE, tensorflow=False)
+    networks.check(calls, places.HERE.tolerance(), tensorflow=False)
 
 
 # -- layers
@@ -259,7 +278,7 @@ def test_a_picture_of_many_rows_and_modes(tmp_path):
 
 def test_help_names_every_command():
     said = run("--help")
-    for command in ("layers", "planner", "costs", "networks", "sizes", "memory", "targets", "plot", "all"):
+    for command in ("layers", "planner", "costs", "networks", "sizes", "memory", "targets", "plot", "all", "gpu"):
         assert command in said
         assert "Usage" in run(command, "--help")
 
@@ -268,3 +287,343 @@ def test_a_name_that_nothing_has_is_refused():
     result = CliRunner().invoke(main, ["layers", "--match", "nothing"])
     assert result.exit_code == 2
     assert "no name contains 'nothing'" in result.output
+
+
+def test_a_contestant_that_fails_leaves_the_others_and_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(layers, "by_libraries", lambda net, shape, context: net)
+    monkeypatch.setattr(layers, "alone", layers.symmetric)  # whose padding is wrong, where it is odd
+    monkeypatch.setattr(layers, "on_cpu", lambda layer, net, data: layers.known(layer)(data).asnumpy())
+    arguments = ["layers", "--cudnn-only", "--match", "max pool", "--rounds", "1", "--out", str(tmp_path / "x.json")]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    assert "max pool 64 k3 s2 failed: Disagreement: on the device and on the CPU it differs by" in result.output
+    found = results.load(tmp_path / "x.json")
+    failing, measured = ({each["name"] for each in found[key]} for key in ("failures", "rows"))
+    assert {layer.name for layer in layers.LAYERS if layer.kind == "max" and layer.odd} == failing
+    assert {layer.name for layer in layers.LAYERS if layer.kind == "max" and not layer.odd} == measured
+
+
+# -- devices
+
+
+def refused(*arguments):
+    result = CliRunner().invoke(main, arguments)
+    return result.exit_code, " ".join(result.output.split())
+
+
+@pytest.mark.skipif(mx.context.num_gpus() > 0, reason="there is a GPU")
+@pytest.mark.parametrize("table", ["layers", "planner", "networks", "sizes", "memory"])
+def test_a_gpu_that_is_not_there_is_one_clear_line(table):
+    code, said = refused(table, "--device", "gpu:3")
+    assert code == 1
+    assert said == "Error: MXNet finds no GPU 3 here; `mxsame doctor` says why."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("layers --layout NHWC", "--layout NHWC is for GPUs: on the CPU MXNet knows NCHW alone."),
+        ("layers --dtype float16", "--dtype float16 is for GPUs: on the CPU MXNet knows float32 alone."),
+        ("layers --cudnn-only --train", "--cudnn-only excludes --train"),
+        ("networks --cudnn-only --mode training", "--cudnn-only excludes --mode training"),
+        ("networks --cudnn-only --tensorflow", "--tensorflow is for the CPU, and excludes --cudnn-only."),
+        ("layers --device gpu:x", "'gpu:x' must be cpu, gpu, or gpu:1 and so on"),
+        ("gpu --device tpu", "'tpu' must be cpu, gpu, or gpu:1 and so on"),
+    ],
+)
+def test_what_a_device_cannot_do_is_refused_in_words(arguments, message):
+    code, said = refused(*arguments.split())
+    assert code == 2
+    assert message in said
+
+
+@pytest.mark.parametrize("arguments", ["planner", "sizes", "memory", "layers --train", "networks --mode training"])
+def test_without_machine_code_two_tables_are_left(arguments, monkeypatch):
+    monkeypatch.setattr(places, "_lacks_machine_code", lambda context: True)
+    code, said = refused(*arguments.split())
+    assert code == 1
+    assert "MXNet has no machine code for this GPU" in said
+
+
+def test_results_of_devices_have_files_of_their_own():
+    first, second = places.Place(("gpu", 0)), places.Place(("gpu", 1), libraries_only=True)
+    assert first.table("layers", "train", "NHWC") == "layers-train-nhwc-gpu"
+    assert second.table("networks") == "networks-cudnn-gpu"
+    assert places.HERE.table("memory") == "memory"
+
+
+def test_what_is_only_rounding_depends_on_the_device(monkeypatch):
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    device = places.Place(("gpu", 0))
+    with_tf32 = device.tolerance()
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    assert places.HERE.tolerance() < device.tolerance() < with_tf32
+
+
+@needs_gcc
+def test_provenance_says_which_gpu_and_which_libraries(tmp_path, monkeypatch):
+    runtime = make(tmp_path, "libcudart.so.11.0", "int cudaRuntimeGetVersion(int *v) { *v = 11080; return 0; }")
+    cudnn = make(tmp_path, "libcudnn.so.8", "#include <stddef.h>\nsize_t cudnnGetVersion(void) { return 8906; }")
+    monkeypatch.setattr(_cuda, "loaded_libraries", lambda: [str(runtime), str(cudnn)])
+    monkeypatch.setattr(_cuda, "devices", lambda: [_cuda.Device(1, "GPU one", (9, 0), 8 * 2**30)])
+    monkeypatch.setattr(_cuda, "driver", lambda: _cuda.Driver("libcuda.so.1", (12, 2), "535.104.05"))
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    found = results.provenance(("gpu", 1))
+    assert found.pop("gpu") == {
+        "name": "GPU one",
+        "capability": "9.0",
+        "memory": 8 * 2**30,
+        "driver": "535.104.05",
+        "newest_cuda": "12.2",
+        "cuda": "11.8",
+        "cudnn": "8.9.6",
+        "tf32": "off",
+    }
+    assert set(found) == set(results.provenance())
+    monkeypatch.setattr(_cuda, "loaded_libraries", list)
+    assert figures.gpu(0)["name"] is figures.gpu(0)["cudnn"] is None
+
+
+@pytest.mark.parametrize("layer", ONE_OF_EACH, ids=lambda layer: layer.name)
+def test_the_cpus_answer_is_that_of_the_layer_in_any_layout(layer):
+    net, data = layers.known(layer), layers.inputs(layer, train=False)
+    assert running.difference(layers.on_cpu(layer, net, data), net(data).asnumpy()) < 1e-6
+    for last in layers.chosen([layer], layout="NHWC"):
+        net, data = layers.unknown(last), layers.inputs(last, train=False)
+        assert data.shape[-1] == layer.in_channels
+        assert running.difference(layers.on_cpu(last, net, data), net(data).asnumpy()) < 1e-5
+
+
+def test_layers_of_a_gpu_have_its_layout_and_type():
+    chosen = layers.chosen(layers.LAYERS, "NHWC", "float16")
+    assert {layer.rank for layer in chosen} == {2} and 24 < len(chosen) < len(layers.LAYERS)
+    net, data = layers.symmetric(chosen[0]), layers.inputs(chosen[0], train=False)
+    assert data.shape == (1, 224, 224, 3)
+    assert data.dtype == net.weight.data().dtype == np.float16
+    assert set(layers.contestants(chosen[0])) == {"symmetric", layers.OURS, "mxsame, size unknown"}
+
+
+# -- libraries alone, as on GPUs for which MXNet has no machine code
+
+
+def test_a_layer_by_libraries_alone():
+    row = layers.measure(ONE_OF_EACH[2], place=places.Place(libraries_only=True), rounds=1, seconds=0.01)
+    assert row["mode"] == "forward, cuDNN alone"
+    assert set(row["figures"]) == {"symmetric", layers.OURS}
+    assert row["difference"] < 1e-5
+    even = ONE_OF_EACH[6]
+    with pytest.raises(bench.CannotRun, match="a max pooling whose padding cuDNN cannot do by itself"):
+        layers.measure(even, place=places.Place(libraries_only=True))
+
+
+def test_a_network_by_libraries_alone_is_compared_with_explicit_padding(tmp_path):
+    made = networks.library_calls(small(NETWORKS[-1]), places.Place(libraries_only=True))
+    assert list(made) == [*networks.ALONE, "explicit pad"]
+    net = networks.kits(small(NETWORKS[-1]), ["mxsame"])["mxsame"].net
+    assert isinstance(places.by_libraries(net, (1, 3, 40, 40), mx.cpu()), Executors)
+    arguments = "--cudnn-only --size 40 --width 0.05 --batch 2 --rounds 1 --match"
+    run("networks", *arguments.split(), "autoencoder", "--out", tmp_path / "networks.json")
+    found = results.load(tmp_path / "networks.json")
+    (row,) = found["rows"]
+    assert (found["table"], row["mode"], row["reference"]) == (
+        "networks-cudnn",
+        "inference, cuDNN alone",
+        "symmetric, cuDNN alone",
+    )
+    differences = row["differences"]
+    assert differences["mxsame, cuDNN alone"] < places.HERE.tolerance() < differences["symmetric, cuDNN alone"]
+    said = run("networks", *arguments.split(), "efficientnet", "--out", tmp_path / "networks.json")
+    assert "left out: efficientnet, inference, batch 2: net must be made of what cuDNN and cuBLAS run" in said
+    found = results.load(tmp_path / "networks.json")
+    assert (len(found["rows"]), len(found["left_out"])) == (0, 1)
+
+
+# -- all of a GPU's steps
+
+
+def program(name, code, limit=30.0):
+    """A step that runs some Python; it finds its file in sys.argv[1]."""
+    return gpu.Step(name, ("-c", code, gpu.FILE), limit, lambda found: f"found {len(found)}")
+
+
+def doing(monkeypatch, first, others=()):
+    machine = program("machine", 'print(\'{"provenance": {"gpu": 1}, "libraries_only": true}\')')
+    monkeypatch.setattr(gpu, "first", lambda device: first or [machine])
+    monkeypatch.setattr(gpu, "others", lambda device, libraries_only: others if libraries_only else ())
+
+
+WRITE = "import json, os, sys, time; json.dump({'a': 1}, open(sys.argv[1], 'w')); "
+
+
+def test_whatever_a_step_does_the_file_is_written(tmp_path, monkeypatch):
+    file, lines, files = tmp_path / "new" / "gpu.json", [], []
+    child = tmp_path / "child"
+    forever = f"import time; open({str(child)!r}, 'w'); time.sleep(60)"
+    steps = [
+        program("crashes", f"{WRITE} os.kill(os.getpid(), 11)"),
+        program("hangs", f"{WRITE} import subprocess; subprocess.run([sys.executable, '-c', {forever!r}])", limit=2),
+        program("fails", "print('words'); raise SystemExit('the reason')"),
+        program("finds nothing", "print('words')"),
+        program("works", WRITE),
+    ]
+    doing(monkeypatch, [], steps)
+
+    def tell(line):
+        lines.append(line)
+        files.append(json.loads(file.read_text()))
+
+    began = time.monotonic()
+    assert not gpu.run(("gpu", 0), False, None, file, tell)
+    assert time.monotonic() - began < 20
+    found = results.load(file)
+    assert found["finished"] and found["provenance"]["gpu"] == 1 and found["provenance"]["date"]
+    became = {step["name"]: (step["status"], step["found"]) for step in found["steps"]}
+    assert became == {
+        "machine": ("ok", {"provenance": {"gpu": 1}, "libraries_only": True}),
+        "crashes": ("crashed", {"a": 1}),
+        "hangs": ("out of time", {"a": 1}),
+        "fails": ("failed", None),
+        "finds nothing": ("failed", None),
+        "works": ("ok", {"a": 1}),
+    }
+    assert [len(each["steps"]) for each in files] == [1, 2, 3, 4, 5, 6, 6]
+    assert not files[0]["finished"]
+    said = "\n".join(lines)
+    for words in ("killed by SIGSEGV; found 1", "ended after 2 s; found 1", "exit code 1; the reason"):
+        assert words in said
+    assert child.exists()
+    assert "the reason" in found["steps"][3]["output"]
+
+
+def test_a_step_that_is_being_done_is_in_the_file_already(tmp_path, monkeypatch):
+    file = tmp_path / "gpu.json"
+    look = f"import json, sys; json.dump(json.load(open({str(file)!r}))['steps'][-1], open(sys.argv[1], 'w'))"
+    doing(monkeypatch, [], [program("looks", look)])
+    assert gpu.run(("gpu", 0), False, None, file, print)
+    assert results.load(file)["steps"][1]["found"]["status"] == "running"
+
+
+def test_a_budget_goes_to_what_matters_most(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "LEAST", 0.5)
+    slow = [program(f"slow {number}", f"{WRITE} time.sleep(60)") for number in range(9)]
+    doing(monkeypatch, [], slow)
+    began = time.monotonic()
+    assert not gpu.run(("gpu", 0), False, 4, tmp_path / "gpu.json", print)
+    assert time.monotonic() - began < 10
+    steps = results.load(tmp_path / "gpu.json")["steps"]
+    assert [step["name"] for step in steps] == ["machine", *(step.name for step in slow)]
+    took = [step["seconds"] for step in steps if step["status"] == "out of time"]
+    assert len(took) >= 3 and took[0] <= 2
+    assert steps[-1]["status"] == "left out"
+
+
+@pytest.mark.skipif(mx.context.num_gpus() > 0, reason="there is a GPU")
+def test_without_a_gpu_the_file_says_so(tmp_path, monkeypatch):
+    machine = gpu.first(("gpu", 0))[0]
+    doing(monkeypatch, [machine, program("doctor", WRITE)])
+    result = CliRunner().invoke(main, ["gpu", "--out", str(tmp_path / "gpu.json")])
+    assert result.exit_code == 1
+    assert "machine: failed" in result.output and "MXNet finds no GPU 0 here" in result.output
+    found = results.load(tmp_path / "gpu.json")
+    assert [step["status"] for step in found["steps"]] == ["failed", "ok"]
+    assert targets.read(tmp_path)["gpu"] == []
+
+
+def test_what_a_machine_is_says_a_process_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "first", lambda device, first=gpu.first: first(device)[:1])
+    monkeypatch.setattr(gpu, "others", lambda device, libraries_only: [])
+    assert CliRunner().invoke(main, ["gpu", "--device", "cpu", "--out", str(tmp_path / "gpu.json")]).exit_code == 0
+    found = results.load(tmp_path / "gpu.json")
+    assert {"mxnet", "numpy", "cpu", "commit"} <= set(found["provenance"])
+
+
+def test_steps_are_commands_that_exist_and_the_most_important_come_first():
+    for libraries_only in (False, True):
+        steps = [*gpu.first(("gpu", 1)), *gpu.others(("gpu", 1), libraries_only)]
+        names = [step.name for step in steps]
+        assert len(names) == len(set(names))
+        assert names[:4] == ["machine", "doctor", "tests, TF32 off", "networks, resnet50, TF32 off"]
+        for step in steps:
+            if step.arguments[1] == "benchmarks":
+                command = main.commands[step.arguments[2]]
+                context = command.make_context(command.name, list(step.arguments[3:]))
+                assert context.params["device"] == ("gpu", 1)
+                assert context.params.get("cudnn_only", False) >= libraries_only
+                assert str(context.params["out"]) == gpu.FILE
+    assert {"--train", "float16", "NHWC"} <= {part for step in gpu.others(("gpu", 0), False) for part in step.arguments}
+
+
+@pytest.mark.parametrize("said", ['{\n "a": [\n  1]}', '{"a": [1]}', '{"a": [2]}\n{"a": [1]}'])
+def test_what_a_step_prints_is_found_amid_noise(tmp_path, said):
+    assert gpu.read(tmp_path / "none", f"[20:01] running tests\n{said}\nterminate called") == {"a": [1]}
+    assert gpu.read(tmp_path / "none", "words [1] {") is None
+
+
+def test_neither_mxnet_nor_numpy_are_needed_to_write_a_file():
+    code = (
+        "import sys, benchmarks.__main__, benchmarks.gpu\n"
+        "print({'mxnet', 'mxsame', 'numpy', 'rich', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_tables_without_rich_and_matplotlib(tmp_path, monkeypatch):
+    for package in ("rich", "rich.console", "rich.table", "matplotlib"):
+        monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr("benchmarks.__main__.find_spec", lambda name: None)
+    said = run("layers", "--match", "max pool 64 k2 s1", "--rounds", 1, "--out", tmp_path / "layers.json")
+    assert said.strip() == str(tmp_path / "layers.json")
+    assert len(results.load(tmp_path / "layers.json")["rows"]) == 1
+
+
+TESTS = """
+import os, time, pytest
+def test_good(): pass
+def test_bad(): assert 1 == 2
+@pytest.mark.skip(reason="never")
+def test_skipped(): pass
+def test_crash(): os.kill(os.getpid(), 11)
+def test_hang(): time.sleep(100)
+@pytest.mark.parametrize("word", ["a b", "a"])
+def test_last(word): pass
+"""
+
+
+def test_tests_go_on_behind_one_that_crashes_or_hangs(tmp_path, monkeypatch):
+    (tmp_path / "test_some.py").write_text(TESTS)
+    monkeypatch.setattr(suite, "LIMIT", 3.0)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert suite.main(str(tmp_path / "found.json"), str(tmp_path / "test_some.py")) == 1
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["counts"] == {"passed": 3, "failed": 1, "skipped": 1, "crashed": 1, "hung": 1}
+    reasons = {name.split("::")[1]: why for name, why in found["failing"].items()}
+    assert reasons["test_crash"] == "killed by SIGSEGV" and reasons["test_hang"] == "nothing within 3 seconds"
+    assert "assert 1 == 2" in reasons["test_bad"]
+    assert "2 passed" in found["closing"][-1]
+    assert suite.main(str(tmp_path / "found.json"), str(tmp_path / "test_some.py"), "-k", "good or skipped") == 0
+    assert suite.main(str(tmp_path / "found.json"), str(tmp_path / "nothing.py")) == 1
+
+
+def test_kernels_are_tried_in_processes_that_may_fail(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(kernels, "NAMES", ("library: relu", "unknown", kernels.ZEROS, kernels.COMPILED))
+    told = []
+    found = kernels.tried("cpu", 0, lambda found: told.append(dict(found)))
+    assert found == {
+        "library: relu": {"difference": 0.0},
+        "unknown": {"error": "'unknown'"},
+        kernels.ZEROS: {"difference": 0.0},
+    }
+    assert [len(each) for each in told] == [2, 3]
+    monkeypatch.setattr(kernels, "LIMIT", 0.05)
+    assert kernels.tried("cpu", 0, print)["library: relu"] == {"error": "no answer within 0.05 seconds"}
+
+
+@pytest.mark.parametrize("name", [*kernels.OPERATORS, kernels.ZEROS, kernels.NUMBERS])
+def test_every_kernel_runs_on_the_cpu_and_a_wrong_one_shows(name, monkeypatch):
+    assert kernels.difference(name, "cpu", 0) == 0
+    if name in kernels.OPERATORS:
+        values, wrong = kernels._values, iter((1, 1.5))
+        monkeypatch.setattr(kernels, "_values", lambda *args: [next(wrong) * array for array in values(*args)[-1:]])
+        assert kernels.difference(name, "cpu", 0) > 0.3

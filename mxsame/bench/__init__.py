@@ -46,14 +46,23 @@ def measure(layer: Layer, train: bool = False, device: Device = ("cpu", 0), **ti
     """
     validation.per_axis("size", layer.size, layer.rank, 1)
     validation.elements("data", layer.shape)
-    kind, number = device
-    if kind == "gpu" and number >= mx.context.num_gpus():
-        raise CannotRun(f"MXNet finds no GPU {number} here; `mxsame doctor` says why.")
     try:
-        with mx.Context(kind, number):
+        with context(device):
             return _row(layer, train, timing)
     except mx.base.MXNetError as error:
         raise CannotRun(f"{layer.name} does not run here; MXNet says: {graph.reason(error)}") from error
+
+
+def context(device: Device) -> Any:
+    """The device as MXNet knows it; `CannotRun` where it does not."""
+    kind, number = device
+    try:
+        there = kind == "cpu" or number < mx.context.num_gpus()
+    except mx.base.MXNetError:  # a driver without GPUs, or one that does not answer
+        there = False
+    if not there:
+        raise CannotRun(f"MXNet finds no GPU {number} here; `mxsame doctor` says why.")
+    return mx.Context(kind, number)
 
 
 def as_data(rows: Sequence[dict], device: Device) -> dict:
@@ -61,7 +70,7 @@ def as_data(rows: Sequence[dict], device: Device) -> dict:
     return {
         "mxsame": __version__,
         "device": "{}:{}".format(*device),
-        "provenance": figures.provenance(),
+        "provenance": figures.provenance(device),
         "rows": list(rows),
     }
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import platform
 from datetime import date
 from pathlib import Path
-from typing import Any, Dict, Iterable, List
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
 
-from mxsame import __version__
+from mxsame import __version__, _cuda
 from mxsame._mxnet import mx
 from mxsame._timing import spread
 
@@ -53,8 +54,9 @@ def geometric_mean(values: Iterable[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
-def provenance() -> Dict[str, Any]:
-    """Where and when, and with what."""
+def provenance(device: Tuple[str, int] = ("cpu", 0)) -> Dict[str, Any]:
+    """Where and when, and with what; for a GPU that as well."""
+    kind, number = device
     return {
         "date": date.today().isoformat(),
         "machine": platform.machine(),
@@ -66,7 +68,36 @@ def provenance() -> Dict[str, Any]:
         "mxnet": mx.__version__,
         "numpy": np.__version__,
         "mxsame": __version__,
+        **({"gpu": gpu(number)} if kind == "gpu" else {}),
     }
+
+
+def gpu(number: int) -> Dict[str, Any]:
+    """A GPU, its driver, and the versions of the libraries that this process has loaded; None for what nobody says."""
+    driver, device = _cuda.driver(), next((each for each in _cuda.devices() if each.number == number), None)
+    runtime, cudnn = _version("libcudart.so.", "cudaRuntimeGetVersion"), _version("libcudnn.so.", "cudnnGetVersion")
+    return {
+        "name": device and device.name,
+        "capability": device and "{}.{}".format(*device.capability),
+        "memory": device and device.memory,  # bytes
+        "driver": driver and driver.version,
+        "newest_cuda": driver and driver.cuda and "{}.{}".format(*driver.cuda),
+        "cuda": runtime and f"{runtime // 1000}.{runtime % 1000 // 10}",  # 11080 is 11.8
+        "cudnn": cudnn and f"{cudnn // 1000}.{cudnn % 1000 // 100}.{cudnn % 100}",  # 8906 is 8.9.6
+        "tf32": "off" if os.environ.get("NVIDIA_TF32_OVERRIDE") == "0" else "allowed",
+    }
+
+
+def _version(library: str, function: str) -> Optional[int]:
+    """The number by which a library calls its version; None where it is not loaded."""
+    path = next((path for path in _cuda.loaded_libraries() if os.path.basename(path).startswith(library)), None)
+    if path is None:
+        return None
+    asked, number = getattr(ctypes.CDLL(path), function), ctypes.c_int()
+    if function == "cudnnGetVersion":
+        asked.restype = ctypes.c_size_t
+        return int(asked())
+    return number.value if asked(ctypes.byref(number)) == 0 else None
 
 
 def _cpu() -> str:

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
+import numpy as np
+
 from mxsame import _symmetric, graph, nn, padding
 from mxsame._mxnet import mx
 from mxsame.bench import recipes
@@ -25,7 +27,10 @@ _NAMES = {"max": "MaxPool{}D", "avg": "AvgPool{}D", "transposed": "Conv{}DTransp
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer on one kind of input; kernel, stride and dilation are one number, or one for each axis."""
+    """One layer on one kind of input; kernel, stride and dilation are one number, or one for each axis.
+
+    Without a layout, channels come first. Channels last, and float16, are for GPUs.
+    """
 
     name: str
     kind: str  # "conv" | "depthwise" | "max" | "avg" | "transposed"
@@ -36,6 +41,8 @@ class Layer:
     stride: Union[int, Tuple[int, ...]]
     batch: int = 8
     dilation: Union[int, Tuple[int, ...]] = 1
+    layout: Optional[str] = None
+    dtype: str = "float32"
 
     @property
     def rank(self) -> int:
@@ -43,6 +50,8 @@ class Layer:
 
     @property
     def shape(self) -> Tuple[int, ...]:
+        if self.layout is not None and self.layout.endswith("C"):
+            return (self.batch, *self.size, self.in_channels)
         return (self.batch, self.in_channels, *self.size)
 
     @property
@@ -63,6 +72,8 @@ class Layer:
 
 def block(layer: Layer, module: Any, **more: Any) -> Any:
     """The layer of `mxsame.nn` or `gluon.nn`, initialised."""
+    if layer.layout is not None:
+        more["layout"] = layer.layout
     if layer.kind in ("max", "avg"):
         if layer.kind == "avg":
             more["count_include_pad"] = False
@@ -77,6 +88,7 @@ def block(layer: Layer, module: Any, **more: Any) -> Any:
             kind = getattr(module, _NAMES.get(layer.kind, "Conv{}D").format(layer.rank))
             made = kind(layer.channels, layer.kernel_size, layer.stride, groups=groups, **more)
     made.initialize()
+    made.cast(layer.dtype)
     return made
 
 
@@ -128,7 +140,8 @@ def explicit(layer: Layer) -> Optional[Any]:
 
 
 def inputs(layer: Layer, train: bool) -> Any:
-    data = mx.nd.random.normal(shape=layer.shape)
+    """Made by NumPy and copied: not every GPU can start MXNet's own kernels."""
+    data = mx.nd.array(np.random.RandomState(0).standard_normal(layer.shape), dtype=layer.dtype)
     if train:
         data.attach_grad()
     return data
