@@ -94,8 +94,6 @@ def finish(
     """
     from benchmarks import places, results, tables
 
-    if device[0] == "gpu":
-        settings["device"] = "{}:{}".format(*device)
     path = out or FOLDER / f"{table}.json"
     rows: List[dict] = []
     left_out: List[dict] = []

@@ -31,6 +31,8 @@ def save(
     **settings: Any,
 ) -> dict:
     """Writes a table, and `more` beside it, and returns what was written."""
+    if device[0] == "gpu":
+        settings["device"] = "{}:{}".format(*device)
     made = {"table": table, "title": title, "provenance": provenance(device), "settings": settings, "rows": rows}
     result = {**made, **(more or {})}
     path.parent.mkdir(parents=True, exist_ok=True)

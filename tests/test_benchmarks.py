@@ -403,6 +403,69 @@ def test_layers_of_a_gpu_have_its_layout_and_type():
     assert set(layers.contestants(chosen[0])) == {"symmetric", layers.OURS, "mxsame, size unknown"}
 
 
+@pytest.fixture
+def pretended(monkeypatch):
+    """The CPU's second context as a GPU: where the outputs of all that is timed have been."""
+    seen = set()
+
+    def noting(timed):
+        def wrapped(calls, **timing):
+            for call in calls.values():
+                out = call()
+                found = out if isinstance(out, list) else [out]
+                seen.update(array.context for array in found if isinstance(array, mx.nd.NDArray))
+            return timed(calls, **timing)
+
+        return wrapped
+
+    monkeypatch.setattr(places.Place, "context", property(lambda place: mx.cpu(1)))
+    monkeypatch.setattr(bench, "context", lambda device: mx.cpu(1))
+    for module, name in ((layers, "timed"), (planner, "timed"), (networks, "measure")):
+        monkeypatch.setattr(module, name, noting(getattr(module, name)))
+    return seen
+
+
+SMALL = "--match autoencoder --size 32 --width 0.05 --batch 1 --training-batch 2 --rounds 1"
+
+
+@pytest.mark.parametrize("lacks", [False, True], ids=["own kernels", "libraries alone"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "layers --match autoencoder --rounds 1",
+        "layers --match autoencoder --rounds 1 --train",
+        "planner --match autoencoder --rounds 1",
+        f"networks {SMALL}",
+    ],
+)
+def test_nets_and_data_are_on_the_device(arguments, lacks, pretended, tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "_lacks_machine_code", lambda context: lacks)
+    file = tmp_path / "x.json"
+    arguments = [*arguments.split(), "--device", "gpu:1", "--no-picture", "--out", str(file)]
+    if lacks and ("--train" in arguments or "planner" in arguments):
+        assert refused(*arguments)[0] == 1
+        return
+    run(*arguments)
+    assert pretended == (set() if "--train" in arguments else {mx.cpu(1)})
+    found = results.load(file)
+    assert found["table"].endswith("-cudnn-gpu" if lacks else "-gpu")
+    assert found["settings"]["device"] == "gpu:1" and "gpu" in found["provenance"]
+    assert all(("cuDNN alone" in row["mode"]) == lacks for row in found["rows"])
+    assert {"TensorFlow"}.isdisjoint(name for row in found["rows"] for name in row["figures"])
+    if "layers" in arguments:
+        assert found["rows"][0]["difference"] < 1e-5
+    assert not list(tmp_path.glob("*.png"))
+
+
+def test_memory_of_a_gpu_is_what_is_taken_there(pretended, monkeypatch):
+    free = iter((900, 700))
+    monkeypatch.setattr(mx.context, "gpu_memory_info", lambda number: (next(free) * 2**20 - number, 1000 * 2**20))
+    arguments = {"network": "autoencoder", "batch": 1, "size": 32, "width": 0.05}
+    assert memory.measure_one("mxsame", "inference", **arguments, device=["gpu", 0]) == 200
+    free = iter((900, 800))
+    assert sizes.first_calls("autoencoder", 0.05, "mxsame", "squares", 2, device=["gpu", 0])["MiB"] == 100
+
+
 # -- libraries alone, as on GPUs for which MXNet has no machine code
 
 
