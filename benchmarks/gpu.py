@@ -24,6 +24,7 @@ from benchmarks.architectures import NETWORKS
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAST = 60.0  # seconds that a step of a budget may take, though it be more than a third of what is left
+WRONG = 5e-3  # of the largest value: TF32 rounds less
 WITHOUT_TF32 = {"NVIDIA_TF32_OVERRIDE": "0"}
 ASKED = "name,compute_cap,driver_version,memory.total,clocks.max.sm,power.limit"
 FILE = "{file}"  # in a command: where the step writes what it finds
@@ -126,7 +127,10 @@ def of_tests(found: Any) -> str:
 
 def of_kernels(found: Any) -> str:
     failing = [name for name, each in found.items() if "error" in each]
-    return f"{len(found) - len(failing)} of {len(found)} start" + (f"; not {', '.join(failing)}" if failing else "")
+    wrong = [name for name, each in found.items() if each.get("difference", 0) > WRONG]
+    words = [f"{len(found) - len(failing)} of {len(found)} start"]
+    words += [f"{word} {', '.join(names)}" for word, names in (("not", failing), ("wrong:", wrong)) if names]
+    return "; ".join(words)
 
 
 def of_table(found: Any) -> str:

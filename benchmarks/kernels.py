@@ -10,6 +10,7 @@ zeros takes a kernel. CUDA keeps the error of a kernel that did not start, so be
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -116,7 +117,10 @@ def _report(kind: str, number: int, names: List[str]) -> None:
     """What a process does: a line for each, up to the first that fails."""
     for name in names:
         try:
-            result: Dict[str, Any] = {"difference": difference(name, kind, number)}
+            found = difference(name, kind, number)
+            if not math.isfinite(found):
+                raise ValueError("some values are no numbers")
+            result: Dict[str, Any] = {"difference": found}
         except Exception as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
             told = [line for line in lines if "Check failed" in line or "Error" in line] or lines

@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
-LIMIT = 120.0  # seconds for a test, and for what is before the first one
+LIMITS = (300.0, 120.0)  # seconds for what is before the first test, and for a test
 PLAIN = ("-p", "benchmarks.suite", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts=", "-q", "--tb=line")
 LOG = "BENCHMARKS_SUITE_LOG"  # where the plugin writes; without it, it does nothing
 
@@ -74,15 +74,15 @@ def main(file: str, *arguments: str) -> int:
 
 def _watched(process: Any, log: Path, each: Callable[[], None]) -> str:
     """Waits for the process, and ends it where no test begins or ends for too long; why it did not end by itself."""
-    size, since = -1, time.monotonic()
+    size, since, limit = log.stat().st_size, time.monotonic(), LIMITS[0]
     while process.poll() is None:
         if log.stat().st_size != size:
-            size, since = log.stat().st_size, time.monotonic()
+            size, since, limit = log.stat().st_size, time.monotonic(), LIMITS[1]
             each()
-        if time.monotonic() - since > LIMIT:
+        if time.monotonic() - since > limit:
             process.kill()
             process.wait()
-            return f"nothing within {LIMIT:g} seconds"
+            return f"nothing within {limit:g} seconds"
         time.sleep(0.1)
     if process.returncode < 0:
         return f"killed by {signal.Signals(-process.returncode).name}"

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "__init__": LIBRARY,
     "_symmetric": PURE,
     "demo": LIBRARY | {"__init__", "_symmetric"},
-    "bench": LIBRARY | {"__init__", "_symmetric", "_timing"},
+    "bench": LIBRARY | {"__init__", "_symmetric", "_timing", "_cuda"},
     "doctor": LIBRARY | {"__init__", "_cuda"},
     "cli": LIBRARY | {"__init__", "demo", "bench", "doctor"},
     "__main__": {"cli"},
