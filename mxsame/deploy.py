@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
 import threading
 import warnings
 from collections import OrderedDict
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxsame import _cuda, validation
 from mxsame import graph as graphs
 from mxsame._mxnet import mx
-from mxsame._rewrite import Graph, can_fuse, confine, copied, differentiable, fused, simplify
+from mxsame._rewrite import Graph, can_fuse, confine, differentiable, fused, simplify
 from mxsame.ops import _arrays
 
 __all__ = ["Deployed", "deploy"]
 
 FUSED_DTYPE = np.dtype("float32")  # what oneDNN fuses
+# What keeps executors from putting operators of their own in place of the graph's: compiled for a GPU, or fused by
+# oneDNN, which then takes a convolution's output for that of the activation behind it where both are the graph's.
+PLAIN = {"gpu": {"MXNET_USE_FUSION": "0"}, "cpu": {"MXNET_SUBGRAPH_BACKEND": "NONE"}}
 
 
 def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[bool] = None) -> Deployed:
@@ -93,7 +98,8 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[boo
         fuses = dtype == FUSED_DTYPE and can_fuse() and any(map(_is_cpu, contexts)) and not cudnn_only
         simplify(graph, home, fuses)
         if cudnn_only:
-            confine(graph)
+            dtype = dtype or FUSED_DTYPE
+            confine(graph, dtype)
         deployed = Deployed(graph, outputs, dtype, contexts, fuses, cudnn_only)
         for context in contexts:
             deployed.try_out(context)
@@ -129,7 +135,8 @@ class Deployed(mx.gluon.SymbolBlock):
 
     Its own graph is plain, and so is what `export` and `save_parameters` write: built-in operators only. Data of
     float32 on the CPU runs through a second graph over the same parameters, in which oneDNN has fused what it can.
-    The parameters cannot be changed. Calls from several threads take turns. A graph for cuDNN alone runs in executors.
+    The parameters cannot be changed. Calls from several threads take turns. A graph for cuDNN alone runs in executors,
+    which no parent's graph does: call it by itself.
     """
 
     _TURN = threading.RLock()  # for all: a call does no more than hand work to MXNet's engine
@@ -151,8 +158,11 @@ class Deployed(mx.gluon.SymbolBlock):
             warnings.filterwarnings("ignore", "Cannot decide type")
             super().__init__(_kind(symbol), variables, parameters)
         self._structure, self._dtype, self._fused = graphs.regrouped(outputs, itertools.repeat(True)), dtype, None
-        self._contexts = contexts
-        self._executors = Executors(graph.symbol(), parameters) if cudnn_only else None
+        self._executors = (
+            Executors(graph.symbol(), parameters, [name for name in self._inputs if name in used])
+            if cudnn_only
+            else None
+        )
         self.hybridize(static_alloc=True, static_shape=True)
         if fuses:
             runner = mx.gluon.SymbolBlock(_kind(fused(graph)), variables, parameters)
@@ -192,27 +202,22 @@ class Deployed(mx.gluon.SymbolBlock):
         """Write `path-symbol.json` and `path-0000.params`, which load without mxsame, and return their names.
 
         The graph is the plain one, and refuses data of other sizes with an error of the operator `data_must_be_..`.
-        Files of a graph for cuDNN alone are for MXNet's executors (`mx.mod.Module`, the C API for prediction): where
-        they hold a sum, a SymbolBlock does not take them.
+        Files of a graph for cuDNN alone are for executors (`symbol.bind`, the C API for prediction): where they hold a
+        sum, a SymbolBlock does not take them. Let MXNET_USE_FUSION=0 stand in the environment there.
         """
         path, epoch = graphs.check_file(path, epoch)
-        parameters, fixed = self.collect_params(), []
-        for name, shape in self._inputs.items():
-            source = graphs.variable(name)
-            if self._executors:
-                source, ones = copied(source, f"{name}_ones", shape, self._dtype or FUSED_DTYPE)
-                parameters.update({word: _Fixed(word, value, self._contexts) for word, value in ones.items()})
-            fixed.append(graphs.fixed(source, shape))
+        fixed = [graphs.fixed(graphs.variable(name), shape) for name, shape in self._inputs.items()]
         if self._executors:
             given = {name: source for name, source, used in zip(self._inputs, fixed, self._used) if used}
-            return graphs.written(self._executors.symbol(**given), parameters, path, epoch)
-        return graphs.written(_group(self.forward(*fixed)), parameters, path, epoch)
+            return graphs.written(self._executors.symbol(**given), self.collect_params(), path, epoch)
+        return graphs.written(_group(self.forward(*fixed)), self.collect_params(), path, epoch)
 
     def __reduce__(self) -> tuple:
         """For copies, and for pickling."""
-        values = _values(self.collect_params(), self._contexts[0])
+        contexts = _contexts(self.collect_params())
+        values = _values(self.collect_params(), contexts[0])
         symbol = (self._executors.symbol if self._executors else self._cached_graph[1]).tojson()
-        more = (self._dtype, self._contexts, bool(self._fused), bool(self._executors))
+        more = (self._dtype, contexts, bool(self._fused), bool(self._executors))
         return _rebuilt, (symbol, values, self._inputs, self._structure, *more)
 
     def cast(self, dtype: Any) -> None:
@@ -255,35 +260,50 @@ class Deployed(mx.gluon.SymbolBlock):
 
 
 class Executors:
-    """Runs a graph by MXNet's executors, one for each device and batch. Other than the graphs of a block, an executor
-    lets a convolution add its output to an array (see `mxsame._rewrite._cudnn`)."""
+    """Runs a graph by MXNet's executors, one for each device, type and batch. Other than the graphs of a block, an
+    executor lets a convolution add its output to an array (see `mxsame._rewrite._sums`)."""
 
     MOST = 16  # the least recently used goes; each has memory for all that is between input and output
 
-    def __init__(self, symbol: Any, parameters: Any):
-        self.symbol, self._parameters = symbol, parameters
+    def __init__(self, symbol: Any, parameters: Any, names: Sequence[str]):
+        self.symbol, self._parameters, self._names = symbol, parameters, names
         self.bound: OrderedDict[Any, Any] = OrderedDict()
 
     def __call__(self, *inputs: Any) -> list:
-        key = (inputs[0].ctx, *(array.shape for array in inputs))
+        """The outputs for inputs in the order of their names."""
+        key = (inputs[0].ctx, *((array.shape, array.dtype) for array in inputs))
         if key not in self.bound:
             self.bound[key] = self._bind(inputs)
             if len(self.bound) > self.MOST:
                 self.bound.popitem(last=False)
         self.bound.move_to_end(key)
-        executor, names = self.bound[key]
-        for name, array in zip(names, inputs):
+        executor = self.bound[key]
+        for name, array in zip(self._names, inputs):
             array.as_nd_ndarray().copyto(executor.arg_dict[name])
         found = [out.copyto(out.ctx) for out in executor.forward(is_train=False)]  # its own are written again
         return [out.as_np_ndarray() for out in found] if mx.util.is_np_array() else found
 
-    def _bind(self, inputs: Sequence[Any]) -> Tuple[Any, List[str]]:
-        context, arguments = inputs[0].ctx, self.symbol.list_inputs()
-        names = [name for name in arguments if name not in self._parameters]
-        arrays = {name: self._parameters[name].data(context).as_nd_ndarray() for name in self._parameters}
-        arrays.update({name: array.as_nd_ndarray().copyto(context) for name, array in zip(names, inputs)})
-        given = {name: arrays[name] for name in arguments}
-        return self.symbol.as_nd_ndarray().bind(context, given, grad_req="null"), names
+    def _bind(self, inputs: Sequence[Any]) -> Any:
+        context = inputs[0].ctx
+        arrays = {name: array.as_nd_ndarray().copyto(context) for name, array in zip(self._names, inputs)}
+        arrays.update({name: self._parameters[name].data(context).as_nd_ndarray() for name in self._parameters})
+        given = {name: arrays[name] for name in self.symbol.list_inputs()}
+        with _environment(PLAIN["cpu" if _is_cpu(context) else "gpu"]):  # MXNet reads it whenever it binds
+            return self.symbol.as_nd_ndarray().bind(context, given, grad_req="null")
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _checked_contexts(ctx: Any) -> list:
@@ -323,8 +343,10 @@ def _contexts(parameters: Any) -> list:
 
 
 def _dtype(parameters: Any) -> Any:
-    """The type of the parameters; None where there are none, and any is fine."""
-    return next((np.dtype(parameter.dtype) for parameter in parameters.values()), None)
+    """The type of the parameters; None where there are none, and any is fine. Those of a normalisation stay float32
+    when the rest is cast to float16."""
+    types = [np.dtype(parameter.dtype) for parameter in parameters.values()]
+    return min(types, key=lambda dtype: dtype.itemsize) if types else None
 
 
 def _values(parameters: Any, context: Any) -> dict:

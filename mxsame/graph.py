@@ -266,8 +266,7 @@ class _Specialised:
             found = probe.infer_shape(**{name: shape for name, shape in zip(names, shapes) if name in wanted})[1]
         except mx.base.MXNetError:  # shapes that do not fit; tracing the net for them will say what is wrong
             return structure, tuple(shapes)
-        # Besides its plan a layer may have its channels in the graph.
-        return structure, tuple((decision.remade(shape), shape[1]) for decision, shape in zip(decisions, found))
+        return structure, tuple(decision.remade(shape) for decision, shape in zip(decisions, found))
 
 
 def build(net: Any, args: tuple, arrays: list, purpose: tuple, flags: dict) -> tuple[Any, list]:

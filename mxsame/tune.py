@@ -129,7 +129,7 @@ def _all_tuned(net: Any, args: tuple, arrays: list, purpose: tuple, rounds: int,
     for (windows, work), decision in choices.items():
         plans = exact_plans(windows, decision.allowed, **decision.rules)
         if len(plans) > 1 and planner.recall(windows, work) is None:
-            planned = next(strategy for strategy, plan in plans.items() if plan == decision.plan)
+            planned = next((strategy for strategy, plan in plans.items() if plan == decision.plan), next(iter(plans)))
             found.append(_tuned(net, args, arrays, purpose, windows, work, list(plans), planned, rounds))
             if path is not None:  # now: who loses patience keeps what was measured
                 planner.save(path)

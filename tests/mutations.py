@@ -30,7 +30,7 @@ TESTS = [
     "tests/test_cudnn_only.py",
 ]
 PATIENCE = 300  # seconds
-SLOW = "numpy_arrays or float64 or channels_last or input_size or with_shapes or recorded or grid or would_run or known_networks"
+SLOW = "numpy_arrays or float64 or channels_last or input_size or with_shapes or recorded or grid or would_run or known"
 
 MUTATIONS = [  # (name, file, old text, new text)
     (

@@ -20,7 +20,7 @@ import mxsame
 from mxsame import graph as graphs
 from mxsame import planner
 from mxsame._mxnet import mx
-from mxsame._rewrite import Graph, _constants
+from mxsame._rewrite import Graph, _constants, confine, simplify
 from mxsame.ops import _arrays
 from mxsame.plan import AVERAGE, CONVOLUTION, MAXIMUM, Window
 from mxsame.planner import Work
@@ -248,3 +248,68 @@ def test_they_would_run():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(re.search(r"(\d+) passed", done.stdout).group(1)) > 20
+
+
+# ---- deployed graphs with channels last ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["gpu", "cudnn"])
+def test_normalisations_fold_with_channels_last(device):
+    """Into convolutions and transposed ones; what is left are operators that have channels last, and their values."""
+    net = mx.gluon.nn.HybridSequential()
+    for layer in (
+        mxsame.nn.Conv2D(4, 3, strides=2, layout="NHWC", in_channels=3),
+        mxsame.nn.Conv2DTranspose(5, 3, strides=2, layout="NHWC", in_channels=4),
+        mxsame.nn.Conv2D(2, 2, layout="NHWC", in_channels=5, use_bias=False),
+    ):
+        net.add(layer, mx.gluon.nn.BatchNorm(axis=3), mx.gluon.nn.Activation("relu"))
+    net.initialize(mx.init.Normal(0.4))
+    data = mx.nd.array(np.random.RandomState(0).randn(2, 9, 8, 3))
+    net(data)
+    random = np.random.RandomState(1)
+    for name, parameter in net.collect_params(".*(gamma|beta|running_mean|running_var)").items():
+        low = 0.5 if name.endswith(("gamma", "var")) else -0.5
+        parameter.set_data(mx.nd.array(random.uniform(low, 1.0, parameter.shape)))
+    variable = mx.sym.var("data", dtype="float32")
+    symbol, _ = graphs.traced(net, [variable], [variable], [data.shape], True, "deployment", device)
+    values = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
+    graph = Graph.of(symbol, values, {"data": data.shape})
+    simplify(graph, mx.cpu(), False)
+    if device == "cudnn":
+        confine(graph, np.dtype("float32"))
+        assert set(operators(graph.symbol())) == {"Convolution", "Deconvolution", "Activation"}
+    assert "BatchNorm" not in operators(graph.symbol())
+    symbol = on_cpu(graph.symbol())
+    given = {name: mx.nd.array(graph.values[name]) for name in symbol.list_arguments() if name != "data"}
+    # The transposed weight is turned for the CPU beforehand: its Deconvolution takes none that is computed.
+    got = evaluated_apart(symbol, given, data)
+    assert running.difference(got, net(data).asnumpy()) < 1e-5
+
+
+def evaluated_apart(symbol, given, data):
+    whole = Graph.of(symbol, {name: array.asnumpy() for name, array in given.items()}, {"data": data.shape})
+    _constants.fold(whole, mx.cpu())
+    symbol = whole.symbol()
+    values = {**{name: mx.nd.array(value) for name, value in whole.values.items()}, "data": data}
+    used = {name: values[name] for name in symbol.list_arguments()}
+    return symbol.bind(mx.cpu(), used, grad_req="null").forward()[0].asnumpy()
+
+
+def test_a_size_that_is_told_does_not_confuse_classes():
+    """`input_size` makes a layer run channels last in the graph from which classes are read, too."""
+
+    class Told(mx.gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.weight = self.params.get("weight", shape=(2, 3, 3, 1))
+
+        def hybrid_forward(self, F, x, weight):
+            return mxsame.ops.conv(x, weight, padding="valid", layout="NHWC", input_size=(9, 8))
+
+    net = Told()
+    net.initialize()
+    array = mx.nd.zeros((2, 9, 8, 1))
+    found = graphs._Specialised(net, {}, 8)._classify(
+        graphs._structure((array,)), ("inference", "gpu"), (array,), [array]
+    )
+    assert found[1][0][1] == 1  # the channels

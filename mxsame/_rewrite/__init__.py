@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from mxsame._rewrite import _constants, _identities, _movements, _scales
-from mxsame._rewrite._cudnn import confine, copied, differentiable
+from mxsame._rewrite._cudnn import confine, differentiable
 from mxsame._rewrite._fusing import can_fuse, fused
 from mxsame._rewrite._graph import Graph
 
-__all__ = ["Graph", "can_fuse", "confine", "copied", "differentiable", "fused", "simplify"]
+__all__ = ["Graph", "can_fuse", "confine", "differentiable", "fused", "simplify"]
 
 
 def simplify(graph: Graph, context: Any, fuses: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Dict, List, Optional, Sequence
 
 import numpy as np
 
+from mxsame._rewrite import _scales
 from mxsame._rewrite._graph import Graph, Node, Output
 
 CHANNELWISE = ("Activation", "Pooling")
@@ -30,6 +31,8 @@ def part(graph: Graph) -> None:
 def _follow(graph: Graph, node: Node, parts: Parts, shapes: dict) -> None:
     """Let a node work on the parts of its data, if it can."""
     pieces = parts[node.inputs[0].node]
+    if not _scales.is_channels_first(node):
+        return
     if node.op in CHANNELWISE:
         parts[node] = [_again(node, [piece], place, shapes) for place, piece in enumerate(pieces)]
     elif node.op == "elemwise_add":

@@ -146,13 +146,14 @@ def _linear_before(users: dict, shapes: dict, data: Output, axis: int) -> Tuple[
 
 
 def _channel_axis(producer: Node, shapes: dict) -> int:
-    return len(shapes[producer]) - 1 if producer.op == "FullyConnected" else 1
+    last = producer.op == "FullyConnected" or not is_channels_first(producer)
+    return len(shapes[producer]) - 1 if last else 1
 
 
 def _fold_into(graph: Graph, producer: Node, affine: Affine, along_channels: bool) -> bool:
     """Whether that could be done: the parameters must be known, and what differs must differ by channel."""
     weight, *rest = (graph.value(source) for source in producer.inputs[1:])
-    if weight is None or any(bias is None for bias in rest) or not _is_channels_first(producer):
+    if weight is None or any(bias is None for bias in rest):
         return False
     if not along_channels and (affine.scale.ndim or affine.shift.ndim):
         return False
@@ -169,14 +170,18 @@ def _fold_into(graph: Graph, producer: Node, affine: Affine, along_channels: boo
     return True
 
 
-def _is_channels_first(producer: Node) -> bool:
-    return str(producer.attr("layout")) in ("None", "NCW", "NCHW", "NCDHW")
+def is_channels_first(node: Node) -> bool:
+    """Whether a convolution or a pooling, or what has no layout, has its channels on the second axis."""
+    return str(node.attr("layout")) in ("None", "NCW", "NCHW", "NCDHW")
 
 
 def _scaled(producer: Node, weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """The weight with every output channel scaled: the first axis, but (I, O/groups, ..) of a Deconvolution."""
+    """The weight with every output channel scaled: the first axis, but (I, O/groups, *k) of a Deconvolution, or, with
+    channels last, (I, *k, O/groups)."""
     if producer.op != "Deconvolution":
         return weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+    if not is_channels_first(producer):
+        return weight * scale  # mxsame makes none of several groups with channels last
     groups = int(producer.attr("num_group", 1))
     grouped = weight.reshape(groups, -1, *weight.shape[1:])
     return (grouped * scale.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))).reshape(weight.shape)

@@ -195,7 +195,7 @@ class ConvolutionLayer(Layer):
                     f"data must be where the parameters are, on {contexts}; "
                     f"{validation.received(**{'data.context': str(x.ctx)})}"
                 )
-            if np.dtype(parameter.dtype) != np.dtype(x.dtype) and not _arrays.casts_by_itself():
+            if np.dtype(parameter.dtype) != np.dtype(x.dtype) and not _arrays.are_cast(parameter, x):
                 raise TypeError(
                     f"data must have the type of the parameters, {np.dtype(parameter.dtype)} (see net.cast); "
                     f"{validation.received(**{'data.dtype': str(np.dtype(x.dtype))})}"

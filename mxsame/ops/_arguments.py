@@ -140,7 +140,7 @@ def graph_channels(geometry: Geometry) -> Optional[int]:
 
 
 class Decision(NamedTuple):
-    """That `data`, a Symbol with channels first, is run by `plan`; `remade` plans it for a shape."""
+    """That `data`, a Symbol, is run by `plan`; `remade` plans it for a shape."""
 
     data: Any
     plan: planning.Plan
@@ -148,11 +148,14 @@ class Decision(NamedTuple):
     allowed: tuple  # where the sizes are known
     work: Work
     rules: Mapping[str, bool]
+    channels_last: bool = False  # of `data`
 
-    def remade(self, shape: Sequence[int]) -> planning.Plan:
-        windows = [replace(window, size=length) for window, length in zip(self.windows, shape[2:])]
-        work = replace(self.work, batch=shape[0], in_channels=shape[1])
-        return planner.choose(windows, self.allowed, work, **self.rules)
+    def remade(self, shape: Sequence[int]) -> tuple[planning.Plan, int]:
+        """The plan, and the data's channels, which a layer may have in its graph as well."""
+        batch, channels, *size = _arrays.shape_channels_first(shape) if self.channels_last else shape
+        windows = [replace(window, size=length) for window, length in zip(self.windows, size)]
+        work = replace(self.work, batch=batch, in_channels=channels)
+        return planner.choose(windows, self.allowed, work, **self.rules), channels
 
 
 _DECISIONS: contextvars.ContextVar[Optional[list]] = contextvars.ContextVar("mxsame_decisions", default=None)
@@ -189,7 +192,7 @@ def decide(
     plan = planner.choose(windows, where_known if geometry.runs_last else allowed, work, **rules)
     collected = _DECISIONS.get()
     if collected is not None:
-        collected.append(Decision(data, plan, tuple(windows), where_known, work, rules))
+        collected.append(Decision(data, plan, tuple(windows), where_known, work, rules, geometry.runs_last))
     return plan
 
 

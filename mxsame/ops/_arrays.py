@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import sys
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -87,14 +88,19 @@ def place(context: Any) -> tuple[int, int]:
     return context.device_typeid & 1, context.device_id
 
 
-def casts_by_itself() -> bool:
-    """Whether `mxnet.contrib.amp` is at work, which gives every operator arrays of the type that it wants."""
-    return bool(mx.contrib.amp.amp._amp_initialized)
+AMP_TYPES = ("float16", "float32")
+
+
+def are_cast(*arrays: Any) -> bool:
+    """Whether `mxnet.contrib.amp` brings arrays of these types together, as it does for every operator once it was
+    switched on."""
+    amp = sys.modules.get("mxnet.contrib.amp.amp")
+    return amp is not None and amp._amp_initialized and all(np.dtype(each.dtype).name in AMP_TYPES for each in arrays)
 
 
 def _check_together(name: str, array: Any, data_name: str, data: Any) -> None:
     """An array's type and place, which are the data's."""
-    if array.dtype != data.dtype and not casts_by_itself():
+    if array.dtype != data.dtype and not are_cast(array, data):
         raise TypeError(
             f"{name} must have the type of {data_name}, {np.dtype(data.dtype)}; "
             f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
