@@ -155,15 +155,15 @@ MUTATIONS = [  # (name, file, old text, new text)
     ),
     (
         "cuDNN alone: a convolution writes where it reads",
-        "mxsame/_rewrite/_cudnn.py",
-        "        and all(source.node is not first.node for source in second.node.inputs)\n",
+        "mxsame/_rewrite/_sums.py",
+        "        and all(_memory(source.node) is not _memory(to.node) for source in adds.node.inputs)\n",
         "",
     ),
     (
         "cuDNN alone: a sum onto what is still needed",
-        "mxsame/_rewrite/_cudnn.py",
-        "        user.node is not None and user.node.op not in VIEWS and order[user.node] <= order[node]\n",
-        "        True\n",
+        "mxsame/_rewrite/_sums.py",
+        "        user.node is None or order[user.node] > order[node]\n",
+        "        False\n",
     ),
 ]
 
