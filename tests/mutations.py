@@ -90,14 +90,14 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "hybridize: one graph for all sizes",
         "mxsame/graph.py",
-        "return structure, tuple((decision.remade(shape), shape[1]) for decision, shape in zip(decisions, found))",
+        "return structure, tuple(decision.remade(shape) for decision, shape in zip(decisions, found))",
         "return structure",
     ),
     (
         "hybridize: a layer's channels do not tell graphs apart",
         "mxsame/graph.py",
-        "tuple((decision.remade(shape), shape[1]) for decision",
         "tuple(decision.remade(shape) for decision",
+        "tuple(decision.remade(shape)[0] for decision",
     ),
     (
         "deploy: a normalisation without its eps",
