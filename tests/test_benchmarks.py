@@ -41,7 +41,7 @@ from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.architectures import NETWORKS  # noqa: E402
 from mxsame import _cuda, bench  # noqa: E402
 from mxsame.bench import figures  # noqa: E402
-from mxsame.deploy import Executors  # noqa: E402
+from mxsame.deploy import Deployed, Executors  # noqa: E402
 from mxsame.planner import Costs  # noqa: E402
 
 by_network = pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
@@ -501,6 +501,19 @@ def test_a_network_by_libraries_alone_is_compared_with_explicit_padding(tmp_path
     assert (len(found["rows"]), len(found["left_out"])) == (0, 1)
 
 
+def test_nothing_but_what_cudnn_cannot_do_is_left_out(monkeypatch):
+    net = layers.alone(ONE_OF_EACH[2])
+    with pytest.raises(ValueError, match="ctx must be a device that there is"):
+        places.by_libraries(net, (1, 3, 11, 12), mx.gpu(77))
+
+    def fails(deployed, context):
+        raise mx.base.MXNetError("cuDNN: CUDNN_STATUS_NOT_SUPPORTED")
+
+    monkeypatch.setattr(Deployed, "try_out", fails)
+    with pytest.raises(ValueError, match="MXNet says: cuDNN: CUDNN_STATUS_NOT_SUPPORTED"):
+        places.by_libraries(net, (1, 3, 11, 12), mx.cpu())
+
+
 # -- all of a GPU's steps
 
 
@@ -518,10 +531,17 @@ def doing(monkeypatch, first, others=()):
 WRITE = "import json, os, sys, time; json.dump({'a': 1}, open(sys.argv[1], 'w')); "
 
 
+def is_running(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def test_whatever_a_step_does_the_file_is_written(tmp_path, monkeypatch):
     file, lines, files = tmp_path / "new" / "gpu.json", [], []
     child = tmp_path / "child"
-    forever = f"import time; open({str(child)!r}, 'w'); time.sleep(60)"
+    forever = f"import os, time; open({str(child)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     steps = [
         program("crashes", f"{WRITE} os.kill(os.getpid(), 11)"),
         program("hangs", f"{WRITE} import subprocess; subprocess.run([sys.executable, '-c', {forever!r}])", limit=2),
@@ -554,7 +574,7 @@ def test_whatever_a_step_does_the_file_is_written(tmp_path, monkeypatch):
     said = "\n".join(lines)
     for words in ("killed by SIGSEGV; found 1", "ended after 2 s; found 1", "exit code 1; the reason"):
         assert words in said
-    assert child.exists()
+    assert not is_running(int(child.read_text()))
     assert "the reason" in found["steps"][3]["output"]
 
 
