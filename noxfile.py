@@ -18,7 +18,8 @@ def tests(session):
     session.chdir(session.create_tmp())  # away from the source: what was installed has to be complete
     session.run("python", "-m", "mxsame", "--help", silent=True)
     session.run("python", "-m", "mxsame", "demo")
-    session.run("mxsame", "demo", "--help", silent=True)
+    session.run("mxsame", "doctor")
+    session.run("mxsame", "bench", "--rounds", "1")
 
 
 @nox.session(python="3.11")
