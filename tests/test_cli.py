@@ -75,9 +75,16 @@ def test_python_dash_m():
         (["bench", "--operator", "conv"], "--operator needs --size"),
         (["bench", "--operator", "conv", "--size", "8"], "--operator needs --kernel"),
         (["bench", "--operator", "same"], "'same' is not one of"),
-        (["bench", "--operator", "conv", "--size", "8,8,8,8", "--kernel", "3"], "--size must be given once, or once"),
-        (["bench", "--operator", "conv", "--size", "8,8,8", "--kernel", "3", "--axes", "2"], "for each of 2 axes"),
-        (["bench", "--operator", "conv", "--size", "8", "--kernel", "3,3,3"], "for each of the 2 axes"),
+        (
+            ["bench", "--operator", "conv", "--size", "8,8,8,8", "--kernel", "3"],
+            "at most three values, one for each axis; received 8,8,8,8.",
+        ),
+        (
+            ["bench", "--operator", "conv", "--size", "8,8,8", "--kernel", "3", "--axes", "2"],
+            "of the 2 axes; received 8,8,8.",
+        ),
+        (["bench", "--operator", "conv", "--size", "8", "--kernel", "3,3,3"], "of the 2 axes; received 3,3,3."),
+        (["bench", "--operator", "conv", "--size", "8", "--kernel", "3,3", "--axes", "1"], "one value; received 3,3."),
         (["bench", "--operator", "max", "--size", "8", "--kernel", "3", "--dilation", "2"], "is for convolutions"),
         (["bench", "--operator", "avg", "--size", "8", "--kernel", "3", "--channels", "3"], "give --in-channels"),
         (["bench", "--operator", "conv", "--size", "8", "--kernel", "0"], "must be an integer >= 1"),
@@ -96,8 +103,13 @@ def test_python_dash_m():
         (["pads", "--size", "8", "--kernel", "-3"], "kernel_size must be an integer >= 1"),
         (["pads", "--size", "8", "--kernel", "3", "--stride", "0"], "stride must be an integer >= 1"),
         (["pads", "--size", "8", "--kernel", "3", "--dilation", "0"], "dilation must be an integer >= 1"),
-        (["pads", "--size", "8", "--kernel", "3,3"], "--kernel must be given once, or once for each of the 1 axes"),
-        (["pads", "--size", "8,9,7", "--kernel", "3", "--stride", "1,2"], "--stride must be given once"),
+        (["pads", "--size", "8", "--kernel", "3,3"], "--kernel must have one value; received 3,3."),
+        (["pads", "--size", "8,9,7", "--kernel", "3", "--stride", "1,2"], "for each of the 3 axes; received 1,2."),
+        (["pads", "--size", "8,8,8,8", "--kernel", "3"], "at most three values, one for each axis; received 8,8,8,8."),
+        (
+            ["pads", "--size", "28,28", "--kernel", "3", "--padding", "causal"],
+            "is for 1-D convolutions only; received padding='causal'",
+        ),
         (
             ["pads", "--size", "8", "--kernel", "3", "--padding", "full"],
             "'full' must be same, valid, causal, keras-mxnet, or two",
@@ -110,7 +122,7 @@ def test_python_dash_m():
         (["pads", "--size", "8", "--kernel", "3", "--padding=-1,0"], "must be an integer >= 0; received"),
         (
             ["pads", "--size", "8", "--kernel", "3", "--padding", "1,1", "--padding", "0,1"],
-            "--padding must be given once",
+            "--padding must have one value; received 1,1 and 0,1.",
         ),
         (
             ["pads", "--size", "28", "--kernel", "1", "--stride", "4", "--padding", "keras-mxnet"],
@@ -118,9 +130,8 @@ def test_python_dash_m():
         ),
         (
             ["pads", "--size", "8,8", "--kernel", "3", "--padding", "same", "--padding", "keras-mxnet"],
-            "keras-mxnet is for all axes",
+            "keras-mxnet is for all axes; received same and keras-mxnet.",
         ),
-        (["pads", "--size", "8,8,8,8", "--kernel", "3", "--padding", "keras-mxnet"], "which must be 1, 2 or 3"),
         (
             ["pads", *"--size=8 --kernel=3 --stride=2 --dilation=2 --transposed --padding=keras-mxnet".split()],  # noqa: SIM905
             "keras-mxnet cannot run a transposed convolution with strides and dilation",
@@ -152,17 +163,33 @@ def test_a_missing_click_is_one_line():
     assert "[cpu]" in line and "pip install click" in line
 
 
-@pytest.mark.parametrize("package", ["rich", "matplotlib"])
-def test_another_missing_package_is_one_line(monkeypatch, package):
+@pytest.mark.parametrize(
+    ("package", "arguments", "what"),
+    [
+        ("rich", "demo --no-picture", "`mxsame demo`"),
+        ("rich", "bench", "`mxsame bench` without --json"),
+        ("matplotlib", "demo --no-picture", "`mxsame demo`, to read its photograph,"),
+        ("matplotlib", "pads --size 8 --kernel 3 --plot padding.png", "`mxsame pads --plot`"),
+    ],
+)
+def test_another_missing_package_is_one_line_that_says_what_needs_it(monkeypatch, package, arguments, what):
     pytest.importorskip(package)
     monkeypatch.setitem(sys.modules, package, None)
-    result = run("demo", "--no-picture")
+    result = run(*arguments.split())
     assert result.exit_code == 1
     (line,) = result.output.splitlines()
-    assert line.startswith(f"mxsame: the command line needs {package}, which is not installed.")
+    assert line.startswith(f"mxsame: {what} needs {package}, which is not installed.")
     assert run("pads", "--size", 8, "--kernel", 3).exit_code == 0, "pads needs neither"
-    if package == "matplotlib":
-        assert run("pads", "--size", 8, "--kernel", 3, "--plot", "padding.png").output == result.output
+
+
+def test_a_missing_mxnet_comes_before_a_missing_matplotlib(monkeypatch):
+    pytest.importorskip("rich")
+    for module in ("matplotlib", "mxsame._mxnet"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delattr(mxsame, "_mxnet")
+    result = run("demo")
+    assert result.exit_code == 1
+    assert "mxsame._mxnet" in result.output and "matplotlib" not in result.output
 
 
 # ---- where MXNet is not wanted ---------------------------------------------------------------------------------------

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
 
-def missing(package: str) -> NoReturn:
-    """Ends the program with one line that names the package and the extra that brings it."""
+def missing(package: str, what: str) -> NoReturn:
+    """Ends the program with one line that says what needs the package, and names the extra that brings it."""
     sys.exit(
-        f"mxsame: the command line needs {package}, which is not installed. mxsame's extras [cpu], [cu112] and [cli] "
+        f"mxsame: {what} needs {package}, which is not installed. mxsame's extras [cpu], [cu112] and [cli] "
         f"bring it; mend it with: {sys.executable} -m pip install {package}"
     )
 
@@ -20,17 +21,17 @@ def missing(package: str) -> NoReturn:
 try:
     import click
 except ImportError:
-    missing("click")
+    missing("click", "the command line")
 
 PICTURE_FORMATS = (".png", ".pdf", ".svg", ".jpg")
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 
 
-def need(package: str) -> None:
-    """One clear line where a package of the extra is not there."""
+def need(package: str, what: str) -> None:
+    """One clear line where a package of the extra is not there, and what needs it."""
     if find_spec(package) is None:
-        missing(package)
+        missing(package, what)
 
 
 def need_mxnet() -> None:
@@ -67,10 +68,27 @@ def check_picture(option: str, path: Path, written: bool = True) -> None:
         raise click.BadParameter(f"the folder {str(path.parent)!r} does not exist.", param_hint=option)
 
 
+def check_axes(size: tuple) -> None:
+    """As many axes as MXNet's operators may have."""
+    if len(size) > 3:
+        raise click.UsageError(f"--size must have at most three values, one for each axis; received {listed(size)}.")
+
+
+def listed(values: tuple) -> str:
+    """What was received for an option of several values.
+
+    >>> listed((28, 30)), listed(("same", (0, 1)))
+    ('28,30', 'same and 0,1')
+    """
+    if all(isinstance(value, int) for value in values):
+        return ",".join(map(str, values))
+    return " and ".join(listed(value) if isinstance(value, tuple) else value for value in values)
+
+
 class Integers(click.ParamType):
     """`28` or `28,30`: integers with commas between."""
 
-    name = "int[,int...]"
+    name = "integers"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         if isinstance(value, tuple):
@@ -81,9 +99,13 @@ class Integers(click.ParamType):
             self.fail(f"{value!r} must be an integer, or integers with commas between, as in 28,30", param, ctx)
 
 
+integers = partial(click.option, type=Integers(), metavar="INT[,INT]...")
+
+
 def spread(axes: int, **options: tuple) -> list[tuple]:
-    """Options that are given once for all axes, or once for each, as one value for each."""
+    """Options that have one value for all axes, or one for each, as one value for each."""
     for name, values in options.items():
         if len(values) not in (1, axes):
-            raise click.UsageError(f"--{name} must be given once, or once for each of the {axes} axes.")
+            each = "" if axes == 1 else f", or one for each of the {axes} axes"
+            raise click.UsageError(f"--{name} must have one value{each}; received {listed(values)}.")
     return [values * axes if len(values) == 1 else values for values in options.values()]

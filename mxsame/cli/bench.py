@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mxsame.cli._shared import Integers, as_json, click, need, need_mxnet, print_json, spread
+from mxsame.cli._shared import as_json, check_axes, click, integers, need, need_mxnet, print_json, spread
 
 KINDS = ("conv", "depthwise", "transposed", "max", "avg")
 
@@ -12,7 +12,7 @@ KINDS = ("conv", "depthwise", "transposed", "max", "avg")
 class Device(click.ParamType):
     """`cpu`, `gpu` or `gpu:1`."""
 
-    name = "cpu|gpu[:number]"
+    name = "device"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
         if isinstance(value, tuple):
@@ -25,16 +25,18 @@ class Device(click.ParamType):
 
 @click.command("bench")
 @click.option("--operator", type=click.Choice(KINDS), help="What to measure; without it, six layers of known networks.")
-@click.option("--size", type=Integers(), help="Input size: one for all axes, or one each, as 56,64.")
+@integers("--size", help="Input size: one for all axes, or one each, as 56,64.")
 @click.option("--axes", type=click.IntRange(1, 3), help="Spatial axes: 1, 2 or 3; as many as --size has, or else 2.")
-@click.option("--kernel", type=Integers(), help="Kernel or pool size; one for all axes, or one each.")
-@click.option("--stride", type=Integers(), help="Stride; 1 by default.")
-@click.option("--dilation", type=Integers(), help="Dilation; 1 by default, and always for poolings.")
+@integers("--kernel", help="Kernel or pool size; one for all axes, or one each.")
+@integers("--stride", help="Stride; 1 by default.")
+@integers("--dilation", help="Dilation; 1 by default, and always for poolings.")
 @click.option("--in-channels", type=click.IntRange(min=1), help="Channels of the data; 64 by default.")
 @click.option("--channels", type=click.IntRange(min=1), help="Channels of the output; those of the data by default.")
 @click.option("--batch", type=click.IntRange(min=1), help="Images at once; 1 by default.")
 @click.option("--training", is_flag=True, help="Time a forward and backward pass instead of a forward one.")
-@click.option("--device", type=Device(), default="cpu", show_default=True, help="Where to run.")
+@click.option(
+    "--device", type=Device(), metavar="cpu|gpu|gpu:N", default="cpu", show_default=True, help="Where to run."
+)
 @click.option("--rounds", default=15, show_default=True, type=click.IntRange(1, 1000), help="Interleaved rounds.")
 @as_json
 def command(
@@ -64,7 +66,7 @@ def command(
         raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} needs --operator.")
     layer = None if operator is None else described_layer(operator, **given)
     if not as_json:
-        need("rich")
+        need("rich", "`mxsame bench` without --json")
     need_mxnet()
     from mxsame import bench
 
@@ -99,9 +101,8 @@ def described_layer(
     """The arguments of a `Layer`; what is wrong about them alone is a usage error."""
     if size is None or kernel is None:
         raise click.UsageError(f"--operator needs {'--size' if size is None else '--kernel'}.")
+    check_axes(size)
     axes = axes or (2 if len(size) == 1 else len(size))
-    if len(size) not in (1, axes) or axes > 3:
-        raise click.UsageError(f"--size must be given once, or once for each of {min(axes, 3)} axes.")
     if operator in ("max", "avg") and set(dilation) != {1}:
         raise click.UsageError("--dilation is for convolutions.")
     if channels is not None and operator in ("max", "avg", "depthwise") and channels != in_channels:

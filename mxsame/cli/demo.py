@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
-from mxsame.cli._shared import PICTURE_FORMATS, as_json, check_picture, click, need, print_json
+from mxsame.cli._shared import PICTURE_FORMATS, as_json, check_picture, click, need, need_mxnet, print_json
 
 
 @click.command("demo")
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    default=Path("mxsame-demo.png"),
+    metavar="FILE",
+    default="mxsame-demo.png",
     show_default=True,
     help=f"Where the picture goes; {', '.join(PICTURE_FORMATS)}.",
 )
@@ -36,8 +38,10 @@ def command(context: click.Context, out: Path, no_picture: bool, as_json: bool) 
     if given and no_picture:
         raise click.UsageError("--out and --no-picture exclude each other.")
     check_picture("--out", out, written=not no_picture)
-    for package in ("rich", "matplotlib"):
-        need(package)
+    need("rich", "`mxsame demo`")
+    if find_spec("matplotlib") is None:
+        need_mxnet()  # where both are missing, it is named first
+        need("matplotlib", "`mxsame demo`, to read its photograph,")
     from rich.console import Console
 
     from mxsame import demo

@@ -18,7 +18,8 @@ def command(context: click.Context, as_json: bool) -> None:
     Exit codes: 0 if all is well, 1 if a problem was found, 2 for wrong options.
 
     --json prints {"mxsame", "well", "seconds", "checks"}, each check {"group", "name", "status", "text", "mend",
-    "facts"}; status is ok, note, skipped or problem. help(mxsame.doctor) says what the facts are.
+    "facts"}; status is ok, note, skipped or problem. The page of mxsame.doctor in the reference says what the facts
+    are.
     """
     from mxsame import doctor
 

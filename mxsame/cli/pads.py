@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Callable
 
 from mxsame import padding as arithmetic
-from mxsame.cli._shared import Integers, as_json, check_picture, click, need, print_json, spread
+from mxsame import validation
+from mxsame.cli._shared import as_json, check_axes, check_picture, click, integers, listed, need, print_json, spread
 
 WORDS = ("same", "valid", "causal", arithmetic.KERAS_MXNET)
 
@@ -16,7 +17,7 @@ WORDS = ("same", "valid", "causal", arithmetic.KERAS_MXNET)
 class Padding(click.ParamType):
     """A word, or `LOW,HIGH`."""
 
-    name = f"{'|'.join(WORDS)}|low,high"
+    name = "padding"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | tuple[int, int]:
         if isinstance(value, tuple):
@@ -31,17 +32,18 @@ class Padding(click.ParamType):
 
 
 @click.command("pads")
-@click.option("--size", type=Integers(), required=True, help="Input size; several axes as 28,30.")
-@click.option("--kernel", type=Integers(), required=True, help="Kernel or pool size; one for all axes, or one each.")
-@click.option("--stride", type=Integers(), default="1", show_default=True, help="Stride.")
-@click.option("--dilation", type=Integers(), default="1", show_default=True, help="Dilation.")
+@integers("--size", required=True, help="Input size; two or three axes as 28,30.")
+@integers("--kernel", required=True, help="Kernel or pool size; one for all axes, or one each.")
+@integers("--stride", default="1", show_default=True, help="Stride.")
+@integers("--dilation", default="1", show_default=True, help="Dilation.")
 @click.option(
     "--padding",
     type=Padding(),
+    metavar=f"{'|'.join(WORDS)}|LOW,HIGH",
     default=("same",),
     multiple=True,
     show_default=True,
-    help="One for all axes, or repeated, one each; keras-mxnet is that of its convolutions.",
+    help="One for all axes, or repeated, one each; causal is for one axis, keras-mxnet is that of its convolutions.",
 )
 @click.option("--transposed", is_flag=True, help="A transposed convolution: what is cut from its full extent.")
 @click.option("--output-padding", type=int, help="With --transposed: Keras's output_padding.")
@@ -49,6 +51,7 @@ class Padding(click.ParamType):
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
     help="Write a picture too; the ending says the format (.png, .pdf, .svg, .jpg).",
 )
 def command(
@@ -73,9 +76,10 @@ def command(
     """
     if plot is not None:
         check_picture("--plot", plot)
-        need("matplotlib")
+        need("matplotlib", "`mxsame pads --plot`")
     if output_padding is not None and not transposed:
         raise click.UsageError("--output-padding needs --transposed.")
+    check_axes(size)
     kernel, stride, dilation, padding = spread(
         len(size), kernel=kernel, stride=stride, dilation=dilation, padding=padding
     )
@@ -98,10 +102,13 @@ def command(
 
 def by_axis(padding: tuple, kernel: tuple, stride: tuple, dilation: tuple, transposed: bool) -> tuple:
     """The padding of each axis of a convolution; keras-mxnet's axes differ, and its word stands for all of them."""
+    if len(padding) > 1:
+        for word in (entry for entry in padding if isinstance(entry, str)):
+            validation.padding(word, len(padding))  # causal is not for several axes
     if arithmetic.KERAS_MXNET not in padding:
         return padding
-    if set(padding) != {arithmetic.KERAS_MXNET} or len(padding) > 3:
-        raise ValueError("--padding keras-mxnet is for all axes, which must be 1, 2 or 3.")
+    if set(padding) != {arithmetic.KERAS_MXNET}:
+        raise ValueError(f"--padding keras-mxnet is for all axes; received {listed(padding)}.")
     return arithmetic.by_axis(padding[0], "transposed" if transposed else "conv", kernel, stride, dilation)
 
 
