@@ -95,6 +95,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[boo
     try:
         outputs = _traced(net, inputs, dtype, "cudnn" if cudnn_only else _device(contexts))
         graph = Graph.of(_group(outputs), _values(parameters, home), inputs)
+        graph.shapes()  # what refuses these shapes, a deployed net within among it, does so now
         fuses = dtype == FUSED_DTYPE and can_fuse() and any(map(_is_cpu, contexts)) and not cudnn_only
         simplify(graph, home, fuses)
         if cudnn_only:
@@ -170,12 +171,16 @@ class Deployed(mx.gluon.SymbolBlock):
             self._fused = runner.forward  # the block itself would become a child, and be saved
 
     def forward(self, *args: Any) -> Any:
-        """The outputs, in the structure in which the net gives them."""
-        symbolic = bool(args) and isinstance(args[0], mx.sym.Symbol)
-        if not symbolic:
+        """The outputs, in the structure in which the net gives them; a graph that this becomes a part of refuses data
+        of other sizes as well."""
+        self._check_number(args)
+        if all(isinstance(arg, mx.sym.Symbol) for arg in args):
+            args = tuple(map(graphs.fixed, args, self._inputs.values()))
+            fuses = False
+        else:
             self._check(args)
-        results = self._results(args, self._fused and not symbolic and _is_cpu(args[0].ctx))
-        return graphs.regrouped(self._structure, iter(results))
+            fuses = bool(self._fused) and _is_cpu(args[0].ctx)
+        return graphs.regrouped(self._structure, iter(self._results(args, fuses)))
 
     def _results(self, args: Sequence[Any], fuses: bool) -> list:
         used = [array for array, is_used in zip(args, self._used) if is_used]
@@ -206,11 +211,12 @@ class Deployed(mx.gluon.SymbolBlock):
         sum, a SymbolBlock does not take them. Let MXNET_USE_FUSION=0 stand in the environment there.
         """
         path, epoch = graphs.check_file(path, epoch)
-        fixed = [graphs.fixed(graphs.variable(name), shape) for name, shape in self._inputs.items()]
+        variables = {name: graphs.variable(name) for name in self._inputs}
         if self._executors:
-            given = {name: source for name, source, used in zip(self._inputs, fixed, self._used) if used}
-            return graphs.written(self._executors.symbol(**given), self.collect_params(), path, epoch)
-        return graphs.written(_group(self.forward(*fixed)), self.collect_params(), path, epoch)
+            used = itertools.compress(variables.items(), self._used)
+            fixed = {name: graphs.fixed(variable, self._inputs[name]) for name, variable in used}
+            return graphs.written(self._executors.symbol(**fixed), self.collect_params(), path, epoch)
+        return graphs.written(_group(self.forward(*variables.values())), self.collect_params(), path, epoch)
 
     def __reduce__(self) -> tuple:
         """For copies, and for pickling."""
@@ -231,11 +237,13 @@ class Deployed(mx.gluon.SymbolBlock):
         count = sum(node["op"] != "null" for node in json.loads(self._cached_graph[1].tojson())["nodes"])
         return f"Deployed({inputs}, {self._dtype or 'any type'}: {count} operators{', fused' if self._fused else ''})"
 
-    def _check(self, args: Sequence[Any]) -> None:
-        """Raise what is wrong with the inputs of a call."""
+    def _check_number(self, args: Sequence[Any]) -> None:
         if len(args) != len(self._inputs):
             wanted = f"{len(self._inputs)} input{'s' if len(self._inputs) > 1 else ''}"
             raise TypeError(f"a deployed net must be called with {wanted}; {validation.received(inputs=len(args))}")
+
+    def _check(self, args: Sequence[Any]) -> None:
+        """Raise what is wrong with the inputs of a call."""
         contexts = _contexts(self.collect_params())
         kind = mx.np.ndarray if mx.util.is_np_array() else mx.nd.NDArray
         for (name, shape), array in zip(self._inputs.items(), args):

@@ -88,9 +88,9 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
     Parameters
     ----------
     net : gluon.HybridBlock
-        Initialised, and called once if its channels are deferred; with one input, named `data` in the files. (A
-        deployed net, `mxsame.deploy`, may have several.)
-    path : str
+        Initialised, and called once if its channels are deferred; with one input, named `data` in the files. For a net
+        of several inputs there is `mxsame.deploy(net, shapes).export(path)`.
+    path : str or path
     input_shape : sequence of ints, optional
         (N, C, \\*size), of which the batch may differ: the graph knows its sizes and is fastest; MXNet refuses data of
         other sizes with an error of the operator `data_must_be_..`. Without it the graph serves every size.
@@ -122,6 +122,14 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
     data = variable("data")
     outputs, _ = traced(net, [data if shape is None else fixed(data, shape)], [data], [shape], sizes=shape is not None)
     symbol = outputs if isinstance(outputs, mx.sym.Symbol) else mx.sym.Group(flattened(outputs))
+    if shape is not None:
+        try:
+            symbol.infer_shape(data=shape)
+        except mx.base.MXNetError as error:
+            raise ValueError(
+                f"net must run on data of input_shape; {validation.received(input_shape=input_shape)}; "
+                f"MXNet says: {reason(error)}"
+            ) from None
     return written(symbol, net.collect_params(), path, epoch)
 
 
@@ -139,8 +147,9 @@ def check_ready(net: Any) -> None:
 
 def check_file(path: Any, epoch: Any) -> tuple[str, int]:
     """Where files go."""
-    if not isinstance(path, str):
-        raise TypeError(f"path must be a string; {validation.received(path=path)}")
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path must be a string or a path; {validation.received(path=path)}")
+    path = os.fspath(path)
     check_folder(path)
     return path, validation.integer("epoch", epoch, 0)
 

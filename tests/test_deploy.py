@@ -50,9 +50,7 @@ def nodes(symbol):
 
 def operators(deployed):
     """Of the plain graph, in the order in which they run."""
-    data = [mx.sym.var(name) for name in deployed._inputs]
-    out = deployed(*data)
-    return [node["op"] for node in nodes(out if isinstance(out, mx.sym.Symbol) else mx.sym.Group(list(out)))]
+    return [node["op"] for node in nodes(deployed._cached_graph[1])]
 
 
 def assert_same(net, *shapes, batches=(1, 3), dtype="float32", tolerance=None):
@@ -515,13 +513,9 @@ def test_numpy_mode():
         got = deployed(data)
         assert all(isinstance(out, mx.np.ndarray) for out in got)
         assert_alike(got, want, 1e-5)
-        assert "BatchNorm" not in operators_np(deployed)
+        assert "BatchNorm" not in operators(deployed)
         with pytest.raises(TypeError, match="data must be an ndarray"):
             deployed(data.as_nd_ndarray())
-
-
-def operators_np(deployed):
-    return [node["op"] for node in nodes(deployed._cached_graph[1])]
 
 
 def test_two_contexts():
@@ -736,7 +730,7 @@ def test_wrong_data(args, error, message):
 
 def test_wrong_files():
     deployed = mxsame.deploy(small_net(), (2, 3, 11, 12))
-    with pytest.raises(TypeError, match="path must be a string; received path=3"):
+    with pytest.raises(TypeError, match="path must be a string or a path; received path=3"):
         deployed.export(3)
     with pytest.raises(ValueError, match="epoch must be an integer >= 0; received epoch=-1"):
         deployed.export("net", epoch=-1)
@@ -810,3 +804,41 @@ def test_one_shape_for_two_inputs():
 
     with pytest.raises(TypeError, match="net must be given all of its inputs, with one shape for each; received 1 of"):
         mxsame.deploy(Two(), (1, 3))
+
+
+# ---- inside of other graphs ------------------------------------------------------------------------------------------
+
+
+def parents(deployed):
+    """Graphs that a deployed net becomes a part of, each a function of data."""
+    hybridized, specialised = mx.gluon.nn.HybridSequential(), mx.gluon.nn.HybridSequential()
+    for parent in (hybridized, specialised):
+        parent.add(deployed)
+    hybridized.hybridize()
+    mxsame.hybridize(specialised)
+    return {"hybridized": hybridized, "specialised": specialised}
+
+
+@pytest.mark.parametrize(
+    "layer", [lambda: mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3), lambda: mxsame.nn.MaxPool2D(3, 2)]
+)
+def test_graphs_around_it_refuse_other_sizes(layer, tmp_path):
+    """9 -> (1, 1) and 8 -> (0, 1): what was made for the one would be silently wrong for the other."""
+    net = mx.gluon.nn.HybridSequential()
+    net.add(layer(), mx.gluon.nn.BatchNorm())
+    net.initialize(mx.init.Normal(0.5))
+    right, wrong = (mx.nd.array(np.random.RandomState(0).randn(2, 3, size, size)) for size in (9, 8))
+    want = net(right).asnumpy()
+    deployed = mxsame.deploy(net, right.shape)
+    files = mxsame.export(deployed, tmp_path / "net")
+    callers = {**parents(deployed), "loaded": mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])}
+    for name, caller in callers.items():
+        assert running.difference(caller(right).asnumpy(), want) < 1e-5, name
+        with pytest.raises((ValueError, mx.base.MXNetError), match=r"data_must_be_|deployed for"):
+            caller(wrong).wait_to_read()
+    parent = parents(deployed)["hybridized"]
+    assert running.difference(mxsame.deploy(parent, right.shape)(right).asnumpy(), want) < 1e-5
+    with pytest.raises(ValueError, match=r"net must run on data of input_shape; received input_shape=\(2, 3, 8, 8\)"):
+        mxsame.deploy(parent, wrong.shape)
+    with pytest.raises(ValueError, match=r"net must run on data of input_shape; received input_shape=\(2, 3, 8, 8\)"):
+        mxsame.export(deployed, tmp_path / "other", wrong.shape)

@@ -318,7 +318,7 @@ def test_a_file_for_one_size_refuses_others(tmp_path, size):
     ("change", "error", "message"),
     [
         ({"net": 3}, TypeError, "net must be a gluon.HybridBlock"),
-        ({"path": 3}, TypeError, "path must be a string; received path=3"),
+        ({"path": 3}, TypeError, "path must be a string or a path; received path=3"),
         ({"input_shape": 32}, TypeError, "input_shape must be a sequence of integers; received input_shape=32"),
         ({"input_shape": (1, 3, 0, 4)}, ValueError, r"input_shape\[2\] must be an integer >= 1"),
         ({"epoch": -1}, ValueError, "epoch must be an integer >= 0; received epoch=-1"),

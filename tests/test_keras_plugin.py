@@ -15,6 +15,7 @@ import mxsame.keras
 from mxsame.keras import plugin
 
 PIP = rf"mend it with: {sys.executable} -m pip install keras-mxnet==2\.2\.4\.3"
+NEW = r"mend it with: python3\.8 -m venv \.venv && \.venv/bin/python -m pip install '\.\[cpu\]' keras-mxnet==2\.2\.4\.3"
 BACKEND = r"mend it with: export KERAS_BACKEND=mxnet"
 
 
@@ -24,6 +25,8 @@ def no_keras(monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "keras"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(plugin, "_distribution_version", lambda name: None)
+    monkeypatch.setattr(plugin, "NEWEST_PYTHON", sys.version_info[:2])
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
     yield
     assert plugin._replaced == []
 
@@ -49,6 +52,16 @@ def test_keras_mxnet_is_not_installed(call):
     assert "keras" not in sys.modules
 
 
+def test_on_a_newer_python_no_command_helps_but_another_python(monkeypatch):
+    """It takes Iterable from `collections`, where Python 3.10 has it no more."""
+    monkeypatch.setattr(plugin, "NEWEST_PYTHON", (3, 0))
+    with pytest.raises(ImportError, match=rf"which is not installed(.|\n)*{NEW}"):
+        mxsame.keras.install()
+    imported(monkeypatch, "2.13.1", "tensorflow")
+    with pytest.raises(ImportError, match=rf"another Keras is imported(.|\n)*{NEW}"):
+        mxsame.keras.install()
+
+
 @pytest.mark.parametrize(("version", "backend"), [("2.13.1", "tensorflow"), ("2.2.4", "theano"), ("2.2.4.2", "mxnet")])
 def test_another_keras_is_imported(monkeypatch, version, backend):
     imported(monkeypatch, version, backend)
@@ -66,6 +79,9 @@ def test_keras_cannot_be_imported(monkeypatch):
     monkeypatch.setattr(plugin, "_distribution_version", lambda name: "2.2.4.3")
     monkeypatch.setitem(sys.modules, "keras", None)  # as a backend that is missing: an ImportError
     with pytest.raises(ImportError, match=rf"Keras cannot be imported: ModuleNotFoundError: (.|\n)*{BACKEND}"):
+        mxsame.keras.install()
+    monkeypatch.setenv("KERAS_BACKEND", "mxnet")  # then it is the packages that do not fit
+    with pytest.raises(ImportError, match=rf"Keras cannot be imported(.|\n)*{PIP} numpy==1\.19\.5 h5py==2\.10\.0"):
         mxsame.keras.install()
 
 

@@ -13,6 +13,7 @@ import contextlib
 import contextvars
 import functools
 import importlib
+import os
 import sys
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
@@ -24,6 +25,9 @@ from mxsame.keras._translate import DATA_FORMATS, SAME_OR_VALID, word
 from mxsame.ops import _arrays
 
 KERAS_MXNET_VERSION = "2.2.4.3"
+KERAS_MXNET = f"keras-mxnet=={KERAS_MXNET_VERSION}"
+COMPANIONS = ("numpy==1.19.5", "h5py==2.10.0", "scipy==1.5.4")  # what it is known to run with
+NEWEST_PYTHON = (3, 9)  # it takes from `collections` what Python 3.10 has no more
 
 PUBLIC = (
     "conv1d",
@@ -147,7 +151,7 @@ def _backend() -> Any:
             _mxnet.message(
                 f"mxsame.keras.install needs keras-mxnet {KERAS_MXNET_VERSION}, and another Keras is imported; "
                 f"{validation.received(version=version, path=getattr(keras, '__file__', None))}.",
-                _mxnet.pip(f"install keras-mxnet=={KERAS_MXNET_VERSION}"),
+                _installation(),
                 "keras-mxnet is a folder keras of its own, so no other Keras can be installed beside it.",
             )
         )
@@ -173,20 +177,29 @@ def _import_keras() -> Any:
         raise ImportError(
             _mxnet.message(
                 f"mxsame.keras.install needs keras-mxnet {KERAS_MXNET_VERSION}, which is not installed.",
-                _mxnet.pip(f"install keras-mxnet=={KERAS_MXNET_VERSION}"),
+                _installation(),
                 "It runs on Python 3.8 with NumPy 1.19.5, h5py 2.10.0 and scipy 1.5.4.",
             )
         )
     try:
         return importlib.import_module("keras")
     except Exception as error:
+        is_set = os.environ.get("KERAS_BACKEND") == "mxnet"
         raise ImportError(
             _mxnet.message(
                 f"Keras cannot be imported: {type(error).__name__}: {error}.",
-                "export KERAS_BACKEND=mxnet",
+                _installation(*COMPANIONS) if is_set else "export KERAS_BACKEND=mxnet",
                 "keras-mxnet runs on Python 3.8 with NumPy 1.19.5, h5py 2.10.0 and scipy 1.5.4.",
             )
         ) from error
+
+
+def _installation(*companions: str) -> str:
+    """The command that brings keras-mxnet; a new environment where this Python is too new for it."""
+    if sys.version_info[:2] <= NEWEST_PYTHON:
+        return _mxnet.pip(" ".join(["install", KERAS_MXNET, *companions]))
+    packages = " ".join(["'.[cpu]'", KERAS_MXNET, *COMPANIONS])
+    return f"python3.8 -m venv .venv && .venv/bin/python -m pip install {packages}"
 
 
 def _distribution_version(name: str) -> Optional[str]:

@@ -235,9 +235,8 @@ def kernel(
     shape = args.shapes[place]
     if shape is not None and len(shape) != rank + 2:
         validation.shape(name, shape, (None,) * (rank + 2), meaning)
-    shape = shape if shape is not None else (None,) * (rank + 2)
-    if geometry.channels_last:
-        shape = _arrays.shape_channels_first(shape)
+    given = shape if shape is not None else (None,) * (rank + 2)
+    shape = _arrays.shape_channels_first(given) if geometry.channels_last else given
     if kernel_size is not None:
         size = validation.per_axis("kernel_size", kernel_size, rank, 1)
         for axis, (length, found) in enumerate(zip(size, shape[2:])):
@@ -246,7 +245,9 @@ def kernel(
         raise ValueError(f"kernel_size must be given where the shape of {name} is unknown; received kernel_size=None")
     else:
         size = tuple(shape[2:])
-    validation.shape(name, shape, (*first_axes, *size), meaning)
+    outputs, share = first_axes
+    expected = (outputs, *size, share) if geometry.channels_last else (outputs, share, *size)
+    validation.shape(name, given, expected, meaning)
     return Kernel(shape, size)
 
 

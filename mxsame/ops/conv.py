@@ -82,7 +82,7 @@ def conv(
         (None, None if in_channels is None else in_channels // groups),
         "(channels, data channels / groups, *kernel_size)"
         if not geometry.channels_last
-        else "(channels, *kernel_size, data channels / groups), here written with channels first,",
+        else "(channels, *kernel_size, data channels / groups)",
     )
     channels = _arguments.count("channels", channels, "the weight's first length", kernel.shape[0])
     if channels is None:
@@ -241,11 +241,7 @@ def _in_channels(given: Optional[int], geometry: _arguments.Geometry) -> int:
 def _depthwise_kernel(
     args: _arrays.Arguments, name: str, geometry: _arguments.Geometry, kernel_size: Any, in_channels: int
 ) -> _arguments.Kernel:
-    order = (
-        "(C*m, *kernel_size, 1), here written with channels first,"
-        if geometry.channels_last
-        else "(C*m, 1, *kernel_size)"
-    )
+    order = "(C*m, *kernel_size, 1)" if geometry.channels_last else "(C*m, 1, *kernel_size)"
     kernel = _arguments.kernel(args, 1, name, geometry, kernel_size, (None, 1), order)
     if kernel.shape[0] is not None:
         validation.divisible(f"{name}'s first length", kernel.shape[0], "the data's channels", in_channels)

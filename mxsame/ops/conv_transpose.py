@@ -84,7 +84,7 @@ def conv_transpose(
         (in_channels, None),
         "(data channels, channels / groups, *kernel_size)"
         if not geometry.channels_last
-        else "(data channels, *kernel_size, channels / groups), here written with channels first,",
+        else "(data channels, *kernel_size, channels / groups)",
     )
     if in_channels is None:
         in_channels = kernel.shape[0] or (_arguments.graph_channels(geometry) if groups > 1 else None)
