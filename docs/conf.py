@@ -87,7 +87,16 @@ def dashes(app: Sphinx, what: str, name: str, subject: Any, options: Any, lines:
     lines[:] = [line.replace(" -- ", " \N{EN DASH} ") for line in lines]
 
 
+def examples(app: Sphinx, context: Any, lines: list[str]) -> None:
+    """Commands that stand unwrapped in a help text come as verses of a line block; here they are code."""
+    verses = [number for number, line in enumerate(lines) if line.startswith("| ")]
+    if verses:
+        commands = [f"   {lines[number][2:]}" for number in verses]
+        lines[verses[0] : verses[-1] + 1] = [".. code-block:: sh", "", *commands]
+
+
 def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.connect("builder-inited", lambda _: tables.write())
+    app.connect("sphinx-click-process-description", examples)
     app.connect("autodoc-process-docstring", dashes, priority=600)  # napoleon's is 500

@@ -222,7 +222,7 @@ def memory() -> str:
 
 def sizes() -> str:
     """One network called with many sizes."""
-    head = ["", "graphs", "first calls", "in turn", "memory after first calls"]
+    head = ["", "graphs", "first calls, time", "in turn, time", "first calls, memory"]
     modes = ("first calls", "sizes in turn", "memory after first calls")
     found = {mode: {row["name"]: row for row in rows_of("sizes", mode)} for mode in modes}
     lines = []

@@ -1,5 +1,18 @@
 """What SAME costs here: the layers of `mxsame bench`, measured beside MXNet's own symmetric padding.
 
+`mxsame bench --json` prints `as_data`::
+
+    {"mxsame": version, "device": "cpu:0", "provenance": {date, CPU, versions and so on}, "rows": [row, ...]}
+
+    row: {"name": .., "kind": .., "mode": .., "shape": .., "channels": .., "kernel_size": .., "stride": ..,
+          "dilation": .., "odd": .., "planned": .., "plans": .., "reference": .., "unit": .., "figures": ..}
+    mode: "forward", or "forward and backward"
+    shape: of the data; channels: of the output; kernel_size, stride, dilation: one number for each axis
+    odd: whether some axis is padded, or cut, by an odd amount
+    planned: the plan that the planner chose; plans: the contestant of each plan, by the plan's name
+    reference: the contestant whose ratio is 1; unit: "s", seconds per call
+    figures: by contestant {"ratio", "median", "quartiles": [low, high], "rounds"}
+
 >>> from mxsame import bench
 >>> layer = bench.Layer("conv 3-8 k3 s2", "conv", 3, (32, 32), 8, 3, 2, batch=1)
 >>> row = bench.measure(layer, rounds=1)

@@ -3,7 +3,7 @@
 Whatever may fail, hang or crash is done by children of this process, each step under a time limit; the process itself
 imports neither NumPy nor MXNet. So the doctor has an answer on machines where nothing else has one.
 
-`mxsame doctor --json` prints `as_data`:
+`mxsame doctor --json` prints `as_data`::
 
     {"mxsame": version, "well": whether no check is a problem, "seconds": how long it took, "checks": [check, ...]}
 
