@@ -83,8 +83,15 @@ def plot_padding(
     if output_padding is not None and not transposed:
         received = validation.received(output_padding=output_padding)
         raise ValueError(f"output_padding must be left out but for transposed=True; {received}")
-    paddings = [padding] if beside is None else [padding, beside]
-    panels = [_panel(size, kernel_size, stride, dilation, each, transposed, output_padding) for each in paddings]
+    geometry = (size, kernel_size, stride, dilation)
+    panels = [_panel(*geometry, padding, transposed, output_padding)]
+    if beside is not None:
+        try:
+            panels.append(_panel(*geometry, beside, transposed, output_padding))
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f'beside must be "symmetric" or a padding; {validation.received(beside=beside)}: {error}'
+            ) from None
     picture = _Picture(panels, _columns(panels))
     _need_matplotlib()
     if ax is None:

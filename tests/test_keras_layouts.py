@@ -156,5 +156,5 @@ def test_bad_input(call, match):
     ("name", "value"), [pytest.param(name, value, id=name) for name, value in ARRAY if name != "numpy"]
 )
 def test_bad_arrays(name, value):
-    refused(lambda: layouts.to_mxnet(value, "conv", "NCHW"), "kernel must be an NDArray", TypeError)
-    refused(lambda: layouts.to_keras(value, "conv", "NCHW"), "weight must be an NDArray", TypeError)
+    refused(lambda: layouts.to_mxnet(value, "conv", "NCHW"), "kernel must be a NumPy array, an NDArray", TypeError)
+    refused(lambda: layouts.to_keras(value, "conv", "NCHW"), "weight must be a NumPy array, an NDArray", TypeError)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 
 from mxsame import validation
+from mxsame._mxnet import mx
 from mxsame.ops import _arrays
 
 __all__ = ["KINDS", "to_keras", "to_mxnet"]
@@ -143,6 +144,9 @@ def _opened(name: str, array: Any, kind: str, layout: Optional[str]) -> _Opened:
         raise ValueError(f"kind must be one of {words}; {validation.received(kind=kind)}")
     if isinstance(array, np.ndarray):
         F, opened, shape, restore = np, array, array.shape, np.ascontiguousarray
+    elif not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
+        kinds = "a NumPy array, an NDArray, a Symbol or an mx.np.ndarray"
+        raise TypeError(f"{name} must be {kinds}; {_arrays.received(name, array)}")
     else:
         args = _arrays.classic(**{name: array})
         F, (opened,), (shape,), restore = args
