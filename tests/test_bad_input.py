@@ -837,3 +837,17 @@ def test_maximum_of_a_huge_window():
         for stride in (1, 3, size)
     ]
     assert answers(lines, 15) == dict.fromkeys(lines, "accepted True")
+
+
+@pytest.mark.parametrize(
+    ("operator", "weight", "wanted"),
+    [
+        ("conv", (8, 5, 4, 7), r"\(channels, \*kernel_size, data channels / groups\), here \(\?, 5, 4, 3\)"),
+        ("depthwise_conv", (6, 5, 4, 2), r"\(C\*m, \*kernel_size, 1\), here \(\?, 5, 4, 1\)"),
+        ("conv_transpose", (4, 5, 4, 7), r"\(data channels, \*kernel_size, channels / groups\), here \(3, 5, 4, \?\)"),
+    ],
+)
+def test_a_weight_with_channels_last_is_shown_as_it_was_given(operator, weight, wanted):
+    received = rf"; received weight\.shape={re.escape(str(weight))}$"
+    with pytest.raises(ValueError, match=f"^weight must have the shape {wanted}{received}"):
+        getattr(mxsame.ops, operator)(mx.nd.zeros((1, 10, 15, 3)), mx.nd.zeros(weight), layout="NHWC")
