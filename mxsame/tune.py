@@ -40,7 +40,9 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
     Layer by layer, and those of one geometry together, the net runs with each of the plans, in turns. So what a layer
     costs its neighbours counts too. What is remembered serves every layer of the same geometry, on data of the same
     shape, in every graph that knows its sizes and is built from now on in this process: by `mxsame.hybridize`, and by
-    `mxsame.export` with a shape. Every plan runs a dozen times or more, so a big net takes minutes.
+    `mxsame.export` with a shape. Every plan runs a dozen times or more: a small net takes about a second, a big one
+    minutes. A plan must save more than 2 % of the net's time to take the place of the planner's: a smaller difference
+    may be noise, and changes nothing.
 
     Parameters
     ----------
