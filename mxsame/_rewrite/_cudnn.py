@@ -24,7 +24,7 @@ from mxsame._rewrite import _joins, _scales, _sums
 from mxsame._rewrite._graph import Graph, Node, Output
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh")
-SUMS = ("elemwise_add", "_npi_add", "broadcast_add", "_grad_add")
+SUMS = ("elemwise_add", "_npi_add", "broadcast_add", _sums.SUM)
 DIFFERENCES = ("elemwise_sub", "_npi_subtract", "broadcast_sub")
 BOUNDS = {  # op -> whether its scalar is the least
     **dict.fromkeys(("_maximum_scalar", "_npi_maximum_scalar"), True),
@@ -117,12 +117,11 @@ class _Spelling:
         return all(self._shapes[source.node] == self._shapes[node] and not source.index for source in node.inputs)
 
     def _new(self, op: str, name: str, inputs: List[Output], attrs: Dict[str, str], shape: Sequence[int]) -> Output:
-        node = Node(op, name, inputs, attrs)
+        return self._made(Node(op, name, inputs, attrs), shape)
+
+    def _made(self, node: Node, shape: Sequence[int]) -> Output:
         self._shapes[node] = tuple(shape)
         return Output(node)
-
-    def _constant(self, name: str, value: np.ndarray) -> Output:
-        return self._graph.constant(name, value.astype(self._dtype))
 
     def _picture(self, name: str, row: Output) -> Output:
         """(N, C) as (N, C, 1, 1)."""
@@ -141,15 +140,8 @@ class _Spelling:
             return None if picture is None else self._row(name, picture)
         if not 3 <= len(shape) <= 5:
             return None
-        channels, kernel = shape[1], (1,) * (len(shape) - 2)
-        inputs = [
-            data,
-            self._constant(f"{name}_weight", np.broadcast_to(scale, channels).reshape(channels, 1, *kernel)),
-        ]
-        if np.any(shift):
-            inputs.append(self._constant(f"{name}_bias", np.broadcast_to(shift, channels)))
-        attrs = {"kernel": kernel, "num_filter": channels, "num_group": channels, "no_bias": len(inputs) < 3}
-        return self._new("Convolution", name, inputs, {key: str(value) for key, value in attrs.items()}, shape)
+        factors = (np.asarray(value, self._dtype) for value in (scale, shift))
+        return self._made(_scales.by_channel(self._graph, name, data, shape, *factors), shape)
 
     def _relu(self, name: str, data: Optional[Output]) -> Optional[Output]:
         if data is None:
@@ -197,7 +189,7 @@ class _Spelling:
         if not 2 <= len(inner) <= 4:
             return None
         units = int(node.attr("num_hidden"))
-        kernel = self._constant(f"{node.name}_kernel", weight.reshape(units, *inner))
+        kernel = self._graph.constant(f"{node.name}_kernel", weight.reshape(units, *inner))
         attrs = {"kernel": str(tuple(inner[1:])), "num_filter": str(units), "no_bias": "False"}
         shape = (batch, units, *[1] * (len(inner) - 1))
         return self._row(node.name, self._new("Convolution", node.name, [data, kernel, node.inputs[2]], attrs, shape))

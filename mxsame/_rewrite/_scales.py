@@ -7,7 +7,7 @@ linear x = W a + b that makes W' = scale * W and b' = scale * b + shift. All of 
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -75,13 +75,21 @@ def convolve(graph: Graph) -> None:
                 affine = _normalisation(graph, node, 4)
             if affine is None or affine.axis != 1 or _cancels(graph, node, affine):
                 continue
-            channels = affine.scale.size
-            weight = affine.scale.astype(np.float32).reshape(channels, 1, 1, 1)
-            values = {"weight": weight, "bias": affine.shift.astype(np.float32)}
-            if all(np.isfinite(value).all() for value in values.values()):
-                constants = [graph.constant(f"{node.name}_{name}", value) for name, value in values.items()]
-                node.op, node.inputs = "Convolution", [affine.data, *constants]
-                node.attrs = {"kernel": "(1, 1)", "num_filter": str(channels), "num_group": str(channels)}
+            scale, shift = affine.scale.astype(np.float32), affine.shift.astype(np.float32)
+            if np.isfinite(scale).all() and np.isfinite(shift).all():
+                graph.replace(node, Output(by_channel(graph, node.name, affine.data, shapes[node], scale, shift)))
+
+
+def by_channel(
+    graph: Graph, name: str, data: Output, shape: Sequence[int], scale: np.ndarray, shift: np.ndarray
+) -> Node:
+    """scale * data + shift as a convolution of each channel of data of this shape, (N, C, ..), with one number."""
+    channels, kernel = shape[1], (1,) * (len(shape) - 2)
+    inputs = [data, graph.constant(f"{name}_weight", np.broadcast_to(scale, channels).reshape(channels, 1, *kernel))]
+    if np.any(shift):
+        inputs.append(graph.constant(f"{name}_bias", np.broadcast_to(shift, channels)))
+    attrs = {"kernel": kernel, "num_filter": channels, "num_group": channels, "no_bias": len(inputs) < 3}
+    return Node("Convolution", name, inputs, {key: str(value) for key, value in attrs.items()})
 
 
 def _cancels(graph: Graph, node: Node, affine: Affine) -> bool:
