@@ -17,7 +17,7 @@ from benchmarks import results
 from mxsame import bench
 from mxsame._mxnet import mx
 from mxsame.bench import CannotRun
-from mxsame.deploy import _lacks_machine_code
+from mxsame.deploy import lacks_machine_code
 
 Device = Tuple[str, int]
 BY_LIBRARIES = "cuDNN alone"
@@ -69,7 +69,7 @@ HERE = Place()
 
 def place(device: Device, cudnn_only: bool = False) -> Place:
     """The device, and what it can run; `CannotRun` where MXNet does not find it."""
-    return Place(device, cudnn_only or _lacks_machine_code(bench.context(device)))
+    return Place(device, cudnn_only or lacks_machine_code(bench.context(device)))
 
 
 def by_libraries(net: Any, shape: Sequence[int], context: Any) -> Any:

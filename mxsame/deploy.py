@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -86,7 +87,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[boo
     home, dtype = _contexts(parameters)[0], _dtype(parameters)
     contexts = _contexts(parameters) if ctx is None else _checked_contexts(ctx)
     if cudnn_only is None:
-        cudnn_only = any(map(_lacks_machine_code, contexts))
+        cudnn_only = any(map(lacks_machine_code, contexts))
     cudnn_only = validation.flag("cudnn_only", cudnn_only)
     if dtype is not None and any(map(_is_cpu, contexts)):
         why = " on the CPU, where MXNet has no float16 convolution"
@@ -326,14 +327,18 @@ def _checked_contexts(ctx: Any) -> list:
     return contexts
 
 
-def _lacks_machine_code(context: Any) -> bool:
+def lacks_machine_code(context: Any) -> bool:
     """Whether the context is a GPU for which this MXNet has no machine code of its own."""
     if _is_cpu(context):
         return False
-    devices = {device.number: device for device in _cuda.devices()}
-    codes = _cuda.machine_code(mx.libinfo.find_lib_path()[0])
-    device = devices.get(context.device_id)
-    return device is not None and not _cuda.runs_on(device.capability, codes)
+    device = next((device for device in _cuda.devices() if device.number == context.device_id), None)
+    return device is not None and not _cuda.runs_on(device.capability, _machine_code())
+
+
+@functools.lru_cache(maxsize=None)
+def _machine_code() -> _cuda.Code:
+    """Of the MXNet that is imported; half a gigabyte is looked through for it."""
+    return _cuda.machine_code(mx.libinfo.find_lib_path()[0])
 
 
 def _checked_shapes(input_shape: Any) -> List[Tuple[int, ...]]:

@@ -23,6 +23,7 @@ from mxsame import padding as arithmetic
 from mxsame import validation
 
 __all__ = [
+    "ALONE",
     "AVERAGE",
     "CONVOLUTION",
     "LAST",
@@ -239,6 +240,7 @@ CONVOLUTION = ("native", "slice", "tail", "kernel", "pad", "shift", "mirror", "p
 AVERAGE = ("native", "full", "slice", "tail", "pad", "mirror", "gather")
 MAXIMUM = ("native", "full", "slice", "tail", "pad", "gather")  # mirrored, ties would send gradients to the last cell
 LAST = ("native", "full", "slice", "tail", "kernel")  # those that are written for channels last too
+ALONE = ("native", "full", "kernel")  # those by which an operator can do it all, with a weight made beforehand
 _MIRRORED = ("native", "kernel", "slice", "tail", "pad")
 
 

@@ -139,7 +139,6 @@ COSTS: Dict[str, Costs] = {
 
 COSTS["cudnn"] = COSTS["gpu"]
 GPUS = ("gpu", "cudnn")
-ALONE = ("native", "full", "kernel")  # strategies by which an operator does it all, with a weight made beforehand
 
 BLOCK = 8  # channels, the least that oneDNN makes blocks of
 TYPICAL_BATCH = 8

@@ -339,7 +339,7 @@ def test_what_a_device_cannot_do_is_refused_in_words(arguments, message):
 
 @pytest.mark.parametrize("arguments", ["planner", "sizes", "memory", "layers --train", "networks --mode training"])
 def test_without_machine_code_two_tables_are_left(arguments, monkeypatch):
-    monkeypatch.setattr(places, "_lacks_machine_code", lambda context: True)
+    monkeypatch.setattr(places, "lacks_machine_code", lambda context: True)
     code, said = refused(*arguments.split())
     assert code == 1
     assert "MXNet has no machine code for this GPU" in said
@@ -439,7 +439,7 @@ SMALL = "--match autoencoder --size 32 --width 0.05 --batch 1 --training-batch 2
     ],
 )
 def test_nets_and_data_are_on_the_device(arguments, lacks, pretended, tmp_path, monkeypatch):
-    monkeypatch.setattr(places, "_lacks_machine_code", lambda context: lacks)
+    monkeypatch.setattr(places, "lacks_machine_code", lambda context: lacks)
     file = tmp_path / "x.json"
     arguments = [*arguments.split(), "--device", "gpu:1", "--no-picture", "--out", str(file)]
     if lacks and ("--train" in arguments or "planner" in arguments):

@@ -200,7 +200,7 @@ def _done_by_the_operator(
     windows: Sequence[Window], allowed: Sequence[str], work: Work, rules: Mapping[str, bool]
 ) -> planning.Plan:
     """The plan that asks for nothing but the operator; for a GPU on which nothing else runs."""
-    alone = tuple(name for name in allowed if name in planner.ALONE)
+    alone = tuple(name for name in allowed if name in planning.ALONE)
     for plan in planning.exact_plans(tuple(windows), alone, **rules).values():
         if plan.is_alone:
             return plan
