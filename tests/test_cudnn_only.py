@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from emulation import operators
 import mxsame
 from benchmarks import networks
 from benchmarks.architectures import NETWORKS
+from mxsame import _cuda
 from mxsame._mxnet import mx
 from mxsame.deploy import Executors, _dtype
 
@@ -557,6 +559,23 @@ def test_outputs_are_not_written_again():
     (first,) = run(data)
     run(data * 0)
     assert running.difference(first.asnumpy(), want) < 1e-5
+
+
+def test_it_is_known_where_it_is_needed(monkeypatch):
+    """By the GPU's compute capability and the machine code of the library, which is looked through once."""
+    looked = []
+    module = sys.modules["mxsame.deploy"]
+    code = _cuda.Code(machine=((7, 0), (8, 0), (8, 6)), ptx=())
+    monkeypatch.setattr(_cuda, "machine_code", lambda path: looked.append(path) or code)
+    cards = [_cuda.Device(number, "card", capability, 1) for number, capability in enumerate([(8, 9), (9, 0)])]
+    monkeypatch.setattr(_cuda, "devices", lambda: cards)
+    module._machine_code.cache_clear()
+    try:
+        found = [module.lacks_machine_code(mx.Context("gpu", number)) for number in (0, 1, 2, 1)]
+        assert found == [False, True, False, True] and not module.lacks_machine_code(mx.cpu())
+        assert len(looked) == 1 and looked[0].endswith("libmxnet.so")
+    finally:
+        module._machine_code.cache_clear()
 
 
 def test_where_it_runs():
