@@ -163,12 +163,13 @@ def settle(new, path, check):
         return 0
     old = load(path)
     missing = sorted(set(old) ^ set(new))
-    differing = [key for key in set(old) & set(new) - {"versions"} if not _close(old[key], new[key])]
+    differing = [key for key in set(old) & set(new) - {"versions"} if not close(old[key], new[key])]
     print(f"{len(old)} arrays recorded, only in one: {missing}, different: {sorted(differing)}")
     return 1 if missing or differing else 0
 
 
-def _close(one, other):
+def close(one, other):
+    """Whether two recordings of one array agree."""
     scale = max(1.0, float(np.sqrt(np.mean(np.square(one, dtype=np.float64)))))
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-4 * scale)
 

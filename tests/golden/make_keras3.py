@@ -1,6 +1,6 @@
 """Records what the operators of Keras 3 give on TensorFlow (CPU) for those cases of the table that they can express.
 
-    python tests/golden/make_keras3.py          # writes keras-3.npz beside this file
+    python tests/golden/make_keras3.py          # writes keras-3.npz next to this file
     python tests/golden/make_keras3.py --check    # compares with the recorded file and writes nothing
 
 In an environment of its own: Keras 3 and the TensorFlow it needs do not live with MXNet.
@@ -42,9 +42,9 @@ def refused(case, gradients):
     if gradients and case.rank == 3 and case.op == "conv" and case.padding == "same" and covers:
         return "weight gradients of SAME conv3d are wrong at times when k >= n"
     if gradients and case.rank == 3 and case.op == "max_pool" and case.values == "ties":
-        return "max_pool3d gives the whole gradient to every cell of a tie"
+        return "max_pool3d gives the whole gradient to every element of a tie"
     if gradients and strided and set(extents) == {1} and case.op not in oracle.POOLS:
-        return "weight gradients of strided 1x1 convolutions read cells that are not there"
+        return "weight gradients of strided 1x1 convolutions read elements that do not exist"
     return None
 
 

@@ -1,6 +1,6 @@
 """Records what keras-mxnet 2.2.4.3 itself gives for the cases whose padding is its own, and a network trained in it.
 
-    python tests/golden/make_keras_mxnet.py          # writes keras-mxnet-2.2.4.3.npz beside this file
+    python tests/golden/make_keras_mxnet.py          # writes keras-mxnet-2.2.4.3.npz next to this file
     python tests/golden/make_keras_mxnet.py --check    # compares with the recorded file and writes nothing
 
 It needs the environment of tests/keras_mxnet/requirements.txt. MXNet runs without oneDNN, as keras-mxnet's transposed
@@ -61,13 +61,13 @@ def record_cases():
 
 
 def record_network():
-    """Key -> array: `network/weights/<place>/<axis lengths>`, flattened, and `network/out`."""
+    """Key -> array: `network/weights/<index>/<axis lengths>`, flattened, and `network/out`."""
     import old_models
 
     model, out = old_models.trained()
     weights = {
-        f"network/{place}/{' '.join(map(str, array.shape))}": array.astype(np.float32).ravel()
-        for place, array in enumerate(model.get_weights())
+        f"network/{index}/{' '.join(map(str, array.shape))}": array.astype(np.float32).ravel()
+        for index, array in enumerate(model.get_weights())
     }
     return {**weights, "network/out": out.astype(np.float32).ravel()}
 
@@ -75,12 +75,12 @@ def record_network():
 def load():
     """(the cases as `make.load` gives them, the network's weights, its outputs)."""
     recorded = make.load(FILE)
-    places = sorted((key for key in recorded if key.startswith("network/") and key.count("/") == 2), key=_place)
-    weights = [recorded[key].reshape(tuple(map(int, key.split("/")[2].split()))) for key in places]
+    keys = sorted((key for key in recorded if key.startswith("network/") and key.count("/") == 2), key=_index)
+    weights = [recorded[key].reshape(tuple(map(int, key.split("/")[2].split()))) for key in keys]
     return recorded, weights, recorded["network/out"]
 
 
-def _place(key):
+def _index(key):
     return int(key.split("/")[1])
 
 

@@ -1,6 +1,6 @@
 """Records what tf.keras 2.13.1 makes of the networks of tests/keras_mxnet/networks.py.
 
-    python tests/golden/make_keras_plugin.py            # writes keras-plugin.npz beside this file
+    python tests/golden/make_keras_plugin.py            # writes keras-plugin.npz next to this file
     python tests/golden/make_keras_plugin.py --check    # compares with the recorded file and writes nothing
 
 Python 3.11 with tensorflow-cpu 2.13.1 and NumPy 1.23.5, as for make.py. Channels come last, everything is float32:
@@ -8,9 +8,9 @@ Python 3.11 with tensorflow-cpu 2.13.1 and NumPy 1.23.5, as for make.py. Channel
 | key | value |
 | --- | --- |
 | `<network>/shapes` | those of `model.get_weights()`, one line each |
-| `<network>/<place>/shape`, `/output` | of the layer at this place, flattened; of a long one `make.sample` |
+| `<network>/<index>/shape`, `/output` | of the layer at this index, flattened; of a long one `make.sample` |
 | `<network>/losses` | of `train_on_batch`, before each of the steps of plain SGD |
-| `<network>/trained/<place>` | the weights afterwards, in the order of `get_weights`, flattened |
+| `<network>/trained/<index>` | the weights afterwards, in the order of `get_weights`, flattened |
 | `versions` | of TensorFlow, NumPy and Python |
 """
 
@@ -42,17 +42,17 @@ def record():
         result[f"{name}/shapes"] = np.array("\n".join(" ".join(map(str, shape)) for shape in shapes))
         layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
         outputs = keras.models.Model(model.inputs, [layer.output for layer in layers]).predict(data, verbose=0)
-        for place, output in enumerate(outputs):
-            result[f"{name}/{place}/shape"] = np.array(output.shape, np.int32)
-            result[f"{name}/{place}/output"] = make.sample(output).astype(np.float32)
+        for index, output in enumerate(outputs):
+            result[f"{name}/{index}/shape"] = np.array(output.shape, np.int32)
+            result[f"{name}/{index}/output"] = make.sample(output).astype(np.float32)
         if loss is None:
             continue
         model.compile(keras.optimizers.legacy.SGD(networks.LEARNING_RATE), loss)
         target = networks.target(name, outputs[-1].shape)
         losses = [model.train_on_batch(data, target) for _ in range(networks.STEPS)]
         result[f"{name}/losses"] = np.array(losses, np.float32)
-        for place, array in enumerate(model.get_weights()):
-            result[f"{name}/trained/{place}"] = array.ravel()
+        for index, array in enumerate(model.get_weights()):
+            result[f"{name}/trained/{index}"] = array.ravel()
     versions = f"tensorflow {tf.__version__}, numpy {np.__version__}, python {sys.version.split()[0]}"
     result["versions"] = np.array(versions)
     return result

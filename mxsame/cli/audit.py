@@ -1,0 +1,105 @@
+"""`mxsame audit`."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mxsame.cli._shared import as_json, click, need_mxnet, print_json
+
+
+class Shape(click.ParamType):
+    """`1,3,224,224`, or with the name of an input, `data=1,3,224,224`."""
+
+    name = "shape"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str | None, tuple[int, ...]]:
+        if isinstance(value, tuple):
+            return value
+        name, _, lengths = value.rpartition("=")
+        try:
+            return name or None, tuple(int(length) for length in lengths.split(","))
+        except ValueError:
+            self.fail(f"{value!r} must be integers with commas between, as in 1,3,224,224", param, ctx)
+
+
+@click.command("audit")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE-symbol.json")
+@click.option(
+    "--shape",
+    "shapes",
+    type=Shape(),
+    metavar="[NAME=]INT,INT,...",
+    required=True,
+    multiple=True,
+    help="Shape of the input, batch included; of several inputs, repeated with their names.",
+)
+@click.option(
+    "--fix",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    help="Write OUT-symbol.json with exact SAME in place of the shifted layers, and the parameter files next to it.",
+)
+@as_json
+@click.pass_context
+def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None, as_json: bool) -> None:
+    """Layers of a network that are not what Keras's SAME gives.
+
+    FILE-symbol.json is a file of MXNet, with its .params next to it. Lists the convolutions and pooling operators
+    with the shape of SAME and other padding: by how many elements their windows start before those of SAME, and how
+    far that accumulates, in pixels of the input.
+
+    \b
+    mxsame audit net-symbol.json --shape 1,3,224,224
+    mxsame audit net-symbol.json --shape 1,3,224,224 --fix exact
+
+    Exit codes: 0 if every layer is right or --fix has written the network, 1 if some are not or the file cannot be
+    read, 2 for wrong options.
+
+    --json prints {"file", "shapes", "wrong", "outputs", "fixed", "layers"}: the names of the wrong layers, what is
+    accumulated at each output, the name of the file that --fix wrote or null, and each layer as {"name", "operator",
+    "status", "axes", "accumulated"}, each axis {"size", "output_size", "kernel_size", "stride", "dilation", "pads",
+    "same", "shift"}.
+    """
+    if fix is not None and not fix.resolve().parent.is_dir():
+        raise click.BadParameter(f"the folder {str(fix.parent)!r} does not exist.", param_hint="--fix")
+    names = [name for name, _ in shapes]
+    if len(shapes) > 1 and (None in names or len(set(names)) < len(names)):
+        raise click.UsageError("--shape must have a different NAME= for each of several inputs.")
+    need_mxnet()
+    from mxsame.port.audit import audit
+
+    try:
+        found = audit(file, dict(shapes) if names[0] is not None else shapes[0][1])
+    except (ValueError, TypeError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    written = None if fix is None else write(found.fixed_symbol(), file, fix)
+    if as_json:
+        layers = [asdict(layer) for layer in found.layers]
+        wrong = [layer.name for layer in found.wrong]
+        results = {"wrong": wrong, "outputs": found.outputs, "fixed": written, "layers": layers}
+        print_json({"file": str(file), "shapes": found.shapes, **results})
+    else:
+        click.echo(str(found))
+        if written is not None:
+            click.echo(f"written: {written}")
+    context.exit(1 if found.wrong and written is None else 0)
+
+
+def write(symbol: Any, file: Path, out: Path) -> str:
+    """The network's file and copies of its parameter files, under another name: the name of the first."""
+    prefix = file.name.replace("-symbol.json", "")
+    target = f"{out}-symbol.json"
+    try:
+        symbol.save(target)
+        for path in file.parent.glob(f"{prefix}-[0-9][0-9][0-9][0-9].params"):
+            copy = Path(f"{out}{path.name[len(prefix) :]}")
+            if copy.resolve() != path.resolve():
+                shutil.copyfile(path, copy)
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    return target

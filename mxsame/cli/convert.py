@@ -1,0 +1,170 @@
+"""`mxsame convert`."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from mxsame.cli._shared import as_json, click, need, need_mxnet, print_json
+from mxsame.cli.audit import Shape
+
+TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times more
+
+
+@click.command("convert")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--weights", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For a JSON file.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    help="Write OUT-symbol.json and OUT-0000.params; into OUT, under the name of FILE, if it is a folder.",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    type=Shape(),
+    metavar="INT,INT,...",
+    multiple=True,
+    help="Shape of the input, batch included, in the order of --layout; of several inputs, repeated in Keras's order. "
+    "The files are then for that size, and fastest. By default they are for any size.",
+)
+@click.option("--layout", help="NCHW for inputs and outputs with channels first; by default they are as in Keras.")
+@click.option("--padding", type=click.Choice(["keras-mxnet"]), help="For models that were trained in keras-mxnet.")
+@click.option("--check", is_flag=True, help="Compare every layer with Keras's; needs TensorFlow or Keras.")
+@as_json
+@click.pass_context
+def command(
+    context: click.Context,
+    file: Path,
+    weights: Path | None,
+    output: Path | None,
+    shapes: tuple,
+    layout: str | None,
+    padding: str | None,
+    check: bool,
+    as_json: bool,
+) -> None:
+    """A Keras model as an MXNet network.
+
+    FILE is an .h5 file of a whole model, a .keras archive, or a JSON file with --weights. Prints the table of layers.
+
+    \b
+    mxsame convert model.h5 -o out/
+    mxsame convert model.keras -o net --layout NCHW --shape 1,3,224,224 --check
+
+    Exit codes: 0 if all is well, 1 if the file cannot be read or a layer departs from Keras's, 2 for wrong options.
+
+    --json prints {"file", "written", "transpositions", "layers", "check"}: the names of the two files or null, how many
+    times data changes its order of axes, each layer as {"layer", "class_name", "operators", "output_shape",
+    "parameters", "padding"}, and null or, for each layer, {"layer", "class", "difference"}.
+    """
+    if output is not None and not (output if output.is_dir() else output.resolve().parent).is_dir():
+        raise click.BadParameter(f"the folder {str(output.parent)!r} does not exist.", param_hint="--output")
+    need_mxnet()
+    need("h5py", "mxsame convert")
+    from mxsame.port import from_keras, report
+
+    try:
+        net = from_keras(file, weights, layout=layout, padding=padding)
+        sizes = input_shapes(net, [shape for _, shape in shapes])
+        rows = report.rows(net, [report.zeros(shape) for shape in sizes])
+        written = None if output is None else write(net, output, file, sizes if shapes else None, sizes)
+    except (ValueError, TypeError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    checked = compared(net, file, weights, sizes) if check else None
+    departing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
+    if as_json:
+        layers = [row._asdict() for row in rows]
+        found = {"transpositions": net.transpositions, "layers": layers, "check": checked}
+        print_json({"file": str(file), "written": written, **found})
+    else:
+        show(rows, net.transpositions)
+        for name in written or ():
+            click.echo(f"written: {name}")
+        if checked is not None:
+            show_check(checked, departing)
+    context.exit(1 if departing else 0)
+
+
+def input_shapes(net: Any, given: list) -> list:
+    """A shape for each input: as given, or the model's own."""
+    own = [tuple(value.ordered(value.shape)) for value in net.inputs]
+    if given:
+        if len(given) != len(own):
+            raise click.UsageError(f"--shape must be given for each of {len(own)} inputs; received {len(given)}.")
+        return given
+    if any(length is None for shape in own for length in shape[1:]):
+        raise click.UsageError(f"--shape must be given: the model takes {', '.join(map(str, own))}, None for any size.")
+    return [(1, *shape[1:]) for shape in own]
+
+
+def write(net: Any, output: Path, file: Path, fixed: list | None, shapes: list) -> list:
+    """The names of the two files."""
+    from mxsame import export
+    from mxsame.port import report
+
+    prefix = str(output / file.name.split(".")[0] if output.is_dir() else output)
+    if len(shapes) == 1:
+        return list(export(net, prefix, None if fixed is None else fixed[0]))
+    net.hybridize()
+    net(*(report.zeros(shape) for shape in shapes))
+    net.export(prefix)
+    net.hybridize(False)
+    return [f"{prefix}-symbol.json", f"{prefix}-0000.params"]
+
+
+def compared(net: Any, file: Path, weights: Path | None, shapes: list) -> list:
+    """Each layer compared with that of the live model, for random inputs."""
+    import numpy as np
+
+    from mxsame._mxnet import mx
+    from mxsame.port import report
+
+    for package in ("tensorflow.keras", "keras"):
+        try:
+            keras = importlib.import_module(package)
+            break
+        except ImportError:
+            continue
+    else:
+        raise click.ClickException("--check needs TensorFlow or Keras, and neither is installed.")
+    if weights is None:
+        model = keras.models.load_model(str(file), compile=False)
+    else:
+        model = keras.models.model_from_json(file.read_text(encoding="utf-8"))
+        model.load_weights(str(weights))
+    random = np.random.default_rng(0)
+    inputs = [random.normal(size=shape).astype("float32") for shape in shapes]
+    in_keras = [
+        array.transpose(value.keras_order) if value.first else array for value, array in zip(net.inputs, inputs)
+    ]
+    return list(report.differences(net, model, [mx.nd.array(array) for array in inputs], in_keras))
+
+
+def show(rows: list, transpositions: int) -> None:
+    """The table of layers."""
+    table = [("layer", "class", "operators", "output", "parameters", "padding")]
+    for row in rows:
+        shape = "x".join(map(str, row.output_shape[1:]))
+        texts = (row.layer, row.class_name, ", ".join(row.operators), shape, f"{row.parameters:,}", row.padding or "")
+        table.append(texts)
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    for line in table:
+        click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip())
+    total = sum(row.parameters for row in rows)
+    click.echo(f"{len(rows)} layers, {total:,} parameters, {transpositions} transpositions of data")
+
+
+def show_check(checked: list, departing: list) -> None:
+    """The first layer that departs, and by how much; or the largest difference."""
+    if departing:
+        first = departing[0]
+        click.echo(f"first layer that departs: {first['layer']} ({first['class']}), by {first['difference']:.2g}")
+        return
+    worst = max(checked, key=lambda row: row["difference"])
+    click.echo(
+        f"{len(checked)} layers give what Keras's give: {worst['layer']} differs most, by {worst['difference']:.1e}"
+    )

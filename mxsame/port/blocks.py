@@ -1,0 +1,349 @@
+"""What Gluon and `mxsame.nn` have no block for: functions without weights in one table, and a few blocks with weights.
+
+Axes are those of the array here, whatever order Keras has: who makes a block has translated them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+from mxsame._mxnet import mx
+
+# -- functions, by name: f(F, *arrays, **arguments)
+
+
+def _relu(
+    F: Any, x: Any, max_value: Optional[float] = None, negative_slope: float = 0.0, threshold: float = 0.0
+) -> Any:
+    """`keras.layers.ReLU`: x from the threshold on, at most `max_value`; below it negative_slope * (x - threshold)."""
+    if not negative_slope and not threshold:
+        return F.Activation(x, act_type="relu") if max_value is None else F.clip(x, a_min=0, a_max=max_value)
+    above = F.where(x >= threshold, x, negative_slope * (x - threshold))
+    return above if max_value is None else F.minimum(above, max_value)
+
+
+def _gelu_tanh(F: Any, x: Any) -> Any:
+    return 0.5 * x * (1 + F.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+def _selu(F: Any, x: Any) -> Any:
+    """Not `act_type="selu"`: its gradient is wrong for negative inputs."""
+    return 1.0507009873554805 * F.LeakyReLU(x, act_type="elu", slope=1.6732632423543772)
+
+
+def _celu(F: Any, x: Any, alpha: float = 1.0) -> Any:
+    return F.relu(x) + alpha * F.expm1(F.minimum(x, 0) / alpha)
+
+
+def _glu(F: Any, x: Any, axis: int = -1) -> Any:
+    first, second = F.split(x, num_outputs=2, axis=axis)
+    return first * F.sigmoid(second)
+
+
+def _softplus(F: Any, x: Any) -> Any:
+    """log(1 + e^x) without overflow; `softrelu` loses digits of large negative x."""
+    return F.relu(x) + F.log1p(F.exp(-F.abs(x)))
+
+
+def _pad(F: Any, x: Any, pads: Sequence[Sequence[int]], value: float = 0.0) -> Any:
+    """Constant elements around the axes. MXNet's operator pads the last axes of 4 or 5."""
+    ndim = len(pads)
+    if any(map(any, pads[:2])) or ndim not in (3, 4, 5):
+        for axis, (low, high) in enumerate(pads):
+            x = _pad_axis(F, x, axis, low, high, value)
+        return x
+    widths = tuple(count for pair in pads for count in pair)
+    if ndim > 3:
+        return F.pad(x, mode="constant", pad_width=widths, constant_value=value)
+    x = F.pad(F.expand_dims(x, axis=-1), mode="constant", pad_width=(*widths, 0, 0), constant_value=value)
+    return F.squeeze(x, axis=-1)
+
+
+def _pad_axis(F: Any, x: Any, axis: int, low: int, high: int, value: float) -> Any:
+    if not low and not high:
+        return x
+    edge = F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1)) + value
+    parts = [F.repeat(edge, repeats=count, axis=axis) if count else None for count in (low, high)]
+    return F.concat(*(part for part in (parts[0], x, parts[1]) if part is not None), dim=axis)
+
+
+def _upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
+    """Every element of the last axes repeated."""
+    if len(factors) == 2 and factors[0] == factors[1]:
+        return F.UpSampling(x, scale=factors[0], sample_type="nearest")
+    for axis, factor in enumerate(factors, 2):
+        x = F.repeat(x, repeats=factor, axis=axis) if factor > 1 else x
+    return x
+
+
+def _resize_nearest(F: Any, x: Any, rows: Sequence[int], columns: Sequence[int]) -> Any:
+    """Rows and columns by their numbers."""
+    for axis, source in ((2, rows), (3, columns)):
+        index = (
+            F.concat(*(F.full((1,), number) for number in source), dim=0)
+            if len(source) > 1
+            else F.full((1,), source[0])
+        )
+        x = F.take(x, index, axis=axis, mode="clip")
+    return x
+
+
+def standardized(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
+    """(x - mean) / sqrt(variance + epsilon) over these axes."""
+    centered = F.broadcast_sub(x, F.mean(x, axis=tuple(over), keepdims=True))
+    variance = F.mean(F.square(centered), axis=tuple(over), keepdims=True)
+    return F.broadcast_mul(centered, F.rsqrt(variance + epsilon))
+
+
+def _unit(F: Any, x: Any, axes: Sequence[int], epsilon: float = 1e-12) -> Any:
+    """x / |x|, as `tf.math.l2_normalize`."""
+    return F.broadcast_mul(x, F.rsqrt(F.maximum(F.sum(F.square(x), axis=tuple(axes), keepdims=True), epsilon)))
+
+
+def _group_norm(F: Any, x: Any, groups: int, epsilon: float) -> Any:
+    """Standardized over each group of channels, which are axis 1."""
+    grouped = F.reshape(x, shape=(0, groups, -1))
+    return F.reshape_like(standardized(F, grouped, (2,), epsilon), x)
+
+
+def _dot(F: Any, x: Any, y: Any, axes: Sequence[int], normalize: bool = False) -> Any:
+    """`keras.layers.Dot` of two matrices, or two vectors, for each entry of the batch."""
+    if normalize:
+        x, y = _unit(F, x, axes[:1]), _unit(F, y, axes[1:2])
+    vectors = [F.expand_dims(each, axis=1) if rank == 2 else each for each, rank in ((x, axes[2]), (y, axes[3]))]
+    left, right = vectors
+    first = axes[0] + (axes[2] == 2)
+    second = axes[1] + (axes[3] == 2)
+    out = F.batch_dot(left, right, transpose_a=first == 1, transpose_b=second == 2)
+    if axes[2] == 2 and axes[3] == 2:
+        return F.reshape(out, shape=(0, -1))
+    if axes[2] == 2:
+        return F.squeeze(out, axis=1)
+    return F.squeeze(out, axis=2) if axes[3] == 2 else out
+
+
+# Noise is the identity at inference. Whether a graph trains is known to `Dropout` only: of ones it makes 0 or 2 when it
+# trains, and leaves them at inference.
+
+
+def _training(F: Any, x: Any) -> Any:
+    return F.abs(F.Dropout(F.ones_like(x), p=0.5) - 1)
+
+
+def _normal_noise(F: Any, x: Any, deviation: float) -> Any:
+    return F.random.normal_like(x, loc=0, scale=deviation) * _training(F, x)
+
+
+def _alpha_dropout(F: Any, x: Any, rate: float) -> Any:
+    """Klambauer et al. 2017, as Keras: what is dropped gets -scale*alpha, and mean and variance are kept."""
+    dropped_value = -1.6732632423543772 * 1.0507009873554805
+    training = _training(F, x)
+    dropped = training * (1 - (1 - rate) * F.Dropout(F.ones_like(x), p=rate))
+    a = ((1 - rate) * (1 + rate * dropped_value**2)) ** -0.5
+    b = -a * dropped_value * rate
+    return (x * (1 - dropped) + dropped_value * dropped) * (1 + training * (a - 1)) + b * training
+
+
+def _average(F: Any, *arrays: Any, same: bool = True) -> Any:
+    return FUNCTIONS["add"](F, *arrays, same=same) / len(arrays)
+
+
+def _folded(elementwise: str, broadcast: str) -> Any:
+    """Of two arrays or more; `same`: their shapes are the same."""
+
+    def fold(F: Any, first: Any, *others: Any, same: bool = True) -> Any:
+        for other in others:
+            first = getattr(F, elementwise if same else broadcast)(first, other)
+        return first
+
+    return fold
+
+
+FUNCTIONS = {
+    # activations
+    "relu": _relu,
+    "leaky_relu": lambda F, x, negative_slope: F.LeakyReLU(x, act_type="leaky", slope=negative_slope),
+    "elu": lambda F, x, alpha=1.0: F.LeakyReLU(x, act_type="elu", slope=alpha),
+    "selu": _selu,
+    "celu": _celu,
+    "gelu": lambda F, x, approximate=False: _gelu_tanh(F, x) if approximate else F.LeakyReLU(x, act_type="gelu"),
+    "sigmoid": lambda F, x: F.Activation(x, act_type="sigmoid"),
+    "tanh": lambda F, x: F.Activation(x, act_type="tanh"),
+    "softplus": _softplus,
+    "softsign": lambda F, x: F.Activation(x, act_type="softsign"),
+    "swish": lambda F, x: x * F.sigmoid(x),
+    "mish": lambda F, x: x * F.tanh(_softplus(F, x)),
+    "hard_sigmoid_2": lambda F, x: F.clip(0.2 * x + 0.5, a_min=0, a_max=1),
+    "hard_sigmoid_3": lambda F, x: F.clip(x / 6 + 0.5, a_min=0, a_max=1),
+    "hard_swish": lambda F, x: x * F.clip(x / 6 + 0.5, a_min=0, a_max=1),
+    "hard_tanh": lambda F, x: F.clip(x, a_min=-1, a_max=1),
+    "log_sigmoid": lambda F, x: -_softplus(F, -x),
+    "tanh_shrink": lambda F, x: x - F.tanh(x),
+    "soft_shrink": lambda F, x, threshold=0.5: F.relu(x - threshold) - F.relu(-x - threshold),
+    "hard_shrink": lambda F, x, threshold=0.5: x * (F.abs(x) > threshold),
+    "threshold": lambda F, x, threshold, default: F.where(x > threshold, x, F.zeros_like(x) + default),
+    "thresholded_relu": lambda F, x, theta: x * (x > theta),
+    "squareplus": lambda F, x, b=4: (x + F.sqrt(F.square(x) + b)) / 2,
+    "sparse_plus": lambda F, x: F.where(x <= -1, F.zeros_like(x), F.where(x < 1, F.square(x + 1) / 4, x)),
+    "sparse_sigmoid": lambda F, x: F.clip(0.5 * x + 0.5, a_min=0, a_max=1),
+    "softmax": lambda F, x, axis=-1: F.softmax(x, axis=axis),
+    "log_softmax": lambda F, x, axis=-1: F.log_softmax(x, axis=axis),
+    "glu": _glu,
+    "exp": lambda F, x: F.exp(x),
+    # one array
+    "identity": lambda F, x: x,
+    "negative": lambda F, x: -x,
+    "absolute": lambda F, x: F.abs(x),
+    "square": lambda F, x: F.square(x),
+    "sqrt": lambda F, x: F.sqrt(x),
+    "rsqrt": lambda F, x: F.rsqrt(x),
+    "log": lambda F, x: F.log(x),
+    "reciprocal": lambda F, x: 1 / x,
+    "stop_gradient": lambda F, x: F.BlockGrad(x),
+    "clip": lambda F, x, low, high: F.clip(x, a_min=low, a_max=high),
+    "scalar": lambda F, x, operator, value, reflected=False: SCALAR[operator](F, x, value, reflected),
+    "transpose": lambda F, x, axes: F.transpose(x, axes=axes),
+    "reshape": lambda F, x, to: F.reshape(x, shape=to),
+    "move_single_channel": lambda F, x, source, target: F.expand_dims(F.squeeze(x, axis=source), axis=target),
+    "expand_dims": lambda F, x, axes: _each(F.expand_dims, x, axes),
+    "squeeze": lambda F, x, axes: F.squeeze(x, axis=axes),
+    "slice": lambda F, x, begin, end, step: F.slice(x, begin=begin, end=end, step=step),
+    "slice_axis": lambda F, x, axis, begin, end: F.slice_axis(x, axis=axis, begin=begin, end=end),
+    "repeat": lambda F, x, count: F.repeat(F.expand_dims(x, axis=1), repeats=count, axis=1),
+    "tile": lambda F, x, counts: F.tile(x, reps=counts),
+    "pad": _pad,
+    "upsample": _upsample,
+    "upsample_bilinear": lambda F, x, factors: F.contrib.BilinearResize2D(
+        x, scale_height=factors[0], scale_width=factors[1], align_corners=False
+    ),
+    "resize_bilinear": lambda F, x, size: F.contrib.BilinearResize2D(
+        x, height=size[0], width=size[1], align_corners=False
+    ),
+    "resize_nearest": _resize_nearest,
+    "mean": lambda F, x, axes, keepdims: F.mean(x, axis=axes, keepdims=keepdims),
+    "sum": lambda F, x, axes, keepdims: F.sum(x, axis=axes, keepdims=keepdims),
+    "max": lambda F, x, axes, keepdims: F.max(x, axis=axes, keepdims=keepdims),
+    "min": lambda F, x, axes, keepdims: F.min(x, axis=axes, keepdims=keepdims),
+    "prod": lambda F, x, axes, keepdims: F.prod(x, axis=axes, keepdims=keepdims),
+    "unit": _unit,
+    "standardize": standardized,
+    "group_norm": _group_norm,
+    # noise
+    "dropout": lambda F, x, rate, axes=(), mode="training": F.Dropout(x, p=rate, axes=axes, mode=mode),
+    "gaussian_noise": lambda F, x, deviation: x + _normal_noise(F, x, deviation),
+    "gaussian_dropout": lambda F, x, deviation: x * (1 + _normal_noise(F, x, deviation)),
+    "alpha_dropout": _alpha_dropout,
+    # several arrays
+    "add": _folded("elemwise_add", "broadcast_add"),
+    "subtract": _folded("elemwise_sub", "broadcast_sub"),
+    "multiply": _folded("elemwise_mul", "broadcast_mul"),
+    "divide": _folded("elemwise_div", "broadcast_div"),
+    "maximum": _folded("broadcast_maximum", "broadcast_maximum"),
+    "minimum": _folded("broadcast_minimum", "broadcast_minimum"),
+    "power": _folded("broadcast_power", "broadcast_power"),
+    "average": _average,
+    "concatenate": lambda F, *arrays, axis: F.concat(*arrays, dim=axis),
+    "stack": lambda F, *arrays, axis: F.stack(*arrays, axis=axis),
+    "dot": _dot,
+    "depth_to_space": lambda F, x, block: F.depth_to_space(x, block_size=block),
+    "space_to_depth": lambda F, x, block: F.space_to_depth(x, block_size=block),
+    "matmul": lambda F, x, y, transpose_a=False, transpose_b=False: F.batch_dot(
+        x, y, transpose_a=transpose_a, transpose_b=transpose_b
+    ),
+}
+
+SCALAR = {
+    "add": lambda F, x, value, reflected: x + value,
+    "subtract": lambda F, x, value, reflected: value - x if reflected else x - value,
+    "multiply": lambda F, x, value, reflected: x * value,
+    "divide": lambda F, x, value, reflected: value / x if reflected else x / value,
+    "maximum": lambda F, x, value, reflected: F.maximum(x, value),
+    "minimum": lambda F, x, value, reflected: F.minimum(x, value),
+    "power": lambda F, x, value, reflected: value**x if reflected else x**value,
+}
+
+
+def _each(operator: Any, x: Any, axes: Sequence[int]) -> Any:
+    for axis in axes:
+        x = operator(x, axis=axis)
+    return x
+
+
+class Function(mx.gluon.HybridBlock):
+    """A function of `FUNCTIONS` with its arguments."""
+
+    def __init__(self, function: str, prefix: Optional[str] = None, **arguments: Any):
+        super().__init__(prefix=prefix)
+        self.function, self.arguments = function, arguments
+
+    def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
+        return FUNCTIONS[self.function](F, x, *others, **self.arguments)
+
+    def __repr__(self) -> str:
+        return f"{self.function}({', '.join(f'{name}={value}' for name, value in self.arguments.items())})"
+
+
+# -- blocks with weights
+
+
+class _Weighted(mx.gluon.HybridBlock):
+    """A block whose parameters are named in `shapes`; a shape of None comes with the weight."""
+
+    def __init__(self, prefix: Optional[str] = None, **shapes: Any):
+        super().__init__(prefix=prefix)
+        with self.name_scope():
+            for name, shape in shapes.items():
+                setattr(self, name, self.params.get(name, shape=shape, allow_deferred_init=True))
+
+
+class Dense(_Weighted):
+    """A matrix product along one axis: the last, or with `axis=1` the channels of a picture, as a 1x1 convolution."""
+
+    def __init__(self, units: int, in_units: int, rank: int, axis: int, use_bias: bool, prefix: Optional[str] = None):
+        shapes = {"weight": (units, in_units), **({"bias": (units,)} if use_bias else {})}
+        super().__init__(prefix, **shapes)
+        self._units, self._ones = units, (1,) * (rank - 2) if axis == 1 and rank > 2 else ()
+
+    def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+        arrays = [x, weight] if bias is None else [x, weight, bias]
+        if not self._ones:
+            return F.FullyConnected(*arrays, num_hidden=self._units, flatten=False, no_bias=bias is None)
+        arrays[1] = F.reshape(weight, shape=(0, 0, *self._ones))
+        return F.Convolution(*arrays, kernel=self._ones, num_filter=self._units, no_bias=bias is None)
+
+
+class ScaleShift(_Weighted):
+    """x * gamma + beta after the function `before`; either may be left out."""
+
+    def __init__(self, shapes: dict, before: str = "identity", prefix: Optional[str] = None, **arguments: Any):
+        super().__init__(prefix, **shapes)
+        self._before, self._arguments = before, arguments
+
+    def hybrid_forward(self, F: Any, x: Any, gamma: Any = None, beta: Any = None) -> Any:
+        x = FUNCTIONS[self._before](F, x, **self._arguments)
+        x = x if gamma is None else F.broadcast_mul(x, gamma)
+        return x if beta is None else F.broadcast_add(x, beta)
+
+
+class PReLU(_Weighted):
+    """relu(x) - alpha relu(-x)."""
+
+    def __init__(self, shape: tuple, prefix: Optional[str] = None):
+        super().__init__(prefix, alpha=shape)
+
+    def hybrid_forward(self, F: Any, x: Any, alpha: Any) -> Any:
+        return F.relu(x) - F.broadcast_mul(alpha, F.relu(-x))
+
+
+class Standardization(_Weighted):
+    """(x - mean) / max(sqrt(variance), epsilon), or its inverse: `keras.layers.Normalization`."""
+
+    def __init__(self, shape: tuple, invert: bool, prefix: Optional[str] = None):
+        super().__init__(prefix, mean=shape, variance=shape)
+        self._invert = invert
+
+    def hybrid_forward(self, F: Any, x: Any, mean: Any, variance: Any) -> Any:
+        deviation = F.maximum(F.sqrt(variance), 1e-7)
+        if self._invert:
+            return F.broadcast_add(F.broadcast_mul(x, deviation), mean)
+        return F.broadcast_div(F.broadcast_sub(x, mean), deviation)

@@ -1,0 +1,79 @@
+"""A Keras model as data: what every reader gives, and all that the network is built from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+
+
+class Tensor(NamedTuple):
+    """An output of a call of a layer."""
+
+    layer: str
+    call: int = 0
+    output: int = 0
+
+
+@dataclass
+class Call:
+    """One use of a layer: its arguments, nested as Keras nests them, with a `Tensor` for each tensor."""
+
+    args: tuple
+    kwargs: Dict[str, Any] = field(default_factory=dict)
+
+    def tensors(self) -> List[Tensor]:
+        """All inputs, in Keras's order."""
+        return [*tensors_in(self.args), *tensors_in(list(self.kwargs.values()))]
+
+
+@dataclass
+class Layer:
+    """A layer, an operator node, or a nested model.
+
+    `operator` is the name of the function of an operator node ("math.add" of TensorFlow, "Add" of Keras 3), else None.
+    `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read.
+    """
+
+    class_name: str
+    name: str
+    config: Dict[str, Any]
+    calls: List[Call] = field(default_factory=list)
+    operator: Optional[str] = None
+    model: Optional[Model] = None
+    weights: List[Any] = field(default_factory=list)
+
+    @property
+    def trainable(self) -> bool:
+        return self.config.get("trainable", True) is not False
+
+
+@dataclass
+class Model:
+    """Layers in Keras's order, which is the order of weights in files. `version` is Keras's: 2 or 3."""
+
+    name: str
+    layers: List[Layer]
+    inputs: List[Tensor]
+    outputs: List[Tensor]
+    version: int = 2
+    sequential: bool = False
+    native_kernels: bool = False  # weights of keras-mxnet with channels first are in MXNet's order
+
+    def walk(self) -> Iterator[Layer]:
+        """Every layer that is no model, those of nested models among them."""
+        for layer in self.layers:
+            if layer.model is None:
+                yield layer
+            else:
+                yield from layer.model.walk()
+
+
+def tensors_in(value: Any) -> List[Tensor]:
+    """The tensors of a nested structure, in the order in which Keras flattens it."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        return [tensor for key in sorted(value) for tensor in tensors_in(value[key])]
+    if isinstance(value, (list, tuple)):
+        return [tensor for entry in value for tensor in tensors_in(entry)]
+    return []

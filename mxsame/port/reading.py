@@ -1,0 +1,87 @@
+"""`read`: any source as a `Model`, with weights that are read when they are needed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Optional
+
+from mxsame import validation
+from mxsame.port import files
+from mxsame.port import weights as weighing
+from mxsame.port.config import model_of
+from mxsame.port.description import Layer, Model
+from mxsame.port.table import LAYERS, roles_of
+
+
+def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> Model:
+    """The layers, calls and weights of a Keras model, as data.
+
+    Arguments are those of :func:`mxsame.from_keras`; `check(model)` is called before any weight is looked at.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        contents = files.opened(source, "source")
+        root = contents.weights
+    elif hasattr(source, "to_json") and hasattr(source, "layers"):
+        contents, root = files.Contents(_live_config(source), None, None), None
+    else:
+        raise TypeError(f"source must be a path or a Keras model; received source of type {type(source).__name__}")
+    if contents.config is None:
+        raise ValueError(
+            f"source must hold a model's configuration; {os.fspath(source)!r} holds weights only: give the JSON of "
+            "model.to_json() as source, and this file as weights"
+        )
+    version = _major(contents.version or contents.config.get("keras_version"), contents.config)
+    try:
+        model = model_of(contents.config, version)
+    except RecursionError:
+        raise ValueError("a model's configuration must not be nested that deeply") from None
+    if check is not None:
+        check(model)
+    if weights is not None:
+        if not isinstance(weights, (str, os.PathLike)):
+            raise TypeError(f"weights must be a path; received weights of type {type(weights).__name__}")
+        root = files.opened(weights, "weights").weights
+        if root is None:
+            raise ValueError(f"weights must be an HDF5 file or a .keras archive; received {os.fspath(weights)!r}")
+    if root is not None:
+        weighing.assign(model, root, known_roles, by_order=weights is not None)
+    elif isinstance(source, (str, os.PathLike)):
+        if any(map(known_roles, model.walk())):
+            raise ValueError("weights must be given: the source holds a configuration only")
+    else:
+        _take_live(model, source)
+    return model
+
+
+def known_roles(layer: Layer) -> Any:
+    """A layer's weights; None for a class that is not in the table."""
+    if layer.operator is None and layer.class_name not in LAYERS and layer.class_name != "InputLayer":
+        return None
+    return roles_of(layer)
+
+
+def _live_config(model: Any) -> Any:
+    try:
+        return files.parsed(model.to_json().encode(), "model.to_json()")
+    except (NotImplementedError, TypeError) as error:
+        raise ValueError(f"source must be a Sequential or functional model: {error}") from None
+
+
+def _major(version: Any, config: Any) -> int:
+    if isinstance(version, str) and version.split(".")[0].isdigit():
+        return 3 if int(version.split(".")[0]) >= 3 else 2
+    return 3 if "registered_name" in config and "backend" not in config else 2
+
+
+def _take_live(model: Model, live: Any) -> None:
+    layers = {layer.name: layer for layer in live.layers}
+    for layer in model.layers:
+        found = layers.get(layer.name)
+        if found is None:
+            if layer.class_name == "InputLayer" or layer.operator is not None:
+                continue
+            raise ValueError(f"layer {layer.name!r} must be one of the model's; {validation.received(name=layer.name)}")
+        if layer.model is not None:
+            _take_live(layer.model, found)
+        else:
+            layer.weights = list(found.weights)

@@ -1,0 +1,218 @@
+"""Which array of a file is which weight of which layer, and the way back into a file.
+
+Keras keeps two formats. In the older one (`model.save("model.h5")`, `save_weights("weights.h5")`) the layers that have
+weights follow each other in the model's order, and a nested model is one entry: the trainable weights of all of its
+layers, then the others. In the newer one (`.keras`, `.weights.h5`) every layer has a group of its own, named after its
+class and counted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from mxsame import validation
+from mxsame.port import files
+from mxsame.port.description import Layer, Model
+
+Roles = List[Tuple[str, bool]]  # a layer's weights in Keras's order: role, and whether it is one that can be trained
+LAYERS_GROUPS = ("layers", "_layer_checkpoint_dependencies")  # Keras 3, tf.keras 2.13
+
+
+def assign(model: Model, root: Any, roles: Any, by_order: bool) -> None:
+    """Give every layer its weights from an open HDF5 file. `roles(layer)` lists them; None for an unknown class.
+
+    `by_order`: names may differ, as automatic ones do from session to session; then the order counts, as in Keras.
+    """
+    group = root
+    if files.texts(root, "layer_names") is None and files.holds(root, "model_weights"):
+        group = files.member(root, "model_weights", "group")
+    if files.texts(group, "layer_names") is not None:
+        model.native_kernels = files.text(group, "backend") == "mxnet"
+        _assign_legacy(model, group, roles, by_order)
+        return
+    used = set()
+    for name in LAYERS_GROUPS:
+        if files.holds(group, name):
+            used = _assign_by_class(model, files.member(group, name, "group"), name)
+            extra = [
+                found for found in files.datasets(files.member(group, name, "group"))
+                if found not in used and "/seed_generator" not in found and "/_random_generator" not in found
+            ]  # fmt: skip
+            if extra:
+                raise ValueError(f"the file holds weights that no layer has: {', '.join(extra[:5])}")
+            return
+    if not any(roles(layer) for layer in model.walk()):
+        return
+    raise ValueError(f"{root.filename} must hold weights as Keras writes them: layer_names, or a group of layers")
+
+
+# -- the newer format
+
+
+def _assign_by_class(model: Model, group: Any, container: str) -> set:
+    counts: Dict[str, int] = {}
+    used: set = set()
+    for layer in model.layers:
+        if layer.operator is not None and container == "layers":  # operator nodes of Keras 3 are no layers
+            continue
+        name = _snake_case(layer.class_name)
+        counts[name] = counts.get(name, -1) + 1
+        found = files.member(group, f"{name}_{counts[name]}" if counts[name] else name, "group")
+        if found is None:
+            continue  # missing weights are noticed where a layer needs them
+        if layer.model is not None:
+            inner = files.member(found, container, "group")
+            if inner is not None:
+                used |= _assign_by_class(layer.model, inner, container)
+        arrays = None if layer.model is not None else files.member(found, "vars", "group")
+        while arrays is not None:
+            array = files.member(arrays, str(len(layer.weights)), "dataset")
+            if array is None:
+                break
+            layer.weights.append(array)
+            used.add(array.name)
+        # tf.keras 2.13 counts a layer with weights twice: it lists those once more among all layers.
+        if container == LAYERS_GROUPS[1] and (layer.weights or (len(found) > 1 and files.datasets(found))):
+            counts[name] += 1
+    return used
+
+
+def _snake_case(name: str) -> str:
+    """As `keras.utils.naming.to_snake_case`."""
+    name = re.sub(r"\W+", "", name)
+    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+# -- the older format
+
+
+def _assign_legacy(model: Model, group: Any, roles: Any, by_order: bool) -> None:
+    stored = {}
+    for name in files.texts(group, "layer_names") or []:
+        entry = files.member(group, name, "group")
+        if entry is None:
+            raise ValueError(f"{group.name} must hold a group for each of its layer_names; {name!r} is missing")
+        names = files.texts(entry, "weight_names") or []
+        if names:
+            stored[name] = [_array(entry, weight) for weight in names]
+    # A layer of an unknown class (a custom one) has weights if the file holds a group of its name.
+    layers = [
+        layer
+        for layer in model.layers
+        if _weighted(layer, roles) or (roles_of(layer, roles) is None and layer.name in stored)
+    ]
+    known = {layer.name for layer in layers}
+    by_name = set(stored) == known
+    if len(stored) != len(layers) or not (by_name or by_order):
+        missing = [name for name in known if name not in stored] or ["none by name"]
+        surplus = [name for name in stored if name not in known] or ["none by name"]
+        raise ValueError(
+            f"the file must have weights for {len(layers)} layers; received those of {len(stored)} (missing: "
+            f"{', '.join(sorted(missing)[:5])}; surplus: {', '.join(sorted(surplus)[:5])})"
+        )
+    for layer, (name, arrays) in zip(layers, stored.items()):
+        _distribute(layer, stored[layer.name] if by_name else arrays, roles, layer.name if by_name else name)
+
+
+def _array(group: Any, name: str) -> Any:
+    array = files.member(group, name, "dataset")
+    if array is None:
+        raise ValueError(f"{group.name} must hold an array for each of its weight_names; {name!r} is missing")
+    return array
+
+
+def _weighted(layer: Layer, roles: Any) -> bool:
+    return bool(roles_of(layer, roles)) or (
+        layer.model is not None and any(_weighted(inner, roles) for inner in layer.model.layers)
+    )
+
+
+def roles_of(layer: Layer, roles: Any) -> Optional[Roles]:
+    return [] if layer.model is not None else roles(layer)
+
+
+def _distribute(layer: Layer, arrays: List[Any], roles: Any, stored_as: str) -> None:
+    """The arrays of one entry to the layer, or to the layers of a nested model."""
+    if layer.model is None and roles_of(layer, roles) is None:
+        layer.weights = arrays
+        return
+    slots = ordered(layer, roles)
+    if len(slots) != len(arrays):
+        shown = ", ".join(f"{owner.name}/{role}" for owner, role in slots[:8])
+        raise ValueError(
+            f"layer {layer.name!r} must have {len(slots)} weights ({shown}{', ..' if len(slots) > 8 else ''}); "
+            f"received {len(arrays)}, stored as {stored_as!r}"
+        )
+    every = {role for _, role in slots}
+    placed: Dict[int, Dict[str, Any]] = {}
+    for (owner, role), array in zip(slots, arrays):
+        stored_role = array.name.rsplit("/", 1)[-1].split(":")[0]
+        if stored_role != role and stored_role in every:
+            raise ValueError(f"{role} of layer {owner.name!r} must be stored at its position; received {array.name!r}")
+        placed.setdefault(id(owner), {})[role] = array
+    for owner in [layer] if layer.model is None else layer.model.walk():
+        if id(owner) in placed:
+            owner.weights = [placed[id(owner)][role] for role, _ in roles(owner)]
+
+
+def ordered(layer: Layer, roles: Any) -> List[Tuple[Layer, str]]:
+    """The weights of one entry in the older format's order: what is trained, then what is not."""
+    return [*_collected(layer, roles, True), *_collected(layer, roles, False)]
+
+
+def _collected(layer: Layer, roles: Any, trained: bool) -> Iterator[Tuple[Layer, str]]:
+    """As `trainable_weights` and `non_trainable_weights` of Keras 2 list them."""
+    if layer.model is not None:
+        if layer.trainable:
+            for inner in layer.model.layers:
+                yield from _collected(inner, roles, trained)
+        elif not trained:
+            for kind in (True, False):
+                for inner in layer.model.layers:
+                    yield from _collected(inner, roles, kind)
+        return
+    for role, can_train in roles(layer) or []:
+        if (can_train and layer.trainable) == trained:
+            yield layer, role
+
+
+# -- back into a file
+
+
+def write(path: Any, model: Model, arrays: Any, roles: Any) -> None:
+    """An HDF5 file that `model.load_weights` takes, in the older format. `arrays(layer)` maps roles to arrays."""
+    path = os.fspath(path)
+    if not path.endswith((".h5", ".hdf5")) or path.endswith(".weights.h5"):
+        raise ValueError(
+            f"path must end in .h5, and not in .weights.h5, which is another format; {validation.received(path=path)}"
+        )
+    h5py = files.h5py_module()
+    with h5py.File(path, "w") as file:
+        entries = [layer for layer in model.layers if layer.operator is None or model.version == 2]
+        entries = entries[1:] if model.sequential else entries  # Keras does not count the input of a Sequential
+        _write_names(file, "layer_names", [layer.name for layer in entries])
+        file.attrs["backend"], file.attrs["keras_version"] = b"tensorflow", b"2.13.1"
+        for layer in entries:
+            group = file.create_group(layer.name)
+            names = []
+            for owner, role in ordered(layer, roles):
+                names.append(f"{owner.name}/{role}:0")
+                if names[-1] in group:  # two layers of one name in nested models
+                    names[-1] = f"{owner.name}_{len(names)}/{role}:0"
+                group.create_dataset(names[-1], data=arrays(owner)[role])
+            _write_names(group, "weight_names", names)
+
+
+def _write_names(thing: Any, name: str, entries: List[str]) -> None:
+    """In parts where they are too many for one attribute, as Keras does."""
+    encoded, largest = [entry.encode() for entry in entries], 64_000
+    width = max(map(len, encoded), default=1)
+    per_part = max(largest // width, 1)
+    if len(encoded) <= per_part:
+        thing.attrs[name] = encoded
+        return
+    for number, start in enumerate(range(0, len(encoded), per_part)):
+        thing.attrs[f"{name}{number}"] = encoded[start : start + per_part]

@@ -1,0 +1,585 @@
+"""Small Keras networks, written for tf.keras 2.13 and Keras 3 alike: what the recorded model files hold.
+
+Every layer class that `mxsame.from_keras` supports is in one of them. `NETWORKS` is the table: a function of (keras,
+data format) that returns a model. `arrays` gives any model its weights, and `inputs` its inputs, from a seed.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+BATCH = 2
+NETWORKS = {}
+FIRST = []  # networks that are also recorded with channels first
+TRAINED = []  # networks with recorded gradients
+EMBEDDED = 11  # entries of the Embedding layers: integers below it are the inputs of that kind
+
+
+def network(trained=False, first=False):
+    """Registers a function under its name; `trained` records its gradients, `first` the same with channels first."""
+
+    def register(function):
+        NETWORKS[function.__name__] = function
+        TRAINED.extend([function.__name__] * trained)
+        FIRST.extend([function.__name__] * first)
+        return function
+
+    return register
+
+
+def is_keras_3(keras):
+    """Whether this is Keras 3, rather than tf.keras 2.13."""
+    return hasattr(keras, "ops")
+
+
+def shaped(size, channels, first=False):
+    """The shape of an input without its batch."""
+    return (channels, *size) if first else (*size, channels)
+
+
+# ---- whole networks --------------------------------------------------------------------------------------------------
+
+
+@network(first=True)
+def sequential(keras, first=False):
+    """The classifier of every introduction, on a non-square picture."""
+    layers, axis = keras.layers, 1 if first else -1
+    return keras.Sequential(
+        [
+            keras.Input(shaped((9, 12), 3, first)),
+            layers.Conv2D(4, 3, strides=2, padding="same", activation="relu"),
+            layers.BatchNormalization(axis=axis),
+            layers.Conv2D(6, (2, 3), padding="valid"),
+            layers.Activation("relu"),
+            layers.MaxPooling2D(2, padding="same"),
+            layers.Dropout(0.25),
+            layers.Flatten(),
+            layers.Dense(5, activation="softmax"),
+        ],
+        name="sequential",
+    )
+
+
+@network(trained=True)
+def autoencoder(keras, first=False):
+    """Pooled to a code, and back by upsampling and a crop."""
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input(shaped((14, 10), 1, first)),
+            layers.Conv2D(4, 3, padding="same", activation="relu"),
+            layers.MaxPooling2D(2, padding="same"),
+            layers.Conv2D(3, 3, padding="same", activation="relu"),
+            layers.MaxPooling2D(2, padding="same"),
+            layers.Conv2D(3, 3, padding="same", activation="relu"),
+            layers.UpSampling2D(2),
+            layers.Conv2D(4, 3, padding="same", activation="relu"),
+            layers.UpSampling2D(2),
+            layers.Cropping2D(((1, 1), (0, 2))),
+            layers.Conv2D(1, 3, padding="same", activation="sigmoid"),
+        ],
+        name="autoencoder",
+    )
+
+
+@network(trained=True, first=True)
+def unet(keras, first=False):
+    """Two levels, transposed convolutions, skip connections."""
+    layers, axis = keras.layers, 1 if first else -1
+
+    def block(data, channels):
+        for _ in range(2):
+            data = layers.Conv2D(channels, 3, padding="same", use_bias=False)(data)
+            data = layers.BatchNormalization(axis=axis, momentum=0.9, epsilon=1e-5)(data)
+            data = layers.Activation("relu")(data)
+        return data
+
+    data = keras.Input(shaped((8, 12), 3, first))
+    top = block(data, 3)
+    middle = block(layers.MaxPooling2D(2)(top), 4)
+    bottom = block(layers.MaxPooling2D(2)(middle), 5)
+    up = layers.Conv2DTranspose(4, 3, strides=2, padding="same")(bottom)
+    up = block(layers.Concatenate(axis=axis)([middle, up]), 4)
+    up = layers.Conv2DTranspose(3, 2, strides=2, padding="same")(up)
+    up = layers.Add()([top, up])
+    return keras.Model(data, layers.Conv2D(2, 1, activation="sigmoid")(up), name="unet")
+
+
+@network(trained=True)
+def wavenet(keras, first=False):
+    """Gated causal convolutions of growing dilation, residuals and a sum of skips."""
+    layers = keras.layers
+    data = keras.Input((17, 1))
+    level, skips = layers.Conv1D(4, 2, padding="causal")(data), []
+    for dilation in (1, 2, 4):
+        gate = layers.Conv1D(4, 2, padding="causal", dilation_rate=dilation, activation="sigmoid")(level)
+        value = layers.Conv1D(4, 2, padding="causal", dilation_rate=dilation, activation="tanh")(level)
+        value = layers.Multiply()([gate, value])
+        skips.append(layers.Conv1D(3, 1)(value))
+        level = layers.Add()([level, layers.Conv1D(4, 1)(value)])
+    out = layers.Activation("relu")(layers.Add()(skips))
+    return keras.Model(data, layers.Conv1D(5, 1, activation="softmax")(out), name="wavenet")
+
+
+@network(trained=True, first=True)
+def video(keras, first=False):
+    """3-D convolutions and pooling layers, strided in space and not in time.
+
+    No relu before the maximum: TensorFlow gives each of several equal elements in 3-D the whole gradient.
+    """
+    layers, axis = keras.layers, 1 if first else -1
+    data = keras.Input(shaped((5, 8, 7), 2, first))
+    out = layers.Conv3D(3, 3, strides=(1, 2, 2), padding="same", activation="tanh")(data)
+    out = layers.BatchNormalization(axis=axis)(out)
+    out = layers.MaxPooling3D((1, 2, 2), padding="same")(out)
+    out = layers.Conv3D(4, (3, 1, 2), padding="same", activation="relu")(out)
+    out = layers.AveragePooling3D((2, 2, 2), padding="same")(out)
+    out = layers.GlobalAveragePooling3D()(out)
+    return keras.Model(data, layers.Dense(3)(out), name="video")
+
+
+@network(trained=True, first=True)
+def siamese(keras, first=False):
+    """One tower for two pictures, and the distance of what it gives."""
+    layers = keras.layers
+    tower = keras.Sequential(
+        [
+            keras.Input(shaped((8, 7), 2, first)),
+            layers.Conv2D(3, 3, strides=2, padding="same", activation="relu"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(4, activation="tanh"),
+        ],
+        name="tower",
+    )
+    one, other = keras.Input(shaped((8, 7), 2, first), name="one"), keras.Input(shaped((8, 7), 2, first), name="other")
+    left, right = tower(one), tower(other)
+    apart = layers.Subtract()([left, right])
+    alike = layers.Dot(axes=1, normalize=True)([left, right])
+    out = layers.Dense(1, activation="sigmoid")(layers.Concatenate()([apart, alike]))
+    return keras.Model([one, other], out, name="siamese")
+
+
+@network(trained=True, first=True)
+def two_inputs_two_outputs(keras, first=False):
+    """A picture and a vector in, a class and a picture out."""
+    layers = keras.layers
+    picture, facts = keras.Input(shaped((6, 9), 3, first), name="picture"), keras.Input((4,), name="facts")
+    seen = layers.Conv2D(4, 3, strides=3, padding="same", activation="relu", name="see")(picture)
+    known = layers.Dense(6, activation="relu", name="know")(facts)
+    both = layers.Concatenate(name="both")([layers.Flatten(name="flat")(seen), known])
+    label = layers.Dense(3, activation="softmax", name="label")(both)
+    drawn = layers.Conv2DTranspose(2, 3, strides=3, padding="same", name="drawn")(seen)
+    return keras.Model([picture, facts], [label, drawn], name="two_inputs_two_outputs")
+
+
+@network()
+def nested_twice(keras, first=False):
+    """A functional model inside another, called on two tensors, with a Sequential inside it."""
+    layers = keras.layers
+    inner = keras.Input((None, 3))
+    stem = keras.Sequential([layers.Conv1D(4, 3, padding="same"), layers.ReLU()], name="stem")
+    both = keras.Model(inner, [stem(inner), layers.Dense(4, name="side")(inner)], name="inner")
+    data = keras.Input((10, 3))
+    a, b = both(data)
+    c, d = both(layers.ZeroPadding1D(1)(layers.Cropping1D((1, 1))(data)))
+    return keras.Model(data, [layers.Add()([a, d]), layers.Maximum()([b, c])], name="nested_twice")
+
+
+@network()
+def shared_layers(keras, first=False):
+    """One convolution and one batch norm on tensors of two sizes."""
+    layers, axis = keras.layers, 1 if first else -1
+    conv = layers.Conv2D(2, 3, strides=2, padding="same", name="conv")
+    norm = layers.BatchNormalization(axis=axis, name="norm")
+    pool = layers.GlobalMaxPooling2D(name="pool")
+    data = keras.Input(shaped((None, None), 2, first))
+    once = norm(conv(data))
+    twice = norm(conv(once))
+    return keras.Model(data, layers.Concatenate(name="both")([pool(once), pool(twice)]), name="shared_layers")
+
+
+@network(first=True)
+def mobile_block(keras, first=False):
+    """MobileNetV3's block: explicit padding, a strided depthwise convolution, squeeze and excite, a residual."""
+    layers, axis = keras.layers, 1 if first else -1
+    data = keras.Input(shaped((13, 10), 4, first))
+    out = layers.Conv2D(8, 1, use_bias=False)(data)
+    out = layers.BatchNormalization(axis=axis, epsilon=1e-3, momentum=0.999)(out)
+    out = layers.ZeroPadding2D(((0, 1), (1, 1)))(out)
+    out = layers.DepthwiseConv2D(3, strides=2, padding="valid", use_bias=False)(out)
+    out = layers.BatchNormalization(axis=axis)(out)
+    out = layers.ReLU(6.0)(out)
+    gate = layers.GlobalAveragePooling2D(keepdims=True)(out)
+    gate = layers.Conv2D(2, 1, activation="relu")(gate)
+    gate = layers.Conv2D(8, 1)(gate)
+    gate = layers.Multiply()([layers.ReLU(6.0)(gate + 3.0), layers.Rescaling(1.0 / 6.0)(gate)])
+    out = layers.Multiply()([out, gate])
+    out = layers.Conv2D(4, 1, use_bias=False)(out)
+    short = layers.AveragePooling2D(2, padding="same")(data)
+    short = layers.Cropping2D(((1, 0), (0, 0)))(short)
+    return keras.Model(data, layers.Add()([out, short]), name="mobile_block")
+
+
+# ---- tables of layers: one input for each rank, an output for each layer --------------------------------------------
+
+
+@network()
+def convolutions_1d(keras, first=False):
+    """Every 1-D convolution; Keras 3 has no causal separable one."""
+    layers, new = keras.layers, is_keras_3(keras)
+    data = keras.Input((11, 4))
+    out = [
+        layers.Conv1D(4, 4, strides=3, padding="same")(data),
+        layers.Conv1D(4, 3, padding="valid", groups=2, use_bias=False)(data),
+        layers.Conv1D(3, 2, strides=2, padding="causal", activation="relu")(data),
+        layers.Conv1D(3, 2, dilation_rate=3, padding="same")(data),
+        layers.DepthwiseConv1D(4, strides=2, padding="same", depth_multiplier=2)(data),
+        layers.SeparableConv1D(3, 3, strides=2, padding="same", depth_multiplier=2, activation="tanh")(data),
+        layers.SeparableConv1D(3, 2, padding="valid" if new else "causal", dilation_rate=2, use_bias=False)(data),
+        layers.Conv1DTranspose(3, 3, strides=2, padding="same")(data),
+        layers.Conv1DTranspose(2, 2, strides=3, padding="valid", use_bias=False)(data),
+    ]
+    return keras.Model(data, out, name="convolutions_1d")
+
+
+@network(first=True)
+def convolutions_2d(keras, first=False):
+    """Every 2-D convolution; Keras 3.11 writes no output_padding into its files."""
+    layers = keras.layers
+    data = keras.Input(shaped((9, 12), 4, first))
+    out = [
+        layers.Conv2D(4, (4, 3), strides=(2, 3), padding="same")(data),
+        layers.Conv2D(6, 2, padding="same", groups=2, use_bias=False)(data),
+        layers.Conv2D(3, (2, 3), dilation_rate=(2, 3), padding="valid", activation="elu")(data),
+        layers.DepthwiseConv2D((2, 5), strides=2, padding="same", depth_multiplier=2)(data),
+        layers.DepthwiseConv2D(3, dilation_rate=2, padding="same", use_bias=False)(data),
+        layers.SeparableConv2D(3, 3, strides=2, padding="same", depth_multiplier=2, activation="relu")(data),
+        layers.SeparableConv2D(3, 3, padding="valid", use_bias=False)(data),
+        layers.Conv2DTranspose(3, (3, 2), strides=(2, 3), padding="same")(data),
+        layers.Conv2DTranspose(3, 3, strides=2, padding="same", output_padding=None if is_keras_3(keras) else 0)(data),
+        layers.Conv2DTranspose(2, (3, 5), strides=2, padding="valid", activation="relu", use_bias=False)(data),
+    ]
+    return keras.Model(data, out, name="convolutions_2d")
+
+
+@network(first=True)
+def convolutions_3d(keras, first=False):
+    """Every 3-D convolution."""
+    layers = keras.layers
+    data = keras.Input(shaped((5, 4, 6), 2, first))
+    out = [
+        layers.Conv3D(2, (2, 3, 4), strides=(2, 1, 3), padding="same")(data),
+        layers.Conv3D(3, 2, padding="valid", use_bias=False, activation="relu")(data),
+        layers.Conv3D(2, 2, dilation_rate=(1, 2, 2), padding="same")(data),
+        layers.Conv3DTranspose(2, (3, 2, 2), strides=(2, 1, 2), padding="same")(data),
+        layers.Conv3DTranspose(2, 2, strides=2, padding="valid", use_bias=False)(data),
+    ]
+    return keras.Model(data, out, name="convolutions_3d")
+
+
+def pooled(keras, rank, data):
+    """Every pooling layer of this rank, global ones with and without their axes kept."""
+    out = []
+    for kind in ("Max", "Average"):
+        pool = getattr(keras.layers, f"{kind}Pooling{rank}D")
+        whole = getattr(keras.layers, f"Global{kind}Pooling{rank}D")
+        out += [
+            pool(2, padding="same")(data),
+            pool(3, strides=2, padding="same")(data),
+            pool(2, strides=1, padding="valid")(data),
+            whole()(data),
+            whole(keepdims=True)(data),
+        ]
+    return out
+
+
+@network()
+def pooling_layers_1d(keras, first=False):
+    """Pooling layers in 1-D, where Keras 2 has channels last by default, whatever the backend's data format is."""
+    data = keras.Input((11, 3))
+    out = [*pooled(keras, 1, data), keras.layers.MaxPooling1D(2, padding="same", data_format="channels_first")(data)]
+    return keras.Model(data, out, name="pooling_layers_1d")
+
+
+@network(first=True)
+def pooling_layers(keras, first=False):
+    """Pooling layers in 2-D and 3-D."""
+    inputs = [keras.Input(shaped(size, 3, first), name=f"data{len(size)}") for size in ((9, 7), (5, 4, 6))]
+    return keras.Model(inputs, pooled(keras, 2, inputs[0]) + pooled(keras, 3, inputs[1]), name="pooling_layers")
+
+
+@network()
+def padding_layers_1d(keras, first=False):
+    """Zero padding, cropping and upsampling in 1-D, where Keras 2 has channels last only."""
+    layers = keras.layers
+    data = keras.Input((7, 2))
+    out = [
+        layers.ZeroPadding1D(2)(data),
+        layers.ZeroPadding1D((1, 2))(data),
+        layers.Cropping1D(1)(data),
+        layers.Cropping1D((0, 2))(data),
+        layers.UpSampling1D(3)(data),
+    ]
+    return keras.Model(data, out, name="padding_layers_1d")
+
+
+@network(first=True)
+def padding_layers(keras, first=False):
+    """Zero padding, cropping and upsampling in 2-D and 3-D."""
+    layers, inputs, out = keras.layers, [], []
+    for rank, size in ((2, (5, 6)), (3, (3, 4, 5))):
+        data = keras.Input(shaped(size, 2, first), name=f"data{rank}")
+        inputs.append(data)
+        pad = getattr(layers, f"ZeroPadding{rank}D")
+        crop = getattr(layers, f"Cropping{rank}D")
+        grow = getattr(layers, f"UpSampling{rank}D")
+        pairs, crops = ((1, 2), (0, 3), (2, 0)), ((1, 1), (0, 2), (2, 0))
+        out += [
+            pad(2)(data),
+            pad(pairs[:rank])(data),
+            crop(1)(data),
+            crop(crops[:rank])(data),
+            grow((2, 3, 1)[:rank])(data),
+        ]
+    out.append(layers.UpSampling2D((2, 3), interpolation="bilinear")(inputs[0]))
+    return keras.Model(inputs, out, name="padding_layers")
+
+
+@network()
+def activations(keras, first=False):
+    """Every activation, as an argument and as a layer."""
+    layers, new = keras.layers, is_keras_3(keras)
+    names = ["elu", "exponential", "gelu", "hard_sigmoid", "linear", "mish", "relu", "selu", "sigmoid", "softmax"]
+    names += ["softplus", "softsign", "swish", "tanh"]
+    names += ["hard_silu", "leaky_relu", "log_softmax", "relu6", "silu"] if new else []
+    slope = "negative_slope" if new else "alpha"
+    data = keras.Input((3, 6))
+    out = [layers.Dense(2, activation=name, name=f"dense_{name}")(data) for name in names]
+    out += [layers.Activation(name, name=f"layer_{name}")(data) for name in names]
+    out += [
+        layers.ReLU()(data),
+        layers.ReLU(max_value=1.0, negative_slope=0.25, threshold=0.5)(data),
+        layers.LeakyReLU(**{slope: 0.2})(data),
+        layers.PReLU()(data),
+        layers.PReLU(shared_axes=[1])(data),
+        layers.ELU(alpha=0.5)(data),
+        layers.Softmax()(data),
+        layers.Softmax(axis=1)(data),
+    ]
+    if not new:
+        out.append(layers.ThresholdedReLU(theta=0.7)(data))
+    return keras.Model(data, out, name="activations")
+
+
+@network()
+def normalizations(keras, first=False):
+    """Batch, layer, group and unit normalization, and the two preprocessing layers."""
+    layers = keras.layers
+    data = keras.Input((5, 6, 4))
+    out = [
+        layers.BatchNormalization()(data),
+        layers.BatchNormalization(axis=1, scale=False, epsilon=0.01, momentum=0.5)(data),
+        layers.BatchNormalization(axis=2, center=False)(data),
+        layers.BatchNormalization(center=False, scale=False)(data),
+        layers.LayerNormalization()(data),
+        layers.LayerNormalization(axis=[1, 2, 3], epsilon=1e-5)(data),
+        layers.LayerNormalization(center=False, scale=False)(data),
+        layers.GroupNormalization(groups=2)(data),
+        layers.GroupNormalization(groups=-1, center=False, scale=False)(data),
+        layers.UnitNormalization()(data),
+        layers.Rescaling(1 / 127.5, offset=-1.0)(data),
+        layers.Normalization(axis=-1, mean=[0.5, -1.0, 2.0, 0.0], variance=[1.0, 4.0, 0.25, 2.0])(data),
+        layers.Normalization(axis=None, mean=0.5, variance=2.0, invert=True)(data),
+        layers.Normalization(axis=-1)(data),
+    ]
+    return keras.Model(data, out, name="normalizations")
+
+
+@network()
+def merging(keras, first=False):
+    """Layers of several inputs, axes of length 1 repeated."""
+    layers = keras.layers
+    one, other = keras.Input((4, 3), name="one"), keras.Input((4, 3), name="other")
+    row = keras.Input((1, 3), name="row")
+    out = [
+        layers.Add()([one, other, one]),
+        layers.Add()([one, row]),
+        layers.Subtract()([one, other]),
+        layers.Multiply()([one, other, row]),
+        layers.Average()([one, other, other]),
+        layers.Maximum()([one, other]),
+        layers.Minimum()([one, other]),
+        layers.Concatenate()([one, other]),
+        layers.Concatenate(axis=1)([one, row, other]),
+        layers.Dot(axes=2)([one, other]),
+        layers.Dot(axes=(1, 1), normalize=True)([one, other]),
+    ]
+    return keras.Model([one, other, row], out, name="merging")
+
+
+@network()
+def shapes(keras, first=False):
+    """Flatten, Reshape, Permute, RepeatVector, Dense on more than two axes, Embedding."""
+    layers = keras.layers
+    data, words = keras.Input((4, 6, 3)), keras.Input((5,), dtype="int32", name="words")
+    out = [
+        layers.Flatten()(data),
+        layers.Reshape((6, 12))(data),
+        layers.Reshape((2, -1, 3))(data),
+        layers.Permute((3, 1, 2))(data),
+        layers.RepeatVector(3)(layers.GlobalAveragePooling2D()(data)),
+        layers.Dense(5, activation="relu")(data),
+        layers.Dense(4)(layers.Reshape((4, 18))(data)),
+        layers.Dense(2)(layers.Flatten()(layers.Conv2D(2, 3, strides=2, padding="same")(data))),
+        layers.Conv1D(3, 3, padding="same")(layers.Embedding(EMBEDDED, 4)(words)),
+    ]
+    return keras.Model([data, words], out, name="shapes")
+
+
+@network()
+def both_formats(keras, first=False):
+    """A layer of the other data format."""
+    layers = keras.layers
+    data = keras.Input((4, 6, 3))
+    out = [layers.Flatten(data_format="channels_first")(data), layers.Conv2D(2, 2, padding="same")(data)]
+    return keras.Model(data, out, name="both_formats")
+
+
+@network()
+def noise(keras, first=False):
+    """Layers that do something in training only."""
+    layers = keras.layers
+    line, picture, film = keras.Input((5, 3)), keras.Input((4, 5, 3)), keras.Input((2, 3, 4, 3))
+    out = [
+        layers.SpatialDropout1D(0.3)(layers.GaussianNoise(0.1)(line)),
+        layers.AlphaDropout(0.3)(layers.Dropout(0.5, noise_shape=(None, 1, 3))(line)),
+        layers.SpatialDropout2D(0.3)(layers.GaussianDropout(0.1)(picture)),
+        layers.SpatialDropout3D(0.3)(layers.ActivityRegularization(0.1)(film)),
+    ]
+    return keras.Model([line, picture, film], out, name="noise")
+
+
+@network()
+def operators(keras, first=False):
+    """Operators between layers, as Keras's applications have them."""
+    layers = keras.layers
+    data = keras.Input((4, 6, 3))
+    if is_keras_3(keras):
+        ops = keras.ops
+        mean = ops.mean(data, axis=(1, 2), keepdims=True)
+        more = [
+            ops.pad(data, ((0, 0), (1, 0), (0, 2), (0, 0))),
+            ops.reshape(data, (-1, 24, 3)),
+            ops.transpose(data, (0, 3, 1, 2)),
+            ops.relu6(data + 3.0),
+            ops.concatenate([data, -data], axis=-1),
+            ops.expand_dims(ops.squeeze(mean, (1, 2)), 1),
+            ops.maximum(ops.abs(data), 0.5) ** 2,
+            ops.sqrt(ops.square(data) + 1.0),
+        ]
+    else:
+        import tensorflow as tf
+
+        mean = tf.reduce_mean(data, axis=[1, 2], keepdims=True)
+        more = [
+            tf.pad(data, ((0, 0), (1, 0), (0, 2), (0, 0))),
+            tf.reshape(data, (-1, 24, 3)),
+            tf.transpose(data, (0, 3, 1, 2)),
+            tf.nn.relu6(data + 3.0),
+            tf.concat([data, -data], axis=-1),
+            tf.expand_dims(tf.squeeze(mean, [1, 2]), 1),
+            tf.maximum(tf.abs(data), 0.5) ** 2,
+            tf.math.sqrt(tf.math.square(data) + 1.0),
+        ]
+    out = [
+        *more,
+        mean,
+        data[:, 1:, :-1],
+        data[:, ::2, 1, :],
+        (2.0 * data - 1.0) / 3.0,
+        1.0 - data * mean,
+        layers.Conv2D(2, 1)(data) + layers.Conv2D(2, 1)(data),
+    ]
+    return keras.Model(data, out, name="operators")
+
+
+@network()
+def resizing(keras, first=False):
+    """Resizing in the ways it has."""
+    layers = keras.layers
+    data = keras.Input(shaped((6, 8), 2, first))
+    out = [
+        layers.Resizing(12, 16, interpolation="nearest")(data),
+        layers.Resizing(9, 5, interpolation="bilinear")(data),
+        layers.Resizing(3, 4, interpolation="bilinear")(data),
+    ]
+    return keras.Model(data, out, name="resizing")
+
+
+@network()
+def recurrent(keras, first=False):
+    """Recurrent layers, which may be refused."""
+    layers = keras.layers
+    data = keras.Input((6, 3))
+    out = [
+        layers.LSTM(4)(data),
+        layers.GRU(3, return_sequences=True)(data),
+        layers.SimpleRNN(2)(data),
+        layers.Bidirectional(layers.LSTM(2, return_sequences=True))(data),
+        layers.TimeDistributed(layers.Dense(2))(data),
+    ]
+    return keras.Model(data, out, name="recurrent")
+
+
+@network()
+def attention(keras, first=False):
+    """Attention layers, which may be refused."""
+    layers = keras.layers
+    data = keras.Input((5, 4))
+    out = [layers.MultiHeadAttention(2, 3)(data, data), layers.Attention()([data, data])]
+    return keras.Model(data, out, name="attention")
+
+
+# ---- weights and inputs ----------------------------------------------------------------------------------------------
+
+
+def seeded(name):
+    """A generator for a name, the same everywhere."""
+    return np.random.RandomState(zlib.crc32(name.encode()) & 0x7FFFFFFF)
+
+
+def weights(model):
+    """An array for each weight of the model: of the size that initialisers give, variances positive, counts kept."""
+    random, arrays = seeded(f"weights of {model.name}"), []
+    for variable, value in zip(model.weights, model.get_weights()):
+        path = str(getattr(variable, "path", variable.name))
+        name = path.split("/")[-1].split(":")[0]
+        if name in ("moving_variance", "variance", "gamma"):
+            array = random.uniform(0.5, 1.5, value.shape)
+        elif name in ("count", "seed_generator_state"):
+            array = value
+        else:
+            fan_in = max(int(np.prod(value.shape[:-1])), 1) if value.ndim > 1 else 16
+            array = random.normal(0, min(1.0, 1.5 / fan_in**0.5), value.shape)
+        arrays.append(np.asarray(array, value.dtype))
+    return arrays
+
+
+def inputs(model):
+    """An array for each input of the model, with 11 elements along axes of any length, and then 14."""
+    random = seeded(f"inputs of {model.name}")
+    found = []
+    for tensor in model.inputs:
+        shape = [BATCH, *(n or 8 + 3 * axis for axis, n in enumerate(tensor.shape[1:], 1))]
+        if "int" in str(tensor.dtype):
+            found.append(random.randint(0, EMBEDDED, shape).astype("int32"))
+        else:
+            found.append(random.normal(0, 1, shape).astype("float32"))
+    return found
+
+
+def channels_first(array):
+    """(N, *size, C) as (N, C, *size)."""
+    return array if array.ndim < 3 else np.ascontiguousarray(np.moveaxis(array, -1, 1))

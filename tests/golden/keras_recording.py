@@ -1,0 +1,174 @@
+"""Records the networks of `keras_networks` as files of a Keras and what it gives for them: shared by both scripts."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import keras_networks
+import make
+import numpy as np
+
+FOLDER = Path(__file__).resolve().parent / "models"
+
+
+def names():
+    """Every recorded name: a network, or a network with channels first."""
+    return [*keras_networks.NETWORKS, *(f"{name}_channels_first" for name in keras_networks.FIRST)]
+
+
+def built(keras, name):
+    """(model, the same with channels last): TensorFlow has no CPU kernels for channels first."""
+    network, first = name.replace("_channels_first", ""), name.endswith("_channels_first")
+    models = []
+    for data_format in dict.fromkeys(["channels_first" if first else "channels_last", "channels_last"]):
+        keras.backend.clear_session()
+        keras.backend.set_image_data_format(data_format)
+        models.append(keras_networks.NETWORKS[network](keras, data_format == "channels_first"))
+        keras.backend.set_image_data_format("channels_last")
+    arrays = keras_networks.weights(models[-1])
+    for model in models:
+        model.set_weights(arrays)
+        finalize(model)
+    return models[0], models[-1]
+
+
+def finalize(model):
+    """Normalization layers compute what they use from their weights."""
+    for layer in model.layers:
+        if hasattr(layer, "finalize_state"):
+            layer.finalize_state()
+
+
+def listed(values):
+    """One array or several, as a list."""
+    return list(values) if isinstance(values, (list, tuple)) else [values]
+
+
+def called(model, given):
+    """The outputs of a model in inference."""
+    return [np.asarray(out) for out in listed(model(given if len(given) > 1 else given[0], training=False))]
+
+
+def recorded(keras, name):
+    """(model, key -> array): `<name>/input/0`, .. and `<name>/output/0`, .. in inference."""
+    model, runs = built(keras, name)
+    given = keras_networks.inputs(runs)
+    got = called(runs, given)
+    if model is not runs:
+        given, got = (list(map(keras_networks.channels_first, arrays)) for arrays in (given, got))
+    arrays = {f"{name}/input/{place}": array for place, array in enumerate(given)}
+    return model, {**arrays, **{f"{name}/output/{place}": array for place, array in enumerate(got)}}
+
+
+def gradients(keras, tensorflow, name, write):
+    """`<name>/gradient/<dataset>`, as `write(model, file)` puts weights into an h5 file, and `<name>/trained/0`, ..:
+    the outputs in training and the gradients of sum(output * head gradient)."""
+    import h5py
+
+    _, model = built(keras, name)
+    given = keras_networks.inputs(model)
+    with tensorflow.GradientTape() as tape:
+        outputs = listed(model(given if len(given) > 1 else given[0], training=True))
+        heads = [head_gradient(name, place, out.shape) for place, out in enumerate(outputs)]
+        loss = sum(tensorflow.reduce_sum(out * head) for out, head in zip(outputs, heads))
+    found = dict(zip((id(v) for v in model.trainable_weights), tape.gradient(loss, model.trainable_weights)))
+    model.set_weights([np.asarray(found.get(id(v), tensorflow.zeros(v.shape))) for v in model.weights])
+    result = {f"{name}/trained/{place}": np.asarray(out) for place, out in enumerate(outputs)}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "gradients.h5"
+        write(model, str(path))
+        with h5py.File(path) as file:
+
+            def visit(where, entry):
+                if isinstance(entry, h5py.Dataset):
+                    result[f"{name}/gradient/{where}"] = entry[()]
+
+            file.visititems(visit)
+    moving = [key for key in result if "/moving_" in key]
+    return {key: array for key, array in result.items() if key not in moving}
+
+
+def head_gradient(name, place, shape):
+    """What comes back from above to an output: the test makes it again."""
+    random = keras_networks.seeded(f"head gradient {place} of {name}")
+    return random.normal(0, 1, tuple(shape)).astype("float32")
+
+
+def write(keras, name, save, formats, more):
+    """Writes `models/<name>.zip`, every network in its formats by `save(model, path)`, and `models/<name>.npz`."""
+    result = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for network in names():
+            model, arrays = recorded(keras, network)
+            result.update(arrays)
+            for ending in formats(network):
+                if ending == ".json":
+                    Path(folder, f"{network}.json").write_text(model.to_json(), encoding="utf-8")
+                else:
+                    save(model, str(Path(folder, f"{network}{ending}")))
+        files = sorted(Path(folder).iterdir())
+        with zipfile.ZipFile(FOLDER / f"{name}.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+            for path in files:
+                archive.write(path, path.name)
+    pack({**result, **more}, FOLDER / f"{name}.npz")
+    size = sum((FOLDER / f"{name}{ending}").stat().st_size for ending in (".zip", ".npz"))
+    print(f"{len(files)} files and {len(result) + len(more)} arrays, {size / 1e3:.0f} kB; {versions()}")
+    return 0
+
+
+def check(keras, name, read, formats):
+    """Loads every recorded file in this Keras and compares what it gives with the recording; the exit status."""
+    old, wrong = load(FOLDER / f"{name}.npz"), []
+    with tempfile.TemporaryDirectory() as folder:
+        unpack(name, folder)
+        for network in names():
+            model, arrays = recorded(keras, network)
+            weights = model.get_weights()
+            wrong += [key for key, array in arrays.items() if not make.close(old[key], array)]
+            for ending in formats(network):
+                if ending == ".json":
+                    continue
+                loaded = read(model, str(Path(folder, f"{network}{ending}")))
+                equal = len(loaded.weights) == len(weights) and all(map(np.array_equal, loaded.get_weights(), weights))
+                if equal and network in keras_networks.NETWORKS:  # channels last, which runs on the CPU
+                    got = called(loaded, keras_networks.inputs(loaded))
+                    equal = all(make.close(old[f"{network}/output/{place}"], out) for place, out in enumerate(got))
+                wrong += [] if equal else [f"{network}{ending}"]
+    print(f"{len(old)} arrays recorded; different: {wrong}")
+    return 1 if wrong else 0
+
+
+def unpack(name, folder):
+    """Puts the recorded files of a Keras into a folder."""
+    with zipfile.ZipFile(FOLDER / f"{name}.zip") as archive:
+        archive.extractall(folder)
+
+
+def versions():
+    """What made the recording."""
+    packages = {name: version(name) for name in ("keras", "tensorflow-cpu", "numpy")}
+    return ", ".join(f"{name} {number}" for name, number in {**packages, "python": sys.version.split()[0]}.items())
+
+
+def pack(arrays, path):
+    """All arrays as one: a file with hundreds of small ones is mostly headers."""
+    index = {key: [str(array.dtype), *array.shape] for key, array in arrays.items()}
+    values = np.concatenate([array.astype("float32").ravel() for array in arrays.values()])
+    np.savez_compressed(path, values=values, index=np.array(json.dumps(index)), versions=np.array(versions()))
+
+
+def load(path):
+    """Key -> array, as recorded."""
+    with np.load(path) as packed:
+        values, index = packed["values"], json.loads(str(packed["index"]))
+    result, start = {}, 0
+    for key, (dtype, *shape) in index.items():
+        size = int(np.prod(shape))
+        result[key] = values[start : start + size].reshape(shape).astype(dtype)
+        start += size
+    return result

@@ -1,0 +1,64 @@
+"""Records small model files of tf.keras 2.13 and what it gives for them, into tests/golden/models/keras2.*.
+
+    python tests/golden/make_models_keras2.py          # writes keras2.zip and keras2.npz
+    python tests/golden/make_models_keras2.py --check    # loads the recorded files, compares, and writes nothing
+
+Python 3.11 with tensorflow-cpu 2.13.1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE)]
+
+import keras_networks  # noqa: E402
+import keras_recording as recording  # noqa: E402
+import make  # noqa: E402
+
+ALL_FORMATS = ("sequential", "unet", "nested_twice", "siamese", "normalizations", "operators")
+
+
+def formats(network):
+    """The endings of the files of a network: whole models, or an architecture with weights in one of two formats."""
+    return (".h5", ".keras", ".json", ".legacy.h5", ".weights.h5") if network in ALL_FORMATS else (".h5",)
+
+
+def save(model, path):
+    """A whole model, or weights alone."""
+    if path.endswith((".legacy.h5", ".weights.h5")):
+        model.save_weights(path)
+    else:
+        model.save(path)
+
+
+def load(model, path):
+    """The model of a file; where it holds weights alone, they go into the model that is given."""
+    import tensorflow as tf
+
+    if path.endswith((".legacy.h5", ".weights.h5")):
+        model.set_weights([array * 0 for array in model.get_weights()])
+        model.load_weights(path)
+        return model
+    return tf.keras.models.load_model(path, compile=False)
+
+
+def main():
+    """Write or check the files."""
+    check = make.wants_check(__doc__)
+    os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
+    import tensorflow as tf
+
+    if check:
+        return recording.check(tf.keras, "keras2", load, formats)
+    more = {}
+    for name in keras_networks.TRAINED:
+        more.update(recording.gradients(tf.keras, tf, name, lambda model, path: model.save_weights(path)))
+    return recording.write(tf.keras, "keras2", save, formats, more)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

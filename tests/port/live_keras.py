@@ -1,0 +1,86 @@
+"""Live Keras models: random weights and statistics, and their outputs compared with those of the imported network."""
+
+import mxsame  # noqa: I001 - before TensorFlow, which is refused in the other order
+import numpy as np
+from mxnet import nd
+
+from mxsame import port
+
+
+def keras():
+    """tf.keras, imported by the tests that need it."""
+    import tensorflow as tf
+
+    return tf.keras
+
+
+def randomise(model, seed=0):
+    """Weights that show every mistake: batch norms with statistics, biases that are not zero."""
+    rng = np.random.default_rng(seed)
+    for weight in model.weights:
+        name = weight.name.split("/")[-1]
+        shape = tuple(weight.shape)
+        if name.startswith("count"):
+            continue
+        if name.startswith(("moving_variance", "variance")):
+            value = rng.uniform(0.5, 1.5, shape)
+        elif name.startswith("gamma"):
+            value = rng.uniform(0.7, 1.3, shape)
+        elif len(shape) > 1:
+            value = rng.normal(0, (2 / max(np.prod(shape[:-1]), 1)) ** 0.5, shape)
+        else:
+            value = rng.normal(0, 0.3, shape)
+        weight.assign(value.astype("float32"))
+    for layer in model.submodules:
+        if hasattr(layer, "finalize_state"):  # Normalization computes with copies of its weights
+            layer.finalize_state()
+    return model
+
+
+def inputs_of(model, sizes=None, seed=1, batch=2):
+    """Random arrays for all inputs, in Keras's order."""
+    rng = np.random.default_rng(seed)
+    dynamic = iter(sizes or ())
+    return [
+        rng.normal(size=(batch, *(n or next(dynamic) for n in x.shape[1:]))).astype("float32") for x in model.inputs
+    ]
+
+
+def arrays_of(outputs):
+    """One output or a list of them as NumPy arrays."""
+    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    return [np.asarray(out.asnumpy() if isinstance(out, nd.NDArray) else out) for out in outputs]
+
+
+def expected(model, inputs):
+    """What Keras gives."""
+    return arrays_of(model(inputs if len(inputs) > 1 else inputs[0], training=False))
+
+
+def first(array):
+    """The array with channels first."""
+    return np.moveaxis(array, -1, 1) if array.ndim > 2 else array
+
+
+def compare(got, wanted, tolerance=2e-5):
+    """Shapes and values, relative to the largest."""
+    assert len(got) == len(wanted)
+    for have, want in zip(got, wanted):
+        assert have.shape == want.shape
+        scale = max(float(np.abs(want).max()), 1e-6)
+        np.testing.assert_allclose(have / scale, want / scale, rtol=0, atol=tolerance)
+
+
+def check(model, sizes=None, hybridize=True, tolerance=2e-5, source=None, inputs=None, **arguments):
+    """The imported network gives what the model gives, imperative and hybridized both ways."""
+    inputs = inputs_of(model, sizes) if inputs is None else inputs
+    wanted = expected(model, inputs)
+    net = port.from_keras(model if source is None else source, **arguments)
+    given = [nd.array(x) for x in inputs]
+    compare(arrays_of(net(*given)), wanted, tolerance)
+    if hybridize:
+        net.hybridize()
+        compare(arrays_of(net(*given)), wanted, tolerance)
+        mxsame.hybridize(net)
+        compare(arrays_of(net(*given)), wanted, tolerance)
+    return net

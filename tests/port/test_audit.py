@@ -1,0 +1,514 @@
+"""`mxsame.audit`: what it calls SAME has SAME's values, what it calls shifted has not, and what it fixes has them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+
+import cases
+import numpy as np
+import oracle
+import pytest
+from click.testing import CliRunner
+from running import difference
+
+import mxsame
+from mxsame import cli
+from mxsame._mxnet import mx
+from mxsame.port.audit import audit
+
+gluon = mx.gluon
+
+
+def bound(symbol, arrays):
+    """The outputs of a Symbol on NumPy arrays by name."""
+    arrays = {name: mx.nd.array(array) for name, array in arrays.items() if name in symbol.list_inputs()}
+    return [out.asnumpy() for out in symbol.bind(mx.cpu(), arrays).forward()]
+
+
+def only(found):
+    """The one layer of an audit."""
+    (layer,) = found.layers
+    return layer
+
+
+# ---- single layers against the oracle --------------------------------------------------------------------------------
+
+
+def configurations(count):
+    """Layers of every kind and rank, with pads of all sorts; every third pad is the one that gives SAME's shape."""
+    generator = random.Random(7)
+    for number in range(count):
+        op = generator.choice(["conv", "conv", "conv_transpose", "max_pool", "avg_pool"])
+        rank = generator.choice([1, 2, 2, 3]) if op != "conv_transpose" else generator.choice([1, 2])
+        pick = lambda low, high: tuple(generator.randint(low, high) for _ in range(rank))  # noqa: B023, E731
+        size, kernel, strides = pick(5, 9), pick(1, 4), pick(1, 3)
+        dilation = pick(1, 2) if op == "conv" and max(strides) == 1 else (1,) * rank
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+        if op.endswith("pool"):
+            pads = tuple(generator.randint(0, k // 2) for k in kernel)
+        elif op == "conv_transpose":
+            pads = tuple(max(k - s + 1, 0) // 2 for k, s in zip(kernel, strides))
+        else:
+            pads = tuple(generator.choice([k // 2, (k - 1) // 2, 0]) for k in reach)
+        if op == "conv" and any(n + 2 * pad < extent for n, pad, extent in zip(size, pads, reach)):
+            continue
+        yield pytest.param(op, size, kernel, strides, dilation, pads, id=f"{number}-{op}-{rank}")
+
+
+def symmetric(op, kernel, strides, dilation, pads, full=False):
+    """The layer as MXNet has it, as a Symbol."""
+    data, weight = mx.sym.var("data"), mx.sym.var("weight")
+    if op == "conv":
+        return mx.sym.Convolution(
+            data, weight, no_bias=True, kernel=kernel, stride=strides, dilate=dilation, pad=pads, num_filter=3
+        )
+    if op == "conv_transpose":
+        adj = tuple((k - s) % 2 if k > s else 0 for k, s in zip(kernel, strides))
+        adj = tuple(min(extra, s - 1) for extra, s in zip(adj, strides))
+        return mx.sym.Deconvolution(
+            data, weight, no_bias=True, kernel=kernel, stride=strides, pad=pads, adj=adj, num_filter=3
+        )
+    return mx.sym.Pooling(
+        data,
+        kernel=kernel,
+        stride=strides,
+        pad=pads,
+        pool_type=op[:3],
+        count_include_pad=False,
+        pooling_convention="full" if full else "valid",
+    )
+
+
+def same(op, size, kernel, strides, dilation, arrays, output_padding=None):
+    """What SAME gives, by the oracle of the tests."""
+    given = {
+        "output_padding": output_padding,
+        "strides": strides,
+        "dilation": dilation,
+        "in_channels": 2,
+        "channels": 3,
+        "use_bias": False,
+    }
+    return oracle.forward(cases.Case(op, size, kernel, **given), arrays)
+
+
+@pytest.mark.parametrize(("op", "size", "kernel", "strides", "dilation", "pads"), list(configurations(150)))
+def test_a_status_is_true_of_the_values(op, size, kernel, strides, dilation, pads):
+    generator = np.random.RandomState(1)
+    weight = {"conv": (3, 2, *kernel), "conv_transpose": (2, 3, *kernel)}.get(op)
+    arrays = {"data": generator.normal(size=(2, 2, *size))}
+    if weight:
+        arrays["weight"] = generator.normal(size=weight)
+    symbol = symmetric(op, kernel, strides, dilation, pads)
+    found = audit(symbol, (2, 2, *size))
+    (got,) = bound(symbol, arrays)
+    want = same(op, size, kernel, strides, dilation, arrays)
+    status = only(found).status
+    if got.shape != want.shape and op == "conv_transpose" and status in ("same", "shifted"):
+        reach = [2 * (k // 2) - k for k in kernel]  # Keras's output_padding for this shape
+        extra = [out - (n - 1) * s + more for out, n, s, more in zip(got.shape[2:], size, strides, reach)]
+        want = same(op, size, kernel, strides, dilation, arrays, tuple(extra))
+    if got.shape != want.shape:
+        assert status in ("valid", "other")
+    else:
+        assert status == ("same" if difference(got, want) < 1e-4 else "shifted")
+    if status == "shifted":
+        (fixed,) = bound(found.fixed_symbol(), arrays)
+        assert difference(fixed, want) < 1e-4
+        assert audit(found.fixed_symbol(), (2, 2, *size)).wrong == ()
+
+
+# ---- layers with something before or after them ----------------------------------------------------------------------
+
+
+def conv(data, kernel=(3, 3), strides=(2, 2), pads=(1, 1), name="conv", **more):
+    return mx.sym.Convolution(
+        data, no_bias=True, kernel=kernel, stride=strides, pad=pads, num_filter=2, name=name, **more
+    )
+
+
+def halves():
+    return mx.sym.var("one", shape=(2, 2, 1, 3)), mx.sym.var("other", shape=(2, 2, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("symbol", "status", "shift"),
+    [
+        (conv(mx.sym.var("data")), "shifted", (1, 1)),
+        (conv(mx.sym.var("data"), pads=(0, 0)), "valid", (0, 0)),
+        (conv(mx.sym.var("data"), pads=(2, 2)), "other", (2, 2)),
+        (conv(mx.sym.var("data"), kernel=(1, 1), pads=(0, 0)), "same", (0, 0)),
+        (conv(mx.sym.var("data"), kernel=(4, 3), strides=(1, 1), pads=(1, 1)), "other", (0, 0)),
+        # a slice of the first output, which is SAME; of the last, which is what keras-mxnet does
+        (
+            mx.sym.slice_axis(conv(mx.sym.var("data"), (4, 3), (1, 1), (2, 1)), axis=2, begin=1, end=None),
+            "same",
+            (0, 0),
+        ),
+        (
+            mx.sym.slice_axis(conv(mx.sym.var("data"), (4, 3), (1, 1), (2, 1)), axis=2, begin=0, end=-1),
+            "shifted",
+            (1, 0),
+        ),
+        (
+            mx.sym.slice(conv(mx.sym.var("data"), (4, 4), (1, 1), (2, 2)), begin=(None, None, 1), end=(None,) * 3),
+            "other",
+            (1, 1),
+        ),
+        # a pad operator: what Keras's ZeroPadding2D becomes, and what exact padding becomes
+        (conv(mx.sym.pad(mx.sym.var("data"), "constant", (0, 0, 0, 0, 0, 1, 0, 1)), pads=(0, 0)), "same", (0, 0)),
+        (conv(mx.sym.pad(mx.sym.var("data"), "constant", (0, 0, 0, 0, 1, 1, 1, 1)), pads=(0, 0)), "explicit", (1, 1)),
+        # a kernel in another order is a kernel; one that the graph computes may be longer than what was trained
+        (conv(mx.sym.var("data"), weight=mx.sym.transpose(mx.sym.var("w"), (3, 2, 0, 1))), "shifted", (1, 1)),
+        (conv(mx.sym.var("data"), weight=mx.sym.concat(*halves(), dim=2)), "unknown", (1, 1)),
+        (mx.sym.Pooling(mx.sym.var("data"), kernel=(2, 2), pool_type="sum", stride=(2, 2)), "unknown", (0, 0)),
+        # the ceiling convention, which pads the end only
+        (mx.sym.Pooling(mx.sym.var("data"), kernel=(3, 3), stride=(2, 2), pooling_convention="full"), "same", (0, 0)),
+        (mx.sym.Pooling(mx.sym.var("data"), kernel=(3, 3), stride=(2, 2), pad=(1, 1)), "shifted", (1, 1)),
+        (
+            mx.sym.Pooling(mx.sym.var("data"), kernel=(3, 3), stride=(1, 1), pad=(1, 1), pool_type="avg"),
+            "counts padding",
+            (0, 0),
+        ),
+    ],
+)
+def test_status_and_shift_of_a_layer(symbol, status, shift):
+    layer = only(audit(symbol, (1, 2, 8, 10)))
+    assert (layer.status, tuple(axis.shift for axis in layer.axes)) == (status, shift)
+
+
+def test_average_that_counts_padding_is_fixed():
+    symbol = mx.sym.Pooling(mx.sym.var("data"), kernel=(3, 3), stride=(1, 1), pad=(1, 1), pool_type="avg")
+    arrays = {"data": np.ones((1, 2, 8, 10))}
+    assert bound(symbol, arrays)[0].min() < 0.5
+    assert bound(audit(symbol, (1, 2, 8, 10)).fixed_symbol(), arrays)[0].min() == 1.0
+
+
+def test_what_a_slice_crops_is_replaced_with_it():
+    whole = conv(mx.sym.var("data"), (4, 4), (1, 1), (2, 2))
+    symbol = mx.sym.slice(whole, begin=(None, None, 0, 0), end=(None, None, -1, -1), name="cropped")
+    generator = np.random.RandomState(3)
+    arrays = {"data": generator.normal(size=(2, 2, 8, 10)), "conv_weight": generator.normal(size=(2, 2, 4, 4))}
+    found = audit(symbol, (2, 2, 8, 10))
+    assert only(found).status == "shifted"
+    want = mxsame.ops.conv(*map(mx.nd.array, arrays.values())).asnumpy()
+    assert difference(bound(symbol, arrays)[0], want) > 0.1
+    assert difference(bound(found.fixed_symbol(), arrays)[0], want) < 1e-5
+    assert found.fixed_symbol().list_outputs() == symbol.list_outputs()
+
+
+def test_slices_of_something_else_stay():
+    """Of channels, and a crop of a layer that has SAME's size before it."""
+    shape = (2, 2, 8, 10)
+    channels = mx.sym.slice_axis(conv(mx.sym.var("data"), (4, 4), (1, 1), (2, 2)), axis=1, begin=1, end=2)
+    assert only(audit(channels, shape)).status == "other"
+    cropped = mx.sym.slice(conv(mx.sym.var("data")), begin=(0, 0, 1, 1), end=(None, None, 3, 4))
+    generator = np.random.RandomState(3)
+    arrays = {"data": generator.normal(size=shape), "conv_weight": generator.normal(size=(2, 2, 3, 3))}
+    found = audit(cropped, shape)
+    assert only(found).status == "shifted"
+    want = mxsame.ops.conv(*map(mx.nd.array, arrays.values()), strides=2).asnumpy()[:, :, 1:3, 1:4]
+    assert difference(bound(found.fixed_symbol(), arrays)[0], want) < 1e-5
+
+
+def test_a_layer_that_is_called_twice_is_fixed_where_it_is_wrong():
+    layer = gluon.nn.Conv2D(2, 3, 2, 1, in_channels=2)
+    net = gluon.nn.HybridSequential()
+    net.add(layer, layer)
+    net.initialize(mx.init.Normal(1))
+    found = audit(net, (1, 2, 10, 10))
+    assert [(layer.status, layer.axes[0].size) for layer in found.layers] == [("shifted", 10), ("same", 5)]
+    data = mx.nd.random.normal(shape=(1, 2, 10, 10))
+    ours = mxsame.nn.Conv2D(2, 3, 2, in_channels=2, params=layer.params)
+    block = gluon.SymbolBlock(found.fixed_symbol(), mx.sym.var("data"), params=net.collect_params())
+    assert difference(block(data).asnumpy(), ours(ours(data)).asnumpy()) < 1e-5
+
+
+def test_averages_count_padding_by_default():
+    text = mx.sym.Pooling(mx.sym.var("data"), kernel=(3, 3), pad=(1, 1), pool_type="avg", count_include_pad=None)
+    assert only(audit(text, (1, 2, 8, 8))).status == "counts padding"
+
+
+def test_other_channels_last_and_groups_are_kept():
+    generator = np.random.RandomState(3)
+    arrays = {"data": generator.normal(size=(2, 4, 8, 10)), "conv_weight": generator.normal(size=(4, 2, 3, 3))}
+    symbol = mx.sym.Convolution(
+        mx.sym.var("data"), kernel=(3, 3), stride=(2, 2), pad=(1, 1), num_filter=4, num_group=2, name="conv"
+    )
+    arrays["conv_bias"] = generator.normal(size=4)
+    found = audit(symbol, (2, 4, 8, 10)).fixed_symbol()
+    data, weight, bias = map(mx.nd.array, arrays.values())
+    want = mxsame.ops.conv(data, weight, bias, strides=2, groups=2).asnumpy()
+    assert difference(bound(found, arrays)[0], want) < 1e-5
+    last = mx.sym.Convolution(
+        mx.sym.var("data"), kernel=(3, 3), stride=(2, 2), pad=(1, 1), num_filter=4, layout="NHWC", name="conv"
+    )
+    (layer,) = audit(last, (2, 8, 11, 4)).wrong
+    assert [(axis.size, axis.shift) for axis in layer.axes] == [(8, 1), (11, 0)]
+
+
+# ---- whole networks --------------------------------------------------------------------------------------------------
+
+
+def mobile(layers, padding):
+    """A small MobileNet of gluon.nn with symmetric padding, or of mxsame.nn."""
+    net = gluon.nn.HybridSequential()
+    channels = 8
+    net.add(layers.Conv2D(channels, 3, 2, padding(3), in_channels=3), gluon.nn.BatchNorm(in_channels=channels))
+    for strides in (1, 2, 1, 2):
+        net.add(layers.Conv2D(channels, 3, strides, padding(3), groups=channels, in_channels=channels, use_bias=False))
+        net.add(gluon.nn.BatchNorm(in_channels=channels), gluon.nn.Activation("relu"))
+        net.add(layers.Conv2D(2 * channels, 1, in_channels=channels), gluon.nn.Activation("relu"))
+        channels *= 2
+    net.add(layers.MaxPool2D(3, 2, padding(3)))
+    output_padding = 1 if layers is gluon.nn else None  # the shape of SAME
+    net.add(layers.Conv2DTranspose(4, 3, 2, padding(3), output_padding, in_channels=channels))
+    return net
+
+
+def with_parameters(net, seed=5):
+    net.initialize()
+    generator = np.random.RandomState(seed)
+    for name, parameter in net.collect_params().items():
+        low = 0.5 if name.endswith(("gamma", "running_var")) else -0.5
+        parameter.set_data(mx.nd.array(generator.uniform(low, low + 1, parameter.shape)))
+    return net
+
+
+@pytest.mark.parametrize("size", [(32, 48), (33, 47)])
+def test_a_fixed_mobile_net_gives_what_the_same_net_of_mxsame_gives(size):
+    theirs = with_parameters(mobile(gluon.nn, lambda kernel: kernel // 2))
+    ours = with_parameters(mobile(mxsame.nn, lambda kernel: "same"))
+    data = mx.nd.random.normal(shape=(2, 3, *size))
+    want = ours(data).asnumpy()
+    assert difference(theirs(data).asnumpy(), want) > 0.05
+    found = audit(theirs, (2, 3, *size))
+    assert found.wrong
+    block = gluon.SymbolBlock(found.fixed_symbol(), mx.sym.var("data"), params=theirs.collect_params())
+    assert difference(block(data).asnumpy(), want) < 1e-5
+    assert difference(block(data[:1]).asnumpy(), want[:1]) < 1e-5  # any batch
+    with pytest.raises(mx.base.MXNetError, match="data_must_be"):
+        block(mx.nd.zeros((1, 3, 40, 40))).wait_to_read()
+    assert audit(block, (2, 3, *size)).wrong == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "wrong", "pixels"),
+    [
+        ("mobilenet0.25", (224, 224), 5, (-31.0, -31.0)),
+        ("mobilenet0.25", (225, 224), 5, (0.0, -31.0)),
+        ("resnet18_v1", (224, 224), 5, (-31.0, -31.0)),
+        ("squeezenet1.0", (224, 224), 0, (0.0, 0.0)),
+    ],
+)
+def test_networks_of_the_model_zoo(name, size, wrong, pixels):
+    net = gluon.model_zoo.vision.get_model(name)
+    found = audit(net, (1, 3, *size))
+    assert (len(found.wrong), *found.outputs.values()) == (wrong, pixels)
+    assert audit(found.fixed_symbol(), (1, 3, *size)).wrong == ()
+    assert found.fixed_symbol().list_arguments() == found.symbol.list_arguments()
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_exported_networks_of_mxsame_have_no_wrong_layer(rank, tmp_path):
+    nn = mxsame.nn
+    for number, (kernel, strides) in enumerate(itertools.product((2, 3, 4, 5), (1, 2, 3))):
+        net = gluon.nn.HybridSequential()
+        net.add(getattr(nn, f"Conv{rank}D")(4, kernel, strides, in_channels=3))
+        net.add(getattr(nn, f"MaxPool{rank}D")(kernel, strides), getattr(nn, f"AvgPool{rank}D")(kernel, strides))
+        net.initialize()
+        for size in (17, 18):
+            shape = (1, 3, size, size - 1, size - 2)[: 2 + rank]
+            symbol_file, _ = mxsame.export(net, str(tmp_path / f"net{number}"), shape)
+            assert audit(symbol_file, shape).wrong == (), (kernel, strides, size)
+
+
+def test_a_network_of_mxsame_has_no_wrong_layer():
+    ours = with_parameters(mobile(mxsame.nn, lambda kernel: "same"))
+    assert audit(ours, (1, 3, 32, 48)).wrong == ()
+
+
+def test_what_is_accumulated_is_what_a_ramp_shows():
+    """Layers that read the first element of every window: the output of a ramp is where they read."""
+    net = gluon.nn.HybridSequential()
+    for kernel, strides in ((3, 2), (5, 1), (7, 2), (3, 2)):
+        net.add(gluon.nn.Conv1D(1, kernel, strides, kernel // 2, in_channels=1, use_bias=False))
+    net.initialize()
+    for parameter in net.collect_params().values():
+        kernel = np.zeros(parameter.shape)
+        kernel[..., 0] = 1
+        parameter.set_data(mx.nd.array(kernel))
+    ramp = mx.nd.arange(128).reshape((1, 1, 128))
+    found = audit(net, ramp.shape)
+    fixed = gluon.SymbolBlock(found.fixed_symbol(), mx.sym.var("data"), params=net.collect_params())
+    apart = (net(ramp) - fixed(ramp)).asnumpy()[0, 0, 6:-3]
+    assert set(apart) == {found.outputs[next(iter(found.outputs))][0]} == {-1.0 - 2.0 - 4.0}
+
+
+def test_branches_and_transposed_convolutions_add_up():
+    data = mx.sym.var("data")
+    down = conv(data, name="down")
+    up = mx.sym.Deconvolution(
+        down, kernel=(3, 3), stride=(2, 2), pad=(1, 1), adj=(1, 1), num_filter=2, no_bias=True, name="up"
+    )
+    found = audit(up + data, (1, 2, 8, 8))
+    assert [(layer.name, layer.accumulated) for layer in found.layers] == [("down", (-1.0, -1.0)), ("up", (0.0, 0.0))]
+    assert [axis.shift for axis in found.layers[1].axes] == [-1, -1]
+
+
+def test_several_inputs_and_outputs():
+    one, other = mx.sym.var("one"), mx.sym.var("other")
+    symbol = mx.sym.Group([conv(one, name="first"), conv(other, name="second")])
+    found = audit(symbol, {"one": (1, 2, 8, 8), "other": (1, 2, 9, 9)})
+    assert [layer.status for layer in found.layers] == ["shifted", "same"]
+    assert found.outputs == {"first_output": (-1.0, -1.0), "second_output": (0.0, 0.0)}
+    with pytest.raises(ValueError, match=r"given for every input of the network.*second"):
+        audit(symbol, {"one": (1, 2, 8, 8)})
+    with pytest.raises(ValueError, match=r"of an input of the network; received name='third'"):
+        audit(symbol, {"third": (1, 2, 8, 8)})
+
+
+def test_a_block_of_several_inputs_is_given_their_names():
+    class Two(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.conv = gluon.nn.Conv2D(2, 3, 2, 1)
+
+        def hybrid_forward(self, F, left, right):
+            return self.conv(left) + self.conv(right)
+
+    found = audit(Two(), {"left": (1, 2, 8, 8), "right": (1, 2, 8, 8)})
+    assert [layer.status for layer in found.layers] == ["shifted", "shifted"]
+
+
+def test_the_table_names_layers_and_what_to_do():
+    text = str(audit(conv(mx.sym.var("data")), (1, 2, 8, 9)))
+    assert "1 convolutions and pooling operators on data (1, 2, 8, 9): 1 not as Keras's SAME" in text
+    assert "(1,0) (1,1)  (0,1) (1,1)  1 0" in text
+    assert "off by -1 and +0 pixels" in text and "mxsame audit --fix" in text
+    assert str(audit(conv(mx.sym.var("data")), (1, 2, 9, 9))).count("\n") == 0
+
+
+# ---- wrong arguments -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("net", "shape", "error", "message"),
+    [
+        (3, (1, 2, 8, 8), TypeError, "net must be a gluon.HybridBlock, a Symbol or the path"),
+        (conv(mx.sym.var("data")), 8, TypeError, "shape must be a sequence of integers"),
+        (conv(mx.sym.var("data")), (1, 2, 0, 8), ValueError, r"shape\[2\] must be an integer >= 1"),
+        (conv(mx.sym.var("data")), (1, 2, 8.5, 8), TypeError, r"shape\[2\] must be an integer"),
+        (conv(mx.sym.var("data")), (1, 2, 8), ValueError, "net must run on data of this shape"),
+    ],
+)
+def test_wrong_arguments(net, shape, error, message):
+    with pytest.raises(error, match=message):
+        audit(net, shape)
+
+
+def broken(change):
+    """A Symbol's file after `change(what it holds)`."""
+    read = json.loads(conv(mx.sym.var("data")).tojson())
+    change(read)
+    return json.dumps(read)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a network",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        broken(lambda read: read["nodes"][2].update(op="NoSuchOperator")),
+        broken(lambda read: read["nodes"][2].update(op=3)),
+        broken(lambda read: read["nodes"][2].update(inputs=[[7, 0, 0]])),
+        broken(lambda read: read["nodes"][2].update(inputs=[[2, 0, 0]])),
+        broken(lambda read: read["nodes"][2].update(inputs=[[-1, 0, 0]])),
+        broken(lambda read: read["nodes"][2].update(inputs=[["data", 0, 0]])),
+        broken(lambda read: read.update(heads=[[99, 0, 0]])),
+        broken(lambda read: read.update(heads=[])),
+        broken(lambda read: read.update(arg_nodes=[99])),
+        broken(lambda read: read["nodes"][2]["attrs"].update(kernel="(0, 3)")),
+        broken(lambda read: read["nodes"][2]["attrs"].update(kernel="many")),
+        broken(lambda read: read["nodes"][2]["attrs"].update(stride="(0, 0)")),
+    ],
+)
+def test_broken_files_are_refused(text, tmp_path):
+    path = tmp_path / "net-symbol.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"net must (be a file that Symbol.save wrote|run on data of this shape)"):
+        audit(path, (1, 2, 8, 8))
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """The folder of a network's files, net-symbol.json and net-0000.params."""
+    net = with_parameters(mobile(gluon.nn, lambda kernel: kernel // 2))
+    net.hybridize()
+    net(mx.nd.zeros((1, 3, 32, 32)))
+    net.export(str(tmp_path / "net"))
+    return tmp_path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli.main, ["audit", *map(str, arguments)])
+
+
+def test_command_lists_and_fixes(saved):
+    file = saved / "net-symbol.json"
+    listed = invoke(file, "--shape", "1,3,32,48")
+    assert listed.exit_code == 1 and "shifted" in listed.output and "off by" in listed.output
+    fixed = invoke(file, "--shape", "1,3,32,48", "--fix", saved / "exact")
+    assert fixed.exit_code == 0 and f"written: {saved / 'exact'}-symbol.json" in fixed.output
+    again = invoke(saved / "exact-symbol.json", "--shape", "1,3,32,48", "--json")
+    assert again.exit_code == 0 and json.loads(again.output)["wrong"] == []
+    block = gluon.SymbolBlock.imports(f"{saved / 'exact'}-symbol.json", ["data"], f"{saved / 'exact'}-0000.params")
+    ours = with_parameters(mobile(mxsame.nn, lambda kernel: "same"))
+    data = mx.nd.random.normal(shape=(1, 3, 32, 48))
+    assert difference(block(data).asnumpy(), ours(data).asnumpy()) < 1e-5
+
+
+def test_command_prints_json(saved):
+    result = invoke(saved / "net-symbol.json", "--shape", "data=1,3,32,48", "--json")
+    found = json.loads(result.output)
+    assert set(found) == {"file", "shapes", "wrong", "outputs", "fixed", "layers"}
+    assert found["shapes"] == {"data": [1, 3, 32, 48]} and found["fixed"] is None
+    first = found["layers"][0]
+    assert set(first) == {"name", "operator", "status", "axes", "accumulated"} and first["status"] == "shifted"
+    assert first["axes"][0] == {
+        "size": 32,
+        "output_size": 16,
+        "kernel_size": 3,
+        "stride": 2,
+        "dilation": 1,
+        "pads": [1, 0],
+        "same": [0, 1],
+        "shift": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["FILE"], 2, "Missing option '--shape'"),
+        (["no-symbol.json", "--shape", "1,3,8,8"], 2, "does not exist"),
+        (["FILE", "--shape", "1,3,big,8"], 2, "must be integers with commas between"),
+        (["FILE", "--shape", "1,3,8,8", "--shape", "1,3,8,8"], 2, "must have a different NAME="),
+        (["FILE", "--shape", "other=1,3,8,8"], 1, "of an input of the network"),
+        (["FILE", "--shape", "1,3,8"], 1, "net must run on data of this shape"),
+        (["FILE", "--shape", "1,3,32,32", "--fix", "no/such/folder/net"], 2, "does not exist"),
+        (["PARAMS", "--shape", "1,3,32,32"], 1, "net must be a file that Symbol.save wrote"),
+    ],
+)
+def test_command_refuses(saved, arguments, code, message):
+    names = {"FILE": saved / "net-symbol.json", "PARAMS": saved / "net-0000.params"}
+    result = invoke(*(names.get(argument, argument) for argument in arguments))
+    assert result.exit_code == code and message in result.output

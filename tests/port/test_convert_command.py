@@ -1,0 +1,94 @@
+"""`mxsame convert`: files, tables, JSON, exit codes. Files are recorded; the live model is compared where it can be."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from mxnet import gluon, nd
+
+import mxsame
+from mxsame.cli import main
+
+pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
+sys.path.append(str(Path(__file__).parents[1] / "golden"))
+
+import keras_recording
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    found = tmp_path_factory.mktemp("keras2")
+    keras_recording.unpack("keras2", found)
+    return found
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["convert", *map(str, arguments)])
+
+
+def test_files_are_written_and_give_what_the_net_gives(folder, tmp_path):
+    result = run(folder / "sequential.h5", "-o", tmp_path, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["written"] == [str(tmp_path / f"sequential{end}") for end in ("-symbol.json", "-0000.params")]
+    assert found["check"] is None
+    assert [layer["class_name"] for layer in found["layers"]][:2] == ["Conv2D", "BatchNormalization"]
+    net = mxsame.from_keras(folder / "sequential.h5")
+    shape = tuple(1 if n is None else n for n in net.inputs[0].shape)
+    data = nd.array(np.random.default_rng(0).normal(size=shape))
+    loaded = gluon.SymbolBlock.imports(found["written"][0], ["data"], found["written"][1])
+    np.testing.assert_allclose(loaded(data).asnumpy(), net(data).asnumpy(), rtol=0, atol=1e-6)
+
+
+def test_several_inputs_and_the_table(folder, tmp_path):
+    result = run(folder / "two_inputs_two_outputs.h5", "-o", tmp_path / "net")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "net-symbol.json").is_file()
+    assert "transpositions of data" in result.output
+
+
+def test_json_with_weights_and_a_size(folder, tmp_path):
+    shape = mxsame.from_keras(folder / "unet.h5").inputs[0].shape
+    given = ",".join(map(str, (2, shape[-1], *shape[1:-1])))
+    arguments = ("--weights", folder / "unet.weights.h5", "--layout", "NCHW", "--shape", given, "-o", tmp_path / "net")
+    result = run(folder / "unet.json", *arguments)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("unet.json",), 1, "weights must be given"),
+        (("unet.h5", "-o", "missing/net"), 2, "does not exist"),
+        (("unet.h5", "--shape", "1,2", "--shape", "3,4"), 2, "must be given for each of 1 inputs; received 2"),
+        (("unet.h5", "--layout", "NCHWD"), 1, "layout must be one of"),
+    ],
+)
+def test_what_is_wrong_is_said(folder, arguments, code, message):
+    result = run(folder / arguments[0], *arguments[1:])
+    assert result.exit_code == code
+    assert message in result.output
+
+
+@pytest.mark.oracle
+def test_check_shows_the_first_layer_that_departs(folder, monkeypatch):
+    import mxsame.port.convert as convert
+
+    result = run(folder / "siamese.h5", "--check")
+    assert result.exit_code == 0, result.output
+    assert "layers give what Keras's give" in result.output
+
+    def shifted(*arguments, **options):
+        net = from_keras(*arguments, **options)
+        bias = next(value for name, value in net.collect_params().items() if name.endswith("conv2d_1_bias"))
+        bias.set_data(bias.data() + 1)
+        return net
+
+    from_keras = convert.from_keras
+    monkeypatch.setattr("mxsame.port.from_keras", shifted)
+    result = run(folder / "sequential.h5", "--check")
+    assert result.exit_code == 1
+    assert "first layer that departs: conv2d_1 (Conv2D)" in result.output

@@ -1,0 +1,929 @@
+"""Broken and hostile model files: a ValueError or TypeError that names the place, in seconds, in bounded memory.
+
+Every case is a function that writes files into a folder and returns the arguments of `mxsame.from_keras`. They are read
+in another process (`hostile.py`), which reports what was raised and whether anything was executed or written.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import marshal
+import os
+import pickle
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mxsame
+
+h5py = pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
+
+sys.path.append(str(Path(__file__).parents[1] / "golden"))
+
+import keras_recording  # noqa: E402
+
+CASES = {}  # name -> (function of a folder with good files, pattern that the message must match)
+
+
+def case(place):
+    """Registers a case: `place` is what the message must name."""
+
+    def register(function):
+        CASES[function.__name__] = function, place
+        return function
+
+    return register
+
+
+def cases(place, **variants):
+    """Registers a case for each variant, which the function takes after the folder."""
+
+    def register(function):
+        for name, value in variants.items():
+            CASES[f"{function.__name__}[{name}]"] = (lambda folder, value=value: function(folder, value)), place
+        return function
+
+    return register
+
+
+# ---- the good files, and how they are changed ------------------------------------------------------------------------
+
+
+def good_h5(folder):
+    """A Keras 2 model with the layers conv2d, batch_normalization, .., dense, to be changed."""
+    return str(shutil.copy(folder / "keras2" / "sequential.h5", folder / "model.h5"))
+
+
+def changed_h5(folder, change):
+    """The model after `change(file)`."""
+    path = good_h5(folder)
+    with h5py.File(path, "r+") as file:
+        change(file)
+    return [path]
+
+
+def changed_config(folder, change):
+    """A Keras 2 model whose configuration, as JSON, was changed in place, or replaced by what `change` returns."""
+
+    def apply(file):
+        config = json.loads(file.attrs["model_config"])
+        replaced = change(config)
+        file.attrs["model_config"] = json.dumps(config if replaced is None else replaced)
+
+    return changed_h5(folder, apply)
+
+
+def keras_members(folder):
+    """The members of a Keras 3 model: name -> bytes."""
+    with zipfile.ZipFile(folder / "keras3" / "sequential.keras") as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def written_keras(folder, members, compression=zipfile.ZIP_STORED):
+    """A .keras file of these members."""
+    path = folder / "model.keras"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return [str(path)]
+
+
+def changed_keras(folder, change):
+    """A Keras 3 model whose configuration was changed in place."""
+    members = keras_members(folder)
+    config = json.loads(members["config.json"])
+    change(config)
+    return written_keras(folder, {**members, "config.json": json.dumps(config)})
+
+
+def changed_keras_weights(folder, change):
+    """A Keras 3 model whose weights were changed by `change(h5 file)`."""
+    members = keras_members(folder)
+    content = io.BytesIO(members["model.weights.h5"])
+    with h5py.File(content, "r+") as file:
+        change(file)
+    return written_keras(folder, {**members, "model.weights.h5": content.getvalue()})
+
+
+def layer(config, name):
+    """The entry of a layer in the configuration of a model."""
+    return next(entry for entry in config["config"]["layers"] if entry["config"]["name"] == name)
+
+
+def json_model(folder, config):
+    """An architecture on its own, or text that claims to be one."""
+    path = folder / "model.json"
+    path.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
+    return [str(path)]
+
+
+KERNEL = "model_weights/dense/dense/kernel:0"
+CONV = "model_weights/conv2d/conv2d/kernel:0"
+KERNEL_3 = "layers/dense/vars/0"
+
+
+def with_dataset(folder, create, path=KERNEL):
+    """The model with another dataset in the place of one: `create(group, name)`."""
+
+    def change(file):
+        group, name = path.rsplit("/", 1)
+        del file[path]
+        create(file[group], name)
+
+    return changed_h5(folder, change)
+
+
+# ---- files that are something else, or half of one -------------------------------------------------------------------
+
+
+@cases(r"model\.(h5|keras|json)", h5="model.h5", keras="model.keras", json="model.json")
+def empty(folder, name):
+    (folder / name).write_bytes(b"")
+    return [str(folder / name)]
+
+
+@cases(r"model\.(h5|keras|json)", h5="model.h5", keras="model.keras", json="model.json")
+def foreign(folder, name):
+    (folder / name).write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40)
+    return [str(folder / name)]
+
+
+@cases(r"model\.h5", quarter=0.25, half=0.5, most=0.95)
+def truncated_h5(folder, part):
+    path = Path(good_h5(folder))
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * part)])
+    return [str(path)]
+
+
+@cases(r"model\.keras", quarter=0.25, half=0.5, most=0.98)
+def truncated_keras(folder, part):
+    content = (folder / "keras3" / "sequential.keras").read_bytes()
+    (folder / "model.keras").write_bytes(content[: int(len(content) * part)])
+    return [str(folder / "model.keras")]
+
+
+@case(r"model\.json")
+def truncated_json(folder):
+    return json_model(folder, (folder / "keras2" / "sequential.json").read_text()[:-40])
+
+
+@cases(r"model\.h5|model_config", first=0x20, second=0x40, later=0x800)
+def scrambled_h5(folder, start):
+    path = Path(good_h5(folder))
+    content = bytearray(path.read_bytes())
+    content[start : start + 256] = b"\xff" * 256
+    path.write_bytes(content)
+    return [str(path)]
+
+
+@case(r"model\.txt")
+def unknown_ending(folder):
+    (folder / "model.txt").write_text("a network")
+    return [str(folder / "model.txt")]
+
+
+@case(r"folder\.h5")
+def folder_in_place_of_a_file(folder):
+    (folder / "folder.h5").mkdir()
+    return [str(folder / "folder.h5")]
+
+
+@cases("source", number=7, nothing=None, listed=[1, 2])
+def not_a_file(folder, value):
+    return [value]
+
+
+# ---- h5 files --------------------------------------------------------------------------------------------------------
+
+
+@case("model_config|weights only")
+def h5_of_weights_only(folder):
+    return [str(shutil.copy(folder / "keras2" / "sequential.legacy.h5", folder / "model.h5"))]
+
+
+@cases(
+    "model_config|configuration|config of Sequential",
+    numbers=np.arange(5),
+    bytes=np.void(b"\xff\xfe\x00"),
+    text="a network",
+    number="7",
+    list="[]",
+    empty="{}",
+    class_only='{"class_name": "Sequential"}',
+)
+def h5_config_is_not_one(folder, value):
+    return changed_h5(folder, lambda file: file.attrs.__setitem__("model_config", value))
+
+
+@case("model_weights|layer_names")
+def h5_without_weights(folder):
+    return changed_h5(folder, lambda file: file.__delitem__("model_weights"))
+
+
+@case("layer_names")
+def h5_without_layer_names(folder):
+    return changed_h5(folder, lambda file: file["model_weights"].attrs.__delitem__("layer_names"))
+
+
+@case("dense")
+def h5_without_weight_names(folder):
+    return changed_h5(folder, lambda file: file["model_weights/dense"].attrs.__delitem__("weight_names"))
+
+
+@case("dense")
+def h5_weight_is_missing(folder):
+    return changed_h5(folder, lambda file: file.__delitem__(KERNEL))
+
+
+@case("dense")
+def h5_layer_is_missing(folder):
+    return changed_h5(folder, lambda file: file.__delitem__("model_weights/dense"))
+
+
+@case("dense")
+def h5_layer_is_renamed(folder):
+    def change(file):
+        weights = file["model_weights"]
+        weights.move("dense", "thick")
+        names = [name.decode() if isinstance(name, bytes) else name for name in weights.attrs["layer_names"]]
+        weights.attrs["layer_names"] = [b"thick" if name == "dense" else name.encode() for name in names]
+
+    return changed_h5(folder, change)
+
+
+@case("surplus")
+def h5_layer_is_surplus(folder):
+    def change(file):
+        weights = file["model_weights"]
+        group = weights.create_group("surplus")
+        group["surplus/kernel:0"] = np.zeros((2, 2), "float32")
+        group.attrs["weight_names"] = [b"surplus/kernel:0"]
+        names = [name if isinstance(name, bytes) else name.encode() for name in weights.attrs["layer_names"]]
+        weights.attrs["layer_names"] = [*names, b"surplus"]
+
+    return changed_h5(folder, change)
+
+
+@case("dense")
+def h5_weight_is_surplus(folder):
+    def change(file):
+        group = file["model_weights/dense"]
+        group["dense/more:0"] = np.zeros((2, 2), "float32")
+        group.attrs["weight_names"] = [name.encode() for name in group.attrs["weight_names"]] + [b"dense/more:0"]
+
+    return changed_h5(folder, change)
+
+
+@cases("dense", transposed=(5, 36), scalar=(), longer=(37, 5), four=(1, 1, 36, 5), none=(0, 5))
+def h5_wrong_shape(folder, shape):
+    return with_dataset(folder, lambda group, name: group.create_dataset(name, shape, "float32"))
+
+
+@cases(
+    "dense",
+    strings=h5py.string_dtype(),
+    ragged=h5py.vlen_dtype("float32"),
+    references=h5py.ref_dtype,
+    compound=np.dtype([("one", "f4"), ("other", "f4")]),
+    bytes="S4",
+    complex="c8",
+    opaque="V4",
+)
+def h5_wrong_type(folder, dtype):
+    def change(file):
+        shape = file[KERNEL].shape
+        del file[KERNEL]
+        file.create_dataset(KERNEL, shape, dtype)
+
+    return changed_h5(folder, change)
+
+
+@case("dense")
+def h5_weight_is_a_group(folder):
+    return with_dataset(folder, lambda group, name: group.create_group(name))
+
+
+@cases("dense", file="/etc/hostname", itself="model.h5", folder="../other.h5")
+def h5_external_link(folder, target):
+    return with_dataset(folder, lambda group, name: group.__setitem__(name, h5py.ExternalLink(target, "/data")))
+
+
+@case("dense")
+def h5_external_link_to_the_right_array(folder):
+    with h5py.File(folder / "other.h5", "w") as file:
+        file["data"] = np.zeros((36, 5), "float32")
+    link = h5py.ExternalLink(str(folder / "other.h5"), "/data")
+    return with_dataset(folder, lambda group, name: group.__setitem__(name, link))
+
+
+@cases("dense", nowhere="/nowhere", itself=f"/{KERNEL}", above="/model_weights/dense/dense")
+def h5_soft_link(folder, target):
+    return with_dataset(folder, lambda group, name: group.__setitem__(name, h5py.SoftLink(target)))
+
+
+@case("dense")
+def h5_groups_in_a_circle(folder):
+    return changed_h5(
+        folder,
+        lambda file: (
+            file.__delitem__("model_weights/dense"),
+            file.__setitem__("model_weights/dense", file["model_weights"]),
+        ),
+    )
+
+
+@case("dense")
+def h5_external_storage(folder):
+    secret = folder / "secret.bin"
+    secret.write_bytes(b"\x00" * 4 * 36 * 5)
+
+    def create(group, name):
+        group.create_dataset(name, (36, 5), "float32", external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
+
+    return with_dataset(folder, create)
+
+
+@case("dense")
+def h5_virtual_dataset(folder):
+    with h5py.File(folder / "other.h5", "w") as file:
+        file["data"] = np.zeros((36, 5), "float32")
+    layout = h5py.VirtualLayout((36, 5), "float32")
+    layout[:] = h5py.VirtualSource(str(folder / "other.h5"), "data", (36, 5))
+    return with_dataset(folder, lambda group, name: group.create_virtual_dataset(name, layout))
+
+
+@cases("dense", small_config=5, right_config=1 << 38)
+def h5_terabytes_are_declared(folder, units):
+    """Nothing of it is in the file, which is small; the configuration may say the same size."""
+    path = good_h5(folder)
+    with h5py.File(path, "r+") as file:
+        config = json.loads(file.attrs["model_config"])
+        layer(config, "dense")["config"]["units"] = units
+        file.attrs["model_config"] = json.dumps(config)
+        for name in ("kernel:0", "bias:0"):
+            where = f"model_weights/dense/dense/{name}"
+            del file[where]
+            shape = (36, 1 << 38) if name == "kernel:0" else (1 << 38,)
+            file.create_dataset(where, shape, "float32", chunks=(*(1,) * (len(shape) - 1), 1 << 20))
+    return [path]
+
+
+@case("dense")
+def h5_compressed_zeros(folder):
+    """A gigabyte that takes a megabyte in the file."""
+    path = good_h5(folder)
+    units = (1 << 28) // 36
+    with h5py.File(path, "r+") as file:
+        config = json.loads(file.attrs["model_config"])
+        layer(config, "dense")["config"]["units"] = units
+        file.attrs["model_config"] = json.dumps(config)
+        del file[KERNEL], file["model_weights/dense/dense/bias:0"]
+        file["model_weights/dense/dense"].create_dataset("bias:0", (units,), "float32", compression=1)
+        file.create_dataset(KERNEL, (36, units), "float32", chunks=(1, units), compression=1, fillvalue=1)
+        row = np.zeros(units, "float32")
+        file[KERNEL][0] = row
+    return [path]
+
+
+@cases("path|name|nowhere|dense", up=b"../../nowhere", root=b"/model_weights/conv2d/conv2d/bias:0", dot=b".")
+def h5_weight_name_points_elsewhere(folder, name):
+    def change(file):
+        file["model_weights/dense"].attrs["weight_names"] = [name, b"dense/bias:0"]
+
+    return changed_h5(folder, change)
+
+
+# ---- zip files -------------------------------------------------------------------------------------------------------
+
+
+@cases(r"config\.json|weights", config="config.json", weights="model.weights.h5")
+def zip_member_is_missing(folder, name):
+    members = keras_members(folder)
+    del members[name]
+    return written_keras(folder, members)
+
+
+@cases(
+    r"evil|config\.json",
+    up="../evil.txt",
+    far="assets/../../../evil.txt",
+    root="/tmp/evil.txt",
+    windows="..\\evil.txt",
+    drive="C:\\evil.txt",
+)
+def zip_path_trick(folder, name):
+    return written_keras(folder, {**keras_members(folder), name: b"evil"})
+
+
+@case(r"config\.json")
+def zip_config_only_outside(folder):
+    members = keras_members(folder)
+    members["../config.json"] = members.pop("config.json")
+    return written_keras(folder, members)
+
+
+@case(r"config\.json")
+def zip_member_twice(folder):
+    path = written_keras(folder, keras_members(folder))
+    with zipfile.ZipFile(path[0], "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("config.json", b"{}")
+    return path
+
+
+@case(r"config\.json|link")
+def zip_member_is_a_link(folder):
+    members = keras_members(folder)
+    del members["config.json"]
+    path = written_keras(folder, members)
+    with zipfile.ZipFile(path[0], "a") as archive:
+        link = zipfile.ZipInfo("config.json")
+        link.create_system, link.external_attr = 3, 0o120777 << 16
+        archive.writestr(link, "/etc/passwd")
+    return path
+
+
+@cases(r"config\.json|model\.weights\.h5", config="config.json", weights="model.weights.h5")
+def zip_bomb(folder, name):
+    """A gigabyte of one letter."""
+    path = folder / "model.keras"
+    members = keras_members(folder)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for other, content in members.items():
+            if other != name:
+                archive.writestr(other, content)
+        with archive.open(name, "w") as file:
+            for _ in range(1024):
+                file.write(b" " * (1 << 20))
+    return [str(path)]
+
+
+@cases(r"config\.json|model\.weights\.h5|model\.keras", config="config.json", weights="model.weights.h5")
+def zip_bomb_that_lies_about_its_size(folder, name):
+    """The directory says a hundred bytes; the stream unpacks to a gigabyte."""
+    (path,) = zip_bomb(folder, name)
+    return rewritten_sizes(path, name, 100)
+
+
+@case(r"config\.json|model\.keras")
+def zip_member_of_terabytes(folder):
+    """The directory says four gigabytes less one; the stream has a few kilobytes."""
+    (path,) = written_keras(folder, keras_members(folder))
+    return rewritten_sizes(path, "config.json", 0xFFFFFFF0)
+
+
+def rewritten_sizes(path, name, size):
+    """The file with another uncompressed size of a member in its directory and before its data."""
+    content = bytearray(Path(path).read_bytes())
+    for signature, offset, at in ((b"PK\x01\x02", 46, 24), (b"PK\x03\x04", 30, 22)):
+        found = -1
+        while (found := content.find(signature, found + 1)) >= 0:
+            if content[found + offset : found + offset + len(name)] == name.encode():
+                content[found + at : found + at + 4] = struct.pack("<I", size)
+    Path(path).write_bytes(content)
+    return [path]
+
+
+@cases(r"config\.json|model\.keras", encrypted=(6, 1), method=(8, 99))
+def zip_member_cannot_be_read(folder, field):
+    """Encrypted, or compressed by a method that nobody has."""
+    at, value = field
+    (path,) = written_keras(folder, keras_members(folder))
+    content = bytearray(Path(path).read_bytes())
+    for signature, shift in ((b"PK\x03\x04", 0), (b"PK\x01\x02", 2)):
+        found = -1
+        while (found := content.find(signature, found + 1)) >= 0:
+            content[found + at + shift : found + at + shift + 2] = struct.pack("<H", value)
+    Path(path).write_bytes(content)
+    return [path]
+
+
+@case(r"config\.json|model\.keras")
+def zip_wrong_checksum(folder):
+    (path,) = written_keras(folder, keras_members(folder))
+    content = Path(path).read_bytes()
+    Path(path).write_bytes(content.replace(b'"softmax"', b'"softmex"', 1))
+    return [path]
+
+
+@cases("dense", missing=None, transposed=(5, 36), none=(0,))
+def keras_3_wrong_weight(folder, shape):
+    def change(file):
+        del file[KERNEL_3]
+        if shape is not None:
+            file.create_dataset(KERNEL_3, shape, "float32")
+
+    return changed_keras_weights(folder, change)
+
+
+@case("dense")
+def keras_3_layer_is_missing(folder):
+    return changed_keras_weights(folder, lambda file: file.__delitem__("layers/dense"))
+
+
+@case("surplus")
+def keras_3_layer_is_surplus(folder):
+    return changed_keras_weights(folder, lambda file: file.create_dataset("layers/surplus/vars/0", (2,), "float32"))
+
+
+@case("dense")
+def keras_3_weight_is_surplus(folder):
+    return changed_keras_weights(folder, lambda file: file.create_dataset("layers/dense/vars/2", (2,), "float32"))
+
+
+@case("dense")
+def keras_3_external_link(folder):
+    def change(file):
+        del file[KERNEL_3]
+        file[KERNEL_3] = h5py.ExternalLink("/etc/hostname", "/data")
+
+    return changed_keras_weights(folder, change)
+
+
+@case(r"model\.weights\.h5")
+def keras_3_weights_are_truncated(folder):
+    members = keras_members(folder)
+    return written_keras(folder, {**members, "model.weights.h5": members["model.weights.h5"][:9000]})
+
+
+# ---- configurations --------------------------------------------------------------------------------------------------
+
+
+@cases("model.json", lists="[" * 200_000, objects='{"config":' * 100_000, closed="[" * 90_000 + "]" * 90_000)
+def json_deep_nesting(folder, text):
+    return json_model(folder, text)
+
+
+@cases("model.json", null="null", number="3", text='"net"', list="[1]", nan="NaN", twice="{}{}", digits="1" * 200_000)
+def json_is_not_a_model(folder, text):
+    return json_model(folder, text)
+
+
+@case(r"nest|model\.json")
+def models_nested_deep(folder):
+    """A thousand Sequential models, each in the next."""
+    entry = {"class_name": "Dense", "config": {"name": "dense", "units": 1, "batch_input_shape": [None, 1]}}
+    for number in range(1000):
+        entry = {"class_name": "Sequential", "config": {"name": f"nest{number}", "layers": [entry]}}
+    text, depth = "", 0
+    while entry["class_name"] == "Sequential":  # json.dumps refuses it, too
+        name = entry["config"]["name"]
+        text += f'{{"class_name": "Sequential", "config": {{"name": "{name}", "layers": ['
+        entry, depth = entry["config"]["layers"][0], depth + 1
+    return json_model(folder, text + json.dumps(entry) + "]}}" * depth)
+
+
+def step(name, *sources):
+    """A layer without weights of a functional Keras 2 model, called on these layers."""
+    inbound = [[[source, *(place if place else (0, 0)), {}] for source, *place in sources]]
+    config = {"name": name, "activation": "relu"}
+    return {"class_name": "Activation", "name": name, "config": config, "inbound_nodes": inbound}
+
+
+def functional(*layers, outputs=None, inputs=None):
+    """A functional Keras 2 model with the input `data`."""
+    data = {"name": "data", "batch_input_shape": [None, 3], "dtype": "float32"}
+    first = {"class_name": "InputLayer", "name": "data", "config": data, "inbound_nodes": []}
+    config = {
+        "name": "model",
+        "layers": [first, *layers],
+        "input_layers": inputs or [["data", 0, 0]],
+        "output_layers": outputs or [[layers[-1]["name"], 0, 0]],
+    }
+    return {"class_name": "Functional", "config": config}
+
+
+@cases(
+    "one|other|nowhere",
+    itself=functional(step("one", ("one",))),
+    two=functional(step("one", ("other",)), step("other", ("one",))),
+    unknown=functional(step("one", ("nowhere",))),
+    node=functional(step("one", ("data", 3, 0)), step("other", ("one",))),
+    tensor=functional(step("one", ("data", 0, 7)), step("other", ("one",))),
+    negative=functional(step("one", ("data", -1, 0)), step("other", ("one",))),
+    output=functional(step("one", ("data",)), outputs=[["nowhere", 0, 0]]),
+    output_tensor=functional(step("one", ("data",)), outputs=[["one", 0, 5]]),
+    input=functional(step("one", ("data",)), inputs=[["nowhere", 0, 0]]),
+    twice=functional(step("one", ("data",)), step("one", ("data",))),
+    unconnected=functional({**step("one"), "inbound_nodes": []}),
+)
+def graph_is_not_one(folder, config):
+    return json_model(folder, config)
+
+
+@case("dense0")
+def graph_of_exponential_paths(folder):
+    """Sixty layers, each called on the one before twice: paths must not be walked one by one. Its end is unknown."""
+    layers = [step("dense0", ("nowhere",))]
+    for number in range(1, 60):
+        entry = step(f"dense{number}", (f"dense{number - 1}",), (f"dense{number - 1}",))
+        layers.append({**entry, "class_name": "Add", "config": {"name": f"dense{number}"}})
+    return json_model(folder, functional(*layers))
+
+
+@cases(
+    "dense",
+    negative=-5,
+    zero=0,
+    huge=1 << 62,
+    fraction=2.5,
+    text="many",
+    flag=True,
+    none=None,
+    list=[3],
+    infinite=float("inf"),
+)
+def units_are_not_a_size(folder, units):
+    return changed_config(folder, lambda config: layer(config, "dense")["config"].update(units=units))
+
+
+@cases(
+    "conv2d",
+    no_kernel={"kernel_size": []},
+    zero_kernel={"kernel_size": [0, 3]},
+    huge_kernel={"kernel_size": [1 << 40, 1 << 40]},
+    text_kernel={"kernel_size": "3"},
+    zero_strides={"strides": [0, 0]},
+    negative_strides={"strides": [-2, 2]},
+    unknown_padding={"padding": "reflect"},
+    number_padding={"padding": 3},
+    unknown_format={"data_format": "channels_middle"},
+    negative_dilation={"dilation_rate": [-1, 1]},
+    no_groups={"groups": 0},
+    many_groups={"groups": 7},
+    unknown_activation={"activation": "os.system"},
+    nested_activation={"activation": {"class_name": "Lambda", "config": {"function": ["eval", None, None]}}},
+    listed_activation={"activation": ["relu"]},
+    bias_is_text={"use_bias": "yes"},
+    filters_are_a_model={"filters": {"class_name": "Sequential", "config": {}}},
+)
+def convolution_is_not_one(folder, values):
+    return changed_config(folder, lambda config: layer(config, "conv2d")["config"].update(values))
+
+
+@cases("max_pooling2d", zero=[0, 0], huge=[1 << 40, 1], negative=[-2, 2], text="two", three=[2, 2, 2])
+def pool_size_is_not_one(folder, size):
+    return changed_config(folder, lambda config: layer(config, "max_pooling2d")["config"].update(pool_size=size))
+
+
+@cases(
+    "grow",
+    upsampling=("UpSampling2D", {"size": [1 << 30, 1 << 30]}),
+    zero_padding=("ZeroPadding2D", {"padding": [[1 << 40, 0], [0, 1 << 40]]}),
+    cropping=("Cropping2D", {"cropping": [[1 << 40, 0], [0, 0]]}),
+    reshape=("Reshape", {"target_shape": [1 << 40, -1]}),
+    two_unknown=("Reshape", {"target_shape": [-1, -1]}),
+    permute=("Permute", {"dims": [1, 1, 9]}),
+    resizing=("Resizing", {"height": 1 << 40, "width": 1 << 40}),
+    embedding=("Embedding", {"input_dim": 1 << 50, "output_dim": 1 << 50}),
+    normalization=("BatchNormalization", {"axis": 17}),
+    epsilon=("BatchNormalization", {"axis": 3, "epsilon": "small"}),
+    group=("GroupNormalization", {"groups": 0, "axis": -1}),
+    softmax=("Softmax", {"axis": 99}),
+)
+def layer_of_impossible_size(folder, value):
+    kind, config = value
+    entry = {"class_name": kind, "name": "grow", "config": {"name": "grow", **config}}
+    data = {"name": "data", "batch_input_shape": [None, 4, 4, 2], "dtype": "float32"}
+    first = {"class_name": "InputLayer", "config": data}
+    model = {"class_name": "Sequential", "config": {"name": "model", "layers": [first, entry]}}
+    names = {"BatchNormalization": ("gamma", "beta", "moving_mean", "moving_variance"), "Embedding": ("embeddings",)}
+    names["GroupNormalization"] = ("gamma", "beta")
+    with h5py.File(folder / "weights.h5", "w") as file:
+        file.attrs["layer_names"] = [b"grow"]
+        group = file.create_group("grow")
+        group.attrs["weight_names"] = [f"grow/{name}:0".encode() for name in names.get(kind, ())]
+        for name in names.get(kind, ()):
+            group[f"grow/{name}:0"] = np.ones(2 if kind != "Embedding" else (4, 4), "float32")
+    return [*json_model(folder, model), str(folder / "weights.h5")]
+
+
+@cases("grow", none={"class_name": None}, number={"class_name": 3}, unknown={"class_name": "os.system"})
+def class_is_not_one(folder, values):
+    return changed_config(folder, lambda config: config["config"]["layers"].insert(3, entry_of("grow", **values)))
+
+
+@cases("layer|Dense", text="layer", number=3, none=None, empty={}, no_config={"class_name": "Dense"}, list=[])
+def layer_is_not_one(folder, entry):
+    return changed_config(folder, lambda config: config["config"]["layers"].insert(3, entry))
+
+
+@cases("layers", none=None, text="layers", table={"a": 1}, empty=[])
+def layers_are_not_a_list(folder, value):
+    return changed_config(folder, lambda config: config["config"].update(layers=value))
+
+
+def entry_of(name, **values):
+    """A layer of a Keras 2 Sequential model."""
+    return {"class_name": "Activation", "config": {"name": name, "activation": "relu"}, **values}
+
+
+@case("conv2d")
+def two_layers_of_one_name(folder):
+    def change(config):
+        layer(config, "dense")["config"]["name"] = "conv2d"
+
+    return changed_config(folder, change)
+
+
+@case("conv2d|layer")
+def weights_of_another_network(folder):
+    text = (folder / "keras2" / "unet.json").read_text()
+    return [*json_model(folder, text), str(folder / "keras2" / "sequential.legacy.h5")]
+
+
+# ---- code ------------------------------------------------------------------------------------------------------------
+
+
+def code(folder):
+    """A function that writes a file when it is called."""
+    return compile(f"open({str(folder / 'executed')!r}, 'w').write('x')", "evil", "exec")
+
+
+class Evil:
+    """Something that writes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+@case("Lambda.*evil|evil.*Lambda")
+def lambda_of_keras_2(folder):
+    text = base64.b64encode(marshal.dumps(code(folder))).decode()
+    config = {"name": "evil", "function": [text, None, None], "function_type": "lambda", "module": "__main__"}
+    return changed_config(folder, lambda c: c["config"]["layers"].insert(3, {"class_name": "Lambda", "config": config}))
+
+
+@case("Lambda.*evil|evil.*Lambda")
+def lambda_that_names_a_function(folder):
+    config = {"name": "evil", "function": "os.system", "function_type": "function", "module": "os"}
+    config["arguments"] = {"command": f"touch {folder / 'executed'}"}
+    return changed_config(folder, lambda c: c["config"]["layers"].insert(3, {"class_name": "Lambda", "config": config}))
+
+
+@case("Lambda.*evil|evil.*Lambda")
+def lambda_of_keras_3(folder):
+    text = base64.b64encode(marshal.dumps(code(folder))).decode()
+    function = {"class_name": "__lambda__", "config": {"code": text, "defaults": None, "closure": None}}
+    entry = {"module": "keras.layers", "class_name": "Lambda", "config": {"name": "evil", "function": function}}
+    return changed_keras(folder, lambda config: config["config"]["layers"].insert(3, entry))
+
+
+@case("evil|__lambda__")
+def activation_of_code(folder):
+    text = base64.b64encode(marshal.dumps(code(folder))).decode()
+    function = {"class_name": "__lambda__", "config": {"code": text, "defaults": None, "closure": None}}
+    config = {"name": "evil", "activation": function}
+    entry = {"module": "keras.layers", "class_name": "Activation", "config": config}
+    return changed_keras(folder, lambda config: config["config"]["layers"].insert(3, entry))
+
+
+@cases(
+    "evil",
+    evaluation=("builtins", "eval"),
+    system=("os", "system"),
+    process=("subprocess", "Popen"),
+    private=("keras.src.layers.core.lambda_layer", "Lambda"),
+    installed=("antigravity", "Dense2"),
+)
+def class_of_another_module(folder, value):
+    module, kind = value
+    config = {"name": "evil", "args": "1+1", "command": f"touch {folder / 'executed'}"}
+    entry = {"module": module, "class_name": kind, "config": config, "registered_name": f"{module}>{kind}"}
+    return changed_keras(folder, lambda c: c["config"]["layers"].insert(3, entry))
+
+
+@cases("evil", write="io.write_file", system="os.system", dunder="math.__class__", function="numpy_function")
+def operator_that_is_not_one(folder, function):
+    entry = {
+        "class_name": "TFOpLambda",
+        "name": "evil",
+        "config": {"name": "evil", "function": function},
+        "inbound_nodes": [["data", 0, 0, {"contents": "x", "filename": str(folder / "executed")}]],
+    }
+    return json_model(folder, functional(entry))
+
+
+@case("dense")
+def weights_that_are_pickles(folder):
+    content = np.frombuffer(pickle.dumps(Evil(folder / "executed")), "uint8")
+
+    def create(group, name):
+        group[name] = np.void(content.tobytes())
+
+    return with_dataset(folder, create)
+
+
+@cases(r"model\.(h5|keras)", h5="model.h5", keras="model.keras")
+def file_that_is_a_pickle(folder, name):
+    (folder / name).write_bytes(pickle.dumps(Evil(folder / "executed")))
+    return [str(folder / name)]
+
+
+# ---- the tests -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Name -> (what the other process reports, files that are there afterwards and were not before)."""
+    root, listing, before = tmp_path_factory.mktemp("hostile"), [], {}
+    good = root / "good"
+    for keras in ("keras2", "keras3"):
+        keras_recording.unpack(keras, good / keras)
+    for number, (name, (build, _)) in enumerate(CASES.items()):
+        folder = root / str(number)
+        folder.mkdir()
+        for keras in ("keras2", "keras3"):
+            (folder / keras).symlink_to(good / keras)
+        listing.append((name, build(folder)))
+        before[name] = folder, set(folder.iterdir())
+    fine = ["fine", [str(good / "keras2" / "sequential.h5")]]
+    found = read_in_another_process(root, fine, listing)
+    return {name: (found[name], set(folder.iterdir()) - files) for name, (folder, files) in before.items()}
+
+
+def read_in_another_process(root, fine, listing):
+    """Name -> report. Where the process ends, or stays, at one file, another one goes on after it."""
+    found = {}
+    path = [str(Path(__file__).parent), str(Path(mxsame.__file__).parent.parent)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1", "TMPDIR": str(root)}
+    while len(found) < len(listing):
+        left = [entry for entry in listing if entry[0] not in found]
+        (root / "listing.json").write_text(json.dumps([fine, *left]), encoding="utf-8")
+        command = [sys.executable, str(Path(__file__).with_name("hostile.py")), str(root / "listing.json")]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            out, errors = process.communicate(timeout=300)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, errors = process.communicate()
+        reports = [json.loads(line) for line in out.splitlines()]
+        assert reports and reports[0]["kind"] is None, (
+            f"a file that is fine must be read: {reports[:1]} {errors[-3000:]}"
+        )
+        found.update({report["name"]: report for report in reports[1:]})
+        if len(reports) <= len(left):
+            ended = {"kind": "end of the process", "message": errors[-500:], "seen": [], "seconds": 0.0, "length": 0}
+            found[left[len(reports) - 1][0]] = ended
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_file_is_refused(reports, name):
+    report, new_files = reports[name]
+    assert report["kind"] in ("ValueError", "TypeError"), report
+    assert re.search(CASES[name][1], report["message"], re.DOTALL), report
+    assert report["seen"] == [] and new_files == set(), report
+    assert report["length"] < 2_000, report
+
+
+DAMAGED = ("keras2/sequential.h5", "keras2/unet.keras", "keras3/sequential.keras", "keras3/siamese.h5")
+
+
+def damaged(folder, number):
+    """A recorded file with some of its bytes changed, a piece taken out, or a piece copied elsewhere."""
+    generator = np.random.RandomState(number)
+    name = DAMAGED[number % len(DAMAGED)]
+    content = bytearray((folder / name).read_bytes())
+    for _ in range(generator.randint(1, 6)):
+        start, length = generator.randint(len(content)), generator.choice([1, 1, 4, 64, 1024])
+        how = generator.randint(4)
+        if how == 0:
+            content[start : start + length] = generator.bytes(length)
+        elif how == 1:
+            content[start : start + length] = b"\xff" * length
+        elif how == 2:
+            del content[start : start + length]
+        else:
+            other = generator.randint(len(content))
+            content[other : other + length] = content[start : start + length]
+    path = folder / f"damaged{number}{Path(name).suffix}"
+    path.write_bytes(content)
+    return [str(path)]
+
+
+@pytest.mark.parametrize("count", [80])
+def test_a_damaged_file_is_read_or_refused(tmp_path, count):
+    """Damage may hit what nothing reads, or the numbers of a weight: then the file is read."""
+    for keras in ("keras2", "keras3"):
+        keras_recording.unpack(keras, tmp_path / keras)
+    listing = [(f"damaged{number}", damaged(tmp_path, number)) for number in range(count)]
+    before = set(tmp_path.iterdir())
+    found = read_in_another_process(tmp_path, ["fine", [str(tmp_path / "keras2" / "sequential.h5")]], listing)
+    wrong = [report for report in found.values() if report["kind"] not in (None, "ValueError", "TypeError")]
+    assert wrong == []
+    assert [report for report in found.values() if report["seen"] or report["length"] >= 2_000] == []
+    assert set(tmp_path.iterdir()) - before == {tmp_path / "listing.json"}
+    assert sum(report["kind"] is not None for report in found.values()) > count // 4

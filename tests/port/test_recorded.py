@@ -1,0 +1,162 @@
+"""Networks from recorded model files of tf.keras 2.13 and Keras 3: what they give is what those Kerases gave."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mxsame
+from mxsame._mxnet import mx
+
+h5py = pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
+
+sys.path.append(str(Path(__file__).parents[1] / "golden"))
+
+import keras_networks  # noqa: E402
+import keras_recording  # noqa: E402
+import make_models_keras2  # noqa: E402
+import make_models_keras3  # noqa: E402
+from running import difference  # noqa: E402
+
+TOLERANCE = 1e-5  # right values differ by less, shifted ones by 0.01 and more
+MAY_BE_REFUSED = {"recurrent": "LSTM|GRU|SimpleRNN|Bidirectional|TimeDistributed", "attention": "Attention"}
+BOTH_FORMATS = ("both_formats", "pooling_layers_1d")
+FORMATS = {"keras2": make_models_keras2.formats, "keras3": make_models_keras3.formats}
+
+
+def sources(keras, network):
+    """(file, weights file or None): every way in which the network is recorded."""
+    endings = FORMATS[keras](network)
+    whole = [(f"{network}{ending}", None) for ending in endings if ending in (".h5", ".keras")]
+    weights = [ending for ending in endings if ending in (".legacy.h5", ".weights.h5")]
+    return [*whole, *((f"{network}.json", f"{network}{ending}") for ending in weights)]
+
+
+CASES = [
+    pytest.param(keras, network, *source, id="-".join([keras, *filter(None, source)]))
+    for keras in FORMATS
+    for network in keras_recording.names()
+    for source in sources(keras, network)
+]
+WHOLE = [  # one for each network that has one data format
+    case for case in CASES if case.values[2] == sources(*case.values[:2])[0][0] and case.values[1] not in BOTH_FORMATS
+]
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory):
+    """Keras -> (folder of its files, key -> array)."""
+    found = {}
+    for keras in FORMATS:
+        folder = tmp_path_factory.mktemp(keras)
+        keras_recording.unpack(keras, folder)
+        found[keras] = folder, keras_recording.load(keras_recording.FOLDER / f"{keras}.npz")
+    return found
+
+
+def read(folder, network, file, weights, **arguments):
+    """The network of a file; the test is skipped if its layers may be refused and are, with class and name."""
+    given = [str(folder / name) for name in (file, weights) if name]
+    if network not in MAY_BE_REFUSED:
+        return mxsame.from_keras(*given, **arguments)
+    try:
+        return mxsame.from_keras(*given, **arguments)
+    except ValueError as error:
+        assert any(name in str(error) for name in MAY_BE_REFUSED[network].split("|")), error
+        pytest.skip(f"refused: {error}")
+
+
+def called(net, arrays):
+    """The outputs of a net, as a list of NumPy arrays."""
+    out = net(*(mx.nd.array(array, dtype=array.dtype) for array in arrays))
+    return [array.asnumpy() for array in (out if isinstance(out, (list, tuple)) else [out])]
+
+
+def listed(arrays, prefix):
+    """The arrays `<prefix>/0`, `<prefix>/1`, .."""
+    return [arrays[key] for key in (f"{prefix}/{place}" for place in range(len(arrays))) if key in arrays]
+
+
+def assert_all_close(got, want):
+    assert [array.shape for array in got] == [array.shape for array in want]
+    worst = {place: difference(*pair) for place, pair in enumerate(zip(got, want))}
+    assert {place: value for place, value in worst.items() if not value < TOLERANCE} == {}
+
+
+@pytest.mark.parametrize(("keras", "network", "file", "weights"), CASES)
+def test_outputs_are_those_of_keras(recorded, keras, network, file, weights):
+    folder, arrays = recorded[keras]
+    net = read(folder, network, file, weights)
+    given, want = listed(arrays, f"{network}/input"), listed(arrays, f"{network}/output")
+    assert_all_close(called(net, given), want)
+    assert_all_close(called(mxsame.hybridize(net), given), want)
+
+
+@pytest.mark.parametrize(("keras", "network", "file", "weights"), WHOLE)
+def test_channels_first_takes_and_gives_the_same_transposed(recorded, keras, network, file, weights):
+    """With layout="NCHW" pictures, (N, H, W, C) in Keras, are taken and given as (N, C, H, W)."""
+    folder, arrays = recorded[keras]
+    if network.endswith("_channels_first"):
+        turned = lambda array: array  # noqa: E731 - Keras has them channels first
+    else:
+        turned = lambda array: keras_networks.channels_first(array) if array.ndim == 4 else array  # noqa: E731
+    net = read(folder, network, file, weights, layout="NCHW")
+    given, want = listed(arrays, f"{network}/input"), listed(arrays, f"{network}/output")
+    assert_all_close(called(net, list(map(turned, given))), list(map(turned, want)))
+
+
+def test_a_layout_is_refused_for_a_model_of_both(recorded):
+    folder, _ = recorded["keras2"]
+    with pytest.raises(ValueError, match=r"both data formats; received layout='NCHW'"):
+        mxsame.from_keras(str(folder / "both_formats.h5"), layout="NCHW")
+
+
+@pytest.mark.parametrize("network", keras_networks.TRAINED)
+def test_gradients_of_all_weights_are_those_of_keras(recorded, network, tmp_path):
+    """In training mode. The gradients replace the weights, and `to_keras_weights` puts them in Keras's order."""
+    folder, arrays = recorded["keras2"]
+    net = read(folder, network, f"{network}.h5", None)
+    given = [mx.nd.array(array) for array in listed(arrays, f"{network}/input")]
+    want = listed(arrays, f"{network}/trained")
+    with mx.autograd.record():
+        out = net(*given)
+        outputs = list(out) if isinstance(out, (list, tuple)) else [out]
+        heads = [keras_recording.head_gradient(network, place, array.shape) for place, array in enumerate(want)]
+        loss = sum((array * mx.nd.array(head)).sum() for array, head in zip(outputs, heads))
+    loss.backward()
+    assert_all_close([array.asnumpy() for array in outputs], want)
+    for parameter in net.collect_params().values():
+        if parameter.grad_req != "null":
+            parameter.set_data(parameter.grad())
+    mxsame.to_keras_weights(net, str(tmp_path / "gradients.h5"))
+    wanted = {key.split("/gradient/")[1]: array for key, array in arrays.items() if key.startswith(f"{network}/grad")}
+    with h5py.File(tmp_path / "gradients.h5", "r") as file:
+        got = {name: file[name][()] for name in wanted}
+    scale = max(
+        float(np.abs(array).max()) for array in wanted.values()
+    )  # a bias before a batch norm has a gradient of 0
+    assert {name: array.shape for name, array in got.items()} == {name: array.shape for name, array in wanted.items()}
+    worst = {name: difference(got[name], array, 1e-2 * scale) for name, array in wanted.items()}
+    assert {name: value for name, value in worst.items() if not value < 1e-4} == {}
+
+
+def test_weights_go_back_as_keras_wrote_them(recorded, tmp_path):
+    """Every dataset of the weights file, bit for bit."""
+    folder, _ = recorded["keras2"]
+    for network in make_models_keras2.ALL_FORMATS:
+        net = read(folder, network, f"{network}.keras", None)
+        mxsame.to_keras_weights(net, str(tmp_path / f"{network}.h5"))
+        with h5py.File(tmp_path / f"{network}.h5") as ours, h5py.File(folder / f"{network}.legacy.h5") as theirs:
+            for name in datasets(theirs):
+                np.testing.assert_array_equal(ours[name][()], theirs[name][()], err_msg=f"{network}: {name}")
+            assert list(ours.attrs["layer_names"]) == list(theirs.attrs["layer_names"])
+
+
+def datasets(file):
+    """The paths of all datasets of an h5 file."""
+    found = []
+    file.visititems(lambda name, entry: found.append(name) if isinstance(entry, h5py.Dataset) else None)
+    return found
