@@ -17,8 +17,8 @@ def version():
 
 
 def cuda_libraries():
-    """The wheels with CUDA's libraries, pinned: that file is the list by which they are found and loaded, too."""
-    return runpy.run_path(str(HERE / "mxsame" / "_cuda.py"))["pins"]()
+    """The wheels with CUDA's libraries, pinned, as they are also found and loaded."""
+    return runpy.run_path(str(HERE / "mxsame" / "installation" / "requirements.py"))["pins"]()
 
 
 # The photograph of the demo is CC0. setuptools knows licence expressions from 77 on, which Python 3.8 does not get.
@@ -65,7 +65,8 @@ setup(
         "cpu": ["mxnet==1.9.1", *CLI],
         "cu112": ["mxnet-cu112==1.9.1", *cuda_libraries(), *CLI],
         "cli": CLI,
-        "test": ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100"],
+        "keras": ["h5py>=3"],  # Keras's files, without Keras
+        "test": ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "h5py>=3"],
         # The live oracle; TensorFlow 2.13.1, MXNet 1.9.1 and NumPy 1.23.5 are known to live together.
         "oracle": ["tensorflow-cpu==2.13.1; python_version == '3.11'", "numpy==1.23.5; python_version == '3.11'"],
         # MXNet's exporter needs onnx < 1.18.

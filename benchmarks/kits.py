@@ -1,4 +1,4 @@
-"""Kits: the layers of which a network is built, in several styles. An architecture knows only their names.
+"""Kits: the layers that a network is built of, in several styles. An architecture uses only their names.
 
 A network is written once, as a function of a kit and a `Tensor`. The kit decides what a convolution with SAME padding
 is: mxsame's, MXNet's with symmetric padding of the same output size, or explicit padding and then a VALID operator.
@@ -12,16 +12,16 @@ from typing import Any, Callable, List, Tuple
 import mxsame
 from mxsame import _symmetric, padding
 from mxsame._mxnet import mx
-from mxsame.bench.recipes import LOWEST, cropping, pad
+from mxsame.bench.layers import LOWEST, Recipe, cropping
 
 gluon = mx.gluon.nn
-EPSILON = 1e-3  # of batch normalisation, as in Keras
+EPSILON = 1e-3  # of batch norm, as in Keras
 LEARNING_RATE, MOMENTUM = 1e-3, 0.9  # of every training step
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A value inside a network; `value` is what the kit knows it by."""
+    """A value inside a network; `value` is how the kit refers to it."""
 
     value: Any
     channels: int
@@ -45,13 +45,13 @@ class Net(mx.gluon.HybridBlock):
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         values = [x]
         for step, inputs in self._steps:
-            arguments = [values[place] for place in inputs]
+            arguments = [values[number] for number in inputs]
             values.append(step(*arguments) if isinstance(step, mx.gluon.Block) else step(F, *arguments))
         return values[-1]
 
 
 class Kit:
-    """Layers of MXNet; how those with a window are padded is the subclass's business.
+    """Layers of MXNet; the subclass decides how those with a window are padded.
 
     `weighted` has every block with parameters, in the order of the network, so that weights go from style to style.
     """
@@ -78,9 +78,8 @@ class Kit:
 
     def transposed(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> Tensor:
         size = tuple(n * stride for n in x.size)
-        for step in self._transposed_steps(x, channels, kernel_size, stride):
-            x = self._step(step, x, channels=channels, size=size)
-        return x
+        step = self.transposed_window(channels, kernel_size, stride, in_channels=x.channels)
+        return self._step(step, x, channels=channels, size=size)
 
     def norm(self, x: Tensor) -> Tensor:
         return self._step(gluon.BatchNorm(epsilon=EPSILON, in_channels=x.channels), x)
@@ -113,9 +112,7 @@ class Kit:
 
     def _window(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, **more: Any) -> Tensor:
         size = tuple(padding.output_size(n, kernel_size, stride) for n in x.size)
-        for step in self._window_steps(x, kind, channels, kernel_size, stride, more):
-            x = self._step(step, x, channels=channels, size=size)
-        return x
+        return self._step(self.window(x, kind, channels, kernel_size, stride, more), x, channels=channels, size=size)
 
     def _step(self, step: Any, x: Tensor, *others: Tensor, **changed: Any) -> Tensor:
         if isinstance(step, mx.gluon.Block) and step.collect_params().keys():
@@ -123,61 +120,59 @@ class Kit:
         value = self.net.append(step, tuple(tensor.value for tensor in (x, *others)))
         return Tensor(value, changed.get("channels", x.channels), changed.get("size", x.size))
 
-    def _window_steps(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, more: dict) -> list:
-        """Blocks and functions that make up one convolution, depthwise convolution or max pooling."""
+    def window(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, more: dict) -> Any:
+        """A block for one convolution, depthwise convolution or max pool."""
         raise NotImplementedError
 
-    def _transposed_steps(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> list:
+    def transposed_window(self, channels: int, kernel_size: int, stride: int, **more: Any) -> Any:
         raise NotImplementedError
 
 
 class Same(Kit):
-    """mxsame.nn; nobody tells a layer its size."""
+    """mxsame.nn; no layer is given its size."""
 
-    def _window_steps(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, more: dict) -> list:
+    def window(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, more: dict) -> Any:
         if kind == "max":
-            return [mxsame.nn.MaxPool2D(kernel_size, stride)]
+            return mxsame.nn.MaxPool2D(kernel_size, stride)
         if kind == "depthwise":
-            return [mxsame.nn.DepthwiseConv2D(kernel_size, stride, in_channels=x.channels, **more)]
-        return [mxsame.nn.Conv2D(channels, kernel_size, stride, in_channels=x.channels, **more)]
+            return mxsame.nn.DepthwiseConv2D(kernel_size, stride, in_channels=x.channels, **more)
+        return mxsame.nn.Conv2D(channels, kernel_size, stride, in_channels=x.channels, **more)
 
-    def _transposed_steps(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> list:
-        return [mxsame.nn.Conv2DTranspose(channels, kernel_size, stride, in_channels=x.channels)]
+    def transposed_window(self, channels: int, kernel_size: int, stride: int, **more: Any) -> Any:
+        return mxsame.nn.Conv2DTranspose(channels, kernel_size, stride, **more)
 
 
 class Symmetric(Kit):
-    """gluon.nn with the pad, the same at both ends, that gives SAME's output size: other values, and the limit."""
+    """gluon.nn with the pad, the same at both ends, that gives SAME's output size: other values, and the baseline."""
 
-    def _window_steps(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, more: dict) -> list:
+    def window(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, more: dict) -> Any:
         pads = tuple(_symmetric.pad(n, kernel_size, stride) for n in x.size)
-        return [window(x, kind, channels, kernel_size, stride, pads, more)]
+        return gluon_window(x, kind, channels, kernel_size, stride, pads, more)
 
-    def _transposed_steps(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> list:
-        pad, adj = _symmetric.cut(kernel_size, stride)
-        return [gluon.Conv2DTranspose(channels, kernel_size, stride, pad, adj, in_channels=x.channels)]
+    def transposed_window(self, channels: int, kernel_size: int, stride: int, **more: Any) -> Any:
+        return gluon.Conv2DTranspose(channels, kernel_size, stride, *_symmetric.cut(kernel_size, stride), **more)
 
 
 class Explicit(Kit):
-    """The operator's own pad where both ends are alike; else `pad` with TensorFlow's amounts and a VALID operator."""
+    """The operator's own pad if both ends are alike; else the pad operator with TensorFlow's amounts, then VALID."""
 
-    def _window_steps(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, more: dict) -> list:
+    def window(self, x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, more: dict) -> Any:
         pads = [padding.same_pads(n, kernel_size, stride) for n in x.size]
         if all(low == high for low, high in pads):
-            return [window(x, kind, channels, kernel_size, stride, tuple(low for low, _ in pads), more)]
-        fill = LOWEST if kind == "max" else 0
-        return [lambda F, x: pad(F, x, pads, fill), window(x, kind, channels, kernel_size, stride, 0, more)]
+            return gluon_window(x, kind, channels, kernel_size, stride, tuple(low for low, _ in pads), more)
+        valid = gluon_window(x, kind, channels, kernel_size, stride, 0, more)
+        return Recipe(valid, pads, LOWEST if kind == "max" else 0)
 
-    def _transposed_steps(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> list:
-        cuts = padding.transposed_cuts(kernel_size, stride)
-        begin, end = cropping([cuts, cuts])
-        whole = gluon.Conv2DTranspose(channels, kernel_size, stride, in_channels=x.channels)
-        return [whole, lambda F, x: F.slice(x, begin=begin, end=end)] if any(cuts) else [whole]
+    def transposed_window(self, channels: int, kernel_size: int, stride: int, **more: Any) -> Any:
+        crop = padding.transposed_cuts(kernel_size, stride)
+        whole = gluon.Conv2DTranspose(channels, kernel_size, stride, **more)
+        return Recipe(whole, keep=cropping([crop, crop])) if any(crop) else whole
 
 
 STYLES = {"mxsame": Same, "symmetric": Symmetric, "explicit pad": Explicit}
 
 
-def window(x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, pads: Any, more: dict) -> Any:
+def gluon_window(x: Tensor, kind: str, channels: int, kernel_size: int, stride: int, pads: Any, more: dict) -> Any:
     """A layer of gluon.nn with these pads."""
     if kind == "max":
         return gluon.MaxPool2D(kernel_size, stride, padding=pads)

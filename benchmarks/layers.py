@@ -1,23 +1,30 @@
-"""Layers against MXNet's own operator with symmetric padding of the same kernel, which is the limit.
+"""Layers, compared with MXNet's own operator of the same kernel and symmetric padding: the baseline.
 
-Contestants: those of `mxsame bench`, and what others do (see `benchmarks/recipes.py`). The planner against the best of
-its plans has a table of its own, `benchmarks/planner.py`.
+Variants: those of `mxsame bench`, and what others do.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Dict, List
+from typing import Any, Dict, Optional
 
-import numpy as np
-
-from benchmarks import recipes, results
-from benchmarks.places import HERE, Disagreement, Place, by_libraries, difference
+from benchmarks import results
 from mxsame._mxnet import mx
 from mxsame._timing import measure as timed
-from mxsame.bench.layers import FLAGS, Layer, alone, call, explicit, inputs, known, padded, symmetric, unknown
+from mxsame.bench.layers import (
+    LOWEST,
+    Layer,
+    Recipe,
+    block,
+    call,
+    cropping,
+    explicit,
+    hybridized,
+    inputs,
+    same,
+    symmetric,
+)
 
-OURS = "mxsame, size known"
+OURS = "mxsame, static shape"
 LAYERS = [
     Layer("stem k3 s2, batch 1", "conv", 3, (224, 224), 32, 3, 2, batch=1),
     Layer("stem k3 s2", "conv", 3, (224, 224), 32, 3, 2),
@@ -57,78 +64,49 @@ LAYERS = [
 ]
 
 
-def contestants(layer: Layer) -> Dict[str, Any]:
-    """Nets by name, hybridized; "symmetric" is the limit."""
-    ours = {OURS: known(layer), "mxsame, size unknown": unknown(layer)}
-    return {"symmetric": symmetric(layer), **ours, **others(layer)}
-
-
-def others(layer: Layer) -> Dict[str, Any]:
-    """What others do, where it applies; MXNet's pad operator wants channels first."""
-    if layer.kind == "transposed" or layer.layout is not None:
-        return {}
-    windows, is_max = layer.windows, layer.kind == "max"
-
-    def make(pads: tuple) -> Any:
-        return padded(layer, pads)
-
-    found = {
-        "k//2 and slice": recipes.half(windows, make),
-        "keras-mxnet (inexact)": recipes.keras_mxnet(windows, make, is_max, beforehand=False),
-        "keras-mxnet (inexact), padded": recipes.keras_mxnet(windows, make, is_max, beforehand=True),
+def variants(layer: Layer) -> Dict[str, Any]:
+    """Nets by name, hybridized; "symmetric" is the baseline."""
+    nets = {
+        "symmetric": symmetric(layer),
+        OURS: same(layer, static=True),
+        "mxsame, dynamic shape": same(layer, static=False),
     }
-    found = {name: net for name, net in found.items() if net is not None}
-    for net in found.values():
-        net.hybridize(**FLAGS)
-    return {"explicit pad": explicit(layer), **found}
+    if layer.kind != "transposed":
+        nets["explicit pad"] = explicit(layer)
+        nets["k//2 and slice"] = half(layer)
+        nets["keras-mxnet (inexact)"] = keras_mxnet(layer, beforehand=False)
+        nets["keras-mxnet (inexact), padded"] = keras_mxnet(layer, beforehand=True)
+    return {name: net for name, net in nets.items() if net is not None}
 
 
-def chosen(layers: List[Layer], layout: str = "NCHW", dtype: str = "float32") -> List[Layer]:
-    """The layers in a layout, which only those have whose rank it is, and of a type."""
-    if layout != "NCHW":
-        layers = [replace(layer, layout=layout) for layer in layers if layer.rank == len(layout) - 2]
-    return [replace(layer, dtype=dtype) for layer in layers]
+def half(layer: Layer) -> Optional[Any]:
+    """Pad both ends by ke//2, and for an even ke drop the first output. Exact, for stride 1 only."""
+    if any(window.stride > 1 for window in layer.windows):
+        return None
+    reaches = [window.effective_kernel_size for window in layer.windows]
+    drop = [(1 - reach % 2, 0) for reach in reaches]
+    net = block(layer, mx.gluon.nn, padding=tuple(reach // 2 for reach in reaches))
+    return hybridized(Recipe(net, keep=cropping(drop) if any(map(any, drop)) else None))
 
 
-def measure(layer: Layer, train: bool = False, place: Place = HERE, **timing: Any) -> dict:
-    """One row: every contestant against the limit. On a GPU, and by libraries alone, mxsame has to give what it gives
-    on the CPU before anything is timed."""
-    more: Dict[str, Any] = {"odd": layer.odd, "batch": layer.batch}
-    with place.home:
-        if place.libraries_only:
-            ours, data = alone(layer), inputs(layer, False)
-            want = on_cpu(layer, ours, data)
-            data = data.copyto(place.context)
-            nets = {"symmetric": symmetric(layer), OURS: ours}
-            nets = {name: by_libraries(net, layer.shape, place.context) for name, net in nets.items()}
-            more["difference"] = agreed(place, layer, nets[OURS](data), want)
-        else:
-            nets, data = contestants(layer), inputs(layer, train)
-            if place != HERE:
-                more["difference"] = agreed(place, layer, nets[OURS](data), on_cpu(layer, nets[OURS], data))
-        figures = timed({name: call(net, data, train) for name, net in nets.items()}, **timing)
-    mode = place.mode("forward and backward" if train else "forward")
-    return results.row(layer.name, mode, figures, "symmetric", **more)
+def keras_mxnet(layer: Layer, beforehand: bool) -> Any:
+    """keras-mxnet 2.2.4.3's arithmetic, for what it costs: both ends get half of SAME's padding, rounded up, by the
+    operator or `beforehand` by the pad operator; the first ceil(n/s) outputs are kept. Wrong where the padding is odd.
+    """
+    halves = tuple(-(-sum(pads) // 2) for pads in layer.pads)
+    outputs = tuple(window.outputs(window.size) for window in layer.windows)
+    given = [(x.size + 2 * pad - x.effective_kernel_size) // x.stride + 1 for x, pad in zip(layer.windows, halves)]
+    keep = None if given == list(outputs) else ((None, None, *(0 for _ in outputs)), (None, None, *outputs))
+    if not beforehand or not any(halves):
+        return hybridized(Recipe(block(layer, mx.gluon.nn, padding=halves), keep=keep))
+    fill = LOWEST if layer.kind == "max" else 0
+    whole = block(layer, mx.gluon.nn, padding=(0,) * layer.rank)
+    return hybridized(Recipe(whole, [(pad, pad) for pad in halves], fill, keep))
 
 
-def on_cpu(layer: Layer, net: Any, data: Any) -> np.ndarray:
-    """What a net of mxsame's layer has to give: the layer on the CPU, in float32 and with channels first."""
-
-    def first(array: Any) -> np.ndarray:
-        values = array.asnumpy().astype("float32")
-        return np.moveaxis(values, -1, 1) if layer.layout is not None and values.ndim > 2 else values
-
-    with mx.cpu():
-        same = alone(replace(layer, layout=None, dtype="float32"))
-        for source, parameter in zip(net.collect_params().values(), same.collect_params().values()):
-            parameter.set_data(mx.nd.array(first(source.data())))
-        out = same(mx.nd.array(first(data))).asnumpy()
-    return out if layer.layout is None else np.moveaxis(out, 1, -1)
-
-
-def agreed(place: Place, layer: Layer, got: Any, want: np.ndarray) -> float:
-    """How far the one is from the other; `Disagreement` where that is more than rounding."""
-    wrong = difference(got, want)
-    if wrong > place.tolerance(layer.dtype):
-        raise Disagreement(f"on the device and on the CPU it differs by {wrong:.2g} of the largest output")
-    return wrong
+def measure(layer: Layer, train: bool = False, **timing: Any) -> dict:
+    """One row: every variant compared with the baseline."""
+    data = inputs(layer, train)
+    found = timed({name: call(net, data, train) for name, net in variants(layer).items()}, **timing)
+    mode = "forward and backward" if train else "forward"
+    return results.row(layer.name, mode, found, "symmetric", odd=layer.odd, batch=layer.batch)

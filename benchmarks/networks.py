@@ -1,11 +1,12 @@
-"""Whole networks with SAME padding, inference and training, against themselves with symmetric padding and TensorFlow.
+"""Whole networks with SAME padding, inference and training, compared with symmetric padding and with TensorFlow.
 
-Every contestant has the same weights. Before anything is timed, those that claim to compute the same must agree.
+Every variant has the same weights. Before anything is timed, those that claim to compute the same must agree.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -15,17 +16,19 @@ import mxsame
 from benchmarks import results
 from benchmarks.architectures import CLASSES, Network
 from benchmarks.kits import LEARNING_RATE, MOMENTUM, STYLES, Kit, copy_weights
-from benchmarks.places import BY_LIBRARIES, HERE, Disagreement, Place, by_libraries, difference
 from mxsame._mxnet import mx
-from mxsame._timing import measure
+from mxsame._timing import FLAGS, measure
 
-FLAGS = {"static_alloc": True, "static_shape": True}
-LOSS_TOLERANCE = 1e-3  # where normalising by a batch magnifies rounding; that of outputs is the place's
+LOSS_TOLERANCE = 1e-3  # normalising by a batch magnifies rounding
 CHANNELS = 3
-GRAPHS = ("symmetric", "mxsame", "mxsame, any size", "explicit pad")
+GRAPHS = ("symmetric", "mxsame", "mxsame, dynamic shape", "explicit pad")
 DEPLOYED = ("symmetric, deployed", "mxsame, deployed", "explicit pad, deployed")
-ALONE = (f"symmetric, {BY_LIBRARIES}", f"mxsame, {BY_LIBRARIES}")
+CUDNN_ONLY = ("symmetric, cuDNN-only", "mxsame, cuDNN-only")
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
+
+
+class Disagreement(RuntimeError):
+    """Variants that should compute the same do not; timing them would mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +49,12 @@ def case(network: Network, batch: int, size: Optional[int] = None, width: float 
     return Case(network, batch, size or network.size, width)
 
 
-def build(case: Case, kit: Any) -> Any:
-    """The network made of a kit's layers; returns its output."""
-    return case.network.build(kit, kit.input(CHANNELS, (case.size, case.size)))
-
-
-def kits(case: Case, contestants: Sequence[str]) -> Dict[str, Kit]:
-    """The network for each contestant, in its style and all with the same weights."""
-    made = {contestant: STYLES[contestant.split(",")[0]](case.width) for contestant in contestants}
+def kits(case: Case, variants: Sequence[str]) -> Dict[str, Kit]:
+    """The network for each variant, in its style and all with the same weights."""
+    made = {variant: STYLES[variant.split(",")[0]](case.width) for variant in variants}
     mx.random.seed(0)
     for kit in made.values():
-        build(case, kit)
+        case.network.build(kit, kit.input(CHANNELS, (case.size, case.size)))
         kit.net.initialize(mx.init.MSRAPrelu("in", slope=0))
     first, *others = made.values()
     _randomise_norms(first)
@@ -82,17 +80,17 @@ def images(case: Case) -> Any:
 
 
 def targets(case: Case) -> Any:
-    """What a training step wants: classes, or for an autoencoder the images."""
+    """What a training step aims at: classes, or for an autoencoder the images."""
     if not case.network.classifies:
         return images(case)
     return mx.nd.array(np.random.RandomState(3).randint(0, CLASSES, case.batch))
 
 
-def prepared(case: Case, contestant: str, kit: Kit) -> Any:
-    """The kit's net as the contestant runs it."""
-    if contestant.endswith(", deployed"):
+def prepared(case: Case, variant: str, kit: Kit) -> Any:
+    """The kit's net as the variant runs it."""
+    if variant.endswith(", deployed"):
         return mxsame.deploy(kit.net, case.shape)
-    if contestant == "mxsame":
+    if variant == "mxsame":
         return mxsame.hybridize(kit.net, **FLAGS)
     kit.net.hybridize(**FLAGS)
     return kit.net
@@ -102,22 +100,27 @@ def prepared(case: Case, contestant: str, kit: Kit) -> Any:
 
 
 def inference_calls(case: Case, tensorflow: bool) -> Dict[str, Callable[[], Any]]:
-    """Calls by contestant, each of which returns the output."""
-    made, data = kits(case, GRAPHS + (DEPLOYED if hasattr(mxsame, "deploy") else ())), images(case)
+    """Calls by variant, each of which returns the output."""
+    made, data = kits(case, (*GRAPHS, *DEPLOYED)), images(case)
     calls = {name: applied(prepared(case, name, kit), data) for name, kit in made.items()}
     if tensorflow:
-        calls["TensorFlow"] = _tensorflow_inference(case, made["mxsame"], data)
+        from benchmarks import tensorflow_kit
+
+        calls["TensorFlow"] = tensorflow_kit.inference(_tensorflow_model(case, made["mxsame"]), data.asnumpy())
     return calls
+
+
+def cudnn_calls(case: Case, device: Any) -> Dict[str, Callable[[], Any]]:
+    """Calls of nets that stay on the CPU, deployed to a GPU that MXNet has no machine code for; and what explicit
+    padding gives on the CPU."""
+    made, data = kits(case, (*CUDNN_ONLY, "explicit pad")), images(case)
+    out, on_device = made.pop("explicit pad").net(data), data.copyto(device)
+    nets = {name: mxsame.deploy(kit.net, case.shape, ctx=device, cudnn_only=True) for name, kit in made.items()}
+    return {**{name: applied(net, on_device) for name, net in nets.items()}, "explicit pad": lambda: out}
 
 
 def applied(net: Any, data: Any) -> Callable[[], Any]:
     return lambda: net(data)
-
-
-def _tensorflow_inference(case: Case, source: Kit, data: Any) -> Callable[[], Any]:
-    from benchmarks import tensorflow_kit
-
-    return tensorflow_kit.inference(_tensorflow_model(case, source), data.asnumpy())
 
 
 def _tensorflow_model(case: Case, source: Kit) -> Any:
@@ -130,33 +133,22 @@ def _tensorflow_model(case: Case, source: Kit) -> Any:
     return model
 
 
-# -- inference by libraries alone
-
-
-def library_calls(case: Case, place: Place) -> Dict[str, Callable[[], Any]]:
-    """Calls by contestant, on the place's device; and what explicit padding gives on the CPU, to be compared with."""
-    made, data = kits(case, (*ALONE, "explicit pad")), images(case)
-    want, on_device = made.pop("explicit pad").net(data), data.copyto(place.context)
-    calls = {name: applied(by_libraries(kit.net, case.shape, place.context), on_device) for name, kit in made.items()}
-    return {**calls, "explicit pad": lambda: want}
-
-
 # -- training
 
 
 def training_calls(case: Case, tensorflow: bool) -> Dict[str, Callable[[], float]]:
-    """Steps of gradient descent by contestant, each of which returns the loss before it."""
-    made, data, wanted = kits(case, GRAPHS), images(case), targets(case)
-    calls = {name: training_step(case, prepared(case, name, kit), data, wanted) for name, kit in made.items()}
+    """Steps of gradient descent by variant, each of which returns the loss before it."""
+    made, data, aims = kits(case, GRAPHS), images(case), targets(case)
+    calls = {name: training_step(case, prepared(case, name, kit), data, aims) for name, kit in made.items()}
     if tensorflow:
         from benchmarks import tensorflow_kit
 
         model, classifies = _tensorflow_model(case, made["mxsame"]), case.network.classifies
-        calls["TensorFlow"] = tensorflow_kit.training(model, data.asnumpy(), wanted.asnumpy(), classifies)
+        calls["TensorFlow"] = tensorflow_kit.training(model, data.asnumpy(), aims.asnumpy(), classifies)
     return calls
 
 
-def training_step(case: Case, net: Any, data: Any, wanted: Any) -> Callable[[], float]:
+def training_step(case: Case, net: Any, data: Any, aims: Any) -> Callable[[], float]:
     """One step of gradient descent with momentum; returns the loss before it."""
     loss = mx.gluon.loss.SoftmaxCrossEntropyLoss() if case.network.classifies else mx.gluon.loss.L2Loss()
     loss.hybridize(**FLAGS)
@@ -165,7 +157,7 @@ def training_step(case: Case, net: Any, data: Any, wanted: Any) -> Callable[[], 
 
     def step() -> float:
         with mx.autograd.record():
-            found = loss(net(data), wanted).mean()
+            found = loss(net(data), aims).mean()
         found.backward()
         trainer.step(1)
         return found.asscalar()
@@ -173,25 +165,38 @@ def training_step(case: Case, net: Any, data: Any, wanted: Any) -> Callable[[], 
     return step
 
 
-# -- the guard
+# -- agreement
 
 
-def check(
-    calls: Dict[str, Callable[[], Any]], tolerance: float, tensorflow: bool, calls_each: int = 1
-) -> Dict[str, float]:
-    """Raises `Disagreement` unless all contestants but those with symmetric padding give what explicit padding does;
+def tolerance(device: Any) -> float:
+    """How far outputs may be apart, as a part of the largest: rounding. TF32 rounds factors to 10 bits, and a deep
+    network adds that up, so that wrong padding could hide in it."""
+    if device.device_type == "cpu":
+        return 1e-4
+    return 1e-3 if os.environ.get("NVIDIA_TF32_OVERRIDE") == "0" else 5e-2
+
+
+def difference(got: Any, reference: Any) -> float:
+    """The largest, as a part of the largest value of the reference; infinite for other shapes."""
+    got, reference = (np.asarray(x.asnumpy() if hasattr(x, "asnumpy") else x) for x in (got, reference))
+    if got.shape != reference.shape or not np.isfinite(got).all():
+        return float("inf")
+    return float(np.abs(got - reference).max() / max(np.abs(reference).max(), 1e-12))
+
+
+def check(calls: Dict[str, Callable[[], Any]], allowed: float, calls_each: int = 1) -> Dict[str, float]:
+    """Raises `Disagreement` unless all variants except those with symmetric padding give what explicit padding gives;
     returns how far each is from that, after its first call.
 
-    TensorFlow is asked for its first answer only: on the CPU its weight gradients of strided 1x1 convolutions, which
-    ResNet has, are wrong.
+    TensorFlow is left to the tests: on the CPU its weight gradients of strided 1x1 convolutions, which ResNet has, are
+    wrong.
     """
     differences: Dict[str, float] = {}
-    for number in range(calls_each):
+    for _ in range(calls_each):
         found = {name: call() for name, call in calls.items()}
         for name, got in found.items():
             wrong = difference(got, found["explicit pad"])
-            claims = tensorflow and not number if name == "TensorFlow" else "symmetric" not in name
-            if claims and wrong > tolerance:
+            if name != "TensorFlow" and "symmetric" not in name and wrong > allowed:
                 raise Disagreement(f"{name} and explicit pad differ by {wrong:.2g} of the largest output")
             differences.setdefault(name, wrong)
     return differences
@@ -200,46 +205,39 @@ def check(
 # -- the table
 
 
-def measure_inference(
-    case: Case, tensorflow: bool = False, checks: bool = False, place: Place = HERE, **timing: Any
-) -> List[dict]:
-    """Rows from one run: graphs against the hybridized net with symmetric padding, deployed ones against the equally
-    deployed one, and both against TensorFlow. Where only libraries run, what is deployed for them against the same."""
-    with place.home:
-        calls = library_calls(case, place) if place.libraries_only else inference_calls(case, tensorflow)
-        differences = check(calls, place.tolerance(), checks)
-        if place.libraries_only:
-            del calls["explicit pad"]  # it does not run there
-        return _rows(case, "inference", measure(calls, **timing), differences)
+def measure_inference(case: Case, tensorflow: bool = False, **timing: Any) -> List[dict]:
+    """Rows from one run: graphs compared with the hybridized net with symmetric padding, deployed ones with that net
+    deployed, and both with TensorFlow."""
+    calls = inference_calls(case, tensorflow)
+    differences = check(calls, tolerance(mx.context.current_context()))
+    return _rows(case, "inference", measure(calls, **timing), differences)
 
 
-def measure_training(
-    case: Case, tensorflow: bool = False, checks: bool = False, place: Place = HERE, **timing: Any
-) -> List[dict]:
-    """Rows from one run: a step of each against that of the net with symmetric padding, and against TensorFlow's."""
-    with place.home:
-        calls = training_calls(case, tensorflow)
-        differences = check(calls, max(place.tolerance(), LOSS_TOLERANCE), checks, calls_each=2)
-        return _rows(case, "training step", measure(calls, **timing), differences)
+def measure_cudnn_only(case: Case, device: Any, **timing: Any) -> List[dict]:
+    """A row: mxsame compared with symmetric padding, both in calls of cuDNN and cuBLAS only."""
+    calls = cudnn_calls(case, device)
+    differences = check(calls, tolerance(device))
+    del calls["explicit pad"]  # it does not run there
+    return _rows(case, "inference", measure(calls, **timing), differences)
+
+
+def measure_training(case: Case, tensorflow: bool = False, **timing: Any) -> List[dict]:
+    """Rows from one run: a step of each compared with that of the net with symmetric padding, and with TensorFlow's."""
+    calls = training_calls(case, tensorflow)
+    differences = check(calls, max(tolerance(mx.context.current_context()), LOSS_TOLERANCE), calls_each=2)
+    return _rows(case, "training step", measure(calls, **timing), differences)
 
 
 def _rows(case: Case, mode: str, figures: Dict[str, List[float]], differences: Dict[str, float]) -> List[dict]:
-    groups = [(mode, "symmetric", [name for name in GRAPHS if name in figures])]
-    for way, contestants in (("deployed", DEPLOYED), (BY_LIBRARIES, ALONE)):
-        groups.append((f"{mode}, {way}", contestants[0], [name for name in contestants if name in figures]))
+    groups = [(mode, GRAPHS), (f"{mode}, deployed", DEPLOYED), (f"{mode}, cuDNN-only", CUDNN_ONLY)]
     if "TensorFlow" in figures:
-        groups.append((f"{mode}, beside TensorFlow", "TensorFlow", list(figures)))
+        groups.append((f"{mode}, compared with TensorFlow", ("TensorFlow", *figures)))
     more = {"network": case.network.name, "batch": case.batch, "size": case.size, "width": case.width}
-    name = f"{case.network.name}, batch {case.batch}"
-    return [
-        results.row(
-            name,
-            mode,
-            {name: figures[name] for name in names},
-            reference,
-            **more,
-            differences={name: differences[name] for name in names},  # from explicit padding
-        )
-        for mode, reference, names in groups
-        if names
-    ]
+    rows = []
+    for mode, variants in groups:
+        found = {name: figures[name] for name in variants if name in figures}
+        if found:
+            wrong = {name: differences[name] for name in found}  # from explicit padding
+            name = f"{case.network.name}, batch {case.batch}"
+            rows.append(results.row(name, mode, found, variants[0], **more, differences=wrong))
+    return rows

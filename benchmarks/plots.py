@@ -1,4 +1,4 @@
-"""A picture of a result file: one dot for each contestant and row, with its quartiles; 1.0 is the reference."""
+"""A picture of a result file: one dot for each variant and row, with its quartiles; 1.0 is the reference."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Dict, List
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from benchmarks.tables import by_mode, contestants
+from benchmarks.results import by_mode, variants
 
 COLOURS = (
     "#12736a", "#c2410c", "#2563eb", "#a21caf", "#ca8a04", "#57534e",
     "#0891b2", "#be123c", "#65a30d", "#7c3aed", "#f472b6", "#111827",
 )  # fmt: skip
 INK, FAINT = "#1f2933", "#d3dae0"
-TICKS = (  # by the span of an axis, of which the first that reaches far enough is taken
+TICKS = (  # by the span of an axis; the first that reaches far enough is taken
     (1.5, (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5)),
     (6, (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6)),
     (1e9, (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100)),
@@ -34,8 +34,8 @@ def draw(result: dict, path: Path) -> None:
     figure = Figure(figsize=(WIDTH, height), dpi=110, facecolor="white")
     figure.text(0.02, 1 - 0.3 / height, result["title"], size=14, weight="bold", color=INK, va="center")
     figure.text(0.02, 1 - 0.58 / height, _caption(result), size=8.5, color="#52606d", va="center")
-    names = contestants(drawn)
-    colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
+    names = variants(drawn)
+    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
     left = _label_room(drawn)
     top = height - above
     for (mode, rows), count in zip(modes.items(), lines):
@@ -60,19 +60,19 @@ def _label_room(rows: List[dict]) -> float:
 
 
 def _panel(axes: Any, mode: str, rows: List[dict], colours: Dict[str, str]) -> None:
-    names = contestants(rows)
+    names = variants(rows)
     axes.set_title(f"{mode}: ratio to {rows[0]['reference']}", loc="left", size=10.5, weight="bold", color=INK)
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
-    for place, name in enumerate(names):
-        offset = (place - (len(names) - 1) / 2) * min(0.16, 0.7 / max(len(names), 1))
+    for number, name in enumerate(names):
+        offset = (number - (len(names) - 1) / 2) * min(0.16, 0.7 / max(len(names), 1))
         _dots(axes, name, colours[name], rows, offset)
     axes.set_yticks(range(len(rows)), [row["name"] for row in rows], size=9, color=INK)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     _scale(axes, rows)
     axes.grid(axis="x", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
-    for place in range(len(rows) - 1):
-        axes.axhline(place + 0.5, color=FAINT, linewidth=0.4)
+    for number in range(len(rows) - 1):
+        axes.axhline(number + 0.5, color=FAINT, linewidth=0.4)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
@@ -80,22 +80,19 @@ def _panel(axes: Any, mode: str, rows: List[dict], colours: Dict[str, str]) -> N
 
 
 def _dots(axes: Any, name: str, colour: str, rows: List[dict], offset: float) -> None:
-    found: Dict[int, dict] = {place: row for place, row in enumerate(rows) if name in row["figures"]}
-    limits = [row["figures"][row["reference"]]["median"] for row in found.values()]
-    figures = [row["figures"][name] for row in found.values()]
-    heights = [place + offset for place in found]
-    lows = [figure["quartiles"][0] / limit for figure, limit in zip(figures, limits)]
-    highs = [figure["quartiles"][1] / limit for figure, limit in zip(figures, limits)]
+    found = [(number + offset, row) for number, row in enumerate(rows) if name in row["figures"]]
+    heights, figures = [height for height, _ in found], [row["figures"][name] for _, row in found]
+    scales = [figure["ratio"] / figure["median"] for figure in figures]
+    lows, highs = ([x["quartiles"][end] * scale for x, scale in zip(figures, scales)] for end in (0, 1))
     axes.hlines(heights, lows, highs, color=colour, linewidth=1.6, alpha=0.45)
     axes.plot([figure["ratio"] for figure in figures], heights, "o", color=colour, markersize=4.6, label=name)
 
 
 def _scale(axes: Any, rows: List[dict]) -> None:
     """Logarithmic, with plain numbers, and only as many as there is room for."""
-    limits = [row["figures"][row["reference"]]["median"] for row in rows]
     ends = [
-        end / limit
-        for row, limit in zip(rows, limits)
+        end * figure["ratio"] / figure["median"]
+        for row in rows
         for name, figure in row["figures"].items()
         if name != row["reference"]
         for end in figure["quartiles"]

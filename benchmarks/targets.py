@@ -1,13 +1,11 @@
-"""What the package has to reach, and what it aims for, against what result files say."""
+"""What the package has to reach, and what it aims for, compared with what result files hold."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Tuple
-
-from rich.table import Table
+from typing import Callable, Dict, List, Tuple
 
 from benchmarks import results
 from benchmarks.results import geometric_mean, ratio
@@ -15,111 +13,91 @@ from benchmarks.results import geometric_mean, ratio
 Tables = Dict[str, List[dict]]  # the rows of every result file, by table
 
 
-@dataclass(frozen=True)
-class Target:
-    """A figure, the limit it must keep and the one it aims at. Of a speed-up more is better, of all else less."""
-
-    name: str
-    figure: Callable[[Tables], float]
-    must: float
-    aim: float
-    more_is_better: bool = False
-
-    def reached(self, figure: float, limit: float) -> bool:
-        return figure >= limit if self.more_is_better else figure <= limit
-
-
 def worst(values: List[float]) -> float:
     return max(values, default=math.nan)
 
 
-def over(
-    table: str,
-    mode: str,
-    contestant: str,
-    summary: Callable[[List[float]], float],
-    to: str = "",
-    only: Callable[[dict], bool] = lambda row: True,
-) -> Callable[[Tables], float]:
-    """A summary of the ratios of a contestant, over the rows of one mode that have it."""
-
-    def figure(tables: Tables) -> float:
-        rows = [row for row in tables.get(table, []) if row["mode"] == mode and only(row)]
-        ratios = [ratio(row, contestant, to) for row in rows]
-        return summary([value for value in ratios if not math.isnan(value)])
-
-    return figure
+def any_row(row: dict) -> bool:
+    return True
 
 
-def speedup(figure: Callable[[Tables], float]) -> Callable[[Tables], float]:
-    """How many times faster, of how much of the time."""
-    return lambda tables: 1 / figure(tables)
+@dataclass(frozen=True)
+class Target:
+    """A summary of figures over the rows of one mode, the value it must keep and the one it aims at.
+
+    The figures are ratios of `variant` to `to`, by default to the row's reference, or else ("loss") what the planner
+    lost. A speed-up is their inverse, and more of it is better.
+    """
+
+    name: str
+    table: str
+    mode: str
+    variant: str
+    summary: Callable[[List[float]], float]
+    must: float
+    aim: float
+    to: str = ""
+    only: Callable[[dict], bool] = any_row
+    speedup: bool = False
+
+    def figure(self, tables: Tables) -> float:
+        rows = [row for row in tables.get(self.table, []) if row["mode"] == self.mode and self.only(row)]
+        figures = [row["loss"] if self.variant == "loss" else ratio(row, self.variant, self.to) for row in rows]
+        found = self.summary([value for value in figures if not math.isnan(value)])
+        return 1 / found if self.speedup else found
+
+    def verdict(self, figure: float) -> str:
+        if math.isnan(figure):
+            return "not measured"
+        for limit, word in ((self.aim, "aim reached"), (self.must, "met")):
+            if figure >= limit if self.speedup else figure <= limit:
+                return word
+        return "NOT MET"
 
 
-def losses(mode: str, summary: Callable[[List[float]], float]) -> Callable[[Tables], float]:
-    """Of the planner against the best of its plans."""
-    return lambda tables: summary([row["loss"] for row in tables.get("planner", []) if row["mode"] == mode])
-
-
-def _is_mobilenetv2_alone(row: dict) -> bool:
-    return row["network"] == "mobilenetv2" and row["batch"] == 1
-
-
-def _is_mxsame_with_100_sizes(row: dict) -> bool:
-    return row["contestant"] == "mxsame" and row["count"] == 100
-
-
-KNOWN, UNKNOWN = "mxsame, size known", "mxsame, size unknown"
-BESIDE = "inference, beside TensorFlow"
+STATIC, DYNAMIC, EXPLICIT = "mxsame, static shape", "mxsame, dynamic shape", "explicit pad"
 TARGETS = (
-    Target("layers, size known: geometric mean", over("layers", "forward", KNOWN, geometric_mean), 1.08, 1.03),
-    Target("layers, size known: worst", over("layers", "forward", KNOWN, worst), 1.35, 1.15),
-    Target("layers, size unknown: geometric mean", over("layers", "forward", UNKNOWN, geometric_mean), 1.25, 1.10),
-    Target("layers, size unknown: worst", over("layers", "forward", UNKNOWN, worst), 2.0, 1.4),
-    Target("networks, inference: worst", over("networks", "inference", "mxsame", worst), 1.05, 1.02),
-    Target("networks, training step: worst", over("networks", "training step", "mxsame", worst), 1.10, 1.05),
-    Target("networks, deployed: worst", over("networks", "inference, deployed", "mxsame, deployed", worst), 1.05, 1.02),
+    Target("layers, static shape: geometric mean", "layers", "forward", STATIC, geometric_mean, 1.08, 1.03),
+    Target("layers, static shape: worst", "layers", "forward", STATIC, worst, 1.35, 1.15),
+    Target("layers, dynamic shape: geometric mean", "layers", "forward", DYNAMIC, geometric_mean, 1.25, 1.10),
+    Target("layers, dynamic shape: worst", "layers", "forward", DYNAMIC, worst, 2.0, 1.4),
     Target(
         "layers with odd padding: times faster than explicit pad",
-        speedup(over("layers", "forward", KNOWN, geometric_mean, "explicit pad", lambda row: row["odd"])),
-        1.3,
-        1.5,
-        more_is_better=True,
+        *("layers", "forward", STATIC, geometric_mean, 1.3, 1.5, EXPLICIT),
+        only=lambda row: row["odd"],
+        speedup=True,
     ),
-    Target(
-        "networks, inference: worst against explicit pad",
-        over("networks", "inference", "mxsame", worst, "explicit pad"),
-        1.0,
-        1.0,
+    *(
+        target
+        for mode, variant, must in (
+            ("inference", "mxsame", 1.05),
+            ("training step", "mxsame", 1.10),
+            ("inference, deployed", "mxsame, deployed", 1.05),
+        )
+        for target in (
+            Target(f"networks, {mode}: worst", "networks", mode, variant, worst, must, 1.05 if must > 1.05 else 1.02),
+            Target(
+                f"networks, {mode}: worst compared with explicit pad",
+                *("networks", mode, variant, worst, 1.0, 1.0),
+                to=EXPLICIT + ", deployed" * ("deployed" in mode),
+            ),
+        )
     ),
-    Target(
-        "networks, training step: worst against explicit pad",
-        over("networks", "training step", "mxsame", worst, "explicit pad"),
-        1.0,
-        1.0,
+    *(
+        Target(f"planner, {shape} shape: {word}", "planner", f"{shape} shape, forward", "loss", summary, must, aim)
+        for shape in ("static", "dynamic")
+        for word, summary, must, aim in (("geometric mean", geometric_mean, 1.02, 1.01), ("worst", worst, 1.10, 1.05))
     ),
-    Target(
-        "networks, deployed: worst against explicit pad",
-        over("networks", "inference, deployed", "mxsame, deployed", worst, "explicit pad, deployed"),
-        1.0,
-        1.0,
-    ),
-    Target("planner, size known: geometric mean", losses("size known, forward", geometric_mean), 1.02, 1.01),
-    Target("planner, size known: worst", losses("size known, forward", worst), 1.10, 1.05),
-    Target("planner, size unknown: geometric mean", losses("size unknown, forward", geometric_mean), 1.02, 1.01),
-    Target("planner, size unknown: worst", losses("size unknown, forward", worst), 1.10, 1.05),
     Target(
         "MobileNetV2 deployed, batch 1: times faster than TensorFlow",
-        speedup(over("networks", BESIDE, "mxsame, deployed", worst, "TensorFlow", _is_mobilenetv2_alone)),
-        1.5,
-        2.0,
-        more_is_better=True,
+        *("networks", "inference, compared with TensorFlow", "mxsame, deployed", worst, 1.5, 2.0, "TensorFlow"),
+        only=lambda row: row["network"] == "mobilenetv2" and row["batch"] == 1,
+        speedup=True,
     ),
     Target(
-        "100 sizes in turn against one at a time: worst",
-        over("sizes", "steady state", "sizes in turn", worst, only=_is_mxsame_with_100_sizes),
-        1.05,
-        1.00,
+        "100 sizes in turn compared with one at a time: worst",
+        *("sizes", "steady state", "sizes in turn", worst, 1.05, 1.00),
+        only=lambda row: row["variant"] == "mxsame" and row["count"] == 100,
     ),
 )
 
@@ -133,28 +111,15 @@ def read(folder: Path) -> Tables:
     return tables
 
 
-def judge(tables: Tables) -> List[Tuple[Target, float, Optional[str]]]:
-    """(target, figure, "aim" or "must" or "missed") of each; None where no result file has the figure."""
-    judged = []
-    for target in TARGETS:
-        figure = target.figure(tables)
-        verdict: Optional[str] = None
-        if not math.isnan(figure):
-            verdict = next(
-                (word for word in ("aim", "must") if target.reached(figure, getattr(target, word))), "missed"
-            )
-        judged.append((target, figure, verdict))
-    return judged
+def judge(tables: Tables) -> List[Tuple[Target, float, str]]:
+    """(target, figure, "aim reached", "met", "NOT MET" or "not measured") of each."""
+    figures = [target.figure(tables) for target in TARGETS]
+    return [(target, figure, target.verdict(figure)) for target, figure in zip(TARGETS, figures)]
 
 
-def as_table(judged: List[Tuple[Target, float, Optional[str]]]) -> Table:
-    table = Table(title="Targets")
-    for column in ("target", "measured", "must", "aim"):
-        table.add_column(column, justify="left" if column == "target" else "right")
-    table.add_column("")
-    words = {"aim": "aim reached", "must": "met", "missed": "NOT MET", None: "not measured"}
+def show(judged: List[Tuple[Target, float, str]]) -> None:
+    lines = []
     for target, figure, verdict in judged:
-        sign = "≥" if target.more_is_better else "≤"
-        measured = "-" if verdict is None else f"{figure:.3f}"
-        table.add_row(target.name, measured, f"{sign} {target.must:.2f}", f"{sign} {target.aim:.2f}", words[verdict])
-    return table
+        limits = (f"{'≥' if target.speedup else '≤'} {limit:.2f}" for limit in (target.must, target.aim))
+        lines.append([target.name, "-" if math.isnan(figure) else f"{figure:.3f}", *limits, verdict])
+    results.print_table("Targets", ["target", "measured", "must", "aim", ""], lines)

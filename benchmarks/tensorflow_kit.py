@@ -1,4 +1,4 @@
-"""The same kit of layers in tf.keras, for networks beside TensorFlow. Import MXNet before this module."""
+"""The same kit of layers in tf.keras, for networks compared with TensorFlow. Import MXNet before this module."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ def inference(model: Any, data: np.ndarray) -> Callable[[], np.ndarray]:
     return call
 
 
-def training(model: Any, data: np.ndarray, wanted: np.ndarray, classifies: bool) -> Callable[[], float]:
+def training(model: Any, data: np.ndarray, aims: np.ndarray, classifies: bool) -> Callable[[], float]:
     """A step of gradient descent with momentum, through tf.function; returns the loss."""
     images = tf.constant(np.moveaxis(data, 1, -1))
-    target = tf.constant(wanted if classifies else np.moveaxis(wanted, 1, -1))
+    target = tf.constant(aims if classifies else np.moveaxis(aims, 1, -1))
     optimizer = tf.keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
 
     def loss(out: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A measurement in a process of its own, where nothing but the contestant takes memory.
+"""A measurement in a process of its own, in which only the variant takes memory.
 
 `alone("module:function", ...)` runs a function of this package in a new process. Arguments and results fit into JSON.
 """
@@ -15,7 +15,7 @@ MIB = 2**20
 
 
 def alone(function: str, **arguments: Any) -> Any:
-    """The function's result; a RuntimeError with the process's own words if it fails."""
+    """The function's result; a RuntimeError with the end of the process's output if it fails."""
     command = [sys.executable, "-m", "benchmarks.worker", function, json.dumps(arguments)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
     if done.returncode:
@@ -29,7 +29,7 @@ def resident() -> float:
 
 
 def peak() -> float:
-    """MiB that the process had at most; unlike ru_maxrss it owes nothing to the process that started this one."""
+    """MiB that the process had at most; unlike ru_maxrss it does not count the process that started this one."""
     return _status("VmHWM")
 
 

@@ -1,6 +1,6 @@
 """The pictures of the documentation, drawn by the arithmetic and the plans that they show: python docs/pictures.py
 
-docs/images/problem.png is the README's. The others stand on the pages of the site.
+docs/images/problem.png is the README's. The others are on the pages of the site.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import mxsame
 from mxsame import plan as planning
 from mxsame.demo import compare, networks, recording
 from mxsame.demo.picture import FILTER, SAME_COLOUR, SYMMETRIC_COLOUR, frame, show
-from mxsame.drawing import CELL, FAINT, INK
+from mxsame.drawing import FAINT, FILL, INK
 from mxsame.plan import AxisPlan, Window
 
 IMAGES = Path(__file__).parent / "images"
@@ -49,10 +49,10 @@ def problem() -> None:
     figure.text(
         0.022, 0.905, 'Keras\'s padding="same" and the symmetric padding of MXNet', size=12.5, color=GREY, va="center"
     )
-    heading(figure, 0.022, "28 cells, kernel 3, stride 2", "the odd cell goes to the end; symmetric padding is even")
+    heading(figure, 0.022, "28 elements, kernel 3, stride 2", "the extra padding element goes to the end")
     axes = figure.add_axes((0.012, 0.06, 0.56, 0.705))
     mxsame.plot_padding(28, 3, stride=2, beside="symmetric", ax=axes)
-    heading(figure, 0.56, "224 cells, kernel 7, stride 2", "pads (2, 3), not (3, 3): every edge is one pixel off")
+    heading(figure, 0.56, "224 elements, kernel 7, stride 2", "pads (2, 3), not (3, 3): every edge is one pixel off")
     stem = compare.compare(networks.NETWORKS[0], recording.photograph())["conv"]
     filtered(figure, stem)
     save(figure, "problem", dpi=130)
@@ -78,7 +78,7 @@ def filtered(figure: Figure, stem: Any) -> None:
     difference = np.abs(symmetric - same)
     wrong = np.mean(difference > stem.allowed)
     brightest = float(np.quantile(difference, 0.99))
-    show(axes[3], difference, f"|difference|: {wrong:.1%} of cells wrong", cmap="magma", vmin=0, vmax=brightest)
+    show(axes[3], difference, f"|difference|: {wrong:.1%} of pixels wrong", cmap="magma", vmin=0, vmax=brightest)
 
 
 # -- plans
@@ -86,7 +86,7 @@ def filtered(figure: Figure, stem: Any) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """A plan as it runs at one size: cells (places that hold data, added ones, the operator's pad) and its windows."""
+    """A plan as it runs at one size: elements (of the data, added ones, the operator's pad) and windows."""
 
     window: Window
     size: int
@@ -95,12 +95,12 @@ class Row:
 
     @property
     def low(self) -> int:
-        """In the coordinates of the plan, which are mirrored where it mirrors."""
-        return self.window.pads(self.size)[1 if self.step.mirror else 0]
+        """In the coordinates of the plan, which are flipped if it flips."""
+        return self.window.pads(self.size)[1 if self.step.flip else 0]
 
     @property
     def added(self) -> Tuple[int, int]:
-        """Cells that are put around the data, (low, high), by whatever means."""
+        """Elements that are added around the data, (low, high), by whatever means."""
         step, low = self.step, self.low
         if step.gather:
             reach = (self.window.outputs(self.size) - 1) * self.window.stride + self.window.effective_kernel_size
@@ -108,17 +108,17 @@ class Row:
         if step.shift:
             least, reach = step.shift
             return low - least, reach - low
-        return step.join[0] + step.spread[0], step.join[1] + step.spread[1]
+        return step.concat[0] + step.pad_operator[0], step.concat[1] + step.pad_operator[1]
 
     @property
-    def taps(self) -> List[bool]:
-        """Of the operator's kernel, which are the real ones."""
-        front = self.step.pad - self.low if self.step.place else self.step.taps[0]
-        return [front <= tap < front + self.window.kernel_size for tap in range(self.step.kernel_size)]
+    def weights(self) -> List[bool]:
+        """Which elements of the operator's kernel are weights, and not zeros."""
+        front = self.step.pad - self.low if self.step.offset else self.step.zeros[0]
+        return [front <= element < front + self.window.kernel_size for element in range(self.step.kernel_size)]
 
     @property
-    def begin(self) -> int:
-        """Where the operator's first window begins, in cells of the data."""
+    def first(self) -> int:
+        """The start of the operator's first window, in elements of the data."""
         return -self.step.pad - self.added[0]
 
     @property
@@ -126,39 +126,38 @@ class Row:
         """Of all windows of the operator."""
         span = self.size + sum(self.added) + 2 * self.step.pad - self.step.kernel_size
         count = (-(-span // self.window.stride) if self.ceil else span // self.window.stride) + 1
-        return [self.begin + window * self.window.stride for window in range(count)]
+        return [self.first + window * self.window.stride for window in range(count)]
 
     @property
     def kept(self) -> range:
-        return range(self.step.skip, self.step.skip + self.window.outputs(self.size))
+        return range(self.step.crop[0], self.step.crop[0] + self.window.outputs(self.size))
 
     def check(self) -> Row:
         """A picture of a plan that is not exact is not drawn."""
         for output, window in enumerate(self.kept):
-            begin = self.starts[window] + self.taps.index(True)
-            if begin != output * self.window.stride - self.low or sum(self.taps) != self.window.kernel_size:
-                raise ValueError(f"window {output} must begin where it is wanted; received {self}")
+            start = self.starts[window] + self.weights.index(True)
+            if start != output * self.window.stride - self.low or sum(self.weights) != self.window.kernel_size:
+                raise ValueError(f"window {output} must start where SAME has it; received {self}")
         return self
 
 
-def row(strategy: str, size: int, known: bool, kernel_size: int = 3, stride: int = 2) -> Row:
+def row(strategy: str, size: int, static: bool, kernel_size: int = 3, stride: int = 2) -> Row:
     """One axis as a strategy runs it."""
-    window = Window(size if known else None, kernel_size, stride)
-    allowed = planning.MAXIMUM if strategy == "full" else planning.CONVOLUTION
+    window = Window(size if static else None, kernel_size, stride)
     with planning.force(strategy):
-        plan = planning.plan_window([window], allowed, pads_below_kernel=strategy == "full")
+        plan = planning.first_plan([window], "max" if strategy == "full" else "conv")
     return Row(window, size, plan.axes[0], plan.convention == "full").check()
 
 
-LINE, TALL = 0.72, 0.52  # of a window's line, and of the window, in cells
-UNIT = 0.31  # inches of a cell
+LINE, TALL = 0.72, 0.52  # of a window's line, and of the window, in elements
+UNIT = 0.31  # inches of an element
 
 
-def draw_plan(name: str, rows: Sequence[Row], extra: Sequence[str] = ()) -> None:
-    """Panels beside each other, one for each size."""
-    spans = [(each.begin, max(each.starts[-1] + len(each.taps), each.size - each.begin)) for each in rows]
+def draw_plan(name: str, rows: Sequence[Row]) -> None:
+    """Panels next to each other, one for each size."""
+    spans = [(each.first, max(each.starts[-1] + len(each.weights), each.size - each.first)) for each in rows]
     label, gap = 1.9, 1.6
-    width = sum(end - begin + label for begin, end in spans) + gap * (len(rows) - 1) + 0.4
+    width = sum(end - start + label for start, end in spans) + gap * (len(rows) - 1) + 0.4
     height = 2.75 + LINE * max(len(each.starts) for each in rows)
     width = max(width, 21.0)
     figure = Figure(figsize=(width * UNIT, height * UNIT), facecolor="white")
@@ -167,9 +166,9 @@ def draw_plan(name: str, rows: Sequence[Row], extra: Sequence[str] = ()) -> None
     axes.set_ylim(height, 0)
     axes.axis("off")
     left = 0.2 + label
-    for each, (begin, end) in zip(rows, spans):
-        panel(axes, each, left - begin)
-        left += end - begin + gap + label
+    for each, (start, end) in zip(rows, spans):
+        panel(axes, each, left - start)
+        left += end - start + gap + label
     legend(axes, rows, height)
     save(figure, name, dpi=110)
 
@@ -177,44 +176,44 @@ def draw_plan(name: str, rows: Sequence[Row], extra: Sequence[str] = ()) -> None
 def panel(axes: Any, each: Row, left: float) -> None:
     step, (before, after) = each.step, each.added
     pads = each.window.pads(each.size)
-    title = f"{each.size} cells, SAME pads {pads}" + (", mirrored" if step.mirror else "")
-    axes.text(left + each.begin, 0.5, title, size=9, color=INK, weight="bold", va="center")
-    for cell in range(-before - step.pad, each.size + after + step.pad):
-        if 0 <= cell < each.size:
-            number = each.size - 1 - cell if step.mirror else cell
-            look, text, colour = {"facecolor": CELL, "edgecolor": INK}, str(number), INK
-        elif -before <= cell < each.size + after:
+    title = f"{each.size} elements, SAME pads {pads}" + (", flipped" if step.flip else "")
+    axes.text(left + each.first, 0.5, title, size=9, color=INK, weight="bold", va="center")
+    for position in range(-before - step.pad, each.size + after + step.pad):
+        if 0 <= position < each.size:
+            number = each.size - 1 - position if step.flip else position
+            look, text, colour = {"facecolor": FILL, "edgecolor": INK}, str(number), INK
+        elif -before <= position < each.size + after:
             look, text, colour = {"facecolor": "#dbeafe", "edgecolor": ADDED}, "0", ADDED
         else:
             look, text, colour = {"facecolor": "white", "edgecolor": FAINT, "linestyle": (0, (2, 1.5))}, "0", FAINT
-        axes.add_patch(Rectangle((left + cell + 0.06, 1.0), 0.88, 0.88, linewidth=0.9, **look))
-        axes.text(left + cell + 0.5, 1.45, text, size=8, color=colour, ha="center", va="center")
+        axes.add_patch(Rectangle((left + position + 0.06, 1.0), 0.88, 0.88, linewidth=0.9, **look))
+        axes.text(left + position + 0.5, 1.45, text, size=8, color=colour, ha="center", va="center")
     for number, start in enumerate(each.starts):
         top = 2.1 + LINE * number
         kept = number in each.kept
         colour = SAME_COLOUR if kept else FAINT
         output = each.kept.index(number) if kept else None
-        if step.mirror and output is not None:
+        if step.flip and output is not None:
             output = len(each.kept) - 1 - output
         name = f"output {output}" if kept else "dropped"
-        axes.text(left + each.begin - 0.2, top + TALL / 2, name, size=7, color=colour, ha="right", va="center")
-        for tap, real in enumerate(each.taps):
-            place = (left + start + tap + 0.1, top)
-            fill = colour if real and kept else "white"
-            axes.add_patch(Rectangle(place, 0.8, TALL, facecolor=fill, edgecolor=colour, linewidth=1))
-            if not real:
-                axes.text(place[0] + 0.4, top + TALL / 2, "0", size=6.5, color=colour, ha="center", va="center")
+        axes.text(left + each.first - 0.2, top + TALL / 2, name, size=7, color=colour, ha="right", va="center")
+        for element, is_weight in enumerate(each.weights):
+            corner = (left + start + element + 0.1, top)
+            fill = colour if is_weight and kept else "white"
+            axes.add_patch(Rectangle(corner, 0.8, TALL, facecolor=fill, edgecolor=colour, linewidth=1))
+            if not is_weight:
+                axes.text(corner[0] + 0.4, top + TALL / 2, "0", size=6.5, color=colour, ha="center", va="center")
 
 
 def legend(axes: Any, rows: Sequence[Row], height: float) -> None:
-    """Only of what is there."""
+    """Of what is on the picture."""
     entries: List[Tuple[Optional[dict], str]] = []
     if any(each.step.pad for each in rows):
         entries.append(({"facecolor": "white", "edgecolor": FAINT, "linestyle": (0, (2, 1.5))}, "operator's own pad"))
     if any(sum(each.added) for each in rows):
-        entries.append(({"facecolor": "#dbeafe", "edgecolor": ADDED}, "put around the data"))
-    if any(not all(each.taps) for each in rows):
-        entries.append(({"facecolor": "white", "edgecolor": SAME_COLOUR}, "tap that is zero"))
+        entries.append(({"facecolor": "#dbeafe", "edgecolor": ADDED}, "added around the data"))
+    if any(not all(each.weights) for each in rows):
+        entries.append(({"facecolor": "white", "edgecolor": SAME_COLOUR}, "kernel element that is zero"))
     if any(len(each.kept) < len(each.starts) for each in rows):
         entries.append(({"facecolor": "white", "edgecolor": FAINT}, "window whose output is dropped"))
     left = 0.3
@@ -228,13 +227,13 @@ PLANS = {
     "native": [("native", 7, True)],
     "slice": [("slice", 8, True)],
     "kernel": [("kernel", 8, True)],
-    "tail": [("tail", 8, True)],
+    "concat": [("concat", 8, True)],
     "pad": [("pad", 8, True)],
     "full": [("full", 8, True)],
-    "mirror": [("mirror", 8, False), ("mirror", 7, False)],
+    "flip": [("flip", 8, False), ("flip", 7, False)],
     "shift": [("shift", 8, False), ("shift", 7, False)],
-    "place": [("place", 8, False), ("place", 7, False)],
-    "place-tail": [("place tail", 8, False), ("place tail", 7, False)],
+    "offset": [("offset", 8, False), ("offset", 7, False)],
+    "offset-concat": [("offset concat", 8, False), ("offset concat", 7, False)],
     "gather": [("gather", 8, False), ("gather", 7, False)],
 }
 

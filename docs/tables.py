@@ -1,8 +1,8 @@
 """The tables of the documentation and of the README, made from the files that were recorded when they were measured.
 
     python docs/tables.py            # docs/_generated/*.md, as the build of the site does
-    python docs/tables.py --readme   # what stands between <!-- table: NAME --> and <!-- end --> in README.md
-    python docs/tables.py --check    # 1 if README.md says anything else than --readme would write
+    python docs/tables.py --readme   # what is between <!-- table: NAME --> and <!-- end --> in README.md
+    python docs/tables.py --check    # 1 if README.md differs from what --readme would write
 
 Parity comes from tests/results (`python tests/parity.py --record`), all else from benchmarks/results.
 """
@@ -39,6 +39,7 @@ OPERATORS = {
     "conv_transpose": "transposed",
     "max_pool": "max pool",
     "avg_pool": "avg pool",
+    "lp_pool": "Lp pool",
 }
 
 
@@ -70,9 +71,9 @@ def rows_of(table: str, mode: str) -> List[dict]:
     return [row for row in benchmark(table)["rows"] if row["mode"] == mode]
 
 
-def ratios(rows: Iterable[dict], contestant: str, to: str = "") -> List[float]:
-    """Those of the rows in which both have run."""
-    return [value for value in (ratio(row, contestant, to) for row in rows) if not math.isnan(value)]
+def ratios(rows: Iterable[dict], variant: str, to: str = "") -> List[float]:
+    """Those of the rows in which both ran."""
+    return [value for value in (ratio(row, variant, to) for row in rows) if not math.isnan(value)]
 
 
 def parity(name: str) -> dict:
@@ -94,14 +95,14 @@ def parity_summary() -> str:
 
 
 def parity_by_way(name: str) -> str:
-    """Mismatches / comparisons; nothing where a strategy does not go with an operator."""
+    """Mismatches / comparisons; nothing if a strategy does not apply to an operator."""
     result = parity(name)
-    cells: Dict[str, Dict[str, str]] = {}
+    lines: Dict[str, Dict[str, str]] = {}
     for row in result["rows"]:
-        told = f"{row['mismatches']} / {row['comparisons']:,}" if row["comparisons"] else ""
-        cells.setdefault(row["way"], {})[row["op"]] = told
+        counts = f"{row['mismatches']} / {row['comparisons']:,}" if row["comparisons"] else ""
+        lines.setdefault(row["way"], {})[row["op"]] = counts
     head = ["mismatches / comparisons", *OPERATORS.values()]
-    rows = [[code(way), *(found[operator] for operator in OPERATORS)] for way, found in cells.items()]
+    rows = [[code(way), *(found[operator] for operator in OPERATORS)] for way, found in lines.items()]
     versions = ", ".join(f"{package} {version}" for package, version in result["versions"].items())
     return f"{markdown(head, [row for row in rows if any(row[1:])])}\n\nRecorded on {result['date']} with {versions}."
 
@@ -109,24 +110,24 @@ def parity_by_way(name: str) -> str:
 def code(way: str) -> str:
     """Names and calls in a way's description as code.
 
-    >>> code("strategy 'tail', sizes unknown"), code("mxsame.hybridize(net)"), code("operator, float32")
-    ('strategy `tail`, sizes unknown', '`mxsame.hybridize(net)`', 'operator, float32')
+    >>> code("strategy 'concat', dynamic shape"), code("mxsame.hybridize(net)"), code("operator, float32")
+    ('strategy `concat`, dynamic shape', '`mxsame.hybridize(net)`', 'operator, float32')
     """
     return re.sub(r"'(.+?)'", r"`\1`", re.sub(r"[\w.]+\([\w, ]*\)", r"`\g<0>`", way))
 
 
 # -- layers
 
-CONTESTANTS = {
-    "mxsame, size known": "mxsame, size known (`mxsame.hybridize`)",
-    "mxsame, size unknown": "mxsame, size unknown (`net.hybridize`)",
+VARIANTS = {
+    "mxsame, static shape": "mxsame, static shape (`mxsame.hybridize`)",
+    "mxsame, dynamic shape": "mxsame, dynamic shape (`net.hybridize`)",
     "explicit pad": "explicit padding, then a VALID operator",
 }
 
 
 def layers_summary(table: str = "layers") -> str:
     rows = benchmark(table)["rows"]
-    found = [(name, ratios(rows, contestant)) for contestant, name in CONTESTANTS.items()]
+    found = [(name, ratios(rows, variant)) for variant, name in VARIANTS.items()]
     head = ["", "geometric mean", "worst"]
     return markdown(head, [[name, figure(geometric_mean(values)), figure(max(values))] for name, values in found])
 
@@ -134,12 +135,12 @@ def layers_summary(table: str = "layers") -> str:
 def layers() -> str:
     """Every layer, forward, with the time of symmetric padding that the ratios refer to."""
     rows = benchmark("layers")["rows"]
-    head = ["layer", "symmetric, ms", "size known", "size unknown", "explicit padding"]
+    head = ["layer", "symmetric, ms", "static shape", "dynamic shape", "explicit padding"]
     lines = [
         [
             row["name"],
             f"{1e3 * row['figures']['symmetric']['median']:.2f}",
-            *(figure(ratio(row, name)) for name in CONTESTANTS),
+            *(figure(ratio(row, name)) for name in VARIANTS),
         ]
         for row in rows
     ]
@@ -149,10 +150,10 @@ def layers() -> str:
 # -- networks
 
 
-def by_batch(rows: List[dict], network: str, contestant: str, to: str = "") -> str:
+def by_batch(rows: List[dict], network: str, variant: str, to: str = "") -> str:
     """The ratios of one network, in the order of their batches."""
     found = sorted((row for row in rows if row["network"] == network), key=lambda row: row["batch"])
-    return ", ".join(figure(value) for value in ratios(found, contestant, to))
+    return ", ".join(figure(value) for value in ratios(found, variant, to))
 
 
 def networks_summary() -> str:
@@ -162,7 +163,7 @@ def networks_summary() -> str:
         "",
         "`mxsame.hybridize`, inference",
         "training step",
-        "`mxsame.deploy`, beside symmetric padding deployed alike",
+        "`mxsame.deploy`, compared with symmetric padding, deployed too",
         "explicit padding, inference",
     ]
     lines = [
@@ -184,8 +185,8 @@ def networks_any_size() -> str:
     lines = [
         [
             name,
-            by_batch(inference, network, "mxsame, any size"),
-            by_batch(training, network, "mxsame, any size"),
+            by_batch(inference, network, "mxsame, dynamic shape"),
+            by_batch(training, network, "mxsame, dynamic shape"),
             by_batch(training, network, "explicit pad"),
         ]
         for network, name in NETWORKS.items()
@@ -194,9 +195,9 @@ def networks_any_size() -> str:
 
 
 def tensorflow() -> str:
-    """Times in units of TensorFlow's, of the networks that were measured beside it."""
-    inference = rows_of("networks", "inference, beside TensorFlow")
-    training = rows_of("networks", "training step, beside TensorFlow")
+    """Times in units of TensorFlow's, of the networks that were measured with it."""
+    inference = rows_of("networks", "inference, compared with TensorFlow")
+    training = rows_of("networks", "training step, compared with TensorFlow")
     head = ["", "`mxsame.deploy`, inference", "`mxsame.hybridize`, inference", "training step"]
     lines = [
         [
@@ -212,10 +213,10 @@ def tensorflow() -> str:
 
 def memory() -> str:
     kinds = {"inference": "mxsame", "inference, deployed": "mxsame, deployed", "training step": "mxsame"}
-    head = ["peak memory, beside symmetric padding", "geometric mean", "worst"]
+    head = ["peak memory, compared with symmetric padding", "geometric mean", "worst"]
     lines = []
-    for mode, contestant in kinds.items():
-        values = ratios(rows_of("memory", mode), contestant)
+    for mode, variant in kinds.items():
+        values = ratios(rows_of("memory", mode), variant)
         lines.append([mode, figure(geometric_mean(values)), figure(max(values))])
     return markdown(head, lines)
 
@@ -227,14 +228,14 @@ def sizes() -> str:
     found = {mode: {row["name"]: row for row in rows_of("sizes", mode)} for mode in modes}
     lines = []
     for name, row in found["first calls"].items():
-        known = [figure(ratio(found[mode][name], "mxsame")) if name in found[mode] else "" for mode in modes]
-        lines.append([name, str(row["graphs"]), *known])
+        figures = [figure(ratio(found[mode][name], "mxsame")) if name in found[mode] else "" for mode in modes]
+        lines.append([name, str(row["graphs"]), *figures])
     return markdown(head, lines) + "\n\n" + provenance("sizes")
 
 
 def planner() -> str:
-    """What the planner's choice takes beside the best of its plans."""
-    head = ["planner's choice beside the fastest exact plan", "layers", "geometric mean", "worst"]
+    """The time of the planner's choice, compared with the best of its plans."""
+    head = ["planner's choice compared with the fastest exact plan", "layers", "geometric mean", "worst"]
     lines = []
     for mode in dict.fromkeys(row["mode"] for row in benchmark("planner")["rows"]):
         losses = [row["loss"] for row in rows_of("planner", mode)]
@@ -276,10 +277,10 @@ def filled(text: str) -> str:
     """
 
     def table(found: re.Match[str]) -> str:
-        begin, name, end = found.groups()
+        start, name, end = found.groups()
         if name not in TABLES:
             raise ValueError(f"a table must be one of {', '.join(TABLES)}; received {name!r}")
-        return f"{begin}{TABLES[name]()}\n{end}"
+        return f"{start}{TABLES[name]()}\n{end}"
 
     return MARKED.sub(table, text)
 

@@ -9,59 +9,62 @@
 (1, 64, 16, 15)
 """
 
-import os
-import sys
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, List
 
-from mxsame import padding, plan, planner
-from mxsame.drawing import plot_padding
-
-__all__ = [
-    "__version__",
-    "autotune",
-    "deploy",
-    "export",
-    "hybridize",
-    "nn",
-    "ops",
-    "padding",
-    "plan",
-    "planner",
-    "plot_padding",
-]
+from mxsame.installation import importing
 
 __version__ = "0.1.0"
 
+importing.prepare()  # `import mxnet` works from here on; nothing here imports it before it is used
 
-def _imported_by_the_command_line() -> bool:
-    """Whether it is `python -m mxsame`, or the script `mxsame`, that imports this package.
+_PUBLIC = {  # each name, and the module that it is, or that defines it
+    "audit": "mxsame.port.audit:audit",
+    "autotune": "mxsame.graphs.tune:autotune",
+    "deploy": "mxsame.graphs.deploy:deploy",
+    "export": "mxsame.graphs.files:export",
+    "from_keras": "mxsame.port.convert:from_keras",
+    "hybridize": "mxsame.graphs.hybridize:hybridize",
+    "keras": "mxsame.keras",
+    "nn": "mxsame.nn",
+    "ops": "mxsame.ops",
+    "padding": "mxsame.padding",
+    "plan": "mxsame.plan",
+    "planner": "mxsame.planner",
+    "plot_padding": "mxsame.drawing:plot_padding",
+    "to_keras_weights": "mxsame.port.convert:to_keras_weights",
+}
 
-    Then the names that need MXNet come when they are used, so that `mxsame doctor` and `mxsame pads` run where MXNet
-    does not. Asked is who imports, not what the process is called: under `python -m theirs` it is somebody's package.
-    """
-    frame = sys._getframe(2)  # who executes this module: importlib, on behalf of somebody
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith("importlib"):
-        frame = frame.f_back
-    name, file = (str(frame.f_globals.get(key)) for key in ("__name__", "__file__"))
-    return name == "runpy" or (name == "__main__" and os.path.basename(file) == "mxsame")
+__all__ = ["__version__", *_PUBLIC]
+
+if TYPE_CHECKING:  # the same names, for type checkers
+    from mxsame import keras as keras
+    from mxsame import nn as nn
+    from mxsame import ops as ops
+    from mxsame import padding as padding
+    from mxsame import plan as plan
+    from mxsame import planner as planner
+    from mxsame.drawing import plot_padding as plot_padding
+    from mxsame.graphs.deploy import deploy as deploy
+    from mxsame.graphs.files import export as export
+    from mxsame.graphs.hybridize import hybridize as hybridize
+    from mxsame.graphs.tune import autotune as autotune
+    from mxsame.port.audit import audit as audit
+    from mxsame.port.convert import from_keras as from_keras
+    from mxsame.port.convert import to_keras_weights as to_keras_weights
 
 
-if TYPE_CHECKING or not _imported_by_the_command_line():
-    from mxsame import _mxnet  # noqa: F401, I001 - first: it makes `import mxnet` work
-    from mxsame import nn, ops
-    from mxsame.deploy import deploy
-    from mxsame.graph import export, hybridize
-    from mxsame.tune import autotune
-else:
-    _HOMES = {"deploy": "deploy", "export": "graph", "hybridize": "graph", "autotune": "tune"}
+def __getattr__(name: str) -> Any:
+    """A public name, imported when it is first used."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _PUBLIC[name].partition(":")
+    value = import_module(module)
+    if attribute:
+        value = getattr(value, attribute)
+    globals()[name] = value
+    return value
 
-    def __getattr__(name: str) -> object:
-        """One of the names above, for the command line, from the same place."""
-        from importlib import import_module
 
-        if name in ("nn", "ops"):
-            return import_module(f"mxsame.{name}")
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = found = getattr(import_module(f"mxsame.{_HOMES[name]}"), name)
-        return found
+def __dir__() -> List[str]:
+    return sorted({*globals(), *_PUBLIC})

@@ -1,4 +1,4 @@
-"""Symmetric padding with the output size of SAME: what the demo shows to be wrong and benchmarks take for the limit."""
+"""Symmetric padding with the output size of SAME: wrong, as the demo shows, and the baseline of benchmarks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from mxsame import padding
 
 
 def pad(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> int:
-    """The smallest pad of both ends with SAME's output size; ke//2 where none has it: even ke with stride 1.
+    """The smallest pad of both ends with SAME's output size; ke//2 if none has it: even ke with stride 1.
 
     >>> pad(224, 7, 2), pad(56, 2)
     (3, 1)
     """
     reach = padding.effective_kernel_size(kernel_size, dilation)
-    wanted = padding.output_size(size, kernel_size, stride, dilation)
-    fitting = (pad for pad in range(reach) if (size + 2 * pad - reach) // stride + 1 == wanted)
-    return next(fitting, reach // 2)
+    outputs = padding.output_size(size, kernel_size, stride, dilation)
+    return next((pad for pad in range(reach) if (size + 2 * pad - reach) // stride + 1 == outputs), reach // 2)
 
 
 def cut(kernel_size: int, stride: int = 1, dilation: int = 1) -> Tuple[int, int]:

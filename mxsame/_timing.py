@@ -1,4 +1,4 @@
-"""Contestants timed in interleaved rounds, so that whatever else the machine does meets them alike."""
+"""Variants timed in interleaved rounds, so that whatever else the machine does affects all of them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from typing import Callable, Dict, List, Tuple
 
 from mxsame._mxnet import mx
 
+FLAGS = {"static_alloc": True, "static_shape": True}  # of `hybridize`, for every net that is timed
+
 
 def measure(
-    contestants: Dict[str, Callable[[], object]], rounds: int = 15, seconds: float = 3.0, turn: float = 5e-3
+    variants: Dict[str, Callable[[], object]], rounds: int = 15, seconds: float = 3.0, turn: float = 5e-3
 ) -> Dict[str, List[float]]:
-    """Seconds per call of each contestant, one figure a round, in which each has one turn, in an order drawn anew.
+    """Seconds per call of each variant, one figure a round; in a round each has one turn, in a random order.
 
-    In its turn a contestant runs as often as makes up `turn` seconds, and once before, uncounted, to bring its data
-    back into the caches: that is how a network's user meets it, who runs no other in between. Rounds end early after
-    `seconds` per contestant, but not before the fifth.
+    In its turn a variant runs as often as fills `turn` seconds, and once before, not counted, so that its data is in
+    the caches, as it is for a user who runs no other variant in between. Rounds end early after `seconds` per variant,
+    but not before the fifth.
     """
     repeats = {}
-    for name, call in contestants.items():
+    for name, call in variants.items():
         for _ in range(2):
             _timed(call, 1)
         repeats[name] = max(1, round(turn / max(_timed(call, 1), 1e-6)))
-    found: Dict[str, List[float]] = {name: [] for name in contestants}
-    order, shuffle = list(contestants), random.Random(0).shuffle
+    found: Dict[str, List[float]] = {name: [] for name in variants}
+    order, shuffle = list(variants), random.Random(0).shuffle
     began = time.perf_counter()
     for finished in range(rounds):
         shuffle(order)
         for name in order:
-            _timed(contestants[name], 1)
-            found[name].append(_timed(contestants[name], repeats[name]) / repeats[name])
-        if finished >= 4 and time.perf_counter() - began > seconds * len(contestants):
+            _timed(variants[name], 1)
+            found[name].append(_timed(variants[name], repeats[name]) / repeats[name])
+        if finished >= 4 and time.perf_counter() - began > seconds * len(variants):
             break
     return found
 

@@ -1,11 +1,15 @@
-"""The picture of padding: one axis as cells, below them the window of every output. matplotlib draws it, an extra."""
+"""The picture of padding: one axis as elements, below them the window of every output.
+
+`PaddedAxis` and `shown` are the model: the elements, which window reads which of them, what is shown of a long axis.
+The rest draws it with matplotlib, an extra; `mxsame pads` prints the same model as text.
+"""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Sequence
 
 from mxsame import padding as arithmetic
 from mxsame import validation
@@ -16,13 +20,129 @@ if TYPE_CHECKING:
 __all__ = ["plot_padding"]
 
 SYMMETRIC = "symmetric"
-INK, CELL, FAINT = "#1f2933", "#e4e7eb", "#9aa5b1"
-COLOURS = ("#12736a", "#c2410c")  # of the padding, and of what stands beside it
-MOST_WINDOWS, ENDS = 10, 3  # of more windows than that, so many are drawn at each end
+DATA, PADDING, SKIPPED = "data", "padding", "skipped"  # what is at a position of an axis, and what a window reads there
+INK, FILL, FAINT = "#1f2933", "#e4e7eb", "#9aa5b1"
+COLOURS = ("#12736a", "#c2410c")  # of the padding, and of the one it is compared with
+MOST_WINDOWS, ENDS = 10, 3  # of more windows than that, so many are shown at each end
 MOST_COLUMNS = 120
-LABEL, GAP = 3.2, 1.4  # widths, in cells: "output 12", and what stands for the cells that are left out
-HEADING, PITCH, HEIGHT = 2.3, 0.78, 0.6  # heights, in cells: title and cells, a window's line, the window
+LABEL, GAP = 3.2, 1.4  # widths, in elements: "output 12", and "..." for the elements that are left out
+HEADING, PITCH, HEIGHT = 2.3, 0.78, 0.6  # heights, in elements: title and elements, a window's line, the window
 LEGEND = 0.35  # inches
+
+
+# -- the model
+
+
+@dataclass(frozen=True)
+class PaddedAxis:
+    """Elements 0 to `elements` - 1, `low` and `high` more around them, and windows; window j starts at j*stride - low.
+
+    Of a transposed convolution the elements are outputs, a window is what one input writes to, and `low` and `high`
+    are cropped.
+    """
+
+    name: str
+    elements: int
+    windows: int
+    kernel_size: int
+    stride: int
+    dilation: int
+    low: int
+    high: int
+    transposed: bool
+
+    @classmethod
+    def of(
+        cls,
+        size: int,
+        kernel_size: int,
+        stride: int = 1,
+        dilation: int = 1,
+        padding: Any = "same",
+        transposed: bool = False,
+        output_padding: int | None = None,
+    ) -> PaddedAxis:
+        """The axis of a layer; `padding` is "symmetric" too."""
+        name = padding.lower() if isinstance(padding, str) else "explicit"
+        if name == SYMMETRIC:
+            padding = (arithmetic.effective_kernel_size(kernel_size, dilation) // 2,) * 2
+        if transposed:
+            low, high = arithmetic.transposed_cuts(kernel_size, stride, dilation, padding, output_padding)
+            elements = arithmetic.transposed_output_size(size, kernel_size, stride, dilation, padding, output_padding)
+            windows = size
+        else:
+            low, high = arithmetic.resolve_pads(size, kernel_size, stride, dilation, padding)
+            elements, windows = size, arithmetic.output_size(size, kernel_size, stride, dilation, padding)
+        return cls(name, elements, windows, kernel_size, stride, dilation, low, high, transposed)
+
+    @property
+    def reach(self) -> int:
+        return arithmetic.effective_kernel_size(self.kernel_size, self.dilation)
+
+    @property
+    def first(self) -> int:
+        """The first position; `stop` is after the last."""
+        return min(-self.low, 0)
+
+    @property
+    def stop(self) -> int:
+        return max(self.elements + max(self.high, 0), self.start(self.windows - 1) + self.reach)
+
+    def start(self, window: int) -> int:
+        return window * self.stride - self.low
+
+    def kind(self, position: int) -> str | None:
+        """DATA, PADDING, or None of what is beyond the padding."""
+        if 0 <= position < self.elements:
+            return DATA
+        return PADDING if -self.low <= position < self.elements + self.high else None
+
+    def reads(self, window: int) -> dict[int, str]:
+        """The positions of a window: DATA, PADDING, or SKIPPED by dilation.
+
+        >>> PaddedAxis.of(4, 2, stride=2, dilation=2).reads(1)
+        {2: 'data', 3: 'skipped', 4: 'padding'}
+        """
+        start = self.start(window)
+        return {
+            start + offset: SKIPPED if offset % self.dilation else self.kind(start + offset) or PADDING
+            for offset in range(self.reach)
+        }
+
+    def ends(self, few: int = ENDS, most: int = MOST_WINDOWS) -> list[range]:
+        """All windows, or of more than `most` the first and the last few."""
+        if self.windows <= most:
+            return [range(self.windows)]
+        return [range(few), range(self.windows - few, self.windows)]
+
+
+def shown(axes: Sequence[PaddedAxis], few: int) -> list[range]:
+    """The positions that the first and the last few windows of all axes take; `few=0`: all positions.
+
+    >>> shown([PaddedAxis.of(100, 3, stride=2)], few=2)
+    [range(0, 5), range(96, 101)]
+    """
+    first, stop = min(axis.first for axis in axes), max(axis.stop for axis in axes)
+    if few and all(axis.windows > 2 * few for axis in axes):
+        left = max(axis.start(few - 1) + axis.reach for axis in axes)
+        right = min(axis.start(axis.windows - few) for axis in axes)
+        if left + 1 < right:
+            return [range(first, left), range(right, stop)]
+    return [range(first, stop)]
+
+
+def title(axis: PaddedAxis, compared_with: PaddedAxis) -> str:
+    """The numbers of an axis, and how it differs from another."""
+    words = [f"{axis.name}: {'crops' if axis.transposed else 'pads'} {axis.low, axis.high}"]
+    ours, theirs = (each.elements if each.transposed else each.windows for each in (axis, compared_with))
+    words.append(f"{ours} output{'s' * (ours != 1)}{f' instead of {theirs}' * (ours != theirs)}")
+    shift = axis.low - compared_with.low
+    if shift:
+        words.append(f"each {abs(shift)} element{'s' * (abs(shift) != 1)} too {'early' if shift > 0 else 'late'}")
+    return ", ".join(words)
+
+
+# -- the picture
 
 
 def plot_padding(
@@ -37,10 +157,11 @@ def plot_padding(
     output_padding: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw one axis: its cells, the padding around them, and under them, line by line, the cells each output reads.
+    """Draw one axis: its elements, the padding around them, and under them, line by line, the elements each output
+    reads.
 
-    A full square of a window is a tap on data, a hollow one a tap on padding, a thin line what dilation skips. With
-    more than 10 outputs the first and the last three are drawn.
+    A full square of a window is a kernel element that reads data, a hollow one reads padding, a thin line is what
+    dilation skips. With more than 10 outputs the first and the last three are drawn.
 
     Parameters
     ----------
@@ -49,15 +170,15 @@ def plot_padding(
     padding : "same", "valid", "causal", "keras-mxnet", int or (low, high)
         As for `mxsame.padding.output_size`.
     beside : the same, or "symmetric"
-        A second padding, drawn below the first; dashed frames show where the windows of the first one stand.
-        "symmetric" is the recipe ke//2 at both ends (k//2 without dilation), the usual stand-in for SAME on MXNet.
+        A second padding, drawn below the first; dashed frames show the windows of the first one. "symmetric" is the
+        recipe ke//2 at both ends (k//2 without dilation), the usual stand-in for SAME on MXNet.
     transposed : bool
-        A transposed convolution: the cells are outputs, each line shows where one input is written, and what is
-        padding elsewhere is cut off.
+        A transposed convolution: the elements are outputs, each line shows where one input is written, and what is
+        padding elsewhere is cropped.
     output_padding : int, optional
         Keras's, of a transposed convolution.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure of fitting size, made by pyplot, if it is left out.
+        The axes to draw on; by default those of a new figure of fitting size, made by pyplot.
 
     Returns
     -------
@@ -66,7 +187,7 @@ def plot_padding(
     Raises
     ------
     ImportError
-        Where matplotlib is not installed.
+        If matplotlib is not installed.
     TypeError, ValueError
         As `mxsame.padding.output_size`, and for windows too wide to draw.
 
@@ -75,24 +196,24 @@ def plot_padding(
     >>> import mxsame
     >>> ax = mxsame.plot_padding(8, 3, stride=2, beside="symmetric")
     >>> [text.get_text() for text in ax.texts if "pads" in text.get_text()]
-    ['same: pads (0, 1), 4 outputs', 'symmetric: pads (1, 1), 4 outputs, each 1 cell too early']
+    ['same: pads (0, 1), 4 outputs', 'symmetric: pads (1, 1), 4 outputs, each 1 element too early']
     >>> import matplotlib.pyplot
     >>> matplotlib.pyplot.close(ax.figure)
     """
     transposed = validation.flag("transposed", transposed)
     if output_padding is not None and not transposed:
         received = validation.received(output_padding=output_padding)
-        raise ValueError(f"output_padding must be left out but for transposed=True; {received}")
+        raise ValueError(f"output_padding needs transposed=True; {received}")
     geometry = (size, kernel_size, stride, dilation)
-    panels = [_panel(*geometry, padding, transposed, output_padding)]
+    panels = [PaddedAxis.of(*geometry, padding, transposed, output_padding)]
     if beside is not None:
         try:
-            panels.append(_panel(*geometry, beside, transposed, output_padding))
+            panels.append(PaddedAxis.of(*geometry, beside, transposed, output_padding))
         except (TypeError, ValueError) as error:
             raise type(error)(
                 f'beside must be "symmetric" or a padding; {validation.received(beside=beside)}: {error}'
             ) from None
-    picture = _Picture(panels, _columns(panels))
+    picture = _Picture(panels)
     _need_matplotlib()
     if ax is None:
         from matplotlib import pyplot
@@ -101,10 +222,9 @@ def plot_padding(
     return picture.draw(ax)
 
 
-def save_padding(axes: list[dict[str, Any]], path: Path) -> None:
-    """Draw axes, each given by arguments of `plot_padding`, below each other, and write the picture to a file."""
-    panels = [_panel(**axis) for axis in axes]
-    pictures = [_Picture([panel], _columns([panel])) for panel in panels]
+def save_padding(axes: Sequence[PaddedAxis], path: Path) -> None:
+    """Draw axes below each other, and write the picture to a file."""
+    pictures = [_Picture([axis]) for axis in axes]
     _need_matplotlib()
     from matplotlib.figure import Figure
 
@@ -115,148 +235,24 @@ def save_padding(axes: list[dict[str, Any]], path: Path) -> None:
 
 
 def _need_matplotlib() -> None:
-    """`ImportError` with the command that mends it."""
+    """`ImportError` with the command that fixes it."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise ImportError(
             "a picture needs matplotlib, which is not installed. mxsame's extras [cpu], [cu112] and [cli] bring it; "
-            f"mend it with: {sys.executable} -m pip install matplotlib"
+            f"fix it with: {sys.executable} -m pip install matplotlib"
         ) from None
-
-
-@dataclass(frozen=True)
-class _Panel:
-    """One padding: cells 0 to `cells` - 1 are kept, `low` and `high` more stand around them; window j begins at
-    j*stride - low."""
-
-    name: str
-    cells: int
-    windows: int
-    kernel_size: int
-    stride: int
-    dilation: int
-    low: int
-    high: int
-    transposed: bool
-
-    @property
-    def reach(self) -> int:
-        return arithmetic.effective_kernel_size(self.kernel_size, self.dilation)
-
-    @property
-    def begin(self) -> int:
-        return min(-self.low, 0)
-
-    @property
-    def end(self) -> int:
-        return max(self.cells + max(self.high, 0), self.start(self.windows - 1) + self.reach)
-
-    def start(self, window: int) -> int:
-        return window * self.stride - self.low
-
-    def shown(self) -> list[range]:
-        if self.windows <= MOST_WINDOWS:
-            return [range(self.windows)]
-        return [range(ENDS), range(self.windows - ENDS, self.windows)]
-
-    def title(self, first: _Panel) -> str:
-        """In words, and what is wrong with it where it stands below another."""
-        said, counted = ("cuts", "input") if self.transposed else ("pads", "output")
-        words = [f"{self.name}: {said} {self.low, self.high}", f"{self.windows} {counted}{'s' * (self.windows != 1)}"]
-        if self.transposed:
-            words[1] = f"{self.cells} output{'s' * (self.cells != 1)}"
-        ours, theirs = (self.cells, first.cells) if self.transposed else (self.windows, first.windows)
-        if ours != theirs:
-            words[1] += f" instead of {theirs}"
-        shift = self.low - first.low
-        if shift:
-            words.append(f"each {abs(shift)} cell{'s' * (abs(shift) != 1)} too {'early' if shift > 0 else 'late'}")
-        return ", ".join(words)
-
-
-def _panel(
-    size: int,
-    kernel_size: int,
-    stride: int,
-    dilation: int,
-    padding: Any,
-    transposed: bool = False,
-    output_padding: int | None = None,
-) -> _Panel:
-    name = padding.lower() if isinstance(padding, str) else "explicit"
-    if name == SYMMETRIC:
-        padding = (arithmetic.effective_kernel_size(kernel_size, dilation) // 2,) * 2
-    if transposed:
-        low, high = arithmetic.transposed_cuts(kernel_size, stride, dilation, padding, output_padding)
-        cells = arithmetic.transposed_output_size(size, kernel_size, stride, dilation, padding, output_padding)
-        windows = size
-    else:
-        low, high = arithmetic.resolve_pads(size, kernel_size, stride, dilation, padding)
-        windows = arithmetic.output_size(size, kernel_size, stride, dilation, padding)
-        cells = size
-    return _Panel(name, cells, windows, kernel_size, stride, dilation, low, high, transposed)
-
-
-def _columns(panels: list[_Panel]) -> list[range]:
-    """The cells that are drawn: all, or those at both ends."""
-    begin, end = min(panel.begin for panel in panels), max(panel.end for panel in panels)
-    columns = [range(begin, end)]
-    if all(len(panel.shown()) > 1 for panel in panels):
-        head = max(panel.start(ENDS - 1) + panel.reach for panel in panels)
-        tail = min(panel.start(panel.windows - ENDS) for panel in panels)
-        if head + 1 < tail:
-            columns = [range(begin, head), range(tail, end)]
-    if sum(map(len, columns)) > MOST_COLUMNS:
-        raise ValueError(
-            f"what is drawn must be at most {MOST_COLUMNS} cells wide; received kernel_size={panels[0].kernel_size}, "
-            f"stride={panels[0].stride}, dilation={panels[0].dilation}, which take {sum(map(len, columns))}"
-        )
-    return columns
-
-
-@dataclass(frozen=True)
-class _Picture:
-    """Panels below each other, over the same columns; all lengths are in cells."""
-
-    panels: list[_Panel]
-    columns: list[range]
-
-    @property
-    def width(self) -> float:
-        return max(LABEL + sum(map(len, self.columns)) + GAP * (len(self.columns) - 1) + 0.2, 15.0)
-
-    @property
-    def heights(self) -> list[float]:
-        return [HEADING + PITCH * sum(len(span) + 0.6 for span in panel.shown()) for panel in self.panels]
-
-    def draw(self, ax: Axes, prefix: str = "") -> Axes:
-        left = self.columns[0].start - LABEL
-        ax.set_xlim(left, left + self.width)
-        ax.set_ylim(sum(self.heights), 0)
-        ax.set_aspect("equal", anchor="NW")
-        ax.axis("off")
-        ax.apply_aspect()  # now it is known how large a cell comes out
-        begin, end = ax.transData.transform([(0, 0), (1, 0)])[:, 0]
-        brush = _Brush(ax, self.columns, self.panels[0], float(end - begin) * 72 / ax.figure.dpi)
-        top = 0.0
-        for panel, colour, height in zip(self.panels, COLOURS, self.heights):
-            brush.title(panel, prefix, colour, top)
-            brush.cells(panel, colour, top)
-            brush.windows(panel, colour, top + HEADING)
-            top += height
-        brush.legend(self.panels)
-        return ax
 
 
 def _stacked(figure: Any, pictures: list[_Picture]) -> list[Any]:
     """The figure in fitting size, with axes for the pictures below each other."""
     width = max(picture.width for picture in pictures)
-    unit = min(0.42, 13 / width)  # inches of a cell
+    unit = min(0.42, 13 / width)  # inches of an element
     inches = [sum(picture.heights) * unit + LEGEND for picture in pictures]
-    height = sum(inches)
+    height = bottom = sum(inches)
     figure.set_size_inches(width * unit, height)
-    axes, bottom = [], height
+    axes = []
     for picture, tall in zip(pictures, inches):
         bottom -= tall
         box = (0, (bottom + LEGEND) / height, picture.width / width, (tall - LEGEND) / height)
@@ -264,98 +260,116 @@ def _stacked(figure: Any, pictures: list[_Picture]) -> list[Any]:
     return axes
 
 
-@dataclass(frozen=True)
-class _Brush:
-    """Draws on axes; `points` is the width of a cell there, which sizes of letters go by."""
+class _Picture:
+    """Panels below each other, over the same columns; all lengths are in elements."""
 
-    ax: Any
-    columns: list[range]
-    first: _Panel
-    points: float
+    def __init__(self, panels: list[PaddedAxis]):
+        self.panels, self.first = panels, panels[0]
+        self.columns = shown(panels, ENDS if all(len(panel.ends()) > 1 for panel in panels) else 0)
+        count = sum(map(len, self.columns))
+        if count > MOST_COLUMNS:
+            raise ValueError(
+                f"what is drawn must be at most {MOST_COLUMNS} elements wide; received "
+                f"kernel_size={self.first.kernel_size}, stride={self.first.stride}, dilation={self.first.dilation}, "
+                f"which take {count}"
+            )
+        self.left = self.columns[0].start - LABEL
+        self.width = max(LABEL + count + GAP * (len(self.columns) - 1) + 0.2, 15.0)
+        self.heights = [HEADING + PITCH * sum(len(span) + 0.6 for span in panel.ends()) for panel in panels]
 
-    def place(self, cell: float) -> float:
-        """Where a cell begins: those behind what is left out move up."""
-        if len(self.columns) == 1 or cell < self.columns[1].start:
-            return cell
-        return cell - self.columns[1].start + self.columns[0].stop + GAP
+    def x(self, position: int) -> float:
+        """The left edge of an element: after what is left out, elements move up."""
+        if len(self.columns) == 1 or position < self.columns[1].start:
+            return position
+        return position - self.columns[1].start + self.columns[0].stop + GAP
 
-    def text(self, x: float, y: float, text: str, size: float, **options: Any) -> None:
-        self.ax.text(x, y, text, size=size, va="center", **options)
+    def draw(self, ax: Axes, prefix: str = "") -> Axes:
+        ax.set_xlim(self.left, self.left + self.width)
+        ax.set_ylim(sum(self.heights), 0)
+        ax.set_aspect("equal", anchor="NW")
+        ax.axis("off")
+        ax.apply_aspect()  # from here on the width of an element is known, and sizes of letters follow it
+        start, end = ax.transData.transform([(0, 0), (1, 0)])[:, 0]
+        points = float(end - start) * 72 / ax.figure.dpi
+        top = 0.0
+        for panel, colour, height in zip(self.panels, COLOURS, self.heights):
+            words = prefix + title(panel, self.first)
+            _text(ax, self.left + 0.2, top + 0.55, words, min(10.5, 0.95 * points), color=colour, weight="bold")
+            self._elements(ax, panel, colour, top, points)
+            self._windows(ax, panel, colour, top + HEADING, points)
+            top += height
+        self._legend(ax)
+        return ax
 
-    def box(self, x: float, y: float, width: float, height: float, **options: Any) -> None:
-        from matplotlib.patches import Rectangle
-
-        self.ax.add_patch(Rectangle((x, y), width, height, **options))
-
-    def title(self, panel: _Panel, prefix: str, colour: str, top: float) -> None:
-        left = self.columns[0].start - LABEL + 0.2
-        self.text(
-            left,
-            top + 0.55,
-            prefix + panel.title(self.first),
-            min(10.5, 0.95 * self.points),
-            color=colour,
-            weight="bold",
-        )
-
-    def cells(self, panel: _Panel, colour: str, top: float) -> None:
+    def _elements(self, ax: Axes, panel: PaddedAxis, colour: str, top: float, points: float) -> None:
         """In a row: those of the data with their number, the others dashed."""
-        width, middle = min(1.0, self.points / 18), top + 1.6
-        for cell in (cell for span in self.columns for cell in span):
-            if 0 <= cell < panel.cells:
-                look, text, ink = {"facecolor": CELL, "edgecolor": INK}, str(cell), INK
-            elif -panel.low <= cell < panel.cells + panel.high:
+        for position in (position for span in self.columns for position in span):
+            if panel.kind(position) == DATA:
+                look, text, ink = {"facecolor": FILL, "edgecolor": INK}, str(position), INK
+                length = max(len(str(panel.elements - 1)), 2)
+            elif panel.kind(position) == PADDING:
                 look = {"facecolor": "white", "edgecolor": colour, "linestyle": (0, (2, 1.5))}
-                text, ink = "cut" if panel.transposed else "pad", colour
+                text, ink, length = "crop" if panel.transposed else "pad", colour, 4 if panel.transposed else 3
             else:
                 continue
-            self.box(self.place(cell) + 0.05, top + 1.15, 0.9, 0.9, linewidth=width, **look)
-            length = 3 if ink == colour else max(len(str(panel.cells - 1)), 2)
-            self.text(
-                self.place(cell) + 0.5, middle, text, min(10.0, 1.25 * self.points / length), color=ink, ha="center"
-            )
+            left, size = self.x(position), min(10.0, 1.25 * points / length)
+            _box(ax, left + 0.05, top + 1.15, 0.9, 0.9, linewidth=min(1.0, points / 18), **look)
+            _text(ax, left + 0.5, top + 1.6, text, size, color=ink, ha="center")
         if len(self.columns) > 1:
-            self.text(self.columns[0].stop + GAP / 2, middle, "...", min(10.5, self.points), color=INK, ha="center")
+            middle = self.columns[0].stop + GAP / 2
+            _text(ax, middle, top + 1.6, "...", min(10.5, points), color=INK, ha="center")
 
-    def windows(self, panel: _Panel, colour: str, top: float) -> None:
-        """One line for each: its taps, full on data and hollow elsewhere."""
-        left, size = self.place(panel.begin) - 0.3, min(9.5, 0.8 * self.points)
-        for number, span in enumerate(panel.shown()):
+    def _windows(self, ax: Axes, panel: PaddedAxis, colour: str, top: float, points: float) -> None:
+        """One line for each: its kernel elements, full on data and hollow elsewhere."""
+        left, size = self.x(panel.first) - 0.3, min(9.5, 0.8 * points)
+        for number, span in enumerate(panel.ends()):
             if number:
-                self.text(left, top + 0.3 * PITCH, "...", size, color=INK, ha="right")
+                _text(ax, left, top + 0.3 * PITCH, "...", size, color=INK, ha="right")
                 top += 0.6 * PITCH
             for window in span:
                 name = f"{'input' if panel.transposed else 'output'} {window}"
-                self.text(left, top + HEIGHT / 2, name, size, color=INK, ha="right")
-                self.window(panel, window, colour, top)
+                _text(ax, left, top + HEIGHT / 2, name, size, color=INK, ha="right")
+                self._window(ax, panel, window, colour, top)
                 top += PITCH
 
-    def window(self, panel: _Panel, window: int, colour: str, top: float) -> None:
-        start = panel.start(window)
-        left, middle = self.place(start), top + HEIGHT / 2
-        self.ax.plot((left + 0.1, left + panel.reach - 0.1), (middle, middle), color=colour, linewidth=1.2, zorder=1)
-        for offset in range(0, panel.reach, panel.dilation):
-            fill = colour if 0 <= start + offset < panel.cells else "white"
-            self.box(left + offset + 0.08, top, 0.84, HEIGHT, facecolor=fill, edgecolor=colour, linewidth=1.2, zorder=2)
+    def _window(self, ax: Axes, panel: PaddedAxis, window: int, colour: str, top: float) -> None:
+        start, middle = panel.start(window), top + HEIGHT / 2
+        left = self.x(start)
+        ax.plot((left + 0.1, left + panel.reach - 0.1), (middle, middle), color=colour, linewidth=1.2, zorder=1)
+        look = {"edgecolor": colour, "linewidth": 1.2, "zorder": 2}
+        for position, kind in panel.reads(window).items():
+            if kind != SKIPPED:
+                fill = colour if kind == DATA else "white"
+                _box(ax, left + position - start + 0.08, top, 0.84, HEIGHT, facecolor=fill, **look)
         if panel.low != self.first.low and window < self.first.windows:
-            there = left + panel.low - self.first.low
-            self.box(there, top - 0.06, panel.reach, HEIGHT + 0.12, zorder=3, **self.frame())
+            theirs = left + panel.low - self.first.low
+            _box(ax, theirs, top - 0.06, panel.reach, HEIGHT + 0.12, zorder=3, **_FRAME)
 
-    def frame(self) -> dict[str, Any]:
-        return {"facecolor": "none", "edgecolor": COLOURS[0], "linestyle": (0, (3, 2)), "linewidth": 1.6}
-
-    def legend(self, panels: list[_Panel]) -> None:
+    def _legend(self, ax: Axes) -> None:
         from matplotlib.lines import Line2D
         from matplotlib.patches import Patch
 
-        on, off = ("kept", "cut off") if self.first.transposed else ("a tap on data", "a tap on padding")
+        on_data, on_padding = ("kept", "cropped") if self.first.transposed else ("reads data", "reads padding")
         handles: list[Any] = [
-            Patch(facecolor=INK, edgecolor=INK, label=on),
-            Patch(facecolor="white", edgecolor=INK, label=off),
+            Patch(facecolor=INK, edgecolor=INK, label=on_data),
+            Patch(facecolor="white", edgecolor=INK, label=on_padding),
         ]
         if self.first.dilation > 1:
             handles.append(Line2D([], [], color=INK, label="skipped by dilation"))
-        if any(panel.low != self.first.low for panel in panels):
-            handles.append(Patch(label=f'the window of "{self.first.name}"', **self.frame()))
-        place = {"loc": "upper left", "bbox_to_anchor": (0, 0), "ncol": len(handles)}
-        self.ax.legend(handles=handles, frameon=False, fontsize=9, **place)
+        if any(panel.low != self.first.low for panel in self.panels):
+            handles.append(Patch(label=f'the window of "{self.first.name}"', **_FRAME))
+        below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "ncol": len(handles)}
+        ax.legend(handles=handles, frameon=False, fontsize=9, **below)
+
+
+_FRAME: dict[str, Any] = {"facecolor": "none", "edgecolor": COLOURS[0], "linestyle": (0, (3, 2)), "linewidth": 1.6}
+
+
+def _text(ax: Axes, x: float, y: float, text: str, size: float, **options: Any) -> None:
+    ax.text(x, y, text, size=size, va="center", **options)
+
+
+def _box(ax: Axes, x: float, y: float, width: float, height: float, **options: Any) -> None:
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((x, y), width, height, **options))

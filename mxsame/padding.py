@@ -1,16 +1,17 @@
-"""The arithmetic of SAME: how many cells stand before and after the data, and how many come out. One axis, plain ints.
+"""The arithmetic of SAME: how many elements of padding, and how many outputs. One axis, plain ints.
 
 Symbols, here and everywhere: n input size, k kernel size, s stride, d dilation, ke = (k-1)d + 1 the effective kernel
 size. The rule is TensorFlow's (https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2), checked against
-TensorFlow 2.13.1 in the tests. Everything else in mxsame calls these functions; no formula of padding stands twice.
+TensorFlow 2.13.1 in the tests. Everything else in mxsame calls these functions; no formula of padding exists twice.
 
-A second rule, "keras-mxnet", is that of keras-mxnet 2.2.4.3, for networks that were trained in it: the odd cell stands
-at the begin. Its source is keras/backend/mxnet_backend.py of that release, beside which the tests run it.
+A second rule, "keras-mxnet", is that of keras-mxnet 2.2.4.3, for networks that were trained in it: the
+extra padding element goes to the start. Its source is keras/backend/mxnet_backend.py of that release, with which the
+tests compare it.
 """
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 from mxsame import validation
 
@@ -38,8 +39,10 @@ _KEEPS_ALL_OUTPUTS: dict[str, dict[int, tuple[int, ...]]] = {
 }
 
 
-def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
-    """ke = (k-1)d + 1: the cells from a kernel's first tap to its last.
+def effective_kernel_size(kernel_size: int, dilation: int = 1, names: Mapping[str, str] | None = None) -> int:
+    """ke = (k-1)d + 1: the extent of a kernel with its dilation.
+
+    `names`, here and below, maps names of arguments to those under which an error reports them.
 
     >>> effective_kernel_size(3, 2)
     5
@@ -49,17 +52,17 @@ def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
     effective = (kernel_size - 1) * dilation + 1
     if effective > validation.LARGEST_STEP:
         raise ValueError(
-            f"the effective kernel size (kernel_size - 1) * dilation + 1 must be <= {validation.LARGEST_STEP}; "
-            f"{validation.received(kernel_size=kernel_size, dilation=dilation)}"
+            f"the effective kernel size ke = (k-1)d + 1 must be <= {validation.LARGEST_STEP}; "
+            f"{validation.received(names, kernel_size=kernel_size, dilation=dilation)}"
         )
     return effective
 
 
 def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
-    """The zeros that Keras's SAME puts before and after `size` cells, as (low, high).
+    """The zeros that Keras's SAME puts before and after `size` elements, as (low, high).
 
-    out = ceil(n/s), P = max((out-1)s + ke - n, 0), low = P//2 and high = P - low: the odd cell goes to the END. For a
-    stride above 1 both depend on n modulo s, which is what symmetric padding gets wrong.
+    out = ceil(n/s), P = max((out-1)s + ke - n, 0), low = P//2, high = P - low: the extra padding element goes to the
+    END. For a stride above 1 both depend on n modulo s, which is what symmetric padding gets wrong.
 
     Raises `TypeError` for what is not an integer and `ValueError` for one below 1.
 
@@ -75,13 +78,13 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
 
 
 def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
-    """The zeros before and after `size` cells that keras-mxnet's convolutions and poolings amount to: not TensorFlow's.
+    """The zeros that keras-mxnet's convolutions and pooling operators put before and after `size` elements.
 
-    P is that of :func:`same_pads`, but the odd cell goes to the BEGIN: low = ceil(P/2) and high = P - low. (keras-mxnet
-    pads both ends by ceil(P/2) and drops the output too many, if there is one. Where it does not drop it,
-    :func:`by_axis` says so.)
+    P is that of :func:`same_pads`, but the extra padding element goes to the START: low = ceil(P/2), high = P - low.
+    (keras-mxnet pads both ends by ceil(P/2) and drops the last output if there is one too many. :func:`by_axis` has the
+    axes where it does not.)
 
-    Raises `ValueError` where two or more cells lie behind the last window, for which keras-mxnet asks MXNet for a
+    Raises `ValueError` if two or more elements are left after the last window, for which keras-mxnet asks MXNet for a
     negative pad, and otherwise as `same_pads`.
 
     >>> keras_mxnet_pads(28, 3), keras_mxnet_pads(224, 3, stride=2), keras_mxnet_pads(28, 4)
@@ -91,7 +94,7 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     beyond = size - (_ceil_div(size, stride) - 1) * stride - effective_kernel_size(kernel_size, dilation)
     if beyond > 1:
         raise ValueError(
-            "keras-mxnet cannot run a kernel and stride that leave more than one cell behind the last window; "
+            "keras-mxnet cannot run a kernel and stride that leave more than one element after the last window; "
             f"{validation.received(size=size, kernel_size=kernel_size, stride=stride, dilation=dilation)}"
         )
     return low, high
@@ -100,15 +103,15 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
 def by_axis(
     padding: Any, operator: str, kernel_size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> tuple[Any, ...]:
-    """One word or (low, high) pair for each axis of a convolution ("conv", "transposed") or a pooling ("pool").
+    """One word or (low, high) pair for each axis of a convolution ("conv", "transposed") or of pooling ("pool").
 
     With "keras-mxnet" the axes of an operator differ. It pads both ends by ceil(P/2), which gives n + 1 outputs for an
-    even ke and stride 1. It drops the last one in convolutions, but not along the third axis of 3-D ones; and in
-    poolings only along the first axis of 3-D ones. Where it does not, the padding is a pair. keras-mxnet goes on as if
-    there were n outputs: a layer behind such a one has the pads of :func:`keras_mxnet_pads` for that size.
+    even ke and stride 1. Convolutions drop the last one, except along the third axis in 3-D; pooling drops it only
+    along the first axis in 3-D. If it is kept, the padding is a pair. keras-mxnet goes on as if there were n outputs:
+    the next layer has the pads of :func:`keras_mxnet_pads` for that size.
 
-    Raises `ValueError` for a transposed convolution with strides and dilation, to be run by MXNet's own operator: that
-    gives wrong numbers then on the CPU.
+    Raises `ValueError` for a transposed convolution with strides and dilation, with MXNet's own operator, whose
+    values are then wrong on the CPU.
 
     >>> by_axis("same", "pool", (2, 2), (1, 2), (1, 1))
     ('same', 'same')
@@ -122,8 +125,8 @@ def by_axis(
     if padding == KERAS_MXNET:
         if operator == "transposed" and max(strides) > 1 and max(dilation) > 1:
             raise ValueError(
-                "keras-mxnet cannot run a transposed convolution with strides and dilation, of which MXNet makes wrong "
-                f"numbers; {validation.received(strides=tuple(strides), dilation=tuple(dilation))}"
+                "keras-mxnet cannot run a transposed convolution with strides and dilation, whose values MXNet has "
+                f"wrong; {validation.received(strides=tuple(strides), dilation=tuple(dilation))}"
             )
         for axis in _KEEPS_ALL_OUTPUTS[operator][rank]:
             if strides[axis] == 1:
@@ -148,39 +151,49 @@ def resolve_pads(
     >>> resolve_pads(7, 2, stride=2), resolve_pads(7, 2, padding="valid"), resolve_pads(7, 2, padding=1)
     ((0, 1), (0, 0), (1, 1))
     """
-    same, causal = same_pads(size, kernel_size, stride, dilation), causal_pads(kernel_size, dilation)
+    same = same_pads(size, kernel_size, stride, dilation)
     if not isinstance(padding, str):
         return validation.pads_of_axis("padding", padding)
     word = validation.mode("padding", padding, ("same", "valid", "causal", KERAS_MXNET))
+    if word == "same":
+        return same
     if word == KERAS_MXNET:
         return keras_mxnet_pads(size, kernel_size, stride, dilation)
-    return {"same": same, "causal": causal, "valid": (0, 0)}[word]
+    return causal_pads(kernel_size, dilation) if word == "causal" else (0, 0)
 
 
-def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same") -> int:
+def output_size(
+    size: int,
+    kernel_size: int,
+    stride: int = 1,
+    dilation: int = 1,
+    padding: Any = "same",
+    names: Mapping[str, str] | None = None,
+) -> int:
     """The outputs of a convolution or pooling along one axis: floor((n + low + high - ke)/s) + 1.
 
     `padding` is "same", "valid", "causal", "keras-mxnet", an int, or a (low, high) pair. For "same" and "keras-mxnet"
     this is ceil(n/s).
 
-    Raises `ValueError` where the padded input is shorter than the kernel, and for arguments below their minimum.
+    Raises `ValueError` if the padded input is shorter than the kernel, and for arguments below their minimum.
 
     >>> output_size(15, 2, stride=2), output_size(15, 2, stride=2, padding="valid")
     (8, 7)
     """
     size = validation.integer("size", size, 1)
     stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
-    effective = effective_kernel_size(kernel_size, dilation)
+    effective = effective_kernel_size(kernel_size, dilation, names)
     low, high = resolve_pads(size, kernel_size, stride, dilation, padding)
     if size + low + high > validation.LARGEST:
         raise ValueError(
             f"the padded input must be at most {validation.LARGEST} long; "
-            f"{validation.received(size=size, padding=padding, kernel_size=kernel_size, dilation=dilation)}"
+            f"{validation.received(names, size=size, padding=padding, kernel_size=kernel_size, dilation=dilation)}"
         )
     if size + low + high < effective:
         raise ValueError(
-            f"the padded input must be at least as long as the kernel, {effective} with its dilation; "
-            f"{validation.received(size=size, padding=padding, kernel_size=kernel_size, dilation=dilation)}"
+            "the padded input must be at least as long as the kernel, "
+            f"{effective} with its {(names or {}).get('dilation', 'dilation')}; "
+            f"{validation.received(names, size=size, padding=padding, kernel_size=kernel_size, dilation=dilation)}"
         )
     return (size + low + high - effective) // stride + 1
 
@@ -188,15 +201,15 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
 def transposed_cuts(
     kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same", output_padding: int | None = None
 ) -> tuple[int, int]:
-    """What a transposed convolution cuts from its full extent F = (n-1)s + ke: (head, tail).
+    """What a transposed convolution crops from its full extent F = (n-1)s + ke: (start, end).
 
-    A negative tail means that many cells of bias alone at the end. The input size does not matter. SAME is the
-    gradient of the forward SAME convolution: F - out cells are cut, half of them (rounded down) from the head. With
-    `output_padding` SAME gives out = (n-1)s + ke - 2(ke//2) + output_padding, as Keras's `deconv_output_length`.
-    An explicit pair is cut as it is, less the output padding at the tail. "keras-mxnet" cuts as many cells as SAME,
-    half of them, rounded up, from the head; with `output_padding` as many as Keras's rule says, for even kernels too.
+    A negative end means that many elements of nothing but bias at the end. The input size does not matter. SAME is the
+    gradient of the forward SAME convolution: F - out elements are cropped, half of them (rounded down) from the start.
+    With `output_padding` SAME gives out = (n-1)s + ke - 2(ke//2) + output_padding, as Keras's `deconv_output_length`.
+    An explicit pair is cropped as it is, less the output padding at the end. "keras-mxnet" crops as many elements as
+    SAME, half of them, rounded up, from the start; with `output_padding` as many as Keras's rule, for even kernels too.
 
-    Raises `ValueError` where output_padding is not below the stride, where the forward convolution of the output would
+    Raises `ValueError` if output_padding is not below the stride, if the forward convolution of the output would
     not give the input back, and for what keras-mxnet cannot run.
 
     >>> transposed_cuts(3, 2), transposed_cuts(3, 2, output_padding=0), transposed_cuts(3, 2, output_padding=1)
@@ -214,8 +227,8 @@ def transposed_cuts(
                 f"{validation.received(output_padding=output_padding, stride=stride)}"
             )
     if not isinstance(padding, str):
-        head, tail = validation.pads_of_axis("padding", padding)
-        return head, tail - (output_padding or 0)
+        start, end = validation.pads_of_axis("padding", padding)
+        return start, end - (output_padding or 0)
     word = validation.mode("padding", padding, validation.WORDS)
     if word == KERAS_MXNET:
         return _keras_mxnet_cuts(effective, stride, output_padding)
@@ -231,17 +244,17 @@ def transposed_cuts(
                 "0 < ke - 2*(ke//2) + output_padding <= stride; "
                 f"{validation.received(output_padding=output_padding, ke=effective, stride=stride)}"
             )
-    head = max(total, 0) // 2
-    return head, total - head
+    start = max(total, 0) // 2
+    return start, total - start
 
 
 def _keras_mxnet_cuts(effective: int, stride: int, output_padding: int | None) -> tuple[int, int]:
-    """MXNet's own, for keras-mxnet tells it the size: pad ceil(cut/2) at both ends, and an odd cut leaves adj = 1."""
+    """MXNet's own rule, given the size: pad ceil(crop/2) at both ends, and adj = 1 if the crop is odd."""
     total = effective - stride if output_padding is None else 2 * (effective // 2) - output_padding
     if total < 0 or total % 2 >= stride:
         raise ValueError(
             "keras-mxnet cannot run a transposed convolution whose output is longer than (n-1)*stride + ke, nor an odd "
-            f"cut with stride 1; {validation.received(ke=effective, stride=stride, output_padding=output_padding)}"
+            f"crop with stride 1; {validation.received(ke=effective, stride=stride, output_padding=output_padding)}"
         )
     return total - total // 2, total // 2
 
@@ -249,12 +262,12 @@ def _keras_mxnet_cuts(effective: int, stride: int, output_padding: int | None) -
 def transposed_cuts_to(
     length: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same"
 ) -> tuple[int, tuple[int, int]]:
-    """(size, (head, tail)): the input size of a transposed convolution with `length` outputs, and what it cuts.
+    """(size, (start, end)): the input size of a transposed convolution with `length` outputs, and what it crops.
 
-    It is the gradient of the convolution that makes `size` of `length`, so the pads of that convolution are cut, less
-    the cells behind its last window. A negative tail means that many cells of bias alone at the end.
+    It is the gradient of the convolution that makes `size` of `length`, so the pads of that convolution are cropped,
+    less the elements after its last window. A negative end means that many elements of nothing but bias.
 
-    Raises `ValueError` where that convolution has no output.
+    Raises `ValueError` if that convolution has no output.
 
     >>> transposed_cuts_to(14, 3, stride=2), transposed_cuts_to(13, 3, stride=2)
     ((7, (0, 1)), (7, (1, 1)))
@@ -263,18 +276,18 @@ def transposed_cuts_to(
     """
     length = validation.integer("length", length, 1)
     size = output_size(length, kernel_size, stride, dilation, padding)
-    head, tail = resolve_pads(length, kernel_size, stride, dilation, padding)
-    reached = transposed_output_size(size, kernel_size, stride, dilation, (head, tail))
-    return size, (head, tail - (length - reached))
+    start, end = resolve_pads(length, kernel_size, stride, dilation, padding)
+    reached = transposed_output_size(size, kernel_size, stride, dilation, (start, end))
+    return size, (start, end - (length - reached))
 
 
 def split_cuts(cuts: Sequence[tuple[int, int]]) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """Cuts (head, tail) of each axis as explicit pads and output padding, which is what a negative tail means.
+    """Crops (start, end) of each axis as explicit pads and output padding, which is what a negative end means.
 
     >>> split_cuts([(0, 1), (0, -1)])
     (((0, 1), (0, 0)), (0, 1))
     """
-    return tuple((head, max(tail, 0)) for head, tail in cuts), tuple(max(-tail, 0) for _, tail in cuts)
+    return tuple((start, max(end, 0)) for start, end in cuts), tuple(max(-end, 0) for _, end in cuts)
 
 
 def transposed_output_size(
@@ -285,23 +298,24 @@ def transposed_output_size(
     padding: Any = "same",
     output_padding: int | None = None,
 ) -> int:
-    """The outputs of a transposed convolution along one axis: (n-1)s + ke - head - tail.
+    """The outputs of a transposed convolution along one axis: (n-1)s + ke - start - end.
 
     >>> transposed_output_size(4, 3, 2), transposed_output_size(4, 3, 2, padding="valid")
     (8, 9)
     """
     size = validation.integer("size", size, 1)
-    head, tail = transposed_cuts(kernel_size, stride, dilation, padding, output_padding)
-    output = (size - 1) * stride + effective_kernel_size(kernel_size, dilation) - head - tail
+    start, end = transposed_cuts(kernel_size, stride, dilation, padding, output_padding)
+    effective = effective_kernel_size(kernel_size, dilation)
+    output = (size - 1) * stride + effective - start - end
     if output < 1:
         raise ValueError(
-            "padding must not cut away the whole output of a transposed convolution; "
+            "padding must not crop the whole output of a transposed convolution; "
             f"{validation.received(size=size, kernel_size=kernel_size, padding=padding, output_padding=output_padding)}"
         )
     if output > validation.LARGEST:
         raise ValueError(
             f"the output of a transposed convolution must be at most {validation.LARGEST} long; "
-            f"{validation.received(size=size, kernel_size=kernel_size, stride=stride, dilation=dilation)}"
+            f"{validation.received(size=size, stride=stride, ke=effective)}"
         )
     return output
 

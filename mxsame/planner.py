@@ -1,195 +1,303 @@
-"""Which of the exact plans is the fastest: an estimate of what each costs, and what was measured, which goes first.
+"""Which of the exact plans is the fastest: what was measured goes first, then an estimate of what each costs.
 
-The estimate adds up what a plan does beyond the operator itself: cells copied, by the kind of copy; multiplications
-with zero taps; and a fee for every operator of the graph. Its constants are nanoseconds measured on a 2-core machine
-(`python -m benchmarks costs` measures them on any other); since plans are only ranked, what matters is their ratios.
+On the CPU the estimate adds up what a plan does in addition to the operator: elements copied, by the kind of copy;
+multiplications by zeros; and a fee for every operator of the graph. Its constants are nanoseconds measured on a 2-core
+machine (`python -m benchmarks costs` measures them on any other); plans are only ranked, so their ratios matter. oneDNN
+keeps what convolutions hand to each other in blocks of 8 or 16 channels. Whatever is no convolution, pooling or
+elementwise operator has to undo the blocks first, and the next convolution has to make them again. So copies of a
+network's input are cheap, and copies between layers expensive.
 
-On the CPU oneDNN keeps what convolutions hand to each other in blocks of 8 or 16 channels. Whatever is no convolution,
-pooling or elementwise operator has to undo the blocks first, and the next convolution has to make them again. So
-copies of a network's input are cheap, and copies between layers dear.
+On a GPU nothing was measured: there the plan with the fewest copies is chosen.
 """
 
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
-import json
 import math
-import os
-import tempfile
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
-from mxsame import validation
-from mxsame.plan import STRATEGIES, AxisPlan, Plan, Window, exact_plans, forced, plan_window
+from mxsame.building import building, current
+from mxsame.measured import Windows, Work, forget, load, recall, remember, save
+from mxsame.plan import OPERATORS, STRATEGIES, AxisPlan, Plan, exact_plans, first_plan
+from mxsame.plan.windows import AnyWindow, TransposedWindow, check_static
 
-__all__ = ["COSTS", "Costs", "Work", "choose", "estimate", "forget", "load", "recall", "remember", "save"]
-
-
-@dataclass(frozen=True)
-class Work:
-    """What an operator has to do, beyond its windows; None where that is unknown.
-
-    Parameters
-    ----------
-    operator : "conv", "max" or "avg"
-    batch, in_channels, channels : int, optional
-    groups : int
-    plain : bool
-        The data is an input of the graph, so it comes without blocks.
-    purpose : "inference", "training" or "deployment"
-        With the last, what depends on parameters alone is done beforehand.
-    device : "cpu", "gpu" or "cudnn"
-        The last is a GPU on which cuDNN runs, but none of MXNet's own kernels.
-
-    Examples
-    --------
-    >>> Work("conv", batch=8, in_channels=3, channels=64, plain=True).groups
-    1
-    """
-
-    operator: str
-    batch: Optional[int] = None
-    in_channels: Optional[int] = None
-    channels: Optional[int] = None
-    groups: int = 1
-    plain: bool = False
-    purpose: str = "inference"
-    device: str = "cpu"
+__all__ = [
+    "COSTS",
+    "Costs",
+    "Decision",
+    "Work",
+    "candidates",
+    "choose",
+    "estimate",
+    "forget",
+    "load",
+    "recall",
+    "remember",
+    "save",
+    "trying",
+]
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Nanoseconds: per cell that is copied, per multiplication and addition, per operator.
+    """Nanoseconds: per element that is copied, per multiplication and addition, per operator.
 
-    >>> COSTS["cpu"].slice < COSTS["cpu"].gather
+    >>> COSTS.slice < COSTS.gather
     True
     """
 
-    join: float  #: concatenate a few cells to an axis
-    join_back: float  #: its backward pass
-    slice: float  #: take a part
-    reverse: float  #: turn around
-    pad: float  #: MXNet's pad operator
-    gather: float  #: transpose, copy rows, transpose back
-    shift: float  #: a depthwise convolution with one tap
-    shift_few: float  #: the same with less channels than a block has, or along a single axis
-    shift_volume: float  #: the same along three axes
-    divide: float  #: broadcast
-    unblock: float  #: from oneDNN's blocks to the plain layout
-    block: float  #: and back
-    turn_weight: float  #: `reverse`, for a weight
-    lengthen: float  #: per cell of a weight that gets taps along an axis, with its way into blocks
-    dense: float  #: per multiplication of a convolution
-    depthwise: float  #: of a depthwise convolution
-    depthwise_back: float  #: of its backward pass
-    depthwise_back_long: float  #: with more than 3 taps on an axis or pad > k // 2, for which oneDNN has no fast code
-    pooling: float  #: per cell of a pooling's window
-    operator: float  #: for each operator
+    concat: float = 0.40  #: concatenate a few elements to an axis
+    concat_back: float = 0.6  #: its backward pass
+    slice: float = 0.17  #: take a part
+    flip: float = 1.0  #: reverse an axis
+    pad: float = 1.4  #: MXNet's pad operator
+    gather: float = 5.1  #: transpose, copy rows, transpose back
+    shift: float = 0.8  #: a depthwise convolution with one non-zero weight
+    shift_few: float = 5.5  #: the same with fewer channels than a block has, or along a single axis
+    shift_volume: float = 18.0  #: the same along three axes
+    divide: float = 0.97  #: broadcast
+    unblock: float = 1.5  #: from oneDNN's blocks to the plain layout
+    block: float = 0.1  #: and back
+    flip_weight: float = 6.8  #: `reverse`, for a weight
+    lengthen: float = 9.0  #: per element of a weight that gets zeros along an axis, including its way into blocks
+    dense: float = 0.0165  #: per multiplication of a convolution
+    depthwise: float = 0.06  #: of a depthwise convolution
+    depthwise_back: float = 0.33  #: of its backward pass
+    depthwise_back_long: float = 1.0  #: with a kernel above 3 or pad > k // 2, for which oneDNN has no fast code
+    pooling: float = 0.031  #: per element of a pooling window
+    operator: float = 1.5e3  #: for each operator
 
 
-COSTS: Dict[str, Costs] = {
-    "cpu": Costs(
-        join=0.40,
-        join_back=0.6,
-        slice=0.17,
-        reverse=1.0,
-        pad=1.4,
-        gather=5.1,
-        shift=0.8,
-        shift_few=5.5,
-        shift_volume=18.0,
-        divide=0.97,
-        unblock=1.5,
-        block=0.1,
-        turn_weight=6.8,
-        lengthen=9.0,
-        dense=0.0165,
-        depthwise=0.06,
-        depthwise_back=0.33,
-        depthwise_back_long=1.0,
-        pooling=0.031,
-        operator=1.5e3,
-    ),
-    # Estimated, not measured: a card with 1 TB/s and 10 TFLOP/s. It has no blocks.
-    "gpu": Costs(
-        join=0.01,
-        join_back=0.01,
-        slice=0.01,
-        reverse=0.01,
-        pad=0.01,
-        gather=0.04,
-        shift=0.02,
-        shift_few=0.02,
-        shift_volume=0.02,
-        divide=0.01,
-        unblock=0.0,
-        block=0.0,
-        turn_weight=0.01,
-        lengthen=0.05,
-        dense=0.0002,
-        depthwise=0.002,
-        depthwise_back=0.004,
-        depthwise_back_long=0.004,
-        pooling=0.001,
-        operator=8e3,
-    ),
-}
-
-COSTS["cudnn"] = COSTS["gpu"]
-GPUS = ("gpu", "cudnn")
+COSTS = Costs()
 
 BLOCK = 8  # channels, the least that oneDNN makes blocks of
 TYPICAL_BATCH = 8
 TYPICAL_CHANNELS = 64
 TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 24}  # size of a network's input, by rank
-CACHED = 500_000  # cells; a copy of less finds them in the processor's cache, where it takes a quarter of the time
-SIZE_OPERATORS = 10  # how many it takes to read a size off the data and find SAME's low
+CACHED = 500_000  # elements; a copy of fewer finds them in the processor's cache, where it takes a quarter of the time
+SIZE_OPERATORS = 10  # how many it takes to read a size from the data and compute SAME's low
 
 
-def choose(windows: Sequence[Window], allowed: Sequence[str], work: Work, **rules: bool) -> Plan:
-    """The plan that was measured to be the fastest, or else is estimated to be; `rules` are those of `exact_plans`.
+class Decision(NamedTuple):
+    """How an operator that became part of a graph runs, and how it would for another shape.
 
-    >>> from mxsame.plan import CONVOLUTION, AxisPlan
+    >>> from mxsame.plan import Window
+    >>> windows, work = (Window(8, 3, 2),), Work("conv", 8, 3, 32)
+    >>> decision = Decision(None, windows, work, ("native", "slice"), choose(windows, work))
+    >>> plan, channels = decision.planned_for((1, 3, 7))
+    >>> plan == Plan((AxisPlan(3, pad=1),)), channels
+    (True, 3)
+    """
+
+    data: Any  # the Symbol that it reads
+    windows: Windows
+    work: Work
+    allowed: Tuple[str, ...]  # for a static shape
+    plan: Plan
+    channels_last: bool = False  # of `data`
+
+    def planned_for(self, shape: Sequence[int]) -> Tuple[Plan, int]:
+        """The plan for this shape of `data`, and its channels, which the graph may depend on as well.
+
+        Raises `ValueError` for a shape that the operator does not take.
+        """
+        batch, *size = shape
+        channels = size.pop(-1 if self.channels_last else 0)
+        windows = tuple(replace(window, size=length) for window, length in zip(self.windows, size))
+        check_static(windows, OPERATORS[self.work.operator].pool)
+        return choose(windows, replace(self.work, batch=batch, in_channels=channels), self.allowed), channels
+
+
+def choose(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None) -> Plan:
+    """The exact plan that was measured to be the fastest, or else is estimated to be; of the `allowed` strategies.
+
+    Raises `ValueError` if there is none.
+
+    >>> from mxsame.plan import Window
     >>> windows = [Window(224, 3, 2), Window(224, 3, 2)]
-    >>> choose(windows, CONVOLUTION, Work("conv", 8, 3, 32, plain=True)).axes[0] == AxisPlan(3, join=(0, 1))
+    >>> choose(windows, Work("conv", 8, 3, 32, plain=True)).axes[0] == AxisPlan(3, concat=(0, 1))
     True
-    >>> choose(windows, CONVOLUTION, Work("conv", 8, 128, 128)).axes[0] == AxisPlan(3, pad=2, skip=1)
+    >>> choose(windows, Work("conv", 8, 128, 128)).axes[0] == AxisPlan(3, pad=2, crop=(1, 0))
     True
     """
-    if forced() is not None:
-        return plan_window(windows, allowed, **rules)
-    plans = exact_plans(tuple(windows), tuple(allowed), **rules)
-    if len(plans) < 2:
-        return plan_window(windows, allowed, **rules)
-    wanted = (_TRIED.get() or {}).get((tuple(windows), work)) or recall(windows, work)
+    windows, allowed = tuple(windows), None if allowed is None else tuple(allowed)
+    record = current()
+    if record.operator_only:
+        return _operator_only(windows, work, allowed)
+    plans = exact_plans(windows, work.operator, allowed)
+    if record.strategy is not None or not plans:
+        return first_plan(windows, work.operator, allowed)
+    wanted = (record.tried or {}).get((windows, work)) or recall(windows, work)
     if wanted is not None and wanted in plans:
         return plans[wanted]
-    return _estimated_fastest(tuple(windows), tuple(allowed), work, tuple(sorted(rules.items())), COSTS[work.device])
+    return _estimated_fastest(windows, work, allowed, COSTS)
+
+
+def candidates(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None) -> Dict[str, Plan]:
+    """The exact plans of strategies that can be the fastest, or all exact plans if there is none of these.
+
+    >>> list(candidates((TransposedWindow(8, 3, 2, 1, (0, 1)),), "transposed"))
+    ['slice', 'kernel']
+    """
+    plans = exact_plans(tuple(windows), operator, None if allowed is None else tuple(allowed))
+    return {name: plan for name, plan in plans.items() if STRATEGIES[name].competes} or dict(plans)
 
 
 @functools.lru_cache(maxsize=4096)
 def _estimated_fastest(
-    windows: Tuple[Window, ...],
-    allowed: Tuple[str, ...],
+    windows: Windows,
     work: Work,
-    rules: Tuple[Tuple[str, bool], ...],
+    allowed: Optional[Tuple[str, ...]],
     costs: Costs,  # part of the key: other costs, another choice
 ) -> Plan:
-    plans = exact_plans(windows, allowed, **dict(rules))
+    plans = candidates(windows, work.operator, allowed)
+    if len(plans) == 1:
+        return next(iter(plans.values()))
+    if work.device == "gpu":
+        return min(plans.values(), key=copies)
     return min(plans.values(), key=lambda plan: estimate(plan, windows, work))
+
+
+def _operator_only(windows: Windows, work: Work, allowed: Optional[Tuple[str, ...]]) -> Plan:
+    """The plan that needs nothing but the operator; for a device on which nothing else runs."""
+    for plan in exact_plans(windows, work.operator, allowed).values():
+        if plan.is_operator_only:
+            return plan
+    raise ValueError(
+        f"the padding of {OPERATORS[work.operator].title} must be such that the operator can do it by itself; "
+        f"received {', '.join(map(str, windows))}"
+    )
+
+
+def copies(plan: Plan) -> int:
+    """How many times a plan copies the data or the output.
+
+    >>> copies(Plan((AxisPlan(3, pad=1),))), copies(Plan((AxisPlan(3, pad=2, crop=(1, 0)),)))
+    (0, 1)
+    """
+    axes = plan.axes
+    return (
+        sum(any(axis.concat) for axis in axes)
+        + any(any(axis.pad_operator) for axis in axes)
+        + 3 * any(axis.gather for axis in axes)
+        + any(axis.shift is not None for axis in axes)
+        + 2 * any(axis.flip for axis in axes)
+        + 2 * sum(axis.dilate > 1 for axis in axes)
+        + any(axis.crop != (0, 0) for axis in axes)
+    )
 
 
 # -- the estimate
 
 
-def estimate(plan: Plan, windows: Sequence[Window], work: Work) -> float:
-    """Nanoseconds of an operator run by a plan; right only in comparison with another plan for the same windows.
+class _Estimate:
+    """Nanoseconds of an operator on the CPU run by a plan."""
 
-    >>> from mxsame.plan import AxisPlan
+    def __init__(self, plan: Plan, windows: Sequence[AnyWindow], work: Work):
+        self.plan, self.windows, self.work, self.costs, self.rank = plan, windows, work, COSTS, len(windows)
+        self.in_channels = work.in_channels or work.channels or TYPICAL_CHANNELS
+        self.channels = work.channels or self.in_channels
+        self.batch = work.batch or TYPICAL_BATCH
+        self.training = work.purpose == "training"
+        self.convolves = not OPERATORS[work.operator].pool
+        self.size = [window.size or _typical_size(self.rank, self.in_channels) for window in windows]
+        self.outputs = [window.outputs(length) for window, length in zip(windows, self.size)]
+
+    def total(self) -> float:
+        """What is done to the data, the output and the kernel, and the operator itself."""
+        inputs = self.batch * self.in_channels * math.prod(self.size)
+        results = self.batch * self.channels * math.prod(self.outputs)
+        nanoseconds = self.before(inputs) + self.after(results)
+        if self.convolves and self.work.purpose != "deployment":
+            nanoseconds += self.kernel()
+        if self.training:  # what is copied has a gradient, which is copied back
+            concats = sum(any(step.concat) for step in self.plan.axes)
+            nanoseconds = 2 * nanoseconds + _copy(concats * (self.costs.concat_back - self.costs.concat), inputs)
+        return nanoseconds + self.operator()
+
+    def before(self, inputs: int) -> float:
+        """Of what is done to this many elements of data."""
+        axes, costs = self.plan.axes, self.costs
+        concats = sum(any(step.concat) for step in axes)
+        pads, flips = (any(any(step.pad_operator) for step in axes), any(step.flip for step in axes))
+        gathers, shifts = (any(step.gather for step in axes), any(step.shift is not None for step in axes))
+        dilated = sum(step.dilate > 1 for step in axes)
+        dynamic = sum(bool(step.offset or step.shift or step.gather) for step in axes)
+        per_element = concats * costs.concat + pads * costs.pad + flips * costs.flip + gathers * costs.gather
+        per_element += dilated * (costs.concat + costs.slice) * 2
+        operators = 3 * concats + pads + flips + 12 * gathers + 10 * shifts + SIZE_OPERATORS * dynamic + 5 * dilated
+        in_blocks = self.in_channels >= BLOCK and not self.work.plain and not self.training  # batch norm undoes blocks
+        if in_blocks and (concats or pads or flips or gathers or dilated):
+            per_element += costs.unblock + costs.block
+        shift = 0.0
+        if shifts and self.rank == 3:
+            shift = costs.shift_volume
+        elif shifts:
+            shift = costs.shift if self.in_channels >= BLOCK and self.rank == 2 else costs.shift_few
+        return _copy(per_element, inputs) + shift * inputs + operators * costs.operator
+
+    def after(self, results: int) -> float:
+        """Of what is done to this many elements of output."""
+        axes, costs = self.plan.axes, self.costs
+        crops = any(step.crop[0] or step.crop[1] for step in axes)
+        dynamic_crops, flips = any(step.crop[1] is None for step in axes), any(step.flip for step in axes)
+        per_element = (crops + dynamic_crops) * costs.slice + flips * costs.flip
+        if per_element and self.channels >= BLOCK and self.convolves:
+            per_element += costs.unblock
+        return _copy(per_element, results) + (crops + 4 * dynamic_crops + flips) * costs.operator
+
+    def kernel(self) -> float:
+        """Of what is done to the kernel."""
+        costs = self.costs
+        weights = self.channels * self.in_channels // self.work.groups
+        weights *= math.prod(window.kernel_size for window in self.windows)
+        nanoseconds = 0.0
+        for step in self.plan.axes:
+            if any(step.zeros):
+                nanoseconds += weights * costs.lengthen + 3 * costs.operator
+            if step.offset:
+                offsets = step.offset[1] - step.offset[0] + 1
+                nanoseconds += offsets * (weights * (costs.lengthen + costs.divide) + 5 * costs.operator)
+        if self.plan.dilates or any(step.flip for step in self.plan.axes):
+            nanoseconds += weights * costs.flip_weight + 2 * costs.operator
+        return nanoseconds
+
+    def operator(self) -> float:
+        """Of MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
+        costs = self.costs
+        if not self.convolves:
+            reads = math.prod(map(_reads, self.plan.axes, self.windows, self.size, self.outputs))
+            outputs = math.prod(out + sum(_crop(step)) for out, step in zip(self.outputs, self.plan.axes))
+            divided = costs.divide * outputs if self.work.operator == "avg" and self.plan.fills else 0.0
+            passes = 2 if self.training else 1
+            return self.batch * self.in_channels * (reads * costs.pooling + divided) * passes
+        share = max(self.in_channels // self.work.groups, 1)
+        each, backward = costs.dense, 2 * costs.dense  # backward: the gradients of the data and of the weight
+        if share == 1 and self.work.groups > 1:
+            each, backward = costs.depthwise, costs.depthwise_back
+            if any(step.kernel_size > 3 or step.pad > step.kernel_size // 2 for step in self.plan.axes):
+                backward = costs.depthwise_back_long
+        multiplications = self.batch * self.channels * share * math.prod(self.multiplications())
+        return multiplications * (each + (backward if self.training else 0))
+
+    def multiplications(self) -> Iterator[int]:
+        """Along each axis, for one channel."""
+        for step, window, size, outputs in zip(self.plan.axes, self.windows, self.size, self.outputs):
+            if not isinstance(window, TransposedWindow):
+                yield _reads(step, window, size, outputs)
+            else:
+                yield step.kernel_size * (max(outputs, 1) if step.dilate else size)
+
+
+def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> float:
+    """Nanoseconds of an operator on the CPU run by a plan; right only in comparison with another plan for the same
+    windows.
+
+    >>> from mxsame.plan import Window
     >>> windows = [Window(56, 3, 2), Window(56, 3, 2)]
-    >>> sliced, extended = AxisPlan(3, pad=2, skip=1), AxisPlan(4, taps=(1, 0), pad=1)
+    >>> sliced, extended = AxisPlan(3, pad=2, crop=(1, 0)), AxisPlan(4, zeros=(1, 0), pad=1)
     >>> sliced, extended = Plan((sliced, sliced)), Plan((extended, extended))
     >>> deep, depthwise = Work("conv", 8, 128, 128), Work("conv", 8, 128, 128, groups=128)
     >>> estimate(sliced, windows, deep) < estimate(extended, windows, deep)
@@ -197,28 +305,7 @@ def estimate(plan: Plan, windows: Sequence[Window], work: Work) -> float:
     >>> estimate(sliced, windows, depthwise) < estimate(extended, windows, depthwise)
     False
     """
-    costs, rank = COSTS[work.device], len(windows)
-    in_channels = work.in_channels or work.channels or TYPICAL_CHANNELS
-    size = [window.size or _typical_size(rank, in_channels) for window in windows]
-    outputs = [window.outputs(length) for window, length in zip(windows, size)]
-    batch = work.batch or TYPICAL_BATCH
-    channels = work.channels or in_channels
-    inputs, results = batch * in_channels * math.prod(size), batch * channels * math.prod(outputs)
-    copied, operators = _before(plan, costs)
-    copies_blocks = any(step.gather or step.mirror or any(step.join + step.spread) for step in plan.axes)
-    if copies_blocks and in_channels >= BLOCK and not work.plain and work.purpose != "training":
-        copied += costs.unblock + costs.block  # in training normalisations have undone the blocks already
-    total = _copy(copied, inputs) + _shift(plan, costs, in_channels) * inputs + operators * costs.operator
-    copied, operators = _after(plan, costs)
-    if copied and channels >= BLOCK and work.operator == "conv":
-        copied += costs.unblock
-    total += _copy(copied, results) + operators * costs.operator
-    if work.operator == "conv" and work.purpose != "deployment":
-        total += _kernel(plan, windows, costs, in_channels, channels, work.groups)
-    if work.purpose == "training":  # what is copied has a gradient, which is copied back
-        joins = sum(any(step.join) for step in plan.axes)
-        total = 2 * total + _copy(joins * (costs.join_back - costs.join), inputs)
-    return total + _operator(plan, windows, size, outputs, work, costs, batch, in_channels, channels)
+    return _Estimate(plan, windows, work).total()
 
 
 def _typical_size(rank: int, channels: int) -> int:
@@ -227,238 +314,43 @@ def _typical_size(rank: int, channels: int) -> int:
     return picture if channels < BLOCK else min(picture // 4, max(7, picture * 32 // channels))
 
 
-def _copy(nanoseconds: float, cells: int) -> float:
-    return nanoseconds * cells / (4 if cells < CACHED else 1)
+def _copy(nanoseconds: float, elements: int) -> float:
+    return nanoseconds * elements / (4 if elements < CACHED else 1)
 
 
-def _before(plan: Plan, costs: Costs) -> Tuple[float, int]:
-    """(nanoseconds per cell of the data, operators) of what is done to the data."""
-    cells, operators = 0.0, 0
-    for step in plan.axes:
-        if any(step.join):
-            cells, operators = cells + costs.join, operators + 3
-        if step.place or step.shift or step.gather:
-            operators += SIZE_OPERATORS
-    if any(any(step.spread) for step in plan.axes):
-        cells, operators = cells + costs.pad, operators + 1
-    if any(step.mirror for step in plan.axes):
-        cells, operators = cells + costs.reverse, operators + 1
-    if any(step.gather for step in plan.axes):
-        cells, operators = cells + costs.gather, operators + 12
-    if any(step.shift for step in plan.axes):
-        operators += 10
-    return cells, operators
+def _crop(step: AxisPlan) -> Tuple[int, int]:
+    return step.crop[0], step.crop[1] or 0
 
 
-def _shift(plan: Plan, costs: Costs, in_channels: int) -> float:
-    """Nanoseconds per cell of the data of the convolution that shifts it."""
-    if not any(step.shift for step in plan.axes):
-        return 0.0
-    if len(plan.axes) == 3:
-        return costs.shift_volume
-    return costs.shift if in_channels >= BLOCK and len(plan.axes) == 2 else costs.shift_few
-
-
-def _after(plan: Plan, costs: Costs) -> Tuple[float, int]:
-    """(nanoseconds per cell of the output, operators) of what is done to the output."""
-    cells, operators = 0.0, 0
-    if any(step.skip or step.excess for step in plan.axes):
-        cells, operators = cells + costs.slice, operators + 1
-    if any(step.excess is None for step in plan.axes):
-        cells, operators = cells + costs.slice, operators + 4
-    if any(step.mirror for step in plan.axes):
-        cells, operators = cells + costs.reverse, operators + 1
-    return cells, operators
-
-
-def _kernel(plan: Plan, windows: Sequence[Window], costs: Costs, in_channels: int, channels: int, groups: int) -> float:
-    """Of what is done to the kernel."""
-    cells = channels * in_channels // groups * math.prod(window.kernel_size for window in windows)
-    total = 0.0
-    for step in plan.axes:
-        if any(step.taps):
-            total += cells * costs.lengthen + 3 * costs.operator
-        if step.place:
-            places = step.place[1] - step.place[0] + 1
-            total += places * (cells * (costs.lengthen + costs.divide) + 5 * costs.operator)
-    if any(step.mirror for step in plan.axes):
-        total += cells * costs.turn_weight + 2 * costs.operator
-    return total
-
-
-def _operator(
-    plan: Plan,
-    windows: Sequence[Window],
-    size: Sequence[int],
-    outputs: Sequence[int],
-    work: Work,
-    costs: Costs,
-    batch: int,
-    in_channels: int,
-    channels: int,
-) -> float:
-    """Of MXNet's operator itself, with the taps and the outputs that the plan gives it."""
-    taps = math.prod(_taps(*axis) for axis in zip(plan.axes, windows, size, outputs))
-    training = work.purpose == "training"
-    if work.operator != "conv":
-        cells = math.prod(out + step.skip + (step.excess or 0) for out, step in zip(outputs, plan.axes))
-        divided = costs.divide * cells if work.operator == "avg" and plan.fills else 0.0
-        return batch * in_channels * (taps * costs.pooling + divided) * (2 if training else 1)
-    share = max(in_channels // work.groups, 1)
-    each = costs.dense
-    backward = 2 * each  # the gradients of the data and of the weight
-    if share == 1 and work.groups > 1:
-        each, backward = costs.depthwise, costs.depthwise_back
-        if any(step.kernel_size > 3 or step.pad > step.kernel_size // 2 for step in plan.axes):
-            backward = costs.depthwise_back_long
-    return batch * channels * taps * share * (each + (backward if training else 0))
-
-
-def _taps(step: AxisPlan, window: Window, size: int, outputs: int) -> int:
-    """Taps of all windows along an axis that meet data or what is joined to it; the operator's own padding takes none
-    of oneDNN's time."""
-    count, taps = outputs + step.skip + (step.excess or 0), step.kernel_size
-    moved = step.shift[1] - step.shift[0] if step.shift else 0
-    cells = size + sum(step.join) + sum(step.spread) + moved
+def _reads(step: AxisPlan, window: Any, size: int, outputs: int) -> int:
+    """The elements that all windows along an axis read of the data and of what is added to it; the operator's own
+    padding takes none of oneDNN's time."""
+    count, kernel = outputs + sum(_crop(step)), step.kernel_size
+    shifted = step.shift[1] - step.shift[0] if step.shift else 0
+    elements = size + sum(step.concat) + sum(step.pad_operator) + shifted
     if step.gather:
-        cells = outputs * window.stride + max(window.effective_kernel_size - window.stride, 0)
+        elements = outputs * window.stride + max(window.effective_kernel_size - window.stride, 0)
     lost = 0
-    for begin in range(-step.pad, min(0, count * window.stride - step.pad), window.stride):
-        lost += min(-(begin // window.dilation), taps)
-    last = (count - 1) * window.stride - step.pad + (taps - 1) * window.dilation
-    for end in range(last, max(cells - 1, last - count * window.stride), -window.stride):
-        lost += min(-((cells - 1 - end) // window.dilation), taps)
-    return max(count * taps - lost, 1)
+    for start in range(-step.pad, min(0, count * window.stride - step.pad), window.stride):
+        lost += min(-(start // window.dilation), kernel)
+    last = (count - 1) * window.stride - step.pad + (kernel - 1) * window.dilation
+    for end in range(last, max(elements - 1, last - count * window.stride), -window.stride):
+        lost += min(-((elements - 1 - end) // window.dilation), kernel)
+    return max(count * kernel - lost, 1)
 
 
-# -- what was measured
-
-Choices = Dict[Tuple[Tuple[Window, ...], Work], str]
-
-_MEASURED: Choices = {}
-_TRIED: contextvars.ContextVar[Optional[Choices]] = contextvars.ContextVar("mxsame_tried_strategies", default=None)
+# -- trying a strategy
 
 
 @contextlib.contextmanager
-def trying(windows: Sequence[Window], work: Work, strategy: str) -> Iterator[None]:
-    """Within the `with` block, in this thread, this strategy is chosen, and nothing is remembered."""
-    token = _TRIED.set({(tuple(windows), work): strategy})
-    try:
+def trying(windows: Sequence[AnyWindow], work: Work, strategy: str) -> Iterator[None]:
+    """Within the `with` block, in this thread, this strategy is chosen, and nothing is remembered.
+
+    >>> from mxsame.plan import Window
+    >>> windows, work = (Window(8, 3, 2),), Work("conv", 8, 64, 64)
+    >>> with trying(windows, work, "concat"):
+    ...     choose(windows, work) == Plan((AxisPlan(3, concat=(0, 1)),))
+    True
+    """
+    with building(tried={(tuple(windows), work): strategy}):
         yield
-    finally:
-        _TRIED.reset(token)
-
-
-def recall(windows: Sequence[Window], work: Work) -> Optional[str]:
-    """The strategy that was measured to be the fastest, if one was.
-
-    >>> recall([Window(8, 3, 2)], Work("conv", 1, 64, 64)) is None
-    True
-    """
-    return _MEASURED.get((tuple(windows), work))
-
-
-def remember(windows: Sequence[Window], work: Work, strategy: str) -> None:
-    """From now on this strategy is chosen, in this process.
-
-    >>> from mxsame.plan import AxisPlan
-    >>> window, work = Window(8, 3, 2), Work("conv", 1, 64, 64)
-    >>> remember([window], work, "tail")
-    >>> choose([window], ("native", "slice", "tail"), work) == Plan((AxisPlan(3, join=(0, 1)),))
-    True
-    >>> forget()
-    """
-    if strategy not in STRATEGIES:
-        raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}; {validation.received(strategy=strategy)}")
-    _MEASURED[tuple(windows), work] = strategy
-
-
-def forget() -> None:
-    """Forget all that was measured.
-
-    >>> remember([Window(8, 3, 2)], Work("conv", 1, 64, 64), "tail")
-    >>> forget()
-    >>> recall([Window(8, 3, 2)], Work("conv", 1, 64, 64)) is None
-    True
-    """
-    _MEASURED.clear()
-
-
-def save(path: str) -> None:
-    """Write what was measured, as JSON, for :func:`load`.
-
-    >>> import os, tempfile
-    >>> window, work = Window(8, 3, 2), Work("conv", 1, 64, 64)
-    >>> remember([window], work, "tail")
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "plans.json")
-    ...     save(path)
-    ...     forget()
-    ...     load(path)
-    >>> recall([window], work)
-    'tail'
-    >>> forget()
-    """
-    entries = [
-        {"windows": [asdict(window) for window in windows], "work": asdict(work), "strategy": strategy}
-        for (windows, work), strategy in _MEASURED.items()
-    ]
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=os.path.dirname(os.path.abspath(path)), suffix=".part", delete=False
-    ) as file:
-        json.dump({"format": FORMAT, "measured": entries}, file, indent=1)
-    os.replace(file.name, path)  # never half a file
-
-
-def load(path: str) -> None:
-    """Remember what another process has measured and saved; `ValueError` for a file that is none of `save`'s.
-
-    What is remembered already stays, unless the file has another strategy for the same.
-
-    >>> load("setup.py")
-    Traceback (most recent call last):
-    ValueError: path must be a file that mxsame has saved plans in (...); received path='setup.py'
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-        if content["format"] != FORMAT:
-            raise ValueError(content["format"])
-        read = dict(map(_entry, content["measured"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"path must be a file that mxsame has saved plans in ({error!r}); received path={path!r}"
-        ) from None
-    _MEASURED.update(read)
-
-
-FORMAT = "mxsame plans 1"
-
-
-def _entry(entry: Any) -> Tuple[Tuple[Tuple[Window, ...], Work], str]:
-    """What was measured, as `save` writes it; JSON knows no tuples."""
-    windows = tuple(Window(**window) for window in entry["windows"])
-    windows = tuple(replace(window, padding=_checked_pads(window.padding)) for window in windows)
-    work, strategy = Work(**entry["work"]), entry["strategy"]
-    for window in windows:
-        _check_types(int, window.kernel_size, window.stride, window.dilation, window.size or 1)
-        _check_types(bool, window.ceil_mode)
-    _check_types(int, work.batch or 1, work.in_channels or 1, work.channels or 1, work.groups)
-    _check_types(str, work.operator, work.purpose, work.device)
-    if strategy not in STRATEGIES:
-        raise ValueError(strategy)
-    return (windows, work), strategy
-
-
-def _checked_pads(padding: Any) -> Any:
-    if isinstance(padding, str):
-        return padding
-    low, high = padding
-    _check_types(int, low, high)
-    return low, high
-
-
-def _check_types(kind: type, *values: Any) -> None:
-    for value in values:
-        if type(value) is not kind:
-            raise TypeError(value)

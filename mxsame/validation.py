@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, Mapping, Optional, Sequence, Tuple, Union
 
 Pair = Tuple[int, int]
 Padding = Union[str, Tuple[Pair, ...]]
@@ -17,14 +17,19 @@ Shape = Tuple[Optional[int], ...]
 
 LARGEST = 2**31 - 1  # MXNet keeps lengths, and the number of an array's elements, as 32-bit integers
 LARGEST_STEP = 2**29 - 1  # kernels, strides and pads: sums of a few of them must stay within that, too
-WORDS = ("same", "valid", "keras-mxnet")  # what padding may be for every operator; 1-D convolutions know "causal" too
+WORDS = (
+    "same",
+    "valid",
+    "keras-mxnet",
+)  # what padding may be for every operator; for 1-D convolutions "causal" as well
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 FLOATS = ("float16", "float32", "float64")
 
 
-def received(**values: Any) -> str:
-    """The second half of every message: `received name=value`."""
-    return "received " + ", ".join(f"{name}={_short(value)}" for name, value in values.items())
+def received(names: Optional[Mapping[str, str]] = None, /, **values: Any) -> str:
+    """The second half of every message: `received name=value`, under the caller's `names` if they are others."""
+    names = names or {}
+    return "received " + ", ".join(f"{names.get(name, name)}={_short(value)}" for name, value in values.items())
 
 
 def _short(value: Any) -> str:
@@ -121,18 +126,18 @@ def padding(value: Any, num_spatial_dims: int, *, words: Sequence[str] = WORDS) 
 
 
 def pooling_padding(value: Any, pool_size: Sequence[int]) -> Padding:
-    """The same for poolings, where each pad must be less than the pool size."""
+    """The same for pooling, where each pad must be less than the pool size."""
     pads = padding(value, len(pool_size))
     if not isinstance(pads, str) and any(max(pair) >= size for pair, size in zip(pads, pool_size)):
         raise ValueError(
-            "padding of a pooling must be less than the pool size, or a window would hold no cell of the data; "
+            "padding of pooling must be less than the pool size, or a window would hold no element of the data; "
             f"{received(padding=value, pool_size=tuple(pool_size))}"
         )
     return pads
 
 
 def count_include_pad(value: Any, padding: Any) -> bool:
-    """Whether an average counts cells of padding; keras-mxnet's always do, TensorFlow's never."""
+    """Whether an average counts padding; keras-mxnet's always do, TensorFlow's never."""
     counted = isinstance(padding, str) and padding.lower() == "keras-mxnet"
     if value is None:
         return counted
@@ -198,7 +203,7 @@ def agree(name: str, given: Any, source: str, found: Any) -> None:
 
 
 def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None], meaning: str) -> None:
-    """A shape as the rule wants it, as far as both are known."""
+    """A shape that fits the rule, as far as both are known."""
     if len(value) != len(expected) or any(
         have is not None and want is not None and have != want for have, want in zip(value, expected)
     ):

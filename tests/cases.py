@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import oracle
 
-OPS = ("conv", "depthwise_conv", "separable_conv", "conv_transpose", "max_pool", "avg_pool")
+OPS = ("conv", "depthwise_conv", "separable_conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Case:
     batch: int = 2
     count_include_pad: bool = False
     ceil_mode: bool = False
+    p_value: int = 2
     values: str = "normal"  # data: "normal" | "negative" (all far below zero) | "ties" (few different integers)
     other_sizes: tuple = ()
     name: str = ""
@@ -52,13 +53,13 @@ class Case:
 
     @property
     def in_tensorflow(self) -> bool:
-        """Whether TensorFlow has such a padding, so that it can judge the case."""
-        return self.padding != "keras-mxnet"
+        """Whether TensorFlow has such a padding and operator, so that it can judge the case."""
+        return self.padding != "keras-mxnet" and self.op != "lp_pool"
 
     @property
     def out_channels(self) -> int:
         """Channels of the output, whatever the operator."""
-        if self.op in ("max_pool", "avg_pool"):
+        if self.op in oracle.POOLS:
             return self.in_channels
         return self.in_channels * self.depth_multiplier if self.op == "depthwise_conv" else self.channels
 
@@ -80,8 +81,24 @@ def _describe(case):
         parts.append("p" + "x".join(f"{low}+{high}" for low, high in case.padding))
     if case.output_padding is not None:
         parts.append("op" + "x".join(map(str, case.output_padding)))
-    defaults = {"groups": 1, "in_channels": 3, "channels": 4, "depth_multiplier": 1, "batch": 2, "values": "normal"}
-    short = {"groups": "g", "in_channels": "in", "channels": "out", "depth_multiplier": "m", "batch": "b", "values": ""}
+    defaults = {
+        "groups": 1,
+        "in_channels": 3,
+        "channels": 4,
+        "depth_multiplier": 1,
+        "batch": 2,
+        "p_value": 2,
+        "values": "normal",
+    }
+    short = {
+        "groups": "g",
+        "in_channels": "in",
+        "channels": "out",
+        "depth_multiplier": "m",
+        "batch": "b",
+        "p_value": "order",
+        "values": "",
+    }
     parts += [f"{short[key]}{getattr(case, key)}" for key, value in defaults.items() if getattr(case, key) != value]
     flags = {"nobias": not case.use_bias, "countpad": case.count_include_pad, "ceil": case.ceil_mode}
     return "-".join(parts + [flag for flag, on in flags.items() if on])
@@ -118,7 +135,7 @@ def arrays(case: Case, size=None, seed: int = 0) -> dict:
         shapes["pointwise_weight"] = (case.channels, inner, *[1] * case.rank)
     elif case.op == "conv_transpose":
         shapes["weight"] = (case.in_channels, case.channels // case.groups, *kernel)
-    if case.use_bias and case.op not in ("max_pool", "avg_pool"):
+    if case.use_bias and case.op not in oracle.POOLS:
         shapes["bias"] = (case.out_channels,)
     stream = np.random.Generator(np.random.PCG64([seed, zlib.crc32(case.name.encode())]))
     result = {}
@@ -356,6 +373,11 @@ def _pool_table(op):
         yield case((9, 8), (3, 2), (2, 3), values="ties")
         yield case((7, 6), (3, 4), (1, 1), values="ties")
         yield case((4, 5, 6), (2, 3, 2), (1, 2, 3), values="ties")
+    elif op == "lp_pool":
+        for p_value in (1, 3):
+            yield case((10,), (3,), (2,), p_value=p_value)
+            yield case((7, 10), (3, 2), (2, 3), p_value=p_value)
+            yield case((5, 6, 4), (3, 2, 3), (2, 2, 1), p_value=p_value)
     else:
         yield case((9,), (4,), (2,), count_include_pad=True)
         yield case((7, 10), (3, 2), (2, 3), count_include_pad=True)
@@ -452,7 +474,7 @@ def _maker(op):
 
 def _table():
     table = [*_conv_table(), *_depthwise_table(), *_separable_table(), *_transposed_table()]
-    table += [*_pool_table("max_pool"), *_pool_table("avg_pool"), *_concrete_table()]
+    table += [*_pool_table("max_pool"), *_pool_table("avg_pool"), *_pool_table("lp_pool"), *_concrete_table()]
     table += _old_model_table()
     names = [case.name for case in table]
     if len(set(names)) != len(names):
@@ -476,7 +498,7 @@ def grid(op, rank=1, sizes=range(1, 13), kernels=range(1, 6), strides=range(1, 5
     With more axes each combination appears once on every axis, next to a different one: axis a of case i has
     combination i * p + q for a fixed p without a common divisor with their number.
     """
-    if op in ("max_pool", "avg_pool"):
+    if op in oracle.POOLS:
         dilations = (1,)
     axes = list(itertools.product(sizes, kernels, strides, dilations))
     rest = {"batch": 1, "in_channels": 2, "channels": 2, **rest}

@@ -1,11 +1,11 @@
-"""What stands in for NVIDIA's driver and CUDA's libraries where there are none: shared libraries made by gcc."""
+"""Stand-ins for NVIDIA's driver and CUDA's libraries: shared libraries made by gcc."""
 
 import shutil
 import subprocess
 
 import pytest
 
-needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not there, which makes the stand-ins")
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc, which makes the stand-ins, is not installed")
 
 # All that MXNet 1.9.1 for CUDA imports from the driver. Every function answers CUDA_ERROR_NO_DEVICE.
 DRIVER_FUNCTIONS = (
@@ -22,7 +22,7 @@ DRIVER_FUNCTIONS = (
 )
 NO_DEVICE = "int {}(void) {{ return 100; }}"
 
-# A driver for CUDA 12.2 with two GPUs, of which the second does not tell its name.
+# A driver for CUDA 12.2 with two GPUs; asked for the second one's name, it fails.
 TWO_GPUS = """
 #include <stdio.h>
 #include <string.h>
@@ -52,5 +52,5 @@ def make(folder, soname, source="", *options):
 
 
 def make_driver(folder, functions=DRIVER_FUNCTIONS):
-    """A driver with which MXNet can be imported and computes on the CPU; it knows of no GPU."""
+    """A driver with which MXNet can be imported and computes on the CPU; it reports no GPU."""
     return make(folder, "libcuda.so.1", "\n".join(NO_DEVICE.format(name) for name in functions))

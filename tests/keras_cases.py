@@ -1,4 +1,4 @@
-"""A case in Keras's terms: functions, arguments and orders of axes. Neither MXNet nor mxsame is needed to say them."""
+"""A case in Keras's terms: functions, arguments and orders of axes. It needs neither MXNet nor mxsame."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import oracle
 from cases import Case
 from oracle import POOLS
 
+OPS = ("conv", "depthwise_conv", "separable_conv", "conv_transpose", "max_pool", "avg_pool")
 DATA_FORMATS = ("channels_last", "channels_first")
 
 
 def in_keras(case: Case) -> Case | None:
-    """The case without what no function of Keras can say; None where that is what it is about."""
+    """The case without what no function of Keras supports; None if the case is about that."""
     if not isinstance(case.padding, str) or not case.in_tensorflow:
         return None
     case = dataclasses.replace(case, name="", use_bias=case.op in POOLS, ceil_mode=False, count_include_pad=False)
@@ -67,7 +68,7 @@ def backend_can(case: Case) -> bool:
 
 
 def backend_call(case: Case, data_format: str) -> tuple:
-    """(name, arguments but for the arrays) of Keras 2's backend function."""
+    """(name, arguments except the arrays) of Keras 2's backend function."""
     strides, dilation = case.strides, case.dilation
     if case.rank == 1:
         (strides,), (dilation,) = strides, dilation
@@ -90,7 +91,7 @@ def ops_can(case: Case) -> bool:
 
 
 def ops_call(case: Case, data_format: str) -> tuple:
-    """(name, arguments but for the arrays) of Keras 3's function."""
+    """(name, arguments except the arrays) of Keras 3's function."""
     arguments = {"strides": case.strides, "padding": case.padding, "data_format": data_format}
     if case.op in POOLS:
         name = {"max_pool": "max_pool", "avg_pool": "average_pool"}[case.op]

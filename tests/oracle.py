@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NONE = -1  # in a list of indices: this tap reads no cell
 
 CONVOLUTIONS = ("conv", "depthwise_conv", "separable_conv")
-POOLS = ("max_pool", "avg_pool")
+POOLS = ("max_pool", "avg_pool", "lp_pool")
 
 
 # ---- one axis: output size, pads and the list of indices -------------------------------------------------------------
@@ -275,6 +275,9 @@ def forward(case: Case, arrays: dict) -> np.ndarray:
     if case.op == "avg_pool":
         sums = _gather(data, cells, 0.0).sum(axis=3)
         return (sums / _divisors(case, size, cells)).reshape(*data.shape[:2], *out)
+    if case.op == "lp_pool":
+        sums = (_gather(data, cells, 0.0) ** case.p_value).sum(axis=3)  # of signed values, as MXNet has it
+        return (np.sign(sums) * np.abs(sums) ** (1 / case.p_value)).reshape(*data.shape[:2], *out)
     if case.op == "separable_conv":
         middle = _convolve(data, arrays["depthwise_weight"], cells, _groups(case))
         pointwise = arrays["pointwise_weight"].reshape(-1, middle.shape[1])
@@ -311,6 +314,11 @@ def gradients(case: Case, arrays: dict, out_grad: np.ndarray) -> dict:
     elif case.op == "avg_pool":
         share = (flat_grad / _divisors(case, size, cells))[..., None]
         result["data"] = _scatter(np.broadcast_to(share, (*share.shape[:3], cells.shape[1])), cells, size)
+    elif case.op == "lp_pool":
+        patches = _gather(data, cells, 0.0)
+        norms = forward(case, arrays).reshape(*flat_grad.shape, 1)
+        slopes = (patches / norms) ** (case.p_value - 1)
+        result["data"] = _scatter(slopes * flat_grad[..., None], cells, size)
     elif case.op == "separable_conv":
         depthwise, pointwise = arrays["depthwise_weight"], arrays["pointwise_weight"]
         matrix = pointwise.reshape(pointwise.shape[0], -1)

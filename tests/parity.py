@@ -94,27 +94,17 @@ WAYS = {
     "operator, float32": (by_operator(), False),
     "operator, float64": (by_operator("float64"), False),
     "layer, not hybridized": (by_layer(lambda net: None), False),
-    "net.hybridize(), sizes unknown": (by_layer(lambda net: net.hybridize()), True),
+    "net.hybridize(), dynamic shape": (by_layer(lambda net: net.hybridize()), True),
     "the same, static": (by_layer(lambda net: net.hybridize(static_alloc=True, static_shape=True)), True),
     "mxsame.hybridize(net)": (by_layer(mxsame.hybridize), True),
     "mxsame.deploy(net, shape)": (by_deploying, True),
+    **{f"strategy {name!r}": (by_operator(strategy=name), False) for name in mxsame.plan.STRATEGIES},
     **{
-        f"strategy {name!r}": (by_operator(strategy=name), False)
-        for name in (*mxsame.plan.STRATEGIES, *mxsame.plan.TRANSPOSED_STRATEGIES)
-    },
-    **{
-        f"strategy {name!r}, sizes unknown": (by_layer(lambda net: net.hybridize(), strategy=name), True)
-        for name in (*mxsame.plan.STRATEGIES, *mxsame.plan.TRANSPOSED_STRATEGIES)
+        f"strategy {name!r}, dynamic shape": (by_layer(lambda net: net.hybridize(), strategy=name), True)
+        for name in mxsame.plan.STRATEGIES
     },
 }
-STRATEGIES = {
-    "conv": mxsame.plan.CONVOLUTION,
-    "depthwise_conv": mxsame.plan.CONVOLUTION,
-    "separable_conv": mxsame.plan.CONVOLUTION,
-    "conv_transpose": mxsame.plan.TRANSPOSED_STRATEGIES,
-    "max_pool": mxsame.plan.MAXIMUM,
-    "avg_pool": mxsame.plan.AVERAGE,
-}
+STRATEGIES = {op: mxsame.plan.strategies_for(kind) for op, kind in running.OPERATORS.items()}
 
 
 def compare(way: str, op: str, forward, gradients, table) -> Comparison:

@@ -20,7 +20,16 @@ from mxsame._mxnet import mx
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}  # right results differ less, wrong ones by 0.09 and more
 PARAMETERS = ("weight", "depthwise_weight", "pointwise_weight", "bias")
-POOLS = ("max_pool", "avg_pool")
+POOLS = ("max_pool", "avg_pool", "lp_pool")
+OPERATORS = {  # the operators of mxsame.ops, and their names in mxsame.plan
+    "conv": "conv",
+    "depthwise_conv": "conv",
+    "separable_conv": "conv",
+    "conv_transpose": "transposed",
+    "max_pool": "max",
+    "avg_pool": "avg",
+    "lp_pool": "lp",
+}
 CHANNELS_LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
 
 
@@ -85,6 +94,8 @@ def arguments(case: Case) -> dict:
         given["ceil_mode"] = case.ceil_mode
         if case.op == "avg_pool":
             given["count_include_pad"] = case.count_include_pad
+        if case.op == "lp_pool":
+            given["p_value"] = case.p_value
         return given
     given["dilation"] = case.dilation
     if case.op in ("conv", "conv_transpose"):
@@ -192,6 +203,7 @@ def layer(case: Case, in_channels: bool = True, module=None, **more):
         "conv_transpose": "Conv{}DTranspose",
         "max_pool": "MaxPool{}D",
         "avg_pool": "AvgPool{}D",
+        "lp_pool": "LpPool{}D",
     }[case.op].format(case.rank)
     given = {**arguments(case), **more}
     if case.op in POOLS:

@@ -32,12 +32,13 @@ amp.init(target_dtype="float16")
 """
 
 GRAPHS = """
-from mxsame import graph as graphs
+from mxsame.graphs import tracing
 
 for device in ("cpu", "gpu"):
     for sizes in (False, True):
         variable = mx.sym.var("data", dtype="float32")
-        symbol, _ = graphs.traced(net, [variable], [variable], [data.shape], sizes, "training", device)
+        built_for = {"static": sizes, "purpose": "training", "device": device}
+        symbol, _ = tracing.traced(net, [variable], {"data": data.shape}, **built_for)
         inside = symbol.get_internals()
         types = dict(zip(inside.list_outputs(), inside.infer_type()[1]))
         nodes = json.loads(symbol.tojson(remove_amp_cast=False))["nodes"]
@@ -69,7 +70,7 @@ try:
 except TypeError as error:
     print(error)
 weight = mx.nd.ones((2, 3, 3, 3))
-mxsame.ops._arrays._check_together("weight", weight, "data", half)  # AMP's to bring together
+mxsame.tensors._check_together("weight", weight, "data", half)  # AMP's to bring together
 print("together")
 """
 

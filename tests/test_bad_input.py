@@ -114,6 +114,7 @@ OPERATORS = {
     ),
     "max_pool": (DATA, POOL),
     "avg_pool": (DATA, {**POOL, "count_include_pad": FLAG_OR_NONE}),
+    "lp_pool": (DATA, {**POOL, "p_value": INTEGER + NOTHING + [("four", 4)]}),
 }
 
 
@@ -135,6 +136,7 @@ def known_sizes(operator):
         "conv_transpose": {"channels": 6, "kernel_size": (3, 2)},
         "max_pool": {"pool_size": (3, 2)},
         "avg_pool": {"pool_size": (3, 2)},
+        "lp_pool": {"pool_size": (3, 2)},
     }[operator]
 
 
@@ -200,7 +202,7 @@ ODD_ARRAYS = {
     "int8": (lambda shape: nd.ones(shape, dtype="int8"), "must be float", TypeError),
     "uint8": (lambda shape: nd.ones(shape, dtype="uint8"), "must be float", TypeError),
     "bool": (lambda shape: nd.ones(shape).astype("bool"), "must be float", TypeError),
-    "place": (lambda shape: nd.ones(shape, ctx=mx.cpu(1)), "must be where", ValueError),
+    "offset": (lambda shape: nd.ones(shape, ctx=mx.cpu(1)), "must be where", ValueError),
     "sparse": (lambda shape: nd.ones(shape).tostype("row_sparse"), "dense", TypeError),
     "rank0": (lambda shape: nd.ones((1,)), "spatial axes|shape", ValueError),
     "rank-1": (lambda shape: nd.ones(shape[1:] or (1, 1)), "spatial axes|shape", ValueError),
@@ -315,11 +317,11 @@ CONTRADICTIONS = {
     "valid-pool": (lambda: ops.max_pool(D, 8, padding="valid"), "at least as long as the kernel"),
     "valid-ceil": (lambda: ops.max_pool(D, 8, padding="valid", ceil_mode=True), "at least as long as the kernel"),
     "pads-too-few": (lambda: ops.conv(D1, ones(6, 4, 12), padding=1), "at least as long as the kernel"),
-    "pads-of-pool": (lambda: ops.max_pool(D, 2, padding=2), "padding of a pooling must be less"),
-    "pads-of-pool-pair": (lambda: ops.avg_pool(D, (3, 2), padding=(2, (0, 2))), "padding of a pooling must be less"),
+    "pads-of-pool": (lambda: ops.max_pool(D, 2, padding=2), "padding of pooling must be less"),
+    "pads-of-pool-pair": (lambda: ops.avg_pool(D, (3, 2), padding=(2, (0, 2))), "padding of pooling must be less"),
     "ceil-empty-window": (
         lambda: ops.avg_pool(D1, 2, 5, padding=((0, 1),), ceil_mode=True),
-        "no window without a cell",
+        "no window without an element",
     ),
     "padded-axis": (lambda: ops.conv(D, W, padding=2**29 - 1), "fewer than"),
     "padded-plane": (lambda: ops.conv(D, W, padding=10**5), "fewer than"),
@@ -342,8 +344,8 @@ CONTRADICTIONS = {
         lambda: ops.conv_transpose(D, ones(4, 6, 2, 2), strides=2, output_padding=0),
         "forward SAME convolution",
     ),
-    "cut-away": (lambda: ops.conv_transpose(D, ones(4, 6, 3, 3), padding=6), "must not cut away the whole output"),
-    "cut-away-pair": (lambda: ops.conv_transpose(D, ones(4, 6, 3, 3), padding=(0, (9, 0))), "must not cut away"),
+    "cut-away": (lambda: ops.conv_transpose(D, ones(4, 6, 3, 3), padding=6), "must not crop the whole output"),
+    "cut-away-pair": (lambda: ops.conv_transpose(D, ones(4, 6, 3, 3), padding=(0, (9, 0))), "must not crop the whole"),
     "transposed-huge": (lambda: ops.conv_transpose(D, ones(4, 6, 3, 3), strides=2**29 - 1), "must be at most"),
     # graphs that lack something
     "graph-kernel_size": (lambda: ops.conv(S, V, channels=2, layout="NCHW"), "kernel_size must be given"),
@@ -364,7 +366,7 @@ CONTRADICTIONS = {
     "graph-np-kind": (lambda: ops.conv(S.as_np_ndarray(), V, **GRAPH), "same kind as data, an mx.np Symbol"),
     "float16": (lambda: ops.conv(D.astype("float16"), W.astype("float16")), "float32 or float64 on the CPU"),
     # strategies
-    "force-inexact": (lambda: forced("tail", lambda: ops.conv(S, ones_symbol(), strides=2, **GRAPH)), "not exact"),
+    "force-inexact": (lambda: forced("concat", lambda: ops.conv(S, ones_symbol(), strides=2, **GRAPH)), "not exact"),
 }
 
 
@@ -481,8 +483,8 @@ BLOCK_CONTRADICTIONS = {
     ),
     "groups-transposed": (lambda: nn.Conv2DTranspose(6, 3, groups=4), "channels must be a multiple of groups"),
     "pair-1d": (lambda: nn.Conv1D(6, 3, padding=(1, 2)), r"written padding=\(\(1, 2\),\)"),
-    "pads-of-pool": (lambda: nn.MaxPool2D(2, padding=2), "padding of a pooling must be less than the pool size"),
-    "pads-of-pool-axis": (lambda: nn.AvgPool2D((3, 2), padding=(1, (0, 2))), "padding of a pooling must be less"),
+    "pads-of-pool": (lambda: nn.MaxPool2D(2, padding=2), "padding of pooling must be less than the pool size"),
+    "pads-of-pool-axis": (lambda: nn.AvgPool2D((3, 2), padding=(1, (0, 2))), "padding of pooling must be less"),
     "output_padding": (lambda: nn.Conv2DTranspose(6, 3, strides=(2, 1), output_padding=1), "less than the stride"),
     "output_padding-even": (lambda: nn.Conv1DTranspose(6, 4, strides=2, output_padding=0), "forward SAME convolution"),
     "effective-kernel": (lambda: nn.Conv1D(6, 2**20, dilation=2**20), "effective kernel size"),
@@ -530,7 +532,7 @@ CALLS = {
     "bool-pool": (lambda: nn.AvgPool2D(), D.astype("bool"), "data must be float16 or"),
     "sparse": (lambda: nn.Conv2D(6, 3), D.tostype("row_sparse"), "data must be a dense array"),
     "sparse-pool": (lambda: nn.MaxPool2D(), D.tostype("row_sparse"), "data must be a dense array"),
-    "place": (lambda: nn.Conv2D(6, 3), D.as_in_context(mx.cpu(1)), r"where the parameters are, on \[cpu\(0\)\]"),
+    "offset": (lambda: nn.Conv2D(6, 3), D.as_in_context(mx.cpu(1)), r"on the device of the parameters, \[cpu\(0\)\]"),
     "mx.np": (lambda: nn.Conv2D(6, 3), D.as_np_ndarray(), "same kind"),
     "valid": (lambda: nn.Conv2D(6, 8, padding="valid"), D, "at least as long as the kernel"),
     "valid-pool": (lambda: nn.MaxPool2D(8, padding="valid"), D, "at least as long as the kernel"),
@@ -539,7 +541,7 @@ CALLS = {
         D,
         "at least as long as the kernel",
     ),
-    "cut-away": (lambda: nn.Conv2DTranspose(6, 3, padding=5), D, "must not cut away the whole output"),
+    "cut-away": (lambda: nn.Conv2DTranspose(6, 3, padding=5), D, "must not crop the whole output"),
     "padded-plane": (lambda: nn.Conv2D(6, 3, padding=10**5), D, "fewer than"),
     "weight-elements": (lambda: nn.DepthwiseConv2D(3, depth_multiplier=2**30), D, "fewer than"),
 }
@@ -654,7 +656,7 @@ ARITHMETIC = {
     "output_padding": (lambda: padding.transposed_cuts(3, 2, output_padding=2), "less than the stride"),
     "output_padding-1": (lambda: padding.transposed_cuts(3, 1, output_padding=1), "less than the stride"),
     "output_padding-even": (lambda: padding.transposed_cuts(4, 2, output_padding=0), "forward SAME convolution"),
-    "cut-away": (lambda: padding.transposed_output_size(1, 3, padding=2), "must not cut away"),
+    "cut-away": (lambda: padding.transposed_output_size(1, 3, padding=2), "must not crop the whole"),
     "transposed-huge": (lambda: padding.transposed_output_size(2**31 - 1, 3, 2), "must be at most"),
 }
 

@@ -1,4 +1,4 @@
-"""`mxsame bench`: contestants compute what they claim, the planner's choice is marked, and the command prints it."""
+"""`mxsame bench`: variants compute what they claim, the planner's choice is marked, and the command prints it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mxsame import _symmetric, bench, padding, plan
 from mxsame._mxnet import mx
 from mxsame.bench import figures, layers
 from mxsame.cli import main
+from mxsame.cli.bench import KINDS
 
 ONE_OF_EACH = [
     bench.Layer("conv", "conv", 3, (11, 12), 4, 3, 2, batch=2),
@@ -24,7 +25,7 @@ ONE_OF_EACH = [
     bench.Layer("max", "max", 3, (8, 10), 3, 3, 2, batch=2),
     bench.Layer("avg", "avg", 3, (8, 10), 3, 3, 2, batch=2),
     bench.Layer("transposed", "transposed", 3, (5, 6), 4, 3, 2, batch=2),
-    bench.Layer("transposed, bias alone", "transposed", 3, (5, 6), 4, 2, 3, batch=2),
+    bench.Layer("transposed, only bias", "transposed", 3, (5, 6), 4, 2, 3, batch=2),
 ]
 by_layer = pytest.mark.parametrize("layer", ONE_OF_EACH, ids=lambda layer: layer.name)
 
@@ -34,11 +35,12 @@ def run(*arguments):
 
 
 @by_layer
-def test_contestants_compute_what_they_claim(layer):
+def test_variants_compute_what_they_claim(layer):
     """All from the weights of one of them."""
-    nets = {"symmetric": layers.symmetric(layer), "known": layers.known(layer), "unknown": layers.unknown(layer)}
+    nets = {"symmetric": layers.symmetric(layer), "static": layers.same(layer, True)}
+    nets["dynamic"] = layers.same(layer, False)
     nets["explicit"] = layers.explicit(layer)
-    if layer.name == "transposed, bias alone":  # nothing is cut, and symmetric padding is exact
+    if layer.name == "transposed, only bias":  # nothing is cropped, and symmetric padding is exact
         assert nets.pop("explicit") is None
     data = layers.inputs(layer, train=False)
     for net in nets.values():
@@ -46,11 +48,11 @@ def test_contestants_compute_what_they_claim(layer):
             parameter.set_data(source.data())
     out = {name: net(data).asnumpy() for name, net in nets.items()}
     for name, got in out.items():
-        assert got.shape == out["known"].shape, name
+        assert got.shape == out["static"].shape, name
         if name != "symmetric" and (name, layer.kind) != ("explicit", "avg"):
-            assert running.difference(got, out["known"]) < 1e-5, name
+            assert running.difference(got, out["static"]) < 1e-5, name
     if layer.odd and "explicit" in nets:
-        assert running.difference(out["symmetric"], out["known"]) > 1e-2
+        assert running.difference(out["symmetric"], out["static"]) > 1e-2
 
 
 @by_layer
@@ -60,16 +62,16 @@ def test_every_plan_is_measured_and_the_planners_is_marked(layer, train):
     assert next(iter(row["figures"])) == row["reference"] == "symmetric"
     assert set(row["figures"]) - {"explicit"} == {"symmetric", "size unknown", *row["plans"].values()}
     assert row["planned"] == next(iter(row["plans"]))
-    assert set(row["plans"]) <= set(layers.FAMILIES[layer.kind])
+    assert set(row["plans"]) <= set(plan.strategies_for(layers.KINDS[layer.kind][2]))
     if layer.name == "conv":
-        assert {"slice", "tail", "kernel", "pad", "gather"} <= set(row["plans"])
+        assert {"slice", "concat", "kernel", "pad", "gather"} <= set(row["plans"])
     if layer.name == "conv that needs nothing":
         assert list(row["plans"]) == ["native"]
     assert all(figure["ratio"] > 0 and figure["rounds"] == 1 for figure in row["figures"].values())
     assert row["mode"] == ("forward and backward" if train else "forward")
 
 
-@pytest.mark.parametrize("strategy", ["tail", "pad"])
+@pytest.mark.parametrize("strategy", ["concat", "pad"])
 def test_the_choice_that_is_marked_is_the_one_that_runs(strategy, monkeypatch):
     """Another strategy for the planner's graph: it is named, and has no second entry."""
     real = plan.force
@@ -79,7 +81,7 @@ def test_the_choice_that_is_marked_is_the_one_that_runs(strategy, monkeypatch):
 
 
 def test_well_known_layers_are_of_every_kind():
-    assert {layer.kind for layer in bench.LAYERS} == set(layers.FAMILIES)
+    assert {layer.kind for layer in bench.LAYERS} == set(layers.KINDS) == set(KINDS)
     assert all(layer.odd for layer in bench.LAYERS)
 
 
@@ -115,8 +117,8 @@ def test_one_layer_as_a_table():
     title, *lines = result.output.splitlines()
     assert title.strip() == "conv 3-4 12x10 k3 s2, batch 2: forward, on the CPU"
     rows = [line.split("  ")[0].strip() for line in lines if re_figures(line)]
-    assert rows[0] == "symmetric" and rows[-2:] == ["size unknown", "explicit"]
-    assert sum(row.startswith("size known, ") for row in rows) > 3
+    assert rows[0] == "symmetric" and rows[-2:] == ["dynamic shape", "explicit"]
+    assert sum(row.startswith("static shape, ") for row in rows) > 3
     assert [row for row in rows if row.endswith("*")] == [rows[1]]
     assert "computes something else" in " ".join(result.output.split())
 
@@ -159,7 +161,7 @@ def test_a_gpu_that_is_not_here(monkeypatch):
     monkeypatch.setattr(mx.context, "num_gpus", lambda: 1)
     result = run("--device", "gpu:1", "--json")
     assert result.exit_code == 1
-    assert result.output == "Error: MXNet finds no GPU 1 here; `mxsame doctor` says why.\n"
+    assert result.output == "Error: MXNet finds no GPU 1 here; `mxsame doctor` shows why.\n"
 
 
 def test_what_mxnet_cannot_do_is_one_error(monkeypatch):

@@ -1,12 +1,10 @@
-"""The benchmarks measure what they say: contestants compute what is claimed of them; files, pictures and targets."""
+"""The benchmarks measure what they claim: variants compute what is claimed of them; files, pictures and targets."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,27 +21,15 @@ sys.path.append(str(ROOT))
 
 from click.testing import CliRunner  # noqa: E402
 
-from benchmarks import (  # noqa: E402
-    gpu,
-    kernels,
-    layers,
-    memory,
-    networks,
-    places,
-    planner,
-    plots,
-    results,
-    sizes,
-    suite,
-    targets,
-)
+from benchmarks import gpu, layers, memory, networks, planner, plots, results, sizes, targets  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.architectures import NETWORKS  # noqa: E402
-from mxsame import _cuda, bench  # noqa: E402
+from mxsame import bench  # noqa: E402
 from mxsame.bench import figures  # noqa: E402
-from mxsame.deploy import Deployed, Executors  # noqa: E402
+from mxsame.installation import cuda  # noqa: E402
 from mxsame.planner import Costs  # noqa: E402
 
+CPU = mx.cpu()
 by_network = pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
 
 
@@ -64,16 +50,16 @@ def run(*arguments):
 def test_styles_of_a_network_agree_in_values_and_symmetric_padding_only_in_shape(network):
     case = small(network)
     calls = networks.inference_calls(case, tensorflow=False)
-    networks.check(calls, places.HERE.tolerance(), tensorflow=False)
+    networks.check(calls, networks.tolerance(CPU))
     want, symmetric = calls["explicit pad"](), calls["symmetric"]()
     assert symmetric.shape == want.shape
-    assert places.difference(symmetric, want) > 50 * places.HERE.tolerance()
+    assert networks.difference(symmetric, want) > 50 * networks.tolerance(CPU)
 
 
 def test_a_training_step_lowers_the_same_loss_in_every_style():
     case = small(NETWORKS[-1])
     steps = networks.training_calls(case, tensorflow=False)
-    networks.check(steps, networks.LOSS_TOLERANCE, tensorflow=False, calls_each=2)
+    networks.check(steps, networks.LOSS_TOLERANCE, calls_each=2)
     first, *_, last = [steps["mxsame"]() for _ in range(5)]
     assert last < first
 
@@ -86,15 +72,15 @@ def test_a_network_is_tensorflows(network):
     data = networks.images(case)
     want = networks._tensorflow_model(case, made)(np.moveaxis(data.asnumpy(), 1, -1)).numpy()
     want = np.moveaxis(want, -1, 1) if want.ndim > 2 else want
-    assert places.difference(made.net(data), want) < places.HERE.tolerance()
+    assert networks.difference(made.net(data), want) < networks.tolerance(CPU)
 
 
 def test_networks_that_differ_are_not_timed():
     calls = {"explicit pad": lambda: mx.nd.ones(3), "mxsame": lambda: mx.nd.ones(3) * 1.01}
-    with pytest.raises(places.Disagreement, match="mxsame and explicit pad differ"):
-        networks.check(calls, places.HERE.tolerance(), tensorflow=False)
+    with pytest.raises(networks.Disagreement, match="mxsame and explicit pad differ"):
+        networks.check(calls, networks.tolerance(CPU))
     calls["symmetric"] = calls.pop("mxsame")
-    networks.check(calls, places.HERE.tolerance(), tensorflow=False)
+    networks.check(calls, networks.tolerance(CPU))
 
 
 # -- layers
@@ -113,12 +99,12 @@ ONE_OF_EACH = [
     layers.Layer("even avg pool", "avg", 3, (8, 9), 3, 4, 1, batch=2),
     layers.Layer("transposed", "transposed", 3, (5, 6), 4, 3, 2, batch=2),
 ]
-EXACT = ("mxsame, size known", "mxsame, size unknown", "explicit pad", "k//2 and slice")
+EXACT = ("mxsame, static shape", "mxsame, dynamic shape", "explicit pad", "k//2 and slice")
 
 
 def outputs(layer):
-    """Of every contestant, for the same data and weights."""
-    nets, data = layers.contestants(layer), layers.inputs(layer, train=False)
+    """Of every variant, for the same data and weights."""
+    nets, data = layers.variants(layer), layers.inputs(layer, train=False)
     first = nets["symmetric"].collect_params().values()
     for net in nets.values():
         for source, parameter in zip(first, net.collect_params().values()):
@@ -127,9 +113,9 @@ def outputs(layer):
 
 
 @pytest.mark.parametrize("layer", ONE_OF_EACH, ids=lambda layer: layer.name)
-def test_contestants_of_a_layer_are_as_exact_as_they_claim(layer):
+def test_variants_of_a_layer_are_as_exact_as_they_claim(layer):
     found = outputs(layer)
-    want = found["mxsame, size known"]
+    want = found["mxsame, static shape"]
     assert ("k//2 and slice" in found) == (layer.stride == 1)
     for name, got in found.items():
         if name != "symmetric":
@@ -152,13 +138,13 @@ def test_layers_are_many_and_named_once():
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["forward", "train"])
-@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
-def test_the_planner_meets_each_other_graph_once(known, train):
+@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+def test_the_planner_is_compared_with_each_other_graph_once(static, train):
     layer = ONE_OF_EACH[2]
-    calls, alias = planner.plans(layer, known, train, layers.inputs(layer, train))
+    calls, alias = planner.plans(layer, static, train, layers.inputs(layer, train))
     assert alias
     assert len(calls) > 2 and not set(alias) & set(calls)
-    row = planner.measure(layer, known, train, rounds=1, seconds=0.01)
+    row = planner.measure(layer, static, train, rounds=1, seconds=0.01)
     assert set(row["figures"]) == set(calls)
     assert row["loss"] == 1.0 if row["best"] == "planner" else row["loss"] >= 1.0
 
@@ -179,9 +165,9 @@ def test_memory_is_measured_in_a_process_of_its_own():
     arguments = {"network": case.network.name, "batch": case.batch, "size": case.size, "width": case.width}
     for task in ("inference", "training"):
         assert memory.measure_one("mxsame", task, **arguments) > -1  # the kernel counts pages in batches
-    assert memory.alone("memory:measure_one", contestant="symmetric", task="inference", **arguments) > 1
+    assert memory.alone("memory:measure_one", variant="symmetric", task="inference", **arguments) > 1
     with pytest.raises(RuntimeError, match="nobody"):
-        memory.alone("memory:measure_one", contestant="nobody", task="inference", **arguments)
+        memory.alone("memory:measure_one", variant="nobody", task="inference", **arguments)
 
 
 def test_many_sizes_are_different_and_all_are_called():
@@ -199,14 +185,14 @@ def test_many_sizes_are_different_and_all_are_called():
 
 def test_a_table_is_printed_written_and_drawn(tmp_path):
     file = tmp_path / "tables" / "layers.json"
-    said = run("layers", "--match", "max pool 64 k2 s1", "--rounds", 1, "--out", file)
-    assert "max pool 64 k2 s1" in said
+    text = run("layers", "--match", "max pool 64 k2 s1", "--rounds", 1, "--out", file)
+    assert "max pool 64 k2 s1" in text
     result = json.loads(file.read_text())
     (row,) = result["rows"]
     assert result["table"] == "layers"
     assert row["odd"]
     assert row["reference"] == "symmetric"
-    assert set(row["figures"]) > {"symmetric", "mxsame, size known", "explicit pad"}
+    assert set(row["figures"]) > {"symmetric", "mxsame, static shape", "explicit pad"}
     assert all(figure["ratio"] > 0 for figure in row["figures"].values())
     wanted = {"date", "machine", "cpu", "cores", "python", "mxnet", "numpy", "tensorflow", "mxsame", "commit"}
     assert wanted <= set(result["provenance"])
@@ -217,11 +203,17 @@ def test_a_table_is_printed_written_and_drawn(tmp_path):
     assert picture.is_file()
 
 
+SMALL = "--match autoencoder --size 32 --width 0.05 --rounds 1 --no-tensorflow"
+
+
 def test_networks_from_the_command_line(tmp_path):
-    arguments = "--match autoencoder --size 32 --width 0.05 --batch 1 --training-batch 2 --rounds 1 --no-tensorflow"
-    run("networks", *arguments.split(), "--out", tmp_path / "networks.json")
+    run("networks", *SMALL.split(), "--out", tmp_path / "networks.json")
     rows = results.load(tmp_path / "networks.json")["rows"]
-    assert [row["mode"] for row in rows] == ["inference", "inference, deployed", "training step"]
+    assert [(row["mode"], row["batch"]) for row in rows] == [
+        *((mode, batch) for batch in (1, 8) for mode in ("inference", "inference, deployed")),
+        ("training step", 8),
+    ]
+    assert all(row["differences"][name] < 1e-3 for row in rows for name in row["figures"] if "symmetric" not in name)
 
 
 def row_of(name, mode, ratios, reference="symmetric", **more):
@@ -231,15 +223,20 @@ def row_of(name, mode, ratios, reference="symmetric", **more):
 
 
 def synthetic(folder):
-    known, unknown = "mxsame, size known", "mxsame, size unknown"
+    static, dynamic = "mxsame, static shape", "mxsame, dynamic shape"
     layer_rows = [
-        row_of("a", "forward", {known: 1.0, unknown: 1.0, "explicit pad": 2.0}, odd=True),
-        row_of("b", "forward", {known: 1.21, unknown: 4.0, "explicit pad": 1.0}, odd=False),
+        row_of("a", "forward", {static: 1.0, dynamic: 1.0, "explicit pad": 2.0}, odd=True),
+        row_of("b", "forward", {static: 1.21, dynamic: 4.0, "explicit pad": 1.0}, odd=False),
     ]
     results.save(folder / "1.json", "layers", "Layers", layer_rows[:1])
     results.save(folder / "2.json", "layers", "Layers", layer_rows[1:])
     deployed = row_of(
-        "m", "inference, beside TensorFlow", {"mxsame, deployed": 0.4}, "TensorFlow", network="mobilenetv2", batch=1
+        "m",
+        "inference, compared with TensorFlow",
+        {"mxsame, deployed": 0.4},
+        "TensorFlow",
+        network="mobilenetv2",
+        batch=1,
     )
     results.save(folder / "3.json", "networks", "Networks", [deployed])
     return folder
@@ -249,15 +246,15 @@ def test_targets_are_judged_from_the_files_of_a_folder(tmp_path):
     judged = {
         target.name: (figure, verdict) for target, figure, verdict in targets.judge(targets.read(synthetic(tmp_path)))
     }
-    assert judged["layers, size known: geometric mean"] == (pytest.approx(1.1), "missed")
-    assert judged["layers, size known: worst"] == (pytest.approx(1.21), "must")
-    assert judged["layers, size unknown: worst"] == (pytest.approx(4.0), "missed")
-    assert judged["layers with odd padding: times faster than explicit pad"] == (pytest.approx(2.0), "aim")
-    assert judged["MobileNetV2 deployed, batch 1: times faster than TensorFlow"] == (pytest.approx(2.5), "aim")
-    assert judged["planner, size known: worst"][1] is None
-    said = run("targets", "--results", tmp_path)
-    assert "NOT MET" in said
-    assert "not measured" in said
+    assert judged["layers, static shape: geometric mean"] == (pytest.approx(1.1), "NOT MET")
+    assert judged["layers, static shape: worst"] == (pytest.approx(1.21), "met")
+    assert judged["layers, dynamic shape: worst"] == (pytest.approx(4.0), "NOT MET")
+    assert judged["layers with odd padding: times faster than explicit pad"] == (pytest.approx(2.0), "aim reached")
+    assert judged["MobileNetV2 deployed, batch 1: times faster than TensorFlow"] == (pytest.approx(2.5), "aim reached")
+    assert judged["planner, static shape: worst"][1] == "not measured"
+    text = run("targets", "--results", tmp_path)
+    assert "NOT MET" in text
+    assert "not measured" in text
 
 
 def test_a_file_that_is_no_result_is_refused(tmp_path):
@@ -277,9 +274,9 @@ def test_a_picture_of_many_rows_and_modes(tmp_path):
 
 
 def test_help_names_every_command():
-    said = run("--help")
+    text = run("--help")
     for command in ("layers", "planner", "costs", "networks", "sizes", "memory", "targets", "plot", "all", "gpu"):
-        assert command in said
+        assert command in text
         assert "Usage" in run(command, "--help")
 
 
@@ -289,18 +286,30 @@ def test_a_name_that_nothing_has_is_refused():
     assert "no name contains 'nothing'" in result.output
 
 
-def test_a_contestant_that_fails_leaves_the_others_and_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(layers, "by_libraries", lambda net, shape, context: net)
-    monkeypatch.setattr(layers, "alone", layers.symmetric)  # whose padding is wrong, where it is odd
-    monkeypatch.setattr(layers, "on_cpu", lambda layer, net, data: layers.known(layer)(data).asnumpy())
-    arguments = ["layers", "--cudnn-only", "--match", "max pool", "--rounds", "1", "--out", str(tmp_path / "x.json")]
+def test_a_row_that_fails_leaves_the_others_and_the_file(tmp_path, monkeypatch):
+    measure = layers.measure
+
+    def fails(layer, *args, **timing):
+        if layer.odd:
+            raise networks.Disagreement("it differs")
+        return measure(layer, *args, **timing)
+
+    monkeypatch.setattr(layers, "measure", fails)
+    arguments = ["layers", "--match", "max pool", "--rounds", "1", "--out", str(tmp_path / "x.json")]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 1
-    assert "max pool 64 k3 s2 failed: Disagreement: on the device and on the CPU it differs by" in result.output
+    assert "max pool 64 k3 s2 failed: Disagreement: it differs" in result.output
     found = results.load(tmp_path / "x.json")
     failing, measured = ({each["name"] for each in found[key]} for key in ("failures", "rows"))
     assert {layer.name for layer in layers.LAYERS if layer.kind == "max" and layer.odd} == failing
     assert {layer.name for layer in layers.LAYERS if layer.kind == "max" and not layer.odd} == measured
+
+
+def test_the_recorded_figures_are_in_the_words_of_the_tables():
+    """Every variant and mode that a target or a table of the documentation looks up."""
+    tables = targets.read(results.FOLDER)
+    assert {"layers", "layers-train", "planner", "networks", "sizes", "memory"} <= set(tables)
+    assert all(verdict != "not measured" for _, _, verdict in targets.judge(tables))
 
 
 # -- devices
@@ -314,59 +323,30 @@ def refused(*arguments):
 @pytest.mark.skipif(mx.context.num_gpus() > 0, reason="there is a GPU")
 @pytest.mark.parametrize("table", ["layers", "planner", "networks", "sizes", "memory"])
 def test_a_gpu_that_is_not_there_is_one_clear_line(table):
-    code, said = refused(table, "--device", "gpu:3")
+    code, text = refused(table, "--device", "gpu:3")
     assert code == 1
-    assert said == "Error: MXNet finds no GPU 3 here; `mxsame doctor` says why."
+    assert text == "Error: MXNet finds no GPU 3 here; `mxsame doctor` shows why."
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("layers --layout NHWC", "--layout NHWC is for GPUs: on the CPU MXNet knows NCHW alone."),
-        ("layers --dtype float16", "--dtype float16 is for GPUs: on the CPU MXNet knows float32 alone."),
-        ("layers --cudnn-only --train", "--cudnn-only excludes --train"),
-        ("networks --cudnn-only --mode training", "--cudnn-only excludes --mode training"),
-        ("networks --cudnn-only --tensorflow", "--tensorflow is for the CPU, and excludes --cudnn-only."),
-        ("layers --device gpu:x", "'gpu:x' must be cpu, gpu, or gpu:1 and so on"),
-        ("gpu --device tpu", "'tpu' must be cpu, gpu, or gpu:1 and so on"),
-    ],
-)
-def test_what_a_device_cannot_do_is_refused_in_words(arguments, message):
-    code, said = refused(*arguments.split())
-    assert code == 2
-    assert message in said
-
-
-@pytest.mark.parametrize("arguments", ["planner", "sizes", "memory", "layers --train", "networks --mode training"])
-def test_without_machine_code_two_tables_are_left(arguments, monkeypatch):
-    monkeypatch.setattr(places, "lacks_machine_code", lambda context: True)
-    code, said = refused(*arguments.split())
-    assert code == 1
-    assert "MXNet has no machine code for this GPU" in said
-
-
-def test_results_of_devices_have_files_of_their_own():
-    first, second = places.Place(("gpu", 0)), places.Place(("gpu", 1), libraries_only=True)
-    assert first.table("layers", "train", "NHWC") == "layers-train-nhwc-gpu"
-    assert second.table("networks") == "networks-cudnn-gpu"
-    assert places.HERE.table("memory") == "memory"
+def test_a_device_that_is_none_is_refused_in_words():
+    code, text = refused("layers", "--device", "gpu:x")
+    assert code == 2 and "'gpu:x' must be cpu, gpu, or gpu:1 and so on" in text
 
 
 def test_what_is_only_rounding_depends_on_the_device(monkeypatch):
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
-    device = places.Place(("gpu", 0))
-    with_tf32 = device.tolerance()
+    with_tf32 = networks.tolerance(mx.gpu())
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    assert places.HERE.tolerance() < device.tolerance() < with_tf32
+    assert networks.tolerance(CPU) < networks.tolerance(mx.gpu()) < with_tf32
 
 
 @needs_gcc
 def test_provenance_says_which_gpu_and_which_libraries(tmp_path, monkeypatch):
     runtime = make(tmp_path, "libcudart.so.11.0", "int cudaRuntimeGetVersion(int *v) { *v = 11080; return 0; }")
     cudnn = make(tmp_path, "libcudnn.so.8", "#include <stddef.h>\nsize_t cudnnGetVersion(void) { return 8906; }")
-    monkeypatch.setattr(_cuda, "loaded_libraries", lambda: [str(runtime), str(cudnn)])
-    monkeypatch.setattr(_cuda, "devices", lambda: [_cuda.Device(1, "GPU one", (9, 0), 8 * 2**30)])
-    monkeypatch.setattr(_cuda, "driver", lambda: _cuda.Driver("libcuda.so.1", (12, 2), "535.104.05"))
+    monkeypatch.setattr(cuda, "loaded_libraries", lambda: [str(runtime), str(cudnn)])
+    monkeypatch.setattr(cuda, "devices", lambda: [cuda.Device(1, "GPU one", (9, 0), 8 * 2**30)])
+    monkeypatch.setattr(cuda, "driver", lambda: cuda.Driver("libcuda.so.1", (12, 2), "535.104.05"))
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     found = results.provenance(("gpu", 1))
     assert found.pop("gpu") == {
@@ -380,55 +360,29 @@ def test_provenance_says_which_gpu_and_which_libraries(tmp_path, monkeypatch):
         "tf32": "off",
     }
     assert set(found) == set(results.provenance())
-    monkeypatch.setattr(_cuda, "loaded_libraries", list)
+    monkeypatch.setattr(cuda, "loaded_libraries", list)
     assert figures.gpu(0)["name"] is figures.gpu(0)["cudnn"] is None
-
-
-@pytest.mark.parametrize("layer", ONE_OF_EACH, ids=lambda layer: layer.name)
-def test_the_cpus_answer_is_that_of_the_layer_in_any_layout(layer):
-    net, data = layers.known(layer), layers.inputs(layer, train=False)
-    assert running.difference(layers.on_cpu(layer, net, data), net(data).asnumpy()) < 1e-6
-    for last in layers.chosen([layer], layout="NHWC"):
-        net, data = layers.unknown(last), layers.inputs(last, train=False)
-        assert data.shape[-1] == layer.in_channels
-        assert running.difference(layers.on_cpu(last, net, data), net(data).asnumpy()) < 1e-5
-
-
-def test_layers_of_a_gpu_have_its_layout_and_type():
-    chosen = layers.chosen(layers.LAYERS, "NHWC", "float16")
-    assert {layer.rank for layer in chosen} == {2} and 24 < len(chosen) < len(layers.LAYERS)
-    net, data = layers.symmetric(chosen[0]), layers.inputs(chosen[0], train=False)
-    assert data.shape == (1, 224, 224, 3)
-    assert data.dtype == net.weight.data().dtype == np.float16
-    assert set(layers.contestants(chosen[0])) == {"symmetric", layers.OURS, "mxsame, size unknown"}
 
 
 @pytest.fixture
 def pretended(monkeypatch):
-    """The CPU's second context as a GPU: where the outputs of all that is timed have been."""
+    """The CPU's second context as a GPU: the devices of the outputs of all that is timed."""
     seen = set()
 
     def noting(timed):
         def wrapped(calls, **timing):
-            for call in calls.values():
-                out = call()
-                found = out if isinstance(out, list) else [out]
-                seen.update(array.context for array in found if isinstance(array, mx.nd.NDArray))
+            outputs = [call() for call in calls.values()]
+            seen.update(array.context for array in outputs if isinstance(array, mx.nd.NDArray))
             return timed(calls, **timing)
 
         return wrapped
 
-    monkeypatch.setattr(places.Place, "context", property(lambda place: mx.cpu(1)))
-    monkeypatch.setattr(bench, "context", lambda device: mx.cpu(1))
+    monkeypatch.setattr(bench, "context", lambda device: mx.Context("cpu", device[0] == "gpu"))
     for module, name in ((layers, "timed"), (planner, "timed"), (networks, "measure")):
         monkeypatch.setattr(module, name, noting(getattr(module, name)))
     return seen
 
 
-SMALL = "--match autoencoder --size 32 --width 0.05 --batch 1 --training-batch 2 --rounds 1"
-
-
-@pytest.mark.parametrize("lacks", [False, True], ids=["own kernels", "libraries alone"])
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -436,28 +390,21 @@ SMALL = "--match autoencoder --size 32 --width 0.05 --batch 1 --training-batch 2
         "layers --match autoencoder --rounds 1 --train",
         "planner --match autoencoder --rounds 1",
         f"networks {SMALL}",
+        f"networks --cudnn-only {SMALL}",
     ],
 )
-def test_nets_and_data_are_on_the_device(arguments, lacks, pretended, tmp_path, monkeypatch):
-    monkeypatch.setattr(places, "lacks_machine_code", lambda context: lacks)
+def test_nets_and_data_are_on_the_device(arguments, pretended, tmp_path):
     file = tmp_path / "x.json"
-    arguments = [*arguments.split(), "--device", "gpu:1", "--no-picture", "--out", str(file)]
-    if lacks and ("--train" in arguments or "planner" in arguments):
-        assert refused(*arguments)[0] == 1
-        return
-    run(*arguments)
+    run(*arguments.split(), "--device", "gpu:1", "--no-picture", "--out", file)
     assert pretended == (set() if "--train" in arguments else {mx.cpu(1)})
     found = results.load(file)
-    assert found["table"].endswith("-cudnn-gpu" if lacks else "-gpu")
-    assert found["settings"]["device"] == "gpu:1" and "gpu" in found["provenance"]
-    assert all(("cuDNN alone" in row["mode"]) == lacks for row in found["rows"])
+    assert "-gpu" in found["table"] and found["settings"]["device"] == "gpu:1" and "gpu" in found["provenance"]
     assert {"TensorFlow"}.isdisjoint(name for row in found["rows"] for name in row["figures"])
-    if "layers" in arguments:
-        assert found["rows"][0]["difference"] < 1e-5
     assert not list(tmp_path.glob("*.png"))
 
 
-def test_memory_of_a_gpu_is_what_is_taken_there(pretended, monkeypatch):
+def test_memory_of_a_gpu_is_what_is_taken_there(monkeypatch):
+    monkeypatch.setattr(mx, "Context", lambda *device: mx.cpu(1))
     free = iter((900, 700))
     monkeypatch.setattr(mx.context, "gpu_memory_info", lambda number: (next(free) * 2**20 - number, 1000 * 2**20))
     arguments = {"network": "autoencoder", "batch": 1, "size": 32, "width": 0.05}
@@ -466,247 +413,82 @@ def test_memory_of_a_gpu_is_what_is_taken_there(pretended, monkeypatch):
     assert sizes.first_calls("autoencoder", 0.05, "mxsame", "squares", 2, device=["gpu", 0])["MiB"] == 100
 
 
-# -- libraries alone, as on GPUs for which MXNet has no machine code
+# -- cuDNN-only, as on GPUs that MXNet has no machine code for
 
 
-def test_a_layer_by_libraries_alone():
-    row = layers.measure(ONE_OF_EACH[2], place=places.Place(libraries_only=True), rounds=1, seconds=0.01)
-    assert row["mode"] == "forward, cuDNN alone"
-    assert set(row["figures"]) == {"symmetric", layers.OURS}
-    assert row["difference"] < 1e-5
-    even = ONE_OF_EACH[6]
-    with pytest.raises(bench.CannotRun, match="a max pooling whose padding cuDNN cannot do by itself"):
-        layers.measure(even, place=places.Place(libraries_only=True))
-
-
-def test_a_network_by_libraries_alone_is_compared_with_explicit_padding(tmp_path):
-    made = networks.library_calls(small(NETWORKS[-1]), places.Place(libraries_only=True))
-    assert list(made) == [*networks.ALONE, "explicit pad"]
-    net = networks.kits(small(NETWORKS[-1]), ["mxsame"])["mxsame"].net
-    assert isinstance(places.by_libraries(net, (1, 3, 40, 40), mx.cpu()), Executors)
-    arguments = "--cudnn-only --size 40 --width 0.05 --batch 2 --rounds 1 --match"
-    run("networks", *arguments.split(), "autoencoder", "--out", tmp_path / "networks.json")
+def test_a_cudnn_only_network_is_compared_with_explicit_padding(tmp_path):
+    assert list(networks.cudnn_calls(small(NETWORKS[-1]), CPU)) == [*networks.CUDNN_ONLY, "explicit pad"]
+    arguments = "--cudnn-only --size 40 --width 0.05 --rounds 1 --match"
+    run("networks", *arguments.split(), "autoencoder, inference, batch 1", "--out", tmp_path / "networks.json")
     found = results.load(tmp_path / "networks.json")
     (row,) = found["rows"]
     assert (found["table"], row["mode"], row["reference"]) == (
         "networks-cudnn",
-        "inference, cuDNN alone",
-        "symmetric, cuDNN alone",
+        "inference, cuDNN-only",
+        "symmetric, cuDNN-only",
     )
+    assert set(row["figures"]) == set(networks.CUDNN_ONLY)
     differences = row["differences"]
-    assert differences["mxsame, cuDNN alone"] < places.HERE.tolerance() < differences["symmetric, cuDNN alone"]
-    said = run("networks", *arguments.split(), "efficientnet", "--out", tmp_path / "networks.json")
-    assert "left out: efficientnet, inference, batch 2: net must be made of what cuDNN and cuBLAS run" in said
-    found = results.load(tmp_path / "networks.json")
-    assert (len(found["rows"]), len(found["left_out"])) == (0, 1)
+    assert differences["mxsame, cuDNN-only"] < networks.tolerance(CPU) < differences["symmetric, cuDNN-only"]
 
 
-def test_nothing_but_what_cudnn_cannot_do_is_left_out(monkeypatch):
-    net = layers.alone(ONE_OF_EACH[2])
-    with pytest.raises(ValueError, match="ctx must be a device that there is"):
-        places.by_libraries(net, (1, 3, 11, 12), mx.gpu(77))
-
-    def fails(deployed, context):
-        raise mx.base.MXNetError("cuDNN: CUDNN_STATUS_NOT_SUPPORTED")
-
-    monkeypatch.setattr(Deployed, "try_out", fails)
-    with pytest.raises(ValueError, match="MXNet says: cuDNN: CUDNN_STATUS_NOT_SUPPORTED"):
-        places.by_libraries(net, (1, 3, 11, 12), mx.cpu())
+def test_a_network_that_cudnn_cannot_run_is_named_in_the_file(tmp_path):
+    arguments = "networks --cudnn-only --size 40 --width 0.05 --rounds 1 --match"
+    file = tmp_path / "networks.json"
+    code, text = refused(*arguments.split(), "efficientnet, inference, batch 1", "--out", str(file))
+    assert code == 1 and "efficientnet, inference, batch 1 failed: ValueError: net must be made of what cuDNN" in text
+    assert (len(results.load(file)["rows"]), len(results.load(file)["failures"])) == (0, 1)
 
 
-# -- all of a GPU's steps
-
-
-def program(name, code, limit=30.0):
-    """A step that runs some Python; it finds its file in sys.argv[1]."""
-    return gpu.Step(name, ("-c", code, gpu.FILE), limit, lambda found: f"found {len(found)}")
-
-
-def doing(monkeypatch, first, others=()):
-    machine = program("machine", 'print(\'{"provenance": {"gpu": 1}, "libraries_only": true}\')')
-    monkeypatch.setattr(gpu, "first", lambda device: first or [machine])
-    monkeypatch.setattr(gpu, "others", lambda device, libraries_only: others if libraries_only else ())
-
+# -- the steps of a GPU
 
 WRITE = "import json, os, sys, time; json.dump({'a': 1}, open(sys.argv[1], 'w')); "
 
 
-def is_running(process):
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def test_whatever_a_step_does_the_file_is_written(tmp_path, monkeypatch):
+def test_whatever_a_step_does_the_file_is_written(tmp_path):
     file, lines, files = tmp_path / "new" / "gpu.json", [], []
-    child = tmp_path / "child"
-    forever = f"import os, time; open({str(child)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     steps = [
-        program("crashes", f"{WRITE} os.kill(os.getpid(), 11)"),
-        program("hangs", f"{WRITE} import subprocess; subprocess.run([sys.executable, '-c', {forever!r}])", limit=2),
-        program("fails", "print('words'); raise SystemExit('the reason')"),
-        program("finds nothing", "print('words')"),
-        program("works", WRITE),
+        ("crashes", ["-c", f"{WRITE} os.kill(os.getpid(), 11)", gpu.FILE], 30.0),
+        ("hangs", ["-c", f"{WRITE} time.sleep(60)", gpu.FILE], 2.0),
+        ("fails", ["-c", "print('words'); raise SystemExit('the reason')"], 30.0),
+        ("works", ["-c", WRITE, gpu.FILE], 30.0),
+        ("looks", ["-c", f"print(open({str(file)!r}).read())"], 30.0),
     ]
-    doing(monkeypatch, [], steps)
 
     def tell(line):
         lines.append(line)
         files.append(json.loads(file.read_text()))
 
-    began = time.monotonic()
-    assert not gpu.run(("gpu", 0), False, None, file, tell)
-    assert time.monotonic() - began < 20
-    found = results.load(file)
-    assert found["finished"] and found["provenance"]["gpu"] == 1 and found["provenance"]["date"]
-    became = {step["name"]: (step["status"], step["found"]) for step in found["steps"]}
-    assert became == {
-        "machine": ("ok", {"provenance": {"gpu": 1}, "libraries_only": True}),
-        "crashes": ("crashed", {"a": 1}),
-        "hangs": ("out of time", {"a": 1}),
-        "fails": ("failed", None),
-        "finds nothing": ("failed", None),
+    assert not gpu.run(steps, file, tell)
+    found = json.loads(file.read_text())["steps"]
+    assert {step["name"]: (step["status"], step["result"]) for step in found} == {
+        "crashes": ("exit code -11", {"a": 1}),
+        "hangs": ("ended after 2 s", {"a": 1}),
+        "fails": ("exit code 1", None),
         "works": ("ok", {"a": 1}),
+        "looks": ("ok", None),
     }
-    assert [len(each["steps"]) for each in files] == [1, 2, 3, 4, 5, 6, 6]
-    assert not files[0]["finished"]
-    said = "\n".join(lines)
-    for words in ("killed by SIGSEGV; found 1", "ended after 2 s; found 1", "exit code 1; the reason"):
-        assert words in said
-    assert not is_running(int(child.read_text()))
-    assert "the reason" in found["steps"][3]["output"]
+    assert "words" in found[2]["output"] and "the reason" in found[2]["output"]
+    assert json.loads(found[4]["output"])["steps"][4]["status"] == "running"
+    assert [len(each["steps"]) for each in files] == [1, 2, 3, 4, 5]
+    assert len(lines) == 5 and lines[3].startswith("works: ok")
 
 
-def test_a_step_that_is_being_done_is_in_the_file_already(tmp_path, monkeypatch):
-    file = tmp_path / "gpu.json"
-    look = f"import json, sys; json.dump(json.load(open({str(file)!r}))['steps'][-1], open(sys.argv[1], 'w'))"
-    doing(monkeypatch, [], [program("looks", look)])
-    assert gpu.run(("gpu", 0), False, None, file, print)
-    assert results.load(file)["steps"][1]["found"]["status"] == "running"
+def test_steps_are_commands_that_exist():
+    for cudnn_only in (False, True):
+        steps = gpu.steps("gpu:1", cudnn_only)
+        assert [name for name, _, _ in steps][:3] == ["doctor", "tests", "networks, cuDNN-only"]
+        for _, arguments, _ in steps:
+            if arguments[1] == "benchmarks":
+                command = main.commands[arguments[2]]
+                context = command.make_context(command.name, list(arguments[3:]))
+                assert context.params["device"] == ("gpu", 1) and str(context.params["out"]) == gpu.FILE
+                assert context.params.get("cudnn_only", False) >= cudnn_only
 
 
-def test_a_budget_goes_to_what_matters_most(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "LEAST", 0.5)
-    slow = [program(f"slow {number}", f"{WRITE} time.sleep(60)") for number in range(9)]
-    doing(monkeypatch, [], slow)
-    began = time.monotonic()
-    assert not gpu.run(("gpu", 0), False, 4, tmp_path / "gpu.json", print)
-    assert time.monotonic() - began < 10
-    steps = results.load(tmp_path / "gpu.json")["steps"]
-    assert [step["name"] for step in steps] == ["machine", *(step.name for step in slow)]
-    took = [step["seconds"] for step in steps if step["status"] == "out of time"]
-    assert len(took) >= 3 and took[0] <= 2
-    assert steps[-1]["status"] == "left out"
-
-
-@pytest.mark.skipif(mx.context.num_gpus() > 0, reason="there is a GPU")
-def test_without_a_gpu_the_file_says_so(tmp_path, monkeypatch):
-    machine = gpu.first(("gpu", 0))[0]
-    doing(monkeypatch, [machine, program("doctor", WRITE)])
-    result = CliRunner().invoke(main, ["gpu", "--out", str(tmp_path / "gpu.json")])
-    assert result.exit_code == 1
-    assert "machine: failed" in result.output and "MXNet finds no GPU 0 here" in result.output
-    found = results.load(tmp_path / "gpu.json")
-    assert [step["status"] for step in found["steps"]] == ["failed", "ok"]
-    assert targets.read(tmp_path)["gpu"] == []
-
-
-def test_what_a_machine_is_says_a_process_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "first", lambda device, first=gpu.first: first(device)[:1])
-    monkeypatch.setattr(gpu, "others", lambda device, libraries_only: [])
-    assert CliRunner().invoke(main, ["gpu", "--device", "cpu", "--out", str(tmp_path / "gpu.json")]).exit_code == 0
-    found = results.load(tmp_path / "gpu.json")
-    assert {"mxnet", "numpy", "cpu", "commit"} <= set(found["provenance"])
-
-
-def test_steps_are_commands_that_exist_and_the_most_important_come_first():
-    for libraries_only in (False, True):
-        steps = [*gpu.first(("gpu", 1)), *gpu.others(("gpu", 1), libraries_only)]
-        names = [step.name for step in steps]
-        assert len(names) == len(set(names))
-        assert names[:4] == ["machine", "doctor", "tests, TF32 off", "networks, resnet50, TF32 off"]
-        for step in steps:
-            if step.arguments[1] == "benchmarks":
-                command = main.commands[step.arguments[2]]
-                context = command.make_context(command.name, list(step.arguments[3:]))
-                assert context.params["device"] == ("gpu", 1)
-                assert context.params.get("cudnn_only", False) >= libraries_only
-                assert str(context.params["out"]) == gpu.FILE
-    assert {"--train", "float16", "NHWC"} <= {part for step in gpu.others(("gpu", 0), False) for part in step.arguments}
-
-
-@pytest.mark.parametrize("said", ['{\n "a": [\n  1]}', '{"a": [1]}', '{"a": [2]}\n{"a": [1]}'])
-def test_what_a_step_prints_is_found_amid_noise(tmp_path, said):
-    assert gpu.read(tmp_path / "none", f"[20:01] running tests\n{said}\nterminate called") == {"a": [1]}
-    assert gpu.read(tmp_path / "none", "words [1] {") is None
-
-
-def test_neither_mxnet_nor_numpy_are_needed_to_write_a_file():
-    code = (
-        "import sys, benchmarks.__main__, benchmarks.gpu\n"
-        "print({'mxnet', 'mxsame', 'numpy', 'rich', 'matplotlib'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
-def test_tables_without_rich_and_matplotlib(tmp_path, monkeypatch):
-    for package in ("rich", "rich.console", "rich.table", "matplotlib"):
-        monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.setattr("benchmarks.__main__.find_spec", lambda name: None)
-    said = run("layers", "--match", "max pool 64 k2 s1", "--rounds", 1, "--out", tmp_path / "layers.json")
-    assert said.strip() == str(tmp_path / "layers.json")
-    assert len(results.load(tmp_path / "layers.json")["rows"]) == 1
-
-
-TESTS = """
-import os, time, pytest
-def test_good(): pass
-def test_bad(): assert 1 == 2
-@pytest.mark.skip(reason="never")
-def test_skipped(): pass
-def test_crash(): os.kill(os.getpid(), 11)
-def test_hang(): time.sleep(100)
-@pytest.mark.parametrize("word", ["a b", "a"])
-def test_last(word): pass
-"""
-
-
-def test_tests_go_on_behind_one_that_crashes_or_hangs(tmp_path, monkeypatch):
-    (tmp_path / "test_some.py").write_text(TESTS)
-    monkeypatch.setattr(suite, "LIMITS", (60.0, 3.0))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    assert suite.main(str(tmp_path / "found.json"), str(tmp_path / "test_some.py")) == 1
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["counts"] == {"passed": 3, "failed": 1, "skipped": 1, "crashed": 1, "hung": 1}
-    reasons = {name.split("::")[1]: why for name, why in found["failing"].items()}
-    assert reasons["test_crash"] == "killed by SIGSEGV" and reasons["test_hang"] == "nothing within 3 seconds"
-    assert "assert 1 == 2" in reasons["test_bad"]
-    assert "2 passed" in found["closing"][-1]
-    assert suite.main(str(tmp_path / "found.json"), str(tmp_path / "test_some.py"), "-k", "good or skipped") == 0
-    assert suite.main(str(tmp_path / "found.json"), str(tmp_path / "nothing.py")) == 1
-
-
-def test_kernels_are_tried_in_processes_that_may_fail(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(kernels, "NAMES", ("library: relu", "unknown", kernels.ZEROS, kernels.COMPILED))
-    told = []
-    found = kernels.tried("cpu", 0, lambda found: told.append(dict(found)))
-    assert found == {
-        "library: relu": {"difference": 0.0},
-        "unknown": {"error": "'unknown'"},
-        kernels.ZEROS: {"difference": 0.0},
-    }
-    assert [len(each) for each in told] == [2, 3]
-    monkeypatch.setattr(kernels, "LIMIT", 0.05)
-    assert kernels.tried("cpu", 0, print)["library: relu"] == {"error": "no answer within 0.05 seconds"}
-
-
-@pytest.mark.parametrize("name", [*kernels.OPERATORS, kernels.ZEROS, kernels.NUMBERS])
-def test_every_kernel_runs_on_the_cpu_and_a_wrong_one_shows(name, monkeypatch):
-    assert kernels.difference(name, "cpu", 0) == 0
-    if name in kernels.OPERATORS:
-        values, wrong = kernels._values, iter((1, 1.5))
-        monkeypatch.setattr(kernels, "_values", lambda *args: [next(wrong) * array for array in values(*args)[-1:]])
-        assert kernels.difference(name, "cpu", 0) > 0.3
+def test_all_of_a_gpu_from_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "steps", lambda device, cudnn_only: [(f"{device}, {cudnn_only}", ["-c", ""], 30.0)])
+    text = run("gpu", "--cudnn-only", "--out", tmp_path / "gpu.json")
+    assert text.startswith("gpu, True: ok")
+    monkeypatch.setattr(gpu, "steps", lambda device, cudnn_only: [("fails", ["-c", "exit(1)"], 30.0)])
+    assert refused("gpu", "--out", str(tmp_path / "gpu.json"))[0] == 1

@@ -18,6 +18,7 @@ import mxsame
 from mxsame import cli, padding
 from mxsame.cli import pads
 from mxsame.cli._shared import PICTURE_FORMATS
+from mxsame.drawing import PaddedAxis
 
 
 def run(*arguments, columns=80):
@@ -40,11 +41,12 @@ def test_help(command, option):
     found = cli.main.commands[command] if command else cli.main
     assert found.help
     for parameter in found.params:
-        assert getattr(parameter, "help", None), parameter.name
+        if parameter.param_type_name == "option":
+            assert parameter.help, parameter.name
 
 
 def test_commands():
-    assert sorted(cli.main.commands) == ["bench", "demo", "doctor", "pads"]
+    assert sorted(cli.main.commands) == ["audit", "bench", "convert", "demo", "doctor", "pads"]
 
 
 def test_version():
@@ -143,7 +145,7 @@ def test_python_dash_m():
         (["pads", "--size", "99999999999", "--kernel", "3"], "size must be an integer <= 2147483647"),
         (["pads", "--size", "8", "--kernel", "3", "--plot", "picture"], "'picture' must end in one of"),
         (["pads", "--size", "8", "--kernel", "3", "--plot", "no/such/x.png"], "the folder 'no/such' does not exist"),
-        (["pads", "--size", "900", "--kernel", "500", "--plot", "x.png"], "must be at most 120 cells wide"),
+        (["pads", "--size", "900", "--kernel", "500", "--plot", "x.png"], "must be at most 120 elements wide"),
     ],
 )
 def test_wrong_options(arguments, message, tmp_path, monkeypatch):
@@ -153,6 +155,40 @@ def test_wrong_options(arguments, message, tmp_path, monkeypatch):
     assert message in result.output
     assert "Usage: mxsame" in result.output and "Traceback" not in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command", ["--version", "--help", "pads --size 8 --kernel 3", "pads --size 8 --kernel 3 --json"]
+)
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_line(command):
+    with open("/dev/full", "w") as full:
+        arguments = [sys.executable, "-m", "mxsame", *command.split()]
+        done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "mxsame: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_picture_on_a_full_disk_is_one_line(tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "full.png").symlink_to("/dev/full")
+    result = run("pads", "--size", 8, "--kernel", 3, "--plot", tmp_path / "full.png")
+    assert (result.exit_code, result.output) == (1, "mxsame: [Errno 28] No space left on device\n")
+
+
+def test_a_closed_output_is_no_error():
+    done = subprocess.run(
+        f"{sys.executable} -m mxsame pads --size 8 --kernel 3 >&-", shell=True, stderr=subprocess.PIPE
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("columns", ["0", "00", ""])
+def test_a_terminal_without_columns_is_taken_for_one_of_80(columns):
+    pytest.importorskip("rich")
+    result = run("demo", "--no-picture", columns=columns)
+    assert result.exit_code == 0
+    assert result.output == run("demo", "--no-picture").output and "of 24 layers equal" in result.output
 
 
 def test_a_missing_click_is_one_line():
@@ -276,12 +312,12 @@ pads (0, 1), output size 4
   output 1      # # #
   output 2          # # #
   output 3              # # o
-  each line: the cells one output reads; # data, o padding, . skipped by dilation
+  each line: the elements one output reads; # data, o padding, . skipped by dilation
 
 """
 
 
-def test_pads_draws_windows_over_cells():
+def test_pads_draws_windows_over_elements():
     result = run("pads", "--size", 8, "--kernel", 3, "--stride", 2)
     assert (result.exit_code, result.output) == (0, OF_8_3_2)
 
@@ -301,11 +337,11 @@ def test_pads_of_several_axes():
         (["--kernel", 3, "--padding", "valid"], "pads (0, 0), output size 8"),
         (["--kernel", 3, "--padding", "CAUSAL", "--dilation", 2], "pads (4, 0), output size 10"),
         (["--kernel", 3, "--padding", "0,3", "--stride", 3], "pads (0, 3), output size 4"),
-        (["--kernel", 3, "--stride", 2, "--transposed"], "cut (0, 1), output size 20"),
-        (["--kernel", 3, "--stride", 2, "--transposed", "--output-padding", 0], "cut (1, 1), output size 19"),
-        (["--kernel", 2, "--stride", 3, "--transposed"], "cut (0, -1), output size 30"),
+        (["--kernel", 3, "--stride", 2, "--transposed"], "crop (0, 1), output size 20"),
+        (["--kernel", 3, "--stride", 2, "--transposed", "--output-padding", 0], "crop (1, 1), output size 19"),
+        (["--kernel", 2, "--stride", 3, "--transposed"], "crop (0, -1), output size 30"),
         (["--kernel", 4, "--padding", "keras-mxnet"], "pads (2, 1), output size 10"),
-        (["--kernel", 4, "--padding", "Keras-MXNet", "--stride", 2, "--transposed"], "cut (1, 1), output size 20"),
+        (["--kernel", 4, "--padding", "Keras-MXNet", "--stride", 2, "--transposed"], "crop (1, 1), output size 20"),
     ],
 )
 def test_pads_numbers(arguments, first):
@@ -357,21 +393,27 @@ def test_pads_plots(tmp_path, ending):
     assert two.stat().st_size > one.stat().st_size > 4_000
 
 
-def test_drawings_mark_the_cells_that_are_read():
+def test_drawings_mark_the_elements_that_are_read():
     seen = 0
     for size, kernel_size, stride, dilation in itertools.product((1, 2, 5, 7, 10), (1, 2, 3, 4), (1, 2, 3), (1, 2)):
-        axis = pads.describe_axis(size, kernel_size, stride, dilation, "same", transposed=False, output_padding=None)
+        axis = PaddedAxis.of(size, kernel_size, stride, dilation)
         low, high = padding.same_pads(size, kernel_size, stride, dilation)
         heading, *lines, _ = pads.drawing(axis, 200)
         label = len("output 0 ")
-        assert heading[label:].split() == ["o"] * low + [str(cell) for cell in range(size)] + ["o"] * high
+        assert heading[label:].split() == ["o"] * low + [str(number) for number in range(size)] + ["o"] * high
         for window, line in enumerate(lines):
             marks = line[label + 1 :: 2]
-            taps = [window * stride + tap * dilation for tap in range(kernel_size)]  # from the first padded cell
-            assert [place for place, mark in enumerate(marks) if mark in "#o"] == taps
-            assert all((marks[place] == "#") == (low <= place < low + size) for place in taps)
+            read = [window * stride + number * dilation for number in range(kernel_size)]  # from the first padding on
+            assert [position for position, mark in enumerate(marks) if mark in "#o"] == read
+            assert all((marks[position] == "#") == (low <= position < low + size) for position in read)
             seen += 1
     assert seen > 300
+
+
+def test_padding_that_no_window_reads_is_drawn():
+    result = run("pads", "--size", 8, "--kernel", 3, "--stride", 2, "--padding", "1,1")
+    assert result.output.splitlines()[1].split() == ["o", *"01234567", "o"]
+    assert result.output.splitlines()[5] == "  output 3              # # #"
 
 
 @pytest.mark.parametrize("columns", [40, 80, 130])
@@ -380,14 +422,12 @@ def test_drawings_fit_the_terminal(columns):
         (1, 13, 28, 224, 100_000), (1, 3, 7), (1, 2, 9), (1, 12)
     ):
         for transposed in (False, True):
-            axis = pads.describe_axis(
-                size, kernel_size, stride, dilation, "same", transposed=transposed, output_padding=None
-            )
+            axis = PaddedAxis.of(size, kernel_size, stride, dilation, "same", transposed)
             lines = pads.drawing(axis, columns)
             assert all(len(line) <= columns for line in lines[:-1]), (axis, lines)
 
 
-def test_what_cannot_be_drawn_is_said_in_words():
+def test_what_cannot_be_drawn_is_written_in_words():
     result = run("pads", "--size", 900, "--kernel", 3, "--dilation", 20)
-    assert "  output 899: cells 879 to 919" in result.output
-    assert "too many cells to draw; those of the data are 0 to 899" in result.output
+    assert "  output 899: elements 879 to 919" in result.output
+    assert "too many elements to draw; those of the data are 0 to 899" in result.output

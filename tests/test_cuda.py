@@ -1,6 +1,6 @@
-"""What is known of CUDA's libraries, the driver and machine code, with stand-ins for all of them.
+"""CUDA's libraries, the driver and machine code, with stand-ins for all of them.
 
-tests/cuda asks the same of the real libraries, in an environment of its own.
+tests/cuda tests the same with the real libraries, in an environment of its own.
 """
 
 import os
@@ -15,10 +15,12 @@ import fake_cuda
 import pytest
 from fake_cuda import needs_gcc
 
-from mxsame import _cuda
-from mxsame._cuda import Code, Found
+from mxsame.installation import cuda, machine_code, requirements
+from mxsame.installation.cuda import Found
+from mxsame.installation.machine_code import Code
 
-SONAMES = [library.soname for library in _cuda.LIBRARIES]
+ROOT = Path(__file__).parent.parent
+SONAMES = [library.soname for library in requirements.LIBRARIES]
 CUDNN_PARTS = [soname for soname in SONAMES if soname.startswith("libcudnn_")]
 
 # ---- the table -------------------------------------------------------------------------------------------------------
@@ -26,26 +28,25 @@ CUDNN_PARTS = [soname for soname in SONAMES if soname.startswith("libcudnn_")]
 
 def test_the_table_names_every_library_once_with_one_version_a_wheel():
     assert len(set(SONAMES)) == len(SONAMES) == 16 and len(CUDNN_PARTS) == 6
-    assert len(_cuda.pins()) == len({library.wheel for library in _cuda.LIBRARIES}) == 9
-    assert all(re.fullmatch(r"nvidia-[a-z-]+-cu11==[0-9.]+", pin) for pin in _cuda.pins())
-    assert _cuda.pins(_cuda.LIBRARIES[3:5]) == ["nvidia-cublas-cu11==11.11.3.6"]
+    assert len(requirements.pins()) == len({library.wheel for library in requirements.LIBRARIES}) == 9
+    assert all(re.fullmatch(r"nvidia-[a-z-]+-cu11==[0-9.]+", pin) for pin in requirements.pins())
+    assert requirements.pins(requirements.LIBRARIES[3:5]) == ["nvidia-cublas-cu11==11.11.3.6"]
 
 
 def test_setup_takes_the_pins_from_the_table(monkeypatch):
     setuptools = pytest.importorskip("setuptools")
     given = {}
     monkeypatch.setattr(setuptools, "setup", given.update)
-    setup = Path(__file__).parent.parent / "setup.py"
-    runpy.run_path(str(setup))
+    runpy.run_path(str(ROOT / "setup.py"))
     extra = given["extras_require"]["cu112"]
-    assert extra[0] == "mxnet-cu112==1.9.1" and extra[1:10] == _cuda.pins()
+    assert extra[0] == "mxnet-cu112==1.9.1" and extra[1:10] == requirements.pins()
 
 
 # ---- where a library is ----------------------------------------------------------------------------------------------
 
 
 def elf(section=b"", name=".nv_fatbin"):
-    """An ELF file of 64 bits: a segment, which ends behind all else, and a section beside that of the names."""
+    """An ELF file of 64 bits: a segment, which ends after all else, and a section next to that of the names."""
     names = f"\0{name}\0.shstrtab\0".encode()
     start = 64 + 56
     headers = start + len(section) + len(names)
@@ -70,9 +71,9 @@ def put(folder, *sonames):
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """A machine whose loader looks into one folder, and whose Python sees the wheels in another; both are empty."""
-    monkeypatch.setattr(_cuda, "loaded_libraries", lambda: ["", "/lib/libc.so.6"])
-    monkeypatch.setattr(_cuda, "linker_folders", lambda: ["/nowhere", str(tmp_path / "system")])
-    monkeypatch.setattr(_cuda, "linker_cache", lambda soname: [])
+    monkeypatch.setattr(cuda, "loaded_libraries", lambda: ["", "/lib/libc.so.6"])
+    monkeypatch.setattr(cuda, "linker_folders", lambda: ["/nowhere", str(tmp_path / "system")])
+    monkeypatch.setattr(cuda, "linker_cache", lambda soname: [])
     monkeypatch.setattr(sys, "path", ["/nowhere", str(tmp_path / "site [1]")])
     return tmp_path
 
@@ -82,21 +83,21 @@ def wheels(machine):
 
 
 def test_nothing_is_found(machine):
-    assert [_cuda.locate(soname) for soname in SONAMES] == [None] * len(SONAMES)
-    assert _cuda.missing() == list(_cuda.LIBRARIES)
-    assert _cuda.foreign_cudnn() is None
+    assert [cuda.locate(soname) for soname in SONAMES] == [None] * len(SONAMES)
+    assert cuda.missing() == list(requirements.LIBRARIES)
+    assert cuda.foreign_cudnn() is None
 
 
 def test_a_library_in_a_wheel(machine):
     folder = put(wheels(machine) / "cufft" / "lib", "libcufft.so.10")
-    assert _cuda.locate("libcufft.so.10") == Found(str(folder / "libcufft.so.10"), "wheel")
-    assert "libcufft.so.10" not in [library.soname for library in _cuda.missing()]
+    assert cuda.locate("libcufft.so.10") == Found(str(folder / "libcufft.so.10"), "wheel")
+    assert "libcufft.so.10" not in [library.soname for library in cuda.missing()]
 
 
 def test_a_complete_system_comes_before_the_wheels(machine):
     put(wheels(machine) / "all" / "lib", *SONAMES)
     folder = put(machine / "system", *SONAMES)
-    assert [_cuda.locate(soname) for soname in SONAMES] == [Found(str(folder / name), "system") for name in SONAMES]
+    assert [cuda.locate(soname) for soname in SONAMES] == [Found(str(folder / name), "system") for name in SONAMES]
 
 
 @pytest.mark.parametrize("soname", [SONAMES[0], "libcudnn.so.8", SONAMES[-1]])
@@ -110,29 +111,29 @@ def test_an_incomplete_system_comes_after_the_wheels(machine, soname, how):
     else:
         contents = {"cut off": elf()[:-1], "of 32 bits": elf().replace(b"F\x02", b"F\x01"), "a text": b"INPUT(-lcuda)"}
         library.write_bytes(contents[how])
-    assert {_cuda.locate(name) for name in SONAMES} == {Found(str(folder / name), "wheel") for name in SONAMES}
+    assert {cuda.locate(name) for name in SONAMES} == {Found(str(folder / name), "wheel") for name in SONAMES}
 
 
 def test_an_incomplete_system_serves_where_there_is_no_wheel(machine):
     put(wheels(machine) / "cufft" / "lib", "libcufft.so.10")
     folder = put(machine / "system", "libcufft.so.10", "libcurand.so.10")
-    assert _cuda.locate("libcufft.so.10").origin == "wheel"
-    assert _cuda.locate("libcurand.so.10") == Found(str(folder / "libcurand.so.10"), "system")
+    assert cuda.locate("libcufft.so.10").origin == "wheel"
+    assert cuda.locate("libcurand.so.10") == Found(str(folder / "libcurand.so.10"), "system")
 
 
 def test_what_is_loaded_comes_first(machine, monkeypatch):
     put(wheels(machine) / "all" / "lib", *SONAMES)
     put(machine / "system", *SONAMES)
-    monkeypatch.setattr(_cuda, "loaded_libraries", lambda: ["", "/other/libcufft.so.10", "/third/libcufft.so.10"])
-    assert _cuda.locate("libcufft.so.10") == Found("/other/libcufft.so.10", "loaded")
-    assert _cuda.locate("libcurand.so.10").origin == "system"
+    monkeypatch.setattr(cuda, "loaded_libraries", lambda: ["", "/other/libcufft.so.10", "/third/libcufft.so.10"])
+    assert cuda.locate("libcufft.so.10") == Found("/other/libcufft.so.10", "loaded")
+    assert cuda.locate("libcurand.so.10").origin == "system"
 
 
 def test_the_parts_of_cudnn_come_from_beside_it(machine, monkeypatch):
     put(wheels(machine) / "cudnn" / "lib", "libcudnn.so.8", *CUDNN_PARTS)
     other = put(machine / "other", "libcudnn.so.8", *CUDNN_PARTS[:-1])
-    monkeypatch.setattr(_cuda, "loaded_libraries", lambda: [str(other / "libcudnn.so.8")])
-    assert [_cuda.locate(part) for part in CUDNN_PARTS] == [
+    monkeypatch.setattr(cuda, "loaded_libraries", lambda: [str(other / "libcudnn.so.8")])
+    assert [cuda.locate(part) for part in CUDNN_PARTS] == [
         *(Found(str(other / part), "loaded") for part in CUDNN_PARTS[:-1]),
         None,
     ]
@@ -144,28 +145,27 @@ def test_the_loaders_cache(tmp_path):
         b"glibc-ld.so.cache1.1\x02\0\0\0libcufft.so.10\0/opt/cuda/lib64/libcufft.so.10\0"
         b"libcufft.so.100\0/opt/cuda/libcufft.so.100\0libmycufft.so.10\0/opt/libmycufft.so.10\0/b/libcufft.so.10\0"
     )
-    assert _cuda.linker_cache("libcufft.so.10", str(cache)) == ["/opt/cuda/lib64/libcufft.so.10", "/b/libcufft.so.10"]
-    assert _cuda.linker_cache("libcufft.so.11", str(cache)) == []
-    assert _cuda.linker_cache("libcufft.so.10", str(tmp_path / "nothing")) == []
+    assert cuda.linker_cache("libcufft.so.10", str(cache)) == ["/opt/cuda/lib64/libcufft.so.10", "/b/libcufft.so.10"]
+    assert cuda.linker_cache("libcufft.so.11", str(cache)) == []
+    assert cuda.linker_cache("libcufft.so.10", str(tmp_path / "nothing")) == []
 
 
 def test_the_loader_is_asked_and_finds_what_the_system_has():
-    path = _cuda.in_system("libc.so.6")
-    assert path is not None and os.path.samefile(path, next(p for p in _cuda.loaded_libraries() if "/libc.so.6" in p))
-    assert _cuda.in_system("libmxnet.so") is None
+    path = cuda.in_system("libc.so.6")
+    assert path is not None and os.path.samefile(path, next(p for p in cuda.loaded_libraries() if "/libc.so.6" in p))
+    assert cuda.in_system("libmxnet.so") is None
 
 
 # ---- processes with stand-ins ----------------------------------------------------------------------------------------
 
 
 def ask(code, path=(), **env):
-    """Runs Python code that sees ``cuda``, the module, without importing MXNet; returns what it printed."""
-    begin = (
-        f"import ctypes, os, runpy, sys, types\ncuda = types.SimpleNamespace(**runpy.run_path({_cuda.__file__!r}))\n"
-    )
-    env = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": os.pathsep.join(map(str, path)), **env}
+    """Runs Python code that sees ``cuda``, the module, and no site-packages but ``path``; returns what it printed."""
+    start = "import ctypes, os, sys\nfrom mxsame.installation import cuda\n"
+    path = os.pathsep.join(map(str, [ROOT, *path]))
+    env = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": path, **env}
     result = subprocess.run(
-        [sys.executable, "-S", "-c", begin + code], env=env, capture_output=True, text=True, timeout=120
+        [sys.executable, "-S", "-c", start + code], env=env, capture_output=True, text=True, timeout=120
     )
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
@@ -175,16 +175,16 @@ def test_folders_that_LD_LIBRARY_PATH_names_are_searched(tmp_path):
     folder = put(tmp_path / "a", "libcufft.so.10")
     code = "print(cuda.in_system('libcufft.so.10'))"
     assert ask(code, LD_LIBRARY_PATH=f"/nowhere:{folder}") == str(folder / "libcufft.so.10")
-    assert ask(code) == str(_cuda.in_system("libcufft.so.10"))
+    assert ask(code) == str(cuda.in_system("libcufft.so.10"))
 
 
 def has_driver():
-    return _cuda.libcuda() is not None
+    return cuda.libcuda() is not None
 
 
 @pytest.mark.skipif(has_driver(), reason="this machine has NVIDIA's driver")
 def test_a_machine_without_a_driver():
-    assert _cuda.driver() is None and _cuda.devices() == []
+    assert cuda.driver() is None and cuda.devices() == []
 
 
 @needs_gcc
@@ -206,7 +206,7 @@ def test_a_driver_that_answers_nothing(tmp_path, functions):
 @pytest.mark.skipif(has_driver(), reason="this machine has NVIDIA's driver")
 def test_a_driver_where_containers_put_it(tmp_path):
     path = fake_cuda.make_driver(tmp_path)
-    code = f"cuda.libcuda.__globals__['DRIVER_FOLDERS'] = ('/nowhere', {str(tmp_path)!r})\nprint(cuda.driver().path)"
+    code = f"cuda.DRIVER_FOLDERS = ('/nowhere', {str(tmp_path)!r})\nprint(cuda.driver().path)"
     assert ask(code) == str(path)
 
 
@@ -223,8 +223,8 @@ def test_a_driver_where_containers_put_it(tmp_path):
 )
 def test_the_version_of_the_kernel_module(tmp_path, text, version):
     (tmp_path / "version").write_text(text)
-    assert _cuda.kernel_module(str(tmp_path / "version")) == version
-    assert _cuda.kernel_module(str(tmp_path / "nothing")) is None
+    assert cuda.kernel_module(str(tmp_path / "version")) == version
+    assert cuda.kernel_module(str(tmp_path / "nothing")) is None
 
 
 @pytest.fixture(scope="module")
@@ -310,13 +310,15 @@ def test_machine_code_of_all_fat_binaries(tmp_path):
         + bytes(7)
     )
     expected = Code(machine=((5, 0), (8, 6), (12, 0)), ptx=((9, 0),))
-    assert _cuda.machine_code(library(tmp_path / "a.so", section)) == expected
+    assert machine_code.machine_code(library(tmp_path / "a.so", section)) == expected
 
 
 def test_a_library_without_code_for_gpus(tmp_path):
     nothing = Code(machine=(), ptx=())
-    assert _cuda.machine_code(library(tmp_path / "a.so", b"")) == nothing
-    assert _cuda.machine_code(library(tmp_path / "b.so", fat_binary((MACHINE, 86, b"a")), ".nv_other")) == nothing
+    assert machine_code.machine_code(library(tmp_path / "a.so", b"")) == nothing
+    assert (
+        machine_code.machine_code(library(tmp_path / "b.so", fat_binary((MACHINE, 86, b"a")), ".nv_other")) == nothing
+    )
 
 
 def test_a_library_that_is_cut_off_anywhere(tmp_path):
@@ -324,11 +326,11 @@ def test_a_library_that_is_cut_off_anywhere(tmp_path):
     path = tmp_path / "a.so"
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert not _cuda.is_whole(str(path))
+        assert not machine_code.is_whole(str(path))
         with pytest.raises(OSError, match=f"^{path}: (file is cut off|not an ELF file of 64 bits)$"):
-            _cuda.machine_code(str(path))
+            machine_code.machine_code(str(path))
     path.write_bytes(whole)
-    assert _cuda.is_whole(str(path)) and not _cuda.is_whole(str(tmp_path / "nothing.so"))
+    assert machine_code.is_whole(str(path)) and not machine_code.is_whole(str(tmp_path / "nothing.so"))
 
 
 @pytest.mark.parametrize(
@@ -336,14 +338,14 @@ def test_a_library_that_is_cut_off_anywhere(tmp_path):
     [((3, 5), False), ((5, 2), True), ((6, 1), True), ((7, 5), True), ((8, 0), True), ((8, 9), True), ((9, 0), False)],
 )
 def test_which_gpus_run_the_machine_code_of_mxnet(capability, runs):
-    assert _cuda.runs_on(capability, Code(((5, 0), (6, 0), (7, 0), (8, 0), (8, 6)), ())) is runs
+    assert machine_code.runs_on(capability, Code(((5, 0), (6, 0), (7, 0), (8, 0), (8, 6)), ())) is runs
 
 
 @pytest.mark.parametrize(("capability", "runs"), [((8, 0), False), ((8, 6), True), ((8, 9), True), ((10, 0), False)])
 def test_machine_code_runs_on_its_major_version_and_no_older_minor_one(capability, runs):
-    assert _cuda.runs_on(capability, Code(((8, 6),), ())) is runs
+    assert machine_code.runs_on(capability, Code(((8, 6),), ())) is runs
 
 
 @pytest.mark.parametrize(("capability", "runs"), [((5, 0), False), ((7, 0), True), ((7, 5), True), ((12, 0), True)])
 def test_ptx_runs_on_every_newer_gpu(capability, runs):
-    assert _cuda.runs_on(capability, Code((), ((7, 0),))) is runs
+    assert machine_code.runs_on(capability, Code((), ((7, 0),))) is runs

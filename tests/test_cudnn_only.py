@@ -1,4 +1,4 @@
-"""`mxsame.deploy(.., cudnn_only=True)`: what such graphs are made of, that they are exact, that sums cost no operator.
+"""`mxsame.deploy(.., cudnn_only=True)`: what such graphs are made of, that they are exact, that additions are in-place.
 
 The GPUs for which they are made are not needed for any of that: the graphs run on the CPU as well.
 """
@@ -17,14 +17,15 @@ from emulation import operators
 import mxsame
 from benchmarks import networks
 from benchmarks.architectures import NETWORKS
-from mxsame import _cuda
 from mxsame._mxnet import mx
-from mxsame.deploy import Executors, _dtype
+from mxsame.cudnn_only import Executors
+from mxsame.graphs.deploy import _dtype
+from mxsame.installation import cuda, machine_code
 
 nn = mx.gluon.nn
 LIBRARY = {
     *("Convolution", "Deconvolution", "Pooling", "Activation", "FullyConnected", "SoftmaxActivation", "_grad_add"),
-    *("Reshape", "Flatten", "expand_dims"),
+    *("Reshape", "Flatten", "expand_dims", "BlockGrad"),
 }
 
 
@@ -49,8 +50,8 @@ class Residual(mx.gluon.HybridBlock):
         return parts[0] + parts[1]
 
 
-class Joined(mx.gluon.HybridBlock):
-    """The channels of all branches, one behind the other."""
+class Concatenated(mx.gluon.HybridBlock):
+    """The channels of all branches, one after the other."""
 
     def __init__(self, *branches):
         super().__init__()
@@ -102,7 +103,7 @@ class NeededLater(mx.gluon.HybridBlock):
 def dense_layer(channels):
     """What DenseNet is made of: all that was before, and some channels more."""
     same = nn.HybridLambda("identity")
-    return Joined(same, Sequence(nn.BatchNorm(), nn.Activation("relu"), conv(channels)))
+    return Concatenated(same, Sequence(nn.BatchNorm(), nn.Activation("relu"), conv(channels)))
 
 
 def conv(channels, kernel_size=3, strides=1, **more):
@@ -122,7 +123,7 @@ def prepared(net, shape):
     return data, net(data).asnumpy()
 
 
-def confined(deployed):
+def lowered(deployed):
     """The graph that executors run."""
     return deployed._executors.symbol
 
@@ -146,29 +147,34 @@ NETS = {
     ),
     "inception": (
         lambda: Sequence(
-            Joined(conv(3, 1, activation="relu"), Sequence(conv(4), conv(2, 5)), mxsame.nn.MaxPool2D(3, 1)),
-            Joined(conv(3, 3, 2), mxsame.nn.AvgPool2D(3, 2)),
+            Concatenated(conv(3, 1, activation="relu"), Sequence(conv(4), conv(2, 5)), mxsame.nn.MaxPool2D(3, 1)),
+            Concatenated(conv(3, 3, 2), mxsame.nn.AvgPool2D(3, 2)),
             conv(5, 3),
             nn.Dense(3),
         ),
         (2, 3, 9, 8),
     ),
-    "joins, then a bias": (lambda: Sequence(Joined(conv(3), conv(2)), nn.Flatten(), nn.Dense(4)), (2, 3, 5, 4)),
+    "concatenations, then a bias": (
+        lambda: Sequence(Concatenated(conv(3), conv(2)), nn.Flatten(), nn.Dense(4)),
+        (2, 3, 5, 4),
+    ),
     "densely connected": (
         lambda: Sequence(dense_layer(3), dense_layer(4), dense_layer(2), conv(4, 3, 2)),
         (2, 3, 9, 8),
     ),
     "u-net": (UNet, (2, 3, 8, 10)),
-    "depthwise of a join": (
+    "depthwise of a concatenation": (
         lambda: Sequence(
-            Joined(conv(3), conv(2)),
+            Concatenated(conv(3), conv(2)),
             mxsame.nn.DepthwiseConv2D(3, strides=2, depth_multiplier=2, in_channels=5),
             conv(2),
         ),
         (2, 3, 9, 8),
     ),
-    "a sum of joins": (
-        lambda: Sequence(conv(4), Residual(Joined(conv(3), conv(2)), Joined(conv(3, 1), conv(2, 1))), conv(3)),
+    "a sum of concatenations": (
+        lambda: Sequence(
+            conv(4), Residual(Concatenated(conv(3), conv(2)), Concatenated(conv(3, 1), conv(2, 1))), conv(3)
+        ),
         (2, 3, 9, 8),
     ),
     "twice": (lambda: Sequence(conv(4), lambda F, x: x + x, conv(2)), (2, 3, 9, 8)),
@@ -209,8 +215,8 @@ NETS = {
     "clipped": (lambda: Sequence(conv(5), lambda F, x: F.clip(x, -0.5, 1.5)), (2, 3, 9, 8)),
     "bounded": (lambda: Sequence(conv(5), lambda F, x: F.maximum(F.minimum(x, 0.7), -0.3)), (2, 3, 9, 8)),
     "leaky": (lambda: Sequence(conv(5), nn.LeakyReLU(0.3), conv(4, 4, 2)), (2, 3, 9, 8)),
-    "normalised first": (lambda: Sequence(nn.BatchNorm(), conv(5), lambda F, x: x * 0.5 + 3), (2, 3, 9, 8)),
-    "normalised between": (
+    "batch norm first": (lambda: Sequence(nn.BatchNorm(), conv(5), lambda F, x: x * 0.5 + 3), (2, 3, 9, 8)),
+    "batch norm between": (
         lambda: Sequence(conv(4), nn.Activation("relu"), nn.BatchNorm(), conv(5, 4, 3)),
         (2, 3, 9, 8),
     ),
@@ -220,7 +226,7 @@ NETS = {
     ),
     "dense of a row": (lambda: Sequence(nn.Dense(7, activation="sigmoid"), nn.Dense(5, use_bias=False)), (3, 6)),
     "global": (lambda: Sequence(conv(4), nn.GlobalAvgPool2D(), nn.Flatten(), nn.Dense(5)), (2, 3, 9, 8)),
-    "classes of cells": (lambda: Sequence(conv(4), lambda F, x: F.softmax(x, axis=1)), (2, 3, 9, 8)),
+    "classes of pixels": (lambda: Sequence(conv(4), lambda F, x: F.softmax(x, axis=1)), (2, 3, 9, 8)),
     "separable": (
         lambda: Sequence(mxsame.nn.SeparableConv2D(6, 3, strides=2, in_channels=3), mxsame.nn.AvgPool2D(3, 2)),
         (2, 3, 16, 15),
@@ -238,12 +244,12 @@ NETS = {
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_exact_and_of_library_calls_alone(name):
+def test_exact_and_of_nothing_but_library_calls(name):
     make, shape = NETS[name]
     net = make()
     data, want = prepared(net, shape)
     deployed = mxsame.deploy(net, shape, cudnn_only=True)
-    assert set(operators(confined(deployed))) <= LIBRARY
+    assert set(operators(lowered(deployed))) <= LIBRARY
     assert running.difference(deployed(data).asnumpy(), want) < 1e-5
     for batch in (shape[0], 1):  # executors, which a GPU is given
         some = data[:batch]
@@ -261,26 +267,34 @@ def test_known_networks(network):
             mxsame.deploy(kit.net, case.shape, cudnn_only=True)
         return
     deployed, data = mxsame.deploy(kit.net, case.shape, cudnn_only=True), networks.images(case)
-    assert set(operators(confined(deployed))) <= LIBRARY
+    assert set(operators(lowered(deployed))) <= LIBRARY
     want = kit.net(data).asnumpy()
     assert running.difference(deployed(data).asnumpy(), want, 1e-3) < 1e-4
     assert running.difference(deployed._executors(data)[0].asnumpy(), want, 1e-3) < 1e-4
 
 
-WITH_SUMS = (
+WITH_ADDITIONS = (
     *("residual", "the input itself is added", "sums of sums", "leaky"),
-    *("inception", "densely connected", "u-net", "a sum of joins", "merged", "needed later", "differences", "rows"),
-    *("far bounds", "relu6", "clipped", "bounded"),
+    *(
+        "inception",
+        "densely connected",
+        "u-net",
+        "a sum of concatenations",
+        "merged",
+        "needed later",
+        "differences",
+        "rows",
+    ),
 )
 
 
-@pytest.mark.parametrize("name", WITH_SUMS)
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
 def test_no_convolution_writes_where_it_reads(name):
-    """On the CPU that would go well; nobody promises so for cuDNN."""
+    """On the CPU that works; cuDNN does not promise it."""
     make, shape = NETS[name]
     net = make()
     prepared(net, shape)
-    read = json.loads(confined(mxsame.deploy(net, shape, cudnn_only=True)).tojson())["nodes"]
+    read = json.loads(lowered(mxsame.deploy(net, shape, cudnn_only=True)).tojson())["nodes"]
     sums = [node for node in read if node["op"] == "_grad_add"]
     for node in sums:
         first, second = (source for source, *_ in node["inputs"])
@@ -288,7 +302,7 @@ def test_no_convolution_writes_where_it_reads(name):
     assert sums
 
 
-SUMMING = """
+ADDING = """
 import os
 os.environ["MXNET_EXEC_BULK_EXEC_INFERENCE"] = "0"  # one operator, one name in the profile
 os.environ["MXNET_SUBGRAPH_BACKEND"] = "NONE"
@@ -296,12 +310,12 @@ import mxsame
 import test_cudnn_only as tests
 from mxnet import nd, profiler
 
-for name in tests.WITH_SUMS:
+for name in tests.WITH_ADDITIONS:
     make, shape = tests.NETS[name]
     net = make()
     data, want = tests.prepared(net, shape)
     deployed = mxsame.deploy(net, shape, cudnn_only=True)
-    sums = tests.operators(tests.confined(deployed)).count("_grad_add")
+    sums = tests.operators(tests.lowered(deployed)).count("_grad_add")
     deployed._executors(data)[0].wait_to_read()
     profiler.set_config(profile_symbolic=True, aggregate_stats=True, filename=os.devnull)
     profiler.set_state("run")
@@ -313,10 +327,10 @@ for name in tests.WITH_SUMS:
 """
 
 
-def test_sums_are_made_by_convolutions():
-    """MXNet's executor lets them: in the profile of a run there is no sum."""
-    lines = [line.split(";") for line in running.run_python(SUMMING).splitlines() if ";" in line]
-    assert [name for name, *_ in lines] == list(WITH_SUMS)
+def test_additions_are_made_by_convolutions():
+    """MXNet's executor lets them: in the profile of a run there is no addition."""
+    lines = [line.split(";") for line in running.run_python(ADDING).splitlines() if ";" in line]
+    assert [name for name, *_ in lines] == list(WITH_ADDITIONS)
     for name, sums, convolved, added in lines:
         assert int(sums) >= 1 and (convolved, added) == ("True", "False"), name
 
@@ -325,8 +339,11 @@ def test_sums_are_made_by_convolutions():
     ("net", "operator"),
     [
         (lambda: Sequence(conv(4), lambda F, x: F.concat(x, x, dim=1)), r"Concat \("),
-        (lambda: Sequence(Joined(conv(4), conv(4)), conv(4, groups=2, in_channels=8)), r"Concat \("),
-        (lambda: Sequence(Joined(conv(4), conv(4)), nn.GlobalAvgPool2D(), nn.Dense(3, use_bias=False)), r"Concat \("),
+        (lambda: Sequence(Concatenated(conv(4), conv(4)), conv(4, groups=2, in_channels=8)), r"Concat \("),
+        (
+            lambda: Sequence(Concatenated(conv(4), conv(4)), nn.GlobalAvgPool2D(), nn.Dense(3, use_bias=False)),
+            r"Concat \(",
+        ),
         (lambda: Sequence(conv(4), nn.PReLU()), r"LeakyReLU \("),
         (lambda: Sequence(conv(4), nn.Activation("softrelu")), r"Activation \("),
         (lambda: Sequence(conv(4), lambda F, x: F.softmax(x, axis=3)), r"softmax \("),
@@ -343,7 +360,9 @@ def test_what_needs_more_is_named(net, operator):
 
 def test_padding_that_needs_more_is_named():
     net = Sequence(mxsame.nn.MaxPool2D(2, 1))
-    with pytest.raises(ValueError, match="a max pooling whose padding cuDNN cannot do by itself must not be in a net"):
+    with pytest.raises(
+        ValueError, match="the padding of max pooling must be such that the operator can do it by itself"
+    ):
         mxsame.deploy(net, (2, 3, 8, 8), cudnn_only=True)
     assert mxsame.deploy(net, (2, 3, 8, 8))(mx.nd.ones((1, 3, 8, 8))).shape == (1, 3, 8, 8)
 
@@ -364,7 +383,7 @@ def test_files_refuse_other_sizes(tmp_path):
         run(mx.nd.ones((2, 3, 10, 8)))
 
 
-def test_without_sums_files_are_for_everybody(tmp_path):
+def test_without_additions_files_are_for_everybody(tmp_path):
     net = Sequence(conv(4, 3, 2), nn.Dense(5))
     data, want = prepared(net, (2, 3, 9, 8))
     files = mxsame.deploy(net, (2, 3, 9, 8), cudnn_only=True).export(str(tmp_path / "net"))
@@ -372,10 +391,10 @@ def test_without_sums_files_are_for_everybody(tmp_path):
     assert running.difference(loaded(data).asnumpy(), want) < 1e-5
 
 
-def test_channels_last_are_for_gpus_alone():
+def test_channels_last_are_only_for_gpus():
     net = Sequence(conv(4, 3, 2, layout="NHWC"), mxsame.nn.MaxPool2D(3, 2, layout="NHWC"))
     prepared(net, (2, 9, 12, 3))
-    with pytest.raises(ValueError, match="net must run on data of input_shape"):
+    with pytest.raises(ValueError, match=r"net must run on a GPU: .* received the operators Convolution \(conv"):
         mxsame.deploy(net, (2, 9, 12, 3), cudnn_only=True)
 
 
@@ -385,7 +404,8 @@ def test_copies_stay_so():
     deployed = mxsame.deploy(net, (2, 3, 9, 8), cudnn_only=True)
     deployed.collect_params().reset_ctx(mx.cpu(1))
     again = pickle.loads(pickle.dumps(deployed))
-    assert set(operators(confined(again))) <= LIBRARY and "_grad_add" in operators(confined(again))
+    assert set(operators(lowered(again))) <= LIBRARY and "_grad_add" in operators(lowered(again))
+    assert mxsame.deploy(again, data.shape, ctx=mx.cpu(1)) is again
     data = data.as_in_context(mx.cpu(1))
     for got in (again(data), again._executors(data)[0]):
         assert running.difference(got.asnumpy(), want) < 1e-5
@@ -402,7 +422,7 @@ class TwoInputs(mx.gluon.HybridBlock):
         return self.conv(y) + x
 
 
-def test_inputs_keep_their_places():
+def test_inputs_keep_their_order():
     net, shape = TwoInputs(), (2, 3, 9, 8)
     net.initialize(mx.init.Normal(0.4))
     x, y, z = (mx.nd.array(np.random.RandomState(seed).randn(*shape)) for seed in range(3))
@@ -413,7 +433,7 @@ def test_inputs_keep_their_places():
 
 
 def test_types():
-    """Constants have the type of the data; cuDNN's softmax has float32 alone; float16's normalisations stay float32."""
+    """Constants have the type of the data; cuDNN's softmax has only float32; float16's batch norms stay float32."""
     net = Sequence(conv(4, in_channels=3), nn.LeakyReLU(0.3), lambda F, x: F.clip(x, -1, 1))
     net.initialize(mx.init.Normal(0.4))
     net.cast("float64")
@@ -426,10 +446,73 @@ def test_types():
     net = Sequence(nn.BatchNorm(in_channels=3), conv(4, in_channels=3))
     net.initialize()
     net.cast("float16")
-    assert _dtype(net.collect_params()) == np.float16
+    assert _dtype(net.collect_params(), None) == np.float16
     with pytest.raises(TypeError, match="must have the type of the parameters, float32"):
         plain = mxsame.deploy(Sequence(lambda F, x: F.clip(x, 0, 6)), (1, 3, 4, 4), cudnn_only=True)
         plain(mx.nd.ones((1, 3, 4, 4), dtype="float64"))
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 6), (-0.5, 1.5), (-16, 16), (-100, 100), (-1e9, 1e9), (5, 6), (-300, -200), (0, 1e30)]
+)
+def test_bounds_hold_for_all_data(low, high):
+    """Infinite data too, if the bounds are near."""
+    values = [0, 1e-3, 5.9, 6.1, 17, 150, 1e8, 3e38]
+    values += [-value for value in values] + ([float("inf"), float("-inf")] if max(-low, high) <= 16 else [])
+    data = mx.nd.array(values).reshape((1, 1, 1, -1))
+    deployed = mxsame.deploy(Sequence(lambda F, x: F.clip(x, low, high)), data.shape, cudnn_only=True)
+    want = np.clip(data.asnumpy(), np.float32(low), np.float32(high))
+    near = max(abs(low), abs(high)) <= 16
+    for got in (deployed(data).asnumpy(), deployed._executors(data)[0].asnumpy()):
+        assert np.abs(got - want).max() <= (1e-6 if near else 0)
+        assert got.min() == want.min() and got.max() == want.max()
+
+
+@pytest.mark.parametrize("mean", [0, 30, 1e3, -1e4])
+def test_a_batch_norm_far_from_zero_keeps_its_digits(mean):
+    net = Sequence(nn.BatchNorm(in_channels=3))
+    net.initialize()
+    net[0].running_mean.set_data(mx.nd.array([mean, mean + 1, mean - 1]))
+    net[0].running_var.set_data(mx.nd.array([0.7, 1.3, 2.1]))
+    net[0].gamma.set_data(mx.nd.array([1.1, 0.9, 1.7]))
+    net[0].beta.set_data(mx.nd.array([0.3, -2, 1]))
+    data = mx.nd.array(np.random.RandomState(0).randn(2, 3, 5, 5)) + mean
+    want = net(data).asnumpy()
+    deployed = mxsame.deploy(net, data.shape, cudnn_only=True)
+    for got in (deployed(data).asnumpy(), deployed._executors(data)[0].asnumpy()):
+        assert np.abs(got - want).max() < 1e-6 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("strides", [1, 2])
+def test_transposed_convolutions_in_3d(strides):
+    net = Sequence(mxsame.nn.Conv3DTranspose(4, 3, strides=strides, in_channels=3))
+    data, want = prepared(net, (1, 3, 5, 4, 3))
+    deployed = mxsame.deploy(net, data.shape, cudnn_only=True)
+    assert running.difference(deployed._executors(data)[0].asnumpy(), want) < 1e-5
+    net.cast("float64")
+    with pytest.raises(
+        ValueError, match=r"net must run on a GPU: .* received the operators Deconvolution \(conv\d+_decon"
+    ):
+        mxsame.deploy(net, data.shape, cudnn_only=True)
+
+
+def test_files_are_right_in_executors_as_mxnet_runs_them_by_default(tmp_path, monkeypatch):
+    """On the CPU those fuse convolutions and activations by oneDNN."""
+    monkeypatch.delenv("MXNET_SUBGRAPH_BACKEND", raising=False)
+    for seed in range(40):
+        net, data, want = random_net(seed)
+        mxsame.deploy(net, data.shape, cudnn_only=True).export(str(tmp_path / "net"))
+        symbol, arguments, _ = mx.model.load_checkpoint(str(tmp_path / "net"), 0)
+        got = symbol.bind(mx.cpu(), {**arguments, "data": data}, grad_req="null").forward()
+        for have, wanted in zip(got, want):
+            assert running.difference(have.asnumpy(), wanted) < 1e-5, seed
+
+
+def test_shapes_that_depend_on_values_are_refused():
+    net = Sequence(conv(4), lambda F, x: F.contrib.boolean_mask(x, F.mean(x, axis=(1, 2, 3)) > 0))
+    prepared(net, (2, 3, 8, 8))
+    with pytest.raises(ValueError, match=r"received the operators _contrib_boolean_mask \("):
+        mxsame.deploy(net, (2, 3, 8, 8), cudnn_only=True)
 
 
 # ---- random nets -----------------------------------------------------------------------------------------------------
@@ -458,8 +541,8 @@ class RandomNet(mx.gluon.HybridBlock):
         super().__init__()
         random = np.random.RandomState(seed)
         self._steps = []
-        for place in range(1, random.randint(4, 10)):
-            kind, sources = self.STEPS[random.randint(len(self.STEPS))], random.randint(0, place, 2)
+        for position in range(1, random.randint(4, 10)):
+            kind, sources = self.STEPS[random.randint(len(self.STEPS))], random.randint(0, position, 2)
             block = {
                 "conv": lambda: mxsame.nn.Conv2D(3, 2, in_channels=3),
                 "depthwise": lambda: mxsame.nn.DepthwiseConv2D(3, in_channels=3),
@@ -487,7 +570,7 @@ class RandomNet(mx.gluon.HybridBlock):
             else:
                 value = F.Activation(value, act_type=kind)
             values.append(value)
-        return [values[place] for place in self._outputs]
+        return [values[index] for index in self._outputs]
 
 
 def random_net(seed):
@@ -506,7 +589,7 @@ def random_net(seed):
 def test_random_nets(seed):
     net, data, want = random_net(seed)
     deployed = mxsame.deploy(net, data.shape, cudnn_only=True)
-    assert set(operators(confined(deployed))) <= {*LIBRARY, "_copy"}
+    assert set(operators(lowered(deployed))) <= {*LIBRARY, "_copy"}
     for got in (deployed(data), deployed._executors(data), deployed._executors(data)):
         for each, wanted in zip(got, want):
             assert running.difference(each.asnumpy(), wanted) < 1e-5
@@ -519,10 +602,10 @@ import mxsame
 import test_cudnn_only as tests
 from mxnet import nd, profiler
 
-for seed in range(150):
+for seed in range(200):
     net, data, _ = tests.random_net(seed)
     deployed = mxsame.deploy(net, data.shape, cudnn_only=True)
-    sums = tests.operators(tests.confined(deployed)).count("_grad_add")
+    sums = tests.operators(tests.lowered(deployed)).count("_grad_add")
     for array in deployed._executors(data):
         array.wait_to_read()
     profiler.set_config(profile_symbolic=True, aggregate_stats=True, filename=os.devnull)
@@ -536,9 +619,9 @@ for seed in range(150):
 """
 
 
-def test_sums_of_random_nets_are_made_by_convolutions():
+def test_additions_of_random_nets_are_made_by_convolutions():
     lines = [line.split(";") for line in running.run_python(RANDOM).splitlines() if line.count(";") == 2]
-    assert len(lines) == 150 and sum(int(sums) for _, sums, _ in lines) > 100
+    assert len(lines) == 200 and sum(int(sums) for _, sums, _ in lines) > 100
     assert [seed for seed, _, ran in lines if ran == "True"] == []
 
 
@@ -561,18 +644,18 @@ def test_outputs_are_not_written_again():
     assert running.difference(first.asnumpy(), want) < 1e-5
 
 
-def test_it_is_known_where_it_is_needed(monkeypatch):
+def test_when_it_is_needed(monkeypatch):
     """By the GPU's compute capability and the machine code of the library, which is looked through once."""
     looked = []
-    module = sys.modules["mxsame.deploy"]
-    code = _cuda.Code(machine=((7, 0), (8, 0), (8, 6)), ptx=())
-    monkeypatch.setattr(_cuda, "machine_code", lambda path: looked.append(path) or code)
-    cards = [_cuda.Device(number, "card", capability, 1) for number, capability in enumerate([(8, 9), (9, 0)])]
-    monkeypatch.setattr(_cuda, "devices", lambda: cards)
+    module = sys.modules["mxsame.cudnn_only"]
+    code = machine_code.Code(machine=((7, 0), (8, 0), (8, 6)), ptx=())
+    monkeypatch.setattr(machine_code, "machine_code", lambda path: looked.append(path) or code)
+    cards = [cuda.Device(number, "card", capability, 1) for number, capability in enumerate([(8, 9), (9, 0)])]
+    monkeypatch.setattr(cuda, "devices", lambda: cards)
     module._machine_code.cache_clear()
     try:
-        found = [module.lacks_machine_code(mx.Context("gpu", number)) for number in (0, 1, 2, 1)]
-        assert found == [False, True, False, True] and not module.lacks_machine_code(mx.cpu())
+        found = [module.is_needed(mx.Context("gpu", number)) for number in (0, 1, 2, 1)]
+        assert found == [False, True, False, True] and not module.is_needed(mx.cpu())
         assert len(looked) == 1 and looked[0].endswith("libmxnet.so")
     finally:
         module._machine_code.cache_clear()

@@ -22,8 +22,8 @@ def drawn(*args, **named):
     return mxsame.plot_padding(*args, ax=Figure((9, 6)).subplots(), **named)
 
 
-def taps(ax):
-    """[(first cell that is covered, whether it is full)] of each line of windows, from the top."""
+def kernel_elements(ax):
+    """[(position, whether it is full)] of each line of windows, from the top."""
     rows = {}
     for patch in ax.patches:
         if patch.get_height() == drawing.HEIGHT:
@@ -40,33 +40,33 @@ def labels(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-def test_taps_stand_where_the_rule_puts_them():
+def test_kernel_elements_are_where_the_rule_puts_them():
     seen = 0
     for size, kernel_size, stride, dilation in itertools.product((1, 2, 5, 7, 10), (1, 2, 3, 4), (1, 2, 3), (1, 2)):
         low, high = padding.same_pads(size, kernel_size, stride, dilation)
         ax = drawn(size, kernel_size, stride, dilation)
-        rows = taps(ax)
+        rows = kernel_elements(ax)
         assert len(rows) == padding.output_size(size, kernel_size, stride, dilation)
         for window, row in enumerate(rows):
-            cells = [window * stride - low + tap * dilation for tap in range(kernel_size)]
-            assert row == [(cell, 0 <= cell < size) for cell in cells]
+            positions = [window * stride - low + number * dilation for number in range(kernel_size)]
+            assert row == [(position, 0 <= position < size) for position in positions]
             seen += 1
         written = [text.get_text() for text in ax.texts]
         assert written.count("pad") == low + high
-        assert [text for text in written if text.isdigit()] == [str(cell) for cell in range(size)]
+        assert [text for text in written if text.isdigit()] == [str(number) for number in range(size)]
         assert ("skipped by dilation" in labels(ax)) == (dilation > 1)
     assert seen > 300
 
 
-def test_what_stands_beside_is_drawn_below_with_its_shift():
+def test_a_second_padding_is_drawn_below_with_its_shift():
     ax = drawn(8, 3, 2, beside="symmetric")
-    first = [row[0][0] for row in taps(ax)]
+    first = [row[0][0] for row in kernel_elements(ax)]
     assert first == [0, 2, 4, 6, -1, 1, 3, 5]
     frames = sorted(
         patch.get_x() for patch in ax.patches if patch.get_width() == 3 and patch.get_linestyle() != "solid"
     )
     assert frames == [0, 2, 4, 6], "the windows of SAME"
-    assert titles(ax) == ["same: pads (0, 1), 4 outputs", "symmetric: pads (1, 1), 4 outputs, each 1 cell too early"]
+    assert titles(ax) == ["same: pads (0, 1), 4 outputs", "symmetric: pads (1, 1), 4 outputs, each 1 element too early"]
     assert labels(ax)[-1] == 'the window of "same"'
 
 
@@ -76,36 +76,38 @@ def test_what_stands_beside_is_drawn_below_with_its_shift():
         ({"size": 9, "kernel_size": 3, "stride": 2, "beside": "symmetric"}, "symmetric: pads (1, 1), 5 outputs"),
         (
             {"size": 6, "kernel_size": 4, "beside": "Symmetric"},
-            "symmetric: pads (2, 2), 7 outputs instead of 6, each 1 cell too early",
+            "symmetric: pads (2, 2), 7 outputs instead of 6, each 1 element too early",
         ),
         ({"size": 6, "kernel_size": 3, "dilation": 2, "beside": "symmetric"}, "symmetric: pads (2, 2), 6 outputs"),
         ({"size": 7, "kernel_size": 2, "stride": 2, "beside": "valid"}, "valid: pads (0, 0), 3 outputs instead of 4"),
         (
             {"size": 6, "kernel_size": 3, "beside": (0, 2)},
-            "explicit: pads (0, 2), 6 outputs, each 1 cell too late",
+            "explicit: pads (0, 2), 6 outputs, each 1 element too late",
         ),
         ({"size": 5, "kernel_size": 3, "padding": "causal"}, "causal: pads (2, 0), 5 outputs"),
         ({"size": 1, "kernel_size": 1, "padding": 0}, "explicit: pads (0, 0), 1 output"),
-        ({"size": 4, "kernel_size": 3, "stride": 2, "transposed": True}, "same: cuts (0, 1), 8 outputs"),
+        ({"size": 4, "kernel_size": 3, "stride": 2, "transposed": True}, "same: crops (0, 1), 8 outputs"),
         (
             {"size": 4, "kernel_size": 3, "stride": 2, "transposed": True, "beside": "symmetric"},
-            "symmetric: cuts (1, 1), 7 outputs instead of 8, each 1 cell too early",
+            "symmetric: crops (1, 1), 7 outputs instead of 8, each 1 element too early",
         ),
         (
             {"size": 4, "kernel_size": 3, "stride": 2, "transposed": True, "output_padding": 0},
-            "same: cuts (1, 1), 7 outputs",
+            "same: crops (1, 1), 7 outputs",
         ),
     ],
 )
-def test_titles_say_what_is_drawn(arguments, title):
+def test_titles_name_what_is_drawn(arguments, title):
     assert titles(drawn(**arguments))[-1] == title
 
 
 def test_a_transposed_convolution_shows_where_inputs_are_written():
     ax = drawn(4, 3, 2, transposed=True)
-    assert taps(ax)[-1] == [(6, True), (7, True), (8, False)]
-    assert [text.get_text() for text in ax.texts].count("cut") == 1
-    assert taps(drawn(4, 2, 3, transposed=True))[-1] == [(9, True), (10, True)], "cell 11 holds the bias alone"
+    assert kernel_elements(ax)[-1] == [(6, True), (7, True), (8, False)]
+    assert [text.get_text() for text in ax.texts].count("crop") == 1
+    assert kernel_elements(drawn(4, 2, 3, transposed=True))[-1] == [(9, True), (10, True)], (
+        "element 11 holds only the bias"
+    )
 
 
 def test_of_many_windows_both_ends_are_drawn():
@@ -137,7 +139,7 @@ def test_without_axes_there_is_a_new_figure():
         ((8, 3.0), TypeError, "kernel_size must be an integer"),
         ((8, 9, 1, 1, "valid"), ValueError, "at least as long as the kernel"),
         ((8, 3, 1, 1, "symmetrical"), ValueError, "received padding='symmetrical'"),
-        ((900, 3, 1, 60), ValueError, "at most 120 cells wide; received kernel_size=3, stride=1, dilation=60"),
+        ((900, 3, 1, 60), ValueError, "at most 120 elements wide; received kernel_size=3, stride=1, dilation=60"),
     ],
 )
 def test_refusals(arguments, error, message):
@@ -146,7 +148,7 @@ def test_refusals(arguments, error, message):
 
 
 def test_options_are_checked():
-    with pytest.raises(ValueError, match="but for transposed=True; received output_padding=1"):
+    with pytest.raises(ValueError, match="needs transposed=True; received output_padding=1"):
         mxsame.plot_padding(8, 3, 2, output_padding=1)
     with pytest.raises(TypeError, match="transposed must be True or False"):
         mxsame.plot_padding(8, 3, 2, transposed=1)
@@ -157,7 +159,7 @@ def test_matplotlib_is_only_imported_by_the_picture():
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-def test_a_missing_matplotlib_is_said_with_the_command(monkeypatch):
+def test_a_missing_matplotlib_is_named_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"needs matplotlib, .*mend it with: .* -m pip install matplotlib"):
+    with pytest.raises(ImportError, match=r"needs matplotlib, .*fix it with: .* -m pip install matplotlib"):
         mxsame.plot_padding(8, 3)

@@ -17,12 +17,12 @@ import mxsame
 from benchmarks import networks
 from benchmarks.architectures import NETWORKS
 from mxsame._mxnet import mx
-from mxsame.deploy import lacks_machine_code
+from mxsame.cudnn_only import is_needed
 
 nn = mx.gluon.nn
 ON_CPU = os.environ.get("MXSAME_TEST_DEVICE") == "cpu"
 DEVICES = [mx.cpu(0), mx.cpu(1)] if ON_CPU else [mx.gpu(number) for number in range(mx.context.num_gpus())]
-LIBRARIES_ONLY = bool(DEVICES) and lacks_machine_code(DEVICES[0])
+LIBRARIES_ONLY = bool(DEVICES) and is_needed(DEVICES[0])
 # 2**-11 a factor, and sums of up to some hundred products of about 1
 TOLERANCE = 1e-4 if ON_CPU or os.environ.get("NVIDIA_TF32_OVERRIDE") == "0" else 5e-3
 HALF_TOLERANCE = 2e-2  # float16: the data, the weights and the output are rounded to 2**-11

@@ -15,6 +15,8 @@ import running
 
 import mxsame
 from mxsame._mxnet import mx
+from mxsame.graphs.hybridize import Specialised
+from mxsame.graphs.tracing import Call
 
 nn = mx.gluon.nn
 
@@ -79,7 +81,7 @@ def test_the_same_as_the_net_run_layer_by_layer():
         assert running.difference(net(images(*size)).asnumpy(), expected) < 1e-5
 
 
-def test_sizes_of_one_class_share_a_graph():
+def test_sizes_of_one_shape_signature_share_a_graph():
     net = small_network()
     mxsame.hybridize(net)
     for size in range(20, 120):
@@ -98,13 +100,13 @@ def test_the_graph_least_recently_used_is_dropped_and_made_again():
             assert len(net.forward.graphs) <= 3
 
 
-def test_no_known_size_is_worked_out_in_the_graph():
+def test_no_static_size_is_computed_in_the_graph():
     net = small_network()
     net(images(30, 33))
     mxsame.hybridize(net)
     net(images(30, 33))
     (graph,) = net.forward.graphs.values()
-    operators = {node["op"] for node in json.loads(graph(mx.sym.var("data")).tojson())["nodes"]}
+    operators = {node["op"] for node in json.loads(graph.symbol.tojson())["nodes"]}
     assert not operators & {"_contrib_arange_like", "take", "where", "reverse", "slice_like"}
     assert "Convolution" in operators
 
@@ -204,15 +206,19 @@ def test_a_changed_net_is_traced_again():
     assert net(images(7, 7)).shape[2:] == (2, 2)
 
 
-def test_inactive_takes_everything_back():
+@pytest.mark.parametrize(
+    "take_back",
+    [lambda net: mxsame.hybridize(net, active=False), lambda net: net.hybridize(False), lambda net: net.hybridize()],
+    ids=["mxsame inactive", "gluon inactive", "gluon"],
+)
+def test_everything_is_taken_back(take_back):
     net = small_network()
-    want = net(images(30, 33)).asnumpy()
+    want, before = net(images(30, 33)).asnumpy(), set(vars(net))
     mxsame.hybridize(net)
     mxsame.hybridize(net)
     net(images(30, 33))
-    assert mxsame.hybridize(net, active=False) is net
-    assert "forward" not in vars(net)
-    assert "_clear_cached_op" not in vars(net)
+    assert take_back(net) in (net, None)
+    assert set(vars(net)) == before
     assert running.difference(net(images(30, 33)).asnumpy(), want) < 1e-6
 
 
@@ -354,11 +360,11 @@ def test_switched_off_by_gluon_and_summed_up(capsys):
     net = small_network_called()
     mxsame.hybridize(net)
     net(images(30, 33))
+    specialised = net.forward
     net.hybridize(False)
-    graphs = len(net.forward.graphs)
     net.summary(images(31, 33))
     assert "(2, 6, 16, 17)" in capsys.readouterr().out
-    assert len(net.forward.graphs) == graphs == 0
+    assert net.forward is not specialised and not hasattr(net.forward, "graphs")
 
 
 def test_a_copy_has_graphs_of_its_own():
@@ -487,7 +493,7 @@ def test_what_is_no_array_is_refused():
         mxsame.hybridize(net)(images(9, 8))
 
 
-@pytest.mark.parametrize("strategy", [None, "slice", "tail", "pad", "gather", "full"])
+@pytest.mark.parametrize("strategy", [None, "slice", "concat", "pad", "gather", "full"])
 @pytest.mark.parametrize("kind", [mxsame.nn.MaxPool3D, mxsame.nn.AvgPool3D])
 def test_one_pool_for_data_of_many_channels(kind, strategy):
     """Three axes are made four by a reshape that has the channels in it."""
@@ -526,3 +532,216 @@ def test_a_net_of_two_inputs_is_told_apart():
 
     with pytest.raises(TypeError, match="net must be given all of its inputs, with one shape for each; received 1 of"):
         mxsame.export(Two(), "net")
+
+
+# ---- what there is a static graph of, and no dynamic one -------------------------------------------------------------
+
+STATIC_ONLY = {
+    "explicit padding with ceil_mode": lambda: mxsame.nn.MaxPool2D(3, 3, ((0, 1), (0, 1)), ceil_mode=True),
+    "padding of zeros with ceil_mode": lambda: mxsame.nn.AvgPool2D(
+        3, 3, ((0, 1), (0, 1)), True, count_include_pad=True
+    ),
+    "windows that may start after the data": lambda: mxsame.nn.MaxPool2D(2, 3, "valid", ceil_mode=True),
+    "keras-mxnet with long strides": lambda: mxsame.nn.Conv2D(4, 1, 4, "keras-mxnet", in_channels=3),
+    "long strides": lambda: mxsame.nn.Conv2D(4, 3, (5000, 2), in_channels=3),
+}
+
+
+@pytest.mark.parametrize("make", STATIC_ONLY.values(), ids=STATIC_ONLY)
+def test_a_static_graph_does_not_need_a_dynamic_one(make):
+    layer = make()
+    layer.initialize(mx.init.Normal(0.5))
+    net = nn.HybridSequential()
+    net.add(nn.Activation("relu"), layer)
+    sizes = [(5, 14), (14, 5), (17, 26), (5, 41)]  # of those that every one of these layers takes
+    want = [net(images(*size)).asnumpy() for size in sizes]
+    mxsame.hybridize(net)
+    for size, expected in zip(sizes, want):
+        running.assert_equal(net(images(*size)), expected)
+
+
+def test_without_a_dynamic_graph_sizes_share_graphs_too():
+    net = wrapped(mxsame.nn.MaxPool2D(2, 3, "valid", ceil_mode=True))
+    for size in range(5, 120):
+        if size % 3 != 0:  # one more window would start after the data
+            assert net(images(size, size)).shape[2] == -(-(size - 2) // 3) + 1
+    assert len(net.forward.graphs) == 2
+    with pytest.raises(ValueError, match="ceil_mode must leave no window without an element of the data"):
+        net(images(9, 10))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"), [(mxsame.nn.Conv2DTranspose, (2, 4, 5, 6)), (mxsame.nn.Conv3DTranspose, (2, 4, 3, 4, 5))]
+)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_transposed_layer_of_deferred_channels(kind, shape, groups):
+    data = mx.nd.array(np.random.RandomState(0).randn(*shape))
+    net = wrapped(kind(6, 3, strides=2, dilation=2, groups=groups))
+    net.initialize(mx.init.Normal(0.5))
+    got = net(data)
+    net.hybridize(False)
+    running.assert_equal(got, net(data).asnumpy())
+    net.hybridize()  # the weight has met its data
+    running.assert_equal(got, net(data).asnumpy())
+
+
+class Second(mx.gluon.HybridBlock):
+    """Takes two inputs and uses the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
+
+    def hybrid_forward(self, F, x, unused):
+        return self.conv(x)
+
+
+def test_an_input_that_is_not_used_in_float64():
+    net, data = Second(), images(9, 8).astype("float64")
+    net.initialize()
+    net.cast("float64")
+    want = net(data, data).asnumpy()
+    mxsame.hybridize(net)
+    running.assert_equal(net(data, data), want, "float64")
+
+
+def test_all_inputs_are_asked_for():
+    net = mxsame.hybridize(Second())
+    with pytest.raises(TypeError, match=r"net must be given all of its inputs.*received 1 of them: missing.*unused"):
+        net(images(9, 8))
+    with pytest.raises(TypeError, match=r"net must be given all of its inputs.*received 3 of them: too many"):
+        net(*[images(9, 8)] * 3)
+
+
+@pytest.mark.parametrize("layer", [mxsame.nn.Conv2D(4, 3, 2, in_channels=3), mxsame.nn.MaxPool2D(2)])
+def test_shapes_that_follow_from_the_data_s_values(layer):
+    class Masked(mx.gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def hybrid_forward(self, F, x, mask):
+            return self.layer(F.contrib.boolean_mask(x, mask))
+
+    net = Masked()
+    net.initialize()
+    calls = [(images(9, 8, batch=3), mx.nd.array(mask)) for mask in ([1, 0, 1], [1, 1, 1], [0, 1, 0])]
+    calls += [(images(8, 7, batch=2), mx.nd.array([0, 1]))]
+    want = [net(*call).asnumpy() for call in calls]
+    mxsame.hybridize(net)
+    for call, expected in zip(calls, want):
+        running.assert_equal(net(*call), expected)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [mxsame.nn.Conv2D(4, 3), mxsame.nn.MaxPool2D(2), mxsame.nn.DepthwiseConv2D(3), mxsame.nn.Conv2DTranspose(4, 3)],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_without_a_batch_axis(layer):
+    net = wrapped(layer)
+    net.initialize()
+    with pytest.raises(ValueError, match=r"data must have the 4 axes \(N, C, H, W\); received data.shape=\(3, 9, 8\)"):
+        net(mx.nd.ones((3, 9, 8)))
+
+
+def test_gluon_s_own_export_names_ours_and_works_once_the_net_is_gluon_s(tmp_path):
+    net = mxsame.hybridize(small_network_called())
+    want = net(images(31, 33))
+    with pytest.raises(RuntimeError, match=r"must be written by mxsame\.export\(net, path\); or call net\.hybridize"):
+        net.export(str(tmp_path / "net"))
+    net.hybridize()
+    running.assert_equal(net(images(31, 33)), want.asnumpy())
+    net.export(str(tmp_path / "net"))
+    loaded = mx.gluon.SymbolBlock.imports(
+        str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params")
+    )
+    running.assert_equal(loaded(images(31, 33)), want.asnumpy())
+
+
+def test_a_parent_that_gluon_hybridizes_takes_its_children_back():
+    child = mxsame.hybridize(small_network_called())
+    parent = nn.HybridSequential()
+    parent.add(child)
+    parent.hybridize()
+    assert "forward" not in vars(child)
+
+
+def test_a_file_has_the_types_of_the_net_as_it_is(tmp_path):
+    net = nn.HybridSequential()
+    net.add(mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3), nn.BatchNorm(in_channels=4), nn.Dense(2, in_units=80))
+    net.initialize()
+    mxsame.export(net, str(tmp_path / "net"))
+    net.cast("float64")
+    file, _ = mxsame.export(net, str(tmp_path / "net"))
+    bound = mx.sym.load(file).simple_bind(mx.cpu(), data=(1, 3, 9, 8), type_dict={"data": "float64"}, grad_req="null")
+    assert {array.dtype for array in bound.arg_dict.values()} == {np.float64}
+
+
+# ---- more signatures than graphs -------------------------------------------------------------------------------------
+
+
+def test_more_signatures_than_graphs_run_in_a_graph_for_every_size(monkeypatch):
+    """A new graph for each call would cost more than it saves."""
+    net, sizes = small_network_called(), [(size, size + 1) for size in range(16, 24)]
+    want = {size: net(images(*size)).asnumpy() for size in sizes}
+    mxsame.hybridize(net, max_graphs=2)
+    built, compiled = [], Call.compiled
+
+    def counted(call, *args, **more):
+        built.append(more["static"])
+        return compiled(call, *args, **more)
+
+    monkeypatch.setattr(Call, "compiled", counted)
+    for turn in range(Specialised.PATIENCE - 1):
+        for size, expected in want.items():
+            running.assert_equal(net(images(*size)), expected, what=f"{turn} {size}")
+    assert built == [True, True, False]
+    kept = list(net.forward.graphs)
+    running.assert_equal(net(images(*sizes[-1])), want[sizes[-1]])
+    assert built == [True, True, False, True] and len(net.forward.graphs) == 2
+    assert net.forward.graphs.keys() & set(kept) == {kept[1]}  # the least recently used has made room
+
+
+def test_more_signatures_than_graphs_without_a_graph_for_every_size():
+    net = wrapped(mxsame.nn.MaxPool2D((2, 3), (3, 2), "valid", ceil_mode=True), max_graphs=1)
+    pool = mxsame.nn.MaxPool2D((2, 3), (3, 2), "valid", ceil_mode=True)
+    for size in [(8, 9), (10, 8), (11, 8), (8, 9)]:
+        running.assert_equal(net(images(*size)), pool(images(*size)).asnumpy())
+        assert len(net.forward.graphs) == 1
+
+
+def test_gradients_of_inference_have_graphs_of_their_own():
+    """What an operator needs for them it may not need without."""
+    net, data = mxsame.hybridize(small_network_called()), images(30, 33)
+    data.attach_grad()
+    net(data)
+    with mx.autograd.record(train_mode=False):
+        net(data)
+    with mx.autograd.record():
+        net(data)
+    assert len(net.forward.graphs) == 3
+    kinds = [kind[2:] for kind, _ in net.forward.graphs]
+    assert kinds == [("inference", "cpu", False), ("inference", "cpu", True), ("training", "cpu", True)]
+
+
+@pytest.mark.parametrize("kind", [mxsame.nn.MaxPool1D, mxsame.nn.MaxPool2D, mxsame.nn.MaxPool3D])
+@pytest.mark.parametrize("inside", [False, True], ids=["pool", "net"])
+def test_gradients_of_a_max_pool_at_inference(kind, inside):
+    """Saliency maps: they are those of training."""
+    net = nn.HybridSequential()
+    if inside:
+        net.add(nn.Activation("relu"))
+    net.add(kind(3, 2))
+    data = mx.nd.array(np.random.RandomState(0).randn(2, 16, *(9, 8, 7)[: kind.num_spatial_dims]))
+    data.attach_grad()
+    found = []
+    for how in (lambda net: None, mxsame.hybridize):
+        how(net)
+        for train_mode in (True, False):
+            with mx.autograd.record(train_mode=train_mode):
+                out = net(data)
+            out.backward()
+            found.append(data.grad.asnumpy())
+    for gradient in found[1:]:
+        running.assert_equal(gradient, found[0])

@@ -11,7 +11,7 @@ import pytest
 from cases import Case
 from hypothesis import assume, given, note
 from hypothesis import strategies as st
-from keras_cases import DATA_FORMATS, backend_call, backend_can, shape_ordered, table
+from keras_cases import DATA_FORMATS, OPS, backend_call, backend_can, shape_ordered, table
 from keras_running import KINDS, WHOLE_SPACE, check, data_formats, drawn, expected, kinds, run, signature
 from running import assert_equal, by_name, evaluate, imperative, run_python
 
@@ -21,7 +21,6 @@ from mxsame.keras import backend
 
 nd = mx.nd
 TABLE = table(backend_can)
-OPS = ("conv", "depthwise_conv", "separable_conv", "conv_transpose", "max_pool", "avg_pool")
 
 SIGNATURES = {  # of keras.src.backend in tf.keras 2.13.1
     "conv1d": "x, kernel, strides=1, padding='valid', data_format=None, dilation_rate=1",
@@ -58,7 +57,7 @@ def test_every_function_has_cases():
 @pytest.mark.parametrize("data_format", DATA_FORMATS)
 @by_name(TABLE)
 def test_every_case(case, data_format):
-    """NDArrays, mx.np arrays, graphs of known and of unknown size; forward and gradients."""
+    """NDArrays, mx.np arrays, graphs of static and of dynamic shape; forward and gradients."""
     for kind in KINDS:
         check(backend, backend_call, case, data_format, kind)
 
@@ -118,7 +117,7 @@ def test_image_data_format():
 @pytest.mark.parametrize("data_format", DATA_FORMATS)
 @pytest.mark.parametrize("kind", ["nd", "symbol"])
 def test_one_dimensional_pooling_as_the_layers_of_keras_do_it(mode, data_format, kind):
-    """Another axis of length 1 behind the steps, and a window of 1 along it."""
+    """Another axis of length 1 after the steps, and a window of 1 along it."""
     for n, k, s, padding in itertools.product((1, 5, 8, 9), (1, 2, 3, 5), (1, 2, 3), ("same", "valid")):
         case = Case(f"{mode}_pool", (n,), (k,), (s,), padding)
         if not oracle.is_legal(case):
@@ -142,7 +141,7 @@ def test_one_dimensional_pooling_as_the_layers_of_keras_do_it(mode, data_format,
 
 
 def test_a_kernel_with_fewer_input_channels_makes_groups_in_a_graph_too():
-    """The channels may be known from the graph alone."""
+    """The channels may be fixed by nothing but the graph."""
     case = next(case for case in TABLE if case.op == "conv" and case.groups > 1 and case.rank == 2)
     arrays, out, _, _ = expected(case, "channels_first")
     data, kernel = mx.sym.var("data"), mx.sym.var("weight", shape=arrays["weight"].shape)
@@ -158,7 +157,7 @@ def test_a_kernel_with_fewer_input_channels_makes_groups_in_a_graph_too():
 
 
 def lengths(n, k, s, d, padding):
-    """Every length of which the convolution makes n, by trying."""
+    """Every length that the convolution turns into n, found by trying."""
     for length in range(1, (n + 1) * s + (k - 1) * d + 2):
         try:
             if oracle.output_size(Case("conv", (length,), (k,), (s,), padding, (d,))) == (n,):
@@ -204,14 +203,14 @@ def test_output_shape_may_be_left_open_and_be_of_many_types(data_format):
     whole = shape_ordered((2, 6, 8, 15), data_format)
     wanted = backend.conv2d_transpose(x, kernel, whole, (2, 3), "same", data_format)
     assert wanted.shape == whole
-    spellings = [
+    equivalent = [
         *(None, [None] * 4, (None, *whole[1:]), (*whole[:2], None, whole[3])),
         *(list(whole), np.array(whole), tuple(np.int64(n) for n in whole)),
         *(nd.array(whole, dtype="int32"), mx.np.array(whole, dtype="int64")),
     ]
-    for spelled in spellings:
-        got = backend.conv2d_transpose(x, kernel, spelled, (2, 3), "same", data_format)
-        assert_equal(got, wanted.asnumpy(), what=str(spelled))
+    for output_shape in equivalent:
+        got = backend.conv2d_transpose(x, kernel, output_shape, (2, 3), "same", data_format)
+        assert_equal(got, wanted.asnumpy(), what=str(output_shape))
 
 
 def test_a_graph_refuses_data_that_the_output_shape_excludes():

@@ -181,9 +181,9 @@ def test_array_of_no_kind(function, argument):
 @pytest.mark.parametrize(("function", "argument"), EVERY_ARRAY)
 def test_array_of_another_kind(function, argument):
     shapes, needed, _ = FUNCTIONS[function]
-    alone = ("group", "split", "int32", "bool", "sparse", "rank0", "rank-1", "rank+1", "rank+3")
+    single = ("group", "split", "int32", "bool", "sparse", "rank0", "rank-1", "rank+1", "rank+3")
     for kind, (make, match, error) in ODD_ARRAYS.items():
-        if len(shapes) > 1 or (kind in alone and not (kind == "rank-1" and function.__module__.endswith("ops"))):
+        if len(shapes) > 1 or (kind in single and not (kind == "rank-1" and function.__module__.endswith("ops"))):
             if kind == "rank+1" and function in (ops.max_pool, ops.average_pool):
                 match = "len.pool_size"
             refused_in_keras_words(
@@ -223,7 +223,7 @@ def test_kernel_of_unknown_shape(function):
         for variable in (sym.var("k"), sym.var("k", shape=(0,) * len(shapes[kernel]))):
             refused_in_keras_words(
                 lambda variable=variable, kernel=kernel: function(**as_symbols(shapes, **{kernel: variable}), **needed),
-                f"^{kernel} must have a known shape",
+                f"^{kernel} must have a static shape",
                 ValueError,
             )
 
@@ -262,9 +262,9 @@ MORE = {
         lambda: ops.conv_transpose(X.astype("float16"), ones((3, 2, 5, 4), dtype="float16")),
         r"^inputs must be float32 .* received inputs.dtype='float16'",
     ),
-    "strides-unknown-size": (
+    "strides-dynamic-shape": (
         lambda: ops.max_pool(sym.var("inputs"), (2, 2), 5000),
-        "strides must be <= 4096 where the input size is unknown; give inputs a shape",
+        r"strides must be <= 4096 for inputs of dynamic shape; give inputs a shape; received strides=\(5000, 5000\)",
     ),
     "rank-unknown": (lambda: ops.average_pool(sym.var("inputs"), 2), "give inputs a shape, or pool_size one entry"),
     "rank-4": (lambda: ops.max_pool(ones((1,) * 6), 2), r"must be 1, 2 or 3 .* inputs\.ndim - 2=4"),
@@ -297,7 +297,7 @@ MORE = {
     ),
     "output-shape-graph": (
         lambda: backend.conv2d_transpose(sym.var("x"), sym.var("k", shape=(3, 2, 5, 4)), (2, 1, 9, 5)),
-        r"output_shape\[1\] must be a length .* makes the length of x; received",
+        r"output_shape\[1\] must be a length .* turns into the length of x; received",
     ),
     "set-None": (lambda: backend.set_image_data_format(None), "data_format must be one of"),
     "set-word": (

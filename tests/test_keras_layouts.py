@@ -33,14 +33,14 @@ def shapes(kind, layout):
     return (*size, 7, 3), weight(3, 7)  # transposed: 7 outputs of 3 inputs
 
 
-def place(kind, layout, cell):
-    """Where the cell of a Keras kernel belongs in MXNet's weight, by the meaning of its axes."""
-    *taps, a, b = cell
+def index_in_mxnet(kind, layout, index):
+    """The index in MXNet's weight of an element of a Keras kernel, by the meaning of its axes."""
+    *position, a, b = index
     if kind == "depthwise":  # input channel a, its kernel b: output channel a*m + b
         first, second = a * 2 + b, 0
-    else:  # convolutions are (input, output) to Keras, transposed ones (output, input); MXNet wants the last one first
+    else:  # convolutions are (input, output) to Keras, transposed ones (output, input); MXNet has the last one first
         first, second = b, a
-    return (first, *taps, second) if layout.endswith("C") else (first, second, *taps)
+    return (first, *position, second) if layout.endswith("C") else (first, second, *position)
 
 
 def multiplier(kind):
@@ -53,13 +53,13 @@ EVERY = [
 
 
 @pytest.mark.parametrize(("kind", "layout"), EVERY)
-def test_every_cell_is_where_it_belongs(kind, layout):
+def test_every_element_is_where_it_belongs(kind, layout):
     keras_shape, mxnet_shape = shapes(kind, layout)
     kernel = np.arange(np.prod(keras_shape), dtype=np.float64).reshape(keras_shape)
     weight = layouts.to_mxnet(kernel, kind, layout)
     assert weight.shape == mxnet_shape
-    for cell in np.ndindex(*keras_shape):
-        assert weight[place(kind, layout, cell)] == kernel[cell]
+    for index in np.ndindex(*keras_shape):
+        assert weight[index_in_mxnet(kind, layout, index)] == kernel[index]
 
 
 @pytest.mark.parametrize(("kind", "layout"), EVERY)

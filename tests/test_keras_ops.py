@@ -7,11 +7,10 @@ import inspect
 import textwrap
 
 import pytest
-from cases import OPS
 from golden import make, make_keras3
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from keras_cases import DATA_FORMATS, data_ordered, ops_call, ops_can, ordered, table
+from keras_cases import DATA_FORMATS, OPS, data_ordered, ops_call, ops_can, ordered, table
 from keras_running import KINDS, WHOLE_SPACE, check, data_formats, drawn, expected, kinds, run, signature
 from running import assert_equal, by_name, run_python
 from running import expected as expected_in_mxnet
@@ -47,7 +46,7 @@ def test_signatures_are_those_of_keras():
 @pytest.mark.parametrize("data_format", DATA_FORMATS)
 @by_name(TABLE)
 def test_every_case(case, data_format):
-    """NDArrays and graphs of unknown size; forward and gradients."""
+    """NDArrays and graphs of dynamic shape; forward and gradients."""
     for kind in KINDS[::3]:
         check(ops, ops_call, case, data_format, kind)
 
@@ -59,7 +58,7 @@ def test_whole_space(case, data_format, kind, dtype):
 
 
 def test_arguments_by_position_and_by_default():
-    """As Keras's code calls them; the default is "valid", strides of 1 (for poolings the pool size), channels last."""
+    """As Keras's code calls them; the default is "valid", strides of 1 (for pooling the pool size), channels last."""
     inputs, kernel = nd.random.normal(shape=(2, 9, 8, 3)), nd.random.normal(shape=(3, 2, 3, 4))
     assert ops.conv(inputs, kernel).shape == (2, 7, 7, 4)
     assert ops.conv(inputs, kernel, 2, "Same").shape == (2, 5, 4, 4)
@@ -208,7 +207,7 @@ def test_recorded_keras(case):
 
 
 def check_against_tensorflow(case, data_format, kind):
-    """What Keras 3 calls is TensorFlow; `tf_oracle` calls it where it can, and says what else it does."""
+    """What Keras 3 calls is TensorFlow; `tf_oracle` calls it where it can, and documents what else it does."""
     import tf_oracle
 
     arrays, out, out_grad, _ = expected_in_mxnet(case)

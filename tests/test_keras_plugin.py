@@ -1,4 +1,4 @@
-"""`mxsame.keras.install` where there is no keras-mxnet to install into: the error says what to do, and nothing happens.
+"""`mxsame.keras.install` without a keras-mxnet to install into: the error gives the command, and nothing happens.
 
 What it does inside keras-mxnet is tested in tests/keras_mxnet, in an environment of its own.
 """
@@ -14,9 +14,9 @@ import pytest
 import mxsame.keras
 from mxsame.keras import plugin
 
-PIP = rf"mend it with: {sys.executable} -m pip install keras-mxnet==2\.2\.4\.3"
-NEW = r"mend it with: python3\.8 -m venv \.venv && \.venv/bin/python -m pip install '\.\[cpu\]' keras-mxnet==2\.2\.4\.3"
-BACKEND = r"mend it with: export KERAS_BACKEND=mxnet"
+PIP = rf"fix it with: {sys.executable} -m pip install keras-mxnet==2\.2\.4\.3"
+NEW = r"fix it with: python3\.8 -m venv \.venv && \.venv/bin/python -m pip install '\.\[cpu\]' keras-mxnet==2\.2\.4\.3"
+BACKEND = r"fix it with: export KERAS_BACKEND=mxnet"
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 
 import cases
 import numpy as np
@@ -25,6 +26,7 @@ from running import (
 
 import mxsame
 from mxsame._mxnet import mx
+from mxsame.building import building
 
 gluon = mx.gluon
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -701,3 +703,100 @@ def test_positional_arguments_stand_in_the_order_of_gluon(case):
         return
     set_parameters(block, expected(case)[0])
     check(block, case)
+
+
+# ---- what oneDNN cannot do -------------------------------------------------------------------------------------------
+
+WAYS = {"imperative": lambda net: None, "hybridized": lambda net: net.hybridize(), "mxsame": mxsame.hybridize}
+
+
+@pytest.mark.parametrize("in_channels", [8, 16, 64])
+def test_a_transposed_layer_with_one_output_channel_trains(in_channels):
+    """With MXNet's own Deconvolution, oneDNN "could not create a primitive" for its trained weight. In float64, where
+    nothing is in blocks, there is a second opinion."""
+    random = np.random.RandomState(0)
+    arrays = [random.randn(2, channels, *size) for channels, size in ((2, (5, 6)), (1, (10, 12)))]
+
+    def losses(hybridize, dtype="float32"):
+        mx.random.seed(3)
+        net = gluon.nn.HybridSequential()
+        net.add(mxsame.nn.Conv2D(in_channels, 3, in_channels=2))
+        net.add(mxsame.nn.Conv2DTranspose(1, 3, strides=2, in_channels=in_channels))
+        net.initialize(mx.init.Normal(0.2))
+        net.cast(dtype)
+        hybridize(net)
+        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        data, target = (mx.nd.array(array, dtype=dtype) for array in arrays)
+        for _ in range(3):
+            with mx.autograd.record():
+                loss = ((net(data) - target) ** 2).mean()
+            loss.backward()
+            trainer.step(1)
+            yield loss.asscalar()
+            yield ((net(data) - target) ** 2).mean().asscalar()  # the first inference after training failed as well
+
+    want = list(losses(WAYS["imperative"], "float64"))
+    assert want[-1] < want[0]
+    for hybridize in WAYS.values():
+        np.testing.assert_allclose(list(losses(hybridize)), want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("way", ["imperative", "mxsame"])
+@pytest.mark.parametrize(
+    ("size", "kernel", "strides"), [((13,), 3, 2), ((9, 12), 2, 2), ((8, 7), 3, 1), ((5, 6, 7), 2, 2)]
+)
+def test_the_gradient_of_a_maximum_is_right_at_inference_too(size, kernel, strides, way):
+    """A saliency map: recorded, but nothing is trained. oneDNN keeps nothing for the backward pass then."""
+    rank = len(size)
+    case = Case("max_pool", size, (kernel,) * rank, (strides,) * rank, in_channels=16)
+    arrays, _, out_grad, gradients = expected(case)
+    pool = layer(case)
+    WAYS[way](pool)
+    data = mx.nd.array(arrays["data"])
+    data.attach_grad()
+    for train_mode in (False, True, False):
+        with mx.autograd.record(train_mode=train_mode):
+            out = pool(data)
+        out.backward(mx.nd.array(out_grad))
+        assert_equal({"data": data.grad}, {"data": gradients["data"]})
+    wide = data.astype("float64")
+    wide.attach_grad()
+    with mx.autograd.record(train_mode=False):
+        out = pool(wide)
+    out.backward(mx.nd.array(out_grad, dtype="float64"))
+    assert out.dtype == np.float64
+    assert_equal({"data": wide.grad}, {"data": gradients["data"]}, "float64")
+
+
+@pytest.mark.parametrize("way", ["imperative", "mxsame"])
+def test_inference_of_one_output_channel_runs_mxnets_own_operator(way):
+    """The convolution of the dilated input is many times slower, and only training needs it."""
+    layer = mxsame.nn.Conv2DTranspose(1, 4, strides=2, in_channels=16)
+    layer.initialize()
+    WAYS[way](layer)
+    data = mx.nd.ones((1, 16, 3, 4))
+    decisions = []
+    with building(decisions=decisions):
+        layer(data)
+        with mx.autograd.record():
+            layer(data)
+    if way == "imperative":
+        plans = [decision.plan for decision in decisions]
+        assert [plan.dilates for plan in plans] == [False, True]
+    else:
+        operators = [
+            {node["op"] for node in json.loads(graph.symbol.tojson())["nodes"]}
+            for graph in layer.forward.graphs.values()
+        ]
+        assert ["Deconvolution" in names for names in operators] == [True, False]
+
+
+def test_a_lone_layer_that_was_cast_before_its_first_input_is_hybridized():
+    """Gluon makes the variable of a weight once, before its shape is known."""
+    layer = mxsame.nn.Conv2DTranspose(8, 3, 2, groups=2, dilation=2)
+    layer.initialize()
+    layer.cast("float64")
+    data = mx.nd.random.normal(shape=(1, 4, 5, 5), dtype="float64")
+    want = layer(data).asnumpy()
+    layer.hybridize()
+    np.testing.assert_allclose(layer(data).asnumpy(), want, atol=1e-12)

@@ -11,6 +11,7 @@ import pytest
 from cases import BY_NAME, CASES, CONCRETE, IN_TENSORFLOW, OPS, Case
 from running import (
     CHANNELS_LAST,
+    OPERATORS,
     POOLS,
     as_nd,
     as_np,
@@ -30,7 +31,7 @@ from running import (
 import mxsame
 from mxsame import plan as planning
 from mxsame._mxnet import mx
-from mxsame.ops import _arguments
+from mxsame.building import building
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 SMALL = [case for case in CASES if case.name != "concrete-7x7-stride-2-on-224"]
@@ -147,21 +148,16 @@ def test_the_layout_with_channels_first_is_the_default(op):
 
 # ---- strategies ------------------------------------------------------------------------------------------------------
 
-ALLOWED = {
-    "conv": planning.CONVOLUTION,
-    "depthwise_conv": planning.CONVOLUTION,
-    "separable_conv": planning.CONVOLUTION,
-    "conv_transpose": planning.TRANSPOSED_STRATEGIES,
-    "max_pool": planning.MAXIMUM,
-    "avg_pool": planning.AVERAGE,
-}
-ALWAYS = {"slice", "kernel", "tail", "pad", "stuff"}  # static ones are exact for every known size
+ALLOWED = {op: planning.strategies_for(kind) for op, kind in OPERATORS.items()}
+ALWAYS = {"slice", "kernel", "concat", "pad", "dilate"}  # static ones are exact for every static size
 
 
 def may_refuse(case, strategy):
     """Where a strategy may say that it is not exact; test_plan.py says more exactly when."""
     if strategy not in ALWAYS:
         return True
+    if case.op == "conv_transpose":  # a longer kernel is a computed weight, and MXNet's operator has limits of its own
+        return strategy == "kernel" or max(case.dilation) > 1
     return strategy == "slice" and case.op in POOLS  # the operator's pad must be less than its kernel
 
 
@@ -209,7 +205,7 @@ def test_every_strategy_at_unknown_sizes(case):
 # ---- float16 ---------------------------------------------------------------------------------------------------------
 
 
-@by_name([case for case in CASES if case.op in POOLS and case.values != "negative"])
+@by_name([case for case in CASES if case.op in POOLS and case.values != "negative" and case.p_value < 3])
 def test_float16_poolings(case):
     """On the CPU MXNet has float16 for poolings only."""
     arrays, out, out_grad, gradients = expected(case)
@@ -355,17 +351,18 @@ def check_leaks(case, value, unknown=False):
             assert case.op == "max_pool" or not np.isfinite(out[holds]).any()
 
 
-def zero_taps(case, unknown):
-    """Whether the plan that is chosen puts zero taps over the data, where 0 * nan is nan."""
-    with _arguments.decisions() as found:
+def multiplies_by_zero(case, unknown):
+    """Whether the plan that is chosen multiplies data by zeros of a longer kernel, where 0 * nan is nan."""
+    found = []
+    with building(decisions=found):
         if unknown:
             operate(case, unshaped(case), **graph_arguments(case))
         else:
             operate(case, as_nd(cases.arrays(case)))
-    return any(any(axis.taps) or axis.place or axis.shift for decision in found for axis in decision.plan.axes)
+    return any(any(axis.zeros) or axis.offset or axis.shift for decision in found for axis in decision.plan.axes)
 
 
-KNOWN_LEAK = "the strategies kernel, place, place tail and shift put zero taps over data, and 0 * nan is nan"
+KNOWN_LEAK = "the strategies kernel, offset, offset concat and shift multiply data by zeros, and 0 * nan is nan"
 
 
 @SPOILERS
@@ -373,15 +370,13 @@ KNOWN_LEAK = "the strategies kernel, place, place tail and shift put zero taps o
 @by_name(LEAKS)
 def test_what_is_not_a_number_stays_in_its_windows(case, unknown, value, request):
     """Padding must not be made by multiplication: 0 * nan is nan."""
-    if zero_taps(case, unknown):
+    if multiplies_by_zero(case, unknown):
         request.node.add_marker(pytest.mark.xfail(reason=KNOWN_LEAK, strict=True))
     check_leaks(case, value, unknown)
 
 
 @SPOILERS
-@pytest.mark.parametrize(
-    "strategy", ["native", "full", "slice", "tail", "pad", "mirror", "gather", "cut", "crop", "stuff"]
-)
+@pytest.mark.parametrize("strategy", ["native", "full", "slice", "concat", "pad", "flip", "gather", "crop", "dilate"])
 def test_strategies_that_let_nothing_through(strategy, value):
     ran = 0
     for case in LEAKS:
@@ -455,6 +450,7 @@ PADDINGS = {
     "conv_transpose": ("same", "valid", ((1, 2),)),
     "max_pool": ("same", "valid"),
     "avg_pool": ("same", "valid"),
+    "lp_pool": ("same", "valid"),
 }
 GRIDS = [
     (op, rank, padding)

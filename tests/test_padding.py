@@ -328,7 +328,7 @@ def test_transposed_arguments_that_are_refused(function, changed, error, message
 
 def test_nothing_left_of_the_output():
     message = (
-        "must not cut away the whole output of a transposed convolution; received size=1, kernel_size=3, padding=(2, 1)"
+        "must not crop the whole output of a transposed convolution; received size=1, kernel_size=3, padding=(2, 1)"
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         transposed_output_size(1, 3, padding=(2, 1))

@@ -15,21 +15,30 @@ import oracle
 import pytest
 from cases import Case
 
-from mxsame import plan as planning
 from mxsame.padding import by_axis
-from mxsame.plan import AxisPlan, Plan, TransposedAxis, Window, force, forced, plan_transposed, plan_window
+from mxsame.plan import (
+    OPERATORS,
+    STRATEGIES,
+    AxisPlan,
+    Plan,
+    TransposedWindow,
+    Window,
+    exact_plans,
+    first_plan,
+    force,
+    forced,
+    make_transposed_windows,
+    make_windows,
+    strategies_for,
+)
 
 SIZES, KERNELS, STRIDES, DILATIONS = range(1, 13), range(1, 6), range(1, 5), range(1, 4)
 EVERY_SIZE = range(1, 25)
 WORDS = ("same", "valid", "causal", "keras-mxnet")
 SIZE_DEPENDENT = ("same", "keras-mxnet")
 PAIRS = ((1, 1), (0, 2), (3, 1), (5, 4))
-ALLOWED = {
-    "conv": planning.CONVOLUTION,
-    "max_pool": planning.MAXIMUM,
-    "avg_pool": planning.AVERAGE,
-}
-PER_AXIS = tuple(name for name in planning.STRATEGIES if name != "full")
+KINDS = {"conv": "conv", "max_pool": "max", "avg_pool": "avg"}
+PER_AXIS = tuple(name for name in STRATEGIES if not STRATEGIES[name].together)
 PADDINGS = pytest.mark.parametrize("padding", [*WORDS, *PAIRS], ids=str)
 
 
@@ -60,9 +69,9 @@ def wanted(window, n, pool=False):
 def reads(step, window, n, convention="valid", fill="zero"):
     """The same by the plan; cells of padding that a maximum reads are copies of the nearest cell ("edge")."""
     cells = list(range(n))
-    if step.mirror:
+    if step.flip:
         cells.reverse()
-    for low, high in (step.join, step.spread):
+    for low, high in (step.concat, step.pad_operator):
         first, last = (None, None) if fill == "zero" else (cells[0], cells[-1])
         cells = [first] * low + cells + [last] * high
     s, d, k = window.stride, window.dilation, step.kernel_size
@@ -84,22 +93,22 @@ def reads(step, window, n, convention="valid", fill="zero"):
     span = len(cells) + 2 * step.pad - ((k - 1) * d + 1)
     assert span >= 0, f"MXNet refuses a kernel longer than the padded data: {step}, n {n}"
     count = (-(-span // s) if convention == "full" else span // s) + 1
-    before = step.taps[0]
-    if step.place:
-        assert step.place[0] <= low <= step.place[1]
+    before = step.zeros[0]
+    if step.offset:
+        assert step.offset[0] <= low <= step.offset[1]
         before = step.pad - low
     rows = []
-    for output in range(step.skip, count):
+    for output in range(step.crop[0], count):
         places = [output * s + tap * d - step.pad for tap in range(k)]
         row = [cells[place] if 0 <= place < len(cells) else None for place in places]
         rows.append(row[before : before + window.kernel_size])
-    if step.excess is None:
+    if step.crop[1] is None:
         assert len(rows) >= outputs
         rows = rows[:outputs]
-    elif step.excess:
-        assert step.excess <= len(rows)
-        rows = rows[: -step.excess]
-    return [row[::-1] for row in reversed(rows)] if step.mirror else rows
+    elif step.crop[1]:
+        assert step.crop[1] <= len(rows)
+        rows = rows[: -step.crop[1]]
+    return [row[::-1] for row in reversed(rows)] if step.flip else rows
 
 
 def is_exact(step, window, n, op, convention="valid"):
@@ -137,13 +146,13 @@ def sizes_of(window, pool):
     return [n for n in EVERY_SIZE if is_legal(window, n, pool)]
 
 
-def make(window, allowed, op, strategy=None):
+def make(window, op, strategy=None):
     """The plan, forced or not; None where it is refused."""
     try:
         if strategy is None:
-            return plan_window([window], allowed, op.endswith("pool"))
+            return first_plan([window], KINDS[op])
         with force(strategy):
-            return plan_window([window], allowed, op.endswith("pool"))
+            return first_plan([window], KINDS[op])
     except ValueError as error:
         message = "is not exact for" if strategy else "has no exact graph"
         assert message in str(error)
@@ -151,7 +160,7 @@ def make(window, allowed, op, strategy=None):
 
 
 def strategies_of(op):
-    return [None, *ALLOWED[op]]
+    return [None, *strategies_for(KINDS[op])]
 
 
 # ---- known sizes -----------------------------------------------------------------------------------------------------
@@ -165,7 +174,7 @@ def test_convolutions_of_known_size(op, padding):
         if not is_legal(window, window.size, False):
             continue
         for strategy in made:
-            plan = make(window, ALLOWED[op], op, strategy)
+            plan = make(window, op, strategy)
             if plan is None:
                 assert may_refuse(strategy, window, [window.size], op), f"{strategy} refused {window}"
                 continue
@@ -173,10 +182,10 @@ def test_convolutions_of_known_size(op, padding):
             assert is_exact(plan.axes[0], window, window.size, op), f"{strategy}: {plan}, {window}"
             made[strategy] += 1
     static = max(made.values())
-    assert made[None] == made["slice"] == made["kernel"] == made["tail"] == made["pad"] == static > 300
-    assert made["native"] > 100 and made["mirror"] > 100
+    assert made[None] == made["slice"] == made["kernel"] == made["concat"] == made["pad"] == static > 300
+    assert made["native"] > 100 and made["flip"] > 100
     if padding in SIZE_DEPENDENT:
-        assert made["gather"] == static and made["place"] == made["place tail"] > static // 4
+        assert made["gather"] == static and made["offset"] == made["offset concat"] > static // 4
 
 
 @PADDINGS
@@ -191,13 +200,16 @@ def test_poolings_of_known_size(op, padding, ceil_mode):
         if too_much or not is_legal(window, window.size, True):
             continue
         for strategy in made:
-            plan = make(window, ALLOWED[op], op, strategy)
+            plan = make(window, op, strategy)
             if plan is None:
                 assert may_refuse(strategy, window, [window.size], op), f"{strategy} refused {window}"
                 continue
             (step,) = plan.axes
-            assert step.pad < step.kernel_size and step.taps == (0, 0)
-            assert step.kernel_size <= window.size + sum(step.join) + sum(step.spread) + 2 * step.pad or step.gather
+            assert step.pad < step.kernel_size and step.zeros == (0, 0)
+            assert (
+                step.kernel_size <= window.size + sum(step.concat) + sum(step.pad_operator) + 2 * step.pad
+                or step.gather
+            )
             view = dataclasses.replace(window, kernel_size=step.kernel_size)  # clipped, maybe
             clipped = window if step.kernel_size == window.kernel_size else view
             assert is_exact_pool(step, window, clipped, op, plan.convention), f"{strategy}: {plan}, {window}"
@@ -205,7 +217,7 @@ def test_poolings_of_known_size(op, padding, ceil_mode):
     if padding == (5, 4):
         assert not made[None]
         return
-    assert made[None] == made["pad"] == made["tail"] and made["full"] and made["slice"]
+    assert made[None] == made["pad"] == made["concat"] and made["full"] and made["slice"]
     assert made["native"] or padding == (0, 2)
 
 
@@ -232,7 +244,7 @@ def test_convolutions_of_unknown_size(op, padding):
     for window in windows_of(padding, sizes=[None]):
         sizes = sizes_of(window, False)
         for strategy in made:
-            plan = make(window, ALLOWED[op], op, strategy)
+            plan = make(window, op, strategy)
             if plan is None:
                 assert strategy is not None, f"no graph for {window}"
                 assert may_refuse(strategy, window, sizes, op), f"{strategy} refused {window}"
@@ -255,7 +267,7 @@ def test_poolings_of_unknown_size(op, padding, ceil_mode):
             continue
         sizes = sizes_of(window, True)
         for strategy in strategies_of(op):
-            plan = make(window, ALLOWED[op], op, strategy)
+            plan = make(window, op, strategy)
             if plan is None:
                 assert strategy is not None, f"no graph for {window}"
                 assert may_refuse(strategy, window, sizes, op), f"{strategy} refused {window}"
@@ -286,11 +298,11 @@ def may_refuse(strategy, window, sizes, op):
     same = window.padding in SIZE_DEPENDENT
     if strategy == "shift":
         return not same or window.size is not None
-    if strategy in ("gather", "place", "place tail"):
+    if strategy in ("gather", "offset", "offset concat"):
         return not same or (strategy != "gather" and window.dilation > 1)
     if strategy == "full":
         return True  # it needs more: see below
-    if strategy == "mirror":  # counted from the end, windows must end there
+    if strategy == "flip":  # counted from the end, windows must end there
         return (
             op == "avg_pool" or len(highs) > 1 or any(reach(window, n) != n + sum(pad) for n, pad in zip(sizes, pads))
         )
@@ -335,7 +347,7 @@ def test_full_serves_all_axes_or_none():
             Window(None if unknown else n, stream.choice(KERNELS), stream.choice(STRIDES), 1, "same") for n in sizes
         ]
         op = stream.choice(("max_pool", "avg_pool"))
-        plan = plan_window(rows, ALLOWED[op], True)
+        plan = first_plan(rows, KINDS[op])
         chosen += plan.convention == "full"
         for step, window, n in zip(plan.axes, rows, sizes):
             for size in EVERY_SIZE if unknown else (n,):
@@ -343,94 +355,147 @@ def test_full_serves_all_axes_or_none():
                 clipped = dataclasses.replace(known, kernel_size=step.kernel_size)
                 assert is_exact_pool(step, known, clipped, op, plan.convention), f"{plan}, {rows}, n {size}"
                 if not step.gather:
-                    assert step.kernel_size <= size + sum(step.join) + sum(step.spread) + 2 * step.pad
+                    assert step.kernel_size <= size + sum(step.concat) + sum(step.pad_operator) + 2 * step.pad
     assert chosen > 200
 
 
 def test_axes_are_planned_each_for_itself():
     windows = [Window(9, 3, 2), Window(8, 3, 2), Window(None, 3, 3)]
     with force("slice"), pytest.raises(ValueError, match=r"'slice' is not exact for Window.*received strategy='slice'"):
-        plan_window(windows, planning.CONVOLUTION)
-    native, sliced = plan_window(windows[:2], ("native", "slice")).axes
-    assert native == AxisPlan(3, pad=1) and sliced == AxisPlan(3, pad=2, skip=1)
+        first_plan(windows, "conv")
+    native, sliced = first_plan(windows[:2], "conv", ("native", "slice")).axes
+    assert native == AxisPlan(3, pad=1) and sliced == AxisPlan(3, pad=2, crop=(1, 0))
 
 
 # ---- what is chosen --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("op", list(ALLOWED))
+@pytest.mark.parametrize("op", list(KINDS))
 def test_native_is_free_of_steps_and_comes_first(op):
     """Symmetric SAME costs nothing: not a copy, not a crop."""
     for k in (1, 3, 5):
         for size in (None, 7, 12):
-            plan = plan_window([Window(size, k, 1)], ALLOWED[op], op.endswith("pool"))
+            plan = first_plan([Window(size, k, 1)], KINDS[op])
             assert plan == Plan((AxisPlan(k, pad=k // 2),))
-    assert all(allowed[0] == "native" for allowed in ALLOWED.values())
+    assert all(strategies_for(operator)[0] == "native" for operator in OPERATORS)
 
 
 def test_full_costs_poolings_nothing():
     for op in ("max_pool", "avg_pool"):
-        assert plan_window([Window(7, 2, 2)], ALLOWED[op], True) == Plan((AxisPlan(2),), "full")
+        assert first_plan([Window(7, 2, 2)], KINDS[op]) == Plan((AxisPlan(2),), "full")
         # A kernel longer than the data is clipped to what the data can fill.
-        assert plan_window([Window(2, 5, 3)], ALLOWED[op], True, trim=True) == Plan((AxisPlan(2),))
+        assert first_plan([Window(2, 5, 3)], KINDS[op]) == Plan((AxisPlan(2),))
 
 
-def test_maxima_are_never_mirrored():
-    """A mirrored tie would send its gradient to the last cell."""
-    assert "mirror" not in planning.MAXIMUM and "kernel" not in (*planning.MAXIMUM, *planning.AVERAGE)
+def test_maxima_are_never_flipped():
+    """A flipped tie would send its gradient to the last element."""
+    assert "flip" not in strategies_for("max") and "flip" in strategies_for("avg")
+    assert all("kernel" not in strategies_for(name) for name, operator in OPERATORS.items() if operator.pool)
 
 
 def test_fills():
-    assert Plan((AxisPlan(3), AxisPlan(3, join=(0, 1)))).fills and Plan((AxisPlan(3, gather=True),)).fills
-    assert Plan((AxisPlan(3, spread=(1, 0)),)).fills and not Plan((AxisPlan(3, pad=1, skip=1),)).fills
+    assert Plan((AxisPlan(3), AxisPlan(3, concat=(0, 1)))).fills and Plan((AxisPlan(3, gather=True),)).fills
+    assert Plan((AxisPlan(3, pad_operator=(1, 0)),)).fills and not Plan((AxisPlan(3, pad=1, crop=(1, 0)),)).fills
 
 
-def test_names_of_strategies():
-    for allowed in ALLOWED.values():
-        assert set(allowed) <= set(planning.STRATEGIES) and len(set(allowed)) == len(allowed)
-    assert not set(planning.STRATEGIES) & set(planning.TRANSPOSED_STRATEGIES)
+def test_the_tables_are_whole():
+    """Every strategy serves an operator, and every operator has one that is exact for every window."""
+    for name, strategy in STRATEGIES.items():
+        assert strategy.name == name and any(map(strategy.serves, OPERATORS.values()))
+        assert (strategy.axis is not None) == bool(strategy.operators)
+    for name in OPERATORS:
+        window = TransposedWindow(8, 3, 2, 1, (0, 1)) if name == "transposed" else Window(8, 3, 2)
+        plans = exact_plans((window,), name)
+        assert plans and set(plans) <= set(strategies_for(name))
 
 
 # ---- transposed ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("strategy", "d"), [("cut", 1), ("crop", 1), ("extend", 1), ("extend", 2), ("extend", 3)])
+def transposed_reads(step, window, n):
+    """The position in the full extent, (n-1)s + ke elements, of every output of a plan; MXNet's Deconvolution gives
+    (n-1)s + ke - 2 pad + adj outputs, and asks for pad < ke and adj < s."""
+    d, extent = window.dilation, window.effective_kernel_size
+    if step.dilate:
+        assert step.dilate == window.stride and not any(step.zeros) and not step.adj
+        length = (n - 1) * window.stride + 1
+        low, high = (step.pad + count for count in step.pad_operator)
+        positions = [start + extent - 1 for start in range(-low, length + high - extent + 1)]
+    else:
+        assert 0 <= step.adj < window.stride or step.adj == 0
+        assert step.pad < extent + sum(step.zeros) * d
+        front, back = (count * d for count in step.zeros)
+        longer = range(-front, (n - 1) * window.stride + extent + back)
+        positions = [*longer, *range(longer.stop, longer.stop + step.adj)]
+        positions = positions[step.pad : len(longer) - step.pad + step.adj]
+    start, end = step.crop
+    assert min(step.pad, start, end) >= 0
+    return positions[start : len(positions) - end]
+
+
+@pytest.mark.parametrize("strategy", strategies_for("transposed"))
+@pytest.mark.parametrize("d", [1, 2, 3])
 def test_transposed(strategy, d):
-    """MXNet's Deconvolution gives (n-1)s + ke - 2 pad + adj outputs, and asks for pad < ke and adj < s."""
-    for extent, s, head in itertools.product(range(1, 8), range(1, 6), range(0, 7)):
-        for tail in range(-s + 1 if s > 1 else 0, 7):
-            n = max((head + tail - extent) // s + 3, 1)
-            axis = plan_transposed(extent, s, (head, tail), strategy, d)
-            front, back = (count * d for count in axis.taps)
-            longer = range(-front, (n - 1) * s + extent + back)
-            full = [position - head for position in longer]  # numbered as the outputs are
-            wanted_cells = list(range((n - 1) * s + extent - head - tail))
-            end = len(full) - axis.pad + axis.adj
-            got = (full + list(range(full[-1] + 1, full[-1] + 1 + s + 9)))[axis.pad : end]
-            first, last = axis.crop
-            assert min(axis.pad, axis.adj, first, last) >= 0
-            assert got[first : len(got) - last] == wanted_cells, f"{axis}, ke {extent}, s {s}, cuts {(head, tail)}"
-            assert 0 <= axis.adj < s or axis.adj == 0
-            assert axis.pad < extent + front + back
+    made = 0
+    for k, s, start in itertools.product(range(1, 8), range(1, 6), range(0, 7)):
+        for end in range(-s + 1 if s > 1 else 0, 7):
+            window = TransposedWindow(None, k, s, d, (start, end))
+            step = STRATEGIES[strategy].plan(window, ())
+            if step is None:
+                assert strategy in ("native", "kernel") and not (strategy == "kernel" and k > 1 and end < 0)
+                continue
+            made += 1
+            n = max((start + end - window.effective_kernel_size) // s + 3, 1)
+            got = transposed_reads(step, window, n)
+            want = [start + output for output in range(window.outputs(n))]
+            assert got == want, f"{step}, {window}, n {n}"
             if strategy == "crop":
-                assert axis.pad == 0
-            if strategy == "extend" and d == 1 and axis.pad < extent + front + back - 1:  # no pad is longer
-                assert axis.crop == (0, 0)
+                assert step.pad == 0
+            if strategy == "native":
+                assert step.is_operator_only and not any(step.zeros)
+            if strategy == "kernel" and d == 1 and step.pad < k + sum(step.zeros) - 1:  # no pad is longer
+                assert step.crop == (0, 0)
+    assert made > (300 if strategy == "native" else 1000)
 
 
-def test_transposed_same_needs_no_crop_where_mxnet_can_say_it():
-    assert plan_transposed(3, 2, (0, 1)) == TransposedAxis(0, 0, (0, 1))
-    assert plan_transposed(4, 2, (1, 1)) == TransposedAxis(1, 0, (0, 0))
-    assert plan_transposed(3, 2, (1, 0)) == TransposedAxis(1, 1, (0, 0))
-    assert plan_transposed(3, 2, (0, 1), "extend") == TransposedAxis(1, 0, (0, 0), (1, 0))
-    assert plan_transposed(4, 2, (1, 1), "extend") == plan_transposed(4, 2, (1, 1))
+def test_transposed_same_needs_no_crop_if_mxnet_has_the_arguments():
+    def plan(strategy, k, s, crop):
+        return STRATEGIES[strategy].plan(TransposedWindow(None, k, s, 1, crop), ())
+
+    assert plan("slice", 3, 2, (0, 1)) == AxisPlan(3, crop=(0, 1)) and plan("native", 3, 2, (0, 1)) is None
+    assert plan("native", 4, 2, (1, 1)) == plan("slice", 4, 2, (1, 1)) == AxisPlan(4, pad=1)
+    assert plan("native", 3, 2, (1, 0)) == AxisPlan(3, pad=1, adj=1)
+    assert plan("kernel", 3, 2, (0, 1)) == AxisPlan(4, zeros=(1, 0), pad=1)
+    assert plan("dilate", 3, 2, (0, 1)) == AxisPlan(3, dilate=2, pad_operator=(1, 0), pad=1)
+
+
+def test_transposed_windows_are_made_by_the_rule():
+    assert make_transposed_windows((4, None), (3, 2), (2, 3), (1, 1), "same", None) == (
+        TransposedWindow(4, 3, 2, 1, (0, 1)),
+        TransposedWindow(None, 2, 3, 1, (0, -1)),
+    )
+    with pytest.raises(ValueError, match="must not crop the whole output"):
+        make_transposed_windows((1,), (3,), (1,), (1,), ((2, 2),), None)
+
+
+# ---- what is wanted --------------------------------------------------------------------------------------------------
+
+
+def test_the_rule_of_keras_mxnet_is_resolved_where_windows_are_made():
+    """Poolings crop along the first of three axes only; elsewhere an even kernel of stride 1 gives n + 1 outputs."""
+    old, pool = make_windows((6, 6), (2, 2), (1, 2), (1, 1), "keras-mxnet", pool=True)
+    assert (old.padding, old.outputs(6)) == ((1, 1), 7) and (pool.padding, pool.outputs(6)) == ("keras-mxnet", 3)
+    assert [window.outputs(6) for window in make_windows((6,) * 2, (2,) * 2, (1,) * 2, (1,) * 2, "keras-mxnet")] == [
+        6,
+        6,
+    ]
 
 
 # ---- frozen ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "value", [Window(7, 3, 2), AxisPlan(3), Plan((AxisPlan(3),)), TransposedAxis(1, 0, (0, 0))], ids=repr
+    "value", [Window(7, 3, 2), AxisPlan(3), Plan((AxisPlan(3),)), TransposedWindow(7, 3, 2)], ids=repr
 )
 def test_frozen_and_hashable(value):
     twin = dataclasses.replace(value)
@@ -460,8 +525,8 @@ def test_force_ends_with_an_exception():
         with pytest.raises(ZeroDivisionError), force("slice"):
             raise ZeroDivisionError
         assert forced() == "pad"
-    with force("place"), pytest.raises(ValueError, match="is not exact"):
-        plan_window([Window(8, 3, 2, 2)], planning.CONVOLUTION)
+    with force("offset"), pytest.raises(ValueError, match="is not exact"):
+        first_plan([Window(8, 3, 2, 2)], "conv")
     assert forced() is None
 
 
@@ -480,34 +545,31 @@ def test_force_is_a_matter_of_one_thread():
             barrier.wait()
 
     threads = [threading.Thread(target=work, args=pair) for pair in [("a", "slice"), ("b", "pad"), ("c", None)]]
-    with force("tail"):
+    with force("concat"):
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert forced() == "tail"
+        assert forced() == "concat"
     assert seen == {"a": "slice", "b": "pad", "c": None}
 
 
 def test_force_leaves_operators_alone_that_do_not_know_the_strategy():
-    with force("cut"):
-        assert plan_window([Window(8, 3, 2)], planning.CONVOLUTION) == plan_window(
-            [Window(8, 3, 2)], planning.CONVOLUTION
-        )
-    plain = plan_window([Window(8, 3, 2)], planning.MAXIMUM, True)
-    with force("kernel"):
-        assert plan_window([Window(8, 3, 2)], planning.MAXIMUM, True) == plain
+    for strategy, operator in (("crop", "conv"), ("dilate", "conv"), ("kernel", "max"), ("shift", "avg")):
+        plain = first_plan([Window(8, 3, 2)], operator)
+        with force(strategy):
+            assert first_plan([Window(8, 3, 2)], operator) == plain
 
 
 def test_an_axis_that_needs_nothing_runs_natively_whatever_is_forced():
     for strategy in PER_AXIS:
         with force(strategy):
-            assert plan_window([Window(9, 3, 2)], planning.CONVOLUTION).axes == (AxisPlan(3, pad=1),)
+            assert first_plan([Window(9, 3, 2)], "conv").axes == (AxisPlan(3, pad=1),)
 
 
 @pytest.mark.parametrize("strategy", ["", "SLICE", "same", "none"])
 def test_force_refuses_what_is_no_strategy(strategy):
-    message = f"strategy must be one of native, full, slice, .*, stuff; received strategy='{strategy}'"
+    message = f"strategy must be one of native, full, slice, .*, dilate; received strategy='{strategy}'"
     with pytest.raises(ValueError, match=message), force(strategy):
         raise AssertionError("not reached")
     assert forced() is None
@@ -515,4 +577,4 @@ def test_force_refuses_what_is_no_strategy(strategy):
 
 def test_what_has_no_exact_graph_is_refused():
     with pytest.raises(ValueError, match="give input_size; received padding='same', stride=2, ceil_mode=False"):
-        plan_window([Window(None, 3, 2)], ("native", "slice"))
+        first_plan([Window(None, 3, 2)], "conv", ("native", "slice"))

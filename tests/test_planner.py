@@ -9,13 +9,13 @@ import random
 
 import pytest
 
+from mxsame import measured, planner
 from mxsame import plan as planning
-from mxsame import planner
-from mxsame.plan import AVERAGE, CONVOLUTION, MAXIMUM, Window, exact_plans, force
-from mxsame.planner import COSTS, Costs, Work, choose, estimate
+from mxsame.building import building
+from mxsame.plan import TransposedWindow, Window, exact_plans, force
+from mxsame.planner import COSTS, Work, choose, estimate
 
-FAMILIES = {"conv": (CONVOLUTION, {}), "max": (MAXIMUM, {"pads_below_kernel": True})}
-FAMILIES["avg"] = (AVERAGE, {"pads_below_kernel": True})
+FAMILIES = ("conv", "max", "avg", "avg with padding", "lp")
 
 
 @pytest.fixture(autouse=True)
@@ -29,16 +29,10 @@ def square(size, kernel_size, stride=1, rank=2):
     return (Window(size, kernel_size, stride),) * rank
 
 
-def name_of(plan, windows, operator):
-    """The strategy that the plan comes from."""
-    allowed, rules = FAMILIES[operator]
-    plans = exact_plans(tuple(windows), tuple(allowed), **rules)
-    return next(strategy for strategy, one in plans.items() if one == plan)
-
-
 def chosen(windows, work):
-    allowed, rules = FAMILIES[work.operator]
-    return name_of(choose(windows, allowed, work, **rules), windows, work.operator)
+    """The strategy that the plan comes from."""
+    plans = exact_plans(tuple(windows), work.operator)
+    return next(strategy for strategy, plan in plans.items() if plan == choose(windows, work))
 
 
 def works(operator):
@@ -57,22 +51,20 @@ def works(operator):
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("operator", FAMILIES)
 def test_a_choice_is_one_of_the_exact_plans(operator, rank):
-    allowed, rules = FAMILIES[operator]
     for size in (None, 7, 8):
         for kernel_size in (1, 2, 3, 5):
             for stride in (1, 2, 3):
                 windows = square(size, kernel_size, stride, rank)
-                plans = exact_plans(windows, tuple(allowed), **rules)
+                plans = exact_plans(windows, operator)
                 for work in works(operator):
-                    assert choose(windows, allowed, work, **rules) in plans.values()
+                    assert choose(windows, work) in plans.values()
 
 
 @pytest.mark.parametrize("operator", FAMILIES)
 def test_estimates_are_finite_and_positive_and_grow_with_the_batch(operator):
-    allowed, rules = FAMILIES[operator]
     for size in (None, 7, 8):
         windows = square(size, 3, 2)
-        for plan in exact_plans(windows, tuple(allowed), **rules).values():
+        for plan in exact_plans(windows, operator).values():
             for work in works(operator):
                 cost = estimate(plan, windows, work)
                 assert 0 < cost < math.inf
@@ -83,18 +75,18 @@ def test_estimates_are_finite_and_positive_and_grow_with_the_batch(operator):
 def test_what_needs_nothing_is_left_alone():
     windows = square(7, 3, 2)  # pads (1, 1)
     for work in works("conv"):
-        assert choose(windows, CONVOLUTION, work) == exact_plans(windows, tuple(CONVOLUTION))["native"]
+        assert choose(windows, work) == exact_plans(windows, "conv")["native"]
 
 
 # What the tables of `python -m benchmarks planner` have as the fastest by far; (windows, work, strategies that may be)
 FASTEST = [
-    (square(224, 3, 2), Work("conv", 8, 3, 32, plain=True), {"tail"}),
+    (square(224, 3, 2), Work("conv", 8, 3, 32, plain=True), {"concat"}),
     (square(56, 3, 2), Work("conv", 8, 128, 128), {"slice"}),
     (square(112, 3, 2), Work("conv", 8, 64, 64, groups=64), {"kernel"}),
     (square(56, 5, 2), Work("conv", 8, 144, 144, groups=144), {"kernel"}),
     (square(112, 3, 2), Work("max", 8, 64, 64), {"full"}),
     (square(None, 3, 2), Work("conv", 8, 128, 128), {"shift"}),
-    (square(None, 3, 2), Work("conv", 8, 64, 64, groups=64), {"place", "place tail"}),
+    (square(None, 3, 2), Work("conv", 8, 64, 64, groups=64), {"offset", "offset concat"}),
 ]
 
 
@@ -108,15 +100,56 @@ def test_deployment_gets_longer_weights_for_nothing():
     windows = square(4, 3, 2)
     work = Work("conv", 1, 512, 512, groups=512)
     deployed = dataclasses.replace(work, purpose="deployment")
-    plan = exact_plans(windows, tuple(CONVOLUTION))["kernel"]
+    plan = exact_plans(windows, "conv")["kernel"]
     assert estimate(plan, windows, deployed) < 0.7 * estimate(plan, windows, work)
     assert chosen(windows, deployed) == "kernel"
 
 
-def test_every_constant_is_known_for_every_device():
-    for costs in COSTS.values():
-        assert all(math.isfinite(value) and value >= 0 for value in dataclasses.astuple(costs))
-    assert {field.name for field in dataclasses.fields(Costs)} == set(dataclasses.asdict(COSTS["cpu"]))
+def test_every_cost_is_a_number():
+    assert all(math.isfinite(value) and value >= 0 for value in dataclasses.astuple(COSTS))
+
+
+def transposed(size, kernel_size, stride, crop, rank=2):
+    return (TransposedWindow(size, kernel_size, stride, 1, crop),) * rank
+
+
+def test_transposed_convolutions_are_planned_as_all_others():
+    """Estimated, measured, tried and forced."""
+    windows, work = transposed(14, 5, 2, (1, 2)), Work("transposed", 8, 32, 16)
+    plans = exact_plans(windows, "transposed")
+    assert list(plans) == ["slice", "kernel", "crop", "dilate"]
+    costs = {name: estimate(plan, windows, work) for name, plan in plans.items()}
+    assert 0 < costs["slice"] < costs["dilate"] and chosen(windows, work) == "slice"
+    planner.remember(windows, work, "dilate")
+    assert chosen(windows, work) == "dilate"
+    with planner.trying(windows, work, "kernel"):
+        assert chosen(windows, work) == "kernel"
+    with force("crop"):
+        assert chosen(windows, work) == "crop"
+    assert list(exact_plans(transposed(14, 4, 2, (1, 1)), "transposed")) == ["native"]
+
+
+# ---- GPUs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operator", FAMILIES)
+def test_on_a_gpu_the_plan_with_the_fewest_copies_is_chosen(operator):
+    """Nothing was measured there."""
+    for size in (None, 7, 8):
+        for kernel_size, stride in ((2, 2), (3, 2), (4, 1), (5, 3)):
+            windows = square(size, kernel_size, stride)
+            plans = exact_plans(windows, operator).values()
+            fewest = min(map(planner.copies, plans))
+            assert planner.copies(choose(windows, Work(operator, 8, 64, 64, device="gpu"))) == fewest
+
+
+def test_a_device_on_which_nothing_but_the_operator_runs():
+    work = Work("conv", 8, 64, 64, device="gpu")
+    with building(operator_only=True):
+        assert choose(square(8, 3, 2), work).is_operator_only
+        assert choose(square(7, 2, 2), dataclasses.replace(work, operator="max")).convention == "full"
+        with pytest.raises(ValueError, match=r"the padding of max pooling must .* by itself; received Window\(size=8"):
+            choose(square(8, 2, 1), dataclasses.replace(work, operator="max"))
 
 
 # ---- what was measured -----------------------------------------------------------------------------------------------
@@ -125,8 +158,8 @@ def test_every_constant_is_known_for_every_device():
 def test_what_was_measured_goes_before_the_estimate_and_force_before_both():
     windows, work = square(56, 3, 2), Work("conv", 8, 128, 128)
     assert chosen(windows, work) == "slice" and planner.recall(windows, work) is None
-    planner.remember(windows, work, "tail")
-    assert chosen(windows, work) == planner.recall(windows, work) == "tail"
+    planner.remember(windows, work, "concat")
+    assert chosen(windows, work) == planner.recall(windows, work) == "concat"
     assert chosen(windows, dataclasses.replace(work, batch=1)) == "slice"  # other work
     with force("pad"):
         assert chosen(windows, work) == "pad"
@@ -143,7 +176,7 @@ def test_what_is_not_exact_here_is_not_chosen_though_it_was_measured():
 
 def test_what_was_measured_survives_a_file(tmp_path):
     entries = [
-        (square(56, 3, 2), Work("conv", 8, 128, 128), "tail"),
+        (square(56, 3, 2), Work("conv", 8, 128, 128), "concat"),
         ((Window(None, 3, 2, 1, (1, 0), True),), Work("max", None, None, purpose="training", device="gpu"), "pad"),
     ]
     for entry in entries:
@@ -153,27 +186,27 @@ def test_what_was_measured_survives_a_file(tmp_path):
     planner.forget()
     assert [planner.recall(windows, work) for windows, work, _ in entries] == [None, None]
     planner.load(path)
-    assert [planner.recall(windows, work) for windows, work, _ in entries] == ["tail", "pad"]
+    assert [planner.recall(windows, work) for windows, work, _ in entries] == ["concat", "pad"]
 
 
 def test_a_file_adds_to_what_is_remembered_already(tmp_path):
     one, other = square(8, 3, 2), square(10, 3, 2)
     work, path = Work("conv", 1, 8, 8), str(tmp_path / "plans.json")
-    planner.remember(one, work, "tail")
+    planner.remember(one, work, "concat")
     planner.save(path)
     planner.forget()
     planner.remember(other, work, "pad")
     planner.load(path)
-    assert (planner.recall(one, work), planner.recall(other, work)) == ("tail", "pad")
+    assert (planner.recall(one, work), planner.recall(other, work)) == ("concat", "pad")
 
 
 def entry(**changes):
     window = {"size": 8, "kernel_size": 3, "stride": 2, "dilation": 1, "padding": "same", "ceil_mode": False}
-    return {"windows": [window], "work": {"operator": "conv"}, "strategy": "tail", **changes}
+    return {"windows": [window], "work": {"operator": "conv"}, "strategy": "concat", **changes}
 
 
 def plans(*entries, **changes):
-    return {"format": planner.FORMAT, "measured": list(entries), **changes}
+    return {"format": measured.FORMAT, "measured": list(entries), **changes}
 
 
 @pytest.mark.parametrize(
@@ -189,7 +222,7 @@ def plans(*entries, **changes):
         json.dumps(plans(measured=None)),
         json.dumps(plans(measured=[3])),
         json.dumps(plans(entry(strategy="fastest"))),
-        json.dumps(plans(entry(strategy=["tail"]))),
+        json.dumps(plans(entry(strategy=["concat"]))),
         json.dumps(plans(entry(work={}))),
         json.dumps(plans(entry(work={"operator": "conv", "batch": "8"}))),
         json.dumps(plans(entry(work={"operator": 3}))),
@@ -206,11 +239,11 @@ def test_other_files_are_refused_and_change_nothing(tmp_path, content):
     path = tmp_path / "plans.json"
     path.write_text(content, encoding="latin-1")
     work = Work("conv", 1, 8, 8)
-    planner.remember(square(8, 3, 2), work, "tail")
-    before = dict(planner._MEASURED)
+    planner.remember(square(8, 3, 2), work, "concat")
+    before = dict(measured._MEASURED)
     with pytest.raises(ValueError, match=r"^path must be a file that mxsame has saved plans in \(.*; received path="):
         planner.load(str(path))
-    assert before == planner._MEASURED
+    assert before == measured._MEASURED
 
 
 def test_a_file_of_valid_entries_is_read(tmp_path):
@@ -218,32 +251,35 @@ def test_a_file_of_valid_entries_is_read(tmp_path):
     path = tmp_path / "plans.json"
     path.write_text(json.dumps(plans(entry())), encoding="utf-8")
     planner.load(str(path))
-    assert planner.recall([Window(8, 3, 2)], Work("conv")) == "tail"
+    assert planner.recall([Window(8, 3, 2)], Work("conv")) == "concat"
 
 
 def test_a_strategy_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match=r"strategy must be one of .*; received strategy='fastest'"):
         planner.remember(square(8, 3, 2), Work("conv"), "fastest")
-    assert not planner._MEASURED
+    assert not measured._MEASURED
     assert "fastest" not in planning.STRATEGIES
 
 
 # ---- the estimate's own arithmetic -----------------------------------------------------------------------------------
 
 
-def test_taps_that_meet_data_are_counted():
+KINDS_OF_COPY = ("native", "slice", "concat", "kernel", "pad", "gather")
+
+
+def test_elements_that_are_read_are_counted():
     """One by one, for all windows of plans of every kind."""
     stream, kinds = random.Random(0), set()
     for _ in range(3000):
         window = Window(stream.randint(1, 12), stream.randint(1, 5), stream.randint(1, 4), stream.randint(1, 2))
         n, s, d, outputs = window.size, window.stride, window.dilation, window.outputs(window.size)
-        for strategy, plan in exact_plans((window,), ("native", "slice", "tail", "kernel", "pad", "gather")).items():
+        for strategy, plan in exact_plans((window,), "conv", KINDS_OF_COPY).items():
             (step,) = plan.axes
-            cells = n + sum(step.join) + sum(step.spread)
+            elements = n + sum(step.concat) + sum(step.pad_operator)
             if step.gather:
-                cells = outputs * s + max(window.effective_kernel_size - s, 0)
-            count, taps = outputs + step.skip + step.excess, range(step.kernel_size)
-            meeting = sum(0 <= j * s - step.pad + tap * d < cells for j in range(count) for tap in taps)
-            assert planner._taps(step, window, n, outputs) == max(meeting, 1), f"{strategy}: {step}, {window}"
+                elements = outputs * s + max(window.effective_kernel_size - s, 0)
+            count, kernel = outputs + sum(step.crop), range(step.kernel_size)
+            read = sum(0 <= j * s - step.pad + i * d < elements for j in range(count) for i in kernel)
+            assert planner._reads(step, window, n, outputs) == max(read, 1), f"{strategy}: {step}, {window}"
             kinds.add(strategy)
-    assert kinds == {"native", "slice", "tail", "kernel", "pad", "gather"}
+    assert kinds == set(KINDS_OF_COPY)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
+import pkgutil
 import sys
 
 import pytest
@@ -15,7 +18,7 @@ from mxsame.keras import backend, layouts, ops
 gluon = mx.gluon
 
 ROOMS = [
-    *(mxsame, mxsame.nn, mxsame.ops, mxsame.padding, mxsame.plan, mxsame.planner, mxsame.graph),
+    *(mxsame, mxsame.nn, mxsame.ops, mxsame.padding, mxsame.plan, mxsame.planner),
     *(sys.modules[mxsame.autotune.__module__], mxsame.keras, backend, layouts, ops),
 ]
 PUBLIC = [
@@ -33,9 +36,10 @@ def test_every_public_docstring_has_an_example(name, thing):
 
 def test_layers_and_operators_are_all_there():
     ranks = (1, 2, 3)
-    kinds = ("Conv{}D", "Conv{}DTranspose", "DepthwiseConv{}D", "SeparableConv{}D", "MaxPool{}D", "AvgPool{}D")
+    convolutions = ("Conv{}D", "Conv{}DTranspose", "DepthwiseConv{}D", "SeparableConv{}D")
+    kinds = (*convolutions, "MaxPool{}D", "AvgPool{}D", "LpPool{}D")
     assert set(mxsame.nn.__all__) == {kind.format(rank) for kind in kinds for rank in ranks}
-    operators = {"conv", "depthwise_conv", "separable_conv", "conv_transpose", "max_pool", "avg_pool"}
+    operators = {"conv", "depthwise_conv", "separable_conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool"}
     assert set(mxsame.ops.__all__) == operators
 
 
@@ -63,6 +67,37 @@ def test_poolings_take_arguments_in_the_order_of_gluon_as_far_as_it_has_one(kind
     misplaced = (True,) if kind.startswith("Max") else ("NCHW",)
     with pytest.raises(TypeError, match=r"(layout must be a string|ceil_mode must be True or False)"):
         getattr(mxsame.nn, name)(2, 2, "same", *misplaced)
+
+
+def test_the_table_of_public_names_agrees_with_the_imports_for_type_checkers():
+    (block,) = (
+        node
+        for node in ast.parse(inspect.getsource(mxsame)).body
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+    )
+    found = {}
+    for node in block.body:
+        for alias in node.names:
+            assert alias.name == alias.asname, "only so is it exported, for type checkers"
+            found[alias.name] = (
+                f"{node.module}.{alias.name}" if node.module == "mxsame" else f"{node.module}:{alias.name}"
+            )
+    assert found == mxsame._PUBLIC
+    assert sorted(mxsame.__all__) == sorted(["__version__", *found])
+
+
+def test_no_module_of_the_package_takes_the_place_of_a_public_function():
+    before = {name: getattr(mxsame, name) for name in mxsame.__all__}
+    for module in pkgutil.walk_packages(mxsame.__path__, "mxsame."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    assert {name: getattr(mxsame, name) for name in mxsame.__all__} == before
+    names = {}
+    exec("from mxsame import *", names)
+    assert {name: names[name] for name in mxsame.__all__} == before
+    assert set(mxsame.__all__) <= set(dir(mxsame))
+    with pytest.raises(AttributeError, match="module 'mxsame' has no attribute 'nothing'"):
+        _ = mxsame.nothing
 
 
 def test_version_stands_in_one_place():

@@ -1,4 +1,4 @@
-"""The rewriting behind mxsame.deploy, step by step: small graphs, their values, and what is left of them."""
+"""The rewriting behind mxsame.deploy, step by step: small graphs, their values, and what remains of them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def moved(F, x, axes=LAST):
     return F.transpose(x, axes=axes)
 
 
-def head(F, x, *axes):
-    """Without the first cell of some axes."""
+def without_start(F, x, *axes):
+    """Without the first element of some axes."""
     return F.slice(x, begin=[1 if axis in axes else None for axis in range(4)], end=[None] * 4)
 
 
@@ -51,23 +51,25 @@ NORM = dict.fromkeys(("gamma", "beta", "mean", "variance"), (4,))
 
 # name: (function of (F, x, p), shapes of the parameters, the operators that are left in the plain graph)
 GRAPHS = {
-    "a slice below an activation": (
-        lambda F, x, p: F.relu(head(F, conv(F, x, p), 2, 3)),
+    "a slice after an activation": (
+        lambda F, x, p: F.relu(without_start(F, conv(F, x, p), 2, 3)),
         WEIGHT,
         ["Convolution", "Activation", "slice"],
     ),
-    "a slice below all that meets again": (
-        lambda F, x, p: (lambda y: y * F.sigmoid(y) + 1)(head(F, conv(F, x, p), 2)),
+    "a slice after branches that are multiplied": (
+        lambda F, x, p: (lambda y: y * F.sigmoid(y) + 1)(without_start(F, conv(F, x, p), 2)),
         WEIGHT,
         ["Convolution", "Activation", "elemwise_mul", "_plus_scalar", "slice"],
     ),
     "not where the slice itself is used elsewhere": (
-        lambda F, x, p: (lambda y: (F.relu(y), F.Pooling(y, kernel=(2, 2))))(head(F, conv(F, x, p), 2)),
+        lambda F, x, p: (lambda y: (F.relu(y), F.Pooling(y, kernel=(2, 2))))(without_start(F, conv(F, x, p), 2)),
         WEIGHT,
         ["Convolution", "slice", "Activation", "Pooling"],
     ),
     "only as far as one place leaves": (
-        lambda F, x, p: (lambda y: (F.Pooling(y, kernel=(2, 2)), F.sigmoid(y) * 2))(F.relu(head(F, conv(F, x, p), 3))),
+        lambda F, x, p: (lambda y: (F.Pooling(y, kernel=(2, 2)), F.sigmoid(y) * 2))(
+            F.relu(without_start(F, conv(F, x, p), 3))
+        ),
         WEIGHT,
         ["Convolution", "Activation", "slice", "Pooling", "Activation", "_mul_scalar"],
     ),
@@ -76,8 +78,8 @@ GRAPHS = {
         WEIGHT,
         ["Convolution", "slice_axis", "Activation"],
     ),
-    "slices alike below a sum": (
-        lambda F, x, p: F.relu(head(F, conv(F, x, p), 2) + head(F, conv(F, x, p, "other"), 2)),
+    "equal slices after an addition": (
+        lambda F, x, p: F.relu(without_start(F, conv(F, x, p), 2) + without_start(F, conv(F, x, p, "other"), 2)),
         {**WEIGHT, "other": (4, 4, 3, 3)},
         ["Convolution", "Convolution", "elemwise_add", "Activation", "slice"],
     ),
@@ -89,27 +91,27 @@ GRAPHS = {
         {},
         ["slice", "slice", "elemwise_add"],
     ),
-    "not a slice below a constant that has its cells": (
-        lambda F, x, p: F.broadcast_add(head(F, F.relu(x), 3), p["row"]),
+    "not a slice after a constant that has its elements": (
+        lambda F, x, p: F.broadcast_add(without_start(F, F.relu(x), 3), p["row"]),
         {"row": (1, 1, 1, 4)},
         ["Activation", "slice", "broadcast_add"],
     ),
-    "a slice below a constant of one cell there": (
-        lambda F, x, p: F.broadcast_add(head(F, F.relu(x), 3), p["column"]),
+    "a slice after a constant of one element there": (
+        lambda F, x, p: F.broadcast_add(without_start(F, F.relu(x), 3), p["column"]),
         {"column": (6, 1)},
         ["Activation", "broadcast_add", "slice"],
     ),
-    "not a slice of channels below what differs by channel": (
-        lambda F, x, p: F.LeakyReLU(head(F, F.abs(x) - 1, 1), p["slope"], act_type="prelu"),
+    "not a slice of channels after what differs by channel": (
+        lambda F, x, p: F.LeakyReLU(without_start(F, F.abs(x) - 1, 1), p["slope"], act_type="prelu"),
         {"slope": (3,)},
         ["abs", "_minus_scalar", "slice", "LeakyReLU"],
     ),
-    "not a transpose below what differs by channel": (
+    "not a transpose after what differs by channel": (
         lambda F, x, p: moved(F, F.LeakyReLU(moved(F, x, (0, 2, 1, 3)), p["slope"], act_type="prelu"), FIRST),
         {"slope": (6,)},
         ["transpose", "LeakyReLU", "transpose"],
     ),
-    "transposes that undo each other": (
+    "transposes that cancel out": (
         lambda F, x, p: moved(F, F.clip(moved(F, x), -1, 1), FIRST),
         {},
         ["clip"],
@@ -119,27 +121,27 @@ GRAPHS = {
         {},
         ["clip", "transpose"],
     ),
-    "a transpose below a constant": (
+    "a transpose after a constant": (
         lambda F, x, p: moved(F, F.broadcast_mul(moved(F, F.relu(x)), p["map"]), FIRST),
         {"map": (6, 5, 4)},
         ["Activation", "broadcast_mul"],
     ),
-    "transposes below a concatenation": (
+    "transposes after a concatenation": (
         lambda F, x, p: F.concat(moved(F, F.relu(x)), moved(F, F.Pooling(x, kernel=(1, 1))), dim=3),
         {},
-        ["Activation", "Pooling", "Concat", "transpose"],
+        ["relu", "Pooling", "Concat", "transpose"],
     ),
-    "a normalisation of channels last": (
+    "a batch norm of channels last": (
         lambda F, x, p: moved(F, F.relu(norm(F, moved(F, conv(F, x, p)), p, axis=3)), FIRST),
         {**WEIGHT, **NORM},
         ["Convolution", "Activation"],
     ),
-    "a normalisation of channels last that stays one": (
+    "a batch norm of channels last that stays one": (
         lambda F, x, p: moved(F, norm(F, moved(F, F.relu(x)), p, axis=-1), FIRST),
         NORM,
         ["Activation", "BatchNorm"],
     ),
-    "not a normalisation over another axis": (
+    "not a batch norm over another axis": (
         lambda F, x, p: norm(F, conv(F, x, p), p, axis=2),
         {**WEIGHT, **dict.fromkeys(NORM, (6,))},
         ["Convolution", "BatchNorm"],
@@ -164,7 +166,7 @@ GRAPHS = {
         {**WEIGHT, "map": (1, 4, 1, 1)},
         ["Convolution", "exp", "broadcast_div"],
     ),
-    "not a constant that differs by cell": (
+    "not a constant that differs by element": (
         lambda F, x, p: F.broadcast_add(conv(F, x, p), p["map"]),
         {**WEIGHT, "map": (4, 6, 1)},
         ["Convolution", "broadcast_add"],
@@ -196,7 +198,7 @@ GRAPHS = {
         {},
         ["Dropout", "_plus_scalar"],
     ),
-    "what parameters alone decide": (
+    "what depends only on parameters": (
         lambda F, x, p: F.broadcast_mul(F.relu(x), F.exp(F.sum(p["map"], axis=(1, 2), keepdims=True))),
         {"map": (4, 6, 2)},
         ["Activation", "broadcast_mul"],
@@ -223,7 +225,7 @@ def test_graph(name, dtype):
     data = mx.nd.array(np.random.RandomState(0).randn(*SHAPE), dtype=dtype)
     want = outputs(net(data))
     deployed = mxsame.deploy(net, SHAPE)
-    if dtype == "float64":  # in float32 what is left of normalisations becomes a convolution, too
+    if dtype == "float64":  # in float32 what is left of batch norms becomes a convolution, too
         assert left(deployed) == operators
     for got, expected in zip(outputs(deployed(data)), want):  # MXNet keeps eps in float32, here and there
         assert running.difference(got, expected) < (1e-10 if dtype == "float64" else 1e-5)

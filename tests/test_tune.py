@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +12,10 @@ import pytest
 import running
 
 import mxsame
-from mxsame import _timing, planner
+from mxsame import _timing, measured, planner
 from mxsame._mxnet import mx
-from mxsame.plan import CONVOLUTION, MAXIMUM, Window, exact_plans
+from mxsame.plan import TransposedWindow, Window, exact_plans
+from mxsame.planner import Work
 
 nn = mx.gluon.nn
 STEM = (Window(16, 3, 2), Window(16, 3, 2))
@@ -61,20 +64,16 @@ def operators(net, data):
     """What the net's graph for this data is made of."""
     net(data)
     (graph,) = net.forward.graphs.values()
-    nodes = json.loads(graph._cached_graph[1].tojson())["nodes"]
+    nodes = json.loads(graph.symbol.tojson())["nodes"]
     return [node["op"] for node in nodes if node["op"] != "null"]
 
 
 def test_every_geometry_is_measured_once_with_each_exact_plan():
     found = {tuned.windows: tuned for tuned in mxsame.autotune(network(), images(), rounds=1)}
     assert set(found) == {STEM, DEPTHWISE, POOL}  # the last convolution needs nothing
-    for windows, family, rules in (
-        (STEM, CONVOLUTION, {}),
-        (DEPTHWISE, CONVOLUTION, {}),
-        (POOL, MAXIMUM, {"pads_below_kernel": True}),
-    ):
+    for windows, operator in ((STEM, "conv"), (DEPTHWISE, "conv"), (POOL, "max")):
         tuned = found[windows]
-        assert set(tuned.seconds) == set(exact_plans(windows, tuple(family), **rules))
+        assert set(tuned.seconds) == set(exact_plans(windows, operator))
         assert all(seconds > 0 for seconds in tuned.seconds.values())
         assert tuned.chosen in tuned.seconds and planner.recall(windows, tuned.work) == tuned.chosen
     assert found[STEM].work.plain and not found[DEPTHWISE].work.plain
@@ -93,7 +92,7 @@ def test_layers_of_one_geometry_are_measured_together():
     assert len(mxsame.autotune(both, images(), rounds=1)) == 1
 
 
-@pytest.mark.parametrize(("strategy", "operator"), [("pad", "Pad"), ("tail", "Concat"), ("mirror", "slice")])
+@pytest.mark.parametrize(("strategy", "operator"), [("pad", "Pad"), ("concat", "Concat"), ("flip", "slice")])
 def test_what_was_the_fastest_runs_from_then_on(monkeypatch, strategy, operator):
     fastest(monkeypatch, strategy)
     net = nn.HybridSequential()
@@ -130,9 +129,8 @@ def test_a_difference_that_may_be_noise_changes_nothing(monkeypatch):
     for tuned in mxsame.autotune(net, images(), rounds=1):
         before = tuned.chosen
         planner.forget()
-        family, rules = (MAXIMUM, {"pads_below_kernel": True}) if tuned.work.operator == "max" else (CONVOLUTION, {})
-        plans = exact_plans(tuned.windows, tuple(family), **rules)
-        assert plans[before] == planner.choose(tuned.windows, family, tuned.work, **rules)
+        plans = exact_plans(tuned.windows, tuned.work.operator)
+        assert plans[before] == planner.choose(tuned.windows, tuned.work)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -250,7 +248,7 @@ def test_what_was_not_measured_to_the_end_is_not_remembered(monkeypatch, error, 
     monkeypatch.setattr(_timing, "measure", interrupted)
     with pytest.raises(error):
         mxsame.autotune(network(), images(), rounds=1, path=path)
-    assert list(planner._MEASURED.values()) == ["pad"]
+    assert list(measured._MEASURED.values()) == ["pad"]
     assert len(json.loads(path.read_text())["measured"]) == 1  # what was measured is not lost
     assert [file.name for file in tmp_path.iterdir()] == ["plans.json"]
 
@@ -274,7 +272,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tm
 def test_refusals(make, more, error, message):
     with pytest.raises(error, match=message):
         mxsame.autotune(*make(), **more)
-    assert not planner._MEASURED
+    assert not measured._MEASURED
 
 
 def test_a_net_with_a_forward_of_its_own_is_refused():
@@ -301,3 +299,59 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_measured(tmp_path,
     with pytest.raises(ValueError, match="path must be a file that mxsame has saved plans in"):
         mxsame.autotune(network(), images(), path=str(path))
     assert path.read_text() == "{}"
+
+
+@pytest.mark.parametrize("path", ["", "/proc/plans.json"], ids=["empty", "a folder that takes no files"])
+def test_a_path_that_cannot_be_written_fails_before_the_first_measurement(monkeypatch, path):
+    monkeypatch.setattr(_timing, "measure", None)
+    with pytest.raises(ValueError, match=r"path must .*; received path="):
+        mxsame.autotune(network(), images(), rounds=1, path=path)
+
+
+def test_a_file_that_nothing_is_added_to_is_not_written(monkeypatch, tmp_path):
+    """It may be where nobody can write."""
+    path = str(tmp_path / "plans.json")
+    fastest(monkeypatch, "pad")
+    mxsame.autotune(network(), images(), rounds=1, path=path)
+    planner.forget()
+    monkeypatch.setattr(measured, "save", None)
+    monkeypatch.setattr(planner, "save", None)
+    assert mxsame.autotune(network(), images(), rounds=1, path=path) == []
+
+
+TUNES_ONE_SIZE = """
+import sys
+sys.path[:0] = {path!r}
+import mxsame
+from mxsame import _timing
+from mxsame._mxnet import mx
+_timing.measure = lambda calls, rounds, seconds: {{name: [1.0] for name in calls}}
+net = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
+net.initialize()
+for size in range(int(sys.argv[1]), 40, 8):
+    mxsame.autotune(net, mx.nd.ones((1, 3, size, size)), rounds=1, path=sys.argv[2])
+"""
+
+
+def test_processes_that_measure_into_one_file_lose_nothing(tmp_path):
+    path = tmp_path / "plans.json"
+    code = TUNES_ONE_SIZE.format(path=sys.path)
+    running = [subprocess.Popen([sys.executable, "-c", code, str(first), str(path)]) for first in (8, 10, 12, 14)]
+    assert [process.wait(timeout=300) for process in running] == [0, 0, 0, 0]
+    sizes = [entry["windows"][0]["size"] for entry in json.loads(path.read_text())["measured"]]
+    assert sorted(sizes) == list(range(8, 40, 2))
+    assert [file.name for file in tmp_path.iterdir()] == ["plans.json"]
+
+
+def test_what_is_measured_for_transposed_convolutions_is_read_again(tmp_path):
+    path = str(tmp_path / "plans.json")
+    net = mxsame.nn.Conv2DTranspose(4, 3, strides=2, in_channels=3)
+    net.initialize()
+    found = mxsame.autotune(net, images(), rounds=1, path=path)
+    window = TransposedWindow(16, 3, 2, crop=(0, 1))
+    planner.remember((window, window), Work("transposed", 2, 3, 4), "slice")
+    planner.save(path)
+    planner.forget()
+    planner.load(path)
+    assert planner.recall((window, window), Work("transposed", 2, 3, 4)) == "slice"
+    assert [planner.recall(tuned.windows, tuned.work) for tuned in found] == [tuned.chosen for tuned in found]

@@ -34,7 +34,7 @@ VERSION = tf.__version__
 def known_wrong(case: Case, dtype: str = "float32", gradients: bool = False, size=None) -> str | None:
     """Why TensorFlow 2.13.1 on CPU is no judge of the case, or None."""
     if not case.in_tensorflow:
-        return "TensorFlow has no such padding"
+        return "TensorFlow has no such padding, or no such operator"
     size = case.size if size is None else size
     smaller = any(k < s for k, s in zip(case.kernel_size, case.strides))
     extents = [(k - 1) * d + 1 for k, d in zip(case.kernel_size, case.dilation)]

@@ -1,4 +1,4 @@
-"""What SAME costs here: the layers of `mxsame bench`, measured beside MXNet's own symmetric padding.
+"""What SAME costs here: the layers of `mxsame bench`, compared with MXNet's own symmetric padding.
 
 `mxsame bench --json` prints `as_data`::
 
@@ -8,10 +8,10 @@
           "dilation": .., "odd": .., "planned": .., "plans": .., "reference": .., "unit": .., "figures": ..}
     mode: "forward", or "forward and backward"
     shape: of the data; channels: of the output; kernel_size, stride, dilation: one number for each axis
-    odd: whether some axis is padded, or cut, by an odd amount
-    planned: the plan that the planner chose; plans: the contestant of each plan, by the plan's name
-    reference: the contestant whose ratio is 1; unit: "s", seconds per call
-    figures: by contestant {"ratio", "median", "quartiles": [low, high], "rounds"}
+    odd: whether some axis is padded, or cropped, by an odd amount
+    planned: the plan that the planner chose; plans: the variant of each plan, by the plan's name
+    reference: the variant whose ratio is 1; unit: "s", seconds per call
+    figures: by variant {"ratio", "median", "quartiles": [low, high], "rounds"}
 
 >>> from mxsame import bench
 >>> layer = bench.Layer("conv 3-8 k3 s2", "conv", 3, (32, 32), 8, 3, 2, batch=1)
@@ -24,10 +24,11 @@ from __future__ import annotations
 
 from typing import Any, Sequence, Tuple
 
-from mxsame import __version__, _timing, graph, validation
+from mxsame import __version__, _timing, validation
 from mxsame._mxnet import mx
 from mxsame.bench import figures, layers
 from mxsame.bench.layers import PLANNER, Layer
+from mxsame.graphs import tracing
 
 __all__ = ["LAYERS", "CannotRun", "Layer", "as_data", "measure"]
 
@@ -49,11 +50,11 @@ LAYERS = (
 
 
 def measure(layer: Layer, train: bool = False, device: Device = ("cpu", 0), **timing: Any) -> dict:
-    """One row: mxsame by each plan for the known size and by the planner's for an unknown one, and explicit padding,
+    """One row: mxsame by each plan for the static shape and by the planner's for a dynamic one, and explicit padding,
     against MXNet's symmetric padding.
 
-    "plans" names the contestant of each plan, "planned" the plan that the planner chose. A transposed convolution that
-    has cells of bias alone has no explicit contestant.
+    "plans" names the variant of each plan, "planned" the plan that the planner chose. A transposed convolution with
+    outputs that hold only the bias has no explicit variant.
 
     Raises `ValueError` for a layer that cannot be, and `CannotRun` where MXNet has no such device or gives up.
     """
@@ -63,56 +64,45 @@ def measure(layer: Layer, train: bool = False, device: Device = ("cpu", 0), **ti
         with context(device):
             return _row(layer, train, timing)
     except mx.base.MXNetError as error:
-        raise CannotRun(f"{layer.name} does not run here; MXNet says: {graph.reason(error)}") from error
+        raise CannotRun(f"{layer.name} does not run here; MXNet says: {tracing.reason(error)}") from error
 
 
 def context(device: Device) -> Any:
-    """The device as MXNet knows it; `CannotRun` where it does not."""
+    """MXNet's name for the device; `CannotRun` if MXNet does not find it."""
     kind, number = device
     try:
-        there = kind == "cpu" or number < mx.context.num_gpus()
+        found = kind == "cpu" or number < mx.context.num_gpus()
     except mx.base.MXNetError:  # a driver without GPUs, or one that does not answer
-        there = False
-    if not there:
-        raise CannotRun(f"MXNet finds no GPU {number} here; `mxsame doctor` says why.")
+        found = False
+    if not found:
+        raise CannotRun(f"MXNet finds no GPU {number} here; `mxsame doctor` shows why.")
     return mx.Context(kind, number)
 
 
 def as_data(rows: Sequence[dict], device: Device) -> dict:
     """What was measured, as `mxsame bench --json` prints it."""
-    return {
-        "mxsame": __version__,
-        "device": "{}:{}".format(*device),
-        "provenance": figures.provenance(device),
-        "rows": list(rows),
-    }
+    provenance = figures.provenance(device)
+    return {"mxsame": __version__, "device": "{}:{}".format(*device), "provenance": provenance, "rows": list(rows)}
 
 
 def _row(layer: Layer, train: bool, timing: dict) -> dict:
     data = layers.inputs(layer, train)
-    calls, same = layers.plans(layer, True, train, data)
-    planned = same[0]
-    plans = {planned if name == PLANNER else name: call for name, call in calls.items()}
-    nets = {"symmetric": layers.symmetric(layer), "size unknown": layers.unknown(layer)}
-    contestants = {name: layers.call(net, data, train) for name, net in nets.items()}
-    recipe = layers.explicit(layer)
-    if recipe is not None:
-        contestants["explicit"] = layers.call(recipe, data, train)
-    known = {f"size known, {name}": call for name, call in plans.items()}
-    found = _timing.measure({**contestants, **known}, **timing)
-    order = ["symmetric", *known, *(name for name in contestants if name != "symmetric")]
+    calls, alike = layers.plans(layer, True, train, data)
+    plans = {alike[0] if name == PLANNER else name: call for name, call in calls.items()}
+    static = {f"size known, {name}": call for name, call in plans.items()}
+    nets = {"size unknown": layers.same(layer, False), "explicit": layers.explicit(layer)}
+    others = {name: layers.call(net, data, train) for name, net in nets.items() if net is not None}
+    baseline = {"symmetric": layers.call(layers.symmetric(layer), data, train)}
     return figures.row(
         layer.name,
         "forward and backward" if train else "forward",
-        {name: found[name] for name in order},
+        _timing.measure({**baseline, **static, **others}, **timing),
         "symmetric",
         kind=layer.kind,
         shape=layer.shape,
         channels=layer.channels,
-        kernel_size=[window.kernel_size for window in layer.windows],
-        stride=[window.stride for window in layer.windows],
-        dilation=[window.dilation for window in layer.windows],
+        **{name: [getattr(x, name) for x in layer.windows] for name in ("kernel_size", "stride", "dilation")},
         odd=layer.odd,
-        planned=planned,
+        planned=alike[0],
         plans={name: f"size known, {name}" for name in plans},
     )

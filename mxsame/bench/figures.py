@@ -1,4 +1,4 @@
-"""Rows of figures: medians, quartiles and ratios of what was measured, and where that was. Plain JSON."""
+"""Rows of figures: medians, quartiles and ratios of what was measured, with date, machine and versions. Plain JSON."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
 
-from mxsame import __version__, _cuda
+from mxsame import __version__
 from mxsame._mxnet import mx
 from mxsame._timing import spread
+from mxsame.installation import cuda
 
 
 def row(name: str, mode: str, figures: Dict[str, List[float]], reference: str, unit: str = "s", **more: Any) -> dict:
-    """One line of a table: the figures of each contestant (seconds per call, MiB), and their ratio to the reference.
+    """One line of a table: the figures of each variant (seconds per call, MiB), and their ratio to the reference.
 
     >>> made = row("stem", "forward", {"symmetric": [2.0, 4.0, 3.0], "mxsame": [3.0, 3.3, 9.0]}, "symmetric")
     >>> made["figures"]["mxsame"]["median"], round(made["figures"]["mxsame"]["ratio"], 3)
     (3.3, 1.1)
     """
-    limit = spread(figures[reference])[1]
+    baseline = spread(figures[reference])[1]
     found = {}
-    for contestant, values in figures.items():
+    for variant, values in figures.items():
         low, median, high = spread(values)
-        found[contestant] = {
-            "ratio": median / limit,
+        found[variant] = {
+            "ratio": median / baseline,
             "median": median,
             "quartiles": [low, high],
             "rounds": len(values),
@@ -37,12 +38,12 @@ def row(name: str, mode: str, figures: Dict[str, List[float]], reference: str, u
     return {"name": name, "mode": mode, "unit": unit, "reference": reference, "figures": found, **more}
 
 
-def ratio(row: dict, contestant: str, to: str = "") -> float:
-    """Of two contestants' medians; NaN where one of them did not run."""
+def ratio(row: dict, variant: str, to: str = "") -> float:
+    """Of two variants' medians; NaN if one of them did not run."""
     figures, to = row["figures"], to or row["reference"]
-    if contestant not in figures or to not in figures:
+    if variant not in figures or to not in figures:
         return math.nan
-    return figures[contestant]["median"] / figures[to]["median"]
+    return figures[variant]["median"] / figures[to]["median"]
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -55,7 +56,7 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def provenance(device: Tuple[str, int] = ("cpu", 0)) -> Dict[str, Any]:
-    """Where and when, and with what; for a GPU that as well."""
+    """When, on what machine, and with what; for a GPU that as well."""
     kind, number = device
     return {
         "date": date.today().isoformat(),
@@ -73,8 +74,8 @@ def provenance(device: Tuple[str, int] = ("cpu", 0)) -> Dict[str, Any]:
 
 
 def gpu(number: int) -> Dict[str, Any]:
-    """A GPU, its driver, and the versions of the libraries that this process has loaded; None for what nobody says."""
-    driver, device = _cuda.driver(), next((each for each in _cuda.devices() if each.number == number), None)
+    """A GPU, its driver, and the versions of the libraries that this process has loaded; None for what is unknown."""
+    driver, device = cuda.driver(), next((each for each in cuda.devices() if each.number == number), None)
     runtime, cudnn = _version("libcudart.so.", "cudaRuntimeGetVersion"), _version("libcudnn.so.", "cudnnGetVersion")
     return {
         "name": device and device.name,
@@ -89,15 +90,15 @@ def gpu(number: int) -> Dict[str, Any]:
 
 
 def _version(library: str, function: str) -> Optional[int]:
-    """The number by which a library calls its version; None where it is not loaded."""
-    path = next((path for path in _cuda.loaded_libraries() if os.path.basename(path).startswith(library)), None)
+    """The number by which a library calls its version; None if it is not loaded."""
+    path = next((path for path in cuda.loaded_libraries() if os.path.basename(path).startswith(library)), None)
     if path is None:
         return None
-    asked, number = getattr(ctypes.CDLL(path), function), ctypes.c_int()
+    ask, number = getattr(ctypes.CDLL(path), function), ctypes.c_int()
     if function == "cudnnGetVersion":
-        asked.restype = ctypes.c_size_t
-        return int(asked())
-    return number.value if asked(ctypes.byref(number)) == 0 else None
+        ask.restype = ctypes.c_size_t
+        return int(ask())
+    return number.value if ask(ctypes.byref(number)) == 0 else None
 
 
 def _cpu() -> str:

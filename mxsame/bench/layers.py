@@ -1,36 +1,36 @@
-"""One layer beside MXNet's own with symmetric padding of the same kernel, which computes something else: the limit."""
+"""One layer, compared with MXNet's own of the same kernel and symmetric padding: the baseline, with other values."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxsame import _symmetric, graph, nn, padding
+from mxsame import _symmetric, nn, padding
 from mxsame._mxnet import mx
-from mxsame.bench import recipes
-from mxsame.plan import AVERAGE, CONVOLUTION, MAXIMUM, TRANSPOSED_STRATEGIES, Window, force
+from mxsame._timing import FLAGS
+from mxsame.building import building
+from mxsame.graphs.hybridize import hybridize
+from mxsame.plan import Window, force, strategies_for
 
-FLAGS = {"static_alloc": True, "static_shape": True}
 PLANNER = "planner"
-FAMILIES = {  # by kind: the strategies that it knows
-    "conv": CONVOLUTION,
-    "depthwise": CONVOLUTION,
-    "max": MAXIMUM,
-    "avg": AVERAGE,
-    "transposed": TRANSPOSED_STRATEGIES,
+KINDS = {  # the class in `mxsame.nn` and in `gluon.nn`, and the operator in `mxsame.plan`
+    "conv": ("Conv{}D", "Conv{}D", "conv"),
+    "depthwise": ("DepthwiseConv{}D", "Conv{}D", "conv"),
+    "transposed": ("Conv{}DTranspose", "Conv{}DTranspose", "transposed"),
+    "max": ("MaxPool{}D", "MaxPool{}D", "max"),
+    "avg": ("AvgPool{}D", "AvgPool{}D", "avg"),
 }
-_NAMES = {"max": "MaxPool{}D", "avg": "AvgPool{}D", "transposed": "Conv{}DTranspose"}
+LOWEST = -3e38  # what the pad operator pads with in front of a max pool
+
+Pads = Sequence[Tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer on one kind of input; kernel, stride and dilation are one number, or one for each axis.
-
-    Without a layout, channels come first. Channels last, and float16, are for GPUs.
-    """
+    """One layer on one input; kernel, stride and dilation are one number, or one for each axis."""
 
     name: str
     kind: str  # "conv" | "depthwise" | "max" | "avg" | "transposed"
@@ -41,8 +41,6 @@ class Layer:
     stride: Union[int, Tuple[int, ...]]
     batch: int = 8
     dilation: Union[int, Tuple[int, ...]] = 1
-    layout: Optional[str] = None
-    dtype: str = "float32"
 
     @property
     def rank(self) -> int:
@@ -50,8 +48,6 @@ class Layer:
 
     @property
     def shape(self) -> Tuple[int, ...]:
-        if self.layout is not None and self.layout.endswith("C"):
-            return (self.batch, *self.size, self.in_channels)
         return (self.batch, self.in_channels, *self.size)
 
     @property
@@ -62,86 +58,104 @@ class Layer:
         return [Window(*axis) for axis in zip(self.size, *axes)]
 
     @property
-    def odd(self) -> bool:
-        """Whether some axis is padded, or cut, by an odd amount."""
+    def pads(self) -> List[Tuple[int, int]]:
+        """(low, high) of each axis that SAME adds, or crops from a transposed convolution's output."""
         if self.kind == "transposed":
-            cuts = [padding.transposed_cuts(x.kernel_size, x.stride, x.dilation) for x in self.windows]
-            return any(sum(cut) % 2 for cut in cuts)
-        return any(sum(window.pads(window.size)) % 2 for window in self.windows)
+            return [padding.transposed_cuts(x.kernel_size, x.stride, x.dilation) for x in self.windows]
+        return [window.pads(window.size) for window in self.windows]
+
+    @property
+    def odd(self) -> bool:
+        """Whether some axis is padded, or cropped, by an odd amount."""
+        return any((low + high) % 2 for low, high in self.pads)
+
+
+# -- nets
+
+
+class Recipe(mx.gluon.HybridBlock):
+    """pad operator -> layer -> slice; steps that change nothing are left out."""
+
+    def __init__(self, layer: Any, pads: Pads = (), fill: float = 0, keep: Optional[tuple] = None):
+        super().__init__()
+        self.layer = layer
+        self._pads, self._fill, self._keep = list(pads), fill, keep
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        out = self.layer(self._padded(F, x) if self._pads else x)
+        return out if self._keep is None else F.slice(out, begin=self._keep[0], end=self._keep[1])
+
+    def _padded(self, F: Any, x: Any) -> Any:
+        """MXNet pads arrays of four and five axes only, so that one of three gets an axis more for a while."""
+        one_axis = len(self._pads) == 1
+        pads = [*self._pads, (0, 0)] if one_axis else self._pads
+        widths = (0, 0, 0, 0, *(width for pair in pads for width in pair))
+        x = F.expand_dims(x, -1) if one_axis else x
+        x = F.pad(x, mode="constant", constant_value=self._fill, pad_width=widths)
+        return F.reshape(x, (0, 0, 0)) if one_axis else x
+
+
+def cropping(pads: Pads) -> Tuple[tuple, tuple]:
+    """begin and end of a slice that crops (low, high) elements of each spatial axis."""
+    return (None, None, *(low for low, _ in pads)), (None, None, *(-high or None for _, high in pads))
 
 
 def block(layer: Layer, module: Any, **more: Any) -> Any:
     """The layer of `mxsame.nn` or `gluon.nn`, initialised."""
-    if layer.layout is not None:
-        more["layout"] = layer.layout
+    ours, theirs, _ = KINDS[layer.kind]
+    arguments: tuple = (layer.kernel_size, layer.stride)
     if layer.kind in ("max", "avg"):
-        if layer.kind == "avg":
-            more["count_include_pad"] = False
-        made = getattr(module, _NAMES[layer.kind].format(layer.rank))(layer.kernel_size, layer.stride, **more)
+        more.update({"count_include_pad": False} if layer.kind == "avg" else {})
     else:
-        more = {**more, "dilation": layer.dilation, "in_channels": layer.in_channels}
-        if layer.kind == "depthwise" and module is nn:
-            kind = getattr(module, f"DepthwiseConv{layer.rank}D")
-            made = kind(layer.kernel_size, layer.stride, **more)
-        else:
-            groups = layer.in_channels if layer.kind == "depthwise" else 1
-            kind = getattr(module, _NAMES.get(layer.kind, "Conv{}D").format(layer.rank))
-            made = kind(layer.channels, layer.kernel_size, layer.stride, groups=groups, **more)
+        more.update(dilation=layer.dilation, in_channels=layer.in_channels)
+        if layer.kind != "depthwise" or module is not nn:
+            arguments = (layer.channels, *arguments)
+            more["groups"] = layer.in_channels if layer.kind == "depthwise" else 1
+    made = getattr(module, (ours if module is nn else theirs).format(layer.rank))(*arguments, **more)
     made.initialize()
-    made.cast(layer.dtype)
     return made
 
 
-def alone(layer: Layer) -> Any:
-    """mxsame's layer inside a parent, which is what a graph is made of."""
-    parent = mx.gluon.nn.HybridSequential()
-    parent.add(block(layer, nn))
-    return parent
-
-
-def known(layer: Layer) -> Any:
-    """mxsame's layer in graphs that know their sizes."""
-    return graph.hybridize(alone(layer), **FLAGS)
-
-
-def unknown(layer: Layer) -> Any:
-    """mxsame's layer in one graph for every size."""
-    net = alone(layer)
-    net.hybridize(**FLAGS)
-    return net
+def same(layer: Layer, static: bool) -> Any:
+    """mxsame's layer inside a parent, hybridized: with static shapes, or one graph for every size."""
+    net = mx.gluon.nn.HybridSequential()
+    net.add(block(layer, nn))
+    if static:
+        return hybridize(net, **FLAGS)
+    return hybridized(net)
 
 
 def symmetric(layer: Layer) -> Any:
-    """MXNet's own layer, padded or cut alike at both ends: the limit."""
+    """MXNet's own layer, padded or cropped alike at both ends: the baseline."""
     steps = [(window.kernel_size, window.stride, window.dilation) for window in layer.windows]
     if layer.kind == "transposed":
         pads, adj = zip(*(_symmetric.cut(*step) for step in steps))
-        net = block(layer, mx.gluon.nn, padding=pads, output_padding=adj)
-    else:
-        net = block(layer, mx.gluon.nn, padding=tuple(_symmetric.pad(n, *step) for n, step in zip(layer.size, steps)))
+        return hybridized(block(layer, mx.gluon.nn, padding=pads, output_padding=adj))
+    pads = tuple(_symmetric.pad(n, *step) for n, step in zip(layer.size, steps))
+    return hybridized(block(layer, mx.gluon.nn, padding=pads))
+
+
+def explicit(layer: Layer) -> Optional[Any]:
+    """What timm and most ports do: the pad operator with TensorFlow's amounts, then VALID. Exact, except for averages,
+    in which the padding counts. A transposed convolution: VALID, then a slice; None if that cannot give all outputs."""
+    whole = block(layer, mx.gluon.nn, padding=(0,) * layer.rank)
+    if layer.kind != "transposed":
+        return hybridized(Recipe(whole, layer.pads, LOWEST if layer.kind == "max" else 0))
+    if any(high < 0 for _, high in layer.pads):
+        return None
+    return hybridized(Recipe(whole, keep=cropping(layer.pads)))
+
+
+def hybridized(net: Any) -> Any:
     net.hybridize(**FLAGS)
     return net
 
 
-def padded(layer: Layer, pads: Tuple[int, ...]) -> Any:
-    """MXNet's own layer with these pads."""
-    return block(layer, mx.gluon.nn, padding=pads)
-
-
-def explicit(layer: Layer) -> Optional[Any]:
-    """Explicit padding and then VALID; for a transposed convolution, VALID and then a slice, where that can be."""
-    if layer.kind == "transposed":
-        net = recipes.cropped(layer.windows, lambda pads: padded(layer, pads))
-    else:
-        net = recipes.explicit(layer.windows, lambda pads: padded(layer, pads), layer.kind == "max")
-    if net is not None:
-        net.hybridize(**FLAGS)
-    return net
+# -- calls
 
 
 def inputs(layer: Layer, train: bool) -> Any:
-    """Made by NumPy and copied: not every GPU can start MXNet's own kernels."""
-    data = mx.nd.array(np.random.RandomState(0).standard_normal(layer.shape), dtype=layer.dtype)
+    data = mx.nd.array(np.random.RandomState(0).standard_normal(layer.shape))
     if train:
         data.attach_grad()
     return data
@@ -160,29 +174,32 @@ def call(net: Any, data: Any, train: bool) -> Callable[[], Any]:
     return step
 
 
-def plans(layer: Layer, size_known: bool, train: bool, data: Any) -> Tuple[Dict[str, Callable[[], Any]], List[str]]:
+def plans(layer: Layer, static: bool, train: bool, data: Any) -> Tuple[Dict[str, Callable[[], Any]], List[str]]:
     """Calls of the planner's net and of one for each other graph that a strategy gives; and the strategies that give
-    the planner's. The graphs are built, each under its force."""
+    the planner's. The graphs are built, each with its strategy forced."""
     calls: Dict[str, Callable[[], Any]] = {}
     names: Dict[str, List[str]] = {}
-    for strategy in (PLANNER, *FAMILIES[layer.kind]):
-        net = known(layer) if size_known else unknown(layer)
+    for strategy in (PLANNER, *strategies_for(KINDS[layer.kind][2])):
+        net = same(layer, static)
         made = call(net, data, train)
-        try:
-            with force(None if strategy == PLANNER else strategy):
+        with force(None if strategy == PLANNER else strategy):
+            try:
+                operators = _operators(net[0], layer, static, train)
                 made()
-        except ValueError as error:
-            if "is not exact" not in str(error):
-                raise
-            continue
-        same = names.setdefault(_operators(net), [])
-        same.append(strategy)
-        calls.setdefault(same[0], made)
+            except ValueError:  # this strategy is not exact, or refused here
+                if strategy == PLANNER:
+                    raise
+                continue
+        alike = names.setdefault(operators, [])
+        alike.append(strategy)
+        calls.setdefault(alike[0], made)
     return calls, next(iter(names.values()))[1:]
 
 
-def _operators(net: Any) -> str:
-    """The operators, attributes and edges of the graph that a net has built, without names."""
-    (built,) = net.forward.graphs.values() if "forward" in vars(net) else (net,)
-    nodes = json.loads(built._cached_graph[1].tojson())["nodes"]
+def _operators(block: Any, layer: Layer, static: bool, train: bool) -> str:
+    """The operators, attributes and edges of the graph that is built of a block, without names."""
+    purpose = "training" if train and static else "inference"  # a graph of dynamic shape is for both
+    with building(shapes={"data": layer.shape}, static=static, purpose=purpose):
+        graph = block(mx.sym.var("data"))
+    nodes = json.loads(graph.tojson())["nodes"]
     return json.dumps([(node["op"], node.get("attrs", {}), node["inputs"]) for node in nodes], sort_keys=True)

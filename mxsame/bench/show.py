@@ -10,16 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from mxsame import bench
-from mxsame.bench.figures import geometric_mean
+from mxsame.bench.figures import geometric_mean, ratio
 
 LEGEND = (
     "Ratios of medians, lower is better; 1.00 is MXNet's own operator with symmetric padding, which computes something "
     "else. * marks the planner's choice, which runs; mxsame.autotune finds and remembers faster plans in whole nets. "
-    "Size known: mxsame.hybridize; unknown: net.hybridize. Explicit: the pad operator, then VALID (a transposed "
+    "Static shape: mxsame.hybridize; dynamic: net.hybridize. Explicit: the pad operator, then VALID (a transposed "
     "convolution: VALID, then a slice)"
 )
-FASTER = 0.95  # less than this part of the planner's time is more than the least of many noisy medians
 AVERAGES = "; in averages it counts the padding, which is not SAME either"
+FASTER = 0.95  # a plan is called faster below this part of the planner's time: the least of noisy medians is flattered
+SHAPES = {"size known": "static shape", "size unknown": "dynamic shape"}  # of the names in the rows
 
 
 def run(console: Console, layers: Sequence[Any], train: bool, device: bench.Device, rounds: int) -> None:
@@ -29,60 +30,52 @@ def run(console: Console, layers: Sequence[Any], train: bool, device: bench.Devi
         for layer in layers:
             status.update(f"measuring {layer.name}")
             rows.append(bench.measure(layer, train, device, rounds=rounds))
-    console.print(one(rows[0], device) if len(rows) == 1 else several(rows, device))
-    ended = AVERAGES if any(row["kind"] == "avg" for row in rows) else ""
-    console.print(Text(f"{LEGEND}{ended}.", "dim"))
+    where = "on the CPU" if device[0] == "cpu" else f"on GPU {device[1]}"
+    console.print(one(rows[0], where) if len(rows) == 1 else several(rows, where))
+    console.print(Text(f"{LEGEND}{AVERAGES * any(row['kind'] == 'avg' for row in rows)}.", "dim"))
 
 
-def one(row: dict, device: bench.Device) -> Table:
-    """Every contestant, and how far its quartiles lie apart."""
-    table = headed(f"{row['name']}, batch {row['shape'][0]}", row["mode"], device)
-    table.add_column("")
-    for heading in ("ms", "quartiles", "ratio"):
-        table.add_column(heading, justify="right")
+def one(row: dict, where: str) -> Table:
+    """Every variant, with its quartiles."""
+    table = headed(f"{row['name']}, batch {row['shape'][0]}: {row['mode']}, {where}", "", "ms", "quartiles", "ratio")
     planned = row["plans"][row["planned"]]
     for name, figure in row["figures"].items():
-        low, high = (1e3 * quartile for quartile in figure["quartiles"])
-        style = "bold" if name == planned else "dim" if name == row["reference"] else ""
-        table.add_row(
-            f"{name} *" if name == planned else name,
-            f"{1e3 * figure['median']:.3f}",
-            f"{low:.3f} to {high:.3f}",
-            f"{figure['ratio']:.2f}",
-            style=style,
-        )
+        way, comma, plan = name.partition(", ")
+        cells = [f"{1e3 * figure['median']:.3f}", "{:.3f} to {:.3f}".format(*(1e3 * x for x in figure["quartiles"]))]
+        mark, style = (" *", "bold") if name == planned else ("", "dim" if name == row["reference"] else "")
+        table.add_row(f"{SHAPES.get(way, way)}{comma}{plan}{mark}", *cells, f"{figure['ratio']:.2f}", style=style)
     return table
 
 
-def several(rows: List[dict], device: bench.Device) -> Table:
+def several(rows: List[dict], where: str) -> Table:
     """A line for each layer."""
-    table = headed("Layers", rows[0]["mode"], device)
-    batches = sorted({row["shape"][0] for row in rows})
-    table.add_column(f"batch {', '.join(map(str, batches))}", no_wrap=True)
-    for heading in ("symmetric\nms", "size\nknown *", "a faster\nplan", "size\nunknown", "explicit"):
-        table.add_column(heading, justify="right")
-    columns: List[List[float]] = [[], [], [], []]
+    first = f"batch {', '.join(map(str, sorted({row['shape'][0] for row in rows})))}"
+    columns = ("symmetric\nms", "static\nshape *", "a faster\nplan", "dynamic\nshape", "explicit")
+    table = headed(f"Layers: {rows[0]['mode']}, {where}", first, *columns)
+    found = []
     for row in rows:
-        ratios = {name: figure["ratio"] for name, figure in row["figures"].items()}
-        plans = {name: ratios[contestant] for name, contestant in row["plans"].items()}
-        fastest = min(plans, key=plans.__getitem__)
-        found = (plans[row["planned"]], plans[fastest], ratios["size unknown"], ratios.get("explicit"))
-        for column, value in zip(columns, found):
-            column += [] if value is None else [value]
-        known, best, unknown, explicit = ("-" if value is None else f"{value:.2f}" for value in found)
-        limit = f"{1e3 * row['figures']['symmetric']['median']:.3f}"
-        better = f"{fastest} {best}" if plans[fastest] < FASTER * plans[row["planned"]] else ""
-        table.add_row(row["name"], limit, f"{row['planned']} {known}", better, unknown, explicit)
+        plans = {name: ratio(row, variant) for name, variant in row["plans"].items()}
+        planned, fastest = row["planned"], min(plans, key=plans.__getitem__)
+        found.append((plans[planned], plans[fastest], ratio(row, "size unknown"), ratio(row, "explicit")))
+        static, best, dynamic, explicit = map(cell, found[-1])
+        better = f"{fastest} {best}" if plans[fastest] < FASTER * plans[planned] else ""
+        baseline = f"{1e3 * row['figures']['symmetric']['median']:.3f}"
+        table.add_row(row["name"], baseline, f"{planned} {static}", better, dynamic, explicit)
     table.add_section()
-    known, best, unknown, explicit = (f"{geometric_mean(column):.2f}" for column in columns)
-    table.add_row("geometric mean", "", known, best, unknown, explicit, style="bold")
+    means = (geometric_mean(value for value in column if value == value) for column in zip(*found))
+    table.add_row("geometric mean", "", *map(cell, means), style="bold")
     return table
 
 
-def headed(title: str, mode: str, device: bench.Device) -> Table:
+def cell(value: float) -> str:
+    return f"{value:.2f}" if value == value else "-"
+
+
+def headed(title: str, first: str, *columns: str) -> Table:
     """An empty table."""
-    kind, number = device
-    place = "the CPU" if kind == "cpu" else f"GPU {number}"
-    table = Table(title=f"{title}: {mode}, on {place}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.padding, table.pad_edge = (0, 1, 0, 0), False
+    table.add_column(first, no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right")
     return table

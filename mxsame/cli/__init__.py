@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+from typing import Any
+
 from mxsame import __version__
-from mxsame.cli import bench, demo, doctor, pads
+from mxsame.cli import audit, bench, convert, demo, doctor, pads
 from mxsame.cli._shared import click
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """A group whose commands end with one line where a file or the output cannot be written."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        if not os.environ.get("COLUMNS", "80").strip("0 "):  # a terminal without columns: click and rich find 80
+            del os.environ["COLUMNS"]
+        try:
+            try:
+                return super().main(*args, **options)
+            finally:
+                if sys.stdout:  # None where the process was started with it closed
+                    sys.stdout.flush()
+        except OSError as error:
+            with contextlib.suppress(OSError):  # what is still in the buffer cannot be written at exit either
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(f"mxsame: {error}")
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="mxsame", message="%(prog)s %(version)s")
 def main() -> None:
     """Keras's padding="same", exact on MXNet.
@@ -15,9 +38,9 @@ def main() -> None:
     Start with `mxsame demo`. `mxsame pads --size 28 --kernel 3 --stride 2` shows where padding goes, `mxsame bench`
     what it costs here, and `mxsame doctor` what keeps MXNet from working. `pads` and `doctor` run without MXNet.
 
-    Exit codes: 0 where all is well, 1 where it is not, 2 for wrong options.
+    Exit codes: 0 if all is well, 1 if it is not, 2 for wrong options.
     """
 
 
-for module in (demo, pads, bench, doctor):
+for module in (demo, pads, convert, audit, bench, doctor):
     main.add_command(module.command)

@@ -29,7 +29,7 @@ class Device(click.ParamType):
 @click.option("--axes", type=click.IntRange(1, 3), help="Spatial axes: 1, 2 or 3; as many as --size has, or else 2.")
 @integers("--kernel", help="Kernel or pool size; one for all axes, or one each.")
 @integers("--stride", help="Stride; 1 by default.")
-@integers("--dilation", help="Dilation; 1 by default, and always for poolings.")
+@integers("--dilation", help="Dilation; 1 by default, and always for pooling layers.")
 @click.option("--in-channels", type=click.IntRange(min=1), help="Channels of the data; 64 by default.")
 @click.option("--channels", type=click.IntRange(min=1), help="Channels of the output; those of the data by default.")
 @click.option("--batch", type=click.IntRange(min=1), help="Images at once; 1 by default.")
@@ -42,7 +42,7 @@ class Device(click.ParamType):
 def command(
     operator: str | None, training: bool, device: tuple[str, int], rounds: int, as_json: bool, **described: Any
 ) -> None:
-    """What SAME costs here, beside MXNet's symmetric padding.
+    """What SAME costs here, compared with MXNet's symmetric padding.
 
     \b
     mxsame bench
@@ -51,15 +51,15 @@ def command(
     mxsame bench --operator conv --axes 1 --size 16000 --kernel 10 --stride 5 --in-channels 1
 
     All are measured in turns in one process, and given as ratios of medians to MXNet's own operator with symmetric
-    padding, which computes something else and is the limit: mxsame with the size known (`mxsame.hybridize`), by every
-    exact plan, with its size unknown (`net.hybridize`), and explicit padding followed by VALID. A layer stands alone
-    here, as the first of a net does; what its neighbours in a net add to a plan is measured by `mxsame.autotune`.
+    padding, which computes something else: mxsame with a static shape (`mxsame.hybridize`), by every exact plan, with a
+    dynamic shape (`net.hybridize`), and explicit padding followed by VALID. The layer is by itself, like the first of a
+    net; what its neighbours in a net add to a plan is measured by `mxsame.autotune`.
 
     Exit codes: 0 when it was measured, 1 when it cannot run here, 2 for wrong options.
 
     --json prints {"mxsame", "device", "provenance", "rows"}, each row {"name", "kind", "mode", "shape", "channels",
     "kernel_size", "stride", "dilation", "odd", "planned", "plans", "reference", "unit", "figures"}, and each
-    contestant's figures {"ratio", "median", "quartiles", "rounds"}, in seconds per call.
+    variant's figures {"ratio", "median", "quartiles", "rounds"}, in seconds per call.
     """
     given = {name: value for name, value in described.items() if value is not None}
     if operator is None and given:

@@ -9,17 +9,16 @@ from mxsame.cli._shared import as_json, click, print_json
 @as_json
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """What is installed, what works, and what mends the rest.
+    """What is installed, what works, and what fixes the rest.
 
-    Looks at Python, NumPy, MXNet and its companions, at NVIDIA's driver, GPUs and CUDA's libraries, and runs MXNet's
-    operators and every plan of mxsame on the CPU and on each GPU, in processes of their own, beside NumPy. Every
-    problem comes with the command that mends it. Takes a few seconds.
+    Looks at Python, NumPy and MXNet, at NVIDIA's driver, GPUs and CUDA's libraries, and compares a convolution, a max
+    pooling and their gradients on the CPU and on each GPU with NumPy. Child processes do what may fail. Every problem
+    comes with the command that fixes it. Takes a few seconds.
 
     Exit codes: 0 if all is well, 1 if a problem was found, 2 for wrong options.
 
     --json prints {"mxsame", "well", "seconds", "checks"}, each check {"group", "name", "status", "text", "mend",
-    "facts"}; status is ok, note, skipped or problem. The page of mxsame.doctor in the reference says what the facts
-    are.
+    "facts"}; status is ok, note or problem. The page of mxsame.doctor in the reference describes the facts.
     """
     from mxsame import doctor
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from functools import partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from mxsame import padding as arithmetic
 from mxsame import validation
 from mxsame.cli._shared import as_json, check_axes, check_picture, click, integers, listed, need, print_json, spread
+from mxsame.drawing import DATA, PADDING, SKIPPED, PaddedAxis, save_padding, shown
 
 WORDS = ("same", "valid", "causal", arithmetic.KERAS_MXNET)
+MARKS = {DATA: "#", PADDING: "o", SKIPPED: "."}
 
 
 class Padding(click.ParamType):
@@ -45,14 +46,14 @@ class Padding(click.ParamType):
     show_default=True,
     help="One for all axes, or repeated, one each; causal is for one axis, keras-mxnet is that of its convolutions.",
 )
-@click.option("--transposed", is_flag=True, help="A transposed convolution: what is cut from its full extent.")
+@click.option("--transposed", is_flag=True, help="A transposed convolution: what is cropped from its full extent.")
 @click.option("--output-padding", type=int, help="With --transposed: Keras's output_padding.")
 @as_json
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE",
-    help="Write a picture too; the ending says the format (.png, .pdf, .svg, .jpg).",
+    help="Write a picture too; the ending chooses the format (.png, .pdf, .svg, .jpg).",
 )
 def command(
     size: tuple[int, ...],
@@ -85,23 +86,26 @@ def command(
     )
     try:
         padding = by_axis(padding, kernel, stride, dilation, transposed)
-        axes = [
-            describe_axis(*values, transposed=transposed, output_padding=output_padding)
-            for values in zip(size, kernel, stride, dilation, padding)
-        ]
+        given = list(zip(size, kernel, stride, dilation, padding))
+        axes = [PaddedAxis.of(*values, transposed, output_padding) for values in given]
+        if plot is not None:
+            save_padding(axes, plot)
     except (ValueError, TypeError) as error:
         raise click.UsageError(str(error)) from error
-    if plot is not None:
-        write_picture(axes, plot)
     if as_json:
-        print_json({"axes": axes})
+        print_json({"axes": [as_data(axis, values, output_padding) for axis, values in zip(axes, given)]})
         return
     for number, axis in enumerate(axes):
-        show_axis(f"axis {number}: " if len(axes) > 1 else "", axis)
+        prefix = f"axis {number}: " if len(axes) > 1 else ""
+        word, outputs = ("crop", axis.elements) if transposed else ("pads", axis.windows)
+        click.secho(f"{prefix}{word} ({axis.low}, {axis.high}), output size {outputs}", bold=True)
+        for line in drawing(axis, shutil.get_terminal_size().columns):
+            click.echo(f"  {line}")
+        click.echo()
 
 
 def by_axis(padding: tuple, kernel: tuple, stride: tuple, dilation: tuple, transposed: bool) -> tuple:
-    """The padding of each axis of a convolution; keras-mxnet's axes differ, and its word stands for all of them."""
+    """The padding of each axis of a convolution; keras-mxnet's axes differ, and its word is for all of them."""
     if len(padding) > 1:
         for word in (entry for entry in padding if isinstance(entry, str)):
             validation.padding(word, len(padding))  # causal is not for several axes
@@ -112,111 +116,59 @@ def by_axis(padding: tuple, kernel: tuple, stride: tuple, dilation: tuple, trans
     return arithmetic.by_axis(padding[0], "transposed" if transposed else "conv", kernel, stride, dilation)
 
 
-def describe_axis(
-    size: int,
-    kernel_size: int,
-    stride: int,
-    dilation: int,
-    padding: str | tuple[int, int],
-    *,
-    transposed: bool,
-    output_padding: int | None,
-) -> dict[str, Any]:
-    """One axis of `mxsame pads` as numbers; for a transposed convolution `low` and `high` are what is cut."""
-    if transposed:
-        low, high = arithmetic.transposed_cuts(kernel_size, stride, dilation, padding, output_padding)
-        output_size = arithmetic.transposed_output_size(size, kernel_size, stride, dilation, padding, output_padding)
-    else:
-        low, high = arithmetic.resolve_pads(size, kernel_size, stride, dilation, padding)
-        output_size = arithmetic.output_size(size, kernel_size, stride, dilation, padding)
-    axis = {
-        "size": size,
-        "kernel_size": kernel_size,
-        "stride": stride,
-        "dilation": dilation,
-        "padding": padding,
-        "transposed": transposed,
-        "low": low,
-        "high": high,
-        "output_size": output_size,
+def as_data(axis: PaddedAxis, given: tuple, output_padding: int | None) -> dict[str, Any]:
+    """One axis as `--json` prints it; for a transposed convolution `low` and `high` are cropped."""
+    found = {
+        **dict(zip(("size", "kernel_size", "stride", "dilation", "padding"), given)),
+        "transposed": axis.transposed,
+        "low": axis.low,
+        "high": axis.high,
+        "output_size": axis.elements if axis.transposed else axis.windows,
     }
-    return {**axis, "output_padding": output_padding} if transposed else axis
+    return {**found, "output_padding": output_padding} if axis.transposed else found
 
 
-def write_picture(axes: list[dict[str, Any]], path: Path) -> None:
-    """The axes as `mxsame.plot_padding` draws them, in a file."""
-    from mxsame.drawing import save_padding
-
-    found = ("low", "high", "output_size")
-    try:
-        save_padding([{name: axis[name] for name in axis if name not in found} for axis in axes], path)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    except OSError as error:
-        raise click.ClickException(str(error)) from error
-
-
-def show_axis(prefix: str, axis: dict[str, Any]) -> None:
-    """Numbers and drawing of one axis."""
-    word = "cut" if axis["transposed"] else "pads"
-    click.secho(f"{prefix}{word} ({axis['low']}, {axis['high']}), output size {axis['output_size']}", bold=True)
-    for line in drawing(axis, shutil.get_terminal_size().columns):
-        click.echo(f"  {line}")
-    click.echo()
-
-
-def drawing(axis: dict[str, Any], width: int) -> list[str]:
-    """Windows over cells, one line each: those of the outputs over the input, or, transposed, the other way round."""
-    low, stride, dilation = axis["low"], axis["stride"], axis["dilation"]
-    reach = (axis["kernel_size"] - 1) * dilation + 1
-    cells, windows, name = axis["size"], axis["output_size"], "output"
-    legend = "each line: the cells one output reads; # data, o padding, . skipped by dilation"
-    if axis["transposed"]:
-        cells, windows, name = windows, cells, "input"
-        legend = "each line: the output cells one input cell writes to; # kept, o cut, . skipped by dilation"
-    begin, end = min(-low, 0), max((windows - 1) * stride - low + reach, cells)
-    label = len(f"{name} {windows - 1} ")
-
-    def start(window: int) -> int:
-        return window * stride - low
+def drawing(axis: PaddedAxis, width: int) -> list[str]:
+    """Windows over elements, one line each: those of the outputs over the input, or, transposed, the inverse."""
+    name, legend = "output", "each line: the elements one output reads; # data, o padding, . skipped by dilation"
+    if axis.transposed:
+        name = "input"
+        legend = "each line: the output elements one input element writes to; # kept, o cropped, . skipped by dilation"
+    label = len(f"{name} {axis.windows - 1} ")
 
     def fits(columns: list[range]) -> bool:
         return label + 2 * sum(map(len, columns)) + 5 * len(columns) <= width
 
-    columns, shown = [range(begin, end)], ends(windows, 3, most=10)
+    columns, windows = shown([axis], few=0), axis.ends()
     for few in (3, 2, 1):
-        if not fits(columns) and windows > 2 * few:
-            shown = ends(windows, few)
-            columns = [range(begin, start(few - 1) + reach), range(start(windows - few), end)]
+        if not fits(columns) and axis.windows > 2 * few:
+            columns, windows = shown([axis], few), axis.ends(few, most=0)
     if not fits(columns):
-        some = sorted({0, windows // 2, windows - 1})
-        lines = [f"{name} {window}: cells {start(window)} to {start(window) + reach - 1}" for window in some]
-        return [*lines, f"(too many cells to draw; those of the data are 0 to {cells - 1})"]
+        some = sorted({0, axis.windows // 2, axis.windows - 1})
+        starts = {window: axis.start(window) for window in some}
+        lines = [f"{name} {window}: elements {start} to {start + axis.reach - 1}" for window, start in starts.items()]
+        return [*lines, f"(too many elements to draw; those of the data are 0 to {axis.elements - 1})"]
 
-    def line(title: str, mark: Callable[[int], str]) -> str:
-        parts = ["".join(f" {mark(cell)}" for cell in span) for span in columns]
-        return (title.ljust(label) + "  ...".join(parts)).rstrip()
+    def line(words: str, marks: dict[int, str]) -> str:
+        parts = ["".join(f" {marks.get(position, ' ')}" for position in span) for span in columns]
+        return (words.ljust(label) + "  ...".join(parts)).rstrip()
 
-    def window_mark(window: int, cell: int) -> str:
-        offset = cell - start(window)
-        if not 0 <= offset < reach:
-            return " "
-        return "." if offset % dilation else "#" if 0 <= cell < cells else "o"
-
-    digits = len(str(cells - 1))  # cell numbers stand upright: 12 is a 1 with a 2 below
-
-    def heading_mark(row: int, cell: int) -> str:
-        if 0 <= cell < cells:
-            return str(cell).rjust(digits)[row]
-        return "o" if row == digits - 1 else " "
-
-    lines = [line("", partial(heading_mark, row)) for row in range(digits)]
-    for number, span in enumerate(shown):
+    digits = len(str(axis.elements - 1))  # numbers of elements read downwards: 12 is a 1 with a 2 below
+    lines = [line("", heading(axis, columns, row, digits)) for row in range(digits)]
+    for number, span in enumerate(windows):
         lines += ["..."] if number else []
-        lines += [line(f"{name} {window}", partial(window_mark, window)) for window in span]
+        for window in span:
+            marks = {position: MARKS[kind] for position, kind in axis.reads(window).items()}
+            lines.append(line(f"{name} {window}", marks))
     return [*lines, legend]
 
 
-def ends(count: int, few: int, most: int = 0) -> list[range]:
-    """The first and last `few` of `count`; all of them where they are at most `most`."""
-    return [range(count)] if count <= most else [range(few), range(count - few, count)]
+def heading(axis: PaddedAxis, columns: list[range], row: int, digits: int) -> dict[int, str]:
+    """One digit of the number of each element; around them the padding."""
+    marks = {}
+    for position in (position for span in columns for position in span):
+        if axis.kind(position) == DATA:
+            marks[position] = str(position).rjust(digits)[row]
+        elif row == digits - 1:
+            marks[position] = MARKS[PADDING]
+    return marks

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator
 
 import numpy as np
 
-from mxsame import _symmetric, nn, padding
+from mxsame import _gluon, _symmetric, nn, padding
 from mxsame._mxnet import mx
 
 
@@ -125,7 +125,7 @@ class EveryOutput(mx.gluon.HybridBlock):
 
     def hybrid_forward(self, F: Any, x: Any) -> list[Any]:
         outputs = []
-        for child in self._children.values():
+        for child in _gluon.children(self):
             x = child(x)
             outputs.append(x)
         return outputs

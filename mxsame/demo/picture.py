@@ -7,30 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-from mxsame import padding
+from mxsame.drawing import COLOURS, FAINT, INK, plot_padding
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from mxsame.demo.compare import LayerResult, NetworkResult
 
-SAME_COLOUR, SYMMETRIC_COLOUR, INK, FAINT = "#12736a", "#c2410c", "#1f2933", "#9aa5b1"
+SAME_COLOUR, SYMMETRIC_COLOUR = COLOURS
 STYLE = {"size": 9.5, "color": INK}
 FILTER = 0  # of the stem: edges from left to right
-EYE_ROW, EYE_COLUMNS = 27, (0, 48)  # cells of the stem's output that cross the left eye
+EYE_ROW, EYE_COLUMNS = 27, (0, 48)  # pixels of the stem's output that cross the left eye
 
 
 def draw(pixels: np.ndarray, stem: NetworkResult, autoencoder: NetworkResult, path: Path) -> None:
     """Writes the picture; the file's ending chooses the format."""
-    figure = Figure(figsize=(14, 12.4), dpi=110, facecolor="white")
+    figure = Figure(figsize=(14, 13.2), dpi=110, facecolor="white")
     figure.suptitle(
         "Same weights, same shapes, other values: Keras's SAME and symmetric padding",
         x=0.035, y=0.982, ha="left", size=17, weight="bold", color=INK,
     )  # fmt: skip
     rows = figure.add_gridspec(
-        3, 1, left=0.035, right=0.955, top=0.88, bottom=0.055, hspace=0.38, height_ratios=(5, 5, 4.3)
+        3, 1, left=0.035, right=0.955, top=0.88, bottom=0.055, hspace=0.38, height_ratios=(5, 5, 5.3)
     )
     draw_stem(figure, rows[0], pixels, stem)
     draw_autoencoder(figure, rows[1], autoencoder)
@@ -57,7 +56,7 @@ def show_difference(figure: Figure, axes: Axes, row: LayerResult, channel: int) 
     same, symmetric = row.mxsame[..., channel], row.symmetric[..., channel]
     difference = np.abs(symmetric - same)
     wrong = np.mean(difference > row.allowed)
-    title = f"|difference|: up to {difference.max():.2f}, {wrong:.1%} of cells wrong"
+    title = f"|difference|: up to {difference.max():.2f}, {wrong:.1%} of pixels wrong"
     drawn = show(axes, difference, title, cmap="magma", vmin=0, vmax=float(np.quantile(difference, 0.998)))
     box = axes.inset_axes([1.03, 0, 0.045, 1])
     figure.colorbar(drawn, cax=box, extend="max")
@@ -70,7 +69,7 @@ def draw_stem(figure: Figure, cell: Any, pixels: np.ndarray, stem: NetworkResult
     wide = row.layer.kernel_size // 2
     row_title(
         figure, cell, "A 7x7 convolution with stride 2, as image networks begin",
-        f"224 -> 112 cells. Keras pads ({low}, {high}); symmetric padding ({wide}, {wide}) gives the same shape and "
+        f"224 -> 112 pixels. Keras pads ({low}, {high}); symmetric padding ({wide}, {wide}) gives the same shape and "
         "reads the photograph one pixel too far to the left and too far up.",
     )  # fmt: skip
     axes = cell.subgridspec(1, 4, wspace=0.09).subplots()
@@ -99,8 +98,8 @@ def draw_autoencoder(figure: Figure, cell: Any, autoencoder: NetworkResult) -> N
     code, row = autoencoder["code"], autoencoder["conv7"]
     row_title(
         figure, cell, "An autoencoder, 28 -> 14 -> 7 -> 4 and back",
-        f"One pooling of thirteen layers is padded otherwise: 7 -> 4, Keras {code.pads}, symmetric (1, 1). Each cell "
-        "of the code then looks at the wrong place, and the decoder draws what it is told.",
+        f"One of thirteen layers, a max pool, gets other pads: 7 -> 4, Keras {code.pads}, symmetric (1, 1). Each "
+        "element of the code then reads a shifted window, and the decoder draws what it gets.",
     )  # fmt: skip
     axes = cell.subgridspec(1, 4, wspace=0.09).subplots()
     image = autoencoder.image[..., 0]
@@ -118,45 +117,14 @@ def draw_autoencoder(figure: Figure, cell: Any, autoencoder: NetworkResult) -> N
 
 def draw_reason(figure: Figure, cell: Any, stem: NetworkResult) -> None:
     size, kernel_size, stride = 8, 3, 2
-    low, high = padding.same_pads(size, kernel_size, stride)
     row_title(
-        figure, cell, "Why: the odd cell goes to the end",
-        f"Left: {size} cells, kernel {kernel_size}, stride {stride}. All outputs together need an odd number of padded "
-        "cells, and symmetric padding is even. Right: one row of the stem's output, through the left eye.",
+        figure, cell, "Why: the extra padding element goes to the end",
+        f"Left: {size} elements, kernel {kernel_size}, stride {stride}. All outputs together need one padding element, "
+        "and symmetric padding adds one at each end. Right: one row of the stem's output, through the left eye.",
     )  # fmt: skip
     left, right = cell.subgridspec(1, 2, wspace=0.06, width_ratios=(1.15, 1))
-    upper, lower = left.subgridspec(2, 1, hspace=0.1).subplots()
-    geometry = (kernel_size, stride)
-    draw_windows(upper, size, geometry, (low, high), f"SAME: pads {low, high}", SAME_COLOUR)
-    draw_windows(lower, size, geometry, (1, 1), "symmetric: pads (1, 1)", SYMMETRIC_COLOUR)
-    upper.text(size + 1.35, 0.1, "the odd cell\ngoes to the end", va="center", size=9.5, color=SAME_COLOUR)
-    early = "every window starts\none cell too early;\nthe last pad is never read"
-    lower.text(size + 1.35, 0.1, early, va="center", size=9.5, color=SYMMETRIC_COLOUR)
+    plot_padding(size, kernel_size, stride, beside="symmetric", ax=figure.add_subplot(left))
     draw_profile(figure.add_subplot(right), stem["conv"])
-
-
-def draw_windows(
-    axes: Axes, size: int, geometry: tuple[int, int], pads: tuple[int, int], name: str, colour: str
-) -> None:
-    """Cells in a row, padding dashed, and below them each window over the cells it reads."""
-    kernel_size, stride = geometry
-    low, high = pads
-    axes.set_xlim(-1.1, size + 4.8)
-    axes.set_ylim(-1.35, 1.55)
-    axes.set_aspect("equal", anchor="W")
-    axes.axis("off")
-    axes.text(-1, 1.28, name, va="center", size=10, color=colour, weight="bold")
-    for cell in range(-low, size + high):
-        inside = 0 <= cell < size
-        style = {"facecolor": "#e4e7eb", "edgecolor": INK} if inside else {"facecolor": "white", "edgecolor": colour}
-        axes.add_patch(Rectangle((cell + 0.05, 0.05), 0.9, 0.9, linestyle="-" if inside else (0, (3, 2)), **style))
-        text, text_size, text_colour = (str(cell), 11, INK) if inside else ("pad", 8.5, colour)
-        axes.text(cell + 0.5, 0.48, text, ha="center", va="center", size=text_size, color=text_colour)
-    for window in range(padding.output_size(size, kernel_size, stride, padding=pads)):
-        start, top = window * stride - low, -0.1 - 0.6 * (window % 2)
-        axes.add_patch(Rectangle((start + 0.05, top - 0.5), kernel_size - 0.1, 0.5, facecolor=colour))
-        middle = start + kernel_size / 2
-        axes.text(middle, top - 0.26, f"output {window}", ha="center", va="center", size=9, color="white")
 
 
 def draw_profile(axes: Axes, row: LayerResult) -> None:

@@ -1,7 +1,7 @@
-"""What keeps MXNet and mxsame from working here: the checks of `mxsame doctor`, and what mends each problem.
+"""What keeps MXNet and mxsame from working here: the checks of `mxsame doctor`, and what fixes each problem.
 
-Whatever may fail, hang or crash is done by children of this process, each step under a time limit; the process itself
-imports neither NumPy nor MXNet. So the doctor has an answer on machines where nothing else has one.
+Whatever may fail, hang or crash is done by child processes with a time limit; the process itself imports neither NumPy
+nor MXNet. So the doctor has an answer even if nothing else works.
 
 `mxsame doctor --json` prints `as_data`::
 
@@ -9,15 +9,13 @@ imports neither NumPy nor MXNet. So the doctor has an answer on machines where n
 
     check: {"group": .., "name": .., "status": .., "text": .., "mend": .., "facts": ..}
     group: "software", "cuda", "cpu", "gpu 0" and so on
-    status: "ok" (tried, and right), "note" (a fact), "skipped" (not tried; the text says why), "problem"
-    mend: a shell command, never null for a problem
-    facts: what the text says, for programs, by check:
+    status: "ok" (tried, and right), "note" (a fact), "problem"
+    mend: the shell command that fixes it, never null for a problem
+    facts: the content of the text for programs, by check:
         "Python", "NumPy": version, path; "MXNet": wheels, path, version, seconds; "build": features, library
-        "companions": by package, version and whether it is known to work; "extras": versions by package
-        "SciPy", if it is too new: version
         "driver": path, cuda, version; "GPUs": devices, and how many MXNet has seen
         "libraries": found, missing, pins; "machine code": machine, ptx, and the devices without
-        "oneDNN": version, isa, convolutions; "operators", "plans", "deployed": differences and failures by step
+        "operators": differences and failures, by operator and gradient
 """
 
 from __future__ import annotations
@@ -26,42 +24,37 @@ import time
 from typing import Any, Callable, Iterator, List
 
 from mxsame import __version__
-from mxsame.doctor import computing, cuda, software
-from mxsame.doctor.check import Check
+from mxsame.doctor import checks
+from mxsame.doctor.checks import Check
 
-__all__ = ["Check", "as_data", "examine"]
+__all__ = ["Check", "as_data", "diagnose", "examine"]
 
 
-def examine(say: Callable[[str], None] = lambda what: None) -> Iterator[Check]:
-    """The checks, one after the other; `say` is told what is being done."""
-    say("looking at what is installed")
-    installed = software.installed()
-    yield from software.versions(installed)
-    say("importing MXNet")
-    mxnet = software.mxnet(installed)
-    yield from mxnet.checks()
-    yield from software.companions(installed)
-    say("asking NVIDIA's driver")
-    yield from cuda.checks(mxnet)
+def examine() -> Iterator[Check]:
+    """The checks, one after the other, each as soon as its result is there."""
+    yield checks.python()
+    mxnet = checks.Mxnet.installed()
+    yield from checks.software(mxnet)
+    yield from checks.cuda(mxnet)
     if mxnet.works:
-        for device in [("cpu", 0), *(("gpu", number) for number in range(mxnet.gpus))]:
-            yield from computing.checks(mxnet, device, say)
+        for kind, number in [("cpu", 0), *(("gpu", number) for number in range(mxnet.gpus))]:
+            yield checks.operators(mxnet, kind, number)
 
 
-def as_data(checks: List[Check], seconds: float) -> dict:
+def as_data(found: List[Check], seconds: float) -> dict:
     """What was found, as `mxsame doctor --json` prints it."""
     return {
         "mxsame": __version__,
-        "well": not any(check.status == "problem" for check in checks),
+        "well": not any(check.status == "problem" for check in found),
         "seconds": round(seconds, 1),
-        "checks": [check.as_data() for check in checks],
+        "checks": [check.as_data() for check in found],
     }
 
 
-def diagnose(tell: Callable[[Check], Any], say: Callable[[str], None] = lambda what: None) -> dict:
-    """Examines, tells each check at once, and returns all of it."""
-    began, checks = time.monotonic(), []
-    for check in examine(say):
-        checks.append(check)
-        tell(check)
-    return as_data(checks, time.monotonic() - began)
+def diagnose(report: Callable[[Check], Any]) -> dict:
+    """Examines, hands each check to `report` at once, and returns all of them as data."""
+    start, found = time.monotonic(), []
+    for check in examine():
+        found.append(check)
+        report(check)
+    return as_data(found, time.monotonic() - start)

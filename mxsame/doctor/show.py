@@ -1,4 +1,4 @@
-"""What `mxsame doctor` prints: plain lines; rich, where it is installed, colours them."""
+"""What `mxsame doctor` prints: lines of plain text, coloured in a terminal."""
 
 from __future__ import annotations
 
@@ -6,67 +6,53 @@ import io
 import shutil
 import sys
 import textwrap
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Iterator, List, Set
 
-from mxsame.doctor import diagnose
-from mxsame.doctor.check import STATUSES, Check
+import click
 
-STYLES = dict(zip(STATUSES, ("green", "dim", "yellow", "bold red")))
+from mxsame.doctor import Check, diagnose
+from mxsame.doctor.checks import STATUSES
+
+COLORS = dict(zip(STATUSES, ("green", None, "red")))
 STATUS_WIDTH, NAME_WIDTH = max(map(len, STATUSES)), 13
 NARROWEST = 16
 TITLES = {"software": "Software", "cuda": "NVIDIA"}
 
-Line = List[Tuple[str, str]]  # parts of a line: text, style
-
 
 def run() -> dict:
-    """Examines, prints, and returns what `as_data` gives."""
+    """Examines, prints each check at once, and returns what `as_data` gives."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # what libraries say may not fit into the terminal's characters
-    try:
-        from rich.console import Console
-        from rich.text import Text
-    except ImportError:
-        return _run(lambda line: print("".join(text for text, _ in line), flush=True), _width())
-    console = Console()
+        sys.stdout.reconfigure(errors="replace")  # libraries' messages may not fit into the terminal's encoding
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else 100
+    groups: Set[str] = set()
 
-    def write(line: Line) -> None:
-        console.print(Text.assemble(*line), soft_wrap=True)
+    def write(line: str) -> None:
+        print(line if is_terminal else click.unstyle(line), flush=True)
 
-    with console.status("", spinner="line") as status:
-        return _run(write, console.width, lambda what: status.update(what))
-
-
-def _run(write: Callable[[Line], Any], width: int, say: Callable[[str], None] = lambda what: None) -> dict:
-    groups: List[str] = []
-
-    def tell(check: Check) -> None:
+    def report(check: Check) -> None:
         if check.group not in groups:
-            if groups:
-                write([("", "")])
-            write([(TITLES.get(check.group, check.group.upper()), "bold")])
-            groups.append(check.group)
+            title = click.style(TITLES.get(check.group, check.group.upper()), bold=True)
+            write(f"\n{title}" if groups else title)
+            groups.add(check.group)
         for line in lines(check, width):
             write(line)
 
-    found = diagnose(tell, say)
+    found = diagnose(report)
     for line in verdict(found, width):
         write(line)
     return found
 
 
-def lines(check: Check, width: int) -> Iterator[Line]:
+def lines(check: Check, width: int) -> Iterator[str]:
     """Status, name and text, wrapped; below it the command in one piece, to be copied."""
-    indent = STATUS_WIDTH + NAME_WIDTH + 2
-    name = f"{check.name:{NAME_WIDTH}}"
-    for number, text in enumerate(wrapped(check.text, width - indent)):
-        if number == 0:
-            yield [(f"{check.status:{STATUS_WIDTH}}", STYLES[check.status]), (f" {name} ", "bold"), (text, "")]
-        else:
-            yield [(" " * indent + text, "")]
-    if check.mend:
-        words = "mend it with: " if check.status == "problem" else "if you want to: "
-        yield [(" " * indent + words, "dim"), (check.mend, "bold")]
+    indent = " " * (STATUS_WIDTH + NAME_WIDTH + 2)
+    first, *others = wrapped(check.text, width - len(indent))
+    status = click.style(f"{check.status:{STATUS_WIDTH}}", fg=COLORS[check.status])
+    yield f"{status} {click.style(f'{check.name:{NAME_WIDTH}}', bold=True)} {first}"
+    yield from (indent + text for text in others)
+    if check.fix:
+        yield f"{indent}fix it with: {click.style(check.fix, bold=True)}"
 
 
 def wrapped(text: str, width: int) -> List[str]:
@@ -74,18 +60,12 @@ def wrapped(text: str, width: int) -> List[str]:
     return textwrap.wrap(text, max(width, NARROWEST), break_long_words=False, break_on_hyphens=False) or [""]
 
 
-def verdict(found: dict, width: int) -> Iterator[Line]:
-    """The last line."""
+def verdict(found: dict, width: int) -> Iterator[str]:
+    """The last lines."""
     count = sum(check["status"] == "problem" for check in found["checks"])
     text = "All is well" if not count else "1 problem found" if count == 1 else f"{count} problems found"
     text += f" ({found['seconds']} s)."
     if count > 1:
-        text += " What comes first may be the cause of what follows: begin there, and ask again."
-    style = "bold red" if count else "bold green"
-    yield [("", "")]
-    for line in wrapped(text, width):
-        yield [(line, style)]
-
-
-def _width() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
+        text += " The first may be the cause of the others: fix it, and run this again."
+    yield ""
+    yield from (click.style(line, fg="red" if count else "green", bold=True) for line in wrapped(text, width))

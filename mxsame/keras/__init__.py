@@ -12,6 +12,7 @@ module      what it has
 Importing this imports neither TensorFlow nor Keras.
 """
 
+import mxsame._mxnet  # noqa: F401 - first: it explains what is missing, NumPy included
 from mxsame.keras import backend, layouts, ops, plugin
 from mxsame.keras.plugin import install, installed, uninstall
 

@@ -1,30 +1,34 @@
-"""From Keras's functions to those of `mxsame.ops`, for any rank.
+"""The one translation of Keras's functions into those of `mxsame.ops`, for any number of spatial axes.
 
-Everything is checked here under Keras's names, in Keras's orders of axes, and handed on under those of `mxsame.ops`.
-`arrays` maps Keras's names of the data and of the kernels, in their order, to the arrays; `rank` is the number of
-spatial axes where the function has it in its name, None where the arrays tell.
+A function of Keras makes a :class:`KerasCall` from its arrays and runs one of the call's methods. Arguments are checked
+here, under Keras's names and in Keras's orders of axes, and handed on under those of `mxsame.ops`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
-from typing import Any, Iterator, Mapping, NamedTuple, NoReturn, Optional, Sequence
+from typing import Any, Mapping, NoReturn, Optional, Sequence
 
-from mxsame import ops, validation
+from mxsame import ops, tensors, validation
 from mxsame import padding as arithmetic
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
-from mxsame.ops import _arguments, _arrays
+from mxsame.plan.windows import MOST_RESIDUES
 
 DATA_FORMATS = ("channels_first", "channels_last")
 SAME_OR_VALID = ("same", "valid")
+AXES = {  # the last two axes of a kernel in Keras's order, and the one that a Symbol may leave open
+    "conv": ("input channels / groups", "output channels", 0),
+    "depthwise": ("input channels", "depth multiplier", None),
+    "pointwise": ("input channels * depth multiplier", "output channels", 0),
+    "transposed": ("output channels", "input channels", 1),
+}
 
 _image_data_format = "channels_last"
 
 
 def image_data_format() -> str:
-    """The data format of a function that is told none: "channels_last" until it is set, as in Keras.
+    """The data format of a function that is given none: "channels_last" until it is set, as in Keras.
 
     Examples
     --------
@@ -56,241 +60,270 @@ def set_image_data_format(data_format: str) -> None:
     >>> mxsame.keras.backend.set_image_data_format("channels_last")
     """
     global _image_data_format
-    _image_data_format = word("data_format", data_format, DATA_FORMATS)
+    _image_data_format = _word("data_format", data_format, DATA_FORMATS)
 
 
-# ---- operators -------------------------------------------------------------------------------------------------------
+class KerasCall:
+    """The arrays of one call of a Keras function, checked, and their shapes.
 
+    Parameters
+    ----------
+    arrays : mapping of str to array
+        The data and then the kernels, under the names that Keras's function gives them.
+    data_format : "channels_first", "channels_last" or None
+    rank : int, optional
+        The number of spatial axes if the function has it in its name; otherwise the arrays tell, and for a pooling
+        function `pool_size` as well.
+    """
 
-def conv(
-    arrays: Mapping[str, Any],
-    strides: Any,
-    padding: Any,
-    data_format: Any,
-    dilation_rate: Any,
-    *,
-    rank: Optional[int] = None,
-    paddings: Sequence[str] = SAME_OR_VALID,
-) -> Any:
-    """Convolution, in as many groups as the kernel's input channels fit into the data's."""
-    call = _call(arrays, data_format, rank)
-    kernel = _kernel(call, 1, "(*kernel size, input channels / groups, output channels)", may_be_unknown=-2)
-    *size, share, channels = kernel
-    groups = 1
-    if share is not None:
-        in_channels = _channels(call, probe=True)
+    has_groups = True  # whether a kernel with fewer input channels than the data makes a convolution in groups
+
+    def __init__(
+        self, arrays: Mapping[str, Any], data_format: Any, rank: Optional[int] = None, *, pool_size: Any = None
+    ) -> None:
+        data_format = image_data_format() if data_format is None else data_format
+        self.channels_last = _word("data_format", data_format, DATA_FORMATS) == "channels_last"
+        self.args, self.names = self.opened(arrays), tuple(arrays)
+        self.data, self.data_name, shape = self.args.arrays[0], self.names[0], self.args.shapes[0]
+        if rank is None:
+            rank = self._rank(pool_size)
+        elif shape is not None:
+            validation.shape(self.data_name, shape, (None,) * (rank + 2), self._order)
+        if len(self.names) > 1:
+            tensors.forbid_float16_on_cpu(self.data, "convolution", self.data_name)
+        self.rank, self.channel_axis = rank, rank + 1 if self.channels_last else 1
+        # MXNet runs channels last in 2-D on GPUs only. Elsewhere data and kernels are transposed here, because
+        # `mxsame.ops` would transpose the transposed kernel once more.
+        runs_last = self.channels_last and rank == 2 and tensors.is_on_gpu(self.data)
+        self.transposes = self.channels_last and not runs_last
+        self.layout = validation.LAYOUTS[rank][runs_last]
+        shape = (None,) * (rank + 2) if shape is None else shape
+        self.batch, self.channels, *self.size = tensors.shape_channels_first(shape) if self.channels_last else shape
+
+    # ---- operators
+
+    def conv(self, strides: Any, padding: Any, dilation_rate: Any, *, causal: bool = False) -> Any:
+        """Convolution, in as many groups as the kernel's input channels fit into the data's."""
+        given = None if self.has_groups else self.channels
+        weight, kernel_size, share, channels = self._weight(1, "conv", (given, None))
+        groups = 1
+        in_channels = self._graph_channels() if share is not None else None
         if in_channels is not None:
-            validation.divisible(f"{call.names[0]} channels", in_channels, "kernel input channels", share)
+            validation.divisible(f"{self.data_name} channels", in_channels, "kernel input channels", share)
             groups = in_channels // share
             validation.divisible("kernel output channels", channels, "groups", groups)
-    arguments = _window(call, strides, padding, dilation_rate, paddings)
-    with _keras_words(call):
-        weight = layouts.to_mxnet(call.args.arrays[1], "conv", call.layout)
-        shape = {"channels": channels, "kernel_size": size, "groups": groups, "layout": call.layout}
-        return call.args.restore(ops.conv(call.args.arrays[0], weight, **shape, **arguments))
+        paddings = (*SAME_OR_VALID, "causal") if causal else SAME_OR_VALID
+        window = self._window(kernel_size, strides, padding, dilation_rate, paddings)
+        return self._run(ops.conv, weight, channels=channels, groups=groups, **window)
 
+    def depthwise_conv(self, strides: Any, padding: Any, dilation_rate: Any) -> Any:
+        """Depthwise convolution; with a third array, the pointwise kernel, a separable one."""
+        weight, kernel_size, in_channels, multiplier = self._weight(1, "depthwise", (self.channels, None))
+        arguments = self._window(kernel_size, strides, padding, dilation_rate)
+        arguments.update(in_channels=in_channels, depth_multiplier=multiplier)
+        if len(self.names) == 2:
+            return self._run(ops.depthwise_conv, weight, **arguments)
+        pointwise, _, _, channels = self._weight(2, "pointwise", (in_channels * multiplier, None), kernel_length=1)
+        return self._run(ops.separable_conv, weight, pointwise, channels=channels, **arguments)
 
-def depthwise_conv(
-    arrays: Mapping[str, Any],
-    strides: Any,
-    padding: Any,
-    data_format: Any,
-    dilation_rate: Any,
-    *,
-    rank: Optional[int] = None,
-) -> Any:
-    """Depthwise convolution; with a third array, the pointwise kernel, a separable one."""
-    call = _call(arrays, data_format, rank)
-    *size, channels, depth_multiplier = _kernel(
-        call, 1, "(*kernel size, input channels, depth multiplier)", channels=_channels(call)
-    )
-    shape = {
-        "kernel_size": size,
-        "in_channels": channels,
-        "depth_multiplier": depth_multiplier,
-        "layout": call.layout,
-    }
-    arguments = _window(call, strides, padding, dilation_rate)
-    data, depthwise_kernel, *rest = call.args.arrays
-    if rest:
-        inner = channels * depth_multiplier
-        meaning = "(1, .., input channels * depth multiplier, output channels)"
-        shape["channels"] = _kernel(call, 2, meaning, size=1, channels=inner, may_be_unknown=-2)[-1]
-    with _keras_words(call):
-        depthwise_weight = layouts.to_mxnet(depthwise_kernel, "depthwise", call.layout)
-        if not rest:
-            return call.args.restore(ops.depthwise_conv(data, depthwise_weight, **shape, **arguments))
-        pointwise_weight = layouts.to_mxnet(rest[0], "pointwise", call.layout)
-        return call.args.restore(ops.separable_conv(data, depthwise_weight, pointwise_weight, **shape, **arguments))
+    def conv_transpose(
+        self,
+        strides: Any,
+        padding: Any,
+        dilation_rate: Any = 1,
+        *,
+        output_padding: Any = None,
+        output_shape: Any = None,
+    ) -> Any:
+        """Transposed convolution: Keras 3 and Keras's layers give the output padding, Keras 2 the output shape."""
+        weight, kernel_size, channels, _ = self._weight(1, "transposed", (None, self.channels))
+        strides, dilation = self._steps(kernel_size, strides, dilation_rate)
+        if output_shape is not None:
+            windows = list(zip(kernel_size, strides, dilation))
+            padding, output_padding = self._crops(output_shape, channels, windows, padding)
+        else:
+            padding = _word("padding", padding, SAME_OR_VALID)
+            if output_padding is not None:
+                output_padding = validation.per_axis("output_padding", output_padding, self.rank, 0)
+        arguments = {"padding": padding, "output_padding": output_padding, "strides": strides, "dilation": dilation}
+        return self._run(ops.conv_transpose, weight, channels=channels, kernel_size=kernel_size, **arguments)
 
+    def pool(self, pool_size: Any, strides: Any, padding: Any, pool_mode: Any) -> Any:
+        """Pooling; `pool_mode` is "max" or "avg"."""
+        function = {"max": ops.max_pool, "avg": ops.avg_pool}[_word("pool_mode", pool_mode, ("max", "avg"))]
+        pool_size = validation.per_axis("pool_size", pool_size, self.rank, 1)
+        window = self._window(pool_size, strides, padding, 1)
+        return self._run(function, pool_size=pool_size, strides=window["strides"], padding=window["padding"])
 
-def conv_transpose(
-    arrays: Mapping[str, Any],
-    strides: Any,
-    padding: Any,
-    data_format: Any,
-    dilation_rate: Any,
-    *,
-    output_padding: Any,
-) -> Any:
-    """Transposed convolution as Keras 3 describes it: by its output padding."""
-    call = _call(arrays, data_format, None)
-    size, channels = _transposed_kernel(call)
-    arguments = _window(call, strides, padding, dilation_rate)
-    if output_padding is not None:
-        output_padding = validation.per_axis("output_padding", output_padding, call.rank, 0)
-    return _transposed(call, size, channels, {**arguments, "output_padding": output_padding})
+    def _run(self, function: Any, *weights: Any, **arguments: Any) -> Any:
+        F, data, ndim = self.args.F, self.data, self.rank + 2
+        if self.transposes:
+            data = tensors.channels_first(F, data, ndim)
+        out = function(data, *weights, layout=self.layout, **arguments)
+        return self.args.restore(tensors.channels_last(F, out, ndim) if self.transposes else out)
 
+    # ---- what differs in keras-mxnet
 
-def conv_transpose_to(
-    arrays: Mapping[str, Any],
-    output_shape: Any,
-    strides: Any,
-    padding: Any,
-    data_format: Any,
-    dilation_rate: Any,
-    *,
-    rank: int,
-) -> Any:
-    """Transposed convolution as Keras 2 describes it: by the shape of its output.
+    def opened(self, arrays: Mapping[str, Any]) -> tensors.Arguments:
+        """The arrays in classic form, and their shapes."""
+        return tensors.classic(**arrays)
 
-    It is the gradient of the convolution that makes the data's shape of the output's, so the pads of that convolution
-    are what is cut, and what is missing is added at the end.
-    """
-    call = _call(arrays, data_format, rank)
-    size, channels = _transposed_kernel(call)
-    arguments = _window(call, strides, padding, dilation_rate)
-    batch, lengths = _output_shape(call, output_shape, channels)
-    found: list = [None] * rank  # the input's lengths that follow from the output's
-    cuts = []
-    for axis, length in enumerate(lengths):
-        k, s, d = size[axis], arguments["strides"][axis], arguments["dilation"][axis]
-        with _keras_words(call):
-            arithmetic.effective_kernel_size(k, d)
-        if length is None:
-            cuts.append(arithmetic.transposed_cuts(k, s, d, arguments["padding"]))
-            continue
-        cut = None
-        with contextlib.suppress(ValueError):  # shorter than the kernel
-            found[axis], cut = arithmetic.transposed_cuts_to(length, k, s, d, arguments["padding"])
-        if cut is None or call.shape[axis + 2] not in (None, found[axis]):
-            _refuse_output_length(call, output_shape, axis, (k, s, d, arguments["padding"]))
-        cuts.append(cut)
-    arguments["padding"], arguments["output_padding"] = arithmetic.split_cuts(cuts)
-    return _transposed(_told(call, batch, found), size, channels, arguments)
+    def stored_order(self, kind: str, axes: Sequence) -> Sequence:
+        """From Keras's order of a kernel's axes to the one in which kernels are stored; the same."""
+        return axes
 
+    def keras_order(self, kind: str, axes: Sequence) -> Sequence:
+        """The way back."""
+        return axes
 
-def pool(
-    mode: Any,
-    arrays: Mapping[str, Any],
-    pool_size: Any,
-    strides: Any,
-    padding: Any,
-    data_format: Any,
-    *,
-    rank: Optional[int] = None,
-) -> Any:
-    """Pooling; `mode` is "max" or "avg"."""
-    mode = word("pool_mode", mode, ("max", "avg"))
-    call = _call(arrays, data_format, rank, pool_size)
-    pool_size = validation.per_axis("pool_size", pool_size, call.rank, 1)
-    arguments = _window(call, strides, padding)
-    function = ops.max_pool if mode == "max" else ops.avg_pool
-    with _keras_words(call, kernel_size="pool_size"):
-        return call.args.restore(function(call.args.arrays[0], pool_size, layout=call.layout, **arguments))
+    def weight(self, kernel: Any, kind: str, shape: tuple) -> Any:
+        """A kernel, stored with this shape, as a weight for `mxsame.ops`."""
+        return layouts.to_mxnet(kernel, kind, self.layout)
 
+    def padding_to(self, lengths: Sequence[Optional[int]], windows: Sequence, padding: Any) -> str:
+        """The padding of a transposed convolution with these lengths of the output, None where they are open."""
+        return _word("padding", padding, SAME_OR_VALID)
 
-# ---- what they have in common ----------------------------------------------------------------------------------------
+    # ---- arguments
 
-
-class _Call(NamedTuple):
-    """The arrays of one call, and what is known of the data."""
-
-    names: tuple  # Keras's, of the arrays
-    args: _arrays.Arguments
-    rank: int
-    layout: str  # MXNet's
-    shape: tuple  # of the data: (batch, channels, *size), None for what is unknown
-
-
-def _call(arrays: Mapping[str, Any], data_format: Any, rank: Optional[int], pool_size: Any = None) -> _Call:
-    data_format = image_data_format() if data_format is None else word("data_format", data_format, DATA_FORMATS)
-    names, args = tuple(arrays), _arrays.classic(**arrays)
-    shape = args.shapes[0]
-    if rank is None:
-        rank = _rank(names, args, pool_size)
-    elif shape is not None:
-        meaning = "(batch, channels, *size)" if data_format == "channels_first" else "(batch, *size, channels)"
-        validation.shape(names[0], shape, (None,) * (rank + 2), meaning)
-    layout = validation.LAYOUTS[rank][DATA_FORMATS.index(data_format)]
-    if shape is None:
-        shape = (None,) * (rank + 2)
-    elif data_format == "channels_last":
-        shape = _arrays.shape_channels_first(shape)
-    return _Call(names, args, rank, layout, tuple(shape))
-
-
-def _rank(names: Sequence[str], args: _arrays.Arguments, pool_size: Any) -> int:
-    """The number of spatial axes on which all arrays agree."""
-    axes = {f"{name}.ndim - 2": None if shape is None else len(shape) - 2 for name, shape in zip(names, args.shapes)}
-    if len(names) == 1:
-        axes["len(pool_size)"] = len(pool_size) if validation.is_sequence(pool_size) else None
-    if all(count is None for count in axes.values()):
-        if len(names) > 1:
-            _refuse_unknown(names[1], None)
+    def _rank(self, pool_size: Any) -> int:
+        """The number of spatial axes on which all arrays agree."""
+        axes = {f"{name}.ndim - 2": None if s is None else len(s) - 2 for name, s in zip(self.names, self.args.shapes)}
+        if len(self.names) == 1:
+            axes["len(pool_size)"] = len(pool_size) if validation.is_sequence(pool_size) else None
+        if any(count is not None for count in axes.values()):
+            return validation.rank(axes)
+        if len(self.names) > 1:
+            _refuse_unknown(self.names[1], None)
         raise ValueError(
-            f"the number of spatial axes must be known: give {names[0]} a shape, or pool_size one entry per axis; "
-            f"{validation.received(pool_size=pool_size)}, and {names[0]} of unknown shape"
+            "the number of spatial axes must be known: "
+            f"give {self.data_name} a shape, or pool_size one entry per axis; "
+            f"{validation.received(pool_size=pool_size)}, and {self.data_name} of unknown shape"
         )
-    return validation.rank(axes)
+
+    def _graph_channels(self) -> Optional[int]:
+        """The data's channels, looked for in the graph if the shape does not have them."""
+        if self.channels is None and isinstance(self.data, mx.sym.Symbol):
+            return tensors.probed_channels(self.data, self.rank + 2, self.channel_axis)
+        return self.channels
+
+    def _weight(
+        self, position: int, kind: str, expected: tuple, kernel_length: Optional[int] = None
+    ) -> tuple[Any, tuple, Any, Any]:
+        """(weight, kernel size, length, length) of a kernel, the last two in the order of `AXES`.
+
+        `expected` are the two lengths, and `kernel_length` each one before them, as far as they are given.
+        """
+        name, shape = self.names[position], self.args.shapes[position]
+        if shape is None:
+            _refuse_unknown(name, shape)
+        *axes, open_axis = AXES[kind]
+        order = ", ".join(self.stored_order(kind, ("*kernel size", *axes)))
+        lengths = self.stored_order(kind, (*(kernel_length,) * self.rank, *expected))
+        validation.shape(name, shape, lengths, f"({order})")
+        *kernel_size, first, second = self.keras_order(kind, shape)
+        if None in kernel_size or any(n is None and axis != open_axis for axis, n in enumerate((first, second))):
+            _refuse_unknown(name, shape)
+        return self.weight(self.args.arrays[position], kind, shape), tuple(kernel_size), first, second
+
+    def _steps(self, kernel_size: Sequence[int], strides: Any, dilation_rate: Any) -> tuple[tuple, tuple]:
+        strides = validation.per_axis("strides", strides, self.rank, 1)
+        dilation = validation.per_axis("dilation_rate", dilation_rate, self.rank, 1)
+        for k, d in zip(kernel_size, dilation):
+            arithmetic.effective_kernel_size(k, d, self._names)
+        return strides, dilation
+
+    def _window(
+        self,
+        kernel_size: Sequence[int],
+        strides: Any,
+        padding: Any,
+        dilation_rate: Any,
+        paddings: Sequence[str] = SAME_OR_VALID,
+    ) -> dict:
+        """How the kernel moves over data that is long enough, under the names of `mxsame.ops`."""
+        strides, dilation = self._steps(kernel_size, strides, dilation_rate)
+        padding = _word("padding", padding, paddings)
+        for n, k, s, d in zip(self.size, kernel_size, strides, dilation):
+            if n is not None:
+                arithmetic.output_size(n, k, s, d, padding, self._names)
+            elif s > MOST_RESIDUES:
+                raise ValueError(
+                    f"strides must be <= {MOST_RESIDUES} for {self.data_name} of dynamic shape; "
+                    f"give {self.data_name} a shape; {validation.received(strides=strides)}"
+                )
+        return {"kernel_size": kernel_size, "strides": strides, "padding": padding, "dilation": dilation}
+
+    @property
+    def _names(self) -> dict:
+        """Keras's names of the arguments of `mxsame.padding`."""
+        return {"dilation": "dilation_rate", **({"kernel_size": "pool_size"} if len(self.names) == 1 else {})}
+
+    @property
+    def _order(self) -> str:
+        return "(batch, *size, channels)" if self.channels_last else "(batch, channels, *size)"
+
+    # ---- the output shape of a transposed convolution
+
+    def _output_lengths(self, output_shape: Any, channels: int) -> Sequence[Optional[int]]:
+        """(batch, \\*size) of an output shape in the order of the data format; None for what it leaves open."""
+        given = output_shape.asnumpy() if isinstance(output_shape, mx.nd.NDArray) else output_shape
+        if not validation.is_sequence(given) or isinstance(output_shape, mx.sym.Symbol):
+            raise TypeError(
+                f"output_shape must be a sequence of integers or None; {validation.received(output_shape=given)}"
+            )
+        if len(given) != self.rank + 2:
+            raise ValueError(
+                f"output_shape must have {self.rank + 2} entries, {self._order}; "
+                f"{validation.received(output_shape=given)}"
+            )
+        entries = [
+            None if entry is None else validation.integer(f"output_shape[{axis}]", entry, 1)
+            for axis, entry in enumerate(given)
+        ]
+        validation.agree("output_shape[0]", entries[0], f"the batch of {self.data_name}", self.batch)
+        wanted = entries.pop(self.channel_axis)
+        validation.agree(f"output_shape[{self.channel_axis}]", wanted, "the output channels of kernel", channels)
+        return entries
+
+    def _crops(self, output_shape: Any, channels: int, windows: Sequence, padding: Any) -> tuple[tuple, tuple]:
+        """(pads, output padding) for this shape of the output.
+
+        A transposed convolution is the gradient of the convolution that turns the output's size into the data's: the
+        pads of that convolution are cropped, and what is missing is added at the end.
+        """
+        batch, *lengths = self._output_lengths(output_shape, channels)
+        padding = self.padding_to(lengths, windows, padding)
+        sizes: list = [None] * self.rank  # of the data, as far as they follow from the output's
+        crops = []
+        for axis, (n, length, window) in enumerate(zip(self.size, lengths, windows)):
+            if length is None:
+                crops.append(arithmetic.transposed_cuts(*window, padding))
+                continue
+            with contextlib.suppress(ValueError):  # shorter than the kernel
+                sizes[axis], crop = arithmetic.transposed_cuts_to(length, *window, padding)
+                crops.append(crop)
+            if sizes[axis] is None or n not in (None, sizes[axis]):
+                possible = (
+                    "" if n is None else f", {n}, such as {arithmetic.transposed_output_size(n, *window, padding)}"
+                )
+                raise ValueError(
+                    f"output_shape[{axis + (1 if self.channels_last else 2)}] must be a length that the convolution "
+                    f"with this kernel, strides and padding turns into the length of {self.data_name}{possible}; "
+                    f"{validation.received(output_shape=output_shape)}"
+                )
+        self._require(batch, sizes)
+        return arithmetic.split_cuts(crops)
+
+    def _require(self, batch: Optional[int], sizes: Sequence[Optional[int]]) -> None:
+        """Where the data's shape is dynamic, the graph refuses any but the one that the output shape asks for."""
+        missing = [None if n is not None else wanted for n, wanted in zip((self.batch, *self.size), (batch, *sizes))]
+        if any(n is not None for n in missing):
+            missing.insert(self.channel_axis, None)
+            self.data = tensors.fixed(self.data, missing)
 
 
-def _kernel(
-    call: _Call,
-    place: int,
-    meaning: str,
-    *,
-    size: Optional[int] = None,
-    channels: Optional[int] = None,
-    may_be_unknown: Optional[int] = None,
-) -> tuple:
-    """The shape of a kernel in Keras's order, checked; only the axis `may_be_unknown` may be."""
-    name, shape = call.names[place], call.args.shapes[place]
-    if shape is None:
-        _refuse_unknown(name, shape)
-    validation.shape(name, shape, (size,) * call.rank + (channels, None), meaning)
-    if any(length is None and axis != may_be_unknown for axis, length in enumerate(shape, -len(shape))):
-        _refuse_unknown(name, shape)
-    return tuple(shape)
-
-
-def _refuse_unknown(name: str, shape: Optional[tuple]) -> NoReturn:
-    raise ValueError(
-        f"{name} must have a known shape, given to the variable as mx.sym.var(..., shape=...); received {name} of the "
-        f"shape {'unknown' if shape is None else shape}"
-    )
-
-
-def _channels(call: _Call, probe: bool = False) -> Optional[int]:
-    """The data's channels; `probe` looks for them in the graph where the shape does not tell."""
-    if call.shape[1] is not None or not probe:
-        return call.shape[1]
-    data = call.args._replace(arrays=call.args.arrays[:1], shapes=call.args.shapes[:1])
-    return _arguments.graph_channels(_arguments.geometry(data, call.layout, "kernel_size", None))
-
-
-def _window(
-    call: _Call, strides: Any, padding: Any, dilation_rate: Any = None, paddings: Sequence[str] = SAME_OR_VALID
-) -> dict:
-    """How the kernel moves, in the words of `mxsame.ops`."""
-    arguments = {"strides": validation.per_axis("strides", strides, call.rank, 1)}
-    arguments["padding"] = word("padding", padding, paddings)
-    if len(call.names) > 1:
-        arguments["dilation"] = validation.per_axis("dilation_rate", dilation_rate, call.rank, 1)
-    return arguments
-
-
-def word(name: str, value: Any, allowed: Sequence[str]) -> str:
+def _word(name: str, value: Any, allowed: Sequence[str]) -> str:
     """One of the `allowed` words; in any case, and nothing but a word."""
     if not isinstance(value, str):
         words = ", ".join(f'"{entry}"' for entry in allowed)
@@ -298,84 +331,8 @@ def word(name: str, value: Any, allowed: Sequence[str]) -> str:
     return validation.mode(name, value, allowed)
 
 
-@contextlib.contextmanager
-def _keras_words(call: _Call, **words: str) -> Iterator[None]:
-    """What `mxsame.ops` refuses is refused in Keras's words."""
-    data = call.names[0]
-    words = {"dilation": "dilation_rate", "layout": "data_format", "give input_size": f"give {data} a shape", **words}
-    words = {rf"\b{word}\b": to for word, to in words.items()}
-    words[r"\bdata(?= must|\.)"] = data
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        message = str(error)
-        for pattern, to in words.items():
-            message = re.sub(pattern, to, message)
-        raise type(error)(message) from None
-
-
-# ---- transposed convolutions -----------------------------------------------------------------------------------------
-
-
-def _transposed_kernel(call: _Call) -> tuple[tuple, int]:
-    """(kernel size, output channels); the data's channels are the kernel's last length."""
-    meaning = "(*kernel size, output channels, input channels)"
-    shape = _kernel(call, 1, meaning, may_be_unknown=-1)
-    validation.shape("kernel", shape, (None,) * (call.rank + 1) + (_channels(call),), meaning)
-    return shape[:-2], shape[-2]
-
-
-def _output_shape(call: _Call, output_shape: Any, channels: int) -> tuple[Optional[int], Sequence[Optional[int]]]:
-    """(batch, lengths) of an output shape in the order of the data format; None for what it leaves open."""
-    if output_shape is None:
-        return None, (None,) * call.rank
-    given = output_shape.asnumpy() if isinstance(output_shape, mx.nd.NDArray) else output_shape
-    if not validation.is_sequence(given) or isinstance(output_shape, mx.sym.Symbol):
-        raise TypeError(
-            f"output_shape must be a sequence of integers or None; {validation.received(output_shape=given)}"
-        )
-    if len(given) != call.rank + 2:
-        order = "(batch, channels, *size)" if call.layout.startswith("NC") else "(batch, *size, channels)"
-        raise ValueError(
-            f"output_shape must have {call.rank + 2} entries, {order}; {validation.received(output_shape=given)}"
-        )
-    entries = [
-        None if entry is None else validation.integer(f"output_shape[{place}]", entry, 1)
-        for place, entry in enumerate(given)
-    ]
-    places = range(call.rank + 2)
-    if not call.layout.startswith("NC"):
-        entries, places = _arrays.shape_channels_first(entries), _arrays.shape_channels_first(places)
-    validation.agree(f"output_shape[{places[0]}]", entries[0], f"the batch of {call.names[0]}", call.shape[0])
-    validation.agree(f"output_shape[{places[1]}]", entries[1], "the output channels of kernel", channels)
-    return entries[0], entries[2:]
-
-
-def _refuse_output_length(call: _Call, output_shape: Any, axis: int, rule: tuple) -> NoReturn:
-    """Says that no convolution makes the data's length of the output's."""
-    place, n = axis + (2 if call.layout.startswith("NC") else 1), call.shape[axis + 2]
-    found = "" if n is None else f", {n}, such as {arithmetic.transposed_output_size(n, *rule)}"
+def _refuse_unknown(name: str, shape: Optional[tuple]) -> NoReturn:
     raise ValueError(
-        f"output_shape[{place}] must be a length of which the convolution with this kernel, strides and padding makes "
-        f"the length of {call.names[0]}{found}; {validation.received(output_shape=output_shape)}"
+        f"{name} must have a static shape, given to the variable as mx.sym.var(..., shape=...); received {name} of the "
+        f"shape {'unknown' if shape is None else shape}"
     )
-
-
-def _told(call: _Call, batch: Optional[int], lengths: Sequence[Optional[int]]) -> _Call:
-    """The call with a graph that refuses data of another shape than the output's asks for, where it is unknown."""
-    found = (batch, None, *lengths)
-    missing = [None if known is not None else length for known, length in zip(call.shape, found)]
-    if all(length is None for length in missing):
-        return call
-    if not call.layout.startswith("NC"):
-        missing = [missing[0], *missing[2:], missing[1]]
-    data, *rest = call.args.arrays
-    return call._replace(args=call.args._replace(arrays=(_arrays.fixed(data, missing), *rest)))
-
-
-def _transposed(call: _Call, size: tuple, channels: int, arguments: dict) -> Any:
-    data, kernel = call.args.arrays
-    with _keras_words(call):
-        weight = layouts.to_mxnet(kernel, "transposed", call.layout)
-        shape = {"channels": channels, "kernel_size": size, "layout": call.layout}
-        return call.args.restore(ops.conv_transpose(data, weight, **shape, **arguments))

@@ -1,17 +1,17 @@
-"""The convolutions and poolings of Keras 2's backend, `keras.backend`, on NDArrays, Symbols and `mx.np` arrays.
+"""The convolutions and pooling of Keras 2's backend, `keras.backend`, on NDArrays, Symbols and `mx.np` arrays.
 
 Names, order and defaults of the arguments are those of tf.keras 2.13, and so are the orders of axes: data is
 (batch, \\*size, channels) with "channels_last" and (batch, channels, \\*size) with "channels_first"; kernels are as
 tf.keras stores them whatever the data format (:mod:`mxsame.keras.layouts` has the table). What differs:
 
-- An integer stands for one per axis wherever Keras takes a sequence of integers, and words may be in any case.
+- An integer stands for one per axis wherever Keras takes a sequence of integers, and strings may be in any case.
 - Strides and dilation together, and strides that differ between the axes of a depthwise convolution, follow the rule;
   TensorFlow on the CPU refuses them or ignores the strides.
-- conv1d with "causal" and "channels_first" pads the beginning of the axis; tf.keras 2.13 pads the channels.
-- A kernel that is a Symbol must have a known shape. A graph whose data has unknown channels is built for a convolution
-  in one group.
-- There is no 1-D pooling here, as there is none in Keras: its layers give the data another axis, of length 1, and use
-  :func:`pool2d` with a pool size of 1 along it. `mxsame.keras.ops` has 1-D poolings and transposed convolutions.
+- conv1d with "causal" and "channels_first" pads the start of the axis; tf.keras 2.13 pads the channels.
+- A kernel that is a Symbol must have a static shape. Where the graph does not fix the data's channels, it is built for
+  a convolution in one group.
+- There is no 1-D pooling here, as there is none in Keras: its layers add an axis of length 1 to the data and use
+  :func:`pool2d` with a pool size of 1 along it. `mxsame.keras.ops` has 1-D pooling and transposed convolutions.
 
 Everything raises `TypeError` or `ValueError` for wrong arguments, for shapes that do not fit together, and, with
 "valid", for data shorter than the kernel.
@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from mxsame.keras import _translate
-from mxsame.keras._translate import image_data_format, set_image_data_format
+from mxsame.keras._translate import KerasCall, image_data_format, set_image_data_format
 
 __all__ = [
     "conv1d",
@@ -50,7 +49,7 @@ def conv1d(
 ) -> Any:
     """1-D convolution.
 
-    Arguments are those of :func:`conv2d`; `padding` may also be "causal": (k-1)*d zeros before the data, none behind.
+    Arguments are those of :func:`conv2d`; `padding` may also be "causal": (k-1)*d zeros before the data, none after it.
 
     Examples
     --------
@@ -62,8 +61,7 @@ def conv1d(
     >>> mxsame.keras.backend.conv1d(x, kernel, strides=2, padding="causal").asnumpy().ravel().tolist()
     [0.0, 3.0, 7.0]
     """
-    arrays, paddings = {"x": x, "kernel": kernel}, (*_translate.SAME_OR_VALID, "causal")
-    return _translate.conv(arrays, strides, padding, data_format, dilation_rate, rank=1, paddings=paddings)
+    return KerasCall({"x": x, "kernel": kernel}, data_format, 1).conv(strides, padding, dilation_rate, causal=True)
 
 
 def conv2d(
@@ -74,14 +72,16 @@ def conv2d(
     data_format: Optional[str] = None,
     dilation_rate: Any = (1, 1),
 ) -> Any:
-    """2-D convolution; out = ceil(n/s) for "same", with the odd cell of padding at the end, as :func:`mxsame.ops.conv`.
+    """2-D convolution; for "same" out = ceil(n/s), and the extra padding element is at the end.
+
+    It computes what :func:`mxsame.ops.conv` does.
 
     Parameters
     ----------
     x : NDArray, Symbol or mx.np.ndarray
         (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
     kernel : same kind as x
-        (\\*k, C/groups, channels): where its input channels are a part of the data's, it is a convolution in groups.
+        (\\*k, C/groups, channels): with fewer input channels than the data has, it is a convolution in groups.
     strides, dilation_rate : int or one int per axis
     padding : "same" or "valid"
     data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
@@ -103,7 +103,7 @@ def conv2d(
     >>> mxsame.keras.backend.conv2d(x, kernel, (2, 2), "same").shape
     (1, 112, 113, 8)
     """
-    return _translate.conv({"x": x, "kernel": kernel}, strides, padding, data_format, dilation_rate, rank=2)
+    return KerasCall({"x": x, "kernel": kernel}, data_format, 2).conv(strides, padding, dilation_rate)
 
 
 def conv3d(
@@ -124,7 +124,7 @@ def conv3d(
     >>> mxsame.keras.backend.conv3d(x, kernel, (2, 1, 1), "same", "channels_first").shape
     (1, 8, 4, 6, 5)
     """
-    return _translate.conv({"x": x, "kernel": kernel}, strides, padding, data_format, dilation_rate, rank=3)
+    return KerasCall({"x": x, "kernel": kernel}, data_format, 3).conv(strides, padding, dilation_rate)
 
 
 def conv2d_transpose(
@@ -136,7 +136,7 @@ def conv2d_transpose(
     data_format: Optional[str] = None,
     dilation_rate: Any = (1, 1),
 ) -> Any:
-    """2-D transposed convolution: the gradient of the convolution that makes the data of an output of this shape.
+    """2-D transposed convolution: the gradient of the convolution that turns an output of this shape into the data.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def conv2d_transpose(
         (\\*k, O, I).
     output_shape : one int or None per axis, or None
         (N, \\*out, O) or (N, O, \\*out), by the data format; a sequence or an array of integers. Each out must be a
-        length of which the convolution makes the data's. None leaves it open: then out = n*s for "same" and
+        length that the convolution turns into the data's. None leaves it open: then out = n*s for "same" and
         (n-1)s + max(ke, s) for "valid".
     strides, padding, data_format, dilation_rate
         As in :func:`conv2d`.
@@ -154,7 +154,7 @@ def conv2d_transpose(
     Raises
     ------
     TypeError, ValueError
-        See :mod:`mxsame.keras.backend`; and for an output shape that is not possible.
+        See :mod:`mxsame.keras.backend`; also for an output shape that is not possible.
 
     Examples
     --------
@@ -164,8 +164,8 @@ def conv2d_transpose(
     >>> mxsame.keras.backend.conv2d_transpose(x, kernel, (None, 7, 8, 2), (2, 2), "same").shape
     (1, 7, 8, 2)
     """
-    arrays = {"x": x, "kernel": kernel}
-    return _translate.conv_transpose_to(arrays, output_shape, strides, padding, data_format, dilation_rate, rank=2)
+    call = KerasCall({"x": x, "kernel": kernel}, data_format, 2)
+    return call.conv_transpose(strides, padding, dilation_rate, output_shape=output_shape)
 
 
 def conv3d_transpose(
@@ -186,9 +186,8 @@ def conv3d_transpose(
     >>> mxsame.keras.backend.conv3d_transpose(x, kernel, (1, 4, 6, 7, 2), (2, 2, 2), "same").shape
     (1, 4, 6, 7, 2)
     """
-    return _translate.conv_transpose_to(
-        {"x": x, "kernel": kernel}, output_shape, strides, padding, data_format, 1, rank=3
-    )
+    call = KerasCall({"x": x, "kernel": kernel}, data_format, 3)
+    return call.conv_transpose(strides, padding, output_shape=output_shape)
 
 
 def depthwise_conv2d(
@@ -199,9 +198,9 @@ def depthwise_conv2d(
     data_format: Optional[str] = None,
     dilation_rate: Any = (1, 1),
 ) -> Any:
-    """2-D depthwise convolution: channel c has m kernels of its own and gives the outputs c*m .. c*m + m - 1.
+    """2-D depthwise convolution: channel c has m kernels of its own and gives the output channels c*m .. c*m + m - 1.
 
-    Arguments are those of :func:`conv2d`, but for this:
+    Arguments are those of :func:`conv2d`, except:
 
     Parameters
     ----------
@@ -217,7 +216,7 @@ def depthwise_conv2d(
     (1, 5, 4, 6)
     """
     arrays = {"x": x, "depthwise_kernel": depthwise_kernel}
-    return _translate.depthwise_conv(arrays, strides, padding, data_format, dilation_rate, rank=2)
+    return KerasCall(arrays, data_format, 2).depthwise_conv(strides, padding, dilation_rate)
 
 
 def separable_conv1d(
@@ -240,7 +239,7 @@ def separable_conv1d(
     (1, 5, 4)
     """
     arrays = {"x": x, "depthwise_kernel": depthwise_kernel, "pointwise_kernel": pointwise_kernel}
-    return _translate.depthwise_conv(arrays, strides, padding, data_format, dilation_rate, rank=1)
+    return KerasCall(arrays, data_format, 1).depthwise_conv(strides, padding, dilation_rate)
 
 
 def separable_conv2d(
@@ -254,7 +253,7 @@ def separable_conv2d(
 ) -> Any:
     """2-D depthwise convolution, which takes strides, padding and dilation, and then a 1x1 convolution.
 
-    Arguments are those of :func:`conv2d`, but for these:
+    Arguments are those of :func:`conv2d`, except:
 
     Parameters
     ----------
@@ -272,7 +271,7 @@ def separable_conv2d(
     (1, 5, 4, 4)
     """
     arrays = {"x": x, "depthwise_kernel": depthwise_kernel, "pointwise_kernel": pointwise_kernel}
-    return _translate.depthwise_conv(arrays, strides, padding, data_format, dilation_rate, rank=2)
+    return KerasCall(arrays, data_format, 2).depthwise_conv(strides, padding, dilation_rate)
 
 
 def pool2d(
@@ -283,7 +282,7 @@ def pool2d(
     data_format: Optional[str] = None,
     pool_mode: str = "max",
 ) -> Any:
-    """2-D pooling; cells of padding never are the maximum, and do not count for the mean.
+    """2-D pooling; padding is never the maximum, and does not count in the mean.
 
     Parameters
     ----------
@@ -318,7 +317,7 @@ def pool2d(
     >>> wide.squeeze(2).asnumpy().ravel().tolist()
     [1.5, 3.0]
     """
-    return _translate.pool(pool_mode, {"x": x}, pool_size, strides, padding, data_format, rank=2)
+    return KerasCall({"x": x}, data_format, 2).pool(pool_size, strides, padding, pool_mode)
 
 
 def pool3d(
@@ -338,4 +337,4 @@ def pool3d(
     >>> mxsame.keras.backend.pool3d(nd.ones((1, 5, 4, 3, 2)), (2, 2, 2), (2, 2, 2), "same").shape
     (1, 3, 2, 2, 2)
     """
-    return _translate.pool(pool_mode, {"x": x}, pool_size, strides, padding, data_format, rank=3)
+    return KerasCall({"x": x}, data_format, 3).pool(pool_size, strides, padding, pool_mode)

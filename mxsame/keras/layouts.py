@@ -1,4 +1,4 @@
-"""Kernels as Keras stores them and weights as MXNet does: one into the other, both ways, nothing but axes moved.
+"""Kernels as Keras stores them and weights as MXNet does: one into the other, both ways, by moving axes.
 
 Keras has one order, whatever the data format; MXNet's goes with the layout of the data:
 
@@ -17,13 +17,12 @@ convolution has a "depthwise" and a "pointwise" kernel. Checked against TensorFl
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 import numpy as np
 
-from mxsame import validation
+from mxsame import tensors, validation
 from mxsame._mxnet import mx
-from mxsame.ops import _arrays
 
 __all__ = ["KINDS", "to_keras", "to_mxnet"]
 
@@ -39,7 +38,7 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
         In Keras's order, see :mod:`mxsame.keras.layouts`.
     kind : "conv", "depthwise", "pointwise" or "transposed"
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"
-        Of the data. Where it is left out, the one with channels first; a Symbol of unknown shape needs it.
+        Of the data; the one with channels first by default. A Symbol of unknown shape needs it.
 
     Returns
     -------
@@ -61,16 +60,14 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
     >>> layouts.to_mxnet(np.zeros((5, 3, 16, 2)), "depthwise", "NCHW").shape
     (32, 1, 5, 3)
     """
-    kernel = _opened("kernel", kernel, kind, layout)
-    rank = kernel.rank
-    if kind == "pointwise" and kernel.shape is not None:
-        validation.shape("kernel", kernel.shape, (1,) * rank + (None, None), "(1, .., input channels, output channels)")
+    (F, (kernel,), (shape,), restore), rank, channels_last = _opened("kernel", kernel, kind, layout)
     if kind == "depthwise":
-        channels_first = kernel.F.transpose(kernel.array, axes=(rank, rank + 1, *range(rank)))
-        weight = _first_two_joined(kernel.F, channels_first)
-        return kernel.restore(kernel.F.expand_dims(weight, axis=rank + 1 if kernel.channels_last else 1))
-    middle = (*range(rank), rank) if kernel.channels_last else (rank, *range(rank))
-    return kernel.restore(kernel.F.transpose(kernel.array, axes=(rank + 1, *middle)))
+        merged = _merge_first_two(F, F.transpose(kernel, axes=(rank, rank + 1, *range(rank))))
+        return restore(F.expand_dims(merged, axis=rank + 1 if channels_last else 1))
+    if kind == "pointwise" and shape is not None:
+        validation.shape("kernel", shape, (1,) * rank + (None, None), "(1, .., input channels, output channels)")
+    middle = (*range(rank), rank) if channels_last else (rank, *range(rank))
+    return restore(F.transpose(kernel, axes=(rank + 1, *middle)))
 
 
 def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_multiplier: Optional[int] = None) -> Any:
@@ -82,7 +79,7 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
         In MXNet's order, see :mod:`mxsame.keras.layouts`.
     kind : "conv", "depthwise", "pointwise" or "transposed"
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"
-        Of the data. Where it is left out, the one with channels first; a Symbol of unknown shape needs it.
+        Of the data; the one with channels first by default. A Symbol of unknown shape needs it.
     depth_multiplier : int
         m of a "depthwise" weight, whose first axis is C*m; for no other kind.
 
@@ -90,7 +87,7 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
     ------
     TypeError, ValueError
         For what is no array, a weight that does not have the axes of its kind and layout, and a depth multiplier that
-        is missing, not wanted, or does not divide the first axis.
+        is missing, of another kind, or does not divide the first axis.
 
     Examples
     --------
@@ -101,70 +98,58 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
     >>> layouts.to_keras(np.zeros((32, 1, 5, 3)), "depthwise", depth_multiplier=2).shape
     (5, 3, 16, 2)
     """
-    weight = _opened("weight", weight, kind, layout)
-    rank, shape = weight.rank, weight.shape
+    (F, (weight,), (shape,), restore), rank, channels_last = _opened("weight", weight, kind, layout)
+    if kind == "depthwise":
+        depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
+        if shape is not None:
+            any_size = (None,) * rank
+            expected = (None, *any_size, 1) if channels_last else (None, 1, *any_size)
+            validation.shape("weight", shape, expected, "(C*m, .., 1, ..)")
+            if shape[0] is not None:
+                validation.divisible("weight's first length", shape[0], "depth_multiplier", depth_multiplier)
+        merged = F.squeeze(weight, axis=rank + 1 if channels_last else 1)
+        return restore(F.transpose(_split_first(F, merged, depth_multiplier), axes=(*range(2, rank + 2), 0, 1)))
+    if depth_multiplier is not None:
+        raise ValueError(
+            'depth_multiplier must be left out unless kind="depthwise"; '
+            f"{validation.received(depth_multiplier=depth_multiplier, kind=kind)}"
+        )
     if kind == "pointwise" and shape is not None:
-        order = (None, *(1,) * rank, None) if weight.channels_last else (None, None, *(1,) * rank)
-        validation.shape("weight", shape, order, "(output channels, .., 1), with an axis of input channels,")
-    if kind != "depthwise":
-        if depth_multiplier is not None:
-            raise ValueError(
-                f'depth_multiplier must be left out but for kind="depthwise"; '
-                f"{validation.received(depth_multiplier=depth_multiplier, kind=kind)}"
-            )
-        back = (*range(1, rank + 2), 0) if weight.channels_last else (*range(2, rank + 2), 1, 0)
-        return weight.restore(weight.F.transpose(weight.array, axes=back))
-    depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
-    if shape is not None:
-        single = (None, *(None,) * rank, 1) if weight.channels_last else (None, 1, *(None,) * rank)
-        validation.shape("weight", shape, single, "(C*m, .., 1, ..)")
-        if shape[0] is not None:
-            validation.divisible("weight's first length", shape[0], "depth_multiplier", depth_multiplier)
-    merged = weight.F.squeeze(weight.array, axis=rank + 1 if weight.channels_last else 1)
-    split = _first_split(weight.F, merged, depth_multiplier)
-    return weight.restore(weight.F.transpose(split, axes=(*range(2, rank + 2), 0, 1)))
+        expected = (None, *(1,) * rank, None) if channels_last else (None, None, *(1,) * rank)
+        validation.shape("weight", shape, expected, "(output channels, .., 1), with an axis of input channels,")
+    axes = (*range(1, rank + 2), 0) if channels_last else (*range(2, rank + 2), 1, 0)
+    return restore(F.transpose(weight, axes=axes))
 
 
-class _Opened(NamedTuple):
-    """An array of any kind in the form in which its axes are moved: `F` is mx.nd, mx.sym or numpy."""
-
-    F: Any
-    array: Any
-    shape: Optional[tuple]
-    rank: int
-    channels_last: bool
-    restore: Any
-
-
-def _opened(name: str, array: Any, kind: str, layout: Optional[str]) -> _Opened:
+def _opened(name: str, array: Any, kind: str, layout: Optional[str]) -> tuple[tensors.Arguments, int, bool]:
+    """(the array in the form in which its axes are moved, number of spatial axes, whether channels are last)."""
     if not isinstance(kind, str):
         raise TypeError(f"kind must be a string; {validation.received(kind=kind)}")
     if kind not in KINDS:
         words = ", ".join(f'"{word}"' for word in KINDS)
         raise ValueError(f"kind must be one of {words}; {validation.received(kind=kind)}")
     if isinstance(array, np.ndarray):
-        F, opened, shape, restore = np, array, array.shape, np.ascontiguousarray
-    elif not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
-        kinds = "a NumPy array, an NDArray, a Symbol or an mx.np.ndarray"
-        raise TypeError(f"{name} must be {kinds}; {_arrays.received(name, array)}")
+        args = tensors.Arguments(np, (array,), (array.shape,), np.ascontiguousarray)
+    elif isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
+        args = tensors.classic(**{name: array})
     else:
-        args = _arrays.classic(**{name: array})
-        F, (opened,), (shape,), restore = args
+        kinds = "a NumPy array, an NDArray, a Symbol or an mx.np.ndarray"
+        raise TypeError(f"{name} must be {kinds}; {tensors.received(name, array)}")
+    (shape,) = args.shapes
     rank = validation.rank(
         {
             "layout": None if layout is None else validation.rank_of_layout(layout),
             f"{name}.ndim - 2": None if shape is None else len(shape) - 2,
         }
     )
-    channels_last = not validation.layout(layout, rank).startswith("NC")
-    return _Opened(F, opened, shape, rank, channels_last, restore)
+    return args, rank, not validation.layout(layout, rank).startswith("NC")
 
 
-def _first_two_joined(F: Any, array: Any) -> Any:
+def _merge_first_two(F: Any, array: Any) -> Any:
     return array.reshape(-1, *array.shape[2:]) if F is np else F.reshape(array, shape=(-3, -2))
 
 
-def _first_split(F: Any, array: Any, second: int) -> Any:
+def _split_first(F: Any, array: Any, second: int) -> Any:
     if F is np:
         return array.reshape(-1, second, *array.shape[1:])
     return F.reshape(array, shape=(-4, -1, second, -2))

@@ -1,13 +1,13 @@
-"""The convolutions and poolings of Keras 3, `keras.ops`, on NDArrays, Symbols and `mx.np` arrays, in 1, 2 and 3-D.
+"""The convolutions and pooling of Keras 3, `keras.ops`, on NDArrays, Symbols and `mx.np` arrays.
 
 Names, order and defaults of the arguments are those of Keras 3.11; what they compute is what Keras 3 computes on
-TensorFlow. Data and kernels have the axes that :mod:`mxsame.keras.backend` describes; the number of axes tells whether
-it is 1-D, 2-D or 3-D. What differs:
+TensorFlow. Data and kernels have the axes that :mod:`mxsame.keras.backend` describes; the number of axes decides
+whether it is 1-D, 2-D or 3-D. What differs:
 
 - Strides and dilation together follow the rule, as in Keras from 3.16 on.
 - Depthwise and separable convolutions work in 3-D, too.
-- A kernel that is a Symbol must have a known shape. A graph whose data has unknown channels is built for a convolution
-  in one group.
+- A kernel that is a Symbol must have a static shape. Where the graph does not fix the data's channels, it is built for
+  a convolution in one group.
 
 Everything raises `TypeError` or `ValueError` for wrong arguments, for shapes that do not fit together, and, with
 "valid", for data shorter than the kernel.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from mxsame.keras import _translate
+from mxsame.keras._translate import KerasCall
 
 __all__ = ["average_pool", "conv", "conv_transpose", "depthwise_conv", "max_pool", "separable_conv"]
 
@@ -30,14 +30,16 @@ def conv(
     data_format: Optional[str] = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """Convolution; out = ceil(n/s) for "same", with the odd cell of padding at the end, as :func:`mxsame.ops.conv`.
+    """Convolution; for "same" out = ceil(n/s), and the extra padding element is at the end.
+
+    It computes what :func:`mxsame.ops.conv` does.
 
     Parameters
     ----------
     inputs : NDArray, Symbol or mx.np.ndarray
         (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
     kernel : same kind as inputs
-        (\\*k, C/groups, channels): where its input channels are a part of the data's, it is a convolution in groups.
+        (\\*k, C/groups, channels): with fewer input channels than the data has, it is a convolution in groups.
     strides, dilation_rate : int or one int per axis
     padding : "same" or "valid"
     data_format : "channels_first" or "channels_last", optional
@@ -59,7 +61,7 @@ def conv(
     >>> mxsame.keras.ops.conv(nd.ones((1, 224, 225, 3)), nd.ones((3, 3, 3, 8)), 2, "same").shape
     (1, 112, 113, 8)
     """
-    return _translate.conv({"inputs": inputs, "kernel": kernel}, strides, padding, data_format, dilation_rate)
+    return KerasCall({"inputs": inputs, "kernel": kernel}, data_format).conv(strides, padding, dilation_rate)
 
 
 def depthwise_conv(
@@ -70,9 +72,9 @@ def depthwise_conv(
     data_format: Optional[str] = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """Depthwise convolution: channel c has m kernels of its own and gives the outputs c*m .. c*m + m - 1.
+    """Depthwise convolution: channel c has m kernels of its own and gives the output channels c*m .. c*m + m - 1.
 
-    Arguments are those of :func:`conv`, but for this:
+    Arguments are those of :func:`conv`, except:
 
     Parameters
     ----------
@@ -86,7 +88,7 @@ def depthwise_conv(
     >>> mxsame.keras.ops.depthwise_conv(nd.ones((1, 9, 8, 3)), nd.ones((3, 3, 3, 2)), (2, 1), "same").shape
     (1, 5, 8, 6)
     """
-    return _translate.depthwise_conv({"inputs": inputs, "kernel": kernel}, strides, padding, data_format, dilation_rate)
+    return KerasCall({"inputs": inputs, "kernel": kernel}, data_format).depthwise_conv(strides, padding, dilation_rate)
 
 
 def separable_conv(
@@ -100,7 +102,7 @@ def separable_conv(
 ) -> Any:
     """A depthwise convolution, which takes strides, padding and dilation, and then a 1x1 convolution.
 
-    Arguments are those of :func:`conv`, but for these:
+    Arguments are those of :func:`conv`, except:
 
     Parameters
     ----------
@@ -118,7 +120,7 @@ def separable_conv(
     (1, 5, 4)
     """
     arrays = {"inputs": inputs, "depthwise_kernel": depthwise_kernel, "pointwise_kernel": pointwise_kernel}
-    return _translate.depthwise_conv(arrays, strides, padding, data_format, dilation_rate)
+    return KerasCall(arrays, data_format).depthwise_conv(strides, padding, dilation_rate)
 
 
 def conv_transpose(
@@ -142,14 +144,14 @@ def conv_transpose(
     kernel : same kind as inputs
         (\\*k, O, I).
     output_padding : int or one int per axis, optional
-        Less than the stride. None is not 0: it asks for the first two lengths above.
+        Less than the stride. None is not 0: the output has the first two lengths above.
     strides, padding, data_format, dilation_rate
         As in :func:`conv`.
 
     Raises
     ------
     TypeError, ValueError
-        See :mod:`mxsame.keras.ops`; and for an output padding with which no convolution makes the data of the output.
+        See :mod:`mxsame.keras.ops`; also for an output padding if no convolution turns that output into the data.
 
     Examples
     --------
@@ -159,16 +161,14 @@ def conv_transpose(
     >>> mxsame.keras.ops.conv_transpose(inputs, kernel, 2, "same", output_padding=(0, 1)).shape
     (1, 7, 8, 2)
     """
-    arrays = {"inputs": inputs, "kernel": kernel}
-    return _translate.conv_transpose(
-        arrays, strides, padding, data_format, dilation_rate, output_padding=output_padding
-    )
+    call = KerasCall({"inputs": inputs, "kernel": kernel}, data_format)
+    return call.conv_transpose(strides, padding, dilation_rate, output_padding=output_padding)
 
 
 def max_pool(
     inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Optional[str] = None
 ) -> Any:
-    """The maximum over windows of the data; cells of padding never win.
+    """The maximum over windows of the data; padding is never the maximum.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def max_pool(
 def average_pool(
     inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Optional[str] = None
 ) -> Any:
-    """The mean over windows of the data, of those cells that are inside it; arguments are those of :func:`max_pool`.
+    """The mean of the elements of the data in each window; arguments are those of :func:`max_pool`.
 
     Examples
     --------
@@ -216,5 +216,5 @@ def average_pool(
 
 
 def _pool(mode: str, inputs: Any, pool_size: Any, strides: Any, padding: Any, data_format: Any) -> Any:
-    strides = pool_size if strides is None else strides
-    return _translate.pool(mode, {"inputs": inputs}, pool_size, strides, padding, data_format)
+    call = KerasCall({"inputs": inputs}, data_format, pool_size=pool_size)
+    return call.pool(pool_size, pool_size if strides is None else strides, padding, mode)

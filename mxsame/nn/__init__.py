@@ -1,5 +1,6 @@
 """Gluon layers with Keras's padding: arguments, parameter names and shapes of `mxnet.gluon.nn`, `padding="same"`."""
 
+import mxsame._mxnet  # noqa: F401 - first: it explains what is missing, NumPy included
 from mxsame.nn.conv import Conv1D, Conv2D, Conv3D
 from mxsame.nn.conv_transpose import Conv1DTranspose, Conv2DTranspose, Conv3DTranspose
 from mxsame.nn.depthwise import (
@@ -10,7 +11,17 @@ from mxsame.nn.depthwise import (
     SeparableConv2D,
     SeparableConv3D,
 )
-from mxsame.nn.pool import AvgPool1D, AvgPool2D, AvgPool3D, MaxPool1D, MaxPool2D, MaxPool3D
+from mxsame.nn.pool import (
+    AvgPool1D,
+    AvgPool2D,
+    AvgPool3D,
+    LpPool1D,
+    LpPool2D,
+    LpPool3D,
+    MaxPool1D,
+    MaxPool2D,
+    MaxPool3D,
+)
 
 __all__ = [
     "AvgPool1D",
@@ -25,6 +36,9 @@ __all__ = [
     "DepthwiseConv1D",
     "DepthwiseConv2D",
     "DepthwiseConv3D",
+    "LpPool1D",
+    "LpPool2D",
+    "LpPool3D",
     "MaxPool1D",
     "MaxPool2D",
     "MaxPool3D",

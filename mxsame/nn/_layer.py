@@ -1,16 +1,17 @@
-"""What all layers share: they store their arguments, check their input, and delegate to `mxsame.ops`."""
+"""What all layers share: they store their arguments, check their input, and call one function of `mxsame.ops`."""
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxsame import _gluon, tensors, validation
 from mxsame import padding as arithmetic
-from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.ops import _arrays
+from mxsame.plan.windows import AnyWindow, lengths
 
+CAUSAL_WORDS = (*validation.WORDS, "causal")  # what `padding` may be as a string in 1-D
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
 
@@ -29,72 +30,89 @@ class Layer(mx.gluon.HybridBlock):
         self._channels_last = not self._layout.startswith("NC")
 
     def forward(self, x: Any, *args: Any) -> Any:
-        """Check and settle what a graph could only stumble over, then run as every HybridBlock does."""
-        self.check(x, *args)
+        """Check what a graph or Gluon could only stumble over, then run as every HybridBlock does."""
+        self._check_number(args)
         if isinstance(x, mx.nd.NDArray):
-            self._settle_in_channels(self._channels_of(x.shape))
+            if _gluon.is_hybridized(self):  # a graph that is there already checks nothing
+                self.check(x)
+            else:
+                self._check_kind(x)
+                self._check_channels(x.shape)
+                self._check_parameters(x)
+            self._settle(self._channels_of(x.shape))
         else:
-            shape = _arrays.traced_shape(x)
-            if shape is not None and len(shape) == self.num_spatial_dims + 2:
+            tensors.check("data", x)
+            shape = tensors.traced_shape(x)
+            if shape is not None:
+                self._check_rank(shape)
                 self._check_channels(shape)
-            self._renew_dtypes()
+            self._settle_in_graph(x)
         return super().forward(x)
 
     def cast(self, dtype: Any) -> None:
-        """As every Block; graphs learn of it too."""
+        """As every Block; graphs are told the type as well."""
         super().cast(dtype)
-        self._renew_dtypes()
-
-    def _renew_dtypes(self) -> None:
-        for parameter in self._reg_params.values():
-            _arrays.renew_dtype(parameter)
+        self._renew_variables()
 
     def check(self, x: Any, *args: Any) -> None:
-        """Raise what is wrong with an input."""
-        if args:
-            raise TypeError(
-                f"{type(self).__name__} must be called with one input; {validation.received(inputs=1 + len(args))}"
-            )
-        _arrays.check("data", x)
+        """Raise what is wrong with an array."""
+        self._check_number(args)
+        tensors.check("data", x)
         if isinstance(x, mx.nd.NDArray):
-            self._check_input(x)
+            self._check_kind(x)
+            shape = x.shape
+            _, outputs = lengths(self._windows(shape[1:-1] if self._channels_last else shape[2:]))
+            self._check_channels(shape)
+            validation.elements("the output", (shape[0], self._out_channels(self._channels_of(shape)), *outputs))
+            self._check_parameters(x)
 
     def infer_shape(self, x: Any) -> None:
         """Shapes of the parameters from an input; no graph is needed for that."""
-        self._settle_in_channels(self._channels_of(x.shape))
+        self._settle(self._channels_of(x.shape))
 
-    def _channels_of(self, shape: Any) -> int:
+    def _channels_of(self, shape: Sequence[Any]) -> Any:
         return shape[-1] if self._channels_last else shape[1]
 
-    def _check_input(self, x: Any) -> None:
-        rank, shape = self.num_spatial_dims, x.shape
-        if len(shape) != rank + 2:
-            expected = ", ".join(self._layout)
-            raise ValueError(
-                f"data must have the {rank + 2} axes ({expected}); {validation.received(**{'data.shape': shape})}"
+    def _check_number(self, more: tuple) -> None:
+        if more:
+            raise TypeError(
+                f"{type(self).__name__} must be called with one input; {validation.received(inputs=1 + len(more))}"
             )
+
+    def _check_rank(self, shape: Sequence[Any]) -> None:
+        if len(shape) != self.num_spatial_dims + 2:
+            raise ValueError(
+                f"data must have the {self.num_spatial_dims + 2} axes ({', '.join(self._layout)}); "
+                f"{validation.received(**{'data.shape': tuple(shape)})}"
+            )
+
+    def _check_kind(self, x: Any) -> None:
+        self._check_rank(x.shape)
         if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
-            raise TypeError(f"data must be an mx.np.ndarray in np mode (npx.set_np); {_arrays.received('data', x)}")
-        size = shape[1:-1] if self._channels_last else shape[2:]
-        lengths = [self._check_size(axis, length) for axis, length in enumerate(size)]
-        self._check_channels(shape)
-        validation.elements("the output", (shape[0], self._out_channels(self._channels_of(shape)), *lengths))
-        self._check_parameters(x)
+            raise TypeError(f"data must be an mx.np.ndarray in np mode (npx.set_np); {tensors.received('data', x)}")
 
-    def _check_size(self, axis: int, length: int) -> Optional[int]:
-        """The output's length along an axis; raises where nothing is left of it."""
+    def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
+        """What is wanted of data of this size; raises if nothing is left of it."""
+        raise NotImplementedError
 
-    def _check_channels(self, shape: Any) -> None:
-        """Raises where data of this shape does not fit the parameters."""
+    def _check_channels(self, shape: Sequence[Any]) -> None:
+        """Raises if data of this shape does not fit the parameters."""
 
     def _check_parameters(self, x: Any) -> None:
-        """Raises where the data is elsewhere than the parameters, or of another type."""
+        """Raises if the data is on another device than the parameters, or of another type."""
 
     def _out_channels(self, in_channels: int) -> int:
         return in_channels
 
-    def _settle_in_channels(self, in_channels: int) -> None:
+    def _settle(self, in_channels: int) -> None:
         """Gives parameters their shapes as soon as the channels of the data are known."""
+
+    def _settle_in_graph(self, x: Any) -> None:
+        """The same, and gives the parameters' variables what is known of the parameters."""
+
+    def _renew_variables(self) -> None:
+        for parameter in _gluon.own_parameters(self).values():
+            tensors.renew(parameter)
 
 
 class ConvolutionLayer(Layer):
@@ -102,30 +120,20 @@ class ConvolutionLayer(Layer):
 
     _channels: int
     _groups = 1
+    _words: Tuple[str, ...] = validation.WORDS  # what `padding` may be as a string
 
     def _alias(self) -> str:
-        return "conv"  # what gluon.nn's names of layers and parameters begin with
+        return "conv"  # what gluon.nn's names of layers and parameters start with
 
     def __init__(
-        self,
-        kernel_size: Any,
-        strides: Any,
-        padding: Any,
-        dilation: Any,
-        layout: Any,
-        activation: Any,
-        use_bias: Any,
-        in_channels: Any,
-        words: tuple,
-        prefix: Any,
-        params: Any,
+        self, *, layout: Any, activation: Any, use_bias: Any, in_channels: Any, prefix: Any, params: Any, **window: Any
     ):
         super().__init__(layout, prefix, params)
         rank = self.num_spatial_dims
-        self._kernel_size = validation.per_axis("kernel_size", kernel_size, rank, 1)
-        self._strides = validation.per_axis("strides", strides, rank, 1)
-        self._dilation = validation.per_axis("dilation", dilation, rank, 1)
-        self._padding = validation.padding(padding, rank, words=words)
+        self._kernel_size, self._strides, self._dilation = (
+            validation.per_axis(name, window[name], rank, 1) for name in ("kernel_size", "strides", "dilation")
+        )
+        self._padding = validation.padding(window["padding"], rank, words=self._words)
         self._use_bias = validation.flag("use_bias", use_bias)
         self._in_channels = validation.integer("in_channels", in_channels, 0)
         for kernel, dilate in zip(self._kernel_size, self._dilation):
@@ -159,24 +167,44 @@ class ConvolutionLayer(Layer):
         validation.divisible("in_channels", self._in_channels, "groups", self._groups)
 
     def _add_parameters(self, weight_initializer: Any, bias_initializer: Any) -> None:
-        """`weight`, of the subclass's `_shape`, and `bias`."""
+        """`weight`, of the subclass's `_shapes`, and `bias`."""
         with self.name_scope():
-            shape = self._shape(self._in_channels)
+            shape = self._shapes(self._in_channels)["weight"]
             self.weight = self._parameter("weight", shape, weight_initializer, "weight_initializer")
             self.bias = self._bias_parameter(self._out_channels(self._in_channels), bias_initializer)
 
     def _bias_parameter(self, channels: int, init: Any) -> Any:
         return self._parameter("bias", (channels,), init, "bias_initializer") if self._use_bias else None
 
-    def _weight_shape(self, outputs: int, inputs: int, kernel_size: tuple) -> tuple:
-        """(O, I, *k), or (O, *k, I) with channels last."""
-        return (outputs, *kernel_size, inputs) if self._channels_last else (outputs, inputs, *kernel_size)
+    def _weight_shape(self, first: int, second: int, kernel_size: tuple) -> tuple:
+        """(first, second, *k), or (first, *k, second) with channels last."""
+        return (first, *kernel_size, second) if self._channels_last else (first, second, *kernel_size)
 
-    def _check_size(self, axis: int, length: int) -> Optional[int]:
-        pads = arithmetic.by_axis(self._padding, "conv", self._kernel_size, self._strides, self._dilation)[axis]
-        return arithmetic.output_size(length, self._kernel_size[axis], self._strides[axis], self._dilation[axis], pads)
+    def _shapes(self, in_channels: int) -> dict:
+        """The shapes of the parameters, by name, for data of so many channels."""
+        raise NotImplementedError
 
-    def _check_channels(self, shape: Any) -> None:
+    def _known_in_channels(self) -> Optional[int]:
+        """The data's channels from the argument, or from a weight that has met its first input."""
+        raise NotImplementedError
+
+    def _settle(self, in_channels: int) -> None:
+        for name, parameter in _gluon.own_parameters(self).items():
+            if parameter.shape is not None and any(length <= 0 for length in parameter.shape):
+                shape = self._shapes(in_channels).get(name, parameter.shape)
+                validation.elements(parameter.name, shape)
+                parameter.shape = shape
+                tensors.renew(parameter)  # a lone layer is traced by Gluon, which does not ask it again
+
+    def _settle_in_graph(self, x: Any) -> None:
+        if not self._known_in_channels():
+            ndim = self.num_spatial_dims + 2
+            found = tensors.probed_channels(x, ndim, ndim - 1 if self._channels_last else 1)
+            if found:
+                self._settle(found)
+        self._renew_variables()
+
+    def _check_channels(self, shape: Sequence[Any]) -> None:
         known, in_channels = self._known_in_channels(), self._channels_of(shape)
         if in_channels is None:
             return
@@ -187,35 +215,26 @@ class ConvolutionLayer(Layer):
         validation.divisible("data channels", in_channels, "groups", self._groups)
 
     def _check_parameters(self, x: Any) -> None:
-        _arrays.forbid_float16_on_cpu(x, "convolution")
-        for parameter in self._reg_params.values():
+        tensors.forbid_float16_on_cpu(x, "convolution")
+        context, dtype = x.ctx, x.dtype
+        for parameter in _gluon.own_parameters(self).values():
             contexts = parameter.list_ctx()
-            if x.ctx not in contexts and (self._active or _arrays.place(x.ctx) not in map(_arrays.place, contexts)):
+            if context not in contexts and (
+                _gluon.is_hybridized(self) or tensors.device(context) not in map(tensors.device, contexts)
+            ):
                 raise ValueError(
-                    f"data must be where the parameters are, on {contexts}; "
-                    f"{validation.received(**{'data.context': str(x.ctx)})}"
+                    f"data must be on the device of the parameters, {contexts}; "
+                    f"{validation.received(**{'data.context': str(context)})}"
                 )
-            if np.dtype(parameter.dtype) != np.dtype(x.dtype) and not _arrays.are_cast(parameter, x):
+            if np.dtype(parameter.dtype) != dtype and not tensors.are_cast(parameter, x):
+                tensors.check("data", x)
                 raise TypeError(
                     f"data must have the type of the parameters, {np.dtype(parameter.dtype)} (see net.cast); "
-                    f"{validation.received(**{'data.dtype': str(np.dtype(x.dtype))})}"
+                    f"{validation.received(**{'data.dtype': str(np.dtype(dtype))})}"
                 )
 
     def _out_channels(self, in_channels: int) -> int:
         return self._channels
-
-    def _shape(self, in_channels: int) -> tuple:
-        """The shape of the weight."""
-        raise NotImplementedError
-
-    def _known_in_channels(self) -> Optional[int]:
-        """The data's channels from the argument, or from a weight that has met its first input."""
-        raise NotImplementedError
-
-    def _settle(self, parameter: Any, shape: tuple) -> None:
-        if parameter.shape is not None and any(length <= 0 for length in parameter.shape):
-            validation.elements(parameter.name, shape)
-            parameter.shape = shape
 
     def _activated(self, out: Any) -> Any:
         return out if self.act is None else self.act(out)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 from mxsame import ops
-from mxsame.nn._layer import ConvolutionLayer
-from mxsame.ops._arguments import CONVOLUTION_WORDS
+from mxsame.nn._layer import CAUSAL_WORDS, ConvolutionLayer
+from mxsame.plan.windows import AnyWindow, make_windows
 
 
 class _Conv(ConvolutionLayer):
@@ -19,7 +19,7 @@ class _Conv(ConvolutionLayer):
     kernel_size : int or one int per axis
     strides, dilation : int or one int per axis
     padding : str, int, or one int or (low, high) pair per axis
-        "same" (the default: TensorFlow's rule, the odd cell at the end), "valid", in 1-D also "causal".
+        "same" (the default: TensorFlow's rule, the extra padding element at the end), "valid", in 1-D also "causal".
         "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.conv`.
     groups : int
         The data's and the output's channels are convolved in so many separate groups.
@@ -55,22 +55,30 @@ class _Conv(ConvolutionLayer):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        words = CONVOLUTION_WORDS[self.num_spatial_dims]
         super().__init__(
-            kernel_size, strides, padding, dilation, layout, activation, use_bias, in_channels, words, prefix, params
+            kernel_size=kernel_size,
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
+            layout=layout,
+            activation=activation,
+            use_bias=use_bias,
+            in_channels=in_channels,
+            prefix=prefix,
+            params=params,
         )
         self._set_channels(channels, groups)
         self._add_parameters(weight_initializer, bias_initializer)
 
-    def _shape(self, in_channels: int) -> tuple:
-        return self._weight_shape(self._channels, in_channels // self._groups, self._kernel_size)
+    def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
+        return make_windows(size, self._kernel_size, self._strides, self._dilation, self._padding)
+
+    def _shapes(self, in_channels: int) -> dict:
+        return {"weight": self._weight_shape(self._channels, in_channels // self._groups, self._kernel_size)}
 
     def _known_in_channels(self) -> Optional[int]:
         share = self.weight.shape[-1 if self._channels_last else 1]
         return share * self._groups if share > 0 else None
-
-    def _settle_in_channels(self, in_channels: int) -> None:
-        self._settle(self.weight, self._shape(in_channels))
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
         out = ops.conv(x, weight, bias, channels=self._channels, groups=self._groups, **self._window_arguments())
@@ -90,6 +98,7 @@ class Conv1D(_Conv):
     """
 
     num_spatial_dims = 1
+    _words = CAUSAL_WORDS
 
 
 class Conv2D(_Conv):

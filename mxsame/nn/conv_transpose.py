@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 from mxsame import ops, validation
-from mxsame import padding as arithmetic
 from mxsame.nn._layer import ConvolutionLayer
+from mxsame.plan.windows import AnyWindow, make_transposed_windows
 
 
 class _ConvTranspose(ConvolutionLayer):
@@ -17,7 +17,7 @@ class _ConvTranspose(ConvolutionLayer):
     Parameters
     ----------
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
-        Explicit pads are what is cut from the output, as in `gluon.nn`.
+        Explicit pads are cropped from the output, as in `gluon.nn`.
     output_padding : int or one int per axis, optional
         Less than the stride. None is not 0: see :func:`mxsame.ops.conv_transpose`.
     """
@@ -41,44 +41,36 @@ class _ConvTranspose(ConvolutionLayer):
         params: Any = None,
     ):
         super().__init__(
-            kernel_size,
-            strides,
-            padding,
-            dilation,
-            layout,
-            activation,
-            use_bias,
-            in_channels,
-            validation.WORDS,
-            prefix,
-            params,
+            kernel_size=kernel_size,
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
+            layout=layout,
+            activation=activation,
+            use_bias=use_bias,
+            in_channels=in_channels,
+            prefix=prefix,
+            params=params,
         )
         rank = self.num_spatial_dims
         self._set_channels(channels, groups)
         self._output_padding = None
         if output_padding is not None:
             self._output_padding = validation.per_axis("output_padding", output_padding, rank, 0)
-        for axis in range(rank):
-            arithmetic.transposed_cuts(*self._rule(axis))
+        self._windows((None,) * rank)  # refuses what is wrong for every size
         self._add_parameters(weight_initializer, bias_initializer)
 
-    def _rule(self, axis: int) -> tuple:
-        pads = arithmetic.by_axis(self._padding, "transposed", self._kernel_size, self._strides, self._dilation)[axis]
-        output_padding = None if self._output_padding is None else self._output_padding[axis]
-        return self._kernel_size[axis], self._strides[axis], self._dilation[axis], pads, output_padding
+    def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:
+        return make_transposed_windows(
+            size, self._kernel_size, self._strides, self._dilation, self._padding, self._output_padding
+        )
 
-    def _shape(self, in_channels: int) -> tuple:
-        return self._weight_shape(in_channels, self._channels // self._groups, self._kernel_size)
-
-    def _check_size(self, axis: int, length: int) -> Optional[int]:
-        return arithmetic.transposed_output_size(length, *self._rule(axis))
+    def _shapes(self, in_channels: int) -> dict:
+        return {"weight": self._weight_shape(in_channels, self._channels // self._groups, self._kernel_size)}
 
     def _known_in_channels(self) -> Optional[int]:
         found = self.weight.shape[0]
         return found if found > 0 else None
-
-    def _settle_in_channels(self, in_channels: int) -> None:
-        self._settle(self.weight, self._shape(in_channels))
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
         out = ops.conv_transpose(

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
-from mxsame import ops, validation
-from mxsame._mxnet import mx
-from mxsame.nn._layer import ConvolutionLayer
-from mxsame.ops import _arrays
-from mxsame.ops._arguments import CONVOLUTION_WORDS
+from mxsame import _gluon, ops, validation
+from mxsame.nn._layer import CAUSAL_WORDS, ConvolutionLayer
+from mxsame.plan.windows import AnyWindow, make_windows
 
 
 class _Depthwise(ConvolutionLayer):
     """What the two have in common: a depth multiplier, and channels that must be known to build a graph."""
 
-    def __init__(self, depth_multiplier: int, *arguments: Any):
-        words = CONVOLUTION_WORDS[self.num_spatial_dims]
-        *arguments, prefix, params = arguments
-        super().__init__(*arguments, words, prefix, params)
+    def __init__(self, *, depth_multiplier: int, **more: Any):
+        super().__init__(**more)
         self._depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
 
-    def forward(self, x: Any, *args: Any) -> Any:
-        """As every layer; in a graph the channels are settled before the parameters become part of it."""
-        if isinstance(x, mx.sym.Symbol) and not self._known_in_channels():
-            ndim = self.num_spatial_dims + 2
-            found = _arrays.probed_channels(x, ndim, ndim - 1 if self._channels_last else 1)
-            if found:
-                self._settle_in_channels(found)
-        return super().forward(x, *args)
+    def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
+        return make_windows(size, self._kernel_size, self._strides, self._dilation, self._padding)
 
     def _out_channels(self, in_channels: int) -> int:
         return in_channels * self._depth_multiplier
 
     def _known_in_channels(self) -> Optional[int]:
-        first = next(iter(self._reg_params.values())).shape[0]
+        first = next(iter(_gluon.own_parameters(self).values())).shape[0]
         return first // self._depth_multiplier if first > 0 else None
 
     def _depthwise_arguments(self) -> dict:
@@ -47,7 +37,7 @@ class _Depthwise(ConvolutionLayer):
 class _DepthwiseConv(_Depthwise):
     """Depthwise convolution with Keras's padding: channel c gives outputs c*m .. c*m + m - 1, m = depth_multiplier.
 
-    Arguments are those of :class:`mxsame.nn.Conv2D` but for `channels` and `groups`, and:
+    Arguments are those of :class:`mxsame.nn.Conv2D` except `channels` and `groups`, and:
 
     Parameters
     ----------
@@ -74,27 +64,23 @@ class _DepthwiseConv(_Depthwise):
         params: Any = None,
     ):
         super().__init__(
-            depth_multiplier,
-            kernel_size,
-            strides,
-            padding,
-            dilation,
-            layout,
-            activation,
-            use_bias,
-            in_channels,
-            prefix,
-            params,
+            depth_multiplier=depth_multiplier,
+            kernel_size=kernel_size,
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
+            layout=layout,
+            activation=activation,
+            use_bias=use_bias,
+            in_channels=in_channels,
+            prefix=prefix,
+            params=params,
         )
         self._add_parameters(weight_initializer, bias_initializer)
 
-    def _shape(self, in_channels: int) -> tuple:
-        return self._weight_shape(in_channels * self._depth_multiplier, 1, self._kernel_size)
-
-    def _settle_in_channels(self, in_channels: int) -> None:
-        self._settle(self.weight, self._shape(in_channels))
-        if self.bias is not None:
-            self._settle(self.bias, (in_channels * self._depth_multiplier,))
+    def _shapes(self, in_channels: int) -> dict:
+        channels = in_channels * self._depth_multiplier
+        return {"weight": self._weight_shape(channels, 1, self._kernel_size), "bias": (channels,)}
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
         return self._activated(ops.depthwise_conv(x, weight, bias, **self._depthwise_arguments()))
@@ -108,7 +94,7 @@ class _DepthwiseConv(_Depthwise):
 class _SeparableConv(_Depthwise):
     """A depthwise convolution, which takes the strides, padding and dilation, then a 1x1 convolution with the bias.
 
-    Arguments are those of :class:`mxsame.nn.Conv2D` but for `groups`, and:
+    Arguments are those of :class:`mxsame.nn.Conv2D` except `groups`, and:
 
     Parameters
     ----------
@@ -137,44 +123,37 @@ class _SeparableConv(_Depthwise):
         params: Any = None,
     ):
         super().__init__(
-            depth_multiplier,
-            kernel_size,
-            strides,
-            padding,
-            dilation,
-            layout,
-            activation,
-            use_bias,
-            in_channels,
-            prefix,
-            params,
+            depth_multiplier=depth_multiplier,
+            kernel_size=kernel_size,
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
+            layout=layout,
+            activation=activation,
+            use_bias=use_bias,
+            in_channels=in_channels,
+            prefix=prefix,
+            params=params,
         )
         self._channels = validation.integer("channels", channels, 1)
-        depthwise, pointwise = self._shapes(self._in_channels)
+        shapes = self._shapes(self._in_channels)
+        initializers = {"depthwise": depthwise_initializer, "pointwise": pointwise_initializer}
         with self.name_scope():
-            self.depthwise_weight = self._parameter(
-                "depthwise_weight", depthwise, depthwise_initializer, "depthwise_initializer"
-            )
-            self.pointwise_weight = self._parameter(
-                "pointwise_weight", pointwise, pointwise_initializer, "pointwise_initializer"
+            self.depthwise_weight, self.pointwise_weight = (
+                self._parameter(f"{half}_weight", shapes[f"{half}_weight"], initializer, f"{half}_initializer")
+                for half, initializer in initializers.items()
             )
             self.bias = self._bias_parameter(self._channels, bias_initializer)
 
     def _out_channels(self, in_channels: int) -> int:
         return self._channels
 
-    def _shapes(self, in_channels: int) -> tuple:
+    def _shapes(self, in_channels: int) -> dict:
         depth_channels = in_channels * self._depth_multiplier
-        ones = (1,) * self.num_spatial_dims
-        return (
-            self._weight_shape(depth_channels, 1, self._kernel_size),
-            self._weight_shape(self._channels, depth_channels, ones),
-        )
-
-    def _settle_in_channels(self, in_channels: int) -> None:
-        depthwise, pointwise = self._shapes(in_channels)
-        self._settle(self.depthwise_weight, depthwise)
-        self._settle(self.pointwise_weight, pointwise)
+        return {
+            "depthwise_weight": self._weight_shape(depth_channels, 1, self._kernel_size),
+            "pointwise_weight": self._weight_shape(self._channels, depth_channels, (1,) * self.num_spatial_dims),
+        }
 
     def hybrid_forward(self, F: Any, x: Any, depthwise_weight: Any, pointwise_weight: Any, bias: Any = None) -> Any:
         out = ops.separable_conv(
@@ -197,6 +176,7 @@ class DepthwiseConv1D(_DepthwiseConv):
     """
 
     num_spatial_dims = 1
+    _words = CAUSAL_WORDS
 
 
 class DepthwiseConv2D(_DepthwiseConv):
@@ -236,6 +216,7 @@ class SeparableConv1D(_SeparableConv):
     """
 
     num_spatial_dims = 1
+    _words = CAUSAL_WORDS
 
 
 class SeparableConv2D(_SeparableConv):

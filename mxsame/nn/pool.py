@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 from mxsame import ops, validation
-from mxsame import padding as arithmetic
 from mxsame.nn._layer import Layer
+from mxsame.plan.windows import AnyWindow, make_windows
 
 
 class _Pool(Layer):
-    """What poolings share: a window, its strides, and no parameters."""
+    """What pooling layers share: a window, its strides, and no parameters."""
 
     def _alias(self) -> str:
         return "pool"  # as in gluon.nn
@@ -25,10 +25,11 @@ class _Pool(Layer):
         self._padding = validation.pooling_padding(padding, self._pool_size)
         self._ceil_mode = validation.flag("ceil_mode", ceil_mode)
 
-    def _check_size(self, axis: int, length: int) -> Optional[int]:
+    def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
         ones = (1,) * self.num_spatial_dims
-        pads = arithmetic.by_axis(self._padding, "pool", self._pool_size, self._strides, ones)[axis]
-        return arithmetic.output_size(length, self._pool_size[axis], self._strides[axis], 1, pads)
+        return make_windows(
+            size, self._pool_size, self._strides, ones, self._padding, pool=True, ceil_mode=self._ceil_mode
+        )
 
     def _arguments(self) -> dict:
         return {
@@ -46,7 +47,7 @@ class _Pool(Layer):
 
 
 class _MaxPool(_Pool):
-    """Max pooling with Keras's padding; cells of padding never win, see :func:`mxsame.ops.max_pool`.
+    """Max pooling with Keras's padding; padding never wins, see :func:`mxsame.ops.max_pool`.
 
     Parameters
     ----------
@@ -54,7 +55,8 @@ class _MaxPool(_Pool):
     strides : int or one int per axis
         The pool size by default.
     padding : str, int, or one int or (low, high) pair per axis
-        "same" (the default: TensorFlow's rule, the odd cell at the end) or "valid"; pads less than the pool size.
+        "same" (the default: TensorFlow's rule, the extra padding element at the end) or "valid"; pads must be less than
+        the pool size.
         "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.max_pool`.
     layout : str
         Channels first by default.
@@ -84,15 +86,15 @@ class _MaxPool(_Pool):
 
 
 class _AvgPool(_Pool):
-    """Average pooling with Keras's padding: the mean of the cells inside the data, see :func:`mxsame.ops.avg_pool`.
+    """Average pooling with Keras's padding: the mean of the elements inside the data, see :func:`mxsame.ops.avg_pool`.
 
     Arguments are those of :class:`mxsame.nn.MaxPool2D`, in the order of `gluon.nn`, and:
 
     Parameters
     ----------
     count_include_pad : bool, optional
-        Whether cells of padding count as zeros. `gluon.nn` says True by default, Keras and this layer False; but with
-        "keras-mxnet" they always count.
+        Whether padding counts as zeros. The default of `gluon.nn` is True, that of Keras and of this layer False;
+        with "keras-mxnet" padding always counts.
     """
 
     def __init__(
@@ -114,6 +116,38 @@ class _AvgPool(_Pool):
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return ops.avg_pool(x, **self._arguments())
+
+
+class _LpPool(_Pool):
+    """Lp pooling with Keras's padding: (sum of x^p)^(1/p) over a window, see :func:`mxsame.ops.lp_pool`.
+
+    Arguments are those of :class:`mxsame.nn.MaxPool2D`, and:
+
+    Parameters
+    ----------
+    p_value : 1, 2 or 3
+        The order p of the norm, as in `mxnet.nd.Pooling`.
+    """
+
+    def __init__(
+        self,
+        pool_size: Any = 2,
+        strides: Any = None,
+        padding: Any = "same",
+        layout: Optional[str] = None,
+        ceil_mode: bool = False,
+        p_value: int = 2,
+        prefix: Optional[str] = None,
+        params: Any = None,
+    ):
+        super().__init__(pool_size, strides, padding, layout, ceil_mode, prefix, params)
+        self._p_value = validation.integer("p_value", p_value, 1, 3)
+
+    def _arguments(self) -> dict:
+        return {**super()._arguments(), "p_value": self._p_value}
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return ops.lp_pool(x, **self._arguments())
 
 
 class MaxPool1D(_MaxPool):
@@ -185,6 +219,43 @@ class AvgPool3D(_AvgPool):
     >>> import mxsame
     >>> mxsame.nn.AvgPool3D(2, layout="NDHWC")
     AvgPool3D(pool_size=(2, 2, 2), ..., layout=NDHWC, ceil_mode=False, count_include_pad=False)
+    """
+
+    num_spatial_dims = 3
+
+
+class LpPool1D(_LpPool):
+    """1-D Lp pooling: (N, C, W) -> (N, C, W'); arguments as :class:`LpPool2D`.
+
+    >>> import mxsame
+    >>> mxsame.nn.LpPool1D(3, 2, p_value=1)
+    LpPool1D(pool_size=(3,), strides=(2,), padding='same', layout=NCW, ceil_mode=False, p_value=1)
+    """
+
+    num_spatial_dims = 1
+
+
+class LpPool2D(_LpPool):
+    __doc__ = f"""2-D Lp pooling: (N, C, H, W) -> (N, C, H', W').
+
+    {_LpPool.__doc__.strip()}
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> mxsame.nn.LpPool2D()(nd.array([[[[3, 4, -5]]]])).asnumpy().tolist()
+    [[[[5.0, 5.0]]]]
+    """
+    num_spatial_dims = 2
+
+
+class LpPool3D(_LpPool):
+    """3-D Lp pooling: (N, C, D, H, W) -> (N, C, D', H', W'); arguments as :class:`LpPool2D`.
+
+    >>> import mxsame
+    >>> mxsame.nn.LpPool3D(2, layout="NDHWC")
+    LpPool3D(pool_size=(2, 2, 2), ..., layout=NDHWC, ceil_mode=False, p_value=2)
     """
 
     num_spatial_dims = 3

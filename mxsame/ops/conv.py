@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from dataclasses import replace
+from typing import Any, Dict, Optional, Tuple
 
-from mxsame import padding as arithmetic
-from mxsame import plan as planning
-from mxsame import validation
-from mxsame.ops import _arguments, _arrays, _run
+from mxsame import tensors, validation
+from mxsame.ops._call import CONVOLUTION_WORDS, Call, Kernel, channel_count, required
+from mxsame.ops._lowering import Lowering
+from mxsame.plan import make_windows
 from mxsame.planner import Work
 
 
@@ -28,7 +29,8 @@ def conv(
     """Convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
 
     Per axis, out = ceil(n/s) for "same", where P = max((out-1)s + ke - n, 0) zeros are put around the data, P//2
-    before it and the rest, the odd cell among them, behind it; see :func:`mxsame.padding.same_pads` for the source.
+    before it and the rest, the extra padding element among them, after it; :func:`mxsame.padding.same_pads` has the
+    source.
 
     Parameters
     ----------
@@ -38,16 +40,16 @@ def conv(
         (channels, C/groups, \\*k) with channels first, (channels, \\*k, C/groups) with channels last.
     bias : same kind as data, optional
         (channels,).
-    channels, kernel_size : int, int or sequence of ints; optional where the weight's shape is known
+    channels, kernel_size : int, int or sequence of ints; optional if the weight's shape is known
     strides, dilation : int or one int per axis
     padding : "same", "valid", "causal" (1-D), "keras-mxnet", an int, or one int or (low, high) pair per axis
-        "keras-mxnet" is not TensorFlow's rule but that of keras-mxnet 2.2.4.3, for networks trained in it: the odd cell
-        stands at the begin, see :func:`mxsame.padding.keras_mxnet_pads`; and along the third axis an even kernel of
-        stride 1 gives n + 1 outputs, see :func:`mxsame.padding.by_axis`.
+        "keras-mxnet" is not TensorFlow's rule but that of keras-mxnet 2.2.4.3, for networks trained in it: the extra
+        padding element is at the start (:func:`mxsame.padding.keras_mxnet_pads`), and along the third axis an even
+        kernel of stride 1 gives n + 1 outputs (:func:`mxsame.padding.by_axis`).
     groups : int
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it the graph serves every size.
+        The spatial size of a Symbol. Without it the graph is right for every size.
 
     Returns
     -------
@@ -67,32 +69,22 @@ def conv(
     [1.0, 5.0, 4.0]
     """
     groups = validation.integer("groups", groups, 1)
-    args = _arrays.classic(data=data, weight=weight, bias=bias)
-    _arrays.forbid_float16_on_cpu(args.arrays[0], "convolution")
-    geometry = _arguments.geometry(args, layout, "kernel_size", kernel_size, input_size)
-    in_channels = geometry.data_shape[1]
+    args = tensors.classic(data=data, weight=weight, bias=bias)
+    tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")
+    call = Call.of(args, layout, "kernel_size", kernel_size, input_size)
+    in_channels = call.shape[1]
     if in_channels is not None:
         validation.divisible("data channels", in_channels, "groups", groups)
-    kernel = _arguments.kernel(
-        args,
-        1,
-        "weight",
-        geometry,
-        kernel_size,
-        (None, None if in_channels is None else in_channels // groups),
-        "(channels, data channels / groups, *kernel_size)"
-        if not geometry.channels_last
-        else "(channels, *kernel_size, data channels / groups)",
+    share = None if in_channels is None else in_channels // groups
+    kernel = call.kernel(1, "weight", kernel_size, {"channels": None, "data channels / groups": share})
+    channels = required(
+        "channels", channel_count("channels", channels, "the weight's first length", kernel.shape[0]), "weight"
     )
-    channels = _arguments.count("channels", channels, "the weight's first length", kernel.shape[0])
-    if channels is None:
-        raise ValueError("channels must be given where the weight's shape is unknown; received channels=None")
     validation.divisible("channels", channels, "groups", groups)
-    _arguments.check_bias(args, 2, channels)
-    share = kernel.shape[1]
-    in_channels = _arguments.graph_channels(geometry) if share is None else share * groups
+    call.check_bias(channels)
+    in_channels = call.graph_channels() if kernel.shape[1] is None else kernel.shape[1] * groups
     work = Work("conv", in_channels=in_channels, channels=channels, groups=groups)
-    return _convolution(args, geometry, kernel.size, strides, padding, dilation, work)
+    return _convolve(call, work, kernel, strides, padding, dilation)
 
 
 def depthwise_conv(
@@ -109,9 +101,9 @@ def depthwise_conv(
     layout: Optional[str] = None,
     input_size: Any = None,
 ) -> Any:
-    """Depthwise convolution: every channel c has m kernels of its own and gives the outputs c*m .. c*m + m - 1.
+    """Depthwise convolution: channel c has m kernels of its own and gives the outputs c*m .. c*m + m - 1.
 
-    Arguments are those of :func:`conv`, but for these:
+    Arguments are those of :func:`conv`, except:
 
     Parameters
     ----------
@@ -119,9 +111,9 @@ def depthwise_conv(
         (C*m, 1, \\*k) with channels first, (C*m, \\*k, 1) with channels last; m is the depth multiplier.
     bias : same kind as data, optional
         (C*m,).
-    in_channels : int, optional where the data's channels are known
+    in_channels : int, optional if the data's channels are known
         C; a graph needs it to be built.
-    depth_multiplier : int, optional where the weight's shape is known
+    depth_multiplier : int, optional if the weight's shape is known
         m.
 
     Returns
@@ -131,7 +123,7 @@ def depthwise_conv(
     Raises
     ------
     TypeError, ValueError
-        As :func:`conv`, and where `in_channels` or `depth_multiplier` is unknown.
+        As :func:`conv`, and if `in_channels` or `depth_multiplier` is unknown.
 
     Examples
     --------
@@ -141,15 +133,12 @@ def depthwise_conv(
     >>> mxsame.ops.depthwise_conv(data, weight, strides=2).asnumpy().tolist()
     [[[3.0, 2.0], [6.0, 4.0]]]
     """
-    args = _arrays.classic(data=data, weight=weight, bias=bias)
-    _arrays.forbid_float16_on_cpu(args.arrays[0], "convolution")
-    geometry = _arguments.geometry(args, layout, "kernel_size", kernel_size, input_size)
-    in_channels = _in_channels(in_channels, geometry)
-    kernel = _depthwise_kernel(args, "weight", geometry, kernel_size, in_channels)
-    channels = _depthwise_channels(kernel, "weight", in_channels, depth_multiplier)
-    _arguments.check_bias(args, 2, channels)
-    work = Work("conv", in_channels=in_channels, channels=channels, groups=in_channels)
-    return _convolution(args, geometry, kernel.size, strides, padding, dilation, work)
+    args = tensors.classic(data=data, weight=weight, bias=bias)
+    tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")
+    call = Call.of(args, layout, "kernel_size", kernel_size, input_size)
+    kernel, work = _depthwise(call, "weight", kernel_size, in_channels, depth_multiplier)
+    call.check_bias(work.channels)
+    return _convolve(call, work, kernel, strides, padding, dilation)
 
 
 def separable_conv(
@@ -170,7 +159,7 @@ def separable_conv(
 ) -> Any:
     """A depthwise convolution, which takes the strides, padding and dilation, and then a 1x1 convolution with the bias.
 
-    Arguments are those of :func:`depthwise_conv`, but for these:
+    Arguments are those of :func:`depthwise_conv`, except:
 
     Parameters
     ----------
@@ -188,7 +177,7 @@ def separable_conv(
     Raises
     ------
     TypeError, ValueError
-        As :func:`depthwise_conv`, and where `channels` is unknown.
+        As :func:`depthwise_conv`, and if `channels` is unknown.
 
     Examples
     --------
@@ -198,132 +187,85 @@ def separable_conv(
     >>> out.asnumpy().tolist()
     [[[6.0, 4.0]]]
     """
-    args = _arrays.classic(data=data, depthwise_weight=depthwise_weight, pointwise_weight=pointwise_weight, bias=bias)
-    _arrays.forbid_float16_on_cpu(args.arrays[0], "convolution")
-    geometry = _arguments.geometry(args, layout, "kernel_size", kernel_size, input_size)
-    in_channels = _in_channels(in_channels, geometry)
-    kernel = _depthwise_kernel(args, "depthwise_weight", geometry, kernel_size, in_channels)
-    depth_channels = _depthwise_channels(kernel, "depthwise_weight", in_channels, depth_multiplier)
-    ones = (1,) * geometry.num_spatial_dims
-    pointwise = _arguments.kernel(
-        args, 2, "pointwise_weight", geometry, ones, (None, depth_channels), "(channels, depthwise channels, 1, ..)"
-    )
-    channels = _arguments.count("channels", channels, "pointwise_weight's first length", pointwise.shape[0])
-    if channels is None:
-        raise ValueError("channels must be given where pointwise_weight's shape is unknown; received channels=None")
-    _arguments.check_bias(args, 3, channels)
+    args = tensors.classic(data=data, depthwise_weight=depthwise_weight, pointwise_weight=pointwise_weight, bias=bias)
+    tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")
+    call = Call.of(args, layout, "kernel_size", kernel_size, input_size)
+    kernel, work = _depthwise(call, "depthwise_weight", kernel_size, in_channels, depth_multiplier)
+    ones = (1,) * call.rank
+    pointwise = call.kernel(2, "pointwise_weight", ones, {"channels": None, "depthwise channels": work.channels})
+    found = channel_count("channels", channels, "pointwise_weight's first length", pointwise.shape[0])
+    channels = required("channels", found, "pointwise_weight")
+    call.check_bias(channels)
 
     data, depthwise_weight, pointwise_weight, bias = args.arrays
-    depthwise = args._replace(arrays=(data, depthwise_weight, None), restore=_as_is)
-    work = Work("conv", in_channels=in_channels, channels=depth_channels, groups=in_channels)
-    hidden = _convolution(depthwise, geometry, kernel.size, strides, padding, dilation, work)
-    after = geometry._replace(data=hidden, data_shape=(None, depth_channels) + (None,) * geometry.num_spatial_dims)
-    pointwise_args = args._replace(arrays=(hidden, pointwise_weight, bias))
-    work = Work("conv", in_channels=depth_channels, channels=channels)
-    return _convolution(pointwise_args, after, ones, 1, "valid", 1, work)
+    first = replace(call, args=args._replace(arrays=(data, depthwise_weight, None), restore=lambda out: out))
+    hidden = _convolve(first, work, kernel, strides, padding, dilation)
+    second = replace(
+        call,
+        args=args._replace(arrays=(hidden, pointwise_weight, bias), shapes=(None, args.shapes[2], args.shapes[3])),
+        data=hidden,
+        shape=(None, work.channels, *(None,) * call.rank),
+    )
+    return _convolve(second, Work("conv", in_channels=work.channels, channels=channels), pointwise, 1, "valid", 1)
 
 
-def _as_is(out: Any) -> Any:
-    return out
-
-
-def _in_channels(given: Optional[int], geometry: _arguments.Geometry) -> int:
-    found = geometry.data_shape[1] if given is not None else _arguments.graph_channels(geometry)
-    in_channels = _arguments.count("in_channels", given, "the data's channels", found)
+def _depthwise(call: Call, name: str, kernel_size: Any, in_channels: Any, depth_multiplier: Any) -> Tuple[Kernel, Work]:
+    """The kernel of a depthwise convolution, and what it has to do."""
+    found = call.shape[1] if in_channels is not None else call.graph_channels()
+    in_channels = channel_count("in_channels", in_channels, "the data's channels", found)
     if in_channels is None:
         raise ValueError(
             "in_channels must be given to build the graph of a depthwise convolution of data with unknown channels; "
             "received in_channels=None"
         )
-    return in_channels
-
-
-def _depthwise_kernel(
-    args: _arrays.Arguments, name: str, geometry: _arguments.Geometry, kernel_size: Any, in_channels: int
-) -> _arguments.Kernel:
-    order = "(C*m, *kernel_size, 1)" if geometry.channels_last else "(C*m, 1, *kernel_size)"
-    kernel = _arguments.kernel(args, 1, name, geometry, kernel_size, (None, 1), order)
+    kernel = call.kernel(1, name, kernel_size, {"C*m": None, "1": 1})
+    found = None
     if kernel.shape[0] is not None:
         validation.divisible(f"{name}'s first length", kernel.shape[0], "the data's channels", in_channels)
-    return kernel
-
-
-def _depthwise_channels(kernel: _arguments.Kernel, name: str, in_channels: int, depth_multiplier: Optional[int]) -> int:
-    found = None if kernel.shape[0] is None else kernel.shape[0] // in_channels
+        found = kernel.shape[0] // in_channels
     source = f"{name}'s first length / the data's channels"
-    depth_multiplier = _arguments.count("depth_multiplier", depth_multiplier, source, found)
-    if depth_multiplier is None:
-        raise ValueError(
-            f"depth_multiplier must be given where the shape of {name} is unknown; received depth_multiplier=None"
-        )
-    return in_channels * depth_multiplier
-
-
-def _convolution(
-    args: _arrays.Arguments,
-    geometry: _arguments.Geometry,
-    kernel_size: tuple,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    work: Work,
-) -> Any:
-    """Plan and run MXNet's Convolution on checked arrays."""
-    rank = geometry.num_spatial_dims
-    strides = validation.per_axis("strides", strides, rank, 1)
-    dilation = validation.per_axis("dilation", dilation, rank, 1)
-    padding = validation.padding(padding, rank, words=_arguments.CONVOLUTION_WORDS[rank])
-    channels: Any = work.channels
-    padding = arithmetic.by_axis(padding, "conv", kernel_size, strides, dilation)
-    windows = geometry.windows(channels, kernel_size, strides, dilation, padding)
-
-    F, (_, weight, bias) = args.F, args.arrays
-    if work.groups > 1:  # cuDNN does not promise all of these with channels last
-        geometry = geometry._replace(knows_last=False)
-    data, weight = geometry.inward(F, geometry.data), geometry.inward(F, weight)
-    plan = _arguments.decide(geometry, data, windows, _allowed(args.shapes[1], work), work)
-    weight = _run.extended_kernel(F, weight, channels, data, windows, plan, geometry.first)
-    out = _run.run_window(
-        F,
-        data,
-        windows,
-        plan,
-        lambda x: convolution(F, x, weight, bias, windows, plan, channels, work.groups, **geometry.operator_layout),
-        "zero",
-        work.in_channels,
-        geometry.first,
+    depth_multiplier = required(
+        "depth_multiplier", channel_count("depth_multiplier", depth_multiplier, source, found), name
     )
-    return args.restore(geometry.outward(F, out))
+    channels = in_channels * depth_multiplier
+    return kernel, Work("conv", in_channels=in_channels, channels=channels, groups=in_channels)
 
 
-def _allowed(weight_shape: Any, work: Work) -> tuple:
-    """The strategies whose graphs can be built with what is known."""
-    refused = () if weight_shape is not None else planning.RESHAPING
-    if work.in_channels is None:
-        refused += ("shift",)
-    return tuple(strategy for strategy in planning.CONVOLUTION if strategy not in refused)
+def _convolve(call: Call, work: Work, kernel: Kernel, strides: Any, padding: Any, dilation: Any) -> Any:
+    """Plan and run MXNet's Convolution on checked arrays."""
+    channels: Any = work.channels
+    windows = make_windows(
+        call.size,
+        kernel.size,
+        validation.per_axis("strides", strides, call.rank, 1),
+        validation.per_axis("dilation", dilation, call.rank, 1),
+        validation.padding(padding, call.rank, words=CONVOLUTION_WORDS[call.rank]),
+    )
+    call.check_windows("conv", channels, windows)
+    if work.groups > 1:  # cuDNN does not promise all of these with channels last
+        call = replace(call, native_last=False)
+    _, weight, bias = call.args.arrays
+    data, lowering = call.lowering(windows, work, call.args.shapes[1])
+    weight = lowering.kernel(call.inward(weight), channels, data)
+    return call.outward(convolution(lowering, data, weight, bias, channels, work.groups, call.operator_layout))
 
 
 def convolution(
-    F: Any,
-    data: Any,
-    weight: Any,
-    bias: Any,
-    windows: Any,
-    plan: planning.Plan,
-    channels: int,
-    groups: int,
-    **layout: str,
+    lowering: Lowering, data: Any, weight: Any, bias: Any, channels: int, groups: int, layout: Dict[str, str]
 ) -> Any:
-    """MXNet's Convolution as a plan wants it, on prepared data and an extended kernel."""
-    return F.Convolution(
-        *([data, weight] + ([] if bias is None else [bias])),
-        kernel=tuple(step.kernel_size for step in plan.axes),
-        stride=tuple(window.stride for window in windows),
-        dilate=tuple(window.dilation for window in windows),
-        pad=tuple(step.pad for step in plan.axes),
-        num_filter=channels,
-        num_group=groups,
-        no_bias=bias is None,
-        **layout,
+    """MXNet's Convolution by a plan, with the weight that the plan needs."""
+    axes, windows = lowering.plan.axes, lowering.windows
+    return lowering.run(
+        data,
+        lambda prepared: lowering.F.Convolution(
+            *([prepared, weight] + ([] if bias is None else [bias])),
+            kernel=tuple(step.kernel_size for step in axes),
+            stride=tuple(1 if step.dilate else window.stride for step, window in zip(axes, windows)),
+            dilate=tuple(window.dilation for window in windows),
+            pad=tuple(step.pad for step in axes),
+            num_filter=channels,
+            num_group=groups,
+            no_bias=bias is None,
+            **layout,
+        ),
     )

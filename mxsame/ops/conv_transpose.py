@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from dataclasses import replace
+from typing import Any, Optional, Tuple
 
 import numpy as np
 
-from mxsame import padding as arithmetic
-from mxsame import plan as planning
-from mxsame import validation
+from mxsame import tensors, validation
 from mxsame._mxnet import mx
-from mxsame.ops import _arguments, _arrays, _run
+from mxsame.ops._call import Call, channel_count, required
+from mxsame.ops._lowering import Lowering, reversed_kernel
 from mxsame.ops.conv import convolution
+from mxsame.plan import make_transposed_windows, strategies_for
+from mxsame.planner import Work
+
+ONE_BLOCK = 8  # channels; oneDNN keeps the weights of as many or more in blocks
 
 
 def conv_transpose(
@@ -31,9 +35,9 @@ def conv_transpose(
     """Transposed convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
 
     Per axis, the full extent is (n-1)s + ke. "same" gives n*s outputs and "valid" (n-1)s + max(ke, s); with
-    `output_padding` it is (n-1)s + ke - 2(ke//2) + output_padding and (n-1)s + ke + output_padding. Where cells are
-    cut, half of them, rounded down, come from the head; see :func:`mxsame.padding.transposed_cuts` for the source.
-    Explicit pads are what is cut: (n-1)s + ke - low - high + output_padding.
+    `output_padding` it is (n-1)s + ke - 2(ke//2) + output_padding and (n-1)s + ke + output_padding. If elements are
+    cropped, half of them, rounded down, come from the start; see :func:`mxsame.padding.transposed_cuts` for the source.
+    Explicit pads are what is cropped: (n-1)s + ke - low - high + output_padding.
 
     Parameters
     ----------
@@ -43,11 +47,11 @@ def conv_transpose(
         (I, channels/groups, \\*k) with channels first, (I, \\*k, channels/groups) with channels last.
     bias : same kind as data, optional
         (channels,).
-    channels, kernel_size : int, int or sequence of ints; optional where the weight's shape is known
+    channels, kernel_size : int, int or sequence of ints; optional if the weight's shape is known
     strides, dilation : int or one int per axis
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
         "keras-mxnet" is not TensorFlow's rule but that of keras-mxnet 2.2.4.3, for networks trained in it: as many
-        cells are cut as with "same", half of them, rounded up, from the head.
+        elements are cropped as with "same", half of them, rounded up, from the start.
     output_padding : int or one int per axis, optional
         Less than the stride. None is not 0: it asks for the sizes above.
     groups : int
@@ -71,86 +75,63 @@ def conv_transpose(
     [1.0, 2.0, 13.0, 20.0]
     """
     groups = validation.integer("groups", groups, 1)
-    args = _arrays.classic(data=data, weight=weight, bias=bias)
-    _arrays.forbid_float16_on_cpu(args.arrays[0], "convolution")
-    geometry = _arguments.geometry(args, layout, "kernel_size", kernel_size)
-    rank, in_channels = geometry.num_spatial_dims, geometry.data_shape[1]
-    kernel = _arguments.kernel(
-        args,
-        1,
-        "weight",
-        geometry,
-        kernel_size,
-        (in_channels, None),
-        "(data channels, channels / groups, *kernel_size)"
-        if not geometry.channels_last
-        else "(data channels, *kernel_size, channels / groups)",
-    )
-    if in_channels is None:
-        in_channels = kernel.shape[0] or (_arguments.graph_channels(geometry) if groups > 1 else None)
+    args = tensors.classic(data=data, weight=weight, bias=bias)
+    tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")
+    call = Call.of(args, layout, "kernel_size", kernel_size)
+    kernel = call.kernel(1, "weight", kernel_size, {"data channels": call.shape[1], "channels / groups": None})
+    in_channels = call.shape[1] or kernel.shape[0] or call.graph_channels()
     if in_channels is not None:
         validation.divisible("data channels", in_channels, "groups", groups)
     found = None if kernel.shape[1] is None else kernel.shape[1] * groups
-    channels = _arguments.count("channels", channels, "the weight's second length times groups", found)
-    if channels is None:
-        raise ValueError("channels must be given where the weight's shape is unknown; received channels=None")
+    found = channel_count("channels", channels, "the weight's second length times groups", found)
+    channels = required("channels", found, "weight")
     validation.divisible("channels", channels, "groups", groups)
-    _arguments.check_bias(args, 2, channels)
-    strides = validation.per_axis("strides", strides, rank, 1)
-    dilation = validation.per_axis("dilation", dilation, rank, 1)
-    padding = arithmetic.by_axis(validation.padding(padding, rank), "transposed", kernel.size, strides, dilation)
-    if output_padding is None:
-        output_padding = (None,) * rank
-    else:
-        output_padding = validation.per_axis("output_padding", output_padding, rank, 0)
-    cuts, lengths = [], []
-    for axis in range(rank):
-        rule = (kernel.size[axis], strides[axis], dilation[axis], padding[axis], output_padding[axis])
-        cuts.append(arithmetic.transposed_cuts(*rule))
-        size = geometry.size[axis]
-        lengths.append(None if size is None else arithmetic.transposed_output_size(size, *rule))
-    validation.elements("the output", (geometry.data_shape[0], channels, *lengths))
+    call.check_bias(channels)
+    windows = make_transposed_windows(
+        call.size,
+        kernel.size,
+        validation.per_axis("strides", strides, call.rank, 1),
+        validation.per_axis("dilation", dilation, call.rank, 1),
+        validation.padding(padding, call.rank),
+        None if output_padding is None else validation.per_axis("output_padding", output_padding, call.rank, 0),
+    )
+    call.check_windows("transposed", channels, windows)
 
-    F, (_, weight, bias) = args.F, args.arrays
-    strategy = _strategy(geometry, weight, strides, dilation)
-    if groups > 1 or strategy == "stuff":
-        geometry = geometry._replace(knows_last=False)
-    data, weight = geometry.inward(F, geometry.data), geometry.inward(F, weight)
-    if strategy == "stuff":
-        out = _stuffed(F, data, weight, bias, kernel.size, strides, dilation, cuts, channels, groups, in_channels)
-    else:
-        axes = [
-            planning.plan_transposed(arithmetic.effective_kernel_size(k, d), s, cut, strategy, d)
-            for k, d, s, cut in zip(kernel.size, dilation, strides, cuts)
-        ]
-        out = _deconvolution(F, data, weight, bias, kernel.size, strides, dilation, axes, channels, groups, geometry)
-    return args.restore(geometry.outward(F, out))
+    _, weight, bias = args.arrays
+    work = Work("transposed", in_channels=in_channels, channels=channels, groups=groups)
+    refused = _refused(call, weight, work, windows)
+    if groups > 1 or "slice" in refused:
+        call = replace(call, native_last=False)
+    data, lowering = call.lowering(windows, work, args.shapes[1], refused=refused)
+    weight = call.inward(weight)
+    if lowering.plan.dilates:
+        weight = _flipped(lowering.F, weight, work, call.rank)
+        return call.outward(convolution(lowering, data, weight, bias, channels, groups, call.operator_layout))
+    return call.outward(_deconvolution(lowering, data, weight, bias, work, call.operator_layout))
 
 
-def _strategy(geometry: _arguments.Geometry, weight: Any, strides: Sequence[int], dilation: Sequence[int]) -> str:
-    """How it is run: the strategy in force, or the fastest that is exact on the device.
+def _refused(call: Call, weight: Any, work: Work, windows: tuple) -> Tuple[str, ...]:
+    """The strategies that are not exact, or do not run, on the device.
 
-    MXNet's own Deconvolution is wrong where stride and dilation meet, and has no dilation in 3-D. oneDNN's, on the CPU,
-    cannot hand on the gradient of a computed weight, and has nothing but float32 in 3-D.
+    MXNet's own Deconvolution is wrong if it has strides and dilation, and has no dilation in 3-D. oneDNN's, on the CPU,
+    cannot pass on the gradient of a computed weight, has nothing but float32 in 3-D, and cannot be trained with one
+    output channel after a layer whose output is in blocks.
     """
-    rank, forced = geometry.num_spatial_dims, planning.forced()
-    purpose, device = _arrays.purpose_and_device(geometry.data)
-    on_gpu = _arrays.is_on_gpu(geometry.data)
-    unsafe = max(dilation) > 1 and (max(strides) > 1 or rank == 3)
+    purpose, _ = tensors.purpose_and_device(call.data)
+    on_gpu = tensors.is_on_gpu(call.data)
+    dilated = any(window.dilation > 1 for window in windows)
+    wrong = dilated and (any(window.stride > 1 for window in windows) or call.rank == 3)
     if not on_gpu:
-        unsafe = unsafe or geometry.channels_last or _is_computed(weight) or (rank == 3 and not _is_float32(weight))
-    if device == "cudnn" and not unsafe:
-        return "extend"
-    if forced not in planning.TRANSPOSED_STRATEGIES:
-        return "stuff" if unsafe else "cut"
-    computes = forced == "extend" and not on_gpu and purpose != "deployment"  # a weight with a gradient, maybe
-    if (unsafe and forced != "stuff") or computes:
-        raise ValueError(f"the strategy {forced!r} is not exact here; {validation.received(strategy=forced)}")
-    return forced
+        wrong = wrong or call.channels_last or _is_computed(weight) or (call.rank == 3 and not _is_float32(weight))
+        in_blocks = work.channels == 1 and (work.in_channels is None or work.in_channels >= ONE_BLOCK)
+        wrong = wrong or (in_blocks and tensors.may_take_gradients(call.data))
+    if wrong:
+        return tuple(name for name in strategies_for("transposed") if name != "dilate")
+    return () if on_gpu or purpose == "deployment" else ("kernel",)  # a longer kernel is a computed weight
 
 
 def _is_computed(weight: Any) -> bool:
-    """Whether a gradient would flow through the weight to something behind it."""
+    """Whether a gradient would flow through the weight to something before it."""
     if isinstance(weight, mx.sym.Symbol):
         return weight.get_children() is not None
     if not mx.autograd.is_recording() or weight.grad is not None:
@@ -164,93 +145,45 @@ def _is_computed(weight: Any) -> bool:
 def _is_float32(weight: Any) -> bool:
     """Whether the weight is known to be; a Symbol without a type may be fed with any."""
     if isinstance(weight, mx.sym.Symbol):
-        return weight.attr("__dtype__") == _arrays.dtype_attribute(np.float32)
+        return weight.attr("__dtype__") == tensors.dtype_attribute(np.float32)
     return weight.dtype == np.float32
 
 
-def _deconvolution(
-    F: Any,
-    data: Any,
-    weight: Any,
-    bias: Any,
-    kernel_size: Sequence[int],
-    strides: Sequence[int],
-    dilation: Sequence[int],
-    axes: Sequence[planning.TransposedAxis],
-    channels: int,
-    groups: int,
-    geometry: _arguments.Geometry,
-) -> Any:
-    """MXNet's Deconvolution, and a crop for what its own pad and adj cannot say."""
-    weight = _run.with_taps(F, weight, [axis.taps for axis in axes], geometry.first)
-    out = F.Deconvolution(
-        *([data, weight] + ([] if bias is None else [bias])),
-        kernel=tuple(k + sum(axis.taps) for k, axis in zip(kernel_size, axes)),
-        stride=tuple(strides),
-        pad=tuple(axis.pad for axis in axes),
-        adj=tuple(axis.adj for axis in axes),
-        num_filter=channels,
-        num_group=groups,
-        no_bias=bias is None,
-        **({} if set(dilation) == {1} else {"dilate": tuple(dilation)}),
-        **geometry.operator_layout,
+def _deconvolution(lowering: Lowering, data: Any, weight: Any, bias: Any, work: Work, layout: dict) -> Any:
+    """MXNet's Deconvolution by a plan."""
+    axes, windows = lowering.plan.axes, lowering.windows
+    weight = lowering.with_zeros(weight)
+    dilated = any(window.dilation > 1 for window in windows)
+    return lowering.run(
+        data,
+        lambda prepared: lowering.F.Deconvolution(
+            *([prepared, weight] + ([] if bias is None else [bias])),
+            kernel=tuple(step.kernel_size for step in axes),
+            stride=tuple(window.stride for window in windows),
+            pad=tuple(step.pad for step in axes),
+            adj=tuple(step.adj for step in axes),
+            num_filter=work.channels,
+            num_group=work.groups,
+            no_bias=bias is None,
+            **({"dilate": tuple(window.dilation for window in windows)} if dilated else {}),
+            **layout,
+        ),
     )
-    return _run.cropped(F, out, [axis.crop for axis in axes], geometry.first)
 
 
-def _stuffed(
-    F: Any,
-    data: Any,
-    weight: Any,
-    bias: Any,
-    kernel_size: Sequence[int],
-    strides: Sequence[int],
-    dilation: Sequence[int],
-    cuts: Sequence[tuple[int, int]],
-    channels: int,
-    groups: int,
-    in_channels: Optional[int],
-) -> Any:
-    """A stride-1 convolution of the data with s-1 zeros between its cells, with the flipped kernel.
-
-    s^N times the multiplications, but every gradient works, and so does dilation in 3-D.
-    """
-    effective = [arithmetic.effective_kernel_size(k, d) for k, d in zip(kernel_size, dilation)]
-    pads = [(ke - 1 - head, ke - 1 - tail) for ke, (head, tail) in zip(effective, cuts)]
-    windows = [
-        planning.Window(None, k, 1, d, (max(low, 0), max(high, 0)))
-        for k, d, (low, high) in zip(kernel_size, dilation, pads)
-    ]
-    plan = planning.Plan(tuple(planning.AxisPlan(w.kernel_size, spread=w.padding) for w in windows))  # type: ignore[arg-type]
-    for axis, stride in enumerate(strides, _run.SPATIAL):
-        data = _with_zeros_between(F, data, axis, stride)
-    flipped = _flipped(F, weight, groups, channels, in_channels, len(kernel_size))
-    out = convolution(F, _run.prepare(F, data, windows, plan, "zero"), flipped, bias, windows, plan, channels, groups)
-    return _run.cropped(F, out, [(max(-low, 0), max(-high, 0)) for low, high in pads])
-
-
-def _with_zeros_between(F: Any, data: Any, axis: int, stride: int) -> Any:
-    """n cells -> (n-1)*stride + 1, the new ones zero."""
-    if stride == 1:
-        return data
-    cells = F.expand_dims(data, axis=axis + 1)
-    cells = F.concat(cells, F.repeat(F.zeros_like(cells), repeats=stride - 1, axis=axis + 1), dim=axis + 1)
-    merged = F.reshape(cells, shape=(0,) * axis + (-3,) + (-2,))
-    return F.slice_axis(merged, axis=axis, begin=0, end=1 - stride)
-
-
-def _flipped(F: Any, weight: Any, groups: int, channels: int, in_channels: Optional[int], rank: int) -> Any:
-    """(I, O/g, *k) -> (O, I/g, *k), every kernel turned around."""
-    weight = F.reverse(F.identity(weight), axis=tuple(range(2, 2 + rank)))  # a copy, as in `extended_kernel`
+def _flipped(F: Any, weight: Any, work: Work, rank: int) -> Any:
+    r"""(I, O/g, \*k) -> (O, I/g, \*k), every kernel flipped."""
+    weight = reversed_kernel(F, weight, range(2, 2 + rank))
     swap = (1, 0, *range(2, 2 + rank))
-    if groups == 1:
+    if work.groups == 1:
         return F.transpose(weight, axes=swap)
-    if in_channels is None:
+    if work.in_channels is None:
         raise ValueError(
             "the data's channels must be known to build the graph of this grouped transposed convolution: give "
             "in_channels to the layer, or a shape to the weight; "
-            f"{validation.received(groups=groups)}"
+            f"{validation.received(groups=work.groups)}"
         )
-    share = in_channels // groups
-    parts = [F.slice_axis(weight, axis=0, begin=group * share, end=(group + 1) * share) for group in range(groups)]
+    share = work.in_channels // work.groups
+    starts = range(0, work.in_channels, share)
+    parts = [F.slice_axis(weight, axis=0, begin=start, end=start + share) for start in starts]
     return F.concat(*[F.transpose(part, axes=swap) for part in parts], dim=0)

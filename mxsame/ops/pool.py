@@ -1,13 +1,15 @@
-"""Poolings: maximum and average, of any rank."""
+"""Pooling operators: maximum, average and Lp, of any rank."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Optional
 
 from mxsame import padding as arithmetic
-from mxsame import plan as planning
-from mxsame import validation
-from mxsame.ops import _arguments, _arrays, _run
+from mxsame import tensors, validation
+from mxsame.ops._call import Call
+from mxsame.ops._lowering import Lowering, padded
+from mxsame.plan import make_windows
 from mxsame.planner import Work
 
 
@@ -21,7 +23,7 @@ def max_pool(
     *,
     ceil_mode: bool = False,
 ) -> Any:
-    """The maximum over windows of the data; cells of padding never win.
+    """The maximum over windows of the data; padding never wins.
 
     Parameters
     ----------
@@ -30,13 +32,13 @@ def max_pool(
     pool_size : int or one int per axis
     strides : int or one int per axis; the pool size by default
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
-        "keras-mxnet" is not TensorFlow's rule but that of keras-mxnet 2.2.4.3, for networks trained in it: the odd cell
-        stands at the begin, averages count padding, and an even pool size of stride 1 gives n + 1 outputs (not along
-        the first axis of a 3-D pooling); see :func:`mxsame.padding.by_axis`.
-        Each pad must be less than the pool size, so that every window holds a cell of the data.
+        "keras-mxnet" is not TensorFlow's rule but that of keras-mxnet 2.2.4.3, for networks trained in it: the extra
+        padding element is at the start, averages count padding, and an even pool size of stride 1 gives n + 1
+        outputs, except along the first of three axes (:func:`mxsame.padding.by_axis`).
+        Each pad must be less than the pool size, so that every window holds an element of the data.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it the graph serves every size.
+        The spatial size of a Symbol. Without it the graph is right for every size.
     ceil_mode : bool
         With "valid" and explicit pads, whether a partial window at the end counts: out is rounded up, not down.
 
@@ -47,7 +49,7 @@ def max_pool(
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, and where a window would hold no cell of the data.
+        For wrong arguments, and if a window would hold no element of the data.
 
     Examples
     --------
@@ -56,7 +58,7 @@ def max_pool(
     >>> mxsame.ops.max_pool(nd.array([[[-3, -1, -2]]]), 2).asnumpy().tolist()
     [[[-1.0, -2.0]]]
     """
-    return _pool("max", data, pool_size, strides, padding, layout, input_size, ceil_mode, False)
+    return _Pool(data, pool_size, strides, padding, layout, input_size, ceil_mode).run("max")
 
 
 def avg_pool(
@@ -70,20 +72,20 @@ def avg_pool(
     *,
     ceil_mode: bool = False,
 ) -> Any:
-    """The mean over windows of the data, of those cells that are inside it, as TensorFlow does.
+    """The mean over windows of the data, of those elements that are inside it, as in TensorFlow.
 
     Arguments are those of :func:`max_pool`, and:
 
     Parameters
     ----------
     count_include_pad : bool, optional
-        Whether cells of padding count as zeros: False by default, but True with "keras-mxnet", which knows nothing
-        else. With `ceil_mode`, what a partial window has beyond the padding does not count, as in `gluon.nn`.
+        Whether padding counts as zeros: False by default, and True with "keras-mxnet", which has nothing else. With
+        `ceil_mode`, what a partial window has after the padding does not count, as in `gluon.nn`.
 
     Raises
     ------
     TypeError, ValueError
-        As `max_pool`, and where padding must count with "keras-mxnet" but `count_include_pad` is False.
+        As `max_pool`, and if padding must count with "keras-mxnet" but `count_include_pad` is False.
 
     Examples
     --------
@@ -95,103 +97,116 @@ def avg_pool(
     [[[1.5, 1.5]]]
     """
     count_include_pad = validation.count_include_pad(count_include_pad, padding)
-    return _pool("avg", data, pool_size, strides, padding, layout, input_size, ceil_mode, count_include_pad)
+    pool = _Pool(data, pool_size, strides, padding, layout, input_size, ceil_mode)
+    return pool.run("avg with padding" if count_include_pad else "avg")
 
 
-def _pool(
-    pool_type: str,
+def lp_pool(
     data: Any,
     pool_size: Any,
-    strides: Any,
-    padding: Any,
-    layout: Any,
-    input_size: Any,
-    ceil_mode: bool,
-    count_include_pad: bool,
+    strides: Any = None,
+    padding: Any = "same",
+    layout: Optional[str] = None,
+    input_size: Any = None,
+    p_value: int = 2,
+    *,
+    ceil_mode: bool = False,
 ) -> Any:
-    ceil_mode = validation.flag("ceil_mode", ceil_mode)
-    args = _arrays.classic(data=data)
-    geometry = _arguments.geometry(args, layout, "pool_size", pool_size, input_size)
-    rank = geometry.num_spatial_dims
-    pool_size = validation.per_axis("pool_size", pool_size, rank, 1)
-    strides = pool_size if strides is None else validation.per_axis("strides", strides, rank, 1)
-    padding = validation.pooling_padding(padding, pool_size)
+    """The root of the sum of powers, (sum of x^p)^(1/p), over windows of the data; padding adds nothing.
 
-    becomes_data = count_include_pad and ceil_mode and padding not in arithmetic.SIZE_DEPENDENT
-    if becomes_data:
-        geometry = geometry._replace(knows_last=False)  # MXNet's pad operator has channels first
-    F, x = args.F, geometry.inward(args.F, geometry.data)
-    if becomes_data:
-        # The padding counts, what lies beyond it does not: so the padding, if there is any, becomes data.
-        if padding != "valid":
-            x = _run.padded(F, x, padding)
-            size = tuple(None if n is None else n + sum(pads) for n, pads in zip(geometry.size, padding))
-            geometry = geometry._replace(data_shape=geometry.data_shape[:2] + size)
-        padding, count_include_pad = "valid", False
-    padding = arithmetic.by_axis(padding, "pool", pool_size, strides, (1,) * rank)
-    windows = geometry.windows(geometry.data_shape[1], pool_size, strides, (1,) * rank, padding, ceil_mode)
-    _check_windows(windows)
-    # A count of k per window is the operator's own only where no window is clipped.
-    allowed = planning.MAXIMUM if pool_type == "max" else planning.AVERAGE
-    allowed = tuple(name for name in allowed if not (count_include_pad and name == "full"))
-    rules = {"pads_below_kernel": True, "trim": not count_include_pad}
-    plan = _arguments.decide(geometry, x, windows, allowed, Work(pool_type), **rules)
-    # The mean of two cells, one of them the nearest to the other in place of padding, is the mean of the one.
-    pairs = not count_include_pad and all(window.kernel_size <= 2 for window in windows)
-    fill = "edge" if pool_type == "max" or pairs else "zero"
-    out = _run.run_window(
-        F,
-        x,
-        windows,
-        plan,
-        lambda y: pooling(F, y, windows, plan, pool_type, count_include_pad, **geometry.operator_layout),
-        fill,
-        geometry.data_shape[1],
-        geometry.first,
-    )
-    if fill == "zero" and plan.fills and not count_include_pad:
-        out = F.broadcast_div(out, _shares(F, x, windows, plan, geometry))
-    return args.restore(geometry.outward(F, out))
+    As MXNet's Pooling has it, powers are of signed values: it is the Lp norm for p = 2, and for data that is not
+    negative. The gradient is not defined for a window of zeros only.
+
+    Arguments are those of :func:`max_pool`, and:
+
+    Parameters
+    ----------
+    p_value : 1, 2 or 3
+        The order p of the norm.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `max_pool`, and for another order.
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> mxsame.ops.lp_pool(nd.array([[[3, 4, -5]]]), 2).asnumpy().tolist()
+    [[[5.0, 5.0]]]
+    """
+    p_value = validation.integer("p_value", p_value, 1, 3)
+    return _Pool(data, pool_size, strides, padding, layout, input_size, ceil_mode).run("lp", p_value=p_value)
 
 
-def pooling(
-    F: Any, data: Any, windows: Any, plan: planning.Plan, pool_type: str, count_include_pad: bool, **layout: str
-) -> Any:
-    """MXNet's Pooling as a plan wants it, on prepared data."""
-    return F.Pooling(
-        data,
-        kernel=tuple(step.kernel_size for step in plan.axes),
-        stride=tuple(window.stride for window in windows),
-        pad=tuple(step.pad for step in plan.axes),
-        pool_type=pool_type,
-        pooling_convention=plan.convention,
-        count_include_pad=count_include_pad,
-        **layout,
-    )
+class _Pool:
+    """A call of a pooling operator, with its checked arguments."""
 
+    def __init__(
+        self, data: Any, pool_size: Any, strides: Any, padding: Any, layout: Any, input_size: Any, ceil_mode: Any
+    ):
+        self.ceil_mode = validation.flag("ceil_mode", ceil_mode)
+        self.call = Call.of(tensors.classic(data=data), layout, "pool_size", pool_size, input_size)
+        self.outward, rank = self.call.outward, self.call.rank
+        self.pool_size = validation.per_axis("pool_size", pool_size, rank, 1)
+        self.strides = self.pool_size if strides is None else validation.per_axis("strides", strides, rank, 1)
+        self.padding = validation.pooling_padding(padding, self.pool_size)
 
-def _shares(F: Any, data: Any, windows: Any, plan: planning.Plan, geometry: _arguments.Geometry) -> Any:
-    """What part of each averaged window is data: the same pooling of ones, one batch entry and one channel thin."""
-    ones = F.BlockGrad(F.ones_like(_run.thin(F, data, _run.outer_axes(len(windows), geometry.first))))
-    return _run.run_window(
-        F,
-        ones,
-        windows,
-        plan,
-        lambda y: pooling(F, y, windows, plan, "avg", False, **geometry.operator_layout),
-        "zero",
-        first=geometry.first,
-    )
+    def run(self, operator: str, **more: Any) -> Any:
+        """The output of a key of `mxsame.plan.OPERATORS`."""
+        if operator == "avg with padding" and self.ceil_mode and self.padding not in arithmetic.SIZE_DEPENDENT:
+            self._pad_the_data()
+            operator = "avg"
+        call, dilation = self.call, (1,) * self.call.rank
+        windows = make_windows(
+            call.size, self.pool_size, self.strides, dilation, self.padding, pool=True, ceil_mode=self.ceil_mode
+        )
+        call.check_windows(operator, call.shape[1], windows)
+        # The mean of two elements, one of them the nearest to the other instead of padding, is the mean of the one.
+        pairs = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
+        fill = "edge" if operator == "max" or pairs else "zero"
+        data, lowering = call.lowering(windows, Work(operator), (), fill)
+        keeps_workspace = operator != "max" or not tensors.needs_gradients_at_inference(data)
+        out = self._pooled(lowering, data, operator, keeps_workspace, more)
+        if operator == "avg" and fill == "zero" and lowering.plan.fills:
+            # What part of each window is data: the same pooling of ones.
+            thin, ones = lowering.thin(data)
+            ones = lowering.F.BlockGrad(lowering.F.ones_like(ones))
+            out = lowering.F.broadcast_div(out, self._pooled(thin, ones, "avg", True, {}))
+        return self.outward(out)
 
+    def _pad_the_data(self) -> None:
+        """With ceil_mode the padding counts, and what a partial window has after it does not: so the padding becomes
+        data. MXNet's pad operator has channels first."""
+        call = replace(self.call, native_last=False)
+        pads = ((0, 0),) * call.rank if isinstance(self.padding, str) else self.padding
+        data = padded(call.args.F, call.inward(call.data), pads)
+        size = tuple(None if n is None else n + sum(pair) for n, pair in zip(call.size, pads))
+        layout = validation.layout(None, call.rank)
+        self.call = replace(call, data=data, layout=layout, shape=call.shape[:2] + size)
+        self.outward, self.padding = call.outward, "valid"
 
-def _check_windows(windows: Any) -> None:
-    """With ceil_mode the last window may begin behind the data."""
-    for window in windows:
-        for size in window.sizes:
-            if (window.outputs(size) - 1) * window.stride - window.pads(size)[0] >= size:
-                raise ValueError(
-                    "ceil_mode must leave no window without a cell of the data, for any size that is possible (give "
-                    "input_size where it is known); "
-                    f"{validation.received(input_size=window.size, pool_size=window.kernel_size)}, "
-                    f"strides={window.stride}, padding={window.padding}"
-                )
+    def _pooled(self, lowering: Lowering, data: Any, operator: str, keeps_workspace: bool, more: dict) -> Any:
+        """MXNet's Pooling by a plan."""
+        F, axes = lowering.F, lowering.plan.axes
+
+        def pooling(prepared: Any) -> Any:
+            return F.Pooling(
+                prepared,
+                kernel=tuple(step.kernel_size for step in axes),
+                stride=tuple(window.stride for window in lowering.windows),
+                pad=tuple(step.pad for step in axes),
+                pool_type=operator.split()[0],
+                pooling_convention=lowering.plan.convention,
+                count_include_pad=operator == "avg with padding",
+                **more,
+                **self.call.operator_layout,
+            )
+
+        if keeps_workspace:
+            return lowering.run(data, pooling)
+        # oneDNN keeps nothing for the backward pass of a maximum at inference; MXNet's own code, which runs in float64,
+        # needs nothing.
+        out = lowering.run(F.cast(data, dtype="float64"), pooling)
+        return F.cast(out, dtype="float32")

@@ -3,8 +3,8 @@
     python -m nox -s cuda
     python -m pytest tests/cuda     # where the environment is active
 
-In the place of NVIDIA's driver stands one made by gcc, which knows of no GPU. Without the wheel mxnet-cu112 nothing
-here is collected.
+NVIDIA's driver is replaced by one made by gcc, which reports no GPU. Without the wheel mxnet-cu112 nothing here is
+collected.
 """
 
 import sys

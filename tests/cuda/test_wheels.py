@@ -6,31 +6,31 @@ wrong, site-packages is a folder made for the case, of links to what is installe
 
 import os
 import re
-import runpy
 import subprocess
 import sys
 import sysconfig
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from fake_cuda import DRIVER_FUNCTIONS, make, make_driver, needs_gcc
+
+from mxsame.installation import cuda, machine_code
+from mxsame.installation.requirements import LIBRARIES, pins
 
 pytestmark = needs_gcc
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SITE = Path(sysconfig.get_paths()["purelib"])
 PIP = f"{sys.executable} -m pip"
-AGAIN = f"  mend it with: {PIP} install --force-reinstall --no-deps "
-cuda = SimpleNamespace(**runpy.run_path(str(ROOT / "mxsame" / "_cuda.py")))  # the package would import MXNet
-SONAMES = [library.soname for library in cuda.LIBRARIES]
+AGAIN = f"  fix it with: {PIP} install --force-reinstall --no-deps "
+SONAMES = [library.soname for library in LIBRARIES]
 OF_CUDNN = [soname for soname in SONAMES if soname.startswith("libcudnn")]
 
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory):
-    """The path of a driver that knows of no GPU."""
+    """The path of a driver that reports no GPU."""
     return make_driver(tmp_path_factory.mktemp("driver"))
 
 
@@ -64,17 +64,18 @@ def answer(run):
 def refused(run):
     """Runs an import that must fail; returns the lines of the ImportError's message."""
 
-    def refused(*path, code="import mxsame", **options):
+    def refused(*path, code="import mxsame.nn", **options):
         result = run(code, *path, **options)
         assert result.returncode == 1, (result.returncode, result.stderr)
-        return result.stderr[result.stderr.rindex("\nImportError: ") + len("\nImportError: ") :].strip().splitlines()
+        *_, message = result.stderr.split("\nmxsame.installation.problems.InstallationError: ")
+        return message.strip().splitlines()
 
     return refused
 
 
 @pytest.fixture
 def site(tmp_path):
-    """Makes a site-packages of links. ``files`` says what stands in the place of a library: nothing, or these bytes."""
+    """Makes a site-packages of links. ``files`` replaces libraries: by nothing, or by these bytes."""
 
     def make_site(files):
         folder = tmp_path / "site"
@@ -103,16 +104,16 @@ def library_file(soname):
 
 
 def test_what_is_installed_is_what_the_table_names():
-    for library in cuda.LIBRARIES:
+    for library in LIBRARIES:
         assert metadata.version(library.wheel) == library.version
         assert library.soname in [file.name for file in metadata.files(library.wheel)]
 
 
 LOADED = """
-import mxsame
-from mxsame import _cuda
-for library in _cuda.LIBRARIES:
-    print(*_cuda.locate(library.soname))
+import mxsame.nn
+from mxsame.installation import cuda
+for library in cuda.LIBRARIES:
+    print(*cuda.locate(library.soname))
 """
 
 
@@ -129,12 +130,12 @@ print(cudnn.cudnnGetVersion(), [getattr(cudnn, f"cudnn{part}VersionCheck")() for
 
 
 def test_cudnn_finds_its_parts_and_they_are_of_its_version(answer):
-    assert answer("import mxsame" + PARTS) == ["8906 [0, 0, 0, 0, 0, 0]"]
+    assert answer("import mxsame.nn" + PARTS) == ["8906 [0, 0, 0, 0, 0, 0]"]
 
 
 def test_the_compiler_finds_its_library_of_builtins(answer):
     code = """
-import ctypes, mxsame
+import ctypes, mxsame.nn
 compiler, program = ctypes.CDLL("libnvrtc.so.11.2"), ctypes.c_void_p()
 source = b'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }'
 assert compiler.nvrtcCreateProgram(ctypes.byref(program), source, b"twice.cu", 0, None, None) == 0
@@ -174,11 +175,11 @@ print(mx.runtime.Features().is_enabled("CUDNN"), len(cases) > 200)
 
 
 def test_machine_code_of_mxnet_and_the_gpus_that_run_it():
-    code = cuda.machine_code(str(SITE / "mxnet" / "libmxnet.so"))
+    code = machine_code.machine_code(str(SITE / "mxnet" / "libmxnet.so"))
     assert code == (((5, 0), (6, 0), (7, 0), (8, 0), (8, 6)), ())
     gpus = ((3, 7), (5, 2), (6, 1), (7, 5), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
-    assert [gpu for gpu in gpus if cuda.runs_on(gpu, code)] == [(5, 2), (6, 1), (7, 5), (8, 6), (8, 9)]
-    assert (9, 0) in cuda.machine_code(str(library_file("libcudnn_cnn_infer.so.8"))).machine
+    assert [gpu for gpu in gpus if machine_code.runs_on(gpu, code)] == [(5, 2), (6, 1), (7, 5), (8, 6), (8, 9)]
+    assert (9, 0) in machine_code.machine_code(str(library_file("libcudnn_cnn_infer.so.8"))).machine
 
 
 # ---- a CUDA of the system, and other packages' -----------------------------------------------------------------------
@@ -195,7 +196,7 @@ def system(tmp_path):
 
 
 def test_a_complete_system_is_left_alone(answer, system):
-    lines = answer(f"import mxsame{PARTS}{LOADED}", LD_LIBRARY_PATH=str(system))
+    lines = answer(f"import mxsame.nn{PARTS}{LOADED}", LD_LIBRARY_PATH=str(system))
     assert lines == ["8906 [0, 0, 0, 0, 0, 0]", *(f"{system / soname} loaded" for soname in SONAMES)]
 
 
@@ -209,7 +210,7 @@ def test_an_incomplete_system_is_not_used(answer, system, soname):
 def test_a_cudnn_that_another_package_has_loaded_is_used_with_its_own_parts(answer, system):
     for soname in set(SONAMES) - set(OF_CUDNN):
         (system / soname).unlink()
-    lines = answer(f"ctypes.CDLL({str(system / 'libcudnn.so.8')!r})\nimport mxsame{PARTS}{LOADED}")
+    lines = answer(f"ctypes.CDLL({str(system / 'libcudnn.so.8')!r})\nimport mxsame.nn{PARTS}{LOADED}")
     folder = {soname: system if soname in OF_CUDNN else library_file(soname).parent for soname in SONAMES}
     assert lines == ["8906 [0, 0, 0, 0, 0, 0]", *(f"{folder[soname] / soname} loaded" for soname in SONAMES)]
 
@@ -221,9 +222,9 @@ def test_an_older_cudnn_that_another_package_has_loaded(refused, tmp_path):
     path = make(tmp_path, "libcudnn.so.8", OLD_CUDNN)
     for part in OF_CUDNN:
         (tmp_path / part).touch()
-    lines = refused(code=f"ctypes.CDLL({str(path)!r})\nimport mxsame")
+    lines = refused(code=f"ctypes.CDLL({str(path)!r})\nimport mxsame.nn")
     assert lines[0] == f"mxnet-cu112 needs cuDNN 8.1.1 or a newer 8, and this process gets cuDNN 8.0.5 from {path}."
-    assert lines[2] == "  mend it with: import mxsame  # before the package that loads it"
+    assert lines[2] == "  fix it with: import mxsame, mxnet  # before the package that loads it"
 
 
 def test_an_older_cudnn_of_the_system(refused, system):
@@ -231,7 +232,7 @@ def test_an_older_cudnn_of_the_system(refused, system):
     path = make(system, "libcudnn.so.8", OLD_CUDNN)
     lines = refused(LD_LIBRARY_PATH=str(system))
     assert lines[0] == f"mxnet-cu112 needs cuDNN 8.1.1 or a newer 8, and this process gets cuDNN 8.0.5 from {path}."
-    assert lines[2] == "  mend it with: unset LD_LIBRARY_PATH"
+    assert lines[2] == "  fix it with: unset LD_LIBRARY_PATH"
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
@@ -242,7 +243,7 @@ def test_no_driver(refused):
     lines = refused(driver=None)
     assert lines[0] == "mxnet-cu112 needs NVIDIA's driver (libcuda.so.1), and none is found that can be loaded."
     assert lines[1].endswith(f", mxnet-cu112 1.9.1 ({SITE / 'mxnet'})")
-    assert lines[2] == f"  mend it with: {PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
+    assert lines[2] == f"  fix it with: {PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
     assert lines[3] == (
         "  The command changes to the MXNet that computes on the CPU. For a GPU install NVIDIA's driver; a container "
         "gets it from its host (docker run --gpus all)."
@@ -255,22 +256,24 @@ def test_a_driver_that_is_too_old(refused, tmp_path):
         r"NVIDIA's driver is too old for mxnet-cu112: \S*/libmxnet\.so: undefined symbol: cuGraphNodeGetType\.",
         lines[0],
     )
-    assert lines[2] == f"  mend it with: {PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
+    assert lines[2] == f"  fix it with: {PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
 
 
-@pytest.mark.parametrize("library", cuda.LIBRARIES, ids=SONAMES)
+@pytest.mark.parametrize("library", LIBRARIES, ids=SONAMES)
 def test_a_missing_library(refused, site, library):
-    missing = OF_CUDNN if library.soname == "libcudnn.so.8" else [library.soname]  # its parts are beside it or nowhere
+    missing = (
+        OF_CUDNN if library.soname == "libcudnn.so.8" else [library.soname]
+    )  # its parts are in its folder or nowhere
     lines = refused(site({library.soname: None}))
     assert lines[0] == f"mxnet-cu112 needs {', '.join(missing)}: not found."
     assert lines[2] == f"{AGAIN}{library.wheel}=={library.version}"
-    assert lines[3].startswith("  A CUDA 11 with cuDNN 8 of the system serves as well, if it is complete and ")
+    assert lines[3].startswith("  A CUDA 11 with cuDNN 8 of the system works as well, if it is complete and ")
 
 
 def test_all_libraries_missing(refused, site):
     lines = refused(site(dict.fromkeys(SONAMES)))
     assert lines[0] == f"mxnet-cu112 needs {', '.join(SONAMES)}: not found."
-    assert lines[2] == f"{AGAIN}{' '.join(cuda.pins())}"
+    assert lines[2] == f"{AGAIN}{' '.join(pins())}"
 
 
 @pytest.mark.parametrize("soname", ["libcufft.so.10", "libcudnn_ops_infer.so.8"])
@@ -278,7 +281,7 @@ def test_a_damaged_library(refused, site, soname):
     half = library_file(soname).read_bytes()[: library_file(soname).stat().st_size // 2]
     path = site({soname: half})
     lines = refused(path)
-    (library,) = (library for library in cuda.LIBRARIES if library.soname == soname)
+    (library,) = (library for library in LIBRARIES if library.soname == soname)
     damaged = path / library_file(soname).relative_to(SITE)
     assert lines[0] == f"A library of CUDA cannot be loaded: {damaged}: file is cut off."
     assert lines[2] == f"{AGAIN}{library.wheel}=={library.version}"
@@ -291,7 +294,7 @@ def test_libraries_that_do_not_fit_together(refused, site, tmp_path):
     twelve.unlink()
     lines = refused(path)
     assert lines[0] == "CUDA's libraries do not fit together: one of them needs libcublas.so.12, which is not found."
-    assert lines[2] == f"{AGAIN}{' '.join(cuda.pins())}"
+    assert lines[2] == f"{AGAIN}{' '.join(pins())}"
 
 
 def test_both_wheels_over_each_other(refused, site):
@@ -299,4 +302,4 @@ def test_both_wheels_over_each_other(refused, site):
     (path / "mxnet-1.9.1.dist-info").mkdir()
     lines = refused(path)
     assert lines[0] == "mxnet and mxnet-cu112 are installed over each other: both own the same folder."
-    assert lines[2] == f"  mend it with: {PIP} uninstall -y mxnet mxnet-cu112 && {PIP} install mxnet==1.9.1"
+    assert lines[2] == f"  fix it with: {PIP} uninstall -y mxnet mxnet-cu112 && {PIP} install mxnet==1.9.1"

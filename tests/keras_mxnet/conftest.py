@@ -3,7 +3,7 @@
     python -m nox -s keras_mxnet
     python -m pytest tests/keras_mxnet     # where the environment is active
 
-Without keras-mxnet nothing here is collected; tests/test_keras_plugin.py says what then happens to a user.
+Without keras-mxnet nothing here is collected; tests/test_keras_plugin.py tests what a user gets then.
 """
 
 import atexit
@@ -37,7 +37,7 @@ else:
 
     @pytest.fixture(autouse=True)
     def nothing_left_behind():
-        """Every test begins and ends without the plugin, in the same learning phase."""
+        """Every test starts and ends without the plugin, in the same learning phase."""
         from keras import backend
 
         before = backend.learning_phase(), backend.image_data_format()

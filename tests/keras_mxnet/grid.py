@@ -111,10 +111,10 @@ def to_kernel(name, array, case, data_format):
     return array if data_format == "channels_first" else array.transpose(*range(2, rank + 2), *order)
 
 
-def mistakes(name, case, data_format, gradients=True, unknown_size=False):
-    """What is wrong with a layer, in words: its output in both learning phases, and its gradients."""
+def mistakes(name, case, data_format, gradients=True, dynamic_shape=False):
+    """Sentences on what is wrong with a layer: with its output in both learning phases, and its gradients."""
     arrays = cases.arrays(case)
-    size = (None,) * case.rank if unknown_size else case.size
+    size = (None,) * case.rank if dynamic_shape else case.size
     try:
         x = keras.Input((case.in_channels, *size) if data_format == "channels_first" else (*size, case.in_channels))
         layer = layer_of(name, case, data_format)
@@ -136,17 +136,17 @@ def mistakes(name, case, data_format, gradients=True, unknown_size=False):
             executor.backward(mx.nd.array(to_format(out_grad, data_format)))
             for key, gradient in oracle.gradients(case, arrays, out_grad).items():
                 found = executor.grad_dict[variables[key]].asnumpy()
-                place = (
+                stored = (
                     to_format if key == "data" else lambda array, _, key=key: to_kernel(key, array, case, data_format)
                 )
-                wrong += differences(f"gradient of {key}", found, place(gradient, data_format))
+                wrong += differences(f"gradient of {key}", found, stored(gradient, data_format))
     except mx.base.MXNetError as error:
         wrong.append(f"MXNetError: {str(error).splitlines()[0]}")
     return wrong
 
 
 def run(symbol, values, gradients=None):
-    """(output, executor) of a graph; `gradients` says whether they are wanted, None that it is for prediction."""
+    """(output, executor) of a graph; `gradients`: whether to compute them; None for prediction."""
     shapes = {name: array.shape for name, array in values.items()}
     executor = symbol.simple_bind(mx.cpu(), grad_req="write" if gradients else "null", **shapes)
     for name, array in values.items():

@@ -14,7 +14,7 @@ SCALES = {"normalized": (2, 8)}  # places of batch normalisations' gamma among t
 
 
 class Layers:
-    """`keras.layers`, told the data format wherever it matters; the default of 1-D layers is not the global one."""
+    """`keras.layers`, with the data format wherever it matters; the default of 1-D layers is not the global one."""
 
     def __init__(self, keras, data_format):
         self.layers, self.data_format = keras.layers, data_format
@@ -26,7 +26,7 @@ class Layers:
 
 
 def plain(keras, data_format):
-    """Sequential: strides, an even kernel, a dilated one, both poolings; 15 x 18 x 3."""
+    """Sequential: strides, an even kernel, a dilated one, both kinds of pooling; 15 x 18 x 3."""
     layers = Layers(keras, data_format)
     return keras.models.Sequential(
         [
@@ -60,7 +60,7 @@ def branches(keras, data_format):
 
 
 def sequence(keras, data_format):
-    """1-D: even kernels, causal, separable, both poolings; 17 x 3."""
+    """1-D: even kernels, causal, separable, both kinds of pooling; 17 x 3."""
     layers = Layers(keras, data_format)
     return keras.models.Sequential(
         [
@@ -76,7 +76,7 @@ def sequence(keras, data_format):
 
 
 def volume(keras, data_format):
-    """3-D: strides, poolings, a transposed convolution; 7 x 6 x 5 x 2."""
+    """3-D: strides, pooling, a transposed convolution; 7 x 6 x 5 x 2."""
     layers = Layers(keras, data_format)
     return keras.models.Sequential(
         [
@@ -92,7 +92,7 @@ def volume(keras, data_format):
 
 
 def autoencoder(keras, data_format):
-    """28 x 28 x 1 -> 4 x 4 x 4 by poolings, and back by transposed convolutions, one of them with output padding."""
+    """28 x 28 x 1 -> 4 x 4 x 4 by pooling, and back by transposed convolutions, one of them with output padding."""
     layers = Layers(keras, data_format)
     return keras.models.Sequential(
         [
@@ -169,9 +169,9 @@ def target(name, shape):
 def weights(name, shapes):
     """One array per shape, in the order of `model.get_weights()`, channels last; positive where they are variances."""
     result = []
-    for place, shape in enumerate(shapes):
-        values = stream(name, "weights", str(place)).standard_normal(shape)
+    for index, shape in enumerate(shapes):
+        values = stream(name, "weights", str(index)).standard_normal(shape)
         fan_in = max(int(np.prod(shape)) // max(shape), 1)
         values = values / np.sqrt(fan_in) if len(shape) > 1 else 0.5 + 0.1 * np.abs(values)
-        result.append((np.ones(shape) if place in SCALES.get(name, ()) else values).astype(np.float32))
+        result.append((np.ones(shape) if index in SCALES.get(name, ()) else values).astype(np.float32))
     return result

@@ -1,9 +1,9 @@
-"""The padding "keras-mxnet" beside keras-mxnet itself, without the plugin: its backend's functions on a grid.
+"""The padding "keras-mxnet" compared with keras-mxnet itself, without the plugin: its backend's functions on a grid.
 
     python tests/keras_mxnet/old_models.py                                     # how many are equal, by function
     MXNET_MKLDNN_ENABLED=0 python tests/keras_mxnet/old_models.py conv2d_transpose
 
-n 5..12 and 1..3, k 1..5, strides 1..3, dilation 1..2 (also together with strides, but for transposed convolutions:
+n 5..12 and 1..3, k 1..5, strides 1..3, dilation 1..2 (also together with strides, except for transposed convolutions:
 mxsame refuses that, as MXNet's own are wrong then); axes differ. Outputs and gradients of data and kernels. Where
 keras-mxnet raises, mxsame must refuse. On the CPU most transposed convolutions of keras-mxnet run only without oneDNN.
 (A negative pad, which raises with oneDNN, would run there, too.)
@@ -103,7 +103,7 @@ def theirs(name, case, arrays, data_format):
 
 
 def ordered(key, array, case, data_format):
-    """An array of `cases.arrays` as keras-mxnet wants it."""
+    """An array of `cases.arrays` as keras-mxnet stores it."""
     return to_format(array, data_format) if key == "data" else to_kernel(key, array, case, data_format)
 
 
@@ -136,9 +136,9 @@ def verdict(name, case, data_format):
     except ValueError as error:
         if out is None and "keras-mxnet cannot run" in str(error):
             return "refused"
-        return f"refused by mxsame alone: {error}"
+        return f"refused by mxsame only: {error}"
     if out is None:
-        return "refused by keras-mxnet alone"
+        return "refused by keras-mxnet only"
     if not close(found.asnumpy(), out):
         return f"outputs differ: {found.shape}, {out.shape}"
     out_grad = to_format(cases.output_gradient(case, from_format(out, data_format).shape), data_format)

@@ -1,4 +1,4 @@
-"""The page of the site that says how to move from keras-mxnet: its blocks run, and print what their comments say."""
+"""The page of the site on moving from keras-mxnet: its blocks run, and print what their comments show."""
 
 from __future__ import annotations
 

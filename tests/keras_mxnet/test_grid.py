@@ -1,4 +1,4 @@
-"""Every layer on a grid: outputs in both learning phases and gradients, beside the NumPy reference."""
+"""Every layer on a grid: outputs in both learning phases and gradients, compared with the NumPy reference."""
 
 import pytest
 from grid import FORMATS, LAYERS, grid, mistakes
@@ -18,21 +18,21 @@ def test_every_37th_case_is_right(name, data_format):
 
 @pytest.mark.parametrize("data_format", FORMATS)
 @pytest.mark.parametrize("name", LAYERS)
-def test_unknown_sizes_are_right(name, data_format):
+def test_dynamic_shapes_are_right(name, data_format):
     with plugin.installed():
         found = {
-            case.name: mistakes(name, case, data_format, unknown_size=True) for case in list(grid(name))[5::SAMPLE]
+            case.name: mistakes(name, case, data_format, dynamic_shape=True) for case in list(grid(name))[5::SAMPLE]
         }
     assert {case: words for case, words in found.items() if words} == {}
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("unknown_size", [False, True], ids=["known", "unknown"])
+@pytest.mark.parametrize("dynamic_shape", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("data_format", FORMATS)
 @pytest.mark.parametrize("name", LAYERS)
-def test_the_whole_grid_is_right(name, data_format, unknown_size):
+def test_the_whole_grid_is_right(name, data_format, dynamic_shape):
     with plugin.installed():
-        found = {case.name: mistakes(name, case, data_format, unknown_size=unknown_size) for case in grid(name)}
+        found = {case.name: mistakes(name, case, data_format, dynamic_shape=dynamic_shape) for case in grid(name)}
     assert {case: words for case, words in found.items() if words} == {}
 
 

@@ -1,4 +1,4 @@
-"""Whole models with the plugin, beside tf.keras 2.13.1 with the same weights (tests/golden/keras-plugin.npz)."""
+"""Whole models with the plugin, compared with tf.keras 2.13.1 with the same weights (tests/golden/keras-plugin.npz)."""
 
 import keras
 import mxnet as mx
@@ -60,10 +60,10 @@ def errors(name, model, data_format):
     """The error of each layer's output."""
     every = keras.models.Model(model.inputs, [layer.output for layer in layers_of(model)])
     result = []
-    for place, output in enumerate(every.predict(placed(networks.data(name), data_format))):
+    for index, output in enumerate(every.predict(placed(networks.data(name), data_format))):
         output = channels_last(output, data_format)
-        assert output.shape == tuple(GOLDEN[f"{name}/{place}/shape"]), f"layer {place}"
-        result.append(error(make_keras_plugin.make.sample(output), GOLDEN[f"{name}/{place}/output"]))
+        assert output.shape == tuple(GOLDEN[f"{name}/{index}/shape"]), f"layer {index}"
+        result.append(error(make_keras_plugin.make.sample(output), GOLDEN[f"{name}/{index}/output"]))
     return result
 
 
@@ -108,8 +108,8 @@ def test_training_goes_where_that_of_tf_keras_goes(name, data_format):
     losses = [model.train_on_batch(*batch) for _ in range(networks.STEPS)]
     assert error(np.array(losses), GOLDEN[f"{name}/losses"]) <= TOLERANCE
     assert losses[0] != losses[-1]
-    for place, (variable, array) in enumerate(zip(model.weights, model.get_weights())):
-        expected = GOLDEN[f"{name}/trained/{place}"].reshape(shapes_of(name)[place])
+    for index, (variable, array) in enumerate(zip(model.weights, model.get_weights())):
+        expected = GOLDEN[f"{name}/trained/{index}"].reshape(shapes_of(name)[index])
         assert error(array, stored(variable, expected, data_format)) <= TOLERANCE, variable.name
 
 
@@ -143,7 +143,7 @@ def test_weight_files_of_keras_mxnet_load(data_format, tmp_path):
 
 
 def test_an_exported_graph_is_plain_mxnet(tmp_path):
-    """keras-mxnet's own export; MXNet alone computes the same from it."""
+    """keras-mxnet's own export; MXNet without Keras computes the same from it."""
     with plugin.installed():
         model = compiled("plain", built("plain", "channels_first"))
     data = placed(networks.data("plain"), "channels_first")

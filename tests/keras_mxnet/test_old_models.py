@@ -1,4 +1,4 @@
-"""The padding "keras-mxnet" beside keras-mxnet itself, live and without the plugin: a grid, a network trained there."""
+"""The padding "keras-mxnet" compared with keras-mxnet itself, without the plugin: a grid, a network trained there."""
 
 import os
 import re
@@ -68,8 +68,8 @@ def test_a_trained_network_moves_to_gluon():
     assert np.abs(old_network.probabilities(mxsame.deploy(net, shape), data) - wanted).max() < 1e-5
 
 
-def test_what_comes_behind_an_output_too_many():
-    """keras-mxnet believes in the size without it: pads can be given for that. To odd kernels of stride 1 it is one."""
+def test_what_comes_after_an_output_too_many():
+    """keras-mxnet continues as if there were none: pads can be given for that. Odd kernels of stride 1 count it."""
     data = np.random.RandomState(0).normal(size=(2, 3, 8, 8)).astype(np.float32)
     x = keras.Input(data.shape[1:])
     pooled = keras.layers.MaxPooling2D(2, 1, "same", data_format="channels_first")(x)

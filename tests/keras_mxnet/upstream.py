@@ -1,8 +1,8 @@
-"""Runs keras-mxnet's own tests without the plugin and with it, and says what changed.
+"""Runs keras-mxnet's own tests without the plugin and with it, and reports what changed.
 
     python tests/keras_mxnet/upstream.py CHECKOUT     # of https://github.com/awslabs/keras-apache-mxnet
 
-Tests of convolutions and poolings run even where keras-mxnet skips them. Exits with 1 if a test that passed fails with
+Tests of convolutions and pooling run even where keras-mxnet skips them. Exits with 1 if a test that passed fails with
 the plugin. The tests are copied out of the checkout, so that they import the Keras that is installed.
 """
 

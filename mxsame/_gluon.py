@@ -1,0 +1,74 @@
+"""Gluon's private names: all that mxsame uses of them, and nothing else in the package touches one.
+
+Gluon has no public way to a block's children, to whether it is hybridized, to hear that it changed, or to what a
+deferred parameter waits for. MXNet 1.9.1 is the last release; `tests/test_gluon.py` fails if one of the names is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List
+
+
+def children(block: Any) -> List[Any]:
+    """The blocks that a block registered."""
+    return list(block._children.values())
+
+
+def own_parameters(block: Any) -> Dict[str, Any]:
+    """The parameters that a block passes to its `hybrid_forward`, by the names that this takes."""
+    return dict(block._reg_params)
+
+
+def parameters(block: Any) -> Dict[str, Any]:
+    """All parameters of a block and its children, by name: `collect_params` without its search for stray blocks, which
+    takes longer than tracing the net."""
+    found = dict(block.params.items())
+    for child in children(block):
+        found.update(parameters(child))
+    return found
+
+
+def is_initialised(parameter: Any) -> bool:
+    """Whether a parameter has its values."""
+    return parameter._data is not None
+
+
+def is_deferred(parameter: Any) -> bool:
+    """Whether a parameter gets its values as soon as its shape is known."""
+    return bool(parameter._deferred_init)
+
+
+def initialise_deferred(parameter: Any, shape: tuple) -> None:
+    """Give a deferred parameter its shape and its values."""
+    parameter.shape = shape
+    parameter._finish_deferred_init()
+
+
+def is_hybridized(block: Any) -> bool:
+    """Whether a block runs as a graph."""
+    return bool(block._active)
+
+
+def graph(block: Any) -> Any:
+    """The Symbol of a block that was hybridized and called, and of a SymbolBlock."""
+    return block._cached_graph[1]
+
+
+def clear_graph(block: Any) -> None:
+    """What Gluon does when a block changed: forget its graph."""
+    type(block)._clear_cached_op(block)
+
+
+def changed(block: Any) -> None:
+    """Tell a block that it changed."""
+    block._clear_cached_op()
+
+
+def on_change(block: Any, callback: Callable[[], None]) -> None:
+    """Call this when the block gets another child, type or flag, in place of Gluon's `clear_graph`."""
+    block._clear_cached_op = callback
+
+
+def off_change(block: Any) -> None:
+    """Take `on_change` back."""
+    del block._clear_cached_op

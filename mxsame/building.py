@@ -1,0 +1,86 @@
+"""What a graph is built for: the one record that everything consults while operators become part of a graph.
+
+An operator on arrays sees their shapes, their device and whether autograd records. An operator on Symbols sees none of
+that, so whoever traces a net says it here. `mxsame.plan.force`, `mxsame.planner.trying` and
+`mxsame.graphs.tracing.trace` change the record for the time of a `with` block; nothing else in mxsame is a context
+variable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+__all__ = ["Building", "building", "current"]
+
+
+@dataclass(frozen=True)
+class Building:
+    """What the graph under construction is built for.
+
+    Parameters
+    ----------
+    shapes : mapping of str to tuple
+        The shapes of the graph's inputs, by name. They are used to infer, and never recorded in the graph.
+    static : bool
+        Whether operators may specialise to these sizes; otherwise the graph is right for every size.
+    purpose : "inference", "training" or "deployment", optional
+        As in :class:`mxsame.planner.Work`; None if the graph may be used for anything, and is planned for inference.
+    device : "cpu" or "gpu", optional
+        That of MXNet's current context if None.
+    gradients : bool
+        Whether gradients flow although the purpose is inference (saliency maps): oneDNN's max pooling keeps nothing
+        for a backward pass then.
+    shapes_only : bool
+        The graph is made to infer shapes, and never run: an operator may give any values, of the right shape for every
+        size. So there is one for every operator.
+    operator_only : bool
+        Whether only plans may be chosen that need nothing but the operator itself.
+    strategy : str, optional
+        The one that :func:`mxsame.plan.force` asks for.
+    tried : mapping, optional
+        The strategies that :func:`mxsame.planner.trying` asks for, by windows and work.
+    decisions : list, optional
+        Collects a :class:`mxsame.planner.Decision` from each operator.
+    """
+
+    shapes: Mapping[str, Tuple[int, ...]] = field(default_factory=dict)
+    static: bool = False
+    purpose: Optional[str] = None
+    device: Optional[str] = None
+    gradients: bool = False
+    shapes_only: bool = False
+    operator_only: bool = False
+    strategy: Optional[str] = None
+    tried: Optional[Dict[Any, str]] = None
+    decisions: Optional[List[Any]] = None
+
+
+_NOTHING = Building()  # operators on arrays, or on Symbols that somebody else traces
+_CURRENT: contextvars.ContextVar[Building] = contextvars.ContextVar("mxsame_building", default=_NOTHING)
+
+
+def current() -> Building:
+    """The record in force.
+
+    >>> current().static
+    False
+    """
+    return _CURRENT.get()
+
+
+@contextlib.contextmanager
+def building(**changes: Any) -> Iterator[Building]:
+    """Within the `with` block, in this thread, the record has these fields changed.
+
+    >>> with building(purpose="training") as record:
+    ...     record is current(), current().purpose
+    (True, 'training')
+    """
+    token = _CURRENT.set(replace(_CURRENT.get(), **changes))
+    try:
+        yield _CURRENT.get()
+    finally:
+        _CURRENT.reset(token)

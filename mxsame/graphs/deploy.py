@@ -1,0 +1,425 @@
+"""`deploy`: a trained net as a graph for inference."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxsame import tensors, validation
+from mxsame._mxnet import mx
+from mxsame.building import building
+from mxsame.graphs import files, tracing
+from mxsame.rewriting import Graph, can_fuse, fused, protect, simplify
+
+__all__ = ["Deployed", "Signature", "deploy"]
+
+SINGLE = np.dtype("float32")  # what oneDNN fuses
+# By how much a fused graph may differ from the plain one, relative to an output's largest element. Fusing only changes
+# the rounding: by 1.8e-6 at most in the six networks of the benchmarks (MobileNetV2; next EfficientNet, 5e-7), and by
+# 6e-7 in 200 random nets of 9 and 14 steps. Changing the data by one rounding has an effect of the same size.
+ROUNDING = 2e-5
+INTEGERS = np.dtype("int32")
+DTYPES = tuple(map(np.dtype, ("float32", "float64", "float16", "int32", "int64", "int8", "uint8")))
+
+
+def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[bool] = None) -> Deployed:
+    """A graph for inference: the outputs of `net`, from fewer and better steps.
+
+    Identities are left out. What depends only on parameters is computed once. A batch norm after a convolution or a
+    dense layer is folded into its weight: W' = s W and b' = s b + beta - mean s with s = gamma / sqrt(variance + eps)
+    (Ioffe and Szegedy 2015, algorithm 2), in float64. Slices that make paddings exact, and transposes, go after
+    activations. If MXNet has oneDNN, float32 data on the CPU then runs through `optimize_for("MKLDNN")`.
+
+    Parameters
+    ----------
+    net : gluon.HybridBlock
+        Initialised, and called once if its channels are deferred. It does not change; what is returned has parameters
+        of its own, so later training does not reach it. A deployed net is returned as it is.
+    input_shape : sequence of ints, or a list of such
+        (N, C, \\*size), or (N, \\*size, C) as the net takes it; one shape for each input. The batch N may differ from
+        call to call, the other lengths are fixed.
+    ctx : mx.Context or a list of such, optional
+        The devices that it will run on; by default those of the net's parameters.
+    cudnn_only : bool, optional
+        Whether the graph must only use what cuDNN and cuBLAS run: convolutions, pooling operators in 2-D and 3-D, relu,
+        sigmoid, tanh and softmax, dense layers, additions, and what can be written with these. A GPU of compute
+        capability 9.0 and newer (Hopper) runs nothing else of MXNet 1.9.1, whose wheels hold no machine code for it;
+        a net cannot even be initialised there, so keep it on the CPU and give `ctx`. By default True for such GPUs. Its
+        values were checked on the CPU; it has never run on a Hopper GPU.
+
+    Returns
+    -------
+    Deployed
+        A SymbolBlock, called as the net is. It never records gradients and never trains.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the net is no HybridBlock, is not initialised or cannot be traced, or if the shapes do not fit it; with
+        `cudnn_only` also if it needs other operators, which the message names.
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> from mxnet.gluon import nn
+    >>> net = nn.HybridSequential()
+    >>> net.add(mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3), nn.BatchNorm(in_channels=8), nn.Activation("relu"))
+    >>> net.initialize()
+    >>> fast = mxsame.deploy(net, (1, 3, 32, 32))
+    >>> fast(nd.ones((5, 3, 32, 32))).shape
+    (5, 8, 16, 16)
+    >>> sorted(name.split("_")[-1] for name in fast.collect_params())  # no statistics are left
+    ['bias', 'weight']
+    """
+    tracing.check_ready(net)
+    shapes = _checked_shapes(input_shape)
+    contexts = _contexts(net.collect_params()) if ctx is None else _checked_contexts(ctx)
+    if isinstance(net, Deployed):
+        return _same(net, shapes, contexts, type(net) if cudnn_only is None else _variant(contexts, cudnn_only))
+    variant = _variant(contexts, cudnn_only)
+    if not tracing.is_traceable(net):
+        raise TypeError(f"net must not override forward; received net of type {type(net).__name__}")
+    parameters = net.collect_params()
+    dtype = _dtype(parameters, variant.DTYPE)
+    on_cpu = any(map(_is_cpu, contexts))
+    if dtype is not None and on_cpu:
+        why = " on the CPU, where MXNet has no float16 convolution"
+        validation.float_type("net", str(dtype), ("float32", "float64"), why)
+    try:
+        graph, signature = _traced(net, shapes, dtype, variant, "cpu" if on_cpu else "gpu")
+        fuses = variant.FUSES and dtype == SINGLE and can_fuse() and on_cpu
+        variant.rewrite(graph, signature, _contexts(parameters)[0], fuses)
+        deployed = variant(graph, signature, contexts, fuses)
+        for context in contexts:
+            deployed.self_check(context)
+    except mx.base.MXNetError as error:
+        raise ValueError(
+            f"net must run on data of input_shape; {validation.received(input_shape=input_shape)}; "
+            f"MXNet says: {tracing.reason(error)}"
+        ) from None
+    return deployed
+
+
+def _variant(contexts: Sequence[Any], cudnn_only: Optional[bool]) -> Any:
+    """The class of the deployed net."""
+    from mxsame import cudnn_only as plug_in  # nothing else in mxsame names it: without that folder return Deployed
+
+    if cudnn_only is None:
+        cudnn_only = any(map(plug_in.is_needed, contexts))
+    return plug_in.CudnnOnly if validation.flag("cudnn_only", cudnn_only) else Deployed
+
+
+def _same(net: Deployed, shapes: list, contexts: Sequence[Any], variant: type) -> Deployed:
+    """A deployed net, if it is what is asked for."""
+    fits = [shape[1:] for shape in shapes] == [shape[1:] for shape in net.signature.shapes.values()]
+    if not fits or type(net) is not variant or set(contexts) != set(_contexts(net.collect_params())):
+        raise ValueError(
+            "net must be the net that a deployed one was made of, to deploy it for other shapes, devices or operators; "
+            f"received {net!r}"
+        )
+    return net
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a deployed net is called: the shape of each input, the types it may have, the nesting of the outputs, and the
+    type of the net's parameters, None if it has none."""
+
+    shapes: Dict[str, Tuple[int, ...]]
+    dtypes: Dict[str, Tuple[Any, ...]]
+    structure: Any
+    dtype: Any
+
+    def check(self, args: Sequence[Any], contexts: Sequence[Any]) -> None:
+        """Raise what is wrong with the arrays of a call."""
+        kind = mx.np.ndarray if mx.util.is_np_array() else mx.nd.NDArray
+        for name, array in zip(self.shapes, args):
+            shape, dtypes = self.shapes[name], self.dtypes[name]
+            if not isinstance(array, kind):
+                raise TypeError(f"{name} must be an {kind.__name__}; {tensors.received(name, array)}")
+            if len(array.shape) != len(shape) or array.shape[1:] != shape[1:] or array.shape[0] < 1:
+                raise ValueError(
+                    f"{name} must have the shape that the net was deployed for, {_described(shape)}; "
+                    f"{validation.received(**{f'{name}.shape': array.shape})}"
+                )
+            if array.stype != "default":
+                raise TypeError(
+                    f"{name} must be a dense array; {validation.received(**{f'{name}.stype': array.stype})}"
+                )
+            if array.dtype not in dtypes:
+                raise TypeError(
+                    f"{name} must have the type of the parameters, {' or '.join(map(str, dtypes))}; "
+                    f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
+                )
+            if array.ctx not in contexts:
+                raise ValueError(
+                    f"{name} must be on the device of the parameters, {contexts}; "
+                    f"{validation.received(**{f'{name}.context': str(array.ctx)})}"
+                )
+
+    def of_floats(self) -> Signature:
+        """The same without integers where an input may have several types."""
+        floats = {name: tuple(each for each in self.dtypes[name] if each.kind == "f") for name in self.dtypes}
+        return replace(self, dtypes={name: floats[name] or self.dtypes[name] for name in self.dtypes})
+
+    def of_integers(self) -> Signature:
+        """The same with nothing but int32 where an input may have that type."""
+        dtypes = {name: (INTEGERS,) if INTEGERS in dtypes else dtypes for name, dtypes in self.dtypes.items()}
+        return replace(self, dtypes=dtypes)
+
+    def random(self, context: Any) -> list:
+        """Data to try a graph with, of the first types. The user's own random numbers stay as they were."""
+        random, array = np.random.RandomState(0), (mx.np if mx.util.is_np_array() else mx.nd).array
+        return [
+            array(random.uniform(-1, 1, shape), ctx=context, dtype=self.dtypes[name][0])
+            for name, shape in self.shapes.items()
+        ]
+
+
+class _Fixed(mx.gluon.Parameter):
+    """A parameter that cannot be changed: oneDNN arranges a weight once, and would ignore another one."""
+
+    def __init__(self, name: str, value: np.ndarray, contexts: Sequence[Any]):
+        super().__init__(name, grad_req="null", shape=value.shape, dtype=value.dtype, init="zeros")
+        super().initialize(ctx=list(contexts))
+        super().set_data((mx.np if mx.util.is_np_array() else mx.nd).array(value, dtype=value.dtype))
+
+    def initialize(self, *args: Any, **more: Any) -> None:
+        """Nothing, for a parent that initialises its children."""
+
+    def set_data(self, data: Any) -> None:
+        """Refused."""
+        raise TypeError(
+            f"parameters of a deployed net must stay as they are: change the net and deploy it again; received a "
+            f"{type(data).__name__} for {self.name}"
+        )
+
+
+class Deployed(mx.gluon.SymbolBlock):
+    """What `deploy` returns: a net for inference, on data of one size.
+
+    Its own graph is plain, and so is what `export` and `save_parameters` write: built-in operators only. Float32 data
+    on the CPU runs through a second graph with the same parameters, in which oneDNN has fused what it can. The
+    parameters cannot be changed. Calls from several threads take turns.
+    """
+
+    BUILT_FOR: ClassVar[Dict[str, Any]] = {}  # what else its graph is built for: fields of mxsame.building.Building
+    DTYPE: Any = None  # of the data, if the net has no parameters; None for any
+    FUSES = True
+
+    _TURN = threading.RLock()  # for all: a call does no more than hand work to MXNet's engine
+
+    @classmethod
+    def rewrite(cls, graph: Graph, signature: Signature, context: Any, fuses: bool) -> None:
+        """Make a net's graph the one that will run."""
+        simplify(graph, context, fuses)
+        if signature.dtype == SINGLE:
+            protect(graph)
+
+    def __init__(self, graph: Graph, signature: Signature, contexts: Sequence[Any], fuses: bool):
+        self.graph, self.signature = graph.symbol(), signature
+        used = set(self.graph.list_inputs())
+        self._used = [name in used for name in signature.shapes]
+        if not any(self._used):
+            raise ValueError("net must have an output that depends on its input; received one of constants")
+        variables = [tracing.variable(name, signature.dtypes[name][0]) for name in self.used(signature.shapes)]
+        parameters = mx.gluon.ParameterDict()
+        parameters.update({name: _Fixed(name, value, contexts) for name, value in graph.values.items()})
+        with warnings.catch_warnings():  # a graph without parameters takes data of any type, and MXNet warns of that
+            warnings.filterwarnings("ignore", "Cannot decide type")
+            super().__init__(_kind(self.plain()), variables, parameters)
+        self.hybridize(static_alloc=True, static_shape=True)
+        self._fused = None
+        if fuses:
+            runner = mx.gluon.SymbolBlock(_kind(fused(graph)), variables, parameters)
+            runner.hybridize(static_alloc=True, static_shape=True)
+            self._fused = runner.forward  # the block itself would become a child, and be saved
+
+    def plain(self) -> Any:
+        """The Symbol that a block can run, alone or as a part of another graph."""
+        return self.graph
+
+    def used(self, of_inputs: Any) -> list:
+        """Those that belong to inputs which the graph uses."""
+        return list(itertools.compress(of_inputs, self._used))
+
+    def forward(self, *args: Any) -> Any:
+        """The outputs, nested as the net nests them; a graph that this becomes a part of refuses data of other sizes as
+        well."""
+        if len(args) != len(self._used):
+            wanted = f"{len(self._used)} input{'s' if len(self._used) > 1 else ''}"
+            raise TypeError(f"a deployed net must be called with {wanted}; {validation.received(inputs=len(args))}")
+        if all(isinstance(arg, mx.sym.Symbol) for arg in args):
+            outputs = self.composed(self.plain(), args)
+        else:
+            self.signature.check(args, _contexts(self.collect_params()))
+            outputs = self.outputs(self.used(args))
+        return tracing.regrouped(self.signature.structure, iter(outputs))
+
+    def composed(self, graph: Any, variables: Sequence[Any]) -> list:
+        """The outputs of a graph with these Symbols as its inputs, of data of the right size only."""
+        shapes = self.signature.shapes
+        fixed = dict(zip(shapes, map(tracing.fixed, variables, shapes.values())))
+        whole = graph(**{name: fixed[name].as_nd_ndarray() for name in self.used(shapes)})
+        return [_kind(whole[index]) for index in range(len(whole.list_outputs()))]
+
+    def outputs(self, inputs: Sequence[Any], fuses: bool = True) -> list:
+        """For arrays of the inputs that the graph uses."""
+        run = self._fused if fuses and self._fused and _is_cpu(inputs[0].ctx) else super().forward
+        with self._TURN, mx.autograd.pause(train_mode=False):
+            return tracing.flattened(run(*inputs))
+
+    def self_check(self, context: Any) -> None:
+        """Run once, so that MXNet refuses now what it would refuse later; take integers only if the operators do; and
+        stay fused only if the plain graph gives the same."""
+        data = self.used(self.signature.random(context))
+        plain = [array.asnumpy() for array in self.outputs(data, fuses=False)]
+        if self._fused and _is_cpu(context):
+            if all(map(_alike, [array.asnumpy() for array in self.outputs(data)], plain)):
+                self.hybridize(static_alloc=True, static_shape=True)  # releases the memory of the plain graph
+            else:
+                self._fused = None
+        if any(len(dtypes) > 1 for dtypes in self.signature.dtypes.values()) and not self._takes_integers(context):
+            self.signature = self.signature.of_floats()
+
+    def _takes_integers(self, context: Any) -> bool:
+        """Whether the operators on inputs of any type do; an operator of MXNet may refuse a type when it runs."""
+        mx.nd.waitall()  # an error that is there already is not this one's
+        try:
+            self.outputs(self.used(self.signature.of_integers().random(context)), fuses=False)
+            mx.nd.waitall()
+        except mx.base.MXNetError:
+            _forget_errors()
+            return False
+        return True
+
+    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Tuple[str, str]:
+        """Write `path-symbol.json` and `path-0000.params`, which load without mxsame, and return their names.
+
+        The graph is the plain one, and refuses data of other sizes with an error of the operator `data_must_be_..`. It
+        is right in all of MXNet's runners, those that let oneDNN fuse it among them; its operators `BlockGrad`, which
+        see to that, let no gradient through.
+        """
+        path, epoch = files.check_file(path, epoch)
+        outputs = self.composed(self.graph, [tracing.variable(name) for name in self.signature.shapes])
+        return files.written(_group(outputs), self.collect_params(), path, epoch)
+
+    def __reduce__(self) -> tuple:
+        """For copies, and for pickling."""
+        contexts = _contexts(self.collect_params())
+        values = _values(self.collect_params(), contexts[0])
+        return _rebuilt, (type(self), self.graph.tojson(), values, self.signature, contexts, bool(self._fused))
+
+    def cast(self, dtype: Any) -> None:
+        """Refused: deploy the net in the type in which it will run."""
+        raise TypeError(
+            f"a deployed net keeps its type: cast the net and deploy that; {validation.received(dtype=dtype)}"
+        )
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{name} {_described(shape)}" for name, shape in self.signature.shapes.items())
+        count = sum(node["op"] != "null" for node in json.loads(self.graph.tojson())["nodes"])
+        dtype = "any type" if self.signature.dtype is None else self.signature.dtype
+        return f"{type(self).__name__}({inputs}, {dtype}: {count} operators{', fused' if self._fused else ''})"
+
+
+def _forget_errors() -> None:
+    """MXNet raises an operator's error once for each array that waits for it, the last ones at some later call."""
+    while True:
+        try:
+            return mx.nd.waitall()
+        except mx.base.MXNetError:
+            continue
+
+
+def _rebuilt(kind: Any, symbol: str, values: dict, signature: Signature, contexts: Sequence[Any], fuses: bool) -> Any:
+    return kind(Graph.of(mx.sym.load_json(symbol), values, signature.shapes), signature, contexts, fuses)
+
+
+def _traced(net: Any, shapes: Sequence[tuple], dtype: Any, variant: Any, device: str) -> Tuple[Graph, Signature]:
+    """The net's graph, and how it is called."""
+    inputs = dict(zip(tracing.input_names(net, len(shapes)), shapes))
+    variables = [tracing.variable(name, dtype) for name in inputs]
+    try:
+        with building(**variant.BUILT_FOR):
+            device = variant.BUILT_FOR.get("device", device)
+            outputs, _ = tracing.traced(net, variables, inputs, static=True, purpose="deployment", device=device)
+    except (AttributeError, NotImplementedError) as error:  # what a Symbol does not have, or a Block without a graph
+        raise TypeError(
+            f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"
+        ) from error
+    found = tracing.flattened(outputs)
+    if not found or not all(isinstance(output, mx.sym.Symbol) for output in found):
+        raise ValueError(f"net must return arrays; received {type(outputs).__name__}")
+    parameters = net.collect_params()
+    graph = Graph.of(_group(found), _values(parameters, _contexts(parameters)[0]), inputs)
+    graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
+    candidates = (
+        [dtype] if variant.DTYPE is not None else sorted(DTYPES, key=lambda each: dtype is not None and each != dtype)
+    )
+    dtypes = {name: graph.accepted(name, candidates) for name in inputs}
+    return graph, Signature(inputs, dtypes, tracing.regrouped(outputs, itertools.repeat(True)), dtype)
+
+
+def _checked_contexts(ctx: Any) -> list:
+    contexts = list(ctx) if validation.is_sequence(ctx) else [ctx]
+    if not contexts or not all(isinstance(context, mx.Context) for context in contexts):
+        raise TypeError(f"ctx must be an mx.Context, or a list of such; {validation.received(ctx=ctx)}")
+    for context in contexts:
+        if not _is_cpu(context) and context.device_id >= mx.context.num_gpus():
+            raise ValueError(
+                f"ctx must be a device that there is; {validation.received(ctx=context, GPUs=mx.context.num_gpus())}"
+            )
+    return contexts
+
+
+def _checked_shapes(input_shape: Any) -> List[Tuple[int, ...]]:
+    """One shape, or one for each input -> a list."""
+    if validation.is_sequence(input_shape) and len(input_shape) and all(map(validation.is_sequence, input_shape)):
+        return [files.checked_shape(f"input_shape[{index}]", shape) for index, shape in enumerate(input_shape)]
+    shape = files.checked_shape("input_shape", input_shape)
+    if not shape:
+        raise ValueError(f"input_shape must have at least one length; {validation.received(input_shape=input_shape)}")
+    return [shape]
+
+
+def _contexts(parameters: Any) -> list:
+    return next((parameter.list_ctx() for parameter in parameters.values()), [mx.current_context()])
+
+
+def _dtype(parameters: Any, default: Any) -> Any:
+    """The floating type of the parameters. Those of a batch norm stay float32 when the rest is cast to float16."""
+    dtypes = [np.dtype(parameter.dtype) for parameter in parameters.values()]
+    return min((dtype for dtype in dtypes if dtype.kind == "f"), key=lambda dtype: dtype.itemsize, default=default)
+
+
+def _values(parameters: Any, context: Any) -> dict:
+    return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
+
+
+def _group(outputs: Sequence[Any]) -> Any:
+    return outputs[0] if len(outputs) == 1 else mx.sym.Group(outputs)
+
+
+def _kind(symbol: Any) -> Any:
+    return symbol.as_np_ndarray() if mx.util.is_np_array() else symbol
+
+
+def _alike(got: np.ndarray, want: np.ndarray) -> bool:
+    scale = np.abs(want[np.isfinite(want)]).max(initial=0.0)
+    return bool(np.allclose(got, want, rtol=0, atol=ROUNDING * float(scale), equal_nan=True))
+
+
+def _is_cpu(context: Any) -> bool:
+    return bool(context.device_type.startswith("cpu"))
+
+
+def _described(shape: Sequence[int]) -> str:
+    return f"({', '.join(['N', *map(str, shape[1:])])})"

@@ -1,0 +1,225 @@
+"""Graphs specialised to input sizes: `hybridize`.
+
+A net that Gluon hybridizes is one graph for every size, so whatever depends on the size is computed in it, at a price.
+Here a net is traced once for each shape signature: the layers then have static shapes and need none of that. Two sizes
+have the same signature if every layer decides on the same plan for both, which is a matter of remainders modulo the
+strides, so a few graphs serve all sizes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any, Dict, Hashable, List, Mapping, NoReturn, Optional, Tuple
+
+from mxsame import _gluon, validation
+from mxsame._mxnet import mx
+from mxsame.building import current
+from mxsame.graphs.tracing import Call, NetGraph, flattened, is_traceable
+from mxsame.nn._layer import Layer
+
+__all__ = ["hybridize"]
+
+
+def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any) -> Any:
+    """`net.hybridize(active, **flags)`, with a graph for each shape signature; returns `net`.
+
+    The net is called as before, with any sizes, for training and inference, on any contexts. Calls with sizes that
+    need no new graph cost a look-up. `net.hybridize()` of Gluon stays exact for every size too; it is slower if SAME
+    depends on the size.
+
+    Parameters
+    ----------
+    net : gluon.Block
+        A HybridBlock becomes one graph; of a Block that is none, or that overrides `forward` to look at shapes, every
+        HybridBlock below it does.
+    active : bool
+        False takes everything back, as `net.hybridize(False)` does.
+    max_graphs : int
+        How many graphs are kept. Five layers of stride 2 make 32 signatures along an axis, and up to 32 * 32 for
+        rectangles. A signature that comes when there are so many graphs runs in a graph for every size, which is
+        slower; after its eighth call it gets a graph of its own, and the least recently used one is dropped.
+    flags
+        Of `HybridBlock.hybridize`: static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no Block, and for wrong flags.
+
+    Notes
+    -----
+    `mxsame.export` writes a file. `net.hybridize()` makes the net Gluon's again. As with Gluon's own, call
+    `mxsame.hybridize` again after changing a layer inside a layer.
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> net = mxsame.hybridize(mxsame.nn.Conv2D(8, 3, strides=2))
+    >>> net.initialize()
+    >>> [net(nd.zeros((1, 3, size, size))).shape[2] for size in (31, 32, 33, 34)]
+    [16, 16, 17, 17]
+    >>> len(net.forward.graphs)  # odd and even sizes
+    2
+    """
+    if not isinstance(net, mx.gluon.Block):
+        raise TypeError(f"net must be a gluon.Block; received net of type {type(net).__name__}")
+    active = validation.flag("active", active)
+    max_graphs = validation.integer("max_graphs", max_graphs, 1)
+    _check_flags(flags)
+    if not is_traceable(net):
+        for child in _gluon.children(net):
+            hybridize(child, active, max_graphs, **flags)
+        return net
+    net.hybridize(active, **flags)
+    if active:
+        Specialised(net, flags, max_graphs).install()
+    return net
+
+
+def _check_flags(flags: dict) -> None:
+    for name, value in flags.items():
+        if name in ("static_alloc", "static_shape"):
+            validation.flag(name, value)
+        elif name in ("inline_limit", "forward_bulk_size", "backward_bulk_size"):
+            validation.integer(name, value, 0)
+        else:
+            raise TypeError(f"flags must be those of HybridBlock.hybridize; {validation.received(**{name: value})}")
+    if flags.get("static_shape") and not flags.get("static_alloc"):
+        raise ValueError(f"static_shape must come with static_alloc=True; {validation.received(**flags)}")
+
+
+class Specialised:
+    """A net's `forward` that keeps a graph for each shape signature."""
+
+    MOST_SHAPES = 4096  # whose signature is remembered; each is a key and a reference
+    PATIENCE = 8  # calls in the graph for every size that cost about as much as building another
+
+    def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
+        self._net, self._flags, self._max_graphs = net, flags, max_graphs
+        self._lock = threading.RLock()
+        self.graphs: OrderedDict[Hashable, NetGraph] = OrderedDict()  # by signature
+        self._signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
+        self._operators: Dict[Hashable, Optional[_Operators]] = {}  # by the kind of a call
+        self._for_every_size: Dict[Hashable, Optional[NetGraph]] = {}  # by the kind of a call
+        self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for every size, by signature
+
+    def __call__(self, *args: Any) -> Any:
+        arrays = flattened(args)
+        # Symbols are a parent's graph; Gluon refuses anything else.
+        if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
+            return type(self._net).forward(self._net, *args)
+        if isinstance(self._net, Layer):
+            self._net.check(*args)
+        with self._lock:
+            graph, is_new = self._graph(Call.of(args, arrays))
+            if is_new:  # its first call makes what later calls share
+                return graph(*arrays)
+        return graph(*arrays)
+
+    def __reduce__(self) -> tuple:
+        """A copy of the net, and one that was pickled, has graphs of its own."""
+        return Specialised, (self._net, self._flags, self._max_graphs)
+
+    def install(self) -> None:
+        """Take the net over."""
+        self._net.forward = self
+        self._net.hybridize = self.hybridize
+        self._net.export = self.export
+        _gluon.on_change(self._net, self.clear)
+
+    def hybridize(self, *args: Any, **more: Any) -> None:
+        """Gluon's own, to which the net goes back."""
+        net = self._net
+        for name in ("forward", "hybridize", "export"):
+            vars(net).pop(name, None)  # a shallow copy of the net may have been here before
+        _gluon.off_change(net)
+        net.hybridize(*args, **more)
+
+    def export(self, *args: Any, **more: Any) -> NoReturn:
+        """Gluon's own writes a graph that Gluon has made, and there is none."""
+        raise RuntimeError(
+            "a net that mxsame.hybridize made graphs of must be written by mxsame.export(net, path); "
+            "or call net.hybridize() and the net, and then net.export"
+        )
+
+    def clear(self) -> None:
+        """Forget all graphs: the net has changed."""
+        _gluon.clear_graph(self._net)
+        with self._lock:
+            for kept in (self.graphs, self._signatures, self._operators, self._for_every_size, self._waiting):
+                kept.clear()
+
+    def _graph(self, call: Call) -> Tuple[NetGraph, bool]:
+        """The graph for a call, and whether it is new."""
+        key = call.key
+        if key not in self._signatures:
+            _keep(self._signatures, key, self._signature(call), self.MOST_SHAPES)
+        signature = self._signatures[key]
+        if signature in self.graphs:
+            self.graphs.move_to_end(signature)
+            return self.graphs[signature], False
+        if len(self.graphs) >= self._max_graphs and current().strategy is None:
+            calls = self._waiting.pop(signature, 0) + 1
+            is_new = call.kind not in self._for_every_size
+            graph = self._graph_for_every_size(call)
+            if graph is not None and calls < self.PATIENCE:
+                _keep(self._waiting, signature, calls, self.MOST_SHAPES)
+                return graph, is_new
+        graph, _ = call.compiled(self._net, self._flags, static=True)
+        _keep(self.graphs, signature, graph, self._max_graphs)
+        return graph, True
+
+    def _graph_for_every_size(self, call: Call) -> Optional[NetGraph]:
+        """None if there is none."""
+        if call.kind not in self._for_every_size:
+            try:
+                self._for_every_size[call.kind], _ = call.compiled(self._net, self._flags, static=False)
+            except (TypeError, ValueError):
+                self._for_every_size[call.kind] = None
+        return self._for_every_size[call.kind]
+
+    def _signature(self, call: Call) -> Hashable:
+        """The plans of all operators for these shapes, which are what tells graphs apart; the shapes themselves if
+        the plans cannot be told without a graph for them, which may raise what is wrong with them."""
+        if call.kind not in self._operators:
+            try:
+                self._operators[call.kind] = _Operators(self._net, call)
+            except (TypeError, ValueError, mx.base.MXNetError):
+                self._operators[call.kind] = None
+        operators = self._operators[call.kind]
+        plans = None if operators is None else operators.plans(call.named_shapes(self._net))
+        return call.key if plans is None else (call.kind, plans)
+
+
+class _Operators:
+    """The operators of a net whose plans depend on the size, and a graph in which the shapes of their data are."""
+
+    def __init__(self, net: Any, call: Call):
+        # No strategy is forced: it may be exact for some sizes, and not for all.
+        self._decisions = call.traced(net, shapes_only=True, strategy=None).decisions
+        self._data = mx.sym.Group([decision.data for decision in self._decisions]) if self._decisions else None
+        self._inputs = set() if self._data is None else set(self._data.list_arguments())
+
+    def plans(self, shapes: Mapping[str, tuple]) -> Optional[Tuple[Any, ...]]:
+        """The plan of each operator, for inputs of these shapes; the shape that its data has, if a length of it is
+        unknown until the graph runs. None for shapes that do not fit the net."""
+        if self._data is None:
+            return ()
+        try:
+            given = {name: shape for name, shape in shapes.items() if name in self._inputs}
+            found: List[tuple] = self._data.infer_shape_partial(**given)[1]
+        except mx.base.MXNetError:
+            return None
+        return tuple(
+            decision.planned_for(shape) if shape and min(shape) > 0 else tuple(shape or ())
+            for decision, shape in zip(self._decisions, found)
+        )
+
+
+def _keep(table: OrderedDict, key: Hashable, value: Any, most: int) -> None:
+    """Put a value into a table, and drop the oldest of too many."""
+    table[key] = value
+    if len(table) > most:
+        table.popitem(last=False)

@@ -1,0 +1,243 @@
+"""A net as a graph: its layers run on Symbols.
+
+Whatever is made of a net (graphs for its sizes, files, a graph for inference, measurements) begins with `traced`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, Optional, Tuple
+
+from mxsame import _gluon, tensors, validation
+from mxsame._mxnet import mx
+from mxsame.building import building
+from mxsame.nn._layer import Layer
+
+
+def check_ready(net: Any) -> None:
+    """A net of which a file or a graph for inference can be made."""
+    if not isinstance(net, mx.gluon.HybridBlock):
+        raise TypeError(f"net must be a gluon.HybridBlock; received net of type {type(net).__name__}")
+    unready = [name for name, parameter in net.collect_params().items() if not _gluon.is_initialised(parameter)]
+    if unready:
+        raise ValueError(
+            "net must be initialised, and called once where channels are deferred; "
+            f"{validation.received(uninitialised=unready)}"
+        )
+
+
+def is_traceable(net: Any) -> bool:
+    """Whether `forward` is the one that traces `hybrid_forward`, and not a user's own, which may want real arrays."""
+    ours = (mx.gluon.HybridBlock.forward, mx.gluon.SymbolBlock.forward)
+    return isinstance(net, mx.gluon.HybridBlock) and (isinstance(net, Layer) or type(net).forward in ours)
+
+
+class Trace(NamedTuple):
+    """What a net is as a graph."""
+
+    outputs: Any  # Symbols of one output each, nested as the net nests them
+    decisions: list  # what its operators decided
+
+
+def traced(net: Any, args: Any, shapes: Mapping[str, Optional[tuple]], **built_for: Any) -> Trace:
+    """The net run on Symbols.
+
+    `shapes` are those of the inputs by name, None for an unknown one; `built_for` are fields of
+    :class:`mxsame.building.Building`.
+    """
+    _check_inputs(net, args)
+    for parameter in _gluon.parameters(net).values():
+        tensors.renew(parameter)
+    known = {name: shape for name, shape in shapes.items() if shape is not None}
+    decisions: list = []
+    with building(shapes=known, decisions=decisions, **built_for):
+        outputs = type(net).forward(net, *args)
+    return Trace(regrouped(outputs, map(_parted, flattened(outputs))), decisions)
+
+
+def _check_inputs(net: Any, args: Any) -> None:
+    """That `hybrid_forward` takes so many inputs, in addition to the parameters that Gluon passes."""
+    try:
+        inspect.signature(net.hybrid_forward).bind(mx.sym, *args, **_gluon.own_parameters(net))
+    except TypeError as error:
+        raise TypeError(
+            f"net must be given all of its inputs, with one shape for each; received {len(args)} of them: {error}"
+        ) from None
+
+
+def _parted(output: Any) -> Any:
+    """What gives several arrays as a list of them."""
+    several = isinstance(output, mx.sym.Symbol) and len(output.list_outputs()) > 1
+    return list(output) if several else output
+
+
+def grouped(outputs: Any) -> Any:
+    """Nested outputs as one Symbol, of the kind that they are."""
+    leaves = flattened(outputs)
+    if not leaves or not all(isinstance(leaf, mx.sym.Symbol) for leaf in leaves):
+        raise TypeError(f"net must return arrays; received {type(outputs).__name__}")
+    if len(leaves) == 1:
+        return leaves[0]
+    group = mx.sym.Group(leaves)
+    return group.as_np_ndarray() if isinstance(leaves[0], mx.sym.numpy._Symbol) else group
+
+
+def fixed(variable: Any, shape: tuple) -> Any:
+    """The variable, in a graph that refuses data of another shape than this; only the batch may differ."""
+    fixed = tensors.fixed(variable.as_nd_ndarray(), (None, *shape[1:]))
+    return fixed.as_np_ndarray() if mx.util.is_np_array() else fixed
+
+
+def input_names(net: Any, count: int) -> List[str]:
+    """As Gluon names the inputs of a graph, unless a parameter has such a name."""
+    names = ["data"] if count == 1 else [f"data{position}" for position in range(count)]
+    taken = _gluon.parameters(net).keys() & set(names)
+    return [f"input_{name}" for name in names] if taken else names
+
+
+def variable(name: str, dtype: Any = None) -> Any:
+    """A graph's input."""
+    variable = mx.sym.var(name, dtype=dtype)
+    return variable.as_np_ndarray() if mx.util.is_np_array() else variable
+
+
+def reason(error: Exception) -> str:
+    """The last line of MXNet's message, which holds the reason."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "nothing"
+
+
+# -- a call, and the graph for it
+
+
+class Call(NamedTuple):
+    """What a net is called with, and what for: all that its graph may depend on."""
+
+    args: tuple
+    leaves: Tuple[Tuple[type, tuple, Any], ...]  # kind, shape and type of each array
+    purpose: str  # these three as in mxsame.building.Building
+    device: str
+    gradients: bool
+
+    @classmethod
+    def of(cls, args: tuple, arrays: list, training: Optional[bool] = None) -> Call:
+        """A call with these arrays: as autograd is now, or as a step of training or inference."""
+        purpose, device = tensors.purpose_and_device(arrays[0])
+        gradients = mx.autograd.is_recording()
+        if training is not None:
+            purpose, gradients = "training" if training else "inference", training
+        leaves = tuple((type(array), array.shape, array.dtype) for array in arrays)
+        return cls(args, leaves, purpose, device, gradients)
+
+    @property
+    def shapes(self) -> Tuple[tuple, ...]:
+        return tuple(shape for _, shape, _ in self.leaves)
+
+    @property
+    def kind(self) -> Hashable:
+        """What calls have in common that differ in sizes only."""
+        arrays = tuple((kind, len(shape), dtype) for kind, shape, dtype in self.leaves)
+        return (nesting(self.args), arrays, *self[2:])
+
+    @property
+    def key(self) -> Hashable:
+        return (nesting(self.args), *self[1:])
+
+    def named_shapes(self, net: Any) -> Dict[str, tuple]:
+        """The shapes by the names that a graph gives its inputs."""
+        return dict(zip(input_names(net, len(self.leaves)), self.shapes))
+
+    def traced(self, net: Any, **built_for: Any) -> Trace:
+        """The net's graph for arrays like these."""
+        shapes = self.named_shapes(net)
+        variables = [variable(name, dtype) for name, (_, _, dtype) in zip(shapes, self.leaves)]
+        use = {"purpose": self.purpose, "device": self.device, "gradients": self.gradients}
+        return traced(net, regrouped(self.args, iter(variables)), shapes, **use, **built_for)
+
+    def compiled(self, net: Any, flags: Mapping[str, Any], **built_for: Any) -> Tuple[NetGraph, list]:
+        """The same, to be called, and what its operators decided; `flags` are those of `HybridBlock.hybridize`."""
+        trace = self.traced(net, **built_for)
+        return NetGraph(net, trace.outputs, self.named_shapes(net), flags), trace.decisions
+
+
+class NetGraph:
+    """A net's graph over the net's own parameters: called with arrays, it returns what the net does."""
+
+    def __init__(self, net: Any, outputs: Any, shapes: Mapping[str, tuple], flags: Mapping[str, Any]):
+        self.symbol = grouped(outputs)
+        self._nesting = regrouped(outputs, itertools.repeat(True))
+        names, parameters = self.symbol.list_inputs(), _gluon.parameters(net)
+        strange = [name for name in names if name not in shapes and name not in parameters]
+        if strange:
+            raise ValueError(
+                f"net must compute with its inputs and parameters alone; {validation.received(variables=strange)}"
+            )
+        position = {name: number for number, name in enumerate(shapes)}
+        self._sources = [position[name] if name in position else parameters[name] for name in names]
+        self._initialise(shapes)
+        fed: Dict[str, List[int]] = {"data_indices": [], "param_indices": []}
+        for index, source in enumerate(self._sources):
+            fed["data_indices" if isinstance(source, int) else "param_indices"].append(index)
+        self._operator = mx.nd.CachedOp(self.symbol, [*fed.items(), *flags.items()])
+
+    def _initialise(self, shapes: Mapping[str, tuple]) -> None:
+        """Give deferred parameters the shapes that follow from those of the inputs."""
+        names = self.symbol.list_inputs()
+        deferred = [name for name, source in zip(names, self._sources) if is_waiting(source)]
+        if not deferred:
+            return
+        given = {name: shape for name, shape in shapes.items() if name in names}
+        try:
+            arguments, _, auxiliary = self.symbol.infer_shape_partial(**given)
+        except mx.base.MXNetError as error:
+            raise ValueError(
+                f"net must run on data of these shapes; {validation.received(**given)}; MXNet says: {reason(error)}"
+            ) from None
+        found = dict(zip(self.symbol.list_arguments(), arguments))
+        found.update(zip(self.symbol.list_auxiliary_states(), auxiliary))
+        unknown = [name for name in deferred if not found[name] or min(found[name]) <= 0]
+        if unknown:
+            raise ValueError(
+                "the shapes of all parameters must follow from those of the data: give in_channels or in_units; "
+                f"{validation.received(unknown=unknown, **given)}"
+            )
+        for name, source in zip(names, self._sources):
+            if name in deferred:
+                _gluon.initialise_deferred(source, found[name])
+
+    def __call__(self, *arrays: Any) -> Any:
+        with arrays[0].ctx as context:
+            inputs = [arrays[source] if isinstance(source, int) else source.data(context) for source in self._sources]
+            outputs = self._operator(*inputs)
+        return regrouped(self._nesting, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
+
+
+def is_waiting(source: Any) -> bool:
+    """Whether an input of a graph is a parameter that waits for its shape."""
+    return not isinstance(source, int) and _gluon.is_deferred(source)
+
+
+# -- arguments may be nested lists, and None
+
+
+def flattened(args: Any) -> list:
+    """The arrays, one after the other."""
+    if isinstance(args, (list, tuple)):
+        return [leaf for entry in args for leaf in flattened(entry)]
+    return [] if args is None else [args]
+
+
+def regrouped(args: Any, leaves: Any) -> Any:
+    """The leaves, nested as these arguments are."""
+    if isinstance(args, (list, tuple)):
+        entries = [regrouped(entry, leaves) for entry in args]
+        return tuple(entries) if isinstance(args, tuple) else entries
+    return None if args is None else next(leaves)
+
+
+def nesting(args: Any) -> Hashable:
+    """How arguments are nested, without what they hold."""
+    if isinstance(args, (list, tuple)):
+        return tuple(map(nesting, args))
+    return args is not None

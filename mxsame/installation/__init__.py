@@ -1,0 +1,12 @@
+"""What MXNet needs of a machine, and how it is imported. Only the standard library is used, so that it runs anywhere.
+
+==============  ====================================================================================
+module          content
+==============  ====================================================================================
+`requirements`  the versions and the wheels that mxsame is made for; `setup.py` reads it too
+`problems`      what keeps MXNet from being imported, and the command that fixes it
+`importing`     what `import mxsame` does so that `import mxnet` works
+`cuda`          CUDA's libraries, NVIDIA's driver, the GPUs
+`machine_code`  for which GPUs a library holds machine code
+==============  ====================================================================================
+"""

@@ -1,0 +1,147 @@
+"""What `import mxsame` does so that `import mxnet` works, and how mxsame itself imports MXNet.
+
+MXNet 1.9.1 was written for older companions. Its import alone fails on NumPy 1.24 and later (``numpy.bool`` is gone)
+and on a Python 3.12 without setuptools (``distutils`` is gone). Both are lent during the import and taken back;
+afterwards MXNet's own modules, and only they, see a NumPy that still has the aliases. MXNet for CUDA does not find the
+libraries that come in wheels; they are loaded first. What cannot be fixed is an ``InstallationError``.
+
+All this happens when MXNet is imported, by mxsame or by anybody else: a finder on ``sys.meta_path`` gives the module
+``mxnet`` a loader of its own. An MXNet that was imported before is left as it is.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import os
+import re
+import sys
+import types
+import warnings
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from typing import Any, Dict, Iterator, Optional
+
+from mxsame.installation import cuda
+from mxsame.installation.problems import check, explain, mxnet_wheels
+from mxsame.installation.requirements import MXNET_CUDA_WHEEL
+
+NUMPY_ALIASES: Dict[str, Any] = {"bool": bool, "int": int}  # what MXNet uses of the aliases gone since NumPy 1.24
+NUMPY_EXPIRED = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")  # MXNet passes them on; NumPy 1.20 and later warn
+
+
+def prepare() -> None:
+    """Makes a later ``import mxnet`` work, also after ``import tensorflow``."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libstdc++.so.6")  # before TensorFlow loads it: `problems.tensorflow_came_before_libstdcxx`
+    if not any(isinstance(finder, MxnetFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, MxnetFinder())
+
+
+def import_mxnet() -> Any:
+    """Returns the module ``mxnet``; raises an ``InstallationError``, also if no MXNet is found."""
+    module = sys.modules.get("mxnet")
+    if hasattr(module, "__path__") and not getattr(module, "__file__", None):  # only a folder: see `MxnetFinder`
+        del sys.modules["mxnet"]
+    try:
+        return importlib.import_module("mxnet")
+    except ModuleNotFoundError as error:
+        check()
+        raise explain(error) from error
+
+
+class MxnetFinder:
+    """Finds ``mxnet`` where Python finds it, and gives it another loader."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        spec = PathFinder.find_spec(name) if name == "mxnet" else None
+        if spec and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = MxnetLoader(name, spec.loader.path)
+        elif spec and spec.origin is None:  # a folder without files of Python, as an uninstall can leave it behind
+            (folder, *_) = spec.submodule_search_locations or [""]
+            spec.loader = MxnetLoader(name, os.path.join(folder, "__init__.py"))
+        return spec
+
+
+class MxnetLoader(SourceFileLoader):
+    """Checks what MXNet needs, lends it what it expects while its code runs, and explains its failure."""
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        if hasattr(module, "__version__"):  # importlib.reload
+            with lent_numpy_names(), lent_distutils():
+                return super().exec_module(module)
+        check()
+        forget_submodules()
+        try:
+            if not os.path.exists(self.path):
+                raise ImportError("the folder mxnet holds no Python package")
+            if MXNET_CUDA_WHEEL in mxnet_wheels():
+                cuda.load()
+            with lent_numpy_names(), lent_distutils():
+                super().exec_module(module)
+            if not hasattr(module, "__version__"):
+                raise ImportError(f"{self.path} is something else of that name")
+        except Exception as error:
+            forget_submodules()
+            raise explain(error) from error
+        keep_numpy_aliases_for_mxnet()
+
+
+def forget_submodules() -> None:
+    """Drops the submodules that a failed ``import mxnet`` leaves behind, which would break the next one."""
+    for name in [name for name in sys.modules if name.startswith("mxnet.")]:
+        del sys.modules[name]
+
+
+@contextlib.contextmanager
+def lent_numpy_names() -> Iterator[None]:
+    """Puts the names that MXNet expects into NumPy, so that none is missing and none raises a DeprecationWarning."""
+    import numpy
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        expected = {**NUMPY_ALIASES, **{name: getattr(numpy, name) for name in NUMPY_EXPIRED}}
+    lent = {name: value for name, value in expected.items() if name not in vars(numpy)}
+    vars(numpy).update(lent)
+    try:
+        yield
+    finally:
+        for name in lent:
+            del vars(numpy)[name]
+
+
+class Version:
+    """As much of distutils' StrictVersion and LooseVersion as MXNet uses: ``Version("1.26.4") >= Version("1.17")``."""
+
+    def __init__(self, text: str) -> None:
+        self.numbers = [int(number) for number in re.findall(r"\d+", text)]
+
+    def __ge__(self, other: "Version") -> bool:
+        return self.numbers >= other.numbers
+
+
+@contextlib.contextmanager
+def lent_distutils() -> Iterator[None]:
+    """Replaces ``distutils.version``: gone from Python 3.12, a DeprecationWarning on 3.10 and 3.11."""
+    name = "distutils.version"
+    found = sys.modules.get(name)
+    standin = types.ModuleType(name)
+    vars(standin).update(StrictVersion=Version, LooseVersion=Version)
+    sys.modules[name] = standin
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+        if found is not None:
+            sys.modules[name] = found
+
+
+def keep_numpy_aliases_for_mxnet() -> None:
+    """Lets MXNet's modules see a copy of NumPy's namespace that keeps the aliases: some functions use them later."""
+    import numpy
+
+    standin = types.ModuleType("numpy", numpy.__doc__)
+    vars(standin).update({**NUMPY_ALIASES, **vars(numpy)})
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "mxnet":
+            for key, value in list(vars(module).items()):
+                if value is numpy:
+                    setattr(module, key, standin)

@@ -1,0 +1,50 @@
+"""The versions and the wheels that mxsame is made for. It imports nothing of the package, as `setup.py` runs it."""
+
+from typing import Iterable, List, NamedTuple
+
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 8), (3, 12)
+MXNET_VERSION = "1.9.1"
+MXNET_CUDA_WHEEL = "mxnet-cu112"
+MXNET_CUDNN = 8101  # MXNet was compiled for cuDNN 8.1.1; every newer one of major version 8 works
+OLDEST_CUDA = (11, 0)  # the oldest CUDA that a driver must support to run libraries of CUDA 11
+
+CUDNN = "libcudnn.so.8"
+
+
+class Library(NamedTuple):
+    """A library of CUDA, the wheel that contains it, and the version of the wheel that works with the others."""
+
+    soname: str
+    wheel: str
+    version: str
+
+
+# The wheel mxnet-cu112 contains none of CUDA's libraries. In the order of loading: none needs a later one.
+LIBRARIES = (
+    Library("libcudart.so.11.0", "nvidia-cuda-runtime-cu11", "11.8.89"),
+    Library("libnvToolsExt.so.1", "nvidia-nvtx-cu11", "11.8.86"),
+    Library("libnvrtc.so.11.2", "nvidia-cuda-nvrtc-cu11", "11.8.89"),
+    Library("libcublasLt.so.11", "nvidia-cublas-cu11", "11.11.3.6"),
+    Library("libcublas.so.11", "nvidia-cublas-cu11", "11.11.3.6"),
+    Library("libcufft.so.10", "nvidia-cufft-cu11", "10.9.0.58"),
+    Library("libcurand.so.10", "nvidia-curand-cu11", "10.3.0.86"),
+    Library("libcusolver.so.11", "nvidia-cusolver-cu11", "11.4.1.48"),
+    Library("libnccl.so.2", "nvidia-nccl-cu11", "2.21.5"),
+    *(
+        Library(soname, "nvidia-cudnn-cu11", "8.9.6.50")
+        for soname in (
+            CUDNN,  # loads its parts when they are first used, by soname, from wherever the linker finds them
+            "libcudnn_ops_infer.so.8",
+            "libcudnn_ops_train.so.8",
+            "libcudnn_cnn_infer.so.8",
+            "libcudnn_cnn_train.so.8",
+            "libcudnn_adv_infer.so.8",
+            "libcudnn_adv_train.so.8",
+        )
+    ),
+)
+
+
+def pins(libraries: Iterable[Library] = LIBRARIES) -> List[str]:
+    """What pip installs for these libraries: ``['nvidia-cuda-runtime-cu11==11.8.89', ...]``."""
+    return list(dict.fromkeys(f"{library.wheel}=={library.version}" for library in libraries))

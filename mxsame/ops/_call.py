@@ -1,0 +1,225 @@
+"""One call of an operator: its arguments checked against each other, before MXNet sees any, and its plan chosen."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
+
+from mxsame import planner, tensors, validation
+from mxsame._mxnet import mx
+from mxsame.building import current
+from mxsame.ops._lowering import SPATIAL, Lowering
+from mxsame.plan import OPERATORS, STRATEGIES, Plan, shape_plan, strategies_for
+from mxsame.plan.windows import AnyWindow, check_dynamic, lengths
+from mxsame.planner import Work
+
+CONVOLUTION_WORDS = {1: (*validation.WORDS, "causal"), 2: validation.WORDS, 3: validation.WORDS}
+
+
+class Kernel(NamedTuple):
+    """A convolution's weight: its shape with channels first, None for unknown lengths, and the kernel size."""
+
+    shape: Tuple[Optional[int], ...]
+    size: Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arrays of a call in classic form, and what is known of the data.
+
+    Parameters
+    ----------
+    args : mxsame.tensors.Arguments
+    data : NDArray or Symbol
+        In the layout of the caller; a graph that was told its size refuses another.
+    layout : str
+    shape : tuple
+        (batch, channels, *size) of the data, None for unknown lengths.
+    native_last : bool
+        Whether MXNet's operators run this layout, channels last, on the data's device.
+    """
+
+    args: tensors.Arguments
+    data: Any
+    layout: str
+    shape: Tuple[Optional[int], ...]
+    native_last: bool
+
+    @classmethod
+    def of(cls, args: tensors.Arguments, layout: Any, window: str, window_size: Any, input_size: Any = None) -> Call:
+        """Infer the rank from everything that shows it, then the layout and the data's shape.
+
+        `window` is the name of the argument `window_size`: "kernel_size" or "pool_size".
+        """
+        data, shape = args.arrays[0], args.shapes[0]
+        weight_shape = args.shapes[1] if len(args.shapes) > 1 else None
+        rank = validation.rank(
+            {
+                "layout": None if layout is None else validation.rank_of_layout(layout),
+                window: len(window_size) if validation.is_sequence(window_size) else None,
+                "data.ndim - 2": None if shape is None else len(shape) - 2,
+                "weight.ndim - 2": None if weight_shape is None else len(weight_shape) - 2,
+                "input_size": len(input_size) if validation.is_sequence(input_size) else None,
+            }
+        )
+        layout = validation.layout(layout, rank)
+        channels_last = not layout.startswith("NC")
+        if shape is None:
+            shape = (None,) * (rank + 2)
+        if channels_last:
+            shape = tensors.shape_channels_first(shape)
+        if input_size is not None:
+            given = validation.per_axis("input_size", input_size, rank, 1, validation.LARGEST)
+            for axis, (length, found) in enumerate(zip(given, shape[2:])):
+                validation.agree(f"input_size[{axis}]", length, "the data's length", found)
+            if None in shape[2:]:
+                data = tensors.fixed(data, (None, *given, None) if channels_last else (None, None, *given))
+            shape = shape[:2] + given
+        return cls(args, data, layout, tuple(shape), layout == "NHWC" and tensors.is_on_gpu(data))
+
+    # -- the data
+
+    @property
+    def rank(self) -> int:
+        """The number of spatial axes."""
+        return len(self.shape) - 2
+
+    @property
+    def size(self) -> Tuple[Optional[int], ...]:
+        """The spatial lengths of the data."""
+        return self.shape[2:]
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether the caller's layout ends in C."""
+        return not self.layout.startswith("NC")
+
+    @property
+    def runs_last(self) -> bool:
+        """Whether the operator is given the data as it is, with channels last."""
+        return self.native_last and None not in self.size
+
+    @property
+    def operator_layout(self) -> dict:
+        """What the operator is told of it."""
+        return {"layout": self.layout} if self.runs_last else {}
+
+    def inward(self, array: Any) -> Any:
+        """Data or a weight as the operator takes it."""
+        transposes = self.channels_last and not self.runs_last
+        return tensors.channels_first(self.args.F, array, self.rank + 2) if transposes else array
+
+    def outward(self, out: Any) -> Any:
+        """An output as the caller takes it."""
+        transposes = self.channels_last and not self.runs_last
+        return self.args.restore(tensors.channels_last(self.args.F, out, self.rank + 2) if transposes else out)
+
+    def graph_channels(self) -> Optional[int]:
+        """The data's channels, inferred from the graph if the shape does not tell."""
+        if self.shape[1] is not None or not isinstance(self.data, mx.sym.Symbol):
+            return self.shape[1]
+        return tensors.probed_channels(self.data, self.rank + 2, self.rank + 1 if self.channels_last else 1)
+
+    # -- the weights
+
+    def kernel(self, index: int, name: str, kernel_size: Any, axes: Mapping[str, Optional[int]]) -> Kernel:
+        """The kernel size from the argument and from the weight, which must agree; the weight's shape checked.
+
+        `index` is the position of the weight among the arrays. With channels first its axes are these two, by what they
+        mean and with their lengths (None for any), and then those of the kernel; with channels last the second is last.
+        """
+        first, second = axes
+        meaning = f"({first}, *kernel_size, {second})" if self.channels_last else f"({first}, {second}, *kernel_size)"
+        shape = self.args.shapes[index]
+        if shape is not None and len(shape) != self.rank + 2:
+            validation.shape(name, shape, (None,) * (self.rank + 2), meaning)
+        given = shape if shape is not None else (None,) * (self.rank + 2)
+        shape = tensors.shape_channels_first(given) if self.channels_last else given
+        if kernel_size is not None:
+            size = validation.per_axis("kernel_size", kernel_size, self.rank, 1)
+            for axis, (length, found) in enumerate(zip(size, shape[2:])):
+                validation.agree(f"kernel_size[{axis}]", length, f"the length of {name}", found)
+        elif None in shape[2:]:
+            raise ValueError(f"kernel_size must be given if the shape of {name} is unknown; received kernel_size=None")
+        else:
+            size = tuple(shape[2:])
+        expected = (axes[first], *size, axes[second]) if self.channels_last else (*axes.values(), *size)
+        validation.shape(name, given, expected, meaning)
+        return Kernel(shape, size)
+
+    def check_bias(self, channels: int) -> None:
+        """A bias, the last of the arrays, is (channels,)."""
+        shape = self.args.shapes[-1]
+        if shape is not None:
+            validation.shape("bias", shape, (channels,), "(channels,)")
+
+    # -- how it runs
+
+    def lowering(
+        self, windows: tuple, work: Work, weight_shape: Any = None, fill: str = "zero", refused: Tuple[str, ...] = ()
+    ) -> Tuple[Any, Lowering]:
+        """The data as the operator takes it, and how the operator runs on it; `weight_shape` is that of a convolution,
+        None if it is unknown."""
+        data = self.inward(self.data)
+        purpose, device = tensors.purpose_and_device(data)
+        in_channels = self.shape[1] or work.in_channels
+        work = replace(
+            work,
+            batch=self.shape[0],
+            in_channels=in_channels,
+            plain=tensors.is_input(data),
+            purpose=purpose,
+            device=device,
+        )
+        record = current()
+        allowed = _allowed(work.operator, weight_shape is not None, in_channels is not None, refused)
+        static = tuple(name for name in allowed if STRATEGIES[name].channels_last) if self.native_last else allowed
+        if record.shapes_only and None in self.size and work.operator != "transposed":
+            plan = shape_plan(windows)
+        else:
+            plan = planner.choose(windows, work, static if self.runs_last else allowed)
+        if record.decisions is not None:
+            record.decisions.append(planner.Decision(data, windows, work, static, plan, self.runs_last))
+        return data, self.by(plan, windows, in_channels, fill)
+
+    def by(self, plan: Plan, windows: tuple, in_channels: Optional[int], fill: str = "zero") -> Lowering:
+        """The operator run by a plan."""
+        return Lowering(self.args.F, windows, plan, in_channels, fill, 1 if self.runs_last else SPATIAL)
+
+    def check_windows(self, operator: str, channels: Optional[int], windows: Tuple[AnyWindow, ...]) -> None:
+        """That there is a graph for every size, if it needs one, and no array of more elements than MXNet can count,
+        the output with so many channels included."""
+        if None in self.size and operator != "transposed" and not current().shapes_only:
+            check_dynamic(windows, OPERATORS[operator].pool)
+        padded, outputs = lengths(windows)
+        validation.elements("the padded data", (*self.shape[:2], *padded))
+        validation.elements("the output", (self.shape[0], channels, *outputs))
+
+
+@functools.lru_cache(maxsize=None)
+def _allowed(operator: str, weight_known: bool, channels_known: bool, refused: Tuple[str, ...]) -> Tuple[str, ...]:
+    """The strategies whose graphs can be built with what is known."""
+    return tuple(
+        name
+        for name in strategies_for(operator)
+        if name not in refused
+        and (weight_known or not STRATEGIES[name].reshapes_weight)
+        and (channels_known or not STRATEGIES[name].needs_channels)
+    )
+
+
+def channel_count(name: str, given: Any, source: str, found: Optional[int]) -> Optional[int]:
+    """A number of channels from an argument and from a shape, which must agree; None if neither shows it."""
+    if given is None:
+        return found
+    number = validation.integer(name, given, 1)
+    validation.agree(name, number, source, found)
+    return number
+
+
+def required(name: str, value: Optional[int], weight: str) -> int:
+    """What is needed to build a graph if a weight's shape does not show it."""
+    if value is None:
+        raise ValueError(f"{name} must be given if the shape of {weight} is unknown; received {name}=None")
+    return value

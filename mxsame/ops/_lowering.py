@@ -1,0 +1,287 @@
+"""Runs plans: the steps of an `AxisPlan` as MXNet operators, on classic arrays or Symbols."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+from mxsame.plan import AxisPlan, Plan, Window
+
+SPATIAL = 2  # the first spatial axis, with channels first
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """An operator on MXNet: `run` it on data; for a convolution, `kernel` first gives it the weight that it needs.
+
+    Parameters
+    ----------
+    F : mx.nd or mx.sym
+    windows, plan
+        What is wanted, and how.
+    channels : int, optional
+        Of the data; only a shift, and concatenation in 3-D, depend on it.
+    fill : "zero" or "edge"
+        What padding holds that becomes part of the data: zeros, or copies of the nearest element, which never win a
+        maximum over a window that holds that element too.
+    first : int
+        The first spatial axis: 2 with channels first, 1 with channels last (`Strategy.channels_last`).
+    """
+
+    F: Any
+    windows: Sequence[Any]
+    plan: Plan
+    channels: Optional[int] = None
+    fill: str = "zero"
+    first: int = SPATIAL
+
+    def run(self, data: Any, operator: Callable) -> Any:
+        """`operator(data)` with all that the plan does before and after it."""
+        return self.after(data, operator(self.before(data)))
+
+    def before(self, data: Any) -> Any:
+        """Flip, dilate, concatenate, pad, gather and shift."""
+        data = self._flipped(data)
+        for axis, step in enumerate(self.plan.axes, SPATIAL):
+            if step.dilate > 1:
+                data = self._dilated(data, axis, step.dilate)
+        data = self._concatenated(data)
+        data = padded(self.F, data, [step.pad_operator for step in self.plan.axes], self.fill)
+        return self._shifted(self._gathered(data))
+
+    def after(self, data: Any, out: Any) -> Any:
+        """Crop and flip back the output for `data`, as `before` was given it."""
+        out = cropped(self.F, out, [(step.crop[0], step.crop[1] or 0) for step in self.plan.axes], self.first)
+        dynamic = [axis for axis, step in enumerate(self.plan.axes, SPATIAL) if step.crop[1] is None]
+        if dynamic:
+            out = self.F.slice_like(out, self._strided(data), axes=dynamic)
+        return self._flipped(out)
+
+    def kernel(self, weight: Any, channels: int, data: Any) -> Any:
+        """The weight of a convolution with so many output channels: flipped, between zeros, or at an offset among
+        zeros that follows from the size of `data`, as `before` is given it."""
+        flipped = self._flipped_axes()
+        if flipped:
+            weight = reversed_kernel(self.F, weight, flipped)
+        weight = self.with_zeros(weight)
+        for axis, (window, step) in enumerate(zip(self.windows, self.plan.axes), SPATIAL):
+            if step.offset:
+                weight = self._at_offset(weight, channels, data, axis, window, step)
+        return weight
+
+    def with_zeros(self, weight: Any) -> Any:
+        """The weight with (front, back) zeros concatenated to each axis of its kernel."""
+        for axis, step in enumerate(self.plan.axes, self.first):
+            if any(step.zeros):
+                weight = concatenated(self.F, weight, axis, step.zeros)
+        return weight
+
+    def _at_offset(self, weight: Any, channels: int, data: Any, axis: int, window: Window, step: AxisPlan) -> Any:
+        """The kernel at each possible offset, and the one chosen that is right for the size; a shape can be inferred
+        through that, as it could not through a look-up."""
+        low = self._low(data, axis, window)
+        least, most = step.offset or (0, 0)
+        chosen = None
+        for candidate in range(least, most + 1):
+            front = step.pad - candidate
+            back = step.kernel_size - window.kernel_size - front
+            kernel = concatenated(self.F, weight, axis, (front, back))
+            right = self.F.repeat(low >= candidate, repeats=channels)
+            chosen = kernel if chosen is None else self.F.where(right, kernel, chosen)
+        return chosen
+
+    # -- static steps
+
+    def _flipped_axes(self) -> List[int]:
+        return [axis for axis, step in enumerate(self.plan.axes, SPATIAL) if step.flip]
+
+    def _flipped(self, array: Any) -> Any:
+        """By a slice that steps backwards: many times faster than `reverse`."""
+        axes = self._flipped_axes()
+        if not axes:
+            return array
+        ndim = SPATIAL + len(self.plan.axes)
+        whole = (None,) * ndim
+        step = tuple(-1 if axis in axes else 1 for axis in range(ndim))
+        return self.F.slice(array, begin=whole, end=whole, step=step)
+
+    def _dilated(self, data: Any, axis: int, stride: int) -> Any:
+        """n elements -> (n-1)*stride + 1, the new ones zero."""
+        F = self.F
+        elements = F.expand_dims(data, axis=axis + 1)
+        zeros = F.repeat(F.zeros_like(elements), repeats=stride - 1, axis=axis + 1)
+        merged = F.reshape(F.concat(elements, zeros, dim=axis + 1), shape=(0,) * axis + (-3,) + (-2,))
+        return F.slice_axis(merged, axis=axis, begin=0, end=1 - stride)
+
+    def _concatenated(self, data: Any) -> Any:
+        """The data with elements concatenated to its spatial axes. It is given four axes for that: only then oneDNN
+        concatenates, and MXNet's own way takes ten times longer."""
+        counts, first, back = [step.concat for step in self.plan.axes], self.first, None
+        if not any(map(any, counts)):
+            return data
+        if len(counts) == 1:
+            data, first, back = self.F.expand_dims(data, axis=first), first + 1, (0, -3, 0)
+        elif len(counts) == 3 and self.channels is not None:
+            data, first, back = self.F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, self.channels, -2)
+        for axis, count in enumerate(counts, first):
+            if any(count):
+                data = concatenated(self.F, data, axis, count, self.fill)
+        return data if back is None else self.F.reshape(data, shape=back)
+
+    # -- dynamic steps: the graph reads a size off the data when it runs, in float64, which is exact for any length
+
+    def _strided(self, data: Any) -> Any:
+        """A thin array, one batch entry and one channel, whose spatial lengths are ceil(n/s)."""
+        whole = (None,) * (SPATIAL + len(self.windows))
+        strides = (window.stride for window in self.windows)
+        return self.F.slice(thin(self.F, data, (0, 1)), begin=whole, end=whole, step=(1, 1, *strides))
+
+    def _length(self, data: Any, axis: int) -> Any:
+        """n, as an array (1,)."""
+        shape = self.F.shape_array(data)
+        return self.F.cast(self.F.slice_axis(shape, axis=0, begin=axis, end=axis + 1), dtype="float64")
+
+    def _low(self, data: Any, axis: int, window: Window) -> Any:
+        """The elements of padding before the data, (1,): half of all, rounded up if the extra one is at the start.
+
+        (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n.
+        """
+        total = (window.effective_kernel_size - 1) - (self._length(data, axis) - 1) % window.stride
+        half = self.F.relu(total) / 2
+        return self.F.BlockGrad(self.F.ceil(half) if window.extra_at_start else self.F.floor(half))
+
+    def _shifted(self, data: Any) -> Any:
+        """The data shifted along some axes by a depthwise convolution whose kernel is a single one, at the position
+        that is right for the size: a copy in the layout that convolutions have among themselves."""
+        F, ndim = self.F, SPATIAL + len(self.windows)
+        if not any(step.shift for step in self.plan.axes):
+            return data
+        sizes, chosen = [], None
+        for axis, (window, step) in enumerate(zip(self.windows, self.plan.axes), SPATIAL):
+            least, reach = step.shift or (0, 0)
+            sizes.append(reach - least + 1)
+            if step.shift:
+                position = F.one_hot(reach - self._low(data, axis, window), depth=sizes[-1], dtype="float64")
+                position = F.reshape(position, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
+                chosen = position if chosen is None else F.broadcast_mul(chosen, position)
+        ones = F.ones_like(thin(F, data, range(ndim)))  # of the data's type and device
+        for axis, count in enumerate(sizes, SPATIAL):
+            ones = F.repeat(ones, repeats=count, axis=axis) if count > 1 else ones
+        kernel = F.repeat(F.where(chosen, ones, F.zeros_like(ones)), repeats=self.channels, axis=0)
+        return F.Convolution(
+            data,
+            F.BlockGrad(kernel),
+            kernel=tuple(sizes),
+            pad=tuple(count - 1 for count in sizes),
+            num_filter=self.channels,
+            num_group=self.channels,
+            no_bias=True,
+        )
+
+    def _gathered(self, data: Any) -> Any:
+        """The data with its padding along some axes, gathered from itself: out*s + max(ke - s, 0) elements each.
+
+        These axes go to the front and become one, so that whole rows are copied; a look-up along any other axis goes
+        element by element, many times slower.
+        """
+        F, ndim = self.F, SPATIAL + len(self.windows)
+        axes = [axis for axis, step in enumerate(self.plan.axes, SPATIAL) if step.gather]
+        if not axes:
+            return data
+        order = [*axes, *(axis for axis in range(ndim) if axis not in axes)]
+        source = self._sources(data, axes)
+        data = F.transpose(data, axes=tuple(order))
+        for _ in axes[1:]:
+            data = F.reshape(data, shape=(-3, -2))
+        if self.fill == "zero":
+            data = concatenated(F, data, 0, (0, 1))
+        data = F.take(data, F.BlockGrad(source), axis=0, mode="clip")
+        return F.transpose(data, axes=tuple(order.index(axis) for axis in range(ndim)))
+
+    def _sources(self, data: Any, axes: Sequence[int]) -> Any:
+        """Which row of the merged axes goes to each position, one axis per axis; with "zero" the row after the last
+        for padding."""
+        F, rows, inside, count = self.F, None, None, None
+        for axis in axes:
+            size, positions = self._length(data, axis), self._positions(data, axis)
+            nearest = F.broadcast_minimum(F.relu(positions), size - 1)
+            here = positions == nearest
+            if rows is None:
+                rows, inside, count = nearest, here, size
+            else:
+                rows = F.broadcast_add(F.expand_dims(F.broadcast_mul(rows, size), axis=-1), nearest)
+                inside = F.broadcast_mul(F.expand_dims(inside, axis=-1), here)
+                count = count * size
+        return rows if self.fill == "edge" else F.broadcast_add(F.broadcast_sub(rows, count) * inside, count)
+
+    def _positions(self, data: Any, axis: int) -> Any:
+        """-low, 1-low, ..: what the windows read along an axis, out*s + max(ke - s, 0) positions."""
+        F, window = self.F, self.windows[axis - SPATIAL]
+        others = [other for other in range(SPATIAL + len(self.windows)) if other != axis]
+        row = F.contrib.arange_like(F.cast(thin(F, data, others), dtype="float64"), axis=axis)
+        starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))
+        positions = F.repeat(starts, repeats=window.stride)
+        if window.effective_kernel_size > window.stride:
+            more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
+            more = F.repeat(more, repeats=window.effective_kernel_size - window.stride)
+            positions = F.concat(positions, more, dim=0)
+        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), self._low(data, axis, window))
+
+    def thin(self, data: Any) -> Tuple[Lowering, Any]:
+        """The same for one batch entry and one channel of the data."""
+        channel_axis = 1 if self.first == SPATIAL else len(self.windows) + 1
+        return replace(self, channels=1), thin(self.F, data, (0, channel_axis))
+
+
+# -- single steps on any array
+
+
+def concatenated(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: str = "zero") -> Any:
+    """(low, high) elements concatenated along an axis; made of the array's own, so without constants of a type, a batch
+    or a device."""
+    low, high = counts
+    first = F.slice_axis(array, axis=axis, begin=0, end=1)
+    last = F.slice_axis(array, axis=axis, begin=-1, end=None)
+    if fill == "zero":
+        first = last = F.zeros_like(first)
+    # One block for many elements: a concatenation of thousands of arrays would be slow to build.
+    before = [first if low == 1 else F.repeat(first, repeats=low, axis=axis)] if low else []
+    after = [last if high == 1 else F.repeat(last, repeats=high, axis=axis)] if high else []
+    return F.concat(*before, array, *after, dim=axis)
+
+
+def padded(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero") -> Any:
+    """By MXNet's pad operator; it takes four or five axes, so a single spatial axis gets a companion."""
+    if not any(map(any, pads)):
+        return data
+    flat = len(pads) == 1
+    if flat:
+        data, pads = F.expand_dims(data, axis=-1), [*pads, (0, 0)]
+    widths = (0, 0, 0, 0, *(count for pair in pads for count in pair))
+    mode = {"zero": {"mode": "constant", "constant_value": 0}, "edge": {"mode": "edge"}}[fill]
+    data = F.pad(data, pad_width=widths, **mode)
+    return F.reshape(data, shape=(0, 0, 0)) if flat else data
+
+
+def cropped(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIAL) -> Any:
+    """Without (start, end) elements of each spatial axis."""
+    if not any(map(any, crops)):
+        return out
+    outer = (None,) * first
+    begin = (*outer, *(start or None for start, _ in crops))
+    end = (*outer, *(-end or None for _, end in crops))
+    return F.slice(out, begin=begin, end=end)
+
+
+def thin(F: Any, array: Any, axes: Sequence[int]) -> Any:
+    """Only the first element of these axes. One axis after the other: a `slice` that cuts single channels out of what a
+    convolution of 8 channels or more has left in oneDNN's blocked layout ends the process (SIGFPE)."""
+    for axis in axes:
+        array = F.slice_axis(array, axis=axis, begin=0, end=1)
+    return array
+
+
+def reversed_kernel(F: Any, weight: Any, axes: Sequence[int]) -> Any:
+    """By `reverse`, which lets a shape be inferred through it, as a stepped slice does not. Its gradient overwrites
+    what grad_req="add" should add to, so there is a copy between."""
+    return F.reverse(F.identity(weight), axis=tuple(axes))

@@ -1,0 +1,198 @@
+"""From the geometry of an operator to how MXNet runs it. Plain ints, no MXNet.
+
+`make_windows` says what is wanted along each axis; `STRATEGIES` is the table of ways to get it; `exact_plans` gives
+every way that is exact. `mxsame.planner` chooses among them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any, Dict, Iterator, Mapping, NoReturn, Optional, Sequence, Tuple
+
+from mxsame import validation
+from mxsame.building import building, current
+from mxsame.plan.strategies import OPERATORS, STRATEGIES, AxisPlan, Operator, Plan, Strategy
+from mxsame.plan.windows import AnyWindow, TransposedWindow, Window, make_transposed_windows, make_windows
+
+__all__ = [
+    "OPERATORS",
+    "STRATEGIES",
+    "AxisPlan",
+    "Operator",
+    "Plan",
+    "Strategy",
+    "TransposedWindow",
+    "Window",
+    "exact_plans",
+    "first_plan",
+    "force",
+    "forced",
+    "make_transposed_windows",
+    "make_windows",
+    "shape_plan",
+    "strategies_for",
+]
+
+
+def strategies_for(operator: str, **facts: bool) -> Tuple[str, ...]:
+    """The names of the strategies for an operator, in the order of the table, by what is known of them.
+
+    >>> strategies_for("max")
+    ('native', 'full', 'slice', 'concat', 'pad', 'gather')
+    >>> strategies_for("conv", channels_last=True, reshapes_weight=False)
+    ('native', 'slice', 'concat')
+    """
+    return tuple(
+        name
+        for name, strategy in STRATEGIES.items()
+        if strategy.serves(OPERATORS[operator])
+        and all(getattr(strategy, fact) == value for fact, value in facts.items())
+    )
+
+
+def exact_plans(
+    windows: Tuple[AnyWindow, ...],
+    operator: str,
+    allowed: Optional[Tuple[str, ...]] = None,
+    only: Optional[str] = None,
+) -> Mapping[str, Plan]:
+    """Every exact plan, by the strategy that its axes have in common, in the order of `allowed`.
+
+    An axis that needs nothing runs natively in all of them, and one for which the strategy is not exact by the first
+    that is. If no axis needs anything there is only "native".
+
+    Parameters
+    ----------
+    windows : tuple of Window or TransposedWindow
+    operator : str
+        A key of `OPERATORS`.
+    allowed : tuple of str, optional
+        Names of strategies; by default all that serve the operator.
+    only : str, optional
+        No other strategy but "native" helps out.
+
+    Examples
+    --------
+    >>> list(exact_plans((Window(8, 3, 2),), "conv", ("native", "slice", "concat")))
+    ['slice', 'concat']
+    >>> list(exact_plans((Window(7, 3, 2),), "conv"))
+    ['native']
+    """
+    allowed = strategies_for(operator) if allowed is None else allowed
+    return _exact_plans(tuple(window.least() for window in windows), operator, allowed, only)
+
+
+@functools.lru_cache(maxsize=4096)
+def _exact_plans(
+    windows: Tuple[AnyWindow, ...], operator: str, allowed: Tuple[str, ...], only: Optional[str]
+) -> Mapping[str, Plan]:
+    kind = OPERATORS[operator]
+    if kind.ignores_padding:
+        windows = tuple(window.trimmed() if isinstance(window, Window) else window for window in windows)
+    strategies = allowed if only is None else tuple(name for name in allowed if name in ("native", only))
+    rows = [_axis_plans(window, kind, strategies, allowed) for window in windows]
+    if all("native" in row for row in rows):
+        return {"native": Plan(tuple(row["native"] for row in rows))}
+    plans = {}
+    for name in strategies:
+        if STRATEGIES[name].together:
+            if all(name in row for row in rows):
+                plans[name] = Plan(tuple(row[name] for row in rows), STRATEGIES[name].convention)
+            continue
+        chosen = [_of_axis(row, name) for row in rows]
+        if all(chosen) and any(name in row and "native" not in row for row in rows):
+            plans[name] = Plan(tuple(plan for plan in chosen if plan))
+    return plans
+
+
+def _axis_plans(
+    window: AnyWindow, operator: Operator, strategies: Sequence[str], allowed: Sequence[str]
+) -> Dict[str, AxisPlan]:
+    """The exact plans of one axis. MXNet's Pooling insists that its pad is less than its kernel."""
+    plans = {name: STRATEGIES[name].plan(window, allowed) for name in strategies}
+    return {
+        name: plan
+        for name, plan in plans.items()
+        if plan is not None and not (operator.pool and plan.pad >= plan.kernel_size)
+    }
+
+
+def _of_axis(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPlan]:
+    """ "native" if the axis needs nothing, else this strategy, else the first that does not need the other axes."""
+    if "native" in row or name not in row:
+        return next((plan for one, plan in row.items() if not STRATEGIES[one].together), None)
+    return row[name]
+
+
+def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None) -> Plan:
+    """The first of the exact plans, or the one that :func:`force` asks for: a `ValueError` if that is not exact.
+
+    >>> odd, even = first_plan([Window(7, 3, 2), Window(8, 3, 2)], "conv").axes
+    >>> odd == AxisPlan(3, pad=1), even == AxisPlan(3, pad=2, crop=(1, 0))
+    (True, True)
+    >>> first_plan([Window(7, 2, 2)], "max")
+    Plan(axes=(AxisPlan(kernel_size=2, ...),), convention='full')
+    """
+    windows = tuple(windows)
+    allowed = strategies_for(operator) if allowed is None else tuple(allowed)
+    strategy = forced()
+    if strategy is not None and not STRATEGIES[strategy].serves(OPERATORS[operator]):
+        strategy = None
+    if strategy is not None and strategy not in allowed and isinstance(windows[0], Window):
+        strategy = None
+    plans = exact_plans(windows, operator, allowed, strategy)
+    return next(iter(plans.values())) if plans else _refuse(windows, operator, allowed, strategy)
+
+
+def _refuse(windows: Tuple[AnyWindow, ...], operator: str, allowed: Tuple[str, ...], strategy: Any) -> NoReturn:
+    if strategy is not None:
+        single = ((window, exact_plans((window,), operator, allowed, strategy)) for window in windows)
+        culprit = next((window for window, plans in single if not plans), windows)
+        raise ValueError(f"the strategy {strategy!r} is not exact for {culprit}; received strategy={strategy!r}")
+    window: Any = next((window for window in windows if window.size is None), windows[0])
+    received = validation.received(padding=window.padding, stride=window.stride, ceil_mode=window.ceil_mode)
+    raise ValueError(
+        f"an input of dynamic shape with this padding and stride has no exact graph; give input_size; {received}"
+    )
+
+
+def shape_plan(windows: Sequence[Window]) -> Plan:
+    """A plan for graphs that are never run: its outputs have the right shape for every size, and any values.
+
+    >>> shape_plan([Window(None, 3, 3, padding=(0, 1), ceil_mode=True)])
+    Plan(axes=(AxisPlan(kernel_size=3, ..., concat=(0, 1), ...),), convention='full')
+    """
+    axes = []
+    for window in windows:
+        if isinstance(window.padding, str):  # enough outputs for every size, cropped to ceil(n/s)
+            axes.append(AxisPlan(window.kernel_size, pad=window.effective_kernel_size - 1, crop=(0, None)))
+        else:
+            axes.append(AxisPlan(window.kernel_size, concat=window.padding))
+    return Plan(tuple(axes), "full" if any(window.ceil_mode for window in windows) else "valid")
+
+
+def forced() -> Optional[str]:
+    """The strategy that :func:`force` asks for, or None.
+
+    >>> with force("concat"):
+    ...     forced()
+    'concat'
+    """
+    return current().strategy
+
+
+@contextlib.contextmanager
+def force(strategy: Optional[str]) -> Iterator[None]:
+    """Within the `with` block graphs are built by this strategy, for tests and for experiments; None lifts a force.
+
+    Operators which the strategy does not serve are left alone; a geometry for which it is not exact is a `ValueError`.
+
+    >>> with force("slice"):
+    ...     first_plan([Window(224, 7, 2)], "conv").axes == (AxisPlan(kernel_size=7, pad=4, crop=(1, 0)),)
+    True
+    """
+    if strategy is not None and not (isinstance(strategy, str) and strategy in STRATEGIES):
+        raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}; {validation.received(strategy=strategy)}")
+    with building(strategy=strategy):
+        yield

@@ -1,0 +1,472 @@
+"""How MXNet runs a window: the steps of an `AxisPlan`, and the table of strategies that fill them in.
+
+MXNet's operators have one pad for both ends. The steps around an operator give the wanted values all the same::
+
+    flip the data -> concatenate or pad -> gather, or shift, or dilate -> [longer kernel] operator(pad)
+    -> crop the output -> flip back
+
+Most steps are empty in most plans. Whether a draft is exact is decided by arithmetic on the positions that are read
+(`_checked` and `_checked_transposed`), for every input size that the window stands for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Callable, Dict, Optional, Sequence, Tuple
+
+from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
+
+MOST_OFFSETS = 2  # after the first; each is a copy of the kernel and a choice, and weights of zero to multiply by
+
+
+@dataclass(frozen=True)
+class AxisPlan:
+    """How MXNet runs a window along one axis. All counts are elements of the data, the kernel or the output.
+
+    Parameters
+    ----------
+    kernel_size
+        The elements of the operator's kernel, zeros included.
+    flip
+        The data, the kernel and the output are reversed; what follows is in flipped coordinates.
+    concat
+        (low, high) elements concatenated to the data.
+    pad_operator
+        (low, high) elements added by MXNet's pad operator.
+    gather
+        The data is gathered from itself, with pads computed in the graph.
+    shift
+        The data is shifted within its padding, so that low appears to be the first of these two numbers whatever it
+        is; the second is what the last window of any size needs.
+    dilate
+        The data gets this stride minus one zeros between its elements, and the operator is a convolution with the
+        flipped kernel (transposed convolutions only); 0 otherwise.
+    zeros
+        (front, back) zeros concatenated to the kernel.
+    offset
+        The kernel is at an offset of pad - low among `kernel_size` elements; low is computed in the graph and lies
+        between these two.
+    pad
+        The operator's own pad, the same at both ends.
+    adj
+        The operator's own output padding (transposed convolutions only).
+    crop
+        (start, end) elements dropped from the output. An end of None depends on the size: ceil(n/s) are kept.
+
+    Examples
+    --------
+    >>> AxisPlan(kernel_size=3, pad=2, crop=(1, 0))  # pads (0, 1) with stride 2: pad by 2, drop the first output
+    AxisPlan(kernel_size=3, flip=False, ..., pad=2, adj=0, crop=(1, 0))
+    """
+
+    kernel_size: int
+    flip: bool = False
+    concat: Tuple[int, int] = (0, 0)
+    pad_operator: Tuple[int, int] = (0, 0)
+    gather: bool = False
+    shift: Optional[Tuple[int, int]] = None
+    dilate: int = 0
+    zeros: Tuple[int, int] = (0, 0)
+    offset: Optional[Tuple[int, int]] = None
+    pad: int = 0
+    adj: int = 0
+    crop: Tuple[int, Optional[int]] = (0, 0)
+
+    @property
+    def is_operator_only(self) -> bool:
+        """Whether nothing is done to the data or the output."""
+        return self == AxisPlan(self.kernel_size, zeros=self.zeros, pad=self.pad, adj=self.adj)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One plan for each axis, and the convention by which a pooling operator counts its windows ("valid": floor,
+    "full": ceil).
+
+    >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills
+    True
+    """
+
+    axes: Tuple[AxisPlan, ...]
+    convention: str = "valid"
+
+    @property
+    def fills(self) -> bool:
+        """Whether padding becomes part of the data, where an average cannot tell it from real elements."""
+        return any(axis.gather or any(axis.concat + axis.pad_operator) for axis in self.axes)
+
+    @property
+    def dilates(self) -> bool:
+        """Whether a transposed convolution runs as a convolution of the dilated input."""
+        return any(axis.dilate for axis in self.axes)
+
+    @property
+    def is_operator_only(self) -> bool:
+        """Whether the operator does it all, at most with a longer kernel.
+
+        >>> Plan((AxisPlan(3, pad=1),)).is_operator_only, Plan((AxisPlan(3, pad=2, crop=(1, 0)),)).is_operator_only
+        (True, False)
+        """
+        return all(axis.is_operator_only for axis in self.axes)
+
+
+# -- convolutions and pooling operators, static: drafts of a plan from the one low and the largest high of all sizes
+
+
+def _native(window: Window, low: int, high: int) -> AxisPlan:
+    """The operator's own pad; exact if both ends are alike, or if no window reads what is too much."""
+    return AxisPlan(window.kernel_size, pad=low)
+
+
+def _slice(window: Window, low: int, high: int) -> AxisPlan:
+    """Pad both ends by low + m*s, enough for the longer one, and drop the first m outputs."""
+    count = max(-(-(high - low) // window.stride), 0)
+    return AxisPlan(window.kernel_size, pad=low + count * window.stride, crop=(count, 0))
+
+
+def _concat(window: Window, low: int, high: int) -> AxisPlan:
+    """Concatenate what one end needs more than the other, leave the common part to the operator."""
+    common = min(low, high)
+    return AxisPlan(window.kernel_size, concat=(low - common, high - common), pad=common)
+
+
+def _kernel(window: Window, low: int, high: int) -> AxisPlan:
+    """Zeros in front of the kernel shift the windows, so that equal pads fit; zeros after it prevent extra windows."""
+    front = max(-(-(high - low) // window.dilation), 0)
+    draft = AxisPlan(window.kernel_size + front, zeros=(front, 0), pad=low + front * window.dilation)
+    back = _zeros_after(draft, window)
+    return replace(draft, kernel_size=draft.kernel_size + back, zeros=(front, back))
+
+
+def _zeros_after(draft: AxisPlan, window: Window) -> int:
+    """The fewest that leave every size its outputs and no more; none if no number does."""
+    extended, rest = (draft.kernel_size - 1) * window.dilation + 1, []
+    for size in window.sizes:  # elements after the last window that is wanted
+        rest.append(size + 2 * draft.pad - extended - (window.outputs(size) - 1) * window.stride)
+    fewest = max(-(-(max(rest) - window.stride + 1) // window.dilation), 0)
+    return fewest if fewest * window.dilation <= min(rest) else 0
+
+
+def _pad(window: Window, low: int, high: int) -> AxisPlan:
+    """Leave all of the padding to MXNet's pad operator."""
+    return AxisPlan(window.kernel_size, pad_operator=(low, high))
+
+
+Draft = Callable[[Window, int, int], AxisPlan]
+AxisStrategy = Callable[[Window, Sequence[str]], Optional[AxisPlan]]
+
+
+def _static(draft: Draft) -> AxisStrategy:
+    """The strategy that fills in a draft, if it is exact for every size of the window."""
+
+    def strategy(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+        pads = [window.pads(size) for size in window.sizes]
+        return _checked(draft, window, pads)
+
+    return strategy
+
+
+def _checked(draft: Draft, window: Window, pads: Sequence[Tuple[int, int]]) -> Optional[AxisPlan]:
+    """The draft with what it must crop, if it is exact, else None.
+
+    The operator's window j starts at j*s - (pad + added low - zeros in front * d), counted in elements of the data. The
+    first that is kept must start at -low; and there must be no fewer outputs than wanted.
+    """
+    low, high = pads[0][0], max(high for _, high in pads)
+    if any(pad[0] != low for pad in pads):  # the windows of one graph cannot start at two positions
+        return None
+    plan = draft(window, low, high)
+    start = plan.pad + plan.concat[0] + plan.pad_operator[0] - plan.zeros[0] * window.dilation
+    if start != low + plan.crop[0] * window.stride:
+        return None
+    extra = {_operator_outputs(plan, window, size) - plan.crop[0] - window.outputs(size) for size in window.sizes}
+    if min(extra) < 0 or (len(extra) > 1 and not window.follows_size):
+        return None
+    return replace(plan, crop=(plan.crop[0], extra.pop() if len(extra) == 1 else None))
+
+
+def _operator_outputs(plan: AxisPlan, window: Window, size: int, ceil: bool = False) -> int:
+    """What MXNet's operator gives, by its own formula."""
+    extended = (plan.kernel_size - 1) * window.dilation + 1
+    shifted = plan.shift[1] - plan.shift[0] if plan.shift else 0
+    span = size + sum(plan.concat) + sum(plan.pad_operator) + shifted + 2 * plan.pad - extended
+    return (-(-span // window.stride) if ceil else span // window.stride) + 1
+
+
+def _native_only(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+    """Native is the name for a plan without any step of ours."""
+    plan = _static(_native)(window, ())
+    return plan if plan is not None and plan.crop == (0, 0) else None
+
+
+def _full(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+    """Pooling's "full" convention counts the partial window at the end; the operator insists on k <= n + 2*pad."""
+    pads = [window.pads(size) for size in window.sizes]
+    low = pads[0][0]
+    shortest = (1 if window.size is None else window.size) + 2 * low
+    if any(pad[0] != low for pad in pads) or window.kernel_size > shortest:
+        return None
+    plan = AxisPlan(window.kernel_size, pad=low)
+    exact = all(_operator_outputs(plan, window, size, ceil=True) == window.outputs(size) for size in window.sizes)
+    return plan if exact else None
+
+
+_FLIPPED: Dict[str, Draft] = {"native": _native, "kernel": _kernel, "slice": _slice, "concat": _concat, "pad": _pad}
+
+
+def _flip(window: Window, allowed: Sequence[str]) -> Optional[AxisPlan]:
+    """Static strategies from the end: `high` may be the same for every size though `low` is not, as it is for every
+    odd kernel with stride 2."""
+    for size in window.sizes:  # windows can be counted from the end if the last one ends with the padding
+        reach = (window.outputs(size) - 1) * window.stride + window.effective_kernel_size
+        if reach != size + sum(window.pads(size)):
+            return None
+    pads = [window.pads(size)[::-1] for size in window.sizes]
+    for name, draft in _FLIPPED.items():
+        plan = _checked(draft, window, pads) if name in allowed else None
+        if plan is not None and plan.crop[1] is not None:
+            return replace(plan, flip=True)
+    return None
+
+
+# -- dynamic: pads that follow from the size are computed in the graph
+
+
+def _shift(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+    """The data is shifted so that the windows of every size start at the same position."""
+    if window.size is not None:
+        return None
+    return _moved(window, lambda least, most, reach: AxisPlan(window.kernel_size, shift=(least, reach), pad=least))
+
+
+def _offset(concatenates: bool) -> AxisStrategy:
+    """Windows start at -pad for every size; the offset of the kernel in them makes up for the difference.
+
+    With `concatenates` elements are concatenated to one end, so that fewer zeros are needed.
+    """
+
+    def strategy(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+        def draft(least: int, most: int, reach: int) -> AxisPlan:
+            pad = most if concatenates else reach
+            length = pad - least + window.kernel_size
+            return AxisPlan(length, concat=(0, reach - pad), offset=(least, most), pad=pad)
+
+        return _moved(window, draft) if window.dilation == 1 else None
+
+    return strategy
+
+
+def _moved(window: Window, draft: Callable[[int, int, int], AxisPlan]) -> Optional[AxisPlan]:
+    """A plan that depends on the least and the most of `low`, and on the pad that the last window of every size needs
+    if all start as early as any."""
+    if not window.follows_size:
+        return None
+    pads = [window.pads(size) for size in window.sizes]
+    least, most = min(low for low, _ in pads), max(low for low, _ in pads)
+    if most - least > MOST_OFFSETS:
+        return None
+    plan = draft(least, most, max(most, max(map(sum, pads)) - least))
+    extra = {_operator_outputs(plan, window, size) - window.outputs(size) for size in window.sizes}
+    return replace(plan, crop=(0, extra.pop() if len(extra) == 1 else None)) if min(extra) >= 0 else None
+
+
+def _gather(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+    """For any kernel and stride, if the pads follow from the size."""
+    return AxisPlan(window.kernel_size, gather=True) if window.follows_size else None
+
+
+# -- transposed convolutions: what is cropped does not depend on the size
+
+
+def _transposed_slice(window: TransposedWindow) -> AxisPlan:
+    """The operator's own pad and adj as far as they reach, and a crop of its output."""
+    return _with_pad_and_adj(window, (0, 0))
+
+
+def _transposed_crop(window: TransposedWindow) -> AxisPlan:
+    """The operator's whole output, cropped; adj alone extends it."""
+    start, end = window.crop
+    adj = max(-end, 0)
+    return AxisPlan(window.kernel_size, adj=adj, crop=(start, end + adj))
+
+
+def _transposed_native(window: TransposedWindow) -> Optional[AxisPlan]:
+    """The operator's own pad and adj, if they are enough."""
+    plan = _transposed_slice(window)
+    return plan if plan.crop == (0, 0) else None
+
+
+def _transposed_kernel(window: TransposedWindow) -> AxisPlan:
+    """Zeros around the kernel, so that pad and adj reach further: adj makes up for 0 <= start - end < stride."""
+    start, end = window.crop
+    front = max(-(-(end - start) // window.dilation), 0)
+    back = max(-(-(start - end - window.stride + 1) // window.dilation), 0)
+    return _with_pad_and_adj(window, (front, back))
+
+
+def _with_pad_and_adj(window: TransposedWindow, zeros: Tuple[int, int]) -> AxisPlan:
+    start, end = (count + added * window.dilation for count, added in zip(window.crop, zeros))
+    extent = window.effective_kernel_size + sum(zeros) * window.dilation
+    pad = max(min(start, end + window.stride - 1, extent - 1), 0)
+    adj = max(pad - end, 0)
+    return AxisPlan(window.kernel_size + sum(zeros), zeros=zeros, pad=pad, adj=adj, crop=(start - pad, end - pad + adj))
+
+
+def _transposed_dilate(window: TransposedWindow) -> AxisPlan:
+    """A stride-1 convolution of the dilated input with the flipped kernel: s^N times the multiplications, but every
+    gradient works, and so does dilation in 3-D."""
+    low, high = (window.effective_kernel_size - 1 - count for count in window.crop)
+    common = max(min(low, high), 0)
+    added = max(low, 0) - common, max(high, 0) - common
+    crop = max(-low, 0), max(-high, 0)
+    return AxisPlan(window.kernel_size, pad_operator=added, dilate=window.stride, pad=common, crop=crop)
+
+
+def _checked_transposed(plan: Optional[AxisPlan], window: TransposedWindow) -> Optional[AxisPlan]:
+    """The plan, if its first output is at the wanted position of the full extent, and it has as many as wanted; the
+    operator takes no negative number, and adj < stride (with stride 1, none)."""
+    if plan is None:
+        return None
+    start, wanted = window.crop[0], window.outputs(1)
+    if plan.dilate:  # the convolution's window j starts at j - low and ends with the full extent's element j
+        first = window.effective_kernel_size - 1 - plan.pad - plan.pad_operator[0] + plan.crop[0]
+        outputs = 1 + 2 * plan.pad + sum(plan.pad_operator) - window.effective_kernel_size + 1
+    else:
+        first = plan.pad + plan.crop[0] - plan.zeros[0] * window.dilation
+        outputs = (plan.kernel_size - 1) * window.dilation + 1 - 2 * plan.pad + plan.adj
+    left = outputs - plan.crop[0] - (plan.crop[1] or 0)
+    exact = first == start and left == wanted
+    no_negative = min(plan.pad, plan.adj, plan.crop[0], plan.crop[1] or 0) >= 0
+    return plan if exact and no_negative and plan.adj < window.stride else None
+
+
+# -- the table
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A kind of operator of MXNet.
+
+    Parameters
+    ----------
+    name : str
+    title : str
+        In messages.
+    pool : bool
+        MXNet's Pooling: its pad must be less than its kernel.
+    ignores_padding : bool
+        Kernel elements that only ever read padding can be left out.
+
+    Examples
+    --------
+    >>> [name for name, operator in OPERATORS.items() if operator.pool]
+    ['max', 'avg', 'avg with padding', 'lp']
+    """
+
+    name: str
+    title: str
+    pool: bool = False
+    ignores_padding: bool = False
+
+
+CONV, MAX, AVG, AVG_WITH_PADDING, LP, TRANSPOSED = _ALL = (
+    Operator("conv", "a convolution"),
+    Operator("max", "max pooling", pool=True, ignores_padding=True),
+    Operator("avg", "average pooling", pool=True, ignores_padding=True),
+    Operator("avg with padding", "average pooling with count_include_pad", pool=True),
+    Operator("lp", "Lp pooling", pool=True, ignores_padding=True),
+    Operator("transposed", "a transposed convolution"),
+)
+OPERATORS: Dict[str, Operator] = {operator.name: operator for operator in _ALL}
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A way to run windows exactly.
+
+    Parameters
+    ----------
+    name : str
+    axis : callable, optional
+        (window of a convolution or pooling operator, names of strategies) -> plan, or None if it is not exact.
+    operators : tuple of Operator
+        The operators for which `axis` may be used; None stands for nothing but transposed convolutions.
+    transposed : callable, optional
+        The same for the window of a transposed convolution.
+    channels_last : bool
+        Whether it is written for data with channels last, too.
+    operator_only : bool
+        Whether it may need nothing but the operator.
+    reshapes_weight : bool
+        No shape of a weight can be inferred through it.
+    needs_channels : bool
+        The data's channels must be known to build its graph.
+    convention : str
+        Of a pooling operator.
+    together : bool
+        All axes run by it, or none.
+    competes : bool
+        Whether it may be the fastest; otherwise it runs only if it is forced, or if nothing else is possible.
+
+    Examples
+    --------
+    >>> STRATEGIES["kernel"].reshapes_weight, STRATEGIES["kernel"].serves(OPERATORS["max"])
+    (True, False)
+    """
+
+    name: str
+    axis: Optional[AxisStrategy] = None
+    operators: Tuple[Operator, ...] = ()
+    transposed: Optional[Callable[[TransposedWindow], Optional[AxisPlan]]] = None
+    channels_last: bool = False
+    operator_only: bool = False
+    reshapes_weight: bool = False
+    needs_channels: bool = False
+    convention: str = "valid"
+    together: bool = False
+    competes: bool = True
+
+    def serves(self, operator: Operator) -> bool:
+        """Whether the operator may run by it."""
+        return self.transposed is not None if operator is TRANSPOSED else operator in self.operators
+
+    def plan(self, window: AnyWindow, allowed: Sequence[str]) -> Optional[AxisPlan]:
+        """The plan of one axis, or None if this is not exact for it; of the `allowed` strategies it may use others."""
+        if isinstance(window, TransposedWindow):
+            return _checked_transposed(self.transposed(window), window) if self.transposed else None
+        return self.axis(window, allowed) if self.axis else None
+
+
+_POOLS = (MAX, AVG, AVG_WITH_PADDING, LP)
+_EVERY = (CONV, *_POOLS)
+_SUMS = (CONV, AVG, AVG_WITH_PADDING, LP)  # flipped, ties of a maximum would send gradients to the last element
+
+# Without costs, the first that is exact is chosen.
+STRATEGIES: Dict[str, Strategy] = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy("native", _native_only, _EVERY, _transposed_native, channels_last=True, operator_only=True),
+        Strategy(
+            "full", _full, (MAX, AVG, LP), channels_last=True, operator_only=True, convention="full", together=True
+        ),
+        Strategy("slice", _static(_slice), _EVERY, _transposed_slice, channels_last=True),
+        Strategy("concat", _static(_concat), _EVERY, channels_last=True),
+        Strategy(
+            "kernel",
+            _static(_kernel),
+            (CONV,),
+            _transposed_kernel,
+            channels_last=True,
+            operator_only=True,
+            reshapes_weight=True,
+        ),
+        Strategy("pad", _static(_pad), _EVERY),
+        Strategy("shift", _shift, (CONV,), needs_channels=True),
+        Strategy("flip", _flip, _SUMS, reshapes_weight=True),
+        Strategy("offset", _offset(concatenates=False), (CONV,), reshapes_weight=True),
+        Strategy("offset concat", _offset(concatenates=True), (CONV,), reshapes_weight=True),
+        Strategy("gather", _gather, _EVERY),
+        Strategy("crop", transposed=_transposed_crop, competes=False),
+        Strategy("dilate", transposed=_transposed_dilate, together=True, competes=False),
+    )
+}

@@ -1,0 +1,256 @@
+"""What is wanted along each axis: a `Window` for each, made once, by `make_windows`, from an operator's arguments.
+
+Here a padding becomes pads. Nothing after this file resolves the name of a padding rule again.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any, Optional, Sequence, Tuple, Union
+
+from mxsame import padding as arithmetic
+from mxsame import validation
+
+MOST_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride
+
+Sizes = Tuple[Optional[int], ...]
+Ints = Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """One axis of a convolution or a pooling operator: output j reads the elements from j*s - low on.
+
+    `size` is None if it is dynamic. `padding` is "same", "keras-mxnet" or a (low, high) pair. `ceil_mode` adds as many
+    elements at the end as make the last, partial window count (pooling with explicit pads).
+
+    >>> window = Window(size=7, kernel_size=2, stride=2)
+    >>> window.pads(7), window.outputs(7)
+    ((0, 1), 4)
+    """
+
+    size: Optional[int]
+    kernel_size: int
+    stride: int
+    dilation: int = 1
+    padding: Union[str, Tuple[int, int]] = "same"
+    ceil_mode: bool = False
+
+    @property
+    def effective_kernel_size(self) -> int:
+        """ke = (k-1)d + 1."""
+        return (self.kernel_size - 1) * self.dilation + 1
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The size, or one size of each residue modulo the stride if it is dynamic.
+
+        Pads, outputs and crops depend on nothing else (except for sizes shorter than the kernel; these are longer).
+        """
+        if self.size is not None:
+            return (self.size,)
+        return range(self._start, self._start + self.stride)
+
+    @property
+    def _start(self) -> int:
+        """A multiple of the stride that is longer than the kernel."""
+        return self.stride * -(-2 * self.effective_kernel_size // self.stride)
+
+    def least(self) -> Window:
+        """The window of the least size that has the same plans: the one of `sizes` with the same remainder.
+
+        >>> Window(224, 3, 2).least().size, Window(5, 3, 2).least().size
+        (6, 5)
+        """
+        if self.size is None or self.size < self._start + self.stride:
+            return self
+        return replace(self, size=self._start + self.size % self.stride)
+
+    @property
+    def follows_size(self) -> bool:
+        """Whether the pads follow from the size, so that there are ceil(n/s) outputs."""
+        return self.padding in arithmetic.SIZE_DEPENDENT
+
+    @property
+    def extra_at_start(self) -> bool:
+        """Whether the extra padding element goes to the start, as in keras-mxnet, and not to the end."""
+        return self.padding == arithmetic.KERAS_MXNET
+
+    def pads(self, size: int) -> Tuple[int, int]:
+        """(low, high) for this size."""
+        low, high = arithmetic.resolve_pads(size, self.kernel_size, self.stride, self.dilation, self.padding)
+        if self.ceil_mode and not self.follows_size:
+            high += -(size + low + high - self.effective_kernel_size) % self.stride
+        return low, high
+
+    def outputs(self, size: int) -> int:
+        """How many windows fit into the padded size."""
+        low, high = self.pads(size)
+        return (size + low + high - self.effective_kernel_size) // self.stride + 1
+
+    def trimmed(self) -> Window:
+        """The window without the kernel elements, at its start and end, that read padding wherever it is, for a
+        pooling operator that ignores padding: MXNet insists on k <= n + 2*pad, and loops over every element."""
+        if self.size is None:
+            return self
+        low, _ = self.pads(self.size)
+        reach = (self.outputs(self.size) - 1) * self.stride  # from the first window's start to the last one's
+        front, back = max(low - reach, 0), max(self.kernel_size - low - self.size, 0)
+        if not front and not back:
+            return self
+        kernel_size, low = self.kernel_size - front - back, low - front
+        high = max(reach + kernel_size - low - self.size, 0)
+        return replace(self, kernel_size=kernel_size, padding=(low, high), ceil_mode=False)
+
+
+@dataclass(frozen=True)
+class TransposedWindow:
+    """One axis of a transposed convolution: of its full extent (n-1)s + ke, `crop` elements are dropped at
+    (start, end); a negative end means that many elements of bias at the end. The crop does not depend on the size.
+
+    >>> TransposedWindow(size=4, kernel_size=3, stride=2, crop=(0, 1)).outputs(4)
+    8
+    """
+
+    size: Optional[int]
+    kernel_size: int
+    stride: int
+    dilation: int = 1
+    crop: Tuple[int, int] = (0, 0)
+
+    @property
+    def effective_kernel_size(self) -> int:
+        """ke = (k-1)d + 1."""
+        return (self.kernel_size - 1) * self.dilation + 1
+
+    def least(self) -> TransposedWindow:
+        """The window that has the same plans: that of every size."""
+        return replace(self, size=None)
+
+    def outputs(self, size: int) -> int:
+        """(n-1)s + ke - start - end."""
+        return (size - 1) * self.stride + self.effective_kernel_size - sum(self.crop)
+
+
+AnyWindow = Union[Window, TransposedWindow]
+
+
+@functools.lru_cache(maxsize=4096)
+def make_windows(
+    size: Sizes,
+    kernel_size: Ints,
+    strides: Ints,
+    dilation: Ints,
+    padding: Any,
+    *,
+    pool: bool = False,
+    ceil_mode: bool = False,
+) -> Tuple[Window, ...]:
+    """One checked `Window` per axis of a convolution, or of a pooling operator; `padding` as `mxsame.validation` gives
+    it.
+
+    Raises `ValueError` if the padded input is shorter than the kernel, or if a window would read no element of data.
+
+    >>> make_windows((7, None), (2, 3), (2, 1), (1, 1), "same")
+    (Window(size=7, kernel_size=2, ...), Window(size=None, kernel_size=3, ...))
+    """
+    windows = []
+    paddings = arithmetic.by_axis(padding, "pool" if pool else "conv", kernel_size, strides, dilation)
+    for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, paddings):
+        arithmetic.effective_kernel_size(k, d)
+        if pads not in arithmetic.SIZE_DEPENDENT:
+            pads = arithmetic.resolve_pads(1, k, s, d, pads)
+        window = Window(n, k, s, d, pads, ceil_mode)
+        windows.append(window)
+    check_static(tuple(windows), pool)
+    return tuple(windows)
+
+
+@functools.lru_cache(maxsize=4096)
+def check_static(windows: Tuple[AnyWindow, ...], pool: bool) -> None:
+    """Raises `ValueError` if an axis of a known size has no output, or a window that would read no element of data."""
+    for window in windows:
+        if window.size is None:
+            continue
+        if isinstance(window, TransposedWindow):
+            if window.outputs(window.size) < 1:
+                raise ValueError(f"padding must leave at least one element of the output; received {window}")
+            continue
+        rule = (window.kernel_size, window.stride, window.dilation, window.padding)
+        arithmetic.output_size(window.size, *rule)
+        if pool:
+            _check_no_window_is_empty(window)
+
+
+@functools.lru_cache(maxsize=4096)
+def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
+    """Raises `ValueError` if there is no graph for every size of the axes that are dynamic."""
+    strides, kernel_size, dilation = zip(*((window.stride, window.kernel_size, window.dilation) for window in windows))
+    for window in windows:
+        if window.size is not None:
+            continue
+        if window.extra_at_start and window.stride > window.effective_kernel_size + 1:
+            raise ValueError(
+                "keras-mxnet cannot run every size with a stride so much longer than the kernel; give input_size; "
+                f"{validation.received(strides=strides, kernel_size=kernel_size, dilation=dilation)}"
+            )
+        if window.stride > MOST_RESIDUES:
+            raise ValueError(
+                f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape; give input_size; "
+                f"{validation.received(strides=strides)}"
+            )
+        if pool:
+            _check_no_window_is_empty(window)
+
+
+def _check_no_window_is_empty(window: Window) -> None:
+    """With ceil_mode the last window may start after the data."""
+    for size in window.sizes:
+        if (window.outputs(size) - 1) * window.stride - window.pads(size)[0] >= size:
+            raise ValueError(
+                "ceil_mode must leave no window without an element of the data, for any size that is possible (give "
+                "input_size if it is known); "
+                f"{validation.received(input_size=window.size, pool_size=window.kernel_size)}, "
+                f"strides={window.stride}, padding={window.padding}"
+            )
+
+
+@functools.lru_cache(maxsize=4096)
+def make_transposed_windows(
+    size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, output_padding: Optional[Ints]
+) -> Tuple[TransposedWindow, ...]:
+    """One checked `TransposedWindow` per axis; `padding` as `mxsame.validation` gives it.
+
+    Raises `ValueError` as `mxsame.padding.transposed_cuts` does, and if nothing is left of the output.
+
+    >>> make_transposed_windows((4,), (3,), (2,), (1,), "same", None)
+    (TransposedWindow(size=4, kernel_size=3, stride=2, dilation=1, crop=(0, 1)),)
+    """
+    windows = []
+    paddings = arithmetic.by_axis(padding, "transposed", kernel_size, strides, dilation)
+    for n, k, s, d, pads, extra in zip(
+        size, kernel_size, strides, dilation, paddings, output_padding or (None,) * len(size)
+    ):
+        crop = arithmetic.transposed_cuts(k, s, d, pads, extra)
+        if n is not None:
+            arithmetic.transposed_output_size(n, k, s, d, pads, extra)  # refuses what leaves no output
+        windows.append(TransposedWindow(n, k, s, d, crop))
+    return tuple(windows)
+
+
+@functools.lru_cache(maxsize=4096)
+def lengths(windows: Tuple[AnyWindow, ...]) -> Tuple[Sizes, Sizes]:
+    """(of the data with explicit pads, of the output) along each axis; None for those that are dynamic.
+
+    >>> lengths(make_windows((7, None), (2, 3), (2, 1), (1, 1), ((0, 1), (1, 1))))
+    ((8, None), (4, None))
+    """
+    padded = tuple(None if window.size is None else window.size + _explicit_pads(window) for window in windows)
+    return padded, tuple(None if window.size is None else window.outputs(window.size) for window in windows)
+
+
+def _explicit_pads(window: AnyWindow) -> int:
+    if isinstance(window, TransposedWindow) or isinstance(window.padding, str):
+        return 0
+    return sum(window.padding)

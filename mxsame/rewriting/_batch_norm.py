@@ -1,0 +1,186 @@
+"""Batch norms, and every other scale and shift of each channel, folded into the convolution or dense layer before.
+
+A batch norm at inference is y = (x - mean) / sqrt(variance + eps) * gamma + beta (Ioffe and Szegedy 2015,
+algorithm 2, step 11), so with scale = gamma / sqrt(variance + eps) it is y = scale * x + (beta - mean * scale). Of a
+linear x = W a + b that makes W' = scale * W and b' = scale * b + shift. All of it in float64.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxsame.rewriting import _sinking
+from mxsame.rewriting._graph import Graph, Node, Output
+
+FAR = 30  # standard deviations
+LINEAR = ("Convolution", "Deconvolution", "FullyConnected")
+SCALARS = {  # kind -> (scale, shift) of a scalar
+    "multiply_scalar": lambda scalar: (scalar, 0.0),
+    "divide_scalar": lambda scalar: (1 / scalar, 0.0),
+    "add_scalar": lambda scalar: (1.0, scalar),
+    "subtract_scalar": lambda scalar: (1.0, -scalar),
+    "rsubtract_scalar": lambda scalar: (-1.0, scalar),
+}
+OPERANDS = {  # kind -> (scale, shift) of a constant, and whether it is the second operand
+    "multiply": lambda value, second: (value, np.float64(0)),
+    "add": lambda value, second: (np.float64(1), value),
+    "subtract": lambda value, second: (np.float64(1), -value) if second else (np.float64(-1), value),
+    "divide": lambda value, second: (1 / value, np.float64(0)) if second else None,
+}
+
+
+class Affine(NamedTuple):
+    """scale * data + shift along an axis; scalars where all channels are treated alike."""
+
+    data: Output
+    scale: np.ndarray
+    shift: np.ndarray
+    axis: int
+
+
+def fold(graph: Graph) -> None:
+    """Fold every scale and shift that follows a linear node which nothing else uses, directly or after movements."""
+    shapes = graph.shapes()
+    with np.errstate(all="ignore"):  # what is not finite is not folded
+        for node in graph.nodes():
+            affine = as_affine(graph, node, shapes)
+            if affine is not None:
+                producer, axis = _linear_before(graph.users(), shapes, affine.data, affine.axis)
+                if producer is not None and _fold_into(
+                    graph, producer, affine, axis == _channel_axis(producer, shapes)
+                ):
+                    graph.replace(node, affine.data)
+
+
+def convolve(graph: Graph) -> None:
+    """Every other batch norm of pictures becomes a convolution of each channel with one number, which oneDNN runs as
+    one step with the activation after it. Float32 only: MXNet's own convolution of each channel is slow."""
+    shapes = graph.shapes()
+    for node in graph.nodes():
+        if node.kind == "batch_norm" and len(shapes.get(node, ())) == 4:
+            with np.errstate(all="ignore"):
+                affine = as_affine(graph, node, shapes)
+            if affine is None or affine.axis != 1 or far_mean(graph, node, affine) is not None:
+                continue
+            scale, shift = affine.scale.astype(np.float32), affine.shift.astype(np.float32)
+            if np.isfinite(scale).all() and np.isfinite(shift).all():
+                graph.replace(node, Output(by_channel(graph, node.name, affine.data, shapes[node], scale, shift)))
+
+
+def by_channel(
+    graph: Graph, name: str, data: Output, shape: Sequence[int], scale: np.ndarray, shift: np.ndarray
+) -> Node:
+    """scale * data + shift as a convolution of each channel of data of this shape, (N, C, ..), with one number."""
+    channels, kernel = shape[1], (1,) * (len(shape) - 2)
+    inputs = [data, graph.constant(f"{name}_weight", np.broadcast_to(scale, channels).reshape(channels, 1, *kernel))]
+    if np.any(shift):
+        inputs.append(graph.constant(f"{name}_bias", np.broadcast_to(shift, channels)))
+    attrs = {"kernel": kernel, "num_filter": channels, "num_group": channels, "no_bias": len(inputs) < 3}
+    return Node("Convolution", name, inputs, {key: str(value) for key, value in attrs.items()})
+
+
+def far_mean(graph: Graph, node: Node, affine: Affine) -> Optional[np.ndarray]:
+    """The mean of a batch norm, if it is so far from zero that scale * x + shift would lose digits that x - mean
+    keeps."""
+    if node.kind != "batch_norm":
+        return None
+    beta, mean, variance = (graph.value(source).astype(np.float64) for source in node.inputs[2:])  # type: ignore[union-attr]
+    size = np.maximum(np.abs(affine.scale) * np.sqrt(variance), np.abs(beta))
+    return mean if (np.abs(mean * affine.scale) > FAR * size).any() else None
+
+
+def as_affine(graph: Graph, node: Node, shapes: dict) -> Optional[Affine]:
+    """A node as a scale and shift, if it is one."""
+    if node.kind == "batch_norm" and node in shapes:
+        return _batch_norm(graph, node, len(shapes[node]))
+    if node.kind in SCALARS:
+        scale, shift = SCALARS[node.kind](np.float64(node.attr("scalar")))
+        return Affine(node.inputs[0], np.float64(scale), np.float64(shift), 1)
+    if node.kind in OPERANDS and node in shapes:
+        return _operand(graph, node, shapes)
+    return None
+
+
+def _operand(graph: Graph, node: Node, shapes: dict) -> Optional[Affine]:
+    """Arithmetic with a constant that has one number for each channel."""
+    values = [graph.value(source) for source in node.inputs]
+    position = 0 if values[1] is not None else 1
+    value, data = values[1 - position], node.inputs[position]
+    if value is None or values[position] is not None or shapes.get(data.node) != shapes[node] or data.index:
+        return None
+    ndim = len(shapes[node])
+    long = [axis + ndim - value.ndim for axis, length in enumerate(value.shape) if length > 1]
+    if len(long) > 1:
+        return None
+    result = OPERANDS[node.kind](value.astype(np.float64).reshape(-1 if long else ()), position == 0)
+    return None if result is None else Affine(data, *result, long[0] if long else 1)
+
+
+def _batch_norm(graph: Graph, node: Node, ndim: int) -> Optional[Affine]:
+    arrays = [graph.value(source) for source in node.inputs[1:]]
+    if any(array is None for array in arrays) or node.attr("output_mean_var", False):
+        return None
+    gamma, beta, mean, variance = (array.astype(np.float64) for array in arrays)  # type: ignore[union-attr]
+    if node.attr("fix_gamma", True):
+        gamma = np.ones_like(gamma)
+    scale = gamma / np.sqrt(variance + node.attr("eps", 1e-3))
+    axis = node.attr("axis", 1) if node.op == "BatchNorm" else 1
+    return Affine(node.inputs[0], scale, beta - mean * scale, axis % ndim)
+
+
+def _linear_before(users: dict, shapes: dict, data: Output, axis: int) -> Tuple[Optional[Node], int]:
+    """The linear node before movements, each used once, and the position of the axis in its output."""
+    while data.index == 0 and len(users[data.node]) == 1 and data.node in shapes:
+        node = data.node
+        if node.op in LINEAR:
+            return node, axis
+        moved = _sinking.movement(node, len(shapes[node]))
+        before = None if moved is None else moved.before(axis)
+        if before is None:
+            break
+        data, axis = node.inputs[0], before
+    return None, axis
+
+
+def _channel_axis(producer: Node, shapes: dict) -> int:
+    last = producer.op == "FullyConnected" or not is_channels_first(producer)
+    return len(shapes[producer]) - 1 if last else 1
+
+
+def _fold_into(graph: Graph, producer: Node, affine: Affine, along_channels: bool) -> bool:
+    """Whether that could be done: the parameters must be known, and what differs must differ by channel."""
+    weight, *rest = (graph.value(source) for source in producer.inputs[1:])
+    if weight is None or any(bias is None for bias in rest):
+        return False
+    if not along_channels and (affine.scale.ndim or affine.shift.ndim):
+        return False
+    channels = int(producer.attr("num_hidden" if producer.op == "FullyConnected" else "num_filter"))
+    scale, shift = np.broadcast_to(affine.scale, channels), np.broadcast_to(affine.shift, channels)
+    bias = rest[0].astype(np.float64) if rest else np.zeros(channels)
+    folded = {"weight": _scaled(producer, weight.astype(np.float64), scale).astype(weight.dtype)}
+    if rest or shift.any():
+        folded["bias"] = (bias * scale + shift).astype(weight.dtype)
+    if not all(np.isfinite(value).all() for value in folded.values()):
+        return False
+    producer.attrs["no_bias"] = str("bias" not in folded)
+    producer.inputs[1:] = [graph.constant(f"{producer.name}_{name}", value) for name, value in folded.items()]
+    return True
+
+
+def is_channels_first(node: Node) -> bool:
+    """Whether a convolution, a pooling operator, or one that has no layout, has its channels on the second axis."""
+    return str(node.attr("layout")) in ("None", "NCW", "NCHW", "NCDHW")
+
+
+def _scaled(producer: Node, weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """The weight with every output channel scaled: these are its first axis; for a Deconvolution, whose weight is
+    (I, O/groups, *k), the second in each group; with channels last, (I, *k, O/groups), the last."""
+    if producer.op != "Deconvolution":
+        return weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+    if not is_channels_first(producer):
+        return weight * scale  # mxsame makes none of several groups with channels last
+    groups = int(producer.attr("num_group", 1))
+    grouped = weight.reshape(groups, -1, *weight.shape[1:])
+    return (grouped * scale.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))).reshape(weight.shape)

@@ -1,0 +1,60 @@
+"""What changes nothing at inference is dropped; the rest is written in one way, the one that oneDNN fuses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mxsame.rewriting._graph import Graph, Node, Output
+
+ACTIVATIONS = ("relu", "sigmoid", "tanh", "softsign")
+NEUTRAL = {  # op -> the scalar that makes it the identity; not NumPy's, which make floats of integers and bools
+    **dict.fromkeys(("_mul_scalar", "_div_scalar", "_power_scalar"), 1.0),
+    **dict.fromkeys(("_plus_scalar", "_minus_scalar"), 0.0),
+}
+
+
+def drop(graph: Graph) -> None:
+    """Identities, arithmetic with 0 or 1 that changes nothing, dropout, and reshapes that only check a size."""
+    for node in graph.nodes():
+        if _is_identity(node):
+            graph.replace(node, node.inputs[0])
+        elif node.op == "Reshape" and _checks_size(node.inputs[0].node):
+            graph.replace(node, node.inputs[0].node.inputs[0])
+
+
+def _is_identity(node: Node) -> bool:
+    if node.op == "Dropout":
+        return node.attr("mode", "training") != "always"
+    if node.op in NEUTRAL:
+        return float(node.attr("scalar")) == NEUTRAL[node.op]
+    return node.kind == "identity" or node.op == "IdentityAttachKLSparseReg"
+
+
+def _checks_size(node: Node) -> bool:
+    return node.op == "Reshape" and node.name.startswith("data_must_be_")
+
+
+def canonicalize(graph: Graph) -> None:
+    """Activations of floats as `Activation`, which takes no integers; a batch norm with a relu inside as both."""
+    dtypes = graph.dtypes()
+    for node in graph.nodes():
+        if node.kind in ACTIVATIONS and _is_float(dtypes.get(node)):
+            node.op, node.attrs = "Activation", {"act_type": node.kind}
+        elif node.op == "_contrib_BatchNormWithReLU":
+            node.op = "BatchNorm"
+            relu = Node("Activation", f"{node.name}_relu", [Output(node)], {"act_type": "relu"})
+            for user in graph.users()[node]:
+                graph.connect(user, Output(relu))
+
+
+def _is_float(dtype: object) -> bool:
+    return dtype is not None and np.dtype(dtype).kind == "f"  # type: ignore[call-overload]
+
+
+def separate(graph: Graph) -> None:
+    """An output that is a variable, or that is there twice, becomes one of a node of its own."""
+    seen = set()
+    for position, output in enumerate(graph.outputs):
+        if output.node.op == "null" or output in seen:
+            graph.outputs[position] = Output(Node("_copy", f"output{position}", [output]))
+        seen.add(output)

@@ -1,0 +1,54 @@
+"""What depends on parameters alone is computed once and becomes a parameter."""
+
+from __future__ import annotations
+
+from typing import Any, List
+
+from mxsame._mxnet import mx
+from mxsame.rewriting._graph import Graph, Node, Output
+
+IMPURE = (
+    *("random", "sample", "shuffle", "Dropout", "Custom", "uniform", "normal", "bernoulli", "choice", "multinomial"),
+    *("laplace", "gumbel", "logistic", "exponential", "gamma", "pareto", "rayleigh", "weibull", "powerd"),
+)
+
+
+def fold(graph: Graph, context: Any) -> None:
+    """Evaluate, on the device of the parameters, every output of constant operators that any other operator uses."""
+    constant = set()
+    for node in graph.nodes():
+        if node.name in graph.values if node.op == "null" else _is_pure(node) and constant.issuperset(_sources(node)):
+            constant.add(node)
+    wanted: List[Output] = []
+    for user in [*(node for node in graph.nodes() if node not in constant), None]:
+        wanted += [
+            out for out in graph.used_by(user) if out.node in constant and out.node.op != "null" and out not in wanted
+        ]
+    if not wanted:
+        return
+    users = graph.users()
+    for output, value in zip(wanted, evaluated(graph, wanted, context)):
+        folded = graph.constant(f"{output.node.name}_value", value)
+        for user in users[output.node]:
+            if graph.used_by(user.node)[user.position] == output:
+                graph.connect(user, folded)
+
+
+def _sources(node: Node) -> List[Node]:
+    return [source for source, _ in node.inputs]
+
+
+def _is_pure(node: Node) -> bool:
+    """Whether a node with inputs gives the same whenever it runs."""
+    return bool(node.inputs) and not node.more.get("subgraphs") and not any(word in node.op for word in IMPURE)
+
+
+def evaluated(graph: Graph, outputs: List[Output], context: Any) -> list:
+    """The arrays of outputs that depend on parameters alone. By a block, as an executor would let oneDNN fuse them."""
+    symbol = graph.symbol(outputs)
+    names = symbol.list_inputs()
+    arrays = [mx.nd.array(graph.values[name], ctx=context, dtype=graph.values[name].dtype) for name in names]
+    variables = [mx.sym.var(name, dtype=array.dtype) for name, array in zip(names, arrays)]
+    with mx.util.np_array(False), mx.autograd.pause(train_mode=False):
+        found = mx.gluon.SymbolBlock(symbol, variables)(*arrays)
+    return [array.asnumpy() for array in (found if isinstance(found, list) else [found])]

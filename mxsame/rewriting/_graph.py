@@ -1,0 +1,242 @@
+"""A Symbol taken apart: nodes that can be changed, and the arrays of its parameters."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from mxsame import tensors
+from mxsame._mxnet import mx
+
+TWINS = {  # what an operator computes -> the operators that do: on arrays of one shape, broadcast, as NumPy's
+    "add": ("elemwise_add", "broadcast_add", "_npi_add"),
+    "subtract": ("elemwise_sub", "broadcast_sub", "_npi_subtract"),
+    "multiply": ("elemwise_mul", "broadcast_mul", "_npi_multiply"),
+    "divide": ("elemwise_div", "broadcast_div", "_npi_true_divide"),
+    "maximum": ("_maximum", "broadcast_maximum", "_npi_maximum"),
+    "minimum": ("_minimum", "broadcast_minimum", "_npi_minimum"),
+    "add_scalar": ("_plus_scalar", "_npi_add_scalar"),
+    "subtract_scalar": ("_minus_scalar", "_npi_subtract_scalar"),
+    "rsubtract_scalar": ("_rminus_scalar", "_npi_rsubtract_scalar"),
+    "multiply_scalar": ("_mul_scalar", "_npi_multiply_scalar"),
+    "divide_scalar": ("_div_scalar", "_npi_true_divide_scalar"),
+    "rdivide_scalar": ("_rdiv_scalar", "_npi_rtrue_divide_scalar"),
+    "power_scalar": ("_power_scalar", "_npi_power_scalar"),
+    "maximum_scalar": ("_maximum_scalar", "_npi_maximum_scalar"),
+    "minimum_scalar": ("_minimum_scalar", "_npi_minimum_scalar"),
+    "clip": ("clip", "_npi_clip"),
+    "relu": ("relu", "_npx_relu"),
+    "sigmoid": ("sigmoid", "_npx_sigmoid"),
+    "tanh": ("tanh", "_npi_tanh"),
+    "abs": ("abs", "_npi_absolute"),
+    "negative": ("negative", "_npi_negative"),
+    "square": ("square", "_npi_square"),
+    "sqrt": ("sqrt", "_npi_sqrt"),
+    "exp": ("exp", "_npi_exp"),
+    "log": ("log", "_npi_log"),
+    "batch_norm": ("BatchNorm", "_contrib_SyncBatchNorm"),
+    "identity": ("_copy", "_np_copy", "_npi_copy", "identity", "BlockGrad", "make_loss", "MakeLoss"),
+}
+KINDS = {op: kind for kind, ops in TWINS.items() for op in ops}
+
+
+@dataclass(eq=False)
+class Node:
+    """An operator, or a variable (`op` is "null"); attributes are strings, as MXNet writes them."""
+
+    op: str
+    name: str
+    inputs: List[Output] = field(default_factory=list)
+    attrs: Dict[str, str] = field(default_factory=dict)
+    more: Dict[str, Any] = field(default_factory=dict)  # what else the file has of it: the graphs inside of a loop
+
+    @property
+    def kind(self) -> str:
+        """What it computes: one name for an operator and its twins."""
+        return KINDS.get(self.op, self.op)
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute's value."""
+        text = self.attrs.get(name)
+        if text is None:
+            return default
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):  # a word
+            return text
+
+
+class Output(NamedTuple):
+    """One of the outputs of a node."""
+
+    node: Node
+    index: int = 0
+
+
+class User(NamedTuple):
+    """Who uses an output: a node and the position among its inputs, or no node and the position among the graph's
+    outputs."""
+
+    node: Optional[Node]
+    position: int
+
+
+class Graph:
+    """The nodes that some outputs need. `values` holds the array of each variable that is a parameter, `inputs` the
+    shape of each that is an input."""
+
+    def __init__(
+        self, outputs: Sequence[Output], values: Mapping[str, np.ndarray], inputs: Mapping[str, Sequence[int]]
+    ):
+        self.outputs, self.values, self.inputs = list(outputs), dict(values), dict(inputs)
+
+    @classmethod
+    def of(cls, symbol: Any, values: Mapping[str, np.ndarray], inputs: Mapping[str, Sequence[int]]) -> Graph:
+        """A Symbol's graph."""
+        read = json.loads(symbol.tojson())
+        nodes: List[Node] = []
+        for entry in read["nodes"]:
+            sources = [Output(nodes[source], index) for source, index, *_ in entry["inputs"]]
+            more = {key: value for key, value in entry.items() if key not in ("op", "name", "inputs", "attrs")}
+            nodes.append(Node(entry["op"], entry["name"], sources, dict(entry.get("attrs", {})), more))
+        return cls([Output(nodes[source], index) for source, index, *_ in read["heads"]], values, inputs)
+
+    def symbol(self, outputs: Optional[Sequence[Output]] = None) -> Any:
+        """A Symbol of these outputs, by default of the graph's own."""
+        outputs = self.outputs if outputs is None else outputs
+        nodes = self.nodes(outputs)
+        number = {node: position for position, node in enumerate(nodes)}
+        written = [
+            {
+                "op": node.op,
+                "name": node.name,
+                "attrs": self._variable(node) if node.op == "null" else node.attrs,
+                "inputs": [[number[source], index, 0] for source, index in node.inputs],
+                **node.more,
+            }
+            for node in nodes
+        ]
+        arguments = [position for position, node in enumerate(nodes) if node.op == "null"]
+        graph = {
+            "nodes": written,
+            "arg_nodes": arguments,
+            "heads": [[number[node], index, 0] for node, index in outputs],
+            "attrs": {"mxnet_version": ["int", 10901], "is_np_shape": ["int", int(mx.util.is_np_shape())]},
+        }
+        return mx.sym.load_json(json.dumps(graph))
+
+    def _variable(self, node: Node) -> Dict[str, str]:
+        """A parameter's variable has the shape and type of its array: a net's variables keep the type from before a
+        cast."""
+        value = self.values.get(node.name)
+        if value is None:
+            return node.attrs
+        return {"__shape__": str(value.shape), "__dtype__": tensors.dtype_attribute(value.dtype)}
+
+    def nodes(self, outputs: Optional[Sequence[Output]] = None) -> List[Node]:
+        """All nodes, each after its inputs. Without recursion, which deep networks would exhaust."""
+        found: Dict[Node, None] = {}
+        waiting = [node for node, _ in reversed(self.outputs if outputs is None else outputs)]
+        while waiting:
+            node = waiting[-1]
+            missing = [source for source, _ in node.inputs if source not in found]
+            if node in found or not missing:
+                found[node] = None
+                waiting.pop()
+            else:
+                waiting.extend(reversed(missing))
+        return list(found)
+
+    def users(self) -> Dict[Node, List[User]]:
+        """The users of every node."""
+        users: Dict[Node, List[User]] = {node: [] for node in self.nodes()}
+        for node in users:
+            for position, (source, _) in enumerate(node.inputs):
+                users[source].append(User(node, position))
+        for position, (source, _) in enumerate(self.outputs):
+            users[source].append(User(None, position))
+        return users
+
+    def used_by(self, node: Optional[Node]) -> List[Output]:
+        """The inputs of a node; the graph's outputs for None."""
+        return self.outputs if node is None else node.inputs
+
+    def connect(self, user: User, output: Output) -> None:
+        """Let a user use this output."""
+        self.used_by(user.node)[user.position] = output
+
+    def replace(self, node: Node, output: Output) -> None:
+        """Let whoever uses the first output of a node use this one."""
+        for user in self.users().get(node, ()):
+            self.connect(user, output)
+
+    def value(self, output: Output) -> Optional[np.ndarray]:
+        """The array of a parameter; None for anything else."""
+        return self.values.get(output.node.name) if output.node.op == "null" else None
+
+    def constant(self, name: str, value: np.ndarray) -> Output:
+        """A new parameter, whose name begins like this."""
+        taken = self.values.keys() | {node.name for node in self.nodes()}
+        unique, count = name, 0
+        while unique in taken:
+            count += 1
+            unique = f"{name}{count}"
+        self.values[unique] = np.ascontiguousarray(value)
+        return Output(Node("null", unique))
+
+    def shapes(self) -> Dict[Node, tuple]:
+        """The shape of every node's first output; nodes whose shape depends on values are left out."""
+        nodes = self.nodes()
+        names = {node.name for node in nodes if node.op == "null"}
+        known = {name: shape for name, shape in self.inputs.items() if name in names}
+        _, found, _ = self.symbol([Output(node) for node in nodes]).infer_shape_partial(**known)
+        return {node: shape for node, shape in zip(nodes, found) if _is_complete(shape)}
+
+    def dtypes(self) -> Dict[Node, Any]:
+        """The type of every node's first output; empty where an input may be of several types."""
+        nodes = self.nodes()
+        if not all(node.name in self.values or "__dtype__" in node.attrs for node in nodes if node.op == "null"):
+            return {}
+        _, found, _ = self.symbol([Output(node) for node in nodes]).infer_type_partial()
+        return dict(zip(nodes, found or ()))
+
+    def accepted(self, name: str, dtypes: Sequence[Any]) -> tuple:
+        """Those of these types that an input may have. From now on its variable has that type, or none if there are
+        several."""
+        variable = next((node for node in self.nodes() if node.op == "null" and node.name == name), None)
+        if variable is None:
+            return tuple(dtypes)
+        variable.attrs.pop("__dtype__", None)
+        found = tuple(dtype for dtype in dtypes if self._infers(dtype))
+        if not found:
+            self._infer_dtypes(dtypes[0])  # MXNet refuses
+        if len(found) == 1:
+            variable.attrs["__dtype__"] = tensors.dtype_attribute(found[0])
+        return found
+
+    def _infers(self, dtype: Any) -> bool:
+        try:
+            self._infer_dtypes(dtype)
+        except mx.base.MXNetError:
+            return False
+        return True
+
+    def _infer_dtypes(self, dtype: Any) -> None:
+        """Infer all types if the inputs without one have this one."""
+        free = [node.name for node in self.nodes() if node.name in self.inputs and "__dtype__" not in node.attrs]
+        self.symbol().infer_type_partial(**dict.fromkeys(free, dtype))
+
+    def prune(self) -> None:
+        """Forget the arrays that nothing needs any more."""
+        names = {node.name for node in self.nodes()}
+        self.values = {name: value for name, value in self.values.items() if name in names}
+
+
+def _is_complete(shape: Optional[tuple]) -> bool:
+    if mx.util.is_np_shape():
+        return shape is not None and -1 not in shape
+    return bool(shape) and 0 not in shape

@@ -1,0 +1,45 @@
+"""oneDNN's fusing of MXNet 1.9.1, and a graph in which it stays correct."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from mxsame._mxnet import mx
+from mxsame.rewriting._graph import Graph, Node, Output
+
+LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain can go on
+
+
+def can_fuse() -> bool:
+    """Whether this MXNet was built with oneDNN."""
+    return bool(mx.runtime.Features().is_enabled("MKLDNN"))
+
+
+def protect(graph: Graph) -> None:
+    """Put barriers where MXNet would fuse wrongly, whoever runs the graph: `optimize_for`, or an executor, which fuses
+    by default.
+
+    A chain goes on after a link that has other users, the graph's own outputs among them, and these then get the end
+    of the chain. So such a link gets one user, which is no part of a chain: BlockGrad, an identity that runs in place
+    on oneDNN's arrays (MXNet drops `_copy` before it fuses). A batch norm over another axis than the channels gets one
+    before it, as it reads past the end of its parameters if it is fused. And an addition has its convolution first, as
+    in the fused operator: a block's `optimize_for` takes the shapes of parameters in the order that they had before.
+    """
+    for node, users in graph.users().items():
+        users = [user for user in users if not graph.used_by(user.node)[user.position].index]
+        if node.kind in LINKS and (len(users) > 1 or any(_is_over_another_axis(user.node) for user in users)):
+            barrier = Output(Node("BlockGrad", f"{node.name}_shared", [Output(node)]))
+            for user in users:
+                graph.connect(user, barrier)
+    for node in graph.nodes():
+        if node.kind == "add" and [source.node.op == "Convolution" for source in node.inputs] == [False, True]:
+            node.inputs.reverse()
+
+
+def _is_over_another_axis(node: Optional[Node]) -> bool:
+    return node is not None and node.op == "BatchNorm" and node.attr("axis", 1) != 1
+
+
+def fused(graph: Graph) -> Any:
+    """The Symbol of a protected graph, with chains of operators fused into one."""
+    return graph.symbol().optimize_for("MKLDNN")

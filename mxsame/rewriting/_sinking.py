@@ -1,0 +1,212 @@
+"""Slices and transposes sink: they go after operators that treat every element by itself.
+
+A slice or transpose only moves elements, so the order makes no difference to the values. After the activation it no
+longer separates a convolution from it, so oneDNN runs the two as one step; and two transposes that meet cancel out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxsame.rewriting._graph import Graph, Node, Output, User
+
+UNARY = {
+    *("Activation", "relu", "sigmoid", "tanh", "softsign", "clip", "abs", "negative", "square", "sqrt", "exp", "log"),
+    *("erf", "hard_sigmoid", "reciprocal", "rsqrt", "add_scalar", "subtract_scalar", "rsubtract_scalar"),
+    *("multiply_scalar", "divide_scalar", "rdivide_scalar", "power_scalar", "maximum_scalar", "minimum_scalar"),
+}
+BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum"}
+MOVING = ("slice", "slice_axis", "transpose")
+RECTIFIERS = ("leaky", "elu", "selu", "gelu", "prelu")
+WHOLE = [(start, None, step) for start in (None, 0) for step in (None, 1)]  # a slice's entries for an axis it leaves
+Users = Dict[Node, List[User]]
+LEAST_KEPT = 0.5  # a slice that drops more stays: what follows it is cheap
+
+
+class Movement(NamedTuple):
+    """What a node does to axes: a transpose by `axes`, or a slice of those `sliced`."""
+
+    axes: Tuple[int, ...]
+    sliced: Tuple[int, ...]
+    attrs: tuple  # equal if two are the same
+
+    def before(self, axis: int) -> Optional[int]:
+        """The position of an axis in the data that was moved; None for one that is sliced."""
+        return None if axis in self.sliced else self.axes[axis]
+
+
+def movement(node: Node, ndim: int) -> Optional[Movement]:
+    """A node as a movement, if it is one."""
+    axes, sliced = tuple(range(ndim)), ()
+    if node.op == "transpose" and len(node.attr("axes", ())) == ndim:
+        axes = tuple(axis % ndim for axis in node.attr("axes"))
+    elif node.op == "slice":
+        ranges = zip(*(_padded(node.attr(name, ()), ndim) for name in ("begin", "end", "step")))
+        sliced = tuple(axis for axis, taken in enumerate(ranges) if taken not in WHOLE)
+    elif node.op == "slice_axis":
+        sliced = (node.attr("axis") % ndim,)
+    else:
+        return None
+    return Movement(axes, sliced, (node.op, *sorted(node.attrs.items())))
+
+
+def _padded(values: Sequence, ndim: int) -> tuple:
+    values = (values,) if isinstance(values, int) else tuple(values)
+    return values + (None,) * (ndim - len(values))
+
+
+def sink(graph: Graph) -> None:
+    """Move every movement as far down as it goes."""
+    shapes = graph.shapes()
+    steps = (_undo, _sink_one, _sink_together)
+    while any(_first(graph, step, shapes) for step in steps):
+        pass
+
+
+def _first(graph: Graph, step: Callable, shapes: dict) -> bool:
+    """Whether a step could be done for some movement; a step changes who uses what, so it is done once at a time."""
+    users = graph.users()
+    for node in users:
+        found = _movement(node, shapes)
+        if found is not None and step(graph, node, found, users, shapes):
+            return True
+    return False
+
+
+def _movement(node: Node, shapes: dict) -> Optional[Movement]:
+    """A node as a movement worth sinking."""
+    if node.op not in MOVING or node not in shapes or node.inputs[0].node not in shapes:
+        return None
+    found = movement(node, len(shapes[node]))
+    if found is None or math.prod(shapes[node]) < LEAST_KEPT * math.prod(shapes[node.inputs[0].node]):
+        return None
+    return found
+
+
+def _undo(graph: Graph, node: Node, outer: Movement, users: Users, shapes: dict) -> bool:
+    """Whether a transpose of a transpose has become one, or none."""
+    source = node.inputs[0].node
+    inner = movement(source, len(outer.axes)) if node.op == source.op == "transpose" else None
+    if inner is None:
+        return False
+    axes = tuple(inner.axes[axis] for axis in outer.axes)
+    node.attrs, node.inputs = {"axes": str(axes)}, [source.inputs[0]]
+    if axes == tuple(range(len(axes))):
+        for user in users[node]:
+            graph.connect(user, node.inputs[0])
+    return True
+
+
+# -- after all that treats its elements one by one, up to the one node that others use
+
+
+def _sink_one(graph: Graph, node: Node, found: Movement, users: Users, shapes: dict) -> bool:
+    region = _region(graph, node, found, users, shapes)
+    if not region:
+        return False
+    (leaving,) = _leaving([node, *region], users)
+    source, moved = node.inputs[0], shapes[leaving]
+    for user in users[node]:
+        graph.connect(user, source)
+    for each in region:
+        _put_before(graph, each, found, len(moved))
+        shapes[each] = shapes[source.node]
+    for user in users[leaving]:
+        graph.connect(user, Output(node))
+    node.inputs, shapes[node] = [Output(leaving)], moved
+    return True
+
+
+def _region(graph: Graph, node: Node, found: Movement, users: Users, shapes: dict) -> List[Node]:
+    """What treats the elements of a movement's output one by one, and uses nothing else, as far as others use only one
+    node of it."""
+    if not any(user.node and _commutes(graph, user.node, [node], found, shapes) for user in users[node]):
+        return []
+    inside, region = [node], []
+    for candidate in list(users)[list(users).index(node) + 1 :]:
+        if _commutes(graph, candidate, inside, found, shapes):
+            inside.append(candidate)
+            leaving = _leaving(inside, users)
+            if len(leaving) == 1 and leaving[0] is not node:
+                region = inside[1:]
+    return region
+
+
+def _leaving(nodes: Sequence[Node], users: Users) -> List[Node]:
+    """Those that others use."""
+    return [node for node in nodes if any(user.node not in nodes for user in users[node])]
+
+
+def _commutes(graph: Graph, node: Node, inside: Sequence[Node], found: Movement, shapes: dict) -> bool:
+    """Whether a node gives the same, moved, for data that has not been moved."""
+    arrays = [source for source in node.inputs if source.node in inside]
+    others = [source for source in node.inputs if source.node not in inside]
+    shape = shapes[inside[0]]
+    if not arrays or shapes.get(node) != shape or any(source.index for source in arrays):
+        return False
+    if node.kind in UNARY:
+        return True
+    if node.kind in BINARY:
+        return all(_fits(graph.value(source), shape, found) for source in others)
+    if node.op == "LeakyReLU" and node.attr("act_type", "leaky") in RECTIFIERS:
+        return not others or found.before(1) == 1
+    if node.op == "BatchNorm" and not node.attr("output_mean_var", False):
+        constant = all(graph.value(source) is not None for source in others)
+        return constant and found.before(node.attr("axis", 1) % len(shape)) is not None
+    return False
+
+
+def _fits(value: Optional[np.ndarray], shape: tuple, found: Movement) -> bool:
+    """Whether a constant operand has one element along what is sliced."""
+    if value is None:
+        return False
+    whole = (1,) * (len(shape) - value.ndim) + value.shape
+    return all(whole[axis] == 1 for axis in found.sliced)
+
+
+def _put_before(graph: Graph, node: Node, found: Movement, ndim: int) -> None:
+    """Attributes and constant operands of a node that now sees data before the movement."""
+    if node.op == "BatchNorm":
+        node.attrs["axis"] = str(found.before(node.attr("axis", 1) % ndim))
+    if node.op == "Concat":
+        node.attrs["dim"] = str(found.before(node.attr("dim", 1) % ndim))
+    if node.kind in BINARY and not found.sliced:
+        for position, source in enumerate(node.inputs):
+            value = graph.value(source)
+            if value is not None and value.size > 1:
+                whole = value.reshape((1,) * (ndim - value.ndim) + value.shape)
+                node.inputs[position] = graph.constant(source.node.name, whole.transpose(np.argsort(found.axes)))
+
+
+# -- equal ones, whose data meet in one operator
+
+
+def _sink_together(graph: Graph, node: Node, found: Movement, users: Users, shapes: dict) -> bool:
+    """Whether all inputs of the operator that uses this movement were moved alike, and its output is now moved
+    instead."""
+    (user, *more) = users[node]
+    meeting = user.node
+    if more or meeting not in shapes or not (meeting.kind in BINARY or meeting.op == "Concat"):
+        return False
+    alike = [source.node for source in meeting.inputs]
+    if any(_movement(each, shapes) != found or len(users[each]) != 1 for each in alike):
+        return False
+    before = [shapes[each.inputs[0].node] for each in alike]
+    moved, ndim = shapes[meeting], len(shapes[meeting])
+    if meeting.op == "Concat":
+        axis = found.before(meeting.attr("dim", 1) % ndim)
+        if axis is None:
+            return False
+        length = sum(shape[axis] for shape in before)
+        before = [(*shape[:axis], length, *shape[axis + 1 :]) for shape in before]
+    if any(shape != before[0] for shape in before):
+        return False
+    meeting.inputs = [each.inputs[0] for each in alike]
+    _put_before(graph, meeting, found, ndim)
+    for other in users[meeting]:
+        graph.connect(other, Output(node))
+    node.inputs, shapes[meeting], shapes[node] = [Output(meeting)], before[0], moved
+    return True

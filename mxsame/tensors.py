@@ -1,0 +1,282 @@
+"""Arrays of every kind in one form: classic NDArrays or Symbols with channels first, their shapes, and their checks."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from mxsame import validation
+from mxsame._mxnet import mx
+from mxsame.building import current
+
+_NUMPY_KINDS = (mx.np.ndarray, mx.sym.numpy._Symbol)
+_DTYPES = {code: dtype for code, dtype in mx.nd.ndarray._DTYPE_MX_TO_NP.items() if np.dtype(dtype).kind in "biuf"}
+_STYPES = mx.nd.ndarray._STORAGE_TYPE_ID_TO_STR
+
+
+class Arguments(NamedTuple):
+    """An operator's array arguments in classic form."""
+
+    F: Any  # mx.nd or mx.sym
+    arrays: tuple  # data first; None for those left out
+    shapes: tuple  # of each array: a tuple with None for what is unknown, or None where even the rank is
+    restore: Any  # gives an output back in the kind in which the data came
+
+
+def classic(**named: Any) -> Arguments:
+    """Check that all arrays are of one kind, type and device, and bring them into classic form."""
+    given = {name: array for name, array in named.items() if array is not None or name != "bias"}
+    for name, array in given.items():
+        check(name, array)
+    name, data = next(iter(given.items()))
+    symbolic, numpy_kind = isinstance(data, mx.sym.Symbol), isinstance(data, _NUMPY_KINDS)
+    for other_name, other in given.items():
+        if isinstance(other, mx.sym.Symbol) != symbolic or isinstance(other, _NUMPY_KINDS) != numpy_kind:
+            raise TypeError(
+                f"{other_name} must be of the same kind as {name}, {_kind(data)}; {received(other_name, other)}"
+            )
+        if not symbolic:
+            _check_together(other_name, other, name, data)
+    if numpy_kind:
+        given = {name: array.as_nd_ndarray() for name, array in given.items()}
+    arrays = tuple(given.get(name) for name in named)
+    return Arguments(
+        F=mx.sym if symbolic else mx.nd,
+        arrays=arrays,
+        shapes=tuple(None if array is None else known_shape(array) for array in arrays),
+        restore=(lambda out: out.as_np_ndarray()) if numpy_kind else (lambda out: out),
+    )
+
+
+def check(name: str, array: Any) -> None:
+    """What must hold of any one array: its kind, a floating type, that it is dense and not empty."""
+    if isinstance(array, mx.sym.Symbol):
+        _check_symbol(name, array)
+        return
+    if not isinstance(array, mx.nd.NDArray):
+        raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {received(name, array)}")
+    _check_dense(name, array.stype)
+    validation.float_type(name, str(np.dtype(array.dtype)))
+    if 0 in array.shape:
+        raise ValueError(f"{name} must not be empty; {validation.received(**{f'{name}.shape': array.shape})}")
+
+
+def _check_symbol(name: str, symbol: Any) -> None:
+    """One output; and the attributes of a variable, which nobody would look at before the graph is bound."""
+    outputs = symbol.list_outputs()
+    if len(outputs) != 1:
+        raise ValueError(
+            f"{name} must be a Symbol with one output; {validation.received(**{f'{name}.outputs': outputs})}"
+        )
+    dtype, stype = symbol.attr("__dtype__"), symbol.attr("__storage_type__")
+    if dtype is not None and int(dtype) in _DTYPES:
+        validation.float_type(name, str(np.dtype(_DTYPES[int(dtype)])))
+    if stype is not None:
+        _check_dense(name, _STYPES.get(int(stype), "default"))
+
+
+def _check_dense(name: str, stype: str) -> None:
+    if stype != "default":
+        raise TypeError(f"{name} must be a dense array; {validation.received(**{f'{name}.stype': stype})}")
+
+
+def device(context: Any) -> tuple[int, int]:
+    """The device; memory that is pinned or shared between processes, as a DataLoader gives it, is the CPU's."""
+    return context.device_typeid & 1, context.device_id
+
+
+AMP_TYPES = ("float16", "float32")
+
+
+def are_cast(*arrays: Any) -> bool:
+    """Whether `mxnet.contrib.amp` brings arrays of these types together, as it does for every operator once it was
+    switched on."""
+    amp = sys.modules.get("mxnet.contrib.amp.amp")
+    return amp is not None and amp._amp_initialized and all(np.dtype(each.dtype).name in AMP_TYPES for each in arrays)
+
+
+def _check_together(name: str, array: Any, data_name: str, data: Any) -> None:
+    """An array's type and device, which are the data's."""
+    if array.dtype != data.dtype and not are_cast(array, data):
+        raise TypeError(
+            f"{name} must have the type of {data_name}, {np.dtype(data.dtype)}; "
+            f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
+        )
+    if device(array.ctx) != device(data.ctx):
+        raise ValueError(
+            f"{name} must be where {data_name} is, on {data.ctx}; "
+            f"{validation.received(**{f'{name}.context': str(array.ctx)})}"
+        )
+
+
+def dtype_attribute(dtype: Any) -> str:
+    """The value of a Symbol's attribute `__dtype__` for a type."""
+    return str(mx.nd.ndarray._DTYPE_NP_TO_MX[np.dtype(dtype).type])
+
+
+def renew(parameter: Any) -> None:
+    """Gluon makes a parameter's variable once and leaves it the type that it had before a cast, and the shape that it
+    had before its first input."""
+    known = {"__dtype__": dtype_attribute(parameter.dtype)}
+    if parameter.shape is not None:
+        known["__shape__"] = str(tuple(parameter.shape))
+    parameter.var()._set_attr(**known)
+
+
+def forbid_float16_on_cpu(data: Any, operator: str, name: str = "data") -> None:
+    """MXNet has no float16 matrix product on the CPU, so neither convolutions."""
+    if isinstance(data, mx.nd.NDArray) and data.dtype == np.float16 and data.ctx.device_type.startswith("cpu"):
+        validation.float_type(
+            name,
+            str(np.dtype(data.dtype)),
+            ("float32", "float64"),
+            f" on the CPU, where MXNet has no float16 {operator}",
+        )
+
+
+def _kind(array: Any) -> str:
+    if isinstance(array, mx.sym.Symbol):
+        return "an mx.np Symbol" if isinstance(array, _NUMPY_KINDS) else "a Symbol"
+    return "an mx.np.ndarray" if isinstance(array, _NUMPY_KINDS) else "an NDArray"
+
+
+def received(name: str, array: Any) -> str:
+    kind = type(array)
+    return f"received {name} of type {kind.__module__}.{kind.__name__}"
+
+
+# -- shapes: of an array, and of a Symbol as far as it can be inferred
+
+
+def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
+    """The shape, with None for every length that is unknown; None if the rank is unknown too."""
+    if isinstance(array, mx.nd.NDArray):
+        return tuple(array.shape)
+    record = current()
+    return _inferred_shape(array, record.shapes if record.static else {})
+
+
+def probed_channels(symbol: Any, ndim: int, axis: int) -> Optional[int]:
+    """The channels of a Symbol as its graph fixes them, whatever is fed to it.
+
+    MXNet infers nothing through a pooling of unknown size. So variables without a shape are taken for arrays of `ndim`
+    axes and of one size and then another; channels that are the same for both are the graph's own.
+    """
+    attributes = symbol.attr_dict()
+    unshaped = [name for name in symbol.list_arguments() if "__shape__" not in attributes.get(name, {})]
+    unknown = -1 if mx.util.is_np_shape() else 0
+    found = set()
+    for size in (509, 1021):  # larger than what networks reduce to nothing; inference allocates no memory
+        probe = tuple(unknown if other == axis else size for other in range(ndim))
+        shape = _inferred_shape(symbol, {**dict.fromkeys(unshaped, probe), **current().shapes})
+        found.add(None if shape is None or len(shape) != ndim else shape[axis])
+    return found.pop() if len(found) == 1 else None
+
+
+def is_input(array: Any) -> bool:
+    """Whether data is what a graph is fed, or that reshaped or transposed or such, rather than made by a layer."""
+    while isinstance(array, mx.sym.Symbol):
+        sources = array.get_children()
+        if sources is None:
+            return True
+        if len(sources.list_outputs()) > 1:
+            return False
+        array = sources
+    return True
+
+
+def purpose_and_device(data: Any) -> tuple[str, str]:
+    """What an operation is for and where it is done; for a Symbol, what its graph is built for."""
+    if isinstance(data, mx.nd.NDArray):
+        return (
+            "training" if mx.autograd.is_training() else "inference",
+            "gpu" if data.ctx.device_type == "gpu" else "cpu",
+        )
+    built = current()
+    device = built.device or ("gpu" if mx.context.current_context().device_type == "gpu" else "cpu")
+    return built.purpose or "inference", device
+
+
+def may_take_gradients(data: Any) -> bool:
+    """Whether a backward pass may follow."""
+    if isinstance(data, mx.nd.NDArray):
+        return bool(mx.autograd.is_recording())
+    record = current()
+    return record.gradients or record.purpose in (None, "training")
+
+
+def needs_gradients_at_inference(data: Any) -> bool:
+    """Whether float32 data on the CPU is recorded, or may be, although nothing is trained: for a saliency map, say."""
+    if isinstance(data, mx.nd.NDArray):
+        recorded = mx.autograd.is_recording() and not mx.autograd.is_training()
+        return recorded and data.dtype == np.float32 and not is_on_gpu(data)
+    record = current()
+    if not record.gradients or record.purpose != "inference" or is_on_gpu(data):
+        return False
+    _, (dtype,), _ = data.infer_type_partial()
+    return dtype is not None and np.dtype(dtype) == np.float32
+
+
+def is_on_gpu(data: Any) -> bool:
+    """Whether data is on a GPU for certain: a Symbol, if its graph is built for GPUs alone."""
+    if isinstance(data, mx.nd.NDArray):
+        return bool(data.ctx.device_type == "gpu")
+    return current().device == "gpu"
+
+
+def traced_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:
+    """The shape of a Symbol while a graph is built for inputs of known sizes; None otherwise."""
+    return known_shape(symbol) if current().static else None
+
+
+def _inferred_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[Optional[int], ...]]:
+    names = set(symbol.list_arguments())
+    try:
+        _, outputs, _ = symbol.infer_shape_partial(**{name: shapes[name] for name in names.intersection(shapes)})
+    except mx.base.MXNetError:  # unknown lengths that an operator stumbles over, or a graph that contradicts itself
+        return None
+    if not outputs or outputs[0] is None:
+        return None
+    unknown = -1 if mx.util.is_np_shape() else 0
+    shape = tuple(None if length == unknown else length for length in outputs[0])
+    return shape or None
+
+
+MOST_AXES = 6  # oneDNN's reshape takes no more
+
+
+def fixed(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
+    """The Symbol itself, in a graph that refuses data of other lengths (None: any) instead of computing nonsense.
+
+    An axis is split into its length and 1, which MXNet does only if that is the length, and merged again.
+    """
+    axes = [axis for axis, length in enumerate(lengths) if length is not None]
+    together = MOST_AXES - len(lengths)
+    for group in (axes[start : start + together] for start in range(0, len(axes), together)):
+        split: list = []
+        for axis, length in enumerate(lengths):
+            split += [-4, length, 1] if axis in group else [0]
+        lengths_of_group = "x".join(str(lengths[axis]) for axis in group)
+        symbol = mx.sym.reshape(symbol, shape=tuple(split), name=f"data_must_be_{lengths_of_group}")
+        symbol = mx.sym.reshape(symbol, shape=tuple(-3 if axis in group else 0 for axis in range(len(lengths))))
+    return symbol
+
+
+# -- layouts: MXNet on the CPU has only those with channels first, on GPUs NHWC as well
+
+
+def channels_first(F: Any, array: Any, ndim: int) -> Any:
+    """(N, *size, C) -> (N, C, *size); a convolution's weight (O, *k, I) -> (O, I, *k) likewise."""
+    return F.transpose(array, axes=(0, ndim - 1, *range(1, ndim - 1)))
+
+
+def channels_last(F: Any, array: Any, ndim: int) -> Any:
+    """(N, C, *size) -> (N, *size, C)."""
+    return F.transpose(array, axes=(0, *range(2, ndim), 1))
+
+
+def shape_channels_first(shape: Any) -> Any:
+    """The same for a shape."""
+    return None if shape is None else (shape[0], shape[-1], *shape[1:-1])
