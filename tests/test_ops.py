@@ -517,7 +517,9 @@ def test_live_table(tf_oracle, case):
 @pytest.mark.heavy
 @pytest.mark.oracle
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("op", "rank", "padding"), GRIDS, ids=str)
+@pytest.mark.parametrize(
+    ("op", "rank", "padding"), [(op, rank, padding) for op, rank, padding in GRIDS if op != "lp_pool"], ids=str
+)
 def test_live_grid(tf_oracle, op, rank, padding):
     assert sum(compare_live(tf_oracle, case) for case in cases.grid(op, rank, padding=padding)) > 100
 
