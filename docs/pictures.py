@@ -12,18 +12,15 @@ from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
+import tables  # next to this file
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-sys.path[:0] = [str(Path(__file__).parent)]
-
-import tables  # noqa: E402 - next to this file
-
 import mxsame
 from mxsame import plan as planning
 from mxsame.demo import compare, networks, recording
-from mxsame.demo.picture import FILTER, SAME_COLOUR, SYMMETRIC_COLOUR, frame, show
+from mxsame.demo.picture import SAME_COLOUR, SYMMETRIC_COLOUR, frame, show
 from mxsame.drawing import FAINT, FILL, INK
 from mxsame.plan import AxisPlan, Window
 
@@ -56,7 +53,7 @@ def problem() -> None:
     heading(figure, 0.022, "8 elements, kernel 3, stride 2", "Keras puts the extra padding element at the end")
     axes = figure.add_axes((0.012, 0.06, 0.5, 0.68))
     mxsame.plot_padding(8, 3, stride=2, beside="symmetric", ax=axes)
-    heading(figure, 0.56, "An autoencoder of Keras, run in MXNet", "28 -> 14 -> 7 -> 4 pixels and back, trained in Keras")
+    heading(figure, 0.56, "An autoencoder of Keras, run in MXNet", "28 -> 14 -> 7 -> 4 and back, trained in Keras")
     autoencoded(figure, compare.compare(networks.NETWORKS[2], recording.photograph()))
     save(figure, "problem", dpi=130)
 

@@ -3,12 +3,12 @@
     python notebooks/make_mobilenetv2.py            # trains the model and writes both files
     python notebooks/make_mobilenetv2.py --check    # loads the files, compares outputs, and writes nothing
 
-Needs tensorflow-cpu==2.13.1 and scikit-learn 1.3, for Python 3.11; shares no code with mxsame. Training takes some minutes.
+Needs tensorflow-cpu==2.13.1 and scikit-learn 1.3, for Python 3.11; shares no code with mxsame. Takes some minutes.
 The same machine gives the same values again; another one may differ in the last bits.
 
-The model is `tf.keras.applications.MobileNetV2` with `alpha=0.35` and random initial weights, trained on scikit-learn's digits,
-enlarged to 64x64. Weights are rounded to bfloat16 *before* anything is recorded, and the archive is compressed, so that it is
-small. The .npz holds `logits`: the outputs for the test images, every fourth image of the digits 0 to 4.
+The model is `tf.keras.applications.MobileNetV2` with `alpha=0.35` and random initial weights, trained on scikit-learn's
+digits, enlarged to 64x64. Weights are rounded to bfloat16 *before* anything is recorded, and the archive is compressed,
+so that it is small. The .npz holds `logits`: the outputs for the test images, every fourth of the digits 0 to 4.
 """
 
 import os
@@ -74,7 +74,7 @@ def save(model):
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder) / "model.keras"
         model.save(plain)
-        with zipfile.ZipFile(plain) as source, zipfile.ZipFile(MODEL, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as target:
+        with zipfile.ZipFile(plain) as source, zipfile.ZipFile(MODEL, "w") as target:
             for name in source.namelist():
                 target.writestr(zipfile.ZipInfo(name), source.read(name), zipfile.ZIP_DEFLATED, 9)
 

@@ -286,7 +286,10 @@ class Function(mx.gluon.HybridBlock):
 # -- blocks with weights
 
 
-INITIALIZERS = {"bias": "zeros", "beta": "zeros", "gamma": "ones", "alpha": "zeros", "mean": "zeros", "variance": "ones"}
+INITIALIZERS = {
+    **dict.fromkeys(("bias", "beta", "alpha", "mean"), "zeros"),
+    **dict.fromkeys(("gamma", "variance"), "ones"),
+}
 
 
 class _Weighted(mx.gluon.HybridBlock):

@@ -163,8 +163,8 @@ def datasets(file):
 
 
 def test_weights_may_be_written_over_the_file_that_was_read(recorded, tmp_path):
-    """A net keeps its file open; what a failed call leaves is the old file, and no other."""
-    folder, arrays = recorded["keras2"]
+    """Though the net keeps its file open."""
+    folder, _ = recorded["keras2"]
     path = tmp_path / "model.h5"
     path.write_bytes((folder / "sequential.legacy.h5").read_bytes())
     net = mxsame.from_keras(str(folder / "sequential.json"), str(path))
