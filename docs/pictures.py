@@ -269,6 +269,38 @@ def plans() -> None:
         draw_plan(f"plan-{name}", [row(*each) for each in rows])
 
 
+# -- two axes
+
+
+def two_axes(size: int = 6, kernel_size: int = 3, stride: int = 2) -> None:
+    """A picture's elements with SAME and with symmetric padding; the first and the last window of both axes."""
+    figure = Figure(figsize=(7.4, 3.7), facecolor="white")
+    same, symmetric = mxsame.padding.same_pads(size, kernel_size, stride), (kernel_size // 2,) * 2
+    for number, (name, (low, high), colour) in enumerate(
+        (("SAME", same, SAME_COLOUR), ("symmetric", symmetric, SYMMETRIC_COLOUR))
+    ):
+        axes = figure.add_axes((0.02 + 0.5 * number, 0.02, 0.46, 0.84))
+        axes.set_xlim(-1.3, size + 1.3)
+        axes.set_ylim(size + 1.3, -1.3)
+        axes.set_aspect("equal")
+        axes.axis("off")
+        title = f"{name}: pads ({low}, {high}) along both axes"
+        axes.set_title(title, loc="left", size=10, weight="bold", color=colour)
+        for row, column in np.ndindex(low + size + high, low + size + high):
+            corner = (column - low + 0.06, row - low + 0.06)
+            is_data = low <= row < low + size and low <= column < low + size
+            look = (
+                {"facecolor": FILL, "edgecolor": INK} if is_data else {"facecolor": "white", "linestyle": (0, (2, 1.5))}
+            )
+            axes.add_patch(Rectangle(corner, 0.88, 0.88, linewidth=0.9, **{"edgecolor": FAINT, **look}))
+        last = (mxsame.padding.output_size(size, kernel_size, stride) - 1) * stride - low
+        for start in (-low, last):
+            axes.add_patch(
+                Rectangle((start, start), kernel_size, kernel_size, fill=False, edgecolor=colour, linewidth=2.6)
+            )
+    save(figure, "two-axes")
+
+
 # -- windows
 
 
@@ -286,6 +318,7 @@ def main() -> None:
     problem()
     speed()
     plans()
+    two_axes()
     windows("symmetric-7x7", 224, 7, stride=2, beside="symmetric")
     windows("even", 8, 3, stride=2, beside="symmetric")
     windows("odd", 7, 3, stride=2, beside="symmetric")
