@@ -103,7 +103,7 @@ def parity_line() -> str:
         counts.append(tuple(sum(row[kind] for row in rows) for kind in ("mismatches", "comparisons")))
     (wrong, every), (wrong_tensorflow, every_tensorflow) = counts
     return (
-        f"{cases} cases, outputs and gradients, in every way that MXNet runs them: {wrong} mismatches in {every:,} "
+        f"{cases} cases, outputs and gradients, in every way that a CPU runs them: {wrong} mismatches in {every:,} "
         f"comparisons with a NumPy reference,\n{wrong_tensorflow} in {every_tensorflow:,} with TensorFlow 2.13.1 "
         "([details](docs/results/parity.md))."
     )
