@@ -19,6 +19,8 @@ __all__ = [
     "by_axis",
     "causal_pads",
     "effective_kernel_size",
+    "keras_mxnet_axes",
+    "keras_mxnet_cuts_to",
     "keras_mxnet_pads",
     "output_size",
     "resolve_pads",
@@ -107,8 +109,8 @@ def by_axis(
 
     With "keras-mxnet" the axes of an operator differ. It pads both ends by ceil(P/2), which gives n + 1 outputs for an
     even ke and stride 1. Convolutions drop the last one, except along the third axis in 3-D; pooling drops it only
-    along the first axis in 3-D. If it is kept, the padding is a pair. keras-mxnet goes on as if there were n outputs:
-    the next layer has the pads of :func:`keras_mxnet_pads` for that size.
+    along the first axis in 3-D. If it is kept, the entry is a pair. keras-mxnet goes on as if there were n outputs, see
+    :func:`keras_mxnet_axes`.
 
     Raises `ValueError` for a transposed convolution with strides and dilation, with MXNet's own operator, whose
     values are then wrong on the CPU.
@@ -132,6 +134,43 @@ def by_axis(
             if strides[axis] == 1:
                 entries[axis] = (effective_kernel_size(kernel_size[axis], dilation[axis]) // 2,) * 2
     return tuple(entries)
+
+
+def keras_mxnet_axes(
+    operator: str,
+    size: Sequence[int],
+    static_size: Sequence[int],
+    kernel_size: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[tuple[int, int], ...]:
+    """(low, high) for each axis of a "conv" or a "pool" of keras-mxnet that takes its input for another size than it is.
+
+    After an output too many (:func:`by_axis`) an array has `size` elements and Keras's static shape says `static_size`.
+    With channels first keras-mxnet computes pads and outputs from the latter: both ends are padded by ceil(P/2), and
+    if P is odd along any axis (of pooling: if any kernel is even) the outputs of all axes but those that keep them are
+    cropped to ceil(n/s). With channels last, and for 1-D pooling, both sizes are that of the data. A negative `high` is
+    how many elements of the data no window reads.
+
+    Raises `ValueError` for what keras-mxnet cannot run.
+
+    >>> keras_mxnet_axes("conv", (9,), (8,), (4,), (1,), (1,)), keras_mxnet_axes("conv", (9,), (9,), (4,), (1,), (1,))
+    (((2, 0),), ((2, 1),))
+    >>> keras_mxnet_axes("pool", (8,), (8,), (2,), (1,), (1,)), keras_mxnet_axes("conv", (9,), (7,), (2,), (1,), (1,))
+    (((1, 1),), ((1, -2),))
+    """
+    axes = list(zip(size, static_size, kernel_size, strides, dilation))
+    pads = [keras_mxnet_pads(believed, k, s, d) for _, believed, k, s, d in axes]
+    if operator == "pool":
+        crops = any(k % 2 == 0 for k in kernel_size)
+    else:
+        crops = any(low != high for low, high in pads)
+    found = []
+    for axis, ((n, believed, k, s, d), (low, _)) in enumerate(zip(axes, pads)):
+        keeps = not crops or axis in _KEEPS_ALL_OUTPUTS[operator][len(axes)]
+        outputs = output_size(n, k, s, d, (low, low)) if keeps else _ceil_div(believed, s)
+        found.append((low, (outputs - 1) * s + effective_kernel_size(k, d) - n - low))
+    return tuple(found)
 
 
 def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
@@ -251,10 +290,28 @@ def transposed_cuts(
 def _keras_mxnet_cuts(effective: int, stride: int, output_padding: int | None) -> tuple[int, int]:
     """MXNet's own rule, given the size: pad ceil(crop/2) at both ends, and adj = 1 if the crop is odd."""
     total = effective - stride if output_padding is None else 2 * (effective // 2) - output_padding
-    if total < 0 or total % 2 >= stride:
+    return _halves(total, stride, ke=effective, stride=stride, output_padding=output_padding)
+
+
+def keras_mxnet_cuts_to(
+    length: int, size: int, kernel_size: int, stride: int = 1, dilation: int = 1
+) -> tuple[int, int]:
+    """(start, end): what keras-mxnet crops from a transposed convolution of `size` elements to `length` outputs, which
+    Keras computes from its static shape.
+
+    >>> keras_mxnet_cuts_to(8, 4, 3, 2), keras_mxnet_cuts_to(8, 5, 3, 2)
+    ((1, 0), (2, 1))
+    """
+    effective = effective_kernel_size(kernel_size, dilation)
+    total = (size - 1) * stride + effective - length
+    return _halves(total, stride, length=length, size=size, ke=effective, stride=stride)
+
+
+def _halves(total: int, step: int, **received: Any) -> tuple[int, int]:
+    if total < 0 or total % 2 >= step:
         raise ValueError(
             "keras-mxnet cannot run a transposed convolution whose output is longer than (n-1)*stride + ke, nor an odd "
-            f"crop with stride 1; {validation.received(ke=effective, stride=stride, output_padding=output_padding)}"
+            f"crop with stride 1; {validation.received(**received)}"
         )
     return total - total // 2, total // 2
 

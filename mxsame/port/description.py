@@ -32,6 +32,7 @@ class Layer:
 
     `operator` is the name of the function of an operator node ("math.add" of TensorFlow, "Add" of Keras 3), else None.
     `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read.
+    `native`: they are as keras-mxnet stores them.
     """
 
     class_name: str
@@ -41,6 +42,7 @@ class Layer:
     operator: Optional[str] = None
     model: Optional[Model] = None
     weights: List[Any] = field(default_factory=list)
+    native: bool = False
 
     @property
     def trainable(self) -> bool:
@@ -57,7 +59,11 @@ class Model:
     outputs: List[Tensor]
     version: int = 2
     sequential: bool = False
-    native_kernels: bool = False  # weights of keras-mxnet with channels first are in MXNet's order
+
+    @property
+    def native(self) -> bool:
+        """Whether the weights are as keras-mxnet stores them."""
+        return any(layer.native for layer in self.walk())
 
     def walk(self) -> Iterator[Layer]:
         """Every layer that is no model, those of nested models among them."""

@@ -24,13 +24,14 @@ class Value(NamedTuple):
     """An array of the network while it is built: its shape in Keras's order, None where that is dynamic.
 
     `first`: Keras's last axis is the second here. `pads` are zeros still to be put around the spatial axes, which a
-    convolution does by itself.
+    convolution does by itself. `static` is what keras-mxnet takes for its shape, if that is another.
     """
 
     key: int
     shape: Tuple[Size, ...]
     first: bool = False
     pads: Optional[Tuple[Tuple[int, int], ...]] = None
+    static: Optional[Tuple[Size, ...]] = None
 
     @property
     def rank(self) -> int:
@@ -166,20 +167,27 @@ class Network(mx.gluon.HybridBlock):
 
 
 class Builder:
-    """Collects steps. `rows` finds the row of a layer or operator; `roles` names a layer's weights."""
+    """Collects steps. `rows` finds the row of a layer or operator; `roles` names a layer's weights.
 
-    def __init__(self, row_of: Callable, roles: Callable, same: str = "same"):
-        self.row_of, self.roles, self.same = row_of, roles, same
+    For `padding="keras-mxnet"` a model is built twice: `plain` is the first builder, without weights, whose shapes are
+    Keras's static ones. keras-mxnet computes with those where its arrays have other shapes.
+    """
+
+    def __init__(self, row_of: Callable, roles: Callable, weightless: bool = False, plain: Optional[Builder] = None):
+        self.row_of, self.roles, self.weightless = row_of, roles, weightless
+        self.keras_mxnet = plain is not None
+        self.fixed = False  # whether pads are those of the static shapes, for no other size
         self.steps: List[Step] = []
         self.slots: Dict[int, List[Slot]] = {}
-        self.blocks: Dict[Any, Any] = {}  # of layers that were built, by path
+        self.blocks: Dict[Any, Any] = {} if plain is None else plain.blocks  # of layers that were built, by path
         self.frozen: Dict[Any, Any] = {}
         self._arranged: Dict[Tuple[int, Any], Value] = {}  # by key, and the order or the pads
         self._count = 0
         self._names: Dict[str, int] = {}
         self._parameters: set = set()
         self.outputs: Dict[Tuple[str, ...], Tuple[Layer, Value]] = {}  # of the first call of each layer, by path
-        self.longer: Dict[int, str] = {}  # values longer than keras-mxnet believes, and the layers that made them
+        self.shapes: List[List[Tuple[Size, ...]]] = []  # of the outputs of all calls, in the order of building
+        self._static = iter(() if plain is None else plain.shapes)
 
     # -- values
 
@@ -192,9 +200,6 @@ class Builder:
         validation.elements("the output", shape)
         out = self.value(shape, first)
         self.steps.append(Step(block, [value.key for value in inputs], out.key, layer))
-        longer = next((self.longer[value.key] for value in inputs if value.key in self.longer), None)
-        if longer is not None and len(shape) > 2:
-            self.longer[out.key] = longer
         return out
 
     def unique(self, name: str) -> str:
@@ -225,7 +230,7 @@ class Builder:
         key = (value.key, first)
         if key not in self._arranged:
             self._arranged[key] = self._rearranged(value, first)
-        return self._arranged[key]
+        return self._arranged[key]._replace(static=value.static)
 
     def _rearranged(self, value: Value, first: bool) -> Value:
         rank = value.rank
@@ -253,7 +258,7 @@ class Builder:
             self._arranged[key] = self.function(
                 "pad", "pad", [base], value.shape, value.first, pads=[tuple(pair) for pair in value.ordered(pads)]
             )
-        return self._arranged[key]
+        return self._arranged[key]._replace(static=value.static)
 
     # -- models
 
@@ -282,7 +287,7 @@ class Builder:
             if layer.class_name == "InputLayer":
                 raise ValueError(f"input layer {layer.name!r} must be one of the inputs of model {model.name!r}")
             site = Site(self, layer, (*path, layer.name), call, model, training, once)
-            outputs = site.built(values)
+            outputs = self._with_static(site.built(values))
             if not number:
                 self.outputs.setdefault((*path, layer.name), (layer, outputs[0]))
             for output, value in enumerate(outputs):
@@ -291,6 +296,14 @@ class Builder:
         if missing:
             raise ValueError(f"outputs of model {model.name!r} must be tensors of its layers; received {missing[0]}")
         return [values[tensor] for tensor in model.outputs]
+
+    def _with_static(self, outputs: List[Value]) -> List[Value]:
+        """The outputs of a call, with what keras-mxnet takes for their shapes."""
+        self.shapes.append([value.shape for value in outputs])
+        static = next(self._static, None) or self.shapes[-1]
+        return [
+            value._replace(static=None if shape == value.shape else shape) for value, shape in zip(outputs, static)
+        ]
 
 
 def unpadded(value: Value) -> Tuple[Size, ...]:
@@ -365,6 +378,9 @@ class Site:
             if isinstance(error, ValueError) and self.layer.model is not None:
                 raise
             reason = str(error) if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: {error}"
+            shapes = [(x.static, x.shape) for x in map(values.get, self.call.tensors()) if x is not None and x.static]
+            if shapes:
+                reason = f"keras-mxnet cannot run it: it takes an array of shape {shapes[0][1]} for {shapes[0][0]}; {reason}"
             raise Refused(f"layer {'/'.join(self.path)!r} ({self.layer.class_name}): {reason}") from error
 
     def _resolved(self, value: Any) -> Any:
@@ -427,6 +443,8 @@ class Site:
         """A step of a block with weights, which is made at the layer's first call. `make(prefix)` makes it;
         `weights` maps roles to (attribute, conversion)."""
         inputs = [x] if isinstance(x, Value) else list(x)
+        if self.builder.weightless:
+            return self.builder.emit(None, inputs, shape, inputs[0].first if first is None else first, self.name)
         if self.path not in self.builder.blocks:
             block = self.builder.made(make, self.name)
             self._fill(block, weights)

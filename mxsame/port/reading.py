@@ -49,6 +49,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
         if any(map(known_roles, model.walk())):
             raise ValueError("weights must be given: the source holds a configuration only")
     else:
+        weighing.mark_native(model, contents.config.get("backend"))
         _take_live(model, source)
     return model
 
@@ -84,4 +85,4 @@ def _take_live(model: Model, live: Any) -> None:
         if layer.model is not None:
             _take_live(layer.model, found)
         else:
-            layer.weights = list(found.weights)
+            layer.weights = found.get_weights() if layer.native else list(found.weights)

@@ -29,7 +29,7 @@ def assign(model: Model, root: Any, roles: Any, by_order: bool) -> None:
     if files.texts(root, "layer_names") is None and files.holds(root, "model_weights"):
         group = files.member(root, "model_weights", "group")
     if files.texts(group, "layer_names") is not None:
-        model.native_kernels = files.text(group, "backend") == "mxnet"
+        mark_native(model, files.text(group, "backend"))
         _assign_legacy(model, group, roles, by_order)
         return
     used = set()
@@ -46,6 +46,12 @@ def assign(model: Model, root: Any, roles: Any, by_order: bool) -> None:
     if not any(roles(layer) for layer in model.walk()):
         return
     raise ValueError(f"{root.filename} must hold weights as Keras writes them: layer_names, or a group of layers")
+
+
+def mark_native(model: Model, backend: Any) -> None:
+    """Notes that the weights are keras-mxnet's, if they are."""
+    for layer in model.walk():
+        layer.native = backend == "mxnet"
 
 
 # -- the newer format
@@ -194,7 +200,8 @@ def write(path: Any, model: Model, arrays: Any, roles: Any) -> None:
         entries = [layer for layer in model.layers if layer.operator is None or model.version == 2]
         entries = entries[1:] if model.sequential else entries  # Keras does not count the input of a Sequential
         _write_names(file, "layer_names", [layer.name for layer in entries])
-        file.attrs["backend"], file.attrs["keras_version"] = b"tensorflow", b"2.13.1"
+        written_by = (b"mxnet", b"2.2.4") if model.native else (b"tensorflow", b"2.13.1")
+        file.attrs["backend"], file.attrs["keras_version"] = written_by
         for layer in entries:
             group = file.create_group(layer.name)
             names = []
