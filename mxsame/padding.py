@@ -22,6 +22,7 @@ __all__ = [
     "keras_mxnet_axes",
     "keras_mxnet_cuts_to",
     "keras_mxnet_pads",
+    "keras_transposed_size",
     "output_size",
     "resolve_pads",
     "same_pads",
@@ -75,8 +76,13 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
     """
     size = validation.integer("size", size, 1)
     stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
-    total = max((_ceil_div(size, stride) - 1) * stride + effective_kernel_size(kernel_size, dilation) - size, 0)
+    total = max(_beyond(size, kernel_size, stride, dilation), 0)
     return total // 2, total - total // 2
+
+
+def _beyond(size: int, kernel_size: int, stride: int, dilation: int) -> int:
+    """(out-1)s + ke - n: how far the last window reaches beyond the input; negative if it ends before."""
+    return (_ceil_div(size, stride) - 1) * stride + effective_kernel_size(kernel_size, dilation) - size
 
 
 def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
@@ -93,8 +99,7 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     ((1, 1), (1, 0), (2, 1))
     """
     high, low = same_pads(size, kernel_size, stride, dilation)
-    beyond = size - (_ceil_div(size, stride) - 1) * stride - effective_kernel_size(kernel_size, dilation)
-    if beyond > 1:
+    if _beyond(size, kernel_size, stride, dilation) < -1:
         raise ValueError(
             "keras-mxnet cannot run a kernel and stride that leave more than one element after the last window; "
             f"{validation.received(size=size, kernel_size=kernel_size, stride=stride, dilation=dilation)}"
@@ -148,8 +153,8 @@ def keras_mxnet_axes(
 
     After an output too many (:func:`by_axis`) an array has `size` elements and Keras's static shape says `static_size`.
     With channels first keras-mxnet computes pads and outputs from the latter: both ends are padded by ceil(P/2), and
-    if P is odd along any axis (of pooling: if any kernel is even) the outputs of all axes but those that keep them are
-    cropped to ceil(n/s). With channels last, and for 1-D pooling, both sizes are that of the data. A negative `high` is
+    if (out-1)s + ke - n is odd along any axis (of pooling: if any kernel is even) the outputs of all axes but those that
+    keep them are cropped to ceil(n/s). With channels last, and for 1-D pooling, both sizes are that of the data. A negative `high` is
     how many elements of the data no window reads.
 
     Raises `ValueError` for what keras-mxnet cannot run.
@@ -164,7 +169,7 @@ def keras_mxnet_axes(
     if operator == "pool":
         crops = any(k % 2 == 0 for k in kernel_size)
     else:
-        crops = any(low != high for low, high in pads)
+        crops = any(_beyond(*rule) % 2 for _, *rule in axes)  # of a negative one, too
     found = []
     for axis, ((n, believed, k, s, d), (low, _)) in enumerate(zip(axes, pads)):
         keeps = not crops or axis in _KEEPS_ALL_OUTPUTS[operator][len(axes)]
@@ -269,28 +274,38 @@ def transposed_cuts(
         start, end = validation.pads_of_axis("padding", padding)
         return start, end - (output_padding or 0)
     word = validation.mode("padding", padding, validation.WORDS)
+    total = _cropped_by_keras(effective, stride, word, output_padding)
     if word == KERAS_MXNET:
-        return _keras_mxnet_cuts(effective, stride, output_padding)
+        return _halves(total, stride, ke=effective, stride=stride, output_padding=output_padding)
     if word == "valid":
-        return 0, -max(stride - effective, 0) if output_padding is None else -output_padding
-    if output_padding is None:
-        total = effective - stride
-    else:
-        total = 2 * (effective // 2) - output_padding
-        if not 0 < effective - total <= stride:
-            raise ValueError(
-                "output_padding must leave an output whose forward SAME convolution gives the input size back, "
-                "0 < ke - 2*(ke//2) + output_padding <= stride; "
-                f"{validation.received(output_padding=output_padding, ke=effective, stride=stride)}"
-            )
+        return 0, total
+    if output_padding is not None and not 0 < effective - total <= stride:
+        raise ValueError(
+            "output_padding must leave an output whose forward SAME convolution gives the input size back, "
+            "0 < ke - 2*(ke//2) + output_padding <= stride; "
+            f"{validation.received(output_padding=output_padding, ke=effective, stride=stride)}"
+        )
     start = max(total, 0) // 2
     return start, total - start
 
 
-def _keras_mxnet_cuts(effective: int, stride: int, output_padding: int | None) -> tuple[int, int]:
-    """MXNet's own rule, given the size: pad ceil(crop/2) at both ends, and adj = 1 if the crop is odd."""
-    total = effective - stride if output_padding is None else 2 * (effective // 2) - output_padding
-    return _halves(total, stride, ke=effective, stride=stride, output_padding=output_padding)
+def _cropped_by_keras(effective: int, stride: int, word: str, output_padding: int | None) -> int:
+    """How many elements of (n-1)s + ke Keras crops; a negative number is added."""
+    if word == "valid":
+        return -max(stride - effective, 0) if output_padding is None else -output_padding
+    return effective - stride if output_padding is None else 2 * (effective // 2) - output_padding
+
+
+def keras_transposed_size(
+    size: int, kernel_size: int, stride: int, dilation: int, padding: str, output_padding: int | None = None
+) -> int:
+    """The static shape of Keras's transposed convolution for "same" and "valid", whether a backend can run it or not.
+
+    >>> keras_transposed_size(4, 3, 2, 1, "same"), keras_transposed_size(4, 4, 2, 1, "same", 0)
+    (8, 6)
+    """
+    effective = effective_kernel_size(kernel_size, dilation)
+    return (size - 1) * stride + effective - _cropped_by_keras(effective, stride, padding, output_padding)
 
 
 def keras_mxnet_cuts_to(
@@ -298,6 +313,8 @@ def keras_mxnet_cuts_to(
 ) -> tuple[int, int]:
     """(start, end): what keras-mxnet crops from a transposed convolution of `size` elements to `length` outputs, which
     Keras computes from its static shape.
+
+    MXNet's own rule: pad ceil(crop/2) at both ends, and adj = 1 if the crop is odd.
 
     >>> keras_mxnet_cuts_to(8, 4, 3, 2), keras_mxnet_cuts_to(8, 5, 3, 2)
     ((1, 0), (2, 1))

@@ -190,7 +190,7 @@ def _transposed(layer_class: Any) -> Callable:
             word = arithmetic.KERAS_MXNET if word == "same" else word
             words = arithmetic.by_axis(word, "transposed", sizes, strides, dilation)
             if x.static is not None:
-                word = words = _cuts_of_keras_mxnet(site, x, words, sizes, strides, dilation, extra)
+                word = words = _cuts_of_keras_mxnet(site, x, sizes, strides, dilation, extra)
                 output_padding, extra = None, (None,) * count
         arguments = {
             "channels": config["filters"],
@@ -206,7 +206,10 @@ def _transposed(layer_class: Any) -> Callable:
         weights = {"kernel": ("weight", _kernel(site, "transposed"))}
         if arguments["use_bias"]:
             weights["bias"] = ("bias", SAME)
-        lengths = _sizes(arithmetic.transposed_output_size, x, channels_first, sizes, strides, dilation, words, extra)
+        rule = arithmetic.transposed_output_size
+        if site.builder.weightless:  # Keras's static shape
+            rule = arithmetic.keras_transposed_size
+        lengths = _sizes(rule, x, channels_first, sizes, strides, dilation, words, extra)
         out = site.block(
             lambda prefix: layer_class(**arguments, prefix=prefix),
             x,
@@ -219,14 +222,15 @@ def _transposed(layer_class: Any) -> Callable:
 
 
 def _cuts_of_keras_mxnet(
-    site: Site, x: Value, words: tuple, sizes: tuple, strides: tuple, dilation: tuple, extra: tuple
+    site: Site, x: Value, sizes: tuple, strides: tuple, dilation: tuple, extra: tuple
 ) -> tuple:
     """What keras-mxnet crops from each axis, to the size that follows from the static shape."""
     size, static = (_spatial(shape, site.is_channels_first) for shape in (x.shape, _static(x)))
     if None in size or None in static:
         raise ValueError(f"keras-mxnet needs a static size; {validation.received(size=size)}")
     site.builder.fixed = True
-    lengths = map(arithmetic.transposed_output_size, static, sizes, strides, dilation, words, extra)
+    words = (str(site.config.get("padding", "valid")).lower(),) * len(size)
+    lengths = map(arithmetic.keras_transposed_size, static, sizes, strides, dilation, words, extra)
     return tuple(map(arithmetic.keras_mxnet_cuts_to, lengths, size, sizes, strides, dilation))
 
 

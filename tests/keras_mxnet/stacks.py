@@ -119,7 +119,7 @@ def verdict(seed, transposed=False):
     backend.clear_session()
     try:
         model = stack(seed, transposed)
-    except (ValueError, AssertionError, NotImplementedError, mx.base.MXNetError, IndexError):
+    except (ValueError, AssertionError, NotImplementedError, mx.base.MXNetError, RuntimeError, IndexError):
         return "unbuilt"
     data = np.random.RandomState(seed).normal(size=(2, *model.input_shape[1:])).astype("float32")
     try:
