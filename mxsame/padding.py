@@ -20,9 +20,7 @@ __all__ = [
     "causal_pads",
     "effective_kernel_size",
     "keras_mxnet_axes",
-    "keras_mxnet_cuts_to",
     "keras_mxnet_pads",
-    "keras_transposed_size",
     "output_size",
     "resolve_pads",
     "same_pads",
@@ -136,9 +134,33 @@ def by_axis(
                 f"wrong; {validation.received(strides=tuple(strides), dilation=tuple(dilation))}"
             )
         for axis in _KEEPS_ALL_OUTPUTS[operator][rank]:
-            if strides[axis] == 1:
-                entries[axis] = (effective_kernel_size(kernel_size[axis], dilation[axis]) // 2,) * 2
+            effective = effective_kernel_size(kernel_size[axis], dilation[axis])
+            if strides[axis] == 1 and effective % 2 == 0:
+                entries[axis] = (effective // 2,) * 2
     return tuple(entries)
+
+
+def check_outputs(
+    padding: Any, operator: str, kernel_size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
+) -> None:
+    """Raises `ValueError` if keras-mxnet has n + 1 outputs along an axis: what it computes after them follows from n,
+    which the layers after them cannot see.
+
+    >>> check_outputs("keras-mxnet", "pool", (2, 2), (2, 2), (1, 1))
+    >>> check_outputs("keras-mxnet", "pool", (2, 2), (1, 1), (1, 1))
+    Traceback (most recent call last):
+    ValueError: padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for ...
+    """
+    if padding != KERAS_MXNET:
+        return
+    if any(entry != KERAS_MXNET for entry in by_axis(padding, operator, kernel_size, strides, dilation)):
+        raise ValueError(
+            'padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for this even '
+            "kernel of stride 1, after which it goes on as if there were not; mxsame.from_keras brings such networks "
+            "over; by hand, give this layer and those after it the pads of mxsame.padding.keras_mxnet_axes"
+            f"{' (and count_include_pad=True to averages)' if operator == 'pool' else ''}; "
+            f"{validation.received(kernel_size=tuple(kernel_size), strides=tuple(strides))}"
+        )
 
 
 def keras_mxnet_axes(
