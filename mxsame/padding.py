@@ -171,13 +171,13 @@ def keras_mxnet_axes(
     strides: Sequence[int],
     dilation: Sequence[int],
 ) -> tuple[tuple[int, int], ...]:
-    """(low, high) for each axis of a "conv" or a "pool" of keras-mxnet that takes its input for another size than it is.
+    """(low, high) for each axis of a "conv" or "pool" of keras-mxnet that takes its input for another size than it is.
 
     After an output too many (:func:`by_axis`) an array has `size` elements and Keras's static shape says `static_size`.
-    With channels first keras-mxnet computes pads and outputs from the latter: both ends are padded by ceil(P/2), and
-    if (out-1)s + ke - n is odd along any axis (of pooling: if any kernel is even) the outputs of all axes but those that
-    keep them are cropped to ceil(n/s). With channels last, and for 1-D pooling, both sizes are that of the data. A negative `high` is
-    how many elements of the data no window reads.
+    With channels first keras-mxnet computes pads and outputs from the latter: both ends are padded by ceil(P/2), and if
+    (out-1)s + ke - n is odd along any axis (of pooling: if any kernel is even) the outputs of all axes but those that
+    keep them are cropped to ceil(n/s). With channels last, and for 1-D pooling, both sizes are that of the data. A
+    negative `high` is how many elements of the data no window reads.
 
     Raises `ValueError` for what keras-mxnet cannot run.
 
@@ -188,10 +188,8 @@ def keras_mxnet_axes(
     """
     axes = list(zip(size, static_size, kernel_size, strides, dilation))
     pads = [keras_mxnet_pads(believed, k, s, d) for _, believed, k, s, d in axes]
-    if operator == "pool":
-        crops = any(k % 2 == 0 for k in kernel_size)
-    else:
-        crops = any(_beyond(*rule) % 2 for _, *rule in axes)  # of a negative one, too
+    odd = [_beyond(*rule) % 2 for _, *rule in axes]  # of a negative one, too
+    crops = any(k % 2 == 0 for k in kernel_size) if operator == "pool" else any(odd)
     found = []
     for axis, ((n, believed, k, s, d), (low, _)) in enumerate(zip(axes, pads)):
         keeps = not crops or axis in _KEEPS_ALL_OUTPUTS[operator][len(axes)]

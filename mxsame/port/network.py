@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import numpy as np
 
-from mxsame import _gluon, validation
+from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.port.blocks import Function
@@ -108,13 +108,15 @@ class Network(mx.gluon.HybridBlock):
         What was read; its weights are in the parameters.
     transpositions : int
         How many times the data itself changes its order of axes.
+    fixed : bool
+        Whether the net is for inputs of the model's static size only, as keras-mxnet's are.
     """
 
     def __init__(self, description: Model, builder: Builder, inputs: List[Value], outputs: List[Value]):
         super().__init__(prefix="")
         self.description, self.slots, self.inputs = description, builder.slots, inputs
         self._steps = steps = builder.steps
-        self._layers = builder.outputs
+        self._layers, self.fixed = builder.outputs, builder.fixed
         self._inputs, self._outputs = [x.key for x in inputs], [x.key for x in outputs]
         last = {key: number for number, step in enumerate(steps) for key in step.inputs}
         self._done = [
@@ -157,13 +159,28 @@ class Network(mx.gluon.HybridBlock):
     def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
         if 1 + len(others) != len(self._inputs):
             raise TypeError(f"net must be called with {len(self._inputs)} inputs; received {1 + len(others)}")
-        values = dict(zip(self._inputs, (x, *others)))
+        arrays = map(_of_size, self.inputs, (x, *others)) if self.fixed else (x, *others)
+        values = dict(zip(self._inputs, arrays))
         for step, done in zip(self._steps, self._done):
             values[step.output] = step.block(*(values[key] for key in step.inputs))
             for key in done:
                 del values[key]
         outputs = [values[key] for key in self._outputs]
         return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _of_size(value: Value, array: Any) -> Any:
+    """An input for which pads were computed: an array of another size is refused, by a graph, too."""
+    wanted = tuple(value.ordered(value.shape))
+    shape = array.shape if isinstance(array, mx.nd.NDArray) else tensors.traced_shape(array)
+    if shape is None:
+        return tensors.fixed(array, wanted)
+    if len(shape) != len(wanted) or any(want is not None and have != want for have, want in zip(shape[1:], wanted[1:])):
+        raise ValueError(
+            f"data must have the shape {wanted}, from which keras-mxnet computed its pads; "
+            f"{validation.received(**{'data.shape': tuple(shape)})}"
+        )
+    return array
 
 
 class Builder:
@@ -301,9 +318,7 @@ class Builder:
         """The outputs of a call, with what keras-mxnet takes for their shapes."""
         self.shapes.append([value.shape for value in outputs])
         static = next(self._static, None) or self.shapes[-1]
-        return [
-            value._replace(static=None if shape == value.shape else shape) for value, shape in zip(outputs, static)
-        ]
+        return [value._replace(static=None if shape == value.shape else shape) for value, shape in zip(outputs, static)]
 
 
 def unpadded(value: Value) -> Tuple[Size, ...]:
@@ -380,7 +395,9 @@ class Site:
             reason = str(error) if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: {error}"
             shapes = [(x.static, x.shape) for x in map(values.get, self.call.tensors()) if x is not None and x.static]
             if shapes:
-                reason = f"keras-mxnet cannot run it: it takes an array of shape {shapes[0][1]} for {shapes[0][0]}; {reason}"
+                reason = (
+                    f"keras-mxnet cannot run it: it takes an array of shape {shapes[0][1]} for {shapes[0][0]}; {reason}"
+                )
             raise Refused(f"layer {'/'.join(self.path)!r} ({self.layer.class_name}): {reason}") from error
 
     def _resolved(self, value: Any) -> Any:

@@ -221,9 +221,7 @@ def _transposed(layer_class: Any) -> Callable:
     return row
 
 
-def _cuts_of_keras_mxnet(
-    site: Site, x: Value, sizes: tuple, strides: tuple, dilation: tuple, extra: tuple
-) -> tuple:
+def _cuts_of_keras_mxnet(site: Site, x: Value, sizes: tuple, strides: tuple, dilation: tuple, extra: tuple) -> tuple:
     """What keras-mxnet crops from each axis, to the size that follows from the static shape."""
     size, static = (_spatial(shape, site.is_channels_first) for shape in (x.shape, _static(x)))
     if None in size or None in static:

@@ -3,8 +3,8 @@
     python tests/keras_mxnet/stacks.py 2000                             # how many are equal
     MXNET_MKLDNN_ENABLED=0 python tests/keras_mxnet/stacks.py 500 --transposed
 
-keras-mxnet hands on n + 1 elements after some layers and goes on as if they were n, so layers are right or wrong only in
-stacks. On the CPU most transposed convolutions of keras-mxnet run only without oneDNN. Where keras-mxnet fails, mxsame
+keras-mxnet hands on n + 1 elements after some layers and goes on as if they were n, so single layers do not show whether
+a network is right. On the CPU most transposed convolutions of keras-mxnet run only without oneDNN. Where keras-mxnet fails, mxsame
 must refuse and name a layer.
 """
 
@@ -44,9 +44,36 @@ def stack(seed, transposed=False):
     model = keras.models.Model(inputs, x)
     if any(length < 1 for layer in model.layers for length in layer.output_shape[1:]):
         raise ValueError("Keras does not see that nothing is left")
-    values = np.random.RandomState(seed)
+    return filled(model, np.random.RandomState(seed))
+
+
+def nested(data_format):
+    """A model in a model, with every kind of kernel, and batch norms without scale and center."""
+    common = {"data_format": data_format, "padding": "same"}
+    last = data_format == "channels_last"
+    axis = -1 if last else 1
+    inner = keras.models.Sequential(
+        [
+            layers.DepthwiseConv2D((2, 3), input_shape=(7, 6, 4) if last else (4, 7, 6), **common),
+            layers.BatchNormalization(axis=axis, scale=False),
+            layers.SeparableConv2D(5, 4, strides=2, **common),
+            layers.BatchNormalization(axis=axis, center=False, scale=False, trainable=False),
+        ]
+    )
+    x = inputs = layers.Input((7, 6, 3) if last else (3, 7, 6))
+    x = inner(layers.Conv2D(4, (3, 2), activation="relu", **common)(x))
+    x = layers.Conv2D(2, 2, **common)(layers.MaxPooling2D(2, 1, "same", data_format=data_format)(x))
+    x = layers.Dense(3)(layers.GlobalAveragePooling2D(data_format=data_format)(layers.BatchNormalization(axis=axis)(x)))
+    return filled(keras.models.Model(inputs, x), np.random.RandomState(0))
+
+
+def filled(model, values):
+    """The model with random weights."""
     for layer in model.layers:  # the order of model.weights is not that of model.get_weights()
-        layer.set_weights([weight(values, *each) for each in zip(layer.weights, layer.get_weights())])
+        if isinstance(layer, keras.models.Model):
+            filled(layer, values)
+        else:
+            layer.set_weights([weight(values, *each) for each in zip(layer.weights, layer.get_weights())])
     return model
 
 
@@ -79,7 +106,9 @@ def appended(choose, x, rank, data_format, transposed):
             more = {"dilation_rate": window(1, 2), "padding": padding}
             if rank == 1 and last and not is_longer(x):
                 more["padding"] = "causal"
-        return getattr(layers, f"Conv{rank}D")(choose.randint(1, 3), window(1, 4), use_bias=choose.random() < 0.5, **more, **common)(x)
+        return getattr(layers, f"Conv{rank}D")(
+            choose.randint(1, 3), window(1, 4), use_bias=choose.random() < 0.5, **more, **common
+        )(x)
     if kind == "pool":
         name = choose.choice(("MaxPooling", "AveragePooling"))
         strides = choose.choice((window(1, 1), window(1, 2)))
@@ -105,7 +134,9 @@ def appended(choose, x, rank, data_format, transposed):
         factors = window(1, 2)
         return getattr(layers, f"UpSampling{rank}D")(factors[0] if rank == 1 else factors, **common)(x)
     if kind == "normalize":
-        return layers.BatchNormalization(axis=-1 if last else 1, scale=choose.random() < 0.8, center=choose.random() < 0.8)(x)
+        return layers.BatchNormalization(
+            axis=-1 if last else 1, scale=choose.random() < 0.8, center=choose.random() < 0.8
+        )(x)
     if kind == "activate":
         return layers.Activation(choose.choice(("relu", "tanh", "sigmoid", "elu", "softplus", "hard_sigmoid")))(x)
     ends = [x] + [appended(choose, x, rank, data_format, transposed) for _ in range(2)]
