@@ -4,8 +4,8 @@
     python tests/golden/make_stacks.py --check    # compares with the recorded file and writes nothing
 
 It needs the environment of tests/keras_mxnet/requirements.txt. MXNet runs without oneDNN, as in make_keras_mxnet.py.
-The models are stacks of tests/keras_mxnet/stacks.py in which an array has an element more than keras-mxnet believes, and
-the nested model of that file. The archive holds `<name>.h5` and, in `arrays.npz`, `<name>/input` and `<name>/output`.
+The models are stacks of tests/keras_mxnet/stacks.py in which an array has an element more than keras-mxnet believes,
+and the nested model of that file. The archive holds `<name>.h5` and, in `arrays.npz`, `<name>/input` and `<name>/output`.
 """
 
 from __future__ import annotations

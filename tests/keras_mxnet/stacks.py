@@ -3,9 +3,9 @@
     python tests/keras_mxnet/stacks.py 2000                             # how many are equal
     MXNET_MKLDNN_ENABLED=0 python tests/keras_mxnet/stacks.py 500 --transposed
 
-keras-mxnet hands on n + 1 elements after some layers and goes on as if they were n, so single layers do not show whether
-a network is right. On the CPU most transposed convolutions of keras-mxnet run only without oneDNN. Where keras-mxnet fails, mxsame
-must refuse and name a layer.
+keras-mxnet hands on n + 1 elements after some layers and goes on as if they were n, which single layers do not show. On
+the CPU most transposed convolutions of keras-mxnet run only without oneDNN. Where keras-mxnet fails, mxsame must refuse
+and name a layer.
 """
 
 import argparse
