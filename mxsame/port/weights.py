@@ -104,11 +104,11 @@ def _assign_legacy(model: Model, group: Any, roles: Any, by_order: bool) -> None
         names = files.texts(entry, "weight_names") or []
         if names:
             stored[name] = [_array(entry, weight) for weight in names]
-    # A layer of an unknown class (a custom one) has weights if the file holds a group of its name.
+    # What holds a layer of an unknown class (a custom one) has weights if the file has some under its name.
     layers = [
         layer
         for layer in model.layers
-        if _weighted(layer, roles) or (roles_of(layer, roles) is None and layer.name in stored)
+        if _weighted(layer, roles) or (_may_be_weighted(layer, roles) and layer.name in stored)
     ]
     known = {layer.name for layer in layers}
     by_name = set(stored) == known
@@ -136,6 +136,11 @@ def _weighted(layer: Layer, roles: Any) -> bool:
     )
 
 
+def _may_be_weighted(layer: Layer, roles: Any) -> bool:
+    """Whether it is, or holds, a layer of an unknown class (a custom one), which may have weights."""
+    return any(roles(inner) is None for inner in ([layer] if layer.model is None else layer.model.walk()))
+
+
 def roles_of(layer: Layer, roles: Any) -> Optional[Roles]:
     return [] if layer.model is not None else roles(layer)
 
@@ -145,6 +150,8 @@ def _distribute(layer: Layer, arrays: List[Any], roles: Any, stored_as: str) -> 
     if layer.model is None and roles_of(layer, roles) is None:
         layer.weights = arrays
         return
+    if layer.model is not None:
+        arrays = _without_custom(layer.model, arrays, roles)
     slots = ordered(layer, roles)
     if len(slots) != len(arrays):
         shown = ", ".join(f"{owner.name}/{role}" for owner, role in slots[:8])
@@ -162,6 +169,25 @@ def _distribute(layer: Layer, arrays: List[Any], roles: Any, stored_as: str) -> 
     for owner in [layer] if layer.model is None else layer.model.walk():
         if id(owner) in placed:
             owner.weights = [placed[id(owner)][role] for role, _ in roles(owner)]
+
+
+def _without_custom(model: Model, arrays: List[Any], roles: Any) -> List[Any]:
+    """The arrays of a nested model's entry, after those of layers of unknown classes (custom ones) have theirs. Only
+    their names in the file, `layer/weight:0`, show which these are."""
+    custom: Dict[str, List[Layer]] = {}
+    for layer in model.walk():
+        if roles(layer) is None:
+            custom.setdefault(layer.name, []).append(layer)
+    others = []
+    for array in arrays:
+        owner = next((part for part in reversed(array.name.split("/")[:-1]) if part in custom), None)
+        if owner is None:
+            others.append(array)
+        elif len(custom[owner]) > 1:
+            raise ValueError(f"custom layers of nested models must have different names; received {owner!r} twice")
+        else:
+            custom[owner][0].weights.append(array)
+    return others
 
 
 def ordered(layer: Layer, roles: Any) -> List[Tuple[Layer, str]]:

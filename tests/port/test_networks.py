@@ -267,6 +267,55 @@ def test_unsupported_layers_are_named_and_custom_ones_are_taken():
         mxsame.to_keras_weights(net, "weights.h5")
 
 
+@pytest.mark.parametrize("ending", [".h5", ".keras", ".weights.h5", ".legacy.h5"])
+@pytest.mark.filterwarnings("ignore:You are saving your model")
+def test_custom_layers_with_weights_in_nested_models(tmp_path, ending):
+    """The older format has one entry for a nested model: first what is trained in it, then the rest."""
+    layers = keras().layers
+
+    class Scaled(layers.Layer):
+        def build(self, shape):
+            self.scale = self.add_weight(name="scale", shape=(shape[-1],))
+            self.shift = self.add_weight(name="shift", shape=(shape[-1],), trainable=False)
+
+        def call(self, x):
+            return x * self.scale + self.shift
+
+    def inner(name, depth):
+        stack = [layers.Input((4,)), layers.Dense(4), Scaled(name=f"scaled_{name}"), layers.BatchNormalization()]
+        stack += [inner(f"{name}{depth}", depth - 1)] if depth else []
+        return keras().Sequential([*stack, layers.Dense(4)], name=f"model_{name}")
+
+    x = layers.Input((4,))
+    outer = keras().Model(x, Scaled(name="last")(inner("b", 0)(inner("a", 1)(layers.Dense(4)(x)))))
+    model = randomise(outer)
+    path = str(tmp_path / f"model{ending}")
+    weights = ending.startswith((".weights", ".legacy"))
+    model.save_weights(path) if weights else model.save(path)
+    (tmp_path / "model.json").write_text(model.to_json())
+
+    class Block(gluon.HybridBlock):
+        def __init__(self, weights):
+            super().__init__()
+            self.scale, self.shift = (
+                self.params.get_constant(name, nd.array(array)) for name, array in zip(("scale", "shift"), weights)
+            )
+
+        def hybrid_forward(self, F, x, scale, shift):
+            return F.broadcast_add(F.broadcast_mul(x, scale), shift)
+
+    def custom(config, weights):
+        assert [array.shape for array in weights] == [(4,), (4,)]
+        block = Block(weights)
+        block.initialize()
+        return block
+
+    (data,) = inputs_of(model)
+    source = (tmp_path / "model.json", path) if weights else (path,)
+    net = mxsame.from_keras(*source, custom={"Scaled": custom})
+    compare(arrays_of(net(nd.array(data))), expected(model, [data]))
+
+
 def test_code_in_a_lambda_is_not_executed(tmp_path):
     layers = keras().layers
     model = keras().Sequential([layers.Input((3,)), layers.Lambda(lambda x: x + 1, name="plus")])
