@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from mxsame.cli._first_reader import FirstReader
 from mxsame.cli._shared import as_json, click, need, need_mxnet, print_json
 from mxsame.cli.audit import Shape
 
@@ -55,6 +56,8 @@ def command(
     mxsame convert model.h5 -o out/
     mxsame convert model.keras -o net --layout NCHW --shape 1,3,224,224 --check
 
+    Another process reads FILE first, with limits of time and memory, for libhdf5 does not return from some damaged files.
+
     Exit codes: 0 if all is well, 1 if the file cannot be read or a layer departs from Keras's, 2 for wrong options.
 
     --json prints {"file", "written", "transpositions", "layers", "check"}: the names of the two files or null, how many
@@ -63,8 +66,10 @@ def command(
     """
     if output is not None and not (output if output.is_dir() else output.resolve().parent).is_dir():
         raise click.BadParameter(f"the folder {str(output.parent)!r} does not exist.", param_hint="--output")
-    need_mxnet()
     need("h5py", "mxsame convert")
+    first = FirstReader(file, weights)
+    need_mxnet()  # takes seconds, in which the other process reads
+    first.wait()
     from mxsame.port import from_keras, report
 
     try:
