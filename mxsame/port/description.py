@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 
+WRAPPER = "TimeDistributed"
+
+
 class Tensor(NamedTuple):
     """An output of a call of a layer."""
 
@@ -32,7 +35,7 @@ class Layer:
 
     `operator` is the name of the function of an operator node ("math.add" of TensorFlow, "Add" of Keras 3), else None.
     `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read.
-    `native`: they are as keras-mxnet stores them.
+    `native`: they are as keras-mxnet stores them. A TimeDistributed layer has the layer that it wraps as a model.
     """
 
     class_name: str
@@ -43,6 +46,11 @@ class Layer:
     model: Optional[Model] = None
     weights: List[Any] = field(default_factory=list)
     native: bool = False
+
+    @property
+    def wrapped(self) -> Optional[Layer]:
+        """The layer or model that a TimeDistributed layer calls for every step in time."""
+        return self.model.layers[1] if self.class_name == WRAPPER and self.model is not None else None
 
     @property
     def trainable(self) -> bool:

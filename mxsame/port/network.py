@@ -384,6 +384,8 @@ class Site:
             kwargs = {name: self._resolved(value) for name, value in self.call.kwargs.items()}
             if self.layer.model is not None:
                 inputs = [values[tensor] for tensor in tensors_in(self.call.args)]
+                if self.layer.wrapped is not None:
+                    return [self._for_every_step(self.layer.model, inputs)]
                 return self.builder.model(self.layer.model, self.path, inputs, self.training, self.once)
             out = self.builder.row_of(self.layer)(self, args, kwargs)
             return list(out) if isinstance(out, list) else [out]
@@ -399,6 +401,22 @@ class Site:
                     f"keras-mxnet cannot run it: it takes an array of shape {shapes[0][1]} for {shapes[0][0]}; {reason}"
                 )
             raise Refused(f"layer {'/'.join(self.path)!r} ({self.layer.class_name}): {reason}") from error
+
+    def _for_every_step(self, model: Model, inputs: List[Value]) -> Value:
+        """`TimeDistributed`: steps in time become entries of the batch for the layer, and are steps again after it."""
+        if len(inputs) != 1 or inputs[0].rank < 3 or self.builder.keras_mxnet or self.builder.weightless:
+            shapes = [x.shape for x in inputs]
+            raise ValueError(
+                "inputs must be one of 3 axes or more, and not with padding=keras-mxnet; "
+                f"{validation.received(shapes=shapes)}"
+            )
+        if self.call.kwargs.get("mask") is not None:
+            raise ValueError("masks must not be used")
+        x = self.keras(inputs[0])
+        entries = self.function("reshape", x, (None, *x.shape[2:]), to=(-3, -2))
+        (out,) = self.builder.model(model, self.path, [entries], self.training, self.once)
+        out = self.keras(out)
+        return self.function("unfold", [out, x], (x.shape[0], x.shape[1], *out.shape[1:]), False)
 
     def _resolved(self, value: Any) -> Any:
         if isinstance(value, Tensor):

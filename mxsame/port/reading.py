@@ -82,6 +82,8 @@ def _take_live(model: Model, live: Any) -> None:
             if layer.class_name == "InputLayer" or layer.operator is not None:
                 continue
             raise ValueError(f"layer {layer.name!r} must be one of the model's; {validation.received(name=layer.name)}")
+        if layer.wrapped is not None:
+            layer, found = layer.wrapped, found.layer
         if layer.model is not None:
             _take_live(layer.model, found)
         else:

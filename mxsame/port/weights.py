@@ -68,20 +68,28 @@ def _assign_by_class(model: Model, group: Any, container: str) -> set:
         found = files.member(group, f"{name}_{counts[name]}" if counts[name] else name, "group")
         if found is None:
             continue  # missing weights are noticed where a layer needs them
-        if layer.model is not None:
-            inner = files.member(found, container, "group")
-            if inner is not None:
-                used |= _assign_by_class(layer.model, inner, container)
-        arrays = None if layer.model is not None else files.member(found, "vars", "group")
-        while arrays is not None:
-            array = files.member(arrays, str(len(layer.weights)), "dataset")
-            if array is None:
-                break
-            layer.weights.append(array)
-            used.add(array.name)
+        used |= _assign_group(layer, found, container)
         # tf.keras 2.13 counts a layer with weights twice: it lists those once more among all layers.
         if container == LAYERS_GROUPS[1] and (layer.weights or (len(found) > 1 and files.datasets(found))):
             counts[name] += 1
+    return used
+
+
+def _assign_group(layer: Layer, group: Any, container: str) -> set:
+    """The weights of a layer's group."""
+    if layer.wrapped is not None:
+        inner = files.member(group, "layer", "group")
+        return set() if inner is None else _assign_group(layer.wrapped, inner, container)
+    if layer.model is not None:
+        inner = files.member(group, container, "group")
+        return set() if inner is None else _assign_by_class(layer.model, inner, container)
+    arrays, used = files.member(group, "vars", "group"), set()
+    while arrays is not None:
+        array = files.member(arrays, str(len(layer.weights)), "dataset")
+        if array is None:
+            break
+        layer.weights.append(array)
+        used.add(array.name)
     return used
 
 
