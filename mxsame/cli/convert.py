@@ -56,7 +56,7 @@ def command(
     mxsame convert model.h5 -o out/
     mxsame convert model.keras -o net --layout NCHW --shape 1,3,224,224 --check
 
-    Another process reads FILE first, with limits of time and memory, for libhdf5 does not return from some damaged files.
+    Another process reads FILE first, with limits of time and memory: libhdf5 does not return from some damaged files.
 
     Exit codes: 0 if all is well, 1 if the file cannot be read or a layer departs from Keras's, 2 for wrong options.
 
@@ -79,7 +79,7 @@ def command(
         written = None if output is None else write(net, output, file, sizes if shapes else None, sizes)
     except (ValueError, TypeError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    checked = compared(net, file, weights, sizes) if check else None
+    checked = compared(net, file, weights, sizes, padding) if check else None
     departing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
     if as_json:
         layers = [row._asdict() for row in rows]
@@ -121,32 +121,49 @@ def write(net: Any, output: Path, file: Path, fixed: list | None, shapes: list) 
     return [f"{prefix}-symbol.json", f"{prefix}-0000.params"]
 
 
-def compared(net: Any, file: Path, weights: Path | None, shapes: list) -> list:
-    """Each layer compared with that of the live model, for random inputs."""
+def compared(net: Any, file: Path, weights: Path | None, shapes: list, padding: str | None) -> list:
+    """Each layer compared with that of the live model, for random inputs; numbers of entries for an Embedding."""
     import numpy as np
 
     from mxsame._mxnet import mx
     from mxsame.port import report
 
-    for package in ("tensorflow.keras", "keras"):
-        try:
-            keras = importlib.import_module(package)
-            break
-        except ImportError:
-            continue
-    else:
-        raise click.ClickException("--check needs TensorFlow or Keras, and neither is installed.")
+    keras = keras_module(padding)
     if weights is None:
         model = keras.models.load_model(str(file), compile=False)
     else:
         model = keras.models.model_from_json(file.read_text(encoding="utf-8"))
         model.load_weights(str(weights))
     random = np.random.default_rng(0)
-    inputs = [random.normal(size=shape).astype("float32") for shape in shapes]
+    entries = [
+        min(
+            (x.config["input_dim"] for x in net.description.walk() if x.class_name == "Embedding" and x.takes(tensor)),
+            default=0,
+        )
+        for tensor in net.description.inputs
+    ]
+    inputs = [
+        random.integers(count, size=shape).astype("float32") if count else random.normal(size=shape).astype("float32")
+        for shape, count in zip(shapes, entries)
+    ]
     in_keras = [
         array.transpose(value.keras_order) if value.first else array for value, array in zip(net.inputs, inputs)
     ]
     return list(report.differences(net, model, [mx.nd.array(array) for array in inputs], in_keras))
+
+
+def keras_module(padding: str | None) -> Any:
+    """The Keras that is installed: tf.keras, Keras 3, or for the padding of keras-mxnet that one."""
+    for package in ("tensorflow.keras", "keras") if padding is None else ("keras",):
+        try:
+            keras = importlib.import_module(package)
+        except ImportError:
+            continue
+        if padding is None or keras.backend.backend() == "mxnet":
+            return keras
+    if padding is not None:
+        raise click.ClickException("--check with --padding keras-mxnet needs keras-mxnet, and it is not installed.")
+    raise click.ClickException("--check needs TensorFlow or Keras, and neither is installed.")
 
 
 def show(rows: list, transpositions: int) -> None:
@@ -168,6 +185,9 @@ def show_check(checked: list, departing: list) -> None:
     if departing:
         first = departing[0]
         click.echo(f"first layer that departs: {first['layer']} ({first['class']}), by {first['difference']:.2g}")
+        return
+    if not checked:
+        click.echo("no layer computes anything at inference that could be compared")
         return
     worst = max(checked, key=lambda row: row["difference"])
     click.echo(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
-
 WRAPPER = "TimeDistributed"
 
 
@@ -51,6 +50,10 @@ class Layer:
     def wrapped(self) -> Optional[Layer]:
         """The layer or model that a TimeDistributed layer calls for every step in time."""
         return self.model.layers[1] if self.class_name == WRAPPER and self.model is not None else None
+
+    def takes(self, tensor: Tensor) -> bool:
+        """Whether it is called with this tensor."""
+        return any(tensor in call.tensors() for call in self.calls)
 
     @property
     def trainable(self) -> bool:

@@ -375,6 +375,7 @@ class Site:
         wanted = call.kwargs.get("training")
         self.training = training if wanted is None else bool(wanted)
         self.once = once and len(layer.calls) == 1
+        self.filling = False  # whether its weights are at work
 
     def built(self, values: Dict[Tensor, Value]) -> List[Value]:
         """The outputs of this call."""
@@ -392,10 +393,14 @@ class Site:
         except Refused:
             raise
         except Exception as error:
-            if isinstance(error, ValueError) and self.layer.model is not None:
+            if isinstance(error, ValueError) and self.layer.model is not None and self.layer.wrapped is None:
                 raise
             reason = str(error) if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: {error}"
             shapes = [(x.static, x.shape) for x in map(values.get, self.call.tensors()) if x is not None and x.static]
+            if self.layer.model is None and not self.filling and isinstance(error, ValueError):
+                reason += (
+                    f"; custom={{{self.layer.name!r}: function of (config, weights) -> HybridBlock}} replaces the layer"
+                )
             if shapes:
                 reason = (
                     f"keras-mxnet cannot run it: it takes an array of shape {shapes[0][1]} for {shapes[0][0]}; {reason}"
@@ -488,7 +493,7 @@ class Site:
         return self.builder.emit(self.builder.blocks[self.path], inputs, shape, first, self.name)
 
     def _fill(self, block: Any, weights: Dict[str, Tuple[str, Conversion]]) -> None:
-        roles = self.roles
+        roles, self.filling = self.roles, True
         if len(roles) != len(self.layer.weights):
             raise ValueError(f"weights must be {', '.join(roles) or 'none'}; received {len(self.layer.weights)} arrays")
         arrays = dict(zip(roles, self.layer.weights))
@@ -498,6 +503,7 @@ class Site:
             slots.append(Slot(role, parameter, conversion))
             set_parameter(parameter, conversion, arrays[role], role)
         self.builder.slots[id(self.layer)] = slots
+        self.filling = False
         for parameter in block.collect_params().values():
             if not _gluon.is_initialised(parameter):
                 parameter.initialize(ctx=mx.cpu())

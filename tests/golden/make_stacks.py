@@ -5,7 +5,7 @@
 
 It needs the environment of tests/keras_mxnet/requirements.txt. MXNet runs without oneDNN, as in make_keras_mxnet.py.
 The models are stacks of tests/keras_mxnet/stacks.py in which an array has an element more than keras-mxnet believes,
-and the nested model of that file. The archive holds `<name>.h5` and, in `arrays.npz`, `<name>/input` and `<name>/output`.
+and the nested model of that file. The archive holds `<name>.h5` and `arrays.npz`, with `<name>/input`, `<name>/output`.
 """
 
 from __future__ import annotations

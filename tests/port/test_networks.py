@@ -426,3 +426,21 @@ def test_layers_for_every_step_in_time(tmp_path, steps):
     randomise(model, seed=7)
     model.load_weights(str(tmp_path / "back.h5"))
     compare(expected(model, data), before, tolerance=1e-7)
+
+
+def test_layers_for_every_step_are_refused_by_name():
+    layers = keras().layers
+    x = layers.Input((5, 4))
+    model = keras().Model(x, layers.TimeDistributed(layers.Dense(3), name="steps")(x))
+    with pytest.raises(ValueError, match=r"layer 'steps' \(TimeDistributed\): .*received shapes="):
+        mxsame.from_keras(model, padding="keras-mxnet")
+    model = keras().Model(x, layers.TimeDistributed(layers.Lambda(lambda x: x, name="code"), name="steps")(x))
+    with pytest.raises(ValueError, match=r"custom=\{'Lambda'.* received Lambda \('code'\)"):
+        mxsame.from_keras(model)
+
+
+def test_an_option_that_is_not_supported_names_the_layer_and_the_way_out():
+    layers = keras().layers
+    model = keras().Sequential([layers.Input((6, 7, 3)), layers.Resizing(3, 4, "bicubic", name="smaller")])
+    with pytest.raises(ValueError, match=r"layer 'smaller' \(Resizing\): interpolation .*custom=\{'smaller': function"):
+        mxsame.from_keras(model)
