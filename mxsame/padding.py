@@ -177,7 +177,7 @@ def keras_mxnet_axes(
     With channels first keras-mxnet computes pads and outputs from the latter: both ends are padded by ceil(P/2), and if
     (out-1)s + ke - n is odd along any axis (of pooling: if any kernel is even) the outputs of all axes but those that
     keep them are cropped to ceil(n/s). With channels last, and for 1-D pooling, both sizes are that of the data. A
-    negative `high` is how many elements of the data no window reads.
+    negative `high` is how many elements have to be cropped from the end of the data.
 
     Raises `ValueError` for what keras-mxnet cannot run.
 
@@ -194,7 +194,8 @@ def keras_mxnet_axes(
     for axis, ((n, believed, k, s, d), (low, _)) in enumerate(zip(axes, pads)):
         keeps = not crops or axis in _KEEPS_ALL_OUTPUTS[operator][len(axes)]
         outputs = output_size(n, k, s, d, (low, low)) if keeps else _ceil_div(believed, s)
-        found.append((low, (outputs - 1) * s + effective_kernel_size(k, d) - n - low))
+        high = (outputs - 1) * s + effective_kernel_size(k, d) - n - low
+        found.append((low, 0 if high < 0 and output_size(n, k, s, d, (low, 0)) == outputs else high))
     return tuple(found)
 
 

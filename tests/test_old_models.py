@@ -198,7 +198,7 @@ def test_pads_after_an_output_too_many():
         count = (n + 2 * pad - k) // s + 1
         wanted = math.ceil(believed / s) if extra % 2 else count
         ((low, high),) = keras_mxnet_axes("conv", (n,), (believed,), (k,), (s,), (1,))
-        assert low == pad and (n + low + high - k) / s + 1 == wanted <= count
+        assert low == pad and (n + low + high - k) // s + 1 == wanted <= count
 
 
 def test_cuts_of_transposed_convolutions():
