@@ -30,7 +30,7 @@ main(*sys.argv[2:])
 
 
 class FirstReader:
-    """A process that reads a model, started when this is made; what is wrong is raised by `wait`."""
+    """A process that reads a model, from the making of this to the end of its `with`; `wait` raises what is wrong."""
 
     def __init__(self, file: Path, weights: Path | None):
         self._file = file
@@ -39,6 +39,13 @@ class FirstReader:
         command = [sys.executable, "-c", START, json.dumps(sys.path), *given]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen(command, **pipes, text=True)
+
+    def __enter__(self) -> FirstReader:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        with self._process:  # closes its pipe, and waits for its end
+            self._process.kill()
 
     def wait(self) -> None:
         """Raises `ClickException` with the error of the other process, or how it ended; then nobody else may read."""
@@ -54,9 +61,6 @@ class FirstReader:
                     return
                 raise click.ClickException(error)
             reason = f"the process that read it ended with {_end(self._process.returncode)}"
-        finally:
-            self._process.kill()
-            self._process.wait()
         raise click.ClickException(f"{self._file} must be a whole model file: {reason}.")
 
 

@@ -67,9 +67,9 @@ def command(
     if output is not None and not (output if output.is_dir() else output.resolve().parent).is_dir():
         raise click.BadParameter(f"the folder {str(output.parent)!r} does not exist.", param_hint="--output")
     need("h5py", "mxsame convert")
-    first = FirstReader(file, weights)
-    need_mxnet()  # takes seconds, in which the other process reads
-    first.wait()
+    with FirstReader(file, weights) as first:
+        need_mxnet()  # takes seconds, in which the other process reads
+        first.wait()
     from mxsame.port import from_keras, report
 
     try:

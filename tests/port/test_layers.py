@@ -149,7 +149,5 @@ def test_short_axes_move_without_a_transposition(shape):
 
 def test_the_page_names_every_layer():
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "port-keras.md").read_text(encoding="utf-8")
-    missing = [
-        name for name in LAYERS if not re.search(rf"`{re.sub('[123]D', '', name)}(Transpose|[123]D)?\\w*`", page)
-    ]
-    assert missing == []
+    page = re.sub("[123]D", "", page)
+    assert [name for name in LAYERS if f"`{re.sub('[123]D', '', name)}`" not in page] == []
