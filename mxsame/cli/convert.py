@@ -67,6 +67,8 @@ def command(
     if output is not None and not (output if output.is_dir() else output.resolve().parent).is_dir():
         raise click.BadParameter(f"the folder {str(output.parent)!r} does not exist.", param_hint="--output")
     need("h5py", "mxsame convert")
+    if check and padding is not None:
+        raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
     with FirstReader(file, weights) as first:
         need_mxnet()  # takes seconds, in which the other process reads
         first.wait()
@@ -79,7 +81,7 @@ def command(
         written = None if output is None else write(net, output, file, sizes if shapes else None, sizes)
     except (ValueError, TypeError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    checked = compared(net, file, weights, sizes, padding) if check else None
+    checked = compared(net, file, weights, sizes) if check else None
     departing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
     if as_json:
         layers = [row._asdict() for row in rows]
@@ -121,14 +123,21 @@ def write(net: Any, output: Path, file: Path, fixed: list | None, shapes: list) 
     return [f"{prefix}-symbol.json", f"{prefix}-0000.params"]
 
 
-def compared(net: Any, file: Path, weights: Path | None, shapes: list, padding: str | None) -> list:
+def compared(net: Any, file: Path, weights: Path | None, shapes: list) -> list:
     """Each layer compared with that of the live model, for random inputs; numbers of entries for an Embedding."""
     import numpy as np
 
     from mxsame._mxnet import mx
     from mxsame.port import report
 
-    keras = keras_module(padding)
+    for package in ("tensorflow.keras", "keras"):
+        try:
+            keras = importlib.import_module(package)
+            break
+        except ImportError:
+            continue
+    else:
+        raise click.ClickException("--check needs TensorFlow or Keras, and neither is installed.")
     if weights is None:
         model = keras.models.load_model(str(file), compile=False)
     else:
@@ -150,20 +159,6 @@ def compared(net: Any, file: Path, weights: Path | None, shapes: list, padding: 
         array.transpose(value.keras_order) if value.first else array for value, array in zip(net.inputs, inputs)
     ]
     return list(report.differences(net, model, [mx.nd.array(array) for array in inputs], in_keras))
-
-
-def keras_module(padding: str | None) -> Any:
-    """The Keras that is installed: tf.keras, Keras 3, or for the padding of keras-mxnet that one."""
-    for package in ("tensorflow.keras", "keras") if padding is None else ("keras",):
-        try:
-            keras = importlib.import_module(package)
-        except ImportError:
-            continue
-        if padding is None or keras.backend.backend() == "mxnet":
-            return keras
-    if padding is not None:
-        raise click.ClickException("--check with --padding keras-mxnet needs keras-mxnet, and it is not installed.")
-    raise click.ClickException("--check needs TensorFlow or Keras, and neither is installed.")
 
 
 def show(rows: list, transpositions: int) -> None:

@@ -124,3 +124,8 @@ def test_files_from_which_libhdf5_does_not_return(folder, tmp_path, monkeypatch,
     result = run(path)
     assert result.exit_code == 1
     assert re.search("memory|libhdf5 did not return from it within 6 seconds", result.output), result.output
+
+
+def test_a_check_is_for_the_padding_of_tensorflow(folder):
+    result = run(folder / "sequential.h5", "--check", "--padding", "keras-mxnet")
+    assert result.exit_code == 2 and "--check must not be given with --padding" in result.output
