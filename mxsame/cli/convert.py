@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from mxsame.cli._first_reader import FirstReader
 from mxsame.cli._shared import as_json, click, need, need_mxnet, print_json
 from mxsame.cli.audit import Shape
 
@@ -55,6 +56,8 @@ def command(
     mxsame convert model.h5 -o out/
     mxsame convert model.keras -o net --layout NCHW --shape 1,3,224,224 --check
 
+    Another process reads FILE first, with limits of time and memory: libhdf5 does not return from some damaged files.
+
     Exit codes: 0 if all is well, 1 if the file cannot be read or a layer departs from Keras's, 2 for wrong options.
 
     --json prints {"file", "written", "transpositions", "layers", "check"}: the names of the two files or null, how many
@@ -63,8 +66,12 @@ def command(
     """
     if output is not None and not (output if output.is_dir() else output.resolve().parent).is_dir():
         raise click.BadParameter(f"the folder {str(output.parent)!r} does not exist.", param_hint="--output")
-    need_mxnet()
     need("h5py", "mxsame convert")
+    if check and padding is not None:
+        raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
+    with FirstReader(file, weights) as first:
+        need_mxnet()  # takes seconds, in which the other process reads
+        first.wait()
     from mxsame.port import from_keras, report
 
     try:
@@ -117,7 +124,7 @@ def write(net: Any, output: Path, file: Path, fixed: list | None, shapes: list) 
 
 
 def compared(net: Any, file: Path, weights: Path | None, shapes: list) -> list:
-    """Each layer compared with that of the live model, for random inputs."""
+    """Each layer compared with that of the live model, for random inputs; numbers of entries for an Embedding."""
     import numpy as np
 
     from mxsame._mxnet import mx
@@ -137,7 +144,17 @@ def compared(net: Any, file: Path, weights: Path | None, shapes: list) -> list:
         model = keras.models.model_from_json(file.read_text(encoding="utf-8"))
         model.load_weights(str(weights))
     random = np.random.default_rng(0)
-    inputs = [random.normal(size=shape).astype("float32") for shape in shapes]
+    entries = [
+        min(
+            (x.config["input_dim"] for x in net.description.walk() if x.class_name == "Embedding" and x.takes(tensor)),
+            default=0,
+        )
+        for tensor in net.description.inputs
+    ]
+    inputs = [
+        random.integers(count, size=shape).astype("float32") if count else random.normal(size=shape).astype("float32")
+        for shape, count in zip(shapes, entries)
+    ]
     in_keras = [
         array.transpose(value.keras_order) if value.first else array for value, array in zip(net.inputs, inputs)
     ]
@@ -163,6 +180,9 @@ def show_check(checked: list, departing: list) -> None:
     if departing:
         first = departing[0]
         click.echo(f"first layer that departs: {first['layer']} ({first['class']}), by {first['difference']:.2g}")
+        return
+    if not checked:
+        click.echo("no layer computes anything at inference that could be compared")
         return
     worst = max(checked, key=lambda row: row["difference"])
     click.echo(

@@ -204,6 +204,7 @@ FUNCTIONS = {
     "scalar": lambda F, x, operator, value, reflected=False: SCALAR[operator](F, x, value, reflected),
     "transpose": lambda F, x, axes: F.transpose(x, axes=axes),
     "reshape": lambda F, x, to: F.reshape(x, shape=to),
+    "unfold": lambda F, x, y: F.reshape_like(x, y, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2),
     "move_single_channel": lambda F, x, source, target: F.expand_dims(F.squeeze(x, axis=source), axis=target),
     "expand_dims": lambda F, x, axes: _each(F.expand_dims, x, axes),
     "squeeze": lambda F, x, axes: F.squeeze(x, axis=axes),

@@ -84,7 +84,16 @@ def from_keras(
         validation.rank_of_layout(layout)
     rows = _Rows(custom)
     model = read(source, weights, rows.check)
-    builder = Builder(rows.row_of, rows.roles, "same" if padding is None else padding)
+    if padding is None:
+        builder, inputs, outputs = _built(model, Builder(rows.row_of, rows.roles), layout)
+    else:
+        plain, _, _ = _built(model, Builder(rows.row_of, rows.roles, weightless=True), layout)
+        builder, inputs, outputs = _built(model, Builder(rows.row_of, rows.roles, plain=plain), layout)
+    return Network(model, builder, inputs, outputs)
+
+
+def _built(model: Model, builder: Builder, layout: Optional[str]) -> Tuple[Builder, list, list]:
+    """The builder after it has built the model, and the inputs and outputs."""
     layers = {layer.name: layer for layer in model.layers}
     format_of = _data_format(model, layout)
     inputs = []
@@ -95,8 +104,7 @@ def from_keras(
     outputs = [
         builder.arranged(builder.padded(value), _channels_first(value.shape, layout, format_of)) for value in outputs
     ]
-    outputs = _distinct(builder, inputs, outputs)
-    return Network(model, builder, inputs, outputs)
+    return builder, inputs, _distinct(builder, inputs, outputs)
 
 
 def _distinct(builder: Builder, inputs: Sequence[Value], outputs: Sequence[Value]) -> list:

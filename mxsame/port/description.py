@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
+WRAPPER = "TimeDistributed"
+
 
 class Tensor(NamedTuple):
     """An output of a call of a layer."""
@@ -32,6 +34,7 @@ class Layer:
 
     `operator` is the name of the function of an operator node ("math.add" of TensorFlow, "Add" of Keras 3), else None.
     `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read.
+    `native`: they are as keras-mxnet stores them. A TimeDistributed layer has the layer that it wraps as a model.
     """
 
     class_name: str
@@ -41,6 +44,16 @@ class Layer:
     operator: Optional[str] = None
     model: Optional[Model] = None
     weights: List[Any] = field(default_factory=list)
+    native: bool = False
+
+    @property
+    def wrapped(self) -> Optional[Layer]:
+        """The layer or model that a TimeDistributed layer calls for every step in time."""
+        return self.model.layers[1] if self.class_name == WRAPPER and self.model is not None else None
+
+    def takes(self, tensor: Tensor) -> bool:
+        """Whether it is called with this tensor."""
+        return any(tensor in call.tensors() for call in self.calls)
 
     @property
     def trainable(self) -> bool:
@@ -57,7 +70,11 @@ class Model:
     outputs: List[Tensor]
     version: int = 2
     sequential: bool = False
-    native_kernels: bool = False  # weights of keras-mxnet with channels first are in MXNet's order
+
+    @property
+    def native(self) -> bool:
+        """Whether the weights are as keras-mxnet stores them."""
+        return any(layer.native for layer in self.walk())
 
     def walk(self) -> Iterator[Layer]:
         """Every layer that is no model, those of nested models among them."""

@@ -1,6 +1,8 @@
 """`mxsame convert`: files, tables, JSON, exit codes. Files are recorded; the live model is compared where it can be."""
 
 import json
+import re
+import struct
 import sys
 from pathlib import Path
 
@@ -92,3 +94,38 @@ def test_check_shows_the_first_layer_that_departs(folder, monkeypatch):
     result = run(folder / "sequential.h5", "--check")
     assert result.exit_code == 1
     assert "first layer that departs: conv2d_1 (Conv2D)" in result.output
+
+
+def hanging(content, kind):
+    """An HDF5 file with a list in it that has no end."""
+    content = bytearray(content)
+    if kind == "local heap":  # of its free blocks: the first names itself as the next
+        heap = content.index(b"HEAP")
+        start, free, address = struct.unpack_from("<QQQ", content, heap + 8)
+        while free >= start:  # a heap that is full
+            heap = content.index(b"HEAP", heap + 1)
+            start, free, address = struct.unpack_from("<QQQ", content, heap + 8)
+        struct.pack_into("<Q", content, address + free, free)
+    else:  # of its objects: the free one after the last has no length
+        heap = content.index(b"GCOL")
+        at, end = heap + 16, heap + struct.unpack_from("<Q", content, heap + 8)[0]
+        while struct.unpack_from("<H", content, at)[0]:
+            at += 16 + (struct.unpack_from("<Q", content, at + 8)[0] + 7) // 8 * 8
+        assert at < end
+        struct.pack_into("<Q", content, at + 8, 0)
+    return bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["local heap", "global heap"])
+def test_files_from_which_libhdf5_does_not_return(folder, tmp_path, monkeypatch, kind):
+    path = tmp_path / "model.h5"
+    path.write_bytes(hanging((folder / "sequential.h5").read_bytes(), kind))
+    monkeypatch.setattr("mxsame.cli._first_reader.SECONDS", 6)
+    result = run(path)
+    assert result.exit_code == 1
+    assert re.search("memory|libhdf5 did not return from it within 6 seconds", result.output), result.output
+
+
+def test_a_check_is_for_the_padding_of_tensorflow(folder):
+    result = run(folder / "sequential.h5", "--check", "--padding", "keras-mxnet")
+    assert result.exit_code == 2 and "--check must not be given with --padding" in result.output
