@@ -6,7 +6,9 @@ deferred parameter waits for. MXNet 1.9.1 is the last release; `tests/test_gluon
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
+
+from mxsame._mxnet import mx
 
 
 def children(block: Any) -> List[Any]:
@@ -42,6 +44,48 @@ def initialise_deferred(parameter: Any, shape: tuple) -> None:
     """Give a deferred parameter its shape and its values."""
     parameter.shape = shape
     parameter._finish_deferred_init()
+
+
+class LateGradient(mx.gluon.Parameter):
+    """A parameter without memory for its gradient, until that is asked for or an operator is recorded that takes the
+    parameter. To all who use it, it is as any other."""
+
+    _late_grad: Optional[List[Any]] = None
+
+    @property
+    def _grad(self) -> Optional[List[Any]]:
+        if self._late_grad is None and self._data is not None and self.grad_req != "null":
+            with mx.autograd.pause():
+                super()._init_grad()
+        return self._late_grad
+
+    @_grad.setter
+    def _grad(self, arrays: Optional[List[Any]]) -> None:
+        self._late_grad = arrays
+
+    def _init_grad(self) -> None:
+        self._late_grad = None
+
+    def _check_and_get(self, arr_list: Any, ctx: Any) -> Any:
+        if arr_list is self._data and mx.autograd.is_recording():
+            self._grad  # noqa: B018 - now the array is one that gradients are computed for
+        return super()._check_and_get(arr_list, ctx)
+
+    def cast(self, dtype: Any) -> None:
+        if self._late_grad is None:
+            grad_req, self._grad_req = self._grad_req, "null"
+            super().cast(dtype)
+            self._grad_req = grad_req
+        else:
+            super().cast(dtype)
+
+
+def initialise_with(parameter: Any, array: Any) -> None:
+    """Make an array the data of a parameter, without the copies that Gluon makes of it, and its gradient a late one."""
+    parameter.__class__ = LateGradient
+    parameter.shape = array.shape
+    parameter._init_impl(array[:1], [array.context])
+    parameter._data = [array]
 
 
 def is_hybridized(block: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 
 class Tensor(NamedTuple):
@@ -26,12 +26,19 @@ class Call:
         return [*tensors_in(self.args), *tensors_in(list(self.kwargs.values()))]
 
 
+class Shaped(NamedTuple):
+    """What is left of an array that is in a parameter now."""
+
+    shape: Tuple[int, ...]
+
+
 @dataclass
 class Layer:
     """A layer, an operator node, or a nested model.
 
     `operator` is the name of the function of an operator node ("math.add" of TensorFlow, "Add" of Keras 3), else None.
-    `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read.
+    `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read,
+    and a `Shaped` when it is in a parameter.
     """
 
     class_name: str

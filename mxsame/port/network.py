@@ -15,9 +15,10 @@ from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.port.blocks import Function
-from mxsame.port.description import Call, Layer, Model, Tensor, tensors_in
+from mxsame.port.description import Call, Layer, Model, Shaped, Tensor, tensors_in
 
 Size = Optional[int]
+LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
 
 
 class Value(NamedTuple):
@@ -435,6 +436,8 @@ class Site:
         return self.builder.emit(self.builder.blocks[self.path], inputs, shape, first, self.name)
 
     def _fill(self, block: Any, weights: Dict[str, Tuple[str, Conversion]]) -> None:
+        """The layer's weights into the parameters. A network may be as large as the memory: one array after the other
+        is read, and of those that are in a parameter the layer keeps the shape."""
         roles = self.roles
         if len(roles) != len(self.layer.weights):
             raise ValueError(f"weights must be {', '.join(roles) or 'none'}; received {len(self.layer.weights)} arrays")
@@ -443,7 +446,11 @@ class Site:
         for role, (attribute, conversion) in weights.items():
             parameter = getattr(block, attribute)
             slots.append(Slot(role, parameter, conversion))
-            set_parameter(parameter, conversion, arrays[role], role)
+            shape = tuple(arrays[role].shape)
+            set_parameter(parameter, conversion, arrays.pop(role), role)
+            self.layer.weights[roles.index(role)] = Shaped(shape)
+        for role, array in arrays.items():
+            self.layer.weights[roles.index(role)] = np.asarray(array)
         self.builder.slots[id(self.layer)] = slots
         for parameter in block.collect_params().values():
             if not _gluon.is_initialised(parameter):
@@ -477,7 +484,8 @@ def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str)
             f"{role} must have the shape {tuple(expected)} in MXNet's order of axes, as the configuration has it; "
             f"{validation.received(shape=stored)}"
         )
-    parameter.shape = array.shape
-    parameter.initialize(init=mx.init.Zero(), ctx=mx.cpu())
-    parameter.set_data(np.ascontiguousarray(array, dtype="float32"))
-    parameter.data().wait_to_read()  # or what the engine has still to do would keep copies of all weights
+    data = mx.nd.empty(array.shape, ctx=mx.cpu())
+    rows = max(LARGEST_PART // max(array[:1].nbytes, 1), 1)
+    for start in range(0, len(array), rows):
+        data[start : start + rows] = np.ascontiguousarray(array[start : start + rows], dtype="float32")
+    _gluon.initialise_with(parameter, data)

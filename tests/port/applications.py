@@ -4,11 +4,11 @@
     python tests/port/applications.py --keras PYTHON        # that interpreter's Keras 3, and .keras files
     python tests/port/applications.py --only MobileNetV2 ResNet50 --again
 
-Weights are random, statistics of batch norms too; nothing is downloaded. Each model has its top at its default size, and
-none at an odd, non-square one. Keras writes the file and its outputs in one process, and another one reads them, without
-Keras. All of them take hours, and up to 8 GB of memory: the results are in the table of the docs (`docs/tables.py`)
-after every model, and models that are there already are skipped, unless `--again` is given. Exit status 1 if one of the
-chosen models is off by more than 1e-4 of its largest output.
+Weights are random, statistics of batch norms too; nothing is downloaded. Each model has its top at its default size,
+and none at an odd, non-square one. Keras writes the file and its outputs in one process, and another one reads them,
+without Keras. All of them take hours, and up to 8 GB of memory: results are written after every model, and models that
+have some are skipped, unless `--again` is given. `docs/tables.py` makes the tables of the docs from tests/results. Exit
+status 1 if one of the chosen models is off by more than 1e-4 of its largest output.
 
 Python 3.11 with tensorflow-cpu 2.13.1; PYTHON is one of the environment of `tests/golden/make_keras3.py`.
 """
@@ -44,7 +44,7 @@ NAMES = """
     InceptionResNetV2 ResNet152V2 ResNet152 ResNetRS101 EfficientNetB7 RegNetY160 ResNetRS152 ConvNeXtBase NASNetLarge
     ResNetRS200 RegNetX320 EfficientNetV2L ResNetRS270 VGG16 VGG19 RegNetY320 ResNetRS350 ResNetRS420 ConvNeXtLarge
     ConvNeXtXLarge
-""".split()  # from small to large
+""".split()  # noqa: SIM905 - from small to large
 NAMES_3 = [name for name in NAMES if not name.startswith(("RegNet", "ResNetRS"))]  # those of Keras 3
 
 
