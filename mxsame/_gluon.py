@@ -6,7 +6,8 @@ deferred parameter waits for. MXNet 1.9.1 is the last release; `tests/test_gluon
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional
+import contextlib
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from mxsame._mxnet import mx
 
@@ -96,6 +97,21 @@ def is_hybridized(block: Any) -> bool:
 def graph(block: Any) -> Any:
     """The Symbol of a block that was hybridized and called, and of a SymbolBlock."""
     return block._cached_graph[1]
+
+
+@contextlib.contextmanager
+def traced_again(block: Any) -> Iterator[None]:
+    """Within the `with` block, a hybridized block that was called has a graph that is traced now."""
+    kept = block._cached_graph
+    if kept:
+        inputs, outputs = kept
+        found = mx.gluon.HybridBlock.forward(block, *inputs)
+        found = mx.sym.Group(found) if isinstance(found, (list, tuple)) else found
+        block._cached_graph = (inputs, found)
+    try:
+        yield
+    finally:
+        block._cached_graph = kept
 
 
 def clear_graph(block: Any) -> None:

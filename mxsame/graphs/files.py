@@ -50,7 +50,8 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
     path, epoch = check_file(path, epoch)
     shape = None if input_shape is None else checked_shape("input_shape", input_shape)
     data = variable("data")
-    trace = traced(net, [data if shape is None else fixed(data, shape)], {"data": shape}, static=shape is not None)
+    given = data if shape is None else fixed(data, shape)
+    trace = traced(net, [given], {"data": shape}, static=shape is not None, exported=True)
     symbol = grouped(trace.outputs)
     if shape is not None:
         try:

@@ -13,6 +13,7 @@ import numpy as np
 
 from mxsame import _gluon, validation
 from mxsame._mxnet import mx
+from mxsame.building import building
 from mxsame.keras import layouts
 from mxsame.port.blocks import Function
 from mxsame.port.description import Call, Layer, Model, Shaped, Tensor, tensors_in
@@ -153,6 +154,11 @@ class Network(mx.gluon.HybridBlock):
                 )
             for key in done:
                 del values[key]
+
+    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Any:
+        """As of every HybridBlock, of a graph without the noise that is there in training only."""
+        with building(exported=True), _gluon.traced_again(self):
+            return super().export(path, epoch, remove_amp_cast)
 
     def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
         if 1 + len(others) != len(self._inputs):
