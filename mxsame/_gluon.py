@@ -104,7 +104,7 @@ def traced_again(block: Any) -> Iterator[None]:
     """Within the `with` block, a hybridized block that was called has a graph that is traced now."""
     kept = block._cached_graph
     if kept:
-        inputs, outputs = kept
+        inputs = kept[0]
         found = mx.gluon.HybridBlock.forward(block, *inputs)
         found = mx.sym.Group(found) if isinstance(found, (list, tuple)) else found
         block._cached_graph = (inputs, found)

@@ -75,6 +75,18 @@ def from_keras(
     >>> mxsame.from_keras(path, layout="NCHW")(nd.zeros((1, 3, 7, 7))).shape
     (1, 3, 4, 4)
     """
+    return watched(source, weights, layout, custom, padding)
+
+
+def watched(
+    source: Any,
+    weights: Any = None,
+    layout: Optional[str] = None,
+    custom: Optional[Mapping[str, Callable]] = None,
+    padding: Optional[str] = None,
+    watch: Callable[[int, int], None] = lambda done, total: None,
+) -> Network:
+    """`from_keras`, which calls `watch(done, total)` after each layer."""
     if mx.util.is_np_array():
         raise ValueError("from_keras must be called outside np mode (npx.reset_np)")
     custom = _checked_custom(custom)
@@ -84,7 +96,8 @@ def from_keras(
         validation.rank_of_layout(layout)
     rows = _Rows(custom)
     model = read(source, weights, rows.check)
-    builder = Builder(rows.row_of, rows.roles, "same" if padding is None else padding)
+    total = model.calls()
+    builder = Builder(rows.row_of, rows.roles, "same" if padding is None else padding, lambda done: watch(done, total))
     layers = {layer.name: layer for layer in model.layers}
     format_of = _data_format(model, layout)
     inputs = []

@@ -66,6 +66,11 @@ class Model:
     sequential: bool = False
     native_kernels: bool = False  # weights of keras-mxnet with channels first are in MXNet's order
 
+    def calls(self) -> int:
+        """How many times a layer is called, those of a nested model in each of its calls."""
+        layers = [layer for layer in self.layers if layer.class_name != "InputLayer"]
+        return sum(len(layer.calls) * (1 if layer.model is None else layer.model.calls()) for layer in layers)
+
     def walk(self) -> Iterator[Layer]:
         """Every layer that is no model, those of nested models among them."""
         for layer in self.layers:

@@ -173,10 +173,12 @@ class Network(mx.gluon.HybridBlock):
 
 
 class Builder:
-    """Collects steps. `rows` finds the row of a layer or operator; `roles` names a layer's weights."""
+    """Collects steps. `row_of` finds the row of a layer or operator; `roles` names a layer's weights; `watch` is called
+    with the number of layers so far."""
 
-    def __init__(self, row_of: Callable, roles: Callable, same: str = "same"):
-        self.row_of, self.roles, self.same = row_of, roles, same
+    def __init__(self, row_of: Callable, roles: Callable, same: str, watch: Callable[[int], None]):
+        self.row_of, self.roles, self.same, self.watch = row_of, roles, same, watch
+        self._calls = 0
         self.steps: List[Step] = []
         self.slots: Dict[int, List[Slot]] = {}
         self.blocks: Dict[Any, Any] = {}  # of layers that were built, by path
@@ -203,6 +205,11 @@ class Builder:
         if longer is not None and len(shape) > 2:
             self.longer[out.key] = longer
         return out
+
+    def count(self) -> None:
+        """Another layer is there."""
+        self._calls += 1
+        self.watch(self._calls)
 
     def unique(self, name: str) -> str:
         """A prefix that no other block has."""
@@ -365,6 +372,7 @@ class Site:
                 inputs = [values[tensor] for tensor in tensors_in(self.call.args)]
                 return self.builder.model(self.layer.model, self.path, inputs, self.training, self.once)
             out = self.builder.row_of(self.layer)(self, args, kwargs)
+            self.builder.count()
             return list(out) if isinstance(out, list) else [out]
         except Refused:
             raise

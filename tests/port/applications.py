@@ -167,8 +167,9 @@ def check(name, size=None, ending=None):
 
 
 def is_right(found):
-    """Whether a check came to an end, and to a small difference between outputs that vary."""
-    return "error" not in found and found["difference"] < TOLERANCE and found["variation"] > 10 * TOLERANCE
+    """Whether a check came to an end, and to a difference that is small, also compared with what another picture
+    changes: deep networks with random weights give nearly the same for all pictures."""
+    return "error" not in found and found["difference"] < min(TOLERANCE, found["variation"] / 100)
 
 
 # -- the command
