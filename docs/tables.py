@@ -4,8 +4,8 @@
     python docs/tables.py --readme   # what is between <!-- table: NAME --> and <!-- end --> in README.md
     python docs/tables.py --check    # 1 if README.md differs from what --readme would write
 
-Parity and applications come from tests/results (`python tests/parity.py --record` and `tests/port/applications.py`), all
-else from benchmarks/results.
+Parity and applications come from tests/results (`python tests/parity.py --record`, and
+`python tests/port/applications.py`), all else from benchmarks/results.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import weights as weighing
-from mxsame.port.description import Layer, Model
+from mxsame.port.description import Layer, Model, Shaped
 from mxsame.port.network import SAME, Builder, Network, Site, Slot, Value
 from mxsame.port.operators import OPERATORS, name_of
 from mxsame.port.reading import known_roles, read
@@ -180,6 +180,7 @@ def _custom(site: Site, args: list, kwargs: dict, make: Callable) -> Value:
         if not isinstance(block, mx.gluon.HybridBlock):
             raise TypeError(f"custom must return a HybridBlock; received a {type(block).__name__}")
         site.builder.blocks[site.path] = block
+        site.layer.weights = [Shaped(tuple(array.shape)) for array in site.layer.weights]
     block = site.builder.blocks[site.path]
     shape = _custom_shape(block, inputs)
     return site.builder.emit(block, inputs, shape, False, site.name)

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 
 import mxsame
+from mxsame._mxnet import mx
+
+h5py = pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH, DEPTH = 1024, 12  # 48 MiB
@@ -77,3 +79,16 @@ def test_a_file_is_closed_and_its_weights_are_in_the_parameters_only(folder):
     mxsame.to_keras_weights(net, folder / "again.h5")
     with h5py.File(folder / "again.h5") as file:
         np.testing.assert_array_equal(file["dense_1/dense_1/kernel:0"][()], np.ones((4, 4)))
+
+
+def test_a_file_with_custom_layers_is_closed(folder):
+    def dense(config, weights):
+        block = mx.gluon.nn.Dense(config["units"], in_units=4, use_bias=False)
+        block.initialize()
+        block.weight.set_data(mx.nd.array(weights[0].T))
+        return block
+
+    net = mxsame.from_keras(folder / "small.json", folder / "small.h5", custom={"Dense": dense})
+    assert [tuple(array.shape) for layer in net.description.walk() for array in layer.weights] == [(4, 4)] * 2
+    with h5py.File(folder / "small.h5", "r+") as file:
+        file.attrs["touched"] = 1
