@@ -15,6 +15,8 @@ __all__ = ["export"]
 def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tuple[str, str]:
     """Write `path-symbol.json` and `path-0000.params`, which load without mxsame.
 
+    Noise that a network of :func:`mxsame.from_keras` adds in training is left out.
+
     Parameters
     ----------
     net : gluon.HybridBlock

@@ -58,6 +58,9 @@ def from_keras(
     norm moves its statistics when gradients are computed, by the biased variance. Recurrent and attention layers and
     masks are not supported.
 
+    Layers of noise are left out of what `net.export`, `mxsame.export` and `mxsame.deploy` write. In a file that Gluon's
+    `export` writes of a block around the network they remain, and add zeros.
+
     Examples
     --------
     A model without weights, as `model.to_json()` writes it:
