@@ -6,9 +6,9 @@
 
 Weights are random, statistics of batch norms too; nothing is downloaded. Each model has its top at its default size,
 and none at an odd, non-square one. Keras writes the file and its outputs in one process, and another one reads them,
-without Keras. All of them take hours, and up to 8 GB of memory: results are written after every model, and models that
-have some are skipped, unless `--again` is given. `docs/tables.py` makes the tables of the docs from tests/results. Exit
-status 1 if one of the chosen models is off by more than 1e-4 of its largest output.
+without Keras. All of them take an hour or two, and up to 8 GB of memory: results are written after every model, and
+models that have some are skipped, unless `--again` is given. `docs/tables.py` makes the tables of the docs from
+tests/results. Exit status 1 if one of the chosen models is off by more than 1e-4 of its largest output.
 
 Python 3.11 with tensorflow-cpu 2.13.1; PYTHON is one of the environment of `tests/golden/make_keras3.py`.
 """
