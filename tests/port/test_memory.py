@@ -77,7 +77,7 @@ def test_a_file_is_closed_and_its_weights_are_in_the_parameters_only(folder):
         file.attrs["touched"] = 1
     assert [array for layer in net.description.walk() for array in layer.weights if not isinstance(array, tuple)] == []
     mxsame.to_keras_weights(net, folder / "again.h5")
-    with h5py.File(folder / "again.h5") as file:
+    with h5py.File(folder / "again.h5", "r") as file:
         np.testing.assert_array_equal(file["dense_1/dense_1/kernel:0"][()], np.ones((4, 4)))
 
 
