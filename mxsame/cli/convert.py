@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import sys
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, Iterator
 
 from mxsame.cli._first_reader import FirstReader
 from mxsame.cli._shared import as_json, click, need, need_mxnet, print_json
@@ -72,16 +76,20 @@ def command(
     with FirstReader(file, weights) as first:
         need_mxnet()  # takes seconds, in which the other process reads
         first.wait()
-    from mxsame.port import from_keras, report
+    from mxsame.port import convert, report
 
-    try:
-        net = from_keras(file, weights, layout=layout, padding=padding)
-        sizes = input_shapes(net, [shape for _, shape in shapes])
-        rows = report.rows(net, [report.zeros(shape) for shape in sizes])
-        written = None if output is None else write(net, output, file, sizes if shapes else None, sizes)
-    except (ValueError, TypeError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-    checked = compared(net, file, weights, sizes) if check else None
+    with progress(not as_json) as show_progress:
+        try:
+            net = convert.watched(file, weights, layout, None, padding, partial(show_progress, "reading layers"))
+            sizes = input_shapes(net, [shape for _, shape in shapes])
+            show_progress("running layers")
+            rows = report.rows(net, [report.zeros(shape) for shape in sizes])
+            show_progress("writing" if output else "")
+            written = None if output is None else write(net, output, file, sizes if shapes else None, sizes)
+        except (ValueError, TypeError, OSError) as error:
+            raise click.ClickException(str(error)) from error
+        show_progress("comparing with Keras")
+        checked = compared(net, file, weights, sizes) if check else None
     departing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
     if as_json:
         layers = [row._asdict() for row in rows]
@@ -94,6 +102,22 @@ def command(
         if checked is not None:
             show_check(checked, departing)
     context.exit(1 if departing else 0)
+
+
+@contextlib.contextmanager
+def progress(wanted: bool) -> Iterator[Callable[..., None]]:
+    """What shows "words" and, if given, (done, total) on a terminal as long as the `with` block runs; the table that
+    comes on stdout stays without it."""
+    if not (wanted and sys.stderr.isatty() and find_spec("rich")):
+        yield lambda words, done=None, total=None: None
+        return
+    from rich.console import Console
+
+    from mxsame.demo import report
+
+    with report.progress(Console(stderr=True)) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda words, done=None, total=None: bar.update(task, description=words, completed=done, total=total)
 
 
 def input_shapes(net: Any, given: list) -> list:

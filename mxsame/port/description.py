@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 WRAPPER = "TimeDistributed"
 
@@ -28,13 +28,20 @@ class Call:
         return [*tensors_in(self.args), *tensors_in(list(self.kwargs.values()))]
 
 
+class Shaped(NamedTuple):
+    """What is left of an array that is in a parameter now."""
+
+    shape: Tuple[int, ...]
+
+
 @dataclass
 class Layer:
     """A layer, an operator node, or a nested model.
 
     `operator` is the name of the function of an operator node ("math.add" of TensorFlow, "Add" of Keras 3), else None.
-    `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read.
-    `native`: they are as keras-mxnet stores them. A TimeDistributed layer has the layer that it wraps as a model.
+    `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read,
+    and a `Shaped` when it is in a parameter. `native`: they are as keras-mxnet stores them. A TimeDistributed layer has
+    the layer that it wraps as a model.
     """
 
     class_name: str
@@ -75,6 +82,11 @@ class Model:
     def native(self) -> bool:
         """Whether the weights are as keras-mxnet stores them."""
         return any(layer.native for layer in self.walk())
+
+    def calls(self) -> int:
+        """How many times a layer is called, those of a nested model in each of its calls."""
+        layers = [layer for layer in self.layers if layer.class_name != "InputLayer"]
+        return sum(len(layer.calls) * (1 if layer.model is None else layer.model.calls()) for layer in layers)
 
     def walk(self) -> Iterator[Layer]:
         """Every layer that is no model, those of nested models among them."""

@@ -13,11 +13,13 @@ import numpy as np
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
+from mxsame.building import building
 from mxsame.keras import layouts
 from mxsame.port.blocks import Function
-from mxsame.port.description import Call, Layer, Model, Tensor, tensors_in
+from mxsame.port.description import Call, Layer, Model, Shaped, Tensor, tensors_in
 
 Size = Optional[int]
+LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
 
 
 class Value(NamedTuple):
@@ -156,6 +158,11 @@ class Network(mx.gluon.HybridBlock):
             for key in done:
                 del values[key]
 
+    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Any:
+        """As of every HybridBlock, of a graph without the noise that is there in training only."""
+        with building(exported=True), _gluon.traced_again(self):
+            return super().export(path, epoch, remove_amp_cast)
+
     def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
         if 1 + len(others) != len(self._inputs):
             raise TypeError(f"net must be called with {len(self._inputs)} inputs; received {1 + len(others)}")
@@ -184,14 +191,23 @@ def _of_size(value: Value, array: Any) -> Any:
 
 
 class Builder:
-    """Collects steps. `rows` finds the row of a layer or operator; `roles` names a layer's weights.
+    """Collects steps. `row_of` finds the row of a layer or operator; `roles` names a layer's weights; `watch` is called
+    with the number of layers so far.
 
     For `padding="keras-mxnet"` a model is built twice: `plain` is the first builder, without weights, whose shapes are
     Keras's static ones. keras-mxnet computes with those where its arrays have other shapes.
     """
 
-    def __init__(self, row_of: Callable, roles: Callable, weightless: bool = False, plain: Optional[Builder] = None):
-        self.row_of, self.roles, self.weightless = row_of, roles, weightless
+    def __init__(
+        self,
+        row_of: Callable,
+        roles: Callable,
+        watch: Callable[[int], None],
+        weightless: bool = False,
+        plain: Optional[Builder] = None,
+    ):
+        self.row_of, self.roles, self.watch, self.weightless = row_of, roles, watch, weightless
+        self._calls = 0
         self.keras_mxnet = plain is not None
         self.fixed = False  # whether pads are those of the static shapes, for no other size
         self.steps: List[Step] = []
@@ -218,6 +234,11 @@ class Builder:
         out = self.value(shape, first)
         self.steps.append(Step(block, [value.key for value in inputs], out.key, layer))
         return out
+
+    def count(self) -> None:
+        """Another layer is there."""
+        self._calls += 1
+        self.watch(self._calls)
 
     def unique(self, name: str) -> str:
         """A prefix that no other block has."""
@@ -389,6 +410,7 @@ class Site:
                     return [self._for_every_step(self.layer.model, inputs)]
                 return self.builder.model(self.layer.model, self.path, inputs, self.training, self.once)
             out = self.builder.row_of(self.layer)(self, args, kwargs)
+            self.builder.count()
             return list(out) if isinstance(out, list) else [out]
         except Refused:
             raise
@@ -493,6 +515,8 @@ class Site:
         return self.builder.emit(self.builder.blocks[self.path], inputs, shape, first, self.name)
 
     def _fill(self, block: Any, weights: Dict[str, Tuple[str, Conversion]]) -> None:
+        """The layer's weights into the parameters. A network may be as large as the memory: one array after the other
+        is read, and of those that are in a parameter the layer keeps the shape."""
         roles, self.filling = self.roles, True
         if len(roles) != len(self.layer.weights):
             raise ValueError(f"weights must be {', '.join(roles) or 'none'}; received {len(self.layer.weights)} arrays")
@@ -501,7 +525,11 @@ class Site:
         for role, (attribute, conversion) in weights.items():
             parameter = getattr(block, attribute)
             slots.append(Slot(role, parameter, conversion))
-            set_parameter(parameter, conversion, arrays[role], role)
+            shape = tuple(arrays[role].shape)
+            set_parameter(parameter, conversion, arrays.pop(role), role)
+            self.layer.weights[roles.index(role)] = Shaped(shape)
+        for role, array in arrays.items():
+            self.layer.weights[roles.index(role)] = np.asarray(array)
         self.builder.slots[id(self.layer)] = slots
         self.filling = False
         for parameter in block.collect_params().values():
@@ -536,7 +564,8 @@ def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str)
             f"{role} must have the shape {tuple(expected)} in MXNet's order of axes, as the configuration has it; "
             f"{validation.received(shape=stored)}"
         )
-    parameter.shape = array.shape
-    parameter.initialize(init=mx.init.Zero(), ctx=mx.cpu())
-    parameter.set_data(np.ascontiguousarray(array, dtype="float32"))
-    parameter.data().wait_to_read()  # or what the engine has still to do would keep copies of all weights
+    data = mx.nd.empty(array.shape, ctx=mx.cpu())
+    rows = max(LARGEST_PART // max(array[:1].nbytes, 1), 1)
+    for start in range(0, len(array), rows):
+        data[start : start + rows] = np.ascontiguousarray(array[start : start + rows], dtype="float32")
+    _gluon.initialise_with(parameter, data)

@@ -229,7 +229,7 @@ def write(path: Any, model: Model, arrays: Any, roles: Any) -> None:
         raise ValueError(
             f"path must end in .h5, and not in .weights.h5, which is another format; {validation.received(path=path)}"
         )
-    h5py, unfinished = files.h5py_module(), f"{path}.part"  # HDF5 cannot write a file that a network was read from
+    h5py, unfinished = files.h5py_module(), f"{path}.part"  # the file that is there stays whole if this fails
     try:
         with h5py.File(unfinished, "w") as file:
             _write_entries(file, model, arrays, roles)
