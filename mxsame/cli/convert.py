@@ -34,7 +34,7 @@ TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times
     metavar="INT,INT,...",
     multiple=True,
     help="Shape of the input, batch included, in the order of --layout; of several inputs, repeated in Keras's order. "
-    "The files are then for that size, and fastest. By default they are for any size.",
+    "The files are then for that size, and fastest. By default they are for all sizes that the model takes.",
 )
 @click.option("--layout", help="NCHW for inputs and outputs with channels first; by default they are as in Keras.")
 @click.option("--padding", type=click.Choice(["keras-mxnet"]), help="For models that were trained in keras-mxnet.")
@@ -61,6 +61,7 @@ def command(
     mxsame convert model.keras -o net --layout NCHW --shape 1,3,224,224 --check
 
     Another process reads FILE first, with limits of time and memory: libhdf5 does not return from some damaged files.
+    With --check, Keras reads it as well, in its own way: not for files that you do not trust.
 
     Exit codes: 0 if all is well, 1 if the file cannot be read or a layer departs from Keras's, 2 for wrong options.
 
@@ -75,12 +76,14 @@ def command(
         raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
     with FirstReader(file, weights) as first:
         need_mxnet()  # takes seconds, in which the other process reads
+        keras = imported_keras() if check else None
         first.wait()
     from mxsame.port import convert, report
 
     with progress(not as_json) as show_progress:
         try:
             net = convert.watched(file, weights, layout, None, padding, partial(show_progress, "reading layers"))
+            model = None if keras is None else loaded(keras, file, weights)  # after mxsame refused code in the file
             sizes = input_shapes(net, [shape for _, shape in shapes])
             show_progress("running layers")
             rows = report.rows(net, [report.zeros(shape) for shape in sizes])
@@ -89,7 +92,7 @@ def command(
         except (ValueError, TypeError, OSError) as error:
             raise click.ClickException(str(error)) from error
         show_progress("comparing with Keras")
-        checked = compared(net, file, weights, sizes) if check else None
+        checked = None if model is None else compared(net, model, sizes)
     departing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
     if as_json:
         layers = [row._asdict() for row in rows]
@@ -147,26 +150,42 @@ def write(net: Any, output: Path, file: Path, fixed: list | None, shapes: list) 
     return [f"{prefix}-symbol.json", f"{prefix}-0000.params"]
 
 
-def compared(net: Any, file: Path, weights: Path | None, shapes: list) -> list:
+def imported_keras() -> Any:
+    """tf.keras or Keras."""
+    reasons = []
+    for package in ("tensorflow.keras", "keras"):
+        if find_spec(package.split(".")[0]) is None:
+            continue
+        try:
+            return importlib.import_module(package)
+        except Exception as error:  # whatever a package raises that does not fit its neighbours
+            reasons.append(f"{package} cannot be imported ({type(error).__name__}: {error})")
+    reason = "; ".join(reasons) or "neither is installed"
+    raise click.ClickException(f"--check needs TensorFlow or Keras: {reason}.")
+
+
+def loaded(keras: Any, file: Path, weights: Path | None) -> Any:
+    """The live model."""
+    try:
+        if weights is None:
+            return keras.models.load_model(str(file), compile=False)
+        model = keras.models.model_from_json(file.read_text(encoding="utf-8"))
+        model.load_weights(str(weights))
+        return model
+    except Exception as error:  # Keras has no type for what it cannot load
+        version = getattr(keras, "__version__", "")
+        raise click.ClickException(
+            f"--check needs a file that Keras {version} can load: {type(error).__name__}: {error}"
+        ) from error
+
+
+def compared(net: Any, model: Any, shapes: list) -> list:
     """Each layer compared with that of the live model, for random inputs; numbers of entries for an Embedding."""
     import numpy as np
 
     from mxsame._mxnet import mx
     from mxsame.port import report
 
-    for package in ("tensorflow.keras", "keras"):
-        try:
-            keras = importlib.import_module(package)
-            break
-        except ImportError:
-            continue
-    else:
-        raise click.ClickException("--check needs TensorFlow or Keras, and neither is installed.")
-    if weights is None:
-        model = keras.models.load_model(str(file), compile=False)
-    else:
-        model = keras.models.model_from_json(file.read_text(encoding="utf-8"))
-        model.load_weights(str(weights))
     random = np.random.default_rng(0)
     entries = [
         min(

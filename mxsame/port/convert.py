@@ -54,6 +54,9 @@ def from_keras(
 
     Notes
     -----
+    Inputs have the lengths that the model declares, and any where it has None, as in Keras. Arrays of others are a
+    `ValueError`; graphs and files of the network refuse them with an error of an operator `data_must_be_..`.
+
     Weights are float32. Losses of regularizers, constraints and the state of an optimizer are not taken over. A batch
     norm moves its statistics when gradients are computed, by the biased variance. Recurrent and attention layers and
     masks are not supported.
@@ -202,11 +205,12 @@ def _custom(site: Site, args: list, kwargs: dict, make: Callable) -> Value:
 
 
 def _custom_shape(block: Any, inputs: Sequence[Value]) -> tuple:
-    """The shape of a custom block's output: inferred twice, with different numbers for dynamic lengths."""
+    """The shape of a custom block's output: inferred twice, with different numbers for dynamic lengths, of which no
+    strides make the same."""
     found = []
-    for length in (2, 3):
+    for length in (509, 1021):
         variables = [mx.sym.var(f"data{number}") for number in range(len(inputs))]
-        shapes = {f"data{number}": tuple(n or length * 8 for n in value.shape) for number, value in enumerate(inputs)}
+        shapes = {f"data{number}": tuple(n or length for n in value.shape) for number, value in enumerate(inputs)}
         out = block(*variables)
         if not isinstance(out, mx.sym.Symbol) or len(out.list_outputs()) != 1:
             raise TypeError("custom must return a block with one output")

@@ -76,7 +76,6 @@ def _windows(
     used = size if not channels_first or (operator == "pool" and len(size) == 1) else _spatial(_static(x), True)
     if None in size or None in used:
         raise ValueError(f"keras-mxnet needs a static size; {validation.received(size=size)}")
-    site.builder.fixed = True
     pads = arithmetic.keras_mxnet_axes(operator, size, used, sizes, strides, dilation)
     surplus = [(0, max(-high, 0)) for _, high in pads]
     x = _cropped(site, x, _with_channels(surplus, channels_first))
@@ -226,7 +225,6 @@ def _cuts_of_keras_mxnet(site: Site, x: Value, sizes: tuple, strides: tuple, dil
     size, static = (_spatial(shape, site.is_channels_first) for shape in (x.shape, _static(x)))
     if None in size or None in static:
         raise ValueError(f"keras-mxnet needs a static size; {validation.received(size=size)}")
-    site.builder.fixed = True
     words = (str(site.config.get("padding", "valid")).lower(),) * len(size)
     lengths = map(arithmetic.keras_transposed_size, static, sizes, strides, dilation, words, extra)
     return tuple(map(arithmetic.keras_mxnet_cuts_to, lengths, size, sizes, strides, dilation))
@@ -592,7 +590,7 @@ def to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
     lengths = [(None if known is None else known // given) if length == -1 else length for length in target]
     shape = (x.shape[0], *lengths)
     first = len(target) > 1 and all(length == 1 for length in target[:-1])
-    used = [target[-1], *target[:-1]] if first else target
+    used = [-1, *target[:-1]] if first else target
     return site.function("reshape", x, shape, first, to=(0, *used))
 
 

@@ -153,3 +153,49 @@ def test_files_from_which_libhdf5_does_not_return(folder, tmp_path, monkeypatch,
 def test_a_check_is_for_the_padding_of_tensorflow(folder):
     result = run(folder / "sequential.h5", "--check", "--padding", "keras-mxnet")
     assert result.exit_code == 2 and "--check must not be given with --padding" in result.output
+
+
+def test_a_check_without_keras_fails_before_anything_is_written(folder, tmp_path, monkeypatch):
+    import mxsame.cli.convert as command
+
+    find = command.find_spec
+    monkeypatch.setattr(command, "find_spec", lambda name: None if name in ("tensorflow", "keras") else find(name))
+    result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
+    assert result.exit_code == 1
+    assert "--check needs TensorFlow or Keras: neither is installed." in result.output
+    assert not list(tmp_path.iterdir())
+
+    def broken(name):
+        raise TypeError("another NumPy")
+
+    monkeypatch.setattr(command, "find_spec", find if find("keras") else lambda name: name == "keras" or find(name))
+    monkeypatch.setattr(command.importlib, "import_module", broken)
+    result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
+    assert result.exit_code == 1
+    assert "keras cannot be imported (TypeError: another NumPy)" in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_check_of_what_keras_cannot_load_fails_before_anything_is_written(folder, tmp_path, monkeypatch):
+    import mxsame.cli.convert as command
+
+    class Keras:
+        __version__ = "1.0"
+
+        class models:
+            @staticmethod
+            def load_model(path, compile):
+                raise KeyError("batch_shape")
+
+    monkeypatch.setattr(command, "imported_keras", lambda: Keras)
+    result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
+    assert result.exit_code == 1
+    assert "--check needs a file that Keras 1.0 can load: KeyError: 'batch_shape'" in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_size_that_the_model_does_not_take_is_refused(folder, tmp_path):
+    result = run(folder / "sequential.h5", "--shape", "1,99,98,3", "-o", tmp_path)
+    assert result.exit_code == 1
+    assert "received data.shape=(1, 99, 98, 3)" in result.output
+    assert not list(tmp_path.iterdir())
