@@ -140,9 +140,9 @@ def write(net: Any, output: Path, file: Path, fixed: list | None, shapes: list) 
     from mxsame import export
     from mxsame.port import report
 
-    prefix = str(output / file.name.split(".")[0] if output.is_dir() else output)
-    if len(shapes) == 1:
-        return list(export(net, prefix, None if fixed is None else fixed[0]))
+    prefix = str(output / file.stem if output.is_dir() else output)
+    if len(shapes) == 1 or fixed is not None:
+        return list(export(net, prefix, fixed))
     net.hybridize()
     net(*(report.zeros(shape) for shape in shapes))
     net.export(prefix)

@@ -381,13 +381,10 @@ def _checked_contexts(ctx: Any) -> list:
 
 
 def _checked_shapes(input_shape: Any) -> List[Tuple[int, ...]]:
-    """One shape, or one for each input -> a list."""
-    if validation.is_sequence(input_shape) and len(input_shape) and all(map(validation.is_sequence, input_shape)):
-        return [files.checked_shape(f"input_shape[{index}]", shape) for index, shape in enumerate(input_shape)]
-    shape = files.checked_shape("input_shape", input_shape)
-    if not shape:
+    shapes = files.checked_shapes(input_shape)
+    if shapes == [()]:
         raise ValueError(f"input_shape must have at least one length; {validation.received(input_shape=input_shape)}")
-    return [shape]
+    return shapes
 
 
 def _contexts(parameters: Any) -> list:

@@ -54,6 +54,27 @@ def test_several_inputs_and_the_table(folder, tmp_path):
     assert "transpositions of data" in result.output
 
 
+def test_several_inputs_of_a_size(folder, tmp_path):
+    """With --shape the graph has static shapes; its inputs are those of the file for any size."""
+    file, loaded = tmp_path / "of.two.h5", {}
+    file.write_bytes((folder / "two_inputs_two_outputs.h5").read_bytes())
+    net = mxsame.from_keras(file)
+    shapes = [(2, *value.shape[1:]) for value in net.inputs]
+    given = [part for shape in shapes for part in ("--shape", ",".join(map(str, shape)))]
+    data = [nd.array(np.random.default_rng(0).normal(size=shape)) for shape in shapes]
+    for name, arguments in (("any", []), ("fixed", given)):
+        (tmp_path / name).mkdir()
+        result = run(file, "-o", tmp_path / name, *arguments)
+        assert result.exit_code == 0, result.output
+        assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["of.two-0000.params", "of.two-symbol.json"]
+        prefix = tmp_path / name / "of.two"
+        loaded[name] = gluon.SymbolBlock.imports(f"{prefix}-symbol.json", ["data0", "data1"], f"{prefix}-0000.params")
+        for got, want in zip(loaded[name](*data), net(*data)):
+            np.testing.assert_allclose(got.asnumpy(), want.asnumpy(), rtol=0, atol=1e-6)
+    count = {name: len(block._cached_graph[1].get_internals()) for name, block in loaded.items()}
+    assert count["fixed"] < count["any"]
+
+
 def test_json_with_weights_and_a_size(folder, tmp_path):
     shape = mxsame.from_keras(folder / "unet.h5").inputs[0].shape
     given = ",".join(map(str, (2, shape[-1], *shape[1:-1])))
