@@ -78,6 +78,13 @@ def _upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
     return x
 
 
+def _global_max(F: Any, x: Any, count: int) -> Any:
+    """The maximum over the last axes. oneDNN's pooling keeps nothing for a backward pass after inference."""
+    if tensors.needs_gradients_at_inference(x):
+        return F.max(x, axis=tuple(range(2, 2 + count)), keepdims=True)
+    return F.Pooling(x, global_pool=True, pool_type="max", kernel=(1,) * count)
+
+
 def _resize_nearest(F: Any, x: Any, rows: Sequence[int], columns: Sequence[int]) -> Any:
     """Rows and columns by their numbers."""
     for axis, source in ((2, rows), (3, columns)):
@@ -251,6 +258,7 @@ FUNCTIONS = {
         x, height=size[0], width=size[1], align_corners=False
     ),
     "resize_nearest": _resize_nearest,
+    "global_max": _global_max,
     "mean": lambda F, x, axes, keepdims: F.mean(x, axis=axes, keepdims=keepdims),
     "sum": lambda F, x, axes, keepdims: F.sum(x, axis=axes, keepdims=keepdims),
     "max": lambda F, x, axes, keepdims: F.max(x, axis=axes, keepdims=keepdims),

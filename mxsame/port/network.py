@@ -534,7 +534,7 @@ class Site:
     def _fill(self, block: Any, weights: Dict[str, Tuple[str, Conversion]]) -> None:
         """The layer's weights into the parameters. A network may be as large as the memory: one array after the other
         is read, and of those that are in a parameter the layer keeps the shape."""
-        roles, self.filling = self.roles, True
+        roles, trained, self.filling = self.roles, dict(self.builder.roles(self.layer)), True
         if len(roles) != len(self.layer.weights):
             raise ValueError(f"weights must be {', '.join(roles) or 'none'}; received {len(self.layer.weights)} arrays")
         arrays = dict(zip(roles, self.layer.weights))
@@ -544,6 +544,8 @@ class Site:
             slots.append(Slot(role, parameter, conversion))
             shape = tuple(arrays[role].shape)
             set_parameter(parameter, conversion, arrays.pop(role), role)
+            if not trained[role]:
+                parameter.grad_req = "null"
             self.layer.weights[roles.index(role)] = Shaped(shape)
         for role, array in arrays.items():
             self.layer.weights[roles.index(role)] = np.asarray(array)

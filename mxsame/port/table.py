@@ -259,8 +259,6 @@ def _pooling(layer_class: Any) -> Callable:
 
 
 def _global_pooling(kind: str, count: int) -> Callable:
-    blocks_of = {"avg": "GlobalAvgPool", "max": "GlobalMaxPool"}
-
     def row(site: Site, args: list, kwargs: dict) -> Value:
         x = site.builder.padded(args[0])
         if x.rank != count + 2:
@@ -274,8 +272,11 @@ def _global_pooling(kind: str, count: int) -> Callable:
         if min(axes) == 1:  # channels last, and no convolution around: no reason to turn it
             out = shape if keepdims else (batch, channels)
             return site.function({"avg": "mean", "max": "max"}[kind], x, out, False, axes=axes, keepdims=keepdims)
-        make = getattr(gluon, f"{blocks_of[kind]}{count}D")
-        pooled = site.block(lambda prefix: make(prefix=prefix), x, shape, {})
+        if kind == "max":
+            pooled = site.function("global_max", x, shape, count=count)
+        else:
+            make = getattr(gluon, f"GlobalAvgPool{count}D")
+            pooled = site.block(lambda prefix: make(prefix=prefix), x, shape, {})
         if keepdims:
             return pooled
         return site.function("reshape", pooled, (batch, channels), False, to=(0, -1))
