@@ -190,6 +190,7 @@ def unsupported(layers: Sequence[Layer]) -> str:
 
 def _custom(site: Site, args: list, kwargs: dict, make: Callable) -> Value:
     """A block of the user's, on arrays in Keras's order."""
+    site.custom = True
     inputs = [
         site.keras(x) for entry in args for x in (entry if isinstance(entry, list) else [entry]) if isinstance(x, Value)
     ]
@@ -240,10 +241,14 @@ def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]
 
 def _data_format(model: Model, layout: Optional[str]) -> str:
     """The one data format of a model's layers, which decides what a layout means for it."""
-    formats = {layer.config["data_format"] for layer in model.walk() if layer.config.get("data_format")}
+    formats = {layer.config.get("data_format") for layer in model.walk() if _has_data_format(layer)}
     if layout is not None and len(formats) > 1:
         raise ValueError(f"layout must be None for a model of both data formats; {validation.received(layout=layout)}")
     return formats.pop() if len(formats) == 1 else "channels_last"
+
+
+def _has_data_format(layer: Layer) -> bool:
+    return layer.config.get("data_format") in ("channels_last", "channels_first")
 
 
 def _channels_first(shape: Sequence, layout: Optional[str], data_format: str) -> bool:

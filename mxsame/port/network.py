@@ -414,6 +414,7 @@ class Site:
         self.training = training if wanted is None else bool(wanted)
         self.once = once and len(layer.calls) == 1
         self.filling = False  # whether its weights are at work
+        self.custom = False  # whether a user's function makes the block
 
     def built(self, values: Dict[Tensor, Value]) -> List[Value]:
         """The outputs of this call."""
@@ -435,6 +436,8 @@ class Site:
             if isinstance(error, ValueError) and self.layer.model is not None and self.layer.wrapped is None:
                 raise
             reason = str(error) if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: {error}"
+            if "must" not in reason and not self.custom:  # Python's or NumPy's words
+                reason = f"its configuration must be as Keras writes it; received {reason}"
             shapes = [(x.static, x.shape) for x in map(values.get, self.call.tensors()) if x is not None and x.static]
             if self.layer.model is None and not self.filling and isinstance(error, ValueError):
                 reason += (

@@ -81,6 +81,7 @@ CASES = [
     (PICTURE, "UnitNormalization", {"axis": (1, 2)}),
     (PICTURE, "Rescaling", {"scale": 0.25, "offset": -1.0}),
     (PICTURE, "Rescaling", {"scale": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "offset": 0.5}),
+    ((9, 10, 1), "Rescaling", {"scale": [1.0, 2.0, 3.0], "offset": [0.5]}),
     (PICTURE, "Normalization", {}),
     (PICTURE, "Normalization", {"axis": None}),
     (PICTURE, "Normalization", {"axis": (1, 3), "invert": True}),

@@ -444,3 +444,10 @@ def test_an_option_that_is_not_supported_names_the_layer_and_the_way_out():
     model = keras().Sequential([layers.Input((6, 7, 3)), layers.Resizing(3, 4, "bicubic", name="smaller")])
     with pytest.raises(ValueError, match=r"layer 'smaller' \(Resizing\): interpolation .*custom=\{'smaller': function"):
         mxsame.from_keras(model)
+
+
+def test_short_vectors_become_units():
+    """Keras's epsilon is 1e-12: of the square, which data of 1e-3 is far above."""
+    layers = keras().layers
+    model = keras().Sequential([layers.Input((4, 6)), layers.Rescaling(1e-3), layers.UnitNormalization()])
+    check(model)
