@@ -13,7 +13,9 @@ import contextvars
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-__all__ = ["Building", "building", "current"]
+__all__ = ["NOTE", "Building", "building", "current"]
+
+NOTE = "__windows__"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class Building:
         size. So there is one for every operator.
     operator_only : bool
         Whether only plans may be chosen that need nothing but the operator itself.
+    windows_noted : bool
+        The graph is made to be written in another format, and never run: each operator is one node, with its windows in
+        the attribute `NOTE`, between nodes with the same attribute, which only give data and output the right shape.
     strategy : str, optional
         The one that :func:`mxsame.plan.force` asks for.
     tried : mapping, optional
@@ -53,6 +58,7 @@ class Building:
     gradients: bool = False
     shapes_only: bool = False
     operator_only: bool = False
+    windows_noted: bool = False
     strategy: Optional[str] = None
     tried: Optional[Dict[Any, str]] = None
     decisions: Optional[List[Any]] = None

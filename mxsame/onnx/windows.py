@@ -1,0 +1,88 @@
+"""The windows of convolutions, transposed convolutions and pooling operators, as attributes of ONNX's.
+
+ONNX's operators have a pad for each end of each axis, so every window of a static size needs nothing but `pads`. For a
+dynamic size pads serve if they are the same for every size, and `auto_pad` if they follow the rule of SAME.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+from mxsame import padding as arithmetic
+from mxsame.building import NOTE
+from mxsame.plan import TransposedWindow, Window
+from mxsame.plan.windows import AnyWindow
+from mxsame.rewriting import Node
+
+AUTO_PAD = {"same": "SAME_UPPER", arithmetic.KERAS_MXNET: "SAME_LOWER"}  # where the extra padding element goes
+WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
+
+
+def has_windows(node: Node) -> bool:
+    """Whether a node is an operator that has windows; a pooling operator over all of the data has none."""
+    return node.op in WITH_WINDOWS and not node.attr("global_pool", False)
+
+
+def windows(node: Node, size: Sequence[int]) -> Tuple[AnyWindow, ...]:
+    """The windows of an operator on data of this size: those in its note, or those of MXNet's attributes."""
+    note = node.attr(NOTE)
+    if note is not None:
+        kind = TransposedWindow if node.op == "Deconvolution" else Window
+        return tuple(kind(**fields) for fields in note)
+    kernel = node.attr("kernel")
+    ones, zeros = (1,) * len(kernel), (0,) * len(kernel)
+    pad, strides = node.attr("pad") or zeros, node.attr("stride") or ones
+    dilation = node.attr("dilate") or ones
+    if node.op == "Deconvolution":
+        crops = _crops(node, size, kernel, strides, dilation, pad)
+        return tuple(map(TransposedWindow, size, kernel, strides, dilation, crops))
+    full = node.op == "Pooling" and node.attr("pooling_convention", "valid") == "full"
+    return tuple(Window(n, k, s, d, (p, p), full) for n, k, s, d, p in zip(size, kernel, strides, dilation, pad))
+
+
+def _crops(node: Node, size: Sequence[int], kernel: Any, strides: Any, dilation: Any, pad: Any) -> list:
+    """What MXNet's Deconvolution crops at (start, end), by `pad` and `adj`, or by `target_shape`."""
+    adj, target = node.attr("adj") or (0,) * len(kernel), node.attr("target_shape")
+    if target and any(target):
+        extent = [TransposedWindow(n, k, s, d).outputs(n) for n, k, s, d in zip(size, kernel, strides, dilation)]
+        total = [full - wanted for full, wanted in zip(extent, target)]
+        return [((count + 1) // 2, count // 2) for count in total]
+    return [(low, low - added) for low, added in zip(pad, adj)]
+
+
+def pads(found: Sequence[AnyWindow], dynamic: Sequence[bool]) -> Optional[Dict[str, Any]]:
+    """The attributes for windows, of which some are on axes of dynamic size; None if there are none for every size.
+
+    >>> pads([Window(224, 3, 2), Window(225, 3, 2)], [False, False])
+    {'pads': [0, 1, 1, 1]}
+    >>> pads([Window(224, 3, 2), Window(225, 3, 2)], [True, True])
+    {'auto_pad': 'SAME_UPPER'}
+    >>> pads([TransposedWindow(7, 3, 2, crop=(0, 1))], [True]), pads([TransposedWindow(7, 2, 3, crop=(0, -1))], [True])
+    ({'pads': [0, 1]}, {'pads': [0, 0], 'output_padding': [1]})
+    """
+    if isinstance(found[0], TransposedWindow):
+        crops: list = [window.crop for window in found]  # type: ignore[union-attr]
+        added = [max(-end, 0) for _, end in crops]
+        attrs = {"pads": [start for start, _ in crops] + [max(end, 0) for _, end in crops]}
+        return {**attrs, "output_padding": added} if any(added) else attrs
+    pairs = [_for_every_size(window, is_dynamic) for window, is_dynamic in zip(found, dynamic)]  # type: ignore[arg-type]
+    if None not in pairs:
+        return {"pads": [low for low, _ in pairs] + [high for _, high in pairs]}  # type: ignore[misc]
+    if all(window.ceil_mode and not window.follows_size for window in found):  # type: ignore[union-attr]
+        ends = [replace(window, ceil_mode=False).pads(1) for window in found]  # type: ignore[union-attr,arg-type]
+        return {"pads": [low for low, _ in ends] + [high for _, high in ends], "ceil_mode": 1}
+    rules = {window.padding for window in found}  # type: ignore[union-attr]
+    if len(rules) == 1 and rules <= AUTO_PAD.keys() and all(window.dilation == 1 for window in found):
+        return {"auto_pad": AUTO_PAD[rules.pop()]}  # type: ignore[index]
+    return None
+
+
+def _for_every_size(window: Window, dynamic: bool) -> Optional[Tuple[int, int]]:
+    """The (low, high) that give the right windows, and no more, for the size, or for every size."""
+    sizes = replace(window, size=None).sizes if dynamic or window.size is None else [window.size]
+    found = [window.pads(size) for size in sizes]
+    low, high = found[0][0], max(high for _, high in found)
+    span = low + high - window.effective_kernel_size
+    exact = all((size + span) // window.stride + 1 == window.outputs(size) for size in sizes)
+    return (low, high) if exact and all(pair[0] == low for pair in found) else None
