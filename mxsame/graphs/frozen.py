@@ -71,7 +71,9 @@ def float_dtype(parameters: Any, default: Any) -> Any:
 
 
 def values(parameters: Any, context: Any) -> Dict[str, np.ndarray]:
-    """The arrays of parameters, by name."""
+    """The arrays of parameters, by name. A convolution that still runs may be arranging its weight in oneDNN's blocks,
+    and what is read meanwhile is a mixture of both orders, so all that runs is waited for."""
+    mx.nd.waitall()
     return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
 
 

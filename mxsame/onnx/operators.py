@@ -14,7 +14,6 @@ import numpy as np
 
 from mxsame import validation
 from mxsame.building import NOTE
-from mxsame.onnx.shapes import Length
 from mxsame.onnx.windows import has_windows, pads, windows
 from mxsame.plan import Window
 from mxsame.rewriting import Node, Output, is_channels_first
@@ -580,10 +579,9 @@ def _repeat(w: Writer, node: Node, x: str) -> str:
     if shape[axis].is_static:
         index = np.repeat(np.arange(shape[axis].traced), count)
         return w.add("Gather", x, w.integers(index.tolist()), axis=axis, name=node.name)
-    counts = [count if place == axis + 1 else 1 for place in range(len(shape) + 1)]
-    tiled = w.add("Tile", w.unsqueezed(x, [axis + 1]), w.integers(counts))
-    between = (*shape[: axis + 1], Length(count, count), *shape[axis + 1 :])
-    return w.reshaped(tiled, between, w.shape(Output(node)))
+    scales = [1.0] * len(shape)
+    scales[axis] = float(count)
+    return w.resized(x, node.name, scales=scales)
 
 
 def _tile(w: Writer, node: Node, x: str) -> str:
@@ -622,43 +620,28 @@ def _up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
     if node.attr("sample_type") != "nearest" or more:
         raise ValueError("sample_type must be nearest, of one array")
     scale = float(node.attr("scale"))
-    return _resized(w, node, x, "nearest", scales=(scale, scale))
+    return w.resized(x, node.name, scales=[1.0, 1.0, scale, scale])
 
 
 def _bilinear_resize(w: Writer, node: Node, x: str) -> str:
-    if node.attr("mode", "size") not in ("size", "like") or len(node.inputs) > 1:
+    """To the size that MXNet infers, by a scale if that is exact or the size is dynamic."""
+    if node.attr("mode", "size") != "size" or len(node.inputs) > 1:
         raise ValueError(f"mode must be size; {validation.received(mode=node.attr('mode'))}")
-    align = bool(node.attr("align_corners", True))
-    scales = [node.attr(name) for name in ("scale_height", "scale_width")]
-    given = None if None in scales else tuple(map(float, scales))
-    return _resized(w, node, x, "linear", scales=given, transformation="align_corners" if align else "half_pixel")
-
-
-def _resized(
-    w: Writer, node: Node, x: str, mode: str, scales: Optional[Sequence[float]], transformation: str = "asymmetric"
-) -> str:
-    """The last two of four axes, to the size that MXNet infers; to a multiple of a dynamic one."""
-    target = w.shape(Output(node))
-    attrs = {"mode": mode, "coordinate_transformation_mode": transformation}
-    if mode == "nearest":
-        attrs["nearest_mode"] = "floor"
-    roi = w.constant(np.zeros(0, np.float32)) if w.opset < 13 else None
-    if all(length.is_static for length in target[1:]):
-        source = w.shape(node.inputs[0])
-        exact = [after.traced / before.traced for before, after in zip(source[2:], target[2:])]
-        if all(float(scale).is_integer() for scale in exact) or w.opset < 13:
-            scales = exact
-        elif target[0].is_static:
-            sizes = w.integers([length.traced for length in target])
-            return w.add("Resize", x, roi, None, sizes, name=node.name, **attrs)
-        else:
-            batch = w.sliced(w.add("Shape", x), 0, 0, 2)
-            sizes = w.add("Concat", batch, w.integers([length.traced for length in target[2:]]), axis=0)
-            return w.add("Resize", x, roi, None, sizes, name=node.name, **attrs)
-    elif scales is None:
-        raise ValueError("a picture of dynamic size must be resized by a scale")
-    factors = w.constant(np.asarray([1, 1, *scales], np.float32))
-    return w.add("Resize", x, roi, factors, name=node.name, **attrs)
+    transformation = "align_corners" if node.attr("align_corners", True) else "half_pixel"
+    attrs = {"mode": "linear", "coordinate_transformation_mode": transformation}
+    source, target = w.shape(node.inputs[0])[2:], w.shape(Output(node))[2:]
+    given = [node.attr(name) for name in ("scale_height", "scale_width")]
+    if all(length.is_static for length in (*source, *target)):
+        exact = [after.traced / before.traced for before, after in zip(source, target)]
+        if all(scale.is_integer() for scale in exact):
+            return w.resized(x, node.name, scales=[1.0, 1.0, *exact], **attrs)
+    elif None not in given:
+        return w.resized(x, node.name, scales=[1.0, 1.0, *map(float, given)], **attrs)
+    if not all(length.is_static for length in target):
+        raise ValueError("data of dynamic size must be resized to a static size or by a scale")
+    batch = w.sliced(w.add("Shape", x), 0, 0, 2)
+    sizes = w.add("Concat", batch, w.integers([length.traced for length in target]), axis=0)
+    return w.resized(x, node.name, sizes=sizes, **attrs)
 
 
 def _adaptive_average(w: Writer, node: Node, x: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, NamedTuple, Optional, Tuple
+import math
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from mxsame._mxnet import mx
+from mxsame.graphs import tracing
 from mxsame.rewriting import Graph, Node
 
 SPATIAL: Tuple[Callable[[int], range], ...] = (  # of data with so many axes, with channels first and last
@@ -53,33 +55,45 @@ class Shapes:
 def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Tuple[Dict[str, tuple], Dict[Node, tuple]]:
     """Other shapes of the inputs, and those of all nodes for them. Another size has the same remainders by all strides,
     and so the same pads."""
-    added = _reach(graph) if dynamic_size else 0
+    added, reason = _reach(graph) if dynamic_size else 0, ""
     for axes in SPATIAL if dynamic_size else SPATIAL[:1]:
         inputs = {}
         for name, (batch, *rest) in graph.inputs.items():
             spatial = axes(len(rest) + 1)
             lengths = [length + added * (axis in spatial) for axis, length in enumerate(rest, 1)]
             inputs[name] = (batch + dynamic_batch, *lengths)
-        found = _shapes_for(graph, inputs)
-        if found is not None:
-            return inputs, found
+        try:
+            return inputs, _shapes_for(graph, inputs)
+        except ValueError as error:
+            reason = reason or str(error)
     if dynamic_size:
-        raise ValueError(
-            "net must take data of every size, and no layer fix it, as a dense layer after Flatten does; "
-            "received dynamic_size=True"
-        )
-    raise ValueError("net must take any batch; received dynamic_batch=True")
+        raise ValueError(f"net must take data of every size, and no layer fix it; received dynamic_size=True: {reason}")
+    raise ValueError(f"net must take any batch; received dynamic_batch=True: {reason}")
 
 
-def _shapes_for(graph: Graph, inputs: Dict[str, tuple]) -> Optional[Dict[Node, tuple]]:
-    """The shapes for these inputs; None if they do not fit."""
+def _shapes_for(graph: Graph, inputs: Dict[str, tuple]) -> Dict[Node, tuple]:
+    """The shapes for these inputs; a `ValueError` if they do not fit."""
     given, graph.inputs = graph.inputs, inputs
     try:
-        return graph.shapes()
-    except mx.base.MXNetError:
-        return None
+        shapes = graph.shapes()
+    except mx.base.MXNetError as error:
+        raise ValueError(tracing.reason(error)) from None
     finally:
         graph.inputs = given
+    misfit = reshape_that_loses(shapes)
+    if misfit is not None:
+        raise ValueError(f"{misfit.name} reshapes to {shapes[misfit]}")
+    return shapes
+
+
+def reshape_that_loses(shapes: Mapping[Node, tuple]) -> Optional[Node]:
+    """A Reshape with fewer or more elements after it than before, which MXNet runs: it reads or writes past the end of
+    its arrays."""
+    for node, shape in shapes.items():
+        before = shapes.get(node.inputs[0].node) if node.op == "Reshape" else None
+        if before is not None and math.prod(shape) != math.prod(before):
+            return node
+    return None
 
 
 def _reach(graph: Graph) -> int:

@@ -256,6 +256,23 @@ class Writer:
             raise ValueError(f"no more than one dynamic length must change; {validation.received(lengths=lengths)}")
         return self.add("Reshape", name, self.integers(lengths))
 
+    def resized(
+        self,
+        name: str,
+        output: str,
+        scales: Optional[Sequence[float]] = None,
+        sizes: Optional[str] = None,
+        **attrs: Any,
+    ) -> str:
+        """By factors or to a size; by default every element is repeated. Its input `roi` is optional from opset 13 on."""
+        roi = self.constant(np.zeros(0, np.float32)) if self.opset < 13 else None
+        if not attrs:
+            attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        factors = None if scales is None else self.constant(scales, np.float32, "scales")
+        if factors is None and self.opset < 13:
+            factors = self.constant(np.zeros(0, np.float32))
+        return self.add("Resize", name, roi, factors, sizes, name=output, **attrs)
+
     def transposed(self, name: str, axes: Sequence[int]) -> str:
         """With its axes in this order."""
         return name if list(axes) == sorted(axes) else self.add("Transpose", name, perm=list(axes))
