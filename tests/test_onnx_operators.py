@@ -81,8 +81,6 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "Deconvolution": [
         Block(lambda F, x, w: F.Deconvolution(x, w, kernel=(3, 2), stride=(2, 3), pad=(1, 0), adj=(1, 2), num_filter=4,
                                               num_group=2), w=(6, 2, 3, 2)),
-        Block(lambda F, x, w: F.Deconvolution(x, w, kernel=(3, 3), stride=(2, 2), target_shape=(9, 13), num_filter=4),
-              w=(6, 4, 3, 3)),
     ],
     "Pooling": [
         *(pooling(kernel=(3, 2), stride=(2, 3), pad=(1, 0), pool_type=kind, pooling_convention=convention)

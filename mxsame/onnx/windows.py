@@ -35,20 +35,12 @@ def windows(node: Node, size: Sequence[int]) -> Tuple[AnyWindow, ...]:
     pad, strides = node.attr("pad") or zeros, node.attr("stride") or ones
     dilation = node.attr("dilate") or ones
     if node.op == "Deconvolution":
-        crops = _crops(node, size, kernel, strides, dilation, pad)
+        if any(node.attr("target_shape") or ()):
+            raise ValueError(f"pad and adj must be given, not target_shape; received {node.attr('target_shape')}")
+        crops = [(low, low - added) for low, added in zip(pad, node.attr("adj") or zeros)]
         return tuple(map(TransposedWindow, size, kernel, strides, dilation, crops))
     full = node.op == "Pooling" and node.attr("pooling_convention", "valid") == "full"
     return tuple(Window(n, k, s, d, (p, p), full) for n, k, s, d, p in zip(size, kernel, strides, dilation, pad))
-
-
-def _crops(node: Node, size: Sequence[int], kernel: Any, strides: Any, dilation: Any, pad: Any) -> list:
-    """What MXNet's Deconvolution crops at (start, end), by `pad` and `adj`, or by `target_shape`."""
-    adj, target = node.attr("adj") or (0,) * len(kernel), node.attr("target_shape")
-    if target and any(target):
-        extent = [TransposedWindow(n, k, s, d).outputs(n) for n, k, s, d in zip(size, kernel, strides, dilation)]
-        total = [full - wanted for full, wanted in zip(extent, target)]
-        return [((count + 1) // 2, count // 2) for count in total]
-    return [(low, low - added) for low, added in zip(pad, adj)]
 
 
 def pads(found: Sequence[AnyWindow], dynamic: Sequence[bool], pool: bool = False) -> Optional[Dict[str, Any]]:
