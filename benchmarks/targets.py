@@ -95,6 +95,10 @@ TARGETS = (
         speedup=True,
     ),
     Target(
+        "convert: peak memory compared with the weights: worst",
+        *("convert", "peak memory", "mxsame", worst, 2.0, 1.5),
+    ),
+    Target(
         "100 sizes in turn compared with one at a time: worst",
         *("sizes", "steady state", "sizes in turn", worst, 1.05, 1.00),
         only=lambda row: row["variant"] == "mxsame" and row["count"] == 100,

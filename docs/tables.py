@@ -4,7 +4,8 @@
     python docs/tables.py --readme   # what is between <!-- table: NAME --> and <!-- end --> in README.md
     python docs/tables.py --check    # 1 if README.md differs from what --readme would write
 
-Parity comes from tests/results (`python tests/parity.py --record`), all else from benchmarks/results.
+Parity and applications come from tests/results (`python tests/parity.py --record`, and
+`python tests/port/applications.py`), all else from benchmarks/results.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def ratios(rows: Iterable[dict], variant: str, to: str = "") -> List[float]:
     return [value for value in (ratio(row, variant, to) for row in rows) if not math.isnan(value)]
 
 
-def parity(name: str) -> dict:
+def recorded(name: str) -> dict:
     return json.loads((ROOT / "tests" / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
@@ -84,7 +85,7 @@ def parity(name: str) -> dict:
 
 
 def parity_summary() -> str:
-    found = {"a NumPy reference in float64": parity("parity"), "TensorFlow 2.13.1": parity("parity-tensorflow")}
+    found = {"a NumPy reference in float64": recorded("parity"), "TensorFlow 2.13.1": recorded("parity-tensorflow")}
     head = ["compared with", "cases", "ways to run them", "comparisons", "mismatches"]
     rows = []
     for name, result in found.items():
@@ -96,10 +97,10 @@ def parity_summary() -> str:
 
 def parity_line() -> str:
     """The same as a sentence."""
-    cases = parity("parity")["cases"]
+    cases = recorded("parity")["cases"]
     counts = []
     for name in ("parity", "parity-tensorflow"):
-        rows = parity(name)["rows"]
+        rows = recorded(name)["rows"]
         counts.append(tuple(sum(row[kind] for row in rows) for kind in ("mismatches", "comparisons")))
     (wrong, every), (wrong_tensorflow, every_tensorflow) = counts
     return (
@@ -111,7 +112,7 @@ def parity_line() -> str:
 
 def parity_by_way(name: str) -> str:
     """Mismatches / comparisons; nothing if a strategy does not apply to an operator."""
-    result = parity(name)
+    result = recorded(name)
     lines: Dict[str, Dict[str, str]] = {}
     for row in result["rows"]:
         counts = f"{row['mismatches']} / {row['comparisons']:,}" if row["comparisons"] else ""
@@ -258,6 +259,44 @@ def planner() -> str:
     return markdown(head, lines) + "\n\n" + provenance("planner")
 
 
+def convert() -> str:
+    """Seconds, in units of tf.keras's, and peak memory, in units of the weights."""
+    times, memories = ({row["name"]: row for row in rows_of("convert", mode)} for mode in ("time", "peak memory"))
+    head = ["", "weights, MiB", "time compared with tf.keras", "peak memory compared with the weights", "of tf.keras"]
+    lines = [
+        [
+            name,
+            f"{row['figures']['weights']['median']:.0f}",
+            figure(ratio(times[name], "mxsame")),
+            *(figure(ratio(row, reader)) for reader in ("mxsame", "tf.keras")),
+        ]
+        for name, row in memories.items()
+    ]
+    return markdown(head, lines) + "\n\n" + provenance("convert")
+
+
+# -- applications
+
+
+def applications(name: str) -> str:
+    """Every model, the seconds that its file takes, and at two sizes how far its outputs are from Keras's."""
+    found = recorded(name)
+    head = ["model", "parameters", "layers", "seconds", "difference", "size", "difference without the top", "size"]
+    lines = []
+    for model, result in found["models"].items():
+        cells = [f"{result['parameters']:,}", str(result["layers"]), f"{result['checks'][0]['seconds']:.1f}"]
+        for check in result["checks"]:
+            cells += [f"{check['difference']:.1e}", "x".join(map(str, check["size"]))]
+        lines.append([model, *cells])
+    differences = [check["difference"] for result in found["models"].values() for check in result["checks"]]
+    dates = sorted({result["date"] for result in found["models"].values()})
+    versions = ", ".join(f"{package} {version}" for package, version in found["versions"].items())
+    return (
+        f"{markdown(head, lines)}\n\n{len(lines)} models; the largest difference is {max(differences):.1e}. "
+        f"Recorded on {' to '.join(dict.fromkeys((dates[0], dates[-1])))} with {versions}."
+    )
+
+
 def provenance(table: str) -> str:
     made = benchmark(table)["provenance"]
     return (
@@ -280,6 +319,9 @@ TABLES: Dict[str, Callable[[], str]] = {
     "memory": memory,
     "sizes": sizes,
     "planner": planner,
+    "convert": convert,
+    "applications-keras2": lambda: applications("applications-keras2"),
+    "applications-keras3": lambda: applications("applications-keras3"),
 }
 SENTENCES = {"parity-line": parity_line}  # of the README
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
