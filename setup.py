@@ -71,6 +71,8 @@ setup(
         "oracle": ["tensorflow-cpu==2.13.1; python_version == '3.11'", "numpy==1.23.5; python_version == '3.11'"],
         # MXNet's exporter needs onnx < 1.18.
         "onnx": ["onnx==1.14.1; python_version < '3.12'", "onnxruntime==1.18.1; python_version < '3.12'"],
+        # Beside `oracle` and `onnx`: what `python -m benchmarks onnx` compares with.
+        "benchmarks": ["tf2onnx==1.17.0; python_version == '3.11'"],
         # MXNet's nd.array looks for a name that SciPy says to drop in 2.0.
         "notebooks": ["nbclient>=0.10", "ipykernel>=6.29", "scikit-learn>=1.3", "scipy<2", "matplotlib>=3.7"],
         # Pinned, since a warning fails the build of the site; they need Python 3.11.

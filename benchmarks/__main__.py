@@ -186,6 +186,20 @@ def memory(size: Optional[int], width: float, rounds: int, device: Any) -> Itera
         yield network.name, lambda network=network: rows.measure(case(network, 8, size, width), device)
 
 
+@table("Keras models outside TensorFlow")
+@SIZE
+@WIDTH
+def onnx(size: Optional[int], width: float, rounds: int, device: Any) -> Iterator[Task]:
+    """ONNX files of mxsame and of tf2onnx, compared with MXNet and with TensorFlow; on the CPU."""
+    from benchmarks import onnx as rows
+
+    if device[0] != "cpu":
+        raise click.UsageError("ONNX Runtime and TensorFlow run on the CPU here: --device cpu.")
+    timing = {"rounds": rounds, "turn": 0.1, "seconds": 12.0}
+    for name in rows.MODELS:
+        yield name, lambda name=name: rows.measure(name, size=size, width=width, **timing)
+
+
 # -- what is made of them, and the rest
 
 
@@ -220,6 +234,26 @@ def costs(rounds: int, out: Path) -> None:
     results.save(out, "costs", "Nanoseconds per element, multiplication or operator", rows)
     lines = [[row["name"], *(f"{x:.3g}" for x in (row["measured"], row["has"]))] for row in rows]
     results.print_table("Costs, in nanoseconds", ["", "measured here", "the planner's"], lines)
+    click.echo(out)
+
+
+@main.command()
+@click.option("--match", default="", help="Only nets whose name contains this.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=FOLDER / "exporters.json")
+def exporters(match: str, out: Path) -> None:
+    """mxsame.export_onnx and MXNet's exporter: which nets are written, and which of the files are right."""
+    from benchmarks import exporters as probes
+    from benchmarks import results
+
+    rows: List[dict] = []
+    for source, name in probes.NETS:
+        if match in name:
+            click.echo(f"{source}: {name} ..", err=True)
+            rows.append(probes.measure(source, name))
+            results.save(out, "exporters", "ONNX exporters", rows)
+    if not rows:
+        raise click.UsageError(f"no name contains {match!r}.")
+    probes.show(rows)
     click.echo(out)
 
 
