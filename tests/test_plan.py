@@ -335,6 +335,22 @@ def reach(window, n):
 # ---- more axes than one ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("op", ["max_pool", "avg_pool"])
+def test_the_least_size_has_the_plans_of_the_sizes_that_it_stands_for(op):
+    """Plans are made for `Window.least()` alone: each is exact for the window's own size as well."""
+    count = 0
+    for k, s in itertools.product(range(1, 5), range(1, 7)):
+        for low, high, n in itertools.product(range(k), range(k), range(k, 40, 3)):
+            window = Window(n, k, s, 1, (low, high))
+            if window.least() == window or not is_legal(window, n, True):
+                continue
+            for plan in exact_plans((window,), KINDS[op]).values():
+                view = dataclasses.replace(window, kernel_size=plan.axes[0].kernel_size)
+                assert is_exact_pool(plan.axes[0], window, view, op, plan.convention), f"{plan}, {window}"
+                count += 1
+    assert count > 1000
+
+
 def test_full_serves_all_axes_or_none():
     """One convention for every axis: where "full" is chosen each of them is exact with it."""
     stream = random.Random(3)

@@ -95,19 +95,29 @@ def _pooling(w: Writer, node: Node, x: str) -> str:
     if kind == "max":
         return w.add("MaxPool", x, name=node.name, **attrs)
     if kind == "avg":
-        if counts and any(window.ceil_mode for window in found):
+        if counts and any(window.ceil_mode and not window.follows_size for window in found):
             x, attrs = _with_padding_as_data(w, node, x, found, attrs)
             counts = False
         return w.add("AveragePool", x, name=node.name, count_include_pad=int(counts), **attrs)
     order = 1 if kind == "sum" else int(node.attr("p_value", 2))
     if order == 2:
         return w.add("LpPool", x, name=node.name, p=2, **attrs)
-    # MXNet takes powers of signed values, ONNX of absolute ones.
-    powers = x if order == 1 else w.add("Mul", w.add("Mul", x, x), x)
-    mean = w.add("AveragePool", powers, count_include_pad=1, **attrs)
+    mean = w.add("AveragePool", _power(w, x, order), count_include_pad=1, **attrs)
     count = math.prod(window.kernel_size for window in found)
-    total = w.add("Mul", mean, w.scalar(count, node.inputs[0]), name=node.name)
-    return total if order == 1 else w.add("Pow", total, w.scalar(1 / order, node.inputs[0]), name=node.name)
+    return _root(w, node, w.add("Mul", mean, w.scalar(count, node.inputs[0])), order)
+
+
+def _power(w: Writer, x: str, order: int) -> str:
+    """x or x^3: MXNet's Pooling takes powers of signed values, ONNX's of absolute ones."""
+    return x if order == 1 else w.add("Mul", w.add("Mul", x, x), x)
+
+
+def _root(w: Writer, node: Node, x: str, order: int) -> str:
+    """Of what may be negative."""
+    if order == 1:
+        return x
+    root = w.add("Pow", w.add("Abs", x), w.scalar(1 / order, node.inputs[0]))
+    return w.add("Mul", w.add("Sign", x), root, name=node.name)
 
 
 def _with_padding_as_data(
@@ -128,12 +138,9 @@ def _global_pooling(w: Writer, node: Node, x: str, kind: str) -> str:
         return w.add({"max": "GlobalMaxPool", "avg": "GlobalAveragePool"}[kind], x, name=node.name)
     axes = range(2, _ndim(w, node))
     order = 1 if kind == "sum" else int(node.attr("p_value", 2))
-    if order == 1:
-        return w.reduced("ReduceSum", x, axes, True)
     if order == 2:
         return w.add("GlobalLpPool", x, name=node.name, p=2)
-    total = w.reduced("ReduceSum", w.add("Mul", w.add("Mul", x, x), x), axes, True)
-    return w.add("Pow", total, w.scalar(1 / order, node.inputs[0]), name=node.name)
+    return _root(w, node, w.reduced("ReduceSum", _power(w, x, order), axes, True), order)
 
 
 # -- dense layers and products

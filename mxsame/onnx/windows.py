@@ -73,9 +73,15 @@ def pads(found: Sequence[AnyWindow], dynamic: Sequence[bool]) -> Optional[Dict[s
         ends = [replace(window, ceil_mode=False).pads(1) for window in found]  # type: ignore[union-attr,arg-type]
         return {"pads": [low for low, _ in ends] + [high for _, high in ends], "ceil_mode": 1}
     rules = {window.padding for window in found}  # type: ignore[union-attr]
-    if len(rules) == 1 and rules <= AUTO_PAD.keys() and all(window.dilation == 1 for window in found):
+    if len(rules) == 1 and rules <= AUTO_PAD.keys() and all(map(_suits_auto_pad, found)):
         return {"auto_pad": AUTO_PAD[rules.pop()]}  # type: ignore[index]
     return None
+
+
+def _suits_auto_pad(window: Window) -> bool:
+    """Runtimes are right about `auto_pad` for these: of a kernel shorter than its stride ONNX Runtime makes negative
+    pads, and with a dilation it refuses or ignores it."""
+    return window.dilation == 1 and window.kernel_size >= window.stride
 
 
 def _for_every_size(window: Window, dynamic: bool) -> Optional[Tuple[int, int]]:

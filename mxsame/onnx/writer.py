@@ -264,7 +264,7 @@ class Writer:
         sizes: Optional[str] = None,
         **attrs: Any,
     ) -> str:
-        """By factors or to a size; by default every element is repeated. Its input `roi` is optional from opset 13 on."""
+        """By factors or to a size; by default elements are repeated. `roi` is optional from opset 13 on."""
         roi = self.constant(np.zeros(0, np.float32)) if self.opset < 13 else None
         if not attrs:
             attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}

@@ -41,7 +41,7 @@ class Lowering:
     def run(self, data: Any, operator: Callable) -> Any:
         """`operator(data)` with all that the plan does before and after it."""
         noted = mx.AttrScope(**{NOTE: repr(list(map(asdict, self.windows)))})
-        with noted if current().windows_noted else contextlib.nullcontext():
+        with noted if current().windows_noted and not self.plan.dilates else contextlib.nullcontext():
             return self.after(data, operator(self.before(data)))
 
     def before(self, data: Any) -> Any:

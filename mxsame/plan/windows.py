@@ -54,14 +54,14 @@ class Window:
 
     @property
     def _start(self) -> int:
-        """A multiple of the stride that is longer than the kernel."""
-        return self.stride * -(-2 * self.effective_kernel_size // self.stride)
+        """A multiple of the stride, so long that no element of the kernel reads padding in every window."""
+        return self.stride * (1 - (-2 * self.effective_kernel_size // self.stride))
 
     def least(self) -> Window:
         """The window of the least size that has the same plans: the one of `sizes` with the same remainder.
 
         >>> Window(224, 3, 2).least().size, Window(5, 3, 2).least().size
-        (6, 5)
+        (8, 5)
         """
         if self.size is None or self.size < self._start + self.stride:
             return self
