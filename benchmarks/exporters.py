@@ -44,7 +44,7 @@ def net_of(source: str, name: str) -> Tuple[Any, tuple]:
         return networks.kits(case, ["mxsame"])["mxsame"].net, case.shape
     if source == KERAS:
         model = onnx.model_of(name)
-        return mxsame.from_keras(model), (1, *model.input_shape[1:])
+        return mxsame.from_keras(model), (1, *onnx.picture_shape(model))
     net = mx.gluon.model_zoo.vision.get_model(name)
     size = 299 if name == "inceptionv3" else 224
     mx.random.seed(0)
@@ -59,7 +59,7 @@ def by_mxsame(net: Any, shape: tuple, file: str) -> None:
 
 
 def by_mxnet(net: Any, shape: tuple, file: str) -> None:
-    """Traced for the shape, which leaves nothing in the graph that the exporter has no counterpart for because of SAME."""
+    """Traced for the shape, so that the graph computes no size, for which this exporter has no operators."""
     symbol = net(mx.sym.var("data", shape=shape))
     parameters = {name: parameter.data() for name, parameter in net.collect_params().items()}
     mx.onnx.export_model(symbol, parameters, [shape], np.float32, file)

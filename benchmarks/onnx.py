@@ -1,4 +1,4 @@
-"""Keras models after they left TensorFlow: MXNet's deployed net, and ONNX Runtime on the files of mxsame and of tf2onnx.
+"""Keras models outside TensorFlow: MXNet's deployed net, and ONNX Runtime on the files of mxsame and of tf2onnx.
 
 All are made from one model in memory, and nothing is timed before they agree with TensorFlow. The nodes of both files
 are counted too. Needs TensorFlow, tf2onnx, onnx and onnxruntime: the extras `oracle`, `onnx` and `benchmarks`.
@@ -42,14 +42,22 @@ def model_of(name: str, size: Optional[int] = None, width: float = 1.0) -> Any:
         data: Tensor = kit.input(networks.CHANNELS, (size or network.size,) * 2)
         model = keras.Model(data.value, network.build(kit, data).value)
     else:
-        shape = {} if size is None and name != "MobileNetV3Small" else {"input_shape": (size or 224, size or 224, 3)}
-        model = getattr(keras.applications, name)(weights=None, classifier_activation=None, **shape)
+        shape = None if size is None else (size, size, networks.CHANNELS)
+        model = getattr(keras.applications, name)(weights=None, classifier_activation=None, input_shape=shape)
     calibrate(model)
     return model
 
 
 def calibrate(model: Any) -> None:
-    """Give batch norms the statistics of pictures, so that deep layers still see what differs between pictures."""
+    """Give it biases, scales and offsets as after training, since converters leave out what is 0 or 1, and batch norms
+    the statistics of pictures, so that deep layers still see what differs between pictures."""
+    random = np.random.RandomState(1)
+    for variable in model.weights:
+        kind = variable.name.split("/")[-1].split(":")[0]
+        if kind in ("bias", "beta"):
+            variable.assign(random.normal(0, 0.1, variable.shape))
+        elif kind == "gamma":
+            variable.assign(random.uniform(0.5, 1.5, variable.shape))
     norms = [layer for layer in model.layers if type(layer).__name__ == "BatchNormalization"]
     for norm in norms:
         norm.momentum = 0.0
@@ -57,10 +65,15 @@ def calibrate(model: Any) -> None:
         model(pictures(model, 4), training=True)
 
 
+def picture_shape(model: Any) -> Tuple[int, ...]:
+    """Of one picture; MobileNetV3 takes any size."""
+    return tuple(length or 224 for length in model.input_shape[1:])
+
+
 def pictures(model: Any, batch: int) -> np.ndarray:
     """Of numbers up to 255 if the model scales them itself, and around 0 if it does not."""
     random = np.random.RandomState(2)
-    shape = (batch, *model.input_shape[1:])
+    shape = (batch, *picture_shape(model))
     scales = any(type(layer).__name__ in ("Rescaling", "Normalization") for layer in model.layers)
     return (random.uniform(0, 255, shape) if scales else random.normal(0, 1, shape)).astype("float32")
 
@@ -74,7 +87,7 @@ def write(model: Any, net: Any, folder: str) -> Dict[str, str]:
 
     from benchmarks.tensorflow_kit import tf
 
-    shape = model.input_shape[1:]
+    shape = picture_shape(model)
     files = {OURS: os.path.join(folder, "mxsame.onnx"), THEIRS: os.path.join(folder, "tf2onnx.onnx")}
     mxsame.export_onnx(net, files[OURS], (1, *shape), opset=OPSET)
     signature = [tf.TensorSpec((None, *shape), tf.float32, name="data")]
@@ -145,7 +158,7 @@ def measure(
     """Rows of one model: times for each batch, and the nodes of its two files."""
     model = model_of(name, size, width)
     net = mxsame.from_keras(model)
-    more = {"network": name, "size": list(model.input_shape[1:3])}
+    more = {"network": name, "size": list(picture_shape(model)[:2])}
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         files = write(model, net, folder)
