@@ -207,9 +207,11 @@ def _index(w: Writer, output: Any, name: str, length: int) -> str:
 
 
 def _one_hot(w: Writer, node: Node, x: str) -> str:
+    """A row for each number; one that is negative or too large has none, and in ONNX only one that is too large."""
     values = w.constant([node.attr("off_value", 0.0), node.attr("on_value", 1.0)], w.dtype(Output(node)))
-    depth = w.constant(np.int64(node.attr("depth")))
-    return w.add("OneHot", w.cast(x, INT64), depth, values, axis=-1, name=node.name)
+    depth, number = w.constant(np.int64(node.attr("depth"))), w.cast(x, INT64)
+    number = w.add("Where", w.add("Less", number, w.constant(np.int64(0))), depth, number)
+    return w.add("OneHot", number, depth, values, axis=-1, name=node.name)
 
 
 # -- normalization
@@ -318,7 +320,10 @@ def _comparison(op: str, negated: bool = False) -> Row:
 
     def row(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
         y = w.scalar(float(node.attr("scalar")), node.inputs[0]) if y is None else y
-        found = w.add(op, x, y)
+        if op.endswith("OrEqual") and w.opset < 12:
+            found = w.add("Or", w.add(op[: -len("OrEqual")], x, y), w.add("Equal", x, y))
+        else:
+            found = w.add(op, x, y)
         return w.cast(w.add("Not", found) if negated else found, w.dtype(Output(node)))
 
     return row
@@ -425,7 +430,11 @@ def _cast(w: Writer, node: Node, x: str) -> str:
 
 
 def _where(w: Writer, node: Node, condition: str, x: str, y: str) -> str:
-    return w.add("Where", w.cast(condition, BOOL), x, y, name=node.name)
+    """By elements; a condition of one axis chooses along the first."""
+    chosen, (first, ndim) = w.cast(condition, BOOL), [len(w.shape(source)) for source in node.inputs[:2]]
+    if first < ndim:
+        chosen = w.unsqueezed(chosen, list(range(1, ndim)))
+    return w.add("Where", chosen, x, y, name=node.name)
 
 
 def _full_like(number: float) -> Row:
@@ -679,8 +688,8 @@ COMPARISONS: Dict[str, Tuple[str, bool]] = {  # MXNet's name -> ONNX's, and whet
     "not_equal": ("Equal", True),
     "greater": ("Greater", False),
     "lesser": ("Less", False),
-    "greater_equal": ("Less", True),
-    "lesser_equal": ("Greater", True),
+    "greater_equal": ("GreaterOrEqual", False),
+    "lesser_equal": ("LessOrEqual", False),
 }
 
 ARITHMETIC = {  # what a node computes -> ONNX's operator
