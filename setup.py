@@ -74,7 +74,14 @@ setup(
         # Beside `oracle` and `onnx`: what `python -m benchmarks onnx` compares with.
         "benchmarks": ["tf2onnx==1.17.0; python_version == '3.11'"],
         # MXNet's nd.array looks for a name that SciPy says to drop in 2.0.
-        "notebooks": ["nbclient>=0.10", "ipykernel>=6.29", "scikit-learn>=1.3", "scipy<2", "matplotlib>=3.7"],
+        "notebooks": [
+            "nbclient>=0.10",
+            "ipykernel>=6.29",
+            "scikit-learn>=1.3",
+            "scipy<2",
+            "matplotlib>=3.7",
+            "h5py>=3",
+        ],
         # Pinned, since a warning fails the build of the site; they need Python 3.11.
         "docs": [
             "sphinx==9.0.4; python_version >= '3.11'",

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from benchmarks.results import by_mode, variants
 
-COLOURS = (
-    "#12736a", "#c2410c", "#2563eb", "#a21caf", "#ca8a04", "#57534e",
-    "#0891b2", "#be123c", "#65a30d", "#7c3aed", "#f472b6", "#111827",
-)  # fmt: skip
+LOOKS = {  # colour and marker: the same in every picture; the marker also tells apart what is deployed
+    "mxsame": ("#12736a", "o"),
+    "mxsame, static shape": ("#12736a", "o"),
+    "mxsame, dynamic shape": ("#5fb3a8", "D"),
+    "mxsame, deployed": ("#12736a", "*"),
+    "symmetric": ("#c2410c", "s"),
+    "symmetric, deployed": ("#c2410c", "P"),
+    "explicit pad": ("#2563eb", "^"),
+    "explicit pad, deployed": ("#2563eb", "v"),
+}
+MORE_LOOKS = [
+    (colour, marker)
+    for marker in "ox"
+    for colour in ("#a21caf", "#ca8a04", "#57534e", "#0891b2", "#be123c", "#65a30d", "#7c3aed", "#f472b6", "#111827")
+]
 INK, FAINT = "#1f2933", "#d3dae0"
 TICKS = (  # by the span of an axis; the first that reaches far enough is taken
     (1.5, (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5)),
@@ -35,13 +47,14 @@ def draw(result: dict, path: Path) -> None:
     figure.text(0.02, 1 - 0.3 / height, result["title"], size=14, weight="bold", color=INK, va="center")
     figure.text(0.02, 1 - 0.58 / height, _caption(result), size=8.5, color="#52606d", va="center")
     names = variants(drawn)
-    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
+    others = itertools.cycle(MORE_LOOKS)
+    looks = {name: LOOKS.get(name) or next(others) for name in names}
     left = _label_room(drawn)
     top = height - above
     for (mode, rows), count in zip(modes.items(), lines):
         tall = LINE * count
         axes = figure.add_axes((left, (top - tall) / height, 0.76 - left, tall / height))
-        _panel(axes, mode, rows, colours)
+        _panel(axes, mode, rows, looks)
         top -= tall + between
     figure.savefig(path)
 
@@ -59,13 +72,14 @@ def _label_room(rows: List[dict]) -> float:
     return 0.035 + max(len(row["name"]) for row in rows) * 0.068 / WIDTH
 
 
-def _panel(axes: Any, mode: str, rows: List[dict], colours: Dict[str, str]) -> None:
+def _panel(axes: Any, mode: str, rows: List[dict], looks: Dict[str, Tuple[str, str]]) -> None:
     names = variants(rows)
-    axes.set_title(f"{mode}: ratio to {rows[0]['reference']}", loc="left", size=10.5, weight="bold", color=INK)
+    title = f"{mode}: {rows[0]['reference']} = 1, lower is better"
+    axes.set_title(title, loc="left", size=10.5, weight="bold", color=INK)
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
     for number, name in enumerate(names):
         offset = (number - (len(names) - 1) / 2) * min(0.16, 0.7 / max(len(names), 1))
-        _dots(axes, name, colours[name], rows, offset)
+        _dots(axes, name, looks[name], rows, offset)
     axes.set_yticks(range(len(rows)), [row["name"] for row in rows], size=9, color=INK)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     _scale(axes, rows)
@@ -79,13 +93,15 @@ def _panel(axes: Any, mode: str, rows: List[dict], colours: Dict[str, str]) -> N
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False, fontsize=8.5, labelcolor=INK)
 
 
-def _dots(axes: Any, name: str, colour: str, rows: List[dict], offset: float) -> None:
+def _dots(axes: Any, name: str, look: Tuple[str, str], rows: List[dict], offset: float) -> None:
     found = [(number + offset, row) for number, row in enumerate(rows) if name in row["figures"]]
     heights, figures = [height for height, _ in found], [row["figures"][name] for _, row in found]
     scales = [figure["ratio"] / figure["median"] for figure in figures]
     lows, highs = ([x["quartiles"][end] * scale for x, scale in zip(figures, scales)] for end in (0, 1))
+    colour, marker = look
     axes.hlines(heights, lows, highs, color=colour, linewidth=1.6, alpha=0.45)
-    axes.plot([figure["ratio"] for figure in figures], heights, "o", color=colour, markersize=4.6, label=name)
+    ratios = [figure["ratio"] for figure in figures]
+    axes.plot(ratios, heights, marker, linestyle="", color=colour, markersize=5.2, label=name)
 
 
 def _scale(axes: Any, rows: List[dict]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.kits import EPSILON, LEARNING_RATE, MOMENTUM, Kit, Tensor
+from mxsame.keras import layouts
 
 VERSION = tf.__version__
 layers = tf.keras.layers
@@ -77,16 +78,14 @@ class TensorFlow(Kit):
         return Tensor(value, value.shape[-1], tuple(value.shape[1:-1]))
 
 
-# MXNet's axes of a weight, in the order in which tf.keras stores them
-AXES = {"conv": (2, 3, 1, 0), "depthwise": (2, 3, 0, 1), "transposed": (2, 3, 1, 0), "dense": (1, 0)}
-
-
 def copy_weights(source: Kit, target: TensorFlow) -> None:
     """Of all layers, in order, from a network of MXNet."""
     for ours, (kind, theirs) in zip(source.weighted, target.weighted):
         arrays = [parameter.data().asnumpy() for parameter in ours.collect_params().values()]
-        if kind in AXES:
-            arrays[0] = arrays[0].transpose(AXES[kind])
+        if kind == "dense":
+            arrays[0] = arrays[0].T
+        elif kind != "norm":
+            arrays[0] = layouts.to_keras(arrays[0], kind, depth_multiplier=1 if kind == "depthwise" else None)
         theirs.set_weights(arrays)
 
 

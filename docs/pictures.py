@@ -1,6 +1,6 @@
 """The pictures of the documentation, drawn by the arithmetic and the plans that they show: python docs/pictures.py
 
-docs/images/problem.png is the README's. The others are on the pages of the site.
+docs/images/problem.png and speed.png are the README's. The others are on the pages of the site.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
+import tables  # next to this file
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
@@ -19,7 +20,7 @@ from PIL import Image
 import mxsame
 from mxsame import plan as planning
 from mxsame.demo import compare, networks, recording
-from mxsame.demo.picture import FILTER, SAME_COLOUR, SYMMETRIC_COLOUR, frame, show
+from mxsame.demo.picture import SAME_COLOUR, SYMMETRIC_COLOUR, frame, show
 from mxsame.drawing import FAINT, FILL, INK
 from mxsame.plan import AxisPlan, Window
 
@@ -44,41 +45,65 @@ def save(figure: Figure, name: str, dpi: int = 110) -> None:
 
 
 def problem() -> None:
-    figure = Figure(figsize=(10.9, 6.1), facecolor="white")
-    figure.text(0.022, 0.955, "Same weights, same shapes, other values", size=19, weight="bold", color=INK, va="center")
+    figure = Figure(figsize=(10.9, 5.3), facecolor="white")
+    figure.text(0.022, 0.95, "Same weights, same shapes, other values", size=19, weight="bold", color=INK, va="center")
     figure.text(
-        0.022, 0.905, 'Keras\'s padding="same" and the symmetric padding of MXNet', size=12.5, color=GREY, va="center"
+        0.022, 0.893, 'Keras\'s padding="same" and the symmetric padding of MXNet', size=12.5, color=GREY, va="center"
     )
-    heading(figure, 0.022, "28 elements, kernel 3, stride 2", "the extra padding element goes to the end")
-    axes = figure.add_axes((0.012, 0.06, 0.56, 0.705))
-    mxsame.plot_padding(28, 3, stride=2, beside="symmetric", ax=axes)
-    heading(figure, 0.56, "224 elements, kernel 7, stride 2", "pads (2, 3), not (3, 3): every edge is one pixel off")
-    stem = compare.compare(networks.NETWORKS[0], recording.photograph())["conv"]
-    filtered(figure, stem)
+    heading(figure, 0.022, "8 elements, kernel 3, stride 2", "Keras puts the extra padding element at the end")
+    axes = figure.add_axes((0.012, 0.06, 0.5, 0.68))
+    mxsame.plot_padding(8, 3, stride=2, beside="symmetric", ax=axes)
+    heading(figure, 0.56, "An autoencoder of Keras, run in MXNet", "28 -> 14 -> 7 -> 4 and back, trained in Keras")
+    autoencoded(figure, compare.compare(networks.NETWORKS[2], recording.photograph()))
     save(figure, "problem", dpi=130)
 
 
 def heading(figure: Figure, left: float, bold: str, text: str) -> None:
-    figure.text(left, 0.835, bold, size=12.5, weight="bold", color=INK, va="center")
-    figure.text(left, 0.798, text, size=10.5, color=GREY, va="center")
+    figure.text(left, 0.815, bold, size=12.5, weight="bold", color=INK, va="center")
+    figure.text(left, 0.77, text, size=10.5, color=GREY, va="center")
 
 
-def filtered(figure: Figure, stem: Any) -> None:
-    """The photograph, filtered with SAME and with symmetric padding, and how they differ."""
-    grid = figure.add_gridspec(2, 2, left=0.545, right=0.985, top=0.735, bottom=0.03, wspace=0.0, hspace=0.17)
+def autoencoded(figure: Figure, autoencoder: Any) -> None:
+    """A picture, what the autoencoder makes of it with either padding, and how these differ."""
+    grid = figure.add_gridspec(2, 2, left=0.56, right=0.93, top=0.69, bottom=0.05, wspace=0.12, hspace=0.24)
     axes = grid.subplots().ravel()
-    same, symmetric = stem.mxsame[..., FILTER], stem.symmetric[..., FILTER]
-    limit = float(np.quantile(np.abs(same), 0.995))
-    grey = {"cmap": "gray", "vmin": -limit, "vmax": limit}
-    show(axes[0], recording.photograph(), "photograph")
-    show(axes[1], same, "SAME", **grey)
-    show(axes[2], symmetric, "symmetric", **grey)
+    picture, last = autoencoder.image[..., 0], autoencoder["conv7"]
+    grey = {"cmap": "gray", "vmin": float(picture.min()), "vmax": float(picture.max())}
+    show(axes[0], picture, "input", **grey)
+    show(axes[1], last.mxsame[..., 0], "SAME", **grey)
+    show(axes[2], last.symmetric[..., 0], "symmetric", **grey)
     frame(axes[1], SAME_COLOUR)
     frame(axes[2], SYMMETRIC_COLOUR)
-    difference = np.abs(symmetric - same)
-    wrong = np.mean(difference > stem.allowed)
-    brightest = float(np.quantile(difference, 0.99))
-    show(axes[3], difference, f"|difference|: {wrong:.1%} of pixels wrong", cmap="magma", vmin=0, vmax=brightest)
+    drawn = show(axes[3], np.abs(last.symmetric - last.mxsame)[..., 0], "|difference|", cmap="magma", vmin=0)
+    bar = axes[3].inset_axes([1.04, 0, 0.05, 1])
+    figure.colorbar(drawn, cax=bar)
+    bar.tick_params(labelsize=8, colors=INK)
+
+
+# -- speed
+
+
+def speed() -> None:
+    """The time of whole networks at batch 1, from benchmarks/results/networks.json."""
+    variants = {"mxsame": ("mxsame.hybridize", SAME_COLOUR, ""), "explicit pad": ("explicit padding", ADDED, "///")}
+    rows = {row["network"]: row for row in tables.rows_of("networks", "inference") if row["batch"] == 1}
+    figure = Figure(figsize=(8.4, 3.4), facecolor="white", layout="constrained")
+    axes = figure.add_subplot()
+    names = list(tables.NETWORKS)
+    for place, (variant, (label, colour, hatch)) in enumerate(variants.items()):
+        heights = [number + 0.36 * place for number in range(len(names))]
+        times = [tables.ratio(rows[name], variant) for name in names]
+        bars = axes.barh(heights, times, 0.34, color=colour, hatch=hatch, edgecolor="white", label=label)
+        axes.bar_label(bars, fmt="%.2f", padding=3, fontsize=8, color=INK)
+    axes.axvline(1, color=SYMMETRIC_COLOUR, linewidth=1.4, linestyle="--", label="symmetric padding, wrong values")
+    axes.set_yticks([number + 0.18 for number in range(len(names))], tables.NETWORKS.values(), size=9, color=INK)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.75)
+    axes.set_xlabel("time of inference at batch 1, symmetric padding = 1; lower is better", size=9, color=INK)
+    axes.tick_params(axis="x", labelsize=8, colors=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=9)
+    save(figure, "speed")
 
 
 # -- plans
@@ -211,7 +236,8 @@ def legend(axes: Any, rows: Sequence[Row], height: float) -> None:
     if any(each.step.pad for each in rows):
         entries.append(({"facecolor": "white", "edgecolor": FAINT, "linestyle": (0, (2, 1.5))}, "operator's own pad"))
     if any(sum(each.added) for each in rows):
-        entries.append(({"facecolor": "#dbeafe", "edgecolor": ADDED}, "added around the data"))
+        by = "by the pad operator" if any(sum(each.step.pad_operator) for each in rows) else "around the data"
+        entries.append(({"facecolor": "#dbeafe", "edgecolor": ADDED}, f"added {by}"))
     if any(not all(each.weights) for each in rows):
         entries.append(({"facecolor": "white", "edgecolor": SAME_COLOUR}, "kernel element that is zero"))
     if any(len(each.kept) < len(each.starts) for each in rows):
@@ -243,6 +269,38 @@ def plans() -> None:
         draw_plan(f"plan-{name}", [row(*each) for each in rows])
 
 
+# -- two axes
+
+
+def two_axes(size: int = 6, kernel_size: int = 3, stride: int = 2) -> None:
+    """A picture's elements with SAME and with symmetric padding; the first and the last window of both axes."""
+    figure = Figure(figsize=(7.4, 3.7), facecolor="white")
+    same, symmetric = mxsame.padding.same_pads(size, kernel_size, stride), (kernel_size // 2,) * 2
+    for number, (name, (low, high), colour) in enumerate(
+        (("SAME", same, SAME_COLOUR), ("symmetric", symmetric, SYMMETRIC_COLOUR))
+    ):
+        axes = figure.add_axes((0.02 + 0.5 * number, 0.02, 0.46, 0.84))
+        axes.set_xlim(-1.3, size + 1.3)
+        axes.set_ylim(size + 1.3, -1.3)
+        axes.set_aspect("equal")
+        axes.axis("off")
+        title = f"{name}: pads ({low}, {high}) along both axes"
+        axes.set_title(title, loc="left", size=10, weight="bold", color=colour)
+        for row, column in np.ndindex(low + size + high, low + size + high):
+            corner = (column - low + 0.06, row - low + 0.06)
+            is_data = low <= row < low + size and low <= column < low + size
+            look = (
+                {"facecolor": FILL, "edgecolor": INK} if is_data else {"facecolor": "white", "linestyle": (0, (2, 1.5))}
+            )
+            axes.add_patch(Rectangle(corner, 0.88, 0.88, linewidth=0.9, **{"edgecolor": FAINT, **look}))
+        last = (mxsame.padding.output_size(size, kernel_size, stride) - 1) * stride - low
+        for start in (-low, last):
+            axes.add_patch(
+                Rectangle((start, start), kernel_size, kernel_size, fill=False, edgecolor=colour, linewidth=2.6)
+            )
+    save(figure, "two-axes")
+
+
 # -- windows
 
 
@@ -258,7 +316,9 @@ def windows(name: str, *arguments: int, **options: Any) -> None:
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     problem()
+    speed()
     plans()
+    two_axes()
     windows("symmetric-7x7", 224, 7, stride=2, beside="symmetric")
     windows("even", 8, 3, stride=2, beside="symmetric")
     windows("odd", 7, 3, stride=2, beside="symmetric")

@@ -170,8 +170,8 @@ def plot_padding(
     padding : "same", "valid", "causal", "keras-mxnet", int or (low, high)
         As for `mxsame.padding.output_size`.
     beside : the same, or "symmetric"
-        A second padding, drawn below the first; dashed frames show the windows of the first one. "symmetric" is the
-        recipe ke//2 at both ends (k//2 without dilation), the usual stand-in for SAME on MXNet.
+        A second padding, drawn below the first; dashed frames show the windows of the first one. "symmetric" is
+        ke//2 at both ends (k//2 without dilation), the usual replacement of SAME on MXNet.
     transposed : bool
         A transposed convolution: the elements are outputs, each line shows where one input is written, and what is
         padding elsewhere is cropped.

@@ -240,9 +240,9 @@ def transposed_cuts(
         total = 2 * (effective // 2) - output_padding
         if not 0 < effective - total <= stride:
             raise ValueError(
-                "output_padding must leave an output whose forward SAME convolution gives the input size back, "
-                "0 < ke - 2*(ke//2) + output_padding <= stride; "
-                f"{validation.received(output_padding=output_padding, ke=effective, stride=stride)}"
+                "output_padding must leave an output whose forward SAME convolution gives the input size back: "
+                "at least 1 if the effective kernel size is even; "
+                f"{validation.received(output_padding=output_padding, effective_kernel_size=effective, stride=stride)}"
             )
     start = max(total, 0) // 2
     return start, total - start

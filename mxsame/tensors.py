@@ -161,7 +161,7 @@ def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
 def probed_channels(symbol: Any, ndim: int, axis: int) -> Optional[int]:
     """The channels of a Symbol as its graph fixes them, whatever is fed to it.
 
-    MXNet infers nothing through a pooling of unknown size. So variables without a shape are taken for arrays of `ndim`
+    MXNet infers nothing through pooling of dynamic shape. So variables without a shape are taken for arrays of `ndim`
     axes and of one size and then another; channels that are the same for both are the graph's own.
     """
     attributes = symbol.attr_dict()

@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parent
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
-TIMEOUT = 180  # seconds, of one cell
+TIMEOUT = 300  # seconds, of one cell
 
 
 def executed(path):

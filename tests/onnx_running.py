@@ -35,8 +35,3 @@ def exported(net, path, *arrays, shapes=None, **options) -> list[np.ndarray]:
 def operators(path) -> collections.Counter:
     """How many nodes of each operator a file has."""
     return collections.Counter(node.op_type for node in onnx.load(str(path)).graph.node)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "net.onnx"

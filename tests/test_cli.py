@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -114,11 +115,7 @@ def test_python_dash_m():
         ),
         (
             ["pads", "--size", "8", "--kernel", "3", "--padding", "full"],
-            "'full' must be same, valid, causal, keras-mxnet, or two",
-        ),
-        (
-            ["pads", "--size", "8", "--kernel", "3", "--padding", "1"],
-            "'1' must be same, valid, causal, keras-mxnet, or two",
+            "'full' must be same, valid, causal, keras-mxnet, an integer, or two",
         ),
         (["pads", "--size", "8", "--kernel", "3", "--padding", "1,2,3"], "'1,2,3' must be same"),
         (["pads", "--size", "8", "--kernel", "3", "--padding=-1,0"], "must be an integer >= 0; received"),
@@ -386,11 +383,23 @@ def test_pads_plots(tmp_path, ending):
     pytest.importorskip("matplotlib")
     one, two = tmp_path / f"one{ending}", tmp_path / f"two{ending}"
     result = run("pads", "--size", 8, "--kernel", 3, "--stride", 2, "--plot", one)
-    assert (result.exit_code, result.output) == (0, OF_8_3_2)
+    assert (result.exit_code, result.output) == (0, f"{OF_8_3_2}written: {one}\n")
     transposed = ("--transposed", "--output-padding", 1, "--json")
     result = run("pads", "--size", "8,9", "--kernel", 3, "--stride", 2, *transposed, "--plot", two)
     assert result.exit_code == 0 and len(json.loads(result.output)["axes"]) == 2
     assert two.stat().st_size > one.stat().st_size > 4_000
+
+
+def test_a_plot_has_a_default_name(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    result = run("pads", "--size", 8, "--kernel", 3, "--plot")
+    assert result.output.endswith("written: padding.png\n") and Path("padding.png").stat().st_size > 4_000
+
+
+def test_one_number_is_the_padding_of_both_ends():
+    one, two = (run("pads", "--size", 8, "--kernel", 3, "--padding", padding) for padding in ("1", "1,1"))
+    assert one.output == two.output and one.output.startswith("pads (1, 1)")
 
 
 def test_drawings_mark_the_elements_that_are_read():

@@ -220,7 +220,7 @@ def test_progress_is_shown_in_a_terminal(tmp_path):
     with (tmp_path / "terminal").open("w+", encoding="utf-8") as file:
         assert demo.run(Console(file=file, force_terminal=True, width=100), None)
         file.seek(0)
-        assert "autoencoder: MXNet beside TensorFlow's recording" in file.read()
+        assert "autoencoder: MXNet compared with TensorFlow's recording" in file.read()
 
 
 @pytest.mark.parametrize("value", [0.01, np.nan])

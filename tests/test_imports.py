@@ -7,8 +7,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "mxsame"
 
-# padding <- plan <- planner <- ops <- nn <- (graphs, port); graphs <- onnx; rewriting, timing <- graphs <-> cudnn_only, a plug-in;
-# ops <- keras; validation is a leaf; installation is a leaf, and it alone imports MXNet.
+# padding <- plan <- planner <- ops <- nn <- (graphs, port); rewriting, timing <- graphs <-> cudnn_only, a plug-in;
+# graphs, rewriting <- onnx; ops <- keras; validation is a leaf; installation is a leaf, and it alone imports MXNet.
 PURE = {"validation", "padding"}
 CORE = PURE | {"building", "measured", "plan", "planner", "_mxnet", "_gluon", "tensors"}
 LIBRARY = CORE | {"ops", "nn", "keras", "graphs", "onnx", "port", "drawing"}

@@ -188,7 +188,7 @@ def test_depthwise_first_in_a_hybridized_parent_names_what_is_missing(op):
     net = sequential(layer(case, in_channels=False))
     net.initialize()
     net.hybridize()
-    with pytest.raises(ValueError, match=r"in_channels must be given .*; received in_channels=None"):
+    with pytest.raises(ValueError, match=r"layer \w+: in_channels must be given .*; received in_channels=None"):
         net(mx.nd.array(expected(case)[0]["data"]))
 
 

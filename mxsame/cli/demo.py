@@ -21,7 +21,7 @@ from mxsame.cli._shared import PICTURE_FORMATS, as_json, check_picture, click, n
 @as_json
 @click.pass_context
 def command(context: click.Context, out: Path, no_picture: bool, as_json: bool) -> None:
-    """Three networks on a photograph, layer by layer beside TensorFlow.
+    """Three networks on a photograph, layer by layer, compared with TensorFlow.
 
     Runs a stem, a Sequential network and an autoencoder as hybridized Gluon networks with recorded weights, compares
     every layer's output with recorded TensorFlow outputs and with what symmetric padding gives, and draws a picture of

@@ -16,7 +16,7 @@ MARKS = {DATA: "#", PADDING: "o", SKIPPED: "."}
 
 
 class Padding(click.ParamType):
-    """A word, or `LOW,HIGH`."""
+    """A word, `LOW,HIGH`, or one number for both ends."""
 
     name = "padding"
 
@@ -26,10 +26,11 @@ class Padding(click.ParamType):
         if value.lower() in WORDS:
             return value.lower()
         try:
-            low, high = (int(part) for part in value.split(","))
+            numbers = [int(part) for part in value.split(",")]
+            low, high = numbers * 2 if len(numbers) == 1 else numbers
             return low, high
         except ValueError:
-            self.fail(f"{value!r} must be {', '.join(WORDS)}, or two integers LOW,HIGH, as in 0,1", param, ctx)
+            self.fail(f"{value!r} must be {', '.join(WORDS)}, an integer, or two, LOW,HIGH, as in 0,1", param, ctx)
 
 
 @click.command("pads")
@@ -40,7 +41,7 @@ class Padding(click.ParamType):
 @click.option(
     "--padding",
     type=Padding(),
-    metavar=f"{'|'.join(WORDS)}|LOW,HIGH",
+    metavar=f"{'|'.join(WORDS)}|INT|LOW,HIGH",
     default=("same",),
     multiple=True,
     show_default=True,
@@ -52,8 +53,10 @@ class Padding(click.ParamType):
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    metavar="FILE",
-    help="Write a picture too; the ending chooses the format (.png, .pdf, .svg, .jpg).",
+    metavar="[FILE]",
+    is_flag=False,
+    flag_value=Path("padding.png"),
+    help="Write a picture too, padding.png by default; the ending chooses the format (.png, .pdf, .svg, .jpg).",
 )
 def command(
     size: tuple[int, ...],
@@ -102,6 +105,8 @@ def command(
         for line in drawing(axis, shutil.get_terminal_size().columns):
             click.echo(f"  {line}")
         click.echo()
+    if plot is not None:
+        click.echo(f"written: {plot}")
 
 
 def by_axis(padding: tuple, kernel: tuple, stride: tuple, dilation: tuple, transposed: bool) -> tuple:

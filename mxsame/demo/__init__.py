@@ -1,4 +1,4 @@
-"""What `mxsame demo` shows: three networks on a photograph, layer by layer beside recorded TensorFlow outputs.
+"""What `mxsame demo` shows: three networks on a photograph, layer by layer compared with recorded TensorFlow outputs.
 
 >>> from mxsame.demo import networks
 >>> [network.name for network in networks.NETWORKS]
@@ -35,7 +35,7 @@ def run(console: Console, picture_path: Path | None) -> list[NetworkResult]:
         results = {}
         for network in networks.NETWORKS:
             bar.update(
-                step, advance=1, description=f"{network.name}: MXNet beside TensorFlow's recording", refresh=True
+                step, advance=1, description=f"{network.name}: MXNet compared with TensorFlow's recording", refresh=True
             )
             results[network.name] = result = compare.compare(network, pixels)
             report.show_network(console, result)

@@ -61,7 +61,7 @@ class NetworkResult:
 
 
 def largest_difference(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference of any cell; infinite for another shape or for what is not a number."""
+    """The largest difference of any element; infinite for another shape or for what is not a number."""
     if found.shape != expected.shape:
         return float("inf")
     difference = float(np.abs(found.astype(np.float64) - expected).max())

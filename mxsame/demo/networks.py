@@ -9,6 +9,7 @@ import numpy as np
 
 from mxsame import _gluon, _symmetric, nn, padding
 from mxsame._mxnet import mx
+from mxsame.keras import layouts
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ GLUON_NAMES = {
 
 
 class UpSampling(mx.gluon.HybridBlock):
-    """Every cell twice along each axis."""
+    """Every element twice along each axis."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return F.UpSampling(x, scale=2, sample_type="nearest")
@@ -185,7 +186,7 @@ def symmetric_pad(layer: Layer, size: int) -> int:
 
 
 def build(network: Network, builder: Builder, weights: dict[str, dict[str, np.ndarray]]) -> EveryOutput:
-    """The network, hybridized. Weights are as tf.keras stores them: kernels (H, W, I, O) become (O, I, H, W)."""
+    """The network, hybridized. Weights are as tf.keras stores them."""
     net = EveryOutput()
     for layer, size, in_channels in network.steps():
         block = builder(layer, size, in_channels)
@@ -193,7 +194,7 @@ def build(network: Network, builder: Builder, weights: dict[str, dict[str, np.nd
         block.initialize()
         for name, value in weights.get(layer.name, {}).items():
             if name == "kernel":
-                value = value.transpose(3, 2, 0, 1)
+                value = layouts.to_mxnet(value, "conv")
             getattr(block, GLUON_NAMES[name]).set_data(mx.nd.array(value))
     net.hybridize()
     return net

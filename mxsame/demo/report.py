@@ -102,7 +102,7 @@ def show_verdict(console: Console, results: list[NetworkResult], picture_path: P
         )
     )
     console.print(
-        "max diff: the largest difference of any output cell to TensorFlow's; allowed is 1e-4, times the largest "
+        "max diff: the largest difference of any output element to TensorFlow's; allowed is 1e-4, times the largest "
         "output where that is above 1. Pads are (low, high) for each axis.",
         style="dim",
     )

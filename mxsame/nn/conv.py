@@ -17,18 +17,23 @@ class _Conv(ConvolutionLayer):
     channels : int
         Channels of the output.
     kernel_size : int or one int per axis
+        Elements of the kernel.
     strides, dilation : int or one int per axis
+        From one window to the next, and from one kernel element to the next; 1 by default. Both may be above 1.
     padding : str, int, or one int or (low, high) pair per axis
         "same" (the default: TensorFlow's rule, the extra padding element at the end), "valid", in 1-D also "causal".
         "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.conv`.
     groups : int
-        The data's and the output's channels are convolved in so many separate groups.
+        In how many groups the channels of data and output are split, each with a convolution of its own; 1 by default.
     layout : str
         Channels first by default. With channels last the weight is (channels, \\*kernel_size, in_channels/groups).
     activation : str, optional
         "relu", "sigmoid", "tanh", "softrelu" or "softsign".
+        Applied to the output; none by default.
     use_bias : bool
+        Whether a bias is added; True by default.
     weight_initializer, bias_initializer : str or mx.init.Initializer, optional
+        What `initialize` uses for them; by default its own argument for the weight, and zeros for the bias.
     in_channels : int
         Channels of the data; 0 to take them from the first input.
 

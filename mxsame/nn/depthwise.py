@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 from mxsame import _gluon, ops, validation
 from mxsame.nn._layer import CAUSAL_WORDS, ConvolutionLayer
+from mxsame.ops.conv import UnknownChannels
 from mxsame.plan.windows import AnyWindow, make_windows
 
 
@@ -32,6 +33,13 @@ class _Depthwise(ConvolutionLayer):
             "depth_multiplier": self._depth_multiplier,
             **self._window_arguments(),
         }
+
+    def _named(self, function: Callable, *arrays: Any, **arguments: Any) -> Any:
+        """The function's output; an error about channels that are not known names the layer."""
+        try:
+            return function(*arrays, **arguments, **self._depthwise_arguments())
+        except UnknownChannels as error:
+            raise ValueError(f"layer {self.name}: {error}") from None
 
 
 class _DepthwiseConv(_Depthwise):
@@ -83,7 +91,7 @@ class _DepthwiseConv(_Depthwise):
         return {"weight": self._weight_shape(channels, 1, self._kernel_size), "bias": (channels,)}
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
-        return self._activated(ops.depthwise_conv(x, weight, bias, **self._depthwise_arguments()))
+        return self._activated(self._named(ops.depthwise_conv, x, weight, bias))
 
     def __repr__(self) -> str:
         known = self._known_in_channels()
@@ -156,10 +164,8 @@ class _SeparableConv(_Depthwise):
         }
 
     def hybrid_forward(self, F: Any, x: Any, depthwise_weight: Any, pointwise_weight: Any, bias: Any = None) -> Any:
-        out = ops.separable_conv(
-            x, depthwise_weight, pointwise_weight, bias, channels=self._channels, **self._depthwise_arguments()
-        )
-        return self._activated(out)
+        arrays = (x, depthwise_weight, pointwise_weight, bias)
+        return self._activated(self._named(ops.separable_conv, *arrays, channels=self._channels))
 
     def __repr__(self) -> str:
         return self._representation(

@@ -52,6 +52,7 @@ class _MaxPool(_Pool):
     Parameters
     ----------
     pool_size : int or one int per axis
+        Elements of the window; 2 by default.
     strides : int or one int per axis
         The pool size by default.
     padding : str, int, or one int or (low, high) pair per axis

@@ -16,6 +16,7 @@ from mxsame import validation
 from mxsame.building import NOTE
 from mxsame.onnx.windows import has_windows, pads, windows
 from mxsame.plan import Window
+from mxsame.plan.windows import check_static
 from mxsame.rewriting import Node, Output, is_channels_first
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
         raise ValueError(f"layout must have channels first; {validation.received(layout=node.attr('layout'))}")
     lengths = w.shape(_data(node))[2:]
     found = windows(node, [length.traced for length in lengths])
-    attrs = pads(found, [not length.is_static for length in lengths])
+    if node.op == "Pooling":
+        check_static(tuple(found), pool=True)
+    attrs = pads(found, [not length.is_static for length in lengths], node.op == "Pooling")
     if attrs is None:
         raise ValueError(
             "the padding must be the same for every size, or that of SAME without dilation, to serve dynamic sizes: "
@@ -260,25 +263,14 @@ def _instance_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
 
 
 def _group_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
-    """Each group of channels standardized; gamma and beta have one number for each group, or for each channel."""
-    shape, groups = w.shape(node.inputs[0]), int(node.attr("num_groups", 1))
-    grouped = w.add("Reshape", x, w.integers([0, groups, -1]))
+    """Each group of channels standardized, then scaled and shifted by one number of its own."""
+    grouped = w.add("Reshape", x, w.integers([0, int(node.attr("num_groups", 1)), -1]))
     out = _standardized(w, grouped, [2], float(node.attr("eps", 1e-5)), node.inputs[0])
-    count = w.shape(node.inputs[1])[0].traced
-    if count == groups:
-        out = w.add("Add", w.add("Mul", out, w.unsqueezed(gamma, [1])), w.unsqueezed(beta, [1]))
-        return _as_before(w, out, x, shape)
-    after = list(range(1, len(shape) - 1))
-    out = _as_before(w, out, x, shape)
-    return w.add("Add", w.add("Mul", out, w.unsqueezed(gamma, after)), w.unsqueezed(beta, after), name=node.name)
-
-
-def _as_before(w: Writer, out: str, x: str, shape: Any) -> str:
-    """Reshaped to the shape of x."""
-    dynamic = [axis for axis, length in enumerate(shape) if not length.is_static]
-    if dynamic in ([], [0]):
-        return w.add("Reshape", out, w.integers([0 if dynamic else shape[0].traced, *(n.traced for n in shape[1:])]))
-    return w.add("Reshape", out, w.add("Shape", x))
+    out = w.add("Add", w.add("Mul", out, w.unsqueezed(gamma, [1])), w.unsqueezed(beta, [1]))
+    shape = w.shape(node.inputs[0])
+    if all(length.is_static for length in shape[1:]):
+        return w.add("Reshape", out, w.integers([0, *(length.traced for length in shape[1:])]), name=node.name)
+    return w.add("Reshape", out, w.add("Shape", x), name=node.name)
 
 
 def _l2_normalization(w: Writer, node: Node, x: str) -> str:
@@ -336,30 +328,18 @@ def _activation(w: Writer, node: Node, x: str) -> str:
     return row(w, node, x)
 
 
-def _mish(w: Writer, node: Node, x: str) -> str:
-    return w.add("Mul", x, w.add("Tanh", w.add("Softplus", x)), name=node.name)
-
-
-def _log_sigmoid(w: Writer, node: Node, x: str) -> str:
-    return w.add("Log", w.add("Sigmoid", x), name=node.name)
-
-
 ACTIVATIONS: Dict[str, Row] = {
     "relu": _unary("Relu"),
     "sigmoid": _unary("Sigmoid"),
     "tanh": _unary("Tanh"),
     "softrelu": _unary("Softplus"),
     "softsign": _unary("Softsign"),
-    "mish": _mish,
-    "log_sigmoid": _log_sigmoid,
 }
 
 
 def _leaky_relu(w: Writer, node: Node, x: str, slopes: Optional[str] = None) -> str:
     kind, slope = node.attr("act_type", "leaky"), float(node.attr("slope", 0.25))
-    if kind == "rrelu":  # at inference the mean of its bounds
-        slope = (float(node.attr("lower_bound", 0.125)) + float(node.attr("upper_bound", 0.334))) / 2
-    if kind in ("leaky", "rrelu"):
+    if kind == "leaky":
         return w.add("LeakyRelu", x, alpha=slope, name=node.name)
     if kind == "prelu":
         after = list(range(1, _ndim(w, node) - 1))
@@ -367,7 +347,11 @@ def _leaky_relu(w: Writer, node: Node, x: str, slopes: Optional[str] = None) -> 
         return w.add("PRelu", x, slopes if single or not after else w.unsqueezed(str(slopes), after), name=node.name)
     if kind == "gelu":
         return _gelu(w, node, x)
-    return w.add({"elu": "Elu", "selu": "Selu"}[kind], x, name=node.name, **({"alpha": slope} if kind == "elu" else {}))
+    if kind == "elu":
+        return w.add("Elu", x, alpha=slope, name=node.name)
+    if kind == "selu":
+        return w.add("Selu", x, name=node.name)
+    raise ValueError(f"act_type must be leaky, prelu, elu, selu or gelu; {validation.received(act_type=kind)}")
 
 
 def _gelu(w: Writer, node: Node, x: str) -> str:
@@ -750,7 +734,6 @@ OPERATORS: Dict[str, Row] = {
     "ceil": _unary("Ceil"),
     "sign": _unary("Sign"),
     "Cast": _cast,
-    "amp_cast": _cast,
     "where": _where,
     "zeros_like": _full_like(0),
     "ones_like": _full_like(1),

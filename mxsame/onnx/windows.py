@@ -12,7 +12,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 from mxsame import padding as arithmetic
 from mxsame.building import NOTE
 from mxsame.plan import TransposedWindow, Window
-from mxsame.plan.windows import AnyWindow
+from mxsame.plan.windows import AnyWindow, check_dynamic
 from mxsame.rewriting import Node
 
 AUTO_PAD = {"same": "SAME_UPPER", arithmetic.KERAS_MXNET: "SAME_LOWER"}  # where the extra padding element goes
@@ -35,24 +35,18 @@ def windows(node: Node, size: Sequence[int]) -> Tuple[AnyWindow, ...]:
     pad, strides = node.attr("pad") or zeros, node.attr("stride") or ones
     dilation = node.attr("dilate") or ones
     if node.op == "Deconvolution":
-        crops = _crops(node, size, kernel, strides, dilation, pad)
+        if any(node.attr("target_shape") or ()):
+            raise ValueError(f"pad and adj must be given, not target_shape; received {node.attr('target_shape')}")
+        crops = [(low, low - added) for low, added in zip(pad, node.attr("adj") or zeros)]
         return tuple(map(TransposedWindow, size, kernel, strides, dilation, crops))
     full = node.op == "Pooling" and node.attr("pooling_convention", "valid") == "full"
     return tuple(Window(n, k, s, d, (p, p), full) for n, k, s, d, p in zip(size, kernel, strides, dilation, pad))
 
 
-def _crops(node: Node, size: Sequence[int], kernel: Any, strides: Any, dilation: Any, pad: Any) -> list:
-    """What MXNet's Deconvolution crops at (start, end), by `pad` and `adj`, or by `target_shape`."""
-    adj, target = node.attr("adj") or (0,) * len(kernel), node.attr("target_shape")
-    if target and any(target):
-        extent = [TransposedWindow(n, k, s, d).outputs(n) for n, k, s, d in zip(size, kernel, strides, dilation)]
-        total = [full - wanted for full, wanted in zip(extent, target)]
-        return [((count + 1) // 2, count // 2) for count in total]
-    return [(low, low - added) for low, added in zip(pad, adj)]
-
-
-def pads(found: Sequence[AnyWindow], dynamic: Sequence[bool]) -> Optional[Dict[str, Any]]:
+def pads(found: Sequence[AnyWindow], dynamic: Sequence[bool], pool: bool = False) -> Optional[Dict[str, Any]]:
     """The attributes for windows, of which some are on axes of dynamic size; None if there are none for every size.
+
+    Raises `ValueError` if a partial window of a pooling operator would be empty for some size.
 
     >>> pads([Window(224, 3, 2), Window(225, 3, 2)], [False, False])
     {'pads': [0, 1, 1, 1]}
@@ -66,7 +60,9 @@ def pads(found: Sequence[AnyWindow], dynamic: Sequence[bool]) -> Optional[Dict[s
         added = [max(-end, 0) for _, end in crops]
         attrs = {"pads": [start for start, _ in crops] + [max(end, 0) for _, end in crops]}
         return {**attrs, "output_padding": added} if any(added) else attrs
-    pairs = [_for_every_size(window, is_dynamic) for window, is_dynamic in zip(found, dynamic)]  # type: ignore[arg-type]
+    found = [replace(window, size=None) if free else window for window, free in zip(found, dynamic)]
+    check_dynamic(tuple(found), pool)  # type: ignore[arg-type]
+    pairs = [_for_every_size(window) for window in found]  # type: ignore[arg-type]
     if None not in pairs:
         return {"pads": [low for low, _ in pairs] + [high for _, high in pairs]}  # type: ignore[misc]
     if all(window.ceil_mode and not window.follows_size for window in found):  # type: ignore[union-attr]
@@ -84,11 +80,10 @@ def _suits_auto_pad(window: Window) -> bool:
     return window.dilation == 1 and window.kernel_size >= window.stride
 
 
-def _for_every_size(window: Window, dynamic: bool) -> Optional[Tuple[int, int]]:
+def _for_every_size(window: Window) -> Optional[Tuple[int, int]]:
     """The (low, high) that give the right windows, and no more, for the size, or for every size."""
-    sizes = replace(window, size=None).sizes if dynamic or window.size is None else [window.size]
-    found = [window.pads(size) for size in sizes]
+    found = [window.pads(size) for size in window.sizes]
     low, high = found[0][0], max(high for _, high in found)
     span = low + high - window.effective_kernel_size
-    exact = all((size + span) // window.stride + 1 == window.outputs(size) for size in sizes)
+    exact = all((size + span) // window.stride + 1 == window.outputs(size) for size in window.sizes)
     return (low, high) if exact and all(pair[0] == low for pair in found) else None

@@ -12,6 +12,10 @@ from mxsame.plan import make_windows
 from mxsame.planner import Work
 
 
+class UnknownChannels(ValueError):
+    """The channels of the data are needed and not known; a layer adds its name."""
+
+
 def conv(
     data: Any,
     weight: Any,
@@ -214,7 +218,7 @@ def _depthwise(call: Call, name: str, kernel_size: Any, in_channels: Any, depth_
     found = call.shape[1] if in_channels is not None else call.graph_channels()
     in_channels = channel_count("in_channels", in_channels, "the data's channels", found)
     if in_channels is None:
-        raise ValueError(
+        raise UnknownChannels(
             "in_channels must be given to build the graph of a depthwise convolution of data with unknown channels; "
             "received in_channels=None"
         )

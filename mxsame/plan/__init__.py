@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, Mapping, NoReturn, Optional, Sequence, T
 from mxsame import validation
 from mxsame.building import building, current
 from mxsame.plan.strategies import OPERATORS, STRATEGIES, AxisPlan, Operator, Plan, Strategy
-from mxsame.plan.windows import AnyWindow, TransposedWindow, Window, make_transposed_windows, make_windows
+from mxsame.plan.windows import GIVE_SIZE, AnyWindow, TransposedWindow, Window, make_transposed_windows, make_windows
 
 __all__ = [
     "OPERATORS",
@@ -153,7 +153,7 @@ def _refuse(windows: Tuple[AnyWindow, ...], operator: str, allowed: Tuple[str, .
     window: Any = next((window for window in windows if window.size is None), windows[0])
     received = validation.received(padding=window.padding, stride=window.stride, ceil_mode=window.ceil_mode)
     raise ValueError(
-        f"an input of dynamic shape with this padding and stride has no exact graph; give input_size; {received}"
+        f"an input of dynamic shape with this padding and stride has no exact graph; {GIVE_SIZE}; {received}"
     )
 
 

@@ -13,6 +13,7 @@ from mxsame import padding as arithmetic
 from mxsame import validation
 
 MOST_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride
+GIVE_SIZE = "give input_size, or a net to mxsame.hybridize"
 
 Sizes = Tuple[Optional[int], ...]
 Ints = Tuple[int, ...]
@@ -192,12 +193,12 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
             continue
         if window.extra_at_start and window.stride > window.effective_kernel_size + 1:
             raise ValueError(
-                "keras-mxnet cannot run every size with a stride so much longer than the kernel; give input_size; "
+                f"keras-mxnet cannot run every size with a stride so much longer than the kernel; {GIVE_SIZE}; "
                 f"{validation.received(strides=strides, kernel_size=kernel_size, dilation=dilation)}"
             )
         if window.stride > MOST_RESIDUES:
             raise ValueError(
-                f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape; give input_size; "
+                f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape; {GIVE_SIZE}; "
                 f"{validation.received(strides=strides)}"
             )
         if pool:

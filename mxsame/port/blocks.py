@@ -286,14 +286,24 @@ class Function(mx.gluon.HybridBlock):
 # -- blocks with weights
 
 
+INITIALIZERS = {
+    **dict.fromkeys(("bias", "beta", "alpha", "mean"), "zeros"),
+    **dict.fromkeys(("gamma", "variance"), "ones"),
+}
+
+
 class _Weighted(mx.gluon.HybridBlock):
-    """A block whose parameters are named in `shapes`; a shape of None comes with the weight."""
+    """A block whose parameters are named in `shapes`; a shape of None comes with the weight.
+
+    Initializers matter if somebody starts anew from a part of a network: those of vectors are Keras's.
+    """
 
     def __init__(self, prefix: Optional[str] = None, **shapes: Any):
         super().__init__(prefix=prefix)
         with self.name_scope():
             for name, shape in shapes.items():
-                setattr(self, name, self.params.get(name, shape=shape, allow_deferred_init=True))
+                parameter = self.params.get(name, shape=shape, init=INITIALIZERS.get(name), allow_deferred_init=True)
+                setattr(self, name, parameter)
 
 
 class Dense(_Weighted):

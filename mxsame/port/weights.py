@@ -189,21 +189,30 @@ def write(path: Any, model: Model, arrays: Any, roles: Any) -> None:
         raise ValueError(
             f"path must end in .h5, and not in .weights.h5, which is another format; {validation.received(path=path)}"
         )
-    h5py = files.h5py_module()
-    with h5py.File(path, "w") as file:
-        entries = [layer for layer in model.layers if layer.operator is None or model.version == 2]
-        entries = entries[1:] if model.sequential else entries  # Keras does not count the input of a Sequential
-        _write_names(file, "layer_names", [layer.name for layer in entries])
-        file.attrs["backend"], file.attrs["keras_version"] = b"tensorflow", b"2.13.1"
-        for layer in entries:
-            group = file.create_group(layer.name)
-            names = []
-            for owner, role in ordered(layer, roles):
-                names.append(f"{owner.name}/{role}:0")
-                if names[-1] in group:  # two layers of one name in nested models
-                    names[-1] = f"{owner.name}_{len(names)}/{role}:0"
-                group.create_dataset(names[-1], data=arrays(owner)[role])
-            _write_names(group, "weight_names", names)
+    h5py, unfinished = files.h5py_module(), f"{path}.part"  # HDF5 cannot write a file that a network was read from
+    try:
+        with h5py.File(unfinished, "w") as file:
+            _write_entries(file, model, arrays, roles)
+        os.replace(unfinished, path)
+    finally:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+
+
+def _write_entries(file: Any, model: Model, arrays: Any, roles: Any) -> None:
+    entries = [layer for layer in model.layers if layer.operator is None or model.version == 2]
+    entries = entries[1:] if model.sequential else entries  # Keras does not count the input of a Sequential
+    _write_names(file, "layer_names", [layer.name for layer in entries])
+    file.attrs["backend"], file.attrs["keras_version"] = b"tensorflow", b"2.13.1"
+    for layer in entries:
+        group = file.create_group(layer.name)
+        names = []
+        for owner, role in ordered(layer, roles):
+            names.append(f"{owner.name}/{role}:0")
+            if names[-1] in group:  # two layers of one name in nested models
+                names[-1] = f"{owner.name}_{len(names)}/{role}:0"
+            group.create_dataset(names[-1], data=arrays(owner)[role])
+        _write_names(group, "weight_names", names)
 
 
 def _write_names(thing: Any, name: str, entries: List[str]) -> None:

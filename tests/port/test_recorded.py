@@ -160,3 +160,31 @@ def datasets(file):
     found = []
     file.visititems(lambda name, entry: found.append(name) if isinstance(entry, h5py.Dataset) else None)
     return found
+
+
+def test_weights_may_be_written_over_the_file_that_was_read(recorded, tmp_path):
+    """Though the net keeps its file open."""
+    folder, _ = recorded["keras2"]
+    path = tmp_path / "model.h5"
+    path.write_bytes((folder / "sequential.legacy.h5").read_bytes())
+    net = mxsame.from_keras(str(folder / "sequential.json"), str(path))
+    first = next(iter(net.collect_params().values()))
+    first.set_data(first.data() + 1)
+    mxsame.to_keras_weights(net, path)
+    again = mxsame.from_keras(str(folder / "sequential.json"), str(path))
+    np.testing.assert_array_equal(next(iter(again.collect_params().values())).data().asnumpy(), first.data().asnumpy())
+    assert [file.name for file in tmp_path.iterdir()] == ["model.h5"]
+
+
+def test_a_part_of_a_net_can_start_anew(recorded):
+    """With an initializer that takes no vectors: those have initializers of their own, which are Keras's."""
+    folder, _ = recorded["keras2"]
+    net = read(folder, "sequential", "sequential.h5", None)
+    before = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
+    net.collect_params().initialize(mx.init.Xavier(), force_reinit=True)
+    after = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
+    assert not [name for name in before if name.endswith("weight") and np.array_equal(before[name], after[name])]
+    ends = {"bias": 0, "beta": 0, "running_mean": 0, "gamma": 1, "running_var": 1}
+    vectors = {name: end for name in before for end in ends if name.endswith(end)}
+    assert len(vectors) > 2
+    assert {name: ends[end] for name, end in vectors.items()} == {name: after[name].mean() for name in vectors}
