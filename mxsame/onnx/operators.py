@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 Row = Callable[..., Any]
 INT64 = np.dtype("int64")
 BOOL = np.dtype("bool")
+# ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it, where they never win a maximum
+# and do not count in an average (its PadFusion). It leaves one with -0 alone.
+KEPT_ZERO = -0.0
 
 
 def _axes(node: Node, ndim: int, name: str = "axis") -> List[int]:
@@ -129,7 +132,7 @@ def _with_padding_as_data(
     """Where padding counts, and what a partial window has after it does not, the padding becomes data."""
     ends: List[Any] = [window.padding for window in found]
     lows, highs = [low for low, _ in ends], [high for _, high in ends]
-    padded = w.add("Pad", x, w.integers([0, 0, *lows, 0, 0, *highs]), w.scalar(0, node.inputs[0]))
+    padded = w.add("Pad", x, w.integers([0, 0, *lows, 0, 0, *highs]), w.scalar(KEPT_ZERO, node.inputs[0]))
     if "pads" not in attrs or "ceil_mode" in attrs:
         return padded, {**attrs, "pads": [0] * (2 * len(found))}
     left = [here - end for here, end in zip(attrs["pads"], lows + highs)]
@@ -598,12 +601,14 @@ def _broadcast_to(w: Writer, node: Node, x: str, *_: str) -> str:
 
 
 def _pad(w: Writer, node: Node, x: str) -> str:
-    widths, mode = _entries(node.attr("pad_width")), node.attr("mode")
+    widths, mode, value = _entries(node.attr("pad_width")), node.attr("mode"), float(node.attr("constant_value", 0.0))
+    if not value and any(user.node is not None and user.node.op == "Pooling" for user in w.graph.users()[node]):
+        value = KEPT_ZERO
     return w.add(
         "Pad",
         x,
         w.integers([*widths[::2], *widths[1::2]]),
-        w.scalar(float(node.attr("constant_value", 0.0)), node.inputs[0]) if mode == "constant" else None,
+        w.scalar(value, node.inputs[0]) if mode == "constant" else None,
         mode=mode,
         name=node.name,
     )
