@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Row = Callable[..., Any]
 INT64 = np.dtype("int64")
 BOOL = np.dtype("bool")
-# ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it, where they never win a maximum
-# and do not count in an average (its PadFusion). It leaves one with -0 alone.
+# ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
+# never win a maximum and do not count in an average. It leaves a Pad with -0 alone.
 KEPT_ZERO = -0.0
 
 

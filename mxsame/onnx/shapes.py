@@ -54,7 +54,7 @@ class Shapes:
 
 def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Tuple[Dict[str, tuple], Dict[Node, tuple]]:
     """Other shapes of the inputs, and those of all nodes for them. Another size has the same remainders by all strides,
-    and so the same pads; each axis grows by another amount, since axes of one length now may differ in the next call."""
+    and so the same pads; each axis grows by another amount, since axes of one length may differ in another call."""
     added, reason = _reach(graph) if dynamic_size else 0, ""
     for axes in SPATIAL if dynamic_size else SPATIAL[:1]:
         inputs = {}
