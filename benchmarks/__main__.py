@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 import traceback
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -186,15 +187,39 @@ def memory(size: Optional[int], width: float, rounds: int, device: Any) -> Itera
         yield network.name, lambda network=network: rows.measure(case(network, 8, size, width), device)
 
 
+@table("Reading files of Keras models")
+@click.option("--model", multiple=True, metavar="NAME", help="Of tf.keras.applications; ResNet50 and VGG16 by default.")
+def convert(model: Tuple[str, ...], rounds: int, device: Any) -> Iterator[Task]:
+    """Files of Keras models: seconds and peak memory, compared with tf.keras and with the weights."""
+    from benchmarks import convert as rows
+    from benchmarks.networks import HAS_TENSORFLOW
+    from mxsame import bench
+
+    if not HAS_TENSORFLOW or device[0] != "cpu":
+        raise bench.CannotRun("convert runs on the CPU, and TensorFlow writes its files (the extra [oracle]).")
+    for name in model or rows.MODELS:
+        for ending in rows.ENDINGS:
+            yield f"{name} {ending}", lambda name=name, ending=ending: _in_folder(rows.measure, name, ending, rounds)
+
+
+def _in_folder(measure: Callable[..., List[dict]], *arguments: Any) -> List[dict]:
+    """Called with a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        return measure(folder, *arguments)
+
+
 @table("Keras models outside TensorFlow")
 @SIZE
 @WIDTH
 def onnx(size: Optional[int], width: float, rounds: int, device: Any) -> Iterator[Task]:
     """ONNX files of mxsame and of tf2onnx, compared with MXNet and with TensorFlow; on the CPU."""
     from benchmarks import onnx as rows
+    from mxsame import bench
 
-    if device[0] != "cpu":
-        raise click.UsageError("ONNX Runtime and TensorFlow run on the CPU here: --device cpu.")
+    if not rows.CAN_RUN or device[0] != "cpu":
+        raise bench.CannotRun(
+            "onnx runs on the CPU, with TensorFlow and tf2onnx (the extras oracle, onnx and benchmarks)."
+        )
     timing = {"rounds": rounds, "turn": 0.1, "seconds": 12.0}
     for name in rows.MODELS:
         yield name, lambda name=name: rows.measure(name, size=size, width=width, **timing)
@@ -215,6 +240,7 @@ def every(context: click.Context) -> None:
         (networks, {}),
         (sizes, {"rounds": 5}),
         (memory, {}),
+        (convert, {"rounds": 5}),
         (targets, {}),
     ):
         context.invoke(command, **options)

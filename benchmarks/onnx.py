@@ -7,6 +7,7 @@ are counted too. Needs TensorFlow, tf2onnx, onnx and onnxruntime: the extras `or
 from __future__ import annotations
 
 import collections
+import importlib.util
 import os
 import tempfile
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -26,6 +27,7 @@ ARCHITECTURES = {
 MODELS = (*APPLICATIONS, *ARCHITECTURES)
 DEPLOYED, TENSORFLOW = "mxsame, deployed", "TensorFlow"
 OURS, THEIRS = "ONNX Runtime, mxsame's file", "ONNX Runtime, tf2onnx's file"
+CAN_RUN = all(map(importlib.util.find_spec, ("tensorflow", "onnx", "onnxruntime", "tf2onnx")))
 TOLERANCE = 1e-4
 OPSET = 13
 

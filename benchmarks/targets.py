@@ -95,6 +95,10 @@ TARGETS = (
         speedup=True,
     ),
     Target(
+        "convert: peak memory compared with the weights: worst",
+        *("convert", "peak memory", "mxsame", worst, 2.0, 1.5),
+    ),
+    Target(
         "ONNX Runtime, mxsame's file compared with tf2onnx's: worst",
         *("onnx", "inference", "ONNX Runtime, mxsame's file", worst, 1.02, 1.0, "ONNX Runtime, tf2onnx's file"),
     ),

@@ -4,7 +4,8 @@
     python docs/tables.py --readme   # what is between <!-- table: NAME --> and <!-- end --> in README.md
     python docs/tables.py --check    # 1 if README.md differs from what --readme would write
 
-Parity comes from tests/results (`python tests/parity.py --record`), all else from benchmarks/results.
+Parity and applications come from tests/results (`python tests/parity.py --record`, and
+`python tests/port/applications.py`), all else from benchmarks/results.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def ratios(rows: Iterable[dict], variant: str, to: str = "") -> List[float]:
     return [value for value in (ratio(row, variant, to) for row in rows) if not math.isnan(value)]
 
 
-def parity(name: str) -> dict:
+def recorded(name: str) -> dict:
     return json.loads((ROOT / "tests" / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
@@ -84,7 +85,7 @@ def parity(name: str) -> dict:
 
 
 def parity_summary() -> str:
-    found = {"a NumPy reference in float64": parity("parity"), "TensorFlow 2.13.1": parity("parity-tensorflow")}
+    found = {"a NumPy reference in float64": recorded("parity"), "TensorFlow 2.13.1": recorded("parity-tensorflow")}
     head = ["compared with", "cases", "ways to run them", "comparisons", "mismatches"]
     rows = []
     for name, result in found.items():
@@ -96,10 +97,10 @@ def parity_summary() -> str:
 
 def parity_line() -> str:
     """The same as a sentence."""
-    cases = parity("parity")["cases"]
+    cases = recorded("parity")["cases"]
     counts = []
     for name in ("parity", "parity-tensorflow"):
-        rows = parity(name)["rows"]
+        rows = recorded(name)["rows"]
         counts.append(tuple(sum(row[kind] for row in rows) for kind in ("mismatches", "comparisons")))
     (wrong, every), (wrong_tensorflow, every_tensorflow) = counts
     return (
@@ -111,7 +112,7 @@ def parity_line() -> str:
 
 def parity_by_way(name: str) -> str:
     """Mismatches / comparisons; nothing if a strategy does not apply to an operator."""
-    result = parity(name)
+    result = recorded(name)
     lines: Dict[str, Dict[str, str]] = {}
     for row in result["rows"]:
         counts = f"{row['mismatches']} / {row['comparisons']:,}" if row["comparisons"] else ""
@@ -226,6 +227,54 @@ def tensorflow() -> str:
     return markdown(head, [line for line in lines if any(line[1:])])
 
 
+def onnx() -> str:
+    """Times in units of those of MXNet's deployed net, and of the two files to each other."""
+    rows = rows_of("onnx", "inference")
+    ours, theirs = (f"ONNX Runtime, {writer}'s file" for writer in ("mxsame", "tf2onnx"))
+    head = ["", "ONNX Runtime, mxsame's file", "ONNX Runtime, tf2onnx's file", "TensorFlow", "mxsame's / tf2onnx's"]
+    pairs = [(ours, ""), (theirs, ""), ("TensorFlow", ""), (ours, theirs)]
+    names = dict.fromkeys(row["network"] for row in rows)
+    lines = [[NETWORKS.get(name, name), *(by_batch(rows, name, *pair) for pair in pairs)] for name in names]
+    lines.append(["geometric mean", *(figure(geometric_mean(ratios(rows, *pair))) for pair in pairs)])
+    made = benchmark("onnx")["provenance"]
+    versions = ", ".join(f"{package} {made[package]}" for package in ("onnx", "onnxruntime", "tf2onnx"))
+    threads = "one thread each" if made["threads"] == "1" else f"threads: {made['threads']}"
+    return f"{markdown(head, lines)}\n\n{provenance('onnx')} {versions}; {threads}."
+
+
+def onnx_nodes() -> str:
+    """mxsame's / tf2onnx's number of nodes, and of those that padding and the order of axes cause."""
+    head = ["nodes, mxsame's / tf2onnx's", "all", "Pad", "Slice", "Transpose", "Reshape, Squeeze"]
+    lines = []
+    for row in rows_of("onnx", "nodes of the file"):
+        ours, theirs = (row["operators"][f"ONNX Runtime, {writer}'s file"] for writer in ("mxsame", "tf2onnx"))
+        kinds = [tuple({**ours, **theirs}), ("Pad",), ("Slice",), ("Transpose",), ("Reshape", "Squeeze", "Unsqueeze")]
+        counts = [[sum(nodes.get(kind, 0) for kind in each) for nodes in (ours, theirs)] for each in kinds]
+        name = NETWORKS.get(row["network"], row["network"])
+        lines.append([name, *(f"{mine} / {other}" for mine, other in counts)])
+    return markdown(head, lines)
+
+
+def exporters() -> str:
+    """How many nets each exporter writes and how many of the files are right, with the reasons for the others."""
+    rows = benchmark("exporters")["rows"]
+    head, lines = ["networks", "", "`mxsame.export_onnx`", "", "`mx.onnx.export_model`", ""], []
+    lines.append(["", "how many", "written", "right", "written", "right"])
+    wrong: Dict[str, List[str]] = {}
+    for source in dict.fromkeys(row["mode"] for row in rows):
+        group = [row for row in rows if row["mode"] == source]
+        cells = []
+        for exporter in ("mxsame.export_onnx", "mx.onnx.export_model"):
+            found = [(row["name"], row["exporters"][exporter]) for row in group]
+            right = [each.get("difference", math.inf) <= 1e-4 for _, each in found]
+            cells += [str(sum("error" not in each for _, each in found)), str(sum(right))]
+            names = [name for (name, _), is_right in zip(found, right) if not is_right]
+            if names:
+                wrong.setdefault(exporter, []).extend(names)
+        lines.append([f"`{source}`", str(len(group)), *cells])
+    return markdown(head, lines)
+
+
 def memory() -> str:
     kinds = {"inference": "mxsame", "inference, deployed": "mxsame, deployed", "training step": "mxsame"}
     head = ["peak memory, compared with symmetric padding", "geometric mean", "worst"]
@@ -258,6 +307,44 @@ def planner() -> str:
     return markdown(head, lines) + "\n\n" + provenance("planner")
 
 
+def convert() -> str:
+    """Seconds, in units of tf.keras's, and peak memory, in units of the weights."""
+    times, memories = ({row["name"]: row for row in rows_of("convert", mode)} for mode in ("time", "peak memory"))
+    head = ["", "weights, MiB", "time compared with tf.keras", "peak memory compared with the weights", "of tf.keras"]
+    lines = [
+        [
+            name,
+            f"{row['figures']['weights']['median']:.0f}",
+            figure(ratio(times[name], "mxsame")),
+            *(figure(ratio(row, reader)) for reader in ("mxsame", "tf.keras")),
+        ]
+        for name, row in memories.items()
+    ]
+    return markdown(head, lines) + "\n\n" + provenance("convert")
+
+
+# -- applications
+
+
+def applications(name: str) -> str:
+    """Every model, the seconds that its file takes, and at two sizes how far its outputs are from Keras's."""
+    found = recorded(name)
+    head = ["model", "parameters", "layers", "seconds", "difference", "size", "difference without the top", "size"]
+    lines = []
+    for model, result in found["models"].items():
+        cells = [f"{result['parameters']:,}", str(result["layers"]), f"{result['checks'][0]['seconds']:.1f}"]
+        for check in result["checks"]:
+            cells += [f"{check['difference']:.1e}", "x".join(map(str, check["size"]))]
+        lines.append([model, *cells])
+    differences = [check["difference"] for result in found["models"].values() for check in result["checks"]]
+    dates = sorted({result["date"] for result in found["models"].values()})
+    versions = ", ".join(f"{package} {version}" for package, version in found["versions"].items())
+    return (
+        f"{markdown(head, lines)}\n\n{len(lines)} models; the largest difference is {max(differences):.1e}. "
+        f"Recorded on {' to '.join(dict.fromkeys((dates[0], dates[-1])))} with {versions}."
+    )
+
+
 def provenance(table: str) -> str:
     made = benchmark(table)["provenance"]
     return (
@@ -277,9 +364,15 @@ TABLES: Dict[str, Callable[[], str]] = {
     "networks": networks_summary,
     "networks-any-size": networks_any_size,
     "tensorflow": tensorflow,
+    "onnx": onnx,
+    "onnx-nodes": onnx_nodes,
+    "exporters": exporters,
     "memory": memory,
     "sizes": sizes,
     "planner": planner,
+    "convert": convert,
+    "applications-keras2": lambda: applications("applications-keras2"),
+    "applications-keras3": lambda: applications("applications-keras3"),
 }
 SENTENCES = {"parity-line": parity_line}  # of the README
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)

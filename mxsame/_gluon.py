@@ -6,7 +6,10 @@ deferred parameter waits for. MXNet 1.9.1 is the last release; `tests/test_gluon
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+import contextlib
+from typing import Any, Callable, Dict, Iterator, List, Optional
+
+from mxsame._mxnet import mx
 
 
 def children(block: Any) -> List[Any]:
@@ -44,6 +47,48 @@ def initialise_deferred(parameter: Any, shape: tuple) -> None:
     parameter._finish_deferred_init()
 
 
+class LateGradient(mx.gluon.Parameter):
+    """A parameter without memory for its gradient, until that is asked for or an operator is recorded that takes the
+    parameter. To all who use it, it is as any other."""
+
+    _late_grad: Optional[List[Any]] = None
+
+    @property
+    def _grad(self) -> Optional[List[Any]]:
+        if self._late_grad is None and self._data is not None and self.grad_req != "null":
+            with mx.autograd.pause():
+                super()._init_grad()
+        return self._late_grad
+
+    @_grad.setter
+    def _grad(self, arrays: Optional[List[Any]]) -> None:
+        self._late_grad = arrays
+
+    def _init_grad(self) -> None:
+        self._late_grad = None
+
+    def _check_and_get(self, arr_list: Any, ctx: Any) -> Any:
+        if arr_list is self._data and mx.autograd.is_recording():
+            self._grad  # noqa: B018 - now the array is one that gradients are computed for
+        return super()._check_and_get(arr_list, ctx)
+
+    def cast(self, dtype: Any) -> None:
+        if self._late_grad is None:
+            grad_req, self._grad_req = self._grad_req, "null"
+            super().cast(dtype)
+            self._grad_req = grad_req
+        else:
+            super().cast(dtype)
+
+
+def initialise_with(parameter: Any, array: Any) -> None:
+    """Make an array the data of a parameter, without the copies that Gluon makes of it, and its gradient a late one."""
+    parameter.__class__ = LateGradient
+    parameter.shape = array.shape
+    parameter._init_impl(array[:1], [array.context])
+    parameter._data = [array]
+
+
 def is_hybridized(block: Any) -> bool:
     """Whether a block runs as a graph."""
     return bool(block._active)
@@ -52,6 +97,21 @@ def is_hybridized(block: Any) -> bool:
 def graph(block: Any) -> Any:
     """The Symbol of a block that was hybridized and called, and of a SymbolBlock."""
     return block._cached_graph[1]
+
+
+@contextlib.contextmanager
+def traced_again(block: Any) -> Iterator[None]:
+    """Within the `with` block, a hybridized block that was called has a graph that is traced now."""
+    kept = block._cached_graph
+    if kept:
+        inputs = kept[0]
+        found = mx.gluon.HybridBlock.forward(block, *inputs)
+        found = mx.sym.Group(found) if isinstance(found, (list, tuple)) else found
+        block._cached_graph = (inputs, found)
+    try:
+        yield
+    finally:
+        block._cached_graph = kept
 
 
 def clear_graph(block: Any) -> None:

@@ -38,6 +38,9 @@ class Building:
     shapes_only : bool
         The graph is made to infer shapes, and never run: an operator may give any values, of the right shape for every
         size. So there is one for every operator.
+    exported : bool
+        The graph is for a file, and for inference: noise that is only there in training is left out. The operators may
+        still be trained.
     operator_only : bool
         Whether only plans may be chosen that need nothing but the operator itself.
     windows_noted : bool
@@ -57,6 +60,7 @@ class Building:
     device: Optional[str] = None
     gradients: bool = False
     shapes_only: bool = False
+    exported: bool = False
     operator_only: bool = False
     windows_noted: bool = False
     strategy: Optional[str] = None

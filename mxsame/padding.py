@@ -19,6 +19,7 @@ __all__ = [
     "by_axis",
     "causal_pads",
     "effective_kernel_size",
+    "keras_mxnet_axes",
     "keras_mxnet_pads",
     "output_size",
     "resolve_pads",
@@ -73,8 +74,13 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
     """
     size = validation.integer("size", size, 1)
     stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
-    total = max((_ceil_div(size, stride) - 1) * stride + effective_kernel_size(kernel_size, dilation) - size, 0)
+    total = max(_beyond(size, kernel_size, stride, dilation), 0)
     return total // 2, total - total // 2
+
+
+def _beyond(size: int, kernel_size: int, stride: int, dilation: int) -> int:
+    """(out-1)s + ke - n: how far the last window reaches beyond the input; negative if it ends before."""
+    return (_ceil_div(size, stride) - 1) * stride + effective_kernel_size(kernel_size, dilation) - size
 
 
 def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
@@ -91,8 +97,7 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     ((1, 1), (1, 0), (2, 1))
     """
     high, low = same_pads(size, kernel_size, stride, dilation)
-    beyond = size - (_ceil_div(size, stride) - 1) * stride - effective_kernel_size(kernel_size, dilation)
-    if beyond > 1:
+    if _beyond(size, kernel_size, stride, dilation) < -1:
         raise ValueError(
             "keras-mxnet cannot run a kernel and stride that leave more than one element after the last window; "
             f"{validation.received(size=size, kernel_size=kernel_size, stride=stride, dilation=dilation)}"
@@ -107,8 +112,8 @@ def by_axis(
 
     With "keras-mxnet" the axes of an operator differ. It pads both ends by ceil(P/2), which gives n + 1 outputs for an
     even ke and stride 1. Convolutions drop the last one, except along the third axis in 3-D; pooling drops it only
-    along the first axis in 3-D. If it is kept, the padding is a pair. keras-mxnet goes on as if there were n outputs:
-    the next layer has the pads of :func:`keras_mxnet_pads` for that size.
+    along the first axis in 3-D. If it is kept, the entry is a pair. keras-mxnet goes on as if there were n outputs, see
+    :func:`keras_mxnet_axes`.
 
     Raises `ValueError` for a transposed convolution with strides and dilation, with MXNet's own operator, whose
     values are then wrong on the CPU.
@@ -129,9 +134,69 @@ def by_axis(
                 f"wrong; {validation.received(strides=tuple(strides), dilation=tuple(dilation))}"
             )
         for axis in _KEEPS_ALL_OUTPUTS[operator][rank]:
-            if strides[axis] == 1:
-                entries[axis] = (effective_kernel_size(kernel_size[axis], dilation[axis]) // 2,) * 2
+            effective = effective_kernel_size(kernel_size[axis], dilation[axis])
+            if strides[axis] == 1 and effective % 2 == 0:
+                entries[axis] = (effective // 2,) * 2
     return tuple(entries)
+
+
+def check_outputs(
+    padding: Any, operator: str, kernel_size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
+) -> None:
+    """Raises `ValueError` if keras-mxnet has n + 1 outputs along an axis: what it computes after them follows from n,
+    which the layers after them cannot see.
+
+    >>> check_outputs("keras-mxnet", "pool", (2, 2), (2, 2), (1, 1))
+    >>> check_outputs("keras-mxnet", "pool", (2, 2), (1, 1), (1, 1))
+    Traceback (most recent call last):
+    ValueError: padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for ...
+    """
+    if padding != KERAS_MXNET:
+        return
+    if any(entry != KERAS_MXNET for entry in by_axis(padding, operator, kernel_size, strides, dilation)):
+        raise ValueError(
+            'padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for this even '
+            "kernel of stride 1, after which it goes on as if there were not; mxsame.from_keras brings such networks "
+            "over; by hand, give this layer and those after it the pads of mxsame.padding.keras_mxnet_axes"
+            f"{' (and count_include_pad=True to averages)' if operator == 'pool' else ''}; "
+            f"{validation.received(kernel_size=tuple(kernel_size), strides=tuple(strides))}"
+        )
+
+
+def keras_mxnet_axes(
+    operator: str,
+    size: Sequence[int],
+    static_size: Sequence[int],
+    kernel_size: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[tuple[int, int], ...]:
+    """(low, high) for each axis of a "conv" or "pool" of keras-mxnet that takes its input for another size than it is.
+
+    After an output too many (:func:`by_axis`) an array has `size` elements and Keras's static shape says `static_size`.
+    With channels first keras-mxnet computes pads and outputs from the latter: both ends are padded by ceil(P/2), and if
+    (out-1)s + ke - n is odd along any axis (of pooling: if any kernel is even) the outputs of all axes but those that
+    keep them are cropped to ceil(n/s). With channels last, and for 1-D pooling, both sizes are that of the data. A
+    negative `high` is how many elements have to be cropped from the end of the data.
+
+    Raises `ValueError` for what keras-mxnet cannot run.
+
+    >>> keras_mxnet_axes("conv", (9,), (8,), (4,), (1,), (1,)), keras_mxnet_axes("conv", (9,), (9,), (4,), (1,), (1,))
+    (((2, 0),), ((2, 1),))
+    >>> keras_mxnet_axes("pool", (8,), (8,), (2,), (1,), (1,)), keras_mxnet_axes("conv", (9,), (7,), (2,), (1,), (1,))
+    (((1, 1),), ((1, -2),))
+    """
+    axes = list(zip(size, static_size, kernel_size, strides, dilation))
+    pads = [keras_mxnet_pads(believed, k, s, d) for _, believed, k, s, d in axes]
+    odd = [_beyond(*rule) % 2 for _, *rule in axes]  # of a negative one, too
+    crops = any(k % 2 == 0 for k in kernel_size) if operator == "pool" else any(odd)
+    found = []
+    for axis, ((n, believed, k, s, d), (low, _)) in enumerate(zip(axes, pads)):
+        keeps = not crops or axis in _KEEPS_ALL_OUTPUTS[operator][len(axes)]
+        outputs = output_size(n, k, s, d, (low, low)) if keeps else _ceil_div(believed, s)
+        high = (outputs - 1) * s + effective_kernel_size(k, d) - n - low
+        found.append((low, 0 if high < 0 and output_size(n, k, s, d, (low, 0)) == outputs else high))
+    return tuple(found)
 
 
 def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
@@ -230,31 +295,61 @@ def transposed_cuts(
         start, end = validation.pads_of_axis("padding", padding)
         return start, end - (output_padding or 0)
     word = validation.mode("padding", padding, validation.WORDS)
+    total = _cropped_by_keras(effective, stride, word, output_padding)
     if word == KERAS_MXNET:
-        return _keras_mxnet_cuts(effective, stride, output_padding)
+        return _halves(total, stride, ke=effective, stride=stride, output_padding=output_padding)
     if word == "valid":
-        return 0, -max(stride - effective, 0) if output_padding is None else -output_padding
-    if output_padding is None:
-        total = effective - stride
-    else:
-        total = 2 * (effective // 2) - output_padding
-        if not 0 < effective - total <= stride:
-            raise ValueError(
-                "output_padding must leave an output whose forward SAME convolution gives the input size back: "
-                "at least 1 if the effective kernel size is even; "
-                f"{validation.received(output_padding=output_padding, effective_kernel_size=effective, stride=stride)}"
-            )
+        return 0, total
+    if output_padding is not None and not 0 < effective - total <= stride:
+        raise ValueError(
+            "output_padding must leave an output whose forward SAME convolution gives the input size back: "
+            "at least 1 if the effective kernel size is even; "
+            f"{validation.received(output_padding=output_padding, effective_kernel_size=effective, stride=stride)}"
+        )
     start = max(total, 0) // 2
     return start, total - start
 
 
-def _keras_mxnet_cuts(effective: int, stride: int, output_padding: int | None) -> tuple[int, int]:
-    """MXNet's own rule, given the size: pad ceil(crop/2) at both ends, and adj = 1 if the crop is odd."""
-    total = effective - stride if output_padding is None else 2 * (effective // 2) - output_padding
-    if total < 0 or total % 2 >= stride:
+def _cropped_by_keras(effective: int, stride: int, word: str, output_padding: int | None) -> int:
+    """How many elements of (n-1)s + ke Keras crops; a negative number is added."""
+    if word == "valid":
+        return -max(stride - effective, 0) if output_padding is None else -output_padding
+    return effective - stride if output_padding is None else 2 * (effective // 2) - output_padding
+
+
+def keras_transposed_size(
+    size: int, kernel_size: int, stride: int, dilation: int, padding: str, output_padding: int | None = None
+) -> int:
+    """The static shape of Keras's transposed convolution for "same" and "valid", whether a backend can run it or not.
+
+    >>> keras_transposed_size(4, 3, 2, 1, "same"), keras_transposed_size(4, 4, 2, 1, "same", 0)
+    (8, 6)
+    """
+    effective = effective_kernel_size(kernel_size, dilation)
+    return (size - 1) * stride + effective - _cropped_by_keras(effective, stride, padding, output_padding)
+
+
+def keras_mxnet_cuts_to(
+    length: int, size: int, kernel_size: int, stride: int = 1, dilation: int = 1
+) -> tuple[int, int]:
+    """(start, end): what keras-mxnet crops from a transposed convolution of `size` elements to `length` outputs, which
+    Keras computes from its static shape.
+
+    MXNet's own rule: pad ceil(crop/2) at both ends, and adj = 1 if the crop is odd.
+
+    >>> keras_mxnet_cuts_to(8, 4, 3, 2), keras_mxnet_cuts_to(8, 5, 3, 2)
+    ((1, 0), (2, 1))
+    """
+    effective = effective_kernel_size(kernel_size, dilation)
+    total = (size - 1) * stride + effective - length
+    return _halves(total, stride, length=length, size=size, ke=effective, stride=stride)
+
+
+def _halves(total: int, step: int, **received: Any) -> tuple[int, int]:
+    if total < 0 or total % 2 >= step:
         raise ValueError(
             "keras-mxnet cannot run a transposed convolution whose output is longer than (n-1)*stride + ke, nor an odd "
-            f"crop with stride 1; {validation.received(ke=effective, stride=stride, output_padding=output_padding)}"
+            f"crop with stride 1; {validation.received(**received)}"
         )
     return total - total // 2, total // 2
 

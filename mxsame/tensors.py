@@ -207,6 +207,14 @@ def may_take_gradients(data: Any) -> bool:
     return record.gradients or record.purpose in (None, "training")
 
 
+def may_need_noise(data: Any) -> bool:
+    """Whether training, or a graph that may be trained, takes this data: layers of noise do nothing elsewhere."""
+    if isinstance(data, mx.nd.NDArray):
+        return bool(mx.autograd.is_training())
+    record = current()
+    return record.purpose in (None, "training") and not record.exported
+
+
 def needs_gradients_at_inference(data: Any) -> bool:
     """Whether float32 data on the CPU is recorded, or may be, although nothing is trained: for a saliency map, say."""
     if isinstance(data, mx.nd.NDArray):

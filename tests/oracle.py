@@ -3,7 +3,7 @@
 For each axis a list says, for every output position and every tap of the window, which input cell the tap reads, or
 that it reads none.  Everything else (forward, gradients, transposed convolutions) is gathering and scattering along
 these lists.  No code is shared with mxsame; the rules are those of TensorFlow 2.13 and Keras 2, and
-for the padding "keras-mxnet" what keras-mxnet 2.2.4.3 does: both ends padded alike, outputs dropped at the tail.
+for the padding "keras-mxnet" what keras-mxnet 2.2.4.3 does: both ends padded alike, outputs dropped at the end.
 
 Arrays are channels-first, weights in MXNet's layout (see `cases.arrays`).
 """
@@ -36,8 +36,9 @@ def _window_axis(n, k, s, d, padding, full=False, drops=True):
         pad = math.ceil(((wanted - 1) * s + extent - n) / 2)
         if pad < 0:
             raise ValueError(f"keras-mxnet asks for a negative pad: n {n}, extent {extent}, s {s}")
-        out = wanted if drops else (n + 2 * pad - extent) // s + 1
-        return out, pad, max((out - 1) * s + extent - n - pad, 0)
+        if not drops and (n + 2 * pad - extent) // s + 1 > wanted:
+            raise ValueError(f"keras-mxnet keeps an output too many: n {n}, extent {extent}, s {s}")
+        return wanted, pad, max((wanted - 1) * s + extent - n - pad, 0)
     if padding == "same":
         out = -(-n // s)
         total = max((out - 1) * s + extent - n, 0)

@@ -180,6 +180,29 @@ def test_many_sizes_are_different_and_all_are_called():
     assert found["graphs"] == len(remainders)
 
 
+# -- files of Keras models
+
+
+@pytest.mark.oracle
+def test_files_are_read_by_both_in_processes_of_their_own(tmp_path):
+    run(
+        "convert", "--model", "MobileNet", "--match", ".h5", "--rounds", 1, "--no-picture", "--out", tmp_path / "x.json"
+    )
+    time, memory = results.load(tmp_path / "x.json")["rows"]
+    assert (time["mode"], time["reference"], set(time["figures"])) == ("time", "tf.keras", {"mxsame", "tf.keras"})
+    figures = memory["figures"]
+    assert memory["parameters"] == 4_253_864
+    assert figures["weights"]["median"] == pytest.approx(4_253_864 * 4 / 2**20)
+    assert 0.9 < figures["mxsame"]["ratio"] < figures["tf.keras"]["ratio"]
+
+
+def test_without_tensorflow_no_file_can_be_written(monkeypatch):
+    monkeypatch.setattr(networks, "HAS_TENSORFLOW", False)
+    code, text = refused("convert")
+    assert code == 1
+    assert text == "Error: convert runs on the CPU, and TensorFlow writes its files (the extra [oracle])."
+
+
 # -- files, pictures and targets
 
 
@@ -275,7 +298,19 @@ def test_a_picture_of_many_rows_and_modes(tmp_path):
 
 def test_help_names_every_command():
     text = run("--help")
-    for command in ("layers", "planner", "costs", "networks", "sizes", "memory", "targets", "plot", "all", "gpu"):
+    for command in (
+        "layers",
+        "planner",
+        "costs",
+        "networks",
+        "sizes",
+        "memory",
+        "convert",
+        "targets",
+        "plot",
+        "all",
+        "gpu",
+    ):
         assert command in text
         assert "Usage" in run(command, "--help")
 
@@ -308,7 +343,7 @@ def test_a_row_that_fails_leaves_the_others_and_the_file(tmp_path, monkeypatch):
 def test_the_recorded_figures_are_in_the_words_of_the_tables():
     """Every variant and mode that a target or a table of the documentation looks up."""
     tables = targets.read(results.FOLDER)
-    assert {"layers", "layers-train", "planner", "networks", "sizes", "memory"} <= set(tables)
+    assert {"layers", "layers-train", "planner", "networks", "sizes", "memory", "convert"} <= set(tables)
     assert all(verdict != "not measured" for _, _, verdict in targets.judge(tables))
 
 

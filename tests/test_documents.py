@@ -129,7 +129,7 @@ def test_the_recorded_parity_is_of_the_cases_and_the_ways_that_there_are(tables,
     import cases
     import parity
 
-    recorded = tables.parity(name)
+    recorded = tables.recorded(name)
     again = "python tests/parity.py --record, and the same with --tensorflow"
     assert recorded["cases"] == len(cases.CASES), again
     assert {row["way"] for row in recorded["rows"]} == set(parity.WAYS), again

@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import mxsame
@@ -36,7 +37,7 @@ def private_names(path):
             yield node.attr
 
 
-GLUONS = set(private_names(HOME)) - {"_set_attr", "_gluon", "_mxnet"}
+GLUONS = set(private_names(HOME)) - {"_set_attr", "_gluon", "_mxnet", "_late_grad"}
 OTHERS = {"_build_cache", "_cached_op", "_cached_op_args", "_call_cached_op", "_get_graph", "_in_format", "_out_format"}
 OURS = {"_data"}  # a class of mxsame may have this name for itself
 
@@ -85,3 +86,106 @@ def test_deferred_parameters():
     assert _gluon.is_deferred(layer.weight) and not _gluon.is_initialised(layer.weight)
     _gluon.initialise_deferred(layer.weight, (2, 5))
     assert layer.weight.data().shape == (2, 5) and not _gluon.is_deferred(layer.weight)
+
+
+# -- gradients that take no memory before they are needed
+
+
+def parameter_with(array, **arguments):
+    parameter = mx.gluon.Parameter("weight", shape=array.shape, **arguments)
+    _gluon.initialise_with(parameter, array.copy())
+    return parameter
+
+
+def has_memory(parameter):
+    return parameter._late_grad is not None
+
+
+def backward(parameter, times=1):
+    """The gradient of the sum of `times` parameter**2."""
+    for _ in range(times):
+        with mx.autograd.record():
+            loss = (parameter.data() ** 2).sum()
+        loss.backward()
+    return parameter.grad().asnumpy()
+
+
+ARRAY = mx.nd.array([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
+DOUBLED = 2 * ARRAY.asnumpy()
+
+
+def test_a_late_gradient_takes_memory_when_it_is_needed():
+    parameter = parameter_with(ARRAY)
+    np.testing.assert_array_equal((parameter.data() * 1).asnumpy(), ARRAY.asnumpy())
+    assert not has_memory(parameter)
+    np.testing.assert_array_equal(backward(parameter), DOUBLED)
+    assert has_memory(parameter)
+
+
+def test_a_late_gradient_is_zero_at_first():
+    parameter = parameter_with(ARRAY)
+    assert parameter.grad().asnumpy().tolist() == [[0, 0, 0], [0, 0, 0]]
+    np.testing.assert_array_equal(backward(parameter), DOUBLED)
+    parameter.zero_grad()
+    assert not parameter.grad().asnumpy().any()
+
+
+def test_late_gradients_follow_grad_req():
+    parameter = parameter_with(ARRAY)
+    parameter.grad_req = "add"
+    assert not has_memory(parameter)
+    np.testing.assert_array_equal(backward(parameter, times=3), 3 * DOUBLED)
+    parameter.grad_req = "write"
+    np.testing.assert_array_equal(backward(parameter, times=3), DOUBLED)
+    parameter.grad_req = "null"
+    with pytest.raises(RuntimeError, match="because grad_req='null'"):
+        parameter.grad()
+    with mx.autograd.record():
+        parameter.data()
+    assert not has_memory(parameter)
+    assert not has_memory(parameter_with(ARRAY, grad_req="null"))
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["unused", "used"])
+def test_late_gradients_follow_the_type_and_the_device(before):
+    parameter = parameter_with(ARRAY)
+    if not before:
+        backward(parameter)
+    parameter.cast("float64")
+    assert has_memory(parameter) != before
+    assert parameter.grad().dtype == np.float64 and parameter.grad_req == "write"
+    np.testing.assert_array_equal(backward(parameter), DOUBLED)
+    parameter.reset_ctx([mx.cpu(0), mx.cpu(1)])
+    assert not has_memory(parameter)
+    with mx.autograd.record():
+        losses = [(parameter.data(context) ** 2).sum() for context in (mx.cpu(0), mx.cpu(1))]
+    mx.autograd.backward(losses)
+    assert [gradient.context for gradient in parameter.list_grad()] == [mx.cpu(0), mx.cpu(1)]
+    for gradient in parameter.list_grad():
+        np.testing.assert_array_equal(gradient.asnumpy(), DOUBLED)
+
+
+def trained(late, hybridized):
+    """The weight of a layer after some steps."""
+    net = mx.gluon.nn.Dense(2, in_units=3)
+    net.initialize(mx.init.One())
+    if late:
+        for parameter in (net.weight, net.bias):
+            _gluon.initialise_with(parameter, parameter.data())
+    if hybridized:
+        net.hybridize(**hybridized)
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01, "momentum": 0.9})
+    for _ in range(3):
+        net(ARRAY)  # of which no gradient is wanted
+        with mx.autograd.record():
+            loss = (net(ARRAY) ** 2).sum()
+        loss.backward()
+        trainer.step(2)
+    return net.weight.data().asnumpy()
+
+
+@pytest.mark.parametrize("hybridized", [{}, {"active": True}, {"static_alloc": True, "static_shape": True}])
+def test_a_trainer_does_the_same_with_late_gradients(hybridized):
+    want = trained(False, hybridized)
+    assert np.abs(want - 1).max() > 0.1
+    np.testing.assert_array_equal(trained(True, hybridized), want)

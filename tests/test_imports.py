@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "plan": PURE | {"building"},
     "measured": {"plan", "validation"},
     "planner": {"building", "measured", "plan"},
-    "_gluon": set(),
+    "_gluon": {"_mxnet"},
     "tensors": {"building", "planner", "validation", "_mxnet"},
     "ops": CORE,
     "nn": CORE | {"ops"},

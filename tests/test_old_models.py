@@ -22,7 +22,15 @@ import mxsame
 import mxsame.keras.backend
 import mxsame.keras.ops
 from mxsame._mxnet import mx
-from mxsame.padding import KERAS_MXNET, by_axis, keras_mxnet_pads, output_size, same_pads, transposed_cuts
+from mxsame.padding import (
+    KERAS_MXNET,
+    by_axis,
+    keras_mxnet_axes,
+    keras_mxnet_pads,
+    output_size,
+    same_pads,
+    transposed_cuts,
+)
 
 nd, sym = mx.nd, mx.sym
 GOLDEN, WEIGHTS, OUT = make_keras_mxnet.load()
@@ -148,13 +156,49 @@ def test_pads_and_outputs_are_those_of_padding_alike_and_dropping(kept):
     assert extra > 100
 
 
-def test_which_axes_keep_the_output_too_many():
-    shape = {1: (4,), 2: (4, 5), 3: (4, 5, 6)}
-    for rank, conv, pool in [(1, (4,), (5,)), (2, (4, 5), (5, 6)), (3, (4, 5, 7), (4, 6, 7))]:
-        data, weight = nd.ones((1, 1, *shape[rank])), nd.ones((1, 1, *[2] * rank))
-        assert mxsame.ops.conv(data, weight, padding=KERAS_MXNET).shape[2:] == conv
-        assert mxsame.ops.max_pool(data, 2, 1, KERAS_MXNET).shape[2:] == pool
-        assert mxsame.ops.avg_pool(data, 2, 1, "Keras-MXNet").shape[2:] == pool
+LONGER = [  # a pooling layer or a convolution with one output too many, and what keras-mxnet gives of it
+    ("conv", (4, 5, 6), (2, 2, 2), (4, 5, 7)),
+    ("pool", (4,), (2,), (5,)),
+    ("pool", (4, 5), (2, 2), (5, 6)),
+    ("pool", (4, 5), (3, 2), (4, 6)),
+    ("pool", (4, 5, 6), (2, 2, 2), (4, 6, 7)),
+]
+
+
+@pytest.mark.parametrize(("operator", "size", "kernel", "out"), LONGER)
+def test_what_has_an_output_too_many_is_refused_and_has_pads(operator, size, kernel, out):
+    rank, ones = len(size), (1,) * len(size)
+    data, weight = nd.ones((1, 1, *size)), nd.ones((1, 1, *kernel))
+    pads = keras_mxnet_axes(operator, size, size, kernel, ones, ones)
+    if operator == "conv":
+        calls = [lambda word: mxsame.ops.conv(data, weight, padding=word)]
+        calls += [lambda word, name=name: getattr(mxsame.nn, name)(1, kernel, 1, word) for name in ("Conv3D",)]
+        calls += [lambda word: mxsame.nn.DepthwiseConv3D(kernel, 1, word)]
+    else:
+        calls = [lambda word: mxsame.ops.max_pool(data, kernel, 1, word)]
+        calls += [lambda word: mxsame.ops.avg_pool(data, kernel, 1, word)]
+        calls += [lambda word: mxsame.ops.avg_pool(sym.var("data"), kernel, 1, word)]
+        calls += [lambda word: getattr(mxsame.nn, f"MaxPool{rank}D")(kernel, 1, word)]
+        calls += [lambda word: getattr(mxsame.nn, f"AvgPool{rank}D")(kernel, 1, word)]
+    for call in calls:
+        with pytest.raises(
+            ValueError, match=r"ceil\(n/s\) outputs, .*from_keras .*keras_mxnet_axes.*received kernel_size"
+        ):
+            call("Keras-MXNet")
+    assert calls[0](pads).shape[2:] == out
+
+
+def test_pads_after_an_output_too_many():
+    """Pads of the size that keras-mxnet believes in, applied to the array that there is."""
+    for n, believed, k, s in itertools.product(range(4, 12), range(4, 12), range(1, 5), range(1, 3)):
+        extra = (math.ceil(believed / s) - 1) * s + k - believed
+        if believed > n or extra < -1:
+            continue
+        pad = math.ceil(extra / 2)
+        count = (n + 2 * pad - k) // s + 1
+        wanted = math.ceil(believed / s) if extra % 2 else count
+        ((low, high),) = keras_mxnet_axes("conv", (n,), (believed,), (k,), (s,), (1,))
+        assert low == pad and (n + low + high - k) // s + 1 == wanted <= count
 
 
 def test_cuts_of_transposed_convolutions():

@@ -498,13 +498,15 @@ def test_transposed_windows_are_made_by_the_rule():
 
 
 def test_the_rule_of_keras_mxnet_is_resolved_where_windows_are_made():
-    """Poolings crop along the first of three axes only; elsewhere an even kernel of stride 1 gives n + 1 outputs."""
-    old, pool = make_windows((6, 6), (2, 2), (1, 2), (1, 1), "keras-mxnet", pool=True)
-    assert (old.padding, old.outputs(6)) == ((1, 1), 7) and (pool.padding, pool.outputs(6)) == ("keras-mxnet", 3)
+    """Pooling layers crop along the first of three axes only; elsewhere an even kernel of stride 1 is refused."""
+    windows = make_windows((6, 6, 6), (2, 3, 2), (1, 1, 2), (1, 1, 1), "keras-mxnet", pool=True)
+    assert [(window.padding, window.outputs(6)) for window in windows] == [("keras-mxnet", n) for n in (6, 6, 3)]
     assert [window.outputs(6) for window in make_windows((6,) * 2, (2,) * 2, (1,) * 2, (1,) * 2, "keras-mxnet")] == [
         6,
         6,
     ]
+    with pytest.raises(ValueError, match="keras-mxnet has one more"):
+        make_windows((6, 6), (2, 2), (1, 2), (1, 1), "keras-mxnet", pool=True)
 
 
 # ---- frozen ----------------------------------------------------------------------------------------------------------

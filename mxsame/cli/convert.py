@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import sys
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, Iterator
 
+from mxsame.cli._first_reader import FirstReader
 from mxsame.cli._shared import as_json, click, need, need_mxnet, print_json
 from mxsame.cli.audit import Shape
 
@@ -55,6 +60,8 @@ def command(
     mxsame convert model.h5 -o out/
     mxsame convert model.keras -o net --layout NCHW --shape 1,3,224,224 --check
 
+    Another process reads FILE first, with limits of time and memory: libhdf5 does not return from some damaged files.
+
     Exit codes: 0 if all is well, 1 if the file cannot be read or a layer departs from Keras's, 2 for wrong options.
 
     --json prints {"file", "written", "transpositions", "layers", "check"}: the names of the two files or null, how many
@@ -63,18 +70,26 @@ def command(
     """
     if output is not None and not (output if output.is_dir() else output.resolve().parent).is_dir():
         raise click.BadParameter(f"the folder {str(output.parent)!r} does not exist.", param_hint="--output")
-    need_mxnet()
     need("h5py", "mxsame convert")
-    from mxsame.port import from_keras, report
+    if check and padding is not None:
+        raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
+    with FirstReader(file, weights) as first:
+        need_mxnet()  # takes seconds, in which the other process reads
+        first.wait()
+    from mxsame.port import convert, report
 
-    try:
-        net = from_keras(file, weights, layout=layout, padding=padding)
-        sizes = input_shapes(net, [shape for _, shape in shapes])
-        rows = report.rows(net, [report.zeros(shape) for shape in sizes])
-        written = None if output is None else write(net, output, file, sizes if shapes else None, sizes)
-    except (ValueError, TypeError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-    checked = compared(net, file, weights, sizes) if check else None
+    with progress(not as_json) as show_progress:
+        try:
+            net = convert.watched(file, weights, layout, None, padding, partial(show_progress, "reading layers"))
+            sizes = input_shapes(net, [shape for _, shape in shapes])
+            show_progress("running layers")
+            rows = report.rows(net, [report.zeros(shape) for shape in sizes])
+            show_progress("writing" if output else "")
+            written = None if output is None else write(net, output, file, sizes if shapes else None, sizes)
+        except (ValueError, TypeError, OSError) as error:
+            raise click.ClickException(str(error)) from error
+        show_progress("comparing with Keras")
+        checked = compared(net, file, weights, sizes) if check else None
     departing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
     if as_json:
         layers = [row._asdict() for row in rows]
@@ -87,6 +102,22 @@ def command(
         if checked is not None:
             show_check(checked, departing)
     context.exit(1 if departing else 0)
+
+
+@contextlib.contextmanager
+def progress(wanted: bool) -> Iterator[Callable[..., None]]:
+    """What shows "words" and, if given, (done, total) on a terminal as long as the `with` block runs; the table that
+    comes on stdout stays without it."""
+    if not (wanted and sys.stderr.isatty() and find_spec("rich")):
+        yield lambda words, done=None, total=None: None
+        return
+    from rich.console import Console
+
+    from mxsame.demo import report
+
+    with report.progress(Console(stderr=True)) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda words, done=None, total=None: bar.update(task, description=words, completed=done, total=total)
 
 
 def input_shapes(net: Any, given: list) -> list:
@@ -117,7 +148,7 @@ def write(net: Any, output: Path, file: Path, fixed: list | None, shapes: list) 
 
 
 def compared(net: Any, file: Path, weights: Path | None, shapes: list) -> list:
-    """Each layer compared with that of the live model, for random inputs."""
+    """Each layer compared with that of the live model, for random inputs; numbers of entries for an Embedding."""
     import numpy as np
 
     from mxsame._mxnet import mx
@@ -137,7 +168,17 @@ def compared(net: Any, file: Path, weights: Path | None, shapes: list) -> list:
         model = keras.models.model_from_json(file.read_text(encoding="utf-8"))
         model.load_weights(str(weights))
     random = np.random.default_rng(0)
-    inputs = [random.normal(size=shape).astype("float32") for shape in shapes]
+    entries = [
+        min(
+            (x.config["input_dim"] for x in net.description.walk() if x.class_name == "Embedding" and x.takes(tensor)),
+            default=0,
+        )
+        for tensor in net.description.inputs
+    ]
+    inputs = [
+        random.integers(count, size=shape).astype("float32") if count else random.normal(size=shape).astype("float32")
+        for shape, count in zip(shapes, entries)
+    ]
     in_keras = [
         array.transpose(value.keras_order) if value.first else array for value, array in zip(net.inputs, inputs)
     ]
@@ -163,6 +204,9 @@ def show_check(checked: list, departing: list) -> None:
     if departing:
         first = departing[0]
         click.echo(f"first layer that departs: {first['layer']} ({first['class']}), by {first['difference']:.2g}")
+        return
+    if not checked:
+        click.echo("no layer computes anything at inference that could be compared")
         return
     worst = max(checked, key=lambda row: row["difference"])
     click.echo(

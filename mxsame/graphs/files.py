@@ -15,6 +15,8 @@ __all__ = ["export"]
 def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tuple[str, str]:
     """Write `path-symbol.json` and `path-0000.params`, which load without mxsame.
 
+    Noise that a network of :func:`mxsame.from_keras` adds in training is left out.
+
     Parameters
     ----------
     net : gluon.HybridBlock
@@ -50,7 +52,8 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
     path, epoch = check_file(path, epoch)
     shape = None if input_shape is None else checked_shape("input_shape", input_shape)
     data = variable("data")
-    trace = traced(net, [data if shape is None else fixed(data, shape)], {"data": shape}, static=shape is not None)
+    given = data if shape is None else fixed(data, shape)
+    trace = traced(net, [given], {"data": shape}, static=shape is not None, exported=True)
     symbol = grouped(trace.outputs)
     if shape is not None:
         try:

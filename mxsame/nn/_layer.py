@@ -121,6 +121,7 @@ class ConvolutionLayer(Layer):
     _channels: int
     _groups = 1
     _words: Tuple[str, ...] = validation.WORDS  # what `padding` may be as a string
+    _operator = "conv"  # or "transposed"
 
     def _alias(self) -> str:
         return "conv"  # what gluon.nn's names of layers and parameters start with
@@ -138,6 +139,7 @@ class ConvolutionLayer(Layer):
         self._in_channels = validation.integer("in_channels", in_channels, 0)
         for kernel, dilate in zip(self._kernel_size, self._dilation):
             arithmetic.effective_kernel_size(kernel, dilate)
+        arithmetic.check_outputs(self._padding, self._operator, self._kernel_size, self._strides, self._dilation)
         self.act = None
         if activation is not None:
             if not isinstance(activation, str):

@@ -22,6 +22,8 @@ class _ConvTranspose(ConvolutionLayer):
         Less than the stride. None is not 0: see :func:`mxsame.ops.conv_transpose`.
     """
 
+    _operator = "transposed"
+
     def __init__(
         self,
         channels: int,

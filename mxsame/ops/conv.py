@@ -48,8 +48,8 @@ def conv(
     strides, dilation : int or one int per axis
     padding : "same", "valid", "causal" (1-D), "keras-mxnet", an int, or one int or (low, high) pair per axis
         "keras-mxnet" is not TensorFlow's rule but that of keras-mxnet 2.2.4.3, for networks trained in it: the extra
-        padding element is at the start (:func:`mxsame.padding.keras_mxnet_pads`), and along the third axis an even
-        kernel of stride 1 gives n + 1 outputs (:func:`mxsame.padding.by_axis`).
+        padding element is at the start (:func:`mxsame.padding.keras_mxnet_pads`). An even kernel of stride 1 along
+        the third axis, which gives n + 1 outputs there, is refused (:func:`mxsame.padding.keras_mxnet_axes`).
     groups : int
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional

@@ -34,8 +34,8 @@ def max_pool(
     strides : int or one int per axis; the pool size by default
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
         "keras-mxnet" is not TensorFlow's rule but that of keras-mxnet 2.2.4.3, for networks trained in it: the extra
-        padding element is at the start, averages count padding, and an even pool size of stride 1 gives n + 1
-        outputs, except along the first of three axes (:func:`mxsame.padding.by_axis`).
+        padding element is at the start, and averages count padding. An even pool size of stride 1, which gives n + 1
+        outputs there, is refused, except along the first of three axes (:func:`mxsame.padding.keras_mxnet_axes`).
         Each pad must be less than the pool size, so that every window holds an element of the data.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional

@@ -157,7 +157,9 @@ def make_windows(
     (Window(size=7, kernel_size=2, ...), Window(size=None, kernel_size=3, ...))
     """
     windows = []
-    paddings = arithmetic.by_axis(padding, "pool" if pool else "conv", kernel_size, strides, dilation)
+    operator = "pool" if pool else "conv"
+    arithmetic.check_outputs(padding, operator, kernel_size, strides, dilation)
+    paddings = arithmetic.by_axis(padding, operator, kernel_size, strides, dilation)
     for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, paddings):
         arithmetic.effective_kernel_size(k, d)
         if pads not in arithmetic.SIZE_DEPENDENT:

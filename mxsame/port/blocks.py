@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Sequence
 
+from mxsame import tensors
 from mxsame._mxnet import mx
 
 # -- functions, by name: f(F, *arrays, **arguments)
@@ -122,22 +123,33 @@ def _dot(F: Any, x: Any, y: Any, axes: Sequence[int], normalize: bool = False) -
     return F.squeeze(out, axis=2) if axes[3] == 2 else out
 
 
-# Noise is the identity at inference. Whether a graph trains is known to `Dropout` only: of ones it makes 0 or 2 when it
-# trains, and leaves them at inference.
+# Noise is the identity at inference, and a graph for nothing else is without it. In one for both, `Dropout` alone knows
+# whether it trains: of ones it makes 0 or 2 when it trains, and leaves them at inference.
 
 
-def _training(F: Any, x: Any) -> Any:
-    return F.abs(F.Dropout(F.ones_like(x), p=0.5) - 1)
+def _noise(trained: Any) -> Any:
+    """The function of a noise layer, from one that is the identity where `training` is 0, and noise where it is 1."""
+
+    def noise(F: Any, x: Any, **arguments: Any) -> Any:
+        if not tensors.may_need_noise(x):
+            return _output(F, x)
+        return trained(F, x, F.abs(F.Dropout(F.ones_like(x), p=0.5) - 1), **arguments)
+
+    return noise
 
 
-def _normal_noise(F: Any, x: Any, deviation: float) -> Any:
-    return F.random.normal_like(x, loc=0, scale=deviation) * _training(F, x)
+def _output(F: Any, x: Any) -> Any:
+    """The same array; of a graph's input a copy, since a graph has to have an operator."""
+    return F.identity(x) if isinstance(x, mx.sym.Symbol) and x.get_children() is None else x
 
 
-def _alpha_dropout(F: Any, x: Any, rate: float) -> Any:
+def _normal(F: Any, x: Any, deviation: float) -> Any:
+    return F.random.normal_like(x, loc=0, scale=deviation)
+
+
+def _alpha_dropout(F: Any, x: Any, training: Any, rate: float) -> Any:
     """Klambauer et al. 2017, as Keras: what is dropped gets -scale*alpha, and mean and variance are kept."""
     dropped_value = -1.6732632423543772 * 1.0507009873554805
-    training = _training(F, x)
     dropped = training * (1 - (1 - rate) * F.Dropout(F.ones_like(x), p=rate))
     a = ((1 - rate) * (1 + rate * dropped_value**2)) ** -0.5
     b = -a * dropped_value * rate
@@ -204,6 +216,7 @@ FUNCTIONS = {
     "scalar": lambda F, x, operator, value, reflected=False: SCALAR[operator](F, x, value, reflected),
     "transpose": lambda F, x, axes: F.transpose(x, axes=axes),
     "reshape": lambda F, x, to: F.reshape(x, shape=to),
+    "unfold": lambda F, x, y: F.reshape_like(x, y, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2),
     "move_single_channel": lambda F, x, source, target: F.expand_dims(F.squeeze(x, axis=source), axis=target),
     "expand_dims": lambda F, x, axes: _each(F.expand_dims, x, axes),
     "squeeze": lambda F, x, axes: F.squeeze(x, axis=axes),
@@ -230,9 +243,9 @@ FUNCTIONS = {
     "group_norm": _group_norm,
     # noise
     "dropout": lambda F, x, rate, axes=(), mode="training": F.Dropout(x, p=rate, axes=axes, mode=mode),
-    "gaussian_noise": lambda F, x, deviation: x + _normal_noise(F, x, deviation),
-    "gaussian_dropout": lambda F, x, deviation: x * (1 + _normal_noise(F, x, deviation)),
-    "alpha_dropout": _alpha_dropout,
+    "gaussian_noise": _noise(lambda F, x, training, deviation: x + training * _normal(F, x, deviation)),
+    "gaussian_dropout": _noise(lambda F, x, training, deviation: x * (1 + training * _normal(F, x, deviation))),
+    "alpha_dropout": _noise(_alpha_dropout),
     # several arrays
     "add": _folded("elemwise_add", "broadcast_add"),
     "subtract": _folded("elemwise_sub", "broadcast_sub"),

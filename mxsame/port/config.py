@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional
 
 from mxsame import validation
-from mxsame.port.description import Call, Layer, Model, Tensor
+from mxsame.port.description import WRAPPER, Call, Layer, Model, Tensor
 
 MODELS = ("Sequential", "Functional", "Model")
 DEEPEST = 32  # models in models
@@ -96,7 +96,19 @@ def _layer(entry: Any, version: int, depth: int) -> Layer:
         raise ValueError(f"a layer must have a name; received a {class_name} with {validation.received(name=name)}")
     if class_name in MODELS or ("output_layers" in config and "layers" in config):
         return Layer(class_name, name, config, model=model_of({**entry, "config": config}, version, depth + 1))
+    if class_name == WRAPPER:
+        return Layer(class_name, name, config, model=_wrapped(config.get("layer"), version, depth + 1))
     return Layer(class_name, name, config, operator=_operator(entry, class_name, config))
+
+
+def _wrapped(entry: Any, version: int, depth: int) -> Model:
+    """A layer as a model, between an input and an output."""
+    if depth > DEEPEST:
+        raise ValueError(f"models must be nested at most {DEEPEST} deep")
+    layer = _layer(entry, version, depth)
+    start = Layer("InputLayer", f"{layer.name}_input", {}, [Call(())])
+    layer.calls = [Call((Tensor(start.name),))]
+    return Model(layer.name, [start, layer], [Tensor(start.name)], [Tensor(layer.name)], version)
 
 
 def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any]) -> Optional[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import weights as weighing
-from mxsame.port.description import Layer, Model
+from mxsame.port.description import Layer, Model, Shaped
 from mxsame.port.network import SAME, Builder, Network, Site, Slot, Value
 from mxsame.port.operators import OPERATORS, name_of
 from mxsame.port.reading import known_roles, read
@@ -58,6 +58,9 @@ def from_keras(
     norm moves its statistics when gradients are computed, by the biased variance. Recurrent and attention layers and
     masks are not supported.
 
+    Layers of noise are left out of what `net.export`, `mxsame.export` and `mxsame.deploy` write. In a file that Gluon's
+    `export` writes of a block around the network they remain, and add zeros.
+
     Examples
     --------
     A model without weights, as `model.to_json()` writes it:
@@ -75,6 +78,18 @@ def from_keras(
     >>> mxsame.from_keras(path, layout="NCHW")(nd.zeros((1, 3, 7, 7))).shape
     (1, 3, 4, 4)
     """
+    return watched(source, weights, layout, custom, padding)
+
+
+def watched(
+    source: Any,
+    weights: Any = None,
+    layout: Optional[str] = None,
+    custom: Optional[Mapping[str, Callable]] = None,
+    padding: Optional[str] = None,
+    watch: Callable[[int, int], None] = lambda done, total: None,
+) -> Network:
+    """`from_keras`, which calls `watch(done, total)` after each layer."""
     if mx.util.is_np_array():
         raise ValueError("from_keras must be called outside np mode (npx.reset_np)")
     custom = _checked_custom(custom)
@@ -84,7 +99,21 @@ def from_keras(
         validation.rank_of_layout(layout)
     rows = _Rows(custom)
     model = read(source, weights, rows.check)
-    builder = Builder(rows.row_of, rows.roles, "same" if padding is None else padding)
+    total = model.calls()
+
+    def built(watch: Callable[[int], None], **how: Any) -> Tuple[Builder, list, list]:
+        return _built(model, Builder(rows.row_of, rows.roles, watch, **how), layout)
+
+    if padding is None:
+        builder, inputs, outputs = built(lambda done: watch(done, total))
+    else:
+        plain, _, _ = built(lambda done: None, weightless=True)
+        builder, inputs, outputs = built(lambda done: watch(done, total), plain=plain)
+    return Network(model, builder, inputs, outputs)
+
+
+def _built(model: Model, builder: Builder, layout: Optional[str]) -> Tuple[Builder, list, list]:
+    """The builder after it has built the model, and the inputs and outputs."""
     layers = {layer.name: layer for layer in model.layers}
     format_of = _data_format(model, layout)
     inputs = []
@@ -95,8 +124,7 @@ def from_keras(
     outputs = [
         builder.arranged(builder.padded(value), _channels_first(value.shape, layout, format_of)) for value in outputs
     ]
-    outputs = _distinct(builder, inputs, outputs)
-    return Network(model, builder, inputs, outputs)
+    return builder, inputs, _distinct(builder, inputs, outputs)
 
 
 def _distinct(builder: Builder, inputs: Sequence[Value], outputs: Sequence[Value]) -> list:
@@ -167,6 +195,7 @@ def _custom(site: Site, args: list, kwargs: dict, make: Callable) -> Value:
         if not isinstance(block, mx.gluon.HybridBlock):
             raise TypeError(f"custom must return a HybridBlock; received a {type(block).__name__}")
         site.builder.blocks[site.path] = block
+        site.layer.weights = [Shaped(tuple(array.shape)) for array in site.layer.weights]
     block = site.builder.blocks[site.path]
     shape = _custom_shape(block, inputs)
     return site.builder.emit(block, inputs, shape, False, site.name)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+WRAPPER = "TimeDistributed"
 
 
 class Tensor(NamedTuple):
@@ -26,12 +28,20 @@ class Call:
         return [*tensors_in(self.args), *tensors_in(list(self.kwargs.values()))]
 
 
+class Shaped(NamedTuple):
+    """What is left of an array that is in a parameter now."""
+
+    shape: Tuple[int, ...]
+
+
 @dataclass
 class Layer:
     """A layer, an operator node, or a nested model.
 
     `operator` is the name of the function of an operator node ("math.add" of TensorFlow, "Add" of Keras 3), else None.
-    `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read.
+    `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read,
+    and a `Shaped` when it is in a parameter. `native`: they are as keras-mxnet stores them. A TimeDistributed layer has
+    the layer that it wraps as a model.
     """
 
     class_name: str
@@ -41,6 +51,16 @@ class Layer:
     operator: Optional[str] = None
     model: Optional[Model] = None
     weights: List[Any] = field(default_factory=list)
+    native: bool = False
+
+    @property
+    def wrapped(self) -> Optional[Layer]:
+        """The layer or model that a TimeDistributed layer calls for every step in time."""
+        return self.model.layers[1] if self.class_name == WRAPPER and self.model is not None else None
+
+    def takes(self, tensor: Tensor) -> bool:
+        """Whether it is called with this tensor."""
+        return any(tensor in call.tensors() for call in self.calls)
 
     @property
     def trainable(self) -> bool:
@@ -57,7 +77,16 @@ class Model:
     outputs: List[Tensor]
     version: int = 2
     sequential: bool = False
-    native_kernels: bool = False  # weights of keras-mxnet with channels first are in MXNet's order
+
+    @property
+    def native(self) -> bool:
+        """Whether the weights are as keras-mxnet stores them."""
+        return any(layer.native for layer in self.walk())
+
+    def calls(self) -> int:
+        """How many times a layer is called, those of a nested model in each of its calls."""
+        layers = [layer for layer in self.layers if layer.class_name != "InputLayer"]
+        return sum(len(layer.calls) * (1 if layer.model is None else layer.model.calls()) for layer in layers)
 
     def walk(self) -> Iterator[Layer]:
         """Every layer that is no model, those of nested models among them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import struct
 import zipfile
@@ -228,7 +229,7 @@ def checked_array(dataset: Any) -> Any:
         raise ValueError(f"{dataset.name} must be stored in the file itself; received an array in other files")
     if dataset.shape is None:
         raise ValueError(f"{dataset.name} must have a shape")
-    declared = int(np.prod([int(length) for length in dataset.shape], dtype=object)) * dataset.dtype.itemsize
+    declared = math.prod(map(int, dataset.shape)) * dataset.dtype.itemsize
     ratio = LARGEST_RATIO if dataset.id.get_create_plist().get_nfilters() else 1
     if stored > size or declared > ratio * stored:
         raise ValueError(

@@ -11,26 +11,29 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import numpy as np
 
-from mxsame import _gluon, validation
+from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
+from mxsame.building import building
 from mxsame.keras import layouts
 from mxsame.port.blocks import Function
-from mxsame.port.description import Call, Layer, Model, Tensor, tensors_in
+from mxsame.port.description import Call, Layer, Model, Shaped, Tensor, tensors_in
 
 Size = Optional[int]
+LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
 
 
 class Value(NamedTuple):
     """An array of the network while it is built: its shape in Keras's order, None where that is dynamic.
 
     `first`: Keras's last axis is the second here. `pads` are zeros still to be put around the spatial axes, which a
-    convolution does by itself.
+    convolution does by itself. `static` is what keras-mxnet takes for its shape, if that is another.
     """
 
     key: int
     shape: Tuple[Size, ...]
     first: bool = False
     pads: Optional[Tuple[Tuple[int, int], ...]] = None
+    static: Optional[Tuple[Size, ...]] = None
 
     @property
     def rank(self) -> int:
@@ -107,13 +110,15 @@ class Network(mx.gluon.HybridBlock):
         What was read; its weights are in the parameters.
     transpositions : int
         How many times the data itself changes its order of axes.
+    fixed : bool
+        Whether the net is for inputs of the model's static size only, as keras-mxnet's are.
     """
 
     def __init__(self, description: Model, builder: Builder, inputs: List[Value], outputs: List[Value]):
         super().__init__(prefix="")
         self.description, self.slots, self.inputs = description, builder.slots, inputs
         self._steps = steps = builder.steps
-        self._layers = builder.outputs
+        self._layers, self.fixed = builder.outputs, builder.fixed
         self._inputs, self._outputs = [x.key for x in inputs], [x.key for x in outputs]
         last = {key: number for number, step in enumerate(steps) for key in step.inputs}
         self._done = [
@@ -153,10 +158,16 @@ class Network(mx.gluon.HybridBlock):
             for key in done:
                 del values[key]
 
+    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Any:
+        """As of every HybridBlock, of a graph without the noise that is there in training only."""
+        with building(exported=True), _gluon.traced_again(self):
+            return super().export(path, epoch, remove_amp_cast)
+
     def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
         if 1 + len(others) != len(self._inputs):
             raise TypeError(f"net must be called with {len(self._inputs)} inputs; received {1 + len(others)}")
-        values = dict(zip(self._inputs, (x, *others)))
+        arrays = map(_of_size, self.inputs, (x, *others)) if self.fixed else (x, *others)
+        values = dict(zip(self._inputs, arrays))
         for step, done in zip(self._steps, self._done):
             values[step.output] = step.block(*(values[key] for key in step.inputs))
             for key in done:
@@ -165,21 +176,51 @@ class Network(mx.gluon.HybridBlock):
         return outputs[0] if len(outputs) == 1 else outputs
 
 
-class Builder:
-    """Collects steps. `rows` finds the row of a layer or operator; `roles` names a layer's weights."""
+def _of_size(value: Value, array: Any) -> Any:
+    """An input for which pads were computed: an array of another size is refused, by a graph, too."""
+    wanted = tuple(value.ordered(value.shape))
+    shape = array.shape if isinstance(array, mx.nd.NDArray) else tensors.traced_shape(array)
+    if shape is None:
+        return tensors.fixed(array, wanted)
+    if len(shape) != len(wanted) or any(want is not None and have != want for have, want in zip(shape[1:], wanted[1:])):
+        raise ValueError(
+            f"data must have the shape {wanted}, from which keras-mxnet computed its pads; "
+            f"{validation.received(**{'data.shape': tuple(shape)})}"
+        )
+    return array
 
-    def __init__(self, row_of: Callable, roles: Callable, same: str = "same"):
-        self.row_of, self.roles, self.same = row_of, roles, same
+
+class Builder:
+    """Collects steps. `row_of` finds the row of a layer or operator; `roles` names a layer's weights; `watch` is called
+    with the number of layers so far.
+
+    For `padding="keras-mxnet"` a model is built twice: `plain` is the first builder, without weights, whose shapes are
+    Keras's static ones. keras-mxnet computes with those where its arrays have other shapes.
+    """
+
+    def __init__(
+        self,
+        row_of: Callable,
+        roles: Callable,
+        watch: Callable[[int], None],
+        weightless: bool = False,
+        plain: Optional[Builder] = None,
+    ):
+        self.row_of, self.roles, self.watch, self.weightless = row_of, roles, watch, weightless
+        self._calls = 0
+        self.keras_mxnet = plain is not None
+        self.fixed = False  # whether pads are those of the static shapes, for no other size
         self.steps: List[Step] = []
         self.slots: Dict[int, List[Slot]] = {}
-        self.blocks: Dict[Any, Any] = {}  # of layers that were built, by path
+        self.blocks: Dict[Any, Any] = {} if plain is None else plain.blocks  # of layers that were built, by path
         self.frozen: Dict[Any, Any] = {}
         self._arranged: Dict[Tuple[int, Any], Value] = {}  # by key, and the order or the pads
         self._count = 0
         self._names: Dict[str, int] = {}
         self._parameters: set = set()
         self.outputs: Dict[Tuple[str, ...], Tuple[Layer, Value]] = {}  # of the first call of each layer, by path
-        self.longer: Dict[int, str] = {}  # values longer than keras-mxnet believes, and the layers that made them
+        self.shapes: List[List[Tuple[Size, ...]]] = []  # of the outputs of all calls, in the order of building
+        self._static = iter(() if plain is None else plain.shapes)
 
     # -- values
 
@@ -192,10 +233,12 @@ class Builder:
         validation.elements("the output", shape)
         out = self.value(shape, first)
         self.steps.append(Step(block, [value.key for value in inputs], out.key, layer))
-        longer = next((self.longer[value.key] for value in inputs if value.key in self.longer), None)
-        if longer is not None and len(shape) > 2:
-            self.longer[out.key] = longer
         return out
+
+    def count(self) -> None:
+        """Another layer is there."""
+        self._calls += 1
+        self.watch(self._calls)
 
     def unique(self, name: str) -> str:
         """A prefix that no other block has."""
@@ -225,7 +268,7 @@ class Builder:
         key = (value.key, first)
         if key not in self._arranged:
             self._arranged[key] = self._rearranged(value, first)
-        return self._arranged[key]
+        return self._arranged[key]._replace(static=value.static)
 
     def _rearranged(self, value: Value, first: bool) -> Value:
         rank = value.rank
@@ -253,7 +296,7 @@ class Builder:
             self._arranged[key] = self.function(
                 "pad", "pad", [base], value.shape, value.first, pads=[tuple(pair) for pair in value.ordered(pads)]
             )
-        return self._arranged[key]
+        return self._arranged[key]._replace(static=value.static)
 
     # -- models
 
@@ -282,7 +325,7 @@ class Builder:
             if layer.class_name == "InputLayer":
                 raise ValueError(f"input layer {layer.name!r} must be one of the inputs of model {model.name!r}")
             site = Site(self, layer, (*path, layer.name), call, model, training, once)
-            outputs = site.built(values)
+            outputs = self._with_static(site.built(values))
             if not number:
                 self.outputs.setdefault((*path, layer.name), (layer, outputs[0]))
             for output, value in enumerate(outputs):
@@ -291,6 +334,12 @@ class Builder:
         if missing:
             raise ValueError(f"outputs of model {model.name!r} must be tensors of its layers; received {missing[0]}")
         return [values[tensor] for tensor in model.outputs]
+
+    def _with_static(self, outputs: List[Value]) -> List[Value]:
+        """The outputs of a call, with what keras-mxnet takes for their shapes."""
+        self.shapes.append([value.shape for value in outputs])
+        static = next(self._static, None) or self.shapes[-1]
+        return [value._replace(static=None if shape == value.shape else shape) for value, shape in zip(outputs, static)]
 
 
 def unpadded(value: Value) -> Tuple[Size, ...]:
@@ -347,6 +396,7 @@ class Site:
         wanted = call.kwargs.get("training")
         self.training = training if wanted is None else bool(wanted)
         self.once = once and len(layer.calls) == 1
+        self.filling = False  # whether its weights are at work
 
     def built(self, values: Dict[Tensor, Value]) -> List[Value]:
         """The outputs of this call."""
@@ -356,16 +406,44 @@ class Site:
             kwargs = {name: self._resolved(value) for name, value in self.call.kwargs.items()}
             if self.layer.model is not None:
                 inputs = [values[tensor] for tensor in tensors_in(self.call.args)]
+                if self.layer.wrapped is not None:
+                    return [self._for_every_step(self.layer.model, inputs)]
                 return self.builder.model(self.layer.model, self.path, inputs, self.training, self.once)
             out = self.builder.row_of(self.layer)(self, args, kwargs)
+            self.builder.count()
             return list(out) if isinstance(out, list) else [out]
         except Refused:
             raise
         except Exception as error:
-            if isinstance(error, ValueError) and self.layer.model is not None:
+            if isinstance(error, ValueError) and self.layer.model is not None and self.layer.wrapped is None:
                 raise
             reason = str(error) if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: {error}"
+            shapes = [(x.static, x.shape) for x in map(values.get, self.call.tensors()) if x is not None and x.static]
+            if self.layer.model is None and not self.filling and isinstance(error, ValueError):
+                reason += (
+                    f"; custom={{{self.layer.name!r}: function of (config, weights) -> HybridBlock}} replaces the layer"
+                )
+            if shapes:
+                reason = (
+                    f"keras-mxnet cannot run it: it takes an array of shape {shapes[0][1]} for {shapes[0][0]}; {reason}"
+                )
             raise Refused(f"layer {'/'.join(self.path)!r} ({self.layer.class_name}): {reason}") from error
+
+    def _for_every_step(self, model: Model, inputs: List[Value]) -> Value:
+        """`TimeDistributed`: steps in time become entries of the batch for the layer, and are steps again after it."""
+        if len(inputs) != 1 or inputs[0].rank < 3 or self.builder.keras_mxnet or self.builder.weightless:
+            shapes = [x.shape for x in inputs]
+            raise ValueError(
+                "inputs must be one of 3 axes or more, and not with padding=keras-mxnet; "
+                f"{validation.received(shapes=shapes)}"
+            )
+        if self.call.kwargs.get("mask") is not None:
+            raise ValueError("masks must not be used")
+        x = self.keras(inputs[0])
+        entries = self.function("reshape", x, (None, *x.shape[2:]), to=(-3, -2))
+        (out,) = self.builder.model(model, self.path, [entries], self.training, self.once)
+        out = self.keras(out)
+        return self.function("unfold", [out, x], (x.shape[0], x.shape[1], *out.shape[1:]), False)
 
     def _resolved(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -427,6 +505,8 @@ class Site:
         """A step of a block with weights, which is made at the layer's first call. `make(prefix)` makes it;
         `weights` maps roles to (attribute, conversion)."""
         inputs = [x] if isinstance(x, Value) else list(x)
+        if self.builder.weightless:
+            return self.builder.emit(None, inputs, shape, inputs[0].first if first is None else first, self.name)
         if self.path not in self.builder.blocks:
             block = self.builder.made(make, self.name)
             self._fill(block, weights)
@@ -435,7 +515,9 @@ class Site:
         return self.builder.emit(self.builder.blocks[self.path], inputs, shape, first, self.name)
 
     def _fill(self, block: Any, weights: Dict[str, Tuple[str, Conversion]]) -> None:
-        roles = self.roles
+        """The layer's weights into the parameters. A network may be as large as the memory: one array after the other
+        is read, and of those that are in a parameter the layer keeps the shape."""
+        roles, self.filling = self.roles, True
         if len(roles) != len(self.layer.weights):
             raise ValueError(f"weights must be {', '.join(roles) or 'none'}; received {len(self.layer.weights)} arrays")
         arrays = dict(zip(roles, self.layer.weights))
@@ -443,8 +525,13 @@ class Site:
         for role, (attribute, conversion) in weights.items():
             parameter = getattr(block, attribute)
             slots.append(Slot(role, parameter, conversion))
-            set_parameter(parameter, conversion, arrays[role], role)
+            shape = tuple(arrays[role].shape)
+            set_parameter(parameter, conversion, arrays.pop(role), role)
+            self.layer.weights[roles.index(role)] = Shaped(shape)
+        for role, array in arrays.items():
+            self.layer.weights[roles.index(role)] = np.asarray(array)
         self.builder.slots[id(self.layer)] = slots
+        self.filling = False
         for parameter in block.collect_params().values():
             if not _gluon.is_initialised(parameter):
                 parameter.initialize(ctx=mx.cpu())
@@ -477,7 +564,8 @@ def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str)
             f"{role} must have the shape {tuple(expected)} in MXNet's order of axes, as the configuration has it; "
             f"{validation.received(shape=stored)}"
         )
-    parameter.shape = array.shape
-    parameter.initialize(init=mx.init.Zero(), ctx=mx.cpu())
-    parameter.set_data(np.ascontiguousarray(array, dtype="float32"))
-    parameter.data().wait_to_read()  # or what the engine has still to do would keep copies of all weights
+    data = mx.nd.empty(array.shape, ctx=mx.cpu())
+    rows = max(LARGEST_PART // max(array[:1].nbytes, 1), 1)
+    for start in range(0, len(array), rows):
+        data[start : start + rows] = np.ascontiguousarray(array[start : start + rows], dtype="float32")
+    _gluon.initialise_with(parameter, data)

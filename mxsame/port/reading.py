@@ -49,6 +49,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
         if any(map(known_roles, model.walk())):
             raise ValueError("weights must be given: the source holds a configuration only")
     else:
+        weighing.mark_native(model, contents.config.get("backend"))
         _take_live(model, source)
     return model
 
@@ -81,7 +82,9 @@ def _take_live(model: Model, live: Any) -> None:
             if layer.class_name == "InputLayer" or layer.operator is not None:
                 continue
             raise ValueError(f"layer {layer.name!r} must be one of the model's; {validation.received(name=layer.name)}")
+        if layer.wrapped is not None:
+            layer, found = layer.wrapped, found.layer
         if layer.model is not None:
             _take_live(layer.model, found)
         else:
-            layer.weights = list(found.weights)
+            layer.weights = found.get_weights() if layer.native else list(found.weights)

@@ -7,7 +7,7 @@ output, after the steps that it needs. `WEIGHTS` names a layer's weights in Kera
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.activations import activated, activation
 from mxsame.port.description import Layer
-from mxsame.port.network import SAME, TRANSPOSED, Site, Value, kernel, reshaped, unpadded
+from mxsame.port.network import SAME, TRANSPOSED, Conversion, Site, Value, kernel, reshaped, unpadded
 
 gluon = mx.gluon.nn
 
@@ -49,31 +49,66 @@ def _channels(x: Value, channels_first: bool) -> Any:
     return x.shape[1] if channels_first else x.shape[-1]
 
 
-def _padding(
+class _Windows(NamedTuple):
+    """How a layer of `mxsame.nn` pads: the data it is given, its `padding`, and a word or pair for each axis."""
+
+    x: Value
+    padding: Any
+    per_axis: tuple
+
+
+def _windows(
     site: Site, x: Value, operator: str, sizes: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
-) -> Tuple[str, tuple]:
-    """`padding` for a layer of `mxsame.nn`, and for each axis.
-
-    keras-mxnet goes on as if a layer with one output too many had as many as Keras's rule gives: what follows is
-    refused, for its pads would be those of another size.
-    """
+) -> _Windows:
+    """The padding of a convolution or a pooling layer. That of keras-mxnet is a word where each array has the shape
+    that it is taken for, and otherwise pads for the static shape."""
     word = str(site.config.get("padding", "valid")).lower()
-    word = site.builder.same if word == "same" else word
+    if not site.builder.keras_mxnet or word != "same":
+        if word == "causal" and x.static is not None:
+            raise ValueError("a causal convolution reshapes its input")
+        return _Windows(x, word, (word,) * len(sizes))
+    word = arithmetic.KERAS_MXNET
     per_axis = arithmetic.by_axis(word, operator, sizes, strides, dilation)
-    if word == arithmetic.KERAS_MXNET and x.key in site.builder.longer:
-        raise ValueError(
-            "padding must be known, and keras-mxnet takes the size of this input for one less than it is: the layer "
-            f"{site.builder.longer[x.key]!r} gave one element too many"
-        )
-    return word, per_axis
+    if x.static is None and all(isinstance(entry, str) for entry in per_axis):
+        return _Windows(x, word, per_axis)
+    channels_first = site.is_channels_first
+    size = _spatial(x.shape, channels_first)
+    used = size if not channels_first or (operator == "pool" and len(size) == 1) else _spatial(_static(x), True)
+    if None in size or None in used:
+        raise ValueError(f"keras-mxnet needs a static size; {validation.received(size=size)}")
+    site.builder.fixed = True
+    pads = arithmetic.keras_mxnet_axes(operator, size, used, sizes, strides, dilation)
+    surplus = [(0, max(-high, 0)) for _, high in pads]
+    x = _cropped(site, x, _with_channels(surplus, channels_first))
+    pads = tuple((low, max(high, 0)) for low, high in pads)
+    return _Windows(x, pads, pads)
 
 
-def _mark_longer(site: Site, out: Value, per_axis: Sequence[Any]) -> Value:
-    """Remembers an output with one element more than keras-mxnet believes."""
-    by_that_rule = site.builder.same == arithmetic.KERAS_MXNET and site.config.get("padding") == "same"
-    if by_that_rule and any(not isinstance(entry, str) for entry in per_axis):
-        site.builder.longer[out.key] = site.name
-    return out
+def _static(x: Value) -> tuple:
+    """What keras-mxnet takes for the shape."""
+    return x.shape if x.static is None else x.static
+
+
+def _spatial(shape: Sequence, channels_first: bool) -> tuple:
+    return tuple(shape[2:] if channels_first else shape[1:-1])
+
+
+def _with_channels(pairs: Sequence[Tuple[int, int]], channels_first: bool) -> List[Tuple[int, int]]:
+    """Pairs of the spatial axes as pairs of all of Keras's axes."""
+    none = (0, 0)
+    return [none, none, *pairs] if channels_first else [none, *pairs, none]
+
+
+def _kernel(site: Site, kind: str, depth_multiplier: Optional[int] = None) -> Conversion:
+    """From a kernel as it is stored: keras-mxnet stores those of channels first in MXNet's order."""
+    if not site.layer.native or not site.is_channels_first:
+        return kernel(kind, depth_multiplier)
+    if kind != "depthwise":
+        return SAME
+    return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)
+        lambda array: array.reshape(-1, 1, *array.shape[2:]),
+        lambda array: array.reshape(-1, depth_multiplier, *array.shape[2:]),
+    )
 
 
 def _convolution(layer_class: Any, kind: str = "conv") -> Callable:
@@ -93,7 +128,7 @@ def _convolution(layer_class: Any, kind: str = "conv") -> Callable:
         sizes, strides = (_per_axis(config[name], count) for name in ("kernel_size", "strides"))
         dilation = _per_axis(config.get("dilation_rate", 1), count)
         if pads is None:
-            word, words = _padding(site, x, "conv", sizes, strides, dilation)
+            x, word, words = _windows(site, x, "conv", sizes, strides, dilation)
         else:
             word = words = tuple(pads)
         if max(strides) > 1 and max(dilation) > 1 and kind != "conv":
@@ -113,19 +148,17 @@ def _convolution(layer_class: Any, kind: str = "conv") -> Callable:
         if kind == "conv":
             channels = config["filters"]
             arguments.update(channels=channels, groups=config.get("groups", 1))
-            weights = {"kernel": ("weight", kernel("conv"))}
-            if site.model.native_kernels and channels_first:
-                weights = {"kernel": ("weight", SAME)}
+            weights = {"kernel": ("weight", _kernel(site, "conv"))}
         elif kind == "depthwise":
             channels = in_channels and in_channels * depth_multiplier
             arguments.update(depth_multiplier=depth_multiplier)
-            weights = {site.roles[0]: ("weight", kernel("depthwise", depth_multiplier))}
+            weights = {site.roles[0]: ("weight", _kernel(site, "depthwise", depth_multiplier))}
         else:
             channels = config["filters"]
             arguments.update(channels=channels, depth_multiplier=depth_multiplier)
             weights = {
-                "depthwise_kernel": ("depthwise_weight", kernel("depthwise", depth_multiplier)),
-                "pointwise_kernel": ("pointwise_weight", kernel("pointwise")),
+                "depthwise_kernel": ("depthwise_weight", _kernel(site, "depthwise", depth_multiplier)),
+                "pointwise_kernel": ("pointwise_weight", _kernel(site, "pointwise")),
             }
         if arguments["use_bias"]:
             weights["bias"] = ("bias", SAME)
@@ -136,7 +169,7 @@ def _convolution(layer_class: Any, kind: str = "conv") -> Callable:
             _shape(x, lengths, channels, channels_first),
             weights,
         )
-        return activated(site, _mark_longer(site, out, words))
+        return activated(site, out)
 
     return row
 
@@ -150,8 +183,15 @@ def _transposed(layer_class: Any) -> Callable:
         sizes, strides = (_per_axis(config[name], count) for name in ("kernel_size", "strides"))
         dilation = _per_axis(config.get("dilation_rate", 1), count)
         output_padding = config.get("output_padding")
-        word, words = _padding(site, x, "transposed", sizes, strides, dilation)
         extra = (None,) * count if output_padding is None else _per_axis(output_padding, count)
+        word = str(config.get("padding", "valid")).lower()
+        words: Any = (word,) * count
+        if site.builder.keras_mxnet:
+            word = arithmetic.KERAS_MXNET if word == "same" else word
+            words = arithmetic.by_axis(word, "transposed", sizes, strides, dilation)
+            if x.static is not None:
+                word = words = _cuts_of_keras_mxnet(site, x, sizes, strides, dilation, extra)
+                output_padding, extra = None, (None,) * count
         arguments = {
             "channels": config["filters"],
             "kernel_size": sizes,
@@ -163,11 +203,13 @@ def _transposed(layer_class: Any) -> Callable:
             "use_bias": config.get("use_bias", True),
             "in_channels": _channels(x, channels_first) or 0,
         }
-        native = site.model.native_kernels and channels_first
-        weights = {"kernel": ("weight", SAME if native else kernel("transposed"))}
+        weights = {"kernel": ("weight", _kernel(site, "transposed"))}
         if arguments["use_bias"]:
             weights["bias"] = ("bias", SAME)
-        lengths = _sizes(arithmetic.transposed_output_size, x, channels_first, sizes, strides, dilation, words, extra)
+        rule = arithmetic.transposed_output_size
+        if site.builder.weightless:  # Keras's static shape
+            rule = arithmetic.keras_transposed_size
+        lengths = _sizes(rule, x, channels_first, sizes, strides, dilation, words, extra)
         out = site.block(
             lambda prefix: layer_class(**arguments, prefix=prefix),
             x,
@@ -179,7 +221,20 @@ def _transposed(layer_class: Any) -> Callable:
     return row
 
 
+def _cuts_of_keras_mxnet(site: Site, x: Value, sizes: tuple, strides: tuple, dilation: tuple, extra: tuple) -> tuple:
+    """What keras-mxnet crops from each axis, to the size that follows from the static shape."""
+    size, static = (_spatial(shape, site.is_channels_first) for shape in (x.shape, _static(x)))
+    if None in size or None in static:
+        raise ValueError(f"keras-mxnet needs a static size; {validation.received(size=size)}")
+    site.builder.fixed = True
+    words = (str(site.config.get("padding", "valid")).lower(),) * len(size)
+    lengths = map(arithmetic.keras_transposed_size, static, sizes, strides, dilation, words, extra)
+    return tuple(map(arithmetic.keras_mxnet_cuts_to, lengths, size, sizes, strides, dilation))
+
+
 # -- pooling layers
+
+AVERAGES = (nn.AvgPool1D, nn.AvgPool2D, nn.AvgPool3D)
 
 
 def _pooling(layer_class: Any) -> Callable:
@@ -190,15 +245,17 @@ def _pooling(layer_class: Any) -> Callable:
         channels_first = site.is_channels_first
         sizes = _per_axis(config["pool_size"], count)
         strides = sizes if config.get("strides") is None else _per_axis(config["strides"], count)
-        word, words = _padding(site, x, "pool", sizes, strides, (1,) * count)
+        x, word, words = _windows(site, x, "pool", sizes, strides, (1,) * count)
+        counts = {}
+        if site.builder.keras_mxnet and issubclass(layer_class, AVERAGES):
+            counts = {"count_include_pad": True}
         lengths = _sizes(arithmetic.output_size, x, channels_first, sizes, strides, (1,) * count, words)
-        out = site.block(
-            lambda prefix: layer_class(sizes, strides, padding=word, prefix=prefix),
+        return site.block(
+            lambda prefix: layer_class(sizes, strides, padding=word, prefix=prefix, **counts),
             x,
             _shape(x, lengths, _channels(x, channels_first), channels_first),
             {},
         )
-        return _mark_longer(site, out, words)
 
     return row
 
@@ -270,16 +327,15 @@ def _batch_norm(site: Site, args: list, kwargs: dict) -> Value:
     frozen = site.training is False or not site.layer.trainable
     if site.builder.frozen.setdefault((site.path, "statistics"), frozen) != frozen:
         raise ValueError("a batch norm must be called with one value of training in all of its calls")
-    weights = {"moving_mean": ("running_mean", SAME), "moving_variance": ("running_var", SAME)}
-    weights = {**({"beta": ("beta", SAME)} if center else {}), **weights}
-    weights = {**({"gamma": ("gamma", SAME)} if scale else {}), **weights}
+    names = {"moving_mean": "running_mean", "moving_variance": "running_var"}
+    weights = {role: (names.get(role, role), SAME) for role in site.roles}
     return site.block(
         lambda prefix: gluon.BatchNorm(
             axis=at,
             momentum=float(config.get("momentum", 0.99)),
             epsilon=float(config.get("epsilon", 1e-3)),
             center=center,
-            scale=scale,
+            scale=scale and not site.builder.keras_mxnet,  # whose batch norms have MXNet's fix_gamma
             use_global_stats=frozen,
             gamma_initializer="ones",
             in_channels=length or 0,
@@ -580,13 +636,14 @@ def _spatial_pairs(site: Site, x: Value, argument: str) -> Tuple[List[Tuple[int,
     pairs = _pairs(site.config[argument], x.rank - 2)
     if len(pairs) != x.rank - 2:
         raise ValueError(f"{argument} must have one entry for each of {x.rank - 2} axes")
-    none = (0, 0)
-    return pairs, [none, none, *pairs] if site.is_channels_first else [none, *pairs, none]
+    return pairs, _with_channels(pairs, site.is_channels_first)
 
 
 def _zero_padding(site: Site, args: list, kwargs: dict) -> Value:
     """Left to a convolution that follows; any other layer has the zeros put around the data."""
     x = args[0]
+    if x.static is not None and x.rank == 3:
+        raise ValueError("ZeroPadding1D reshapes its input")
     pairs, per_axis = _spatial_pairs(site, x, "padding")
     x = site.first(site.builder.padded(x))
     shape = [n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis)]
@@ -598,9 +655,16 @@ def _zero_padding(site: Site, args: list, kwargs: dict) -> Value:
 def _cropping(site: Site, args: list, kwargs: dict) -> Value:
     x = site.builder.padded(args[0])
     _, per_axis = _spatial_pairs(site, x, "cropping")
+    return _cropped(site, x, per_axis)
+
+
+def _cropped(site: Site, x: Value, per_axis: Sequence[Tuple[int, int]]) -> Value:
+    """Without (start, end) elements of Keras's axes."""
+    if not any(map(any, per_axis)):
+        return x
     shape = [n if n is None else n - low - high for n, (low, high) in zip(x.shape, per_axis)]
     if any(n is not None and n < 1 for n in shape):
-        raise ValueError(f"cropping must leave something; {validation.received(**{'data.shape': x.shape})}")
+        raise ValueError(f"cropping must leave elements; {validation.received(**{'data.shape': x.shape})}")
     here = x.ordered(per_axis)
     begin = tuple(low or None for low, _ in here)
     end = tuple(-high or None for _, high in here)
@@ -612,6 +676,8 @@ def _upsampling(site: Site, args: list, kwargs: dict) -> Value:
     factors = validation.per_axis("size", site.config["size"], x.rank - 2, 1)
     channels_first = site.is_channels_first
     interpolation = site.config.get("interpolation", "nearest")
+    if site.builder.keras_mxnet:
+        interpolation = "nearest"  # keras-mxnet has no other
     sizes = _sizes(lambda n, factor: n * factor, x, channels_first, factors)
     shape = _shape(x, sizes, _channels(x, channels_first), channels_first)
     if interpolation == "nearest":
@@ -709,10 +775,20 @@ def concatenated(site: Site, inputs: Sequence[Value], axis: int) -> Value:
     if len(inputs) == 1:
         return inputs[0]
     at = inputs[0].axis(axis)
+    for others in zip(*(_without(x, axis) for x in inputs)):
+        if len({length for length in others if length is not None}) > 1:
+            raise ValueError(f"shapes must agree; {validation.received(shapes=[x.shape for x in inputs])}")
     lengths = [x.shape[axis] for x in inputs]
     shape = list(inputs[0].shape)
     shape[axis] = None if None in lengths else sum(lengths)
     return site.function("concatenate", inputs, tuple(shape), axis=at)
+
+
+def _without(x: Value, axis: int) -> list:
+    """The lengths of the other axes."""
+    lengths = list(x.shape)
+    del lengths[axis]
+    return lengths
 
 
 def _concatenate(site: Site, args: list, kwargs: dict) -> Value:
@@ -845,5 +921,8 @@ def roles_of(layer: Layer) -> List[Tuple[str, bool]]:
     if layer.operator is not None or (layer.class_name == "Normalization" and layer.config.get("mean") is not None):
         return []
     names = WEIGHTS.get(layer.class_name, "").split()
+    if layer.native and layer.class_name == "BatchNormalization":  # keras-mxnet stores them all
+        center = layer.config.get("center", True)
+        return [(name, name not in NON_TRAINABLE and (center or name != "beta")) for name in names]
     names = [name for name in names if layer.config.get(FLAGS.get(name, ""), True)]
     return [(name, name not in NON_TRAINABLE) for name in names]

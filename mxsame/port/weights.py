@@ -29,7 +29,7 @@ def assign(model: Model, root: Any, roles: Any, by_order: bool) -> None:
     if files.texts(root, "layer_names") is None and files.holds(root, "model_weights"):
         group = files.member(root, "model_weights", "group")
     if files.texts(group, "layer_names") is not None:
-        model.native_kernels = files.text(group, "backend") == "mxnet"
+        mark_native(model, files.text(group, "backend"))
         _assign_legacy(model, group, roles, by_order)
         return
     used = set()
@@ -48,6 +48,12 @@ def assign(model: Model, root: Any, roles: Any, by_order: bool) -> None:
     raise ValueError(f"{root.filename} must hold weights as Keras writes them: layer_names, or a group of layers")
 
 
+def mark_native(model: Model, backend: Any) -> None:
+    """Notes that the weights are keras-mxnet's, if they are."""
+    for layer in model.walk():
+        layer.native = backend == "mxnet"
+
+
 # -- the newer format
 
 
@@ -62,20 +68,28 @@ def _assign_by_class(model: Model, group: Any, container: str) -> set:
         found = files.member(group, f"{name}_{counts[name]}" if counts[name] else name, "group")
         if found is None:
             continue  # missing weights are noticed where a layer needs them
-        if layer.model is not None:
-            inner = files.member(found, container, "group")
-            if inner is not None:
-                used |= _assign_by_class(layer.model, inner, container)
-        arrays = None if layer.model is not None else files.member(found, "vars", "group")
-        while arrays is not None:
-            array = files.member(arrays, str(len(layer.weights)), "dataset")
-            if array is None:
-                break
-            layer.weights.append(array)
-            used.add(array.name)
+        used |= _assign_group(layer, found, container)
         # tf.keras 2.13 counts a layer with weights twice: it lists those once more among all layers.
         if container == LAYERS_GROUPS[1] and (layer.weights or (len(found) > 1 and files.datasets(found))):
             counts[name] += 1
+    return used
+
+
+def _assign_group(layer: Layer, group: Any, container: str) -> set:
+    """The weights of a layer's group."""
+    if layer.wrapped is not None:
+        inner = files.member(group, "layer", "group")
+        return set() if inner is None else _assign_group(layer.wrapped, inner, container)
+    if layer.model is not None:
+        inner = files.member(group, container, "group")
+        return set() if inner is None else _assign_by_class(layer.model, inner, container)
+    arrays, used = files.member(group, "vars", "group"), set()
+    while arrays is not None:
+        array = files.member(arrays, str(len(layer.weights)), "dataset")
+        if array is None:
+            break
+        layer.weights.append(array)
+        used.add(array.name)
     return used
 
 
@@ -98,11 +112,11 @@ def _assign_legacy(model: Model, group: Any, roles: Any, by_order: bool) -> None
         names = files.texts(entry, "weight_names") or []
         if names:
             stored[name] = [_array(entry, weight) for weight in names]
-    # A layer of an unknown class (a custom one) has weights if the file holds a group of its name.
+    # What holds a layer of an unknown class (a custom one) has weights if the file has some under its name.
     layers = [
         layer
         for layer in model.layers
-        if _weighted(layer, roles) or (roles_of(layer, roles) is None and layer.name in stored)
+        if _weighted(layer, roles) or (_may_be_weighted(layer, roles) and layer.name in stored)
     ]
     known = {layer.name for layer in layers}
     by_name = set(stored) == known
@@ -130,6 +144,11 @@ def _weighted(layer: Layer, roles: Any) -> bool:
     )
 
 
+def _may_be_weighted(layer: Layer, roles: Any) -> bool:
+    """Whether it is, or holds, a layer of an unknown class (a custom one), which may have weights."""
+    return any(roles(inner) is None for inner in ([layer] if layer.model is None else layer.model.walk()))
+
+
 def roles_of(layer: Layer, roles: Any) -> Optional[Roles]:
     return [] if layer.model is not None else roles(layer)
 
@@ -139,6 +158,8 @@ def _distribute(layer: Layer, arrays: List[Any], roles: Any, stored_as: str) -> 
     if layer.model is None and roles_of(layer, roles) is None:
         layer.weights = arrays
         return
+    if layer.model is not None:
+        arrays = _without_custom(layer.model, arrays, roles)
     slots = ordered(layer, roles)
     if len(slots) != len(arrays):
         shown = ", ".join(f"{owner.name}/{role}" for owner, role in slots[:8])
@@ -156,6 +177,25 @@ def _distribute(layer: Layer, arrays: List[Any], roles: Any, stored_as: str) -> 
     for owner in [layer] if layer.model is None else layer.model.walk():
         if id(owner) in placed:
             owner.weights = [placed[id(owner)][role] for role, _ in roles(owner)]
+
+
+def _without_custom(model: Model, arrays: List[Any], roles: Any) -> List[Any]:
+    """The arrays of a nested model's entry, after those of layers of unknown classes (custom ones) have theirs. Only
+    their names in the file, `layer/weight:0`, show which these are."""
+    custom: Dict[str, List[Layer]] = {}
+    for layer in model.walk():
+        if roles(layer) is None:
+            custom.setdefault(layer.name, []).append(layer)
+    others = []
+    for array in arrays:
+        owner = next((part for part in reversed(array.name.split("/")[:-1]) if part in custom), None)
+        if owner is None:
+            others.append(array)
+        elif len(custom[owner]) > 1:
+            raise ValueError(f"custom layers of nested models must have different names; received {owner!r} twice")
+        else:
+            custom[owner][0].weights.append(array)
+    return others
 
 
 def ordered(layer: Layer, roles: Any) -> List[Tuple[Layer, str]]:
@@ -189,7 +229,7 @@ def write(path: Any, model: Model, arrays: Any, roles: Any) -> None:
         raise ValueError(
             f"path must end in .h5, and not in .weights.h5, which is another format; {validation.received(path=path)}"
         )
-    h5py, unfinished = files.h5py_module(), f"{path}.part"  # HDF5 cannot write a file that a network was read from
+    h5py, unfinished = files.h5py_module(), f"{path}.part"  # the file that is there stays whole if this fails
     try:
         with h5py.File(unfinished, "w") as file:
             _write_entries(file, model, arrays, roles)
@@ -203,7 +243,8 @@ def _write_entries(file: Any, model: Model, arrays: Any, roles: Any) -> None:
     entries = [layer for layer in model.layers if layer.operator is None or model.version == 2]
     entries = entries[1:] if model.sequential else entries  # Keras does not count the input of a Sequential
     _write_names(file, "layer_names", [layer.name for layer in entries])
-    file.attrs["backend"], file.attrs["keras_version"] = b"tensorflow", b"2.13.1"
+    written_by = (b"mxnet", b"2.2.4") if model.native else (b"tensorflow", b"2.13.1")
+    file.attrs["backend"], file.attrs["keras_version"] = written_by
     for layer in entries:
         group = file.create_group(layer.name)
         names = []

@@ -28,6 +28,7 @@ from keras import backend
 from keras.utils import conv_utils
 
 import mxsame
+from mxsame import padding
 
 TOLERANCE = 1e-5
 FUNCTIONS = {
@@ -111,7 +112,13 @@ def ours(case, arrays, data_format):
     """mxsame's output; arrays are NDArrays."""
     layouts = {"channels_first": ("NCW", "NCHW", "NCDHW"), "channels_last": ("NWC", "NHWC", "NDHWC")}[data_format]
     window = {"strides": case.strides, "padding": "keras-mxnet", "layout": layouts[case.rank - 1]}
+    operator = {"max_pool": "pool", "avg_pool": "pool", "conv_transpose": "transposed"}.get(case.op, "conv")
+    rule = (case.kernel_size, case.strides, case.dilation)
+    if any(not isinstance(entry, str) for entry in padding.by_axis("keras-mxnet", operator, *rule)):
+        pads = padding.keras_mxnet_axes(operator, case.size, case.size, *rule)  # the word is refused
+        window["padding"] = [(low, max(high, 0)) for low, high in pads]
     if case.op.endswith("pool"):
+        window.update({"count_include_pad": True} if case.op == "avg_pool" else {})
         return getattr(mxsame.ops, case.op)(arrays["data"], case.kernel_size, **window)
     if case.op == "conv_transpose":
         window["output_padding"] = case.output_padding

@@ -15,7 +15,7 @@ import pytest
 from keras import backend
 
 import mxsame
-from mxsame.padding import keras_mxnet_pads
+from mxsame.padding import keras_mxnet_axes
 
 SAMPLE = 23  # a prime, so that every size, kernel and stride is met
 WITH_ONEDNN = [name for name in old_models.FUNCTIONS if name != "conv2d_transpose"]
@@ -69,23 +69,22 @@ def test_a_trained_network_moves_to_gluon():
 
 
 def test_what_comes_after_an_output_too_many():
-    """keras-mxnet continues as if there were none: pads can be given for that. Odd kernels of stride 1 count it."""
+    """keras-mxnet continues as if there were none: both layers have pads for that, and the word is refused."""
     data = np.random.RandomState(0).normal(size=(2, 3, 8, 8)).astype(np.float32)
     x = keras.Input(data.shape[1:])
     pooled = keras.layers.MaxPooling2D(2, 1, "same", data_format="channels_first")(x)
     window = {"padding": "same", "data_format": "channels_first", "use_bias": False}
-    layers = [keras.layers.Conv2D(4, 3, **window), keras.layers.Conv2D(4, 3, strides=2, **window)]
     assert backend.int_shape(pooled) == (None, 3, 8, 8)
-    own = mxsame.ops.max_pool(mx.nd.array(data), 2, 1, "keras-mxnet")
+    with pytest.raises(ValueError, match="keras-mxnet has one more"):
+        mxsame.nn.MaxPool2D(2, 1, "keras-mxnet")
+    both, ones = (8, 8), (1, 1)
+    own = mxsame.ops.max_pool(mx.nd.array(data), 2, 1, keras_mxnet_axes("pool", both, both, (2, 2), ones, ones))
     assert own.shape == (2, 3, 9, 9)
-    outs = []
-    for layer in layers:
+    for kernel, stride in ((3, 1), (3, 2), (4, 1)):
+        layer = keras.layers.Conv2D(4, kernel, strides=stride, **window)
         model = keras.models.Model(x, layer(pooled))
         model.compile("sgd", "mse")
-        outs.append((model.predict(data), mx.nd.array(layer.get_weights()[0])))
-    (out, weight), (strided, strided_weight) = outs
-    assert old_models.close(mxsame.ops.conv(own, weight, padding="keras-mxnet").asnumpy(), out)
-    pads = (keras_mxnet_pads(8, 3, 2),) * 2
-    assert old_models.close(mxsame.ops.conv(own, strided_weight, strides=2, padding=pads).asnumpy(), strided)
-    found = mxsame.ops.conv(own, strided_weight, strides=2, padding="keras-mxnet")
-    assert not old_models.close(found.asnumpy(), strided)
+        weight = mx.nd.array(layer.get_weights()[0])
+        pads = keras_mxnet_axes("conv", (9, 9), both, (kernel,) * 2, (stride,) * 2, ones)
+        out = mxsame.ops.conv(own, weight, strides=stride, padding=[(low, max(high, 0)) for low, high in pads])
+        assert old_models.close(out.asnumpy(), model.predict(data))

@@ -1,20 +1,24 @@
-"""Every convolutional model of tf.keras.applications 2.13 as a Gluon network, compared with Keras.
+"""Every convolutional model of Keras's applications as a Gluon network, compared with Keras.
 
-    python tests/port/applications.py                      # all of them: hours, and up to 10 GB of memory
-    python tests/port/applications.py --only MobileNetV2 ResNet50
-    python tests/port/applications.py --through keras      # .keras files; h5 by default, live without a file
+    python tests/port/applications.py                       # tf.keras 2.13 and .h5 files
+    python tests/port/applications.py --keras PYTHON        # that interpreter's Keras 3, and .keras files
+    python tests/port/applications.py --only MobileNetV2 ResNet50 --again
 
-Weights are random, statistics of batch norms too; nothing is downloaded. Each model runs in a process of its own, with
-its top at its default size and without it at an odd, non-square size. Writes applications.md and applications.json into
---out, after every model. Exit status 1 if one of them is off by more than 1e-4 of its largest output.
+Weights are random, statistics of batch norms too; nothing is downloaded. Each model has its top at its default size,
+and none at an odd, non-square one. Keras writes the file and its outputs in one process, and another one reads them,
+without Keras. All of them take an hour or two, and up to 8 GB of memory: results are written after every model, and
+models that have some are skipped, unless `--again` is given. `docs/tables.py` makes the tables of the docs from
+tests/results. Exit status 1 if one of the chosen models is off by more than 1e-4 of its largest output.
 
-Python 3.11 with tensorflow-cpu 2.13.1.
+Python 3.11 with tensorflow-cpu 2.13.1; PYTHON is one of the environment of `tests/golden/make_keras3.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -26,25 +30,25 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "tests" / "results"
 TOLERANCE = 1e-4
 ODD_SIZE = (161, 143)
-THROUGH = ("h5", "keras", "live")
-SEVERAL = {  # family -> names
-    "VGG": "16 19",
-    "ResNet": "50 101 152 50V2 101V2 152V2",
-    "MobileNet": " V2 V3Small V3Large",
-    "DenseNet": "121 169 201",
-    "NASNet": "Mobile Large",
-    "EfficientNet": "B0 B1 B2 B3 B4 B5 B6 B7 V2B0 V2B1 V2B2 V2B3 V2S V2M V2L",
-    "ConvNeXt": "Tiny Small Base Large XLarge",
-    "RegNetX": "002 004 006 008 016 032 040 064 080 120 160 320",
-    "RegNetY": "002 004 006 008 016 032 040 064 080 120 160 320",
-    "ResNetRS": "50 101 152 200 270 350 420",
-}
-NAMES = [
-    *("InceptionV3", "InceptionResNetV2", "Xception"),
-    *(family + ending for family, endings in SEVERAL.items() for ending in endings.split(" ")),
-]
+SIZES = (None, ODD_SIZE)  # with the top at the default size, and without it
+NAMES = """
+    MobileNetV3Small RegNetX002 RegNetY002 MobileNetV2 MobileNet RegNetY004 RegNetX004 EfficientNetB0 NASNetMobile
+    MobileNetV3Large RegNetX006 RegNetY006 RegNetY008 EfficientNetV2B0 RegNetX008 EfficientNetB1 DenseNet121
+    EfficientNetV2B1 RegNetX016 EfficientNetB2 EfficientNetV2B2 RegNetY016 EfficientNetB3 DenseNet169 EfficientNetV2B3
+    RegNetX032 RegNetY032 EfficientNetB4 DenseNet201 RegNetY040 EfficientNetV2S RegNetX040 Xception InceptionV3
+    ResNet50V2 ResNet50 RegNetX064 ConvNeXtTiny EfficientNetB5 RegNetY064 ResNetRS50 RegNetY080 RegNetX080
+    EfficientNetB6 ResNet101V2 ResNet101 RegNetX120 ConvNeXtSmall RegNetY120 RegNetX160 EfficientNetV2M
+    InceptionResNetV2 ResNet152V2 ResNet152 ResNetRS101 EfficientNetB7 RegNetY160 ResNetRS152 ConvNeXtBase NASNetLarge
+    ResNetRS200 RegNetX320 EfficientNetV2L ResNetRS270 VGG16 VGG19 RegNetY320 ResNetRS350 ResNetRS420 ConvNeXtLarge
+    ConvNeXtXLarge
+""".split()  # noqa: SIM905 - from small to large
+NAMES_3 = [name for name in NAMES if not name.startswith(("RegNet", "ResNetRS"))]  # those of Keras 3
+
+
+# -- with Keras
 
 
 def built(keras, name, size=None):
@@ -66,18 +70,16 @@ def randomize(keras, model):
     Its statistics are those of the pictures, and then others: with any statistics at all, deep networks give the same
     for every picture.
     """
-    generator, values = np.random.RandomState(5), []
-    for variable, value in zip(model.weights, model.get_weights()):
-        kind = variable.name.split("/")[-1].split(":")[0]
+    generator = np.random.RandomState(5)
+    for variable in model.weights:
+        kind, shape = variable.name.split("/")[-1].split(":")[0], variable.shape
         if kind == "gamma":
-            value = generator.uniform(0.5, 1.5, value.shape)
+            variable.assign(generator.uniform(0.5, 1.5, shape).astype("float32"))
         elif kind in ("beta", "bias"):
-            value = generator.normal(0, 0.1, value.shape)
+            variable.assign(generator.normal(0, 0.1, shape).astype("float32"))
         elif "kernel" in kind:
-            fan_in = np.prod(value.shape[: 2 if kind == "depthwise_kernel" else -1])
-            value = generator.normal(0, (2 / fan_in) ** 0.5, value.shape)
-        values.append(np.asarray(value, "float32"))
-    model.set_weights(values)
+            fan_in = np.prod(shape[: 2 if kind == "depthwise_kernel" else -1])
+            variable.assign(generator.standard_normal(shape).astype("float32") * np.float32((2 / fan_in) ** 0.5))
     norms = [layer for layer in model.layers if isinstance(layer, keras.layers.BatchNormalization)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
@@ -100,96 +102,143 @@ def inputs(model):
     return (generator.uniform(0, 255, shape) if scales else generator.normal(0, 1, shape)).astype("float32")
 
 
-def check(name, through="h5", size=None):
-    """One model at one size: {"parameters", "layers", "seconds", "difference", "variation", "size"}.
+def record(name, size, folder, ending):
+    """Writes model.h5 or model.keras, arrays.npz with "inputs" and "outputs", and about.json into a folder."""
+    import tensorflow as tf
+
+    model = built(tf.keras, name, size)
+    model.save(os.path.join(folder, f"model{ending}"))
+    pictures = inputs(model)
+    np.savez(os.path.join(folder, "arrays.npz"), inputs=pictures, outputs=np.asarray(model(pictures, training=False)))
+    about = {"parameters": model.count_params(), "layers": len(model.layers)}
+    about["versions"] = {"keras": importlib.metadata.version("keras"), "tensorflow": tf.__version__}
+    Path(folder, "about.json").write_text(json.dumps(about), encoding="utf-8")
+
+
+# -- with MXNet
+
+
+def compare(source, pictures, want):
+    """A network from `source`: {"size", "seconds", "difference", "variation"}.
 
     `difference` is the largest one between the outputs, as a part of the largest output; `variation` the same between
     the outputs for two pictures: a network that gives the same for all of them would prove nothing.
     """
-    import mxsame  # before TensorFlow
+    import mxsame
     from mxsame._mxnet import mx
 
-    import tensorflow as tf  # isort: skip
-
-    model = built(tf.keras, name, size)
-    pictures = inputs(model)
-    want = model(pictures, training=False).numpy()
-    with tempfile.TemporaryDirectory() as folder:
-        source = model
-        if through != "live":
-            source = os.path.join(folder, f"model.{through}")
-            model.save(source)
-        began = time.perf_counter()
-        net = mxsame.from_keras(source)
-        seconds = time.perf_counter() - began
+    began = time.perf_counter()
+    net = mxsame.from_keras(source)
+    seconds = time.perf_counter() - began
     got = net(mx.nd.array(pictures)).asnumpy()
     largest = float(np.abs(want).max())
     return {
         "size": list(pictures.shape[1:3]),
-        "parameters": model.count_params(),
-        "layers": len(model.layers),
         "seconds": seconds,
         "difference": float(np.abs(got - want).max()) / largest if got.shape == want.shape else float("inf"),
         "variation": float(np.abs(want[0] - want[1]).max()) / largest,
     }
 
 
-def in_another_process(name, through, size):
-    """The same, with the most memory that it took in MB, or {"error"}."""
-    code = (
-        "import json, resource, sys; import applications; "
-        "found = applications.check(*json.loads(sys.argv[1])); "
-        "found['megabytes'] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024; "
-        "print(json.dumps(found))"
-    )
-    path = [str(Path(__file__).parent), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-c", code, json.dumps([name, through, size])]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True)
-    with contextlib.suppress(ValueError, IndexError):
-        return json.loads(result.stdout.strip().splitlines()[-1])
-    lines = result.stderr.strip().splitlines()
-    return {"error": lines[-1][:300] if lines else f"exit status {result.returncode}"}
+def compare_recorded(folder, ending):
+    """The same of what `record` wrote, with what it wrote about the model."""
+    arrays = np.load(os.path.join(folder, "arrays.npz"))
+    about = json.loads(Path(folder, "about.json").read_text(encoding="utf-8"))
+    found = compare(os.path.join(folder, f"model{ending}"), arrays["inputs"], arrays["outputs"])
+    from mxsame._mxnet import mx
+
+    about["versions"].update(mxnet=mx.__version__, numpy=np.__version__)
+    return {**about, **found}
+
+
+def check(name, size=None, ending=None):
+    """One model of tf.keras at one size, in this process; live without an ending."""
+    import mxsame  # noqa: F401 - before TensorFlow
+
+    import tensorflow as tf  # isort: skip
+
+    if ending is None:
+        model = built(tf.keras, name, size)
+        pictures = inputs(model)
+        return compare(model, pictures, model(pictures, training=False).numpy())
+    with tempfile.TemporaryDirectory() as folder:
+        record(name, size, folder, ending)
+        return compare_recorded(folder, ending)
 
 
 def is_right(found):
-    """Whether a check came to an end, and to a small difference between outputs that vary."""
-    return "error" not in found and found["difference"] < TOLERANCE and found["variation"] > 10 * TOLERANCE
+    """Whether a check came to an end, and to a difference that is small, also compared with what another picture
+    changes: deep networks with random weights give nearly the same for all pictures."""
+    return "error" not in found and found["difference"] < min(TOLERANCE, found["variation"] / 100)
 
 
-def table(results):
-    """The results as Markdown."""
-    lines = [
-        "| model | parameters | layers | seconds | difference | size | difference | size |",
-        "| --- | ---: | ---: | ---: | ---: | --- | ---: | --- |",
-    ]
-    for name, (default, odd) in results.items():
-        first = default if "error" not in default else odd
-        cells = [f"{first['parameters']:,}", str(first["layers"]), f"{first['seconds']:.1f}"]
-        for found in (default, odd):
-            right = "error" not in found
-            cells += (
-                [f"{found['difference']:.1e}", "x".join(map(str, found["size"]))] if right else [found["error"], ""]
-            )
-        lines.append(f"| {name} | {' | '.join(cells)} |" if "error" not in first else f"| {name} | {first['error']} |")
-    return "\n".join(lines) + "\n"
+# -- the command
+
+
+def in_other_processes(name, size, python, ending):
+    """`record` in Keras's process, and `compare_recorded` in one of this interpreter; or {"error"}."""
+    with tempfile.TemporaryDirectory() as folder:
+        error = _called(python, "record", name, size, folder, ending)
+        error = error or _called(sys.executable, "write_comparison", folder, ending)
+        if error:
+            return {"error": error}
+        return json.loads(Path(folder, "comparison.json").read_text(encoding="utf-8"))
+
+
+def write_comparison(folder, ending):
+    Path(folder, "comparison.json").write_text(json.dumps(compare_recorded(folder, ending)), encoding="utf-8")
+
+
+def _called(python, function, *arguments):
+    """Calls a function of this file in a process of its own; the last line of its output if it fails."""
+    path = os.pathsep.join([str(Path(__file__).parent), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+    code = f"import applications, json, sys; applications.{function}(*json.loads(sys.argv[1]))"
+    command = [python, "-c", code, json.dumps(arguments)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    lines = result.stderr.strip().splitlines()
+    return None if not result.returncode else (lines[-1][:300] if lines else f"exit status {result.returncode}")
+
+
+def commit():
+    """The tree's, if git has it."""
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return "unknown"
 
 
 def main():
-    """Check, and write both files after every model."""
+    """Check, and write the file after every model."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=NAMES, default=NAMES)
-    parser.add_argument("--through", choices=THROUGH, default="h5", help="what is read")
-    parser.add_argument("--out", type=Path, default=Path("."), help="folder of the table")
+    parser.add_argument("--keras", metavar="PYTHON", help="an interpreter that has Keras 3")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=NAMES, help="models; all by default")
+    parser.add_argument("--again", action="store_true", help="models whose results are there, too")
+    parser.add_argument("--out", type=Path, help="the file of results; one in tests/results by default")
     given = parser.parse_args()
-    results, failed = {}, []
-    for number, name in enumerate(given.only, 1):
-        results[name] = [in_another_process(name, given.through, size) for size in (None, ODD_SIZE)]
-        failed += [] if all(map(is_right, results[name])) else [name]
-        print(f"[{number}/{len(given.only)}] {name}: {results[name]}", flush=True)
-        (given.out / "applications.md").write_text(table(results), encoding="utf-8")
-        (given.out / "applications.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    print(f"{len(given.only) - len(failed)} of {len(given.only)} models give what Keras gives; not: {failed}")
+    chosen = given.only or (NAMES_3 if given.keras else NAMES)
+    path = given.out or RESULTS / f"applications-{'keras3' if given.keras else 'keras2'}.json"
+    ending = ".keras" if given.keras else ".h5"
+    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"ending": ending, "models": {}}
+    models, failed = results["models"], []
+    for number, name in enumerate(chosen, 1):
+        if given.again or not (name in models and all(map(is_right, models[name]["checks"]))):
+            checks = [in_other_processes(name, size, given.keras or sys.executable, ending) for size in SIZES]
+            about = next((found for found in checks if "error" not in found), {})
+            results["versions"] = about.get("versions", results.get("versions"))
+            models[name] = {
+                **{key: about.get(key) for key in ("parameters", "layers")},
+                "date": datetime.date.today().isoformat(),
+                "commit": commit(),
+                "checks": [
+                    {key: found[key] for key in ("size", "seconds", "difference", "variation", "error") if key in found}
+                    for found in checks
+                ],
+            }
+            path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        failed += [] if all(map(is_right, models[name]["checks"])) else [name]
+        print(f"[{number}/{len(chosen)}] {name}: {models[name]['checks']}", flush=True)
+    print(f"{len(chosen) - len(failed)} of {len(chosen)} models give what Keras gives; not: {failed}")
     return 1 if failed else 0
 
 

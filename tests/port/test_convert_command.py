@@ -1,6 +1,9 @@
 """`mxsame convert`: files, tables, JSON, exit codes. Files are recorded; the live model is compared where it can be."""
 
+import io
 import json
+import re
+import struct
 import sys
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from mxnet import gluon, nd
 
 import mxsame
 from mxsame.cli import main
+from mxsame.port import convert
 
 pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
 sys.path.append(str(Path(__file__).parents[1] / "golden"))
@@ -73,22 +77,79 @@ def test_what_is_wrong_is_said(folder, arguments, code, message):
     assert message in result.output
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_only(folder, monkeypatch):
+    import mxsame.cli.convert as command
+
+    for stream, wanted, shown in ((Terminal(), True, True), (Terminal(), False, False), (io.StringIO(), True, False)):
+        monkeypatch.setattr("sys.stderr", stream)
+        with command.progress(wanted) as show_progress:
+            show_progress("reading layers", 3, 10)
+            show_progress("writing")
+        assert ("writing" in stream.getvalue()) == shown
+        assert shown or not stream.getvalue()
+
+
+@pytest.mark.parametrize("network", ["unet", "sequential", "siamese", "nested_twice"])
+def test_reading_layers_is_watched_to_the_end(network, folder):
+    seen = []
+    convert.watched(folder / f"{network}.h5", watch=lambda *numbers: seen.append(numbers))
+    assert seen == [(number, len(seen)) for number in range(1, len(seen) + 1)]
+
+
 @pytest.mark.oracle
 def test_check_shows_the_first_layer_that_departs(folder, monkeypatch):
-    import mxsame.port.convert as convert
-
     result = run(folder / "siamese.h5", "--check")
     assert result.exit_code == 0, result.output
     assert "layers give what Keras's give" in result.output
 
-    def shifted(*arguments, **options):
-        net = from_keras(*arguments, **options)
+    def shifted(*arguments):
+        net = watched(*arguments)
         bias = next(value for name, value in net.collect_params().items() if name.endswith("conv2d_1_bias"))
         bias.set_data(bias.data() + 1)
         return net
 
-    from_keras = convert.from_keras
-    monkeypatch.setattr("mxsame.port.from_keras", shifted)
+    watched = convert.watched
+    monkeypatch.setattr(convert, "watched", shifted)
     result = run(folder / "sequential.h5", "--check")
     assert result.exit_code == 1
     assert "first layer that departs: conv2d_1 (Conv2D)" in result.output
+
+
+def hanging(content, kind):
+    """An HDF5 file with a list in it that has no end."""
+    content = bytearray(content)
+    if kind == "local heap":  # of its free blocks: the first names itself as the next
+        heap = content.index(b"HEAP")
+        start, free, address = struct.unpack_from("<QQQ", content, heap + 8)
+        while free >= start:  # a heap that is full
+            heap = content.index(b"HEAP", heap + 1)
+            start, free, address = struct.unpack_from("<QQQ", content, heap + 8)
+        struct.pack_into("<Q", content, address + free, free)
+    else:  # of its objects: the free one after the last has no length
+        heap = content.index(b"GCOL")
+        at, end = heap + 16, heap + struct.unpack_from("<Q", content, heap + 8)[0]
+        while struct.unpack_from("<H", content, at)[0]:
+            at += 16 + (struct.unpack_from("<Q", content, at + 8)[0] + 7) // 8 * 8
+        assert at < end
+        struct.pack_into("<Q", content, at + 8, 0)
+    return bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["local heap", "global heap"])
+def test_files_from_which_libhdf5_does_not_return(folder, tmp_path, monkeypatch, kind):
+    path = tmp_path / "model.h5"
+    path.write_bytes(hanging((folder / "sequential.h5").read_bytes(), kind))
+    monkeypatch.setattr("mxsame.cli._first_reader.SECONDS", 6)
+    result = run(path)
+    assert result.exit_code == 1
+    assert re.search("memory|libhdf5 did not return from it within 6 seconds", result.output), result.output
+
+
+def test_a_check_is_for_the_padding_of_tensorflow(folder):
+    result = run(folder / "sequential.h5", "--check", "--padding", "keras-mxnet")
+    assert result.exit_code == 2 and "--check must not be given with --padding" in result.output

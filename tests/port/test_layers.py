@@ -1,7 +1,12 @@
 """Every layer of the table, live against tf.keras 2.13: outputs, imperative and hybridized, and weights back."""
 
+import re
+from pathlib import Path
+
 import pytest
 from live_keras import check, keras, randomise
+
+from mxsame.port.table import LAYERS
 
 pytestmark = pytest.mark.oracle
 
@@ -140,3 +145,9 @@ def test_short_axes_move_without_a_transposition(shape):
     model = keras().Sequential([layers.Input(shape), convolution(3, 1), layers.Flatten(), layers.Dense(4)])
     net = check(randomise(model))
     assert net.transpositions <= (0 if set(shape[:-1]) == {1} else 1)
+
+
+def test_the_page_names_every_layer():
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "port-keras.md").read_text(encoding="utf-8")
+    page = re.sub("[123]D", "", page)
+    assert [name for name in LAYERS if f"`{re.sub('[123]D', '', name)}`" not in page] == []

@@ -267,6 +267,55 @@ def test_unsupported_layers_are_named_and_custom_ones_are_taken():
         mxsame.to_keras_weights(net, "weights.h5")
 
 
+@pytest.mark.parametrize("ending", [".h5", ".keras", ".weights.h5", ".legacy.h5"])
+@pytest.mark.filterwarnings("ignore:You are saving your model")
+def test_custom_layers_with_weights_in_nested_models(tmp_path, ending):
+    """The older format has one entry for a nested model: first what is trained in it, then the rest."""
+    layers = keras().layers
+
+    class Scaled(layers.Layer):
+        def build(self, shape):
+            self.scale = self.add_weight(name="scale", shape=(shape[-1],))
+            self.shift = self.add_weight(name="shift", shape=(shape[-1],), trainable=False)
+
+        def call(self, x):
+            return x * self.scale + self.shift
+
+    def inner(name, depth):
+        stack = [layers.Input((4,)), layers.Dense(4), Scaled(name=f"scaled_{name}"), layers.BatchNormalization()]
+        stack += [inner(f"{name}{depth}", depth - 1)] if depth else []
+        return keras().Sequential([*stack, layers.Dense(4)], name=f"model_{name}")
+
+    x = layers.Input((4,))
+    outer = keras().Model(x, Scaled(name="last")(inner("b", 0)(inner("a", 1)(layers.Dense(4)(x)))))
+    model = randomise(outer)
+    path = str(tmp_path / f"model{ending}")
+    weights = ending.startswith((".weights", ".legacy"))
+    model.save_weights(path) if weights else model.save(path)
+    (tmp_path / "model.json").write_text(model.to_json())
+
+    class Block(gluon.HybridBlock):
+        def __init__(self, weights):
+            super().__init__()
+            self.scale, self.shift = (
+                self.params.get_constant(name, nd.array(array)) for name, array in zip(("scale", "shift"), weights)
+            )
+
+        def hybrid_forward(self, F, x, scale, shift):
+            return F.broadcast_add(F.broadcast_mul(x, scale), shift)
+
+    def custom(config, weights):
+        assert [array.shape for array in weights] == [(4,), (4,)]
+        block = Block(weights)
+        block.initialize()
+        return block
+
+    (data,) = inputs_of(model)
+    source = (tmp_path / "model.json", path) if weights else (path,)
+    net = mxsame.from_keras(*source, custom={"Scaled": custom})
+    compare(arrays_of(net(nd.array(data))), expected(model, [data]))
+
+
 def test_code_in_a_lambda_is_not_executed(tmp_path):
     layers = keras().layers
     model = keras().Sequential([layers.Input((3,)), layers.Lambda(lambda x: x + 1, name="plus")])
@@ -327,7 +376,7 @@ def test_wrong_arguments(arguments, message):
 
 
 def test_padding_of_keras_mxnet():
-    """Layers as `mxsame.nn` has them with that padding; what hands on one element too many is refused."""
+    """Layers as `mxsame.nn` has them with that padding."""
     layers = keras().layers
     stack = [layers.Input((9, 10, 3)), layers.Conv2D(4, 3, 2, "same"), layers.MaxPooling2D(3, 2, "same")]
     model = randomise(keras().Sequential([*stack, layers.ZeroPadding2D(1), layers.Conv2D(2, 2)]))
@@ -337,11 +386,6 @@ def test_padding_of_keras_mxnet():
     pool = mxsame.nn.MaxPool2D(3, 2, padding="keras-mxnet")
     padded = nd.pad(pool(conv(nd.array(first(data)))), mode="constant", pad_width=(0, 0, 0, 0, 1, 1, 1, 1))
     compare(arrays_of(net(nd.array(data))), [np.moveaxis(last(padded).asnumpy(), 1, -1)])
-    longer = keras().Sequential([*stack[:2], layers.MaxPooling2D(2, 1, "same", name="long"), layers.ReLU()])
-    mxsame.from_keras(longer, padding="keras-mxnet")
-    longer.add(layers.Conv2D(2, 3, padding="same", name="next"))
-    with pytest.raises(ValueError, match=r"layer 'next' \(Conv2D\).*'long' gave one element too many"):
-        mxsame.from_keras(longer, padding="keras-mxnet")
 
 
 def gluon_conv(layer):
@@ -353,3 +397,50 @@ def gluon_conv(layer):
     conv.weight.set_data(nd.array(mxsame.keras.layouts.to_mxnet(kernel, "conv")))
     conv.bias.set_data(nd.array(bias))
     return conv
+
+
+@pytest.mark.parametrize("steps", [5, None])
+def test_layers_for_every_step_in_time(tmp_path, steps):
+    """TimeDistributed: a layer with and without weights, a batch norm, and a whole model; files of both formats."""
+    layers, models = keras().layers, keras()
+    picture = models.Sequential([layers.Input((6, 7, 3)), layers.Conv2D(4, 3, 2, "same"), layers.Flatten()], name="cnn")
+    x = layers.Input((steps, 6, 7, 3))
+    y = layers.TimeDistributed(layers.ZeroPadding2D(1))(x)
+    y = layers.TimeDistributed(layers.Conv2D(3, 3, padding="valid", activation="relu"), name="conv")(y)
+    y = layers.TimeDistributed(layers.BatchNormalization(), name="norm")(y)
+    y = layers.TimeDistributed(picture, name="pictures")(y)
+    y = layers.Conv1D(5, 3, padding="same")(layers.TimeDistributed(layers.Dense(6), name="dense")(y))
+    model = randomise(models.Model(x, y))
+    data = inputs_of(model, (5,))
+    net = check(model, inputs=data)
+    assert "conv_conv2d" in " ".join(net.collect_params())
+    (tmp_path / "model.json").write_text(model.to_json())
+    for ending in (".keras", ".weights.h5", ".legacy.h5"):
+        path = str(tmp_path / f"model{ending}")
+        model.save(path) if ending == ".keras" else model.save_weights(path)
+        source = path if ending == ".keras" else tmp_path / "model.json"
+        read = mxsame.from_keras(source, None if ending == ".keras" else path)
+        compare(arrays_of(read(nd.array(data[0]))), expected(model, data))
+    mxsame.to_keras_weights(net, str(tmp_path / "back.h5"))
+    before = expected(model, data)
+    randomise(model, seed=7)
+    model.load_weights(str(tmp_path / "back.h5"))
+    compare(expected(model, data), before, tolerance=1e-7)
+
+
+def test_layers_for_every_step_are_refused_by_name():
+    layers = keras().layers
+    x = layers.Input((5, 4))
+    model = keras().Model(x, layers.TimeDistributed(layers.Dense(3), name="steps")(x))
+    with pytest.raises(ValueError, match=r"layer 'steps' \(TimeDistributed\): .*received shapes="):
+        mxsame.from_keras(model, padding="keras-mxnet")
+    model = keras().Model(x, layers.TimeDistributed(layers.Lambda(lambda x: x, name="code"), name="steps")(x))
+    with pytest.raises(ValueError, match=r"custom=\{'Lambda'.* received Lambda \('code'\)"):
+        mxsame.from_keras(model)
+
+
+def test_an_option_that_is_not_supported_names_the_layer_and_the_way_out():
+    layers = keras().layers
+    model = keras().Sequential([layers.Input((6, 7, 3)), layers.Resizing(3, 4, "bicubic", name="smaller")])
+    with pytest.raises(ValueError, match=r"layer 'smaller' \(Resizing\): interpolation .*custom=\{'smaller': function"):
+        mxsame.from_keras(model)

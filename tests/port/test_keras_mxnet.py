@@ -1,0 +1,127 @@
+"""Models of keras-mxnet 2.2.4.3 from recorded files (golden/make_stacks.py): they give what keras-mxnet gave.
+
+tests/keras_mxnet compares with keras-mxnet itself.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mxsame
+from mxsame._mxnet import mx
+
+h5py = pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
+
+sys.path.append(str(Path(__file__).parents[1] / "golden"))
+
+import make_stacks  # noqa: E402
+from running import difference  # noqa: E402
+
+NAMES = [f"stack-{seed}" for seed in make_stacks.SEEDS] + [f"nested-{form}" for form in make_stacks.FORMATS]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stacks")
+    arrays, names = make_stacks.load(folder)
+    assert sorted(names) == sorted(NAMES)
+    return folder, arrays
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_are_those_of_keras_mxnet(recorded, name, tmp_path):
+    folder, arrays = recorded
+    data, wanted = mx.nd.array(arrays[f"{name}/input"]), arrays[f"{name}/output"]
+    net = mxsame.from_keras(folder / f"{name}.h5", padding="keras-mxnet")
+    assert difference(net(data).asnumpy(), wanted) < 1e-5
+    prefix = str(tmp_path / "net")
+    for shape in (data.shape, None):
+        mxsame.export(net, prefix, shape)
+        block = mx.gluon.SymbolBlock.imports(f"{prefix}-symbol.json", ["data"], f"{prefix}-0000.params")
+        assert difference(block(data).asnumpy(), wanted) < 1e-5
+    assert difference(mxsame.deploy(net, data.shape)(data).asnumpy(), wanted) < 1e-5
+    assert difference(mxsame.hybridize(net)(data).asnumpy(), wanted) < 1e-5
+
+
+def test_the_padding_of_tensorflow_gives_other_values(recorded):
+    folder, arrays = recorded
+    for name in NAMES:
+        plain = mxsame.from_keras(folder / f"{name}.h5")(mx.nd.array(arrays[f"{name}/input"])).asnumpy()
+        wanted = arrays[f"{name}/output"]
+        assert plain.shape != wanted.shape or difference(plain, wanted) > 1e-2, name
+
+
+def test_weights_go_back_as_keras_mxnet_stores_them(recorded, tmp_path):
+    folder, _ = recorded
+    for form in make_stacks.FORMATS:
+        source, back = folder / f"nested-{form}.h5", tmp_path / f"{form}.h5"
+        mxsame.to_keras_weights(mxsame.from_keras(source, padding="keras-mxnet"), back)
+        with h5py.File(source, "r") as theirs, h5py.File(back, "r") as ours:
+            assert ours.attrs["backend"] in ("mxnet", b"mxnet")
+            for layer in ours.attrs["layer_names"]:
+                group = theirs["model_weights"][layer]
+                pairs = list(zip(ours[layer].attrs["weight_names"], group.attrs["weight_names"]))
+                assert len(pairs) == len(group.attrs["weight_names"]) == len(ours[layer].attrs["weight_names"])
+                for mine, his in pairs:
+                    np.testing.assert_array_equal(ours[layer][mine][()], group[his][()])
+
+
+# -- what keras-mxnet cannot run, and what depends on the size
+
+
+def read(tmp_path, *layers, shape=(3, 8, 8), **arguments):
+    """The network of layers without weights, after an input of channels first."""
+    layers = [("InputLayer", {"batch_input_shape": [None, *shape]}), *layers]
+    named = [
+        {"class_name": name, "config": {"name": f"{name.lower()}_{number}", "data_format": "channels_first", **config}}
+        for number, (name, config) in enumerate(layers)
+    ]
+    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Sequential", "config": {"layers": named}}))
+    return mxsame.from_keras(tmp_path / "model.json", padding="keras-mxnet", **arguments)
+
+
+LONGER = ("MaxPooling2D", {"pool_size": [2, 2], "strides": [1, 1], "padding": "same"})
+
+
+def test_a_net_with_pads_for_one_size_refuses_others(tmp_path):
+    net = read(tmp_path, LONGER)
+    assert net(mx.nd.ones((2, 3, 8, 8))).shape == (2, 3, 9, 9)
+    for hybridize in (lambda net: net, mxsame.hybridize, mx.gluon.Block.hybridize):
+        net = read(tmp_path, LONGER)
+        hybridize(net)
+        with pytest.raises(
+            (ValueError, mx.base.MXNetError), match=r"must have the shape \(None, 3, 8, 8\)|must_be_3x8x8"
+        ):
+            net(mx.nd.ones((2, 3, 9, 8))).wait_to_read()
+    strided = read(tmp_path, ("MaxPooling2D", {"pool_size": [2, 2], "strides": [2, 2], "padding": "same"}))
+    assert strided(mx.nd.ones((2, 3, 9, 9))).shape == (2, 3, 5, 5)
+
+
+def test_a_dynamic_size_is_refused_after_one_output_too_many(tmp_path):
+    with pytest.raises(ValueError, match=r"layer 'maxpooling2d_1' .*keras-mxnet needs a static size; received size="):
+        read(tmp_path, LONGER, shape=(3, None, 8))
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape"),
+    [
+        ([LONGER, ("Reshape", {"target_shape": [192]})], (3, 8, 8)),
+        (
+            [
+                ("MaxPooling1D", {"pool_size": [2], "strides": [1], "padding": "same", "data_format": "channels_last"}),
+                ("ZeroPadding1D", {"padding": 1}),
+            ],
+            (8, 3),
+        ),
+    ],
+)
+def test_what_keras_mxnet_cannot_run_after_that_is_refused_by_name(tmp_path, layers, shape):
+    with pytest.raises(
+        ValueError, match=r"layer '\w+_2' \(\w+\): keras-mxnet cannot run it: it takes an array of shape"
+    ):
+        read(tmp_path, *layers, shape=shape)
