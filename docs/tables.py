@@ -256,23 +256,14 @@ def onnx_nodes() -> str:
 
 
 def exporters() -> str:
-    """How many nets each exporter writes and how many of the files are right, with the reasons for the others."""
-    rows = benchmark("exporters")["rows"]
-    head, lines = ["networks", "", "`mxsame.export_onnx`", "", "`mx.onnx.export_model`", ""], []
-    lines.append(["", "how many", "written", "right", "written", "right"])
-    wrong: Dict[str, List[str]] = {}
-    for source in dict.fromkeys(row["mode"] for row in rows):
-        group = [row for row in rows if row["mode"] == source]
-        cells = []
-        for exporter in ("mxsame.export_onnx", "mx.onnx.export_model"):
-            found = [(row["name"], row["exporters"][exporter]) for row in group]
-            right = [each.get("difference", math.inf) <= 1e-4 for _, each in found]
-            cells += [str(sum("error" not in each for _, each in found)), str(sum(right))]
-            names = [name for (name, _), is_right in zip(found, right) if not is_right]
-            if names:
-                wrong.setdefault(exporter, []).extend(names)
-        lines.append([f"`{source}`", str(len(group)), *cells])
-    return markdown(head, lines)
+    """How many nets each exporter writes, and how many of the files are right."""
+    from benchmarks.exporters import MXNETS, OURS, counts
+
+    head = ["networks", "", *(f"`{name}`: {what}" for name in (OURS, MXNETS) for what in ("written", "right"))]
+    lines: Dict[str, List[str]] = {}
+    for source, _, count, written, right in counts(benchmark("exporters")["rows"]):
+        lines.setdefault(source, [f"`{source}`", str(count)]).extend(map(str, (written, right)))
+    return markdown(head, lines.values())
 
 
 def memory() -> str:
