@@ -154,3 +154,29 @@ def test_a_number_below_zero_has_no_row_that_is_hot(path):
 def test_a_condition_of_one_axis_chooses_along_the_first(shape, path):
     condition = np.arange(shape[0], dtype="float32") % 2
     assert difference(Net(lambda F, c, x: F.where(c, x, -x)), path, condition, data(*shape)) == 0
+
+
+@pytest.mark.parametrize("name", ["log1p", "expm1"])
+@pytest.mark.parametrize("scale", [1e-4, 0.9, 10])
+def test_no_digits_are_lost_next_to_zero(name, scale, path):
+    x = np.abs(data(3, 50)) * np.float32(scale)
+    if name == "expm1":
+        x[0] *= -1
+    (got,) = exported(Net(lambda F, x: getattr(F, name)(x)), path, x)
+    want = getattr(np, name)(x.astype("float64"))
+    assert (np.abs(got - want) / np.abs(want)).max() < 1e-5
+
+
+@pytest.mark.parametrize("arguments", [(6,), (2, 8), (3, 15, 2)])
+def test_a_range_starts_at_0_if_its_end_alone_is_given(arguments, path):
+    assert difference(Net(lambda F, x: F.broadcast_add(x, F.arange(*arguments))), path, data(2, 6)) == 0
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "norm"])
+def test_a_reduction_of_all_axes_leaves_one(name, path):
+    assert difference(Net(lambda F, x: getattr(F, name)(x)), path, data(2, 3, 4)) < 1e-5
+
+
+def test_a_softmax_of_another_type_is_refused(path):
+    with pytest.raises(ValueError, match="dtype must be None; received dtype='float64'; in the operator softmax"):
+        mxsame.export_onnx(Net(lambda F, x: F.softmax(x, dtype="float64")), path, (1, 3))

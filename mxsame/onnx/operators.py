@@ -384,6 +384,7 @@ def _softmax(op: str) -> Row:
     def row(w: Writer, node: Node, x: str) -> str:
         ndim, temperature = _ndim(w, node), node.attr("temperature")
         _must(node, "use_length", False)
+        _must(node, "dtype", None)
         axis = int(node.attr("axis", -1)) % ndim
         if temperature not in (None, 1.0):
             x = w.add("Div", x, w.scalar(float(temperature), node.inputs[0]))
@@ -405,11 +406,20 @@ def _square(w: Writer, node: Node, x: str) -> str:
 
 
 def _log1p(w: Writer, node: Node, x: str) -> str:
-    return w.add("Log", w.add("Add", x, w.scalar(1, node.inputs[0])), name=node.name)
+    """x log(u) / (u - 1) with u = 1 + x, in which the rounding of u cancels out; x where u is 1."""
+    one = w.scalar(1, node.inputs[0])
+    u = w.add("Add", x, one)
+    ratio = w.add("Div", w.add("Log", u), w.add("Sub", u, one))
+    return w.add("Where", w.add("Equal", u, one), x, w.add("Mul", x, ratio), name=node.name)
 
 
 def _expm1(w: Writer, node: Node, x: str) -> str:
-    return w.add("Sub", w.add("Exp", x), w.scalar(1, node.inputs[0]), name=node.name)
+    """2 t / (1 - t) with t = tanh(x / 2) for small x, which loses no digits; exp(x) - 1 for others."""
+    one, two, half = (w.scalar(value, node.inputs[0]) for value in (1, 2, 0.5))
+    t = w.add("Tanh", w.add("Mul", x, half))
+    small = w.add("Div", w.add("Mul", two, t), w.add("Sub", one, t))
+    other = w.add("Sub", w.add("Exp", x), one)
+    return w.add("Where", w.add("Less", w.add("Abs", x), half), small, other, name=node.name)
 
 
 def _cast(w: Writer, node: Node, x: str) -> str:
@@ -445,6 +455,8 @@ def _initial(make: Callable[[Tuple[int, ...], Node], np.ndarray]) -> Row:
 
 def _arange(shape: Tuple[int, ...], node: Node) -> np.ndarray:
     start, step, repeat = node.attr("start", 0), node.attr("step", 1), node.attr("repeat", 1)
+    if node.attr("stop") is None:  # arange(12) is the numbers up to 12
+        start = 0
     return np.repeat(start + step * np.arange(shape[0] // repeat), repeat)
 
 
@@ -465,14 +477,21 @@ def _reduction(op: str) -> Row:
         axes = _axes(node, ndim)
         if node.attr("exclude", False):
             axes = [axis for axis in range(ndim) if axis not in axes]
-        return w.reduced(op, x, axes, bool(node.attr("keepdims", False)))
+        return _reduced(w, op, x, axes, bool(node.attr("keepdims", False)), ndim)
 
     return row
 
 
 def _norm(w: Writer, node: Node, x: str) -> str:
     order = {1: "ReduceL1", 2: "ReduceL2"}[int(node.attr("ord", 2))]
-    return w.reduced(order, x, _axes(node, _ndim(w, node)), bool(node.attr("keepdims", False)))
+    ndim = _ndim(w, node)
+    return _reduced(w, order, x, _axes(node, ndim), bool(node.attr("keepdims", False)), ndim)
+
+
+def _reduced(w: Writer, op: str, x: str, axes: Sequence[int], keepdims: bool, ndim: int) -> str:
+    """Without `keepdims` one axis is left at least, as in MXNet."""
+    found = w.reduced(op, x, axes, keepdims)
+    return found if keepdims or len(axes) < ndim else w.unsqueezed(found, [0])
 
 
 def _argument(op: str) -> Row:
