@@ -220,7 +220,7 @@ def onnx(size: Optional[int], width: float, rounds: int, device: Any) -> Iterato
         raise bench.CannotRun(
             "onnx runs on the CPU, with TensorFlow and tf2onnx (the extras oracle, onnx and benchmarks)."
         )
-    timing = {"rounds": rounds, "turn": 0.1, "seconds": 12.0}
+    timing = {"rounds": rounds, "turn": 0.1, "seconds": 5.0}
     for name in rows.MODELS:
         yield name, lambda name=name: rows.measure(name, size=size, width=width, **timing)
 
