@@ -1,7 +1,8 @@
 """Keras models outside TensorFlow: MXNet's deployed net, and ONNX Runtime on the files of mxsame and of tf2onnx.
 
 All are made from one model in memory, and nothing is timed before they agree with TensorFlow. The nodes of both files
-are counted too. With OMP_NUM_THREADS=1 the times are CPU time. Needs TensorFlow, tf2onnx, onnx and onnxruntime: the extras `oracle`, `onnx` and `benchmarks`.
+are counted too. With OMP_NUM_THREADS=1 times are CPU time. Needs TensorFlow, tf2onnx, onnx and onnxruntime: the extras
+`oracle`, `onnx` and `benchmarks`.
 """
 
 from __future__ import annotations

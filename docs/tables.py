@@ -238,7 +238,7 @@ def onnx() -> str:
     lines.append(["geometric mean", *(figure(geometric_mean(ratios(rows, *pair))) for pair in pairs)])
     made = benchmark("onnx")["provenance"]
     versions = ", ".join(f"{package} {made[package]}" for package in ("onnx", "onnxruntime", "tf2onnx"))
-    threads = "one thread each" if made["threads"] == "1" else f"threads: {made['threads']}"
+    threads = "CPU time, one thread each" if made["threads"] == "1" else f"threads: {made['threads']}"
     return f"{markdown(head, lines)}\n\n{provenance('onnx')} {versions}; {threads}."
 
 
@@ -256,14 +256,18 @@ def onnx_nodes() -> str:
 
 
 def exporters() -> str:
-    """How many nets each exporter writes, and how many of the files are right."""
-    from benchmarks.exporters import MXNETS, OURS, counts
+    """How many nets each exporter writes, how many of the files are right, and the nodes of all of them."""
+    from benchmarks.exporters import counts
 
-    head = ["networks", "", *(f"`{name}`: {what}" for name in (OURS, MXNETS) for what in ("written", "right"))]
-    lines: Dict[str, List[str]] = {}
-    for source, _, count, written, right in counts(benchmark("exporters")["rows"]):
-        lines.setdefault(source, [f"`{source}`", str(count)]).extend(map(str, (written, right)))
-    return markdown(head, lines.values())
+    rows = benchmark("exporters")["rows"]
+    head = ["networks, exporter", "networks", "written", "right", "nodes", "Pad, Slice", "BatchNormalization"]
+    lines = []
+    for source, exporter, *numbers in counts(rows):
+        files = [row["exporters"][exporter].get("operators", {}) for row in rows if row["mode"] == source]
+        kinds = [tuple(set().union(*files)), ("Pad", "Slice"), ("BatchNormalization",)]
+        nodes = [sum(file.get(kind, 0) for file in files for kind in each) for each in kinds]
+        lines.append([f"`{source}`, `{exporter}`", *map(str, [*numbers, *nodes])])
+    return markdown(head, lines)
 
 
 def memory() -> str:
