@@ -46,7 +46,7 @@ def check_layer(case, path):
         mxsame.export_onnx(block, path, arrays["data"].shape, dynamic_size=True)
     except ValueError as error:
         assert "to serve dynamic sizes" in str(error) or "for any size that is possible" in str(error)
-        assert case.strides != (1,) * case.rank
+        assert case.strides != (1,) * case.rank or (case.ceil_mode and case.count_include_pad)
         return
     for size in case.sizes:
         other, want, *_ = expected(case, size)

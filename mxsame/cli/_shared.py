@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 
 def missing(package: str, what: str) -> NoReturn:
-    """Ends the program with one line that says what needs the package, and names the extra that brings it."""
+    """Ends the program with one line that says what needs the package, and what installs it."""
     sys.exit(
-        f"mxsame: {what} needs {package}, which is not installed. mxsame's extras [cpu], [cu112] and [cli] "
-        f"bring it; mend it with: {sys.executable} -m pip install {package}"
+        f"mxsame: {what} needs {package}, which is not installed; mend it with: "
+        f"{sys.executable} -m pip install {package}"
     )
 
 

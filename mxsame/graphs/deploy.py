@@ -345,7 +345,7 @@ def _rebuilt(kind: Any, symbol: str, arrays: dict, signature: Signature, devices
 def _traced(net: Any, shapes: Sequence[tuple], dtype: Any, variant: Any, device: str) -> Tuple[Graph, Signature]:
     """The net's graph, and how it is called."""
     inputs = dict(zip(tracing.input_names(net, len(shapes)), shapes))
-    graph, structure = frozen(net, inputs, dtype, **{"device": device, **variant.BUILT_FOR})
+    graph, structure = frozen(net, inputs, dtype, **{"purpose": "deployment", "device": device, **variant.BUILT_FOR})
     candidates = (
         [dtype] if variant.DTYPE is not None else sorted(DTYPES, key=lambda each: dtype is not None and each != dtype)
     )

@@ -22,13 +22,14 @@ class Frozen(NamedTuple):
 
 
 def frozen(net: Any, inputs: Mapping[str, Tuple[int, ...]], dtype: Any, **built_for: Any) -> Frozen:
-    """The net run on Symbols of this type; `built_for` are fields of :class:`mxsame.building.Building`.
+    """The net run on Symbols of this type; `built_for` are fields of :class:`mxsame.building.Building`, among them the
+    purpose. A graph for "deployment" must be simplified before it runs: it may hold computed weights.
 
     Raises `TypeError` or `ValueError` for a net that cannot be traced, and MXNet's error if the shapes do not fit it.
     """
     variables = [tracing.variable(name, dtype) for name in inputs]
     try:
-        outputs, _ = tracing.traced(net, variables, inputs, static=True, purpose="deployment", **built_for)
+        outputs, _ = tracing.traced(net, variables, inputs, static=True, **built_for)
     except (AttributeError, NotImplementedError) as error:  # what a Symbol does not have, or a Block without a graph
         raise TypeError(
             f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"

@@ -91,7 +91,8 @@ def _by_mxnet(net: Any, arrays: Mapping[str, np.ndarray], dtype: Any) -> Optiona
     take these shapes."""
     dtype = np.promote_types(dtype, np.float32)
     try:
-        graph, _ = frozen(net, {name: array.shape for name, array in arrays.items()}, dtype, device="cpu")
+        shapes = {name: array.shape for name, array in arrays.items()}
+        graph, _ = frozen(net, shapes, dtype, purpose="inference", device="cpu")
         if reshape_that_loses(graph.shapes()) is not None:
             return None
         graph.values = {name: value.astype(dtype) for name, value in graph.values.items()}

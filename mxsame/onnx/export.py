@@ -111,15 +111,15 @@ def export_onnx(
 
 def _graph(net: Any, inputs: Dict[str, tuple], dtype: Any, fold: bool, dynamic_size: bool) -> Graph:
     """The net with its windows noted."""
-    graph, _ = frozen(net, inputs, dtype, device="cpu", windows_noted=True)
+    graph, _ = frozen(net, inputs, dtype, purpose="deployment", device="cpu", windows_noted=True)
+    drop(graph)
+    note(graph, dynamic_size)
     if fold:
         simplify(graph, mx.cpu(), fuses=False)
         _merge_concats(graph)
     else:
-        drop(graph)
         separate(graph)
         graph.prune()
-    note(graph, dynamic_size)
     return graph
 
 

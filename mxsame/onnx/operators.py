@@ -8,6 +8,7 @@ source where that is silent; ONNX's operators are at https://onnx.ai/onnx/operat
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -60,7 +61,8 @@ def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
     found = windows(node, [length.traced for length in lengths])
     if node.op == "Pooling":
         check_static(tuple(found), pool=True)
-    attrs = pads(found, [not length.is_static for length in lengths], node.op == "Pooling")
+    found = [replace(window, size=window.size if n.is_static else None) for window, n in zip(found, lengths)]
+    attrs = pads(found, node.op == "Pooling")
     if attrs is None:
         raise ValueError(
             "the padding must be the same for every size, or that of SAME without dilation, to serve dynamic sizes: "
@@ -101,10 +103,10 @@ def _pooling(w: Writer, node: Node, x: str) -> str:
     if kind == "max":
         return w.add("MaxPool", x, name=node.name, **attrs)
     if kind == "avg":
-        if counts and any(window.ceil_mode and not window.follows_size for window in found):
-            x, attrs = _with_padding_as_data(w, node, x, found, attrs)
-            counts = False
-        return w.add("AveragePool", x, name=node.name, count_include_pad=int(counts), **attrs)
+        out = w.add("AveragePool", x, name=node.name, count_include_pad=int(counts), **attrs)
+        if not counts or not any(window.ceil_mode and not window.follows_size for window in found):
+            return out
+        return _without_what_follows_padding(w, node, out, found)
     order = 1 if kind == "sum" else int(node.attr("p_value", 2))
     if order == 2:
         return w.add("LpPool", x, name=node.name, p=2, **attrs)
@@ -126,17 +128,19 @@ def _root(w: Writer, node: Node, x: str, order: int) -> str:
     return w.add("Mul", w.add("Sign", x), root, name=node.name)
 
 
-def _with_padding_as_data(
-    w: Writer, node: Node, x: str, found: Sequence[Window], attrs: Dict[str, Any]
-) -> Tuple[str, Dict[str, Any]]:
-    """Where padding counts, and what a partial window has after it does not, the padding becomes data."""
-    ends: List[Any] = [window.padding for window in found]
-    lows, highs = [low for low, _ in ends], [high for _, high in ends]
-    padded = w.add("Pad", x, w.integers([0, 0, *lows, 0, 0, *highs]), w.scalar(KEPT_ZERO, node.inputs[0]))
-    if "pads" not in attrs or "ceil_mode" in attrs:
-        return padded, {**attrs, "pads": [0] * (2 * len(found))}
-    left = [here - end for here, end in zip(attrs["pads"], lows + highs)]
-    return padded, {**attrs, "pads": left}
+def _without_what_follows_padding(w: Writer, node: Node, out: str, found: Sequence[Window]) -> str:
+    """Padding counts in a mean, and what a partial window has after it does not: so the last means become larger."""
+    if any(window.size is None for window in found):
+        raise ValueError("padding must not count (count_include_pad=False) with ceil_mode, to serve dynamic sizes")
+    scale = np.ones(())
+    for window in found:
+        low, high = window.padding
+        starts = np.arange(window.outputs(window.size)) * window.stride - low
+        counted = np.minimum(starts + window.kernel_size, window.size + high) - starts
+        scale = scale[..., None] * (window.kernel_size / counted)
+    if (scale == 1).all():
+        return out
+    return w.add("Mul", out, w.constant(scale[None, None], w.dtype(node.inputs[0]), "scale"))
 
 
 def _global_pooling(w: Writer, node: Node, x: str, kind: str) -> str:

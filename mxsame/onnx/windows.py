@@ -43,16 +43,16 @@ def windows(node: Node, size: Sequence[int]) -> Tuple[AnyWindow, ...]:
     return tuple(Window(n, k, s, d, (p, p), full) for n, k, s, d, p in zip(size, kernel, strides, dilation, pad))
 
 
-def pads(found: Sequence[AnyWindow], dynamic: Sequence[bool], pool: bool = False) -> Optional[Dict[str, Any]]:
-    """The attributes for windows, of which some are on axes of dynamic size; None if there are none for every size.
+def pads(found: Sequence[AnyWindow], pool: bool = False) -> Optional[Dict[str, Any]]:
+    """The attributes for windows, some of them of dynamic size; None if there are none for every size.
 
     Raises `ValueError` if a partial window of a pooling operator would be empty for some size.
 
-    >>> pads([Window(224, 3, 2), Window(225, 3, 2)], [False, False])
+    >>> pads([Window(224, 3, 2), Window(225, 3, 2)])
     {'pads': [0, 1, 1, 1]}
-    >>> pads([Window(224, 3, 2), Window(225, 3, 2)], [True, True])
+    >>> pads([Window(None, 3, 2), Window(None, 3, 2)])
     {'auto_pad': 'SAME_UPPER'}
-    >>> pads([TransposedWindow(7, 3, 2, crop=(0, 1))], [True]), pads([TransposedWindow(7, 2, 3, crop=(0, -1))], [True])
+    >>> pads([TransposedWindow(None, 3, 2, crop=(0, 1))]), pads([TransposedWindow(None, 2, 3, crop=(0, -1))])
     ({'pads': [0, 1]}, {'pads': [0, 0], 'output_padding': [1]})
     """
     if isinstance(found[0], TransposedWindow):
@@ -60,7 +60,6 @@ def pads(found: Sequence[AnyWindow], dynamic: Sequence[bool], pool: bool = False
         added = [max(-end, 0) for _, end in crops]
         attrs = {"pads": [start for start, _ in crops] + [max(end, 0) for _, end in crops]}
         return {**attrs, "output_padding": added} if any(added) else attrs
-    found = [replace(window, size=None) if free else window for window, free in zip(found, dynamic)]
     check_dynamic(tuple(found), pool)  # type: ignore[arg-type]
     pairs = [_for_every_size(window) for window in found]  # type: ignore[arg-type]
     if None not in pairs:

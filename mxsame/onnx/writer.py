@@ -73,6 +73,8 @@ class Writer:
             self._described(name, self.shape(output), self.dtype(output), names)
             for name, output in zip(self._outputs, self.graph.outputs)
         ]
+        used = {name for node in self.nodes for name in node.input}
+        self.initializers = {name: array for name, array in self.initializers.items() if name in used}
         helper = self._onnx.helper
         arrays = [self._onnx.numpy_helper.from_array(array, name) for name, array in self.initializers.items()]
         graph = helper.make_graph(self.nodes, "mxsame", inputs, outputs, arrays)
