@@ -70,7 +70,7 @@ setup(
         # The live oracle; TensorFlow 2.13.1, MXNet 1.9.1 and NumPy 1.23.5 are known to live together.
         "oracle": ["tensorflow-cpu==2.13.1; python_version == '3.11'", "numpy==1.23.5; python_version == '3.11'"],
         "onnx": ["onnx>=1.14", "onnxruntime>=1.16"],  # files are run beside the net before they are left
-        # Beside `oracle`: what `python -m benchmarks onnx` and `exporters` compare with; MXNet's exporter needs onnx < 1.18.
+        # Beside `oracle`: what the benchmarks of ONNX compare with; MXNet's exporter needs onnx < 1.18.
         "benchmarks": [
             "tf2onnx==1.17.0; python_version == '3.11'",
             "onnx==1.14.1; python_version == '3.11'",
