@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Row = Callable[..., Any]
 INT64 = np.dtype("int64")
 BOOL = np.dtype("bool")
+# ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
+# never win a maximum and do not count in an average. It leaves a Pad with -0 alone.
+KEPT_ZERO = -0.0
 
 
 def _axes(node: Node, ndim: int, name: str = "axis") -> List[int]:
@@ -214,9 +217,11 @@ def _index(w: Writer, output: Any, name: str, length: int) -> str:
 
 
 def _one_hot(w: Writer, node: Node, x: str) -> str:
+    """A row for each number; one that is negative or too large has none, and in ONNX only one that is too large."""
     values = w.constant([node.attr("off_value", 0.0), node.attr("on_value", 1.0)], w.dtype(Output(node)))
-    depth = w.constant(np.int64(node.attr("depth")))
-    return w.add("OneHot", w.cast(x, INT64), depth, values, axis=-1, name=node.name)
+    depth, number = w.constant(np.int64(node.attr("depth"))), w.cast(x, INT64)
+    number = w.add("Where", w.add("Less", number, w.constant(np.int64(0))), depth, number)
+    return w.add("OneHot", number, depth, values, axis=-1, name=node.name)
 
 
 # -- normalization
@@ -314,7 +319,10 @@ def _comparison(op: str, negated: bool = False) -> Row:
 
     def row(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
         y = w.scalar(float(node.attr("scalar")), node.inputs[0]) if y is None else y
-        found = w.add(op, x, y)
+        if op.endswith("OrEqual") and w.opset < 12:
+            found = w.add("Or", w.add(op[: -len("OrEqual")], x, y), w.add("Equal", x, y))
+        else:
+            found = w.add(op, x, y)
         return w.cast(w.add("Not", found) if negated else found, w.dtype(Output(node)))
 
     return row
@@ -380,6 +388,7 @@ def _softmax(op: str) -> Row:
     def row(w: Writer, node: Node, x: str) -> str:
         ndim, temperature = _ndim(w, node), node.attr("temperature")
         _must(node, "use_length", False)
+        _must(node, "dtype", None)
         axis = int(node.attr("axis", -1)) % ndim
         if temperature not in (None, 1.0):
             x = w.add("Div", x, w.scalar(float(temperature), node.inputs[0]))
@@ -401,11 +410,20 @@ def _square(w: Writer, node: Node, x: str) -> str:
 
 
 def _log1p(w: Writer, node: Node, x: str) -> str:
-    return w.add("Log", w.add("Add", x, w.scalar(1, node.inputs[0])), name=node.name)
+    """x log(u) / (u - 1) with u = 1 + x, in which the rounding of u cancels out; x where u is 1."""
+    one = w.scalar(1, node.inputs[0])
+    u = w.add("Add", x, one)
+    ratio = w.add("Div", w.add("Log", u), w.add("Sub", u, one))
+    return w.add("Where", w.add("Equal", u, one), x, w.add("Mul", x, ratio), name=node.name)
 
 
 def _expm1(w: Writer, node: Node, x: str) -> str:
-    return w.add("Sub", w.add("Exp", x), w.scalar(1, node.inputs[0]), name=node.name)
+    """2 t / (1 - t) with t = tanh(x / 2) for small x, which loses no digits; exp(x) - 1 for others."""
+    one, two, half = (w.scalar(value, node.inputs[0]) for value in (1, 2, 0.5))
+    t = w.add("Tanh", w.add("Mul", x, half))
+    small = w.add("Div", w.add("Mul", two, t), w.add("Sub", one, t))
+    other = w.add("Sub", w.add("Exp", x), one)
+    return w.add("Where", w.add("Less", w.add("Abs", x), half), small, other, name=node.name)
 
 
 def _cast(w: Writer, node: Node, x: str) -> str:
@@ -413,7 +431,11 @@ def _cast(w: Writer, node: Node, x: str) -> str:
 
 
 def _where(w: Writer, node: Node, condition: str, x: str, y: str) -> str:
-    return w.add("Where", w.cast(condition, BOOL), x, y, name=node.name)
+    """By elements; a condition of one axis chooses along the first."""
+    chosen, (first, ndim) = w.cast(condition, BOOL), [len(w.shape(source)) for source in node.inputs[:2]]
+    if first < ndim:
+        chosen = w.unsqueezed(chosen, list(range(1, ndim)))
+    return w.add("Where", chosen, x, y, name=node.name)
 
 
 def _full_like(number: float) -> Row:
@@ -437,6 +459,8 @@ def _initial(make: Callable[[Tuple[int, ...], Node], np.ndarray]) -> Row:
 
 def _arange(shape: Tuple[int, ...], node: Node) -> np.ndarray:
     start, step, repeat = node.attr("start", 0), node.attr("step", 1), node.attr("repeat", 1)
+    if node.attr("stop") is None:  # arange(12) is the numbers up to 12
+        start = 0
     return np.repeat(start + step * np.arange(shape[0] // repeat), repeat)
 
 
@@ -457,14 +481,21 @@ def _reduction(op: str) -> Row:
         axes = _axes(node, ndim)
         if node.attr("exclude", False):
             axes = [axis for axis in range(ndim) if axis not in axes]
-        return w.reduced(op, x, axes, bool(node.attr("keepdims", False)))
+        return _reduced(w, op, x, axes, bool(node.attr("keepdims", False)), ndim)
 
     return row
 
 
 def _norm(w: Writer, node: Node, x: str) -> str:
     order = {1: "ReduceL1", 2: "ReduceL2"}[int(node.attr("ord", 2))]
-    return w.reduced(order, x, _axes(node, _ndim(w, node)), bool(node.attr("keepdims", False)))
+    ndim = _ndim(w, node)
+    return _reduced(w, order, x, _axes(node, ndim), bool(node.attr("keepdims", False)), ndim)
+
+
+def _reduced(w: Writer, op: str, x: str, axes: Sequence[int], keepdims: bool, ndim: int) -> str:
+    """Without `keepdims` one axis is left at least, as in MXNet."""
+    found = w.reduced(op, x, axes, keepdims)
+    return found if keepdims or len(axes) < ndim else w.unsqueezed(found, [0])
 
 
 def _argument(op: str) -> Row:
@@ -593,12 +624,14 @@ def _broadcast_to(w: Writer, node: Node, x: str, *_: str) -> str:
 
 
 def _pad(w: Writer, node: Node, x: str) -> str:
-    widths, mode = _entries(node.attr("pad_width")), node.attr("mode")
+    widths, mode, value = _entries(node.attr("pad_width")), node.attr("mode"), float(node.attr("constant_value", 0.0))
+    if not value and any(user.node is not None and user.node.op == "Pooling" for user in w.graph.users()[node]):
+        value = KEPT_ZERO
     return w.add(
         "Pad",
         x,
         w.integers([*widths[::2], *widths[1::2]]),
-        w.scalar(float(node.attr("constant_value", 0.0)), node.inputs[0]) if mode == "constant" else None,
+        w.scalar(value, node.inputs[0]) if mode == "constant" else None,
         mode=mode,
         name=node.name,
     )
@@ -667,8 +700,8 @@ COMPARISONS: Dict[str, Tuple[str, bool]] = {  # MXNet's name -> ONNX's, and whet
     "not_equal": ("Equal", True),
     "greater": ("Greater", False),
     "lesser": ("Less", False),
-    "greater_equal": ("Less", True),
-    "lesser_equal": ("Greater", True),
+    "greater_equal": ("GreaterOrEqual", False),
+    "lesser_equal": ("LessOrEqual", False),
 }
 
 ARITHMETIC = {  # what a node computes -> ONNX's operator
