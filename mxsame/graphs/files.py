@@ -94,7 +94,10 @@ def checked_shapes(input_shape: Any) -> List[Tuple[int, ...]]:
     """One shape, or one for each input -> a list."""
     if validation.is_sequence(input_shape) and len(input_shape) and all(map(validation.is_sequence, input_shape)):
         return [checked_shape(f"input_shape[{index}]", shape) for index, shape in enumerate(input_shape)]
-    return [checked_shape("input_shape", input_shape)]
+    shape = checked_shape("input_shape", input_shape)
+    if not shape:
+        raise ValueError(f"input_shape must have at least one length; {validation.received(input_shape=input_shape)}")
+    return [shape]
 
 
 def written(symbol: Any, parameters: Any, path: str, epoch: int) -> tuple[str, str]:
@@ -103,6 +106,7 @@ def written(symbol: Any, parameters: Any, path: str, epoch: int) -> tuple[str, s
     symbol.save(symbol_file)
     kinds = {**dict.fromkeys(symbol.list_arguments(), "arg"), **dict.fromkeys(symbol.list_auxiliary_states(), "aux")}
     saved = {f"{kind}:{name}": parameters[name] for name, kind in kinds.items() if name in parameters}
+    mx.nd.waitall()  # as mxsame.graphs.frozen.values
     save = mx.npx.save if mx.util.is_np_array() else mx.nd.save
     save(params_file, {name: parameter.data(parameter.list_ctx()[0]) for name, parameter in saved.items()})
     return symbol_file, params_file

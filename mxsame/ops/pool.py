@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from mxsame import padding as arithmetic
 from mxsame import tensors, validation
+from mxsame.building import current
 from mxsame.ops._call import Call
 from mxsame.ops._lowering import Lowering, padded
 from mxsame.plan import make_windows
@@ -169,7 +170,7 @@ class _Pool:
         data, lowering = call.lowering(windows, Work(operator), (), fill)
         keeps_workspace = operator != "max" or not tensors.needs_gradients_at_inference(data)
         out = self._pooled(lowering, data, operator, keeps_workspace, more)
-        if operator == "avg" and fill == "zero" and lowering.plan.fills:
+        if operator == "avg" and fill == "zero" and lowering.plan.fills and not current().windows_noted:
             # What part of each window is data: the same pooling of ones.
             thin, ones = lowering.thin(data)
             ones = lowering.F.BlockGrad(lowering.F.ones_like(ones))

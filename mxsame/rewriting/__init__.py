@@ -11,6 +11,7 @@ from typing import Any
 
 from mxsame.rewriting import _batch_norm, _canonical, _constants, _sinking
 from mxsame.rewriting._batch_norm import Affine, as_affine, by_channel, far_mean, is_channels_first
+from mxsame.rewriting._canonical import drop, separate
 from mxsame.rewriting._graph import Graph, Node, Output
 from mxsame.rewriting._onednn import can_fuse, fused, protect
 
@@ -22,10 +23,12 @@ __all__ = [
     "as_affine",
     "by_channel",
     "can_fuse",
+    "drop",
     "far_mean",
     "fused",
     "is_channels_first",
     "protect",
+    "separate",
     "simplify",
 ]
 
