@@ -35,8 +35,8 @@ TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times
     metavar="INT,INT,...",
     multiple=True,
     help="Shape of the input, batch included, in the order of --layout; of several inputs, repeated in Keras's order. "
-    "The files are then for that size, and fastest. By default they are for all sizes that the model takes; ONNX, for the "
-    "model's own.",
+    "The files are then for that size, and fastest. By default they are for all sizes that the model takes; ONNX, for "
+    "the model's own.",
 )
 @click.option("--opset", type=int, help="Of an ONNX file: the version of its operators.  [default: 13]")
 @click.option("--dynamic-size", is_flag=True, help="An ONNX file for every size, not only that of --shape.")
