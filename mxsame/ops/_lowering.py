@@ -263,6 +263,16 @@ def padded(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero
     return F.reshape(data, shape=(0, 0, 0)) if flat else data
 
 
+def paired(F: Any, data: Any) -> Any:
+    """(N, C, W) -> (N, C/2, 2, W): each pair of channels is a picture of two rows. Nothing is copied."""
+    return F.reshape(data, shape=(0, -4, -1, 2, 0))
+
+
+def unpaired(F: Any, out: Any) -> Any:
+    """(N, C/2, 2, W) -> (N, C, W)."""
+    return F.reshape(out, shape=(0, -3, 0))
+
+
 def cropped(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIAL) -> Any:
     """Without (start, end) elements of each spatial axis."""
     if not any(map(any, crops)):

@@ -12,7 +12,7 @@ from typing import Any
 from mxsame.rewriting import _batch_norm, _canonical, _constants, _sinking
 from mxsame.rewriting._batch_norm import Affine, as_affine, by_channel, far_mean, is_channels_first
 from mxsame.rewriting._graph import Graph, Node, Output
-from mxsame.rewriting._onednn import can_fuse, fused, protect
+from mxsame.rewriting._onednn import fused, protect
 
 __all__ = [
     "Affine",
@@ -21,7 +21,6 @@ __all__ = [
     "Output",
     "as_affine",
     "by_channel",
-    "can_fuse",
     "far_mean",
     "fused",
     "is_channels_first",
