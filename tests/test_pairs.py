@@ -44,7 +44,6 @@ def test_plain_data_with_enough_pairs(name):
     assert kernels(POOLS[name](mx.sym.var("x", shape=(2, 9, 8)), 3, 2, layout="NWC")) == PAIRS
     assert kernels(POOLS[name](data(channels=6), 3, 2)) == LONE
     assert kernels(POOLS[name](data(channels=9), 3, 2)) == LONE
-    assert kernels(POOLS[name](data(size=3), 3, 3)) == LONE  # one output
     assert kernels(POOLS[name](mx.sym.var("x"), 3, 2, layout="NCW")) == LONE  # unknown channels
     with building(device="gpu"):
         assert kernels(POOLS[name](data(), 3, 2)) == LONE
@@ -137,9 +136,9 @@ def test_values_are_those_of_the_operator_in_1_d(monkeypatch, name, window, dtyp
 def test_a_single_output_has_its_gradient(make, batch, specialised):
     """MXNet's `reshape` fails for the gradient of a single output: a layout of four axes, read as one of three."""
     net = nn.HybridSequential()
-    net.add(nn.BatchNorm(in_channels=8), make(3, 2), make(2, 2))
+    net.add(nn.BatchNorm(in_channels=8), make(3, 2, padding="valid"))
     net.initialize()
-    inputs = [mx.nd.array(np.random.RandomState(n).standard_normal((batch, 8, n))) for n in (1, 2, 3, 4, 5, 9)]
+    inputs = [mx.nd.array(np.random.RandomState(n).standard_normal((batch, 8, n))) for n in (9, 7, 4, 3)]
 
     def run():
         for x in inputs:

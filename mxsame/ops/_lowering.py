@@ -266,8 +266,9 @@ def padded(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero
 def paired(F: Any, data: Any, copies: bool) -> Any:
     """(N, C, W) -> (N, C/2, 2, W): each pair of channels is a picture of two rows.
 
-    If W' = 1 is possible, the operator on this must be given a copy. Its gradient may come in a layout that `reshape`
-    of MXNet 1.9.1 takes for that of three axes, and fails; a slice has it in the plain layout.
+    `copies` is for gradients. That of an operator with a single output may come in a layout that `reshape` of MXNet
+    1.9.1 takes for one of three axes, and fails; a slice has it in the plain layout. A graph may meet such a size
+    later.
     """
     data = F.reshape(data, shape=(0, -4, -1, 2, 0))
     return F.slice_axis(data, axis=0, begin=0, end=None) if copies else data

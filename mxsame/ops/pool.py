@@ -198,7 +198,7 @@ class _Pool:
             pairs = keeps_workspace and self._runs_in_pairs(lowering, prepared, operator)
             first = 1 if pairs else 0  # an axis before those of the windows, along which nothing is pooled
             out = F.Pooling(
-                paired(F, prepared, copies=None in self.call.size) if pairs else prepared,
+                paired(F, prepared, copies=tensors.may_take_gradients(prepared)) if pairs else prepared,
                 kernel=(1,) * first + tuple(step.kernel_size for step in axes),
                 stride=(1,) * first + tuple(window.stride for window in lowering.windows),
                 pad=(0,) * first + tuple(step.pad for step in axes),
@@ -222,14 +222,9 @@ class _Pool:
 
         oneDNN's fast code for data that is not in blocks asks for two spatial axes, both longer than 1, and for four
         channels; the code for the rest takes 2 to 8 times as long. The values are the same.
-
-        A single output is left alone: see `paired`.
         """
         one_node = getattr(current(), "windows_noted", False)
         if self.call.rank != 1 or operator == "lp" or one_node or not tensors.has_onednn():
-            return False
-        (window,) = lowering.windows
-        if window.size is not None and window.outputs(window.size) == 1:
             return False
         if tensors.purpose_and_device(prepared)[1] != "cpu" or tensors.is_in_blocks(prepared):
             return False
