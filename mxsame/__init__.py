@@ -23,6 +23,7 @@ _PUBLIC = {  # each name, and the module that it is, or that defines it
     "autotune": "mxsame.graphs.tune:autotune",
     "deploy": "mxsame.graphs.deploy:deploy",
     "export": "mxsame.graphs.files:export",
+    "export_onnx": "mxsame.onnx.export:export_onnx",
     "from_keras": "mxsame.port.convert:from_keras",
     "hybridize": "mxsame.graphs.hybridize:hybridize",
     "keras": "mxsame.keras",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from mxsame.graphs.files import export as export
     from mxsame.graphs.hybridize import hybridize as hybridize
     from mxsame.graphs.tune import autotune as autotune
+    from mxsame.onnx.export import export_onnx as export_onnx
     from mxsame.port.audit import audit as audit
     from mxsame.port.convert import from_keras as from_keras
     from mxsame.port.convert import to_keras_weights as to_keras_weights

@@ -13,7 +13,9 @@ import contextvars
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-__all__ = ["Building", "building", "current"]
+__all__ = ["NOTE", "Building", "building", "current"]
+
+NOTE = "__windows__"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,9 @@ class Building:
         still be trained.
     operator_only : bool
         Whether only plans may be chosen that need nothing but the operator itself.
+    windows_noted : bool
+        The graph is made to be written in another format, and never run: each operator is one node, with its windows in
+        the attribute `NOTE`, between nodes with the same attribute, which only give data and output the right shape.
     strategy : str, optional
         The one that :func:`mxsame.plan.force` asks for.
     tried : mapping, optional
@@ -57,6 +62,7 @@ class Building:
     shapes_only: bool = False
     exported: bool = False
     operator_only: bool = False
+    windows_noted: bool = False
     strategy: Optional[str] = None
     tried: Optional[Dict[Any, str]] = None
     decisions: Optional[List[Any]] = None

@@ -8,10 +8,10 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "mxsame"
 
 # padding <- plan <- planner <- ops <- nn <- (graphs, port); rewriting, timing <- graphs <-> cudnn_only, a plug-in;
-# ops <- keras; validation is a leaf; installation is a leaf, and it alone imports MXNet.
+# graphs, rewriting <- onnx; ops <- keras; validation is a leaf; installation is a leaf, and it alone imports MXNet.
 PURE = {"validation", "padding"}
 CORE = PURE | {"building", "measured", "plan", "planner", "_mxnet", "_gluon", "tensors"}
-LIBRARY = CORE | {"ops", "nn", "keras", "graphs", "port", "drawing"}
+LIBRARY = CORE | {"ops", "nn", "keras", "graphs", "onnx", "port", "drawing"}
 MAY_IMPORT = {
     "installation": set(),
     "_mxnet": {"installation"},
@@ -27,10 +27,11 @@ MAY_IMPORT = {
     "ops": CORE,
     "nn": CORE | {"ops"},
     "keras": CORE | {"ops", "installation"},
-    "rewriting": {"_mxnet", "tensors"},
+    "rewriting": {"_mxnet", "building", "tensors"},
     "_timing": {"_mxnet"},
     "graphs": CORE | {"ops", "nn", "rewriting", "_timing", "cudnn_only"},
     "cudnn_only": {"_mxnet", "graphs", "installation", "rewriting"},
+    "onnx": CORE | {"graphs", "rewriting"},
     "port": CORE | {"ops", "nn", "keras", "rewriting"},
     "__init__": LIBRARY | {"installation"},
     "_symmetric": PURE,

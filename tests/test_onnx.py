@@ -1,42 +1,406 @@
-"""A network with SAME in an interchange format: MXNet's own ONNX export, run by onnxruntime (extra `onnx`)."""
+"""`mxsame.export_onnx`: files, names, dynamic lengths, types, what is refused, and whole networks."""
 
 from __future__ import annotations
 
+import builtins
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
-import running
+from running import difference
 
-import mxsame
-from mxsame._mxnet import mx
+onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
+
+from onnx_running import NEWEST, exported, operators, run  # noqa: E402
+
+import mxsame  # noqa: E402
+from mxsame._mxnet import mx  # noqa: E402
+from mxsame.onnx import checking  # noqa: E402
+
+sys.path.append(str(Path(__file__).parent / "golden"))
+
+import keras_recording  # noqa: E402
+import make_models_keras2  # noqa: E402
+import make_models_keras3  # noqa: E402
 
 gluon = mx.gluon.nn
+SHAPE = (2, 3, 30, 33)
+MOVING = {"Pad", "Slice", "Concat", "Gather", "Transpose"}
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MXNet's exporter and of protobuf
-def test_a_network_exports_to_onnx_and_gives_the_same_there(tmp_path):
-    reason = "onnxruntime is not installed: pip install '.[onnx]'"
-    pytest.importorskip("onnx", reason=reason)
-    runtime = pytest.importorskip("onnxruntime", reason=reason)
+def sequential(*layers, shape=SHAPE):
+    """An initialised net that has seen data."""
     net = gluon.HybridSequential()
-    net.add(
+    net.add(*layers)
+    net.initialize(mx.init.Normal(0.5))
+    net(mx.nd.zeros(shape))
+    return net
+
+
+def downsampling():
+    """Strides, every kind of padding, and a batch norm to fold."""
+    return sequential(
         mxsame.nn.Conv2D(8, 7, strides=2),
         gluon.BatchNorm(),
         gluon.Activation("relu"),
         mxsame.nn.MaxPool2D(3, 2),
         mxsame.nn.Conv2D(8, 4),
         mxsame.nn.AvgPool2D(2),
+        mxsame.nn.SeparableConv2D(6, 3, strides=2),
         mxsame.nn.Conv2DTranspose(4, 3, strides=2),
     )
-    net.initialize(mx.init.Normal(0.5))
-    shape = (1, 3, 30, 33)
-    data = np.random.RandomState(0).randn(*shape).astype("float32")
-    want = net(mx.nd.array(data)).asnumpy()
-    symbol = net(mx.sym.var("data", shape=shape))  # traced for this size
-    parameters = {name: parameter.data() for name, parameter in net.collect_params().items()}
-    path = mx.onnx.export_model(symbol, parameters, [shape], np.float32, str(tmp_path / "net.onnx"))
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3  # it would warn of every parameter that is also an input
-    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    (got,) = session.run(None, {"data": data})
-    assert np.abs(want).max() > 0.1
-    assert running.difference(got, want) < 1e-5
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def outputs(net, *arrays):
+    found = net(*map(mx.nd.array, arrays))
+    return [array.asnumpy() for array in (found if isinstance(found, (list, tuple)) else [found])]
+
+
+def check(net, path, *arrays, **options):
+    """The file gives what the net gives."""
+    got, want = exported(net, path, *arrays, **options), outputs(net, *arrays)
+    assert len(got) == len(want)
+    for one, other in zip(got, want):
+        assert np.abs(other).max() > 0 and difference(one, other) < 1e-5
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "net.onnx"
+
+
+# ---- what is in a file -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opset", [11, 12, 13, 17, 18, NEWEST])
+def test_same_costs_no_node(path, opset):
+    net = downsampling()
+    check(net, path, random(*SHAPE), opset=opset)
+    assert operators(path) == {"Conv": 4, "Relu": 1, "MaxPool": 1, "AveragePool": 1, "ConvTranspose": 1}
+    model = onnx.load(str(path))
+    assert [entry.version for entry in model.opset_import] == [opset]
+    assert model.producer_name == "mxsame"
+
+
+def test_without_folding(path):
+    check(downsampling(), path, random(*SHAPE), fold=False)
+    assert operators(path)["BatchNormalization"] == 1
+    names = {array.name.split("_", 1)[-1] for array in onnx.load(str(path)).graph.initializer}
+    assert {"gamma", "running_mean"} <= names
+
+
+def test_channels_last_is_transposed_once_at_each_end(path):
+    net = sequential(
+        mxsame.nn.Conv2D(8, 3, strides=2, layout="NHWC"),
+        gluon.Activation("relu"),
+        mxsame.nn.MaxPool2D(3, 2, layout="NHWC"),
+        mxsame.nn.Conv2D(4, 3, layout="NHWC"),
+        shape=(2, 30, 33, 3),
+    )
+    check(net, path, random(2, 30, 33, 3))
+    assert operators(path)["Transpose"] == 2
+
+
+def test_names(path):
+    class Net(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.conv = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
+
+        def hybrid_forward(self, F, x, y, unused):
+            shared = self.conv(x)
+            return [shared, (self.conv(y), shared), x]
+
+    net = Net()
+    net.initialize()
+    arrays = [random(*SHAPE, seed=seed) for seed in range(3)]
+    shapes = [array.shape for array in arrays]
+    names = {"input_names": ["left", "right", "nothing"], "output_names": ["a", "b", "c", "d"]}
+    assert mxsame.export_onnx(net, path, shapes, **names) == str(path)
+    model = onnx.load(str(path))
+    assert [entry.name for entry in model.graph.input] == names["input_names"]
+    assert [entry.name for entry in model.graph.output] == names["output_names"]
+    first, (second, third), fourth = net(*map(mx.nd.array, arrays))
+    for got, want in zip(run(path, *arrays), (first, second, third, fourth)):
+        assert difference(got, want.asnumpy()) < 1e-5
+    mxsame.export_onnx(net, path, shapes)
+    model = onnx.load(str(path))
+    assert [entry.name for entry in model.graph.input] == ["data0", "data1", "data2"]
+    assert [entry.name for entry in model.graph.output] == ["output0", "output1", "output2", "output3"]
+
+
+def lengths(value):
+    return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+def test_dynamic_lengths(path):
+    net = downsampling()
+    mxsame.export_onnx(net, path, SHAPE)
+    (data,), (out,) = (lambda graph: (graph.input, graph.output))(onnx.load(str(path)).graph)
+    assert lengths(data) == ["N", 3, 30, 33] and lengths(out) == ["N", 4, 4, 6]
+    for batch in (1, 5):
+        array = random(batch, *SHAPE[1:])
+        assert difference(run(path, array)[0], outputs(net, array)[0]) < 1e-5
+    mxsame.export_onnx(net, path, SHAPE, dynamic_batch=False)
+    assert lengths(onnx.load(str(path)).graph.input[0]) == list(SHAPE)
+    mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
+    (data,), (out,) = (lambda graph: (graph.input, graph.output))(onnx.load(str(path)).graph)
+    assert lengths(data) == ["N", 3, "data_2", "data_3"] and lengths(out) == ["N", 4, "output_2", "output_3"]
+    for size in ((30, 33), (31, 32), (64, 29), (17, 17)):
+        array = random(1, 3, *size)
+        assert difference(run(path, array)[0], outputs(net, array)[0]) < 1e-5
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_a_stride_one_net_of_dynamic_size_needs_no_auto_pad(path, layout):
+    shape = (1, 3, 8, 9) if layout == "NCHW" else (1, 8, 9, 3)
+    net = sequential(mxsame.nn.Conv2D(4, 4, layout=layout), mxsame.nn.MaxPool2D(2, 1, layout=layout), shape=shape)
+    mxsame.export_onnx(net, path, shape, dynamic_size=True)
+    assert not any(attr.name == "auto_pad" for node in onnx.load(str(path)).graph.node for attr in node.attribute)
+    other = (2, 3, 5, 12) if layout == "NCHW" else (2, 5, 12, 3)
+    assert difference(run(path, random(*other))[0], outputs(net, random(*other))[0]) < 1e-5
+
+
+def test_a_layer_that_cannot_be_dynamic_is_named(path):
+    net = sequential(mxsame.nn.Conv2D(4, 3), mxsame.nn.Conv2D(4, 3, strides=2, dilation=2, prefix="dilated_"))
+    with pytest.raises(ValueError, match=r"to serve dynamic sizes.*dilated_convolution0.*path: data -> .* -> dilated"):
+        mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
+    net = sequential(mxsame.nn.Conv2D(4, 3), gluon.Dense(3, prefix="classes_"))
+    with pytest.raises(ValueError, match=r"no layer fix it; received dynamic_size=True: .*classes_fwd"):
+        mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
+    assert not path.exists()
+
+
+def test_a_batch_that_is_part_of_the_graph(path):
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.reshape(x, shape=(2, 12)) * 2
+
+    net = Net()
+    with pytest.raises(ValueError, match=r"net must take any batch; received dynamic_batch=True: .*reshape"):
+        mxsame.export_onnx(net, path, (2, 3, 4))
+    check(net, path, random(2, 3, 4), dynamic_batch=False)
+
+
+# ---- types and files -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_float16(path, fold):
+    net = downsampling()
+    want = outputs(net, random(*SHAPE))[0]
+    net.cast("float16")
+    mxsame.export_onnx(net, path, SHAPE, fold=fold)
+    (got,) = run(path, random(*SHAPE).astype("float16"))
+    assert got.dtype == np.float16 and difference(got, want) < 2e-2
+    arrays = {array.data_type for array in onnx.load(str(path)).graph.initializer}
+    assert onnx.TensorProto.FLOAT not in arrays
+
+
+def test_float64(path):
+    net = sequential(gluon.Dense(5), gluon.Activation("tanh"), shape=(2, 3))
+    net.cast("float64")
+    data = random(4, 3).astype("float64")
+    (got,) = exported(net, path, data)
+    assert got.dtype == np.float64
+    assert difference(got, net(mx.nd.array(data, dtype="float64")).asnumpy()) < 1e-12
+
+
+def test_large_arrays_go_into_a_second_file(path, monkeypatch):
+    net = downsampling()
+    monkeypatch.setattr(checking, "LARGEST", 1000)
+    check(net, path, random(*SHAPE))
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["net.onnx", "net.onnx.data"]
+    assert path.stat().st_size < path.with_suffix(".onnx.data").stat().st_size
+    (got,) = run(path, random(*SHAPE))
+    assert difference(got, outputs(net, random(*SHAPE))[0]) < 1e-5
+
+
+def test_a_file_that_departs_is_not_left(path, monkeypatch):
+    path.write_bytes(b"before")
+    monkeypatch.setattr(checking, "TOLERANCE", {"float32": -1.0})
+    with pytest.raises(ValueError, match="ONNX Runtime finds another output"):
+        mxsame.export_onnx(downsampling(), path, SHAPE)
+    assert path.read_bytes() == b"before" and [entry.name for entry in path.parent.iterdir()] == ["net.onnx"]
+
+
+def test_what_is_not_installed(path, monkeypatch):
+    net, imported = downsampling(), builtins.__import__
+
+    def without(*names):
+        monkeypatch.setattr(checking.importlib, "import_module", lambda name: absent(name, names))
+
+    def absent(name, names):
+        if name in names:
+            raise ImportError(name)
+        return imported(name)
+
+    without("onnxruntime")  # then nothing is compared
+    monkeypatch.setattr(checking, "_by_mxnet", None)
+    mxsame.export_onnx(net, path, SHAPE)
+    assert path.exists()
+    without("onnx")
+    with pytest.raises(ImportError, match=r'mxsame\.export_onnx needs the package onnx: pip install "mxsame\[onnx\]"'):
+        mxsame.export_onnx(net, path, SHAPE)
+
+
+def test_parameters_are_read_when_nothing_runs_any_more(tmp_path):
+    """While a convolution arranges its weight in oneDNN's blocks, what is read is a mixture of two orders."""
+    for number in range(6):
+        net = sequential(*(gluon.Conv2D(256, 3, padding=1) for _ in range(6)), shape=(1, 256, 28, 28))
+        net(mx.nd.zeros((4, 256, 28, 28)))  # still runs
+        path = str(tmp_path / f"net{number}")
+        mxsame.export(net, path)
+        saved = mx.nd.load(f"{path}-0000.params")
+        for name, parameter in net.collect_params().items():
+            assert np.array_equal(saved[f"arg:{name}"].asnumpy(), parameter.data().asnumpy()), name
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_operator_is_named_with_the_way_to_it(path):
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.relu(F.contrib.fft(F.relu(x)))
+
+    message = (
+        r"operators that ONNX has; received the operator _contrib_fft, \w*fft0 \(path: data -> \w*relu0 -> \w*fft0\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        mxsame.export_onnx(Net(), path, (2, 8))
+
+
+BAD = {
+    "net": ({"net": 3}, TypeError, "net must be a gluon.HybridBlock"),
+    "uninitialised": ({"net": mxsame.nn.Conv2D(3, 3)}, ValueError, "net must be initialised"),
+    "path": ({"path": 3}, TypeError, "path must be a string or a path"),
+    "folder": ({"path": "/nowhere/net.onnx"}, ValueError, "path must be in a folder that exists"),
+    "a folder": ({"path": "."}, ValueError, "path must be that of a file"),
+    "shape": ({"input_shape": 3}, TypeError, "input_shape must be a sequence"),
+    "too few axes": ({"input_shape": (2, 3)}, ValueError, "data"),
+    "channels": ({"input_shape": (2, 4, 8, 8)}, ValueError, "4"),
+    "opset": ({"opset": 10}, ValueError, "opset must be an integer >= 11"),
+    "newer opset": ({"opset": 999}, ValueError, "opset must be"),
+    "opset type": ({"opset": "13"}, TypeError, "opset must be"),
+    "dynamic_batch": ({"dynamic_batch": 1}, TypeError, "dynamic_batch must be"),
+    "dynamic_size": ({"dynamic_size": "yes"}, TypeError, "dynamic_size must be"),
+    "fold": ({"fold": None}, TypeError, "fold must be"),
+    "names": ({"input_names": "data"}, TypeError, "input_names must be a sequence of strings"),
+    "too many names": ({"input_names": ["a", "b"]}, ValueError, "input_names must be 1 different names"),
+    "same names": ({"output_names": ["data"]}, ValueError, "output_names must be 1 different names"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), BAD.values(), ids=BAD)
+def test_bad_input(path, arguments, error, message):
+    net = mxsame.nn.Conv2D(4, 3, in_channels=3)
+    net.initialize()
+    with pytest.raises(error, match=message):
+        mxsame.export_onnx(**{"net": net, "path": path, "input_shape": (2, 3, 8, 8), **arguments})
+    assert not path.exists()
+
+
+# ---- nets that are not mxsame's --------------------------------------------------------------------------------------
+
+
+def test_files_of_mxsame_lose_their_slices(tmp_path, path):
+    net = sequential(
+        mxsame.nn.Conv2D(8, 3, strides=2),
+        gluon.Activation("relu"),
+        mxsame.nn.Conv2D(8, 4),
+        mxsame.nn.Conv2DTranspose(4, 3, strides=2),
+    )
+    for strategy in (None, "slice", "pad"):
+        with mxsame.plan.force(strategy):
+            files = mxsame.export(net, str(tmp_path / "net"), SHAPE)
+        block = mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])
+        check(block, path, random(*SHAPE))
+        assert not MOVING & operators(path).keys(), strategy
+
+
+def test_symmetric_padding_of_gluon(path):
+    net = sequential(
+        gluon.Conv2D(8, 3, 2, 1),
+        gluon.MaxPool2D(3, 2, 1, ceil_mode=True),
+        gluon.AvgPool2D(3, 2, 1, ceil_mode=True),
+        gluon.AvgPool2D(2, 2, 1, count_include_pad=False),
+        gluon.Conv2DTranspose(4, 3, 2, 1, 1),
+        gluon.GlobalAvgPool2D(),
+        gluon.Dense(5),
+    )
+    check(net, path, random(*SHAPE))
+
+
+def test_np_arrays(path):
+    with mx.util.np_shape(True), mx.util.np_array(True):
+        net = gluon.HybridSequential()
+        net.add(mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3), gluon.BatchNorm(in_channels=8), gluon.Dense(3))
+        net.initialize()
+        data = random(*SHAPE)
+        want = net(mx.np.array(data)).asnumpy()
+        (got,) = exported(net, path, data)
+    assert difference(got, want) < 1e-5
+
+
+ZOO = ["alexnet", "densenet121", "inceptionv3", "mobilenet1.0", "mobilenetv2_1.0", "resnet18_v1", "resnet18_v2",
+       "squeezenet1.0", "vgg11_bn"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["mobilenetv2_0.25", *(pytest.param(name, marks=pytest.mark.heavy) for name in ZOO)])
+def test_model_zoo(name, path):
+    net = mx.gluon.model_zoo.vision.get_model(name)
+    net.initialize(mx.init.MSRAPrelu())
+    size = 299 if name == "inceptionv3" else 224
+    data = random(1, 3, size, size)
+    net(mx.nd.array(data))
+    check(net, path, data)
+    assert not {"Pad", "Slice", "Transpose"} & operators(path).keys()
+
+
+# ---- networks of Keras files -----------------------------------------------------------------------------------------
+
+REFUSED = ("attention", "recurrent")  # by from_keras
+NETWORKS = [
+    (keras, network)
+    for keras, made in (("keras2", make_models_keras2), ("keras3", make_models_keras3))
+    for network in keras_recording.names()
+    if network not in REFUSED and {".h5", ".keras"} & {*made.formats(network)}
+]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Keras -> (folder of its files, key -> array)."""
+    found = {}
+    for keras in ("keras2", "keras3"):
+        folder = tmp_path_factory.mktemp(keras)
+        keras_recording.unpack(keras, folder)
+        found[keras] = folder, keras_recording.load(keras_recording.FOLDER / f"{keras}.npz")
+    return found
+
+
+@pytest.mark.parametrize(("keras", "network"), NETWORKS)
+def test_keras_network(recorded, keras, network, path):
+    """Against what Keras gave when the file was recorded."""
+    pytest.importorskip("h5py", reason="h5py is not installed: pip install '.[keras]'")
+    folder, arrays = recorded[keras]
+    files = [folder / f"{network}{ending}" for ending in (".keras", ".h5")]
+    net = mxsame.from_keras(next(file for file in files if file.exists()))
+    given, want = ([arrays[key] for key in keys_of(arrays, f"{network}/{what}")] for what in ("input", "output"))
+    got = exported(net, path, *(array.astype("float32") for array in given))
+    assert len(got) == len(want)
+    for one, other in zip(got, want):
+        assert difference(one, other) < 1e-5
+
+
+def keys_of(arrays, prefix):
+    """`<prefix>/0`, `<prefix>/1`, .."""
+    return [key for key in (f"{prefix}/{place}" for place in range(len(arrays))) if key in arrays]

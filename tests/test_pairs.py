@@ -153,3 +153,9 @@ def test_a_single_output_has_its_gradient(make, batch, specialised):
     for (out, gradient), (want_out, want_gradient) in zip(run(), want):
         running.assert_equal(out, want_out)
         running.assert_equal(gradient, want_gradient)
+
+
+@needs_onednn
+def test_a_graph_with_noted_windows_has_the_operator_of_one_axis():
+    with building(windows_noted=True):
+        assert kernels(ops.max_pool(data(), 3, 2)) == LONE

@@ -25,7 +25,8 @@ TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times
     "--output",
     type=click.Path(path_type=Path),
     metavar="OUT",
-    help="Write OUT-symbol.json and OUT-0000.params; into OUT, under the name of FILE, if it is a folder.",
+    help="Write OUT-symbol.json and OUT-0000.params; into OUT, under the name of FILE, if it is a folder. A name that "
+    "ends in .onnx is that of an ONNX file; it needs the package onnx.",
 )
 @click.option(
     "--shape",
@@ -34,8 +35,10 @@ TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times
     metavar="INT,INT,...",
     multiple=True,
     help="Shape of the input, batch included, in the order of --layout; of several inputs, repeated in Keras's order. "
-    "The files are then for that size, and fastest. By default they are for any size.",
+    "The files are then for that size, and fastest. By default they are for any size; ONNX, for the model's own.",
 )
+@click.option("--opset", type=int, help="Of an ONNX file: the version of its operators.  [default: 13]")
+@click.option("--dynamic-size", is_flag=True, help="An ONNX file for every size, not only that of --shape.")
 @click.option("--layout", help="NCHW for inputs and outputs with channels first; by default they are as in Keras.")
 @click.option("--padding", type=click.Choice(["keras-mxnet"]), help="For models that were trained in keras-mxnet.")
 @click.option("--check", is_flag=True, help="Compare every layer with Keras's; needs TensorFlow or Keras.")
@@ -47,35 +50,45 @@ def command(
     weights: Path | None,
     output: Path | None,
     shapes: tuple,
+    opset: int | None,
+    dynamic_size: bool,
     layout: str | None,
     padding: str | None,
     check: bool,
     as_json: bool,
 ) -> None:
-    """A Keras model as an MXNet network.
+    """A Keras model as an MXNet network, or as an ONNX file.
 
     FILE is an .h5 file of a whole model, a .keras archive, or a JSON file with --weights. Prints the table of layers.
 
     \b
     mxsame convert model.h5 -o out/
     mxsame convert model.keras -o net --layout NCHW --shape 1,3,224,224 --check
+    mxsame convert model.h5 -o net.onnx
 
     Another process reads FILE first, with limits of time and memory: libhdf5 does not return from some damaged files.
 
     Exit codes: 0 if all is well, 1 if the file cannot be read or a layer departs from Keras's, 2 for wrong options.
 
-    --json prints {"file", "written", "transpositions", "layers", "check"}: the names of the two files or null, how many
+    --json prints {"file", "written", "transpositions", "layers", "check"}: the names of the files or null, how many
     times data changes its order of axes, each layer as {"layer", "class_name", "operators", "output_shape",
     "parameters", "padding"}, and null or, for each layer, {"layer", "class", "difference"}.
     """
     if output is not None and not (output if output.is_dir() else output.resolve().parent).is_dir():
         raise click.BadParameter(f"the folder {str(output.parent)!r} does not exist.", param_hint="--output")
     need("h5py", "mxsame convert")
+    onnx = None
+    if output is not None and output.suffix == ".onnx" and not output.is_dir():
+        need("onnx", "mxsame convert -o NAME.onnx")
+        onnx = {"dynamic_size": dynamic_size, **({} if opset is None else {"opset": opset})}
+    elif opset is not None or dynamic_size:
+        raise click.UsageError("--opset and --dynamic-size are for an ONNX file: give -o NAME.onnx.")
     if check and padding is not None:
         raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
     with FirstReader(file, weights) as first:
         need_mxnet()  # takes seconds, in which the other process reads
         first.wait()
+    from mxsame import export_onnx
     from mxsame.port import convert, report
 
     with progress(not as_json) as show_progress:
@@ -85,7 +98,11 @@ def command(
             show_progress("running layers")
             rows = report.rows(net, [report.zeros(shape) for shape in sizes])
             show_progress("writing" if output else "")
-            written = None if output is None else write(net, output, file, sizes if shapes else None, sizes)
+            written = None
+            if onnx is not None:
+                written = [export_onnx(net, output, sizes, **onnx)]
+            elif output is not None:
+                written = write(net, output, file, sizes if shapes else None, sizes)
         except (ValueError, TypeError, OSError) as error:
             raise click.ClickException(str(error)) from error
         show_progress("comparing with Keras")

@@ -7,14 +7,14 @@ import json
 import threading
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple
+from typing import Any, ClassVar, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
-from mxsame.building import building
 from mxsame.graphs import files, tracing
+from mxsame.graphs.frozen import check_traceable, checked_shapes, contexts, float_dtype, frozen, group, values
 from mxsame.rewriting import Graph, fused, protect, simplify
 
 __all__ = ["Deployed", "Signature", "deploy"]
@@ -79,25 +79,24 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[boo
     ['bias', 'weight']
     """
     tracing.check_ready(net)
-    shapes = _checked_shapes(input_shape)
-    contexts = _contexts(net.collect_params()) if ctx is None else _checked_contexts(ctx)
+    shapes = checked_shapes(input_shape)
+    devices = contexts(net.collect_params()) if ctx is None else _checked_contexts(ctx)
     if isinstance(net, Deployed):
-        return _same(net, shapes, contexts, type(net) if cudnn_only is None else _variant(contexts, cudnn_only))
-    variant = _variant(contexts, cudnn_only)
-    if not tracing.is_traceable(net):
-        raise TypeError(f"net must not override forward; received net of type {type(net).__name__}")
+        return _same(net, shapes, devices, type(net) if cudnn_only is None else _variant(devices, cudnn_only))
+    variant = _variant(devices, cudnn_only)
+    check_traceable(net)
     parameters = net.collect_params()
-    dtype = _dtype(parameters, variant.DTYPE)
-    on_cpu = any(map(_is_cpu, contexts))
+    dtype = float_dtype(parameters, variant.DTYPE)
+    on_cpu = any(map(_is_cpu, devices))
     if dtype is not None and on_cpu:
         why = " on the CPU, where MXNet has no float16 convolution"
         validation.float_type("net", str(dtype), ("float32", "float64"), why)
     try:
         graph, signature = _traced(net, shapes, dtype, variant, "cpu" if on_cpu else "gpu")
         fuses = variant.FUSES and dtype == SINGLE and tensors.has_onednn() and on_cpu
-        variant.rewrite(graph, signature, _contexts(parameters)[0], fuses)
-        deployed = variant(graph, signature, contexts, fuses)
-        for context in contexts:
+        variant.rewrite(graph, signature, contexts(parameters)[0], fuses)
+        deployed = variant(graph, signature, devices, fuses)
+        for context in devices:
             deployed.self_check(context)
     except mx.base.MXNetError as error:
         raise ValueError(
@@ -107,19 +106,19 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[boo
     return deployed
 
 
-def _variant(contexts: Sequence[Any], cudnn_only: Optional[bool]) -> Any:
+def _variant(devices: Sequence[Any], cudnn_only: Optional[bool]) -> Any:
     """The class of the deployed net."""
     from mxsame import cudnn_only as plug_in  # nothing else in mxsame names it: without that folder return Deployed
 
     if cudnn_only is None:
-        cudnn_only = any(map(plug_in.is_needed, contexts))
+        cudnn_only = any(map(plug_in.is_needed, devices))
     return plug_in.CudnnOnly if validation.flag("cudnn_only", cudnn_only) else Deployed
 
 
-def _same(net: Deployed, shapes: list, contexts: Sequence[Any], variant: type) -> Deployed:
+def _same(net: Deployed, shapes: list, devices: Sequence[Any], variant: type) -> Deployed:
     """A deployed net, if it is what is asked for."""
     fits = [shape[1:] for shape in shapes] == [shape[1:] for shape in net.signature.shapes.values()]
-    if not fits or type(net) is not variant or set(contexts) != set(_contexts(net.collect_params())):
+    if not fits or type(net) is not variant or set(devices) != set(contexts(net.collect_params())):
         raise ValueError(
             "net must be the net that a deployed one was made of, to deploy it for other shapes, devices or operators; "
             f"received {net!r}"
@@ -259,7 +258,7 @@ class Deployed(mx.gluon.SymbolBlock):
         if all(isinstance(arg, mx.sym.Symbol) for arg in args):
             outputs = self.composed(self.plain(), args)
         else:
-            self.signature.check(args, _contexts(self.collect_params()))
+            self.signature.check(args, contexts(self.collect_params()))
             outputs = self.outputs(self.used(args))
         return tracing.regrouped(self.signature.structure, iter(outputs))
 
@@ -309,13 +308,13 @@ class Deployed(mx.gluon.SymbolBlock):
         """
         path, epoch = files.check_file(path, epoch)
         outputs = self.composed(self.graph, [tracing.variable(name) for name in self.signature.shapes])
-        return files.written(_group(outputs), self.collect_params(), path, epoch)
+        return files.written(group(outputs), self.collect_params(), path, epoch)
 
     def __reduce__(self) -> tuple:
         """For copies, and for pickling."""
-        contexts = _contexts(self.collect_params())
-        values = _values(self.collect_params(), contexts[0])
-        return _rebuilt, (type(self), self.graph.tojson(), values, self.signature, contexts, bool(self._fused))
+        devices = contexts(self.collect_params())
+        arrays = values(self.collect_params(), devices[0])
+        return _rebuilt, (type(self), self.graph.tojson(), arrays, self.signature, devices, bool(self._fused))
 
     def cast(self, dtype: Any) -> None:
         """Refused: deploy the net in the type in which it will run."""
@@ -339,33 +338,19 @@ def _forget_errors() -> None:
             continue
 
 
-def _rebuilt(kind: Any, symbol: str, values: dict, signature: Signature, contexts: Sequence[Any], fuses: bool) -> Any:
-    return kind(Graph.of(mx.sym.load_json(symbol), values, signature.shapes), signature, contexts, fuses)
+def _rebuilt(kind: Any, symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], fuses: bool) -> Any:
+    return kind(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, fuses)
 
 
 def _traced(net: Any, shapes: Sequence[tuple], dtype: Any, variant: Any, device: str) -> Tuple[Graph, Signature]:
     """The net's graph, and how it is called."""
     inputs = dict(zip(tracing.input_names(net, len(shapes)), shapes))
-    variables = [tracing.variable(name, dtype) for name in inputs]
-    try:
-        with building(**variant.BUILT_FOR):
-            device = variant.BUILT_FOR.get("device", device)
-            outputs, _ = tracing.traced(net, variables, inputs, static=True, purpose="deployment", device=device)
-    except (AttributeError, NotImplementedError) as error:  # what a Symbol does not have, or a Block without a graph
-        raise TypeError(
-            f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"
-        ) from error
-    found = tracing.flattened(outputs)
-    if not found or not all(isinstance(output, mx.sym.Symbol) for output in found):
-        raise ValueError(f"net must return arrays; received {type(outputs).__name__}")
-    parameters = net.collect_params()
-    graph = Graph.of(_group(found), _values(parameters, _contexts(parameters)[0]), inputs)
-    graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
+    graph, structure = frozen(net, inputs, dtype, **{"purpose": "deployment", "device": device, **variant.BUILT_FOR})
     candidates = (
         [dtype] if variant.DTYPE is not None else sorted(DTYPES, key=lambda each: dtype is not None and each != dtype)
     )
     dtypes = {name: graph.accepted(name, candidates) for name in inputs}
-    return graph, Signature(inputs, dtypes, tracing.regrouped(outputs, itertools.repeat(True)), dtype)
+    return graph, Signature(inputs, dtypes, structure, dtype)
 
 
 def _checked_contexts(ctx: Any) -> list:
@@ -378,34 +363,6 @@ def _checked_contexts(ctx: Any) -> list:
                 f"ctx must be a device that there is; {validation.received(ctx=context, GPUs=mx.context.num_gpus())}"
             )
     return contexts
-
-
-def _checked_shapes(input_shape: Any) -> List[Tuple[int, ...]]:
-    """One shape, or one for each input -> a list."""
-    if validation.is_sequence(input_shape) and len(input_shape) and all(map(validation.is_sequence, input_shape)):
-        return [files.checked_shape(f"input_shape[{index}]", shape) for index, shape in enumerate(input_shape)]
-    shape = files.checked_shape("input_shape", input_shape)
-    if not shape:
-        raise ValueError(f"input_shape must have at least one length; {validation.received(input_shape=input_shape)}")
-    return [shape]
-
-
-def _contexts(parameters: Any) -> list:
-    return next((parameter.list_ctx() for parameter in parameters.values()), [mx.current_context()])
-
-
-def _dtype(parameters: Any, default: Any) -> Any:
-    """The floating type of the parameters. Those of a batch norm stay float32 when the rest is cast to float16."""
-    dtypes = [np.dtype(parameter.dtype) for parameter in parameters.values()]
-    return min((dtype for dtype in dtypes if dtype.kind == "f"), key=lambda dtype: dtype.itemsize, default=default)
-
-
-def _values(parameters: Any, context: Any) -> dict:
-    return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
-
-
-def _group(outputs: Sequence[Any]) -> Any:
-    return outputs[0] if len(outputs) == 1 else mx.sym.Group(outputs)
 
 
 def _kind(symbol: Any) -> Any:

@@ -94,6 +94,7 @@ def written(symbol: Any, parameters: Any, path: str, epoch: int) -> tuple[str, s
     symbol.save(symbol_file)
     kinds = {**dict.fromkeys(symbol.list_arguments(), "arg"), **dict.fromkeys(symbol.list_auxiliary_states(), "aux")}
     saved = {f"{kind}:{name}": parameters[name] for name, kind in kinds.items() if name in parameters}
+    mx.nd.waitall()  # as mxsame.graphs.frozen.values
     save = mx.npx.save if mx.util.is_np_array() else mx.nd.save
     save(params_file, {name: parameter.data(parameter.list_ctx()[0]) for name, parameter in saved.items()})
     return symbol_file, params_file

@@ -27,7 +27,7 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any
 
     The net is called as before, with any sizes, for training and inference, on any contexts. Calls with sizes that
     need no new graph cost a look-up. `net.hybridize()` of Gluon stays exact for every size too; it is slower if SAME
-    depends on the size. That of :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock` is this function.
+    depends on the size. For :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock` it is this function.
 
     Parameters
     ----------

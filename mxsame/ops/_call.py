@@ -10,10 +10,12 @@ from mxsame import planner, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
 from mxsame.ops._lowering import SPATIAL, Lowering
-from mxsame.plan import OPERATORS, STRATEGIES, Plan, shape_plan, strategies_for
+from mxsame.plan import OPERATORS, STRATEGIES, Plan, first_plan, shape_plan, strategies_for
 from mxsame.plan.windows import AnyWindow, check_dynamic, lengths
 from mxsame.planner import Work
 
+# Strategies whose steps stand apart from an operator with its own kernel; the last, which has none, for want of these.
+_NOTED = ("native", "pad", "slice", "crop", "dilate")
 CONVOLUTION_WORDS = {1: (*validation.WORDS, "causal"), 2: validation.WORDS, 3: validation.WORDS}
 
 
@@ -175,7 +177,9 @@ class Call:
         record = current()
         allowed = _allowed(work.operator, weight_shape is not None, in_channels is not None, refused)
         static = tuple(name for name in allowed if STRATEGIES[name].channels_last) if self.native_last else allowed
-        if record.shapes_only and None in self.size and work.operator != "transposed":
+        if record.windows_noted:
+            plan = first_plan(windows, work.operator, [name for name in _NOTED if name not in refused])
+        elif record.shapes_only and None in self.size and work.operator != "transposed":
             plan = shape_plan(windows)
         else:
             plan = planner.choose(windows, work, static if self.runs_last else allowed)

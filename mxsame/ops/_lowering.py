@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import contextlib
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
+from mxsame._mxnet import mx
+from mxsame.building import NOTE, current
 from mxsame.plan import AxisPlan, Plan, Window
 
 SPATIAL = 2  # the first spatial axis, with channels first
@@ -37,7 +40,9 @@ class Lowering:
 
     def run(self, data: Any, operator: Callable) -> Any:
         """`operator(data)` with all that the plan does before and after it."""
-        return self.after(data, operator(self.before(data)))
+        noted = mx.AttrScope(**{NOTE: repr(list(map(asdict, self.windows)))})
+        with noted if current().windows_noted and not self.plan.dilates else contextlib.nullcontext():
+            return self.after(data, operator(self.before(data)))
 
     def before(self, data: Any) -> Any:
         """Flip, dilate, concatenate, pad, gather and shift."""

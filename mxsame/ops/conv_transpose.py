@@ -9,6 +9,7 @@ import numpy as np
 
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
+from mxsame.building import current
 from mxsame.ops._call import Call, channel_count, required
 from mxsame.ops._lowering import Lowering, reversed_kernel
 from mxsame.ops.conv import convolution
@@ -117,6 +118,8 @@ def _refused(call: Call, weight: Any, work: Work, windows: tuple) -> Tuple[str, 
     cannot pass on the gradient of a computed weight, has nothing but float32 in 3-D, and cannot be trained with one
     output channel after a layer whose output is in blocks.
     """
+    if current().windows_noted:  # nothing runs; but a shape is inferred
+        return _others_than_dilate() if call.rank == 3 and any(window.dilation > 1 for window in windows) else ()
     purpose, _ = tensors.purpose_and_device(call.data)
     on_gpu = tensors.is_on_gpu(call.data)
     dilated = any(window.dilation > 1 for window in windows)
@@ -126,8 +129,12 @@ def _refused(call: Call, weight: Any, work: Work, windows: tuple) -> Tuple[str, 
         in_blocks = work.channels == 1 and (work.in_channels is None or work.in_channels >= ONE_BLOCK)
         wrong = wrong or (in_blocks and tensors.may_take_gradients(call.data))
     if wrong:
-        return tuple(name for name in strategies_for("transposed") if name != "dilate")
+        return _others_than_dilate()
     return () if on_gpu or purpose == "deployment" else ("kernel",)  # a longer kernel is a computed weight
+
+
+def _others_than_dilate() -> Tuple[str, ...]:
+    return tuple(name for name in strategies_for("transposed") if name != "dilate")
 
 
 def _is_computed(weight: Any) -> bool:

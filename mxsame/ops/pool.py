@@ -172,7 +172,7 @@ class _Pool:
         data, lowering = call.lowering(windows, Work(operator), (), fill)
         keeps_workspace = operator != "max" or not tensors.needs_gradients_at_inference(data)
         out = self._pooled(lowering, data, operator, keeps_workspace, more)
-        if operator == "avg" and fill == "zero" and lowering.plan.fills:
+        if operator == "avg" and fill == "zero" and lowering.plan.fills and not current().windows_noted:
             # What part of each window is data: the same pooling of ones.
             thin, ones = lowering.thin(data)
             ones = lowering.F.BlockGrad(lowering.F.ones_like(ones))
@@ -223,8 +223,7 @@ class _Pool:
         oneDNN's fast code for data that is not in blocks asks for two spatial axes, both longer than 1, and for four
         channels; the code for the rest takes 2 to 8 times as long. The values are the same.
         """
-        one_node = getattr(current(), "windows_noted", False)
-        if self.call.rank != 1 or operator == "lp" or one_node or not tensors.has_onednn():
+        if self.call.rank != 1 or operator == "lp" or current().windows_noted or not tensors.has_onednn():
             return False
         if tensors.purpose_and_device(prepared)[1] != "cpu" or tensors.is_in_blocks(prepared):
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, List
 
-from mxsame._mxnet import mx
+from mxsame.building import NOTE
 from mxsame.rewriting._graph import Graph, Node, Output
 
 IMPURE = (
@@ -27,7 +27,7 @@ def fold(graph: Graph, context: Any) -> None:
     if not wanted:
         return
     users = graph.users()
-    for output, value in zip(wanted, evaluated(graph, wanted, context)):
+    for output, value in zip(wanted, graph.run(wanted, context)):
         folded = graph.constant(f"{output.node.name}_value", value)
         for user in users[output.node]:
             if graph.used_by(user.node)[user.position] == output:
@@ -39,16 +39,10 @@ def _sources(node: Node) -> List[Node]:
 
 
 def _is_pure(node: Node) -> bool:
-    """Whether a node with inputs gives the same whenever it runs."""
-    return bool(node.inputs) and not node.more.get("subgraphs") and not any(word in node.op for word in IMPURE)
-
-
-def evaluated(graph: Graph, outputs: List[Output], context: Any) -> list:
-    """The arrays of outputs that depend on parameters alone. By a block, as an executor would let oneDNN fuse them."""
-    symbol = graph.symbol(outputs)
-    names = symbol.list_inputs()
-    arrays = [mx.nd.array(graph.values[name], ctx=context, dtype=graph.values[name].dtype) for name in names]
-    variables = [mx.sym.var(name, dtype=array.dtype) for name, array in zip(names, arrays)]
-    with mx.util.np_array(False), mx.autograd.pause(train_mode=False):
-        found = mx.gluon.SymbolBlock(symbol, variables)(*arrays)
-    return [array.asnumpy() for array in (found if isinstance(found, list) else [found])]
+    """Whether a node with inputs gives the same whenever it runs, and what it stands for."""
+    return (
+        bool(node.inputs)
+        and NOTE not in node.attrs
+        and not node.more.get("subgraphs")
+        and not any(word in node.op for word in IMPURE)
+    )

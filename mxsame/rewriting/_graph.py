@@ -25,7 +25,9 @@ TWINS = {  # what an operator computes -> the operators that do: on arrays of on
     "multiply_scalar": ("_mul_scalar", "_npi_multiply_scalar"),
     "divide_scalar": ("_div_scalar", "_npi_true_divide_scalar"),
     "rdivide_scalar": ("_rdiv_scalar", "_npi_rtrue_divide_scalar"),
+    "power": ("_power", "broadcast_power", "_npi_power"),
     "power_scalar": ("_power_scalar", "_npi_power_scalar"),
+    "rpower_scalar": ("_rpower_scalar", "_npi_rpower_scalar"),
     "maximum_scalar": ("_maximum_scalar", "_npi_maximum_scalar"),
     "minimum_scalar": ("_minimum_scalar", "_npi_minimum_scalar"),
     "clip": ("clip", "_npi_clip"),
@@ -229,6 +231,16 @@ class Graph:
         """Infer all types if the inputs without one have this one."""
         free = [node.name for node in self.nodes() if node.name in self.inputs and "__dtype__" not in node.attrs]
         self.symbol().infer_type_partial(**dict.fromkeys(free, dtype))
+
+    def run(self, outputs: Sequence[Output], context: Any, data: Optional[Mapping[str, np.ndarray]] = None) -> list:
+        """The arrays of outputs, for this data of the inputs. By a block, as an executor would let oneDNN fuse them."""
+        symbol, given = self.symbol(outputs), {**self.values, **(data or {})}
+        names = symbol.list_inputs()
+        arrays = [mx.nd.array(given[name], ctx=context, dtype=given[name].dtype) for name in names]
+        variables = [mx.sym.var(name, dtype=array.dtype) for name, array in zip(names, arrays)]
+        with mx.util.np_array(False), mx.autograd.pause(train_mode=False):
+            found = mx.gluon.SymbolBlock(symbol, variables)(*arrays)
+        return [array.asnumpy() for array in (found if isinstance(found, list) else [found])]
 
     def prune(self) -> None:
         """Forget the arrays that nothing needs any more."""

@@ -47,6 +47,19 @@ def test_files_are_written_and_give_what_the_net_gives(folder, tmp_path):
     np.testing.assert_allclose(loaded(data).asnumpy(), net(data).asnumpy(), rtol=0, atol=1e-6)
 
 
+def test_an_onnx_file(folder, tmp_path):
+    pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
+    path = tmp_path / "net.onnx"
+    result = run(folder / "unet.h5", "-o", path, "--shape", "1,16,24,3", "--dynamic-size", "--opset", "17", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["written"] == [str(path)]
+    data = np.random.default_rng(0).normal(size=(2, 32, 16, 3)).astype("float32")
+    (got,) = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"data": data})
+    want = mxsame.from_keras(folder / "unet.h5")(nd.array(data)).asnumpy()
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
 def test_several_inputs_and_the_table(folder, tmp_path):
     result = run(folder / "two_inputs_two_outputs.h5", "-o", tmp_path / "net")
     assert result.exit_code == 0, result.output
@@ -69,6 +82,8 @@ def test_json_with_weights_and_a_size(folder, tmp_path):
         (("unet.h5", "-o", "missing/net"), 2, "does not exist"),
         (("unet.h5", "--shape", "1,2", "--shape", "3,4"), 2, "must be given for each of 1 inputs; received 2"),
         (("unet.h5", "--layout", "NCHWD"), 1, "layout must be one of"),
+        (("unet.h5", "-o", "net", "--opset", "13"), 2, "are for an ONNX file"),
+        (("unet.h5", "--dynamic-size"), 2, "are for an ONNX file"),
     ],
 )
 def test_what_is_wrong_is_said(folder, arguments, code, message):

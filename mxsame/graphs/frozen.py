@@ -1,0 +1,83 @@
+"""A net for inference as a `Graph`: what the net does, with the values of its parameters."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+import numpy as np
+
+from mxsame import validation
+from mxsame._mxnet import mx
+from mxsame.graphs import tracing
+from mxsame.graphs.files import checked_shape
+from mxsame.rewriting import Graph
+
+
+class Frozen(NamedTuple):
+    """A net's graph, and how the net nests its outputs."""
+
+    graph: Graph
+    structure: Any
+
+
+def frozen(net: Any, inputs: Mapping[str, Tuple[int, ...]], dtype: Any, **built_for: Any) -> Frozen:
+    """The net run on Symbols of this type; `built_for` are fields of :class:`mxsame.building.Building`, among them the
+    purpose. A graph for "deployment" must be simplified before it runs: it may hold computed weights.
+
+    Raises `TypeError` or `ValueError` for a net that cannot be traced, and MXNet's error if the shapes do not fit it.
+    """
+    variables = [tracing.variable(name, dtype) for name in inputs]
+    try:
+        outputs, _ = tracing.traced(net, variables, inputs, static=True, **built_for)
+    except (AttributeError, NotImplementedError) as error:  # what a Symbol does not have, or a Block without a graph
+        raise TypeError(
+            f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"
+        ) from error
+    found = tracing.flattened(outputs)
+    if not found or not all(isinstance(output, mx.sym.Symbol) for output in found):
+        raise ValueError(f"net must return arrays; received {type(outputs).__name__}")
+    parameters = net.collect_params()
+    graph = Graph.of(group(found), values(parameters, contexts(parameters)[0]), inputs)
+    graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
+    return Frozen(graph, tracing.regrouped(outputs, itertools.repeat(True)))
+
+
+def checked_shapes(input_shape: Any) -> List[Tuple[int, ...]]:
+    """One shape, or one for each input -> a list."""
+    if validation.is_sequence(input_shape) and len(input_shape) and all(map(validation.is_sequence, input_shape)):
+        return [checked_shape(f"input_shape[{index}]", shape) for index, shape in enumerate(input_shape)]
+    shape = checked_shape("input_shape", input_shape)
+    if not shape:
+        raise ValueError(f"input_shape must have at least one length; {validation.received(input_shape=input_shape)}")
+    return [shape]
+
+
+def check_traceable(net: Any) -> None:
+    """A net whose graph for inference can be made."""
+    tracing.check_ready(net)
+    if not tracing.is_traceable(net):
+        raise TypeError(f"net must not override forward; received net of type {type(net).__name__}")
+
+
+def contexts(parameters: Any) -> List[Any]:
+    """The devices of a net's parameters."""
+    return next((parameter.list_ctx() for parameter in parameters.values()), [mx.current_context()])
+
+
+def float_dtype(parameters: Any, default: Any) -> Any:
+    """The floating type of the parameters. Those of a batch norm stay float32 when the rest is cast to float16."""
+    dtypes = [np.dtype(parameter.dtype) for parameter in parameters.values()]
+    return min((dtype for dtype in dtypes if dtype.kind == "f"), key=lambda dtype: dtype.itemsize, default=default)
+
+
+def values(parameters: Any, context: Any) -> Dict[str, np.ndarray]:
+    """The arrays of parameters, by name. A convolution that still runs may be arranging its weight in oneDNN's blocks,
+    and what is read meanwhile is a mixture of both orders, so all that runs is waited for."""
+    mx.nd.waitall()
+    return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
+
+
+def group(outputs: Sequence[Any]) -> Any:
+    """Symbols as one."""
+    return outputs[0] if len(outputs) == 1 else mx.sym.Group(outputs)

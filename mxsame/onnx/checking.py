@@ -1,0 +1,112 @@
+"""An ONNX file is checked, and compared with its net, before it is put at its place."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import tempfile
+from typing import Any, Dict, Iterator, List, Mapping, Optional
+
+import numpy as np
+
+from mxsame import validation
+from mxsame._mxnet import mx
+from mxsame.graphs.frozen import frozen
+from mxsame.onnx.shapes import Shape, reshape_that_loses
+
+LARGEST = 2**31 - 2**20  # bytes in one file of Protocol Buffers, with room for what is not an array
+# By how much ONNX Runtime may differ from MXNet, relative to an output's largest element. What is shifted by an element
+# differs by a hundred times more.
+TOLERANCE = {"float32": 1e-4, "float64": 1e-7, "float16": 2e-2}
+
+
+def package(name: str, what: str) -> Any:
+    """The package, if it is installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f'{what} needs the package {name}: pip install "mxsame[onnx]"') from error
+
+
+@contextlib.contextmanager
+def beside(path: str) -> Iterator[str]:
+    """A name in a new folder beside `path`; what is written there replaces `path` at the end, if nothing is raised."""
+    folder, name = os.path.split(os.path.abspath(path))
+    with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as temporary:
+        file = os.path.join(temporary, name)
+        yield file
+        for written in sorted(os.listdir(temporary), reverse=True):  # the arrays before the graph that names them
+            os.replace(os.path.join(temporary, written), os.path.join(folder, written))
+
+
+def save(model: Any, size: int, file: str) -> None:
+    """Write a model with arrays of so many bytes, and have onnx check it with full shape inference."""
+    onnx = package("onnx", "mxsame.export_onnx")
+    if size < LARGEST:
+        onnx.save_model(model, file)
+    else:
+        onnx.save_model(model, file, save_as_external_data=True, location=f"{os.path.basename(file)}.data")
+    onnx.checker.check_model(file, full_check=True)
+
+
+def compare(net: Any, inputs: Mapping[str, tuple], shapes: Mapping[str, Shape], dtype: Any, file: str) -> None:
+    """Run the file by onnxruntime, if it is installed, and the net by MXNet, on random data; a `ValueError` if they
+    differ."""
+    try:
+        runtime = importlib.import_module("onnxruntime")
+    except ImportError:
+        return
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+    for sizes in _tried(shapes):
+        arrays = _random(sizes)
+        wanted = _by_mxnet(net, arrays, dtype)
+        if wanted is None:
+            continue
+        got = session.run(None, {name: array.astype(dtype) for name, array in zip(names, arrays.values())})
+        for entry, array, want in zip(session.get_outputs(), got, wanted):
+            _check_alike(entry.name, array.astype(np.float64), want.astype(np.float64), str(dtype), sizes)
+
+
+def _tried(shapes: Mapping[str, Shape]) -> Iterator[Dict[str, tuple]]:
+    """The shapes that the net was traced for; where lengths are dynamic, these and one more, or as MXNet takes them."""
+    yield {name: tuple(length.traced for length in shape) for name, shape in shapes.items()}
+    if not all(length.is_static for shape in shapes.values() for length in shape):
+        yield {
+            name: tuple(length.traced + (not length.is_static) for length in shape) for name, shape in shapes.items()
+        }
+        yield {name: tuple(length.other for length in shape) for name, shape in shapes.items()}
+
+
+def _random(shapes: Mapping[str, tuple]) -> Dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    return {name: random.uniform(-1, 1, shape).astype("float32") for name, shape in shapes.items()}
+
+
+def _by_mxnet(net: Any, arrays: Mapping[str, np.ndarray], dtype: Any) -> Optional[List[np.ndarray]]:
+    """The net's outputs, in float32 for float16, which MXNet has no convolution for on the CPU; None if MXNet does not
+    take these shapes."""
+    dtype = np.promote_types(dtype, np.float32)
+    try:
+        shapes = {name: array.shape for name, array in arrays.items()}
+        graph, _ = frozen(net, shapes, dtype, purpose="inference", device="cpu")
+        if reshape_that_loses(graph.shapes()) is not None:
+            return None
+        graph.values = {name: value.astype(dtype) for name, value in graph.values.items()}
+        return graph.run(graph.outputs, mx.cpu(), {name: array.astype(dtype) for name, array in arrays.items()})
+    except mx.base.MXNetError:
+        return None
+
+
+def _check_alike(name: str, got: np.ndarray, want: np.ndarray, dtype: str, shapes: Mapping[str, tuple]) -> None:
+    scale = float(np.abs(want[np.isfinite(want)]).max(initial=0.0)) or 1.0
+    same = got.shape == want.shape and np.allclose(got, want, rtol=0, atol=TOLERANCE[dtype] * scale, equal_nan=True)
+    if not same:
+        found = f"shape {got.shape}" if got.shape != want.shape else f"{np.nanmax(np.abs(got - want)) / scale:.2g}"
+        raise ValueError(
+            f"the file must give what the net gives, and ONNX Runtime finds another {name} (MXNet: {want.shape}, "
+            f"relative difference: {found}); {validation.received(input_shapes=shapes)}"
+        )

@@ -1,0 +1,159 @@
+"""`export_onnx`: a network as an ONNX file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, Optional, Sequence
+
+import numpy as np
+
+from mxsame import validation
+from mxsame._mxnet import mx
+from mxsame.graphs import files, tracing
+from mxsame.graphs.frozen import check_traceable, checked_shapes, float_dtype, frozen
+from mxsame.onnx import checking
+from mxsame.onnx.notes import note
+from mxsame.onnx.shapes import Shapes
+from mxsame.onnx.writer import Writer
+from mxsame.rewriting import Graph, Node, Output, drop, separate, simplify
+
+__all__ = ["export_onnx"]
+
+OLDEST = 11  # the first with Clip, Pad and Slice by inputs, and with today's Resize
+
+
+def export_onnx(
+    net: Any,
+    path: Any,
+    input_shape: Any,
+    *,
+    opset: int = 13,
+    dynamic_batch: bool = True,
+    dynamic_size: bool = False,
+    fold: bool = True,
+    input_names: Optional[Sequence[str]] = None,
+    output_names: Optional[Sequence[str]] = None,
+) -> str:
+    """Write a network as an ONNX file, in which SAME is nothing but the pads of ONNX's own operators.
+
+    The file is checked by `onnx.checker` with full shape inference and, if onnxruntime is installed, run beside the
+    net; it is at its place only if both agree with it. Needs the package onnx (`pip install "mxsame[onnx]"`).
+
+    Parameters
+    ----------
+    net : gluon.HybridBlock
+        Initialised, and called once if its channels are deferred; of mxsame, of Gluon, from `mxsame.from_keras`, or a
+        SymbolBlock of files. In float32, float64 or float16.
+    path : str or path
+        Of the file. Arrays of 2 GB or more go into a second file, `path` with `.data` after it.
+    input_shape : sequence of ints, or a list of such
+        (N, C, \\*size), or (N, \\*size, C) as the net takes it; one shape for each input.
+    opset : int
+        The version of ONNX's operators: from 11 to the newest that the installed onnx knows.
+    dynamic_batch : bool
+        Whether the file serves every batch.
+    dynamic_size : bool
+        Whether the file serves every size. Pads that depend on the size are left to ONNX's `auto_pad`, which knows no
+        dilation in all runtimes; a layer for which there is nothing is a `ValueError`.
+    fold : bool
+        Whether parts that depend on parameters alone are computed, and batch norms folded into weights, as by
+        `mxsame.deploy`.
+    input_names, output_names : sequence of str, optional
+        By default "data", or "data0", .. of several inputs, and "output", or "output0", ..
+
+    Returns
+    -------
+    The name of the file.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments, a net that is not initialised or cannot be traced, an operator or argument that ONNX does
+        not have, with the way to it, and a file that does not give what the net gives.
+    ImportError
+        If onnx is not installed.
+
+    Examples
+    --------
+    >>> import os, tempfile, mxsame
+    >>> net = mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3)
+    >>> net.initialize()
+    >>> file = os.path.join(tempfile.mkdtemp(), "net.onnx")
+    >>> mxsame.export_onnx(net, file, (1, 3, 32, 32)) == file  # doctest: +SKIP
+    True
+    """
+    newest = checking.package("onnx", "mxsame.export_onnx").defs.onnx_opset_version()
+    check_traceable(net)
+    path = _checked_path(path)
+    shapes = checked_shapes(input_shape)
+    opset = validation.integer("opset", opset, OLDEST, newest)
+    dynamic = validation.flag("dynamic_batch", dynamic_batch), validation.flag("dynamic_size", dynamic_size)
+    fold = validation.flag("fold", fold)
+    inputs = dict(zip(tracing.input_names(net, len(shapes)), shapes))
+    names = _checked_names("input_names", input_names, "data", len(inputs))
+    dtype = float_dtype(net.collect_params(), np.dtype("float32"))
+    try:
+        graph = _graph(net, inputs, dtype, fold, dynamic_size)
+        found = Shapes(graph, *dynamic)
+    except mx.base.MXNetError as error:
+        raise ValueError(
+            f"net must run on data of input_shape; {validation.received(input_shape=input_shape)}; "
+            f"MXNet says: {tracing.reason(error)}"
+        ) from None
+    outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
+    writer = Writer(graph, found, opset, dict(zip(inputs, names)), outputs, dtype)
+    model = writer.model()
+    with checking.beside(path) as file:
+        checking.save(model, writer.size, file)
+        checking.compare(net, inputs, found.inputs, dtype, file)
+    return path
+
+
+def _graph(net: Any, inputs: Dict[str, tuple], dtype: Any, fold: bool, dynamic_size: bool) -> Graph:
+    """The net with its windows noted."""
+    graph, _ = frozen(net, inputs, dtype, purpose="deployment", device="cpu", windows_noted=True)
+    drop(graph)
+    note(graph, dynamic_size)
+    if fold:
+        simplify(graph, mx.cpu(), fuses=False)
+        _merge_concats(graph)
+    else:
+        separate(graph)
+        graph.prune()
+    return graph
+
+
+def _merge_concats(graph: Graph) -> None:
+    """One Concat of all arrays for a Concat of Concats along the same axis."""
+    users = graph.users()
+
+    def parts(node: Node, source: Output) -> List[Output]:
+        inner = source.node
+        alike = inner.op == "Concat" and inner.attr("dim", 1) == node.attr("dim", 1) and len(users[inner]) == 1
+        return list(inner.inputs) if alike else [source]
+
+    for node in graph.nodes():
+        if node.op == "Concat":
+            node.inputs = [part for source in node.inputs for part in parts(node, source)]
+            node.attrs["num_args"] = str(len(node.inputs))
+
+
+def _checked_path(path: Any) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path must be a string or a path; {validation.received(path=path)}")
+    path = os.fspath(path)
+    files.check_folder(path)
+    if os.path.isdir(path):
+        raise ValueError(f"path must be that of a file; {validation.received(path=path)}")
+    return path
+
+
+def _checked_names(what: str, names: Any, default: str, count: int, taken: Sequence[str] = ()) -> List[str]:
+    """A name for each, none of them twice."""
+    if names is None:
+        return [default] if count == 1 else [f"{default}{position}" for position in range(count)]
+    if not validation.is_sequence(names) or not all(isinstance(name, str) and name for name in names):
+        raise TypeError(f"{what} must be a sequence of strings; {validation.received(**{what: names})}")
+    if len(names) != count or len({*names, *taken}) != count + len(taken):
+        raise ValueError(f"{what} must be {count} different names; {validation.received(**{what: names})}")
+    return list(names)

@@ -1,0 +1,105 @@
+"""The shapes of a graph's arrays: which lengths are static, and which differ from call to call."""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+
+from mxsame._mxnet import mx
+from mxsame.graphs import tracing
+from mxsame.rewriting import Graph, Node
+
+SPATIAL: Tuple[Callable[[int], range], ...] = (  # of data with so many axes, with channels first and last
+    lambda ndim: range(2, ndim),
+    lambda ndim: range(1, ndim - 1),
+)
+
+
+class Length(NamedTuple):
+    """A length for the shape that the net was traced for, and for another one that the file serves."""
+
+    traced: int
+    other: int
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is the same for both."""
+        return self.traced == self.other
+
+
+Shape = Tuple[Length, ...]
+
+
+class Shapes:
+    """The shape of every node's first output.
+
+    The graph's shapes are inferred twice: what is different then is dynamic.
+    """
+
+    def __init__(self, graph: Graph, dynamic_batch: bool, dynamic_size: bool):
+        traced, inputs = graph.shapes(), graph.inputs
+        other, others = traced, inputs
+        if dynamic_batch or dynamic_size:
+            others, other = _others(graph, dynamic_batch, dynamic_size)
+        self.inputs: Dict[str, Shape] = {name: tuple(map(Length, inputs[name], others[name])) for name in inputs}
+        self._all: Dict[Node, Shape] = {
+            node: tuple(map(Length, traced[node], other[node])) for node in traced if node in other
+        }
+
+    def __getitem__(self, node: Node) -> Shape:
+        if node not in self._all:
+            raise ValueError(f"the shape of {node.name} ({node.op}) must follow from that of the data")
+        return self._all[node]
+
+
+def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Tuple[Dict[str, tuple], Dict[Node, tuple]]:
+    """Other shapes of the inputs, and those of all nodes for them. Another size has the same remainders by all strides,
+    and so the same pads; each axis grows by another amount, since axes of one length may differ in another call."""
+    added, reason = _reach(graph) if dynamic_size else 0, ""
+    for axes in SPATIAL if dynamic_size else SPATIAL[:1]:
+        inputs = {}
+        for name, (batch, *rest) in graph.inputs.items():
+            growth = {axis: added * count for count, axis in enumerate(axes(len(rest) + 1), 1)}
+            lengths = [length + growth.get(axis, 0) for axis, length in enumerate(rest, 1)]
+            inputs[name] = (batch + dynamic_batch, *lengths)
+        try:
+            return inputs, _shapes_for(graph, inputs)
+        except ValueError as error:
+            reason = reason or str(error)
+    if dynamic_size:
+        raise ValueError(f"net must take data of every size, and no layer fix it; received dynamic_size=True: {reason}")
+    raise ValueError(f"net must take any batch; received dynamic_batch=True: {reason}")
+
+
+def _shapes_for(graph: Graph, inputs: Dict[str, tuple]) -> Dict[Node, tuple]:
+    """The shapes for these inputs; a `ValueError` if they do not fit."""
+    given, graph.inputs = graph.inputs, inputs
+    try:
+        shapes = graph.shapes()
+    except mx.base.MXNetError as error:
+        raise ValueError(tracing.reason(error)) from None
+    finally:
+        graph.inputs = given
+    misfit = reshape_that_loses(shapes)
+    if misfit is not None:
+        raise ValueError(f"{misfit.name} reshapes to {shapes[misfit]}")
+    return shapes
+
+
+def reshape_that_loses(shapes: Mapping[Node, tuple]) -> Optional[Node]:
+    """A Reshape with fewer or more elements after it than before, which MXNet runs: it reads or writes past the end of
+    its arrays."""
+    for node, shape in shapes.items():
+        before = shapes.get(node.inputs[0].node) if node.op == "Reshape" else None
+        if before is not None and math.prod(shape) != math.prod(before):
+            return node
+    return None
+
+
+def _reach(graph: Graph) -> int:
+    """The largest product of strides from an input to any node."""
+    reach: Dict[Node, int] = {}
+    for node in graph.nodes():
+        strides = node.attr("stride") or (1,)
+        reach[node] = max([reach[source] for source, _ in node.inputs], default=1) * max(strides)
+    return max(reach.values())

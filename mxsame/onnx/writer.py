@@ -1,0 +1,294 @@
+"""Writes a graph as ONNX, node by node, by the table of `mxsame.onnx.operators`."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxsame import validation
+from mxsame.building import NOTE
+from mxsame.onnx.operators import OPERATORS
+from mxsame.onnx.shapes import Length, Shape, Shapes
+from mxsame.onnx.windows import has_windows
+from mxsame.rewriting import Graph, Node, Output
+
+SHOWN = 6  # nodes of a path in a message
+
+
+class Unsupported(ValueError):
+    """An operator, or one of its arguments, that cannot be written."""
+
+
+class Writer:
+    """The ONNX nodes and initializers of a graph.
+
+    A row of the table is given the writer, the node of the graph and the names of the node's inputs in ONNX; it adds
+    nodes by `add`, and returns the name of the output, or a list of names.
+
+    Parameters
+    ----------
+    graph : mxsame.rewriting.Graph
+    shapes : mxsame.onnx.shapes.Shapes
+    opset : int
+    input_names : mapping of str to str
+        The name in the file of each of the graph's inputs.
+    output_names : sequence of str
+    dtype : numpy.dtype
+        Of the inputs.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        shapes: Shapes,
+        opset: int,
+        input_names: Mapping[str, str],
+        output_names: Sequence[str],
+        dtype: Any,
+    ):
+        import onnx
+
+        self._onnx = onnx
+        self.graph, self.shapes, self.opset, self._dtype = graph, shapes, opset, dtype
+        self.dtypes = graph.dtypes()
+        self.nodes: List[Any] = []
+        self.initializers: Dict[str, np.ndarray] = {}
+        self._inputs = dict(input_names)
+        self._names: Dict[Output, str] = {}
+        self._outputs = list(output_names)
+        self._taken = {*self._inputs.values(), *self._outputs, *graph.values}
+        self._constants: Dict[tuple, str] = {}
+
+    # -- the whole
+
+    def model(self) -> Any:
+        """The graph as an `onnx.ModelProto`."""
+        self._rename(self._write_all(), self._outputs)
+        names: Dict[Length, str] = {}  # of dynamic lengths; equal ones share a name
+        inputs = [
+            self._described(name, self.shapes.inputs[key], self._dtype, names) for key, name in self._inputs.items()
+        ]
+        outputs = [
+            self._described(name, self.shape(output), self.dtype(output), names)
+            for name, output in zip(self._outputs, self.graph.outputs)
+        ]
+        used = {name for node in self.nodes for name in node.input}
+        self.initializers = {name: array for name, array in self.initializers.items() if name in used}
+        helper = self._onnx.helper
+        arrays = [self._onnx.numpy_helper.from_array(array, name) for name, array in self.initializers.items()]
+        graph = helper.make_graph(self.nodes, "mxsame", inputs, outputs, arrays)
+        opsets = [helper.make_opsetid("", self.opset)]
+        about = {"producer_name": "mxsame", "ir_version": helper.find_min_ir_version_for(opsets)}
+        return helper.make_model(graph, opset_imports=opsets, **about)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all initializers."""
+        return sum(array.nbytes for array in self.initializers.values())
+
+    def _described(self, name: str, shape: Shape, dtype: Any, names: Dict[Length, str]) -> Any:
+        """An input or an output."""
+        lengths: List[Any] = []
+        for axis, length in enumerate(shape):
+            default = "N" if axis == 0 and "N" not in names.values() else f"{name}_{axis}"
+            lengths.append(length.traced if length.is_static else names.setdefault(length, default))
+        return self._onnx.helper.make_tensor_value_info(name, self.tensor_type(dtype), lengths)
+
+    def _rename(self, found: List[str], names: Sequence[str]) -> None:
+        """Give the graph's outputs their names; what is no node's, or an output already, gets a node of its own."""
+        produced = {name for node in self.nodes for name in node.output}
+        renamed: Dict[str, str] = {}
+        for old, new in zip(found, names):
+            if old in produced and old not in renamed:
+                renamed[old] = new
+            else:
+                self.nodes.append(self._onnx.helper.make_node("Identity", [renamed.get(old, old)], [new], name=new))
+        for node in self.nodes:
+            for field in (node.input, node.output):
+                field[:] = [renamed.get(name, name) for name in field]
+
+    def _write_all(self) -> List[str]:
+        """Write every node; the names of the graph's outputs."""
+        for node in self.graph.nodes():
+            if node.op == "null":
+                self._names[Output(node)] = self._inputs.get(node.name, node.name)
+            elif NOTE in node.attrs and not has_windows(node):  # the operator that it stands beside does what it did
+                self._names[Output(node)] = self.name(node.inputs[0])
+            else:
+                self._write(node)
+        return [self.name(output) for output in self.graph.outputs]
+
+    def _write(self, node: Node) -> None:
+        row = OPERATORS.get(node.kind)
+        if row is None:
+            raise Unsupported(f"net must have operators that ONNX has; received {self.place(node)}")
+        try:
+            found = row(self, node, *map(self.name, node.inputs))
+        except Unsupported:
+            raise
+        except ValueError as error:
+            raise Unsupported(f"{error}; in {self.place(node)}") from None
+        for index, name in enumerate(found if isinstance(found, list) else [found]):
+            self._names[Output(node, index)] = name
+
+    def place(self, node: Node) -> str:
+        """An operator, its name, and the way to it from an input."""
+        path, here = [node.name], node
+        while here.inputs:
+            here = next(
+                (source for source, _ in here.inputs if source.name not in self.graph.values), here.inputs[0][0]
+            )
+            path.append(here.name)
+        shown = path if len(path) <= SHOWN else [*path[: SHOWN - 1], "...", path[-1]]
+        return f"the operator {node.op}, {node.name} (path: {' -> '.join(reversed(shown))})"
+
+    # -- what a row asks
+
+    def name(self, output: Output) -> str:
+        """The name of an output of the graph; that of a parameter becomes an initializer."""
+        value = self.graph.value(output)
+        if value is not None:
+            self.initializers.setdefault(output.node.name, value)
+        if output not in self._names:
+            raise ValueError(f"output {output.index} of {output.node.name} ({output.node.op}) must not be used")
+        return self._names[output]
+
+    def shape(self, output: Output) -> Shape:
+        """The shape of an output."""
+        return self.shapes[output.node]
+
+    def static(self, output: Output, what: str) -> Tuple[int, ...]:
+        """A shape of static lengths; `what` it is, for the message."""
+        shape = self.shape(output)
+        if not all(length.is_static for length in shape):
+            raise ValueError(f"{what} must be static")
+        return tuple(length.traced for length in shape)
+
+    def dtype(self, output: Output) -> np.dtype:
+        """The type of an output."""
+        return np.dtype(self.dtypes[output.node])
+
+    def value(self, output: Output) -> Optional[np.ndarray]:
+        """The array of a parameter; None for anything else."""
+        return self.graph.value(output)
+
+    # -- what a row adds
+
+    def add(self, op: str, *inputs: Optional[str], outputs: int = 1, name: str = "", **attrs: Any) -> Any:
+        """A node: the name of its output, or a list of names; attributes of None are left out."""
+        name = self._unique(name or op.lower())
+        names = [name] if outputs == 1 else [self._unique(f"{name}_{index}") for index in range(outputs)]
+        given = {key: value for key, value in attrs.items() if value is not None}
+        sources = ["" if each is None else each for each in inputs]
+        while sources and not sources[-1]:
+            sources.pop()
+        self.nodes.append(self._onnx.helper.make_node(op, sources, names, name=name, **given))
+        return names[0] if outputs == 1 else names
+
+    def constant(self, value: Any, dtype: Any = None, name: str = "constant") -> str:
+        """An initializer; equal ones are one."""
+        array = np.asarray(value, dtype=dtype)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self._unique(name)
+            self.initializers[self._constants[key]] = array
+        return self._constants[key]
+
+    def integers(self, values: Sequence[int]) -> str:
+        """An initializer of int64."""
+        return self.constant(list(values), np.int64, "integers")
+
+    def scalar(self, value: float, like: Output) -> str:
+        """An initializer of one number, of another's type."""
+        return self.constant(value, self.dtype(like), "scalar")
+
+    def cast(self, name: str, dtype: Any) -> str:
+        """To this type of NumPy."""
+        return self.add("Cast", name, to=self.tensor_type(dtype))
+
+    def tensor_type(self, dtype: Any) -> int:
+        """ONNX's number of a type of NumPy."""
+        return int(self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+    def tensor(self, array: np.ndarray) -> Any:
+        """An attribute that holds an array."""
+        return self._onnx.numpy_helper.from_array(array)
+
+    def unsqueezed(self, name: str, axes: Sequence[int]) -> str:
+        """With axes of length 1 inserted."""
+        return self._with_axes("Unsqueeze", name, axes)
+
+    def squeezed(self, name: str, axes: Sequence[int]) -> str:
+        """Without these axes of length 1."""
+        return self._with_axes("Squeeze", name, axes)
+
+    def _with_axes(self, op: str, name: str, axes: Sequence[int], **attrs: Any) -> str:
+        """Axes are an input from opset 13 on."""
+        if self.opset < 13:
+            return self.add(op, name, axes=list(axes), **attrs)
+        return self.add(op, name, self.integers(axes), **attrs)
+
+    def reduced(self, op: str, name: str, axes: Sequence[int], keepdims: bool) -> str:
+        """A reduction; its axes are an input from opset 18 on, for ReduceSum from 13 on."""
+        if self.opset < (13 if op == "ReduceSum" else 18):
+            return self.add(op, name, axes=list(axes), keepdims=int(keepdims))
+        return self.add(op, name, self.integers(axes), keepdims=int(keepdims))
+
+    def sliced(self, name: str, axis: int, begin: Any, end: Any, step: int = 1) -> str:
+        """Along one axis; None is the end of the data."""
+        return self.slices(name, [(axis, begin, end, step)])
+
+    def slices(self, name: str, ranges: Sequence[Tuple[int, Any, Any, int]]) -> str:
+        """(axis, begin, end, step) each; None is the end of the data."""
+        largest = np.iinfo(np.int64).max
+        starts = [(0 if step > 0 else largest) if begin is None else begin for _, begin, _, step in ranges]
+        ends = [(largest if step > 0 else -largest) if end is None else end for _, _, end, step in ranges]
+        steps = [step for *_, step in ranges]
+        axes = [axis for axis, *_ in ranges]
+        return self.add("Slice", name, *map(self.integers, (starts, ends, axes, steps)))
+
+    def reshaped(self, name: str, source: Shape, target: Shape) -> str:
+        """Static lengths as they are, a dynamic one as 0 if it stays where it is; one other is worked out."""
+        lengths = []
+        for axis, length in enumerate(target):
+            same = axis < len(source) and source[axis] == length
+            lengths.append(length.traced if length.is_static else 0 if same else -1)
+        if lengths.count(-1) > 1:
+            raise ValueError(f"no more than one dynamic length must change; {validation.received(lengths=lengths)}")
+        return self.add("Reshape", name, self.integers(lengths))
+
+    def resized(
+        self,
+        name: str,
+        output: str,
+        scales: Optional[Sequence[float]] = None,
+        sizes: Optional[str] = None,
+        **attrs: Any,
+    ) -> str:
+        """By factors or to a size; by default elements are repeated. `roi` is optional from opset 13 on."""
+        roi = self.constant(np.zeros(0, np.float32)) if self.opset < 13 else None
+        if not attrs:
+            attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        factors = None if scales is None else self.constant(scales, np.float32, "scales")
+        if factors is None and self.opset < 13:
+            factors = self.constant(np.zeros(0, np.float32))
+        return self.add("Resize", name, roi, factors, sizes, name=output, **attrs)
+
+    def transposed(self, name: str, axes: Sequence[int]) -> str:
+        """With its axes in this order."""
+        return name if list(axes) == sorted(axes) else self.add("Transpose", name, perm=list(axes))
+
+    def lengths(self, shape: Shape, name: str) -> str:
+        """The lengths of an array of this shape, as an array."""
+        if all(length.is_static for length in shape):
+            return self.integers([length.traced for length in shape])
+        return self.add("Shape", name)
+
+    def _unique(self, name: str) -> str:
+        unique, count = name, 0
+        while unique in self._taken:
+            count += 1
+            unique = f"{name}_{count}"
+        self._taken.add(unique)
+        return unique

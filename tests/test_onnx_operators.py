@@ -1,0 +1,282 @@
+"""Every row of the table of ONNX operators: a small block in ONNX Runtime gives what it gives in MXNet."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from running import difference
+
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
+
+from onnx_running import NEWEST, exported
+
+from mxsame._mxnet import mx
+from mxsame.onnx.operators import ACTIVATIONS, OPERATORS
+from mxsame.rewriting import Graph
+
+SHAPE = (2, 6, 5, 7)
+SQUARE = (2, 4, 8, 8)
+
+
+class Block(mx.gluon.HybridBlock):
+    """A function of arrays, some of which are parameters of these shapes."""
+
+    def __init__(self, function, **shapes):
+        super().__init__()
+        self.function = function
+        with self.name_scope():
+            for name, shape in shapes.items():
+                setattr(self, name, self.params.get(name, shape=shape, init=mx.init.Uniform(1)))
+
+    def hybrid_forward(self, F, *xs, **parameters):
+        return self.function(F, *xs, **parameters)
+
+
+def pooling(**more):
+    return lambda F, x: F.Pooling(x, **more)
+
+
+def norm(op, count=6, **more):
+    return Block(lambda F, x, gamma, beta: getattr(F, op)(x, gamma, beta, **more), gamma=(count,), beta=(count,))
+
+
+def batch_norm(shape, **more):
+    def run(F, x, gamma, beta, mean, variance):
+        return F.BatchNorm(x, gamma, beta, mean, variance, use_global_stats=True, **more)
+
+    return Block(run, gamma=shape, beta=shape, mean=shape, variance=shape)
+
+
+def prelu(shape):
+    return Block(lambda F, x, slopes: F.LeakyReLU(x, slopes, act_type="prelu"), slopes=shape)
+
+
+def dense(flatten, bias=True):
+    if not bias:
+        return Block(lambda F, x, w: F.FullyConnected(x, w, num_hidden=3, flatten=flatten, no_bias=True), w=(3, 7))
+    width = 6 * 5 * 7 if flatten else 7
+    return Block(lambda F, x, w, b: F.FullyConnected(x, w, b, num_hidden=3, flatten=flatten), w=(3, width), b=(3,))
+
+
+def both(function):
+    """Of two arrays, one of which broadcasts."""
+    return lambda F, x, y: function(F, x, F.slice_axis(y, axis=2, begin=0, end=1))
+
+
+COMPARISONS = {
+    "equal": lambda x, y: x == y,
+    "not_equal": lambda x, y: x != y,
+    "greater": lambda x, y: x > y,
+    "lesser": lambda x, y: x < y,
+    "greater_equal": lambda x, y: x >= y,
+    "lesser_equal": lambda x, y: x <= y,
+}
+CASES = {  # kind of node -> blocks or functions that need it; a tuple has the shape of the data, or shapes, first
+    "Convolution": [
+        Block(lambda F, x, w: F.Convolution(x, w, kernel=(3, 2), stride=(2, 1), pad=(1, 0), dilate=(1, 2), num_filter=4,
+                                            num_group=2, no_bias=True), w=(4, 3, 3, 2)),
+        ((2, 3, 9), Block(lambda F, x, w: F.Convolution(x, w, kernel=(3,), pad=(2,), num_filter=4, no_bias=True),
+                          w=(4, 3, 3))),
+    ],
+    "Deconvolution": [
+        Block(lambda F, x, w: F.Deconvolution(x, w, kernel=(3, 2), stride=(2, 3), pad=(1, 0), adj=(1, 2), num_filter=4,
+                                              num_group=2), w=(6, 2, 3, 2)),
+    ],
+    "Pooling": [
+        *(pooling(kernel=(3, 2), stride=(2, 3), pad=(1, 0), pool_type=kind, pooling_convention=convention)
+          for kind in ("max", "avg") for convention in ("valid", "full")),
+        pooling(kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="avg", count_include_pad=False,
+                pooling_convention="full"),
+        *(pooling(global_pool=True, kernel=(1, 1), pool_type=kind) for kind in ("max", "avg", "sum")),
+        *(pooling(kernel=(3, 3), stride=(2, 2), pool_type="lp", p_value=p) for p in (1, 2, 3)),
+        *(pooling(global_pool=True, kernel=(1, 1), pool_type="lp", p_value=p) for p in (1, 2, 3)),
+        pooling(kernel=(2, 2), pool_type="sum"),
+    ],
+    "_contrib_AdaptiveAvgPooling2D": [
+        lambda F, x: F.contrib.AdaptiveAvgPooling2D(x, output_size=1),
+        (SQUARE, lambda F, x: F.contrib.AdaptiveAvgPooling2D(x, output_size=(4, 2))),
+    ],
+    "FullyConnected": [
+        dense(True), dense(False), dense(False, bias=False), ((2, 7), dense(False)), ((2, 7), dense(False, False)),
+    ],
+    "batch_dot": [
+        ([(2, 3, 4), (2, 4, 5)], lambda F, x, y: F.batch_dot(x, y)),
+        ([(2, 4, 3), (2, 4, 5)], lambda F, x, y: F.batch_dot(x, y, transpose_a=True)),
+        ([(2, 3, 4), (2, 5, 4)], lambda F, x, y: F.batch_dot(x, y, transpose_b=True)),
+    ],
+    "dot": [((2, 7), Block(lambda F, x, w: F.dot(x, w), w=(7, 3)))],
+    "_linalg_gemm2": [([(2, 3, 4), (2, 5, 4)], lambda F, x, y: F.linalg.gemm2(x, y, transpose_b=True, alpha=0.5))],
+    "Embedding": [
+        ((2, 5), Block(lambda F, x, w: F.Embedding(F.abs(x) * 4 - 1, w, input_dim=5, output_dim=3), w=(5, 3))),
+    ],
+    "take": [
+        lambda F, x: F.take(x, F.concat(F.full((1,), 3), F.full((1,), 9), dim=0), axis=2, mode="clip"),
+    ],
+    "one_hot": [((2, 5), lambda F, x: F.one_hot(F.abs(x) * 4, depth=4, on_value=2, off_value=-1))],
+    "batch_norm": [
+        batch_norm((6,), fix_gamma=False, eps=1e-3), batch_norm((6,), fix_gamma=True),
+        batch_norm((5,), fix_gamma=False, axis=2), ((3, 6), batch_norm((6,), fix_gamma=False)),
+    ],
+    "LayerNorm": [
+        norm("LayerNorm", 7, eps=1e-3),
+        norm("LayerNorm", axis=1),
+    ],
+    "InstanceNorm": [norm("InstanceNorm", eps=1e-3)],
+    "GroupNorm": [norm("GroupNorm", 3, num_groups=3, eps=1e-3)],
+    "L2Normalization": [lambda F, x, mode=mode: F.L2Normalization(x, mode=mode) for mode in
+                        ("instance", "channel", "spatial")],
+    "LRN": [lambda F, x: F.LRN(x, nsize=3, alpha=0.1, beta=0.6, knorm=1.5)],
+    "identity": [lambda F, x: [x, x + 1]],
+    "Activation": [lambda F, x, kind=kind: F.Activation(x, act_type=kind) for kind in ACTIVATIONS],
+    "relu": [lambda F, x: F.relu(x)],
+    "sigmoid": [lambda F, x: F.sigmoid(x)],
+    "tanh": [lambda F, x: F.tanh(x)],
+    "softsign": [lambda F, x: F.softsign(x)],
+    "hard_sigmoid": [lambda F, x: F.hard_sigmoid(x, alpha=0.3, beta=0.4)],
+    "LeakyReLU": [
+        *(lambda F, x, kind=kind: F.LeakyReLU(x, act_type=kind, slope=0.3) for kind in
+          ("leaky", "elu", "selu", "gelu")),
+        prelu((6,)), prelu((1,)), ((3, 6), prelu((6,))),
+    ],
+    "clip": [lambda F, x: F.clip(x, -0.2, 0.4), lambda F, x: F.clip(x, 0, np.inf), lambda F, x: F.clip(x, 0, 6)],
+    "softmax": [
+        lambda F, x: F.softmax(x), lambda F, x: F.softmax(x, axis=1), lambda F, x: F.softmax(x, temperature=2.0),
+    ],
+    "log_softmax": [lambda F, x: F.log_softmax(x), lambda F, x: F.log_softmax(x, axis=1)],
+    "sqrt": [lambda F, x: F.sqrt(F.abs(x))],
+    "rsqrt": [lambda F, x: F.rsqrt(F.abs(x) + 0.1)],
+    "reciprocal": [lambda F, x: F.reciprocal(F.abs(x) + 0.1)],
+    "log": [lambda F, x: F.log(F.abs(x) + 0.1)],
+    "log1p": [lambda F, x: F.log1p(F.abs(x))],
+    "negative": [lambda F, x: F.negative(x)],
+    **{name: [lambda F, x, name=name: getattr(F, name)(x)] for name in
+       ("abs", "square", "exp", "expm1", "erf", "sin", "cos", "floor", "ceil", "sign")},
+    "Cast": [lambda F, x: F.cast(F.cast(x * 10, dtype="int32"), dtype="float32")],
+    "where": [lambda F, x: F.where(x > 0.1, x, F.zeros_like(x) + 3)],
+    "zeros_like": [lambda F, x: x + F.zeros_like(x)],
+    "ones_like": [lambda F, x: x + F.ones_like(x)],
+    "_zeros": [lambda F, x: F.broadcast_add(x, F.zeros((1, 6, 1, 1)))],
+    "_ones": [lambda F, x: F.broadcast_add(x, F.ones((1, 6, 1, 1)))],
+    "_full": [lambda F, x: F.broadcast_add(x, F.full((1, 6, 1, 1), 3.5))],
+    "_arange": [lambda F, x: F.broadcast_add(x, F.arange(1, 8, step=1))],
+    "_contrib_arange_like": [lambda F, x: F.broadcast_add(x, F.contrib.arange_like(x, axis=3, start=2))],
+    **{kind: [([SHAPE, SHAPE], lambda F, x, y, op=op: getattr(F, f"elemwise_{op}")(x, F.abs(y) + 1)),
+              ([SHAPE, SHAPE], both(lambda F, x, y, op=op: getattr(F, f"broadcast_{op}")(x, F.abs(y) + 1)))]
+       for kind, op in (("add", "add"), ("subtract", "sub"), ("multiply", "mul"), ("divide", "div"))},
+    **{kind: [([SHAPE, SHAPE], both(lambda F, x, y, kind=kind: getattr(F, f"broadcast_{kind}")(F.abs(x), y)))]
+       for kind in ("maximum", "minimum", "power")},
+    "add_scalar": [lambda F, x: x + 2.5],
+    "subtract_scalar": [lambda F, x: x - 2.5],
+    "rsubtract_scalar": [lambda F, x: 2.5 - x],
+    "multiply_scalar": [lambda F, x: x * 2.5],
+    "divide_scalar": [lambda F, x: x / 2.5],
+    "rdivide_scalar": [lambda F, x: 2.5 / (F.abs(x) + 1)],
+    "power_scalar": [lambda F, x: F.abs(x) ** 1.5],
+    "rpower_scalar": [lambda F, x: 1.5**x],
+    "maximum_scalar": [lambda F, x: F.maximum(x, 0.1)],
+    "minimum_scalar": [lambda F, x: F.minimum(x, 0.1)],
+    **{f"_{name}_scalar": [lambda F, x, compare=compare: compare(F.floor(x * 2), 0)]
+       for name, compare in COMPARISONS.items()},
+    **{f"broadcast_{name}": [([SHAPE, SHAPE], lambda F, x, y, op=f"broadcast_{name}":
+                              getattr(F, op)(F.floor(x * 2), F.floor(y * 2)))] for name in COMPARISONS},
+    "add_n": [([SHAPE, SHAPE], lambda F, x, y: F.add_n(x, y, x))],
+    **{op: [lambda F, x, op=op: getattr(F, op)(x, axis=(2, 3)),
+            lambda F, x, op=op: getattr(F, op)(x, axis=1, keepdims=True),
+            lambda F, x, op=op: getattr(F, op)(x, axis=(0, 1), exclude=True)]
+       for op in ("mean", "sum", "max", "min", "prod")},
+    "norm": [lambda F, x: F.norm(x, axis=1), lambda F, x: F.norm(x, ord=1, axis=(2, 3), keepdims=True)],
+    "argmax": [lambda F, x: F.argmax(x, axis=1), lambda F, x: F.argmax(x, axis=1, keepdims=True)],
+    "argmin": [lambda F, x: F.argmin(x, axis=2)],
+    "Reshape": [
+        lambda F, x: F.reshape(x, shape=(0, -1)), lambda F, x: F.reshape(x, shape=(-3, -2)),
+        lambda F, x: F.reshape(x, shape=(0, -4, 2, 3, -2)), lambda F, x: F.reshape(x, shape=(0, 0, 7, 5)),
+    ],
+    "reshape_like": [lambda F, x: F.reshape_like(F.reshape(x, shape=(0, 0, -1)), x)],
+    "Flatten": [lambda F, x: F.flatten(x)],
+    "transpose": [lambda F, x: F.transpose(x, axes=(0, 2, 3, 1)), lambda F, x: F.transpose(F.flatten(x))],
+    "SwapAxis": [lambda F, x: F.swapaxes(x, dim1=1, dim2=3)],
+    "expand_dims": [lambda F, x: F.expand_dims(x, axis=1), lambda F, x: F.expand_dims(x, axis=-1)],
+    "squeeze": [((2, 1, 5, 1), lambda F, x, axis=axis: F.squeeze(x, axis=axis)) for axis in (1, (1, 3))],
+    "Concat": [([SHAPE, (2, 3, 5, 7)], lambda F, x, y: F.concat(x, y, dim=1))],
+    "stack": [([SHAPE, SHAPE], lambda F, x, y: F.stack(x, y, axis=1))],
+    "SliceChannel": [
+        lambda F, x: F.split(x, num_outputs=3, axis=1),
+        lambda F, x: F.split(x, num_outputs=5, axis=2, squeeze_axis=True),
+    ],
+    "slice": [
+        lambda F, x: F.slice(x, begin=(None, 1, None), end=(None, 4, -1)),
+        lambda F, x: F.slice(x, begin=(None, None, None), end=(None, None, None), step=(None, None, -1)),
+        lambda F, x: F.slice(x, begin=(None, 5), end=(None, 0), step=(None, -2)),
+    ],
+    "slice_axis": [
+        lambda F, x: F.slice_axis(x, axis=-1, begin=1, end=-2), lambda F, x: F.slice_axis(x, axis=1, begin=2, end=None),
+    ],
+    "slice_like": [([SHAPE, (2, 4, 3, 2)], lambda F, x, y: F.slice_like(x, y, axes=(2, 3)))],
+    "reverse": [lambda F, x: F.reverse(x, axis=(2, 3))],
+    "repeat": [lambda F, x: F.repeat(x, repeats=3, axis=2)],
+    "tile": [lambda F, x: F.tile(x, reps=(2, 1, 3)), lambda F, x: F.tile(x, reps=(1, 1, 1, 1, 2))],
+    "broadcast_axis": [((2, 1, 5), lambda F, x: F.broadcast_axis(x, axis=1, size=4))],
+    "broadcast_to": [((2, 1, 5), lambda F, x: F.broadcast_to(x, shape=(0, 4, 5)))],
+    "broadcast_like": [([(2, 1, 5), (2, 4, 5)], lambda F, x, y: F.broadcast_like(x, y))],
+    "Pad": [
+        lambda F, x, mode=mode: F.pad(x, mode=mode, pad_width=(0, 0, 0, 0, 1, 2, 0, 3), constant_value=1.5)
+        for mode in ("constant", "edge", "reflect")
+    ],
+    "depth_to_space": [(SQUARE, lambda F, x: F.depth_to_space(x, block_size=2))],
+    "space_to_depth": [(SQUARE, lambda F, x: F.space_to_depth(x, block_size=2))],
+    "shape_array": [lambda F, x: F.shape_array(x)],
+    "UpSampling": [lambda F, x: F.UpSampling(x, scale=3, sample_type="nearest")],
+    "_contrib_BilinearResize2D": [
+        lambda F, x: F.contrib.BilinearResize2D(x, height=10, width=14, align_corners=False),
+        lambda F, x: F.contrib.BilinearResize2D(x, height=8, width=4, align_corners=False),
+        lambda F, x: F.contrib.BilinearResize2D(x, height=9, width=11, align_corners=True),
+        lambda F, x: F.contrib.BilinearResize2D(x, scale_height=2, scale_width=3, align_corners=False),
+    ],
+}  # fmt: skip
+
+
+TABLE = [
+    pytest.param(kind, *(case if isinstance(case, tuple) else (SHAPE, case)), id=f"{kind}-{number}")
+    for kind, found in CASES.items()
+    for number, case in enumerate(found)
+]
+ALIKE = {f"_{name}" for name in COMPARISONS}  # no function makes these
+
+
+def test_every_row_has_a_case():
+    assert OPERATORS.keys() - ALIKE == CASES.keys()
+
+
+def block_of(function):
+    block = function if isinstance(function, Block) else Block(function)
+    block.initialize(force_reinit=True)
+    for name, parameter in block.params.items():
+        if name.endswith("variance"):
+            parameter.set_data(parameter.data().abs() + 0.5)
+    return block
+
+
+def inputs_of(shape, seed=0):
+    shapes = shape if isinstance(shape, list) else [shape]
+    random = np.random.default_rng(seed)
+    return [random.uniform(-1, 1, each).astype("float32") for each in shapes]
+
+
+def outputs(block, arrays):
+    found = block(*map(mx.nd.array, arrays))
+    return [array.asnumpy() for array in (found if isinstance(found, list) else [found])]
+
+
+@pytest.mark.parametrize(("kind", "shape", "function"), TABLE)
+@pytest.mark.parametrize("opset", [11, 13, NEWEST])
+def test_operator(kind, shape, function, opset, tmp_path):
+    block, arrays = block_of(function), inputs_of(shape)
+    symbol = block(*(mx.sym.var(f"data{number}") for number in range(len(arrays))))
+    symbol = mx.sym.Group(symbol) if isinstance(symbol, list) else symbol
+    used = {node.kind for node in Graph.of(symbol, {}, {}).nodes()}
+    assert kind in used or kind == "identity"
+    got = exported(block, tmp_path / "net.onnx", *arrays, opset=opset, dynamic_batch=kind != "shape_array", fold=False)
+    want = outputs(block, arrays)
+    assert len(got) == len(want)
+    for one, other in zip(got, want):
+        assert one.dtype == other.dtype and difference(one, other) < 1e-5
