@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import sys
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
@@ -185,6 +187,37 @@ def is_input(array: Any) -> bool:
             return False
         array = sources
     return True
+
+
+# Elementwise operators, which take data as oneDNN's convolutions leave it; Dropout only in inference.
+_KEEP_BLOCKS = {
+    *("Activation", "LeakyReLU", "relu", "sigmoid", "tanh", "softsign", "_copy", "BlockGrad", "Dropout", "Pooling"),
+    *("elemwise_add", "broadcast_add", "add_n"),
+}
+
+
+def is_in_blocks(array: Any) -> bool:
+    """Whether data of three axes is in the layout in which oneDNN's convolutions leave it, as far as a graph shows it.
+
+    A batch norm over three axes is not oneDNN's, and gives plain data; but `deploy` folds it into the convolution.
+    """
+    if not isinstance(array, mx.sym.Symbol):
+        return False
+    purpose = current().purpose
+    keep = _KEEP_BLOCKS | {"BatchNorm"} if purpose == "deployment" else _KEEP_BLOCKS
+    keep = keep - {"Dropout"} if purpose == "training" else keep
+    graph = json.loads(array.tojson())
+    nodes, position = graph["nodes"], graph["heads"][0][0]
+    while nodes[position]["op"] in keep:
+        position = nodes[position]["inputs"][0][0]
+    node = nodes[position]
+    return node["op"] in ("Convolution", "Deconvolution") and int(node["attrs"].get("num_group", 1)) == 1
+
+
+@functools.lru_cache(maxsize=None)
+def has_onednn() -> bool:
+    """Whether this MXNet was built with oneDNN."""
+    return bool(mx.runtime.Features().is_enabled("MKLDNN"))
 
 
 def purpose_and_device(data: Any) -> tuple[str, str]:

@@ -349,6 +349,11 @@ def _pool_table(op):
     yield case((11,), (3,), (2,), padding="valid")
     yield case((8,), (3,), (2,), padding=((0, 2),))
     yield case((10,), (3,), (2,), padding=((1, 1),), ceil_mode=True)
+    # pairs of channels, which 1-D pooling operators take as pictures
+    for n, k, s in [(9, 3, 2), (7, 2, 2), (8, 4, 1), (10, 5, 3), (10, 2, 3), (3, 5, 1), (1, 2, 2)]:
+        yield case((n,), (k,), (s,), in_channels=10)
+    yield case((8,), (3,), (2,), padding=((0, 2),), in_channels=8, values="negative")
+    yield case((10,), (3,), (2,), padding=((1, 1),), ceil_mode=True, in_channels=8)
     yield case((7, 10), (2, 3), (2, 3))
     yield case((8, 9), (3, 2), (1, 2))
     yield case((9, 11), (4, 5), (3, 2), values="negative")
@@ -370,6 +375,7 @@ def _pool_table(op):
     yield case((5, 6, 4), (2, 3, 2), (1, 2, 2), padding="valid")
     yield case((5, 4, 6), (3, 2, 3), (2, 1, 2), padding=((1, 2), (0, 1), (2, 0)))
     if op == "max_pool":
+        yield case((9,), (4,), (2,), in_channels=8, values="ties")
         yield case((9, 8), (3, 2), (2, 3), values="ties")
         yield case((7, 6), (3, 4), (1, 1), values="ties")
         yield case((4, 5, 6), (2, 3, 2), (1, 2, 3), values="ties")
@@ -380,6 +386,7 @@ def _pool_table(op):
             yield case((5, 6, 4), (3, 2, 3), (2, 2, 1), p_value=p_value)
     else:
         yield case((9,), (4,), (2,), count_include_pad=True)
+        yield case((8,), (3,), (2,), count_include_pad=True, in_channels=8)
         yield case((7, 10), (3, 2), (2, 3), count_include_pad=True)
         yield case((2, 3), (5, 4), (1, 2), count_include_pad=True)
         yield case((8, 7), (3, 4), (2, 3), padding=((2, 0), (1, 3)), count_include_pad=True)

@@ -15,7 +15,7 @@ from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.graphs.frozen import check_traceable, contexts, float_dtype, frozen, group, values
-from mxsame.rewriting import Graph, can_fuse, fused, protect, simplify
+from mxsame.rewriting import Graph, fused, protect, simplify
 
 __all__ = ["Deployed", "Signature", "deploy"]
 
@@ -93,7 +93,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[boo
         validation.float_type("net", str(dtype), ("float32", "float64"), why)
     try:
         graph, signature = _traced(net, shapes, dtype, variant, "cpu" if on_cpu else "gpu")
-        fuses = variant.FUSES and dtype == SINGLE and can_fuse() and on_cpu
+        fuses = variant.FUSES and dtype == SINGLE and tensors.has_onednn() and on_cpu
         variant.rewrite(graph, signature, contexts(parameters)[0], fuses)
         deployed = variant(graph, signature, devices, fuses)
         for context in devices:

@@ -1,4 +1,4 @@
-"""Graphs specialised to input sizes: `hybridize`.
+"""Graphs specialised to input sizes: `hybridize`, and Gluon's containers that are hybridized by it.
 
 A net that Gluon hybridizes is one graph for every size, so whatever depends on the size is computed in it, at a price.
 Here a net is traced once for each shape signature: the layers then have static shapes and need none of that. Two sizes
@@ -15,10 +15,11 @@ from typing import Any, Dict, Hashable, List, Mapping, NoReturn, Optional, Tuple
 from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
+from mxsame.graphs import files
 from mxsame.graphs.tracing import Call, NetGraph, flattened, is_traceable
 from mxsame.nn._layer import Layer
 
-__all__ = ["hybridize"]
+__all__ = ["HybridBlock", "HybridSequential", "hybridize"]
 
 
 def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any) -> Any:
@@ -26,7 +27,7 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any
 
     The net is called as before, with any sizes, for training and inference, on any contexts. Calls with sizes that
     need no new graph cost a look-up. `net.hybridize()` of Gluon stays exact for every size too; it is slower if SAME
-    depends on the size.
+    depends on the size. For :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock` it is this function.
 
     Parameters
     ----------
@@ -70,17 +71,31 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any
         for child in _gluon.children(net):
             hybridize(child, active, max_graphs, **flags)
         return net
-    net.hybridize(active, **flags)
+    _hybridize_as_gluon(net, active, **flags)
     if active:
         Specialised(net, flags, max_graphs).install()
     return net
 
 
+def _hybridize_as_gluon(net: Any, active: bool, *args: Any, **flags: Any) -> None:
+    """Gluon's own `hybridize`, of a net that may have graphs of ours."""
+    kept = vars(net).get("forward")
+    if isinstance(kept, Specialised):
+        kept.remove()
+    own = super(HybridBlock, net).hybridize if isinstance(net, HybridBlock) else net.hybridize
+    own(active, *args, **flags)
+
+
+_SWITCHES = ("static_alloc", "static_shape")
+_NUMBERS = ("inline_limit", "forward_bulk_size", "backward_bulk_size")
+_FLAGS = _SWITCHES + _NUMBERS  # in Gluon's order
+
+
 def _check_flags(flags: dict) -> None:
     for name, value in flags.items():
-        if name in ("static_alloc", "static_shape"):
+        if name in _SWITCHES:
             validation.flag(name, value)
-        elif name in ("inline_limit", "forward_bulk_size", "backward_bulk_size"):
+        elif name in _NUMBERS:
             validation.integer(name, value, 0)
         else:
             raise TypeError(f"flags must be those of HybridBlock.hybridize; {validation.received(**{name: value})}")
@@ -123,17 +138,21 @@ class Specialised:
     def install(self) -> None:
         """Take the net over."""
         self._net.forward = self
-        self._net.hybridize = self.hybridize
-        self._net.export = self.export
+        if not isinstance(self._net, HybridBlock):  # which does both itself
+            self._net.hybridize = self.hybridize
+            self._net.export = self.export
         _gluon.on_change(self._net, self.clear)
+
+    def remove(self) -> None:
+        """Give the net back."""
+        for name in ("forward", "hybridize", "export"):
+            vars(self._net).pop(name, None)  # a shallow copy of the net may have been here before
+        _gluon.off_change(self._net)
 
     def hybridize(self, *args: Any, **more: Any) -> None:
         """Gluon's own, to which the net goes back."""
-        net = self._net
-        for name in ("forward", "hybridize", "export"):
-            vars(net).pop(name, None)  # a shallow copy of the net may have been here before
-        _gluon.off_change(net)
-        net.hybridize(*args, **more)
+        self.remove()
+        self._net.hybridize(*args, **more)
 
     def export(self, *args: Any, **more: Any) -> NoReturn:
         """Gluon's own writes a graph that Gluon has made, and there is none."""
@@ -189,6 +208,73 @@ class Specialised:
         operators = self._operators[call.kind]
         plans = None if operators is None else operators.plans(call.named_shapes(self._net))
         return call.key if plans is None else (call.kind, plans)
+
+
+class HybridBlock(mx.gluon.HybridBlock):
+    """`gluon.HybridBlock`, whose own `hybridize()` is :func:`mxsame.hybridize`.
+
+    A network derives from it as from Gluon's: parameters, names and files are the same.
+
+    `hybridize(active=True, max_graphs=128, **flags)` makes a graph for each shape signature, and `hybridize(False)`
+    takes that back. With a `backend` it is Gluon's own. `export(path, epoch=0)` is :func:`mxsame.export`.
+
+    A parent decides for all that it calls. Below a Block that is not a HybridBlock, such as `gluon.nn.Sequential`, this
+    block has its own graphs as soon as the parent is hybridized. Below a HybridBlock of Gluon it is a part of the
+    parent's one graph for every size, as every layer is: derive the parent from this class, or give it to
+    `mxsame.hybridize`.
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> class Net(mxsame.nn.HybridBlock):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         with self.name_scope():
+    ...             self.conv = mxsame.nn.Conv2D(8, 3, strides=2)
+    ...     def hybrid_forward(self, F, x):
+    ...         return F.relu(self.conv(x))
+    >>> net = Net()
+    >>> net.initialize()
+    >>> net.hybridize()
+    >>> [net(nd.zeros((1, 3, size, size))).shape[2] for size in (31, 32, 33, 34)]
+    [16, 16, 17, 17]
+    """
+
+    def hybridize(
+        self,
+        active: bool = True,
+        backend: Optional[str] = None,
+        clear: bool = True,
+        *flags_in_order: Any,
+        max_graphs: int = 128,
+        **flags: Any,
+    ) -> None:
+        """A graph for each shape signature; see :func:`mxsame.hybridize`. The order of arguments is Gluon's."""
+        if backend is not None:
+            _hybridize_as_gluon(self, active, backend, clear, *flags_in_order, **flags)
+            return
+        flags.update(zip(_FLAGS, flags_in_order))
+        given = {name: value for name, value in flags.items() if value is not None}  # a parent gives None for a default
+        hybridize(self, active, max_graphs, **given)
+
+    def export(self, path: str, epoch: int = 0) -> Tuple[str, str]:
+        """Write the graph for every size; see :func:`mxsame.export`, which has one size as well."""
+        return files.export(self, path, epoch=epoch)
+
+
+class HybridSequential(HybridBlock, mx.gluon.nn.HybridSequential):
+    """`gluon.nn.HybridSequential`, whose own `hybridize()` is :func:`mxsame.hybridize`; see :class:`HybridBlock`.
+
+    >>> import mxsame
+    >>> from mxnet import nd
+    >>> net = mxsame.nn.HybridSequential()
+    >>> net.add(mxsame.nn.Conv2D(8, 3, strides=2), mxsame.nn.MaxPool2D())
+    >>> net.initialize()
+    >>> net.hybridize()
+    >>> net(nd.zeros((1, 3, 32, 30))).shape
+    (1, 8, 8, 8)
+    """
 
 
 class _Operators:

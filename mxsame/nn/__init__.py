@@ -1,4 +1,8 @@
-"""Gluon layers with Keras's padding: arguments, parameter names and shapes of `mxnet.gluon.nn`, `padding="same"`."""
+"""Gluon layers with Keras's padding: arguments, parameter names and shapes of `mxnet.gluon.nn`, `padding="same"`; and
+Gluon's containers, hybridized by `mxsame.hybridize`."""
+
+from importlib import import_module
+from typing import Any, List
 
 import mxsame._mxnet  # noqa: F401 - first: it explains what is missing, NumPy included
 from mxsame.nn.conv import Conv1D, Conv2D, Conv3D
@@ -36,6 +40,8 @@ __all__ = [
     "DepthwiseConv1D",
     "DepthwiseConv2D",
     "DepthwiseConv3D",
+    "HybridBlock",
+    "HybridSequential",
     "LpPool1D",
     "LpPool2D",
     "LpPool3D",
@@ -46,3 +52,18 @@ __all__ = [
     "SeparableConv2D",
     "SeparableConv3D",
 ]
+
+# Public here, as in Gluon, and defined in a room that is built on this one: so each is imported when it is first used.
+_CONTAINERS = {"HybridBlock": "mxsame.graphs.hybridize", "HybridSequential": "mxsame.graphs.hybridize"}
+
+
+def __getattr__(name: str) -> Any:
+    """A container."""
+    if name not in _CONTAINERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = getattr(import_module(_CONTAINERS[name]), name)
+    return globals()[name]
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *_CONTAINERS})

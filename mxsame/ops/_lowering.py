@@ -268,6 +268,22 @@ def padded(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero
     return F.reshape(data, shape=(0, 0, 0)) if flat else data
 
 
+def paired(F: Any, data: Any, copies: bool) -> Any:
+    """(N, C, W) -> (N, C/2, 2, W): each pair of channels is a picture of two rows.
+
+    `copies` is for gradients. That of an operator with a single output may come in a layout that `reshape` of MXNet
+    1.9.1 takes for one of three axes, and fails; a slice has it in the plain layout. A graph may meet such a size
+    later.
+    """
+    data = F.reshape(data, shape=(0, -4, -1, 2, 0))
+    return F.slice_axis(data, axis=0, begin=0, end=None) if copies else data
+
+
+def unpaired(F: Any, out: Any) -> Any:
+    """(N, C/2, 2, W) -> (N, C, W)."""
+    return F.reshape(out, shape=(0, -3, 0))
+
+
 def cropped(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIAL) -> Any:
     """Without (start, end) elements of each spatial axis."""
     if not any(map(any, crops)):

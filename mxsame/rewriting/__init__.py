@@ -13,7 +13,7 @@ from mxsame.rewriting import _batch_norm, _canonical, _constants, _sinking
 from mxsame.rewriting._batch_norm import Affine, as_affine, by_channel, far_mean, is_channels_first
 from mxsame.rewriting._canonical import drop, separate
 from mxsame.rewriting._graph import Graph, Node, Output
-from mxsame.rewriting._onednn import can_fuse, fused, protect
+from mxsame.rewriting._onednn import fused, protect
 
 __all__ = [
     "Affine",
@@ -22,7 +22,6 @@ __all__ = [
     "Output",
     "as_affine",
     "by_channel",
-    "can_fuse",
     "drop",
     "far_mean",
     "fused",

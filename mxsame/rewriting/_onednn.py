@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from mxsame._mxnet import mx
 from mxsame.rewriting._graph import Graph, Node, Output
 
 LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain can go on
-
-
-def can_fuse() -> bool:
-    """Whether this MXNet was built with oneDNN."""
-    return bool(mx.runtime.Features().is_enabled("MKLDNN"))
 
 
 def protect(graph: Graph) -> None:

@@ -1,0 +1,202 @@
+"""`mxsame.nn.HybridSequential` and `HybridBlock`: Gluon's containers, whose own `hybridize` is mxsame's."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import running
+
+import mxsame
+from mxsame._mxnet import mx
+from mxsame.graphs.hybridize import Specialised
+
+gluon = mx.gluon
+
+
+def filled(net):
+    """The same layers and prefixes in any container; a container inside it as well."""
+    inner = type(net)(prefix="inner_")
+    inner.add(mxsame.nn.MaxPool2D(3, 2, prefix="pool_"), gluon.nn.BatchNorm(in_channels=5, prefix="norm_"))
+    net.add(mxsame.nn.Conv2D(5, 4, strides=2, in_channels=3, prefix="conv_"), inner)
+    return net
+
+
+def ours(**container):
+    net = filled(mxsame.nn.HybridSequential(prefix="net_", **container))
+    net.initialize(mx.init.Normal(0.5))
+    return net
+
+
+class Derived(mxsame.nn.HybridBlock):
+    def __init__(self):
+        super().__init__(prefix="net_")
+        self.body = ours()
+
+    def hybrid_forward(self, F, x):
+        return F.relu(self.body(x))
+
+
+def images(*size):
+    return mx.nd.array(np.random.RandomState(0).randn(2, 3, *size))
+
+
+def is_specialised(net):
+    return isinstance(net.forward, Specialised)
+
+
+@pytest.mark.parametrize("make", [ours, lambda: copy.deepcopy(ours()), lambda: pickle.loads(pickle.dumps(ours()))])
+def test_hybridize_makes_graphs_for_shape_signatures(make):
+    net = make()
+    want = {size: net(images(size, 20)).asnumpy() for size in (20, 21, 22, 24)}
+    assert net.hybridize(static_alloc=True, static_shape=True) is None
+    for size, out in want.items():
+        running.assert_equal(net(images(size, 20)).asnumpy(), out)
+    assert len(net.forward.graphs) == 3  # 20 and 24 share one
+    assert not is_specialised(net[1]) or not net[1].forward.graphs
+
+
+def test_gradients_and_statistics_are_those_of_gluon_s_container():
+    net, theirs = ours(), filled(gluon.nn.HybridSequential(prefix="net_"))
+    theirs.initialize()
+    for name, parameter in theirs.collect_params().items():
+        parameter.set_data(net.collect_params()[name].data())
+    net.hybridize()
+    for each in (net, theirs):
+        with mx.autograd.record():
+            out = (each(images(20, 21)) ** 2).sum()
+        out.backward()
+    for name, parameter in theirs.collect_params().items():
+        mine = net.collect_params()[name]
+        running.assert_equal(mine.data().asnumpy(), parameter.data().asnumpy())
+        if parameter.grad_req != "null":
+            running.assert_equal(mine.grad().asnumpy(), parameter.grad().asnumpy())
+
+
+def test_a_derived_network():
+    net = Derived()
+    want = net(images(20, 21)).asnumpy()
+    net.hybridize(max_graphs=2)
+    running.assert_equal(net(images(20, 21)).asnumpy(), want)
+    assert len(net.forward.graphs) == 1
+    with pytest.raises(ValueError, match="max_graphs must be"):
+        net.hybridize(max_graphs=0)
+    with pytest.raises(TypeError, match=r"flags must be those of HybridBlock\.hybridize; received no_flag=1"):
+        net.hybridize(no_flag=1)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_everything_is_taken_back(times):
+    net = Derived()
+    before = set(vars(net)), set(vars(net.body))
+    for _ in range(times):
+        net.hybridize()
+        net(images(20, 21))
+    net.hybridize(False)
+    assert (set(vars(net)), set(vars(net.body))) == before
+    net.summary(images(20, 21))  # of what runs layer by layer only
+
+
+def test_a_copy_and_a_pickled_net_have_graphs_of_their_own():
+    net = ours()
+    net.hybridize(max_graphs=3)
+    want = net(images(20, 21)).asnumpy()
+    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert is_specialised(twin) and not twin.forward.graphs
+        running.assert_equal(twin(images(20, 21)).asnumpy(), want)
+        twin.hybridize(False)
+        assert not is_specialised(twin)
+    assert is_specialised(net)
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_parameter_files_are_gluon_s(tmp_path, hybridized):
+    net, theirs = ours(), filled(gluon.nn.HybridSequential(prefix="net_"))
+    assert list(net.collect_params()) == list(theirs.collect_params())
+    path, back = str(tmp_path / "a.params"), str(tmp_path / "b.params")
+    if hybridized:
+        net.hybridize()
+    want = net(images(20, 21)).asnumpy()
+    net.save_parameters(path)
+    theirs.load_parameters(path)
+    running.assert_equal(theirs(images(20, 21)).asnumpy(), want)
+    theirs.collect_params()["conv_bias"].set_data(mx.nd.ones(5))
+    theirs.save_parameters(back)
+    net.load_parameters(back)
+    running.assert_equal(net(images(20, 21)).asnumpy(), theirs(images(20, 21)).asnumpy())
+
+
+@pytest.mark.parametrize("make", [ours, Derived])
+def test_export_is_what_gluon_teaches(tmp_path, make):
+    net = make()
+    net.hybridize()
+    want = net(images(20, 21)).asnumpy()
+    names = net.export(str(tmp_path / "net"), epoch=3)
+    assert names == (str(tmp_path / "net-symbol.json"), str(tmp_path / "net-0003.params"))
+    loaded = gluon.SymbolBlock.imports(names[0], ["data"], names[1])
+    running.assert_equal(loaded(images(20, 21)).asnumpy(), want)
+    running.assert_equal(loaded(images(23, 20)).asnumpy(), net(images(23, 20)).asnumpy())
+
+
+def test_deploy_and_autotune():
+    net = Derived()
+    net.hybridize()
+    want = net(images(20, 21)).asnumpy()
+    assert mxsame.autotune(net, images(20, 21), rounds=1)
+    mxsame.planner.forget()
+    running.assert_equal(net(images(20, 21)).asnumpy(), want)
+    assert running.difference(mxsame.deploy(net, (2, 3, 20, 21))(images(20, 21)).asnumpy(), want) < 1e-5
+
+
+def test_below_a_sequential_it_has_its_own_graphs():
+    net, parent = ours(), gluon.nn.Sequential()
+    parent.add(net, gluon.nn.Flatten(), type("Plain", (gluon.Block,), {"forward": lambda self, x: x})())
+    want = parent(images(20, 21)).asnumpy()
+    parent.hybridize(static_alloc=True)
+    running.assert_equal(parent(images(20, 21)).asnumpy(), want)
+    assert len(net.forward.graphs) == 1
+    parent.hybridize(False)
+    assert not is_specialised(net)
+
+
+def test_below_a_hybrid_block_of_gluon_it_is_a_part_of_the_parent_s_graph():
+    net, parent = ours(), gluon.nn.HybridSequential()
+    parent.add(net)
+    want = {size: parent(images(size, 20)).asnumpy() for size in (20, 21, 22)}
+    parent.hybridize()
+    for size, out in want.items():
+        running.assert_equal(parent(images(size, 20)).asnumpy(), out)
+    assert not net.forward.graphs
+    mxsame.hybridize(parent)
+    running.assert_equal(parent(images(21, 20)).asnumpy(), want[21])
+    assert len(parent.forward.graphs) == 1 and not net.forward.graphs
+    parent.hybridize(False)
+    assert not is_specialised(net) and not is_specialised(parent)
+
+
+def test_a_container_that_changes_is_traced_again():
+    net = ours()
+    net.hybridize()
+    assert net(images(20, 21)).shape[2:] == (5, 6)
+    net.add(mxsame.nn.MaxPool2D())
+    assert net(images(20, 21)).shape[2:] == (3, 3)
+
+
+def test_a_backend_is_gluon_s():
+    net = ours()
+    want = net(images(20, 21)).asnumpy()
+    net.hybridize()
+    net.optimize_for(images(20, 21), backend="MKLDNN", static_alloc=True)
+    assert not is_specialised(net)
+    assert running.difference(net(images(20, 21)).asnumpy(), want) < 1e-5
+
+
+def test_names_are_there_without_their_room():
+    code = "import sys, mxsame.nn as nn; assert 'HybridBlock' in dir(nn); assert 'mxsame.graphs' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match=r"module 'mxsame\.nn' has no attribute 'nothing'"):
+        _ = mxsame.nn.nothing

@@ -1,0 +1,161 @@
+"""1-D pooling operators on pairs of channels: chosen if oneDNN is faster so, and the same values."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import running
+
+import mxsame
+from mxsame import ops, tensors
+from mxsame._mxnet import mx
+from mxsame.building import building
+from mxsame.ops import pool as pooling
+
+nn = mx.gluon.nn
+POOLS = {
+    "max": ops.max_pool,
+    "avg": ops.avg_pool,
+    "avg with padding": lambda data, *args, **more: ops.avg_pool(data, *args, count_include_pad=True, **more),
+}
+needs_onednn = pytest.mark.skipif(not tensors.has_onednn(), reason="MXNet was built without oneDNN")
+
+
+def kernels(symbol):
+    """The kernels of the pooling operators of a graph."""
+    nodes = json.loads(symbol.tojson())["nodes"]
+    return [node["attrs"]["kernel"] for node in nodes if node["op"] == "Pooling"]
+
+
+def data(channels=8, size=9, **more):
+    return mx.sym.var("data", shape=(2, channels, size), **more)
+
+
+PAIRS, LONE = ["(1, 3)"], ["(3,)"]
+
+
+@needs_onednn
+@pytest.mark.parametrize("name", POOLS)
+def test_plain_data_with_enough_pairs(name):
+    assert kernels(POOLS[name](data(), 3, 2)) == PAIRS
+    assert kernels(POOLS[name](data(channels=10), 3, 2, layout="NCW")) == PAIRS
+    assert kernels(POOLS[name](mx.sym.var("x", shape=(2, 9, 8)), 3, 2, layout="NWC")) == PAIRS
+    assert kernels(POOLS[name](data(channels=6), 3, 2)) == LONE
+    assert kernels(POOLS[name](data(channels=9), 3, 2)) == LONE
+    assert kernels(POOLS[name](mx.sym.var("x"), 3, 2, layout="NCW")) == LONE  # unknown channels
+    with building(device="gpu"):
+        assert kernels(POOLS[name](data(), 3, 2)) == LONE
+    assert kernels(POOLS[name](mx.sym.var("x", shape=(2, 8, 9, 9)), 3, 2)) == ["(3, 3)"]
+
+
+def test_an_lp_pool_is_not_onednn_s():
+    assert kernels(ops.lp_pool(data(), 3, 2)) == LONE
+
+
+def test_without_onednn(monkeypatch):
+    monkeypatch.setattr(tensors, "has_onednn", lambda: False)
+    assert kernels(ops.max_pool(data(), 3, 2)) == LONE
+
+
+def convolved(**more):
+    return mx.sym.Convolution(data(), num_filter=8, kernel=(1,), name="conv", **more)
+
+
+@needs_onednn
+def test_data_in_blocks_stays_there():
+    """After a convolution data is in oneDNN's blocks, and its code for 1-D is fast."""
+    relu = mx.sym.Activation(convolved(), act_type="relu")
+    for blocks in (convolved(), relu, relu + convolved(), mx.sym.Dropout(relu), ops.max_pool(relu, 3, 1)):
+        assert kernels(ops.max_pool(blocks, 3, 2))[-1:] == LONE
+    with building(purpose="training"):
+        assert kernels(ops.max_pool(mx.sym.Dropout(relu), 3, 2)) == PAIRS
+    for plain in (convolved(num_group=8), mx.sym.clip(relu, 0, 6), mx.sym.concat(relu, relu, dim=1)):
+        assert kernels(ops.max_pool(plain, 3, 2)) == PAIRS
+    normed = mx.sym.BatchNorm(convolved(), name="norm")
+    assert kernels(ops.max_pool(normed, 3, 2)) == PAIRS
+    with building(purpose="deployment"):  # a batch norm is folded
+        assert kernels(ops.max_pool(normed, 3, 2)) == LONE
+    with mxsame.plan.force("concat"):  # which gives plain data
+        assert kernels(ops.max_pool(relu, 2, 2)) == ["(1, 2)"]
+
+
+@needs_onednn
+def test_channels_of_a_graph_of_dynamic_shape_are_inferred():
+    conv = nn.Conv1D(8, 3)(mx.sym.var("x"))
+    assert kernels(ops.max_pool(mx.sym.clip(conv, 0, 6), 3, 1, layout="NCW")) == PAIRS
+
+
+def special(dtype):
+    """Data with ties, infinities, NaN, zeros of both signs and the largest numbers."""
+    random = np.random.RandomState(0)
+    array = np.round(random.standard_normal((2, 10, 13)), 1)
+    extreme = [np.nan, np.inf, -np.inf, -0.0, 0.0, np.finfo(dtype).max, np.finfo(dtype).min]
+    array.ravel()[random.randint(0, array.size, 60)] = random.choice(extreme, 60)
+    return mx.nd.array(array, dtype=dtype)
+
+
+@pytest.mark.parametrize("train_mode", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"pool_size": 3, "strides": 2},
+        {"pool_size": 2, "strides": 2},
+        {"pool_size": 4, "strides": 1},
+        {"pool_size": 3, "strides": 2, "padding": "valid", "ceil_mode": True},
+        {"pool_size": 3, "strides": 2, "padding": ((2, 0),)},
+        {"pool_size": 4, "strides": 3, "padding": "keras-mxnet"},
+        {"pool_size": 2, "strides": 3},
+    ],
+)
+@pytest.mark.parametrize("name", POOLS)
+def test_values_are_those_of_the_operator_in_1_d(monkeypatch, name, window, dtype, train_mode):
+    if name == "avg" and window.get("padding") == "keras-mxnet":
+        pytest.skip("padding always counts")
+    found = []
+    for least in (pooling.LEAST_CHANNELS, 1000):
+        monkeypatch.setattr(pooling, "LEAST_CHANNELS", least)
+        x = special(dtype)
+        x.attach_grad()
+        with mx.autograd.record(train_mode=train_mode):
+            out = POOLS[name](x, **window)
+        out.backward(mx.nd.array(np.random.RandomState(1).standard_normal(out.shape), dtype=dtype))
+        found.append((out.asnumpy(), x.grad.asnumpy()))
+    (out, gradient), (plain_out, plain_gradient) = found
+    np.testing.assert_array_equal(out, plain_out)
+    assert (np.signbit(out) == np.signbit(plain_out)).all()
+    tolerance = 4 * float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(gradient, plain_gradient, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("specialised", [True, False])
+@pytest.mark.parametrize("make", [mxsame.nn.MaxPool1D, mxsame.nn.AvgPool1D])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_single_output_has_its_gradient(make, batch, specialised):
+    """MXNet's `reshape` fails for the gradient of a single output: a layout of four axes, read as one of three."""
+    net = nn.HybridSequential()
+    net.add(nn.BatchNorm(in_channels=8), make(3, 2, padding="valid"))
+    net.initialize()
+    inputs = [mx.nd.array(np.random.RandomState(n).standard_normal((batch, 8, n))) for n in (9, 7, 4, 3)]
+
+    def run():
+        for x in inputs:
+            x.attach_grad()
+            with mx.autograd.record():
+                out = net(x)
+            out.backward(mx.nd.arange(out.size).reshape(out.shape))
+            yield out.asnumpy(), x.grad.asnumpy()
+
+    want = list(run())
+    mxsame.hybridize(net) if specialised else net.hybridize()
+    for (out, gradient), (want_out, want_gradient) in zip(run(), want):
+        running.assert_equal(out, want_out)
+        running.assert_equal(gradient, want_gradient)
+
+
+@needs_onednn
+def test_a_graph_with_noted_windows_has_the_operator_of_one_axis():
+    with building(windows_noted=True):
+        assert kernels(ops.max_pool(data(), 3, 2)) == LONE
