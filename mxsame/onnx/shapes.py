@@ -40,7 +40,7 @@ class Shapes:
         traced, inputs = graph.shapes(), graph.inputs
         other, others = traced, inputs
         if dynamic_batch or dynamic_size:
-            others, other = _others(graph, dynamic_batch, dynamic_size)
+            others, other = _others(graph, traced, dynamic_batch, dynamic_size)
         self.inputs: Dict[str, Shape] = {name: tuple(map(Length, inputs[name], others[name])) for name in inputs}
         self._all: Dict[Node, Shape] = {
             node: tuple(map(Length, traced[node], other[node])) for node in traced if node in other
@@ -52,7 +52,9 @@ class Shapes:
         return self._all[node]
 
 
-def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Tuple[Dict[str, tuple], Dict[Node, tuple]]:
+def _others(
+    graph: Graph, traced: Mapping[Node, tuple], dynamic_batch: bool, dynamic_size: bool
+) -> Tuple[Dict[str, tuple], Dict[Node, tuple]]:
     """Other shapes of the inputs, and those of all nodes for them. Another size has the same remainders by all strides,
     and so the same pads."""
     added, reason = _reach(graph) if dynamic_size else 0, ""
@@ -63,7 +65,7 @@ def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Tuple[Dict
             lengths = [length + added * (axis in spatial) for axis, length in enumerate(rest, 1)]
             inputs[name] = (batch + dynamic_batch, *lengths)
         try:
-            return inputs, _shapes_for(graph, inputs)
+            return inputs, _shapes_for(graph, inputs, traced)
         except ValueError as error:
             reason = reason or str(error)
     if dynamic_size:
@@ -71,8 +73,8 @@ def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Tuple[Dict
     raise ValueError(f"net must take any batch; received dynamic_batch=True: {reason}")
 
 
-def _shapes_for(graph: Graph, inputs: Dict[str, tuple]) -> Dict[Node, tuple]:
-    """The shapes for these inputs; a `ValueError` if they do not fit."""
+def _shapes_for(graph: Graph, inputs: Dict[str, tuple], traced: Mapping[Node, tuple]) -> Dict[Node, tuple]:
+    """The shapes for these inputs; a `ValueError` if they do not fit, or an array has another number of axes."""
     given, graph.inputs = graph.inputs, inputs
     try:
         shapes = graph.shapes()
@@ -83,6 +85,9 @@ def _shapes_for(graph: Graph, inputs: Dict[str, tuple]) -> Dict[Node, tuple]:
     misfit = reshape_that_loses(shapes)
     if misfit is not None:
         raise ValueError(f"{misfit.name} reshapes to {shapes[misfit]}")
+    for node, shape in shapes.items():
+        if len(shape) != len(traced.get(node, shape)):
+            raise ValueError(f"{node.name} gives {traced[node]} for one and {shape} for another")
     return shapes
 
 
