@@ -46,8 +46,9 @@ def beside(path: str) -> Iterator[str]:
 
 
 def save(model: Any, size: int, file: str) -> None:
-    """Write a model with arrays of so many bytes, and have onnx check it with full shape inference; a `ValueError` for what
-    it finds."""
+    """Write a model with arrays of so many bytes, and have onnx check it with full shape inference.
+
+    Raises `ValueError` for what it finds."""
     onnx = package("onnx", "mxsame.export_onnx")
     if size < LARGEST:
         onnx.save_model(model, file)

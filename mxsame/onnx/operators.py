@@ -222,7 +222,7 @@ def _index(w: Writer, output: Any, name: str, length: int) -> str:
 
 
 def _one_hot(w: Writer, node: Node, x: str) -> str:
-    """By a comparison with all positions: ONNX's OneHot counts negative ones from the end, MXNet's has no row for them."""
+    """By a comparison with all positions: ONNX's OneHot counts negative ones from the end, MXNet's ignores them."""
     on, off = (float(node.attr(name, default)) for name, default in (("on_value", 1.0), ("off_value", 0.0)))
     index = w.unsqueezed(w.cast(x, INT64), [_ndim(w, node)])
     found = w.add("Equal", index, w.integers(range(int(node.attr("depth")))))
