@@ -461,6 +461,8 @@ def _initial(make: Callable[[Tuple[int, ...], Node], np.ndarray]) -> Row:
 
 def _arange(shape: Tuple[int, ...], node: Node) -> np.ndarray:
     start, step, repeat = node.attr("start", 0), node.attr("step", 1), node.attr("repeat", 1)
+    if node.op == "_arange" and node.attr("stop") is None and not node.attr("infer_range", False):
+        start = 0  # what is given is the stop
     return start + step * (np.arange(math.prod(shape)) // repeat).reshape(shape)
 
 
@@ -514,9 +516,17 @@ def _argument(op: str) -> Row:
 # -- axes
 
 
-def _reshape(w: Writer, node: Node, x: str, *_: str) -> str:
+def _reshape(w: Writer, node: Node, x: str) -> str:
     """To the shape that MXNet infers, whatever its codes are."""
     return w.reshaped(x, w.shape(node.inputs[0]), w.shape(Output(node)))
+
+
+def _reshape_like(w: Writer, node: Node, x: str, like: str) -> str:
+    """To the shape of another array, or, of some of the axes, to the one that MXNet infers."""
+    target = w.shape(Output(node))
+    if target != w.shape(node.inputs[1]) or sum(not length.is_static for length in target) < 2:
+        return _reshape(w, node, x)
+    return w.add("Reshape", x, w.add("Shape", like), name=node.name)
 
 
 def _flatten(w: Writer, node: Node, x: str) -> str:
@@ -662,7 +672,8 @@ def _bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
     source, target = w.shape(node.inputs[0])[2:], w.shape(Output(node))[2:]
     if not aligned and any(after == (1, 1) != before for before, after in zip(source, target)):
         raise ValueError(
-            "align_corners must be True for a length of 1, which MXNet gives the first element; received False"
+            "align_corners must be True for a length of 1, which MXNet gives the first element; received "
+            "align_corners=False"
         )
     given = [node.attr(name) for name in ("scale_height", "scale_width")]
     if all(length.is_static for length in (*source, *target)):
@@ -801,7 +812,7 @@ OPERATORS: Dict[str, Row] = {
     "argmin": _argument("ArgMin"),
     # axes
     "Reshape": _reshape,
-    "reshape_like": _reshape,
+    "reshape_like": _reshape_like,
     "Flatten": _flatten,
     "transpose": _transpose,
     "SwapAxis": _swap_axes,

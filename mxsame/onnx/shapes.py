@@ -9,10 +9,10 @@ from mxsame._mxnet import mx
 from mxsame.graphs import tracing
 from mxsame.rewriting import Graph, Node
 
-SPATIAL: Tuple[Callable[[int], range], ...] = (  # of data with so many axes, with channels first and last
-    lambda ndim: range(2, ndim),
-    lambda ndim: range(1, ndim - 1),
-)
+SPATIAL: Dict[str, Callable[[int], range]] = {  # where the channels are -> the other axes, of so many
+    "first": lambda ndim: range(2, ndim),
+    "last": lambda ndim: range(1, ndim - 1),
+}
 
 
 class Length(NamedTuple):
@@ -57,8 +57,8 @@ def _others(
 ) -> Tuple[Dict[str, tuple], Dict[Node, tuple]]:
     """Other shapes of the inputs, and those of all nodes for them. Another size has the same remainders by all strides,
     and so the same pads."""
-    added, reason = _reach(graph) if dynamic_size else 0, ""
-    for axes in SPATIAL if dynamic_size else SPATIAL[:1]:
+    added, reasons = _reach(graph) if dynamic_size else 0, []
+    for order, axes in SPATIAL.items():
         inputs = {}
         for name, (batch, *rest) in graph.inputs.items():
             spatial = axes(len(rest) + 1)
@@ -67,10 +67,12 @@ def _others(
         try:
             return inputs, _shapes_for(graph, inputs, traced)
         except ValueError as error:
-            reason = reason or str(error)
-    if dynamic_size:
-        raise ValueError(f"net must take data of every size, and no layer fix it; received dynamic_size=True: {reason}")
-    raise ValueError(f"net must take any batch; received dynamic_batch=True: {reason}")
+            if not dynamic_size:
+                raise ValueError(f"net must take any batch; received dynamic_batch=True: {error}") from None
+            reasons.append(f"with channels {order}, {error}")
+    raise ValueError(
+        f"net must take data of every size, and no layer fix it; received dynamic_size=True: {'; '.join(reasons)}"
+    )
 
 
 def _shapes_for(graph: Graph, inputs: Dict[str, tuple], traced: Mapping[Node, tuple]) -> Dict[Node, tuple]:
