@@ -25,7 +25,7 @@ def tests(session):
 @nox.session(python="3.11")
 def oracle(session):
     """Everything, the big grids too, beside a live TensorFlow 2.13.1."""
-    session.install(".[cpu,test,oracle,onnx]")
+    session.install(".[cpu,test,oracle,onnx,benchmarks]")
     session.run("python", "-m", "pytest", "-m", "", *session.posargs, env={"HYPOTHESIS_PROFILE": "ci"})
 
 

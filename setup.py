@@ -70,6 +70,12 @@ setup(
         # The live oracle; TensorFlow 2.13.1, MXNet 1.9.1 and NumPy 1.23.5 are known to live together.
         "oracle": ["tensorflow-cpu==2.13.1; python_version == '3.11'", "numpy==1.23.5; python_version == '3.11'"],
         "onnx": ["onnx>=1.14", "onnxruntime>=1.16"],  # files are run beside the net before they are left
+        # Beside `oracle`: what the benchmarks of ONNX compare with; MXNet's exporter needs onnx < 1.18.
+        "benchmarks": [
+            "tf2onnx==1.17.0; python_version == '3.11'",
+            "onnx==1.14.1; python_version == '3.11'",
+            "onnxruntime==1.18.1; python_version == '3.11'",
+        ],
         # MXNet's nd.array looks for a name that SciPy says to drop in 2.0.
         "notebooks": [
             "nbclient>=0.10",

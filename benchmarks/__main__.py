@@ -208,6 +208,23 @@ def _in_folder(measure: Callable[..., List[dict]], *arguments: Any) -> List[dict
         return measure(folder, *arguments)
 
 
+@table("Keras models outside TensorFlow")
+@SIZE
+@WIDTH
+def onnx(size: Optional[int], width: float, rounds: int, device: Any) -> Iterator[Task]:
+    """ONNX files of mxsame and of tf2onnx, compared with MXNet and with TensorFlow; on the CPU."""
+    from benchmarks import onnx as rows
+    from mxsame import bench
+
+    if not rows.CAN_RUN or device[0] != "cpu":
+        raise bench.CannotRun(
+            "onnx runs on the CPU, with TensorFlow and tf2onnx (the extras oracle, onnx and benchmarks)."
+        )
+    timing = {"rounds": rounds, "turn": 0.1, "seconds": 5.0}
+    for name in rows.MODELS:
+        yield name, lambda name=name: rows.measure(name, size=size, width=width, **timing)
+
+
 # -- what is made of them, and the rest
 
 
@@ -243,6 +260,26 @@ def costs(rounds: int, out: Path) -> None:
     results.save(out, "costs", "Nanoseconds per element, multiplication or operator", rows)
     lines = [[row["name"], *(f"{x:.3g}" for x in (row["measured"], row["has"]))] for row in rows]
     results.print_table("Costs, in nanoseconds", ["", "measured here", "the planner's"], lines)
+    click.echo(out)
+
+
+@main.command()
+@click.option("--match", default="", help="Only nets whose name contains this.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=FOLDER / "exporters.json")
+def exporters(match: str, out: Path) -> None:
+    """mxsame.export_onnx and MXNet's exporter: which nets are written, and which of the files are right."""
+    from benchmarks import exporters as probes
+    from benchmarks import results
+
+    rows: List[dict] = []
+    for source, name in probes.NETS:
+        if match in name:
+            click.echo(f"{source}: {name} ..", err=True)
+            rows.append(probes.measure(source, name))
+            results.save(out, "exporters", "ONNX exporters", rows)
+    if not rows:
+        raise click.UsageError(f"no name contains {match!r}.")
+    probes.show(rows)
     click.echo(out)
 
 

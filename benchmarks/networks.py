@@ -57,22 +57,25 @@ def kits(case: Case, variants: Sequence[str]) -> Dict[str, Kit]:
         case.network.build(kit, kit.input(CHANNELS, (case.size, case.size)))
         kit.net.initialize(mx.init.MSRAPrelu("in", slope=0))
     first, *others = made.values()
-    _randomise_norms(first)
+    randomise_norms(first.net)
     for other in others:
         copy_weights(first, other)
     return made
 
 
-def _randomise_norms(kit: Kit) -> None:
+def randomise_norms(net: Any) -> None:
     """Statistics as after some training, so that folding them into a convolution wrongly shows."""
     random = np.random.RandomState(1)
-    for block in kit.weighted:
+
+    def randomise(block: Any) -> None:
         if isinstance(block, mx.gluon.nn.BatchNorm):
             shape = block.gamma.shape
             block.gamma.set_data(mx.nd.array(random.uniform(0.5, 1.5, shape)))
             block.beta.set_data(mx.nd.array(random.normal(0, 0.1, shape)))
             block.running_mean.set_data(mx.nd.array(random.normal(0, 0.1, shape)))
             block.running_var.set_data(mx.nd.array(random.uniform(0.5, 1.5, shape)))
+
+    net.apply(randomise)
 
 
 def images(case: Case) -> Any:

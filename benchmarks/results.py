@@ -19,7 +19,9 @@ FOLDER = Path(__file__).parent / "results"
 
 def provenance(device: Tuple[str, int] = ("cpu", 0)) -> Dict[str, Any]:
     """When, on what machine, and with what."""
-    return {**figures.provenance(device), "tensorflow": _tensorflow(), "commit": _commit()}
+    packages = {name: _version(name) for name in ("onnx", "onnxruntime", "tf2onnx")}
+    tensorflow = _version("tensorflow-cpu", "tensorflow")
+    return {**figures.provenance(device), "tensorflow": tensorflow, **packages, "commit": _commit()}
 
 
 def save(
@@ -91,9 +93,9 @@ def print_table(title: str, columns: Sequence[str], lines: Sequence[Sequence[Any
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
-def _tensorflow() -> str:
-    """The version, without importing it."""
-    for name in ("tensorflow-cpu", "tensorflow"):
+def _version(*names: str) -> str:
+    """The version of the first of these packages that is installed, without importing it."""
+    for name in names:
         try:
             return importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -99,6 +99,10 @@ TARGETS = (
         *("convert", "peak memory", "mxsame", worst, 2.0, 1.5),
     ),
     Target(
+        "ONNX Runtime, mxsame's file compared with tf2onnx's: worst",
+        *("onnx", "inference", "ONNX Runtime, mxsame's file", worst, 1.02, 1.0, "ONNX Runtime, tf2onnx's file"),
+    ),
+    Target(
         "100 sizes in turn compared with one at a time: worst",
         *("sizes", "steady state", "sizes in turn", worst, 1.05, 1.00),
         only=lambda row: row["variant"] == "mxsame" and row["count"] == 100,

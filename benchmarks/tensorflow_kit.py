@@ -7,6 +7,8 @@ from typing import Any, Callable, List, Tuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+if "OMP_NUM_THREADS" in os.environ:  # which MXNet obeys
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", os.environ["OMP_NUM_THREADS"])
 
 import numpy as np
 import tensorflow as tf

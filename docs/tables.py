@@ -227,6 +227,49 @@ def tensorflow() -> str:
     return markdown(head, [line for line in lines if any(line[1:])])
 
 
+def onnx() -> str:
+    """Times in units of those of MXNet's deployed net, and of the two files to each other."""
+    rows = rows_of("onnx", "inference")
+    ours, theirs = (f"ONNX Runtime, {writer}'s file" for writer in ("mxsame", "tf2onnx"))
+    head = ["", "ONNX Runtime, mxsame's file", "ONNX Runtime, tf2onnx's file", "TensorFlow", "mxsame's / tf2onnx's"]
+    pairs = [(ours, ""), (theirs, ""), ("TensorFlow", ""), (ours, theirs)]
+    names = dict.fromkeys(row["network"] for row in rows)
+    lines = [[NETWORKS.get(name, name), *(by_batch(rows, name, *pair) for pair in pairs)] for name in names]
+    lines.append(["geometric mean", *(figure(geometric_mean(ratios(rows, *pair))) for pair in pairs)])
+    made = benchmark("onnx")["provenance"]
+    versions = ", ".join(f"{package} {made[package]}" for package in ("onnx", "onnxruntime", "tf2onnx"))
+    threads = "CPU time, one thread each" if made["threads"] == "1" else f"threads: {made['threads']}"
+    return f"{markdown(head, lines)}\n\n{provenance('onnx')} {versions}; {threads}."
+
+
+def onnx_nodes() -> str:
+    """mxsame's / tf2onnx's number of nodes, and of those that padding and the order of axes cause."""
+    head = ["nodes, mxsame's / tf2onnx's", "all", "Pad", "Slice", "Transpose", "Reshape, Squeeze"]
+    lines = []
+    for row in rows_of("onnx", "nodes of the file"):
+        ours, theirs = (row["operators"][f"ONNX Runtime, {writer}'s file"] for writer in ("mxsame", "tf2onnx"))
+        kinds = [tuple({**ours, **theirs}), ("Pad",), ("Slice",), ("Transpose",), ("Reshape", "Squeeze", "Unsqueeze")]
+        counts = [[sum(nodes.get(kind, 0) for kind in each) for nodes in (ours, theirs)] for each in kinds]
+        name = NETWORKS.get(row["network"], row["network"])
+        lines.append([name, *(f"{mine} / {other}" for mine, other in counts)])
+    return markdown(head, lines)
+
+
+def exporters() -> str:
+    """How many nets each exporter writes, how many of the files are right, and the nodes of all of them."""
+    from benchmarks.exporters import counts
+
+    rows = benchmark("exporters")["rows"]
+    head = ["networks, exporter", "networks", "written", "right", "nodes", "Pad, Slice", "BatchNormalization"]
+    lines = []
+    for source, exporter, *numbers in counts(rows):
+        files = [row["exporters"][exporter].get("operators", {}) for row in rows if row["mode"] == source]
+        kinds = [tuple(set().union(*files)), ("Pad", "Slice"), ("BatchNormalization",)]
+        nodes = [sum(file.get(kind, 0) for file in files for kind in each) for each in kinds]
+        lines.append([f"`{source}`, `{exporter}`", *map(str, [*numbers, *nodes])])
+    return markdown(head, lines)
+
+
 def memory() -> str:
     kinds = {"inference": "mxsame", "inference, deployed": "mxsame, deployed", "training step": "mxsame"}
     head = ["peak memory, compared with symmetric padding", "geometric mean", "worst"]
@@ -316,6 +359,9 @@ TABLES: Dict[str, Callable[[], str]] = {
     "networks": networks_summary,
     "networks-any-size": networks_any_size,
     "tensorflow": tensorflow,
+    "onnx": onnx,
+    "onnx-nodes": onnx_nodes,
+    "exporters": exporters,
     "memory": memory,
     "sizes": sizes,
     "planner": planner,

@@ -203,6 +203,101 @@ def test_without_tensorflow_no_file_can_be_written(monkeypatch):
     assert text == "Error: convert runs on the CPU, and TensorFlow writes its files (the extra [oracle])."
 
 
+# -- ONNX
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("name", "size"), [("autoencoder", 32), ("MobileNetV2", 96)])
+def test_files_of_both_writers_agree_with_tensorflow_and_their_nodes_are_counted(name, size):
+    onnx = onnx_benchmark()
+    nodes, one, two = onnx.measure(name, batches=(1, 2), size=size, width=0.05, rounds=1, turn=1e-3)
+    assert (nodes["mode"], one["batch"], two["batch"]) == ("nodes of the file", 1, 2)
+    ours, theirs = nodes["operators"][onnx.OURS], nodes["operators"][onnx.THEIRS]
+    assert nodes["figures"][onnx.OURS]["median"] == sum(ours.values()) <= sum(theirs.values())
+    assert ours["Transpose"] == 1 + (name == "autoencoder") and not {"Pad", "Slice"} & set(ours)
+    assert set(one["figures"]) == {onnx.DEPLOYED, onnx.OURS, onnx.THEIRS, onnx.TENSORFLOW}
+    assert 0 < max(two["differences"].values()) < onnx.TOLERANCE
+
+
+def onnx_benchmark():
+    for package in ("tf2onnx", "onnxruntime"):
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install '.[oracle,onnx,benchmarks]'")
+    from benchmarks import onnx
+
+    return onnx
+
+
+def test_models_that_differ_from_tensorflow_are_not_timed():
+    from benchmarks import onnx
+
+    calls = {onnx.TENSORFLOW: lambda: np.ones(3), onnx.OURS: lambda: np.array([1, 1, 1.001])}
+    with pytest.raises(networks.Disagreement, match="mxsame's file and TensorFlow differ by 0"):
+        onnx.check(calls)
+
+
+def test_without_its_extras_there_is_one_clear_line(monkeypatch):
+    from benchmarks import onnx
+
+    monkeypatch.setattr(onnx, "CAN_RUN", False)
+    code, text = refused("onnx")
+    assert code == 1
+    assert text.startswith("Error: onnx runs on the CPU, with TensorFlow and tf2onnx")
+
+
+def test_an_exporter_is_right_if_its_file_is_written_runs_and_agrees(monkeypatch):
+    for package in ("onnx", "onnxruntime"):
+        pytest.importorskip(package, reason="pip install '.[onnx]'")
+    from benchmarks import exporters
+
+    net = mx.gluon.nn.Dense(2, in_units=3)
+    net.initialize()
+    data = np.ones((1, 3), "float32")
+    want = net(mx.nd.array(data)).asnumpy()
+
+    def fails(net, shape, file):
+        raise ValueError("no")
+
+    assert exporters.is_right(exporters.exported(exporters.by_mxsame, net, data, want))
+    assert not exporters.is_right(exporters.exported(exporters.by_mxsame, net, data, want + 1))
+    assert exporters.exported(fails, net, data, want) == {"error": "ValueError: no"}
+    unreadable = exporters.exported(lambda net, shape, file: Path(file).write_bytes(b""), net, data, want)
+    assert not exporters.is_right(unreadable)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MXNet's exporter and of protobuf
+def test_both_exporters_are_given_the_same_net():
+    for package in ("onnx", "onnxruntime"):
+        pytest.importorskip(package, reason="pip install '.[onnx]'")
+    from benchmarks import exporters
+
+    found = exporters.measure_one(exporters.ZOO, "squeezenet1.1")
+    assert set(found) == {exporters.OURS, exporters.MXNETS}
+    assert exporters.is_right(found[exporters.OURS])
+    assert found[exporters.OURS]["operators"]["Conv"] == found[exporters.MXNETS]["operators"]["Conv"] == 26
+
+
+def test_exporters_are_counted_by_where_nets_are_from():
+    from benchmarks import exporters
+
+    right, wrong, none = {"difference": 1e-7}, {"difference": 0.1}, {"error": "ValueError: no"}
+    rows = [
+        {"name": "a", "mode": "zoo", "exporters": {exporters.OURS: right, exporters.MXNETS: wrong}},
+        {"name": "b", "mode": "zoo", "exporters": {exporters.OURS: right, exporters.MXNETS: none}},
+    ]
+    assert list(exporters.counts(rows)) == [("zoo", exporters.OURS, 2, 2, 2), ("zoo", exporters.MXNETS, 2, 1, 0)]
+
+
+def test_the_recorded_files_have_no_node_that_same_caused():
+    """`python -m benchmarks onnx` writes them anew."""
+    from benchmarks import onnx
+
+    rows = [row for row in targets.read(results.FOLDER)["onnx"] if row["mode"] == "nodes of the file"]
+    assert len(rows) >= 5 and {row["network"] for row in rows} <= set(onnx.MODELS)
+    for row in rows:
+        ours = row["operators"][onnx.OURS]
+        assert ours["Transpose"] <= 2 and not {"Pad", "Slice"} & set(ours), row["network"]
+
+
 # -- files, pictures and targets
 
 
@@ -306,6 +401,8 @@ def test_help_names_every_command():
         "sizes",
         "memory",
         "convert",
+        "onnx",
+        "exporters",
         "targets",
         "plot",
         "all",
@@ -343,7 +440,9 @@ def test_a_row_that_fails_leaves_the_others_and_the_file(tmp_path, monkeypatch):
 def test_the_recorded_figures_are_in_the_words_of_the_tables():
     """Every variant and mode that a target or a table of the documentation looks up."""
     tables = targets.read(results.FOLDER)
-    assert {"layers", "layers-train", "planner", "networks", "sizes", "memory", "convert"} <= set(tables)
+    assert {"layers", "layers-train", "planner", "networks", "sizes", "memory", "convert", "onnx", "exporters"} <= set(
+        tables
+    )
     assert all(verdict != "not measured" for _, _, verdict in targets.judge(tables))
 
 

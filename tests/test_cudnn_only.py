@@ -19,7 +19,7 @@ from benchmarks import networks
 from benchmarks.architectures import NETWORKS
 from mxsame._mxnet import mx
 from mxsame.cudnn_only import Executors
-from mxsame.graphs.deploy import _dtype
+from mxsame.graphs.frozen import float_dtype
 from mxsame.installation import cuda, machine_code
 
 nn = mx.gluon.nn
@@ -446,7 +446,7 @@ def test_types():
     net = Sequence(nn.BatchNorm(in_channels=3), conv(4, in_channels=3))
     net.initialize()
     net.cast("float16")
-    assert _dtype(net.collect_params(), None) == np.float16
+    assert float_dtype(net.collect_params(), None) == np.float16
     with pytest.raises(TypeError, match="must have the type of the parameters, float32"):
         plain = mxsame.deploy(Sequence(lambda F, x: F.clip(x, 0, 6)), (1, 3, 4, 4), cudnn_only=True)
         plain(mx.nd.ones((1, 3, 4, 4), dtype="float64"))

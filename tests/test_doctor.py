@@ -397,6 +397,7 @@ def test_ptx_runs_on_newer_gpus(monkeypatch):
 
 
 def test_what_is_missing_for_a_gpu(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # tests beside TensorFlow set it
     missing = {"found": {}, "missing": ["libcudnn.so.8"], "pins": ["nvidia-cudnn-cu11==8.9.6.50"]}
     found = cuda_checks(monkeypatch, driver={"driver": None}, libraries=missing)
     assert (found["driver"].status, found["driver"].fix) == ("problem", TO_CPU)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 KERAS_MXNET = ROOT / "docs" / "how-to" / "keras-mxnet.md"  # tests/keras_mxnet runs it, where there is a Keras
 PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if not {"_build", "_generated"} & set(path.parts)]
-OPTIONAL = {"onnxruntime": "onnx"}  # packages that a block may need, and the extra that brings them
+OPTIONAL = {"onnx": "onnx", "onnxruntime": "onnx"}  # packages that a block may need, and the extra that brings them
 
 
 def blocks(path: Path, language: str) -> list[str]:

@@ -9,11 +9,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
+EXTRAS = {"h5py": "extra [keras] brings", "onnx": "extra [onnx] brings"}  # all others are the command line's
+
 
 def missing(package: str, what: str) -> NoReturn:
-    """Ends the program with one line that says what needs the package, and what installs it."""
+    """Ends the program with one line that says what needs the package, and names the extra that brings it."""
+    extras = EXTRAS.get(package, "extras [cpu], [cu112] and [cli] bring")
     sys.exit(
-        f"mxsame: {what} needs {package}, which is not installed; mend it with: "
+        f"mxsame: {what} needs {package}, which is not installed. mxsame's {extras} it; mend it with: "
         f"{sys.executable} -m pip install {package}"
     )
 

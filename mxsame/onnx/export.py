@@ -15,7 +15,7 @@ from mxsame.onnx import checking
 from mxsame.onnx.notes import note
 from mxsame.onnx.shapes import Shapes
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import Graph, drop, separate, simplify
+from mxsame.rewriting import Graph, Node, Output, drop, separate, simplify
 
 __all__ = ["export_onnx"]
 
@@ -116,10 +116,26 @@ def _graph(net: Any, inputs: Dict[str, tuple], dtype: Any, fold: bool, dynamic_s
     note(graph, dynamic_size)
     if fold:
         simplify(graph, mx.cpu(), fuses=False)
+        _merge_concats(graph)
     else:
         separate(graph)
         graph.prune()
     return graph
+
+
+def _merge_concats(graph: Graph) -> None:
+    """One Concat of all arrays for a Concat of Concats along the same axis."""
+    users = graph.users()
+
+    def parts(node: Node, source: Output) -> List[Output]:
+        inner = source.node
+        alike = inner.op == "Concat" and inner.attr("dim", 1) == node.attr("dim", 1) and len(users[inner]) == 1
+        return list(inner.inputs) if alike else [source]
+
+    for node in graph.nodes():
+        if node.op == "Concat":
+            node.inputs = [part for source in node.inputs for part in parts(node, source)]
+            node.attrs["num_args"] = str(len(node.inputs))
 
 
 def _checked_path(path: Any) -> str:

@@ -18,7 +18,7 @@ def note(graph: Graph, dynamic_size: bool) -> None:
     """Note the windows of every operator that a pad operator stands before or a slice behind, and nothing else uses."""
     shapes = graph.shapes()
     for node in graph.nodes():
-        if NOTE not in node.attrs and has_windows(node) and is_channels_first(node) and node.inputs[0].node in shapes:
+        if has_windows(node) and is_channels_first(node) and node.inputs[0].node in shapes:
             _note(graph, node, shapes, dynamic_size)
 
 
@@ -26,6 +26,8 @@ def _note(graph: Graph, node: Node, shapes: dict, dynamic_size: bool) -> None:
     users = graph.users()
     before, after = node.inputs[0].node, [user.node for user in users[node]]
     found: Any = windows(node, shapes[before][SPATIAL:])
+    if NOTE in node.attrs and not _is_plain(node, found, [before, *after]):
+        return
     beside: List[Node] = []
     if len(users[before]) == 1 and NOTE not in before.attrs:
         padded = _padded(before, node, found, shapes)
@@ -39,9 +41,17 @@ def _note(graph: Graph, node: Node, shapes: dict, dynamic_size: bool) -> None:
         each.attrs[NOTE] = repr(list(map(asdict, found)))
 
 
+def _is_plain(node: Node, found: Sequence[Any], neighbours: Sequence[Optional[Node]]) -> bool:
+    """Whether a noted operator does all that its note says by itself, with pads that follow no rule."""
+    if node.op == "Deconvolution" or any(window.follows_size for window in found):
+        return False
+    noted = [each for each in neighbours if each is not None and NOTE in each.attrs and not has_windows(each)]
+    return all(each.attrs[NOTE] != node.attrs[NOTE] for each in noted)
+
+
 def _padded(pad: Node, node: Node, found: Sequence[Any], shapes: dict) -> Optional[List[Window]]:
-    """The windows on the data before a pad operator: zeros for convolutions and for averages that count them; copies of
-    the edge, which never win a maximum over a window that has the edge in it."""
+    """The windows on the data before a pad operator: zeros for convolutions and for averages that count them; for a
+    maximum copies of the edge, which is in the same windows, and zeros next to data that are never negative."""
     if pad.op != "Pad" or node.op == "Deconvolution" or pad.inputs[0].node not in shapes:
         return None
     widths = pad.attr("pad_width")
@@ -50,7 +60,8 @@ def _padded(pad: Node, node: Node, found: Sequence[Any], shapes: dict) -> Option
     if node.op == "Convolution":
         fits = zeros
     elif node.attr("pool_type", "max") == "max":
-        fits = pad.attr("mode") == "edge" and not any(any(window.padding) for window in found)
+        edge = pad.attr("mode") == "edge" and not any(any(window.padding) for window in found)
+        fits = edge or (zeros and _is_never_negative(pad.inputs[0].node))
     else:
         fits = zeros and node.attr("pool_type") == "avg" and str(node.attr("count_include_pad", True)) == "True"
     if not fits or any(map(any, pairs[:SPATIAL])) or any(window.ceil_mode for window in found):
@@ -60,6 +71,12 @@ def _padded(pad: Node, node: Node, found: Sequence[Any], shapes: dict) -> Option
     if node.op == "Pooling" and any(max(pair) >= window.kernel_size for pair, window in zip(added, found)):
         return None
     return [replace(window, size=n, padding=pair) for window, n, pair in zip(found, size, added)]
+
+
+def _is_never_negative(node: Node) -> bool:
+    """Whether an operator's output has no element below 0."""
+    kind = node.attr("act_type") if node.op == "Activation" else node.kind
+    return kind in ("relu", "sigmoid", "softrelu") or (kind == "clip" and float(node.attr("a_min")) >= 0)
 
 
 def _cropped(node: Node, found: Sequence[Any], shape: Sequence[int], dynamic_size: bool) -> Optional[List[Any]]:

@@ -27,6 +27,9 @@ Row = Callable[..., Any]
 INT64 = np.dtype("int64")
 BOOL = np.dtype("bool")
 FLOAT_EXACT = 2**24  # up to here every integer is a float32
+# ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
+# never win a maximum and do not count in an average. It leaves a Pad with -0 alone.
+KEPT_ZERO = -0.0
 
 
 def _axes(node: Node, ndim: int, name: str = "axis") -> List[int]:
@@ -332,7 +335,10 @@ def _comparison(op: str, negated: bool = False) -> Row:
 
     def row(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
         y = w.scalar(float(node.attr("scalar")), node.inputs[0]) if y is None else y
-        found = w.add(op, x, y)
+        if op.endswith("OrEqual") and w.opset < 12:
+            found = w.add("Or", w.add(op[: -len("OrEqual")], x, y), w.add("Equal", x, y))
+        else:
+            found = w.add(op, x, y)
         return w.cast(w.add("Not", found) if negated else found, w.dtype(Output(node)))
 
     return row
@@ -421,11 +427,20 @@ def _square(w: Writer, node: Node, x: str) -> str:
 
 
 def _log1p(w: Writer, node: Node, x: str) -> str:
-    return w.add("Log", w.add("Add", x, w.scalar(1, node.inputs[0])), name=node.name)
+    """x log(u) / (u - 1) with u = 1 + x, in which the rounding of u cancels out; x where u is 1."""
+    one = w.scalar(1, node.inputs[0])
+    u = w.add("Add", x, one)
+    ratio = w.add("Div", w.add("Log", u), w.add("Sub", u, one))
+    return w.add("Where", w.add("Equal", u, one), x, w.add("Mul", x, ratio), name=node.name)
 
 
 def _expm1(w: Writer, node: Node, x: str) -> str:
-    return w.add("Sub", w.add("Exp", x), w.scalar(1, node.inputs[0]), name=node.name)
+    """2 t / (1 - t) with t = tanh(x / 2) for small x, which loses no digits; exp(x) - 1 for others."""
+    one, two, half = (w.scalar(value, node.inputs[0]) for value in (1, 2, 0.5))
+    t = w.add("Tanh", w.add("Mul", x, half))
+    small = w.add("Div", w.add("Mul", two, t), w.add("Sub", one, t))
+    other = w.add("Sub", w.add("Exp", x), one)
+    return w.add("Where", w.add("Less", w.add("Abs", x), half), small, other, name=node.name)
 
 
 def _cast(w: Writer, node: Node, x: str) -> str:
@@ -433,11 +448,11 @@ def _cast(w: Writer, node: Node, x: str) -> str:
 
 
 def _where(w: Writer, node: Node, condition: str, x: str, y: str) -> str:
-    """Element by element, or, of a vector, row by row."""
-    condition, ndim = w.cast(condition, BOOL), len(w.shape(node.inputs[1]))
-    if _ndim(w, node) == 1 < ndim:
-        condition = w.unsqueezed(condition, list(range(1, ndim)))
-    return w.add("Where", condition, x, y, name=node.name)
+    """By elements; a condition of one axis chooses along the first."""
+    chosen, (first, ndim) = w.cast(condition, BOOL), [len(w.shape(source)) for source in node.inputs[:2]]
+    if first < ndim:
+        chosen = w.unsqueezed(chosen, list(range(1, ndim)))
+    return w.add("Where", chosen, x, y, name=node.name)
 
 
 def _full_like(number: float) -> Row:
@@ -638,12 +653,14 @@ def _broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
 
 
 def _pad(w: Writer, node: Node, x: str) -> str:
-    widths, mode = _entries(node.attr("pad_width")), node.attr("mode")
+    widths, mode, value = _entries(node.attr("pad_width")), node.attr("mode"), float(node.attr("constant_value", 0.0))
+    if not value and any(user.node is not None and user.node.op == "Pooling" for user in w.graph.users()[node]):
+        value = KEPT_ZERO
     return w.add(
         "Pad",
         x,
         w.integers([*widths[::2], *widths[1::2]]),
-        w.scalar(float(node.attr("constant_value", 0.0)), node.inputs[0]) if mode == "constant" else None,
+        w.scalar(value, node.inputs[0]) if mode == "constant" else None,
         mode=mode,
         name=node.name,
     )
@@ -720,8 +737,8 @@ COMPARISONS: Dict[str, Tuple[str, bool]] = {  # MXNet's name -> ONNX's, and whet
     "not_equal": ("Equal", True),
     "greater": ("Greater", False),
     "lesser": ("Less", False),
-    "greater_equal": ("Less", True),
-    "lesser_equal": ("Greater", True),
+    "greater_equal": ("GreaterOrEqual", False),
+    "lesser_equal": ("LessOrEqual", False),
 }
 
 ARITHMETIC = {  # what a node computes -> ONNX's operator

@@ -56,13 +56,13 @@ def _others(
     graph: Graph, traced: Mapping[Node, tuple], dynamic_batch: bool, dynamic_size: bool
 ) -> Tuple[Dict[str, tuple], Dict[Node, tuple]]:
     """Other shapes of the inputs, and those of all nodes for them. Another size has the same remainders by all strides,
-    and so the same pads."""
+    and so the same pads; each axis grows by another amount, since axes of one length may differ in another call."""
     added, reasons = _reach(graph) if dynamic_size else 0, []
     for order, axes in SPATIAL.items():
         inputs = {}
         for name, (batch, *rest) in graph.inputs.items():
-            spatial = axes(len(rest) + 1)
-            lengths = [length + added * (axis in spatial) for axis, length in enumerate(rest, 1)]
+            growth = {axis: added * count for count, axis in enumerate(axes(len(rest) + 1), 1)}
+            lengths = [length + growth.get(axis, 0) for axis, length in enumerate(rest, 1)]
             inputs[name] = (batch + dynamic_batch, *lengths)
         try:
             return inputs, _shapes_for(graph, inputs, traced)

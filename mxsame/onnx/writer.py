@@ -92,7 +92,7 @@ class Writer:
         """An input or an output."""
         lengths: List[Any] = []
         for axis, length in enumerate(shape):
-            default = "N" if axis == 0 else f"{name}_{axis}"
+            default = "N" if axis == 0 and "N" not in names.values() else f"{name}_{axis}"
             lengths.append(length.traced if length.is_static else names.setdefault(length, default))
         return self._onnx.helper.make_tensor_value_info(name, self.tensor_type(dtype), lengths)
 

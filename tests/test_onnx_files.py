@@ -1,0 +1,205 @@
+"""What an ONNX file has in it: pads that became attributes, and lengths with names; and values where an operator of
+ONNX and its twin in MXNet disagree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
+
+import onnx_running
+from onnx_running import exported, operators, runtime
+
+import mxsame
+from mxsame._mxnet import mx
+
+RANDOM = np.random.RandomState(0)
+
+
+class Net(mx.gluon.HybridBlock):
+    """A net of one function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def hybrid_forward(self, F, *arrays):
+        return self.function(F, *arrays)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "net.onnx"
+
+
+def difference(net, path, *arrays, **options):
+    """The largest one between MXNet's output and that of the file; a NaN equals a NaN."""
+    (got,) = exported(net, path, *arrays, **options)
+    want = net(*map(mx.nd.array, arrays)).asnumpy()
+    assert got.shape == want.shape
+    return np.nanmax(np.abs(got - want))
+
+
+def data(*shape):
+    return RANDOM.normal(0, 1, shape).astype("float32")
+
+
+# -- zeros before a layer, as Keras's ZeroPadding2D
+
+ZEROS = ((0, 0), (0, 0), (0, 1), (2, 1))
+
+
+def padded(layer, activation=None):
+    net = mx.gluon.nn.HybridSequential()
+    if activation:
+        net.add(activation)
+    net.add(Net(lambda F, x: F.pad(x, mode="constant", pad_width=tuple(np.ravel(ZEROS)), constant_value=0)), layer)
+    net.initialize(mx.init.Normal(0.5))
+    return net
+
+
+NEVER_NEGATIVE = {
+    "relu": mx.gluon.nn.Activation("relu"),
+    "sigmoid": mx.gluon.nn.Activation("sigmoid"),
+    "relu6": Net(lambda F, x: F.clip(x, 0, 6)),
+}
+
+
+@pytest.mark.parametrize("layers", [mx.gluon.nn, mxsame.nn], ids=["gluon", "mxsame"])
+@pytest.mark.parametrize("activation", NEVER_NEGATIVE)
+def test_zeros_before_a_max_pooling_of_data_that_are_never_negative_become_pads(layers, activation, path):
+    padding = {"padding": 0 if layers is mx.gluon.nn else "valid"}
+    net = padded(layers.MaxPool2D(3, 2, **padding), NEVER_NEGATIVE[activation])
+    assert difference(net, path, data(2, 3, 9, 12)) < 1e-6
+    assert not {"Pad", "Slice"} & operators(path).keys()
+
+
+@pytest.mark.parametrize("layers", [mx.gluon.nn, mxsame.nn], ids=["gluon", "mxsame"])
+@pytest.mark.parametrize("activation", [None, mx.gluon.nn.Activation("tanh"), Net(lambda F, x: F.clip(x, -1, 6))])
+def test_zeros_before_a_max_pooling_that_they_may_win_stay(layers, activation, path):
+    padding = {"padding": 0 if layers is mx.gluon.nn else "valid"}
+    net = padded(layers.MaxPool2D(3, 2, **padding), activation)
+    assert difference(net, path, -np.abs(data(2, 3, 9, 12))) < 1e-6
+    assert operators(path)["Pad"] == 1
+
+
+def test_zeros_that_fill_a_window_stay(path):
+    wide = Net(lambda F, x: F.pad(F.relu(x), mode="constant", pad_width=(0, 0, 0, 0, 3, 3, 0, 0), constant_value=0))
+    net = mx.gluon.nn.HybridSequential()
+    net.add(wide, mx.gluon.nn.MaxPool2D(2, 1))
+    assert difference(net, path, data(1, 2, 5, 6)) < 1e-6
+    assert operators(path)["Pad"] == 1
+
+
+@pytest.mark.parametrize("layer", [mxsame.nn.AvgPool2D(3, 2, "valid"), mx.gluon.nn.AvgPool2D(3, 2, ceil_mode=True)])
+def test_zeros_before_an_average_count(layer, path):
+    assert difference(padded(layer), path, 1 + data(2, 3, 9, 12)) < 1e-6
+
+
+@pytest.mark.parametrize("dynamic_size", [False, True])
+def test_zeros_before_a_valid_convolution_become_pads(dynamic_size, path):
+    net = padded(mxsame.nn.Conv2D(4, 3, strides=2, padding="valid", in_channels=3))
+    assert difference(net, path, data(2, 3, 9, 12), dynamic_size=dynamic_size) < 1e-5
+    assert operators(path) == {"Conv": 1}
+
+
+@pytest.mark.parametrize("dynamic_size", [False, True])
+def test_zeros_before_a_layer_with_same_stay_for_its_pads_follow_the_padded_size(dynamic_size, path):
+    net = padded(mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3))
+    assert difference(net, path, data(2, 3, 9, 12), dynamic_size=dynamic_size) < 1e-5
+    assert operators(path) == {"Pad": 1, "Conv": 1}
+
+
+# -- concatenation
+
+
+def test_a_concat_of_concats_along_one_axis_is_one(path):
+    net = Net(
+        lambda F, x: F.concat(F.concat(x, -x, dim=1), F.concat(x * 2, F.concat(x * 3, x * 4, dim=1), dim=1), dim=1)
+    )
+    assert difference(net, path, data(2, 3, 4)) == 0
+    assert operators(path)["Concat"] == 1
+
+
+def test_a_concat_that_something_else_uses_or_along_another_axis_stays(path):
+    def used_twice(F, x):
+        inner = F.concat(x, -x, dim=1)
+        return F.concat(inner, F.tanh(inner), F.concat(x, x * 2, dim=2).reshape((0, -1, 4)), dim=1)
+
+    assert difference(Net(used_twice), path, data(2, 3, 4)) < 1e-6
+    assert operators(path)["Concat"] == 3
+    assert difference(Net(lambda F, x: F.concat(*[F.concat(x, -x, dim=2)] * 2, dim=1)), path, data(2, 3, 4)) == 0
+    assert (
+        difference(
+            Net(lambda F, x: F.concat(F.concat(x, -x, dim=2), F.concat(-x, x, dim=2), dim=1)), path, data(2, 3, 4)
+        )
+        == 0
+    )
+    assert operators(path)["Concat"] == 3
+
+
+# -- lengths
+
+
+def lengths(path):
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return [entry.shape for entry in (*session.get_inputs(), *session.get_outputs())]
+
+
+def test_axes_of_one_length_may_have_others_in_the_next_call(path):
+    """ONNX Runtime takes lengths of one name for equal, and buffers of such shapes for interchangeable."""
+    net = Net(lambda F, x: F.concat(*(F.sum(F.tanh(F.exp(F.mean(x, axis=axis))), axis=2) for axis in (2, 3)), dim=1))
+    mxsame.export_onnx(net, path, (1, 3, 8, 8), dynamic_size=True)
+    assert lengths(path)[0] == ["N", 3, "data_2", "data_3"]
+    x = data(2, 3, 8, 12)
+    (got,) = onnx_running.run(path, x)
+    assert np.abs(got - net(mx.nd.array(x)).asnumpy()).max() < 1e-5
+
+
+def test_a_first_axis_that_is_not_the_batch_has_a_name_of_its_own(path):
+    assert difference(Net(lambda F, x: F.reshape(x, shape=(-1, 4))), path, data(3, 8)) == 0
+    assert lengths(path) == [["N", 8], ["output_0", 4]]
+
+
+# -- operators that are alike for most data only
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("name", ["__ge__", "__le__", "__gt__", "__lt__", "__eq__", "__ne__"])
+def test_a_comparison_with_nan_is_that_of_mxnet(name, opset, path):
+    x = np.array([[np.nan, 1, 2], [0, np.nan, 3]], "float32")
+    y = np.array([[np.nan, 2, 2], [0, 1, np.nan]], "float32")
+    assert difference(Net(lambda F, x, y: getattr(x, name)(y)), path, x, y, opset=opset) == 0
+    assert difference(Net(lambda F, x: getattr(x, name)(1.0)), path, x, opset=opset) == 0
+
+
+def test_a_number_below_zero_has_no_row_that_is_hot(path):
+    assert difference(Net(lambda F, x: F.one_hot(x, 4)), path, np.array([-1, 0, 3, 4, -4], "float32")) == 0
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (4, 4, 4), (3, 2)])
+def test_a_condition_of_one_axis_chooses_along_the_first(shape, path):
+    condition = np.arange(shape[0], dtype="float32") % 2
+    assert difference(Net(lambda F, c, x: F.where(c, x, -x)), path, condition, data(*shape)) == 0
+
+
+@pytest.mark.parametrize("name", ["log1p", "expm1"])
+@pytest.mark.parametrize("scale", [1e-4, 0.9, 10])
+def test_no_digits_are_lost_next_to_zero(name, scale, path):
+    x = np.abs(data(3, 50)) * np.float32(scale)
+    if name == "expm1":
+        x[0] *= -1
+    (got,) = exported(Net(lambda F, x: getattr(F, name)(x)), path, x)
+    want = getattr(np, name)(x.astype("float64"))
+    assert (np.abs(got - want) / np.abs(want)).max() < 1e-5
+
+
+@pytest.mark.parametrize("arguments", [(6,), (2, 8), (3, 15, 2)])
+def test_a_range_starts_at_0_if_its_end_alone_is_given(arguments, path):
+    assert difference(Net(lambda F, x: F.broadcast_add(x, F.arange(*arguments))), path, data(2, 6)) == 0
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "norm"])
+def test_a_reduction_of_all_axes_leaves_one(name, path):
+    assert difference(Net(lambda F, x: getattr(F, name)(x)), path, data(2, 3, 4)) < 1e-5
