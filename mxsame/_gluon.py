@@ -7,7 +7,7 @@ deferred parameter waits for. MXNet 1.9.1 is the last release; `tests/test_gluon
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from mxsame._mxnet import mx
 
@@ -97,6 +97,11 @@ def is_hybridized(block: Any) -> bool:
 def graph(block: Any) -> Any:
     """The Symbol of a block that was hybridized and called, and of a SymbolBlock."""
     return block._cached_graph[1]
+
+
+def graph_inputs(block: Any) -> Sequence[Any]:
+    """The inputs of that graph."""
+    return block._cached_graph[0]
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from running import difference
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
 
-from onnx_running import NEWEST, exported, operators, run  # noqa: E402
+from onnx_running import NEWEST, exported, operators, run, runtime  # noqa: E402
 
 import mxsame  # noqa: E402
 from mxsame._mxnet import mx  # noqa: E402
@@ -172,6 +172,9 @@ def test_a_layer_that_cannot_be_dynamic_is_named(path):
     net = sequential(mxsame.nn.Conv2D(4, 3), mxsame.nn.Conv2D(4, 3, strides=2, dilation=2, prefix="dilated_"))
     with pytest.raises(ValueError, match=r"to serve dynamic sizes.*dilated_convolution0.*path: data -> .* -> dilated"):
         mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
+    with pytest.raises(ValueError, match=r"with channels last, .*dense0_fwd"):
+        net = sequential(mxsame.nn.Conv2D(4, 3, layout="NHWC"), gluon.Dense(3, prefix="dense0_"), shape=(2, 8, 9, 3))
+        mxsame.export_onnx(net, path, (2, 8, 9, 3), dynamic_size=True)
     net = sequential(mxsame.nn.Conv2D(4, 3), gluon.Dense(3, prefix="classes_"))
     with pytest.raises(ValueError, match=r"no layer fix it; received dynamic_size=True: .*classes_fwd"):
         mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
@@ -221,6 +224,105 @@ def test_large_arrays_go_into_a_second_file(path, monkeypatch):
     assert path.stat().st_size < path.with_suffix(".onnx.data").stat().st_size
     (got,) = run(path, random(*SHAPE))
     assert difference(got, outputs(net, random(*SHAPE))[0]) < 1e-5
+
+
+@pytest.mark.parametrize("data", ["data", "input_data"])
+def test_names_of_parameters_give_way(path, data):
+    class Net(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__(prefix="")
+            self.w = self.params.get("data", shape=(4,), init=mx.init.Uniform(1))
+
+        def hybrid_forward(self, F, x, w):
+            return F.broadcast_add(x, w)
+
+    net = Net()
+    net.initialize()
+    check(net, path, random(2, 4), input_names=[data])
+    assert {array.name for array in onnx.load(str(path)).graph.initializer}.isdisjoint([data])
+    net = gluon.Dense(4, in_units=4, prefix="dense_")
+    net.initialize(mx.init.Uniform(1))
+    check(net, path, random(2, 4), input_names=["dense_bias"], output_names=["dense_weight"])
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_an_output_of_constants(path, fold):
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.arange(3) + 1
+
+    mxsame.export_onnx(Net(), path, (2, 4), fold=fold)
+    assert run(path, random(2, 4))[0].tolist() == [1, 2, 3]
+
+
+def test_group_normalization_of_dynamic_size(path):
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.reshape_like(F.reshape(F.relu(x), shape=(0, 2, -1)), x)
+
+    mxsame.export_onnx(Net(), path, (2, 4, 5, 6), dynamic_size=True)
+    data = random(3, 4, 7, 3)
+    assert np.array_equal(run(path, data)[0], np.maximum(data, 0))
+
+
+class Refusing:
+    """ONNX Runtime that runs no model, or none that is a file."""
+
+    SessionOptions = runtime.SessionOptions
+
+    def __init__(self, only_files):
+        self.only_files = only_files
+
+    def InferenceSession(self, model, *args, **options):
+        if self.only_files and not isinstance(model, str):
+            return runtime.InferenceSession(model, *args, **options)
+        raise runtime.capi.onnxruntime_pybind11_state.Fail("none of that")
+
+
+def test_what_onnxruntime_does_not_run(path, monkeypatch):
+    net, imported = downsampling(), checking.importlib.import_module
+
+    def use(fake):
+        monkeypatch.setattr(
+            checking.importlib, "import_module", lambda name: fake if name == "onnxruntime" else imported(name)
+        )
+
+    use(Refusing(only_files=True))
+    with pytest.raises(ValueError, match="ONNX Runtime runs as a file; ONNX Runtime says: none of that"):
+        mxsame.export_onnx(net, path, SHAPE)
+    assert not list(path.parent.iterdir())
+    use(Refusing(only_files=False))  # as for an opset that is newer than it
+    mxsame.export_onnx(net, path, SHAPE)
+    assert path.exists()
+
+
+def test_a_type_that_onnxruntime_has_no_operator_for(path):
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.maximum(F.cast(x, dtype="int8"), F.cast(x, dtype="int8"))
+
+    with pytest.raises(ValueError, match=r"ONNX Runtime says: .*implementation for Max"):
+        mxsame.export_onnx(Net(), path, (2, 4))
+    assert not list(path.parent.iterdir())
+
+
+def test_a_place_that_cannot_be_written(path, monkeypatch):
+    def refused(source, target):
+        raise PermissionError(13, "Permission denied", target)
+
+    monkeypatch.setattr(checking.os, "replace", refused)
+    with pytest.raises(ValueError, match=r"path must be one that can be written: .*Permission denied.*received path="):
+        mxsame.export_onnx(downsampling(), path, SHAPE)
+    assert not list(path.parent.iterdir())
+
+
+def test_inputs_of_a_symbol_block(path):
+    left, right = mx.sym.var("left"), mx.sym.var("right")
+    net = mx.gluon.SymbolBlock(left * 2 + right, [left, right])
+    check(net, path, random(2, 3), random(2, 3, seed=1))
+    for count in (1, 3):
+        with pytest.raises(TypeError, match=f"all of its inputs.*received {count} of them: its graph has 2"):
+            mxsame.export_onnx(net, path, [(2, 3)] * count)
 
 
 def test_a_file_that_departs_is_not_left(path, monkeypatch):

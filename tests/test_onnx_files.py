@@ -203,8 +203,3 @@ def test_a_range_starts_at_0_if_its_end_alone_is_given(arguments, path):
 @pytest.mark.parametrize("name", ["sum", "mean", "norm"])
 def test_a_reduction_of_all_axes_leaves_one(name, path):
     assert difference(Net(lambda F, x: getattr(F, name)(x)), path, data(2, 3, 4)) < 1e-5
-
-
-def test_a_softmax_of_another_type_is_refused(path):
-    with pytest.raises(ValueError, match="dtype must be None; received dtype='float64'; in the operator softmax"):
-        mxsame.export_onnx(Net(lambda F, x: F.softmax(x, dtype="float64")), path, (1, 3))

@@ -40,9 +40,9 @@ def norm(op, count=6, **more):
     return Block(lambda F, x, gamma, beta: getattr(F, op)(x, gamma, beta, **more), gamma=(count,), beta=(count,))
 
 
-def batch_norm(shape, **more):
+def batch_norm(shape, op=lambda F: F.BatchNorm, **more):
     def run(F, x, gamma, beta, mean, variance):
-        return F.BatchNorm(x, gamma, beta, mean, variance, use_global_stats=True, **more)
+        return op(F)(x, gamma, beta, mean, variance, use_global_stats=True, **more)
 
     return Block(run, gamma=shape, beta=shape, mean=shape, variance=shape)
 
@@ -90,7 +90,7 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
         *(pooling(global_pool=True, kernel=(1, 1), pool_type=kind) for kind in ("max", "avg", "sum")),
         *(pooling(kernel=(3, 3), stride=(2, 2), pool_type="lp", p_value=p) for p in (1, 2, 3)),
         *(pooling(global_pool=True, kernel=(1, 1), pool_type="lp", p_value=p) for p in (1, 2, 3)),
-        pooling(kernel=(2, 2), pool_type="sum"),
+        pooling(kernel=(2, 2), pool_type="sum"), ((2, 3, 9), pooling(kernel=(2,), global_pool=True, pool_type="sum")),
     ],
     "_contrib_AdaptiveAvgPooling2D": [
         lambda F, x: F.contrib.AdaptiveAvgPooling2D(x, output_size=1),
@@ -98,24 +98,39 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     ],
     "FullyConnected": [
         dense(True), dense(False), dense(False, bias=False), ((2, 7), dense(False)), ((2, 7), dense(False, False)),
+        ((5,), Block(lambda F, x, w: F.FullyConnected(x, w, num_hidden=3, no_bias=True), w=(3, 1))),
     ],
     "batch_dot": [
         ([(2, 3, 4), (2, 4, 5)], lambda F, x, y: F.batch_dot(x, y)),
         ([(2, 4, 3), (2, 4, 5)], lambda F, x, y: F.batch_dot(x, y, transpose_a=True)),
         ([(2, 3, 4), (2, 5, 4)], lambda F, x, y: F.batch_dot(x, y, transpose_b=True)),
     ],
-    "dot": [((2, 7), Block(lambda F, x, w: F.dot(x, w), w=(7, 3)))],
+    "dot": [
+        ((2, 7), Block(lambda F, x, w: F.dot(x, w), w=(7, 3))),
+        ((7,), lambda F, x: F.dot(x, x)),
+        ((2, 7), Block(lambda F, x, w: F.dot(F.sum(x, axis=0), w, transpose_a=True), w=(7, 3))),
+    ],
     "_linalg_gemm2": [([(2, 3, 4), (2, 5, 4)], lambda F, x, y: F.linalg.gemm2(x, y, transpose_b=True, alpha=0.5))],
     "Embedding": [
         ((2, 5), Block(lambda F, x, w: F.Embedding(F.abs(x) * 4 - 1, w, input_dim=5, output_dim=3), w=(5, 3))),
+        ((2, 5), Block(lambda F, x, w: F.Embedding(F.cast(x * 4, dtype="int32"), w, input_dim=3, output_dim=2),
+                       w=(3, 2))),
+        ((2, 5), Block(lambda F, x, w: F.Embedding(F.cast(x * 6000, dtype="float16"), w, input_dim=5000, output_dim=2),
+                       w=(5000, 2))),
     ],
     "take": [
         lambda F, x: F.take(x, F.concat(F.full((1,), 3), F.full((1,), 9), dim=0), axis=2, mode="clip"),
     ],
-    "one_hot": [((2, 5), lambda F, x: F.one_hot(F.abs(x) * 4, depth=4, on_value=2, off_value=-1))],
+    "one_hot": [((2, 5), lambda F, x: F.one_hot(F.abs(x) * 4, depth=4, on_value=2, off_value=-1)),
+                ((2, 5), lambda F, x: F.one_hot(x * 6, depth=4)),
+                ((2, 5), lambda F, x: F.one_hot(F.cast(x * 6, dtype="int32"), depth=4, dtype="int32"))],
     "batch_norm": [
         batch_norm((6,), fix_gamma=False, eps=1e-3), batch_norm((6,), fix_gamma=True),
         batch_norm((5,), fix_gamma=False, axis=2), ((3, 6), batch_norm((6,), fix_gamma=False)),
+    ],
+    "_contrib_BatchNormWithReLU": [
+        batch_norm((6,), lambda F: F.contrib.BatchNormWithReLU, fix_gamma=False, eps=1e-3),
+        batch_norm((6,), lambda F: F.contrib.BatchNormWithReLU, fix_gamma=True),
     ],
     "LayerNorm": [
         norm("LayerNorm", 7, eps=1e-3),
@@ -141,8 +156,10 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "clip": [lambda F, x: F.clip(x, -0.2, 0.4), lambda F, x: F.clip(x, 0, np.inf), lambda F, x: F.clip(x, 0, 6)],
     "softmax": [
         lambda F, x: F.softmax(x), lambda F, x: F.softmax(x, axis=1), lambda F, x: F.softmax(x, temperature=2.0),
+        lambda F, x: F.softmax(x, dtype="float64", temperature=0.3),
     ],
-    "log_softmax": [lambda F, x: F.log_softmax(x), lambda F, x: F.log_softmax(x, axis=1)],
+    "log_softmax": [lambda F, x: F.log_softmax(x), lambda F, x: F.log_softmax(x, axis=1),
+                    lambda F, x: F.log_softmax(x, dtype="float64")],
     "sqrt": [lambda F, x: F.sqrt(F.abs(x))],
     "rsqrt": [lambda F, x: F.rsqrt(F.abs(x) + 0.1)],
     "reciprocal": [lambda F, x: F.reciprocal(F.abs(x) + 0.1)],
@@ -152,14 +169,19 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     **{name: [lambda F, x, name=name: getattr(F, name)(x)] for name in
        ("abs", "square", "exp", "expm1", "erf", "sin", "cos", "floor", "ceil", "sign")},
     "Cast": [lambda F, x: F.cast(F.cast(x * 10, dtype="int32"), dtype="float32")],
-    "where": [lambda F, x: F.where(x > 0.1, x, F.zeros_like(x) + 3)],
+    "where": [lambda F, x: F.where(x > 0.1, x, F.zeros_like(x) + 3),
+              ((5, 5), lambda F, x: F.where(F.sum(x, axis=1) > 0, x, -x)),
+              ([(5,), (5, 4, 5)], lambda F, condition, x: F.where(condition > 0, x, -x))],
     "zeros_like": [lambda F, x: x + F.zeros_like(x)],
     "ones_like": [lambda F, x: x + F.ones_like(x)],
     "_zeros": [lambda F, x: F.broadcast_add(x, F.zeros((1, 6, 1, 1)))],
     "_ones": [lambda F, x: F.broadcast_add(x, F.ones((1, 6, 1, 1)))],
     "_full": [lambda F, x: F.broadcast_add(x, F.full((1, 6, 1, 1), 3.5))],
-    "_arange": [lambda F, x: F.broadcast_add(x, F.arange(1, 8, step=1))],
-    "_contrib_arange_like": [lambda F, x: F.broadcast_add(x, F.contrib.arange_like(x, axis=3, start=2))],
+    "_arange": [lambda F, x: F.broadcast_add(x, F.arange(1, 8, step=1)),
+                lambda F, x: F.broadcast_add(x, F.arange(7)),
+                lambda F, x: F.broadcast_add(x, F.reshape(F.arange(2, 3.5, step=0.5, repeat=2), shape=(1, 6, 1, 1)))],
+    "_contrib_arange_like": [lambda F, x: F.broadcast_add(x, F.contrib.arange_like(x, axis=3, start=2)),
+                             lambda F, x: F.contrib.arange_like(x, axis=-2, start=1, step=0.5, repeat=2)],
     **{kind: [([SHAPE, SHAPE], lambda F, x, y, op=op: getattr(F, f"elemwise_{op}")(x, F.abs(y) + 1)),
               ([SHAPE, SHAPE], both(lambda F, x, y, op=op: getattr(F, f"broadcast_{op}")(x, F.abs(y) + 1)))]
        for kind, op in (("add", "add"), ("subtract", "sub"), ("multiply", "mul"), ("divide", "div"))},
@@ -182,11 +204,14 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "add_n": [([SHAPE, SHAPE], lambda F, x, y: F.add_n(x, y, x))],
     **{op: [lambda F, x, op=op: getattr(F, op)(x, axis=(2, 3)),
             lambda F, x, op=op: getattr(F, op)(x, axis=1, keepdims=True),
-            lambda F, x, op=op: getattr(F, op)(x, axis=(0, 1), exclude=True)]
+            lambda F, x, op=op: getattr(F, op)(x, axis=(0, 1), exclude=True),
+            lambda F, x, op=op: getattr(F, op)(x), lambda F, x, op=op: getattr(F, op)(x, keepdims=True),
+            lambda F, x, op=op: getattr(F, op)(x * 2, axis=(0, 1, 2, 3), exclude=True)]
        for op in ("mean", "sum", "max", "min", "prod")},
-    "norm": [lambda F, x: F.norm(x, axis=1), lambda F, x: F.norm(x, ord=1, axis=(2, 3), keepdims=True)],
+    "norm": [lambda F, x: F.norm(x, axis=1), lambda F, x: F.norm(x, ord=1, axis=(2, 3), keepdims=True),
+             lambda F, x: F.norm(x)],
     "argmax": [lambda F, x: F.argmax(x, axis=1), lambda F, x: F.argmax(x, axis=1, keepdims=True)],
-    "argmin": [lambda F, x: F.argmin(x, axis=2)],
+    "argmin": [lambda F, x: F.argmin(x, axis=2), lambda F, x: F.argmin(F.mean(x, axis=(0, 1, 2)), axis=0)],
     "Reshape": [
         lambda F, x: F.reshape(x, shape=(0, -1)), lambda F, x: F.reshape(x, shape=(-3, -2)),
         lambda F, x: F.reshape(x, shape=(0, -4, 2, 3, -2)), lambda F, x: F.reshape(x, shape=(0, 0, 7, 5)),
@@ -196,7 +221,9 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "transpose": [lambda F, x: F.transpose(x, axes=(0, 2, 3, 1)), lambda F, x: F.transpose(F.flatten(x))],
     "SwapAxis": [lambda F, x: F.swapaxes(x, dim1=1, dim2=3)],
     "expand_dims": [lambda F, x: F.expand_dims(x, axis=1), lambda F, x: F.expand_dims(x, axis=-1)],
-    "squeeze": [((2, 1, 5, 1), lambda F, x, axis=axis: F.squeeze(x, axis=axis)) for axis in (1, (1, 3))],
+    "squeeze": [((2, 1, 5, 1), lambda F, x, axis=axis: F.squeeze(x, axis=axis)) for axis in (1, (1, 3))] + [
+        lambda F, x: F.squeeze(F.mean(x, keepdims=True)),
+    ],
     "Concat": [([SHAPE, (2, 3, 5, 7)], lambda F, x, y: F.concat(x, y, dim=1))],
     "stack": [([SHAPE, SHAPE], lambda F, x, y: F.stack(x, y, axis=1))],
     "SliceChannel": [
@@ -217,7 +244,8 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "tile": [lambda F, x: F.tile(x, reps=(2, 1, 3)), lambda F, x: F.tile(x, reps=(1, 1, 1, 1, 2))],
     "broadcast_axis": [((2, 1, 5), lambda F, x: F.broadcast_axis(x, axis=1, size=4))],
     "broadcast_to": [((2, 1, 5), lambda F, x: F.broadcast_to(x, shape=(0, 4, 5)))],
-    "broadcast_like": [([(2, 1, 5), (2, 4, 5)], lambda F, x, y: F.broadcast_like(x, y))],
+    "broadcast_like": [([(2, 1, 5), (2, 4, 5)], lambda F, x, y: F.broadcast_like(x, y)),
+                       lambda F, x: F.broadcast_like(F.mean(x, axis=0, keepdims=True), x)],
     "Pad": [
         lambda F, x, mode=mode: F.pad(x, mode=mode, pad_width=(0, 0, 0, 0, 1, 2, 0, 3), constant_value=1.5)
         for mode in ("constant", "edge", "reflect")
@@ -280,3 +308,54 @@ def test_operator(kind, shape, function, opset, tmp_path):
     assert len(got) == len(want)
     for one, other in zip(got, want):
         assert one.dtype == other.dtype and difference(one, other) < 1e-5
+
+
+REFUSED = {  # what -> shape, function, message
+    "pooling with channels last": (SHAPE, pooling(kernel=(2, 2), global_pool=True, layout="NHWC"), "channels first"),
+    "gemm2 over another axis": (
+        (3, 2, 4), Block(lambda F, x, w: F.linalg.gemm2(x, w, axis=0), w=(4, 2, 5)), "axis must be -2; received axis=0",
+    ),
+    "take that wraps": (SHAPE, lambda F, x: F.take(x, F.arange(3), mode="wrap"), "clip; received mode='wrap'"),
+    "two UpSamplings": (
+        [SQUARE, SQUARE], lambda F, x, y: F.UpSampling(x, y, scale=2, sample_type="nearest", num_args=2),
+        "data must be one array; received inputs=2",
+    ),
+    "resizing like another": (
+        [SQUARE, SQUARE], lambda F, x, y: F.contrib.BilinearResize2D(x, y, mode="like"), "mode must be size",
+    ),
+    "the middle element": (
+        SHAPE, lambda F, x: F.contrib.BilinearResize2D(x, height=1, width=7, align_corners=False), "length of 1",
+    ),
+    "lengths of softmax": (
+        (2, 5), lambda F, x: F.softmax(x, F.cast(F.sum(F.abs(x), axis=1), dtype="int32"), use_length=True),
+        "use_length must be False; received use_length=True",
+    ),
+    "even LRN": (SHAPE, lambda F, x: F.LRN(x, nsize=4), "nsize must be odd; received nsize=4"),
+    "argmax of all": (SHAPE, lambda F, x: F.argmax(x), "axis must be given"),
+    "the mean beside the norm": (
+        SHAPE, norm("LayerNorm", 7, output_mean_var=True), r"outputs that ONNX has; received output 1 of .* LayerNorm",
+    ),
+    "broadcast to the batch": (
+        (2, 4), lambda F, x: F.broadcast_like(F.sum(x, axis=0, keepdims=True), x, lhs_axes=(0,), rhs_axes=(0,)),
+        "lengths that are broadcast must be static",
+    ),
+    "squeezed batch": ((1, 3, 1), lambda F, x: F.squeeze(x), r"gives \(3,\) for one and \(2, 3\) for another"),
+    "roots of integers": (
+        SHAPE, lambda F, x: F.sqrt(F.cast(F.abs(x), dtype="int32")), "onnx's checker accepts .* the checker says",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "function", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused(shape, function, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        exported(block_of(function), tmp_path / "net.onnx", *inputs_of(shape))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_scale_that_is_no_integer_serves_no_dynamic_size(tmp_path):
+    def resize(F, x):
+        return F.contrib.BilinearResize2D(x, scale_height=1.5, scale_width=0.6, align_corners=False)
+
+    with pytest.raises(ValueError, match=r"an integer unless align_corners is True; received scales=\[1.5, 0.6\]"):
+        exported(block_of(resize), tmp_path / "net.onnx", *inputs_of(SHAPE), dynamic_size=True)

@@ -61,9 +61,17 @@ def _check_inputs(net: Any, args: Any) -> None:
     try:
         inspect.signature(net.hybrid_forward).bind(mx.sym, *args, **_gluon.own_parameters(net))
     except TypeError as error:
-        raise TypeError(
-            f"net must be given all of its inputs, with one shape for each; received {len(args)} of them: {error}"
-        ) from None
+        raise _wrong_inputs(len(args), error) from None
+    if type(net).forward is mx.gluon.SymbolBlock.forward:
+        wanted = len(_gluon.graph_inputs(net))
+        if len(flattened(args)) != wanted:
+            raise _wrong_inputs(len(args), f"its graph has {wanted}")
+
+
+def _wrong_inputs(count: int, reason: Any) -> TypeError:
+    return TypeError(
+        f"net must be given all of its inputs, with one shape for each; received {count} of them: {reason}"
+    )
 
 
 def _parted(output: Any) -> Any:

@@ -31,44 +31,86 @@ def package(name: str, what: str) -> Any:
 
 @contextlib.contextmanager
 def beside(path: str) -> Iterator[str]:
-    """A name in a new folder beside `path`; what is written there replaces `path` at the end, if nothing is raised."""
+    """A name in a new folder beside `path`; what is written there replaces `path` at the end, if nothing is raised.
+
+    Raises `ValueError` if nothing can be written there."""
     folder, name = os.path.split(os.path.abspath(path))
-    with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as temporary:
-        file = os.path.join(temporary, name)
-        yield file
-        for written in sorted(os.listdir(temporary), reverse=True):  # the arrays before the graph that names them
-            os.replace(os.path.join(temporary, written), os.path.join(folder, written))
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".onnx-") as temporary:
+            file = os.path.join(temporary, name)
+            yield file
+            for written in sorted(os.listdir(temporary), reverse=True):  # the arrays before the graph that names them
+                os.replace(os.path.join(temporary, written), os.path.join(folder, written))
+    except OSError as error:
+        raise ValueError(f"path must be one that can be written: {error}; {validation.received(path=path)}") from error
 
 
 def save(model: Any, size: int, file: str) -> None:
-    """Write a model with arrays of so many bytes, and have onnx check it with full shape inference."""
+    """Write a model with arrays of so many bytes, and have onnx check it with full shape inference.
+
+    Raises `ValueError` for what it finds."""
     onnx = package("onnx", "mxsame.export_onnx")
     if size < LARGEST:
         onnx.save_model(model, file)
     else:
         onnx.save_model(model, file, save_as_external_data=True, location=f"{os.path.basename(file)}.data")
-    onnx.checker.check_model(file, full_check=True)
+    try:
+        onnx.checker.check_model(file, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise ValueError(f"net must be one that onnx's checker accepts as a file; the checker says: {error}") from error
 
 
 def compare(net: Any, inputs: Mapping[str, tuple], shapes: Mapping[str, Shape], dtype: Any, file: str) -> None:
-    """Run the file by onnxruntime, if it is installed, and the net by MXNet, on random data; a `ValueError` if they
-    differ."""
+    """Run the file by onnxruntime, if it is installed and supports the opset, and the net by MXNet, on random data; a
+    `ValueError` if they differ, or the file does not run."""
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError:
         return
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3
-    session = runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    try:
+        session = _session(runtime, file)
+    except Exception as error:  # those of onnxruntime have no class in common
+        if not _supports_opset(runtime, file):
+            return
+        raise _failure(error) from error
     names = [entry.name for entry in session.get_inputs()]
     for sizes in _tried(shapes):
         arrays = _random(sizes)
         wanted = _by_mxnet(net, arrays, dtype)
         if wanted is None:
             continue
-        got = session.run(None, {name: array.astype(dtype) for name, array in zip(names, arrays.values())})
+        try:
+            got = session.run(None, {name: array.astype(dtype) for name, array in zip(names, arrays.values())})
+        except Exception as error:
+            raise _failure(error, input_shapes=sizes) from error
         for entry, array, want in zip(session.get_outputs(), got, wanted):
             _check_alike(entry.name, array.astype(np.float64), want.astype(np.float64), str(dtype), sizes)
+
+
+def _session(runtime: Any, model: Any) -> Any:
+    """A file, or the bytes of a model, ready to run."""
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4  # errors are raised
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _supports_opset(runtime: Any, file: str) -> bool:
+    """Whether onnxruntime runs an identity of the file's opset."""
+    onnx = package("onnx", "mxsame.export_onnx")
+    model, helper = onnx.load_model(file, load_external_data=False), onnx.helper
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "identity", [x], [y])
+    identity = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    try:
+        _session(runtime, identity.SerializeToString())
+    except Exception:
+        return False
+    return True
+
+
+def _failure(error: Exception, **received: Any) -> ValueError:
+    detail = f"; {validation.received(**received)}" if received else ""
+    return ValueError(f"net must be one that ONNX Runtime runs as a file; ONNX Runtime says: {error}{detail}")
 
 
 def _tried(shapes: Mapping[str, Shape]) -> Iterator[Dict[str, tuple]]:

@@ -36,8 +36,9 @@ def export_onnx(
 ) -> str:
     """Write a network as an ONNX file, in which SAME is nothing but the pads of ONNX's own operators.
 
-    The file is checked by `onnx.checker` with full shape inference and, if onnxruntime is installed, run beside the
-    net; it is at its place only if both agree with it. Needs the package onnx (`pip install "mxsame[onnx]"`).
+    The file is checked by `onnx.checker` with full shape inference and, if onnxruntime is installed and supports the
+    opset, run beside the net; it is at its place only if both agree with it. Needs the package onnx
+    (`pip install "mxsame[onnx]"`).
 
     Parameters
     ----------
@@ -69,7 +70,8 @@ def export_onnx(
     ------
     TypeError, ValueError
         For wrong arguments, a net that is not initialised or cannot be traced, an operator or argument that ONNX does
-        not have, with the way to it, and a file that does not give what the net gives.
+        not have, with the way to it, and a file that onnx's checker or ONNX Runtime refuses, that does not give what
+        the net gives, or that cannot be written.
     ImportError
         If onnx is not installed.
 

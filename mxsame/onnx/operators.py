@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Row = Callable[..., Any]
 INT64 = np.dtype("int64")
 BOOL = np.dtype("bool")
+FLOAT_EXACT = 2**24  # up to here every integer is a float32
 # ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
 # never win a maximum and do not count in an average. It leaves a Pad with -0 alone.
 KEPT_ZERO = -0.0
@@ -55,8 +56,7 @@ def _must(node: Node, name: str, wanted: Any) -> None:
 
 def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
     """The windows of an operator, and their attributes."""
-    if not is_channels_first(node):
-        raise ValueError(f"layout must have channels first; {validation.received(layout=node.attr('layout'))}")
+    _check_layout(node)
     lengths = w.shape(_data(node))[2:]
     found = windows(node, [length.traced for length in lengths])
     if node.op == "Pooling":
@@ -70,6 +70,11 @@ def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
         )
     kernel = [window.kernel_size for window in found]
     return found, {"kernel_shape": kernel, "strides": [window.stride for window in found], **attrs}
+
+
+def _check_layout(node: Node) -> None:
+    if not is_channels_first(node):
+        raise ValueError(f"layout must have channels first; {validation.received(layout=node.attr('layout'))}")
 
 
 def _data(node: Node) -> Any:
@@ -144,6 +149,7 @@ def _without_what_follows_padding(w: Writer, node: Node, out: str, found: Sequen
 
 
 def _global_pooling(w: Writer, node: Node, x: str, kind: str) -> str:
+    _check_layout(node)
     if kind in ("max", "avg"):
         return w.add({"max": "GlobalMaxPool", "avg": "GlobalAveragePool"}[kind], x, name=node.name)
     axes = range(2, _ndim(w, node))
@@ -159,7 +165,7 @@ def _global_pooling(w: Writer, node: Node, x: str, kind: str) -> str:
 def _dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
     """x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
     ndim = _ndim(w, node)
-    if node.attr("flatten", True) and ndim > 2:
+    if node.attr("flatten", True) and ndim != 2:
         shape = w.shape(node.inputs[0])
         if all(length.is_static for length in shape[1:]):
             x = w.add("Flatten", x, axis=1)
@@ -177,14 +183,17 @@ def _dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = Non
 
 def _matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
     """Of two arrays, each with its last two axes swapped or not."""
+    _must(node, "axis", -2)
     for position, name in enumerate(("transpose_a", "transpose_b")):
-        if node.attr(name, False):
-            ndim = len(w.shape(node.inputs[position]))
+        ndim = len(w.shape(node.inputs[position]))
+        if node.attr(name, False) and ndim > 1:
             axes = [*range(ndim - 2), ndim - 1, ndim - 2]
             x, y = (w.transposed(x, axes), y) if position == 0 else (x, w.transposed(y, axes))
     if node.op == "dot" and max(len(w.shape(source)) for source in node.inputs) > 2:
         raise ValueError("data must have at most two axes")
     product = w.add("MatMul", x, y, name=node.name)
+    if all(len(w.shape(source)) == 1 for source in node.inputs):
+        product = _number(w, node, product)
     alpha = float(node.attr("alpha", 1.0))
     return product if alpha == 1 else w.add("Mul", product, w.scalar(alpha, node.inputs[0]))
 
@@ -195,8 +204,7 @@ def _embedding(w: Writer, node: Node, x: str, weight: str) -> str:
 
 
 def _take(w: Writer, node: Node, x: str, index: str) -> str:
-    if node.attr("mode", "clip") != "clip":
-        raise ValueError(f"mode must be clip; {validation.received(mode=node.attr('mode'))}")
+    _must(node, "mode", "clip")
     axis = int(node.attr("axis", 0)) % _ndim(w, node)
     shape = w.shape(node.inputs[0])
     if not shape[axis].is_static:
@@ -209,19 +217,21 @@ def _index(w: Writer, output: Any, name: str, length: int) -> str:
     value = w.value(output)
     if value is not None:
         return w.constant(np.clip(value.astype(np.int64), 0, length - 1))
-    if w.dtype(output).kind == "f":
-        return w.cast(w.add("Clip", name, w.scalar(0, output), w.scalar(length - 1, output)), INT64)
-    if w.opset < 12:
-        raise ValueError(f"opset must be at least 12 for numbers of rows that are integers; received opset={w.opset}")
-    return w.add("Clip", w.cast(name, INT64), w.constant(np.int64(0)), w.constant(np.int64(length - 1)))
+    dtype = INT64 if w.opset >= 12 else np.dtype("float32")  # Clip takes no integers before
+    if dtype != INT64 and length > FLOAT_EXACT:
+        raise ValueError(f"opset must be at least 12 for more than {FLOAT_EXACT} rows; received opset={w.opset}")
+    clipped = w.add("Clip", w.cast(name, dtype), w.constant(0, dtype), w.constant(length - 1, dtype))
+    return clipped if dtype == INT64 else w.cast(clipped, INT64)
 
 
 def _one_hot(w: Writer, node: Node, x: str) -> str:
-    """A row for each number; one that is negative or too large has none, and in ONNX only one that is too large."""
-    values = w.constant([node.attr("off_value", 0.0), node.attr("on_value", 1.0)], w.dtype(Output(node)))
-    depth, number = w.constant(np.int64(node.attr("depth"))), w.cast(x, INT64)
-    number = w.add("Where", w.add("Less", number, w.constant(np.int64(0))), depth, number)
-    return w.add("OneHot", number, depth, values, axis=-1, name=node.name)
+    """By a comparison with all positions: ONNX's OneHot counts negative ones from the end, MXNet's ignores them."""
+    on, off = (float(node.attr(name, default)) for name, default in (("on_value", 1.0), ("off_value", 0.0)))
+    index = w.unsqueezed(w.cast(x, INT64), [_ndim(w, node)])
+    found = w.add("Equal", index, w.integers(range(int(node.attr("depth")))))
+    if (on, off) == (1, 0):
+        return w.cast(found, w.dtype(Output(node)))
+    return w.add("Where", found, *(w.scalar(value, Output(node)) for value in (on, off)), name=node.name)
 
 
 # -- normalization
@@ -229,10 +239,9 @@ def _one_hot(w: Writer, node: Node, x: str) -> str:
 
 def _batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, variance: str) -> str:
     """With the statistics of training, which is what inference uses."""
-    if node.attr("output_mean_var", False):
-        raise ValueError("output_mean_var must be False")
+    _must(node, "output_mean_var", False)
     ndim, dtype = _ndim(w, node), w.dtype(node.inputs[0])
-    axis = int(node.attr("axis", 1)) % ndim if node.op == "BatchNorm" else 1
+    axis = int(node.attr("axis", 1)) % ndim if node.op != "_contrib_SyncBatchNorm" else 1
     names, arrays = [gamma, beta, mean, variance], [w.value(source) for source in node.inputs[1:]]
     if node.attr("fix_gamma", True):
         length = w.shape(node.inputs[2])[0].traced
@@ -245,6 +254,10 @@ def _batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str,
     order = [0, axis, *(other for other in range(1, ndim) if other != axis)]
     out = w.add("BatchNormalization", w.transposed(x, order), *names, epsilon=epsilon, name=node.name)
     return w.transposed(out, np.argsort(order).tolist())
+
+
+def _batch_norm_relu(w: Writer, node: Node, *inputs: str) -> str:
+    return w.add("Relu", _batch_norm(w, node, *inputs))
 
 
 def _standardized(w: Writer, x: str, axes: Sequence[int], epsilon: float, like: Any) -> str:
@@ -290,7 +303,10 @@ def _l2_normalization(w: Writer, node: Node, x: str) -> str:
 
 def _lrn(w: Writer, node: Node, x: str) -> str:
     attrs = {"alpha": node.attr("alpha", 1e-4), "beta": node.attr("beta", 0.75), "bias": node.attr("knorm", 2.0)}
-    return w.add("LRN", x, size=int(node.attr("nsize")), name=node.name, **{key: float(v) for key, v in attrs.items()})
+    size = int(node.attr("nsize"))
+    if size % 2 == 0:
+        raise ValueError(f"nsize must be odd; {validation.received(nsize=size)}")
+    return w.add("LRN", x, size=size, name=node.name, **{key: float(v) for key, v in attrs.items()})
 
 
 # -- one array, element by element
@@ -385,13 +401,14 @@ def _hard_sigmoid(w: Writer, node: Node, x: str) -> str:
 def _softmax(op: str) -> Row:
     """Before opset 13 these treat all axes from one on as one, so that one must be the last."""
 
-    def row(w: Writer, node: Node, x: str) -> str:
+    def row(w: Writer, node: Node, x: str, *_: str) -> str:
         ndim, temperature = _ndim(w, node), node.attr("temperature")
         _must(node, "use_length", False)
-        _must(node, "dtype", None)
+        if w.dtype(Output(node)) != w.dtype(node.inputs[0]):
+            x = w.cast(x, w.dtype(Output(node)))
         axis = int(node.attr("axis", -1)) % ndim
         if temperature not in (None, 1.0):
-            x = w.add("Div", x, w.scalar(float(temperature), node.inputs[0]))
+            x = w.add("Div", x, w.scalar(float(temperature), Output(node)))
         if w.opset >= 13 or axis == ndim - 1:
             return w.add(op, x, axis=axis, name=node.name)
         swap = list(range(ndim))
@@ -449,9 +466,9 @@ def _full_like(number: float) -> Row:
 
 
 def _initial(make: Callable[[Tuple[int, ...], Node], np.ndarray]) -> Row:
-    """An array that depends on nothing."""
+    """An array that depends on nothing but a shape."""
 
-    def row(w: Writer, node: Node) -> str:
+    def row(w: Writer, node: Node, *_: str) -> str:
         return w.constant(make(w.static(Output(node), "its shape"), node), w.dtype(Output(node)), node.name)
 
     return row
@@ -459,20 +476,23 @@ def _initial(make: Callable[[Tuple[int, ...], Node], np.ndarray]) -> Row:
 
 def _arange(shape: Tuple[int, ...], node: Node) -> np.ndarray:
     start, step, repeat = node.attr("start", 0), node.attr("step", 1), node.attr("repeat", 1)
-    if node.attr("stop") is None:  # arange(12) is the numbers up to 12
-        start = 0
-    return np.repeat(start + step * np.arange(shape[0] // repeat), repeat)
-
-
-def _arange_like(w: Writer, node: Node, x: str) -> str:
-    axis, shape = node.attr("axis"), w.shape(node.inputs[0])
-    if axis is None or not shape[axis].is_static:
-        raise ValueError("axis must be one of static length")
-    start, step = float(node.attr("start", 0.0)), float(node.attr("step", 1.0))
-    return w.constant(start + step * np.arange(shape[axis].traced), w.dtype(Output(node)), node.name)
+    if node.op == "_arange" and node.attr("stop") is None and not node.attr("infer_range", False):
+        start = 0  # what is given is the stop
+    return start + step * (np.arange(math.prod(shape)) // repeat).reshape(shape)
 
 
 # -- reductions
+
+
+def _number(w: Writer, node: Node, x: str) -> str:
+    """What has no axis in ONNX, and one in MXNet unless NumPy's shapes are on."""
+    return w.add("Reshape", x, w.integers([1])) if len(w.shape(Output(node))) == 1 else x
+
+
+def _reduced(w: Writer, node: Node, op: str, x: str, axes: Sequence[int]) -> str:
+    keepdims = bool(node.attr("keepdims", False))
+    out = w.reduced(op, x, axes, keepdims)
+    return _number(w, node, out) if len(axes) == _ndim(w, node) and not keepdims else out
 
 
 def _reduction(op: str) -> Row:
@@ -481,31 +501,29 @@ def _reduction(op: str) -> Row:
         axes = _axes(node, ndim)
         if node.attr("exclude", False):
             axes = [axis for axis in range(ndim) if axis not in axes]
-        return _reduced(w, op, x, axes, bool(node.attr("keepdims", False)), ndim)
+        return _reduced(w, node, op, x, axes) if axes else x
 
     return row
 
 
 def _norm(w: Writer, node: Node, x: str) -> str:
     order = {1: "ReduceL1", 2: "ReduceL2"}[int(node.attr("ord", 2))]
-    ndim = _ndim(w, node)
-    return _reduced(w, order, x, _axes(node, ndim), bool(node.attr("keepdims", False)), ndim)
+    return _reduced(w, node, order, x, _axes(node, _ndim(w, node)))
 
 
-def _reduced(w: Writer, op: str, x: str, axes: Sequence[int], keepdims: bool, ndim: int) -> str:
-    """Without `keepdims` one axis is left at least, as in MXNet."""
-    found = w.reduced(op, x, axes, keepdims)
-    return found if keepdims or len(axes) < ndim else w.unsqueezed(found, [0])
+def _given_axis(node: Node) -> int:
+    if node.attr("axis") is None:
+        raise ValueError("axis must be given, as ONNX flattens nothing; received axis=None")
+    return int(node.attr("axis"))
 
 
 def _argument(op: str) -> Row:
     """The position of the largest or smallest element, as a float."""
 
     def row(w: Writer, node: Node, x: str) -> str:
-        if node.attr("axis") is None:
-            raise ValueError("axis must be given")
-        axis, keepdims = int(node.attr("axis")), int(bool(node.attr("keepdims", False)))
-        return w.cast(w.add(op, x, axis=axis, keepdims=keepdims), w.dtype(Output(node)))
+        axis, keepdims = _given_axis(node), bool(node.attr("keepdims", False))
+        found = w.cast(w.add(op, x, axis=axis, keepdims=int(keepdims)), w.dtype(Output(node)))
+        return _number(w, node, found) if _ndim(w, node) == 1 and not keepdims else found
 
     return row
 
@@ -513,9 +531,17 @@ def _argument(op: str) -> Row:
 # -- axes
 
 
-def _reshape(w: Writer, node: Node, x: str, *_: str) -> str:
+def _reshape(w: Writer, node: Node, x: str) -> str:
     """To the shape that MXNet infers, whatever its codes are."""
     return w.reshaped(x, w.shape(node.inputs[0]), w.shape(Output(node)))
+
+
+def _reshape_like(w: Writer, node: Node, x: str, like: str) -> str:
+    """To the shape of another array, or, of some of the axes, to the one that MXNet infers."""
+    target = w.shape(Output(node))
+    if target != w.shape(node.inputs[1]) or sum(not length.is_static for length in target) < 2:
+        return _reshape(w, node, x)
+    return w.add("Reshape", x, w.add("Shape", like), name=node.name)
 
 
 def _flatten(w: Writer, node: Node, x: str) -> str:
@@ -544,7 +570,8 @@ def _squeeze(w: Writer, node: Node, x: str) -> str:
     axes = _axes(node, _ndim(w, node)) if node.attr("axis") is not None else None
     if axes is None:
         axes = [axis for axis, length in enumerate(w.shape(node.inputs[0])) if length == (1, 1)]
-    return w.squeezed(x, axes)
+    out = w.squeezed(x, axes)
+    return _number(w, node, out) if len(axes) == _ndim(w, node) else out
 
 
 def _concat(w: Writer, node: Node, *xs: str) -> str:
@@ -598,10 +625,8 @@ def _reverse(w: Writer, node: Node, x: str) -> str:
 
 def _repeat(w: Writer, node: Node, x: str) -> str:
     """Every element of an axis so many times, one after the other."""
-    if node.attr("axis") is None:
-        raise ValueError("axis must be given")
     shape, count = list(w.shape(node.inputs[0])), int(node.attr("repeats"))
-    axis = int(node.attr("axis")) % len(shape)
+    axis = _given_axis(node) % len(shape)
     if shape[axis].is_static:
         index = np.repeat(np.arange(shape[axis].traced), count)
         return w.add("Gather", x, w.integers(index.tolist()), axis=axis, name=node.name)
@@ -617,10 +642,14 @@ def _tile(w: Writer, node: Node, x: str) -> str:
     return w.add("Tile", x, w.integers([1] * (ndim - len(reps)) + reps), name=node.name)
 
 
-def _broadcast_to(w: Writer, node: Node, x: str, *_: str) -> str:
-    shape = w.shape(Output(node))
-    kept = [1 if not length.is_static else length.traced for length in shape]  # a dynamic length is the data's own
-    return w.add("Expand", x, w.integers(kept), name=node.name)
+def _broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
+    """To the shape that MXNet infers; a dynamic length is the data's own, or that of all of another array's."""
+    source, shape = w.shape(node.inputs[0]), w.shape(Output(node))
+    if all(after.is_static or before == after for before, after in zip(source, shape)):
+        return w.add("Expand", x, w.integers([n.traced if n.is_static else 1 for n in shape]), name=node.name)
+    if not like or node.attr("lhs_axes") is not None:
+        raise ValueError("the lengths that are broadcast must be static")
+    return w.add("Expand", x, w.add("Shape", *like), name=node.name)
 
 
 def _pad(w: Writer, node: Node, x: str) -> str:
@@ -645,28 +674,36 @@ def _space_and_depth(op: str) -> Row:
 
 
 def _up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
-    if node.attr("sample_type") != "nearest" or more:
-        raise ValueError("sample_type must be nearest, of one array")
+    _must(node, "sample_type", "nearest")
+    if more:
+        raise ValueError(f"data must be one array; {validation.received(inputs=1 + len(more))}")
     scale = float(node.attr("scale"))
     return w.resized(x, node.name, scales=[1.0, 1.0, scale, scale])
 
 
-def _bilinear_resize(w: Writer, node: Node, x: str) -> str:
+def _bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
     """To the size that MXNet infers, by a scale if that is exact or the size is dynamic."""
-    if node.attr("mode", "size") != "size" or len(node.inputs) > 1:
-        raise ValueError(f"mode must be size; {validation.received(mode=node.attr('mode'))}")
-    transformation = "align_corners" if node.attr("align_corners", True) else "half_pixel"
-    attrs = {"mode": "linear", "coordinate_transformation_mode": transformation}
+    _must(node, "mode", "size")
+    aligned = bool(node.attr("align_corners", True))
+    attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners" if aligned else "half_pixel"}
     source, target = w.shape(node.inputs[0])[2:], w.shape(Output(node))[2:]
+    if not aligned and any(after == (1, 1) != before for before, after in zip(source, target)):
+        raise ValueError(
+            "align_corners must be True for a length of 1, which MXNet gives the first element; received "
+            "align_corners=False"
+        )
     given = [node.attr(name) for name in ("scale_height", "scale_width")]
     if all(length.is_static for length in (*source, *target)):
         exact = [after.traced / before.traced for before, after in zip(source, target)]
         if all(scale.is_integer() for scale in exact):
             return w.resized(x, node.name, scales=[1.0, 1.0, *exact], **attrs)
-    elif None not in given:
+    elif None not in given and (aligned or all(float(scale).is_integer() for scale in given)):
         return w.resized(x, node.name, scales=[1.0, 1.0, *map(float, given)], **attrs)
     if not all(length.is_static for length in target):
-        raise ValueError("data of dynamic size must be resized to a static size or by a scale")
+        raise ValueError(
+            "data of dynamic size must be resized to a static size, or by a scale, which must be an integer unless "
+            f"align_corners is True; {validation.received(scales=given, align_corners=aligned)}"
+        )
     batch = w.sliced(w.add("Shape", x), 0, 0, 2)
     sizes = w.add("Concat", batch, w.integers([length.traced for length in target]), axis=0)
     return w.resized(x, node.name, sizes=sizes, **attrs)
@@ -728,6 +765,7 @@ OPERATORS: Dict[str, Row] = {
     "one_hot": _one_hot,
     # normalization
     "batch_norm": _batch_norm,
+    "_contrib_BatchNormWithReLU": _batch_norm_relu,
     "LayerNorm": _layer_norm,
     "InstanceNorm": _instance_norm,
     "GroupNorm": _group_norm,
@@ -769,7 +807,7 @@ OPERATORS: Dict[str, Row] = {
     "_ones": _initial(lambda shape, node: np.ones(shape)),
     "_full": _initial(lambda shape, node: np.full(shape, float(node.attr("value")))),
     "_arange": _initial(_arange),
-    "_contrib_arange_like": _arange_like,
+    "_contrib_arange_like": _initial(_arange),
     # arithmetic, of two arrays and of one with a number
     **{kind: _binary(op) for kind, op in ARITHMETIC.items()},
     **{f"{kind}_scalar": _with_scalar(op) for kind, op in ARITHMETIC.items()},
@@ -791,7 +829,7 @@ OPERATORS: Dict[str, Row] = {
     "argmin": _argument("ArgMin"),
     # axes
     "Reshape": _reshape,
-    "reshape_like": _reshape,
+    "reshape_like": _reshape_like,
     "Flatten": _flatten,
     "transpose": _transpose,
     "SwapAxis": _swap_axes,

@@ -9,10 +9,10 @@ from mxsame._mxnet import mx
 from mxsame.graphs import tracing
 from mxsame.rewriting import Graph, Node
 
-SPATIAL: Tuple[Callable[[int], range], ...] = (  # of data with so many axes, with channels first and last
-    lambda ndim: range(2, ndim),
-    lambda ndim: range(1, ndim - 1),
-)
+SPATIAL: Dict[str, Callable[[int], range]] = {  # where the channels are -> the other axes, of so many
+    "first": lambda ndim: range(2, ndim),
+    "last": lambda ndim: range(1, ndim - 1),
+}
 
 
 class Length(NamedTuple):
@@ -40,7 +40,7 @@ class Shapes:
         traced, inputs = graph.shapes(), graph.inputs
         other, others = traced, inputs
         if dynamic_batch or dynamic_size:
-            others, other = _others(graph, dynamic_batch, dynamic_size)
+            others, other = _others(graph, traced, dynamic_batch, dynamic_size)
         self.inputs: Dict[str, Shape] = {name: tuple(map(Length, inputs[name], others[name])) for name in inputs}
         self._all: Dict[Node, Shape] = {
             node: tuple(map(Length, traced[node], other[node])) for node in traced if node in other
@@ -52,27 +52,31 @@ class Shapes:
         return self._all[node]
 
 
-def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Tuple[Dict[str, tuple], Dict[Node, tuple]]:
+def _others(
+    graph: Graph, traced: Mapping[Node, tuple], dynamic_batch: bool, dynamic_size: bool
+) -> Tuple[Dict[str, tuple], Dict[Node, tuple]]:
     """Other shapes of the inputs, and those of all nodes for them. Another size has the same remainders by all strides,
     and so the same pads; each axis grows by another amount, since axes of one length may differ in another call."""
-    added, reason = _reach(graph) if dynamic_size else 0, ""
-    for axes in SPATIAL if dynamic_size else SPATIAL[:1]:
+    added, reasons = _reach(graph) if dynamic_size else 0, []
+    for order, axes in SPATIAL.items():
         inputs = {}
         for name, (batch, *rest) in graph.inputs.items():
             growth = {axis: added * count for count, axis in enumerate(axes(len(rest) + 1), 1)}
             lengths = [length + growth.get(axis, 0) for axis, length in enumerate(rest, 1)]
             inputs[name] = (batch + dynamic_batch, *lengths)
         try:
-            return inputs, _shapes_for(graph, inputs)
+            return inputs, _shapes_for(graph, inputs, traced)
         except ValueError as error:
-            reason = reason or str(error)
-    if dynamic_size:
-        raise ValueError(f"net must take data of every size, and no layer fix it; received dynamic_size=True: {reason}")
-    raise ValueError(f"net must take any batch; received dynamic_batch=True: {reason}")
+            if not dynamic_size:
+                raise ValueError(f"net must take any batch; received dynamic_batch=True: {error}") from None
+            reasons.append(f"with channels {order}, {error}")
+    raise ValueError(
+        f"net must take data of every size, and no layer fix it; received dynamic_size=True: {'; '.join(reasons)}"
+    )
 
 
-def _shapes_for(graph: Graph, inputs: Dict[str, tuple]) -> Dict[Node, tuple]:
-    """The shapes for these inputs; a `ValueError` if they do not fit."""
+def _shapes_for(graph: Graph, inputs: Dict[str, tuple], traced: Mapping[Node, tuple]) -> Dict[Node, tuple]:
+    """The shapes for these inputs; a `ValueError` if they do not fit, or an array has another number of axes."""
     given, graph.inputs = graph.inputs, inputs
     try:
         shapes = graph.shapes()
@@ -83,6 +87,9 @@ def _shapes_for(graph: Graph, inputs: Dict[str, tuple]) -> Dict[Node, tuple]:
     misfit = reshape_that_loses(shapes)
     if misfit is not None:
         raise ValueError(f"{misfit.name} reshapes to {shapes[misfit]}")
+    for node, shape in shapes.items():
+        if len(shape) != len(traced.get(node, shape)):
+            raise ValueError(f"{node.name} gives {traced[node]} for one and {shape} for another")
     return shapes
 
 

@@ -57,7 +57,8 @@ class Writer:
         self._inputs = dict(input_names)
         self._names: Dict[Output, str] = {}
         self._outputs = list(output_names)
-        self._taken = {*self._inputs.values(), *self._outputs, *graph.values}
+        self._taken = {*self._inputs.values(), *self._outputs}
+        self._parameters = {name: self._unique(name) for name in graph.values}  # an input may have a parameter's name
         self._constants: Dict[tuple, str] = {}
 
     # -- the whole
@@ -110,9 +111,10 @@ class Writer:
 
     def _write_all(self) -> List[str]:
         """Write every node; the names of the graph's outputs."""
+        variables = {**self._parameters, **self._inputs}
         for node in self.graph.nodes():
             if node.op == "null":
-                self._names[Output(node)] = self._inputs.get(node.name, node.name)
+                self._names[Output(node)] = variables[node.name]
             elif NOTE in node.attrs and not has_windows(node):  # the operator that it stands beside does what it did
                 self._names[Output(node)] = self.name(node.inputs[0])
             else:
@@ -127,7 +129,7 @@ class Writer:
             found = row(self, node, *map(self.name, node.inputs))
         except Unsupported:
             raise
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise Unsupported(f"{error}; in {self.place(node)}") from None
         for index, name in enumerate(found if isinstance(found, list) else [found]):
             self._names[Output(node, index)] = name
@@ -149,9 +151,11 @@ class Writer:
         """The name of an output of the graph; that of a parameter becomes an initializer."""
         value = self.graph.value(output)
         if value is not None:
-            self.initializers.setdefault(output.node.name, value)
+            self.initializers.setdefault(self._names[output], value)
         if output not in self._names:
-            raise ValueError(f"output {output.index} of {output.node.name} ({output.node.op}) must not be used")
+            raise Unsupported(
+                f"net must use outputs that ONNX has; received output {output.index} of {self.place(output.node)}"
+            )
         return self._names[output]
 
     def shape(self, output: Output) -> Shape:
@@ -167,6 +171,8 @@ class Writer:
 
     def dtype(self, output: Output) -> np.dtype:
         """The type of an output."""
+        if self.dtypes.get(output.node) is None:
+            raise ValueError(f"the type of {output.node.name} ({output.node.op}) must follow from that of the data")
         return np.dtype(self.dtypes[output.node])
 
     def value(self, output: Output) -> Optional[np.ndarray]:

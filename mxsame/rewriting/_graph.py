@@ -237,6 +237,8 @@ class Graph:
         symbol, given = self.symbol(outputs), {**self.values, **(data or {})}
         names = symbol.list_inputs()
         arrays = [mx.nd.array(given[name], ctx=context, dtype=given[name].dtype) for name in names]
+        if not names:
+            return [array.asnumpy() for array in symbol.eval(ctx=context)]
         variables = [mx.sym.var(name, dtype=array.dtype) for name, array in zip(names, arrays)]
         with mx.util.np_array(False), mx.autograd.pause(train_mode=False):
             found = mx.gluon.SymbolBlock(symbol, variables)(*arrays)
