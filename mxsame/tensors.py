@@ -285,7 +285,7 @@ def _inferred_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[
     return shape or None
 
 
-MOST_AXES = 6  # oneDNN's reshape takes no more
+MOST_AXES = 6  # oneDNN's reshape takes no more; one of more axes is MXNet's own
 
 
 def fixed(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
@@ -294,7 +294,7 @@ def fixed(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
     An axis is split into its length and 1, which MXNet does only if that is the length, and merged again.
     """
     axes = [axis for axis, length in enumerate(lengths) if length is not None]
-    together = MOST_AXES - len(lengths)
+    together = max(MOST_AXES - len(lengths), 1)
     for group in (axes[start : start + together] for start in range(0, len(axes), together)):
         split: list = []
         for axis, length in enumerate(lengths):

@@ -35,7 +35,8 @@ TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times
     metavar="INT,INT,...",
     multiple=True,
     help="Shape of the input, batch included, in the order of --layout; of several inputs, repeated in Keras's order. "
-    "The files are then for that size, and fastest. By default they are for any size; ONNX, for the model's own.",
+    "The files are then for that size, and fastest. By default they are for all sizes that the model takes; ONNX, for "
+    "the model's own.",
 )
 @click.option("--opset", type=int, help="Of an ONNX file: the version of its operators.  [default: 13]")
 @click.option("--dynamic-size", is_flag=True, help="An ONNX file for every size, not only that of --shape.")
@@ -67,6 +68,7 @@ def command(
     mxsame convert model.h5 -o net.onnx
 
     Another process reads FILE first, with limits of time and memory: libhdf5 does not return from some damaged files.
+    With --check, Keras reads it as well, in its own way: not for files that you do not trust.
 
     Exit codes: 0 if all is well, 1 if the file cannot be read or a layer departs from Keras's, 2 for wrong options.
 
@@ -87,6 +89,7 @@ def command(
         raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
     with FirstReader(file, weights) as first:
         need_mxnet()  # takes seconds, in which the other process reads
+        keras = imported_keras() if check else None
         first.wait()
     from mxsame import export_onnx
     from mxsame.port import convert, report
@@ -94,6 +97,7 @@ def command(
     with progress(not as_json) as show_progress:
         try:
             net = convert.watched(file, weights, layout, None, padding, partial(show_progress, "reading layers"))
+            model = None if keras is None else loaded(keras, file, weights)  # after mxsame refused code in the file
             sizes = input_shapes(net, [shape for _, shape in shapes])
             show_progress("running layers")
             rows = report.rows(net, [report.zeros(shape) for shape in sizes])
@@ -106,7 +110,7 @@ def command(
         except (ValueError, TypeError, OSError) as error:
             raise click.ClickException(str(error)) from error
         show_progress("comparing with Keras")
-        checked = compared(net, file, weights, sizes) if check else None
+        checked = None if model is None else compared(net, model, sizes)
     departing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
     if as_json:
         layers = [row._asdict() for row in rows]
@@ -154,9 +158,9 @@ def write(net: Any, output: Path, file: Path, fixed: list | None, shapes: list) 
     from mxsame import export
     from mxsame.port import report
 
-    prefix = str(output / file.name.split(".")[0] if output.is_dir() else output)
-    if len(shapes) == 1:
-        return list(export(net, prefix, None if fixed is None else fixed[0]))
+    prefix = str(output / file.stem if output.is_dir() else output)
+    if len(shapes) == 1 or fixed is not None:
+        return list(export(net, prefix, fixed))
     net.hybridize()
     net(*(report.zeros(shape) for shape in shapes))
     net.export(prefix)
@@ -164,26 +168,42 @@ def write(net: Any, output: Path, file: Path, fixed: list | None, shapes: list) 
     return [f"{prefix}-symbol.json", f"{prefix}-0000.params"]
 
 
-def compared(net: Any, file: Path, weights: Path | None, shapes: list) -> list:
+def imported_keras() -> Any:
+    """tf.keras or Keras."""
+    reasons = []
+    for package in ("tensorflow.keras", "keras"):
+        if find_spec(package.split(".")[0]) is None:
+            continue
+        try:
+            return importlib.import_module(package)
+        except Exception as error:  # whatever a package raises that does not fit its neighbours
+            reasons.append(f"{package} cannot be imported ({type(error).__name__}: {error})")
+    reason = "; ".join(reasons) or "neither is installed"
+    raise click.ClickException(f"--check needs TensorFlow or Keras: {reason}.")
+
+
+def loaded(keras: Any, file: Path, weights: Path | None) -> Any:
+    """The live model."""
+    try:
+        if weights is None:
+            return keras.models.load_model(str(file), compile=False)
+        model = keras.models.model_from_json(file.read_text(encoding="utf-8"))
+        model.load_weights(str(weights))
+        return model
+    except Exception as error:  # Keras has no type for what it cannot load
+        version = getattr(keras, "__version__", "")
+        raise click.ClickException(
+            f"--check needs a file that Keras {version} can load: {type(error).__name__}: {error}"
+        ) from error
+
+
+def compared(net: Any, model: Any, shapes: list) -> list:
     """Each layer compared with that of the live model, for random inputs; numbers of entries for an Embedding."""
     import numpy as np
 
     from mxsame._mxnet import mx
     from mxsame.port import report
 
-    for package in ("tensorflow.keras", "keras"):
-        try:
-            keras = importlib.import_module(package)
-            break
-        except ImportError:
-            continue
-    else:
-        raise click.ClickException("--check needs TensorFlow or Keras, and neither is installed.")
-    if weights is None:
-        model = keras.models.load_model(str(file), compile=False)
-    else:
-        model = keras.models.model_from_json(file.read_text(encoding="utf-8"))
-        model.load_weights(str(weights))
     random = np.random.default_rng(0)
     entries = [
         min(

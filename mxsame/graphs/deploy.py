@@ -14,7 +14,7 @@ import numpy as np
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
-from mxsame.graphs.frozen import check_traceable, checked_shapes, contexts, float_dtype, frozen, group, values
+from mxsame.graphs.frozen import check_traceable, contexts, float_dtype, frozen, group, values
 from mxsame.rewriting import Graph, fused, protect, simplify
 
 __all__ = ["Deployed", "Signature", "deploy"]
@@ -79,7 +79,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[boo
     ['bias', 'weight']
     """
     tracing.check_ready(net)
-    shapes = checked_shapes(input_shape)
+    shapes = files.checked_shapes(input_shape)
     devices = contexts(net.collect_params()) if ctx is None else _checked_contexts(ctx)
     if isinstance(net, Deployed):
         return _same(net, shapes, devices, type(net) if cudnn_only is None else _variant(devices, cudnn_only))

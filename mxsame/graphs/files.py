@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, List, Tuple
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.graphs.tracing import check_ready, fixed, grouped, reason, traced, variable
+from mxsame.graphs.tracing import check_ready, fixed, grouped, input_names, reason, traced, variable
 
 __all__ = ["export"]
 
@@ -20,12 +20,13 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
     Parameters
     ----------
     net : gluon.HybridBlock
-        Initialised, and called once if its channels are deferred; with one input, named `data` in the files. For a net
-        of several inputs there is `mxsame.deploy(net, shapes).export(path)`.
+        Initialised, and called once if its channels are deferred. One input is named `data` in the files, several are
+        `data0`, `data1` and so on; a net of several needs `input_shape`.
     path : str or path
-    input_shape : sequence of ints, optional
-        (N, C, \\*size). The graph has static shapes and is the fastest; only the batch may differ, and MXNet refuses
-        data of other sizes with an error of the operator `data_must_be_..`. Without it the graph serves every size.
+    input_shape : sequence of ints, or a list of such, optional
+        (N, C, \\*size); one shape for each input. The graph has static shapes and is the fastest; only the batch may
+        differ, and MXNet refuses data of other sizes with an error of the operator `data_must_be_..`. Without it the
+        graph serves every size.
     epoch : int
         Goes into the name of the parameter file.
 
@@ -50,14 +51,15 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
     """
     check_ready(net)
     path, epoch = check_file(path, epoch)
-    shape = None if input_shape is None else checked_shape("input_shape", input_shape)
-    data = variable("data")
-    given = data if shape is None else fixed(data, shape)
-    trace = traced(net, [given], {"data": shape}, static=shape is not None, exported=True)
+    given = [None] if input_shape is None else checked_shapes(input_shape)
+    shapes = dict(zip(input_names(net, len(given)), given))
+    data = [variable(name) if shape is None else fixed(variable(name), shape) for name, shape in shapes.items()]
+    trace = traced(net, data, shapes, static=input_shape is not None, exported=True)
     symbol = grouped(trace.outputs)
-    if shape is not None:
+    if input_shape is not None:
+        used = set(symbol.list_arguments())
         try:
-            symbol.infer_shape(data=shape)
+            symbol.infer_shape(**{name: shape for name, shape in shapes.items() if name in used})
         except mx.base.MXNetError as error:
             raise ValueError(
                 f"net must run on data of input_shape; {validation.received(input_shape=input_shape)}; "
@@ -86,6 +88,16 @@ def checked_shape(name: str, shape: Any) -> tuple[int, ...]:
     if not validation.is_sequence(shape):
         raise TypeError(f"{name} must be a sequence of integers; {validation.received(**{name: shape})}")
     return tuple(validation.integer(f"{name}[{axis}]", length, 1) for axis, length in enumerate(shape))
+
+
+def checked_shapes(input_shape: Any) -> List[Tuple[int, ...]]:
+    """One shape, or one for each input -> a list."""
+    if validation.is_sequence(input_shape) and len(input_shape) and all(map(validation.is_sequence, input_shape)):
+        return [checked_shape(f"input_shape[{index}]", shape) for index, shape in enumerate(input_shape)]
+    shape = checked_shape("input_shape", input_shape)
+    if not shape:
+        raise ValueError(f"input_shape must have at least one length; {validation.received(input_shape=input_shape)}")
+    return [shape]
 
 
 def written(symbol: Any, parameters: Any, path: str, epoch: int) -> tuple[str, str]:

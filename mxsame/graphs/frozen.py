@@ -7,10 +7,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
-from mxsame.graphs.files import checked_shape
 from mxsame.rewriting import Graph
 
 
@@ -41,16 +39,6 @@ def frozen(net: Any, inputs: Mapping[str, Tuple[int, ...]], dtype: Any, **built_
     graph = Graph.of(group(found), values(parameters, contexts(parameters)[0]), inputs)
     graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
     return Frozen(graph, tracing.regrouped(outputs, itertools.repeat(True)))
-
-
-def checked_shapes(input_shape: Any) -> List[Tuple[int, ...]]:
-    """One shape, or one for each input -> a list."""
-    if validation.is_sequence(input_shape) and len(input_shape) and all(map(validation.is_sequence, input_shape)):
-        return [checked_shape(f"input_shape[{index}]", shape) for index, shape in enumerate(input_shape)]
-    shape = checked_shape("input_shape", input_shape)
-    if not shape:
-        raise ValueError(f"input_shape must have at least one length; {validation.received(input_shape=input_shape)}")
-    return [shape]
 
 
 def check_traceable(net: Any) -> None:

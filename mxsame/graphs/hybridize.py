@@ -278,22 +278,22 @@ class HybridSequential(HybridBlock, mx.gluon.nn.HybridSequential):
 
 
 class _Operators:
-    """The operators of a net whose plans depend on the size, and a graph in which the shapes of their data are."""
+    """The operators of a net whose plans depend on the size, and a graph in which the shapes of their data are, and of
+    the net's outputs: for a size that the net refuses, there are none."""
 
     def __init__(self, net: Any, call: Call):
         # No strategy is forced: it may be exact for some sizes, and not for all.
-        self._decisions = call.traced(net, shapes_only=True, strategy=None).decisions
-        self._data = mx.sym.Group([decision.data for decision in self._decisions]) if self._decisions else None
-        self._inputs = set() if self._data is None else set(self._data.list_arguments())
+        outputs, self._decisions = call.traced(net, shapes_only=True, strategy=None)
+        classic = [output.as_nd_ndarray() for output in flattened(outputs) if isinstance(output, mx.sym.Symbol)]
+        self._shapes = mx.sym.Group([*(decision.data for decision in self._decisions), *classic])
+        self._inputs = set(self._shapes.list_arguments())
 
     def plans(self, shapes: Mapping[str, tuple]) -> Optional[Tuple[Any, ...]]:
         """The plan of each operator, for inputs of these shapes; the shape that its data has, if a length of it is
         unknown until the graph runs. None for shapes that do not fit the net."""
-        if self._data is None:
-            return ()
         try:
             given = {name: shape for name, shape in shapes.items() if name in self._inputs}
-            found: List[tuple] = self._data.infer_shape_partial(**given)[1]
+            found: List[tuple] = self._shapes.infer_shape_partial(**given)[1]
         except mx.base.MXNetError:
             return None
         return tuple(

@@ -10,7 +10,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
-from mxsame.graphs.frozen import check_traceable, checked_shapes, float_dtype, frozen
+from mxsame.graphs.frozen import check_traceable, float_dtype, frozen
 from mxsame.onnx import checking
 from mxsame.onnx.notes import note
 from mxsame.onnx.shapes import Shapes
@@ -85,7 +85,7 @@ def export_onnx(
     newest = checking.package("onnx", "mxsame.export_onnx").defs.onnx_opset_version()
     check_traceable(net)
     path = _checked_path(path)
-    shapes = checked_shapes(input_shape)
+    shapes = files.checked_shapes(input_shape)
     opset = validation.integer("opset", opset, OLDEST, newest)
     dynamic = validation.flag("dynamic_batch", dynamic_batch), validation.flag("dynamic_size", dynamic_size)
     fold = validation.flag("fold", fold)

@@ -5,9 +5,10 @@ Axes are those of the array here, whatever order Keras has: who makes a block ha
 
 from __future__ import annotations
 
+import math
 from typing import Any, Optional, Sequence
 
-from mxsame import tensors
+from mxsame import tensors, validation
 from mxsame._mxnet import mx
 
 # -- functions, by name: f(F, *arrays, **arguments)
@@ -77,6 +78,13 @@ def _upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
     return x
 
 
+def _global_max(F: Any, x: Any, count: int) -> Any:
+    """The maximum over the last axes. oneDNN's pooling keeps nothing for a backward pass after inference."""
+    if tensors.needs_gradients_at_inference(x):
+        return F.max(x, axis=tuple(range(2, 2 + count)), keepdims=True)
+    return F.Pooling(x, global_pool=True, pool_type="max", kernel=(1,) * count)
+
+
 def _resize_nearest(F: Any, x: Any, rows: Sequence[int], columns: Sequence[int]) -> Any:
     """Rows and columns by their numbers."""
     for axis, source in ((2, rows), (3, columns)):
@@ -87,6 +95,23 @@ def _resize_nearest(F: Any, x: Any, rows: Sequence[int], columns: Sequence[int])
         )
         x = F.take(x, index, axis=axis, mode="clip")
     return x
+
+
+def _reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
+    """MXNet's Reshape drops elements, or reads beyond the array, if `to` is (0, *lengths) for another number of them:
+    that is checked first. A graph of dynamic shape does so by splitting an axis, for which MXNet has a check."""
+    product = math.prod(length for length in to if length > 0)
+    if min(to) < -1 or (product == 1 and -1 in to):  # right for every number
+        return F.reshape(x, shape=to)
+    shape = tensors.traced_shape(x) if isinstance(x, mx.sym.Symbol) else x.shape
+    if shape is None or None in shape[1:]:
+        parts = (-1, product) if -1 in to else (product, 1)
+        x = F.reshape(F.reshape(x, shape=(0, -1)), shape=(0, -4, *parts))
+    else:
+        count = math.prod(shape[1:])
+        if count % product or (-1 not in to and count != product):
+            raise ValueError(f"data must have elements for {tuple(to)}; {validation.received(**{'data.shape': shape})}")
+    return F.reshape(x, shape=to)
 
 
 def standardized(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
@@ -215,7 +240,7 @@ FUNCTIONS = {
     "clip": lambda F, x, low, high: F.clip(x, a_min=low, a_max=high),
     "scalar": lambda F, x, operator, value, reflected=False: SCALAR[operator](F, x, value, reflected),
     "transpose": lambda F, x, axes: F.transpose(x, axes=axes),
-    "reshape": lambda F, x, to: F.reshape(x, shape=to),
+    "reshape": _reshape,
     "unfold": lambda F, x, y: F.reshape_like(x, y, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2),
     "move_single_channel": lambda F, x, source, target: F.expand_dims(F.squeeze(x, axis=source), axis=target),
     "expand_dims": lambda F, x, axes: _each(F.expand_dims, x, axes),
@@ -233,6 +258,7 @@ FUNCTIONS = {
         x, height=size[0], width=size[1], align_corners=False
     ),
     "resize_nearest": _resize_nearest,
+    "global_max": _global_max,
     "mean": lambda F, x, axes, keepdims: F.mean(x, axis=axes, keepdims=keepdims),
     "sum": lambda F, x, axes, keepdims: F.sum(x, axis=axes, keepdims=keepdims),
     "max": lambda F, x, axes, keepdims: F.max(x, axis=axes, keepdims=keepdims),

@@ -54,6 +54,9 @@ def from_keras(
 
     Notes
     -----
+    Inputs have the lengths that the model declares, and any where it has None, as in Keras. Arrays of others are a
+    `ValueError`; graphs and files of the network refuse them with an error of an operator `data_must_be_..`.
+
     Weights are float32. Losses of regularizers, constraints and the state of an optimizer are not taken over. A batch
     norm moves its statistics when gradients are computed, by the biased variance. Recurrent and attention layers and
     masks are not supported.
@@ -187,6 +190,7 @@ def unsupported(layers: Sequence[Layer]) -> str:
 
 def _custom(site: Site, args: list, kwargs: dict, make: Callable) -> Value:
     """A block of the user's, on arrays in Keras's order."""
+    site.custom = True
     inputs = [
         site.keras(x) for entry in args for x in (entry if isinstance(entry, list) else [entry]) if isinstance(x, Value)
     ]
@@ -202,11 +206,12 @@ def _custom(site: Site, args: list, kwargs: dict, make: Callable) -> Value:
 
 
 def _custom_shape(block: Any, inputs: Sequence[Value]) -> tuple:
-    """The shape of a custom block's output: inferred twice, with different numbers for dynamic lengths."""
+    """The shape of a custom block's output: inferred twice, with different numbers for dynamic lengths, of which no
+    strides make the same."""
     found = []
-    for length in (2, 3):
+    for length in (509, 1021):
         variables = [mx.sym.var(f"data{number}") for number in range(len(inputs))]
-        shapes = {f"data{number}": tuple(n or length * 8 for n in value.shape) for number, value in enumerate(inputs)}
+        shapes = {f"data{number}": tuple(n or length for n in value.shape) for number, value in enumerate(inputs)}
         out = block(*variables)
         if not isinstance(out, mx.sym.Symbol) or len(out.list_outputs()) != 1:
             raise TypeError("custom must return a block with one output")
@@ -236,10 +241,14 @@ def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]
 
 def _data_format(model: Model, layout: Optional[str]) -> str:
     """The one data format of a model's layers, which decides what a layout means for it."""
-    formats = {layer.config["data_format"] for layer in model.walk() if layer.config.get("data_format")}
+    formats = {layer.config.get("data_format") for layer in model.walk() if _has_data_format(layer)}
     if layout is not None and len(formats) > 1:
         raise ValueError(f"layout must be None for a model of both data formats; {validation.received(layout=layout)}")
     return formats.pop() if len(formats) == 1 else "channels_last"
+
+
+def _has_data_format(layer: Layer) -> bool:
+    return layer.config.get("data_format") in ("channels_last", "channels_first")
 
 
 def _channels_first(shape: Sequence, layout: Optional[str], data_format: str) -> bool:

@@ -110,15 +110,18 @@ class Network(mx.gluon.HybridBlock):
         What was read; its weights are in the parameters.
     transpositions : int
         How many times the data itself changes its order of axes.
-    fixed : bool
-        Whether the net is for inputs of the model's static size only, as keras-mxnet's are.
+
+    Notes
+    -----
+    Inputs must have the model's static lengths, as in Keras: the steps are for these. Arrays of other lengths are a
+    `ValueError`, and graphs refuse them with an error of the operator `data_must_be_..`.
     """
 
     def __init__(self, description: Model, builder: Builder, inputs: List[Value], outputs: List[Value]):
         super().__init__(prefix="")
         self.description, self.slots, self.inputs = description, builder.slots, inputs
         self._steps = steps = builder.steps
-        self._layers, self.fixed = builder.outputs, builder.fixed
+        self._layers = builder.outputs
         self._inputs, self._outputs = [x.key for x in inputs], [x.key for x in outputs]
         last = {key: number for number, step in enumerate(steps) for key in step.inputs}
         self._done = [
@@ -145,7 +148,7 @@ class Network(mx.gluon.HybridBlock):
         for path, (layer, value) in self._layers.items():
             if value.pads is None and layer.class_name != "InputLayer":
                 wanted.setdefault(value.key, []).append((path, layer, value))
-        values = dict(zip(self._inputs, arrays))
+        values = self._checked(arrays)
         for step, done in zip(self._steps, self._done):
             out = values[step.output] = step.block(*(values[key] for key in step.inputs))
             for path, layer, value in wanted.get(step.output, ()):
@@ -163,11 +166,21 @@ class Network(mx.gluon.HybridBlock):
         with building(exported=True), _gluon.traced_again(self):
             return super().export(path, epoch, remove_amp_cast)
 
+    def __call__(self, *arrays: Any) -> Any:
+        """As every HybridBlock. Arrays are checked here, since a graph that is there already does so with MXNet's
+        words only."""
+        if not any(isinstance(array, mx.sym.Symbol) for array in arrays):
+            self._checked(arrays)
+        return super().__call__(*arrays)
+
+    def _checked(self, arrays: Sequence[Any]) -> Dict[int, Any]:
+        """The inputs by their keys: arrays of the model's static lengths, or Symbols that refuse others."""
+        if len(arrays) != len(self.inputs):
+            raise TypeError(f"net must be called with {len(self.inputs)} inputs; received {len(arrays)}")
+        return {value.key: _of_size(value, array) for value, array in zip(self.inputs, arrays)}
+
     def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
-        if 1 + len(others) != len(self._inputs):
-            raise TypeError(f"net must be called with {len(self._inputs)} inputs; received {1 + len(others)}")
-        arrays = map(_of_size, self.inputs, (x, *others)) if self.fixed else (x, *others)
-        values = dict(zip(self._inputs, arrays))
+        values = self._checked((x, *others))
         for step, done in zip(self._steps, self._done):
             values[step.output] = step.block(*(values[key] for key in step.inputs))
             for key in done:
@@ -177,17 +190,22 @@ class Network(mx.gluon.HybridBlock):
 
 
 def _of_size(value: Value, array: Any) -> Any:
-    """An input for which pads were computed: an array of another size is refused, by a graph, too."""
+    """An input of the static lengths: an array of others is refused, by a graph, too."""
+    if not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
+        raise TypeError(f"data must be an NDArray or a Symbol; {tensors.received('data', array)}")
     wanted = tuple(value.ordered(value.shape))
-    shape = array.shape if isinstance(array, mx.nd.NDArray) else tensors.traced_shape(array)
-    if shape is None:
-        return tensors.fixed(array, wanted)
-    if len(shape) != len(wanted) or any(want is not None and have != want for have, want in zip(shape[1:], wanted[1:])):
-        raise ValueError(
-            f"data must have the shape {wanted}, from which keras-mxnet computed its pads; "
-            f"{validation.received(**{'data.shape': tuple(shape)})}"
-        )
-    return array
+    symbolic = isinstance(array, mx.sym.Symbol)
+    shape = tensors.traced_shape(array) if symbolic else array.shape
+    if shape is not None:
+        pairs = list(zip(shape[1:], wanted[1:]))
+        if len(shape) != len(wanted) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
+            raise ValueError(
+                f"data must have the shape that the Keras model was built for, {wanted}; "
+                f"{validation.received(**{'data.shape': tuple(shape)})}"
+            )
+        if all(want is None or have is not None for have, want in pairs):
+            return array
+    return tensors.fixed(array, wanted) if symbolic else array
 
 
 class Builder:
@@ -209,7 +227,6 @@ class Builder:
         self.row_of, self.roles, self.watch, self.weightless = row_of, roles, watch, weightless
         self._calls = 0
         self.keras_mxnet = plain is not None
-        self.fixed = False  # whether pads are those of the static shapes, for no other size
         self.steps: List[Step] = []
         self.slots: Dict[int, List[Slot]] = {}
         self.blocks: Dict[Any, Any] = {} if plain is None else plain.blocks  # of layers that were built, by path
@@ -397,6 +414,7 @@ class Site:
         self.training = training if wanted is None else bool(wanted)
         self.once = once and len(layer.calls) == 1
         self.filling = False  # whether its weights are at work
+        self.custom = False  # whether a user's function makes the block
 
     def built(self, values: Dict[Tensor, Value]) -> List[Value]:
         """The outputs of this call."""
@@ -418,6 +436,8 @@ class Site:
             if isinstance(error, ValueError) and self.layer.model is not None and self.layer.wrapped is None:
                 raise
             reason = str(error) if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: {error}"
+            if "must" not in reason and not self.custom:  # Python's or NumPy's words
+                reason = f"its configuration must be as Keras writes it; received {reason}"
             shapes = [(x.static, x.shape) for x in map(values.get, self.call.tensors()) if x is not None and x.static]
             if self.layer.model is None and not self.filling and isinstance(error, ValueError):
                 reason += (
@@ -517,7 +537,7 @@ class Site:
     def _fill(self, block: Any, weights: Dict[str, Tuple[str, Conversion]]) -> None:
         """The layer's weights into the parameters. A network may be as large as the memory: one array after the other
         is read, and of those that are in a parameter the layer keeps the shape."""
-        roles, self.filling = self.roles, True
+        roles, trained, self.filling = self.roles, dict(self.builder.roles(self.layer)), True
         if len(roles) != len(self.layer.weights):
             raise ValueError(f"weights must be {', '.join(roles) or 'none'}; received {len(self.layer.weights)} arrays")
         arrays = dict(zip(roles, self.layer.weights))
@@ -527,6 +547,8 @@ class Site:
             slots.append(Slot(role, parameter, conversion))
             shape = tuple(arrays[role].shape)
             set_parameter(parameter, conversion, arrays.pop(role), role)
+            if not trained[role]:
+                parameter.grad_req = "null"
             self.layer.weights[roles.index(role)] = Shaped(shape)
         for role, array in arrays.items():
             self.layer.weights[roles.index(role)] = np.asarray(array)

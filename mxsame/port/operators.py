@@ -141,9 +141,7 @@ def _reduction(function: str) -> Callable:
         x = site.builder.padded(_array(argument(site, args, kwargs, 0, "input_tensor", "x")))
         axis = _constant(argument(site, args, kwargs, 1, "axis", default=None), "axis")
         keepdims = bool(argument(site, args, kwargs, 2, "keepdims", "keep_dims", default=False))
-        axes = list(range(x.rank)) if axis is None else table.axes_of(axis, x.rank)
-        if 0 in axes:
-            raise ValueError(f"axis must leave the batch as it is; {validation.received(axis=axis)}")
+        axes = _after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
         if x.first and not keepdims and axes != list(range(1, x.rank - 1)):
             x = site.keras(x)
         here = tuple(x.axis(axis) for axis in axes)
@@ -174,6 +172,8 @@ def _get_item(site: Site, args: list, kwargs: dict) -> Any:
     slices = [entry if isinstance(entry, dict) else {"start": entry, "stop": (entry + 1) or None, "step": None}
               for entry in spec if entry is not None]  # fmt: skip
     lengths = [_length(n, entry) for n, entry in zip(x.shape, slices)]
+    if 0 in lengths:
+        raise ValueError(f"indices must leave elements; {validation.received(spec=spec, **{'data.shape': x.shape})}")
     if any(entry != whole for entry in slices):
         ends = [x.ordered([entry[key] for entry in slices]) for key in ("start", "stop", "step")]
         begin, end, step = map(tuple, ends)
@@ -204,7 +204,15 @@ def _with_axes(site: Site, x: Value, axes: Sequence[int]) -> Value:
 def _expand_dims(site: Site, args: list, kwargs: dict) -> Value:
     x = _array(argument(site, args, kwargs, 0, "input", "x"))
     axis = _constant(argument(site, args, kwargs, 1, "axis"), "axis")
-    return _with_axes(site, x, table.axes_of(axis, x.rank + 1))
+    return _with_axes(site, x, _after_batch(axis, x.rank + 1))
+
+
+def _after_batch(axis: Any, rank: int) -> List[int]:
+    """Axes, none of which is before the batch."""
+    axes = table.axes_of(axis, rank)
+    if 0 in axes:
+        raise ValueError(f"axis must leave the batch as it is; {validation.received(axis=axis)}")
+    return axes
 
 
 def _squeeze(site: Site, args: list, kwargs: dict) -> Value:
@@ -256,10 +264,13 @@ def _concatenate(site: Site, args: list, kwargs: dict) -> Value:
 
 def _stack(site: Site, args: list, kwargs: dict) -> Value:
     values = [site.keras(_array(value)) for value in argument(site, args, kwargs, 0, "values", "x")]
-    (axis,) = table.axes_of(argument(site, args, kwargs, 1, "axis", default=0), values[0].rank + 1)
+    (axis,) = _after_batch(argument(site, args, kwargs, 1, "axis", default=0), values[0].rank + 1)
     shape = list(values[0].shape)
     shape.insert(axis, len(values))
     return site.function("stack", values, shape, False, axis=axis)
+
+
+MOST_PARTS = 10_000
 
 
 def _split(site: Site, args: list, kwargs: dict) -> List[Value]:
@@ -270,6 +281,7 @@ def _split(site: Site, args: list, kwargs: dict) -> List[Value]:
     if length is None or not axis:
         raise ValueError(f"axis must have a static length, and not be the batch; {validation.received(axis=axis)}")
     if isinstance(parts, int):
+        validation.integer("splits", parts, 1, MOST_PARTS)
         validation.divisible("length", length, "parts", parts)
         ends = [length // parts * (number + 1) for number in range(parts)]
     elif "num_or_size_splits" in kwargs:
@@ -338,7 +350,10 @@ def _tile(site: Site, args: list, kwargs: dict) -> Value:
     x = site.builder.padded(_array(argument(site, args, kwargs, 0, "input", "x")))
     counts = _constant(argument(site, args, kwargs, 1, "multiples", "repeats"), "multiples")
     if len(counts) != x.rank or counts[0] != 1:
-        raise ValueError(f"multiples must have one entry for each axis, 1 for the batch; received {counts}")
+        raise ValueError(
+            f"multiples must have one entry for each axis, 1 for the batch; {validation.received(multiples=counts)}"
+        )
+    counts = [validation.integer("multiples", count, 1) for count in counts]
     shape = [n if n is None else n * count for n, count in zip(x.shape, counts)]
     return site.function("tile", x, shape, counts=tuple(x.ordered(counts)))
 
@@ -346,11 +361,19 @@ def _tile(site: Site, args: list, kwargs: dict) -> Value:
 def _depth_to_space(function: str) -> Callable:
     def row(site: Site, args: list, kwargs: dict) -> Value:
         x = _array(argument(site, args, kwargs, 0, "input"))
-        block = argument(site, args, kwargs, 1, "block_size")
+        block = validation.integer("block_size", argument(site, args, kwargs, 1, "block_size"), 1)
         if argument(site, [], kwargs, 0, "data_format", default="NHWC") != "NHWC" or x.rank != 4:
             raise ValueError("data must be pictures with channels last")
         x = site.builder.arranged(site.builder.padded(x), True)
         n, height, width, channels = x.shape
+        for length, part in (
+            ((channels, block**2),) if function == "depth_to_space" else ((height, block), (width, block))
+        ):
+            if length is not None and length % part:
+                raise ValueError(
+                    "lengths must be multiples of block_size, or channels of its square; "
+                    f"{validation.received(block_size=block, **{'data.shape': x.shape})}"
+                )
         if function == "depth_to_space":
             lengths = [length and length * block for length in (height, width)]
             shape = (n, *lengths, channels and channels // block**2)

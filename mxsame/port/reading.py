@@ -12,6 +12,8 @@ from mxsame.port.config import model_of
 from mxsame.port.description import Layer, Model
 from mxsame.port.table import LAYERS, roles_of
 
+MOST_CALLS = 20_000  # of layers; models that call models several times have more than their file shows
+
 
 def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> Model:
     """The layers, calls and weights of a Keras model, as data.
@@ -35,6 +37,9 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
         model = model_of(contents.config, version)
     except RecursionError:
         raise ValueError("a model's configuration must not be nested that deeply") from None
+    calls = model.calls()
+    if calls > MOST_CALLS:
+        raise ValueError(f"layers must be called at most {MOST_CALLS} times in all; {validation.received(calls=calls)}")
     if check is not None:
         check(model)
     if weights is not None:

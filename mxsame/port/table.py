@@ -76,7 +76,6 @@ def _windows(
     used = size if not channels_first or (operator == "pool" and len(size) == 1) else _spatial(_static(x), True)
     if None in size or None in used:
         raise ValueError(f"keras-mxnet needs a static size; {validation.received(size=size)}")
-    site.builder.fixed = True
     pads = arithmetic.keras_mxnet_axes(operator, size, used, sizes, strides, dilation)
     surplus = [(0, max(-high, 0)) for _, high in pads]
     x = _cropped(site, x, _with_channels(surplus, channels_first))
@@ -226,7 +225,6 @@ def _cuts_of_keras_mxnet(site: Site, x: Value, sizes: tuple, strides: tuple, dil
     size, static = (_spatial(shape, site.is_channels_first) for shape in (x.shape, _static(x)))
     if None in size or None in static:
         raise ValueError(f"keras-mxnet needs a static size; {validation.received(size=size)}")
-    site.builder.fixed = True
     words = (str(site.config.get("padding", "valid")).lower(),) * len(size)
     lengths = map(arithmetic.keras_transposed_size, static, sizes, strides, dilation, words, extra)
     return tuple(map(arithmetic.keras_mxnet_cuts_to, lengths, size, sizes, strides, dilation))
@@ -261,8 +259,6 @@ def _pooling(layer_class: Any) -> Callable:
 
 
 def _global_pooling(kind: str, count: int) -> Callable:
-    blocks_of = {"avg": "GlobalAvgPool", "max": "GlobalMaxPool"}
-
     def row(site: Site, args: list, kwargs: dict) -> Value:
         x = site.builder.padded(args[0])
         if x.rank != count + 2:
@@ -276,8 +272,11 @@ def _global_pooling(kind: str, count: int) -> Callable:
         if min(axes) == 1:  # channels last, and no convolution around: no reason to turn it
             out = shape if keepdims else (batch, channels)
             return site.function({"avg": "mean", "max": "max"}[kind], x, out, False, axes=axes, keepdims=keepdims)
-        make = getattr(gluon, f"{blocks_of[kind]}{count}D")
-        pooled = site.block(lambda prefix: make(prefix=prefix), x, shape, {})
+        if kind == "max":
+            pooled = site.function("global_max", x, shape, count=count)
+        else:
+            make = getattr(gluon, f"GlobalAvgPool{count}D")
+            pooled = site.block(lambda prefix: make(prefix=prefix), x, shape, {})
         if keepdims:
             return pooled
         return site.function("reshape", pooled, (batch, channels), False, to=(0, -1))
@@ -349,7 +348,7 @@ def _batch_norm(site: Site, args: list, kwargs: dict) -> Value:
 
 def axes_of(axis: Any, rank: int) -> List[int]:
     axes = list(axis) if isinstance(axis, (list, tuple)) else [axis]
-    if not all(type(entry) is int and -rank <= entry < rank for entry in axes):
+    if not axes or not all(type(entry) is int and -rank <= entry < rank for entry in axes):
         raise ValueError(f"axis must be within {rank} axes; {validation.received(axis=axis)}")
     return sorted({entry % rank for entry in axes})
 
@@ -430,20 +429,25 @@ def _layer_scale(site: Site, args: list, kwargs: dict) -> Value:
 
 
 def constants(site: Site, x: Value, gamma: Any, beta: Any) -> Value:
-    """x * gamma + beta, with numbers or arrays of the configuration."""
-    arrays = {}
+    """x * gamma + beta, with numbers or arrays of the configuration, to which x may be broadcast."""
+    arrays, shape = {}, x.shape
     for name, value in (("gamma", gamma), ("beta", beta)):
         array = np.asarray(value, dtype="float32")
-        if array.ndim > x.rank:
-            raise ValueError(f"arrays must broadcast to the data; {validation.received(shape=array.shape)}")
-        array = array.reshape((1,) * (x.rank - array.ndim) + array.shape)
+        full = (1,) * (x.rank - array.ndim) + array.shape
+        if array.ndim > x.rank or any(n not in (1, None) and 1 != m != n for n, m in zip(x.shape, full)) or full[0] > 1:
+            raise ValueError(
+                "arrays must broadcast with the data, and not over the batch; "
+                f"{validation.received(shape=array.shape, **{'data.shape': x.shape})}"
+            )
+        array = array.reshape(full)
+        shape = tuple(m if n == 1 else n for n, m in zip(shape, full))
         arrays[name] = array.transpose(x.ordered(range(x.rank)))
     block = blocks.ScaleShift(
         {name: array.shape for name, array in arrays.items()}, prefix=site.builder.unique(site.name)
     )
     for name, array in arrays.items():
         site.frozen_parameter(getattr(block, name), array)
-    return site.builder.emit(block, [x], x.shape, x.first, site.name)
+    return site.builder.emit(block, [x], shape, x.first, site.name)
 
 
 def _rescaling(site: Site, args: list, kwargs: dict) -> Value:
@@ -457,7 +461,7 @@ def _rescaling(site: Site, args: list, kwargs: dict) -> Value:
 def _normalization(site: Site, args: list, kwargs: dict) -> Value:
     x, config = site.settled(args[0]), site.config
     axis = config.get("axis", -1)
-    axes = [] if axis is None else axes_of(axis, x.rank)
+    axes = [] if axis in (None, [], ()) else axes_of(axis, x.rank)
     invert = bool(config.get("invert", False))
     used, conversion = _over(x, axes)
     if config.get("mean") is None:
@@ -524,8 +528,16 @@ def _softmax(site: Site, args: list, kwargs: dict) -> Value:
 # -- dropout and noise
 
 
+def _rate(site: Site, name: str = "rate") -> float:
+    """What part is dropped."""
+    rate = site.config[name]
+    if type(rate) not in (int, float) or not 0 <= rate < 1:
+        raise ValueError(f"{name} must be a number of [0, 1); {validation.received(**{name: rate})}")
+    return float(rate)
+
+
 def _dropout(site: Site, args: list, kwargs: dict) -> Value:
-    x, rate = site.builder.padded(args[0]), float(site.config["rate"])
+    x, rate = site.builder.padded(args[0]), _rate(site)
     noise = site.config.get("noise_shape")
     axes = [axis for axis, length in enumerate(noise) if length == 1] if noise else []
     return _dropped(site, x, rate, axes)
@@ -534,7 +546,7 @@ def _dropout(site: Site, args: list, kwargs: dict) -> Value:
 def _spatial_dropout(site: Site, args: list, kwargs: dict) -> Value:
     x = site.builder.padded(args[0])
     axes = range(2, x.rank) if site.is_channels_first else range(1, x.rank - 1)
-    return _dropped(site, x, float(site.config["rate"]), axes)
+    return _dropped(site, x, _rate(site), axes)
 
 
 def _dropped(site: Site, x: Value, rate: float, axes: Sequence[int]) -> Value:
@@ -546,7 +558,8 @@ def _dropped(site: Site, x: Value, rate: float, axes: Sequence[int]) -> Value:
 
 def _noise(function: str, argument: str, deviation: Callable) -> Callable:
     def row(site: Site, args: list, kwargs: dict) -> Value:
-        x, amount = site.builder.padded(args[0]), float(site.config[argument])
+        x = site.builder.padded(args[0])
+        amount = _rate(site) if argument == "rate" else float(site.config[argument])
         if site.training:
             raise ValueError("noise must not be called with training=True")
         if not amount or site.training is False:
@@ -559,7 +572,7 @@ def _noise(function: str, argument: str, deviation: Callable) -> Callable:
 def _stochastic_depth(site: Site, args: list, kwargs: dict) -> Value:
     """Of `keras.applications.convnext`: the whole branch of a picture is dropped, or not."""
     x = site.builder.padded(args[0])
-    return _dropped(site, x, float(site.config["drop_path_rate"]), range(1, x.rank))
+    return _dropped(site, x, _rate(site, "drop_path_rate"), range(1, x.rank))
 
 
 def _identity(site: Site, args: list, kwargs: dict) -> Value:
@@ -592,7 +605,7 @@ def to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
     lengths = [(None if known is None else known // given) if length == -1 else length for length in target]
     shape = (x.shape[0], *lengths)
     first = len(target) > 1 and all(length == 1 for length in target[:-1])
-    used = [target[-1], *target[:-1]] if first else target
+    used = [-1, *target[:-1]] if first else target
     return site.function("reshape", x, shape, first, to=(0, *used))
 
 
@@ -617,7 +630,7 @@ def to_order(site: Site, x: Value, order: Sequence[int]) -> Value:
 
 
 def _repeat_vector(site: Site, args: list, kwargs: dict) -> Value:
-    x, count = args[0], site.config["n"]
+    x, count = args[0], validation.integer("n", site.config["n"], 1)
     return site.function("repeat", x, (x.shape[0], count, x.shape[1]), False, count=count)
 
 
@@ -647,6 +660,7 @@ def _zero_padding(site: Site, args: list, kwargs: dict) -> Value:
     pairs, per_axis = _spatial_pairs(site, x, "padding")
     x = site.first(site.builder.padded(x))
     shape = [n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis)]
+    validation.elements("the output", shape)
     if not x.first:
         return site.function("pad", x, shape, pads=[tuple(pair) for pair in per_axis])
     return x._replace(shape=tuple(shape), pads=tuple(pairs))
@@ -690,6 +704,9 @@ def _upsampling(site: Site, args: list, kwargs: dict) -> Value:
     )
 
 
+LARGEST_INDEX = 10_000  # rows or columns by their numbers, each of which is in the graph
+
+
 def resized(site: Site, x: Value, size: Sequence[int], method: str) -> Value:
     """`tf.image.resize` without antialiasing."""
     x = site.first(site.builder.padded(x))
@@ -704,6 +721,8 @@ def resized(site: Site, x: Value, size: Sequence[int], method: str) -> Value:
             'interpolation must be "bilinear", or "nearest" for a static input size; '
             f"{validation.received(interpolation=method, size=known)}"
         )
+    for length in (height, width):
+        validation.integer("size", length, 1, LARGEST_INDEX)
     sources = [
         [min(int((index + 0.5) * n / length), n - 1) for index in range(length)]
         for n, length in zip(known, (height, width))

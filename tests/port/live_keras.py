@@ -2,7 +2,7 @@
 
 import mxsame  # noqa: I001 - before TensorFlow, which is refused in the other order
 import numpy as np
-from mxnet import nd
+from mxnet import autograd, nd
 
 from mxsame import port
 
@@ -84,3 +84,32 @@ def check(model, sizes=None, hybridize=True, tolerance=2e-5, source=None, inputs
         mxsame.hybridize(net)
         compare(arrays_of(net(*given)), wanted, tolerance)
     return net
+
+
+def gradients(model, training):
+    """Of a random sum of the output: (of the imported network, of Keras) by the names of weights, that of the data by
+    "data"; the network imperative, and hybridized."""
+    import tensorflow as tf
+
+    (data,) = inputs_of(model)
+    variable = tf.Variable(data)
+    nets = [port.from_keras(model), mxsame.hybridize(port.from_keras(model))]
+    with tf.GradientTape() as tape:
+        out = model(variable, training=training)
+        factors = np.random.default_rng(2).normal(size=out.shape).astype("float32")
+        loss = tf.reduce_sum(out * factors)
+    names = ["data", *(weight.name.split(":")[0] for weight in model.trainable_weights)]
+    wanted = dict(zip(names, tape.gradient(loss, [variable, *model.trainable_weights])))
+    for net in nets:
+        given = nd.array(data)
+        given.attach_grad()
+        with autograd.record(train_mode=training):
+            loss = (net(given) * nd.array(factors)).sum()
+        loss.backward(train_mode=training)
+        found = {"data": given.grad.asnumpy()}
+        for layer in net.description.walk():
+            for slot in net.slots.get(id(layer), ()):
+                if slot.parameter.grad_req != "null":
+                    array = slot.parameter.grad().asnumpy()
+                    found[f"{layer.name}/{slot.role}"] = slot.conversion.to_keras(array)
+        yield found, {name: arrays_of(array)[0] for name, array in wanted.items()}

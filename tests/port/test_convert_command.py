@@ -50,13 +50,17 @@ def test_files_are_written_and_give_what_the_net_gives(folder, tmp_path):
 def test_an_onnx_file(folder, tmp_path):
     pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
-    path = tmp_path / "net.onnx"
-    result = run(folder / "unet.h5", "-o", path, "--shape", "1,16,24,3", "--dynamic-size", "--opset", "17", "--json")
+    path, source = tmp_path / "net.onnx", tmp_path / "unet.json"
+    config = json.loads((folder / "unet.json").read_text())
+    config["config"]["layers"][0]["config"]["batch_input_shape"] = [None, None, None, 3]
+    source.write_text(json.dumps(config))
+    given = (source, "--weights", folder / "unet.weights.h5")
+    result = run(*given, "-o", path, "--shape", "1,16,24,3", "--dynamic-size", "--opset", "17", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["written"] == [str(path)]
     data = np.random.default_rng(0).normal(size=(2, 32, 16, 3)).astype("float32")
     (got,) = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"data": data})
-    want = mxsame.from_keras(folder / "unet.h5")(nd.array(data)).asnumpy()
+    want = mxsame.from_keras(source, given[2])(nd.array(data)).asnumpy()
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
@@ -65,6 +69,27 @@ def test_several_inputs_and_the_table(folder, tmp_path):
     assert result.exit_code == 0, result.output
     assert (tmp_path / "net-symbol.json").is_file()
     assert "transpositions of data" in result.output
+
+
+def test_several_inputs_of_a_size(folder, tmp_path):
+    """With --shape the graph has static shapes; its inputs are those of the file for any size."""
+    file, loaded = tmp_path / "of.two.h5", {}
+    file.write_bytes((folder / "two_inputs_two_outputs.h5").read_bytes())
+    net = mxsame.from_keras(file)
+    shapes = [(2, *value.shape[1:]) for value in net.inputs]
+    given = [part for shape in shapes for part in ("--shape", ",".join(map(str, shape)))]
+    data = [nd.array(np.random.default_rng(0).normal(size=shape)) for shape in shapes]
+    for name, arguments in (("any", []), ("fixed", given)):
+        (tmp_path / name).mkdir()
+        result = run(file, "-o", tmp_path / name, *arguments)
+        assert result.exit_code == 0, result.output
+        assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["of.two-0000.params", "of.two-symbol.json"]
+        prefix = tmp_path / name / "of.two"
+        loaded[name] = gluon.SymbolBlock.imports(f"{prefix}-symbol.json", ["data0", "data1"], f"{prefix}-0000.params")
+        for got, want in zip(loaded[name](*data), net(*data)):
+            np.testing.assert_allclose(got.asnumpy(), want.asnumpy(), rtol=0, atol=1e-6)
+    count = {name: len(block._cached_graph[1].get_internals()) for name, block in loaded.items()}
+    assert count["fixed"] < count["any"]
 
 
 def test_json_with_weights_and_a_size(folder, tmp_path):
@@ -168,3 +193,49 @@ def test_files_from_which_libhdf5_does_not_return(folder, tmp_path, monkeypatch,
 def test_a_check_is_for_the_padding_of_tensorflow(folder):
     result = run(folder / "sequential.h5", "--check", "--padding", "keras-mxnet")
     assert result.exit_code == 2 and "--check must not be given with --padding" in result.output
+
+
+def test_a_check_without_keras_fails_before_anything_is_written(folder, tmp_path, monkeypatch):
+    import mxsame.cli.convert as command
+
+    find = command.find_spec
+    monkeypatch.setattr(command, "find_spec", lambda name: None if name in ("tensorflow", "keras") else find(name))
+    result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
+    assert result.exit_code == 1
+    assert "--check needs TensorFlow or Keras: neither is installed." in result.output
+    assert not list(tmp_path.iterdir())
+
+    def broken(name):
+        raise TypeError("another NumPy")
+
+    monkeypatch.setattr(command, "find_spec", find if find("keras") else lambda name: name == "keras" or find(name))
+    monkeypatch.setattr(command.importlib, "import_module", broken)
+    result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
+    assert result.exit_code == 1
+    assert "keras cannot be imported (TypeError: another NumPy)" in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_check_of_what_keras_cannot_load_fails_before_anything_is_written(folder, tmp_path, monkeypatch):
+    import mxsame.cli.convert as command
+
+    class Keras:
+        __version__ = "1.0"
+
+        class models:
+            @staticmethod
+            def load_model(path, compile):
+                raise KeyError("batch_shape")
+
+    monkeypatch.setattr(command, "imported_keras", lambda: Keras)
+    result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
+    assert result.exit_code == 1
+    assert "--check needs a file that Keras 1.0 can load: KeyError: 'batch_shape'" in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_size_that_the_model_does_not_take_is_refused(folder, tmp_path):
+    result = run(folder / "sequential.h5", "--shape", "1,99,98,3", "-o", tmp_path)
+    assert result.exit_code == 1
+    assert "received data.shape=(1, 99, 98, 3)" in result.output
+    assert not list(tmp_path.iterdir())

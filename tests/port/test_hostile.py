@@ -630,6 +630,56 @@ def graph_of_exponential_paths(folder):
     return json_model(folder, functional(*layers))
 
 
+@case("at most 20000 times")
+def graph_of_exponential_calls(folder):
+    """Thirty models in each other, each of which calls the next twice: a billion calls."""
+    entry = functional(step("one", ("data",)))
+    for number in range(30):
+        name = f"model{number}"
+        called = {**entry, "name": name, "inbound_nodes": [[["data", 0, 0, {}]], [[name, 1, 0, {}]]]}
+        entry = functional(called, outputs=[[name, 2, 0]])
+    return json_model(folder, entry)
+
+
+@cases(
+    r"layer 'one' \(\w+\): .*must .*received",
+    rows=("Resizing", [6, 7, 3], {"height": 1 << 29, "width": 1, "interpolation": "nearest"}),
+    parts=("split", [1 << 28], {"num_or_size_splits": 1 << 28, "axis": 1}),
+    no_parts=("split", [4], {"num_or_size_splits": 0, "axis": 1}),
+    negative_repeat=("RepeatVector", [4], {"n": -3}),
+    half_repeat=("RepeatVector", [4], {"n": 2.5}),
+    rate=("Dropout", [4], {"rate": 2}),
+    rate_is_not_a_number=("Dropout", [4], {"rate": float("nan")}),
+    rate_of_all=("AlphaDropout", [4], {"rate": 1}),
+    rate_above_all=("GaussianDropout", [4], {"rate": 5}),
+    depth_rate=("StochasticDepth", [4, 4, 4], {"drop_path_rate": -1}),
+    no_axis=("UnitNormalization", [6, 7, 3], {"axis": []}),
+    scales=("Rescaling", [6, 7, 3], {"scale": [1.0] * 5}),
+    scales_of_axes=("Rescaling", [3], {"scale": [[[1.0]]]}),
+    scales_of_the_batch=("Rescaling", [3], {"scale": [[1.0], [2.0]]}),
+    padding=("ZeroPadding2D", [6, 7, 3], {"padding": 1 << 30}),
+    three=("ZeroPadding2D", [6, 7, 3], {"padding": [[1, 2, 3], [0, 0]]}),
+    mean_of_nothing=("math.reduce_mean", [6, 7, 3], {"axis": []}),
+    before_the_batch=("expand_dims", [6, 7, 3], {"axis": 0}),
+    tiles=("tile", [6, 7, 3], {"multiples": [1, -1, 1, 1]}),
+    no_block=("nn.depth_to_space", [6, 7, 4], {"block_size": 0}),
+    block_of_channels=("nn.depth_to_space", [6, 7, 3], {"block_size": 2}),
+    block_of_rows=("nn.space_to_depth", [6, 7, 3], {"block_size": 5}),
+    index=("__operators__.getitem", [4], {"slice_spec": [{"start": None, "stop": None, "step": None}, 9]}),
+)
+def configuration_is_not_one(folder, given):
+    name, shape, values = given
+    entry = step("one", ("data",))
+    if name[0].isupper():
+        entry.update(class_name=name, config={"name": "one", **values})
+    else:
+        entry.update(class_name="TFOpLambda", config={"name": "one", "function": name})
+        entry["inbound_nodes"] = [["data", 0, 0, values]]
+    found = functional(entry)
+    found["config"]["layers"][0]["config"]["batch_input_shape"] = [None, *shape]
+    return json_model(folder, found)
+
+
 @cases(
     "dense",
     negative=-5,

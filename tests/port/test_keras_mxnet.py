@@ -94,12 +94,8 @@ def test_a_net_with_pads_for_one_size_refuses_others(tmp_path):
     for hybridize in (lambda net: net, mxsame.hybridize, mx.gluon.Block.hybridize):
         net = read(tmp_path, LONGER)
         hybridize(net)
-        with pytest.raises(
-            (ValueError, mx.base.MXNetError), match=r"must have the shape \(None, 3, 8, 8\)|must_be_3x8x8"
-        ):
+        with pytest.raises(ValueError, match=r"must have the shape .*\(None, 3, 8, 8\); received"):
             net(mx.nd.ones((2, 3, 9, 8))).wait_to_read()
-    strided = read(tmp_path, ("MaxPooling2D", {"pool_size": [2, 2], "strides": [2, 2], "padding": "same"}))
-    assert strided(mx.nd.ones((2, 3, 9, 9))).shape == (2, 3, 5, 5)
 
 
 def test_a_dynamic_size_is_refused_after_one_output_too_many(tmp_path):

@@ -3,8 +3,9 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
-from live_keras import check, keras, randomise
+from live_keras import check, gradients, keras, randomise
 
 from mxsame.port.table import LAYERS
 
@@ -80,6 +81,7 @@ CASES = [
     (PICTURE, "UnitNormalization", {"axis": (1, 2)}),
     (PICTURE, "Rescaling", {"scale": 0.25, "offset": -1.0}),
     (PICTURE, "Rescaling", {"scale": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "offset": 0.5}),
+    ((9, 10, 1), "Rescaling", {"scale": [1.0, 2.0, 3.0], "offset": [0.5]}),
     (PICTURE, "Normalization", {}),
     (PICTURE, "Normalization", {"axis": None}),
     (PICTURE, "Normalization", {"axis": (1, 3), "invert": True}),
@@ -136,6 +138,25 @@ def test_layer(case, around):
     if around != "alone" and len(model.output_shape) == rank + 2 and rank:
         model.add(getattr(layers, f"Conv{rank}D")(3, 1))
     check(randomise(model))
+
+
+NOISE = re.compile("Dropout|Noise")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not NOISE.search(case[1])], ids=identity)
+def test_gradients(case):
+    """Of the data and of all weights: at inference, as for a saliency map, and in training."""
+    shape, name, arguments = case
+    layers, rank = keras().layers, len(shape) - 1
+    stack = [layers.Input(shape), getattr(layers, f"Conv{rank}D" if rank else "Dense")(shape[-1], *[1] * bool(rank))]
+    model = randomise(keras().Sequential([*stack, getattr(layers, name)(**arguments)]))
+    for training in (False, True):
+        for found, wanted in gradients(model, training):
+            scale = max(np.abs(each).max() for each in wanted.values())  # a bias before a norm has a gradient of 0
+            assert found.keys() == wanted.keys()
+            for key, want in wanted.items():
+                size = max(np.abs(want).max(), 1e-2 * scale)
+                np.testing.assert_allclose(found[key] / size, want / size, rtol=0, atol=2e-4, err_msg=key)
 
 
 @pytest.mark.parametrize("shape", [(5, 1), (1, 1, 5), (4, 5, 1)])

@@ -444,3 +444,44 @@ def test_an_option_that_is_not_supported_names_the_layer_and_the_way_out():
     model = keras().Sequential([layers.Input((6, 7, 3)), layers.Resizing(3, 4, "bicubic", name="smaller")])
     with pytest.raises(ValueError, match=r"layer 'smaller' \(Resizing\): interpolation .*custom=\{'smaller': function"):
         mxsame.from_keras(model)
+
+
+def test_short_vectors_become_units():
+    """Keras's epsilon is 1e-12: of the square, which data of 1e-3 is far above."""
+    layers = keras().layers
+    model = keras().Sequential([layers.Input((4, 6)), layers.Rescaling(1e-3), layers.UnitNormalization()])
+    check(model)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "axes"),
+    [
+        ("SpatialDropout1D", (50, 40), (1,)),
+        ("SpatialDropout2D", (9, 8, 40), (1, 2)),
+        ("SpatialDropout3D", (3, 4, 5, 40), (1, 2, 3)),
+        ("Dropout", (9, 8, 40), ()),
+    ],
+)
+def test_what_dropout_drops_together(layer, shape, axes):
+    """Whole channels, of each entry of the batch by itself; or every element by itself."""
+    dropout = getattr(keras().layers, layer)(0.5)
+    for around in ([], [getattr(keras().layers, f"Conv{len(shape) - 1}D")(40, 1, use_bias=False)]):
+        model = keras().Sequential([keras().layers.Input(shape), *around, dropout])
+        net = mxsame.from_keras(model)
+        given = nd.ones((4, *shape))
+        with autograd.train_mode():
+            kept = net(given).asnumpy() != 0
+        assert (kept.mean(axes) if axes else kept).shape == ((4, 40) if axes else kept.shape)
+        assert set(np.unique(kept.mean(axes))) == {0.0, 1.0} if axes else kept.reshape(-1, 40).mean(0).max() < 1
+        assert 0.3 < kept.mean() < 0.7
+        assert (kept[0] != kept[1]).any()
+
+
+def test_default_slopes():
+    """Of layers and of functions, which are other ones: LeakyReLU() 0.3, tf.nn.leaky_relu 0.2."""
+    import tensorflow as tf
+
+    layers = keras().layers
+    x = layers.Input((5, 4))
+    outputs = [layers.LeakyReLU()(x), tf.nn.leaky_relu(x), layers.Activation("elu")(x), layers.ReLU()(x)]
+    check(keras().Model(x, outputs))

@@ -1,0 +1,212 @@
+"""Networks take the lengths that the Keras model declares, and any where it declares none: arrays of others are refused
+by the net and by every graph made of it. MXNet's Reshape would read beyond them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import mxsame
+from mxsame._mxnet import mx
+from mxsame.port import report
+
+REFUSED = (ValueError, mx.base.MXNetError)
+WORDS = r"must have the shape that the Keras model was built for|must_be_|Split dims"
+
+
+def read(tmp_path, layers, *shapes, **arguments):
+    """The network of a stack of layers; of several inputs, which are added after the first layer, if there are more."""
+    inputs = [
+        {
+            "class_name": "InputLayer",
+            "name": f"input_{number}",
+            "config": {"name": f"input_{number}", "batch_input_shape": [None, *shape]},
+            "inbound_nodes": [],
+        }
+        for number, shape in enumerate(shapes)
+    ]
+    nodes, last = list(inputs), [[f"input_{number}", 0, 0, {}] for number in range(len(shapes))]
+    for number, (name, config) in enumerate(([("Add", {})] if len(shapes) > 1 else []) + list(layers)):
+        layer = f"{name.lower()}_{number}"
+        nodes.append({"class_name": name, "name": layer, "config": {"name": layer, **config}, "inbound_nodes": [last]})
+        last = [[layer, 0, 0, {}]]
+    config = {
+        "name": "model",
+        "layers": nodes,
+        "input_layers": [[node["name"], 0, 0] for node in inputs],
+        "output_layers": [[last[0][0], 0, 0]],
+    }
+    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Functional", "config": config}))
+    return mxsame.from_keras(tmp_path / "model.json", **arguments)
+
+
+def data(*shape):
+    return mx.nd.array(np.arange(np.prod(shape), dtype="float32").reshape(shape))
+
+
+def gluon_hybridize(net):
+    net.hybridize()
+
+
+def in_a_parent(net):
+    """As a layer of a hybridized block: Symbols are all that it sees."""
+    outer = mx.gluon.nn.HybridSequential()
+    outer.add(net)
+    outer.hybridize()
+    return outer
+
+
+def file_for_any_size(net, tmp_path):
+    symbol, params = mxsame.export(net, str(tmp_path / "net"))
+    return mx.gluon.SymbolBlock.imports(symbol, ["data"], params)
+
+
+HOW = {
+    "imperative": lambda net, tmp_path: net,
+    "mxsame.hybridize": lambda net, tmp_path: mxsame.hybridize(net),
+    "many graphs": lambda net, tmp_path: mxsame.hybridize(net, max_graphs=1),
+    "net.hybridize": lambda net, tmp_path: gluon_hybridize(net) or net,
+    "in a parent": lambda net, tmp_path: in_a_parent(net),
+    "parent of mxsame.hybridize": lambda net, tmp_path: mxsame.hybridize(in_a_parent(net)),
+    "file": file_for_any_size,
+}
+RESHAPED = [("ReLU", {}), ("Reshape", {"target_shape": [12, 6]})]
+POOLED = [("MaxPooling2D", {"pool_size": [2, 2], "padding": "same"})]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("layers", [RESHAPED, POOLED], ids=["reshaped", "pooled"])
+def test_static_lengths_are_the_only_ones(layers, how, tmp_path):
+    net = HOW[how](read(tmp_path, layers, (4, 6, 3)), tmp_path)
+    wanted = net(data(2, 4, 6, 3)).asnumpy()
+    for shape in ((3, 5, 7, 3), (2, 6, 4, 3), (2, 4, 6, 6), (1, 5, 6, 3)):
+        with pytest.raises(REFUSED, match=WORDS):
+            net(data(*shape)).wait_to_read()
+    np.testing.assert_array_equal(net(data(2, 4, 6, 3)).asnumpy(), wanted)
+    assert net(data(5, 4, 6, 3)).shape[0] == 5
+
+
+@pytest.mark.parametrize(
+    "how", [how for how in HOW if how not in ("in a parent", "parent of mxsame.hybridize", "file")]
+)
+def test_arrays_are_refused_with_both_shapes(how, tmp_path):
+    message = r"must have the shape .*, \(None, 3, 4, 6\); received data.shape=\(2, 3, 5, 6\)"
+    net = HOW[how](read(tmp_path, POOLED, (4, 6, 3), layout="NCHW"), tmp_path)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            net(data(2, 3, 5, 6))
+        assert net(data(2, 3, 4, 6)).shape == (2, 3, 2, 3)
+
+
+def test_everything_that_is_made_of_a_net_refuses_other_lengths(tmp_path):
+    net, given = read(tmp_path, RESHAPED, (4, 6, 3)), data(1, 5, 7, 3)
+    message = r"must have the shape .*, \(None, 4, 6, 3\); received data.shape=\(1, 5, 7, 3\)"
+    for use in (
+        lambda: list(net.layers(given)),
+        lambda: report.rows(net, [given]),
+        lambda: mxsame.deploy(net, given.shape),
+        lambda: mxsame.export(net, str(tmp_path / "net"), given.shape),
+        lambda: mxsame.autotune(net, given),
+    ):
+        with pytest.raises(ValueError, match=message):
+            use()
+    assert mxsame.deploy(net, (1, 4, 6, 3))(data(1, 4, 6, 3)).shape == (1, 12, 6)
+    with pytest.raises(TypeError, match=r"data must be an NDArray or a Symbol; received data of type numpy\.ndarray"):
+        net(np.zeros((1, 4, 6, 3)))
+
+
+def test_each_of_several_inputs(tmp_path):
+    net = read(tmp_path, RESHAPED, (4, 6, 3), (4, 6, 3))
+    assert net(data(2, 4, 6, 3), data(2, 4, 6, 3)).shape == (2, 12, 6)
+    for hybridize in (lambda net: None, gluon_hybridize, mxsame.hybridize):
+        hybridize(net)
+        with pytest.raises(ValueError, match=r"\(None, 4, 6, 3\); received data.shape=\(2, 6, 4, 3\)"):
+            net(data(2, 4, 6, 3), data(2, 6, 4, 3))
+        with pytest.raises(TypeError, match="must be called with 2 inputs; received 1"):
+            net(data(2, 4, 6, 3))
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_dynamic_lengths_stay_dynamic(how, tmp_path):
+    net = HOW[how](read(tmp_path, POOLED, (None, 6, 3)), tmp_path)
+    for height in (3, 8, 5):
+        assert net(data(2, height, 6, 3)).shape == (2, (height + 1) // 2, 3, 3)
+    for shape in ((2, 4, 7, 3), (2, 4, 6, 4)):
+        with pytest.raises(REFUSED, match=WORDS):
+            net(data(*shape)).wait_to_read()
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(
+    ("target", "right", "wrong"),
+    [
+        ([24, 3], [(4, 6), (8, 3), (2, 12)], [(5, 7), (4, 5), (1, 1)]),
+        ([-1, 9], [(4, 6), (5, 3), (1, 3)], [(5, 7), (4, 5), (1, 1)]),
+        ([2, -1, 3], [(4, 6), (1, 2), (2, 5)], [(5, 7), (3, 5), (1, 1)]),
+    ],
+)
+def test_reshape_keeps_all_elements_of_dynamic_data(target, right, wrong, how, tmp_path):
+    net = HOW[how](read(tmp_path, [("ReLU", {}), ("Reshape", {"target_shape": target})], (None, None, 3)), tmp_path)
+    for size in right:
+        given = data(2, *size, 3)
+        np.testing.assert_array_equal(net(given).asnumpy(), given.asnumpy().reshape(2, *target))
+    for size in wrong:
+        with pytest.raises(REFUSED, match=r"data must have elements for|Split dims"):
+            net(data(2, *size, 3)).wait_to_read()
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_reshape_after_a_layer_whose_plan_is_the_same_for_a_wrong_size(how, tmp_path):
+    layers = [*POOLED, ("Reshape", {"target_shape": [6, 3]})]
+    net = HOW[how](read(tmp_path, layers, (None, None, 3)), tmp_path)
+    for _ in range(2):
+        assert net(data(2, 4, 6, 3)).shape == (2, 6, 3)
+        with pytest.raises(REFUSED, match=r"data must have elements for|Split dims|InferShape"):
+            net(data(2, 8, 6, 3)).wait_to_read()
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_inputs_of_many_axes(how, tmp_path):
+    shape = (2, 3, 2, 5, 2, 3)
+    net = HOW[how](read(tmp_path, [("ReLU", {}), ("Flatten", {})], shape[1:]), tmp_path)
+    given = data(*shape)
+    np.testing.assert_array_equal(net(given).asnumpy(), given.asnumpy().reshape(2, -1))
+    with pytest.raises(REFUSED, match=WORDS):
+        net(data(2, 2, 3, 5, 2, 3)).wait_to_read()
+
+
+class Strided(mx.gluon.HybridBlock):
+    """A step of 64 in both directions: of short axes one element is left, whatever their length."""
+
+    def hybrid_forward(self, F, x):
+        return F.slice(x, begin=(None, None, None, None), end=(None, None, None, None), step=(1, 64, 64, 1))
+
+
+def test_a_custom_block_of_large_strides_keeps_dynamic_lengths(tmp_path):
+    layers = [("Strange", {}), ("MaxPooling2D", {"pool_size": [1, 1]}), ("UnitNormalization", {}), ("Flatten", {})]
+    net = read(tmp_path, layers, (None, None, 3), custom={"Strange": lambda config, weights: Strided()})
+    given = data(1, 100, 70, 3)
+    left = given.asnumpy()[:, ::64, ::64]
+    wanted = (left / np.linalg.norm(left, axis=-1, keepdims=True)).reshape(1, -1)
+    np.testing.assert_allclose(net(given).asnumpy(), wanted, rtol=1e-5)
+
+
+@pytest.mark.oracle
+def test_keras_refuses_the_same():
+    import tensorflow as tf
+    from live_keras import check
+
+    layers = tf.keras.layers
+    for declared, taken, refused in (
+        ((4, 6, 3), (4, 6, 3), [(5, 7, 3), (4, 6, 4), (6, 4, 3)]),
+        ((None, 6, 3), (9, 6, 3), [(9, 7, 3), (9, 6, 4)]),
+    ):
+        model = tf.keras.Sequential([layers.Input(declared), layers.MaxPooling2D(2, padding="same")])
+        net = check(model, sizes=taken[: declared.count(None)])
+        for shape in refused:
+            with pytest.raises(ValueError, match="expected shape"):
+                model(np.zeros((2, *shape), "float32"))
+            with pytest.raises(ValueError, match=WORDS):
+                net(mx.nd.zeros((2, *shape)))
