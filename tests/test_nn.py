@@ -678,7 +678,10 @@ def test_numpy_mode():
 
 
 def test_every_layer_is_run_by_the_table():
-    assert {type(layer(case)).__name__ for case in CASES} == set(mxsame.nn.__all__)
+    assert {type(layer(case)).__name__ for case in CASES} == set(mxsame.nn.__all__) - {
+        "HybridBlock",
+        "HybridSequential",
+    }
 
 
 @by_name([case for case in ONE_EACH if case.rank == 2])
