@@ -10,8 +10,8 @@ import os
 import re
 import subprocess
 import sys
-import time
 import sysconfig
+import time
 from pathlib import Path
 
 import numpy as np
