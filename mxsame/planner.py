@@ -183,6 +183,7 @@ def copies(plan: Plan) -> int:
         + any(any(axis.pad_operator) for axis in axes)
         + 3 * any(axis.gather for axis in axes)
         + any(axis.shift is not None for axis in axes)
+        + any(axis.pick is not None for axis in axes)
         + 2 * any(axis.flip for axis in axes)
         + 2 * sum(axis.dilate > 1 for axis in axes)
         + any(axis.crop != (0, 0) for axis in axes)

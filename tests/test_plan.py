@@ -92,16 +92,22 @@ def reads(step, window, n, convention="valid", fill="zero"):
             cells = [cells[source] if 0 <= source < n else None for source in sources]
     span = len(cells) + 2 * step.pad - ((k - 1) * d + 1)
     assert span >= 0, f"MXNet refuses a kernel longer than the padded data: {step}, n {n}"
-    count = (-(-span // s) if convention == "full" else span // s) + 1
+    stride = 1 if step.pick else s
+    count = (-(-span // stride) if convention == "full" else span // stride) + 1
     before = step.zeros[0]
     if step.offset:
         assert step.offset[0] <= low <= step.offset[1]
         before = step.pad - low
     rows = []
     for output in range(step.crop[0], count):
-        places = [output * s + tap * d - step.pad for tap in range(k)]
+        places = [output * stride + tap * d - step.pad for tap in range(k)]
         row = [cells[place] if 0 <= place < len(cells) else None for place in places]
         rows.append(row[before : before + window.kernel_size])
+    if step.pick:
+        least, reach, zeros = step.pick
+        assert least <= low <= reach
+        padded = [[]] * zeros + rows + [[]] * zeros
+        rows = [padded[tap + reach - low] for tap in range(0, len(padded) - (reach - least), s)]
     if step.crop[1] is None:
         assert len(rows) >= outputs
         rows = rows[:outputs]
@@ -296,7 +302,7 @@ def may_refuse(strategy, window, sizes, op):
     pads = [ends(window, n, op.endswith("pool")) for n in sizes]
     lows, highs = {low for low, _ in pads}, {high for _, high in pads}
     same = window.padding in SIZE_DEPENDENT
-    if strategy == "shift":
+    if strategy in ("shift", "pick"):
         return not same or window.size is not None
     if strategy in ("gather", "offset", "offset concat"):
         return not same or (strategy != "gather" and window.dilation > 1)

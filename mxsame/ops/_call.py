@@ -189,7 +189,8 @@ class Call:
 
     def by(self, plan: Plan, windows: tuple, in_channels: Optional[int], fill: str = "zero") -> Lowering:
         """The operator run by a plan."""
-        return Lowering(self.args.F, windows, plan, in_channels, fill, 1 if self.runs_last else SPATIAL)
+        first = 1 if self.runs_last else SPATIAL
+        return Lowering(self.args.F, windows, plan, in_channels, fill, first, tensors.is_input(self.data))
 
     def check_windows(self, operator: str, channels: Optional[int], windows: Tuple[AnyWindow, ...]) -> None:
         """That there is a graph for every size, if it needs one, and no array of more elements than MXNet can count,

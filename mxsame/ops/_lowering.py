@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame._mxnet import mx
 from mxsame.building import NOTE, current
 from mxsame.plan import AxisPlan, Plan, Window
 
 SPATIAL = 2  # the first spatial axis, with channels first
+WHOLE_BLOCKS = 16  # channels, a multiple of every block of oneDNN
+
+
+class Taps(NamedTuple):
+    """The elements of a kernel along an axis, one of which is a one: the one at `first` plus or minus low."""
+
+    length: int
+    first: int
+    sign: int
+
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,8 @@ class Lowering:
         maximum over a window that holds that element too.
     first : int
         The first spatial axis: 2 with channels first, 1 with channels last (`Strategy.channels_last`).
+    plain : bool
+        The data is what the graph is fed, and not in oneDNN's blocks.
     """
 
     F: Any
@@ -37,6 +49,7 @@ class Lowering:
     channels: Optional[int] = None
     fill: str = "zero"
     first: int = SPATIAL
+    plain: bool = False
 
     def run(self, data: Any, operator: Callable) -> Any:
         """`operator(data)` with all that the plan does before and after it."""
@@ -55,7 +68,8 @@ class Lowering:
         return self._shifted(self._gathered(data))
 
     def after(self, data: Any, out: Any) -> Any:
-        """Crop and flip back the output for `data`, as `before` was given it."""
+        """Pick, crop and flip back the output for `data`, as `before` was given it."""
+        out = self._picked(data, out)
         out = cropped(self.F, out, [(step.crop[0], step.crop[1] or 0) for step in self.plan.axes], self.first)
         dynamic = [axis for axis, step in enumerate(self.plan.axes, SPATIAL) if step.crop[1] is None]
         if dynamic:
@@ -69,10 +83,7 @@ class Lowering:
         if flipped:
             weight = reversed_kernel(self.F, weight, flipped)
         weight = self.with_zeros(weight)
-        for axis, (window, step) in enumerate(zip(self.windows, self.plan.axes), SPATIAL):
-            if step.offset:
-                weight = self._at_offset(weight, channels, data, axis, window, step)
-        return weight
+        return self._at_offset(weight, channels, data)
 
     def with_zeros(self, weight: Any) -> Any:
         """The weight with (front, back) zeros concatenated to each axis of its kernel."""
@@ -81,19 +92,20 @@ class Lowering:
                 weight = concatenated(self.F, weight, axis, step.zeros)
         return weight
 
-    def _at_offset(self, weight: Any, channels: int, data: Any, axis: int, window: Window, step: AxisPlan) -> Any:
-        """The kernel at each possible offset, and the one chosen that is right for the size; a shape can be inferred
-        through that, as it could not through a look-up."""
-        low = self._low(data, axis, window)
-        least, most = step.offset or (0, 0)
-        chosen = None
-        for candidate in range(least, most + 1):
-            front = step.pad - candidate
-            back = step.kernel_size - window.kernel_size - front
-            kernel = concatenated(self.F, weight, axis, (front, back))
-            right = self.F.repeat(low >= candidate, repeats=channels)
-            chosen = kernel if chosen is None else self.F.where(right, kernel, chosen)
-        return chosen
+    def _at_offset(self, weight: Any, channels: int, data: Any) -> Any:
+        """The kernel at an offset of pad - low among zeros, by a convolution of the kernel itself."""
+        F, taps, pads = self.F, {}, []
+        for axis, step in enumerate(self.plan.axes, SPATIAL):
+            pads.append(step.pad - step.offset[0] if step.offset else 0)
+            if step.offset:
+                taps[axis] = Taps(pads[-1] + 1, -step.offset[0], 1)
+        if not taps:
+            return weight
+        kernels = F.expand_dims(F.reshape(weight, shape=(-3, -2)), axis=1)
+        one = self._single_one(data, taps)
+        sizes = tuple(pad + 1 for pad in pads)
+        kernels = F.Convolution(kernels, one, kernel=sizes, pad=tuple(pads), num_filter=1, no_bias=True)
+        return F.reshape(F.reshape(kernels, shape=(-3, -2)), shape=(-4, channels, -1, -2))
 
     # -- static steps
 
@@ -143,45 +155,75 @@ class Lowering:
 
     def _length(self, data: Any, axis: int) -> Any:
         """n, as an array (1,)."""
+        if not self.plain:
+            data = edge(self.F, data, [other for other in range(SPATIAL + len(self.windows)) if other != axis])
         shape = self.F.shape_array(data)
         return self.F.cast(self.F.slice_axis(shape, axis=0, begin=axis, end=axis + 1), dtype="float64")
 
-    def _low(self, data: Any, axis: int, window: Window) -> Any:
+    def _low(self, data: Any, axis: int) -> Any:
         """The elements of padding before the data, (1,): half of all, rounded up if the extra one is at the start.
 
         (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n.
         """
+        window = self.windows[axis - SPATIAL]
         total = (window.effective_kernel_size - 1) - (self._length(data, axis) - 1) % window.stride
-        half = self.F.relu(total) / 2
+        if window.effective_kernel_size < window.stride:
+            total = self.F.relu(total)
+        half = total / 2
         return self.F.BlockGrad(self.F.ceil(half) if window.extra_at_start else self.F.floor(half))
 
-    def _shifted(self, data: Any) -> Any:
-        """The data shifted along some axes by a depthwise convolution whose kernel is a single one, at the position
-        that is right for the size: a copy in the layout that convolutions have among themselves."""
-        F, ndim = self.F, SPATIAL + len(self.windows)
-        if not any(step.shift for step in self.plan.axes):
-            return data
-        sizes, chosen = [], None
-        for axis, (window, step) in enumerate(zip(self.windows, self.plan.axes), SPATIAL):
-            least, reach = step.shift or (0, 0)
-            sizes.append(reach - least + 1)
-            if step.shift:
-                position = F.one_hot(reach - self._low(data, axis, window), depth=sizes[-1], dtype="float64")
-                position = F.reshape(position, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
-                chosen = position if chosen is None else F.broadcast_mul(chosen, position)
-        ones = F.ones_like(thin(F, data, range(ndim)))  # of the data's type and device
-        for axis, count in enumerate(sizes, SPATIAL):
-            ones = F.repeat(ones, repeats=count, axis=axis) if count > 1 else ones
-        kernel = F.repeat(F.where(chosen, ones, F.zeros_like(ones)), repeats=self.channels, axis=0)
-        return F.Convolution(
-            data,
-            F.BlockGrad(kernel),
-            kernel=tuple(sizes),
-            pad=tuple(count - 1 for count in sizes),
+    def _single_one(self, data: Any, taps: Mapping[int, Taps]) -> Any:
+        """A kernel (1, 1, \\*lengths), zero but for a single one, at the position that is right for the size of `data`."""
+        F, ndim, chosen = self.F, SPATIAL + len(self.windows), None
+        for axis, tap in taps.items():
+            position = self._low(data, axis)
+            position = tap.first + position if tap.sign > 0 else tap.first - position
+            position = F.one_hot(position, depth=tap.length, dtype="float64")
+            position = F.reshape(position, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
+            chosen = position if chosen is None else F.broadcast_mul(chosen, position)
+        ones = F.ones_like(thin(F, data, range(ndim)))  # of its type and device
+        for axis, tap in taps.items():
+            ones = F.repeat(ones, repeats=tap.length, axis=axis)
+        return F.BlockGrad(F.where(chosen, ones, F.zeros_like(ones)))
+
+    def _moved(self, array: Any, data: Any, taps: Mapping[int, Taps], pads: Sequence[int], strides: Any) -> Any:
+        """Every channel of the array by itself, moved along some axes by a depthwise convolution whose kernel is a
+        single one: a copy in the layout that convolutions have among themselves."""
+        kernel = self.F.repeat(self._single_one(data, taps), repeats=self.channels, axis=0)
+        return self.F.Convolution(
+            array,
+            kernel,
+            kernel=tuple(taps[axis].length if axis in taps else 1 for axis in self._axes()),
+            stride=tuple(strides),
+            pad=tuple(pads),
             num_filter=self.channels,
             num_group=self.channels,
             no_bias=True,
         )
+
+    def _axes(self) -> range:
+        return range(SPATIAL, SPATIAL + len(self.windows))
+
+    def _shifted(self, data: Any) -> Any:
+        """The data shifted within its padding, so that its low appears to be the same for every size."""
+        taps = {}
+        for axis, step in zip(self._axes(), self.plan.axes):
+            if step.shift:
+                least, reach = step.shift
+                taps[axis] = Taps(reach - least + 1, reach, -1)
+        pads = [taps[axis].length - 1 if axis in taps else 0 for axis in self._axes()]
+        return self._moved(data, data, taps, pads, [1] * len(pads)) if taps else data
+
+    def _picked(self, data: Any, out: Any) -> Any:
+        """Of the windows of every position those that SAME has for the size of `data`."""
+        taps, pads, strides = {}, [], []
+        for axis, step, window in zip(self._axes(), self.plan.axes, self.windows):
+            pads.append(step.pick[2] if step.pick else 0)
+            strides.append(window.stride if step.pick else 1)
+            if step.pick:
+                least, reach, _ = step.pick
+                taps[axis] = Taps(reach - least + 1, reach, -1)
+        return self._moved(out, data, taps, pads, strides) if taps else out
 
     def _gathered(self, data: Any) -> Any:
         """The data with its padding along some axes, gathered from itself: out*s + max(ke - s, 0) elements each.
@@ -230,7 +272,7 @@ class Lowering:
             more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
             more = F.repeat(more, repeats=window.effective_kernel_size - window.stride)
             positions = F.concat(positions, more, dim=0)
-        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), self._low(data, axis, window))
+        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), self._low(data, axis))
 
     def thin(self, data: Any) -> Tuple[Lowering, Any]:
         """The same for one batch entry and one channel of the data."""
@@ -295,11 +337,21 @@ def cropped(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPA
 
 
 def thin(F: Any, array: Any, axes: Sequence[int]) -> Any:
-    """Only the first element of these axes. One axis after the other: a `slice` that cuts single channels out of what a
-    convolution of 8 channels or more has left in oneDNN's blocked layout ends the process (SIGFPE)."""
-    for axis in axes:
-        array = F.slice_axis(array, axis=axis, begin=0, end=1)
-    return array
+    """Only the first element of these axes."""
+    axes = list(axes)
+    array = edge(F, array, axes)
+    return F.slice_axis(array, axis=1, begin=0, end=1) if 1 in axes else array
+
+
+def edge(F: Any, array: Any, axes: Sequence[int]) -> Any:
+    """Only the first element of these axes, except that up to `WHOLE_BLOCKS` channels stay.
+
+    Only `slice` reads a part of what a convolution has left in oneDNN's blocks; every other operator has MXNet undo the
+    blocks of the whole array first. A slice that divides a block ends the process (SIGFPE).
+    """
+    ends = {axis: WHOLE_BLOCKS if axis == 1 else 1 for axis in axes}
+    last = max(ends) + 1
+    return F.slice(array, begin=(0,) * last, end=tuple(ends.get(axis) for axis in range(last)))
 
 
 def reversed_kernel(F: Any, weight: Any, axes: Sequence[int]) -> Any:
