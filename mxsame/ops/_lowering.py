@@ -231,19 +231,25 @@ class Lowering:
         These axes go to the front and become one, so that whole rows are copied; a look-up along any other axis goes
         element by element, many times slower.
         """
-        F, ndim = self.F, SPATIAL + len(self.windows)
-        axes = [axis for axis, step in enumerate(self.plan.axes, SPATIAL) if step.gather]
+        F, outer = self.F, SPATIAL
+        axes = [axis for axis, step in zip(self._axes(), self.plan.axes) if step.gather]
         if not axes:
             return data
-        order = [*axes, *(axis for axis in range(ndim) if axis not in axes)]
-        source = self._sources(data, axes)
+        source, whole = self._sources(data, axes), data
+        if len(self.windows) == 3:  # MXNet transposes five axes many times slower than four
+            data, outer = F.reshape(data, shape=(-3, -2)), 1
+        gathered = [axis - SPATIAL + outer for axis in axes]
+        order = [*gathered, *(axis for axis in range(outer + len(self.windows)) if axis not in gathered)]
         data = F.transpose(data, axes=tuple(order))
         for _ in axes[1:]:
             data = F.reshape(data, shape=(-3, -2))
         if self.fill == "zero":
             data = concatenated(F, data, 0, (0, 1))
         data = F.take(data, F.BlockGrad(source), axis=0, mode="clip")
-        return F.transpose(data, axes=tuple(order.index(axis) for axis in range(ndim)))
+        data = F.transpose(data, axes=tuple(map(order.index, range(len(order)))))
+        if outer == SPATIAL:
+            return data
+        return F.reshape_like(data, edge(F, whole, self._axes()), lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
 
     def _sources(self, data: Any, axes: Sequence[int]) -> Any:
         """Which row of the merged axes goes to each position, one axis per axis; with "zero" the row after the last
