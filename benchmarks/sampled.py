@@ -19,11 +19,13 @@ HELD_OUT = 2
 
 MOST_ELEMENTS = 4_000_000  # of the data
 MOST_PRODUCTS = 400_000_000
-LEAST_PRODUCTS = 200_000  # below, nothing but the calls of operators is measured
+LEAST_PRODUCTS = 2_000_000  # of a convolution; below, nothing but the calls of operators is measured
+LEAST_ELEMENTS = 100_000  # of the data
 KINDS = ("conv", "conv", "conv", "depthwise", "max", "avg")
 RANKS = (1, 2, 2, 2, 2, 3)
 CHANNELS = (1, 3, 3, 8, 16, 24, 32, 48, 64, 64, 96, 128, 128, 192, 256, 384)
 KERNELS = {1: (2, 3, 5, 8, 10, 16, 25, 40, 80), 2: (2, 3, 3, 3, 4, 5, 7), 3: (2, 3, 3, 3)}
+STEM = (16, 32, 32, 64)  # what the first layer of a network makes of so few channels
 STRIDES = (1, 2, 2, 2, 2, 3, 4)
 BATCHES = (1, 1, 2, 4, 8)
 PICTURE = {1: 16000, 2: 224, 3: 32}  # the longest axis of 16 channels, and of fewer
@@ -44,7 +46,9 @@ def _draw(pick: random.Random) -> Iterator[Layer]:
         kind, rank = pick.choice(KINDS), pick.choice(RANKS)
         pools = kind in ("max", "avg")
         in_channels = pick.choice([c for c in CHANNELS if c >= 8] if kind == "depthwise" or pools else CHANNELS)
-        channels = in_channels if kind == "depthwise" or pools else max(8, pick.choice((1, 1, 2)) * in_channels)
+        channels = in_channels
+        if kind == "conv":
+            channels = pick.choice(STEM) if in_channels < 8 else pick.choice((1, 1, 2)) * in_channels
         kernel, stride = pick.choice(KERNELS[rank][:2] if pools else KERNELS[rank]), pick.choice(STRIDES)
         batch, size = pick.choice(BATCHES), tuple(_length(pick, rank, in_channels) for _ in range(rank))
         name = f"{kind} {rank}-D {in_channels}-{channels} k{kernel} s{stride}, {batch}x{'x'.join(map(str, size))}"
@@ -70,7 +74,8 @@ def _is_moderate(layer: Layer) -> bool:
     outputs = math.prod(-(-n // window.stride) for n, window in zip(layer.size, layer.windows))
     taps = math.prod(window.kernel_size for window in layer.windows)
     products: int = layer.batch * layer.channels * share * outputs * taps
-    return math.prod(layer.shape) <= MOST_ELEMENTS and LEAST_PRODUCTS <= products <= MOST_PRODUCTS
+    least = LEAST_PRODUCTS if layer.kind == "conv" else 0
+    return LEAST_ELEMENTS <= math.prod(layer.shape) <= MOST_ELEMENTS and least <= products <= MOST_PRODUCTS
 
 
 def kinds(layer: Layer) -> Tuple[str, int]:

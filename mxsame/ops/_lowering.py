@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame._mxnet import mx
 from mxsame.building import NOTE, current
@@ -153,37 +153,48 @@ class Lowering:
         strides = (window.stride for window in self.windows)
         return self.F.slice(thin(self.F, data, (0, 1)), begin=whole, end=whole, step=(1, 1, *strides))
 
-    def _length(self, data: Any, axis: int) -> Any:
-        """n, as an array (1,)."""
-        if not self.plain:
-            data = edge(self.F, data, [other for other in range(SPATIAL + len(self.windows)) if other != axis])
-        shape = self.F.shape_array(data)
-        return self.F.cast(self.F.slice_axis(shape, axis=0, begin=axis, end=axis + 1), dtype="float64")
+    def _lengths(self, data: Any, axes: Sequence[int]) -> Any:
+        """n along each of these axes, as an array (len(axes),)."""
+        F, lengths = self.F, []
+        if self.plain:
+            shape = F.shape_array(data)
+            lengths = [F.slice_axis(shape, axis=0, begin=axis, end=axis + 1) for axis in axes]
+            if list(axes) == list(range(axes[0], axes[-1] + 1)):
+                lengths = [F.slice_axis(shape, axis=0, begin=axes[0], end=axes[-1] + 1)]
+        for axis in () if self.plain else axes:
+            row = edge(F, data, [other for other in range(SPATIAL + len(self.windows)) if other != axis])
+            lengths.append(F.slice_axis(F.shape_array(row), axis=0, begin=axis, end=axis + 1))
+        return F.cast(lengths[0] if len(lengths) == 1 else F.concat(*lengths, dim=0), dtype="float64")
 
-    def _low(self, data: Any, axis: int) -> Any:
-        """The elements of padding before the data, (1,): half of all, rounded up if the extra one is at the start.
+    def _low(self, data: Any, axes: Sequence[int]) -> Any:
+        """The elements of padding before the data along axes that have the same window but for the size, (len(axes),):
+        half of all, rounded up if the extra one is at the start.
 
         (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n.
         """
-        window = self.windows[axis - SPATIAL]
-        total = (window.effective_kernel_size - 1) - (self._length(data, axis) - 1) % window.stride
+        window = self.windows[axes[0] - SPATIAL]
+        total = (window.effective_kernel_size - 1) - (self._lengths(data, axes) - 1) % window.stride
         if window.effective_kernel_size < window.stride:
             total = self.F.relu(total)
         half = total / 2
-        return self.F.BlockGrad(self.F.ceil(half) if window.extra_at_start else self.F.floor(half))
+        return self.F.ceil(half) if window.extra_at_start else self.F.floor(half)
 
     def _single_one(self, data: Any, taps: Mapping[int, Taps]) -> Any:
         """A kernel (1, 1, \\*lengths), zero but for a single one, at the position that is right for the size of `data`."""
         F, ndim, chosen = self.F, SPATIAL + len(self.windows), None
+        alike: Dict[Any, List[int]] = {}
         for axis, tap in taps.items():
-            position = self._low(data, axis)
-            position = tap.first + position if tap.sign > 0 else tap.first - position
-            position = F.one_hot(position, depth=tap.length, dtype="float64")
-            position = F.reshape(position, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
-            chosen = position if chosen is None else F.broadcast_mul(chosen, position)
-        ones = F.ones_like(thin(F, data, range(ndim)))  # of its type and device
-        for axis, tap in taps.items():
-            ones = F.repeat(ones, repeats=tap.length, axis=axis)
+            alike.setdefault((tap, replace(self.windows[axis - SPATIAL], size=None)), []).append(axis)
+        for (tap, _), axes in alike.items():
+            low = self._low(data, axes)
+            position = tap.first + low if tap.sign > 0 else tap.first - low
+            rows = F.one_hot(position, depth=tap.length, dtype="float64")
+            for place, axis in enumerate(axes):
+                row = F.slice_axis(rows, axis=0, begin=place, end=place + 1) if len(axes) > 1 else rows
+                row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
+                chosen = row if chosen is None else F.broadcast_mul(chosen, row)
+        one = F.ones_like(thin(F, data, range(ndim)))  # of its type and device
+        ones = F.tile(one, reps=tuple(taps[axis].length if axis in taps else 1 for axis in range(ndim)))
         return F.BlockGrad(F.where(chosen, ones, F.zeros_like(ones)))
 
     def _moved(self, array: Any, data: Any, taps: Mapping[int, Taps], pads: Sequence[int], strides: Any) -> Any:
@@ -249,14 +260,15 @@ class Lowering:
         data = F.transpose(data, axes=tuple(map(order.index, range(len(order)))))
         if outer == SPATIAL:
             return data
-        return F.reshape_like(data, edge(F, whole, self._axes()), lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
+        data = F.reshape_like(data, edge(F, whole, self._axes()), lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
+        return copied(F, data)
 
     def _sources(self, data: Any, axes: Sequence[int]) -> Any:
         """Which row of the merged axes goes to each position, one axis per axis; with "zero" the row after the last
         for padding."""
         F, rows, inside, count = self.F, None, None, None
         for axis in axes:
-            size, positions = self._length(data, axis), self._positions(data, axis)
+            size, positions = self._lengths(data, [axis]), self._positions(data, axis)
             nearest = F.broadcast_minimum(F.relu(positions), size - 1)
             here = positions == nearest
             if rows is None:
@@ -278,7 +290,7 @@ class Lowering:
             more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
             more = F.repeat(more, repeats=window.effective_kernel_size - window.stride)
             positions = F.concat(positions, more, dim=0)
-        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), self._low(data, axis))
+        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), self._low(data, [axis]))
 
     def thin(self, data: Any) -> Tuple[Lowering, Any]:
         """The same for one batch entry and one channel of the data."""
@@ -317,14 +329,15 @@ def padded(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero
 
 
 def paired(F: Any, data: Any, copies: bool) -> Any:
-    """(N, C, W) -> (N, C/2, 2, W): each pair of channels is a picture of two rows.
-
-    `copies` is for gradients. That of an operator with a single output may come in a layout that `reshape` of MXNet
-    1.9.1 takes for one of three axes, and fails; a slice has it in the plain layout. A graph may meet such a size
-    later.
-    """
+    """(N, C, W) -> (N, C/2, 2, W): each pair of channels is a picture of two rows; `copies` is for gradients."""
     data = F.reshape(data, shape=(0, -4, -1, 2, 0))
-    return F.slice_axis(data, axis=0, begin=0, end=None) if copies else data
+    return copied(F, data) if copies else data
+
+
+def copied(F: Any, reshaped: Any) -> Any:
+    """A copy of what was reshaped, for the sake of its gradient. That may come in a layout of oneDNN, which `reshape`
+    of MXNet 1.9.1 takes for one of as many axes as it makes, and fails; a slice has it in the plain layout."""
+    return F.slice_axis(reshaped, axis=0, begin=0, end=None)
 
 
 def unpaired(F: Any, out: Any) -> Any:
