@@ -61,14 +61,15 @@ class Costs:
     place: float = 30.0  #: per element of a weight that is put at an offset among zeros, including its way into blocks
     lengthen: float = 6.0  #: per element of a weight that gets zeros along an axis, including its way into blocks
     dense: float = 0.0165  #: per multiplication of a convolution
-    dense_few: float = 0.045  #: of a convolution of fewer channels than a block has
+    dense_few: float = 0.03  #: of a convolution of fewer channels than a block has
     depthwise: float = 0.05  #: of a depthwise convolution
     depthwise_few: float = 0.65  #: of one of fewer channels than a block has, or along a single axis
     depthwise_volume: float = 1.0  #: of one along three axes
     depthwise_back: float = 0.33  #: of its backward pass
     depthwise_back_long: float = 1.0  #: with a kernel above 3 or pad > k // 2, for which oneDNN has no fast code
     pooling: float = 0.031  #: per element of a pooling window
-    pooling_partial: float = 0.5  #: the same where windows of an average are partial, for which oneDNN has no code
+    pooling_partial: float = 0.35  #: the same where windows of an average are partial, for which oneDNN has no code
+    pooling_large: float = 3.0  #: the same of plain data, a block of whose channels does not fit into the cache
     touch: float = 0.25  #: per element that an operator reads or writes
     operator: float = 1.8e3  #: for each operator
 
@@ -76,9 +77,11 @@ class Costs:
 COSTS = Costs()
 
 BLOCK = 8  # channels, the least that oneDNN makes blocks of
+BYTES_OF_BLOCK = 16 * 4  # of an element of the most
+CACHE = 1 << 20  # bytes; up to these oneDNN pools plain data in blocks
 TYPICAL_BATCH = 2
 TYPICAL_CHANNELS = 64
-TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 24}  # size of a network's input, by rank
+TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
 MOVE_OPERATORS = 18  # how many it takes to compute SAME's low and make a kernel with a single one,
 AXIS_OPERATORS = 3  # and for each axis of it
 GATHER_OPERATORS = 30
@@ -295,10 +298,13 @@ class _Estimate:
             pooling = costs.pooling
             if self.work.operator == "avg" and self._is_partial():
                 pooling = costs.pooling_partial
+            elif self.work.plain and BYTES_OF_BLOCK * (math.prod(self.size) + outputs) > CACHE:
+                pooling = costs.pooling_large
             passes = 2 if self.training else 1
             return touch + self.batch * self.in_channels * (reads * pooling + divided) * passes
         share = max(self.in_channels // self.work.groups, 1)
-        each = costs.dense if self.in_channels >= BLOCK else costs.dense_few
+        few = self.in_channels < BLOCK or self.channels < 2 * BLOCK
+        each = costs.dense_few if few else costs.dense
         backward = 2 * each  # the gradients of the data and of the weight
         if share == 1 and self.work.groups > 1:
             each, backward = self.depthwise(), costs.depthwise_back
