@@ -168,5 +168,13 @@ def test_the_pictures_of_plans_show_windows_where_they_are_wanted(monkeypatch):
 
 def test_the_pictures_that_pages_show_are_there():
     for path in [README, *PAGES]:
-        for name in re.findall(r"\{image\} (\S+)|!\[.*?\]\((\S+?\.png)\)", path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"\{(?:image|figure)\} (\S+)|!\[.*?\]\((\S+?\.png)\)", text):
             assert (path.parent / "".join(name)).is_file(), f"{path.name}: {name}"
+
+
+def test_no_picture_is_there_twice_or_for_no_page():
+    shown = "".join(path.read_text(encoding="utf-8") for path in [README, *PAGES])
+    pictures = [*(ROOT / "docs" / "images").glob("*.png"), *(ROOT / "benchmarks" / "results").glob("*.png")]
+    assert len({path.read_bytes() for path in pictures}) == len(pictures)
+    assert not [path.name for path in pictures if f"{path.parent.name}/{path.name}" not in shown]
