@@ -90,6 +90,7 @@ setup(
             "sphinx==9.0.4; python_version >= '3.11'",
             "furo==2025.12.19; python_version >= '3.11'",
             "myst-parser==5.2.0; python_version >= '3.11'",
+            "myst-nb==1.4.0; python_version >= '3.11'",
             "sphinx-click==6.2.0; python_version >= '3.11'",
             "sphinx-copybutton==0.5.2; python_version >= '3.11'",
         ],
