@@ -59,7 +59,7 @@ autodoc_typehints = "none"
 napoleon_google_docstring = False
 napoleon_use_param = False  # what follows a parameter's name is prose, not the name of a class
 napoleon_use_ivar = True
-napoleon_custom_sections = ["Returns", "Raises"]  # the same
+napoleon_custom_sections = ["Inputs", "Outputs", "Returns", "Raises"]  # the same
 
 html_theme = "furo"
 html_title = f"mxsame {release}"

@@ -1,8 +1,8 @@
 """Names in the documentation of Python, NumPy and MXNet that the site links to, as inventories for intersphinx.
 
-The site is built without the network, and these projects' own inventories hold thousands of names. So the few that are
-needed are listed here, with the pages on which these projects have them; `write` makes Sphinx's files of them. Add a name
-here to link to it; `tests/test_documents.py` checks that Python, NumPy and MXNet 1.9.1 have it.
+The site is built without the network, and these projects' own inventories hold thousands of names. So the few that
+are needed are listed here, with the pages on which these projects have them; `write` makes Sphinx's files of them. Add
+a name here to link to it; `tests/test_documents.py` checks that Python, NumPy and MXNet 1.9.1 have it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Dict, Tuple
 
 GENERATED = Path(__file__).resolve().parent / "_generated"
+ERRORS = ("ImportError", "OSError", "RuntimeError", "TypeError", "ValueError")
 GLUON_LAYERS = [
     *("Sequential", "HybridSequential", "Dense", "BatchNorm"),
     *(f"Conv{rank}D{kind}" for kind in ("", "Transpose") for rank in (1, 2, 3)),
@@ -20,10 +21,7 @@ GLUON_LAYERS = [
 PROJECTS: Dict[str, Tuple[str, Dict[str, str]]] = {  # the address, and the page and kind of each name
     "python": (
         "https://docs.python.org/3/",
-        {
-            name: "library/exceptions.html exception"
-            for name in ("ImportError", "OSError", "RuntimeError", "TypeError", "ValueError")
-        },
+        dict.fromkeys(ERRORS, "library/exceptions.html exception"),
     ),
     "numpy": (
         "https://numpy.org/doc/1.26/",
@@ -60,7 +58,7 @@ def write(folder: Path = GENERATED) -> Dict[str, Tuple[str, str]]:
         for name, place in names.items():
             page, kind = place.split()
             lines.append(f"{name} py:{kind} 1 {page}#$ -\n")
-        head = f"# Sphinx inventory version 2\n# Project: {project}\n# Version: \n# The remainder is compressed with zlib.\n"
+        head = f"# Sphinx inventory version 2\n# Project: {project}\n# Version: \n# Compressed with zlib:\n"
         path = folder / f"{project}.inv"
         path.write_bytes(head.encode() + zlib.compress("".join(lines).encode()))
         mapping[project] = (address, str(path))

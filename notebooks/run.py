@@ -1,7 +1,7 @@
 """Runs the notebooks, or those that are named: `python notebooks/run.py 05-speed.ipynb`. No file is changed.
 
-With `--write` their outputs are written into them; what is written says nothing of the machine or the time. Needs the extra
-`notebooks`.
+With `--write` their outputs are written into them; what is written says nothing of the machine or the time. This needs
+the extra `notebooks`.
 """
 
 import argparse

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import io
+import operator
 import re
 import shlex
 import sys
 import zipfile
+import zlib
 from importlib import util
 from pathlib import Path
 
@@ -149,6 +152,33 @@ def test_a_table_is_filled_in_between_its_marks_alone(tables):
     assert tables.filled(text) == f"a\n<!-- table: memory -->\n{tables.TABLES['memory']()}\n<!-- end -->\nb\n"
     with pytest.raises(ValueError, match=r"a table must be one of parity, .*; received 'speed'"):
         tables.filled("<!-- table: speed -->\n<!-- end -->")
+
+
+# -- links and notebooks on the site
+
+
+def test_the_names_of_other_projects_are_there_and_are_linked_to(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import inventories
+
+    for project, (_, names) in inventories.PROJECTS.items():
+        for name in names:
+            module, *attributes = name.split(".") if project != "python" else ("builtins", name)
+            operator.attrgetter(".".join(attributes))(importlib.import_module(module))
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    linked = set(re.findall(r"\{py:\w+\}`[^`]*<(mxnet\.[\w.]+)>`", pages))
+    assert linked <= set(inventories.PROJECTS["mxnet"][1])
+    mapping = inventories.write(tmp_path)
+    assert set(mapping) == {"python", "numpy", "mxnet"}
+    head, _, compressed = Path(mapping["numpy"][1]).read_bytes().partition(b"zlib:\n")
+    assert head.startswith(b"# Sphinx inventory version 2\n")
+    assert b"numpy.ndarray py:class 1 reference/generated/numpy.ndarray.html#$ -\n" in zlib.decompress(compressed)
+
+
+def test_the_site_lists_every_notebook():
+    listed = (ROOT / "docs" / "notebooks" / "index.md").read_text(encoding="utf-8")
+    names = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    assert re.findall(r"^\d\d-[\w-]+$", listed, re.MULTILINE) == names
 
 
 # -- pictures
