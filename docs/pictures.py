@@ -147,12 +147,18 @@ class Row:
     def starts(self) -> List[int]:
         """Of all windows of the operator."""
         span = self.size + sum(self.added) + 2 * self.step.pad - self.step.kernel_size
-        count = (-(-span // self.window.stride) if self.ceil else span // self.window.stride) + 1
-        return [self.first + window * self.window.stride for window in range(count)]
+        stride = self.step.strides(self.window)
+        count = (-(-span // stride) if self.ceil else span // stride) + 1
+        return [self.first + window * stride for window in range(count)]
 
     @property
     def kept(self) -> range:
-        return range(self.step.crop[0], self.step.crop[0] + self.window.outputs(self.size))
+        outputs = self.window.outputs(self.size)
+        if self.step.pick:
+            _, reach, zeros = self.step.pick
+            first = reach - zeros - self.low
+            return range(first, first + outputs * self.window.stride, self.window.stride)
+        return range(self.step.crop[0], self.step.crop[0] + outputs)
 
     def check(self) -> Row:
         """A picture of a plan that is not exact is not drawn."""
@@ -167,7 +173,7 @@ def row(strategy: str, size: int, static: bool, kernel_size: int = 3, stride: in
     """One axis as a strategy runs it."""
     window = Window(size if static else None, kernel_size, stride)
     with planning.force(strategy):
-        plan = planning.first_plan([window], "max" if strategy == "full" else "conv")
+        plan = planning.first_plan([window], "max" if strategy in ("full", "pick") else "conv")
     return Row(window, size, plan.axes[0], plan.convention == "full").check()
 
 
@@ -285,6 +291,7 @@ PLANS = {
     "full": [("full", 8, True)],
     "flip": [("flip", 8, False), ("flip", 7, False)],
     "shift": [("shift", 8, False), ("shift", 7, False)],
+    "pick": [("pick", 8, False), ("pick", 7, False)],
     "offset": [("offset", 8, False), ("offset", 7, False)],
     "offset-concat": [("offset concat", 8, False), ("offset concat", 7, False)],
     "gather": [("gather", 8, False), ("gather", 7, False)],
