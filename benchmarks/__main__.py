@@ -131,6 +131,24 @@ def planner(train: bool, rounds: int, device: Any) -> Iterator[Task]:
         )
 
 
+@table("Layers drawn at random")
+@TRAIN
+@click.option("--count", default=100, show_default=True, type=click.IntRange(min=1), help="How many layers.")
+@click.option("--seed", type=int, help="Of the drawing; that of the layers the planner was not fitted to by default.")
+def sampled(count: int, seed: Optional[int], train: bool, rounds: int, device: Any) -> Iterator[Task]:
+    """Layers drawn at random: the planner, all plans, explicit padding and symmetric padding."""
+    from benchmarks import planner as rows
+    from benchmarks import sampled as layers
+
+    for layer in layers.layers(layers.HELD_OUT if seed is None else seed, count):
+        yield (
+            layer.name,
+            lambda layer=layer: [
+                rows.measure(layer, static, train, rounds=rounds, seconds=0.3, turn=2e-3) for static in (True, False)
+            ],
+        )
+
+
 @table("Whole networks")
 @SIZE
 @WIDTH

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Iterator, List, Tuple
+from typing import Iterator, List
 
 from mxsame.bench.layers import Layer
 from mxsame.plan import Window
@@ -76,8 +76,3 @@ def _is_moderate(layer: Layer) -> bool:
     products: int = layer.batch * layer.channels * share * outputs * taps
     least = LEAST_PRODUCTS if layer.kind == "conv" else 0
     return LEAST_ELEMENTS <= math.prod(layer.shape) <= MOST_ELEMENTS and least <= products <= MOST_PRODUCTS
-
-
-def kinds(layer: Layer) -> Tuple[str, int]:
-    """What rows are summed up by."""
-    return layer.kind, layer.rank

@@ -261,7 +261,7 @@ class _Estimate:
 
     def moving(self, steps: Sequence[Any]) -> float:
         """Of a depthwise convolution with a single one between the first two numbers of these steps, per output."""
-        taps = math.prod(step[1] - step[0] + 1 for step in steps if step)
+        taps: int = math.prod(step[1] - step[0] + 1 for step in steps if step)
         return taps * self.depthwise() + 2 * self.costs.touch
 
     def depthwise(self) -> float:
@@ -315,10 +315,10 @@ class _Estimate:
 
     def _is_partial(self) -> bool:
         """Whether a window goes beyond the operator's own padding, as "full" lets it: oneDNN leaves that to MXNet."""
-        ends = zip(self.plan.axes, self.windows, self.size, self.outputs)
-        return self.plan.convention == "full" and any(
-            (outputs - 1) * window.stride + step.kernel_size > size + 2 * step.pad for step, window, size, outputs in ends
-        )
+        if self.plan.convention != "full":
+            return False
+        axes = zip(self.plan.axes, self.windows, self.size, self.outputs)
+        return any((out - 1) * window.stride + step.kernel_size > n + 2 * step.pad for step, window, n, out in axes)
 
     def multiplications(self) -> Iterator[int]:
         """Along each axis, for one channel."""

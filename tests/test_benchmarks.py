@@ -21,7 +21,7 @@ sys.path.append(str(ROOT))
 
 from click.testing import CliRunner  # noqa: E402
 
-from benchmarks import gpu, layers, memory, names, networks, planner, plots, results, sizes, targets  # noqa: E402
+from benchmarks import gpu, layers, memory, names, networks, planner, plots, results, sampled, sizes, targets  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.architectures import NETWORKS  # noqa: E402
 from mxsame import bench  # noqa: E402
@@ -145,8 +145,27 @@ def test_the_planner_is_compared_with_each_other_graph_once(static, train):
     assert alias
     assert len(calls) > 2 and not set(alias) & set(calls)
     row = planner.measure(layer, static, train, rounds=1, seconds=0.01)
-    assert set(row["figures"]) == set(calls)
+    assert set(row["figures"]) == {*calls, "symmetric", "explicit pad"}
+    assert row["best"] != "symmetric"
     assert row["loss"] == 1.0 if row["best"] == "planner" else row["loss"] >= 1.0
+
+
+def test_layers_drawn_at_random_are_those_of_their_seed_and_of_every_kind():
+    drawn = sampled.layers(sampled.HELD_OUT, 100)
+    assert drawn == sampled.layers(sampled.HELD_OUT, 100)
+    assert not set(drawn) & set(sampled.layers(sampled.FITTED, 100))
+    assert {(layer.kind, layer.rank) for layer in drawn} > {
+        (kind, rank) for kind in ("conv", "depthwise") for rank in (1, 2, 3)
+    }
+    for layer in drawn:
+        assert any(low != high for window in layer.windows for low, high in map(window.pads, range(20, 30)))
+
+
+def test_layers_drawn_at_random_are_a_table(tmp_path):
+    printed = run("sampled", "--count", 1, "--rounds", 1, "--no-picture", "--out", tmp_path / "sampled.json")
+    rows = results.load(tmp_path / "sampled.json")["rows"]
+    assert [row["mode"] for row in rows] == ["static shape, forward", "dynamic shape, forward"]
+    assert rows[0]["name"] in printed and all({"symmetric", "explicit pad"} < set(row["figures"]) for row in rows)
 
 
 def test_every_constant_of_the_estimate_is_measured(tmp_path):

@@ -11,7 +11,19 @@ import oracle
 import pytest
 from cases import BY_NAME, CONCRETE, Case
 from golden import make
-from running import apply, as_nd, assert_equal, by_name, evaluate, expected, fits_one_graph, imperative, layer, operate, set_parameters
+from running import (
+    apply,
+    as_nd,
+    assert_equal,
+    by_name,
+    evaluate,
+    expected,
+    fits_one_graph,
+    imperative,
+    layer,
+    operate,
+    set_parameters,
+)
 
 import mxsame
 from mxsame._mxnet import mx

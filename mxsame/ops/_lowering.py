@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from mxsame._mxnet import mx
 from mxsame.building import NOTE, current
-from mxsame.plan import AxisPlan, Plan, Window
+from mxsame.plan import Plan
 
 SPATIAL = 2  # the first spatial axis, with channels first
 WHOLE_BLOCKS = 16  # channels, a multiple of every block of oneDNN
@@ -20,7 +20,6 @@ class Taps(NamedTuple):
     length: int
     first: int
     sign: int
-
 
 
 @dataclass(frozen=True)
@@ -180,7 +179,7 @@ class Lowering:
         return self.F.ceil(half) if window.extra_at_start else self.F.floor(half)
 
     def _single_one(self, data: Any, taps: Mapping[int, Taps]) -> Any:
-        """A kernel (1, 1, \\*lengths), zero but for a single one, at the position that is right for the size of `data`."""
+        """A kernel (1, 1, \\*lengths) of zeros and a one, which is at the right position for the size of `data`."""
         F, ndim, chosen = self.F, SPATIAL + len(self.windows), None
         alike: Dict[Any, List[int]] = {}
         for axis, tap in taps.items():
