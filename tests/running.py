@@ -91,6 +91,14 @@ def fits_one_graph(case: Case, size=None) -> bool:
     return not (case.op in POOLS and case.padding == "same" and any(axis == (1, 2, 2) for axis in windows))
 
 
+def hybridize(block, case: Case, **flags) -> None:
+    """Gluon's own, or mxsame's where a graph for every size does not take the size of the case."""
+    if fits_one_graph(case):
+        block.hybridize(**flags)
+    else:
+        mxsame.hybridize(block, **flags)
+
+
 # ---- as an operator --------------------------------------------------------------------------------------------------
 
 

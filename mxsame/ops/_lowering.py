@@ -100,11 +100,11 @@ class Lowering:
                 taps[axis] = Taps(pads[-1] + 1, -step.offset[0], 1)
         if not taps:
             return weight
-        kernels = F.expand_dims(F.reshape(weight, shape=(-3, -2)), axis=1)
+        kernels = F.expand_dims(F.reshape(copied(F, weight), shape=(-3, -2)), axis=1)
         one = self._single_one(data, taps)
         sizes = tuple(pad + 1 for pad in pads)
-        kernels = F.Convolution(kernels, one, kernel=sizes, pad=tuple(pads), num_filter=1, no_bias=True)
-        return F.reshape(F.reshape(kernels, shape=(-3, -2)), shape=(-4, channels, -1, -2))
+        kernels = F.Convolution(copied(F, kernels), one, kernel=sizes, pad=tuple(pads), num_filter=1, no_bias=True)
+        return copied(F, F.reshape(F.reshape(kernels, shape=(-3, -2)), shape=(-4, channels, -1, -2)))
 
     # -- static steps
 
@@ -333,10 +333,10 @@ def paired(F: Any, data: Any, copies: bool) -> Any:
     return copied(F, data) if copies else data
 
 
-def copied(F: Any, reshaped: Any) -> Any:
-    """A copy of what was reshaped, for the sake of its gradient. That may come in a layout of oneDNN, which `reshape`
-    of MXNet 1.9.1 takes for one of as many axes as it makes, and fails; a slice has it in the plain layout."""
-    return F.slice_axis(reshaped, axis=0, begin=0, end=None)
+def copied(F: Any, array: Any) -> Any:
+    """A copy around `reshape`: before it of what may be, and after it of what may have a gradient, in a layout of oneDNN.
+    `reshape` of MXNet 1.9.1 takes that for one of as many axes as it makes, and fails; a slice has the plain layout."""
+    return F.slice_axis(array, axis=0, begin=0, end=None)
 
 
 def unpaired(F: Any, out: Any) -> Any:

@@ -430,7 +430,9 @@ class Strategy:
     operator_only : bool
         Whether it may need nothing but the operator.
     reshapes_weight : bool
-        No shape of a weight can be inferred through it.
+        Something of a weight's shape must be known.
+    needs_weight_shape : bool
+        All of it must be known: nothing of it can be inferred through the graph.
     needs_channels : bool
         The data's channels must be known to build its graph.
     convention : str
@@ -453,6 +455,7 @@ class Strategy:
     channels_last: bool = False
     operator_only: bool = False
     reshapes_weight: bool = False
+    needs_weight_shape: bool = False
     needs_channels: bool = False
     convention: str = "valid"
     together: bool = False
@@ -496,8 +499,8 @@ STRATEGIES: Dict[str, Strategy] = {
         Strategy("shift", _shift, (CONV,), needs_channels=True),
         Strategy("pick", _pick, _POOLS, needs_channels=True),
         Strategy("flip", _flip, _SUMS, reshapes_weight=True),
-        Strategy("offset", _offset(concatenates=False), (CONV,), reshapes_weight=True),
-        Strategy("offset concat", _offset(concatenates=True), (CONV,), reshapes_weight=True),
+        Strategy("offset", _offset(concatenates=False), (CONV,), reshapes_weight=True, needs_weight_shape=True),
+        Strategy("offset concat", _offset(concatenates=True), (CONV,), reshapes_weight=True, needs_weight_shape=True),
         Strategy("gather", _gather, _EVERY),
         Strategy("crop", transposed=_transposed_crop, competes=False),
         Strategy("dilate", transposed=_transposed_dilate, together=True, competes=False),
