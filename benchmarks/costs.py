@@ -15,6 +15,7 @@ from mxsame.bench.layers import call
 
 MANY, FEW = (8, 64, 56, 56), (8, 3, 224, 224)  # data between layers, and pictures
 VOLUME = (2, 8, 16, 28, 28)
+LINE = (4, 32, 3000)
 LARGE = (1, 16, 224, 224)  # a block of these channels does not fit into the cache
 WHOLE = (None,) * 4
 CHAIN = 20  # times seven operators in a row
@@ -40,12 +41,14 @@ class Probe(mx.gluon.HybridBlock):
 def constants(rounds: int = 15) -> Dict[str, float]:
     """Every constant of `mxsame.planner.Costs`, by name."""
     many, few, volume, large = (_times(shape, rounds) for shape in (MANY, FEW, VOLUME, LARGE))
-    trained = _times(MANY, rounds, train=True)
+    trained, line = _times(MANY, rounds, train=True), _times(LINE, rounds, train=True)
     elements, pixels, voxels = math.prod(MANY), math.prod(FEW), math.prod(VOLUME)
     longer = 5 * 5 - 3 * 3  # kernel elements
+    concat = (many["concat"] - many["nothing"]) / (2 * elements)
     found = {
-        "concat": (many["concat"] - many["nothing"]) / (2 * elements),
+        "concat": concat,
         "concat_back": (trained["concat"] - trained["nothing"] - many["concat"] + many["nothing"]) / (2 * elements),
+        "concat_back_line": (line["concat"] - line["conv k3"]) / math.prod(LINE) - concat,
         "flip_weight": (many["reverse"] - many["nothing"]) / elements,
         "lengthen": (many["weight"] - many["element"]) / (2 * 480 * 25),
         "operator": (many["chain"] - many["element"]) / (7 * CHAIN),
@@ -74,7 +77,7 @@ def _times(shape: Shape, rounds: int, train: bool = False) -> Dict[str, float]:
     if train:
         data.attach_grad()
     calls = {}
-    for name, (weight, build) in (TRAINED if train else PROBES[shape]).items():
+    for name, (weight, build) in (TRAINED if train else PROBES)[shape].items():
         probe = Probe(weight, build, len(shape) - 2)
         probe.initialize()
         probe.hybridize(**FLAGS)
@@ -118,6 +121,15 @@ def _concatenated(F: Any, x: Any) -> Any:
     return x
 
 
+def _concatenated_line(F: Any, x: Any) -> Any:
+    x = F.expand_dims(x, axis=2)
+    return F.reshape(F.concat(x, F.zeros_like(F.slice_axis(x, axis=3, begin=0, end=1)), dim=3), shape=(0, -3, 0))
+
+
+def _line(F: Any, x: Any, weight: Any) -> Any:
+    return F.Convolution(x, weight, kernel=(3,), pad=(1,), num_filter=32, no_bias=True)
+
+
 def _sliced(F: Any, x: Any) -> Any:
     return F.slice(x, begin=(None, None, 1, 1), end=WHOLE)
 
@@ -150,15 +162,22 @@ def _chain(F: Any, x: Any, weight: Any) -> Any:
 
 UNUSED: Shape = ()
 DENSE = (64, 64, 1, 1)
-TRAINED: Dict[str, Tuple[Shape, Build]] = {
-    "nothing": (UNUSED, lambda F, x, w: x),
-    "concat": (UNUSED, lambda F, x, w: _concatenated(F, x)),
-    "depthwise k3": ((64, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, groups=64)),
-    "depthwise k5": ((64, 1, 5, 5), lambda F, x, w: _conv(F, x, w, 5, groups=64)),
-}
-PROBES: Dict[Shape, Dict[str, Tuple[Shape, Build]]] = {
+Probes = Dict[Shape, Dict[str, Tuple[Shape, Build]]]
+TRAINED: Probes = {
     MANY: {
-        **TRAINED,
+        "nothing": (UNUSED, lambda F, x, w: x),
+        "concat": (UNUSED, lambda F, x, w: _concatenated(F, x)),
+        "depthwise k3": ((64, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, groups=64)),
+        "depthwise k5": ((64, 1, 5, 5), lambda F, x, w: _conv(F, x, w, 5, groups=64)),
+    },
+    LINE: {
+        "conv k3": ((32, 32, 3), lambda F, x, w: _line(F, x, w)),
+        "concat": ((32, 32, 3), lambda F, x, w: _line(F, _concatenated_line(F, x), w)),
+    },
+}
+PROBES: Probes = {
+    MANY: {
+        **TRAINED[MANY],
         "slice": (UNUSED, lambda F, x, w: _sliced(F, x)),
         "flip": (UNUSED, lambda F, x, w: F.slice(x, begin=WHOLE, end=WHOLE, step=(1, 1, -1, -1))),
         "reverse": (UNUSED, lambda F, x, w: F.reverse(x, axis=(2, 3))),

@@ -50,6 +50,7 @@ class Costs:
 
     concat: float = 0.33  #: concatenate a few elements to an axis
     concat_back: float = 0.5  #: its backward pass
+    concat_back_line: float = 6.0  #: the same along a single axis
     slice: float = 0.5  #: take a part
     flip: float = 0.7  #: reverse an axis
     pad: float = 1.2  #: MXNet's pad operator
@@ -66,7 +67,7 @@ class Costs:
     depthwise_few: float = 0.65  #: of one of fewer channels than a block has, or along a single axis
     depthwise_volume: float = 1.0  #: of one along three axes
     depthwise_back: float = 0.33  #: of its backward pass
-    depthwise_back_long: float = 1.0  #: with a kernel above 3 or pad > k // 2, for which oneDNN has no fast code
+    depthwise_back_long: float = 2.0  #: with a kernel above 3 or pad > k // 2, for which oneDNN has no fast code
     pooling: float = 0.031  #: per element of a pooling window
     pooling_partial: float = 0.35  #: the same where windows of an average are partial, for which oneDNN has no code
     pooling_large: float = 3.0  #: the same of plain data, a block of whose channels does not fit into the cache
@@ -139,7 +140,9 @@ def choose(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[
     wanted = (record.tried or {}).get((windows, work)) or recall(windows, work)
     if wanted is not None and wanted in plans:
         return plans[wanted]
-    return _estimated_fastest(windows, work, allowed, COSTS)
+    # A graph for every size that nobody says the purpose of serves both inference and training.
+    is_for_both = record.purpose is None and any(window.size is None for window in windows)
+    return _estimated_fastest(windows, work, allowed, COSTS, is_for_both)
 
 
 def candidates(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None) -> Dict[str, Plan]:
@@ -158,13 +161,15 @@ def _estimated_fastest(
     work: Work,
     allowed: Optional[Tuple[str, ...]],
     costs: Costs,  # part of the key: other costs, another choice
+    is_for_both: bool,
 ) -> Plan:
     plans = candidates(windows, work.operator, allowed)
     if len(plans) == 1:
         return next(iter(plans.values()))
     if work.device == "gpu":
         return min(plans.values(), key=copies)
-    return min(plans.values(), key=lambda plan: estimate(plan, windows, work))
+    works = [work, replace(work, purpose="training")] if is_for_both else [work]
+    return min(plans.values(), key=lambda plan: math.prod(estimate(plan, windows, each) for each in works))
 
 
 def _operator_only(windows: Windows, work: Work, allowed: Optional[Tuple[str, ...]]) -> Plan:
@@ -217,13 +222,14 @@ class _Estimate:
         """What is done to the data, the output and the kernel, and the operator itself."""
         inputs = self.batch * self.in_channels * math.prod(self.size)
         results = self.batch * self.channels * math.prod(self.outputs)
-        nanoseconds = self.before(inputs) + self.after(results)
+        nanoseconds = self.before(inputs)
         if self.convolves and self.work.purpose != "deployment":
             nanoseconds += self.kernel()
         if self.training:  # what is copied has a gradient, which is copied back
             concats = sum(any(step.concat) for step in self.plan.axes)
-            nanoseconds = 2 * nanoseconds + concats * (self.costs.concat_back - self.costs.concat) * inputs
-        return nanoseconds + self.operator()
+            back = self.costs.concat_back_line if self.rank == 1 else self.costs.concat_back
+            nanoseconds = 2 * nanoseconds + concats * (back - self.costs.concat) * inputs
+        return nanoseconds + self.after(results) + self.operator()
 
     def before(self, inputs: int) -> float:
         """Of what is done to this many elements of data."""
@@ -250,7 +256,7 @@ class _Estimate:
         crops = any(step.crop[0] or step.crop[1] for step in axes)
         dynamic_crops, flips = any(step.crop[1] is None for step in axes), any(step.flip for step in axes)
         per_element = (crops + dynamic_crops) * costs.slice + flips * costs.flip
-        if per_element and self.channels >= BLOCK and self.convolves:
+        if per_element and self.channels >= BLOCK and self.convolves and not self.training:
             per_element += costs.unblock
         picks = any(step.pick for step in axes)
         if picks:
