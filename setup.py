@@ -37,7 +37,7 @@ CLI = ["click>=8", "rich>=13", "matplotlib>=3.7"]
 setup(
     name="mxsame",
     version=version(),
-    description="Keras models and Keras's padding=\"same\", exact, on Apache MXNet and Gluon",
+    description='Keras models and Keras\'s padding="same", exact, on Apache MXNet and Gluon',
     long_description=description(),
     long_description_content_type="text/markdown",
     **{"license_expression" if KNOWS_EXPRESSIONS else "license": LICENCE},
