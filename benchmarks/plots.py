@@ -44,6 +44,7 @@ LOOKS = {  # colour and marker, the same in every picture; no two have the same 
     "offset": ("#be123c", "v"),
     "offset concat": ("#f472b6", "X"),
     "gather": ("#65a30d", "D"),
+    "pick": ("#7c3aed", "p"),
     "dilate": ("#111827", "x"),
     "crop": ("#ca8a04", "+"),
 }
