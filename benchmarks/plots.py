@@ -44,6 +44,7 @@ LOOKS = {  # colour and marker, the same in every picture; no two have the same 
     "offset": ("#be123c", "v"),
     "offset concat": ("#f472b6", "X"),
     "gather": ("#65a30d", "D"),
+    "pick": ("#7c3aed", "p"),
     "dilate": ("#111827", "x"),
     "crop": ("#ca8a04", "+"),
 }
@@ -66,7 +67,7 @@ def draw(result: dict, path: Path) -> None:
     drawn = [row for row in result["rows"] if len(row["figures"]) > 1]
     modes = by_mode(drawn)
     lines = [len(rows) + 1.2 for rows in modes.values()]
-    above, below, between = 1.15, 0.85, 1.05  # inches
+    above, below, between = 1.15, 0.35, 1.05  # inches
     height = above + below + LINE * sum(lines) + between * (len(modes) - 1)
     figure = Figure(figsize=(WIDTH, height), facecolor="white")
     figure.text(0.02, 1 - 0.3 / height, result["title"], size=14, weight="bold", color=INK, va="center")

@@ -52,7 +52,8 @@ class Layer(mx.gluon.HybridBlock):
         except ValueError as error:
             if GIVE_SIZE not in str(error):
                 raise
-            reason = str(error).replace(GIVE_SIZE, "use mxsame.hybridize(net)")  # a layer has no input_size
+            # A layer has no input_size.
+            reason = str(error).replace(GIVE_SIZE, "use mxsame.hybridize(net), or a file for one size")
             raise ValueError(f"layer {self.name}: {reason}") from None
 
     def cast(self, dtype: Any) -> None:
