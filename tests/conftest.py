@@ -11,6 +11,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; MXNet re
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from mxsame import _mxnet  # before any test module can import TensorFlow, which is refused in the other order
+from mxsame.graphs import hybridize
 
 settings.register_profile("default", max_examples=60, deadline=None)
 settings.register_profile("ci", max_examples=2_000, deadline=None)
@@ -29,3 +30,9 @@ def pytest_collection_modifyitems(items):
             )
         if item.get_closest_marker("gpu") and _mxnet.mx.context.num_gpus() == 0:
             item.add_marker(pytest.mark.skip(reason="MXNet finds no NVIDIA GPU"))
+
+
+@pytest.fixture(autouse=True)
+def _a_graph_at_the_first_call(monkeypatch):
+    """Tests look at the graphs of signatures. That a signature has none before its second call is tested by itself."""
+    monkeypatch.setattr(hybridize.Specialised, "SECOND", 1)

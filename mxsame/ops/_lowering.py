@@ -334,8 +334,8 @@ def paired(F: Any, data: Any, copies: bool) -> Any:
 
 
 def copied(F: Any, array: Any) -> Any:
-    """A copy around `reshape`, of what may be in a layout of oneDNN, or have a gradient in one. `reshape` of MXNet 1.9.1
-    takes that for one of as many axes as it makes, and fails; a slice has the plain layout."""
+    """A copy around `reshape` of what may be in a layout of oneDNN, or have a gradient in one. MXNet 1.9.1's `reshape`
+    takes that layout for one of as many axes as it makes, and fails; a slice has the plain one."""
     return F.slice_axis(array, axis=0, begin=0, end=None)
 
 
