@@ -113,14 +113,18 @@ def _failure(error: Exception, **received: Any) -> ValueError:
     return ValueError(f"net must be one that ONNX Runtime runs as a file; ONNX Runtime says: {error}{detail}")
 
 
-def _tried(shapes: Mapping[str, Shape]) -> Iterator[Dict[str, tuple]]:
+def _tried(shapes: Mapping[str, Shape]) -> List[Dict[str, tuple]]:
     """The shapes that the net was traced for; where lengths are dynamic, these and one more, or as MXNet takes them."""
-    yield {name: tuple(length.traced for length in shape) for name, shape in shapes.items()}
-    if not all(length.is_static for shape in shapes.values() for length in shape):
-        yield {
-            name: tuple(length.traced + (not length.is_static) for length in shape) for name, shape in shapes.items()
-        }
-        yield {name: tuple(length.other for length in shape) for name, shape in shapes.items()}
+    found: List[Dict[str, tuple]] = []
+    for length_of in (
+        lambda length: length.traced,
+        lambda length: length.traced + (not length.is_static),
+        lambda length: length.other,
+    ):
+        tried = {name: tuple(map(length_of, shape)) for name, shape in shapes.items()}
+        if tried not in found:
+            found.append(tried)
+    return found
 
 
 def _random(shapes: Mapping[str, tuple]) -> Dict[str, np.ndarray]:
