@@ -11,7 +11,8 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip ins
 from onnx_running import NEWEST, exported
 
 from mxsame._mxnet import mx
-from mxsame.onnx.operators import ACTIVATIONS, OPERATORS
+from mxsame.onnx.operators import OPERATORS
+from mxsame.onnx.rows.elements import ACTIVATIONS
 from mxsame.rewriting import Graph
 
 SHAPE = (2, 6, 5, 7)

@@ -272,9 +272,7 @@ def main():
                 **{key: about.get(key) for key in ("parameters", "layers", "padding")},
                 "date": datetime.date.today().isoformat(),
                 "commit": commit(),
-                "checks": [
-                    {key: found[key] for key in KEPT if key in found} for found in checks
-                ],
+                "checks": [{key: found[key] for key in KEPT if key in found} for found in checks],
             }
             path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         failed += [] if all(map(is_right, models[name]["checks"])) else [name]
