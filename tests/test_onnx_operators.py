@@ -105,6 +105,8 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
         ([(2, 3, 4), (2, 4, 5)], lambda F, x, y: F.batch_dot(x, y)),
         ([(2, 4, 3), (2, 4, 5)], lambda F, x, y: F.batch_dot(x, y, transpose_a=True)),
         ([(2, 3, 4), (2, 5, 4)], lambda F, x, y: F.batch_dot(x, y, transpose_b=True)),
+        ([(2, 4, 3), (2, 5, 4)], lambda F, x, y: F.batch_dot(x, y, transpose_a=True, transpose_b=True)),
+        ([(2, 3, 4, 5), (2, 3, 6, 5)], lambda F, x, y: F.batch_dot(x, y, transpose_b=True)),
     ],
     "dot": [
         ((2, 7), Block(lambda F, x, w: F.dot(x, w), w=(7, 3))),
@@ -120,8 +122,25 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
                        w=(5000, 2))),
     ],
     "take": [
-        lambda F, x: F.take(x, F.concat(F.full((1,), 3), F.full((1,), 9), dim=0), axis=2, mode="clip"),
+        *(lambda F, x, mode=mode: F.take(x, F.concat(F.full((1,), -3), F.full((1,), 9), dim=0), axis=2, mode=mode)
+          for mode in ("clip", "wrap")),
+        *(([(2, 3), (2, 5)], lambda F, x, y, mode=mode: F.take(x, y * 9, axis=1, mode=mode)) for mode in ("clip", "wrap")),
     ],
+    "pick": [
+        *(([(2, 4, 5), (2, 5)], lambda F, x, y, mode=mode: F.pick(x, y * 8, axis=1, mode=mode))
+          for mode in ("clip", "wrap")),
+        ([(2, 4, 5), (2, 4, 1)], lambda F, x, y: F.pick(x, F.abs(y) * 5, keepdims=True)),
+        ([(2, 4, 5), (2, 4, 1)], lambda F, x, y: F.pick(x, F.cast(y * 5, dtype="int32"))),
+        ((2, 5), lambda F, x: F.pick(F.sum(x, axis=0), F.full((1,), 2), axis=0)),
+    ],
+    "topk": [
+        lambda F, x: F.topk(x), lambda F, x: F.topk(x, k=3, axis=1, is_ascend=True, dtype="int32"),
+        lambda F, x: F.topk(x, k=3, axis=2, ret_typ="value"), lambda F, x: F.topk(x, k=2, ret_typ="both"),
+        lambda F, x: F.topk(x, k=2, axis=1, ret_typ="mask"), lambda F, x: F.topk(x, k=0, axis=1, ret_typ="value"),
+        ((2, 5), lambda F, x: F.topk(F.cast(x, dtype="float64"), k=2, ret_typ="both")),
+    ],
+    "sort": [lambda F, x: F.sort(x), lambda F, x: F.sort(x, axis=1, is_ascend=False)],
+    "argsort": [lambda F, x: F.argsort(x), lambda F, x: F.argsort(x, axis=1, is_ascend=False, dtype="int32")],
     "one_hot": [((2, 5), lambda F, x: F.one_hot(F.abs(x) * 4, depth=4, on_value=2, off_value=-1)),
                 ((2, 5), lambda F, x: F.one_hot(x * 6, depth=4)),
                 ((2, 5), lambda F, x: F.one_hot(F.cast(x * 6, dtype="int32"), depth=4, dtype="int32"))],
@@ -168,7 +187,10 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "log1p": [lambda F, x: F.log1p(F.abs(x))],
     "negative": [lambda F, x: F.negative(x)],
     **{name: [lambda F, x, name=name: getattr(F, name)(x)] for name in
-       ("abs", "square", "exp", "expm1", "erf", "sin", "cos", "floor", "ceil", "sign")},
+       ("abs", "square", "exp", "expm1", "erf", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh",
+        "arcsinh", "arctanh", "floor", "ceil", "sign", "round", "rint", "fix", "trunc")},
+    "arccosh": [lambda F, x: F.arccosh(x + 2)],
+    "smooth_l1": [lambda F, x: F.smooth_l1(x, scalar=1.7), lambda F, x: F.smooth_l1(x * 3, scalar=1)],
     "Cast": [lambda F, x: F.cast(F.cast(x * 10, dtype="int32"), dtype="float32")],
     "where": [lambda F, x: F.where(x > 0.1, x, F.zeros_like(x) + 3),
               ((5, 5), lambda F, x: F.where(F.sum(x, axis=1) > 0, x, -x)),
@@ -198,6 +220,12 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "rpower_scalar": [lambda F, x: 1.5**x],
     "maximum_scalar": [lambda F, x: F.maximum(x, 0.1)],
     "minimum_scalar": [lambda F, x: F.minimum(x, 0.1)],
+    "modulo": [([SHAPE, SHAPE], both(lambda F, x, y: F.broadcast_mod(x * 5, F.floor(y * 3)))),
+               ([SHAPE, SHAPE], lambda F, x, y: (x * 5) % y),
+               ([SHAPE, SHAPE], lambda F, x, y: F.cast(x * 9, dtype="int32") % F.cast(y * 4, dtype="int32"))],
+    "modulo_scalar": [lambda F, x: x % 0.3, lambda F, x: x % -0.3, lambda F, x: x % 0,
+                      lambda F, x: F.cast(x * 9, dtype="int32") % 4],
+    "rmodulo_scalar": [lambda F, x: 5 % x],
     **{f"_{name}_scalar": [lambda F, x, compare=compare: compare(F.floor(x * 2), 0)]
        for name, compare in COMPARISONS.items()},
     **{f"broadcast_{name}": [([SHAPE, SHAPE], lambda F, x, y, op=f"broadcast_{name}":
@@ -211,6 +239,8 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
        for op in ("mean", "sum", "max", "min", "prod")},
     "norm": [lambda F, x: F.norm(x, axis=1), lambda F, x: F.norm(x, ord=1, axis=(2, 3), keepdims=True),
              lambda F, x: F.norm(x)],
+    "_np_cumsum": [lambda F, x: F.cumsum(x, axis=1), lambda F, x: F.cumsum(x),
+                   lambda F, x: F.cumsum(F.cast(x * 9, dtype="int32"), axis=3, dtype="float32")],
     "argmax": [lambda F, x: F.argmax(x, axis=1), lambda F, x: F.argmax(x, axis=1, keepdims=True)],
     "argmin": [lambda F, x: F.argmin(x, axis=2), lambda F, x: F.argmin(F.mean(x, axis=(0, 1, 2)), axis=0)],
     "Reshape": [
@@ -316,7 +346,10 @@ REFUSED = {  # what -> shape, function, message
     "gemm2 over another axis": (
         (3, 2, 4), Block(lambda F, x, w: F.linalg.gemm2(x, w, axis=0), w=(4, 2, 5)), "axis must be -2; received axis=0",
     ),
-    "take that wraps": (SHAPE, lambda F, x: F.take(x, F.arange(3), mode="wrap"), "clip; received mode='wrap'"),
+    "take that raises": (
+        SHAPE, lambda F, x: F.take(x, F.arange(3), axis=1, mode="raise"), "clip or wrap; received mode='raise'",
+    ),
+    "all sorted": (SHAPE, lambda F, x: F.sort(x, axis=None), "axis must be given"),
     "two UpSamplings": (
         [SQUARE, SQUARE], lambda F, x, y: F.UpSampling(x, y, scale=2, sample_type="nearest", num_args=2),
         "data must be one array; received inputs=2",

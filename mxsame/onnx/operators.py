@@ -24,6 +24,20 @@ COMPARISONS: Dict[str, Tuple[str, bool]] = {  # MXNet's name -> ONNX's, and whet
     "lesser_equal": ("LessOrEqual", False),
 }
 
+TRIGONOMETRIC = {
+    "sin": "Sin",
+    "cos": "Cos",
+    "tan": "Tan",
+    "arcsin": "Asin",
+    "arccos": "Acos",
+    "arctan": "Atan",
+    "sinh": "Sinh",
+    "cosh": "Cosh",
+    "arcsinh": "Asinh",
+    "arccosh": "Acosh",
+    "arctanh": "Atanh",
+}
+
 ARITHMETIC = {  # what a node computes -> ONNX's operator
     "add": "Add",
     "subtract": "Sub",
@@ -46,6 +60,10 @@ OPERATORS: Dict[str, Row] = {
     "Embedding": indexing.embedding,
     "take": indexing.take,
     "one_hot": indexing.one_hot,
+    "pick": indexing.pick,
+    "topk": indexing.topk,
+    "sort": indexing.sort,
+    "argsort": indexing.argsort,
     # normalization
     "batch_norm": normalization.batch_norm,
     "_contrib_BatchNormWithReLU": normalization.batch_norm_relu,
@@ -77,11 +95,15 @@ OPERATORS: Dict[str, Row] = {
     "log": elements.unary("Log"),
     "log1p": elements.log1p,
     "erf": elements.unary("Erf"),
-    "sin": elements.unary("Sin"),
-    "cos": elements.unary("Cos"),
+    **{name: elements.unary(op) for name, op in TRIGONOMETRIC.items()},
     "floor": elements.unary("Floor"),
     "ceil": elements.unary("Ceil"),
     "sign": elements.unary("Sign"),
+    "round": elements.round_half_away,
+    "rint": elements.round_half_down,
+    "fix": elements.truncate,
+    "trunc": elements.truncate,
+    "smooth_l1": elements.smooth_l1,
     "Cast": elements.cast,
     "where": elements.where,
     "zeros_like": elements.full_like(0),
@@ -97,6 +119,9 @@ OPERATORS: Dict[str, Row] = {
     "rsubtract_scalar": elements.with_scalar("Sub", reflected=True),
     "rdivide_scalar": elements.with_scalar("Div", reflected=True),
     "rpower_scalar": elements.with_scalar("Pow", reflected=True),
+    "modulo": elements.modulo(),
+    "modulo_scalar": elements.modulo(),
+    "rmodulo_scalar": elements.modulo(reflected=True),
     **{f"_{name}": elements.comparison(*row) for name, row in COMPARISONS.items()},
     **{f"_{name}_scalar": elements.comparison(*row) for name, row in COMPARISONS.items()},
     **{f"broadcast_{name}": elements.comparison(*row) for name, row in COMPARISONS.items()},
@@ -108,6 +133,7 @@ OPERATORS: Dict[str, Row] = {
     "min": reductions.reduction("ReduceMin"),
     "prod": reductions.reduction("ReduceProd"),
     "norm": reductions.norm,
+    "_np_cumsum": reductions.cumulative_sum,
     "argmax": reductions.argument("ArgMax"),
     "argmin": reductions.argument("ArgMin"),
     # axes

@@ -51,7 +51,7 @@ class Writer:
 
         self._onnx = onnx
         self.graph, self.shapes, self.opset, self._dtype = graph, shapes, opset, dtype
-        self.dtypes = graph.dtypes()
+        self._dtypes = graph.output_dtypes([*map(Output, graph.nodes()), *graph.later_outputs()])
         self.nodes: List[Any] = []
         self.initializers: Dict[str, np.ndarray] = {}
         self._inputs = dict(input_names)
@@ -160,7 +160,7 @@ class Writer:
 
     def shape(self, output: Output) -> Shape:
         """The shape of an output."""
-        return self.shapes[output.node]
+        return self.shapes[output]
 
     def static(self, output: Output, what: str) -> Tuple[int, ...]:
         """A shape of static lengths; `what` it is, for the message."""
@@ -171,9 +171,9 @@ class Writer:
 
     def dtype(self, output: Output) -> np.dtype:
         """The type of an output."""
-        if self.dtypes.get(output.node) is None:
+        if self._dtypes.get(output) is None:
             raise ValueError(f"the type of {output.node.name} ({output.node.op}) must follow from that of the data")
-        return np.dtype(self.dtypes[output.node])
+        return np.dtype(self._dtypes[output])
 
     def value(self, output: Output) -> Optional[np.ndarray]:
         """The array of a parameter; None for anything else."""

@@ -132,11 +132,13 @@ def square(w: Writer, node: Node, x: str) -> str:
 
 
 def log1p(w: Writer, node: Node, x: str) -> str:
-    """x log(u) / (u - 1) with u = 1 + x, in which the rounding of u cancels out; x where u is 1."""
-    one = w.scalar(1, node.inputs[0])
+    """log(u) with u = 1 + x; next to 0 times x / (u - 1), in which the rounding of u cancels out, or x if u is 1."""
+    one, half = (w.scalar(value, node.inputs[0]) for value in (1, 0.5))
     u = w.add("Add", x, one)
-    ratio = w.add("Div", w.add("Log", u), w.add("Sub", u, one))
-    return w.add("Where", w.add("Equal", u, one), x, w.add("Mul", x, ratio), name=node.name)
+    log = w.add("Log", u)
+    small = w.add("Mul", x, w.add("Div", log, w.add("Sub", u, one)))
+    small = w.add("Where", w.add("Equal", u, one), x, small)
+    return w.add("Where", w.add("Less", w.add("Abs", x), half), small, log, name=node.name)
 
 
 def expm1(w: Writer, node: Node, x: str) -> str:
@@ -150,6 +152,55 @@ def expm1(w: Writer, node: Node, x: str) -> str:
 
 def cast(w: Writer, node: Node, x: str) -> str:
     return w.add("Cast", x, to=w.tensor_type(node.attr("dtype")), name=node.name)
+
+
+def round_half_away(w: Writer, node: Node, x: str) -> str:
+    """ONNX's Round takes the even number of two that are as near, MXNet's the one further from 0."""
+    like, size = node.inputs[0], w.add("Abs", x)
+    whole = w.add("Floor", size)
+    further = w.add("Not", w.add("Less", w.add("Sub", size, whole), w.scalar(0.5, like)))
+    rounded = w.add("Where", further, w.add("Add", whole, w.scalar(1, like)), whole)
+    return w.add("Mul", w.add("Sign", x), rounded, name=node.name)
+
+
+def round_half_down(w: Writer, node: Node, x: str) -> str:
+    """MXNet's rint takes the lower number of two that are as near."""
+    low, high = w.add("Floor", x), w.add("Ceil", x)
+    nearer = w.add("Less", w.add("Sub", high, x), w.add("Sub", x, low))
+    return w.add("Where", nearer, high, low, name=node.name)
+
+
+def truncate(w: Writer, node: Node, x: str) -> str:
+    """Towards 0."""
+    negative = w.add("Less", x, w.scalar(0, node.inputs[0]))
+    return w.add("Where", negative, w.add("Ceil", x), w.add("Floor", x), name=node.name)
+
+
+def smooth_l1(w: Writer, node: Node, x: str) -> str:
+    """(s x)^2 / 2 where |x| < 1 / s^2, and |x| - 1 / (2 s^2) elsewhere."""
+    like, square = node.inputs[0], float(node.attr("scalar", 1.0)) ** 2
+    size = w.add("Abs", x)
+    near = w.add("Mul", w.add("Mul", x, x), w.scalar(square / 2, like))
+    far = w.add("Sub", size, w.scalar(0.5 / square, like))
+    return w.add("Where", w.add("Less", size, w.scalar(1 / square, like)), near, far, name=node.name)
+
+
+def modulo(reflected: bool = False) -> Row:
+    """What is left of a division, with the divisor's sign, and 0 of one by 0; ONNX's for floats has the dividend's."""
+
+    def row(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
+        like = node.inputs[0]
+        y = w.scalar(float(node.attr("scalar")), like) if y is None else y
+        x, y = (y, x) if reflected else (x, y)
+        zero, one = w.scalar(0, like), w.scalar(1, like)
+        none = w.add("Equal", y, zero)
+        divisor = w.add("Where", none, one, y)
+        rest = w.add("Mod", x, divisor, fmod=1)
+        other_sign = w.add("Less", w.add("Mul", w.add("Sign", rest), w.add("Sign", divisor)), zero)
+        found = w.add("Where", other_sign, w.add("Add", rest, divisor), rest)
+        return w.add("Where", none, zero, found, name=node.name)
+
+    return row
 
 
 def where(w: Writer, node: Node, condition: str, x: str, y: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Sequence
 
+import numpy as np
+
 from mxsame.onnx.rows._shared import Row, axes_of, given_axis, ndim_of, number
 from mxsame.rewriting import Node, Output
 
@@ -42,3 +44,13 @@ def argument(op: str) -> Row:
         return number(w, node, found) if ndim_of(w, node) == 1 and not keepdims else found
 
     return row
+
+
+def cumulative_sum(w: Writer, node: Node, x: str) -> str:
+    dtype = w.dtype(Output(node))
+    if dtype != w.dtype(node.inputs[0]):
+        x = w.cast(x, dtype)
+    axis = node.attr("axis")
+    if axis is None:
+        x, axis = w.add("Reshape", x, w.integers([-1])), 0
+    return w.add("CumSum", x, w.constant(int(axis), np.int64), name=node.name)
