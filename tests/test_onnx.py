@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from onnx_running import NEWEST, exported, operators, run, runtime  # noqa: E402
 
 import mxsame  # noqa: E402
 from mxsame._mxnet import mx  # noqa: E402
-from mxsame.onnx import checking  # noqa: E402
+from mxsame.onnx import NotCompared, checking  # noqa: E402
 
 sys.path.append(str(Path(__file__).parent / "golden"))
 
@@ -268,7 +269,7 @@ def test_group_normalization_of_dynamic_size(path):
 class Refusing:
     """ONNX Runtime that runs no model, or none that is a file."""
 
-    SessionOptions = runtime.SessionOptions
+    SessionOptions, __version__ = runtime.SessionOptions, runtime.__version__
 
     def __init__(self, only_files):
         self.only_files = only_files
@@ -292,7 +293,8 @@ def test_what_onnxruntime_does_not_run(path, monkeypatch):
         mxsame.export_onnx(net, path, SHAPE)
     assert not list(path.parent.iterdir())
     use(Refusing(only_files=False))  # as for an opset that is newer than it
-    mxsame.export_onnx(net, path, SHAPE)
+    with pytest.warns(NotCompared, match=rf"onnxruntime {re.escape(runtime.__version__)} does not support the opset"):
+        mxsame.export_onnx(net, path, SHAPE)
     assert path.exists()
 
 
@@ -344,13 +346,51 @@ def test_what_is_not_installed(path, monkeypatch):
             raise ImportError(name)
         return imported(name)
 
-    without("onnxruntime")  # then nothing is compared
+    without("onnxruntime")
     monkeypatch.setattr(checking, "_by_mxnet", None)
-    mxsame.export_onnx(net, path, SHAPE)
+    with pytest.warns(NotCompared, match=r"not compared with the net: onnxruntime is not installed: pip install"):
+        mxsame.export_onnx(net, path, SHAPE)
     assert path.exists()
     without("onnx")
     with pytest.raises(ImportError, match=r'mxsame\.export_onnx needs the package onnx: pip install "mxsame\[onnx\]"'):
         mxsame.export_onnx(net, path, SHAPE)
+
+
+def test_a_deployed_net(path):
+    net = downsampling()
+    deployed = mxsame.deploy(net, SHAPE)
+    check(deployed, path, random(5, *SHAPE[1:]), shapes=[SHAPE])
+    assert operators(path) == {"Conv": 4, "Relu": 1, "MaxPool": 1, "AveragePool": 1, "ConvTranspose": 1}
+    parent = sequential(deployed, gluon.Activation("tanh"))
+    check(parent, path, random(*SHAPE))
+
+
+@pytest.mark.parametrize("kind", ["deployed", "in another net", "of a file"])
+def test_what_is_for_one_size_is_not_for_every_size(kind, tmp_path, path, monkeypatch):
+    monkeypatch.setattr(checking, "compare", lambda *given: None)  # nor without onnxruntime
+    net = downsampling()
+    if kind == "of a file":
+        files = mxsame.export(net, str(tmp_path / "net"), SHAPE)
+        net = mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])
+    else:
+        net = mxsame.deploy(net, SHAPE)
+        net = sequential(net, gluon.Activation("tanh")) if kind == "in another net" else net
+    with pytest.raises(
+        ValueError, match=r"net must take data of every size, .* received dynamic_size=True.*data_must_be"
+    ):
+        mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
+    assert not path.exists()
+
+
+def test_a_keras_model_of_one_size_is_not_for_every_size(recorded, path, monkeypatch):
+    pytest.importorskip("h5py", reason="h5py is not installed: pip install '.[keras]'")
+    monkeypatch.setattr(checking, "compare", lambda *given: None)
+    net = mxsame.from_keras(recorded["keras2"][0] / "unet.h5")
+    shape = tuple(n or 1 for n in net.inputs[0].shape)
+    with pytest.raises(
+        ValueError, match=r"net must take data of every size, .*the shape that the Keras model was built"
+    ):
+        mxsame.export_onnx(net, path, shape, dynamic_size=True)
 
 
 def test_parameters_are_read_when_nothing_runs_any_more(tmp_path):

@@ -124,7 +124,8 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "take": [
         *(lambda F, x, mode=mode: F.take(x, F.concat(F.full((1,), -3), F.full((1,), 9), dim=0), axis=2, mode=mode)
           for mode in ("clip", "wrap")),
-        *(([(2, 3), (2, 5)], lambda F, x, y, mode=mode: F.take(x, y * 9, axis=1, mode=mode)) for mode in ("clip", "wrap")),
+        *(([(2, 3), (2, 5)], lambda F, x, y, mode=mode: F.take(x, y * 9, axis=1, mode=mode))
+          for mode in ("clip", "wrap")),
     ],
     "pick": [
         *(([(2, 4, 5), (2, 5)], lambda F, x, y, mode=mode: F.pick(x, y * 8, axis=1, mode=mode))
