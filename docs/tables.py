@@ -274,7 +274,7 @@ MOVING = ("Pad", "Slice", "Transpose")  # what moves data
 
 
 def onnx_of_gluon() -> str:
-    """Of Gluon's own networks and those of the benchmarks: how far ONNX Runtime is from MXNet, and what is in a file."""
+    """Of Gluon's networks and the benchmarks': how far ONNX Runtime is from MXNet, and what is in a file."""
     head = ["network", "difference", "nodes", *MOVING]
     lines = []
     for row in benchmark("exporters")["rows"]:

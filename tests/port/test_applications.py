@@ -75,7 +75,7 @@ def test_the_command_skips_what_it_has_and_repeats_what_failed(tmp_path, monkeyp
 
 @pytest.mark.oracle
 def test_a_process_that_fails_is_one_line():
-    found = applications.in_other_processes("NoSuchModel", None, sys.executable, ".h5")
+    found = applications.in_other_processes("NoSuchModel", None, sys.executable, ".h5", False)
     assert "NoSuchModel" in found["error"] and "\n" not in found["error"]
 
 
@@ -87,7 +87,7 @@ def test_the_recorded_results_are_right_and_complete(file, names):
 
 
 def test_the_recorded_onnx_files_have_no_node_that_same_caused():
-    """What Keras pads and crops itself may be left, and the axes are transposed after the input and before a picture."""
+    """What Keras pads and crops may be left, and the axes are transposed after the input and before a picture."""
     models = json.loads((applications.RESULTS / "applications-keras2.json").read_text())["models"]
     exported = {name: model for name, model in models.items() if applications.is_complete(model, onnx=True)}
     assert len(exported) >= 45
