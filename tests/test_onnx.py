@@ -481,6 +481,58 @@ def test_symmetric_padding_of_gluon(path):
     check(net, path, random(*SHAPE))
 
 
+RECURRENT = {
+    "LSTM": mx.gluon.rnn.LSTM,
+    "GRU": mx.gluon.rnn.GRU,
+    "RNN": lambda *args, **more: mx.gluon.rnn.RNN(*args, activation="tanh", **more),
+}
+
+
+@pytest.mark.parametrize("fold", [True, False])
+@pytest.mark.parametrize(("layers", "both_ways", "layout"), [(1, False, "TNC"), (2, True, "NTC")])
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_recurrent_layers(kind, layers, both_ways, layout, fold, path):
+    """States that start at 0 are left out of the file, and any batch is served."""
+    layer = RECURRENT[kind](5, layers, bidirectional=both_ways, layout=layout, input_size=3)
+    net = sequential(layer, shape=(2, 6, 3))
+    check(net, path, random(4, 6, 3), shapes=[(2, 6, 3)], fold=fold)
+    model = onnx.load(str(path))
+    assert operators(path)[kind] == layers and "Concat" not in operators(path)
+    assert {len(array.dims) for array in model.graph.initializer} <= {1, 2, 3} and len(model.graph.input) == 1
+
+
+def test_states_of_recurrent_layers_go_in_and_out(path):
+    class Net(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.layer = mx.gluon.rnn.LSTM(5, 2, input_size=3)
+
+        def hybrid_forward(self, F, x, h, c):
+            out, (h, c) = self.layer(x, [h, c])
+            return out, h, c
+
+    net = Net()
+    net.initialize(mx.init.Uniform(0.7))
+    check(net, path, random(6, 4, 3), random(2, 4, 5, seed=1), random(2, 4, 5, seed=2), dynamic_batch=False)
+
+
+def test_cells_that_are_unrolled(path):
+    class Net(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.cell = mx.gluon.rnn.GRUCell(5, input_size=3)
+
+        def hybrid_forward(self, F, x, state):
+            out, _ = self.cell.unroll(4, x, [state], layout="NTC", merge_outputs=True)
+            return out
+
+    net = Net()
+    net.initialize(mx.init.Uniform(0.7))
+    check(net, path, random(2, 4, 3), random(2, 5))
+
+
 def test_np_arrays(path):
     with mx.util.np_shape(True), mx.util.np_array(True):
         net = gluon.HybridSequential()

@@ -64,6 +64,19 @@ def both(function):
     return lambda F, x, y: function(F, x, F.slice_axis(y, axis=2, begin=0, end=1))
 
 
+def recurrent(mode, layers, directions, count, states=1):
+    """An operator for 3 channels with a state of 4 elements, which is given; `count` is how many parameters it has."""
+    more = {
+        "mode": mode,
+        "num_layers": layers,
+        "bidirectional": directions == 2,
+        "state_size": 4,
+        "state_outputs": True,
+    }
+    block = Block(lambda F, x, *states, p: F.RNN(x, p, *states, **more), p=(count,))
+    return [(5, 2, 3), *[(layers * directions, 2, 4)] * states], block
+
+
 COMPARISONS = {
     "equal": lambda x, y: x == y,
     "not_equal": lambda x, y: x != y,
@@ -145,6 +158,16 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "one_hot": [((2, 5), lambda F, x: F.one_hot(F.abs(x) * 4, depth=4, on_value=2, off_value=-1)),
                 ((2, 5), lambda F, x: F.one_hot(x * 6, depth=4)),
                 ((2, 5), lambda F, x: F.one_hot(F.cast(x * 6, dtype="int32"), depth=4, dtype="int32"))],
+    "RNN": [
+        recurrent("lstm", 1, 1, 16 * (3 + 4 + 2), states=2),
+        recurrent("lstm", 2, 2, 2 * 16 * (3 + 4 + 2) + 2 * 16 * (8 + 4 + 2), states=2),
+        recurrent("gru", 2, 2, 2 * 12 * (3 + 4 + 2) + 2 * 12 * (8 + 4 + 2)),
+        recurrent("rnn_tanh", 2, 1, 4 * (3 + 4 + 2) + 4 * (4 + 4 + 2)),
+        recurrent("rnn_relu", 1, 2, 2 * 4 * (3 + 4 + 2)),
+    ],
+    "_rnn_param_concat": [
+        ([SHAPE, (2, 3, 5, 7)], Block(lambda F, x, y: F._internal._rnn_param_concat(x, y, dim=1, num_args=2))),
+    ],
     "batch_norm": [
         batch_norm((6,), fix_gamma=False, eps=1e-3), batch_norm((6,), fix_gamma=True),
         batch_norm((5,), fix_gamma=False, axis=2), ((3, 6), batch_norm((6,), fix_gamma=False)),
@@ -181,6 +204,16 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     ],
     "log_softmax": [lambda F, x: F.log_softmax(x), lambda F, x: F.log_softmax(x, axis=1),
                     lambda F, x: F.log_softmax(x, dtype="float64")],
+    "SoftmaxActivation": [lambda F, x, mode=mode: F.SoftmaxActivation(x, mode=mode)
+                          for mode in ("instance", "channel")],
+    "SoftmaxOutput": [
+        ([(3, 5), (3,)], lambda F, x, label: F.SoftmaxOutput(x, label)),
+        ([(3, 5, 2), (3, 5)], lambda F, x, label: F.SoftmaxOutput(x, label)),
+        ([(3, 5, 2), (3, 5)], lambda F, x, label: F.SoftmaxOutput(x, label, preserve_shape=True)),
+        ([(3, 5, 2), (3, 2)], lambda F, x, label: F.SoftmaxOutput(x, label, multi_output=True)),
+    ],
+    **{name: [([(3, 5), (3, 5)], lambda F, x, label, name=name: getattr(F, name)(x, label))] for name in
+       ("LinearRegressionOutput", "MAERegressionOutput", "LogisticRegressionOutput")},
     "sqrt": [lambda F, x: F.sqrt(F.abs(x))],
     "rsqrt": [lambda F, x: F.rsqrt(F.abs(x) + 0.1)],
     "reciprocal": [lambda F, x: F.reciprocal(F.abs(x) + 0.1)],
@@ -300,6 +333,7 @@ TABLE = [
     for kind, found in CASES.items()
     for number, case in enumerate(found)
 ]
+STATIC = ("shape_array", "RNN")  # their first axis is no batch
 ALIKE = {f"_{name}" for name in COMPARISONS}  # no function makes these
 
 
@@ -335,7 +369,7 @@ def test_operator(kind, shape, function, opset, tmp_path):
     symbol = mx.sym.Group(symbol) if isinstance(symbol, list) else symbol
     used = {node.kind for node in Graph.of(symbol, {}, {}).nodes()}
     assert kind in used or kind == "identity"
-    got = exported(block, tmp_path / "net.onnx", *arrays, opset=opset, dynamic_batch=kind != "shape_array", fold=False)
+    got = exported(block, tmp_path / "net.onnx", *arrays, opset=opset, dynamic_batch=kind not in STATIC, fold=False)
     want = outputs(block, arrays)
     assert len(got) == len(want)
     for one, other in zip(got, want):
@@ -365,6 +399,16 @@ REFUSED = {  # what -> shape, function, message
         (2, 5), lambda F, x: F.softmax(x, F.cast(F.sum(F.abs(x), axis=1), dtype="int32"), use_length=True),
         "use_length must be False; received use_length=True",
     ),
+    "a projected LSTM": (
+        [(5, 2, 3), (1, 2, 2), (1, 2, 4)],
+        Block(lambda F, x, h, c, p: F.RNN(x, p, h, c, mode="lstm", num_layers=1, state_size=4, projection_size=2),
+              p=(16 * 3 + 16 * 2 + 2 * 4 + 32,)),
+        "projection_size must be None; received projection_size=2",
+    ),
+    "weights that are data": (
+        [(5, 2, 3), (36,), (1, 2, 4)], lambda F, x, p, h: F.RNN(x, p, h, mode="rnn_tanh", num_layers=1, state_size=4),
+        "must depend on parameters alone",
+    ),
     "even LRN": (SHAPE, lambda F, x: F.LRN(x, nsize=4), "nsize must be odd; received nsize=4"),
     "argmax of all": (SHAPE, lambda F, x: F.argmax(x), "axis must be given"),
     "the mean beside the norm": (
@@ -383,8 +427,9 @@ REFUSED = {  # what -> shape, function, message
 
 @pytest.mark.parametrize(("shape", "function", "message"), REFUSED.values(), ids=REFUSED)
 def test_refused(shape, function, message, tmp_path):
+    more = {"dynamic_batch": False} if isinstance(shape, list) else {}  # axes of several inputs that are no batch
     with pytest.raises(ValueError, match=message):
-        exported(block_of(function), tmp_path / "net.onnx", *inputs_of(shape))
+        exported(block_of(function), tmp_path / "net.onnx", *inputs_of(shape), **more)
     assert not list(tmp_path.iterdir())
 
 

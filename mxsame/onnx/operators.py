@@ -12,7 +12,17 @@ from typing import Dict, Tuple
 
 import numpy as np
 
-from mxsame.onnx.rows import axes, elements, indexing, normalization, pictures, products, reductions, windowed
+from mxsame.onnx.rows import (
+    axes,
+    elements,
+    indexing,
+    normalization,
+    pictures,
+    products,
+    recurrent,
+    reductions,
+    windowed,
+)
 from mxsame.onnx.rows._shared import Row
 
 COMPARISONS: Dict[str, Tuple[str, bool]] = {  # MXNet's name -> ONNX's, and whether it is the opposite
@@ -64,6 +74,8 @@ OPERATORS: Dict[str, Row] = {
     "topk": indexing.topk,
     "sort": indexing.sort,
     "argsort": indexing.argsort,
+    "RNN": recurrent.recurrent,
+    "_rnn_param_concat": axes.concat,
     # normalization
     "batch_norm": normalization.batch_norm,
     "_contrib_BatchNormWithReLU": normalization.batch_norm_relu,
@@ -82,6 +94,10 @@ OPERATORS: Dict[str, Row] = {
     "hard_sigmoid": elements.hard_sigmoid,
     "LeakyReLU": elements.leaky_relu,
     "clip": elements.clip,
+    "SoftmaxActivation": elements.softmax_activation,
+    "SoftmaxOutput": elements.softmax_output,
+    "LogisticRegressionOutput": lambda w, node, x, label: w.add("Sigmoid", x, name=node.name),
+    **dict.fromkeys(("LinearRegressionOutput", "MAERegressionOutput"), lambda w, node, x, label: x),
     "softmax": elements.softmax("Softmax"),
     "log_softmax": elements.softmax("LogSoftmax"),
     "abs": elements.unary("Abs"),

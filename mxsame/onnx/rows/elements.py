@@ -104,23 +104,40 @@ def hard_sigmoid(w: Writer, node: Node, x: str) -> str:
 
 
 def softmax(op: str) -> Row:
-    """Before opset 13 these treat all axes from one on as one, so that one must be the last."""
-
     def row(w: Writer, node: Node, x: str, *_: str) -> str:
-        ndim, temperature = ndim_of(w, node), node.attr("temperature")
         must(node, "use_length", False)
         if w.dtype(Output(node)) != w.dtype(node.inputs[0]):
             x = w.cast(x, w.dtype(Output(node)))
-        axis = int(node.attr("axis", -1)) % ndim
-        if temperature not in (None, 1.0):
-            x = w.add("Div", x, w.scalar(float(temperature), Output(node)))
-        if w.opset >= 13 or axis == ndim - 1:
-            return w.add(op, x, axis=axis, name=node.name)
-        swap = list(range(ndim))
-        swap[axis], swap[-1] = ndim - 1, axis
-        return w.transposed(w.add(op, w.transposed(x, swap), axis=ndim - 1, name=node.name), swap)
+        if node.attr("temperature") not in (None, 1.0):
+            x = w.add("Div", x, w.scalar(float(node.attr("temperature")), Output(node)))
+        return _along(w, node, op, x, int(node.attr("axis", -1)))
 
     return row
+
+
+def _along(w: Writer, node: Node, op: str, x: str, axis: int) -> str:
+    """Softmax along an axis. Before opset 13 all axes from one on are treated as one, so that one must be the last."""
+    ndim = ndim_of(w, node)
+    axis %= ndim
+    if w.opset >= 13 or axis == ndim - 1:
+        return w.add(op, x, axis=axis, name=node.name)
+    swap = list(range(ndim))
+    swap[axis], swap[-1] = ndim - 1, axis
+    return w.transposed(w.add(op, w.transposed(x, swap), axis=ndim - 1, name=node.name), swap)
+
+
+def softmax_activation(w: Writer, node: Node, x: str) -> str:
+    return _along(w, node, "Softmax", x, 1 if node.attr("mode", "instance") == "channel" else -1)
+
+
+def softmax_output(w: Writer, node: Node, x: str, label: str) -> str:
+    """At inference the label has no effect. By default over all elements of each instance of the batch."""
+    if node.attr("multi_output", False):
+        return _along(w, node, "Softmax", x, 1)
+    if node.attr("preserve_shape", False) or ndim_of(w, node) == 2:
+        return _along(w, node, "Softmax", x, -1)
+    flat, shape = w.add("Flatten", x, axis=1), w.shape(node.inputs[0])
+    return w.reshaped(w.add("Softmax", flat, axis=1), shape[:1], shape)
 
 
 def reciprocal_root(w: Writer, node: Node, x: str) -> str:
