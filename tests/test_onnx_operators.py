@@ -153,7 +153,7 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
         lambda F, x: F.topk(x, k=2, axis=1, ret_typ="mask"), lambda F, x: F.topk(x, k=0, axis=1, ret_typ="value"),
         ((2, 5), lambda F, x: F.topk(F.cast(x, dtype="float64"), k=2, ret_typ="both")),
     ],
-    "sort": [lambda F, x: F.sort(x), lambda F, x: F.sort(x, axis=1, is_ascend=False)],
+    "sort": [lambda F, x: F.sort(x, axis=-1), lambda F, x: F.sort(x, axis=1, is_ascend=False)],
     "argsort": [lambda F, x: F.argsort(x), lambda F, x: F.argsort(x, axis=1, is_ascend=False, dtype="int32")],
     "one_hot": [((2, 5), lambda F, x: F.one_hot(F.abs(x) * 4, depth=4, on_value=2, off_value=-1)),
                 ((2, 5), lambda F, x: F.one_hot(x * 6, depth=4)),
