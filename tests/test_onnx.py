@@ -308,6 +308,18 @@ def test_a_type_that_onnxruntime_has_no_operator_for(path):
     assert not list(path.parent.iterdir())
 
 
+def test_a_net_that_mxnet_itself_does_not_run_is_not_left_unchecked(path):
+    """MXNet's graphs of `sort` need an axis."""
+
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.sort(x)
+
+    with pytest.raises(ValueError, match=r"net must run in MXNet on data of input_shape; MXNet says: .*axis"):
+        mxsame.export_onnx(Net(), path, (2, 4))
+    assert not list(path.parent.iterdir())
+
+
 def test_a_place_that_cannot_be_written(path, monkeypatch):
     def refused(source, target):
         raise PermissionError(13, "Permission denied", target)
