@@ -13,9 +13,8 @@ MOVES = {  # what leaves elements as they are
     *("SliceChannel", "slice", "slice_axis", "reverse", "repeat", "broadcast_axis", "broadcast_to", "broadcast_like"),
 }
 INTEGERS = {"uint8": (0, 255), "int8": (-100, 100), "int32": (-100, 100), "int64": (-100, 100), "bool": (0, 1)}
-ROWS: Dict[
-    str, Tuple[int, Callable[[Node, Tuple[int, ...]], int]]
-] = {  # operator -> position of row numbers, and how many there are
+Count = Callable[[Node, Tuple[int, ...]], int]  # of rows, from the node and the shape of its first input
+ROWS: Dict[str, Tuple[int, Count]] = {  # operator -> the position of row numbers among its inputs, and how many rows
     "Embedding": (0, lambda node, shape: int(node.attr("input_dim"))),
     "one_hot": (0, lambda node, shape: int(node.attr("depth"))),
     "take": (1, lambda node, shape: shape[int(node.attr("axis", 0))]),
@@ -77,8 +76,12 @@ def samples(graph: Graph, shapes: Mapping[str, Tuple[int, ...]], dtype: Any) -> 
 def _ranges(graph: Graph, users: Mapping[Node, list], shapes: Mapping[Node, tuple], variable: Node) -> Iterator[Range]:
     """What each operator wants that uses an input, or what is made of it by moving, casting and scaling alone."""
     waiting: List[Tuple[Node, Range]] = [(variable, Range(-1, 1))]
+    seen = set()
     while waiting:
         source, wanted = waiting.pop()
+        if (source, wanted) in seen:
+            continue
+        seen.add((source, wanted))
         for node, position in users[source]:
             if node is None:
                 yield wanted
