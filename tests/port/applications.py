@@ -7,7 +7,7 @@
 Weights are random, statistics of batch norms too; nothing is downloaded. Each model has its top at its default size,
 and none at an odd, non-square one. Keras writes the file and its outputs in one process, and another one reads them,
 without Keras; with tf.keras it also exports the network to ONNX, and runs that file in ONNX Runtime. All of them take
-two or three hours, and up to 10 GB of memory: results are written after every model, and models that have all of theirs
+an hour or two, and up to 10 GB of memory: results are written after every model, and models that have all of theirs
 are skipped, unless `--again` is given. `docs/tables.py` makes the tables of the docs from tests/results. Exit status 1
 if one of the chosen models is off by more than 1e-4 of its largest output.
 
