@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Callable, Dict, Iterable, List, Sequence
@@ -21,18 +22,11 @@ from typing import Callable, Dict, Iterable, List, Sequence
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.results import geometric_mean, load, ratio  # noqa: E402 - found from the root alone
+from benchmarks.names import NETWORKS  # noqa: E402 - found from the root alone
+from benchmarks.results import geometric_mean, load, ratio  # noqa: E402
 
 README = ROOT / "README.md"
 GENERATED = ROOT / "docs" / "_generated"
-NETWORKS = {
-    "resnet50": "ResNet-50",
-    "mobilenet": "MobileNet",
-    "mobilenetv2": "MobileNetV2",
-    "xception": "Xception, entry and middle flow",
-    "efficientnet": "EfficientNet-B0",
-    "autoencoder": "autoencoder",
-}
 OPERATORS = {
     "conv": "conv",
     "depthwise_conv": "depthwise",
@@ -141,11 +135,20 @@ VARIANTS = {
 }
 
 
+def spread(rows: Iterable[dict], variant: str) -> float:
+    """The distance between the quartiles of a layer's times, as a part of the median: that of the middle layer."""
+    found = [row["figures"][variant] for row in rows if variant in row["figures"]]
+    return statistics.median((each["quartiles"][1] - each["quartiles"][0]) / each["median"] for each in found)
+
+
 def layers_summary(table: str = "layers") -> str:
     rows = benchmark(table)["rows"]
-    found = [(name, ratios(rows, variant)) for variant, name in VARIANTS.items()]
-    head = ["", "geometric mean", "worst"]
-    return markdown(head, [[name, figure(geometric_mean(values)), figure(max(values))] for name, values in found])
+    head = ["", "geometric mean", "worst", "spread"]
+    lines = []
+    for variant, name in VARIANTS.items():
+        values = ratios(rows, variant)
+        lines.append([name, figure(geometric_mean(values)), figure(max(values)), f"{spread(rows, variant):.0%}"])
+    return markdown(head, lines)
 
 
 def layers() -> str:

@@ -21,7 +21,7 @@ sys.path.append(str(ROOT))
 
 from click.testing import CliRunner  # noqa: E402
 
-from benchmarks import gpu, layers, memory, networks, planner, plots, results, sizes, targets  # noqa: E402
+from benchmarks import gpu, layers, memory, names, networks, planner, plots, results, sizes, targets  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.architectures import NETWORKS  # noqa: E402
 from mxsame import bench  # noqa: E402
@@ -389,6 +389,16 @@ def test_a_picture_of_many_rows_and_modes(tmp_path):
     ]
     plots.draw(results.save(tmp_path / "x.json", "layers", "Layers", rows), tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 10_000
+
+
+def test_what_was_recorded_has_a_name_and_one_look_in_every_picture():
+    assert list(names.NETWORKS) == [network.name for network in NETWORKS]
+    looks = {name: look for name, look in plots.LOOKS.items() if name not in ("mxsame", "sizes in turn", "tf.keras")}
+    looks.pop("pad")  # MXNet's pad operator, which explicit padding calls
+    assert len(set(looks.values())) == len(looks)
+    for path in results.FOLDER.glob("*.json"):
+        rows = [row for row in results.load(path)["rows"] if len(row.get("figures", ())) > 1]
+        assert set(results.variants(rows)) <= set(plots.LOOKS), path.name
 
 
 def test_help_names_every_command():

@@ -64,7 +64,7 @@ def command(
     FILE is an .h5 file of a whole model, a .keras archive, or a JSON file with --weights. Prints the table of layers.
 
     \b
-    mxsame convert model.h5 -o out/
+    mxsame convert model.h5 -o model
     mxsame convert model.keras -o net --layout NCHW --shape 1,3,224,224 --check
     mxsame convert model.h5 -o net.onnx
 
