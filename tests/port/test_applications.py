@@ -87,7 +87,7 @@ def test_the_recorded_results_are_right_and_complete(file, names):
 
 
 def test_the_recorded_onnx_files_have_no_node_that_same_caused():
-    """What Keras pads and crops may be left, and axes are transposed after the input and before Flatten or an output."""
+    """What Keras pads and crops may be left; axes are transposed after the input, and before Flatten or an output."""
     models = json.loads((applications.RESULTS / "applications-keras2.json").read_text())["models"]
     exported = {name: model for name, model in models.items() if applications.is_complete(model, onnx=True)}
     assert {name for name, model in models.items() if model["parameters"] < 160e6} <= exported.keys()
