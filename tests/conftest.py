@@ -18,6 +18,8 @@ settings.register_profile("ci", max_examples=2_000, deadline=None)
 settings.register_profile("deep", max_examples=50_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))  # --hypothesis-profile=... wins over it
 
+NEEDED_BY_EXAMPLE = {"mxsame.onnx.export.export_onnx": ("onnx", "onnxruntime")}  # packages, by the docstring's name
+
 collect_ignore = ["golden", "tf_oracle.py"]  # not tests: scripts and helpers that need TensorFlow, no doctests there
 
 
@@ -30,6 +32,10 @@ def pytest_collection_modifyitems(items):
             )
         if item.get_closest_marker("gpu") and _mxnet.mx.context.num_gpus() == 0:
             item.add_marker(pytest.mark.skip(reason="MXNet finds no NVIDIA GPU"))
+        if isinstance(item, pytest.DoctestItem):
+            missing = [name for name in NEEDED_BY_EXAMPLE.get(item.name, ()) if importlib.util.find_spec(name) is None]
+            if missing:
+                item.add_marker(pytest.mark.skip(reason=f"{missing[0]} is not installed: pip install '.[onnx]'"))
 
 
 @pytest.fixture(autouse=True)

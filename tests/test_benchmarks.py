@@ -466,6 +466,32 @@ def test_a_row_that_fails_leaves_the_others_and_the_file(tmp_path, monkeypatch):
     assert {layer.name for layer in layers.LAYERS if layer.kind == "max" and not layer.odd} == measured
 
 
+def test_what_a_file_has_rows_of_is_kept_if_only_the_missing_are_measured(tmp_path, monkeypatch):
+    measured, file = [], tmp_path / "x.json"
+
+    def measure(layer, *args, **timing):
+        measured.append(layer.name)
+        return row_of(layer.name, "forward", {"symmetric": 1.0})
+
+    monkeypatch.setattr(layers, "measure", measure)
+    first, second = [layer.name for layer in layers.LAYERS if layer.kind == "max"][:2]
+    arguments = ["layers", "--rounds", "1", "--no-picture", "--out", str(file), "--missing"]
+    run(*arguments, "--match", second)
+    text = run(*arguments, "--match", "max pool")
+    assert measured.count(second) == 1 and first in measured and second in text
+    names = [row["name"] for row in results.load(file)["rows"]]
+    assert sorted(names) == sorted(measured)
+    result = CliRunner().invoke(main, [*arguments, "--match", "max pool"])
+    assert result.exit_code == 1 and "nothing is missing" in result.output
+    made = json.loads(file.read_text())
+    made["provenance"]["mxnet"] = "1.0"
+    made["rows"][0]["task"] = "something else"
+    file.write_text(json.dumps(made))
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2 and "has other ['mxnet', 'something else']" in " ".join(result.output.split())
+    assert len(json.loads(file.read_text())["rows"]) == len(names)
+
+
 def test_the_recorded_figures_are_in_the_words_of_the_tables():
     """Every variant and mode that a target or a table of the documentation looks up."""
     tables = targets.read(results.FOLDER)
