@@ -306,10 +306,12 @@ ADDING = """
 import os
 os.environ["MXNET_EXEC_BULK_EXEC_INFERENCE"] = "0"  # one operator, one name in the profile
 os.environ["MXNET_SUBGRAPH_BACKEND"] = "NONE"
+import tempfile
 import mxsame
 import test_cudnn_only as tests
 from mxnet import nd, profiler
 
+folder = tempfile.TemporaryDirectory()  # MXNet removes the profile's file first, so it must be no device
 for name in tests.WITH_ADDITIONS:
     make, shape = tests.NETS[name]
     net = make()
@@ -317,7 +319,7 @@ for name in tests.WITH_ADDITIONS:
     deployed = mxsame.deploy(net, shape, cudnn_only=True)
     sums = tests.operators(tests.lowered(deployed)).count("_grad_add")
     deployed._executors(data)[0].wait_to_read()
-    profiler.set_config(profile_symbolic=True, aggregate_stats=True, filename=os.devnull)
+    profiler.set_config(profile_symbolic=True, aggregate_stats=True, filename=os.path.join(folder.name, "profile.json"))
     profiler.set_state("run")
     deployed._executors(data)[0].wait_to_read()
     nd.waitall()
@@ -598,17 +600,19 @@ def test_random_nets(seed):
 RANDOM = """
 import os
 os.environ["MXNET_EXEC_BULK_EXEC_INFERENCE"] = "0"
+import tempfile
 import mxsame
 import test_cudnn_only as tests
 from mxnet import nd, profiler
 
+folder = tempfile.TemporaryDirectory()  # MXNet removes the profile's file first, so it must be no device
 for seed in range(200):
     net, data, _ = tests.random_net(seed)
     deployed = mxsame.deploy(net, data.shape, cudnn_only=True)
     sums = tests.operators(tests.lowered(deployed)).count("_grad_add")
     for array in deployed._executors(data):
         array.wait_to_read()
-    profiler.set_config(profile_symbolic=True, aggregate_stats=True, filename=os.devnull)
+    profiler.set_config(profile_symbolic=True, aggregate_stats=True, filename=os.path.join(folder.name, "profile.json"))
     profiler.set_state("run")
     for array in deployed._executors(data):
         array.wait_to_read()
