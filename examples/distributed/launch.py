@@ -196,6 +196,7 @@ def end(processes: list[Process]) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in remaining:
             process.send(number)
+            process.send(signal.SIGCONT)  # one that is stopped gets SIGTERM only then
         deadline = time.monotonic() + GRACE
         while remaining and time.monotonic() < deadline:
             time.sleep(0.05)

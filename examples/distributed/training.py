@@ -16,6 +16,7 @@ import numpy as np
 import server
 from mxnet import autograd, gluon, kvstore, lr_scheduler, nd, random
 from mxnet.gluon import nn
+from pictures import in_channels_first, stripes
 
 UNUSED_KEY = 100_000  # of no parameter; MXNet multiplies it by 9973 in 32 bits
 EPSILON = 1e-7  # Keras's: probabilities are at least that before the logarithm
@@ -26,7 +27,7 @@ ENDINGS = (".h5", ".hdf5", ".keras", ".json")
 
 
 def network(source: str, pictures: np.ndarray) -> gluon.HybridBlock:
-    """A Keras model's file, or MODULE:FUNCTION; (N, C, H, W) to probabilities of classes."""
+    """A Keras model's file, or MODULE:FUNCTION that returns a network; (N, C, H, W) to probabilities of classes."""
     if source.endswith(ENDINGS):
         net = mxsame.from_keras(source, layout="NCHW")
     else:
@@ -34,7 +35,6 @@ def network(source: str, pictures: np.ndarray) -> gluon.HybridBlock:
         if not function:
             raise ValueError(f"network must be a file of {', '.join(ENDINGS)}, or MODULE:FUNCTION; received {source!r}")
         net = getattr(importlib.import_module(module), function)()
-        net.initialize()
     # Parameters get their shapes. As in training: inference leaves weights in an order of oneDNN's, which MXNet's
     # store cannot send. Statistics of a batch norm only move with gradients.
     with autograd.train_mode():
@@ -48,6 +48,7 @@ def stripes_network() -> gluon.HybridBlock:
     for channels in (16, 32, 64):
         net.add(mxsame.nn.Conv2D(channels, 3, strides=2, use_bias=False), nn.BatchNorm(), nn.Activation("relu"))
     net.add(nn.GlobalAvgPool2D(), nn.Dropout(0.1), nn.Dense(4), nn.HybridLambda("softmax"))
+    net.initialize()
     return net
 
 
@@ -67,31 +68,12 @@ class Data(NamedTuple):
 def read(path: str | None, seed: int) -> tuple[Data, Data]:
     """For training and for evaluation: an .npz file as Keras's data sets, (N, H, W, C) or (N, H, W); or generated."""
     if path is None:
-        return stripes(1024, seed), stripes(256, seed + 1)
+        return Data(*stripes(1024, seed)), Data(*stripes(256, seed + 1))
     with np.load(path, allow_pickle=False) as file:
         missing = {f"{kind}_{part}" for kind in "xy" for part in ("train", "test")} - set(file)
         if missing:
             raise ValueError(f"data must hold x_train, y_train, x_test and y_test; received {path!r} without {missing}")
         return tuple(Data(in_channels_first(file[f"x_{part}"]), file[f"y_{part}"].ravel()) for part in ("train", "test"))
-
-
-def in_channels_first(pictures: np.ndarray) -> np.ndarray:
-    """(N, H, W) or (N, H, W, C) to (N, C, H, W) in float32; bytes to 0..1."""
-    pictures = pictures[..., None] if pictures.ndim == 3 else pictures
-    scale = 1 / 255 if pictures.dtype == np.uint8 else 1
-    return np.ascontiguousarray(pictures.transpose(0, 3, 1, 2) * np.float32(scale), dtype=np.float32)
-
-
-def stripes(count: int, seed: int, size: int = 31, noise: float = 0.3) -> Data:
-    """Pictures (N, 3, size, size) of stripes in one of four directions, which is the label."""
-    numbers = np.random.RandomState(seed)
-    labels = numbers.randint(0, 4, count)
-    angles = labels * np.pi / 4
-    y, x = np.mgrid[:size, :size]
-    along = x * np.cos(angles)[:, None, None] + y * np.sin(angles)[:, None, None]
-    waves = np.sin(along * 0.9 + numbers.uniform(0, 2 * np.pi, (count, 1, 1)))
-    pictures = waves[:, None] + noise * numbers.standard_normal((count, 3, size, size))
-    return Data(pictures.astype(np.float32), labels)
 
 
 def part(size: int, step: int, batch_size: int, seed: int, rank: int, workers: int) -> np.ndarray:
