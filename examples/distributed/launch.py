@@ -208,6 +208,8 @@ def exec_as(number: int, command: list[str], workers: int, servers: int, root: s
     host, _, port = root.rpartition(":")
     role, _ = role_of(number, servers, workers)
     os.environ.update(environment(role, host, int(port), servers, workers))
+    if role == "scheduler":
+        os.environ["DMLC_USE_KUBERNETES"] = "1"  # it listens on all interfaces; it cannot listen on a name
     os.execvp(command[0], command)
 
 

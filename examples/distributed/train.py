@@ -61,6 +61,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     add("--learning-rate", type=float, default=0.05, help="at first; it falls to 0 along a cosine")
     add("--update-on", choices=("servers", "workers"), default="servers", help="who updates the weights")
     add("--checkpoint-every", type=int, default=50, metavar="STEPS")
+    add("--plans", help="a file of mxsame.autotune, of a machine like these")
     add("--seed", type=int, default=0)
     add("--patience", type=float, default=300.0, help="seconds that a step, or joining the cluster, may take")
     options = parser.parse_args(arguments)

@@ -153,6 +153,8 @@ class Run:
         self.steps_per_epoch = len(self.train.pictures) // options.batch_size
         self.steps = options.epochs * self.steps_per_epoch
         self.schedule = lr_scheduler.CosineScheduler(self.steps + 1, base_lr=options.learning_rate)
+        if options.plans is not None:
+            mxsame.planner.load(options.plans)
         random.seed(options.seed)
         self.net = network(options.network, self.train.pictures)
         self.trainer = Trainer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import clusters
+import mxsame
 import networks
 import numpy as np
 import pytest
@@ -28,13 +29,13 @@ def data(tmp_path_factory):
     return path, pictures.transpose(0, 3, 1, 2), labels
 
 
-def trained(data, folder, network, *more, workers=2, **environment):
+def trained(data, folder, network, *more, workers=2, servers=1, **environment):
     """The weights of every worker after the steps."""
     clusters.finished(
         STEPS_PROGRAM,
         *("--out", folder, "--data", data[0], "--network", network),
         *("--batch-size", BATCH, "--epochs", 1, "--learning-rate", RATE, "--patience", 60, *more),
-        options=("--workers", str(workers), "--servers", "1"),
+        options=("--workers", str(workers), "--servers", str(servers)),
         **environment,
     )
     return [
@@ -131,6 +132,15 @@ def test_batch_norm_is_computed_from_each_workers_part(data, tmp_path, optimizer
 
     assert distance(*workers, lambda name: not is_statistic(name)) == 0
     assert distance(*workers, is_statistic) > DIFFERENT
+
+
+def test_a_keras_model_and_arrays_that_are_divided_among_servers(data, tmp_path):
+    path = tmp_path / "model.h5"
+    networks.keras_file(path)
+    workers = trained(data, tmp_path, path, "--optimizer", "adam", servers=2, MXNET_KVSTORE_BIGARRAY_BOUND="20")
+    expected = reference(data, lambda: mxsame.from_keras(path, layout="NCHW"), "adam", parts=2)
+    for found, wanted in zip(workers, expected):
+        assert distance(found, wanted) < CLOSE
 
 
 def test_a_run_goes_on_with_other_workers_where_workers_update(data, tmp_path):
