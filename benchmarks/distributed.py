@@ -1,4 +1,4 @@
-"""Training with MXNet's parameter server: steps of one and two workers, what the server costs, and a model of more machines.
+"""MXNet's parameter server: steps of one and two workers, what the server costs, and a model of more machines.
 
 Workers are pinned to a core each; scheduler and server run on any. All of a round run one after the other, each in
 processes of its own, and only steps after the first are timed. The model is fitted to exchanges of gradients and
@@ -227,11 +227,11 @@ def show(result: Dict[str, Any]) -> None:
         for row in result["compared"]
     ]
     results.print_table("The model, ms", ["", "", "measured", "model", "ratio"], lines)
-    lines = [
-        [f"{row['name']}, {row['bytes'] / 2**20:.0f} MiB", str(row["machines"]), str(row["bound"]), f"{row['share']:.3f}"]
-        + [row["processors"] * 1e3, *(wire * 1e3 for wire in row["wires"].values())]
-        for row in result["extrapolated"]
-    ]
+    lines = []
+    for row in result["extrapolated"]:
+        text = (f"{row['name']}, {row['bytes'] / 2**20:.0f} MiB", str(row["machines"]), str(row["bound"]))
+        seconds = (row["processors"], *row["wires"].values())
+        lines.append([*text, f"{row['share']:.3f}", *(each * 1e3 for each in seconds)])
     speeds = [f"on the wire, {speed} Gbit/s" for speed in GIGABITS]
     columns = ["", "machines", "bound", "busiest server's share", "on processors", *speeds]
     results.print_table("An exchange with a worker and a server on each machine, ms", columns, lines)

@@ -1,4 +1,4 @@
-"""A process of a cluster that benchmarks.distributed measures; in other roles than a worker's, importing MXNet serves."""
+"""A process of a cluster that benchmarks.distributed measures. In a server, importing MXNet serves."""
 
 from __future__ import annotations
 

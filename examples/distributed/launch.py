@@ -74,7 +74,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Process:
-    """A process of the cluster, in a process group of its own, whose output is printed with its name before each line."""
+    """A process of the cluster, in a process group of its own. Its lines are printed with its name before them."""
 
     def __init__(self, name: str, command: list[str], more: dict[str, str], core: int | None):
         self.name = name

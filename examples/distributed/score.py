@@ -3,9 +3,10 @@
     python examples/distributed/score.py --network run/network --pictures folder --out scores --actors 2
     python examples/distributed/score.py --network run/network --pictures pictures.npy --out scores --actors 2
 
-`--network` is what `mxsame.deploy(net, shape).export(path)` wrote, as train.py does. Each actor is a process with a network
-of its own. One that dies is replaced, and what it had not finished is done again. The folder of results gets its name
-when all is there, each key once. With RAY_ADDRESS the actors run on that cluster, whose machines must all reach the files.
+`--network` is what `mxsame.deploy(net, shape).export(path)` wrote, as train.py does. Each actor is a process with a
+network of its own. One that dies is replaced, and what it had not finished is done again. The folder of results gets
+its name when all is there, each key once. With RAY_ADDRESS the actors run on that cluster, whose machines must all
+reach the files.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Scorer:
     """An actor: a deployed network, called with batches of one size, so that it is one graph."""
 
     def __init__(self, network: str, batch_size: int, array: str | None):
-        import mxsame  # noqa: F401, I001  (first: it prepares the import of MXNet, here and not in the process that starts)
+        import mxsame  # noqa: F401  (first: it prepares the import of MXNet, here and not in the process that starts)
         from mxnet import gluon, nd
 
         self.as_input, self.batch_size, self.optimized = nd.array, batch_size, False

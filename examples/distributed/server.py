@@ -21,7 +21,7 @@ CONTROLLER = 0  # the number of the one command that MXNet gives to Python
 def serve() -> None:
     """Run this process as what DMLC_ROLE says, scheduler or server, until all workers have finished."""
     role = os.environ.pop("DMLC_ROLE")
-    import mxsame  # noqa: F401, I001  (first: it prepares the import of MXNet)
+    import mxsame  # noqa: F401  (first: it prepares the import of MXNet)
     from mxnet import kvstore
 
     os.environ["DMLC_ROLE"] = role

@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple
 
-import checkpoints
 import mxsame
 import numpy as np
-import server
 from mxnet import autograd, gluon, kvstore, lr_scheduler, nd, random
 from mxnet.gluon import nn
+
+import checkpoints
+import server
 from pictures import in_channels_first, stripes
 
 UNUSED_KEY = 100_000  # of no parameter; MXNet multiplies it by 9973 in 32 bits
@@ -73,7 +74,7 @@ def read(path: str | None, seed: int) -> tuple[Data, Data]:
         missing = {f"{kind}_{part}" for kind in "xy" for part in ("train", "test")} - set(file)
         if missing:
             raise ValueError(f"data must hold x_train, y_train, x_test and y_test; received {path!r} without {missing}")
-        return tuple(Data(in_channels_first(file[f"x_{part}"]), file[f"y_{part}"].ravel()) for part in ("train", "test"))
+        return tuple(Data(in_channels_first(file[f"x_{use}"]), file[f"y_{use}"].ravel()) for use in ("train", "test"))
 
 
 def part(size: int, step: int, batch_size: int, seed: int, rank: int, workers: int) -> np.ndarray:
@@ -279,4 +280,3 @@ def train(options: Any, watchdog: Any) -> None:
         watchdog.expect("writing the network")
         deployed = mxsame.deploy(run.net, (1, *run.test.pictures.shape[1:]))
         print("written:", *deployed.export(str(options.out / "network")), flush=True)
-

@@ -1,8 +1,8 @@
 """A program: train.py with a fault, as FAULT="worker 1 kill 6" has it: when six steps are done, that process is killed.
 
 What happens to a process: `kill`, `stop` (as if its machine hung), `raise`; worker 0 can also be killed in the middle
-of writing a checkpoint, `tear`. The worker with the step waits until another process has been hit, so no run ends before. A fault
-happens once: the file FAULT_FILE says that it did.
+of writing a checkpoint, `tear`. Where it is not a worker, worker 0 waits from that step on, so no run ends before. A
+fault happens once: the file FAULT_FILE says that it did.
 """
 
 from __future__ import annotations

@@ -65,13 +65,18 @@ def keras_file(path: Path) -> None:
             {"gamma": uniform(4) + 1, "beta": uniform(4), "moving_mean": uniform(4), "moving_variance": uniform(4) + 1},
         ),
         ("Flatten", {}, {}),
-        ("Dense", {"units": CLASSES, "activation": "softmax"}, {"kernel": uniform(6 * 5 * 4, CLASSES), "bias": uniform(4)}),
+        (
+            "Dense",
+            {"units": CLASSES, "activation": "softmax"},
+            {"kernel": uniform(6 * 5 * 4, CLASSES), "bias": uniform(CLASSES)},
+        ),
     ]
     named = [(f"layer_{number}", *layer) for number, layer in enumerate(layers)]
     config = [{"class_name": kind, "config": {"name": name, **given}} for name, kind, given, _ in named]
     with h5py.File(path, "w") as file:
         file.attrs["keras_version"], file.attrs["backend"] = "2.13.1", "tensorflow"
-        file.attrs["model_config"] = json.dumps({"class_name": "Sequential", "config": {"name": "model", "layers": config}})
+        model = {"class_name": "Sequential", "config": {"name": "model", "layers": config}}
+        file.attrs["model_config"] = json.dumps(model)
         group = file.create_group("model_weights")
         group.attrs["layer_names"] = [name.encode() for name, *_ in named]
         for name, _, _, weights in named:

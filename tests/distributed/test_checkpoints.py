@@ -51,7 +51,8 @@ def test_a_writer_that_is_killed_anywhere_leaves_whole_checkpoints(tmp_path):
     for calls in range(100):
         folder = tmp_path / str(calls)
         write(folder, 10)
-        done = subprocess.run([sys.executable, "-c", WRITER, str(folder), str(calls)], stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, "-c", WRITER, str(folder), str(calls)]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
         there = checkpoints.all_of(folder)
         assert there
         assert all(map(is_whole, there)), calls

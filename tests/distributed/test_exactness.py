@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import clusters
 import mxsame
-import networks
 import numpy as np
 import pytest
 from mxnet import autograd, gluon, lr_scheduler, nd
+
+import clusters
+import networks
 
 BATCH, STEPS, RATE = 8, 3, 0.05
 STEPS_PROGRAM = Path(__file__).parent / "steps.py"
@@ -119,7 +120,7 @@ def test_frozen_batch_norm_is_that_of_one_process(data, tmp_path, optimizer, upd
 
 @pytest.mark.parametrize(("optimizer", "update_on"), [("sgd", "servers"), ("adam", "workers")])
 def test_batch_norm_is_computed_from_each_workers_part(data, tmp_path, optimizer, update_on):
-    """Weights are those of a process that runs the parts by themselves, not the joined batch; statistics are per worker."""
+    """As by a process that runs the parts one by one, not the joined batch; statistics are per worker."""
     workers = trained(data, tmp_path, "networks:normalized", "--optimizer", optimizer, "--update-on", update_on)
     expected = reference(data, networks.normalized, optimizer, parts=2)
     for found, wanted in zip(workers, expected):

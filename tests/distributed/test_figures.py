@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pickle
 
-import clusters
 import numpy as np
 import pytest
-
 from benchmarks import distributed
 from benchmarks.distributed import Costs
+
+import clusters
 
 COSTS = Costs(key_at_worker=2e-5, key_at_server=5e-5, byte_at_worker=1e-9, byte_at_server=3e-10)
 
@@ -30,9 +30,8 @@ def rows(costs, exchanges=distributed.EXCHANGES):
 
 
 def test_the_fit_finds_the_costs_that_were_put_in():
-    assert np.allclose(list(vars(distributed.fitted(rows(COSTS))).values()), list(vars(COSTS).values()), rtol=1e-6)
-    free_keys = Costs(0.0, 0.0, 1e-9, 3e-10)
-    assert np.allclose(list(vars(distributed.fitted(rows(free_keys))).values()), list(vars(free_keys).values()), rtol=1e-6)
+    for costs in (COSTS, Costs(0.0, 0.0, 1e-9, 3e-10)):
+        assert vars(distributed.fitted(rows(costs))) == pytest.approx(vars(costs), rel=1e-6, abs=1e-15)
 
 
 def test_the_seconds_of_an_exchange():
@@ -52,9 +51,7 @@ def test_shares_are_those_of_mxnet(tmp_path):
     settings = ("--epochs", 1, "--optimizer", "adam", "--patience", 60)
     options = ("--workers", "1", "--servers", "3")
     program, bound = clusters.EXAMPLES / "train.py", 1000
-    clusters.finished(
-        program, "--out", tmp_path, *settings, options=options, MXNET_KVSTORE_BIGARRAY_BOUND=str(bound)
-    )
+    clusters.finished(program, "--out", tmp_path, *settings, options=options, MXNET_KVSTORE_BIGARRAY_BOUND=str(bound))
     import training
 
     net = training.stripes_network()
@@ -71,7 +68,7 @@ def test_shares_are_those_of_mxnet(tmp_path):
 
 
 def test_the_model_is_near_what_is_measured(monkeypatch):
-    """Loose, since other programs may run; python -m benchmarks distributed prints how near it is on a quiet machine."""
+    """Loose, since other programs may run; `python -m benchmarks distributed` prints how near it is."""
     monkeypatch.setattr(distributed, "EXCHANGES", ((2, 2**14), (64, 2**18), (4, 2**21), (16, 2**22)))
     measured = distributed.measure_exchanges(rounds=1)
     ratios = [each["model"] / each["measured"] for each in distributed.compared(distributed.fitted(measured), measured)]

@@ -7,9 +7,10 @@ import subprocess
 import sys
 import textwrap
 
-import clusters
 import launch
 import pytest
+
+import clusters
 
 
 def test_ports_are_free_distinct_and_ascending():

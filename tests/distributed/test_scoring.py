@@ -6,17 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-import clusters
 import mxsame
-import networks
 import numpy as np
 import pytest
 import ray
 import score
 from mxnet import nd
 from ray._common.usage import usage_lib
+
+import clusters
+import networks
 
 COUNT, BATCH = 10_000, 64
 
@@ -59,13 +61,20 @@ def check(out, expected):
 
 
 class Marked(score.Scorer):
-    """Leaves a file with its process's number, and is killed once, when it comes to a given key."""
+    """Leaves a file with its process's number, starts when there are two, and is killed once, at a given key."""
 
     folder: Path
     fatal: int
 
-    def __call__(self, batch):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         (self.folder / str(os.getpid())).touch()
+
+    def __call__(self, batch):
+        deadline = time.monotonic() + clusters.LIMIT
+        while len(list(self.folder.iterdir())) < 2:
+            assert time.monotonic() < deadline, "there is no second actor"
+            time.sleep(0.01)
         killed = self.folder / "killed"
         if self.fatal in batch[score.KEY] and not killed.exists():
             killed.write_text(str(os.getpid()))
@@ -83,7 +92,7 @@ def test_two_actors_score_as_one_process(files, tmp_path):
     actors = marked(tmp_path / "actors", fatal=-1)
     assert score.score(network, pictures, tmp_path / "out", actors=2, batch_size=BATCH, scorer=actors) == COUNT
     check(tmp_path / "out", expected)
-    assert len(list((tmp_path / "actors").iterdir())) == 2, "both took part"
+    assert len(list((tmp_path / "actors").iterdir())) == 2
 
 
 def test_an_actor_that_is_killed_is_replaced_and_nothing_is_lost_or_doubled(files, tmp_path):
@@ -144,8 +153,8 @@ def test_the_command_scores_a_folder_of_pictures(files, tmp_path):
     (tmp_path / "pictures").mkdir()
     for number, picture in enumerate(pictures):
         image.fromarray(picture).save(tmp_path / "pictures" / f"{number:02}.png")
-    command = [sys.executable, clusters.EXAMPLES / "score.py", "--network", files[0], "--pictures", tmp_path / "pictures"]
-    command += ["--out", tmp_path / "out", "--batch-size", "5", "--actors", "1"]
+    command = [sys.executable, clusters.EXAMPLES / "score.py", "--network", files[0]]
+    command += ["--pictures", tmp_path / "pictures", "--out", tmp_path / "out", "--batch-size", "5", "--actors", "1"]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     done = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, timeout=clusters.LIMIT, env=environment

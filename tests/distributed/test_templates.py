@@ -8,9 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import clusters
 import launch
 import yaml
+
+import clusters
 
 PAGE = (clusters.ROOT / "docs" / "how-to" / "distributed.md").read_text(encoding="utf-8")
 # As srun --kill-on-bad-exit: the tasks at once, and none remains when one has failed.
