@@ -30,8 +30,9 @@ def train(*arguments):
 def test_one_process_trains_with_measured_plans(tmp_path):
     import training
 
-    net = training.stripes_network()
-    assert mxsame.autotune(net, nd.zeros((8, 3, 31, 31)), rounds=1, path=str(tmp_path / "plans.json"))
+    net, pictures = training.stripes_network(), nd.zeros((8, 3, 31, 31))
+    net(pictures)
+    assert mxsame.autotune(net, pictures, rounds=1, path=str(tmp_path / "plans.json"))
     mxsame.planner.forget()
     out = tmp_path / "out"
     done = train("--out", out, "--plans", tmp_path / "plans.json", "--epochs", 2, "--checkpoint-every", 1000)
