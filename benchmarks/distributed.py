@@ -13,7 +13,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -35,46 +35,56 @@ BYTES = 4
 # -- the model
 
 
-def shares(sizes: Sequence[int], servers: int, bound: int) -> List[float]:
-    """The part of all elements that each server has, for arrays of these sizes, by the numbers of their keys.
+class Held(NamedTuple):
+    """What a server has: arrays or parts of arrays, each a message of every worker, and elements of all together."""
+
+    messages: int
+    elements: float
+
+
+def placed(sizes: Sequence[int], servers: int = 1, bound: int = BOUNDS[0]) -> List[Held]:
+    """What each server has of arrays of these sizes, in the order of their keys; those of size 0 are not exchanged.
 
     MXNet gives an array below `bound` to the server of number key * 9973 modulo `servers`, and divides larger ones
     (EncodeDefaultKey in its src/kvstore/kvstore_dist.h).
 
-    >>> shares([10, 10, 20, 10**6], servers=2, bound=10**6)[0] == (30 + 10**6 / 2) / (40 + 10**6)
-    True
+    >>> placed([10, 0, 20, 10**6], servers=2)
+    [Held(messages=3, elements=500030.0), Held(messages=1, elements=500000.0)]
     """
-    held = [0.0] * servers
+    held = [Held(0, 0.0)] * servers
     for key, size in enumerate(sizes):
-        if size < bound:
-            held[key * 9973 % servers] += size
-        else:
-            held = [each + size / servers for each in held]
-    return [each / sum(sizes) for each in held]
+        for server in range(servers) if size >= bound else [key * 9973 % servers] if size else []:
+            messages, elements = held[server]
+            held[server] = Held(messages + 1, elements + (size / servers if size >= bound else size))
+    return held
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of an exchange in which a worker sends a gradient and gets a weight: fitted to what was measured here."""
+    """Seconds of an exchange in which a worker sends gradients and gets weights: fitted to what was measured here."""
 
-    key_at_worker: float
-    key_at_server: float
+    message_at_worker: float
+    message_at_server: float
     byte_at_worker: float
     byte_at_server: float
 
-    def seconds(self, workers: int, keys: int, size: float, share: float = 1.0) -> float:
-        """Of one step: `size` bytes in `keys` arrays, of which the busiest server has a share. Nothing overlaps."""
-        worker = keys * self.key_at_worker + size * self.byte_at_worker
-        server = keys * self.key_at_server + size * self.byte_at_server
-        return worker + workers * share * server
+    def seconds(self, workers: int, held: Sequence[Held]) -> float:
+        """Of one step. Nothing overlaps: a worker's own time, and the busiest server's for all workers."""
+        messages, elements = (sum(numbers) for numbers in zip(*held))
+        worker = messages * self.message_at_worker + BYTES * elements * self.byte_at_worker
+        server = max(
+            each.messages * self.message_at_server + BYTES * each.elements * self.byte_at_server for each in held
+        )
+        return worker + workers * server
 
 
-def wire_seconds(workers: int, size: float, share: float, bytes_per_second: float) -> float:
+def wire_seconds(workers: int, held: Sequence[Held], bytes_per_second: float) -> float:
     """What the network adds where each machine has a worker and a server: gradients out, and replies to all workers.
 
-    The busiest machine sends its own `size` bytes, and its server's share to every worker.
+    The busiest machine sends its own gradients, and its server's part of the weights to every worker.
     """
-    return size * (1 + workers * share) / bytes_per_second
+    elements = sum(each.elements for each in held) + workers * max(each.elements for each in held)
+    return BYTES * elements / bytes_per_second
 
 
 def fitted(rows: Sequence[dict]) -> Costs:
@@ -82,11 +92,15 @@ def fitted(rows: Sequence[dict]) -> Costs:
     features, times = [], []
     for row in rows:
         for variant, figure in row["figures"].items():
-            workers, keys, size = int(variant.split()[0]), row["keys"], row["bytes"]
-            features.append([keys, workers * keys, size, workers * size])
+            workers, (messages, elements) = int(variant.split()[0]), _on_one_server(row)
+            features.append([messages, workers * messages, BYTES * elements, workers * BYTES * elements])
             times.append(figure["median"])
     scaled = np.array(features) / np.array(times)[:, None]  # times become ones
     return Costs(*_nonnegative(scaled, np.ones(len(times))))
+
+
+def _on_one_server(row: dict) -> Held:
+    return Held(row["keys"], row["bytes"] / BYTES)
 
 
 def _nonnegative(matrix: np.ndarray, wanted: np.ndarray) -> List[float]:
@@ -111,14 +125,21 @@ def extrapolated(costs: Costs, name: str, sizes: Sequence[int]) -> List[dict]:
     A network whose step computes for less than this is bound by it.
     """
     rows = []
-    size, keys = BYTES * sum(sizes), sum(map(bool, sizes))
     for bound in BOUNDS:
         for machines in MACHINES:
-            share = max(shares(sizes, machines, bound))
-            wires = {str(speed): wire_seconds(machines, size, share, speed * 1e9 / 8) for speed in GIGABITS}
-            processors = costs.seconds(machines, keys, size, share)
-            made = {"machines": machines, "bound": bound, "share": share, "processors": processors, "wires": wires}
-            rows.append({"name": name, "bytes": size, **made})
+            held = placed(sizes, machines, bound)
+            rows.append(
+                {
+                    "name": name,
+                    "bytes": BYTES * sum(sizes),
+                    "machines": machines,
+                    "bound": bound,
+                    "messages": sum(each.messages for each in held),
+                    "share": max(each.elements for each in held) / sum(sizes),
+                    "processors": costs.seconds(machines, held),
+                    "wires": {str(speed): wire_seconds(machines, held, speed * 1e9 / 8) for speed in GIGABITS},
+                }
+            )
     return rows
 
 
@@ -165,7 +186,7 @@ def compared(costs: Costs, rows: Sequence[dict]) -> List[dict]:
     for row in rows:
         for variant, figure in row["figures"].items():
             workers = int(variant.split()[0])
-            model = costs.seconds(workers, row["keys"], row["bytes"])
+            model = costs.seconds(workers, [_on_one_server(row)])
             if row["mode"] == "training step":
                 if variant == "1 process":
                     continue
@@ -229,9 +250,14 @@ def show(result: Dict[str, Any]) -> None:
     results.print_table("The model, ms", ["", "", "measured", "model", "ratio"], lines)
     lines = []
     for row in result["extrapolated"]:
-        text = (f"{row['name']}, {row['bytes'] / 2**20:.0f} MiB", str(row["machines"]), str(row["bound"]))
+        text = (
+            f"{row['name']}, {row['bytes'] / 2**20:.0f} MiB",
+            str(row["machines"]),
+            str(row["bound"]),
+            str(row["messages"]),
+        )
         seconds = (row["processors"], *row["wires"].values())
         lines.append([*text, f"{row['share']:.3f}", *(each * 1e3 for each in seconds)])
     speeds = [f"on the wire, {speed} Gbit/s" for speed in GIGABITS]
-    columns = ["", "machines", "bound", "busiest server's share", "on processors", *speeds]
+    columns = ["", "machines", "bound", "messages", "busiest server's share", "on processors", *speeds]
     results.print_table("An exchange with a worker and a server on each machine, ms", columns, lines)
