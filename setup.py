@@ -16,6 +16,13 @@ def version():
     return re.search(r'^__version__ = "([^"]+)"', text, re.MULTILINE).group(1)
 
 
+def description():
+    """README.md for where only that page is shown: of links into the checkout the text, and of pictures nothing."""
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"^!\[[^]]*\]\((?!https?:)[^)]*\)\n\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"\[([^]]*)\]\((?!https?:|#)[^)]*\)", r"\1", text)
+
+
 def cuda_libraries():
     """The wheels with CUDA's libraries, pinned, as they are also found and loaded."""
     return runpy.run_path(str(HERE / "mxsame" / "installation" / "requirements.py"))["pins"]()
@@ -30,8 +37,8 @@ CLI = ["click>=8", "rich>=13", "matplotlib>=3.7"]
 setup(
     name="mxsame",
     version=version(),
-    description="TensorFlow's SAME padding, exactly, on Apache MXNet",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    description='Keras models and Keras\'s padding="same", exact, on Apache MXNet and Gluon',
+    long_description=description(),
     long_description_content_type="text/markdown",
     **{"license_expression" if KNOWS_EXPRESSIONS else "license": LICENCE},
     license_files=["LICENSE", "mxsame/data/LICENSE-photograph.txt"],
@@ -90,6 +97,7 @@ setup(
             "sphinx==9.0.4; python_version >= '3.11'",
             "furo==2025.12.19; python_version >= '3.11'",
             "myst-parser==5.2.0; python_version >= '3.11'",
+            "myst-nb==1.4.0; python_version >= '3.11'",
             "sphinx-click==6.2.0; python_version >= '3.11'",
             "sphinx-copybutton==0.5.2; python_version >= '3.11'",
         ],

@@ -8,7 +8,7 @@ import traceback
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import click
 
@@ -28,6 +28,7 @@ OPTIONS = (
     click.option("--rounds", default=15, show_default=True, type=click.IntRange(min=1), help="Interleaved rounds."),
     DEVICE,
     click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The result file (JSON)."),
+    click.option("--missing", is_flag=True, help="Keep the rows of the result file, and measure what has none."),
     click.option("--picture/--no-picture", default=True, help="Draw it as well, if matplotlib is installed."),
 )
 
@@ -47,7 +48,13 @@ def table(title: str) -> Callable[[Callable[..., Iterator[Task]]], Any]:
     def decorate(tasks: Callable[..., Iterator[Task]]) -> Any:
         @functools.wraps(tasks)
         def command(
-            match: str, rounds: int, device: Tuple[str, int], out: Optional[Path], picture: bool, **options: Any
+            match: str,
+            rounds: int,
+            device: Tuple[str, int],
+            out: Optional[Path],
+            missing: bool,
+            picture: bool,
+            **options: Any,
         ) -> None:
             from mxsame import bench
 
@@ -55,11 +62,14 @@ def table(title: str) -> Callable[[Callable[..., Iterator[Task]]], Any]:
             words += ["cudnn"] * options.get("cudnn_only", False)
             try:
                 with bench.context(("cpu", 0) if options.get("cudnn_only") else device):
-                    chosen = [task for task in tasks(rounds=rounds, device=device, **options) if match in task[0]]
+                    every = list(tasks(rounds=rounds, device=device, **options))
+                    chosen = [task for task in every if match in task[0]]
                     if not chosen:
                         raise click.UsageError(f"no name contains {match!r}.")
                     name = "-".join(words)
-                    measure(name, title, chosen, out or FOLDER / f"{name}.json", picture, device, rounds=rounds)
+                    path = out or FOLDER / f"{name}.json"
+                    kept = rows_to_keep(path, device, [task for task, _ in every]) if missing and path.exists() else []
+                    measure(name, title, chosen, path, picture, device, kept, rounds=rounds)
             except bench.CannotRun as error:
                 raise click.ClickException(str(error)) from error
 
@@ -71,30 +81,56 @@ def table(title: str) -> Callable[[Callable[..., Iterator[Task]]], Any]:
 
 
 def measure(
-    name: str, title: str, tasks: List[Task], path: Path, picture: bool, device: Tuple[str, int], **settings: Any
+    name: str,
+    title: str,
+    tasks: List[Task],
+    path: Path,
+    picture: bool,
+    device: Tuple[str, int],
+    kept: Sequence[dict] = (),
+    **settings: Any,
 ) -> None:
-    """Measures task by task, and writes the table after each; then prints and draws it.
+    """Measures task by task, and writes the table after each; then prints and draws it. Rows in `kept` stay, and their
+    tasks are not measured.
 
     A task that fails is named in the file under "failures", and the program ends with 1 after all others.
     """
     from benchmarks import results
 
-    rows: List[dict] = []
+    rows: List[dict] = list(kept)
+    done = set(map(results.task_of, rows))
     failures: List[dict] = []
+    result = None
     for task, rows_of in tasks:
+        if task in done:
+            continue
         click.echo(f"{task} ..", err=True)
         try:
-            rows += rows_of()
+            rows += [{**row, "task": task} for row in rows_of()]
         except Exception as error:
             failures.append({"name": task, "why": f"{type(error).__name__}: {error}"[:2000]})
             traceback.print_exc()
         result = results.save(path, name, title, rows, device, settings=settings, failures=failures)
+    if result is None:
+        raise click.ClickException(f"nothing is missing: {path} has rows of all that was to be measured.")
     results.show(result)
     click.echo(path)
     if picture and rows and find_spec("matplotlib"):
         draw(path)
     if failures:
         raise click.ClickException("; ".join(f"{each['name']} failed: {each['why'][:200]}" for each in failures))
+
+
+def rows_to_keep(path: Path, device: Tuple[str, int], tasks: Sequence[str]) -> List[dict]:
+    """The rows of a result file; refused if it was measured elsewhere, with other versions, or by other tasks."""
+    from benchmarks import results
+
+    made, now = results.load(path), results.provenance(device)
+    other = [key for key in now if key not in ("date", "load", "commit") and made["provenance"].get(key) != now[key]]
+    other += sorted({*map(results.task_of, made["rows"])} - {*tasks})
+    if other:
+        raise click.UsageError(f"--missing must be given for a file that was measured alike: {path} has other {other}.")
+    return made["rows"]
 
 
 def draw(path: Path) -> None:
@@ -128,6 +164,24 @@ def planner(train: bool, rounds: int, device: Any) -> Iterator[Task]:
         yield (
             layer.name,
             lambda layer=layer: [rows.measure(layer, static, train, rounds=rounds) for static in (True, False)],
+        )
+
+
+@table("Layers drawn at random")
+@TRAIN
+@click.option("--count", default=100, show_default=True, type=click.IntRange(min=1), help="How many layers.")
+@click.option("--seed", type=int, help="Of the drawing; that of the layers the planner was not fitted to by default.")
+def sampled(count: int, seed: Optional[int], train: bool, rounds: int, device: Any) -> Iterator[Task]:
+    """Layers drawn at random: the planner, all plans, explicit padding and symmetric padding."""
+    from benchmarks import planner as rows
+    from benchmarks import sampled as layers
+
+    for layer in layers.layers(layers.HELD_OUT if seed is None else seed, count):
+        yield (
+            layer.name,
+            lambda layer=layer: [
+                rows.measure(layer, static, train, rounds=rounds, seconds=0.3, turn=2e-3) for static in (True, False)
+            ],
         )
 
 

@@ -14,7 +14,9 @@ from mxsame._timing import FLAGS, measure, spread
 from mxsame.bench.layers import call
 
 MANY, FEW = (8, 64, 56, 56), (8, 3, 224, 224)  # data between layers, and pictures
-VOLUME = (2, 3, 16, 56, 56)
+VOLUME = (2, 8, 16, 28, 28)
+LINE = (4, 32, 3000)
+LARGE = (1, 16, 224, 224)  # a block of these channels does not fit into the cache
 WHOLE = (None,) * 4
 CHAIN = 20  # times seven operators in a row
 
@@ -38,19 +40,25 @@ class Probe(mx.gluon.HybridBlock):
 
 def constants(rounds: int = 15) -> Dict[str, float]:
     """Every constant of `mxsame.planner.Costs`, by name."""
-    many, few, volume = (_times(shape, rounds) for shape in (MANY, FEW, VOLUME))
-    trained = _times(MANY, rounds, train=True)
+    many, few, volume, large = (_times(shape, rounds) for shape in (MANY, FEW, VOLUME, LARGE))
+    trained, line = _times(MANY, rounds, train=True), _times(LINE, rounds, train=True)
     elements, pixels, voxels = math.prod(MANY), math.prod(FEW), math.prod(VOLUME)
     longer = 5 * 5 - 3 * 3  # kernel elements
+    concat = (many["concat"] - many["nothing"]) / (2 * elements)
     found = {
-        "concat": (many["concat"] - many["nothing"]) / (2 * elements),
+        "concat": concat,
         "concat_back": (trained["concat"] - trained["nothing"] - many["concat"] + many["nothing"]) / (2 * elements),
+        "concat_back_line": (line["concat"] - line["conv k3"]) / math.prod(LINE) - concat,
         "flip_weight": (many["reverse"] - many["nothing"]) / elements,
         "lengthen": (many["weight"] - many["element"]) / (2 * 480 * 25),
         "operator": (many["chain"] - many["element"]) / (7 * CHAIN),
-        "shift": (many["1x1, shift, 1x1"] - many["1x1, 1x1"]) / elements,
-        "shift_few": (few["shift, conv k3"] - few["conv k3"]) / pixels,
-        "shift_volume": (volume["shift, conv k3"] - volume["conv k3"]) / voxels,
+        "place": (many["placed, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
+        "touch": (many["relu"] - many["nothing"]) / (2 * elements),
+        "dense_few": (few["conv k5"] - few["conv k3"]) / (longer * pixels / 4 * 32),
+        "depthwise_few": (few["depthwise k3"] - few["nothing"]) / (3 * 3 * pixels),
+        "depthwise_volume": (volume["depthwise k3"] - volume["nothing"]) / (3 * 3 * 3 * voxels),
+        "pooling_partial": (many["average, partial"] - many["average"]) / (3 * 3 * elements / 4),
+        "pooling_large": (large["pool k3"] - large["nothing"]) / (3 * 3 * math.prod(LARGE)),
         "dense": (many["conv k5"] - many["conv k3"]) / (longer * elements * 64),
         "depthwise": (many["depthwise k5"] - many["depthwise k3"]) / (longer * elements),
         "depthwise_back": (trained["depthwise k3"] - many["depthwise k3"]) / (3 * 3 * elements),
@@ -69,7 +77,7 @@ def _times(shape: Shape, rounds: int, train: bool = False) -> Dict[str, float]:
     if train:
         data.attach_grad()
     calls = {}
-    for name, (weight, build) in (TRAINED if train else PROBES[shape]).items():
+    for name, (weight, build) in (TRAINED if train else PROBES)[shape].items():
         probe = Probe(weight, build, len(shape) - 2)
         probe.initialize()
         probe.hybridize(**FLAGS)
@@ -85,23 +93,41 @@ def _conv(F: Any, x: Any, weight: Any, kernel: int, groups: int = 1) -> Any:
     return F.Convolution(x, weight, num_filter=64, num_group=groups, no_bias=True, **sizes)
 
 
-def _strided(F: Any, x: Any, weight: Any, rank: int) -> Any:
-    sizes = {"kernel": (3,) * rank, "stride": (2,) * rank, "pad": (1,) * rank}
+def _strided(F: Any, x: Any, weight: Any, kernel: int) -> Any:
+    sizes = {"kernel": (kernel,) * 2, "stride": (2, 2), "pad": (kernel // 2,) * 2}
     return F.Convolution(x, weight, num_filter=32, no_bias=True, **sizes)
 
 
-def _shifted(F: Any, x: Any, channels: int, rank: int = 2) -> Any:
-    weight = F.repeat(_element(F, x, rank + 2), repeats=channels, axis=0)
-    for axis in range(2, rank + 2):
-        weight = F.repeat(weight, repeats=2, axis=axis)
-    sizes = {"kernel": (2,) * rank, "pad": (1,) * rank}
+def _depthwise(F: Any, x: Any, weight: Any, channels: int, rank: int = 2) -> Any:
+    sizes = {"kernel": (3,) * rank, "pad": (1,) * rank}
     return F.Convolution(x, weight, num_filter=channels, num_group=channels, no_bias=True, **sizes)
+
+
+def _placed(F: Any, x: Any, weight: Any) -> Any:
+    kernels = F.expand_dims(F.reshape(weight, shape=(-3, -2)), axis=1)
+    one = F.tile(_element(F, x), reps=(1, 1, 2, 2))
+    kernels = F.Convolution(kernels, one, kernel=(2, 2), pad=(1, 1), num_filter=1, no_bias=True)
+    return F.reshape(kernels, shape=(64, 64, 4, 4))
+
+
+def _averaged(F: Any, x: Any, pad: int) -> Any:
+    sizes = {"kernel": (3, 3), "stride": (2, 2), "pad": (pad, pad), "pooling_convention": "full"}
+    return F.Pooling(x, pool_type="avg", count_include_pad=False, **sizes)
 
 
 def _concatenated(F: Any, x: Any) -> Any:
     for axis in (2, 3):
         x = F.concat(x, F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1)), dim=axis)
     return x
+
+
+def _concatenated_line(F: Any, x: Any) -> Any:
+    x = F.expand_dims(x, axis=2)
+    return F.reshape(F.concat(x, F.zeros_like(F.slice_axis(x, axis=3, begin=0, end=1)), dim=3), shape=(0, -3, 0))
+
+
+def _line(F: Any, x: Any, weight: Any) -> Any:
+    return F.Convolution(x, weight, kernel=(3,), pad=(1,), num_filter=32, no_bias=True)
 
 
 def _sliced(F: Any, x: Any) -> Any:
@@ -136,15 +162,22 @@ def _chain(F: Any, x: Any, weight: Any) -> Any:
 
 UNUSED: Shape = ()
 DENSE = (64, 64, 1, 1)
-TRAINED: Dict[str, Tuple[Shape, Build]] = {
-    "nothing": (UNUSED, lambda F, x, w: x),
-    "concat": (UNUSED, lambda F, x, w: _concatenated(F, x)),
-    "depthwise k3": ((64, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, groups=64)),
-    "depthwise k5": ((64, 1, 5, 5), lambda F, x, w: _conv(F, x, w, 5, groups=64)),
-}
-PROBES: Dict[Shape, Dict[str, Tuple[Shape, Build]]] = {
+Probes = Dict[Shape, Dict[str, Tuple[Shape, Build]]]
+TRAINED: Probes = {
     MANY: {
-        **TRAINED,
+        "nothing": (UNUSED, lambda F, x, w: x),
+        "concat": (UNUSED, lambda F, x, w: _concatenated(F, x)),
+        "depthwise k3": ((64, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, groups=64)),
+        "depthwise k5": ((64, 1, 5, 5), lambda F, x, w: _conv(F, x, w, 5, groups=64)),
+    },
+    LINE: {
+        "conv k3": ((32, 32, 3), lambda F, x, w: _line(F, x, w)),
+        "concat": ((32, 32, 3), lambda F, x, w: _line(F, _concatenated_line(F, x), w)),
+    },
+}
+PROBES: Probes = {
+    MANY: {
+        **TRAINED[MANY],
         "slice": (UNUSED, lambda F, x, w: _sliced(F, x)),
         "flip": (UNUSED, lambda F, x, w: F.slice(x, begin=WHOLE, end=WHOLE, step=(1, 1, -1, -1))),
         "reverse": (UNUSED, lambda F, x, w: F.reverse(x, axis=(2, 3))),
@@ -158,18 +191,28 @@ PROBES: Dict[Shape, Dict[str, Tuple[Shape, Build]]] = {
         "1x1, 1x1": (DENSE, lambda F, x, w: _conv(F, _conv(F, x, w, 1), w, 1)),
         "1x1, slice": (DENSE, lambda F, x, w: _sliced(F, _conv(F, x, w, 1))),
         "1x1, slice, 1x1": (DENSE, lambda F, x, w: _conv(F, _sliced(F, _conv(F, x, w, 1)), w, 1)),
-        "1x1, shift, 1x1": (DENSE, lambda F, x, w: _conv(F, _shifted(F, _conv(F, x, w, 1), 64), w, 1)),
+        "relu": (UNUSED, lambda F, x, w: F.relu(x)),
+        "conv k4": ((64, 64, 4, 4), lambda F, x, w: _conv(F, x, w, 4)),
+        "placed, conv k4": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, _placed(F, x, w), 4)),
+        "average": (UNUSED, lambda F, x, w: _averaged(F, F.slice(x, begin=(0, 0, 1, 1), end=WHOLE), 1)),
+        "average, partial": (UNUSED, lambda F, x, w: _averaged(F, F.slice(x, begin=(0, 0, 0, 0), end=WHOLE), 0)),
         "conv k3": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, w, 3)),
         "conv k5": ((64, 64, 5, 5), lambda F, x, w: _conv(F, x, w, 5)),
         "pool k3": (UNUSED, lambda F, x, w: F.Pooling(x, kernel=(3, 3), pad=(1, 1), pool_type="max")),
         "pool k5": (UNUSED, lambda F, x, w: F.Pooling(x, kernel=(5, 5), pad=(2, 2), pool_type="max")),
     },
     FEW: {
-        "conv k3": ((32, 3, 3, 3), lambda F, x, w: _strided(F, x, w, 2)),
-        "shift, conv k3": ((32, 3, 3, 3), lambda F, x, w: _strided(F, _shifted(F, x, 3), w, 2)),
+        "nothing": (UNUSED, lambda F, x, w: x),
+        "depthwise k3": ((3, 1, 3, 3), lambda F, x, w: _depthwise(F, x, w, 3)),
+        "conv k3": ((32, 3, 3, 3), lambda F, x, w: _strided(F, x, w, 3)),
+        "conv k5": ((32, 3, 5, 5), lambda F, x, w: _strided(F, x, w, 5)),
     },
     VOLUME: {
-        "conv k3": ((32, 3, 3, 3, 3), lambda F, x, w: _strided(F, x, w, 3)),
-        "shift, conv k3": ((32, 3, 3, 3, 3), lambda F, x, w: _strided(F, _shifted(F, x, 3, rank=3), w, 3)),
+        "nothing": (UNUSED, lambda F, x, w: x),
+        "depthwise k3": ((8, 1, 3, 3, 3), lambda F, x, w: _depthwise(F, x, w, 8, rank=3)),
+    },
+    LARGE: {
+        "nothing": (UNUSED, lambda F, x, w: x),
+        "pool k3": (UNUSED, lambda F, x, w: F.Pooling(x, kernel=(3, 3), pad=(1, 1), pool_type="max")),
     },
 }

@@ -1,4 +1,5 @@
-"""The planner compared with the best of its plans: every exact strategy is forced on a layer, and timed too.
+"""The planner compared with the best of all exact ways: every exact strategy is forced on a layer, and timed, and so is
+explicit padding, except for averages, in which it counts. MXNet's symmetric padding is timed beside them.
 
 Strategies that give the same graph are one variant. What beats the planner's choice is measured against it once more,
 only these two: the least of many noisy medians would flatter it.
@@ -10,15 +11,21 @@ from typing import Any
 
 from benchmarks import results
 from mxsame._timing import measure as timed
-from mxsame.bench.layers import PLANNER, Layer, inputs, plans
+from mxsame.bench.layers import PLANNER, Layer, call, explicit, inputs, plans, symmetric
+
+SYMMETRIC, EXPLICIT = "symmetric", "explicit pad"
 
 
 def measure(layer: Layer, static: bool, train: bool = False, **timing: Any) -> dict:
-    """One row; `loss` is the planner's time over the best plan's, `best` that plan's name."""
-    calls, alike = plans(layer, static, train, inputs(layer, train))
+    """One row; `loss` is the planner's time over that of the best exact way, `best` the name of that."""
+    data = inputs(layer, train)
+    calls, alike = plans(layer, static, train, data)
+    others = {SYMMETRIC: symmetric(layer), EXPLICIT: explicit(layer)}
+    calls.update({name: call(net, data, train) for name, net in others.items() if net is not None})
     mode = f"{'static' if static else 'dynamic'} shape, {'forward and backward' if train else 'forward'}"
     row = results.row(layer.name, mode, timed(calls, **timing), PLANNER, odd=layer.odd, planned=alike)
-    best = min(row["figures"], key=lambda name: row["figures"][name]["median"])
+    exact = set(row["figures"]) - {SYMMETRIC} - ({EXPLICIT} if layer.kind == "avg" else set())
+    best = min(exact, key=lambda name: row["figures"][name]["median"])
     row.update(best=best, loss=1.0)
     if best != PLANNER:
         again = timed({name: calls[name] for name in (PLANNER, best)}, **timing)

@@ -1,7 +1,8 @@
-"""A picture of a result file: one dot for each variant and row, with its quartiles; 1.0 is the reference."""
+"""A picture of a result file: one dot for each variant and row, with its quartiles; 1.0 is the baseline."""
 
 from __future__ import annotations
 
+import io
 import itertools
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
@@ -9,31 +10,56 @@ from typing import Any, Dict, List, Tuple
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from benchmarks import names
 from benchmarks.results import by_mode, variants
+from mxsame.drawing import COLOURS, INK
 
-LOOKS = {  # colour and marker: the same in every picture; the marker also tells apart what is deployed
-    "mxsame": ("#12736a", "o"),
-    "mxsame, static shape": ("#12736a", "o"),
+(SAME, SYMMETRIC), EXPLICIT = COLOURS, "#2563eb"
+LOOKS = {  # colour and marker, the same in every picture; no two have the same marker and a similar colour
+    "mxsame": (SAME, "o"),
+    "mxsame, static shape": (SAME, "o"),
     "mxsame, dynamic shape": ("#5fb3a8", "D"),
-    "mxsame, deployed": ("#12736a", "*"),
-    "symmetric": ("#c2410c", "s"),
-    "symmetric, deployed": ("#c2410c", "P"),
-    "explicit pad": ("#2563eb", "^"),
-    "explicit pad, deployed": ("#2563eb", "v"),
+    "mxsame, deployed": (SAME, "*"),
+    "ONNX Runtime, mxsame's file": (SAME, "p"),
+    "symmetric": (SYMMETRIC, "s"),
+    "symmetric, deployed": (SYMMETRIC, "P"),
+    "explicit pad": (EXPLICIT, "^"),
+    "explicit pad, deployed": (EXPLICIT, "v"),
+    "keras-mxnet (inexact)": ("#a21caf", "<"),
+    "keras-mxnet (inexact), padded": ("#a21caf", ">"),
+    "k//2 and slice": ("#57534e", "x"),
+    "TensorFlow": ("#ca8a04", "X"),
+    "tf.keras": ("#ca8a04", "X"),
+    "ONNX Runtime, tf2onnx's file": ("#57534e", "h"),
+    "sizes in turn": (SAME, "o"),
+    # strategies
+    "pad": (EXPLICIT, "^"),
+    "native": ("#111827", "o"),
+    "slice": ("#a21caf", "s"),
+    "kernel": ("#ca8a04", "p"),
+    "concat": ("#111827", "P"),
+    "full": ("#57534e", "*"),
+    "flip": ("#0891b2", "<"),
+    "shift": ("#7c3aed", ">"),
+    "offset": ("#be123c", "v"),
+    "offset concat": ("#f472b6", "X"),
+    "gather": ("#65a30d", "D"),
+    "pick": ("#7c3aed", "p"),
+    "dilate": ("#111827", "x"),
+    "crop": ("#ca8a04", "+"),
 }
 MORE_LOOKS = [
-    (colour, marker)
-    for marker in "ox"
-    for colour in ("#a21caf", "#ca8a04", "#57534e", "#0891b2", "#be123c", "#65a30d", "#7c3aed", "#f472b6", "#111827")
+    (colour, marker) for marker in "1234" for colour in ("#a21caf", "#ca8a04", "#57534e", "#0891b2", "#be123c")
 ]
-INK, FAINT = "#1f2933", "#d3dae0"
+FAINT = "#d3dae0"
 TICKS = (  # by the span of an axis; the first that reaches far enough is taken
     (1.5, (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5)),
     (6, (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6)),
     (1e9, (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100)),
 )
 LINE = 0.3  # inches for a row
-WIDTH = 11.0
+WIDTH = 9.6
+DPI = 110
 
 
 def draw(result: dict, path: Path) -> None:
@@ -41,22 +67,31 @@ def draw(result: dict, path: Path) -> None:
     drawn = [row for row in result["rows"] if len(row["figures"]) > 1]
     modes = by_mode(drawn)
     lines = [len(rows) + 1.2 for rows in modes.values()]
-    above, below, between = 1.15, 0.85, 1.05  # inches
+    above, below, between = 1.15, 0.35, 1.05  # inches
     height = above + below + LINE * sum(lines) + between * (len(modes) - 1)
-    figure = Figure(figsize=(WIDTH, height), dpi=110, facecolor="white")
+    figure = Figure(figsize=(WIDTH, height), facecolor="white")
     figure.text(0.02, 1 - 0.3 / height, result["title"], size=14, weight="bold", color=INK, va="center")
-    figure.text(0.02, 1 - 0.58 / height, _caption(result), size=8.5, color="#52606d", va="center")
-    names = variants(drawn)
+    figure.text(0.02, 1 - 0.58 / height, _caption(result), size=8, color="#52606d", va="center")
     others = itertools.cycle(MORE_LOOKS)
-    looks = {name: LOOKS.get(name) or next(others) for name in names}
+    looks = {name: LOOKS.get(name) or next(others) for name in variants(drawn)}
     left = _label_room(drawn)
     top = height - above
     for (mode, rows), count in zip(modes.items(), lines):
         tall = LINE * count
-        axes = figure.add_axes((left, (top - tall) / height, 0.76 - left, tall / height))
+        axes = figure.add_axes((left, (top - tall) / height, 0.745 - left, tall / height))
         _panel(axes, mode, rows, looks)
         top -= tall + between
-    figure.savefig(path)
+    write(figure, path)
+
+
+def write(figure: Figure, path: Path, dpi: int = DPI) -> None:
+    """As a PNG of 256 colours, which is a third of the size and looks the same."""
+    from PIL import Image
+
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=dpi)
+    picture = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    picture.save(path, optimize=True)
 
 
 def _caption(result: dict) -> str:
@@ -69,18 +104,18 @@ def _caption(result: dict) -> str:
 
 def _label_room(rows: List[dict]) -> float:
     """The part of the width that the longest name of a row takes."""
-    return 0.035 + max(len(row["name"]) for row in rows) * 0.068 / WIDTH
+    return 0.035 + max(len(names.row(row["name"])) for row in rows) * 0.068 / WIDTH
 
 
 def _panel(axes: Any, mode: str, rows: List[dict], looks: Dict[str, Tuple[str, str]]) -> None:
-    names = variants(rows)
-    title = f"{mode}: {rows[0]['reference']} = 1, lower is better"
+    shown = variants(rows)
+    title = f"{mode}: {names.variant(rows[0]['reference'])} = 1, lower is better"
     axes.set_title(title, loc="left", size=10.5, weight="bold", color=INK)
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
-    for number, name in enumerate(names):
-        offset = (number - (len(names) - 1) / 2) * min(0.16, 0.7 / max(len(names), 1))
+    for number, name in enumerate(shown):
+        offset = (number - (len(shown) - 1) / 2) * min(0.16, 0.7 / max(len(shown), 1))
         _dots(axes, name, looks[name], rows, offset)
-    axes.set_yticks(range(len(rows)), [row["name"] for row in rows], size=9, color=INK)
+    axes.set_yticks(range(len(rows)), [names.row(row["name"]) for row in rows], size=9, color=INK)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     _scale(axes, rows)
     axes.grid(axis="x", color=FAINT, linewidth=0.6)
@@ -101,7 +136,7 @@ def _dots(axes: Any, name: str, look: Tuple[str, str], rows: List[dict], offset:
     colour, marker = look
     axes.hlines(heights, lows, highs, color=colour, linewidth=1.6, alpha=0.45)
     ratios = [figure["ratio"] for figure in figures]
-    axes.plot(ratios, heights, marker, linestyle="", color=colour, markersize=5.2, label=name)
+    axes.plot(ratios, heights, marker, linestyle="", color=colour, markersize=5.2, label=names.variant(name))
 
 
 def _scale(axes: Any, rows: List[dict]) -> None:

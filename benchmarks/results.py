@@ -12,7 +12,19 @@ from typing import Any, Dict, List, Sequence, Tuple
 from mxsame.bench import figures
 from mxsame.bench.figures import geometric_mean, ratio, row
 
-__all__ = ["FOLDER", "by_mode", "geometric_mean", "load", "print_table", "provenance", "ratio", "row", "save", "show"]
+__all__ = [
+    "FOLDER",
+    "by_mode",
+    "geometric_mean",
+    "load",
+    "print_table",
+    "provenance",
+    "ratio",
+    "row",
+    "save",
+    "show",
+    "task_of",
+]
 
 FOLDER = Path(__file__).parent / "results"
 
@@ -40,6 +52,11 @@ def save(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     return made
+
+
+def task_of(row: dict) -> str:
+    """The task that measured a row; in files from before it was recorded, the network."""
+    return str(row.get("task", row.get("network", row["name"])))
 
 
 def load(path: Path) -> dict:

@@ -9,6 +9,7 @@ from typing import Callable, Dict, List, Tuple
 
 from benchmarks import results
 from benchmarks.results import geometric_mean, ratio
+from mxsame.bench.layers import PLANNER
 
 Tables = Dict[str, List[dict]]  # the rows of every result file, by table
 
@@ -56,6 +57,7 @@ class Target:
 
 
 STATIC, DYNAMIC, EXPLICIT = "mxsame, static shape", "mxsame, dynamic shape", "explicit pad"
+SYMMETRIC = "symmetric"
 TARGETS = (
     Target("layers, static shape: geometric mean", "layers", "forward", STATIC, geometric_mean, 1.08, 1.03),
     Target("layers, static shape: worst", "layers", "forward", STATIC, worst, 1.35, 1.15),
@@ -87,6 +89,17 @@ TARGETS = (
         Target(f"planner, {shape} shape: {word}", "planner", f"{shape} shape, forward", "loss", summary, must, aim)
         for shape in ("static", "dynamic")
         for word, summary, must, aim in (("geometric mean", geometric_mean, 1.02, 1.01), ("worst", worst, 1.10, 1.05))
+    ),
+    *(
+        Target(f"layers drawn at random, {shape} shape: {word}", "sampled", f"{shape} shape, forward", *limits)
+        for shape, mean, most in (("static", (1.08, 1.04), (1.4, 1.2)), ("dynamic", (1.35, 1.2), (2.5, 2.0)))
+        for word, *limits in (
+            ("geometric mean", PLANNER, geometric_mean, *mean, SYMMETRIC),
+            ("worst", PLANNER, worst, *most, SYMMETRIC),
+            ("worst compared with explicit pad", PLANNER, worst, 1.05, 1.0, EXPLICIT),
+            ("planner's loss, geometric mean", "loss", geometric_mean, 1.03, 1.02),
+            ("planner's loss, worst", "loss", worst, 1.3, 1.15),
+        )
     ),
     Target(
         "MobileNetV2 deployed, batch 1: times faster than TensorFlow",

@@ -5,6 +5,8 @@ Nothing here needs the network, nor do the pages that come of it: mathematics is
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from sphinx.util.math import get_node_equation_number
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+import inventories  # noqa: E402
 import tables  # noqa: E402
 
 import mxsame  # noqa: E402
@@ -28,22 +31,35 @@ author = "the authors of mxsame"
 copyright = f"{author}, Apache-2.0"
 version = release = mxsame.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click", "sphinx_copybutton"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "sphinx_copybutton",
+]
 exclude_patterns = ["_build", "_generated"]
 nitpicky = True
 default_role = "code"
 smartquotes = False  # what stands in quotes is mostly a word to type
 highlight_language = "python"
 
+for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):  # Sphinx reads what is below docs
+    shutil.copy(notebook, HERE / "notebooks")
+nb_execution_mode = "off"  # their outputs are in them; tests/test_notebooks.py runs them
+
 myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline", "deflist"]
 myst_heading_anchors = 3
+
+intersphinx_mapping = inventories.write()
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 napoleon_google_docstring = False
 napoleon_use_param = False  # what follows a parameter's name is prose, not the name of a class
 napoleon_use_ivar = True
-napoleon_custom_sections = ["Returns", "Raises"]  # the same
+napoleon_custom_sections = ["Inputs", "Outputs", "Returns", "Raises"]  # the same
 
 html_theme = "furo"
 html_title = f"mxsame {release}"
@@ -87,6 +103,31 @@ def dashes(app: Sphinx, what: str, name: str, subject: Any, options: Any, lines:
     lines[:] = [line.replace(" -- ", " \N{EN DASH} ") for line in lines]
 
 
+TYPES = {
+    "NDArray": "mxnet.ndarray.NDArray",
+    "Symbol": "mxnet.symbol.Symbol",
+    "gluon.Block": "mxnet.gluon.Block",
+    "gluon.HybridBlock": "mxnet.gluon.HybridBlock",
+    "gluon.SymbolBlock": "mxnet.gluon.SymbolBlock",
+    "numpy.ndarray": "numpy.ndarray",
+    "numpy.dtype": "numpy.dtype",
+}
+TYPE = re.compile("|".join(rf"(?<![\w.]){re.escape(name)}(?!\w)" for name in sorted(TYPES, key=len, reverse=True)))
+DECLARED = re.compile(r"(.*\*\* \()\*(.+)\*(\) \S.*)")  # as napoleon writes a parameter and its type
+ERRORS = re.compile(r"^\w+Error(, \w+Error)*$")
+
+
+def links(app: Sphinx, what: str, name: str, subject: Any, options: Any, lines: list[str]) -> None:
+    """The types of parameters, and errors, as links to the documentation that has them."""
+    for number, line in enumerate(lines):
+        declared = DECLARED.match(line)
+        if declared and TYPE.search(declared[2]):
+            types = TYPE.sub(lambda found: f":class:`{found[0]} <{TYPES[found[0]]}>`", declared[2])
+            lines[number] = f"{declared[1]}{types}{declared[3]}"
+        elif ERRORS.match(line.strip()):
+            lines[number] = re.sub(r"\w+", r":exc:`\g<0>`", line)
+
+
 def examples(app: Sphinx, context: Any, lines: list[str]) -> None:
     """Commands that stand unwrapped in a help text come as verses of a line block; here they are code."""
     verses = [number for number, line in enumerate(lines) if line.startswith("| ")]
@@ -100,3 +141,4 @@ def setup(app: Sphinx) -> None:
     app.connect("builder-inited", lambda _: tables.write())
     app.connect("sphinx-click-process-description", examples)
     app.connect("autodoc-process-docstring", dashes, priority=600)  # napoleon's is 500
+    app.connect("autodoc-process-docstring", links, priority=600)

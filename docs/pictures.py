@@ -5,38 +5,34 @@ docs/images/problem.png and speed.png are the README's. The others are on the pa
 
 from __future__ import annotations
 
-import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import numpy as np
 import tables  # next to this file
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from PIL import Image
+from matplotlib.patches import Patch, Rectangle
 
 import mxsame
+from benchmarks.names import NETWORKS
+from benchmarks.plots import DPI, EXPLICIT, write
 from mxsame import plan as planning
 from mxsame.demo import compare, networks, recording
 from mxsame.demo.picture import SAME_COLOUR, SYMMETRIC_COLOUR, frame, show
-from mxsame.drawing import FAINT, FILL, INK
+from mxsame.drawing import FAINT, FILL, HEADING, HEIGHT, HOLLOW, INK, LABEL, PITCH
 from mxsame.plan import AxisPlan, Window
 
 IMAGES = Path(__file__).parent / "images"
-GREY, ADDED = "#52606d", "#2563eb"
+GREY, ADDED = "#52606d", EXPLICIT
 LARGEST = 150_000  # bytes
 
 
-def save(figure: Figure, name: str, dpi: int = 110) -> None:
-    """As a PNG of 256 colours, which is a third of the size and looks the same."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=dpi)
-    picture = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+def save(figure: Figure, name: str, dpi: int = DPI) -> None:
     path = IMAGES / f"{name}.png"
-    picture.save(path, optimize=True)
-    print(f"{path.name}: {picture.width}x{picture.height}, {path.stat().st_size // 1000} kB")
+    write(figure, path, dpi)
+    print(f"{path.name}: {path.stat().st_size // 1000} kB")
     if path.stat().st_size > LARGEST:
         raise ValueError(f"a picture must be at most {LARGEST} bytes; received {path.name} of {path.stat().st_size}")
 
@@ -51,7 +47,7 @@ def problem() -> None:
         0.022, 0.893, 'Keras\'s padding="same" and the symmetric padding of MXNet', size=12.5, color=GREY, va="center"
     )
     heading(figure, 0.022, "8 elements, kernel 3, stride 2", "Keras puts the extra padding element at the end")
-    axes = figure.add_axes((0.012, 0.06, 0.5, 0.68))
+    axes = figure.add_axes((0.0165, 0.06, 0.5, 0.68))
     mxsame.plot_padding(8, 3, stride=2, beside="symmetric", ax=axes)
     heading(figure, 0.56, "An autoencoder of Keras, run in MXNet", "28 -> 14 -> 7 -> 4 and back, trained in Keras")
     autoencoded(figure, compare.compare(networks.NETWORKS[2], recording.photograph()))
@@ -89,14 +85,15 @@ def speed() -> None:
     rows = {row["network"]: row for row in tables.rows_of("networks", "inference") if row["batch"] == 1}
     figure = Figure(figsize=(8.4, 3.4), facecolor="white", layout="constrained")
     axes = figure.add_subplot()
-    names = list(tables.NETWORKS)
+    names = list(NETWORKS)
     for place, (variant, (label, colour, hatch)) in enumerate(variants.items()):
         heights = [number + 0.36 * place for number in range(len(names))]
         times = [tables.ratio(rows[name], variant) for name in names]
         bars = axes.barh(heights, times, 0.34, color=colour, hatch=hatch, edgecolor="white", label=label)
-        axes.bar_label(bars, fmt="%.2f", padding=3, fontsize=8, color=INK)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+        axes.bar_label(bars, fmt="%.2f", padding=5, fontsize=8, color=INK, bbox=box, zorder=3)
     axes.axvline(1, color=SYMMETRIC_COLOUR, linewidth=1.4, linestyle="--", label="symmetric padding, wrong values")
-    axes.set_yticks([number + 0.18 for number in range(len(names))], tables.NETWORKS.values(), size=9, color=INK)
+    axes.set_yticks([number + 0.18 for number in range(len(names))], NETWORKS.values(), size=9, color=INK)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.75)
     axes.set_xlabel("time of inference at batch 1, symmetric padding = 1; lower is better", size=9, color=INK)
@@ -150,12 +147,18 @@ class Row:
     def starts(self) -> List[int]:
         """Of all windows of the operator."""
         span = self.size + sum(self.added) + 2 * self.step.pad - self.step.kernel_size
-        count = (-(-span // self.window.stride) if self.ceil else span // self.window.stride) + 1
-        return [self.first + window * self.window.stride for window in range(count)]
+        stride = self.step.strides(self.window)
+        count = (-(-span // stride) if self.ceil else span // stride) + 1
+        return [self.first + window * stride for window in range(count)]
 
     @property
     def kept(self) -> range:
-        return range(self.step.crop[0], self.step.crop[0] + self.window.outputs(self.size))
+        outputs = self.window.outputs(self.size)
+        if self.step.pick:
+            _, reach, zeros = self.step.pick
+            first = reach - zeros - self.low
+            return range(first, first + outputs * self.window.stride, self.window.stride)
+        return range(self.step.crop[0], self.step.crop[0] + outputs)
 
     def check(self) -> Row:
         """A picture of a plan that is not exact is not drawn."""
@@ -170,94 +173,125 @@ def row(strategy: str, size: int, static: bool, kernel_size: int = 3, stride: in
     """One axis as a strategy runs it."""
     window = Window(size if static else None, kernel_size, stride)
     with planning.force(strategy):
-        plan = planning.first_plan([window], "max" if strategy == "full" else "conv")
+        plan = planning.first_plan([window], "max" if strategy in ("full", "pick") else "conv")
     return Row(window, size, plan.axes[0], plan.convention == "full").check()
 
 
-LINE, TALL = 0.72, 0.52  # of a window's line, and of the window, in elements
 UNIT = 0.31  # inches of an element
+OWN, ADD = "pad", "add"  # what is written in elements that are padding: the operator's, and what the plan adds
+PADDING_LOOK = {OWN: {"edgecolor": SAME_COLOUR, **HOLLOW}, ADD: {"edgecolor": ADDED, **HOLLOW}}
+GAP, MARGIN = 1.2, 0.2  # in elements
+SIGN = 0.55  # of the legend: the width of a square, and the height of it
 
 
 def draw_plan(name: str, rows: Sequence[Row]) -> None:
-    """Panels next to each other, one for each size."""
+    """Panels next to each other, one for each size; the signs are those of `plot_padding`."""
     spans = [(each.first, max(each.starts[-1] + len(each.weights), each.size - each.first)) for each in rows]
-    label, gap = 1.9, 1.6
-    width = sum(end - start + label for start, end in spans) + gap * (len(rows) - 1) + 0.4
-    height = 2.75 + LINE * max(len(each.starts) for each in rows)
-    width = max(width, 21.0)
+    entries = legend(rows)
+    panels = sum(end - start + LABEL for start, end in spans) + GAP * (len(rows) - 1)
+    width = max(panels, sum(room(text) for _, text in entries)) + 2 * MARGIN
+    height = HEADING + PITCH * max(len(each.starts) for each in rows) + 1.1
     figure = Figure(figsize=(width * UNIT, height * UNIT), facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)
     axes.axis("off")
-    left = 0.2 + label
+    left = MARGIN
     for each, (start, end) in zip(rows, spans):
-        panel(axes, each, left - start)
-        left += end - start + gap + label
-    legend(axes, rows, height)
-    save(figure, name, dpi=110)
+        panel(axes, each, left + LABEL - start)
+        left += end - start + LABEL + GAP
+    left = 2 * MARGIN
+    for look, text in entries:
+        sign(axes, look, left, height - 0.8)
+        axes.text(left + 0.8, height - 0.8 + SIGN / 2, text, size=7.5, color=INK, va="center")
+        left += room(text)
+    save(figure, name)
 
 
-def panel(axes: Any, each: Row, left: float) -> None:
+def panel(axes: Any, each: Row, zero: float) -> None:
+    """A row of elements, of which the first of the data is at `zero`, and a line for each window."""
     step, (before, after) = each.step, each.added
-    pads = each.window.pads(each.size)
-    title = f"{each.size} elements, SAME pads {pads}" + (", flipped" if step.flip else "")
-    axes.text(left + each.first, 0.5, title, size=9, color=INK, weight="bold", va="center")
+    title = f"{each.size} elements, SAME pads {each.window.pads(each.size)}" + (", flipped" if step.flip else "")
+    axes.text(zero + each.first - LABEL, 0.55, title, size=9, color=SAME_COLOUR, weight="bold", va="center")
     for position in range(-before - step.pad, each.size + after + step.pad):
         if 0 <= position < each.size:
-            number = each.size - 1 - position if step.flip else position
-            look, text, colour = {"facecolor": FILL, "edgecolor": INK}, str(number), INK
-        elif -before <= position < each.size + after:
-            look, text, colour = {"facecolor": "#dbeafe", "edgecolor": ADDED}, "0", ADDED
+            text = str(each.size - 1 - position if step.flip else position)
+            look, colour = {"facecolor": FILL, "edgecolor": INK}, INK
         else:
-            look, text, colour = {"facecolor": "white", "edgecolor": FAINT, "linestyle": (0, (2, 1.5))}, "0", FAINT
-        axes.add_patch(Rectangle((left + position + 0.06, 1.0), 0.88, 0.88, linewidth=0.9, **look))
-        axes.text(left + position + 0.5, 1.45, text, size=8, color=colour, ha="center", va="center")
-    for number, start in enumerate(each.starts):
-        top = 2.1 + LINE * number
-        kept = number in each.kept
-        colour = SAME_COLOUR if kept else FAINT
-        output = each.kept.index(number) if kept else None
-        if step.flip and output is not None:
-            output = len(each.kept) - 1 - output
-        name = f"output {output}" if kept else "dropped"
-        axes.text(left + each.first - 0.2, top + TALL / 2, name, size=7, color=colour, ha="right", va="center")
-        for element, is_weight in enumerate(each.weights):
-            corner = (left + start + element + 0.1, top)
-            fill = colour if is_weight and kept else "white"
-            axes.add_patch(Rectangle(corner, 0.8, TALL, facecolor=fill, edgecolor=colour, linewidth=1))
-            if not is_weight:
-                axes.text(corner[0] + 0.4, top + TALL / 2, "0", size=6.5, color=colour, ha="center", va="center")
+            text = ADD if -before <= position < each.size + after else OWN
+            look, colour = PADDING_LOOK[text], PADDING_LOOK[text]["edgecolor"]
+        axes.add_patch(Rectangle((zero + position + 0.05, 1.15), 0.9, 0.9, linewidth=0.9, **look))
+        size = 8 if look.get("facecolor") == FILL else 7
+        axes.text(zero + position + 0.5, 1.6, text, size=size, color=colour, ha="center", va="center")
+    for number in range(len(each.starts)):
+        window(axes, each, number, zero)
 
 
-def legend(axes: Any, rows: Sequence[Row], height: float) -> None:
-    """Of what is on the picture."""
-    entries: List[Tuple[Optional[dict], str]] = []
+def window(axes: Any, each: Row, number: int, zero: float) -> None:
+    """Its kernel elements, full on data and hollow on padding; zeros of the kernel are a part of the line, as what
+    dilation skips is. A window whose output is dropped is grey."""
+    kept, top = number in each.kept, HEADING + PITCH * number
+    colour, middle = SAME_COLOUR if kept else FAINT, top + HEIGHT / 2
+    output = each.kept.index(number) if kept else None
+    if output is not None and each.step.flip:
+        output = len(each.kept) - 1 - output
+    name = "dropped" if output is None else f"output {output}"
+    axes.text(zero + each.first - 0.3, middle, name, size=7.5, color=INK if kept else GREY, ha="right", va="center")
+    start = each.starts[number]
+    left = zero + start
+    axes.plot((left + 0.1, left + len(each.weights) - 0.1), (middle, middle), color=colour, linewidth=1.2, zorder=1)
+    for element, is_weight in enumerate(each.weights):
+        if is_weight:
+            fill = colour if 0 <= start + element < each.size else "white"
+            corner = (left + element + 0.08, top)
+            look = {"facecolor": fill, "edgecolor": colour, "linewidth": 1.1, "zorder": 2}
+            axes.add_patch(Rectangle(corner, 0.84, HEIGHT, **look))
+        else:
+            axes.text(
+                left + element + 0.5, middle, "0", size=8, color=colour, ha="center", va="center",
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+            )  # fmt: skip
+
+
+def legend(rows: Sequence[Row]) -> List[Tuple[Any, str]]:
+    """Signs and what they mean, of what is on the picture: the look of a square, or "0" on a line."""
+    data = {"facecolor": SAME_COLOUR, "edgecolor": SAME_COLOUR}
+    entries: List[Tuple[Any, str]] = [(data, "reads data"), ({**data, "facecolor": "white"}, "reads padding")]
     if any(each.step.pad for each in rows):
-        entries.append(({"facecolor": "white", "edgecolor": FAINT, "linestyle": (0, (2, 1.5))}, "operator's own pad"))
+        entries.append((PADDING_LOOK[OWN], "padding by the operator"))
     if any(sum(each.added) for each in rows):
-        by = "by the pad operator" if any(sum(each.step.pad_operator) for each in rows) else "around the data"
-        entries.append(({"facecolor": "#dbeafe", "edgecolor": ADDED}, f"added {by}"))
+        entries.append((PADDING_LOOK[ADD], "zeros that the plan adds"))
     if any(not all(each.weights) for each in rows):
-        entries.append(({"facecolor": "white", "edgecolor": SAME_COLOUR}, "kernel element that is zero"))
+        entries.append(("0", "zero in the kernel"))
     if any(len(each.kept) < len(each.starts) for each in rows):
-        entries.append(({"facecolor": "white", "edgecolor": FAINT}, "window whose output is dropped"))
-    left = 0.3
-    for look, text in entries:
-        axes.add_patch(Rectangle((left, height - 0.62), 0.5, 0.4, linewidth=0.9, **look))
-        axes.text(left + 0.75, height - 0.42, text, size=7, color=GREY, va="center")
-        left += 1.6 + 0.335 * len(text)
+        entries.append(({"facecolor": FAINT, "edgecolor": FAINT}, "window that is dropped"))
+    return entries
+
+
+def room(text: str) -> float:
+    """What an entry of the legend takes, in elements."""
+    return 1.5 + 0.235 * len(text)
+
+
+def sign(axes: Any, look: Any, left: float, top: float) -> None:
+    if look == "0":
+        middle = top + SIGN / 2
+        axes.plot((left - 0.1, left + SIGN + 0.1), (middle, middle), color=SAME_COLOUR, linewidth=1.2)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+        axes.text(left + SIGN / 2, middle, look, size=7.5, color=SAME_COLOUR, ha="center", va="center", bbox=box)
+    else:
+        axes.add_patch(Rectangle((left, top), SIGN, SIGN, linewidth=1, **look))
 
 
 PLANS = {
     "native": [("native", 7, True)],
     "slice": [("slice", 8, True)],
     "kernel": [("kernel", 8, True)],
-    "concat": [("concat", 8, True)],
-    "pad": [("pad", 8, True)],
+    "concat": [("concat", 8, True)],  # that of "pad" is the same
     "full": [("full", 8, True)],
     "flip": [("flip", 8, False), ("flip", 7, False)],
     "shift": [("shift", 8, False), ("shift", 7, False)],
+    "pick": [("pick", 8, False), ("pick", 7, False)],
     "offset": [("offset", 8, False), ("offset", 7, False)],
     "offset-concat": [("offset concat", 8, False), ("offset concat", 7, False)],
     "gather": [("gather", 8, False), ("gather", 7, False)],
@@ -274,31 +308,47 @@ def plans() -> None:
 
 def two_axes(size: int = 6, kernel_size: int = 3, stride: int = 2) -> None:
     """A picture's elements with SAME and with symmetric padding; the first and the last window of both axes."""
-    figure = Figure(figsize=(7.4, 3.7), facecolor="white")
-    same, symmetric = mxsame.padding.same_pads(size, kernel_size, stride), (kernel_size // 2,) * 2
-    for number, (name, (low, high), colour) in enumerate(
-        (("SAME", same, SAME_COLOUR), ("symmetric", symmetric, SYMMETRIC_COLOUR))
-    ):
-        axes = figure.add_axes((0.02 + 0.5 * number, 0.02, 0.46, 0.84))
-        axes.set_xlim(-1.3, size + 1.3)
-        axes.set_ylim(size + 1.3, -1.3)
+    pads = {"same": mxsame.padding.same_pads(size, kernel_size, stride), "symmetric": (kernel_size // 2,) * 2}
+    figure = Figure(figsize=(8.2, 4.5), facecolor="white")
+    for number, ((name, (low, high)), colour) in enumerate(zip(pads.items(), (SAME_COLOUR, SYMMETRIC_COLOUR))):
+        axes = figure.add_axes((0.02 + 0.49 * number, 0.08, 0.47, 0.82))
+        axes.set_xlim(-1.9, size + 1.3)
+        axes.set_ylim(size + 1.2, -1.9)
         axes.set_aspect("equal")
         axes.axis("off")
-        title = f"{name}: pads ({low}, {high}) along both axes"
-        axes.set_title(title, loc="left", size=10, weight="bold", color=colour)
+        axes.set_title(f"{name}: pads {low, high} along both axes", loc="left", size=10, weight="bold", color=colour)
         for row, column in np.ndindex(low + size + high, low + size + high):
-            corner = (column - low + 0.06, row - low + 0.06)
-            is_data = low <= row < low + size and low <= column < low + size
-            look = (
-                {"facecolor": FILL, "edgecolor": INK} if is_data else {"facecolor": "white", "linestyle": (0, (2, 1.5))}
-            )
-            axes.add_patch(Rectangle(corner, 0.88, 0.88, linewidth=0.9, **{"edgecolor": FAINT, **look}))
+            two_axes_element(axes, row - low, column - low, size, colour)
+        for place in range(size):
+            axes.text(place + 0.5, -low - 0.35, place, size=8, color=INK, ha="center", va="center")
+            axes.text(-low - 0.35, place + 0.5, place, size=8, color=INK, ha="center", va="center")
         last = (mxsame.padding.output_size(size, kernel_size, stride) - 1) * stride - low
         for start in (-low, last):
-            axes.add_patch(
-                Rectangle((start, start), kernel_size, kernel_size, fill=False, edgecolor=colour, linewidth=2.6)
-            )
+            two_axes_window(axes, start, kernel_size, size, colour)
+    handles = [
+        Patch(facecolor=INK, edgecolor=INK, label="reads data"),
+        Patch(facecolor="white", edgecolor=INK, label="reads padding"),
+        Patch(facecolor="none", edgecolor=INK, linewidth=2.2, label="the first and the last window"),
+    ]
+    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.05, 0), ncols=3, frameon=False, fontsize=9)
     save(figure, "two-axes")
+
+
+def two_axes_element(axes: Any, row: int, column: int, size: int, colour: str) -> None:
+    is_data = 0 <= row < size and 0 <= column < size
+    look = {"facecolor": FILL, "edgecolor": INK} if is_data else {"edgecolor": colour, **HOLLOW}
+    axes.add_patch(Rectangle((column + 0.05, row + 0.05), 0.9, 0.9, linewidth=0.9, **look))
+
+
+def two_axes_window(axes: Any, start: int, kernel_size: int, size: int, colour: str) -> None:
+    """A frame, and its kernel elements: full on data and hollow on padding."""
+    for row, column in np.ndindex(kernel_size, kernel_size):
+        is_data = 0 <= start + row < size and 0 <= start + column < size
+        corner = (start + column + 0.22, start + row + 0.22)
+        fill = colour if is_data else "white"
+        axes.add_patch(Rectangle(corner, 0.56, 0.56, facecolor=fill, edgecolor=colour, linewidth=1.1, zorder=2))
+    box = Rectangle((start, start), kernel_size, kernel_size, fill=False, edgecolor=colour, linewidth=2.2, zorder=3)
+    axes.add_patch(box)
 
 
 # -- windows

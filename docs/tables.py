@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Callable, Dict, Iterable, List, Sequence
@@ -21,18 +22,11 @@ from typing import Callable, Dict, Iterable, List, Sequence
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.results import geometric_mean, load, ratio  # noqa: E402 - found from the root alone
+from benchmarks.names import NETWORKS  # noqa: E402 - found from the root alone
+from benchmarks.results import geometric_mean, load, ratio  # noqa: E402
 
 README = ROOT / "README.md"
 GENERATED = ROOT / "docs" / "_generated"
-NETWORKS = {
-    "resnet50": "ResNet-50",
-    "mobilenet": "MobileNet",
-    "mobilenetv2": "MobileNetV2",
-    "xception": "Xception, entry and middle flow",
-    "efficientnet": "EfficientNet-B0",
-    "autoencoder": "autoencoder",
-}
 OPERATORS = {
     "conv": "conv",
     "depthwise_conv": "depthwise",
@@ -141,11 +135,20 @@ VARIANTS = {
 }
 
 
+def spread(rows: Iterable[dict], variant: str) -> float:
+    """The distance between the quartiles of a layer's times, as a part of the median: that of the middle layer."""
+    found = [row["figures"][variant] for row in rows if variant in row["figures"]]
+    return statistics.median((each["quartiles"][1] - each["quartiles"][0]) / each["median"] for each in found)
+
+
 def layers_summary(table: str = "layers") -> str:
     rows = benchmark(table)["rows"]
-    found = [(name, ratios(rows, variant)) for variant, name in VARIANTS.items()]
-    head = ["", "geometric mean", "worst"]
-    return markdown(head, [[name, figure(geometric_mean(values)), figure(max(values))] for name, values in found])
+    head = ["", "geometric mean", "worst", "spread"]
+    lines = []
+    for variant, name in VARIANTS.items():
+        values = ratios(rows, variant)
+        lines.append([name, figure(geometric_mean(values)), figure(max(values)), f"{spread(rows, variant):.0%}"])
+    return markdown(head, lines)
 
 
 def layers() -> str:
@@ -270,6 +273,41 @@ def exporters() -> str:
     return markdown(head, lines)
 
 
+MOVING = ("Pad", "Slice", "Transpose")  # what moves data
+
+
+def onnx_of_gluon() -> str:
+    """Of Gluon's networks and the benchmarks': how far ONNX Runtime is from MXNet, and what is in a file."""
+    head = ["network", "difference", "nodes", *MOVING]
+    lines = []
+    for row in benchmark("exporters")["rows"]:
+        found = row["exporters"]["mxsame.export_onnx"]
+        if row["mode"] != "keras.applications" and "operators" in found:
+            counts = [sum(found["operators"].values()), *(found["operators"].get(kind, 0) for kind in MOVING)]
+            lines.append([f"`{row['mode']}` {row['name']}", f"{found['difference']:.1e}", *map(str, counts)])
+    return f"{markdown(head, lines)}\n\n{provenance('exporters')}"
+
+
+def onnx_of_applications() -> str:
+    """How far ONNX Runtime is from Keras at two sizes, and what is in the first file; in brackets the layers of Keras
+    that pad and crop."""
+    found = recorded("applications-keras2")
+    head = ["model", "difference", "without the top", "nodes", "Pad (ZeroPadding2D)", "Slice (Cropping2D)", "Transpose"]
+    lines, rest = [], []
+    for model, result in found["models"].items():
+        files = [check["onnx"] for check in result["checks"] if "onnx" in check]
+        if len(files) < len(result["checks"]):
+            rest.append(f"{model} ({result['parameters'] / 1e6:.0f} million parameters)")
+            continue
+        nodes, padding = files[0]["nodes"], result["padding"]
+        kinds = [f"{nodes['Pad']} ({padding['ZeroPadding2D']})", f"{nodes['Slice']} ({padding['Cropping2D']})"]
+        differences = [f"{file['difference']:.1e}" for file in files]
+        lines.append([model, *differences, str(nodes["all"]), *kinds, str(nodes["Transpose"])])
+    text = f"{markdown(head, lines)}\n\n{len(lines)} of {len(found['models'])} models"
+    text += f"; not exported yet: {', '.join(rest)}." if rest else "."
+    return f"{text} Recorded with {', '.join(f'{name} {version}' for name, version in found['versions'].items())}."
+
+
 def memory() -> str:
     kinds = {"inference": "mxsame", "inference, deployed": "mxsame, deployed", "training step": "mxsame"}
     head = ["peak memory, compared with symmetric padding", "geometric mean", "worst"]
@@ -362,6 +400,8 @@ TABLES: Dict[str, Callable[[], str]] = {
     "onnx": onnx,
     "onnx-nodes": onnx_nodes,
     "exporters": exporters,
+    "onnx-gluon": onnx_of_gluon,
+    "onnx-applications": onnx_of_applications,
     "memory": memory,
     "sizes": sizes,
     "planner": planner,

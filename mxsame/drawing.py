@@ -22,6 +22,7 @@ __all__ = ["plot_padding"]
 SYMMETRIC = "symmetric"
 DATA, PADDING, SKIPPED = "data", "padding", "skipped"  # what is at a position of an axis, and what a window reads there
 INK, FILL, FAINT = "#1f2933", "#e4e7eb", "#9aa5b1"
+HOLLOW: dict[str, Any] = {"facecolor": "white", "linestyle": (0, (2, 1.5))}  # an element that is padding
 COLOURS = ("#12736a", "#c2410c")  # of the padding, and of the one it is compared with
 MOST_WINDOWS, ENDS = 10, 3  # of more windows than that, so many are shown at each end
 MOST_COLUMNS = 120
@@ -308,11 +309,11 @@ class _Picture:
                 look, text, ink = {"facecolor": FILL, "edgecolor": INK}, str(position), INK
                 length = max(len(str(panel.elements - 1)), 2)
             elif panel.kind(position) == PADDING:
-                look = {"facecolor": "white", "edgecolor": colour, "linestyle": (0, (2, 1.5))}
+                look = {"edgecolor": colour, **HOLLOW}
                 text, ink, length = "crop" if panel.transposed else "pad", colour, 4 if panel.transposed else 3
             else:
                 continue
-            left, size = self.x(position), min(10.0, 1.25 * points / length)
+            left, size = self.x(position), min(10.0, 1.12 * points / length)
             _box(ax, left + 0.05, top + 1.15, 0.9, 0.9, linewidth=min(1.0, points / 18), **look)
             _text(ax, left + 0.5, top + 1.6, text, size, color=ink, ha="center")
         if len(self.columns) > 1:

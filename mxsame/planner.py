@@ -48,36 +48,44 @@ class Costs:
     True
     """
 
-    concat: float = 0.40  #: concatenate a few elements to an axis
-    concat_back: float = 0.6  #: its backward pass
-    slice: float = 0.17  #: take a part
-    flip: float = 1.0  #: reverse an axis
-    pad: float = 1.4  #: MXNet's pad operator
-    gather: float = 5.1  #: transpose, copy rows, transpose back
-    shift: float = 0.8  #: a depthwise convolution with one non-zero weight
-    shift_few: float = 5.5  #: the same with fewer channels than a block has, or along a single axis
-    shift_volume: float = 18.0  #: the same along three axes
-    divide: float = 0.97  #: broadcast
+    concat: float = 0.33  #: concatenate a few elements to an axis
+    concat_back: float = 0.5  #: its backward pass
+    concat_back_line: float = 6.0  #: the same along a single axis
+    slice: float = 0.5  #: take a part
+    flip: float = 0.7  #: reverse an axis
+    pad: float = 1.2  #: MXNet's pad operator
+    gather: float = 1.5  #: transpose, copy rows, transpose back
+    divide: float = 0.1  #: broadcast
     unblock: float = 1.5  #: from oneDNN's blocks to the plain layout
     block: float = 0.1  #: and back
-    flip_weight: float = 6.8  #: `reverse`, for a weight
-    lengthen: float = 9.0  #: per element of a weight that gets zeros along an axis, including its way into blocks
+    flip_weight: float = 8.0  #: `reverse`, for a weight
+    place: float = 30.0  #: per element of a weight that is put at an offset among zeros, including its way into blocks
+    lengthen: float = 6.0  #: per element of a weight that gets zeros along an axis, including its way into blocks
     dense: float = 0.0165  #: per multiplication of a convolution
-    depthwise: float = 0.06  #: of a depthwise convolution
+    dense_few: float = 0.03  #: of a convolution of fewer channels than a block has
+    depthwise: float = 0.05  #: of a depthwise convolution
+    depthwise_few: float = 0.65  #: of one of fewer channels than a block has, or along a single axis
+    depthwise_volume: float = 1.0  #: of one along three axes
     depthwise_back: float = 0.33  #: of its backward pass
-    depthwise_back_long: float = 1.0  #: with a kernel above 3 or pad > k // 2, for which oneDNN has no fast code
+    depthwise_back_long: float = 2.0  #: with a kernel above 3 or pad > k // 2, for which oneDNN has no fast code
     pooling: float = 0.031  #: per element of a pooling window
-    operator: float = 1.5e3  #: for each operator
+    pooling_partial: float = 0.35  #: the same where windows of an average are partial, for which oneDNN has no code
+    pooling_large: float = 3.0  #: the same of plain data, a block of whose channels does not fit into the cache
+    touch: float = 0.25  #: per element that an operator reads or writes
+    operator: float = 1.8e3  #: for each operator
 
 
 COSTS = Costs()
 
 BLOCK = 8  # channels, the least that oneDNN makes blocks of
-TYPICAL_BATCH = 8
+BYTES_OF_BLOCK = 16 * 4  # of an element of the most
+CACHE = 1 << 20  # bytes; up to these oneDNN pools plain data in blocks
+TYPICAL_BATCH = 2
 TYPICAL_CHANNELS = 64
-TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 24}  # size of a network's input, by rank
-CACHED = 500_000  # elements; a copy of fewer finds them in the processor's cache, where it takes a quarter of the time
-SIZE_OPERATORS = 10  # how many it takes to read a size from the data and compute SAME's low
+TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
+MOVE_OPERATORS = 18  # how many it takes to compute SAME's low and make a kernel with a single one,
+AXIS_OPERATORS = 3  # and for each axis of it
+GATHER_OPERATORS = 30
 
 
 class Decision(NamedTuple):
@@ -132,7 +140,9 @@ def choose(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[
     wanted = (record.tried or {}).get((windows, work)) or recall(windows, work)
     if wanted is not None and wanted in plans:
         return plans[wanted]
-    return _estimated_fastest(windows, work, allowed, COSTS)
+    # A graph for every size that nobody says the purpose of serves both inference and training.
+    is_for_both = record.purpose is None and any(window.size is None for window in windows)
+    return _estimated_fastest(windows, work, allowed, COSTS, is_for_both)
 
 
 def candidates(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None) -> Dict[str, Plan]:
@@ -151,13 +161,15 @@ def _estimated_fastest(
     work: Work,
     allowed: Optional[Tuple[str, ...]],
     costs: Costs,  # part of the key: other costs, another choice
+    is_for_both: bool,
 ) -> Plan:
     plans = candidates(windows, work.operator, allowed)
     if len(plans) == 1:
         return next(iter(plans.values()))
     if work.device == "gpu":
         return min(plans.values(), key=copies)
-    return min(plans.values(), key=lambda plan: estimate(plan, windows, work))
+    works = [work, replace(work, purpose="training")] if is_for_both else [work]
+    return min(plans.values(), key=lambda plan: math.prod(estimate(plan, windows, each) for each in works))
 
 
 def _operator_only(windows: Windows, work: Work, allowed: Optional[Tuple[str, ...]]) -> Plan:
@@ -183,6 +195,7 @@ def copies(plan: Plan) -> int:
         + any(any(axis.pad_operator) for axis in axes)
         + 3 * any(axis.gather for axis in axes)
         + any(axis.shift is not None for axis in axes)
+        + any(axis.pick is not None for axis in axes)
         + 2 * any(axis.flip for axis in axes)
         + 2 * sum(axis.dilate > 1 for axis in axes)
         + any(axis.crop != (0, 0) for axis in axes)
@@ -209,13 +222,14 @@ class _Estimate:
         """What is done to the data, the output and the kernel, and the operator itself."""
         inputs = self.batch * self.in_channels * math.prod(self.size)
         results = self.batch * self.channels * math.prod(self.outputs)
-        nanoseconds = self.before(inputs) + self.after(results)
+        nanoseconds = self.before(inputs)
         if self.convolves and self.work.purpose != "deployment":
             nanoseconds += self.kernel()
         if self.training:  # what is copied has a gradient, which is copied back
             concats = sum(any(step.concat) for step in self.plan.axes)
-            nanoseconds = 2 * nanoseconds + _copy(concats * (self.costs.concat_back - self.costs.concat), inputs)
-        return nanoseconds + self.operator()
+            back = self.costs.concat_back_line if self.rank == 1 else self.costs.concat_back
+            nanoseconds = 2 * nanoseconds + concats * (back - self.costs.concat) * inputs
+        return nanoseconds + self.after(results) + self.operator()
 
     def before(self, inputs: int) -> float:
         """Of what is done to this many elements of data."""
@@ -224,19 +238,17 @@ class _Estimate:
         pads, flips = (any(any(step.pad_operator) for step in axes), any(step.flip for step in axes))
         gathers, shifts = (any(step.gather for step in axes), any(step.shift is not None for step in axes))
         dilated = sum(step.dilate > 1 for step in axes)
-        dynamic = sum(bool(step.offset or step.shift or step.gather) for step in axes)
         per_element = concats * costs.concat + pads * costs.pad + flips * costs.flip + gathers * costs.gather
         per_element += dilated * (costs.concat + costs.slice) * 2
-        operators = 3 * concats + pads + flips + 12 * gathers + 10 * shifts + SIZE_OPERATORS * dynamic + 5 * dilated
+        operators = 3 * concats + pads + flips + 5 * dilated
+        operators += GATHER_OPERATORS * sum(step.gather for step in axes)
+        operators += MOVE_OPERATORS * shifts + AXIS_OPERATORS * sum(step.shift is not None for step in axes)
         in_blocks = self.in_channels >= BLOCK and not self.work.plain and not self.training  # batch norm undoes blocks
         if in_blocks and (concats or pads or flips or gathers or dilated):
             per_element += costs.unblock + costs.block
-        shift = 0.0
-        if shifts and self.rank == 3:
-            shift = costs.shift_volume
-        elif shifts:
-            shift = costs.shift if self.in_channels >= BLOCK and self.rank == 2 else costs.shift_few
-        return _copy(per_element, inputs) + shift * inputs + operators * costs.operator
+        if shifts:
+            per_element += self.moving([step.shift for step in axes])
+        return per_element * inputs + operators * costs.operator
 
     def after(self, results: int) -> float:
         """Of what is done to this many elements of output."""
@@ -244,9 +256,25 @@ class _Estimate:
         crops = any(step.crop[0] or step.crop[1] for step in axes)
         dynamic_crops, flips = any(step.crop[1] is None for step in axes), any(step.flip for step in axes)
         per_element = (crops + dynamic_crops) * costs.slice + flips * costs.flip
-        if per_element and self.channels >= BLOCK and self.convolves:
+        if per_element and self.channels >= BLOCK and self.convolves and not self.training:
             per_element += costs.unblock
-        return _copy(per_element, results) + (crops + 4 * dynamic_crops + flips) * costs.operator
+        picks = any(step.pick for step in axes)
+        if picks:
+            per_element += self.moving([step.pick for step in axes])
+        operators = crops + 4 * dynamic_crops + flips
+        operators += MOVE_OPERATORS * picks + AXIS_OPERATORS * sum(step.pick is not None for step in axes)
+        return per_element * results + operators * costs.operator
+
+    def moving(self, steps: Sequence[Any]) -> float:
+        """Of a depthwise convolution with a single one between the first two numbers of these steps, per output."""
+        taps: int = math.prod(step[1] - step[0] + 1 for step in steps if step)
+        return taps * self.depthwise() + 2 * self.costs.touch
+
+    def depthwise(self) -> float:
+        """Of a multiplication of a depthwise convolution; oneDNN has fast code for two axes and a block of channels."""
+        if self.rank == 3:
+            return self.costs.depthwise_volume
+        return self.costs.depthwise if self.rank == 2 and self.in_channels >= BLOCK else self.costs.depthwise_few
 
     def kernel(self) -> float:
         """Of what is done to the kernel."""
@@ -257,9 +285,9 @@ class _Estimate:
         for step in self.plan.axes:
             if any(step.zeros):
                 nanoseconds += weights * costs.lengthen + 3 * costs.operator
-            if step.offset:
-                offsets = step.offset[1] - step.offset[0] + 1
-                nanoseconds += offsets * (weights * (costs.lengthen + costs.divide) + 5 * costs.operator)
+        offsets = sum(step.offset is not None for step in self.plan.axes)
+        if offsets:
+            nanoseconds += weights * costs.place + (MOVE_OPERATORS + AXIS_OPERATORS * offsets) * costs.operator
         if self.plan.dilates or any(step.flip for step in self.plan.axes):
             nanoseconds += weights * costs.flip_weight + 2 * costs.operator
         return nanoseconds
@@ -267,20 +295,36 @@ class _Estimate:
     def operator(self) -> float:
         """Of MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
         costs = self.costs
+        outputs = math.prod(map(_operator_outputs, self.plan.axes, self.size, self.outputs))
+        touched = math.prod(self.size) * self.in_channels + outputs * self.channels
+        touch = self.batch * touched * costs.touch * (3 if self.training else 1)
         if not self.convolves:
             reads = math.prod(map(_reads, self.plan.axes, self.windows, self.size, self.outputs))
-            outputs = math.prod(out + sum(_crop(step)) for out, step in zip(self.outputs, self.plan.axes))
             divided = costs.divide * outputs if self.work.operator == "avg" and self.plan.fills else 0.0
+            pooling = costs.pooling
+            if self.work.operator == "avg" and self._is_partial():
+                pooling = costs.pooling_partial
+            elif self.work.plain and BYTES_OF_BLOCK * (math.prod(self.size) + outputs) > CACHE:
+                pooling = costs.pooling_large
             passes = 2 if self.training else 1
-            return self.batch * self.in_channels * (reads * costs.pooling + divided) * passes
+            return touch + self.batch * self.in_channels * (reads * pooling + divided) * passes
         share = max(self.in_channels // self.work.groups, 1)
-        each, backward = costs.dense, 2 * costs.dense  # backward: the gradients of the data and of the weight
+        few = self.in_channels < BLOCK or self.channels < 2 * BLOCK
+        each = costs.dense_few if few else costs.dense
+        backward = 2 * each  # the gradients of the data and of the weight
         if share == 1 and self.work.groups > 1:
-            each, backward = costs.depthwise, costs.depthwise_back
+            each, backward = self.depthwise(), costs.depthwise_back
             if any(step.kernel_size > 3 or step.pad > step.kernel_size // 2 for step in self.plan.axes):
                 backward = costs.depthwise_back_long
         multiplications = self.batch * self.channels * share * math.prod(self.multiplications())
-        return multiplications * (each + (backward if self.training else 0))
+        return touch + multiplications * (each + (backward if self.training else 0))
+
+    def _is_partial(self) -> bool:
+        """Whether a window goes beyond the operator's own padding, as "full" lets it: oneDNN leaves that to MXNet."""
+        if self.plan.convention != "full":
+            return False
+        axes = zip(self.plan.axes, self.windows, self.size, self.outputs)
+        return any((out - 1) * window.stride + step.kernel_size > n + 2 * step.pad for step, window, n, out in axes)
 
     def multiplications(self) -> Iterator[int]:
         """Along each axis, for one channel."""
@@ -314,8 +358,8 @@ def _typical_size(rank: int, channels: int) -> int:
     return picture if channels < BLOCK else min(picture // 4, max(7, picture * 32 // channels))
 
 
-def _copy(nanoseconds: float, elements: int) -> float:
-    return nanoseconds * elements / (4 if elements < CACHED else 1)
+def _operator_outputs(step: AxisPlan, size: int, outputs: int) -> int:
+    return size if step.pick else outputs + sum(_crop(step))
 
 
 def _crop(step: AxisPlan) -> Tuple[int, int]:
@@ -325,7 +369,9 @@ def _crop(step: AxisPlan) -> Tuple[int, int]:
 def _reads(step: AxisPlan, window: Any, size: int, outputs: int) -> int:
     """The elements that all windows along an axis read of the data and of what is added to it; the operator's own
     padding takes none of oneDNN's time."""
-    count, kernel = outputs + sum(_crop(step)), step.kernel_size
+    count, kernel = _operator_outputs(step, size, outputs), step.kernel_size
+    if step.pick:
+        return count * kernel
     shifted = step.shift[1] - step.shift[0] if step.shift else 0
     elements = size + sum(step.concat) + sum(step.pad_operator) + shifted
     if step.gather:

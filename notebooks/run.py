@@ -1,9 +1,10 @@
-"""Runs the notebooks and writes their outputs into them: `python notebooks/run.py`, or with the names of some.
+"""Runs the notebooks, or those that are named: `python notebooks/run.py 05-speed.ipynb`. No file is changed.
 
-What is written says nothing of the machine or the time. Needs the extra `notebooks`.
+With `--write` their outputs are written into them; what is written says nothing of the machine or the time. This needs
+the extra `notebooks`.
 """
 
-import sys
+import argparse
 import time
 from pathlib import Path
 
@@ -38,12 +39,18 @@ def cleaned(notebook):
     return notebook
 
 
-def main(names):
-    for path in [FOLDER / name for name in names] or sorted(FOLDER.glob("*.ipynb")):
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a notebook of this folder; all by default")
+    parser.add_argument("--write", action="store_true", help="write the outputs into the notebooks")
+    options = parser.parse_args()
+    for path in [FOLDER / name for name in options.names] or sorted(FOLDER.glob("*.ipynb")):
         began = time.perf_counter()
-        nbformat.write(cleaned(executed(path)), path)
-        print(f"{path.name}: {time.perf_counter() - began:.0f} s, {path.stat().st_size / 1e3:.0f} kB")
+        notebook = executed(path)
+        if options.write:
+            nbformat.write(cleaned(notebook), path)
+        print(f"{path.name}: {time.perf_counter() - began:.0f} s")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -11,11 +11,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; MXNet re
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from mxsame import _mxnet  # before any test module can import TensorFlow, which is refused in the other order
+from mxsame.graphs import hybridize
 
 settings.register_profile("default", max_examples=60, deadline=None)
 settings.register_profile("ci", max_examples=2_000, deadline=None)
 settings.register_profile("deep", max_examples=50_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))  # --hypothesis-profile=... wins over it
+
+NEEDED_BY_EXAMPLE = {"mxsame.onnx.export.export_onnx": ("onnx", "onnxruntime")}  # packages, by the docstring's name
 
 collect_ignore = ["golden", "tf_oracle.py"]  # not tests: scripts and helpers that need TensorFlow, no doctests there
 
@@ -29,3 +32,13 @@ def pytest_collection_modifyitems(items):
             )
         if item.get_closest_marker("gpu") and _mxnet.mx.context.num_gpus() == 0:
             item.add_marker(pytest.mark.skip(reason="MXNet finds no NVIDIA GPU"))
+        if isinstance(item, pytest.DoctestItem):
+            missing = [name for name in NEEDED_BY_EXAMPLE.get(item.name, ()) if importlib.util.find_spec(name) is None]
+            if missing:
+                item.add_marker(pytest.mark.skip(reason=f"{missing[0]} is not installed: pip install '.[onnx]'"))
+
+
+@pytest.fixture(autouse=True)
+def _a_graph_at_the_first_call(monkeypatch):
+    """Tests look at the graphs of signatures. That a signature has none before its second call is tested by itself."""
+    monkeypatch.setattr(hybridize.Specialised, "SECOND", 1)

@@ -90,31 +90,44 @@ def by_deploying(case, size):
     return mxsame.deploy(parent, data.shape)(data), None
 
 
-WAYS = {
-    "operator, float32": (by_operator(), False),
-    "operator, float64": (by_operator("float64"), False),
-    "layer, not hybridized": (by_layer(lambda net: None), False),
-    "net.hybridize(), dynamic shape": (by_layer(lambda net: net.hybridize()), True),
-    "the same, static": (by_layer(lambda net: net.hybridize(static_alloc=True, static_shape=True)), True),
-    "mxsame.hybridize(net)": (by_layer(mxsame.hybridize), True),
-    "mxsame.deploy(net, shape)": (by_deploying, True),
-    **{f"strategy {name!r}": (by_operator(strategy=name), False) for name in mxsame.plan.STRATEGIES},
+def first(case):
+    return [case.size]
+
+
+def every(case):
+    return case.sizes
+
+
+def in_one_graph(case):
+    return [size for size in case.sizes if running.fits_one_graph(case, size)]
+
+
+WAYS = {  # and the sizes of a case that are run
+    "operator, float32": (by_operator(), first),
+    "operator, float64": (by_operator("float64"), first),
+    "layer, not hybridized": (by_layer(lambda net: None), first),
+    "net.hybridize(), dynamic shape": (by_layer(lambda net: net.hybridize()), in_one_graph),
+    "the same, static": (by_layer(lambda net: net.hybridize(static_alloc=True, static_shape=True)), in_one_graph),
+    "mxsame.hybridize(net)": (by_layer(mxsame.hybridize), every),
+    "mxsame.deploy(net, shape)": (by_deploying, every),
+    **{f"strategy {name!r}": (by_operator(strategy=name), first) for name in mxsame.plan.STRATEGIES},
     **{
-        f"strategy {name!r}, dynamic shape": (by_layer(lambda net: net.hybridize(), strategy=name), True)
+        f"strategy {name!r}, dynamic shape": (by_layer(lambda net: net.hybridize(), strategy=name), in_one_graph)
         for name in mxsame.plan.STRATEGIES
     },
 }
+mxsame.graphs.hybridize.Specialised.SECOND = 1  # a graph for a size at its first call
 STRATEGIES = {op: mxsame.plan.strategies_for(kind) for op, kind in running.OPERATORS.items()}
 
 
 def compare(way: str, op: str, forward, gradients, table) -> Comparison:
-    run, every_size = WAYS[way]
+    run, sizes = WAYS[way]
     dtype = "float64" if "float64" in way else "float32"
     comparisons = mismatches = 0
     for case in table:
         if case.op != op or (way.startswith("strategy") and way.split("'")[1] not in STRATEGIES[op]):
             continue
-        for size in case.sizes if every_size else (case.size,):
+        for size in sizes(case):
             arrays = cases.arrays(case, size=size)
             want = forward(case, arrays)
             try:

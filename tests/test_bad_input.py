@@ -607,9 +607,14 @@ def test_depthwise_in_a_hybridized_parent_names_in_channels(make):
     refused(lambda: parent(make())(D), "in_channels must be given", ValueError)
 
 
-def test_unknown_size_without_an_exact_form_names_input_size():
-    refused(lambda: parent(nn.MaxPool2D(2, 3, padding=1, ceil_mode=True))(D), "input_size", ValueError)
-    refused(lambda: parent(nn.Conv2D(6, 3, strides=10**6))(D), "input_size", ValueError)
+def test_a_layer_without_an_exact_graph_for_every_size_says_what_has_one():
+    def net():
+        return parent(nn.MaxPool2D(2, 3, padding=1, ceil_mode=True), nn.Conv2D(6, 3, strides=5000))
+
+    wanted = r"layer (pool|conv)\d+: .*; use mxsame\.hybridize\(net\), or a file for one size; received "
+    refused(lambda: net()(D), wanted, ValueError)
+    refused(lambda: parent(nn.Conv2D(6, 3, strides=10**6))(D), wanted, ValueError)
+    assert mxsame.hybridize(net())(nd.ones((1, 4, 9, 9))).shape == (1, 6, 1, 1)
 
 
 # ---- arithmetic and plans --------------------------------------------------------------------------------------------

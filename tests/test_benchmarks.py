@@ -21,7 +21,7 @@ sys.path.append(str(ROOT))
 
 from click.testing import CliRunner  # noqa: E402
 
-from benchmarks import gpu, layers, memory, networks, planner, plots, results, sizes, targets  # noqa: E402
+from benchmarks import gpu, layers, memory, names, networks, planner, plots, results, sampled, sizes, targets  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.architectures import NETWORKS  # noqa: E402
 from mxsame import bench  # noqa: E402
@@ -145,8 +145,27 @@ def test_the_planner_is_compared_with_each_other_graph_once(static, train):
     assert alias
     assert len(calls) > 2 and not set(alias) & set(calls)
     row = planner.measure(layer, static, train, rounds=1, seconds=0.01)
-    assert set(row["figures"]) == set(calls)
+    assert set(row["figures"]) == {*calls, "symmetric", "explicit pad"}
+    assert row["best"] != "symmetric"
     assert row["loss"] == 1.0 if row["best"] == "planner" else row["loss"] >= 1.0
+
+
+def test_layers_drawn_at_random_are_those_of_their_seed_and_of_every_kind():
+    drawn = sampled.layers(sampled.HELD_OUT, 100)
+    assert drawn == sampled.layers(sampled.HELD_OUT, 100)
+    assert not set(drawn) & set(sampled.layers(sampled.FITTED, 100))
+    assert {(layer.kind, layer.rank) for layer in drawn} > {
+        (kind, rank) for kind in ("conv", "depthwise") for rank in (1, 2, 3)
+    }
+    for layer in drawn:
+        assert any(low != high for window in layer.windows for low, high in map(window.pads, range(20, 30)))
+
+
+def test_layers_drawn_at_random_are_a_table(tmp_path):
+    printed = run("sampled", "--count", 1, "--rounds", 1, "--no-picture", "--out", tmp_path / "sampled.json")
+    rows = results.load(tmp_path / "sampled.json")["rows"]
+    assert [row["mode"] for row in rows] == ["static shape, forward", "dynamic shape, forward"]
+    assert rows[0]["name"] in printed and all({"symmetric", "explicit pad"} < set(row["figures"]) for row in rows)
 
 
 def test_every_constant_of_the_estimate_is_measured(tmp_path):
@@ -391,6 +410,16 @@ def test_a_picture_of_many_rows_and_modes(tmp_path):
     assert (tmp_path / "x.png").stat().st_size > 10_000
 
 
+def test_what_was_recorded_has_a_name_and_one_look_in_every_picture():
+    assert list(names.NETWORKS) == [network.name for network in NETWORKS]
+    looks = {name: look for name, look in plots.LOOKS.items() if name not in ("mxsame", "sizes in turn", "tf.keras")}
+    looks.pop("pad")  # MXNet's pad operator, which explicit padding calls
+    assert len(set(looks.values())) == len(looks)
+    for path in results.FOLDER.glob("*.json"):
+        rows = [row for row in results.load(path)["rows"] if len(row.get("figures", ())) > 1]
+        assert set(results.variants(rows)) <= set(plots.LOOKS), path.name
+
+
 def test_help_names_every_command():
     text = run("--help")
     for command in (
@@ -435,6 +464,32 @@ def test_a_row_that_fails_leaves_the_others_and_the_file(tmp_path, monkeypatch):
     failing, measured = ({each["name"] for each in found[key]} for key in ("failures", "rows"))
     assert {layer.name for layer in layers.LAYERS if layer.kind == "max" and layer.odd} == failing
     assert {layer.name for layer in layers.LAYERS if layer.kind == "max" and not layer.odd} == measured
+
+
+def test_what_a_file_has_rows_of_is_kept_if_only_the_missing_are_measured(tmp_path, monkeypatch):
+    measured, file = [], tmp_path / "x.json"
+
+    def measure(layer, *args, **timing):
+        measured.append(layer.name)
+        return row_of(layer.name, "forward", {"symmetric": 1.0})
+
+    monkeypatch.setattr(layers, "measure", measure)
+    first, second = [layer.name for layer in layers.LAYERS if layer.kind == "max"][:2]
+    arguments = ["layers", "--rounds", "1", "--no-picture", "--out", str(file), "--missing"]
+    run(*arguments, "--match", second)
+    text = run(*arguments, "--match", "max pool")
+    assert measured.count(second) == 1 and first in measured and second in text
+    names = [row["name"] for row in results.load(file)["rows"]]
+    assert sorted(names) == sorted(measured)
+    result = CliRunner().invoke(main, [*arguments, "--match", "max pool"])
+    assert result.exit_code == 1 and "nothing is missing" in result.output
+    made = json.loads(file.read_text())
+    made["provenance"]["mxnet"] = "1.0"
+    made["rows"][0]["task"] = "something else"
+    file.write_text(json.dumps(made))
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2 and "has other ['mxnet', 'something else']" in " ".join(result.output.split())
+    assert len(json.loads(file.read_text())["rows"]) == len(names)
 
 
 def test_the_recorded_figures_are_in_the_words_of_the_tables():

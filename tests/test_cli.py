@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -193,7 +194,19 @@ def test_a_missing_click_is_one_line():
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
     assert line.startswith("mxsame: the command line needs click, which is not installed.")
-    assert "[cpu]" in line and "pip install click" in line
+    assert "[cpu]" in line and line.endswith("-m pip install click")
+
+
+def test_what_the_command_line_needs_is_in_one_message():
+    nothing = "import sys; sys.modules.update(dict.fromkeys(('click', 'rich', 'matplotlib')))"
+    result = python("-c", f"{nothing}; import mxsame.cli")
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("mxsame: the command line needs click, rich and matplotlib, which are not installed.")
+    assert line.endswith("-m pip install click rich matplotlib")
+    setup = (Path(__file__).parent.parent / "setup.py").read_text(encoding="utf-8")
+    (brought,) = re.findall(r"^CLI = \[(.*)\]$", setup, re.MULTILINE)
+    assert re.findall(r'"(\w+)', brought) == ["click", "rich", "matplotlib"]
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,13 @@ def is_schema(found):
     assert found["mxsame"] == mxsame.__version__
     assert isinstance(found["seconds"], float)
     for check in found["checks"]:
-        assert set(check) == {"group", "name", "status", "text", "mend", "facts"}
+        assert set(check) == {"group", "name", "status", "text", "fix", "facts"}
         assert re.fullmatch(r"software|cuda|cpu|gpu \d+", check["group"])
         assert check["name"] in doctor.__doc__, "every check is documented"
         assert check["status"] in STATUSES
         assert check["text"] and isinstance(check["facts"], dict)
-        assert check["mend"] is None or (isinstance(check["mend"], str) and "\n" not in check["mend"])
-        assert check["mend"] or check["status"] != "problem"
+        assert check["fix"] is None or (isinstance(check["fix"], str) and "\n" not in check["fix"])
+        assert check["fix"] or check["status"] != "problem"
     assert found["well"] == all(check["status"] != "problem" for check in found["checks"])
     names = [(check["group"], check["name"]) for check in found["checks"]]
     assert len(names) == len(set(names))
@@ -153,14 +153,14 @@ def test_no_mxnet(site):
     found = problems(site(*NUMPY))
     assert list(found) == ["software: MXNet"]
     assert found["software: MXNet"]["text"].startswith("MXNet is not installed.")
-    assert found["software: MXNet"]["mend"] == f"{PIP} install mxnet==1.9.1"
+    assert found["software: MXNet"]["fix"] == f"{PIP} install mxnet==1.9.1"
 
 
 def test_neither_numpy_nor_mxnet(site):
     done = site()
     found = problems(done)
     assert list(found) == ["software: MXNet"]
-    assert found["software: MXNet"]["mend"] == f"{PIP} install 'numpy<2'", "the first thing first"
+    assert found["software: MXNet"]["fix"] == f"{PIP} install 'numpy<2'", "the first thing first"
     assert is_schema(json.loads(done.stdout))["software: NumPy"]["facts"] == {"version": None, "path": None}
 
 
@@ -170,7 +170,7 @@ def test_numpy_2(site):
     found = problems(done)
     assert list(found) == ["software: MXNet"]
     assert "needs NumPy 1, and NumPy 2 is installed" in found["software: MXNet"]["text"]
-    assert found["software: MXNet"]["mend"] == f"{PIP} install 'numpy<2'"
+    assert found["software: MXNet"]["fix"] == f"{PIP} install 'numpy<2'"
     assert is_schema(json.loads(done.stdout))["software: NumPy"]["facts"]["version"] == "2.1.3"
 
 
@@ -178,7 +178,7 @@ def test_two_wheels_over_each_other(site):
     found = problems(site(*NUMPY, files={**mxnet(BARE), **mxnet(BARE, "mxnet-cu112")}))
     check = found["software: MXNet"]
     assert "mxnet and mxnet-cu112 are installed over each other" in check["text"]
-    assert check["mend"] == f"{PIP} uninstall -y mxnet mxnet-cu112 && {PIP} install mxnet==1.9.1"
+    assert check["fix"] == f"{PIP} uninstall -y mxnet mxnet-cu112 && {PIP} install mxnet==1.9.1"
     assert check["facts"]["wheels"] == {"mxnet": "1.9.1", "mxnet-cu112": "1.9.1"}
 
 
@@ -187,7 +187,7 @@ def test_mxnet_that_crashes_while_it_is_imported(site):
     found = problems(site(*NUMPY, files=mxnet(code)))
     check = found["software: MXNet"]
     assert check["text"].startswith("its import fails: the process was killed by SIGSEGV: so far (mxnet 1.9.1, /")
-    assert check["mend"] == f"{PIP} uninstall -y mxnet && {PIP} install mxnet==1.9.1"
+    assert check["fix"] == f"{PIP} uninstall -y mxnet && {PIP} install mxnet==1.9.1"
 
 
 def test_mxnet_that_ends_the_process(site):
@@ -211,9 +211,9 @@ def test_mxnet_for_cuda_without_a_driver(site):
     done = site(*NUMPY, files=mxnet(BARE, "mxnet-cu112"))
     found = problems(done)
     to_cpu = f"{PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
-    assert found["cuda: driver"]["mend"] == found["software: MXNet"]["mend"] == to_cpu
-    assert found["cuda: libraries"]["mend"].startswith(f"{PIP} install ")
-    assert "nvidia-cudnn-cu11==" in found["cuda: libraries"]["mend"]
+    assert found["cuda: driver"]["fix"] == found["software: MXNet"]["fix"] == to_cpu
+    assert found["cuda: libraries"]["fix"].startswith(f"{PIP} install ")
+    assert "nvidia-cudnn-cu11==" in found["cuda: libraries"]["fix"]
 
 
 @pytest.mark.parametrize("script", [False, True], ids=["python -m", "script"])
@@ -233,8 +233,8 @@ def test_plain_text_without_rich_in_a_narrow_terminal_and_nowhere_to_write(site,
     said = done.stdout.splitlines()
     assert said[0] == "Software"
     assert any(line.startswith("problem MXNet ") for line in said)
-    (mend,) = (line.strip() for line in said if "fix it with" in line and "mxnet" in line)
-    assert mend == f"fix it with: {PIP} install mxnet==1.9.1", "in one piece, to be copied"
+    (fix,) = (line.strip() for line in said if "fix it with" in line and "mxnet" in line)
+    assert fix == f"fix it with: {PIP} install mxnet==1.9.1", "in one piece, to be copied"
     assert said[-1].startswith("1 problem found (")
 
 
@@ -497,6 +497,6 @@ def test_lines_fit_the_terminal_and_commands_stay_in_one_piece(width):
     [(["ok", "note"], "All is well"), (["problem"], "1 problem found"), (["problem"] * 2, "2 problems found")],
 )
 def test_the_verdict_counts(statuses, words):
-    found = doctor.as_data([Check("cpu", "operators", status, "x", "mend") for status in statuses], 1.0)
+    found = doctor.as_data([Check("cpu", "operators", status, "x", "fix it") for status in statuses], 1.0)
     text = " ".join(map(click.unstyle, show.verdict(found, 80)))
     assert text.strip().startswith(words)

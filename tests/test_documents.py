@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import io
+import operator
 import re
 import shlex
 import sys
 import zipfile
+import zlib
 from importlib import util
 from pathlib import Path
 
@@ -151,6 +154,33 @@ def test_a_table_is_filled_in_between_its_marks_alone(tables):
         tables.filled("<!-- table: speed -->\n<!-- end -->")
 
 
+# -- links and notebooks on the site
+
+
+def test_the_names_of_other_projects_are_there_and_are_linked_to(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import inventories
+
+    for project, (_, names) in inventories.PROJECTS.items():
+        for name in names:
+            module, *attributes = name.split(".") if project != "python" else ("builtins", name)
+            operator.attrgetter(".".join(attributes))(importlib.import_module(module))
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    linked = set(re.findall(r"\{py:\w+\}`[^`]*<(mxnet\.[\w.]+)>`", pages))
+    assert linked <= set(inventories.PROJECTS["mxnet"][1])
+    mapping = inventories.write(tmp_path)
+    assert set(mapping) == {"python", "numpy", "mxnet"}
+    head, _, compressed = Path(mapping["numpy"][1]).read_bytes().partition(b"zlib:\n")
+    assert head.startswith(b"# Sphinx inventory version 2\n")
+    assert b"numpy.ndarray py:class 1 reference/generated/numpy.ndarray.html#$ -\n" in zlib.decompress(compressed)
+
+
+def test_the_site_lists_every_notebook():
+    listed = (ROOT / "docs" / "notebooks" / "index.md").read_text(encoding="utf-8")
+    names = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    assert re.findall(r"^\d\d-[\w-]+$", listed, re.MULTILINE) == names
+
+
 # -- pictures
 
 
@@ -168,5 +198,14 @@ def test_the_pictures_of_plans_show_windows_where_they_are_wanted(monkeypatch):
 
 def test_the_pictures_that_pages_show_are_there():
     for path in [README, *PAGES]:
-        for name in re.findall(r"\{image\} (\S+)|!\[.*?\]\((\S+?\.png)\)", path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"\{(?:image|figure)\} (\S+)|!\[.*?\]\((\S+?\.png)\)", text):
             assert (path.parent / "".join(name)).is_file(), f"{path.name}: {name}"
+
+
+def test_no_picture_is_there_twice_or_for_no_page():
+    shown = "".join(path.read_text(encoding="utf-8") for path in [README, *PAGES])
+    pictures = list((ROOT / "docs" / "images").glob("*.png"))
+    assert not [path.name for path in pictures if f"images/{path.name}" not in shown]
+    pictures += (ROOT / "benchmarks" / "results").glob("*.png")
+    assert len({path.read_bytes() for path in pictures}) == len(pictures)

@@ -681,6 +681,28 @@ def test_a_file_has_the_types_of_the_net_as_it_is(tmp_path):
 # ---- more signatures than graphs -------------------------------------------------------------------------------------
 
 
+def test_a_signature_gets_its_graph_at_its_second_call(monkeypatch):
+    """But for the first of each kind of call, and for sizes that the graph for every size does not take."""
+    monkeypatch.undo()
+    net = nn.HybridSequential()
+    net.add(mxsame.nn.Conv2D(6, 3, strides=2), mxsame.nn.MaxPool2D(2))
+    net.initialize()
+    sizes = [(30, 31), (33, 34), (2, 36)]
+    want = {size: net(images(*size)).asnumpy() for size in sizes}
+    mxsame.hybridize(net)
+
+    def call(size):
+        running.assert_equal(net(images(*size)), want[size], what=str(size))
+        return len(net.forward.graphs)
+
+    assert call((30, 31)) == 1
+    assert call((33, 34)) == 1 and call((33, 34)) == 2 and call((33, 34)) == 2
+    assert call((2, 36)) == 3, "a pooling window of two meets one element"
+    with mx.autograd.record():
+        net(images(33, 34))
+    assert len(net.forward.graphs) == 4, "the first of training"
+
+
 def test_more_signatures_than_graphs_run_in_a_graph_for_every_size(monkeypatch):
     """A new graph for each call would cost more than it saves."""
     net, sizes = small_network_called(), [(size, size + 1) for size in range(16, 24)]

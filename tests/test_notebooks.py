@@ -6,6 +6,7 @@ import json
 import os
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,29 @@ def test_a_notebook_runs(path, monkeypatch):
     notebook = runpy.run_path(str(FOLDER / "run.py"))["executed"](path)
     printed = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert not [output.text for output in printed if output.output_type == "stream" and output.name == "stderr"]
+
+
+def test_a_run_changes_no_file_unless_it_is_asked_to(tmp_path, monkeypatch):
+    pytest.importorskip("nbclient")
+    import nbformat
+
+    def executed(path):
+        notebook = nbformat.read(path, as_version=4)
+        notebook.cells[0].outputs = [nbformat.v4.new_output("stream", text="2\n")]
+        return notebook
+
+    path = tmp_path / "one.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("print(1 + 1)")]), path)
+    before = path.read_bytes()
+    script = runpy.run_path(str(FOLDER / "run.py"))
+    script["main"].__globals__.update(FOLDER=tmp_path, executed=executed)
+    monkeypatch.setattr(sys, "argv", ["run.py", "one.ipynb"])
+    script["main"]()
+    assert path.read_bytes() == before
+    sys.argv.append("--write")
+    script["main"]()
+    (cell,) = read(path)["cells"]
+    assert cell["id"] == "cell-00" and cell["outputs"][0]["text"] == ["2\n"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

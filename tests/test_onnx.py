@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from onnx_running import NEWEST, exported, operators, run, runtime  # noqa: E402
 
 import mxsame  # noqa: E402
 from mxsame._mxnet import mx  # noqa: E402
-from mxsame.onnx import checking  # noqa: E402
+from mxsame.onnx import NotCompared, checking  # noqa: E402
 
 sys.path.append(str(Path(__file__).parent / "golden"))
 
@@ -268,7 +269,7 @@ def test_group_normalization_of_dynamic_size(path):
 class Refusing:
     """ONNX Runtime that runs no model, or none that is a file."""
 
-    SessionOptions = runtime.SessionOptions
+    SessionOptions, __version__ = runtime.SessionOptions, runtime.__version__
 
     def __init__(self, only_files):
         self.only_files = only_files
@@ -292,7 +293,8 @@ def test_what_onnxruntime_does_not_run(path, monkeypatch):
         mxsame.export_onnx(net, path, SHAPE)
     assert not list(path.parent.iterdir())
     use(Refusing(only_files=False))  # as for an opset that is newer than it
-    mxsame.export_onnx(net, path, SHAPE)
+    with pytest.warns(NotCompared, match=rf"onnxruntime {re.escape(runtime.__version__)} does not support the opset"):
+        mxsame.export_onnx(net, path, SHAPE)
     assert path.exists()
 
 
@@ -302,6 +304,18 @@ def test_a_type_that_onnxruntime_has_no_operator_for(path):
             return F.maximum(F.cast(x, dtype="int8"), F.cast(x, dtype="int8"))
 
     with pytest.raises(ValueError, match=r"ONNX Runtime says: .*implementation for Max"):
+        mxsame.export_onnx(Net(), path, (2, 4))
+    assert not list(path.parent.iterdir())
+
+
+def test_a_net_that_mxnet_itself_does_not_run_is_not_left_unchecked(path):
+    """MXNet's graphs of `sort` need an axis."""
+
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.sort(x)
+
+    with pytest.raises(ValueError, match=r"net must run in MXNet on data of input_shape; MXNet says: .*axis"):
         mxsame.export_onnx(Net(), path, (2, 4))
     assert not list(path.parent.iterdir())
 
@@ -344,13 +358,51 @@ def test_what_is_not_installed(path, monkeypatch):
             raise ImportError(name)
         return imported(name)
 
-    without("onnxruntime")  # then nothing is compared
+    without("onnxruntime")
     monkeypatch.setattr(checking, "_by_mxnet", None)
-    mxsame.export_onnx(net, path, SHAPE)
+    with pytest.warns(NotCompared, match=r"not compared with the net: onnxruntime is not installed: pip install"):
+        mxsame.export_onnx(net, path, SHAPE)
     assert path.exists()
     without("onnx")
     with pytest.raises(ImportError, match=r'mxsame\.export_onnx needs the package onnx: pip install "mxsame\[onnx\]"'):
         mxsame.export_onnx(net, path, SHAPE)
+
+
+def test_a_deployed_net(path):
+    net = downsampling()
+    deployed = mxsame.deploy(net, SHAPE)
+    check(deployed, path, random(5, *SHAPE[1:]), shapes=[SHAPE])
+    assert operators(path) == {"Conv": 4, "Relu": 1, "MaxPool": 1, "AveragePool": 1, "ConvTranspose": 1}
+    parent = sequential(deployed, gluon.Activation("tanh"))
+    check(parent, path, random(*SHAPE))
+
+
+@pytest.mark.parametrize("kind", ["deployed", "in another net", "of a file"])
+def test_what_is_for_one_size_is_not_for_every_size(kind, tmp_path, path, monkeypatch):
+    monkeypatch.setattr(checking, "compare", lambda *given: None)  # nor without onnxruntime
+    net = downsampling()
+    if kind == "of a file":
+        files = mxsame.export(net, str(tmp_path / "net"), SHAPE)
+        net = mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])
+    else:
+        net = mxsame.deploy(net, SHAPE)
+        net = sequential(net, gluon.Activation("tanh")) if kind == "in another net" else net
+    with pytest.raises(
+        ValueError, match=r"net must take data of every size, .* received dynamic_size=True.*data_must_be"
+    ):
+        mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
+    assert not path.exists()
+
+
+def test_a_keras_model_of_one_size_is_not_for_every_size(recorded, path, monkeypatch):
+    pytest.importorskip("h5py", reason="h5py is not installed: pip install '.[keras]'")
+    monkeypatch.setattr(checking, "compare", lambda *given: None)
+    net = mxsame.from_keras(recorded["keras2"][0] / "unet.h5")
+    shape = tuple(n or 1 for n in net.inputs[0].shape)
+    with pytest.raises(
+        ValueError, match=r"net must take data of every size, .*the shape that the Keras model was built"
+    ):
+        mxsame.export_onnx(net, path, shape, dynamic_size=True)
 
 
 def test_parameters_are_read_when_nothing_runs_any_more(tmp_path):
@@ -439,6 +491,58 @@ def test_symmetric_padding_of_gluon(path):
         gluon.Dense(5),
     )
     check(net, path, random(*SHAPE))
+
+
+RECURRENT = {
+    "LSTM": mx.gluon.rnn.LSTM,
+    "GRU": mx.gluon.rnn.GRU,
+    "RNN": lambda *args, **more: mx.gluon.rnn.RNN(*args, activation="tanh", **more),
+}
+
+
+@pytest.mark.parametrize("fold", [True, False])
+@pytest.mark.parametrize(("layers", "both_ways", "layout"), [(1, False, "TNC"), (2, True, "NTC")])
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_recurrent_layers(kind, layers, both_ways, layout, fold, path):
+    """States that start at 0 are left out of the file, and any batch is served."""
+    layer = RECURRENT[kind](5, layers, bidirectional=both_ways, layout=layout, input_size=3)
+    net = sequential(layer, shape=(2, 6, 3))
+    check(net, path, random(4, 6, 3), shapes=[(2, 6, 3)], fold=fold)
+    model = onnx.load(str(path))
+    assert operators(path)[kind] == layers and "Concat" not in operators(path)
+    assert {len(array.dims) for array in model.graph.initializer} <= {1, 2, 3} and len(model.graph.input) == 1
+
+
+def test_states_of_recurrent_layers_go_in_and_out(path):
+    class Net(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.layer = mx.gluon.rnn.LSTM(5, 2, input_size=3)
+
+        def hybrid_forward(self, F, x, h, c):
+            out, (h, c) = self.layer(x, [h, c])
+            return out, h, c
+
+    net = Net()
+    net.initialize(mx.init.Uniform(0.7))
+    check(net, path, random(6, 4, 3), random(2, 4, 5, seed=1), random(2, 4, 5, seed=2), dynamic_batch=False)
+
+
+def test_cells_that_are_unrolled(path):
+    class Net(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.cell = mx.gluon.rnn.GRUCell(5, input_size=3)
+
+        def hybrid_forward(self, F, x, state):
+            out, _ = self.cell.unroll(4, x, [state], layout="NTC", merge_outputs=True)
+            return out
+
+    net = Net()
+    net.initialize(mx.init.Uniform(0.7))
+    check(net, path, random(2, 4, 3), random(2, 5))
 
 
 def test_np_arrays(path):

@@ -195,6 +195,19 @@ def test_no_digits_are_lost_next_to_zero(name, scale, path):
     assert (np.abs(got - want) / np.abs(want)).max() < 1e-5
 
 
+@pytest.mark.parametrize("name", ["log1p", "expm1"])
+def test_infinity_stays(name, path):
+    x = np.array([[np.inf, 0]], "float32")
+    assert exported(Net(lambda F, x: getattr(F, name)(x)), path, x)[0].tolist() == getattr(np, name)(x).tolist()
+
+
+@pytest.mark.parametrize("name", ["round", "rint", "fix", "trunc"])
+def test_halves_are_rounded_as_by_mxnet(name, path):
+    x = np.array([[-2.5, -1.5, -0.5, 0.49999997, 0.5, 1.5, 2.5, 8388609.0, np.inf, -np.inf]], "float32")
+    net = Net(lambda F, x: getattr(F, name)(x))
+    assert exported(net, path, x)[0].tolist() == net(mx.nd.array(x)).asnumpy().tolist()
+
+
 @pytest.mark.parametrize("arguments", [(6,), (2, 8), (3, 15, 2)])
 def test_a_range_starts_at_0_if_its_end_alone_is_given(arguments, path):
     assert difference(Net(lambda F, x: F.broadcast_add(x, F.arange(*arguments))), path, data(2, 6)) == 0

@@ -21,6 +21,7 @@ import mxsame
 DIST = os.environ.get("MXSAME_DIST")
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.skipif(not DIST, reason="there is no $MXSAME_DIST: python -m nox -s packaging")
+LINK = re.compile(r"\]\(([^)]*)\)")
 NEVER = re.compile(r"__pycache__|\.py[co]$|\.(hypothesis|pytest_cache|ruff_cache|mypy_cache|nox)/|_build/|_generated/")
 
 
@@ -50,7 +51,12 @@ def test_the_metadata_says_what_it_is(metadata):
     assert metadata["License-Expression"] == "Apache-2.0 AND CC0-1.0"
     assert metadata["Requires-Python"] == ">=3.8,<3.13"
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_payload().strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
+    description, readme = metadata.get_payload(), (ROOT / "README.md").read_text(encoding="utf-8")
+    assert not [target for target in LINK.findall(description) if not target.startswith(("https:", "#"))]
+    assert "```python\nimport mxsame" in description
+    blocks = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+    assert blocks.findall(description) == blocks.findall(readme)
+    assert len(description.split()) > 0.9 * len(readme.split()), "a link leaves its text"
 
 
 def test_the_classifiers_exist_and_agree_with_the_rest(metadata):
@@ -91,8 +97,7 @@ def test_the_sdist_holds_what_is_needed_to_build_and_to_test(sdist):
     names = {name[len(prefix) :] for name in sdist.getnames()}
     tracked = ["git", "-C", str(ROOT), "ls-files"]
     files = subprocess.run(tracked, capture_output=True, text=True, check=True).stdout.split()
-    left_out = [name for name in files if re.match(r"\.gitignore$|MANIFEST\.in$|benchmarks/results/.*\.png$", name)]
-    assert set(files) - set(left_out) <= names
+    assert set(files) - {".gitignore", "MANIFEST.in"} <= names
     assert not [name for name in names if NEVER.search(name)]
 
 

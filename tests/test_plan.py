@@ -92,16 +92,22 @@ def reads(step, window, n, convention="valid", fill="zero"):
             cells = [cells[source] if 0 <= source < n else None for source in sources]
     span = len(cells) + 2 * step.pad - ((k - 1) * d + 1)
     assert span >= 0, f"MXNet refuses a kernel longer than the padded data: {step}, n {n}"
-    count = (-(-span // s) if convention == "full" else span // s) + 1
+    stride = 1 if step.pick else s
+    count = (-(-span // stride) if convention == "full" else span // stride) + 1
     before = step.zeros[0]
     if step.offset:
         assert step.offset[0] <= low <= step.offset[1]
         before = step.pad - low
     rows = []
     for output in range(step.crop[0], count):
-        places = [output * s + tap * d - step.pad for tap in range(k)]
+        places = [output * stride + tap * d - step.pad for tap in range(k)]
         row = [cells[place] if 0 <= place < len(cells) else None for place in places]
         rows.append(row[before : before + window.kernel_size])
+    if step.pick:
+        least, reach, zeros = step.pick
+        assert least <= low <= reach
+        padded = [[]] * zeros + rows + [[]] * zeros
+        rows = [padded[tap + reach - low] for tap in range(0, len(padded) - (reach - least), s)]
     if step.crop[1] is None:
         assert len(rows) >= outputs
         rows = rows[:outputs]
@@ -275,7 +281,9 @@ def test_poolings_of_unknown_size(op, padding, ceil_mode):
             (step,) = plan.axes
             assert step.pad < step.kernel_size
             if plan.convention == "full":
-                assert step.kernel_size <= 1 + 2 * step.pad, "MXNet would refuse one cell"
+                shortest = 2 if window.kernel_size == 2 and window.padding in SIZE_DEPENDENT else 1
+                assert step.kernel_size <= shortest + 2 * step.pad, "MXNet would refuse it"
+                sizes = [n for n in sizes if n >= shortest]
                 assert step.kernel_size == window.kernel_size, "clipped, it would be wrong for longer data"
             for n in sizes:
                 assert is_exact(step, window, n, op, plan.convention), f"{strategy}: {plan}, {window}, n {n}"
@@ -296,7 +304,7 @@ def may_refuse(strategy, window, sizes, op):
     pads = [ends(window, n, op.endswith("pool")) for n in sizes]
     lows, highs = {low for low, _ in pads}, {high for _, high in pads}
     same = window.padding in SIZE_DEPENDENT
-    if strategy == "shift":
+    if strategy in ("shift", "pick"):
         return not same or window.size is not None
     if strategy in ("gather", "offset", "offset concat"):
         return not same or (strategy != "gather" and window.dilation > 1)
@@ -366,7 +374,8 @@ def test_full_serves_all_axes_or_none():
         plan = first_plan(rows, KINDS[op])
         chosen += plan.convention == "full"
         for step, window, n in zip(plan.axes, rows, sizes):
-            for size in EVERY_SIZE if unknown else (n,):
+            gives_one_up = plan.convention == "full" and window.kernel_size == 2
+            for size in EVERY_SIZE[gives_one_up:] if unknown else (n,):
                 known = dataclasses.replace(window, size=size)
                 clipped = dataclasses.replace(known, kernel_size=step.kernel_size)
                 assert is_exact_pool(step, known, clipped, op, plan.convention), f"{plan}, {rows}, n {size}"

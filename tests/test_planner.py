@@ -86,7 +86,7 @@ FASTEST = [
     (square(56, 5, 2), Work("conv", 8, 144, 144, groups=144), {"kernel"}),
     (square(112, 3, 2), Work("max", 8, 64, 64), {"full"}),
     (square(None, 3, 2), Work("conv", 8, 128, 128), {"shift"}),
-    (square(None, 3, 2), Work("conv", 8, 64, 64, groups=64), {"offset", "offset concat"}),
+    (square(None, 3, 2), Work("conv", 8, 64, 64, groups=64), {"shift"}),  # an offset is as fast, and slow to train
 ]
 
 

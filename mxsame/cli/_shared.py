@@ -9,15 +9,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-EXTRAS = {"h5py": "extra [keras] brings", "onnx": "extra [onnx] brings"}  # all others are the command line's
+EXTRAS = {"h5py": "extra [keras]", "onnx": "extra [onnx]"}
+COMMAND_LINE = ("click", "rich", "matplotlib")  # what the extra [cli] brings
 
 
 def missing(package: str, what: str) -> NoReturn:
-    """Ends the program with one line that says what needs the package, and names the extra that brings it."""
-    extras = EXTRAS.get(package, "extras [cpu], [cu112] and [cli] bring")
+    """Ends the program with one line that says what needs the package, and the command that installs it, together with
+    all other packages of the command line that are not installed."""
+    packages, extras = [package], EXTRAS.get(package)
+    if extras is None:
+        packages += [other for other in COMMAND_LINE if other != package and find_spec(other) is None]
+        extras = "extras [cpu] and [cu112], which bring MXNet, and [cli]"
+    *first, last = packages
+    names = f"{', '.join(first)} and {last}" if first else last
     sys.exit(
-        f"mxsame: {what} needs {package}, which is not installed. mxsame's {extras} it; mend it with: "
-        f"{sys.executable} -m pip install {package}"
+        f"mxsame: {what} needs {names}, which {'are' if first else 'is'} not installed. mxsame's {extras} "
+        f"{'has' if package in EXTRAS else 'have'} {'them' if first else 'it'}; fix it with: "
+        f"{sys.executable} -m pip install {' '.join(packages)}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+import warnings
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,7 +64,7 @@ def command(
     FILE is an .h5 file of a whole model, a .keras archive, or a JSON file with --weights. Prints the table of layers.
 
     \b
-    mxsame convert model.h5 -o out/
+    mxsame convert model.h5 -o model
     mxsame convert model.keras -o net --layout NCHW --shape 1,3,224,224 --check
     mxsame convert model.h5 -o net.onnx
 
@@ -91,7 +92,7 @@ def command(
         need_mxnet()  # takes seconds, in which the other process reads
         keras = imported_keras() if check else None
         first.wait()
-    from mxsame import export_onnx
+    from mxsame.onnx import NotCompared, export_onnx
     from mxsame.port import convert, report
 
     with progress(not as_json) as show_progress:
@@ -104,7 +105,11 @@ def command(
             show_progress("writing" if output else "")
             written = None
             if onnx is not None:
-                written = [export_onnx(net, output, sizes, **onnx)]
+                with warnings.catch_warnings(record=True) as warned:
+                    warnings.simplefilter("always", NotCompared)
+                    written = [export_onnx(net, output, sizes, **onnx)]
+                for each in warned:
+                    click.echo(f"Warning: {each.message}", err=True)
             elif output is not None:
                 written = write(net, output, file, sizes if shapes else None, sizes)
         except (ValueError, TypeError, OSError) as error:

@@ -17,7 +17,7 @@ def command(context: click.Context, as_json: bool) -> None:
 
     Exit codes: 0 if all is well, 1 if a problem was found, 2 for wrong options.
 
-    --json prints {"mxsame", "well", "seconds", "checks"}, each check {"group", "name", "status", "text", "mend",
+    --json prints {"mxsame", "well", "seconds", "checks"}, each check {"group", "name", "status", "text", "fix",
     "facts"}; status is ok, note or problem. The page of mxsame.doctor in the reference describes the facts.
     """
     from mxsame import doctor

@@ -7,10 +7,10 @@ nor MXNet. So the doctor has an answer even if nothing else works.
 
     {"mxsame": version, "well": whether no check is a problem, "seconds": how long it took, "checks": [check, ...]}
 
-    check: {"group": .., "name": .., "status": .., "text": .., "mend": .., "facts": ..}
+    check: {"group": .., "name": .., "status": .., "text": .., "fix": .., "facts": ..}
     group: "software", "cuda", "cpu", "gpu 0" and so on
     status: "ok" (tried, and right), "note" (a fact), "problem"
-    mend: the shell command that fixes it, never null for a problem
+    fix: the shell command that fixes it, never null for a problem
     facts: the content of the text for programs, by check:
         "Python", "NumPy": version, path; "MXNet": wheels, path, version, seconds; "build": features, library
         "driver": path, cuda, version; "GPUs": devices, and how many MXNet has seen

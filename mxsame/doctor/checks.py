@@ -23,7 +23,7 @@ TO_CPU = "The command changes to the MXNet for the CPU."
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the doctor's output; the page of `mxsame.doctor` describes its parts. `fix` is "mend" in the data.
+    """One line of the doctor's output; the page of `mxsame.doctor` describes its parts.
 
     >>> Check("software", "NumPy", "problem", "there is none")
     Traceback (most recent call last):
@@ -42,7 +42,7 @@ class Check:
             raise ValueError(f"a problem must come with the command that fixes it; received fix={self.fix!r}")
 
     def as_data(self) -> Dict[str, Any]:
-        return {"mend" if name == "fix" else name: value for name, value in vars(self).items()}
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Any, Dict, Hashable, List, Mapping, NoReturn, Optional, Tuple
+from typing import Any, Dict, Hashable, List, Mapping, NoReturn, Optional, Set, Tuple
 
 from mxsame import _gluon, validation
 from mxsame._mxnet import mx
@@ -26,8 +26,10 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any
     """`net.hybridize(active, **flags)`, with a graph for each shape signature; returns `net`.
 
     The net is called as before, with any sizes, for training and inference, on any contexts. Calls with sizes that
-    need no new graph cost a look-up. `net.hybridize()` of Gluon stays exact for every size too; it is slower if SAME
-    depends on the size. For :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock` it is this function.
+    need no new graph cost a look-up. The first signature gets its graph at once, and every other one at its second
+    call: the first runs in a graph for every size, so that sizes that come once do not cost a graph each.
+    `net.hybridize()` of Gluon stays exact for every size too; it is slower if SAME depends on the size. For
+    :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock` it is this function.
 
     Parameters
     ----------
@@ -38,8 +40,8 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any
         False takes everything back, as `net.hybridize(False)` does.
     max_graphs : int
         How many graphs are kept. Five layers of stride 2 make 32 signatures along an axis, and up to 32 * 32 for
-        rectangles. A signature that comes when there are so many graphs runs in a graph for every size, which is
-        slower; after its eighth call it gets a graph of its own, and the least recently used one is dropped.
+        rectangles. A signature that comes when there are so many graphs runs in the graph for every size, which is
+        slower, until its eighth call gives it a graph of its own, and the least recently used one is dropped.
     flags
         Of `HybridBlock.hybridize`: static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size.
 
@@ -107,7 +109,8 @@ class Specialised:
     """A net's `forward` that keeps a graph for each shape signature."""
 
     MOST_SHAPES = 4096  # whose signature is remembered; each is a key and a reference
-    PATIENCE = 8  # calls in the graph for every size that cost about as much as building another
+    SECOND = 2  # the call for which a signature gets a graph of its own, if it is not the first of its kind
+    PATIENCE = 8  # the same while there are as many graphs as are kept
 
     def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
         self._net, self._flags, self._max_graphs = net, flags, max_graphs
@@ -116,6 +119,7 @@ class Specialised:
         self._signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
         self._operators: Dict[Hashable, Optional[_Operators]] = {}  # by the kind of a call
         self._for_every_size: Dict[Hashable, Optional[NetGraph]] = {}  # by the kind of a call
+        self._kinds: Set[Hashable] = set()  # of calls for which there is a graph
         self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for every size, by signature
 
     def __call__(self, *args: Any) -> Any:
@@ -165,8 +169,9 @@ class Specialised:
         """Forget all graphs: the net has changed."""
         _gluon.clear_graph(self._net)
         with self._lock:
-            for kept in (self.graphs, self._signatures, self._operators, self._for_every_size, self._waiting):
-                kept.clear()
+            kept = (self.graphs, self._signatures, self._operators, self._for_every_size, self._waiting, self._kinds)
+            for each in kept:
+                each.clear()
 
     def _graph(self, call: Call) -> Tuple[NetGraph, bool]:
         """The graph for a call, and whether it is new."""
@@ -177,16 +182,23 @@ class Specialised:
         if signature in self.graphs:
             self.graphs.move_to_end(signature)
             return self.graphs[signature], False
-        if len(self.graphs) >= self._max_graphs and current().strategy is None:
-            calls = self._waiting.pop(signature, 0) + 1
+        calls = self._waiting.pop(signature, 0) + 1
+        if calls < self._patience(call) and current().strategy is None:
             is_new = call.kind not in self._for_every_size
             graph = self._graph_for_every_size(call)
-            if graph is not None and calls < self.PATIENCE:
+            if graph is not None and (calls > 1 or graph.takes(call.named_shapes(self._net))):
                 _keep(self._waiting, signature, calls, self.MOST_SHAPES)
                 return graph, is_new
         graph, _ = call.compiled(self._net, self._flags, static=True)
         _keep(self.graphs, signature, graph, self._max_graphs)
+        self._kinds.add(call.kind)
         return graph, True
+
+    def _patience(self, call: Call) -> int:
+        """The call of a signature for which it gets a graph of its own."""
+        if len(self.graphs) >= self._max_graphs:
+            return self.PATIENCE
+        return self.SECOND if call.kind in self._kinds else 1
 
     def _graph_for_every_size(self, call: Call) -> Optional[NetGraph]:
         """None if there is none."""

@@ -189,6 +189,16 @@ class NetGraph:
             fed["data_indices" if isinstance(source, int) else "param_indices"].append(index)
         self._operator = mx.nd.CachedOp(self.symbol, [*fed.items(), *flags.items()])
 
+    def takes(self, shapes: Mapping[str, tuple]) -> bool:
+        """Whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
+        try:
+            self.symbol.infer_shape_partial(
+                **{name: shapes[name] for name in self.symbol.list_inputs() if name in shapes}
+            )
+        except mx.base.MXNetError:
+            return False
+        return True
+
     def _initialise(self, shapes: Mapping[str, tuple]) -> None:
         """Give deferred parameters the shapes that follow from those of the inputs."""
         names = self.symbol.list_inputs()

@@ -9,7 +9,7 @@ import numpy as np
 from mxsame import _gluon, tensors, validation
 from mxsame import padding as arithmetic
 from mxsame._mxnet import mx
-from mxsame.plan.windows import AnyWindow, lengths
+from mxsame.plan.windows import GIVE_SIZE, AnyWindow, lengths
 
 CAUSAL_WORDS = (*validation.WORDS, "causal")  # what `padding` may be as a string in 1-D
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
@@ -47,7 +47,14 @@ class Layer(mx.gluon.HybridBlock):
                 self._check_rank(shape)
                 self._check_channels(shape)
             self._settle_in_graph(x)
-        return super().forward(x)
+        try:
+            return super().forward(x)
+        except ValueError as error:
+            if GIVE_SIZE not in str(error):
+                raise
+            # A layer has no input_size.
+            reason = str(error).replace(GIVE_SIZE, "use mxsame.hybridize(net), or a file for one size")
+            raise ValueError(f"layer {self.name}: {reason}") from None
 
     def cast(self, dtype: Any) -> None:
         """As every Block; graphs are told the type as well."""

@@ -10,7 +10,15 @@ from mxsame.plan.windows import AnyWindow, make_windows
 
 
 class _Conv(ConvolutionLayer):
-    """Convolution with Keras's padding; per axis, out = ceil(n/s) for "same", see :func:`mxsame.ops.conv`.
+    """Convolution with Keras's padding, see :func:`mxsame.ops.conv`.
+
+    Per axis, with input size n, stride s and effective kernel size ke = (kernel_size - 1) * dilation + 1:
+
+    - "same": ceil(n/s) outputs. P = max((ceil(n/s) - 1) s + ke - n, 0) elements are padding, P // 2 of them at the
+      start: the extra padding element is at the end. (TensorFlow, notes on padding in the documentation of `tf.nn`.)
+    - "valid": ceil((n - ke + 1) / s) outputs, no padding.
+    - "causal", in 1-D: ceil(n/s) outputs, ke - 1 elements of padding at the start.
+    - explicit: floor((n + low + high - ke) / s) + 1 outputs.
 
     Parameters
     ----------
@@ -18,24 +26,40 @@ class _Conv(ConvolutionLayer):
         Channels of the output.
     kernel_size : int or one int per axis
         Elements of the kernel.
-    strides, dilation : int or one int per axis
-        From one window to the next, and from one kernel element to the next; 1 by default. Both may be above 1.
+    strides : int or one int per axis
+        From one window to the next; 1 by default.
     padding : str, int, or one int or (low, high) pair per axis
-        "same" (the default: TensorFlow's rule, the extra padding element at the end), "valid", in 1-D also "causal".
+        "same" by default; "valid", in 1-D also "causal", or explicit. An int pads both ends.
         "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.conv`.
+    dilation : int or one int per axis
+        From one kernel element to the next; 1 by default. Stride and dilation may both be above 1.
     groups : int
         In how many groups the channels of data and output are split, each with a convolution of its own; 1 by default.
     layout : str
-        Channels first by default. With channels last the weight is (channels, \\*kernel_size, in_channels/groups).
+        "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last. With channels last the weight
+        is (channels, \\*kernel_size, in_channels/groups).
     activation : str, optional
-        "relu", "sigmoid", "tanh", "softrelu" or "softsign".
-        Applied to the output; none by default.
+        "relu", "sigmoid", "tanh", "softrelu" or "softsign", applied to the output; none by default.
     use_bias : bool
         Whether a bias is added; True by default.
     weight_initializer, bias_initializer : str or mx.init.Initializer, optional
         What `initialize` uses for them; by default its own argument for the weight, and zeros for the bias.
     in_channels : int
-        Channels of the data; 0 to take them from the first input.
+        Channels of the data; 0, the default, to take them from the first input.
+    prefix : str, optional
+        What the names of the parameters start with; "conv0\\_", "conv1\\_", ... by default.
+    params : gluon.ParameterDict, optional
+        Where parameters are shared with another layer; none by default.
+
+    Inputs
+    ------
+    data : NDArray, Symbol or mx.np.ndarray
+        (N, in_channels, \\*size), or (N, \\*size, in_channels) with channels last.
+
+    Outputs
+    -------
+    out : same kind as data
+        (N, channels, \\*size'), or (N, \\*size', channels), with size' as above.
 
     Raises
     ------

@@ -10,16 +10,35 @@ from mxsame.plan.windows import AnyWindow, make_transposed_windows
 
 
 class _ConvTranspose(ConvolutionLayer):
-    """Transposed convolution with Keras's padding; out = n*s for "same", see :func:`mxsame.ops.conv_transpose`.
+    """Transposed convolution with Keras's padding, see :func:`mxsame.ops.conv_transpose`.
+
+    Per axis, with input size n, stride s and effective kernel size ke: "same" has n*s outputs, those of which the SAME
+    convolution makes n; max(ke - s, 0) elements are cropped, the extra one at the end. "valid" crops nothing and has
+    (n - 1) s + max(ke, s) outputs. (Keras's `Conv2DTranspose`, TensorFlow's `conv2d_backprop_input`.)
 
     Arguments are those of :class:`mxsame.nn.Conv2D`, and:
 
     Parameters
     ----------
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
-        Explicit pads are cropped from the output, as in `gluon.nn`.
+        "same" by default. Explicit pads are cropped from the output, as in `gluon.nn`.
     output_padding : int or one int per axis, optional
-        Less than the stride. None is not 0: see :func:`mxsame.ops.conv_transpose`.
+        Less than the stride; None by default, which is not 0: see :func:`mxsame.ops.conv_transpose`.
+
+    Inputs
+    ------
+    data : NDArray, Symbol or mx.np.ndarray
+        (N, in_channels, \\*size), or (N, \\*size, in_channels) with channels last.
+
+    Outputs
+    -------
+    out : same kind as data
+        (N, channels, \\*size'), or (N, \\*size', channels).
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`mxsame.nn.Conv2D`, and for an `output_padding` that no forward convolution corresponds to.
     """
 
     _operator = "transposed"

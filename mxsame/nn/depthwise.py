@@ -45,14 +45,30 @@ class _Depthwise(ConvolutionLayer):
 class _DepthwiseConv(_Depthwise):
     """Depthwise convolution with Keras's padding: channel c gives outputs c*m .. c*m + m - 1, m = depth_multiplier.
 
-    Arguments are those of :class:`mxsame.nn.Conv2D` except `channels` and `groups`, and:
+    Arguments are those of :class:`mxsame.nn.Conv2D` except `channels` and `groups`, with the same rule of padding, and:
 
     Parameters
     ----------
     depth_multiplier : int
+        m, the outputs of each channel; 1 by default.
     in_channels : int
-        Channels of the data; 0 to take them from the first input. A layer that is first called inside a hybridized
-        parent may need it: a graph cannot be built without.
+        Channels of the data; 0, the default, to take them from the first input. A layer that is first called inside a
+        parent hybridized by `net.hybridize()` may need it: a graph cannot be built without.
+
+    Inputs
+    ------
+    data : NDArray, Symbol or mx.np.ndarray
+        (N, C, \\*size), or (N, \\*size, C) with channels last.
+
+    Outputs
+    -------
+    out : same kind as data
+        (N, C*m, \\*size'), or (N, \\*size', C*m).
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`mxsame.nn.Conv2D`, and if a graph is built and the channels are unknown.
     """
 
     def __init__(
@@ -102,14 +118,32 @@ class _DepthwiseConv(_Depthwise):
 class _SeparableConv(_Depthwise):
     """A depthwise convolution, which takes the strides, padding and dilation, then a 1x1 convolution with the bias.
 
-    Arguments are those of :class:`mxsame.nn.Conv2D` except `groups`, and:
+    Arguments are those of :class:`mxsame.nn.Conv2D` except `groups`, with the same rule of padding, and:
 
     Parameters
     ----------
     depth_multiplier : int
+        Outputs of each channel between the two convolutions; 1 by default.
     depthwise_initializer, pointwise_initializer : str or mx.init.Initializer, optional
+        In place of `weight_initializer`, for `depthwise_weight` and `pointwise_weight`; by default what `initialize` is
+        given.
     in_channels : int
         As for :class:`mxsame.nn.DepthwiseConv2D`.
+
+    Inputs
+    ------
+    data : NDArray, Symbol or mx.np.ndarray
+        (N, in_channels, \\*size), or (N, \\*size, in_channels) with channels last.
+
+    Outputs
+    -------
+    out : same kind as data
+        (N, channels, \\*size'), or (N, \\*size', channels).
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`mxsame.nn.DepthwiseConv2D`.
     """
 
     def __init__(

@@ -51,6 +51,8 @@ class _Pool(Layer):
 class _MaxPool(_Pool):
     """Max pooling with Keras's padding; padding never wins, see :func:`mxsame.ops.max_pool`.
 
+    The rule of "same" is that of :class:`mxsame.nn.Conv2D`, with the pool size for the kernel size.
+
     Parameters
     ----------
     pool_size : int or one int per axis
@@ -58,13 +60,26 @@ class _MaxPool(_Pool):
     strides : int or one int per axis
         The pool size by default.
     padding : str, int, or one int or (low, high) pair per axis
-        "same" (the default: TensorFlow's rule, the extra padding element at the end) or "valid"; pads must be less than
-        the pool size.
+        "same" by default, "valid", or explicit: less than the pool size. An int pads both ends.
         "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.max_pool`.
     layout : str
-        Channels first by default.
+        "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last.
     ceil_mode : bool
-        With "valid" and explicit pads, whether a partial window at the end counts.
+        With "valid" and explicit pads, whether a partial window at the end counts; False by default.
+    prefix : str, optional
+        What the layer's name starts with; "pool0\\_", "pool1\\_", ... by default.
+    params : gluon.ParameterDict, optional
+        As every Block; a pooling layer has no parameters.
+
+    Inputs
+    ------
+    data : NDArray, Symbol or mx.np.ndarray
+        (N, C, \\*size), or (N, \\*size, C) with channels last.
+
+    Outputs
+    -------
+    out : same kind as data
+        (N, C, \\*size'), or (N, \\*size', C).
 
     Raises
     ------
@@ -91,13 +106,13 @@ class _MaxPool(_Pool):
 class _AvgPool(_Pool):
     """Average pooling with Keras's padding: the mean of the elements inside the data, see :func:`mxsame.ops.avg_pool`.
 
-    Arguments are those of :class:`mxsame.nn.MaxPool2D`, in the order of `gluon.nn`, and:
+    Arguments, inputs and outputs are those of :class:`mxsame.nn.MaxPool2D`, in the order of `gluon.nn`, and:
 
     Parameters
     ----------
     count_include_pad : bool, optional
-        Whether padding counts as zeros. The default of `gluon.nn` is True, that of Keras and of this layer False;
-        with "keras-mxnet" padding always counts.
+        Whether padding counts as zeros. By default it does not, as in Keras; in `gluon.nn` it does. With "keras-mxnet"
+        padding always counts.
     """
 
     def __init__(
@@ -124,12 +139,12 @@ class _AvgPool(_Pool):
 class _LpPool(_Pool):
     """Lp pooling with Keras's padding: (sum of x^p)^(1/p) over a window, see :func:`mxsame.ops.lp_pool`.
 
-    Arguments are those of :class:`mxsame.nn.MaxPool2D`, and:
+    Arguments, inputs and outputs are those of :class:`mxsame.nn.MaxPool2D`, and:
 
     Parameters
     ----------
     p_value : 1, 2 or 3
-        The order p of the norm, as in `mxnet.nd.Pooling`.
+        The order p of the norm, as in `mxnet.nd.Pooling`; 2 by default.
     """
 
     def __init__(

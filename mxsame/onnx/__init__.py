@@ -1,5 +1,6 @@
 """Networks as ONNX files, with SAME as ONNX's own pads."""
 
+from mxsame.onnx.checking import NotCompared
 from mxsame.onnx.export import export_onnx
 
-__all__ = ["export_onnx"]
+__all__ = ["NotCompared", "export_onnx"]

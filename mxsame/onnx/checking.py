@@ -13,12 +13,19 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs.frozen import frozen
+from mxsame.graphs.tracing import reason
+from mxsame.onnx.samples import samples
 from mxsame.onnx.shapes import Shape, reshape_that_loses
+from mxsame.rewriting import Graph
 
 LARGEST = 2**31 - 2**20  # bytes in one file of Protocol Buffers, with room for what is not an array
 # By how much ONNX Runtime may differ from MXNet, relative to an output's largest element. What is shifted by an element
 # differs by a hundred times more.
 TOLERANCE = {"float32": 1e-4, "float64": 1e-7, "float16": 2e-2}
+
+
+class NotCompared(UserWarning):
+    """A file was checked by onnx alone."""
 
 
 def package(name: str, what: str) -> Any:
@@ -60,31 +67,34 @@ def save(model: Any, size: int, file: str) -> None:
         raise ValueError(f"net must be one that onnx's checker accepts as a file; the checker says: {error}") from error
 
 
-def compare(net: Any, inputs: Mapping[str, tuple], shapes: Mapping[str, Shape], dtype: Any, file: str) -> None:
-    """Run the file by onnxruntime, if it is installed and supports the opset, and the net by MXNet, on random data; a
-    `ValueError` if they differ, or the file does not run."""
+def compare(net: Any, graph: Graph, shapes: Mapping[str, Shape], dtype: Any, file: str) -> Optional[str]:
+    """Run the file by onnxruntime, and the net by MXNet, on random data; a `ValueError` if they differ, or the file
+    does not run. None, or why they were not compared: onnxruntime is not installed, or does not support the opset.
+
+    `graph` is what the file was written from, and `shapes` are those of its inputs."""
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError:
-        return
+        return 'onnxruntime is not installed: pip install "mxsame[onnx]"'
     try:
         session = _session(runtime, file)
     except Exception as error:  # those of onnxruntime have no class in common
         if not _supports_opset(runtime, file):
-            return
+            return f"onnxruntime {runtime.__version__} does not support the opset"
         raise _failure(error) from error
     names = [entry.name for entry in session.get_inputs()]
-    for sizes in _tried(shapes):
-        arrays = _random(sizes)
-        wanted = _by_mxnet(net, arrays, dtype)
+    for number, sizes in enumerate(_tried(shapes)):
+        arrays = samples(graph, sizes, dtype)
+        wanted = _by_mxnet(net, arrays, dtype, may_refuse=number > 0)
         if wanted is None:
             continue
         try:
-            got = session.run(None, {name: array.astype(dtype) for name, array in zip(names, arrays.values())})
+            got = session.run(None, dict(zip(names, arrays.values())))
         except Exception as error:
             raise _failure(error, input_shapes=sizes) from error
         for entry, array, want in zip(session.get_outputs(), got, wanted):
             _check_alike(entry.name, array.astype(np.float64), want.astype(np.float64), str(dtype), sizes)
+    return None
 
 
 def _session(runtime: Any, model: Any) -> Any:
@@ -113,24 +123,23 @@ def _failure(error: Exception, **received: Any) -> ValueError:
     return ValueError(f"net must be one that ONNX Runtime runs as a file; ONNX Runtime says: {error}{detail}")
 
 
-def _tried(shapes: Mapping[str, Shape]) -> Iterator[Dict[str, tuple]]:
+def _tried(shapes: Mapping[str, Shape]) -> List[Dict[str, tuple]]:
     """The shapes that the net was traced for; where lengths are dynamic, these and one more, or as MXNet takes them."""
-    yield {name: tuple(length.traced for length in shape) for name, shape in shapes.items()}
-    if not all(length.is_static for shape in shapes.values() for length in shape):
-        yield {
-            name: tuple(length.traced + (not length.is_static) for length in shape) for name, shape in shapes.items()
-        }
-        yield {name: tuple(length.other for length in shape) for name, shape in shapes.items()}
+    found: List[Dict[str, tuple]] = []
+    for length_of in (
+        lambda length: length.traced,
+        lambda length: length.traced + (not length.is_static),
+        lambda length: length.other,
+    ):
+        tried = {name: tuple(map(length_of, shape)) for name, shape in shapes.items()}
+        if tried not in found:
+            found.append(tried)
+    return found
 
 
-def _random(shapes: Mapping[str, tuple]) -> Dict[str, np.ndarray]:
-    random = np.random.default_rng(0)
-    return {name: random.uniform(-1, 1, shape).astype("float32") for name, shape in shapes.items()}
-
-
-def _by_mxnet(net: Any, arrays: Mapping[str, np.ndarray], dtype: Any) -> Optional[List[np.ndarray]]:
+def _by_mxnet(net: Any, arrays: Mapping[str, np.ndarray], dtype: Any, may_refuse: bool) -> Optional[List[np.ndarray]]:
     """The net's outputs, in float32 for float16, which MXNet has no convolution for on the CPU; None if MXNet does not
-    take these shapes."""
+    take these shapes, and may refuse them."""
     dtype = np.promote_types(dtype, np.float32)
     try:
         shapes = {name: array.shape for name, array in arrays.items()}
@@ -139,16 +148,22 @@ def _by_mxnet(net: Any, arrays: Mapping[str, np.ndarray], dtype: Any) -> Optiona
             return None
         graph.values = {name: value.astype(dtype) for name, value in graph.values.items()}
         return graph.run(graph.outputs, mx.cpu(), {name: array.astype(dtype) for name, array in arrays.items()})
-    except mx.base.MXNetError:
-        return None
+    except mx.base.MXNetError as error:
+        if may_refuse:
+            return None
+        raise ValueError(f"net must run in MXNet on data of input_shape; MXNet says: {reason(error)}") from None
 
 
 def _check_alike(name: str, got: np.ndarray, want: np.ndarray, dtype: str, shapes: Mapping[str, tuple]) -> None:
     scale = float(np.abs(want[np.isfinite(want)]).max(initial=0.0)) or 1.0
-    same = got.shape == want.shape and np.allclose(got, want, rtol=0, atol=TOLERANCE[dtype] * scale, equal_nan=True)
-    if not same:
-        found = f"shape {got.shape}" if got.shape != want.shape else f"{np.nanmax(np.abs(got - want)) / scale:.2g}"
-        raise ValueError(
-            f"the file must give what the net gives, and ONNX Runtime finds another {name} (MXNet: {want.shape}, "
-            f"relative difference: {found}); {validation.received(input_shapes=shapes)}"
-        )
+    if got.shape != want.shape:
+        found = f"file: {got.shape}"
+    elif np.allclose(got, want, rtol=0, atol=TOLERANCE[dtype] * scale, equal_nan=True):
+        return
+    else:
+        different = ~((got == want) | (np.isnan(got) & np.isnan(want)))
+        found = f"relative difference: {np.abs(got[different] - want[different]).max() / scale:.2g}"
+    raise ValueError(
+        f"the file must give what the net gives, and ONNX Runtime finds another {name} (MXNet: {want.shape}, "
+        f"{found}); {validation.received(input_shapes=shapes)}"
+    )

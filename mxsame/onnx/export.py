@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
+from mxsame.graphs.deploy import Deployed
 from mxsame.graphs.frozen import check_traceable, float_dtype, frozen
 from mxsame.onnx import checking
 from mxsame.onnx.notes import note
@@ -36,15 +38,16 @@ def export_onnx(
 ) -> str:
     """Write a network as an ONNX file, in which SAME is nothing but the pads of ONNX's own operators.
 
-    The file is checked by `onnx.checker` with full shape inference and, if onnxruntime is installed and supports the
-    opset, run beside the net; it is at its place only if both agree with it. Needs the package onnx
-    (`pip install "mxsame[onnx]"`).
+    The file is checked by `onnx.checker` with full shape inference, and run by onnxruntime beside the net, on random
+    data; it is at its place only if both agree with it. Needs the package onnx; if onnxruntime is not installed or does
+    not support the opset, the file is not compared, and a warning says so (`pip install "mxsame[onnx]"` brings both).
 
     Parameters
     ----------
     net : gluon.HybridBlock
         Initialised, and called once if its channels are deferred; of mxsame, of Gluon, from `mxsame.from_keras`, or a
-        SymbolBlock of files. In float32, float64 or float16.
+        SymbolBlock of files. In float32, float64 or float16. A deployed net is exported, too, but the slices of some
+        transposed convolutions are left in its file; give the net that it was made of.
     path : str or path
         Of the file. Arrays of 2 GB or more go into a second file, `path` with `.data` after it.
     input_shape : sequence of ints, or a list of such
@@ -54,8 +57,9 @@ def export_onnx(
     dynamic_batch : bool
         Whether the file serves every batch.
     dynamic_size : bool
-        Whether the file serves every size. Pads that depend on the size are left to ONNX's `auto_pad`, which knows no
-        dilation in all runtimes; a layer for which there is nothing is a `ValueError`.
+        Whether the file serves every size, which the net must take: a model of Keras with a fixed size does not, nor a
+        deployed net. Pads that depend on the size are left to ONNX's `auto_pad`, which knows no dilation in all
+        runtimes; a layer for which there is nothing is a `ValueError`.
     fold : bool
         Whether parts that depend on parameters alone are computed, and batch norms folded into weights, as by
         `mxsame.deploy`.
@@ -75,17 +79,27 @@ def export_onnx(
     ImportError
         If onnx is not installed.
 
+    Warns
+    -----
+    mxsame.onnx.NotCompared
+        If the file was not compared with the net.
+
     Examples
     --------
     >>> import os, tempfile, mxsame
     >>> net = mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3)
     >>> net.initialize()
     >>> file = os.path.join(tempfile.mkdtemp(), "net.onnx")
-    >>> mxsame.export_onnx(net, file, (1, 3, 32, 32)) == file  # doctest: +SKIP
+    >>> mxsame.export_onnx(net, file, (1, 3, 32, 32)) == file
     True
+    >>> import onnx
+    >>> (conv,) = onnx.load(file).graph.node
+    >>> [list(attribute.ints) for attribute in conv.attribute if attribute.name == "pads"]  # starts, then ends
+    [[0, 0, 1, 1]]
     """
     newest = checking.package("onnx", "mxsame.export_onnx").defs.onnx_opset_version()
-    check_traceable(net)
+    if not isinstance(net, Deployed):  # which has a graph
+        check_traceable(net)
     path = _checked_path(path)
     shapes = files.checked_shapes(input_shape)
     opset = validation.integer("opset", opset, OLDEST, newest)
@@ -97,6 +111,8 @@ def export_onnx(
     try:
         graph = _graph(net, inputs, dtype, fold, dynamic_size)
         found = Shapes(graph, *dynamic)
+        if dynamic_size:
+            _check_takes(net, found.others, dtype)
     except mx.base.MXNetError as error:
         raise ValueError(
             f"net must run on data of input_shape; {validation.received(input_shape=input_shape)}; "
@@ -107,7 +123,10 @@ def export_onnx(
     model = writer.model()
     with checking.beside(path) as file:
         checking.save(model, writer.size, file)
-        checking.compare(net, inputs, found.inputs, dtype, file)
+        reason = checking.compare(net, graph, found.inputs, dtype, file)
+    if reason is not None:
+        message = f"the file is checked by onnx, but not compared with the net: {reason}"
+        warnings.warn(message, checking.NotCompared, stacklevel=2)
     return path
 
 
@@ -123,6 +142,18 @@ def _graph(net: Any, inputs: Dict[str, tuple], dtype: Any, fold: bool, dynamic_s
         separate(graph)
         graph.prune()
     return graph
+
+
+def _check_takes(net: Any, inputs: Dict[str, tuple], dtype: Any) -> None:
+    """Raise `ValueError` if the net itself takes no data of another size: what it is for one size may be wrong for
+    others."""
+    try:
+        frozen(net, inputs, dtype, purpose="inference", device="cpu")
+    except (mx.base.MXNetError, ValueError) as error:
+        raise ValueError(
+            "net must take data of every size, and not be a deployed one, nor a model or a file for one size; received "
+            f"dynamic_size=True: {tracing.reason(error)}"
+        ) from None
 
 
 def _merge_concats(graph: Graph) -> None:

@@ -7,7 +7,7 @@ from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
-from mxsame.rewriting import Graph, Node
+from mxsame.rewriting import Graph, Node, Output
 
 SPATIAL: Dict[str, Callable[[int], range]] = {  # where the channels are -> the other axes, of so many
     "first": lambda ndim: range(2, ndim),
@@ -31,7 +31,7 @@ Shape = Tuple[Length, ...]
 
 
 class Shapes:
-    """The shape of every node's first output.
+    """The shape of every output.
 
     The graph's shapes are inferred twice: what is different then is dynamic.
     """
@@ -42,14 +42,19 @@ class Shapes:
         if dynamic_batch or dynamic_size:
             others, other = _others(graph, traced, dynamic_batch, dynamic_size)
         self.inputs: Dict[str, Shape] = {name: tuple(map(Length, inputs[name], others[name])) for name in inputs}
-        self._all: Dict[Node, Shape] = {
-            node: tuple(map(Length, traced[node], other[node])) for node in traced if node in other
+        self.others = others
+        first = [Output(node) for node in traced if node in other]
+        self._all: Dict[Output, Shape] = {
+            output: tuple(map(Length, traced[output.node], other[output.node])) for output in first
         }
+        if later := graph.later_outputs():
+            pairs = graph.output_shapes(later), graph.output_shapes(later, others)
+            self._all.update({output: tuple(map(Length, *(pair[output] for pair in pairs))) for output in later})
 
-    def __getitem__(self, node: Node) -> Shape:
-        if node not in self._all:
-            raise ValueError(f"the shape of {node.name} ({node.op}) must follow from that of the data")
-        return self._all[node]
+    def __getitem__(self, output: Output) -> Shape:
+        if output not in self._all:
+            raise ValueError(f"the shape of {output.node.name} ({output.node.op}) must follow from that of the data")
+        return self._all[output]
 
 
 def _others(
@@ -77,13 +82,10 @@ def _others(
 
 def _shapes_for(graph: Graph, inputs: Dict[str, tuple], traced: Mapping[Node, tuple]) -> Dict[Node, tuple]:
     """The shapes for these inputs; a `ValueError` if they do not fit, or an array has another number of axes."""
-    given, graph.inputs = graph.inputs, inputs
     try:
-        shapes = graph.shapes()
+        shapes = graph.shapes(inputs)
     except mx.base.MXNetError as error:
         raise ValueError(tracing.reason(error)) from None
-    finally:
-        graph.inputs = given
     misfit = reshape_that_loses(shapes)
     if misfit is not None:
         raise ValueError(f"{misfit.name} reshapes to {shapes[misfit]}")

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame import validation
+from mxsame._mxnet import mx
 from mxsame.building import NOTE
 from mxsame.onnx.operators import OPERATORS
 from mxsame.onnx.shapes import Length, Shape, Shapes
@@ -51,7 +52,7 @@ class Writer:
 
         self._onnx = onnx
         self.graph, self.shapes, self.opset, self._dtype = graph, shapes, opset, dtype
-        self.dtypes = graph.dtypes()
+        self._dtypes = graph.output_dtypes([*map(Output, graph.nodes()), *graph.later_outputs()])
         self.nodes: List[Any] = []
         self.initializers: Dict[str, np.ndarray] = {}
         self._inputs = dict(input_names)
@@ -74,6 +75,7 @@ class Writer:
             self._described(name, self.shape(output), self.dtype(output), names)
             for name, output in zip(self._outputs, self.graph.outputs)
         ]
+        self._drop_unused()
         used = {name for node in self.nodes for name in node.input}
         self.initializers = {name: array for name, array in self.initializers.items() if name in used}
         helper = self._onnx.helper
@@ -109,12 +111,23 @@ class Writer:
             for field in (node.input, node.output):
                 field[:] = [renamed.get(name, name) for name in field]
 
+    def _drop_unused(self) -> None:
+        """Of nodes whose outputs nothing uses, as those of weights that were computed."""
+        needed, kept = set(self._outputs), []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.output):
+                needed.update(node.input)
+                kept.append(node)
+        self.nodes = kept[::-1]
+
     def _write_all(self) -> List[str]:
         """Write every node; the names of the graph's outputs."""
-        variables = {**self._parameters, **self._inputs}
+        variables, users = {**self._parameters, **self._inputs}, self.graph.users()
         for node in self.graph.nodes():
             if node.op == "null":
                 self._names[Output(node)] = variables[node.name]
+            elif node.op == "_zeros" and all(user is not None and user.op == "RNN" for user, _ in users[node]):
+                self._names[Output(node)] = ""  # states that are not given are 0
             elif NOTE in node.attrs and not has_windows(node):  # the operator that it stands beside does what it did
                 self._names[Output(node)] = self.name(node.inputs[0])
             else:
@@ -160,7 +173,7 @@ class Writer:
 
     def shape(self, output: Output) -> Shape:
         """The shape of an output."""
-        return self.shapes[output.node]
+        return self.shapes[output]
 
     def static(self, output: Output, what: str) -> Tuple[int, ...]:
         """A shape of static lengths; `what` it is, for the message."""
@@ -171,13 +184,23 @@ class Writer:
 
     def dtype(self, output: Output) -> np.dtype:
         """The type of an output."""
-        if self.dtypes.get(output.node) is None:
+        if self._dtypes.get(output) is None:
             raise ValueError(f"the type of {output.node.name} ({output.node.op}) must follow from that of the data")
-        return np.dtype(self.dtypes[output.node])
+        return np.dtype(self._dtypes[output])
 
     def value(self, output: Output) -> Optional[np.ndarray]:
         """The array of a parameter; None for anything else."""
         return self.graph.value(output)
+
+    def computed(self, output: Output) -> np.ndarray:
+        """The array of a parameter, or of what depends on parameters alone."""
+        value = self.value(output)
+        if value is not None:
+            return value
+        if any(node.op == "null" and node.name not in self.graph.values for node in self.graph.nodes([output])):
+            raise ValueError(f"{output.node.name} must depend on parameters alone")
+        (value,) = self.graph.run([output], mx.cpu())
+        return np.asarray(value)
 
     # -- what a row adds
 

@@ -175,7 +175,10 @@ class Call:
             device=device,
         )
         record = current()
-        allowed = _allowed(work.operator, weight_shape is not None, in_channels is not None, refused)
+        whole_weight_known = weight_shape is not None and None not in weight_shape
+        allowed = _allowed(
+            work.operator, weight_shape is not None, whole_weight_known, in_channels is not None, refused
+        )
         static = tuple(name for name in allowed if STRATEGIES[name].channels_last) if self.native_last else allowed
         if record.windows_noted:
             plan = first_plan(windows, work.operator, [name for name in _NOTED if name not in refused])
@@ -189,7 +192,8 @@ class Call:
 
     def by(self, plan: Plan, windows: tuple, in_channels: Optional[int], fill: str = "zero") -> Lowering:
         """The operator run by a plan."""
-        return Lowering(self.args.F, windows, plan, in_channels, fill, 1 if self.runs_last else SPATIAL)
+        first = 1 if self.runs_last else SPATIAL
+        return Lowering(self.args.F, windows, plan, in_channels, fill, first, tensors.is_input(self.data))
 
     def check_windows(self, operator: str, channels: Optional[int], windows: Tuple[AnyWindow, ...]) -> None:
         """That there is a graph for every size, if it needs one, and no array of more elements than MXNet can count,
@@ -202,13 +206,16 @@ class Call:
 
 
 @functools.lru_cache(maxsize=None)
-def _allowed(operator: str, weight_known: bool, channels_known: bool, refused: Tuple[str, ...]) -> Tuple[str, ...]:
+def _allowed(
+    operator: str, weight_known: bool, whole_weight_known: bool, channels_known: bool, refused: Tuple[str, ...]
+) -> Tuple[str, ...]:
     """The strategies whose graphs can be built with what is known."""
     return tuple(
         name
         for name in strategies_for(operator)
         if name not in refused
         and (weight_known or not STRATEGIES[name].reshapes_weight)
+        and (whole_weight_known or not STRATEGIES[name].needs_weight_shape)
         and (channels_known or not STRATEGIES[name].needs_channels)
     )
 

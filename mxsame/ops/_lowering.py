@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame._mxnet import mx
 from mxsame.building import NOTE, current
-from mxsame.plan import AxisPlan, Plan, Window
+from mxsame.plan import Plan
 
 SPATIAL = 2  # the first spatial axis, with channels first
+WHOLE_BLOCKS = 16  # channels, a multiple of every block of oneDNN
+
+
+class Taps(NamedTuple):
+    """The elements of a kernel along an axis, one of which is a one: the one at `first` plus or minus low."""
+
+    length: int
+    first: int
+    sign: int
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,8 @@ class Lowering:
         maximum over a window that holds that element too.
     first : int
         The first spatial axis: 2 with channels first, 1 with channels last (`Strategy.channels_last`).
+    plain : bool
+        The data is what the graph is fed, and not in oneDNN's blocks.
     """
 
     F: Any
@@ -37,6 +48,7 @@ class Lowering:
     channels: Optional[int] = None
     fill: str = "zero"
     first: int = SPATIAL
+    plain: bool = False
 
     def run(self, data: Any, operator: Callable) -> Any:
         """`operator(data)` with all that the plan does before and after it."""
@@ -55,7 +67,8 @@ class Lowering:
         return self._shifted(self._gathered(data))
 
     def after(self, data: Any, out: Any) -> Any:
-        """Crop and flip back the output for `data`, as `before` was given it."""
+        """Pick, crop and flip back the output for `data`, as `before` was given it."""
+        out = self._picked(data, out)
         out = cropped(self.F, out, [(step.crop[0], step.crop[1] or 0) for step in self.plan.axes], self.first)
         dynamic = [axis for axis, step in enumerate(self.plan.axes, SPATIAL) if step.crop[1] is None]
         if dynamic:
@@ -69,10 +82,7 @@ class Lowering:
         if flipped:
             weight = reversed_kernel(self.F, weight, flipped)
         weight = self.with_zeros(weight)
-        for axis, (window, step) in enumerate(zip(self.windows, self.plan.axes), SPATIAL):
-            if step.offset:
-                weight = self._at_offset(weight, channels, data, axis, window, step)
-        return weight
+        return self._at_offset(weight, channels, data)
 
     def with_zeros(self, weight: Any) -> Any:
         """The weight with (front, back) zeros concatenated to each axis of its kernel."""
@@ -81,19 +91,20 @@ class Lowering:
                 weight = concatenated(self.F, weight, axis, step.zeros)
         return weight
 
-    def _at_offset(self, weight: Any, channels: int, data: Any, axis: int, window: Window, step: AxisPlan) -> Any:
-        """The kernel at each possible offset, and the one chosen that is right for the size; a shape can be inferred
-        through that, as it could not through a look-up."""
-        low = self._low(data, axis, window)
-        least, most = step.offset or (0, 0)
-        chosen = None
-        for candidate in range(least, most + 1):
-            front = step.pad - candidate
-            back = step.kernel_size - window.kernel_size - front
-            kernel = concatenated(self.F, weight, axis, (front, back))
-            right = self.F.repeat(low >= candidate, repeats=channels)
-            chosen = kernel if chosen is None else self.F.where(right, kernel, chosen)
-        return chosen
+    def _at_offset(self, weight: Any, channels: int, data: Any) -> Any:
+        """The kernel at an offset of pad - low among zeros, by a convolution of the kernel itself."""
+        F, taps, pads = self.F, {}, []
+        for axis, step in enumerate(self.plan.axes, SPATIAL):
+            pads.append(step.pad - step.offset[0] if step.offset else 0)
+            if step.offset:
+                taps[axis] = Taps(pads[-1] + 1, -step.offset[0], 1)
+        if not taps:
+            return weight
+        kernels = F.expand_dims(F.reshape(copied(F, weight), shape=(-3, -2)), axis=1)
+        one = self._single_one(data, taps)
+        sizes = tuple(pad + 1 for pad in pads)
+        kernels = F.Convolution(copied(F, kernels), one, kernel=sizes, pad=tuple(pads), num_filter=1, no_bias=True)
+        return copied(F, F.reshape(F.reshape(kernels, shape=(-3, -2)), shape=(-4, channels, -1, -2)))
 
     # -- static steps
 
@@ -141,47 +152,88 @@ class Lowering:
         strides = (window.stride for window in self.windows)
         return self.F.slice(thin(self.F, data, (0, 1)), begin=whole, end=whole, step=(1, 1, *strides))
 
-    def _length(self, data: Any, axis: int) -> Any:
-        """n, as an array (1,)."""
-        shape = self.F.shape_array(data)
-        return self.F.cast(self.F.slice_axis(shape, axis=0, begin=axis, end=axis + 1), dtype="float64")
+    def _lengths(self, data: Any, axes: Sequence[int]) -> Any:
+        """n along each of these axes, as an array (len(axes),)."""
+        F, lengths = self.F, []
+        if self.plain:
+            shape = F.shape_array(data)
+            lengths = [F.slice_axis(shape, axis=0, begin=axis, end=axis + 1) for axis in axes]
+            if list(axes) == list(range(axes[0], axes[-1] + 1)):
+                lengths = [F.slice_axis(shape, axis=0, begin=axes[0], end=axes[-1] + 1)]
+        for axis in () if self.plain else axes:
+            row = edge(F, data, [other for other in range(SPATIAL + len(self.windows)) if other != axis])
+            lengths.append(F.slice_axis(F.shape_array(row), axis=0, begin=axis, end=axis + 1))
+        return F.cast(lengths[0] if len(lengths) == 1 else F.concat(*lengths, dim=0), dtype="float64")
 
-    def _low(self, data: Any, axis: int, window: Window) -> Any:
-        """The elements of padding before the data, (1,): half of all, rounded up if the extra one is at the start.
+    def _low(self, data: Any, axes: Sequence[int]) -> Any:
+        """The elements of padding before the data along axes that have the same window but for the size, (len(axes),):
+        half of all, rounded up if the extra one is at the start.
 
         (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n.
         """
-        total = (window.effective_kernel_size - 1) - (self._length(data, axis) - 1) % window.stride
-        half = self.F.relu(total) / 2
-        return self.F.BlockGrad(self.F.ceil(half) if window.extra_at_start else self.F.floor(half))
+        window = self.windows[axes[0] - SPATIAL]
+        total = (window.effective_kernel_size - 1) - (self._lengths(data, axes) - 1) % window.stride
+        if window.effective_kernel_size < window.stride:
+            total = self.F.relu(total)
+        half = total / 2
+        return self.F.ceil(half) if window.extra_at_start else self.F.floor(half)
 
-    def _shifted(self, data: Any) -> Any:
-        """The data shifted along some axes by a depthwise convolution whose kernel is a single one, at the position
-        that is right for the size: a copy in the layout that convolutions have among themselves."""
-        F, ndim = self.F, SPATIAL + len(self.windows)
-        if not any(step.shift for step in self.plan.axes):
-            return data
-        sizes, chosen = [], None
-        for axis, (window, step) in enumerate(zip(self.windows, self.plan.axes), SPATIAL):
-            least, reach = step.shift or (0, 0)
-            sizes.append(reach - least + 1)
-            if step.shift:
-                position = F.one_hot(reach - self._low(data, axis, window), depth=sizes[-1], dtype="float64")
-                position = F.reshape(position, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
-                chosen = position if chosen is None else F.broadcast_mul(chosen, position)
-        ones = F.ones_like(thin(F, data, range(ndim)))  # of the data's type and device
-        for axis, count in enumerate(sizes, SPATIAL):
-            ones = F.repeat(ones, repeats=count, axis=axis) if count > 1 else ones
-        kernel = F.repeat(F.where(chosen, ones, F.zeros_like(ones)), repeats=self.channels, axis=0)
-        return F.Convolution(
-            data,
-            F.BlockGrad(kernel),
-            kernel=tuple(sizes),
-            pad=tuple(count - 1 for count in sizes),
+    def _single_one(self, data: Any, taps: Mapping[int, Taps]) -> Any:
+        """A kernel (1, 1, \\*lengths) of zeros and a one, which is at the right position for the size of `data`."""
+        F, ndim, chosen = self.F, SPATIAL + len(self.windows), None
+        alike: Dict[Any, List[int]] = {}
+        for axis, tap in taps.items():
+            alike.setdefault((tap, replace(self.windows[axis - SPATIAL], size=None)), []).append(axis)
+        for (tap, _), axes in alike.items():
+            low = self._low(data, axes)
+            position = tap.first + low if tap.sign > 0 else tap.first - low
+            rows = F.one_hot(position, depth=tap.length, dtype="float64")
+            for place, axis in enumerate(axes):
+                row = F.slice_axis(rows, axis=0, begin=place, end=place + 1) if len(axes) > 1 else rows
+                row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
+                chosen = row if chosen is None else F.broadcast_mul(chosen, row)
+        one = F.ones_like(thin(F, data, range(ndim)))  # of its type and device
+        ones = F.tile(one, reps=tuple(taps[axis].length if axis in taps else 1 for axis in range(ndim)))
+        return F.BlockGrad(F.where(chosen, ones, F.zeros_like(ones)))
+
+    def _moved(self, array: Any, data: Any, taps: Mapping[int, Taps], pads: Sequence[int], strides: Any) -> Any:
+        """Every channel of the array by itself, moved along some axes by a depthwise convolution whose kernel is a
+        single one: a copy in the layout that convolutions have among themselves."""
+        kernel = self.F.repeat(self._single_one(data, taps), repeats=self.channels, axis=0)
+        return self.F.Convolution(
+            array,
+            kernel,
+            kernel=tuple(taps[axis].length if axis in taps else 1 for axis in self._axes()),
+            stride=tuple(strides),
+            pad=tuple(pads),
             num_filter=self.channels,
             num_group=self.channels,
             no_bias=True,
         )
+
+    def _axes(self) -> range:
+        return range(SPATIAL, SPATIAL + len(self.windows))
+
+    def _shifted(self, data: Any) -> Any:
+        """The data shifted within its padding, so that its low appears to be the same for every size."""
+        taps = {}
+        for axis, step in zip(self._axes(), self.plan.axes):
+            if step.shift:
+                least, reach = step.shift
+                taps[axis] = Taps(reach - least + 1, reach, -1)
+        pads = [taps[axis].length - 1 if axis in taps else 0 for axis in self._axes()]
+        return self._moved(data, data, taps, pads, [1] * len(pads)) if taps else data
+
+    def _picked(self, data: Any, out: Any) -> Any:
+        """Of the windows of every position those that SAME has for the size of `data`."""
+        taps, pads, strides = {}, [], []
+        for axis, step, window in zip(self._axes(), self.plan.axes, self.windows):
+            pads.append(step.pick[2] if step.pick else 0)
+            strides.append(window.stride if step.pick else 1)
+            if step.pick:
+                least, reach, _ = step.pick
+                taps[axis] = Taps(reach - least + 1, reach, -1)
+        return self._moved(out, data, taps, pads, strides) if taps else out
 
     def _gathered(self, data: Any) -> Any:
         """The data with its padding along some axes, gathered from itself: out*s + max(ke - s, 0) elements each.
@@ -189,26 +241,33 @@ class Lowering:
         These axes go to the front and become one, so that whole rows are copied; a look-up along any other axis goes
         element by element, many times slower.
         """
-        F, ndim = self.F, SPATIAL + len(self.windows)
-        axes = [axis for axis, step in enumerate(self.plan.axes, SPATIAL) if step.gather]
+        F, outer = self.F, SPATIAL
+        axes = [axis for axis, step in zip(self._axes(), self.plan.axes) if step.gather]
         if not axes:
             return data
-        order = [*axes, *(axis for axis in range(ndim) if axis not in axes)]
-        source = self._sources(data, axes)
+        source, whole = self._sources(data, axes), data
+        if len(self.windows) == 3:  # MXNet transposes five axes many times slower than four
+            data, outer = F.reshape(data, shape=(-3, -2)), 1
+        gathered = [axis - SPATIAL + outer for axis in axes]
+        order = [*gathered, *(axis for axis in range(outer + len(self.windows)) if axis not in gathered)]
         data = F.transpose(data, axes=tuple(order))
         for _ in axes[1:]:
             data = F.reshape(data, shape=(-3, -2))
         if self.fill == "zero":
             data = concatenated(F, data, 0, (0, 1))
         data = F.take(data, F.BlockGrad(source), axis=0, mode="clip")
-        return F.transpose(data, axes=tuple(order.index(axis) for axis in range(ndim)))
+        data = F.transpose(data, axes=tuple(map(order.index, range(len(order)))))
+        if outer == SPATIAL:
+            return data
+        data = F.reshape_like(data, edge(F, whole, self._axes()), lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
+        return copied(F, data)
 
     def _sources(self, data: Any, axes: Sequence[int]) -> Any:
         """Which row of the merged axes goes to each position, one axis per axis; with "zero" the row after the last
         for padding."""
         F, rows, inside, count = self.F, None, None, None
         for axis in axes:
-            size, positions = self._length(data, axis), self._positions(data, axis)
+            size, positions = self._lengths(data, [axis]), self._positions(data, axis)
             nearest = F.broadcast_minimum(F.relu(positions), size - 1)
             here = positions == nearest
             if rows is None:
@@ -230,7 +289,7 @@ class Lowering:
             more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
             more = F.repeat(more, repeats=window.effective_kernel_size - window.stride)
             positions = F.concat(positions, more, dim=0)
-        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), self._low(data, axis, window))
+        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), self._low(data, [axis]))
 
     def thin(self, data: Any) -> Tuple[Lowering, Any]:
         """The same for one batch entry and one channel of the data."""
@@ -269,14 +328,15 @@ def padded(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero
 
 
 def paired(F: Any, data: Any, copies: bool) -> Any:
-    """(N, C, W) -> (N, C/2, 2, W): each pair of channels is a picture of two rows.
-
-    `copies` is for gradients. That of an operator with a single output may come in a layout that `reshape` of MXNet
-    1.9.1 takes for one of three axes, and fails; a slice has it in the plain layout. A graph may meet such a size
-    later.
-    """
+    """(N, C, W) -> (N, C/2, 2, W): each pair of channels is a picture of two rows; `copies` is for gradients."""
     data = F.reshape(data, shape=(0, -4, -1, 2, 0))
-    return F.slice_axis(data, axis=0, begin=0, end=None) if copies else data
+    return copied(F, data) if copies else data
+
+
+def copied(F: Any, array: Any) -> Any:
+    """A copy around `reshape` of what may be in a layout of oneDNN, or have a gradient in one. MXNet 1.9.1's `reshape`
+    takes that layout for one of as many axes as it makes, and fails; a slice has the plain one."""
+    return F.slice_axis(array, axis=0, begin=0, end=None)
 
 
 def unpaired(F: Any, out: Any) -> Any:
@@ -295,11 +355,21 @@ def cropped(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPA
 
 
 def thin(F: Any, array: Any, axes: Sequence[int]) -> Any:
-    """Only the first element of these axes. One axis after the other: a `slice` that cuts single channels out of what a
-    convolution of 8 channels or more has left in oneDNN's blocked layout ends the process (SIGFPE)."""
-    for axis in axes:
-        array = F.slice_axis(array, axis=axis, begin=0, end=1)
-    return array
+    """Only the first element of these axes."""
+    axes = list(axes)
+    array = edge(F, array, axes)
+    return F.slice_axis(array, axis=1, begin=0, end=1) if 1 in axes else array
+
+
+def edge(F: Any, array: Any, axes: Sequence[int]) -> Any:
+    """Only the first element of these axes, except that up to `WHOLE_BLOCKS` channels stay.
+
+    Only `slice` reads a part of what a convolution has left in oneDNN's blocks; every other operator has MXNet undo the
+    blocks of the whole array first. A slice that divides a block ends the process (SIGFPE).
+    """
+    ends = {axis: WHOLE_BLOCKS if axis == 1 else 1 for axis in axes}
+    last = max(ends) + 1
+    return F.slice(array, begin=(0,) * last, end=tuple(ends.get(axis) for axis in range(last)))
 
 
 def reversed_kernel(F: Any, weight: Any, axes: Sequence[int]) -> Any:

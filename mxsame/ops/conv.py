@@ -264,7 +264,7 @@ def convolution(
         lambda prepared: lowering.F.Convolution(
             *([prepared, weight] + ([] if bias is None else [bias])),
             kernel=tuple(step.kernel_size for step in axes),
-            stride=tuple(1 if step.dilate else window.stride for step, window in zip(axes, windows)),
+            stride=tuple(step.strides(window) for step, window in zip(axes, windows)),
             dilate=tuple(window.dilation for window in windows),
             pad=tuple(step.pad for step in axes),
             num_filter=channels,

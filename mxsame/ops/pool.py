@@ -200,7 +200,7 @@ class _Pool:
             out = F.Pooling(
                 paired(F, prepared, copies=tensors.may_take_gradients(prepared)) if pairs else prepared,
                 kernel=(1,) * first + tuple(step.kernel_size for step in axes),
-                stride=(1,) * first + tuple(window.stride for window in lowering.windows),
+                stride=(1,) * first + tuple(step.strides(window) for step, window in zip(axes, lowering.windows)),
                 pad=(0,) * first + tuple(step.pad for step in axes),
                 pool_type=operator.split()[0],
                 pooling_convention=lowering.plan.convention,

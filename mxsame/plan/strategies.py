@@ -38,6 +38,9 @@ class AxisPlan:
     shift
         The data is shifted within its padding, so that low appears to be the first of these two numbers whatever it
         is; the second is what the last window of any size needs.
+    pick
+        The operator runs with stride 1; the outputs for the positions reach - low, reach - low + s, .. of those are
+        picked, where these numbers are (least low, reach, added zeros at both ends of the outputs).
     dilate
         The data gets this stride minus one zeros between its elements, and the operator is a convolution with the
         flipped kernel (transposed convolutions only); 0 otherwise.
@@ -65,12 +68,17 @@ class AxisPlan:
     pad_operator: Tuple[int, int] = (0, 0)
     gather: bool = False
     shift: Optional[Tuple[int, int]] = None
+    pick: Optional[Tuple[int, int, int]] = None
     dilate: int = 0
     zeros: Tuple[int, int] = (0, 0)
     offset: Optional[Tuple[int, int]] = None
     pad: int = 0
     adj: int = 0
     crop: Tuple[int, Optional[int]] = (0, 0)
+
+    def strides(self, window: AnyWindow) -> int:
+        """The operator's own stride."""
+        return 1 if self.dilate or self.pick else window.stride
 
     @property
     def is_operator_only(self) -> bool:
@@ -190,6 +198,9 @@ def _operator_outputs(plan: AxisPlan, window: Window, size: int, ceil: bool = Fa
     extended = (plan.kernel_size - 1) * window.dilation + 1
     shifted = plan.shift[1] - plan.shift[0] if plan.shift else 0
     span = size + sum(plan.concat) + sum(plan.pad_operator) + shifted + 2 * plan.pad - extended
+    if plan.pick:
+        least, reach, zeros = plan.pick
+        span += 2 * zeros - (reach - least)
     return (-(-span // window.stride) if ceil else span // window.stride) + 1
 
 
@@ -200,10 +211,15 @@ def _native_only(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPl
 
 
 def _full(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
-    """Pooling's "full" convention counts the partial window at the end; the operator insists on k <= n + 2*pad."""
+    """Pooling's "full" convention counts the partial window at the end; the operator insists on k <= n + 2*pad.
+
+    Windows of 2, the most common of all, would need something slower for the sake of a dynamic size of 1. That size is
+    given up: the operator refuses it.
+    """
     pads = [window.pads(size) for size in window.sizes]
     low = pads[0][0]
-    shortest = (1 if window.size is None else window.size) + 2 * low
+    least = 2 if window.kernel_size == 2 and window.follows_size else 1
+    shortest = (least if window.size is None else window.size) + 2 * low
     if any(pad[0] != low for pad in pads) or window.kernel_size > shortest:
         return None
     plan = AxisPlan(window.kernel_size, pad=low)
@@ -237,6 +253,22 @@ def _shift(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
     if window.size is not None:
         return None
     return _moved(window, lambda least, most, reach: AxisPlan(window.kernel_size, shift=(least, reach), pad=least))
+
+
+def _pick(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+    """The operator with stride 1, and of its outputs those that are wanted."""
+    if window.size is not None or window.dilation != 1:
+        return None
+    pad = max(max(window.pads(size)) for size in window.sizes)
+    for zeros in range(window.kernel_size):
+
+        def draft(least: int, most: int, reach: int, zeros: int = zeros) -> AxisPlan:
+            return AxisPlan(window.kernel_size, pick=(least, pad + zeros, zeros), pad=pad)
+
+        plan = _moved(window, draft)
+        if plan is not None:
+            return plan
+    return None
 
 
 def _offset(concatenates: bool) -> AxisStrategy:
@@ -398,7 +430,9 @@ class Strategy:
     operator_only : bool
         Whether it may need nothing but the operator.
     reshapes_weight : bool
-        No shape of a weight can be inferred through it.
+        Something of a weight's shape must be known.
+    needs_weight_shape : bool
+        All of it must be known: nothing of it can be inferred through the graph.
     needs_channels : bool
         The data's channels must be known to build its graph.
     convention : str
@@ -421,6 +455,7 @@ class Strategy:
     channels_last: bool = False
     operator_only: bool = False
     reshapes_weight: bool = False
+    needs_weight_shape: bool = False
     needs_channels: bool = False
     convention: str = "valid"
     together: bool = False
@@ -462,9 +497,10 @@ STRATEGIES: Dict[str, Strategy] = {
         ),
         Strategy("pad", _static(_pad), _EVERY),
         Strategy("shift", _shift, (CONV,), needs_channels=True),
+        Strategy("pick", _pick, _POOLS, needs_channels=True),
         Strategy("flip", _flip, _SUMS, reshapes_weight=True),
-        Strategy("offset", _offset(concatenates=False), (CONV,), reshapes_weight=True),
-        Strategy("offset concat", _offset(concatenates=True), (CONV,), reshapes_weight=True),
+        Strategy("offset", _offset(concatenates=False), (CONV,), reshapes_weight=True, needs_weight_shape=True),
+        Strategy("offset concat", _offset(concatenates=True), (CONV,), reshapes_weight=True, needs_weight_shape=True),
         Strategy("gather", _gather, _EVERY),
         Strategy("crop", transposed=_transposed_crop, competes=False),
         Strategy("dilate", transposed=_transposed_dilate, together=True, competes=False),

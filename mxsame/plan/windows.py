@@ -211,9 +211,9 @@ def _check_no_window_is_empty(window: Window) -> None:
     """With ceil_mode the last window may start after the data."""
     for size in window.sizes:
         if (window.outputs(size) - 1) * window.stride - window.pads(size)[0] >= size:
+            any_size = f", for any size that is possible; {GIVE_SIZE}" if window.size is None else ""
             raise ValueError(
-                "ceil_mode must leave no window without an element of the data, for any size that is possible (give "
-                "input_size if it is known); "
+                f"ceil_mode must leave no window without an element of the data{any_size}; "
                 f"{validation.received(input_size=window.size, pool_size=window.kernel_size)}, "
                 f"strides={window.stride}, padding={window.padding}"
             )

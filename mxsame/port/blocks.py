@@ -308,6 +308,18 @@ def _each(operator: Any, x: Any, axes: Sequence[int]) -> Any:
     return x
 
 
+class BatchNorm1D(mx.gluon.nn.BatchNorm):
+    """`gluon.nn.BatchNorm` of data (N, C, W), which is a picture of one row where it may be trained.
+
+    MXNet 1.9.1 cannot train it on the CPU after a convolution of 8, 16, 24, .. channels ("Check failed: !is_view").
+    """
+
+    def hybrid_forward(self, F: Any, x: Any, *parameters: Any, **named: Any) -> Any:
+        if not tensors.may_take_gradients(x):
+            return super().hybrid_forward(F, x, *parameters, **named)
+        return F.squeeze(super().hybrid_forward(F, F.expand_dims(x, axis=2), *parameters, **named), axis=2)
+
+
 class Function(mx.gluon.HybridBlock):
     """A function of `FUNCTIONS` with its arguments."""
 

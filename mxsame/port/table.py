@@ -328,8 +328,9 @@ def _batch_norm(site: Site, args: list, kwargs: dict) -> Value:
         raise ValueError("a batch norm must be called with one value of training in all of its calls")
     names = {"moving_mean": "running_mean", "moving_variance": "running_var"}
     weights = {role: (names.get(role, role), SAME) for role in site.roles}
+    make = blocks.BatchNorm1D if (len(x.shape), at) == (3, 1) else gluon.BatchNorm
     return site.block(
-        lambda prefix: gluon.BatchNorm(
+        lambda prefix: make(
             axis=at,
             momentum=float(config.get("momentum", 0.99)),
             epsilon=float(config.get("epsilon", 1e-3)),

@@ -28,6 +28,9 @@ TWINS = {  # what an operator computes -> the operators that do: on arrays of on
     "power": ("_power", "broadcast_power", "_npi_power"),
     "power_scalar": ("_power_scalar", "_npi_power_scalar"),
     "rpower_scalar": ("_rpower_scalar", "_npi_rpower_scalar"),
+    "modulo": ("_mod", "broadcast_mod", "_npi_mod"),
+    "modulo_scalar": ("_mod_scalar", "_npi_mod_scalar"),
+    "rmodulo_scalar": ("_rmod_scalar", "_npi_rmod_scalar"),
     "maximum_scalar": ("_maximum_scalar", "_npi_maximum_scalar"),
     "minimum_scalar": ("_minimum_scalar", "_npi_minimum_scalar"),
     "clip": ("clip", "_npi_clip"),
@@ -190,21 +193,39 @@ class Graph:
         self.values[unique] = np.ascontiguousarray(value)
         return Output(Node("null", unique))
 
-    def shapes(self) -> Dict[Node, tuple]:
-        """The shape of every node's first output; nodes whose shape depends on values are left out."""
-        nodes = self.nodes()
-        names = {node.name for node in nodes if node.op == "null"}
-        known = {name: shape for name, shape in self.inputs.items() if name in names}
-        _, found, _ = self.symbol([Output(node) for node in nodes]).infer_shape_partial(**known)
-        return {node: shape for node, shape in zip(nodes, found) if _is_complete(shape)}
+    def shapes(self, inputs: Optional[Mapping[str, Sequence[int]]] = None) -> Dict[Node, tuple]:
+        """The shape of every node's first output, by default for the graph's own inputs; nodes whose shape depends on
+        values are left out."""
+        found = self.output_shapes([Output(node) for node in self.nodes()], inputs)
+        return {output.node: shape for output, shape in found.items()}
+
+    def output_shapes(
+        self, outputs: Sequence[Output], inputs: Optional[Mapping[str, Sequence[int]]] = None
+    ) -> Dict[Output, tuple]:
+        """The shapes of these outputs; those that depend on values are left out."""
+        names = {node.name for node in self.nodes(outputs) if node.op == "null"}
+        given = self.inputs if inputs is None else inputs
+        known = {name: shape for name, shape in given.items() if name in names}
+        _, found, _ = self.symbol(outputs).infer_shape_partial(**known)
+        return {output: shape for output, shape in zip(outputs, found) if _is_complete(shape)}
 
     def dtypes(self) -> Dict[Node, Any]:
         """The type of every node's first output; empty where an input may be of several types."""
-        nodes = self.nodes()
-        if not all(node.name in self.values or "__dtype__" in node.attrs for node in nodes if node.op == "null"):
+        found = self.output_dtypes([Output(node) for node in self.nodes()])
+        return {output.node: dtype for output, dtype in found.items()}
+
+    def output_dtypes(self, outputs: Sequence[Output]) -> Dict[Output, Any]:
+        """The types of these outputs; empty where an input may be of several types."""
+        variables = [node for node in self.nodes(outputs) if node.op == "null"]
+        if not all(node.name in self.values or "__dtype__" in node.attrs for node in variables):
             return {}
-        _, found, _ = self.symbol([Output(node) for node in nodes]).infer_type_partial()
-        return dict(zip(nodes, found or ()))
+        _, found, _ = self.symbol(outputs).infer_type_partial()
+        return dict(zip(outputs, found or ()))
+
+    def later_outputs(self) -> List[Output]:
+        """Those that are used of nodes with several, apart from the first ones."""
+        used = [*self.outputs, *(source for node in self.nodes() for source in node.inputs)]
+        return [output for output in dict.fromkeys(used) if output.index]
 
     def accepted(self, name: str, dtypes: Sequence[Any]) -> tuple:
         """Those of these types that an input may have. From now on its variable has that type, or none if there are

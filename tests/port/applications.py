@@ -1,16 +1,18 @@
-"""Every convolutional model of Keras's applications as a Gluon network, compared with Keras.
+"""Every convolutional model of Keras's applications as a Gluon network and as an ONNX file, compared with Keras.
 
-    python tests/port/applications.py                       # tf.keras 2.13 and .h5 files
+    python tests/port/applications.py                       # tf.keras 2.13 and .h5 files, and ONNX
     python tests/port/applications.py --keras PYTHON        # that interpreter's Keras 3, and .keras files
     python tests/port/applications.py --only MobileNetV2 ResNet50 --again
 
 Weights are random, statistics of batch norms too; nothing is downloaded. Each model has its top at its default size,
 and none at an odd, non-square one. Keras writes the file and its outputs in one process, and another one reads them,
-without Keras. All of them take an hour or two, and up to 8 GB of memory: results are written after every model, and
-models that have some are skipped, unless `--again` is given. `docs/tables.py` makes the tables of the docs from
-tests/results. Exit status 1 if one of the chosen models is off by more than 1e-4 of its largest output.
+without Keras; with tf.keras it also exports the network to ONNX, and runs that file in ONNX Runtime. All of them take
+an hour or two, and up to 10 GB of memory: results are written after every model, and models that have all of theirs
+are skipped, unless `--again` is given. `docs/tables.py` makes the tables of the docs from tests/results. Exit status 1
+if one of the chosen models is off by more than 1e-4 of its largest output.
 
-Python 3.11 with tensorflow-cpu 2.13.1; PYTHON is one of the environment of `tests/golden/make_keras3.py`.
+Python 3.11 with tensorflow-cpu 2.13.1, onnx and onnxruntime; PYTHON is one of the environment of
+`tests/golden/make_keras3.py`.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ RESULTS = ROOT / "tests" / "results"
 TOLERANCE = 1e-4
 ODD_SIZE = (161, 143)
 SIZES = (None, ODD_SIZE)  # with the top at the default size, and without it
+MOVING = {"Pad": "ZeroPadding2D", "Slice": "Cropping2D"}  # ONNX's operators, and the layers of Keras that explain them
+KEPT = ("size", "seconds", "difference", "variation", "onnx", "error")  # of a check
 NAMES = """
     MobileNetV3Small RegNetX002 RegNetY002 MobileNetV2 MobileNet RegNetY004 RegNetX004 EfficientNetB0 NASNetMobile
     MobileNetV3Large RegNetX006 RegNetY006 RegNetY008 EfficientNetV2B0 RegNetX008 EfficientNetB1 DenseNet121
@@ -111,6 +115,8 @@ def record(name, size, folder, ending):
     pictures = inputs(model)
     np.savez(os.path.join(folder, "arrays.npz"), inputs=pictures, outputs=np.asarray(model(pictures, training=False)))
     about = {"parameters": model.count_params(), "layers": len(model.layers)}
+    classes = [type(layer).__name__ for layer in model._flatten_layers(include_self=False, recursive=True)]
+    about["padding"] = {kind: classes.count(kind) for kind in MOVING.values()}
     about["versions"] = {"keras": importlib.metadata.version("keras"), "tensorflow": tf.__version__}
     Path(folder, "about.json").write_text(json.dumps(about), encoding="utf-8")
 
@@ -118,8 +124,8 @@ def record(name, size, folder, ending):
 # -- with MXNet
 
 
-def compare(source, pictures, want):
-    """A network from `source`: {"size", "seconds", "difference", "variation"}.
+def compare(source, pictures, want, onnx=False):
+    """A network from `source`: {"size", "seconds", "difference", "variation"}, and with `onnx` {"onnx"} as well.
 
     `difference` is the largest one between the outputs, as a part of the largest output; `variation` the same between
     the outputs for two pictures: a network that gives the same for all of them would prove nothing.
@@ -130,28 +136,55 @@ def compare(source, pictures, want):
     began = time.perf_counter()
     net = mxsame.from_keras(source)
     seconds = time.perf_counter() - began
-    got = net(mx.nd.array(pictures)).asnumpy()
-    largest = float(np.abs(want).max())
-    return {
+    found = {
         "size": list(pictures.shape[1:3]),
         "seconds": seconds,
-        "difference": float(np.abs(got - want).max()) / largest if got.shape == want.shape else float("inf"),
-        "variation": float(np.abs(want[0] - want[1]).max()) / largest,
+        "difference": difference(net(mx.nd.array(pictures)).asnumpy(), want),
+        "variation": float(np.abs(want[0] - want[1]).max() / np.abs(want).max()),
     }
+    return {**found, "onnx": compare_onnx(net, pictures, want)} if onnx else found
 
 
-def compare_recorded(folder, ending):
+def difference(got, want):
+    """The largest one, as a part of the largest output."""
+    return float(np.abs(got - want).max() / np.abs(want).max()) if got.shape == want.shape else float("inf")
+
+
+def compare_onnx(net, pictures, want):
+    """The network's ONNX file in ONNX Runtime: {"difference", "nodes"}, or {"error"}; `nodes` are all, those that move
+    data, and those that change the order of axes."""
+    import onnx
+    import onnxruntime
+
+    import mxsame
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "net.onnx")
+        try:
+            mxsame.export_onnx(net, file, (1, *pictures.shape[1:]))
+        except ValueError as error:
+            return {"error": f"{type(error).__name__}: {error}"[:300]}
+        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        got = session.run(None, {session.get_inputs()[0].name: pictures})[0]
+        kinds = [node.op_type for node in onnx.load(file, load_external_data=False).graph.node]
+    nodes = {"all": len(kinds), **{kind: kinds.count(kind) for kind in (*MOVING, "Transpose")}}
+    return {"difference": difference(got, want), "nodes": nodes}
+
+
+def compare_recorded(folder, ending, onnx=False):
     """The same of what `record` wrote, with what it wrote about the model."""
     arrays = np.load(os.path.join(folder, "arrays.npz"))
     about = json.loads(Path(folder, "about.json").read_text(encoding="utf-8"))
-    found = compare(os.path.join(folder, f"model{ending}"), arrays["inputs"], arrays["outputs"])
+    found = compare(os.path.join(folder, f"model{ending}"), arrays["inputs"], arrays["outputs"], onnx)
     from mxsame._mxnet import mx
 
+    packages = ("onnx", "onnxruntime") if onnx else ()
+    about["versions"].update({package: importlib.metadata.version(package) for package in packages})
     about["versions"].update(mxnet=mx.__version__, numpy=np.__version__)
     return {**about, **found}
 
 
-def check(name, size=None, ending=None):
+def check(name, size=None, ending=None, onnx=False):
     """One model of tf.keras at one size, in this process; live without an ending."""
     import mxsame  # noqa: F401 - before TensorFlow
 
@@ -160,33 +193,42 @@ def check(name, size=None, ending=None):
     if ending is None:
         model = built(tf.keras, name, size)
         pictures = inputs(model)
-        return compare(model, pictures, model(pictures, training=False).numpy())
+        return compare(model, pictures, model(pictures, training=False).numpy(), onnx)
     with tempfile.TemporaryDirectory() as folder:
         record(name, size, folder, ending)
-        return compare_recorded(folder, ending)
+        return compare_recorded(folder, ending, onnx)
 
 
 def is_right(found):
     """Whether a check came to an end, and to a difference that is small, also compared with what another picture
-    changes: deep networks with random weights give nearly the same for all pictures."""
-    return "error" not in found and found["difference"] < min(TOLERANCE, found["variation"] / 100)
+    changes: deep networks with random weights give nearly the same for all pictures. So for the ONNX file, if there is
+    one."""
+    compared = [found, *([found["onnx"]] if "onnx" in found else [])]
+    return all(
+        "error" not in each and each["difference"] < min(TOLERANCE, found["variation"] / 100) for each in compared
+    )
+
+
+def is_complete(model, onnx):
+    """Whether all checks of a model are there, and right."""
+    return all(is_right(found) and ("onnx" in found or not onnx) for found in model["checks"])
 
 
 # -- the command
 
 
-def in_other_processes(name, size, python, ending):
+def in_other_processes(name, size, python, ending, onnx):
     """`record` in Keras's process, and `compare_recorded` in one of this interpreter; or {"error"}."""
     with tempfile.TemporaryDirectory() as folder:
         error = _called(python, "record", name, size, folder, ending)
-        error = error or _called(sys.executable, "write_comparison", folder, ending)
+        error = error or _called(sys.executable, "write_comparison", folder, ending, onnx)
         if error:
             return {"error": error}
         return json.loads(Path(folder, "comparison.json").read_text(encoding="utf-8"))
 
 
-def write_comparison(folder, ending):
-    Path(folder, "comparison.json").write_text(json.dumps(compare_recorded(folder, ending)), encoding="utf-8")
+def write_comparison(folder, ending, onnx):
+    Path(folder, "comparison.json").write_text(json.dumps(compare_recorded(folder, ending, onnx)), encoding="utf-8")
 
 
 def _called(python, function, *arguments):
@@ -218,22 +260,19 @@ def main():
     given = parser.parse_args()
     chosen = given.only or (NAMES_3 if given.keras else NAMES)
     path = given.out or RESULTS / f"applications-{'keras3' if given.keras else 'keras2'}.json"
-    ending = ".keras" if given.keras else ".h5"
+    ending, onnx = (".keras", False) if given.keras else (".h5", True)
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"ending": ending, "models": {}}
     models, failed = results["models"], []
     for number, name in enumerate(chosen, 1):
-        if given.again or not (name in models and all(map(is_right, models[name]["checks"]))):
-            checks = [in_other_processes(name, size, given.keras or sys.executable, ending) for size in SIZES]
+        if given.again or not (name in models and is_complete(models[name], onnx)):
+            checks = [in_other_processes(name, size, given.keras or sys.executable, ending, onnx) for size in SIZES]
             about = next((found for found in checks if "error" not in found), {})
             results["versions"] = about.get("versions", results.get("versions"))
             models[name] = {
-                **{key: about.get(key) for key in ("parameters", "layers")},
+                **{key: about.get(key) for key in ("parameters", "layers", "padding")},
                 "date": datetime.date.today().isoformat(),
                 "commit": commit(),
-                "checks": [
-                    {key: found[key] for key in ("size", "seconds", "difference", "variation", "error") if key in found}
-                    for found in checks
-                ],
+                "checks": [{key: found[key] for key in KEPT if key in found} for found in checks],
             }
             path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         failed += [] if all(map(is_right, models[name]["checks"])) else [name]

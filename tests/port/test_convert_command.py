@@ -64,6 +64,17 @@ def test_an_onnx_file(folder, tmp_path):
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
+def test_an_onnx_file_that_was_not_compared_is_said_to_be(folder, tmp_path, monkeypatch):
+    pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    result = run(folder / "sequential.h5", "-o", tmp_path / "net.onnx", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["written"] == [str(tmp_path / "net.onnx")]
+    assert result.stderr.startswith(
+        "Warning: the file is checked by onnx, but not compared with the net: onnxruntime is"
+    )
+
+
 def test_several_inputs_and_the_table(folder, tmp_path):
     result = run(folder / "two_inputs_two_outputs.h5", "-o", tmp_path / "net")
     assert result.exit_code == 0, result.output

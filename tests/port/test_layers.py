@@ -66,6 +66,7 @@ CASES = [
     ((7,), "Dense", {"units": 5, "activation": "softmax"}),
     (SEQUENCE, "Dense", {"units": 5}),
     (PICTURE, "Dense", {"units": 5, "use_bias": False}),
+    ((11, 8), "BatchNormalization", {"momentum": 0.9}),
     *[(shape, "BatchNormalization", {}) for shape in ((7,), SEQUENCE, PICTURE, VOLUME)],
     (PICTURE, "BatchNormalization", {"axis": 1}),
     (PICTURE, "BatchNormalization", {"axis": 2, "scale": False}),

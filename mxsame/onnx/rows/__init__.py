@@ -1,0 +1,1 @@
+"""How operators are written, in one file for each family; the table is `mxsame.onnx.operators`."""

@@ -1,0 +1,156 @@
+"""Shapes and axes, and parts of arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List
+
+import numpy as np
+
+from mxsame.onnx.rows._shared import axes_of, entries, given_axis, ndim_of, number
+from mxsame.rewriting import Node, Output
+
+if TYPE_CHECKING:
+    from mxsame.onnx.writer import Writer
+
+# ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
+# never win a maximum and do not count in an average. It leaves a Pad with -0 alone.
+KEPT_ZERO = -0.0
+
+
+def reshape(w: Writer, node: Node, x: str) -> str:
+    """To the shape that MXNet infers, whatever its codes are."""
+    return w.reshaped(x, w.shape(node.inputs[0]), w.shape(Output(node)))
+
+
+def reshape_like(w: Writer, node: Node, x: str, like: str) -> str:
+    """To the shape of another array, or, of some of the axes, to the one that MXNet infers."""
+    target = w.shape(Output(node))
+    if target != w.shape(node.inputs[1]) or sum(not length.is_static for length in target) < 2:
+        return reshape(w, node, x)
+    return w.add("Reshape", x, w.add("Shape", like), name=node.name)
+
+
+def flatten(w: Writer, node: Node, x: str) -> str:
+    return w.add("Flatten", x, axis=1, name=node.name)
+
+
+def transpose(w: Writer, node: Node, x: str) -> str:
+    ndim = ndim_of(w, node)
+    axes = node.attr("axes") or range(ndim - 1, -1, -1)
+    return w.transposed(x, [axis % ndim for axis in axes])
+
+
+def swap_axes(w: Writer, node: Node, x: str) -> str:
+    ndim = ndim_of(w, node)
+    first, second = int(node.attr("dim1", 0)) % ndim, int(node.attr("dim2", 0)) % ndim
+    axes = list(range(ndim))
+    axes[first], axes[second] = second, first
+    return w.transposed(x, axes)
+
+
+def expand_dims(w: Writer, node: Node, x: str) -> str:
+    return w.unsqueezed(x, [int(node.attr("axis")) % (ndim_of(w, node) + 1)])
+
+
+def squeeze(w: Writer, node: Node, x: str) -> str:
+    axes = axes_of(node, ndim_of(w, node)) if node.attr("axis") is not None else None
+    if axes is None:
+        axes = [axis for axis, length in enumerate(w.shape(node.inputs[0])) if length == (1, 1)]
+    out = w.squeezed(x, axes)
+    return number(w, node, out) if len(axes) == ndim_of(w, node) else out
+
+
+def concat(w: Writer, node: Node, *xs: str) -> str:
+    return w.add("Concat", *xs, axis=int(node.attr("dim", 1)), name=node.name)
+
+
+def stack(w: Writer, node: Node, *xs: str) -> str:
+    axis = int(node.attr("axis", 0)) % (ndim_of(w, node) + 1)
+    return w.add("Concat", *(w.unsqueezed(x, [axis]) for x in xs), axis=axis, name=node.name)
+
+
+def split(w: Writer, node: Node, x: str) -> List[str]:
+    count, axis = int(node.attr("num_outputs")), int(node.attr("axis", 1)) % ndim_of(w, node)
+    length = w.shape(node.inputs[0])[axis]
+    if not length.is_static:
+        raise ValueError("the axis that is split must be static")
+    share = length.traced // count
+    parts = [w.sliced(x, axis, number * share, (number + 1) * share) for number in range(count)]
+    return [w.squeezed(part, [axis]) for part in parts] if node.attr("squeeze_axis", False) else parts
+
+
+def slice(w: Writer, node: Node, x: str) -> str:
+    begin, end, step = (entries(node.attr(name)) for name in ("begin", "end", "step"))
+    step += [None] * (len(begin) - len(step))
+    ranges = [(axis, first, last, step[axis] or 1) for axis, (first, last) in enumerate(zip(begin, end))]
+    wanted = [entry for entry in ranges if entry[1:] not in ((None, None, 1), (0, None, 1))]
+    return w.slices(x, wanted) if wanted else x
+
+
+def slice_axis(w: Writer, node: Node, x: str) -> str:
+    axis = int(node.attr("axis")) % ndim_of(w, node)
+    return w.sliced(x, axis, node.attr("begin"), node.attr("end"))
+
+
+def slice_like(w: Writer, node: Node, x: str, like: str) -> str:
+    shape = w.shape(node.inputs[1])
+    axes = axes_of(node, len(shape), "axes")
+    if all(shape[axis].is_static for axis in axes):
+        return w.slices(x, [(axis, 0, shape[axis].traced, 1) for axis in axes])
+    ends = w.add("Gather", w.add("Shape", like), w.integers(axes), axis=0)
+    return w.add("Slice", x, w.integers([0] * len(axes)), ends, w.integers(axes), name=node.name)
+
+
+def reverse(w: Writer, node: Node, x: str) -> str:
+    return w.slices(x, [(axis, None, None, -1) for axis in axes_of(node, ndim_of(w, node))])
+
+
+def repeat(w: Writer, node: Node, x: str) -> str:
+    """Every element of an axis so many times, one after the other."""
+    shape, count = list(w.shape(node.inputs[0])), int(node.attr("repeats"))
+    axis = given_axis(node) % len(shape)
+    if shape[axis].is_static:
+        index = np.repeat(np.arange(shape[axis].traced), count)
+        return w.add("Gather", x, w.integers(index.tolist()), axis=axis, name=node.name)
+    scales = [1.0] * len(shape)
+    scales[axis] = float(count)
+    return w.resized(x, node.name, scales=scales)
+
+
+def tile(w: Writer, node: Node, x: str) -> str:
+    reps, ndim = entries(node.attr("reps")), ndim_of(w, node)
+    if len(reps) > ndim:
+        x = w.unsqueezed(x, list(range(len(reps) - ndim)))
+    return w.add("Tile", x, w.integers([1] * (ndim - len(reps)) + reps), name=node.name)
+
+
+def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
+    """To the shape that MXNet infers; a dynamic length is the data's own, or that of all of another array's."""
+    source, shape = w.shape(node.inputs[0]), w.shape(Output(node))
+    if all(after.is_static or before == after for before, after in zip(source, shape)):
+        return w.add("Expand", x, w.integers([n.traced if n.is_static else 1 for n in shape]), name=node.name)
+    if not like or node.attr("lhs_axes") is not None:
+        raise ValueError("the lengths that are broadcast must be static")
+    return w.add("Expand", x, w.add("Shape", *like), name=node.name)
+
+
+def pad(w: Writer, node: Node, x: str) -> str:
+    widths, mode, value = entries(node.attr("pad_width")), node.attr("mode"), float(node.attr("constant_value", 0.0))
+    if not value and any(user.node is not None and user.node.op == "Pooling" for user in w.graph.users()[node]):
+        value = KEPT_ZERO
+    return w.add(
+        "Pad",
+        x,
+        w.integers([*widths[::2], *widths[1::2]]),
+        w.scalar(value, node.inputs[0]) if mode == "constant" else None,
+        mode=mode,
+        name=node.name,
+    )
+
+
+def identity(w: Writer, node: Node, x: str) -> str:
+    return w.add("Identity", x, name=node.name)
+
+
+def shape_array(w: Writer, node: Node, x: str) -> str:
+    return w.lengths(w.shape(node.inputs[0]), x)

@@ -1,0 +1,94 @@
+"""Recurrent layers: an RNN of MXNet is all layers and directions, an LSTM, GRU or RNN of ONNX is one layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterator, List, NamedTuple, Tuple
+
+import numpy as np
+
+from mxsame.onnx.rows._shared import must
+from mxsame.rewriting import Node
+
+if TYPE_CHECKING:
+    from mxsame.onnx.writer import Writer
+
+GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
+    "lstm": ("LSTM", (0, 3, 1, 2)),  # input, output, forget, cell of MXNet's input, forget, cell, output
+    "gru": ("GRU", (1, 0, 2)),  # update, reset, hidden of reset, update, hidden
+    "rnn_tanh": ("RNN", (0,)),
+    "rnn_relu": ("RNN", (0,)),
+}
+
+
+class Layer(NamedTuple):
+    """The weights of a layer for its inputs (D, G*H, C) and for its state (D, G*H, H), and both biases (D, 2*G*H): D
+    directions, G gates of H elements."""
+
+    weight: np.ndarray
+    recurrence: np.ndarray
+    bias: np.ndarray
+
+
+def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
+    """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
+    for name, value in (("projection_size", None), ("use_sequence_length", False)):
+        must(node, name, value)
+    for name in ("lstm_state_clip_min", "lstm_state_clip_max"):
+        must(node, name, None)
+    mode, size = str(node.attr("mode")), int(node.attr("state_size"))
+    op, order = GATES[mode]
+    directions = 2 if node.attr("bidirectional", False) else 1
+    attrs: dict = {"hidden_size": size, "direction": "bidirectional" if directions == 2 else "forward"}
+    if op == "GRU":
+        attrs["linear_before_reset"] = 1
+    elif op == "RNN":
+        attrs["activations"] = [{"rnn_tanh": "Tanh", "rnn_relu": "Relu"}[mode]] * directions
+    channels, dtype = w.shape(node.inputs[0])[2], w.dtype(node.inputs[0])
+    if not channels.is_static:
+        raise ValueError("the channels must be static")
+    vector, count = w.computed(node.inputs[1]), int(node.attr("num_layers"))
+    layers = list(_layers(vector, count, directions, size, channels.traced, order))
+    ends: List[List[str]] = []
+    for number, layer in enumerate(layers):
+        arrays = [w.constant(array, dtype, node.name) for array in layer]
+        start = [_part(w, state, number * directions, directions, count) for state in states]
+        x, *end = w.add(op, x, *arrays, None, *start, outputs=1 + len(states), name=node.name, **attrs)
+        x = _merged(w, x, directions, size)
+        ends.append(end)
+    if not node.attr("state_outputs", False):
+        return [x]
+    return [x, *(each[0] if len(each) == 1 else w.add("Concat", *each, axis=0) for each in map(list, zip(*ends)))]
+
+
+def _layers(
+    vector: np.ndarray, layers: int, directions: int, size: int, channels: int, order: Tuple[int, ...]
+) -> Iterator[Layer]:
+    """MXNet's vector of all weights, layer by layer and direction by direction, and of all biases after them."""
+    rest, height = vector, len(order) * size
+
+    def taken(*shape: int) -> Any:
+        nonlocal rest
+        count = int(np.prod(shape))
+        array, rest = rest[:count].reshape(len(order), size, *shape[1:]), rest[count:]
+        return array[list(order)].reshape(shape)
+
+    weights = []
+    for number in range(layers):
+        width = channels if number == 0 else directions * size
+        pairs = [(taken(height, width), taken(height, size)) for _ in range(directions)]
+        weights.append([np.stack(arrays) for arrays in zip(*pairs)])
+    for weight, recurrence in weights:
+        biases = [np.concatenate([taken(height), taken(height)]) for _ in range(directions)]
+        yield Layer(weight, recurrence, np.stack(biases))
+
+
+def _part(w: Writer, state: str, first: int, count: int, layers: int) -> str:
+    """A layer's part of the states at the start; without any, all are 0."""
+    return state if layers == 1 or not state else w.sliced(state, 0, first, first + count)
+
+
+def _merged(w: Writer, x: str, directions: int, size: int) -> str:
+    """(T, D, N, H) -> (T, N, D*H)."""
+    if directions == 1:
+        return w.squeezed(x, [1])
+    return w.add("Reshape", w.transposed(x, (0, 2, 1, 3)), w.integers([0, 0, directions * size]))
