@@ -36,6 +36,13 @@ def keras_mxnet(session):
     session.run("python", "-m", "pytest", "tests/keras_mxnet", *session.posargs)
 
 
+@nox.session(python="3.11")
+def distributed(session):
+    """The examples of training and scoring on several machines, with Ray: clusters of processes on this one."""
+    session.install("-r", "tests/distributed/requirements.txt")
+    session.run("python", "-m", "pytest", "tests/distributed", *session.posargs)
+
+
 @nox.session(python=["3.8", "3.12"])
 def cuda(session):
     """MXNet for CUDA with CUDA's libraries from their wheels, 2 GB; no GPU, and no driver, is needed."""

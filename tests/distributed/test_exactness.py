@@ -1,0 +1,152 @@
+"""Two workers compute what one process computes on the joined batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mxsame
+import numpy as np
+import pytest
+from mxnet import autograd, gluon, lr_scheduler, nd
+
+import clusters
+import networks
+
+BATCH, STEPS, RATE = 8, 3, 0.05
+STEPS_PROGRAM = Path(__file__).parent / "steps.py"
+CLOSE = 2e-6  # how far weights may be apart, whose largest is about 1
+DIFFERENT = 50 * CLOSE  # what a mistake must at least change
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The path of a data set of three batches, and its pictures (N, C, H, W) and labels."""
+    numbers = np.random.RandomState(5)
+    channels, height, width = networks.SHAPE
+    pictures = numbers.standard_normal((BATCH * STEPS, height, width, channels)).astype(np.float32)
+    labels = numbers.randint(0, networks.CLASSES, BATCH * STEPS)
+    path = tmp_path_factory.mktemp("data") / "data.npz"
+    np.savez(path, x_train=pictures, y_train=labels[:, None], x_test=pictures[:2], y_test=labels[:2, None])
+    return path, pictures.transpose(0, 3, 1, 2), labels
+
+
+def trained(data, folder, network, *more, workers=2, servers=1, **environment):
+    """The weights of every worker after the steps."""
+    clusters.finished(
+        STEPS_PROGRAM,
+        *("--out", folder, "--data", data[0], "--network", network),
+        *("--batch-size", BATCH, "--epochs", 1, "--learning-rate", RATE, "--patience", 60, *more),
+        options=("--workers", str(workers), "--servers", str(servers)),
+        **environment,
+    )
+    return [
+        {name: value.asnumpy() for name, value in nd.load(str(folder / f"rank-{rank}.params")).items()}
+        for rank in range(workers)
+    ]
+
+
+def reference(data, network, optimizer, parts=1, scale=1.0, momentum=0.9, learning_rate=RATE, use=None):
+    """The weights after the steps in this process, with Gluon's own trainer and nothing hybridized.
+
+    Each of `parts` copies of the network computes the gradients of its part of a batch; all are updated by the sum.
+    One part is the joined batch. The other arguments make mistakes.
+    """
+    _, pictures, labels = data
+    order = np.random.RandomState([0, 0]).permutation(len(labels))
+    nets = [network() for _ in range(parts)]
+    trainers = []
+    for net in nets:
+        settings = {"lr_scheduler": lr_scheduler.CosineScheduler(STEPS + 1, base_lr=learning_rate)}
+        settings.update({"momentum": momentum} if optimizer == "sgd" else {})
+        trainers.append(gluon.Trainer(net.collect_params(), optimizer, settings, kvstore=None))
+    for step in range(STEPS):
+        batch = order[step * BATCH : (step + 1) * BATCH]
+        for net, mine in zip(nets, np.split(batch, parts)):
+            with autograd.record():
+                probabilities = net(nd.array(pictures[mine]))
+                loss = -nd.log(nd.pick(probabilities, nd.array(labels[mine]))).sum()
+            loss.backward()
+        for parameters in zip(*(net.collect_params().values() for net in nets)):
+            if parameters[0].grad_req != "null":
+                total = sum(each.grad() for each in parameters[:use])
+                for each in parameters:
+                    each.grad()[:] = total
+        for trainer in trainers:
+            trainer.step(BATCH * scale)
+    return [weights_of(net) for net in nets]
+
+
+def weights_of(net):
+    return {name: value.data().asnumpy() for name, value in net._collect_params_with_prefix().items()}
+
+
+def distance(one, other, only=lambda name: True):
+    assert one.keys() == other.keys()
+    return max(abs(one[name] - other[name]).max() for name in one if only(name))
+
+
+@pytest.mark.parametrize("update_on", ["servers", "workers"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_two_workers_train_as_one_process_on_the_joined_batch(data, tmp_path, optimizer, update_on):
+    workers = trained(data, tmp_path, "networks:plain", "--optimizer", optimizer, "--update-on", update_on)
+    (expected,) = reference(data, networks.plain, optimizer)
+    assert distance(weights_of(networks.plain()), expected) > DIFFERENT, "the steps change something"
+    for weights in workers:
+        assert distance(weights, expected) < CLOSE
+    assert distance(*workers) == 0
+
+    # The comparison notices what usually goes wrong:
+    mistakes = {
+        "the servers' sum taken for a mean": {"scale": 1 / 2},
+        "divided by the workers once more": {"scale": 2},
+        "one worker's gradient lost": {"parts": 2, "use": 1},
+        "no momentum": {"momentum": 0.0},
+        "no schedule": {"learning_rate": 2 * RATE},
+    }
+    if optimizer == "adam":  # for which the size of gradients hardly matters
+        mistakes = {name: how for name, how in mistakes.items() if "lost" in name or "schedule" in name}
+    for mistake, how in mistakes.items():
+        wrong = reference(data, networks.plain, optimizer, **how)[0]
+        assert distance(workers[0], wrong) > DIFFERENT, mistake
+
+
+@pytest.mark.parametrize(("optimizer", "update_on"), [("sgd", "servers"), ("adam", "workers")])
+def test_frozen_batch_norm_is_that_of_one_process(data, tmp_path, optimizer, update_on):
+    workers = trained(data, tmp_path, "networks:frozen", "--optimizer", optimizer, "--update-on", update_on)
+    (expected,) = reference(data, networks.frozen, optimizer)
+    for weights in workers:
+        assert distance(weights, expected) < CLOSE
+
+
+@pytest.mark.parametrize(("optimizer", "update_on"), [("sgd", "servers"), ("adam", "workers")])
+def test_batch_norm_is_computed_from_each_workers_part(data, tmp_path, optimizer, update_on):
+    """As by a process that runs the parts one by one, not the joined batch; statistics are per worker."""
+    workers = trained(data, tmp_path, "networks:normalized", "--optimizer", optimizer, "--update-on", update_on)
+    expected = reference(data, networks.normalized, optimizer, parts=2)
+    for found, wanted in zip(workers, expected):
+        assert distance(found, wanted) < CLOSE
+    (joined,) = reference(data, networks.normalized, optimizer)
+    assert distance(workers[0], joined) > DIFFERENT
+
+    def is_statistic(name):
+        return "running" in name
+
+    assert distance(*workers, lambda name: not is_statistic(name)) == 0
+    assert distance(*workers, is_statistic) > DIFFERENT
+
+
+def test_a_keras_model_and_arrays_that_are_divided_among_servers(data, tmp_path):
+    path = tmp_path / "model.h5"
+    networks.keras_file(path)
+    workers = trained(data, tmp_path, path, "--optimizer", "adam", servers=2, MXNET_KVSTORE_BIGARRAY_BOUND="20")
+    expected = reference(data, lambda: mxsame.from_keras(path, layout="NCHW"), "adam", parts=2)
+    for found, wanted in zip(workers, expected):
+        assert distance(found, wanted) < CLOSE
+
+
+def test_a_run_goes_on_with_other_workers_where_workers_update(data, tmp_path):
+    """Two steps on two workers and one on one, with the momentum of the checkpoint."""
+    trained(data, tmp_path, "networks:plain", "--update-on", "workers", ONLY="2")
+    (weights,) = trained(data, tmp_path, "networks:plain", "--update-on", "workers", workers=1)
+    (expected,) = reference(data, networks.plain, "sgd")
+    assert distance(weights, expected) < CLOSE
