@@ -10,7 +10,7 @@ from cases import Case
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from keras_cases import DATA_FORMATS, data_ordered, in_keras, ordered, shape_ordered
-from running import as_nd, as_np, assert_equal, evaluate, imperative
+from running import as_nd, as_np, assert_equal, evaluate, fits_one_graph, imperative
 from running import expected_once as expected_in_mxnet
 
 from mxsame._mxnet import mx
@@ -45,7 +45,7 @@ def run(module, call, case: Case, data_format: str, kind: str, arrays: dict, out
     if kind in ("nd", "np"):
         return imperative(operate, (as_nd if kind == "nd" else as_np)(arrays, dtype), out_grad)
     variables = {name: mx.sym.var(name, shape=array.shape, dtype=dtype) for name, array in arrays.items()}
-    if kind == "any size":  # a group is known by its channels
+    if kind == "any size" and fits_one_graph(case):  # a group is known by its channels
         channels = shape_ordered((0, case.in_channels) + (0,) * case.rank, data_format)
         variables["data"] = mx.sym.var("data") if case.groups == 1 else mx.sym.var("data", shape=channels)
     return evaluate(operate(variables), as_nd(arrays, dtype), out_grad)

@@ -116,7 +116,6 @@ WAYS = {  # and the sizes of a case that are run
         for name in mxsame.plan.STRATEGIES
     },
 }
-mxsame.graphs.hybridize.Specialised.SECOND = 1  # a graph for a size at its first call
 STRATEGIES = {op: mxsame.plan.strategies_for(kind) for op, kind in running.OPERATORS.items()}
 
 
@@ -174,6 +173,7 @@ def main() -> int:
     parser.add_argument("--tensorflow", action="store_true", help="compare with TensorFlow instead of the reference")
     parser.add_argument("--record", action="store_true", help="write the figures to tests/results")
     options = parser.parse_args()
+    mxsame.graphs.hybridize.Specialised.SECOND = 1  # a graph for a size at its first call
     forward, gradients = references(options.tensorflow)
     print("mismatches / comparisons".ljust(34), *(op.rjust(15) for op in cases.OPS))
     rows = []

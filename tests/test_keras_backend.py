@@ -13,7 +13,7 @@ from hypothesis import assume, given, note
 from hypothesis import strategies as st
 from keras_cases import DATA_FORMATS, OPS, backend_call, backend_can, shape_ordered, table
 from keras_running import KINDS, WHOLE_SPACE, check, data_formats, drawn, expected, kinds, run, signature
-from running import assert_equal, by_name, evaluate, imperative, run_python
+from running import assert_equal, by_name, evaluate, fits_one_graph, imperative, run_python
 
 import mxsame.keras
 from mxsame._mxnet import mx
@@ -80,7 +80,7 @@ def test_graph_at_other_sizes(case):
         "data", shape=shape_ordered((0, case.in_channels, *(0,) * case.rank), "channels_last")
     )
     symbol = getattr(backend, name)(*variables.values(), **arguments)
-    for size in case.sizes:
+    for size in filter(lambda size: fits_one_graph(case, size), case.sizes):
         other = dataclasses.replace(case, size=size, name="", output_padding=None)
         arrays, out, _, _ = expected(other, "channels_last")
         given = {name: nd.array(array) for name, array in arrays.items()}
@@ -120,7 +120,7 @@ def test_one_dimensional_pooling_as_the_layers_of_keras_do_it(mode, data_format,
     """Another axis of length 1 after the steps, and a window of 1 along it."""
     for n, k, s, padding in itertools.product((1, 5, 8, 9), (1, 2, 3, 5), (1, 2, 3), ("same", "valid")):
         case = Case(f"{mode}_pool", (n,), (k,), (s,), padding)
-        if not oracle.is_legal(case):
+        if not oracle.is_legal(case) or (kind == "symbol" and not fits_one_graph(case)):
             continue
         arrays, out, out_grad, gradients = expected(case, data_format)
         axis = 2 if data_format == "channels_last" else 3
