@@ -40,7 +40,7 @@ class Probe(mx.gluon.HybridBlock):
 
 def constants(rounds: int = 15) -> Dict[str, float]:
     """Every constant of `mxsame.planner.Costs`, by name."""
-    many, few, volume, large = (_times(shape, rounds) for shape in (MANY, FEW, VOLUME, LARGE))
+    many, few, volume, large, row = (_times(shape, rounds) for shape in (MANY, FEW, VOLUME, LARGE, LINE))
     trained, line = _times(MANY, rounds, train=True), _times(LINE, rounds, train=True)
     elements, pixels, voxels = math.prod(MANY), math.prod(FEW), math.prod(VOLUME)
     longer = 5 * 5 - 3 * 3  # kernel elements
@@ -52,6 +52,8 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         "flip_weight": (many["reverse"] - many["nothing"]) / elements,
         "lengthen": (many["weight"] - many["element"]) / (2 * 480 * 25),
         "operator": (many["chain"] - many["element"]) / (7 * CHAIN),
+        "slice_blocks": (many["1x1, slice"] - many["1x1"]) / elements,
+        "gather_line": (row["gather"] - row["nothing"]) / math.prod(LINE),
         "place": (many["placed, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
         "touch": (many["relu"] - many["nothing"]) / (2 * elements),
         "dense_few": (few["conv k5"] - few["conv k3"]) / (longer * pixels / 4 * 32),
@@ -66,8 +68,9 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         "pooling": (many["pool k5"] - many["pool k3"]) / (longer * elements),
         **{name: (many[name] - many["nothing"]) / elements for name in ("slice", "flip", "pad", "gather", "divide")},
     }
-    found["unblock"] = (many["1x1, slice"] - many["1x1"]) / elements - found["slice"]
-    found["block"] = (many["1x1, slice, 1x1"] - many["1x1, 1x1"]) / elements - found["slice"] - found["unblock"]
+    found["unblock"] = (many["1x1, flip"] - many["1x1"]) / elements - found["flip"]
+    found["block"] = (many["1x1, slice, 1x1"] - many["1x1, 1x1"]) / elements - found["slice_blocks"]
+    found["gather_row"] = (few["gather"] - few["nothing"] - found["gather"] * pixels) / math.prod(FEW[2:])
     return {name: max(value, 0.0) for name, value in found.items()}
 
 
@@ -150,6 +153,12 @@ def _gathered(F: Any, x: Any, weight: Any) -> Any:
     return F.expand_dims(F.transpose(F.take(rows, positions, axis=0, mode="clip"), axes=(1, 2, 0)), axis=-1)
 
 
+def _gathered_line(F: Any, x: Any, weight: Any) -> Any:
+    rows = F.transpose(x, axes=(2, 0, 1))
+    positions = F.contrib.arange_like(F.reshape(_element(F, x, ndim=2), shape=(-1,)))
+    return F.transpose(F.take(rows, positions, axis=0, mode="clip"), axes=(1, 2, 0))
+
+
 def _chain(F: Any, x: Any, weight: Any) -> Any:
     x = _element(F, x)
     for _ in range(CHAIN):
@@ -190,6 +199,7 @@ PROBES: Probes = {
         "1x1": (DENSE, lambda F, x, w: _conv(F, x, w, 1)),
         "1x1, 1x1": (DENSE, lambda F, x, w: _conv(F, _conv(F, x, w, 1), w, 1)),
         "1x1, slice": (DENSE, lambda F, x, w: _sliced(F, _conv(F, x, w, 1))),
+        "1x1, flip": (DENSE, lambda F, x, w: F.slice(_conv(F, x, w, 1), begin=WHOLE, end=WHOLE, step=(1, 1, -1, -1))),
         "1x1, slice, 1x1": (DENSE, lambda F, x, w: _conv(F, _sliced(F, _conv(F, x, w, 1)), w, 1)),
         "relu": (UNUSED, lambda F, x, w: F.relu(x)),
         "conv k4": ((64, 64, 4, 4), lambda F, x, w: _conv(F, x, w, 4)),
@@ -203,6 +213,7 @@ PROBES: Probes = {
     },
     FEW: {
         "nothing": (UNUSED, lambda F, x, w: x),
+        "gather": (UNUSED, _gathered),
         "depthwise k3": ((3, 1, 3, 3), lambda F, x, w: _depthwise(F, x, w, 3)),
         "conv k3": ((32, 3, 3, 3), lambda F, x, w: _strided(F, x, w, 3)),
         "conv k5": ((32, 3, 5, 5), lambda F, x, w: _strided(F, x, w, 5)),
@@ -210,6 +221,10 @@ PROBES: Probes = {
     VOLUME: {
         "nothing": (UNUSED, lambda F, x, w: x),
         "depthwise k3": ((8, 1, 3, 3, 3), lambda F, x, w: _depthwise(F, x, w, 8, rank=3)),
+    },
+    LINE: {
+        "nothing": (UNUSED, lambda F, x, w: x),
+        "gather": (UNUSED, _gathered_line),
     },
     LARGE: {
         "nothing": (UNUSED, lambda F, x, w: x),

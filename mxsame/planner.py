@@ -48,13 +48,16 @@ class Costs:
     True
     """
 
-    concat: float = 0.33  #: concatenate a few elements to an axis
+    concat: float = 0.40  #: concatenate a few elements to an axis
     concat_back: float = 0.5  #: its backward pass
     concat_back_line: float = 6.0  #: the same along a single axis
     slice: float = 0.5  #: take a part
+    slice_blocks: float = 1.1  #: take a part of what a convolution has left in blocks
     flip: float = 0.7  #: reverse an axis
     pad: float = 1.2  #: MXNet's pad operator
     gather: float = 1.5  #: transpose, copy rows, transpose back
+    gather_line: float = 5.0  #: the same along a single axis
+    gather_row: float = 6.0  #: in addition, per position, all batch entries and channels of which are one row
     divide: float = 0.1  #: broadcast
     unblock: float = 1.5  #: from oneDNN's blocks to the plain layout
     block: float = 0.1  #: and back
@@ -238,26 +241,28 @@ class _Estimate:
         pads, flips = (any(any(step.pad_operator) for step in axes), any(step.flip for step in axes))
         gathers, shifts = (any(step.gather for step in axes), any(step.shift is not None for step in axes))
         dilated = sum(step.dilate > 1 for step in axes)
-        per_element = concats * costs.concat + pads * costs.pad + flips * costs.flip + gathers * costs.gather
+        per_element = concats * costs.concat + pads * costs.pad + flips * costs.flip
+        per_element += gathers * (costs.gather_line if self.rank == 1 else costs.gather)
         per_element += dilated * (costs.concat + costs.slice) * 2
         operators = 3 * concats + pads + flips + 5 * dilated
         operators += GATHER_OPERATORS * sum(step.gather for step in axes)
+        rows = inputs / (self.batch * self.in_channels)
         operators += MOVE_OPERATORS * shifts + AXIS_OPERATORS * sum(step.shift is not None for step in axes)
         in_blocks = self.in_channels >= BLOCK and not self.work.plain and not self.training  # batch norm undoes blocks
         if in_blocks and (concats or pads or flips or gathers or dilated):
             per_element += costs.unblock + costs.block
         if shifts:
             per_element += self.moving([step.shift for step in axes])
-        return per_element * inputs + operators * costs.operator
+        return per_element * inputs + gathers * rows * costs.gather_row + operators * costs.operator
 
     def after(self, results: int) -> float:
         """Of what is done to this many elements of output."""
         axes, costs = self.plan.axes, self.costs
         crops = any(step.crop[0] or step.crop[1] for step in axes)
         dynamic_crops, flips = any(step.crop[1] is None for step in axes), any(step.flip for step in axes)
-        per_element = (crops + dynamic_crops) * costs.slice + flips * costs.flip
-        if per_element and self.channels >= BLOCK and self.convolves and not self.training:
-            per_element += costs.unblock
+        in_blocks = self.channels >= BLOCK and self.convolves and not self.training
+        per_element = (crops + dynamic_crops) * (costs.slice_blocks if in_blocks else costs.slice)
+        per_element += flips * (costs.flip + in_blocks * costs.unblock)
         picks = any(step.pick for step in axes)
         if picks:
             per_element += self.moving([step.pick for step in axes])

@@ -198,7 +198,9 @@ def plans(layer: Layer, static: bool, train: bool, data: Any) -> Tuple[Dict[str,
 
 def _operators(block: Any, layer: Layer, static: bool, train: bool) -> str:
     """The operators, attributes and edges of the graph that is built of a block, without names."""
-    purpose = "training" if train and static else "inference"  # a graph of dynamic shape is for both
+    purpose = None  # a graph of dynamic shape is for both
+    if static:
+        purpose = "training" if train else "inference"
     with building(shapes={"data": layer.shape}, static=static, purpose=purpose):
         graph = block(mx.sym.var("data"))
     nodes = json.loads(graph.tojson())["nodes"]
