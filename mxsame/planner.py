@@ -53,11 +53,11 @@ class Costs:
     concat_back_line: float = 6.0  #: the same along a single axis
     slice: float = 0.5  #: take a part
     slice_blocks: float = 1.1  #: take a part of what a convolution has left in blocks
-    flip: float = 0.7  #: reverse an axis
+    flip: float = 1.1  #: reverse an axis
     pad: float = 1.2  #: MXNet's pad operator
     gather: float = 1.5  #: transpose, copy rows, transpose back
     gather_line: float = 5.0  #: the same along a single axis
-    gather_row: float = 6.0  #: in addition, per position, all batch entries and channels of which are one row
+    gather_row: float = 10.0  #: in addition, per position, all batch entries and channels of which are one row
     divide: float = 0.1  #: broadcast
     unblock: float = 1.5  #: from oneDNN's blocks to the plain layout
     block: float = 0.1  #: and back
@@ -65,7 +65,7 @@ class Costs:
     place: float = 30.0  #: per element of a weight that is put at an offset among zeros, including its way into blocks
     lengthen: float = 6.0  #: per element of a weight that gets zeros along an axis, including its way into blocks
     dense: float = 0.0165  #: per multiplication of a convolution
-    dense_few: float = 0.03  #: of a convolution of fewer channels than a block has
+    dense_few: float = 0.02  #: of a convolution of fewer channels than a block has
     depthwise: float = 0.05  #: of a depthwise convolution
     depthwise_few: float = 0.65  #: of one of fewer channels than a block has, or along a single axis
     depthwise_volume: float = 1.0  #: of one along three axes
@@ -241,7 +241,8 @@ class _Estimate:
         pads, flips = (any(any(step.pad_operator) for step in axes), any(step.flip for step in axes))
         gathers, shifts = (any(step.gather for step in axes), any(step.shift is not None for step in axes))
         dilated = sum(step.dilate > 1 for step in axes)
-        per_element = concats * costs.concat + pads * costs.pad + flips * costs.flip
+        per_element = concats * costs.concat + flips * costs.flip
+        per_element += pads * costs.pad * (2 if self.rank == 3 else 1)  # for five axes, twice that for four
         per_element += gathers * (costs.gather_line if self.rank == 1 else costs.gather)
         per_element += dilated * (costs.concat + costs.slice) * 2
         operators = 3 * concats + pads + flips + 5 * dilated
