@@ -340,6 +340,22 @@ def planner() -> str:
     return markdown(head, lines) + "\n\n" + provenance("planner")
 
 
+def sampled() -> str:
+    """The planner's choice for layers drawn at random."""
+    count = len({row["name"] for row in benchmark("sampled")["rows"]})
+    head = [f"{count} layers, compared with", "symmetric padding", "explicit padding", "the best exact way"]
+    lines = []
+    for mode in dict.fromkeys(row["mode"] for row in benchmark("sampled")["rows"]):
+        rows = rows_of("sampled", mode)
+        columns = [
+            [ratio(row, "planner", "symmetric") for row in rows],
+            [ratio(row, "planner", "explicit pad") for row in rows],
+            [row["loss"] for row in rows],
+        ]
+        lines.append([mode, *(f"{figure(geometric_mean(values))}, worst {figure(max(values))}" for values in columns)])
+    return markdown(head, lines) + "\n\n" + provenance("sampled")
+
+
 def convert() -> str:
     """Seconds, in units of tf.keras's, and peak memory, in units of the weights."""
     times, memories = ({row["name"]: row for row in rows_of("convert", mode)} for mode in ("time", "peak memory"))
@@ -405,6 +421,7 @@ TABLES: Dict[str, Callable[[], str]] = {
     "memory": memory,
     "sizes": sizes,
     "planner": planner,
+    "sampled": sampled,
     "convert": convert,
     "applications-keras2": lambda: applications("applications-keras2"),
     "applications-keras3": lambda: applications("applications-keras3"),
