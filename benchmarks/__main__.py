@@ -8,7 +8,7 @@ import traceback
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import click
 
@@ -157,14 +157,9 @@ def layers(train: bool, rounds: int, device: Any) -> Iterator[Task]:
 @TRAIN
 def planner(train: bool, rounds: int, device: Any) -> Iterator[Task]:
     """The planner compared with the best of its plans, layer by layer."""
-    from benchmarks import planner as rows
     from benchmarks.layers import LAYERS
 
-    for layer in LAYERS:
-        yield (
-            layer.name,
-            lambda layer=layer: [rows.measure(layer, static, train, rounds=rounds) for static in (True, False)],
-        )
+    yield from planned(LAYERS, train, rounds=rounds)
 
 
 @table("Layers drawn at random")
@@ -173,15 +168,20 @@ def planner(train: bool, rounds: int, device: Any) -> Iterator[Task]:
 @click.option("--seed", type=int, help="Of the drawing; that of the layers the planner was not fitted to by default.")
 def sampled(count: int, seed: Optional[int], train: bool, rounds: int, device: Any) -> Iterator[Task]:
     """Layers drawn at random: the planner, all plans, explicit padding and symmetric padding."""
-    from benchmarks import planner as rows
-    from benchmarks import sampled as layers
+    from benchmarks import sampled as drawn
 
-    for layer in layers.layers(layers.HELD_OUT if seed is None else seed, count):
+    layers = drawn.layers(drawn.HELD_OUT if seed is None else seed, count)
+    yield from planned(layers, train, rounds=rounds, seconds=0.3, turn=2e-3)
+
+
+def planned(layers: Iterable[Any], train: bool, **timing: Any) -> Iterator[Task]:
+    """A task for each layer: two rows, with a static and with a dynamic shape."""
+    from benchmarks import planner as rows
+
+    for layer in layers:
         yield (
             layer.name,
-            lambda layer=layer: [
-                rows.measure(layer, static, train, rounds=rounds, seconds=0.3, turn=2e-3) for static in (True, False)
-            ],
+            lambda layer=layer: [rows.measure(layer, static, train, **timing) for static in (True, False)],
         )
 
 

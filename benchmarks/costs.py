@@ -40,20 +40,20 @@ class Probe(mx.gluon.HybridBlock):
 
 def constants(rounds: int = 15) -> Dict[str, float]:
     """Every constant of `mxsame.planner.Costs`, by name."""
-    many, few, volume, large, row = (_times(shape, rounds) for shape in (MANY, FEW, VOLUME, LARGE, LINE))
-    trained, line = _times(MANY, rounds, train=True), _times(LINE, rounds, train=True)
+    many, few, volume, large, line = (_times(shape, rounds) for shape in (MANY, FEW, VOLUME, LARGE, LINE))
+    trained, trained_line = (_times(shape, rounds, train=True) for shape in (MANY, LINE))
     elements, pixels, voxels = math.prod(MANY), math.prod(FEW), math.prod(VOLUME)
     longer = 5 * 5 - 3 * 3  # kernel elements
     concat = (many["concat"] - many["nothing"]) / (2 * elements)
     found = {
         "concat": concat,
         "concat_back": (trained["concat"] - trained["nothing"] - many["concat"] + many["nothing"]) / (2 * elements),
-        "concat_back_line": (line["concat"] - line["conv k3"]) / math.prod(LINE) - concat,
+        "concat_back_line": (trained_line["concat"] - trained_line["conv k3"]) / math.prod(LINE) - concat,
         "flip_weight": (many["reverse"] - many["nothing"]) / elements,
         "lengthen": (many["weight"] - many["element"]) / (2 * 480 * 25),
         "operator": (many["chain"] - many["element"]) / (7 * CHAIN),
         "slice_blocks": (many["1x1, slice"] - many["1x1"]) / elements,
-        "gather_line": (row["gather"] - row["nothing"]) / math.prod(LINE),
+        "gather_line": (line["gather"] - line["nothing"]) / math.prod(LINE),
         "place": (many["placed, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
         "touch": (many["relu"] - many["nothing"]) / (2 * elements),
         "dense_few": (few["conv k5"] - few["conv k3"]) / (longer * pixels / 4 * 32),

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.names import NETWORKS  # noqa: E402 - found from the root alone
-from benchmarks.results import geometric_mean, load, ratio  # noqa: E402
+from benchmarks.results import by_mode, geometric_mean, load, ratio  # noqa: E402
 
 README = ROOT / "README.md"
 GENERATED = ROOT / "docs" / "_generated"
@@ -334,19 +334,23 @@ def planner() -> str:
     """The time of the planner's choice, compared with the best of its plans."""
     head = ["planner's choice compared with the fastest exact plan", "layers", "geometric mean", "worst"]
     lines = []
-    for mode in dict.fromkeys(row["mode"] for row in benchmark("planner")["rows"]):
-        losses = [row["loss"] for row in rows_of("planner", mode)]
+    for mode, rows in by_mode(benchmark("planner")["rows"]).items():
+        losses = [row["loss"] for row in rows]
         lines.append([mode, str(len(losses)), figure(geometric_mean(losses)), figure(max(losses))])
     return markdown(head, lines) + "\n\n" + provenance("planner")
 
 
 def sampled() -> str:
     """The planner's choice for layers drawn at random."""
-    count = len({row["name"] for row in benchmark("sampled")["rows"]})
-    head = [f"{count} layers, compared with", "symmetric padding", "explicit padding", "the best exact way"]
+    modes = by_mode(benchmark("sampled")["rows"])
+    head = [
+        f"{max(map(len, modes.values()))} layers, compared with",
+        "symmetric padding",
+        "explicit padding",
+        "the best exact way",
+    ]
     lines = []
-    for mode in dict.fromkeys(row["mode"] for row in benchmark("sampled")["rows"]):
-        rows = rows_of("sampled", mode)
+    for mode, rows in modes.items():
         columns = [
             [ratio(row, "planner", "symmetric") for row in rows],
             [ratio(row, "planner", "explicit pad") for row in rows],

@@ -16,7 +16,7 @@ import contextlib
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame.building import building, current
 from mxsame.measured import Windows, Work, forget, load, recall, remember, save
@@ -65,7 +65,7 @@ class Costs:
     place: float = 30.0  #: per element of a weight that is put at an offset among zeros, including its way into blocks
     lengthen: float = 6.0  #: per element of a weight that gets zeros along an axis, including its way into blocks
     dense: float = 0.0165  #: per multiplication of a convolution
-    dense_few: float = 0.02  #: of a convolution of fewer channels than a block has
+    dense_few: float = 0.02  #: of one of fewer input channels than a block has, or output channels than two have
     depthwise: float = 0.05  #: of a depthwise convolution
     depthwise_few: float = 0.65  #: of one of fewer channels than a block has, or along a single axis
     depthwise_volume: float = 1.0  #: of one along three axes
@@ -247,14 +247,14 @@ class _Estimate:
         per_element += dilated * (costs.concat + costs.slice) * 2
         operators = 3 * concats + pads + flips + 5 * dilated
         operators += GATHER_OPERATORS * sum(step.gather for step in axes)
-        rows = inputs / (self.batch * self.in_channels)
-        operators += MOVE_OPERATORS * shifts + AXIS_OPERATORS * sum(step.shift is not None for step in axes)
+        operators += _move_operators(step.shift for step in axes)
         in_blocks = self.in_channels >= BLOCK and not self.work.plain and not self.training  # batch norm undoes blocks
         if in_blocks and (concats or pads or flips or gathers or dilated):
             per_element += costs.unblock + costs.block
         if shifts:
             per_element += self.moving([step.shift for step in axes])
-        return per_element * inputs + gathers * rows * costs.gather_row + operators * costs.operator
+        rows = gathers * math.prod(self.size)
+        return per_element * inputs + rows * costs.gather_row + operators * costs.operator
 
     def after(self, results: int) -> float:
         """Of what is done to this many elements of output."""
@@ -264,11 +264,9 @@ class _Estimate:
         in_blocks = self.channels >= BLOCK and self.convolves and not self.training
         per_element = (crops + dynamic_crops) * (costs.slice_blocks if in_blocks else costs.slice)
         per_element += flips * (costs.flip + in_blocks * costs.unblock)
-        picks = any(step.pick for step in axes)
-        if picks:
+        if any(step.pick for step in axes):
             per_element += self.moving([step.pick for step in axes])
-        operators = crops + 4 * dynamic_crops + flips
-        operators += MOVE_OPERATORS * picks + AXIS_OPERATORS * sum(step.pick is not None for step in axes)
+        operators = crops + 4 * dynamic_crops + flips + _move_operators(step.pick for step in axes)
         return per_element * results + operators * costs.operator
 
     def moving(self, steps: Sequence[Any]) -> float:
@@ -291,9 +289,9 @@ class _Estimate:
         for step in self.plan.axes:
             if any(step.zeros):
                 nanoseconds += weights * costs.lengthen + 3 * costs.operator
-        offsets = sum(step.offset is not None for step in self.plan.axes)
-        if offsets:
-            nanoseconds += weights * costs.place + (MOVE_OPERATORS + AXIS_OPERATORS * offsets) * costs.operator
+        if any(step.offset for step in self.plan.axes):
+            operators = _move_operators(step.offset for step in self.plan.axes)
+            nanoseconds += weights * costs.place + operators * costs.operator
         if self.plan.dilates or any(step.flip for step in self.plan.axes):
             nanoseconds += weights * costs.flip_weight + 2 * costs.operator
         return nanoseconds
@@ -356,6 +354,12 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> float:
     False
     """
     return _Estimate(plan, windows, work).total()
+
+
+def _move_operators(steps: Iterable[Any]) -> int:
+    """How many operators make a kernel with a single one, from the steps of all axes, None for those without."""
+    axes = sum(step is not None for step in steps)
+    return MOVE_OPERATORS + AXIS_OPERATORS * axes if axes else 0
 
 
 def _typical_size(rank: int, channels: int) -> int:

@@ -272,12 +272,21 @@ def traced_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:
     return known_shape(symbol) if current().static else None
 
 
-def _inferred_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[Optional[int], ...]]:
+def inferred_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:
+    """The shapes of a graph's outputs as MXNet infers them from those of its inputs, which may be more than it has.
+
+    None for unknown lengths that an operator stumbles over, and for a graph that contradicts itself or these shapes.
+    """
     names = set(symbol.list_arguments())
     try:
         _, outputs, _ = symbol.infer_shape_partial(**{name: shapes[name] for name in names.intersection(shapes)})
-    except mx.base.MXNetError:  # unknown lengths that an operator stumbles over, or a graph that contradicts itself
+    except mx.base.MXNetError:
         return None
+    return outputs
+
+
+def _inferred_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[Optional[int], ...]]:
+    outputs = inferred_shapes(symbol, shapes)
     if not outputs or outputs[0] is None:
         return None
     unknown = -1 if mx.util.is_np_shape() else 0

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Any, Dict, Hashable, List, Mapping, NoReturn, Optional, Set, Tuple
+from typing import Any, Dict, Hashable, Mapping, NoReturn, Optional, Set, Tuple
 
-from mxsame import _gluon, validation
+from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
 from mxsame.graphs import files
@@ -298,15 +298,12 @@ class _Operators:
         outputs, self._decisions = call.traced(net, shapes_only=True, strategy=None)
         classic = [output.as_nd_ndarray() for output in flattened(outputs) if isinstance(output, mx.sym.Symbol)]
         self._shapes = mx.sym.Group([*(decision.data for decision in self._decisions), *classic])
-        self._inputs = set(self._shapes.list_arguments())
 
     def plans(self, shapes: Mapping[str, tuple]) -> Optional[Tuple[Any, ...]]:
         """The plan of each operator, for inputs of these shapes; the shape that its data has, if a length of it is
         unknown until the graph runs. None for shapes that do not fit the net."""
-        try:
-            given = {name: shape for name, shape in shapes.items() if name in self._inputs}
-            found: List[tuple] = self._shapes.infer_shape_partial(**given)[1]
-        except mx.base.MXNetError:
+        found = tensors.inferred_shapes(self._shapes, shapes)
+        if found is None:
             return None
         return tuple(
             decision.planned_for(shape) if shape and min(shape) > 0 else tuple(shape or ())

@@ -191,13 +191,7 @@ class NetGraph:
 
     def takes(self, shapes: Mapping[str, tuple]) -> bool:
         """Whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
-        try:
-            self.symbol.infer_shape_partial(
-                **{name: shapes[name] for name in self.symbol.list_inputs() if name in shapes}
-            )
-        except mx.base.MXNetError:
-            return False
-        return True
+        return tensors.inferred_shapes(self.symbol, shapes) is not None
 
     def _initialise(self, shapes: Mapping[str, tuple]) -> None:
         """Give deferred parameters the shapes that follow from those of the inputs."""

@@ -21,6 +21,11 @@ class Taps(NamedTuple):
     first: int
     sign: int
 
+    @classmethod
+    def back(cls, least: int, reach: int) -> Taps:
+        """The one at reach - low, whose low is not below `least`."""
+        return cls(reach - least + 1, reach, -1)
+
 
 @dataclass(frozen=True)
 class Lowering:
@@ -32,7 +37,7 @@ class Lowering:
     windows, plan
         What is wanted, and how.
     channels : int, optional
-        Of the data; only a shift, and concatenation in 3-D, depend on it.
+        Of the data; only shifting, picking, and concatenation in 3-D depend on it.
     fill : "zero" or "edge"
         What padding holds that becomes part of the data: zeros, or copies of the nearest element, which never win a
         maximum over a window that holds that element too.
@@ -154,16 +159,16 @@ class Lowering:
 
     def _lengths(self, data: Any, axes: Sequence[int]) -> Any:
         """n along each of these axes, as an array (len(axes),)."""
-        F, lengths = self.F, []
-        if self.plain:
-            shape = F.shape_array(data)
-            lengths = [F.slice_axis(shape, axis=0, begin=axis, end=axis + 1) for axis in axes]
-            if list(axes) == list(range(axes[0], axes[-1] + 1)):
-                lengths = [F.slice_axis(shape, axis=0, begin=axes[0], end=axes[-1] + 1)]
-        for axis in () if self.plain else axes:
-            row = edge(F, data, [other for other in range(SPATIAL + len(self.windows)) if other != axis])
-            lengths.append(F.slice_axis(F.shape_array(row), axis=0, begin=axis, end=axis + 1))
-        return F.cast(lengths[0] if len(lengths) == 1 else F.concat(*lengths, dim=0), dtype="float64")
+        return self.F.cast(self._shape(data, axes), dtype="float64")
+
+    def _shape(self, data: Any, axes: Sequence[int]) -> Any:
+        """A part of the data's shape; of data in blocks each length is that of a thin row."""
+        F, first, last = self.F, axes[0], axes[-1]
+        if len(axes) > 1 and not (self.plain and last - first == len(axes) - 1):
+            return F.concat(*(self._shape(data, [axis]) for axis in axes), dim=0)
+        if not self.plain:
+            data = edge(F, data, [axis for axis in range(SPATIAL + len(self.windows)) if axis != first])
+        return F.slice_axis(F.shape_array(data), axis=0, begin=first, end=last + 1)
 
     def _low(self, data: Any, axes: Sequence[int]) -> Any:
         """The elements of padding before the data along axes that have the same window but for the size, (len(axes),):
@@ -216,23 +221,16 @@ class Lowering:
 
     def _shifted(self, data: Any) -> Any:
         """The data shifted within its padding, so that its low appears to be the same for every size."""
-        taps = {}
-        for axis, step in zip(self._axes(), self.plan.axes):
-            if step.shift:
-                least, reach = step.shift
-                taps[axis] = Taps(reach - least + 1, reach, -1)
+        taps = {axis: Taps.back(*step.shift) for axis, step in zip(self._axes(), self.plan.axes) if step.shift}
         pads = [taps[axis].length - 1 if axis in taps else 0 for axis in self._axes()]
         return self._moved(data, data, taps, pads, [1] * len(pads)) if taps else data
 
     def _picked(self, data: Any, out: Any) -> Any:
         """Of the windows of every position those that SAME has for the size of `data`."""
-        taps, pads, strides = {}, [], []
-        for axis, step, window in zip(self._axes(), self.plan.axes, self.windows):
-            pads.append(step.pick[2] if step.pick else 0)
-            strides.append(window.stride if step.pick else 1)
-            if step.pick:
-                least, reach, _ = step.pick
-                taps[axis] = Taps(reach - least + 1, reach, -1)
+        steps = self.plan.axes
+        taps = {axis: Taps.back(*step.pick[:2]) for axis, step in zip(self._axes(), steps) if step.pick}
+        pads = [step.pick[2] if step.pick else 0 for step in steps]
+        strides = [window.stride if step.pick else 1 for step, window in zip(steps, self.windows)]
         return self._moved(out, data, taps, pads, strides) if taps else out
 
     def _gathered(self, data: Any) -> Any:
