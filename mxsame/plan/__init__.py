@@ -39,7 +39,7 @@ def strategies_for(operator: str, **facts: bool) -> Tuple[str, ...]:
     """The names of the strategies for an operator, in the order of the table, by what is known of them.
 
     >>> strategies_for("max")
-    ('native', 'full', 'slice', 'concat', 'pad', 'gather')
+    ('native', 'full', 'slice', 'concat', 'pad', 'pick', 'gather')
     >>> strategies_for("conv", channels_last=True, reshapes_weight=False)
     ('native', 'slice', 'concat')
     """
