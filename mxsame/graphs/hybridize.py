@@ -16,8 +16,7 @@ from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
 from mxsame.graphs import files
-from mxsame.graphs.tracing import Call, NetGraph, flattened, is_traceable
-from mxsame.nn._layer import Layer
+from mxsame.graphs.tracing import Call, Checked, NetGraph, flattened, is_traceable
 
 __all__ = ["HybridBlock", "HybridSequential", "hybridize"]
 
@@ -28,8 +27,9 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any
     The net is called as before, with any sizes, for training and inference, on any contexts. Calls with sizes that
     need no new graph cost a look-up. The first signature gets its graph at once, and every other one at its eighth
     call: until then it runs in one graph for every size, so that sizes that come seldom do not cost a graph each.
-    `net.hybridize()` of Gluon stays exact for every size too; it is slower if SAME depends on the size. For
-    :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock` it is this function.
+    `net.hybridize()` of Gluon stays exact for every size too; it is slower if SAME depends on the size. For all that is
+    in `mxsame.nn`, the layers as well as :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock`, it is
+    this function.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class Specialised:
         # Symbols are a parent's graph; Gluon refuses anything else.
         if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
             return type(self._net).forward(self._net, *args)
-        if isinstance(self._net, Layer):
+        if isinstance(self._net, Checked):
             self._net.check(*args)
         with self._lock:
             graph = self._graph(Call.of(args, arrays))
@@ -219,10 +219,10 @@ class HybridBlock(mx.gluon.HybridBlock):
     `hybridize(active=True, max_graphs=128, **flags)` makes a graph for each shape signature, and `hybridize(False)`
     takes that back. With a `backend` it is Gluon's own. `export(path, epoch=0)` is :func:`mxsame.export`.
 
-    A parent decides for all that it calls. Below a Block that is not a HybridBlock, such as `gluon.nn.Sequential`, this
-    block has its own graphs as soon as the parent is hybridized. Below a HybridBlock of Gluon it is a part of the
-    parent's one graph for every size, as every layer is: derive the parent from this class, or give it to
-    `mxsame.hybridize`.
+    So is that of all layers of `mxsame.nn`. A parent decides for all that it calls. Below a Block that is not a
+    HybridBlock, such as `gluon.nn.Sequential`, this block has its own graphs as soon as the parent is hybridized. Below
+    a HybridBlock of Gluon it is a part of the parent's one graph for every size: derive the parent from this class, or
+    give it to `mxsame.hybridize`.
 
     Examples
     --------
