@@ -198,7 +198,9 @@ class Network(mx.gluon.HybridBlock):
 def _of_size(value: Value, array: Any) -> Any:
     """An input of the static lengths: an array of others is refused, by a graph, too."""
     if not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
-        raise TypeError(f"data must be an NDArray, as nd.array(data) is, or a Symbol; {tensors.received('data', array)}")
+        raise TypeError(
+            f"data must be an NDArray, as nd.array(data) is, or a Symbol; {tensors.received('data', array)}"
+        )
     wanted = tuple(value.ordered(value.shape))
     symbolic = isinstance(array, mx.sym.Symbol)
     shape = tensors.traced_shape(array) if symbolic else array.shape
