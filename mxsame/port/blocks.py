@@ -356,6 +356,9 @@ class _Weighted(mx.gluon.HybridBlock):
                 parameter = self.params.get(name, shape=shape, init=INITIALIZERS.get(name), allow_deferred_init=True)
                 setattr(self, name, parameter)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={p.shape}' for name, p in self._reg_params.items())})"
+
 
 class Dense(_Weighted):
     """A matrix product along one axis: the last, or with `axis=1` the channels of a picture, as a 1x1 convolution."""
