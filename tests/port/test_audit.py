@@ -57,6 +57,12 @@ def configurations(count):
         yield pytest.param(op, size, kernel, strides, dilation, pads, id=f"{number}-{op}-{rank}")
 
 
+def flip(data, rank):
+    """The last axis backwards, as mxsame has it where windows are counted from the end."""
+    whole = (None,) * (2 + rank)
+    return mx.sym.slice(data, begin=whole, end=whole, step=(1,) * (1 + rank) + (-1,))
+
+
 def symmetric(op, kernel, strides, dilation, pads, full=False):
     """The layer as MXNet has it, as a Symbol."""
     data, weight = mx.sym.var("data"), mx.sym.var("weight")
@@ -94,22 +100,26 @@ def same(op, size, kernel, strides, dilation, arrays, output_padding=None):
     return oracle.forward(cases.Case(op, size, kernel, **given), arrays)
 
 
+@pytest.mark.parametrize("is_flipped", [False, True], ids=["forwards", "flipped"])
 @pytest.mark.parametrize(("op", "size", "kernel", "strides", "dilation", "pads"), list(configurations(150)))
-def test_a_status_is_true_of_the_values(op, size, kernel, strides, dilation, pads):
+def test_a_status_is_true_of_the_values(op, size, kernel, strides, dilation, pads, is_flipped):
     generator = np.random.RandomState(1)
     weight = {"conv": (3, 2, *kernel), "conv_transpose": (2, 3, *kernel)}.get(op)
     arrays = {"data": generator.normal(size=(2, 2, *size))}
     if weight:
         arrays["weight"] = generator.normal(size=weight)
-    symbol = symmetric(op, kernel, strides, dilation, pads)
+    symbol, forwards = symmetric(op, kernel, strides, dilation, pads), dict(arrays)
+    if is_flipped:  # before the operator, and back after it: its kernel is then read backwards
+        symbol = flip(symbol(data=flip(mx.sym.var("data"), len(size))), len(size))
+        forwards.update({"weight": arrays["weight"][..., ::-1]} if weight else {})
     found = audit(symbol, (2, 2, *size))
     (got,) = bound(symbol, arrays)
-    want = same(op, size, kernel, strides, dilation, arrays)
+    want = same(op, size, kernel, strides, dilation, forwards)
     status = only(found).status
     if got.shape != want.shape and op == "conv_transpose" and status in ("same", "shifted"):
         reach = [2 * (k // 2) - k for k in kernel]  # Keras's output_padding for this shape
         extra = [out - (n - 1) * s + more for out, n, s, more in zip(got.shape[2:], size, strides, reach)]
-        want = same(op, size, kernel, strides, dilation, arrays, tuple(extra))
+        want = same(op, size, kernel, strides, dilation, forwards, tuple(extra))
     if got.shape != want.shape:
         assert status in ("valid", "other")
     else:
@@ -323,6 +333,7 @@ def test_exported_networks_of_mxsame_have_no_wrong_layer(rank, tmp_path):
             shape = (1, 3, size, size - 1, size - 2)[: 2 + rank]
             symbol_file, _ = mxsame.export(net, str(tmp_path / f"net{number}"), shape)
             assert audit(symbol_file, shape).wrong == (), (kernel, strides, size)
+            assert audit(net, shape).wrong == (), (kernel, strides, size)  # the graph for any size
 
 
 def test_a_network_of_mxsame_has_no_wrong_layer():
