@@ -418,7 +418,8 @@ def _windows(graph: Graph, found: Dict[Node, tuple]) -> Iterable[_Window]:
             window.end_in(node, cropped[window.spatial], found)
         flipped = _flipped_axes(window.source)
         back = users[last][0].node if len(users[last]) == 1 else None
-        if flipped and back is not None and _flipped_axes(back) == flipped and min(flipped) >= window.spatial.start:
+        is_spatial = set(flipped) <= set(range(window.spatial.start, window.spatial.stop))
+        if flipped and is_spatial and back is not None and _flipped_axes(back) == flipped:
             window.end_flipped(window.source, back, cropped[window.spatial], found)
         yield window
 

@@ -236,6 +236,23 @@ def test_a_layer_that_is_called_twice_is_fixed_where_it_is_wrong():
     assert difference(block(data).asnumpy(), ours(ours(data)).asnumpy()) < 1e-5
 
 
+@pytest.mark.parametrize("step", [(1, -1, 1, -1), (-1, 1, 1, -1)])
+def test_flipped_channels_and_batches_stay(step):
+    whole = {"begin": (None,) * 4, "end": (None,) * 4, "step": step}
+    symbol = mx.sym.slice(conv(mx.sym.slice(mx.sym.var("data"), **whole)), **whole)
+    generator = np.random.RandomState(3)
+    arrays = {"data": generator.normal(size=(2, 2, 8, 8)), "conv_weight": generator.normal(size=(2, 2, 3, 3))}
+    found = audit(symbol, (2, 2, 8, 8))
+    (got,) = bound(found.fixed_symbol(), arrays)
+    steps = tuple(slice(None, None, each) for each in step)
+    flipped = {"data": arrays["data"][steps], "weight": arrays["conv_weight"]}
+    want = oracle.forward(
+        cases.Case("conv", (8, 8), (3, 3), strides=(2, 2), in_channels=2, channels=2, use_bias=False), flipped
+    )
+    assert only(found).status == "shifted"
+    assert difference(got, want[steps]) < 1e-4
+
+
 def test_averages_count_padding_by_default():
     text = mx.sym.Pooling(mx.sym.var("data"), kernel=(3, 3), pad=(1, 1), pool_type="avg", count_include_pad=None)
     assert only(audit(text, (1, 2, 8, 8))).status == "counts padding"
