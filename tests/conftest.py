@@ -40,5 +40,5 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def _a_graph_at_the_first_call(monkeypatch):
-    """Tests look at the graphs of signatures. That a signature has none before its second call is tested by itself."""
-    monkeypatch.setattr(hybridize.Specialised, "SECOND", 1)
+    """Tests look at the graphs of signatures. That a signature has none before its eighth call is tested by itself."""
+    monkeypatch.setattr(hybridize.Specialised, "PATIENCE", 1)

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import threading
 from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, Optional, Tuple
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import building
 from mxsame.nn._layer import Layer
+
+# Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
+# operator at one of its arrays after the other, so two threads that hand over operators on the same arrays at the same
+# time can leave each waiting for the other for good.
+TURN = threading.RLock()
 
 
 def check_ready(net: Any) -> None:
@@ -219,7 +225,7 @@ class NetGraph:
                 _gluon.initialise_deferred(source, found[name])
 
     def __call__(self, *arrays: Any) -> Any:
-        with arrays[0].ctx as context:
+        with TURN, arrays[0].ctx as context:
             inputs = [arrays[source] if isinstance(source, int) else source.data(context) for source in self._sources]
             outputs = self._operator(*inputs)
         return regrouped(self._nesting, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
