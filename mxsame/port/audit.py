@@ -295,7 +295,7 @@ class _Window:
         )
 
     def end_flipped(self, flip: Node, back: Node, cropped: Sequence[int], found: Dict[Node, tuple]) -> None:
-        """Start before `flip`, which turns axes round, and end in `back`, which turns them again."""
+        """Start before `flip`, which flips axes, and end in `back`, which flips them back."""
         self.flipped = _flipped_axes(flip)
         self.entry, self.source = flip, flip.inputs[0].node
         self.shape = found[self.source]
@@ -442,7 +442,7 @@ def _begin(node: Node, ndim: int) -> Optional[Tuple[int, ...]]:
 
 
 def _flipped_axes(node: Node) -> Tuple[int, ...]:
-    """The axes that a slice which takes everything turns round; none for every other operator."""
+    """The axes that a slice which takes everything flips; none for every other operator."""
     if node.op != "slice" or re.search(r"\d", node.attrs.get("begin", "") + node.attrs.get("end", "")):
         return ()
     steps = re.findall(r"None|-?\d+", node.attrs.get("step", ""))
@@ -571,8 +571,9 @@ class _Seen:
 # ---- as a table ------------------------------------------------------------------------------------------------------
 
 ADVICE = (
-    "A shifted layer is right if Keras has ZeroPadding and padding='valid' there. If Keras has padding='same' "
-    "there, use the layer of the same name in mxsame.nn, or write the network with exact SAME: mxsame audit --fix."
+    "A shifted layer is right if the network was trained in MXNet, and if Keras has ZeroPadding and padding='valid' "
+    "there. If Keras has padding='same' there, use the layer of the same name in mxsame.nn, or write the network with "
+    "exact SAME: mxsame audit --fix."
 )
 
 
