@@ -3,6 +3,7 @@
 import importlib.util
 import os
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -36,6 +37,13 @@ def pytest_collection_modifyitems(items):
             missing = [name for name in NEEDED_BY_EXAMPLE.get(item.name, ()) if importlib.util.find_spec(name) is None]
             if missing:
                 item.add_marker(pytest.mark.skip(reason=f"{missing[0]} is not installed: pip install '.[onnx]'"))
+
+
+@pytest.fixture(autouse=True)
+def _the_same_random_numbers():
+    """Whatever tests ran before, and in which process."""
+    _mxnet.mx.random.seed(0)
+    np.random.seed(0)
 
 
 @pytest.fixture(autouse=True)
