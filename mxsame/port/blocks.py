@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Optional, Sequence
 
-from mxsame import tensors, validation
+from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 
 # -- functions, by name: f(F, *arrays, **arguments)
@@ -357,7 +357,8 @@ class _Weighted(mx.gluon.HybridBlock):
                 setattr(self, name, parameter)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={p.shape}' for name, p in self._reg_params.items())})"
+        shapes = (f"{name}={parameter.shape}" for name, parameter in _gluon.own_parameters(self).items())
+        return f"{type(self).__name__}({', '.join(shapes)})"
 
 
 class Dense(_Weighted):
