@@ -176,7 +176,7 @@ def inceptionv3(kit: Any, x: Any) -> Any:
     x = kit.concat(chain(x, (192, 1), (320, *halves)), sevens, halved(x))
     for _ in range(2):
         forks = [chain(x, (384, 1)), chain(x, (448, 1), (384, 3))]
-        ends = [conv(fork, 384, kernel) for fork in forks for kernel in ((1, 3), (3, 1))]
+        ends = [kit.concat(conv(fork, 384, (1, 3)), conv(fork, 384, (3, 1))) for fork in forks]
         x = kit.concat(conv(x, 320, 1), *ends, pooled(x, 192))
     return _classify(kit, x)
 

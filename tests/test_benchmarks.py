@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import sys
@@ -37,6 +38,10 @@ def small(network, batch=2):
     return networks.case(network, batch, size=40, width=0.125)
 
 
+def named(name):
+    return next(network for network in NETWORKS if network.name == name)
+
+
 def run(*arguments):
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output
@@ -60,14 +65,14 @@ def test_styles_of_a_network_agree_in_values_and_symmetric_padding_only_in_shape
     assert wrong < networks.tolerance(CPU) if network.name in ALIKE else wrong > 50 * networks.tolerance(CPU)
 
 
-@by_network
-def test_a_network_takes_the_next_size_that_fits(network):
-    for size in (33, 76, 97):
-        case = networks.case(network, 1, size, width=0.05)
-        networks.kits(case, ["mxsame"])
-        if case.size != size:
-            with pytest.raises(ValueError, match="must be at least as long as the kernel|must have one size"):
-                networks.kits(networks.Case(network, 1, case.size - 1, width=0.05), ["mxsame"])
+@pytest.mark.parametrize("name", ["vgg16", "inceptionv3", "unet"])
+def test_a_network_takes_the_next_size_that_fits(name):
+    network = named(name)
+    taken = networks.case(network, 1, 31, width=0.05)
+    networks.kits(taken, ["mxsame"])
+    with pytest.raises(ValueError, match=r"must be at least as long as the kernel|parts must have one size"):
+        networks.kits(dataclasses.replace(taken, size=taken.size - 1), ["mxsame"])
+    assert networks.case(network, 1, taken.size) == networks.case(network, 1, taken.size - 1)
 
 
 def test_a_training_step_lowers_the_same_loss_in_every_style():
@@ -87,6 +92,34 @@ def test_a_network_is_tensorflows(network):
     want = networks._tensorflow_model(case, made)(np.moveaxis(data.asnumpy(), 1, -1)).numpy()
     want = np.moveaxis(want, -1, 1) if want.ndim > 2 else want
     assert networks.difference(made.net(data), want) < networks.tolerance(CPU)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("name", "model"), [("vgg16", "VGG16"), ("inceptionv3", "InceptionV3")])
+def test_a_network_has_the_layers_of_keras(name, model):
+    """With their padding and the shapes of their outputs, at a size that strides do not divide."""
+    network = named(name)
+    case = networks.case(network, 1, network.smallest + 31)
+    from benchmarks import tensorflow_kit
+
+    kit = tensorflow_kit.TensorFlow()
+    x = kit.input(networks.CHANNELS, case.shape[2:])
+    ours = tensorflow_kit.tf.keras.Model(x.value, network.build(kit, x).value)
+    made = getattr(tensorflow_kit.tf.keras.applications, model)
+    theirs = made(weights=None, include_top=False, input_shape=(*case.shape[2:], networks.CHANNELS))
+    assert windows(ours) == windows(theirs)
+
+
+def windows(model):
+    """The convolutions and pooling layers of a Keras model, each with how often it is there."""
+    keys = ("filters", "kernel_size", "pool_size", "strides", "padding", "dilation_rate", "use_bias")
+    found = collections.Counter()
+    for layer in model.layers:
+        if layer.__class__.__name__ in ("Conv2D", "MaxPooling2D", "AveragePooling2D", "Concatenate"):
+            settings = layer.get_config()
+            given = [settings.get(key) for key in keys]
+            found[(layer.__class__.__name__, *map(str, given), layer.output_shape)] += 1
+    return found
 
 
 def test_networks_that_differ_are_not_timed():
