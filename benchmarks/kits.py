@@ -211,9 +211,11 @@ class Explicit(Kit):
         return Recipe(gluon_window(window, [0] * len(pads)), pads, LOWEST if window.kind == "max" else 0)
 
     def transposed_window(self, channels: int, kernel_size: int, stride: int, **more: Any) -> Any:
-        crop = transposed_cuts(kernel_size, stride)
+        low, high = transposed_cuts(kernel_size, stride)
+        if low == high:
+            return gluon.Conv2DTranspose(channels, kernel_size, stride, padding=low, **more)
         whole = gluon.Conv2DTranspose(channels, kernel_size, stride, **more)
-        return Recipe(whole, keep=cropping([crop, crop])) if any(crop) else whole
+        return Recipe(whole, keep=cropping([(low, high)] * 2))
 
 
 STYLES = {"mxsame": Same, "symmetric": Symmetric, "explicit pad": Explicit}
