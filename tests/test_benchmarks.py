@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import json
 import sys
@@ -107,19 +106,24 @@ def test_a_network_has_the_layers_of_keras(name, model):
     ours = tensorflow_kit.tf.keras.Model(x.value, network.build(kit, x).value)
     made = getattr(tensorflow_kit.tf.keras.applications, model)
     theirs = made(weights=None, include_top=False, input_shape=(*case.shape[2:], networks.CHANNELS))
-    assert windows(ours) == windows(theirs)
+    numbers: dict = {}
+    assert graph(ours, numbers) == graph(theirs, numbers)
 
 
-def windows(model):
-    """The convolutions and pooling layers of a Keras model, each with how often it is there."""
+def graph(model, numbers):
+    """Convolutions, pooling layers and concatenations of a Keras model: a number for each, which stands for its settings
+    and the shape of its output, and for the numbers of those before it."""
     keys = ("filters", "kernel_size", "pool_size", "strides", "padding", "dilation_rate", "use_bias")
-    found = collections.Counter()
-    for layer in model.layers:
+    found = {}
+    for layer in model.layers:  # each is after its inputs
+        inputs = layer.input if isinstance(layer.input, list) else [layer.input]
+        before = [found[each.node.layer.name] for each in inputs if each.node.layer is not layer]
         if layer.__class__.__name__ in ("Conv2D", "MaxPooling2D", "AveragePooling2D", "Concatenate"):
-            settings = layer.get_config()
-            given = [settings.get(key) for key in keys]
-            found[(layer.__class__.__name__, *map(str, given), layer.output_shape)] += 1
-    return found
+            settings = [str(layer.get_config().get(key)) for key in keys]
+            kind = (layer.__class__.__name__, *settings, layer.output_shape, *before)
+            before = [numbers.setdefault(kind, len(numbers) + 1)]
+        found[layer.name] = before[0] if before else 0
+    return set(found.values())
 
 
 def test_networks_that_differ_are_not_timed():
