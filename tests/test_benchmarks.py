@@ -111,8 +111,8 @@ def test_a_network_has_the_layers_of_keras(name, model):
 
 
 def graph(model, numbers):
-    """Convolutions, pooling layers and concatenations of a Keras model: a number for each, which stands for its settings
-    and the shape of its output, and for the numbers of those before it."""
+    """Convolutions, pooling layers and concatenations of a Keras model: a number for each, which stands for its
+    settings, the shape of its output, and the numbers of those before it."""
     keys = ("filters", "kernel_size", "pool_size", "strides", "padding", "dilation_rate", "use_bias")
     found = {}
     for layer in model.layers:  # each is after its inputs
