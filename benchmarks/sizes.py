@@ -15,6 +15,7 @@ from benchmarks.architectures import NETWORKS
 from benchmarks.memory import CPU, taken
 from benchmarks.worker import alone
 from mxsame._mxnet import mx
+from mxsame.graphs.hybridize import Specialised
 
 VARIANTS = ("symmetric", "mxsame", "mxsame, dynamic shape")
 COUNTS = (1, 10, 100)
@@ -84,7 +85,7 @@ def measure_steady(network: str, width: float, shape: str, count: int, rounds: i
     data = images(shape, count)
     nets = {name: net(network, width, name) for name in VARIANTS}
     for made in nets.values():
-        for _ in range(2):  # a new signature has its graph at its second call
+        for _ in range(Specialised.PATIENCE):  # a new signature then has its graph
             in_turn(made, data)
     figures: Dict[str, Dict[str, List[float]]] = {name: {ONE: [], IN_TURN: []} for name in VARIANTS}
     order = [(name, way) for name in VARIANTS for way in (one_at_a_time, in_turn)]

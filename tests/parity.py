@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import collections
 import datetime
+import functools
 import json
 import sys
 from importlib import metadata
@@ -98,7 +99,7 @@ def every(case):
     return case.sizes
 
 
-def in_one_graph(case):
+def fitting_sizes(case):
     return [size for size in case.sizes if running.fits_one_graph(case, size)]
 
 
@@ -106,13 +107,16 @@ WAYS = {  # and the sizes of a case that are run
     "operator, float32": (by_operator(), first),
     "operator, float64": (by_operator("float64"), first),
     "layer, not hybridized": (by_layer(lambda net: None), first),
-    "net.hybridize(), dynamic shape": (by_layer(lambda net: net.hybridize()), in_one_graph),
-    "the same, static": (by_layer(lambda net: net.hybridize(static_alloc=True, static_shape=True)), in_one_graph),
+    "net.hybridize(), dynamic shape": (by_layer(running.in_one_graph), fitting_sizes),
+    "the same, static": (
+        by_layer(functools.partial(running.in_one_graph, static_alloc=True, static_shape=True)),
+        fitting_sizes,
+    ),
     "mxsame.hybridize(net)": (by_layer(mxsame.hybridize), every),
     "mxsame.deploy(net, shape)": (by_deploying, every),
     **{f"strategy {name!r}": (by_operator(strategy=name), first) for name in mxsame.plan.STRATEGIES},
     **{
-        f"strategy {name!r}, dynamic shape": (by_layer(lambda net: net.hybridize(), strategy=name), in_one_graph)
+        f"strategy {name!r}, dynamic shape": (by_layer(running.in_one_graph, strategy=name), fitting_sizes)
         for name in mxsame.plan.STRATEGIES
     },
 }
@@ -173,7 +177,7 @@ def main() -> int:
     parser.add_argument("--tensorflow", action="store_true", help="compare with TensorFlow instead of the reference")
     parser.add_argument("--record", action="store_true", help="write the figures to tests/results")
     options = parser.parse_args()
-    mxsame.graphs.hybridize.Specialised.SECOND = 1  # a graph for a size at its first call
+    mxsame.graphs.hybridize.Specialised.PATIENCE = 1  # a graph for a size at its first call
     forward, gradients = references(options.tensorflow)
     print("mismatches / comparisons".ljust(34), *(op.rjust(15) for op in cases.OPS))
     rows = []

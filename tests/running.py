@@ -91,12 +91,23 @@ def fits_one_graph(case: Case, size=None) -> bool:
     return not (case.op in POOLS and case.padding == "same" and any(axis == (1, 2, 2) for axis in windows))
 
 
+def in_one_graph(block, active=True, **flags) -> None:
+    """Gluon's own `hybridize`, of a layer by itself too: one graph for every size."""
+    block.hybridize(False)
+    mx.gluon.HybridBlock.hybridize(block, active, **flags)
+
+
 def hybridize(block, case: Case, **flags) -> None:
-    """Gluon's own, or mxsame's where a graph for every size does not take the size of the case."""
-    if fits_one_graph(case):
-        block.hybridize(**flags)
-    else:
-        mxsame.hybridize(block, **flags)
+    """Into one graph, or by mxsame's where a graph for every size does not take the size of the case."""
+    (in_one_graph if fits_one_graph(case) else mxsame.hybridize)(block, **flags)
+
+
+# How a layer by itself may run.
+LAYER_MODES = {
+    "imperative": lambda block: None,
+    "hybridized": lambda block: block.hybridize(),
+    "in one graph": in_one_graph,
+}
 
 
 # ---- as an operator --------------------------------------------------------------------------------------------------

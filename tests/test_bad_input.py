@@ -14,6 +14,7 @@ import traceback
 
 import numpy as np
 import pytest
+import running
 
 import mxsame
 from mxsame import nn, ops, padding, plan
@@ -550,20 +551,20 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("hybridized", [False, True], ids=["imperative", "hybridized"])
+@pytest.mark.parametrize("mode", running.LAYER_MODES)
 @pytest.mark.parametrize("name", CALLS)
-def test_block_call(name, hybridized):
+def test_block_call(name, mode):
     make, data, match = CALLS[name]
     layer = ready(make())
-    layer.hybridize(hybridized)
+    running.LAYER_MODES[mode](layer)
     refused(lambda: layer(data), match)
 
 
-@pytest.mark.parametrize("hybridized", [False, True], ids=["imperative", "hybridized"])
-def test_block_call_after_a_right_one(hybridized):
+@pytest.mark.parametrize("mode", running.LAYER_MODES)
+def test_block_call_after_a_right_one(mode):
     """What the first input settled, the second must keep to; and the layer still works afterwards."""
     for layer in (nn.Conv2D(6, 3), nn.DepthwiseConv2D(3), nn.SeparableConv2D(6, 3), nn.Conv2DTranspose(6, 3)):
-        ready(layer).hybridize(hybridized)
+        running.LAYER_MODES[mode](ready(layer))
         want = layer(D).asnumpy()
         refused(lambda layer=layer: layer(ones(2, 3, 9, 7)), "data must have (in_channels=)?4 channels")
         refused(lambda layer=layer: layer(D1), "data must have the 4 axes")
@@ -571,10 +572,10 @@ def test_block_call_after_a_right_one(hybridized):
         np.testing.assert_array_equal(layer(D).asnumpy(), want)
 
 
-@pytest.mark.parametrize("hybridized", [False, True], ids=["imperative", "hybridized"])
-def test_float16_block_on_the_cpu(hybridized):
+@pytest.mark.parametrize("mode", running.LAYER_MODES)
+def test_float16_block_on_the_cpu(mode):
     layer = ready(nn.Conv2D(6, 3), "float16")
-    layer.hybridize(hybridized)
+    running.LAYER_MODES[mode](layer)
     refused(lambda: layer(D.astype("float16")), "float32 or float64 on the CPU", TypeError)
 
 
@@ -583,12 +584,12 @@ def test_call_without_input_is_python_s_own_error():
         ready(nn.Conv2D(6, 3))()
 
 
-@pytest.mark.parametrize("hybridized", [False, True], ids=["imperative", "hybridized"])
+@pytest.mark.parametrize("mode", running.LAYER_MODES)
 @pytest.mark.parametrize("make", [nn.MaxPool2D, lambda: nn.Conv2D(6, 3)], ids=["pool", "conv"])
-def test_classic_array_in_np_mode(make, hybridized):
+def test_classic_array_in_np_mode(make, mode):
     with mx.util.np_shape(True), mx.util.np_array(True):
         layer = ready(make())
-        layer.hybridize(hybridized)
+        running.LAYER_MODES[mode](layer)
         refused(lambda: layer(D), "data must be an mx.np.ndarray", TypeError)
 
 
@@ -733,7 +734,7 @@ def ready(layer):
     layer.initialize()
     return layer
 def hybridized(layer):
-    layer.hybridize()
+    mx.gluon.HybridBlock.hybridize(layer)
     return ready(layer)
 for line in sys.stdin.read().splitlines():
     print(line, end=" => ", flush=True)

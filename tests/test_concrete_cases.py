@@ -12,6 +12,7 @@ import pytest
 from cases import BY_NAME, CONCRETE, Case
 from golden import make
 from running import (
+    LAYER_MODES,
     apply,
     as_nd,
     assert_equal,
@@ -68,13 +69,13 @@ def test_recorded_tensorflow(case):
             assert_equal(make.sample(gradient), GOLDEN[f"{case.name}/gradient/{name}"], what=name)
 
 
-@pytest.mark.parametrize("hybridized", [False, True])
+@pytest.mark.parametrize("mode", LAYER_MODES)
 @by_name([case for case in CONCRETE if f"keras/{case.name}/shape" in GOLDEN])
-def test_recorded_keras_layers(case, hybridized):
+def test_recorded_keras_layers(case, mode):
     block = layer(case)
     arrays = cases.arrays(case)
     set_parameters(block, arrays)
-    block.hybridize(hybridized)
+    LAYER_MODES[mode](block)
     out, _ = apply(block, arrays)
     assert out.shape == tuple(GOLDEN[f"keras/{case.name}/shape"])
     assert_equal(make.sample(out), GOLDEN[f"keras/{case.name}/output"])
@@ -140,9 +141,9 @@ def test_7x7_stride_2_on_224():
     assert want.shape == (1, 64, 112, 112)
     block = layer(case)
     set_parameters(block, arrays)
-    assert_equal(block(mx.nd.array(arrays["data"])), want)
-    block.hybridize()
-    assert_equal(block(mx.nd.array(arrays["data"])), want)
+    for hybridize in LAYER_MODES.values():
+        hybridize(block)
+        assert_equal(block(mx.nd.array(arrays["data"])), want)
     symmetric = mx.nd.Convolution(**as_nd(arrays), kernel=(7, 7), stride=(2, 2), pad=(3, 3), num_filter=64)
     assert symmetric.shape == want.shape and np.abs(symmetric.asnumpy() - want).max() > 0.09, (
         "shapes alone prove nothing"

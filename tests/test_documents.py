@@ -50,6 +50,16 @@ def run(path: Path, block: str, namespace: dict) -> None:
     assert printed.getvalue().splitlines() == said
 
 
+@pytest.mark.parametrize("path", [README, *PAGES], ids=str)
+def test_mxsame_is_imported_first(path):
+    """NumPy 1.24 and newer fail MXNet otherwise; TensorFlow before MXNet is a segmentation fault."""
+    texts = blocks(path, "python") if path == README else ["\n".join(blocks(path, "python"))]
+    for text in texts:
+        packages = re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE)
+        before = packages[: packages.index("mxsame")] if "mxsame" in packages else packages
+        assert not {"mxnet", "tensorflow"} & set(before)
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The current folder: empty but for a model.h5 of Keras."""

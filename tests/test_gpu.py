@@ -67,7 +67,7 @@ def test_operators(case):
 
 
 @own_kernels
-@pytest.mark.parametrize("hybridize", [lambda net: net.hybridize(), mxsame.hybridize], ids=["gluon", "mxsame"])
+@pytest.mark.parametrize("hybridize", [running.in_one_graph, mxsame.hybridize], ids=["gluon", "mxsame"])
 @running.by_name(VARIETY)
 def test_layers_hybridized(case, hybridize):
     """One net, several sizes, outputs and gradients of its parameters."""

@@ -12,6 +12,7 @@ import pytest
 from cases import BY_NAME, CASES, OPS, Case
 from running import (
     CHANNELS_LAST,
+    LAYER_MODES,
     PARAMETERS,
     POOLS,
     apply,
@@ -20,6 +21,7 @@ from running import (
     channels_last,
     expected,
     hybridize,
+    in_one_graph,
     layer,
     run_python,
     set_parameters,
@@ -131,13 +133,12 @@ def set_after_first_call(block, arrays):
             parameter.set_data(mx.nd.array(array))
 
 
-@pytest.mark.parametrize("mode", ["plain", "hybridized"])
+@pytest.mark.parametrize("mode", LAYER_MODES)
 @by_name(CONVOLUTIONS_ONE_EACH + [case for case in CASES if case.groups > 1][:6])
 def test_deferred_in_channels(case, mode):
     block = layer(case, in_channels=False)
     block.initialize()
-    if mode == "hybridized":
-        block.hybridize()
+    LAYER_MODES[mode](block)
     arrays = expected(case)[0]
     with pytest.raises(gluon.parameter.DeferredInitializationError):
         block.weight.data() if hasattr(block, "weight") else block.depthwise_weight.data()
@@ -285,9 +286,10 @@ def test_pools_are_those_of_gluon_where_padding_is_symmetric(kind, rank, ceil_mo
     ours, theirs = (getattr(module, f"{kind}{rank}D")(**given) for module in (mxsame.nn, gluon.nn))
     for size in [(7, 8, 5), (8, 9, 4), (9, 10, 6)]:
         data = mx.nd.random.normal(shape=(2, 3, *size[:rank]))
-        for hybridized in (False, True):
-            ours.hybridize(hybridized)
-            assert_equal(ours(data), theirs(data).asnumpy(), what=f"{size}, hybridized={hybridized}")
+        for mode, turn in LAYER_MODES.items():
+            turn(ours)
+            assert_equal(ours(data), theirs(data).asnumpy(), what=f"{size}, {mode}")
+        ours.hybridize(False)
 
 
 def test_pool_arguments_stand_in_the_order_of_gluon():
@@ -313,7 +315,7 @@ def test_sharing_parameters(case):
     second = layer(case, params=first.params)
     check(second, case)
     third = layer(case, params=first.collect_params())
-    third.hybridize()
+    in_one_graph(third)
     check(third, case)
     for name, parameter in first._reg_params.items():
         assert parameter is None or getattr(second, name) is parameter
@@ -365,9 +367,9 @@ def test_activation(op, activation):
         "softsign": lambda x: x / (1 + np.abs(x)),
     }
     arrays, out, _, _ = expected(case)
-    for hybridized in (False, True):
+    for turn in LAYER_MODES.values():
         block = built(case, activation=activation)
-        block.hybridize(hybridized)
+        turn(block)
         assert_equal(block(mx.nd.array(arrays["data"])), functions[activation](out))
         assert activation in repr(block)
     assert sorted(block.collect_params()) == sorted(f"{block.prefix}{name}" for name in arrays if name != "data")
@@ -451,11 +453,12 @@ def test_summary(capsys):
 # ---- types and places ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("mode", LAYER_MODES)
 @by_name(ONE_EACH)
-def test_cast_after_use(case):
-    """A graph that has run in float32 runs in float64 after a cast, to its rounding."""
+def test_cast_after_use(case, mode):
+    """What has run in float32 runs in float64 after a cast, to its rounding."""
     block = built(case)
-    block.hybridize()
+    LAYER_MODES[mode](block)
     check(block, case)
     block.cast("float64")
     check(block, case, "float64")
@@ -804,5 +807,5 @@ def test_a_lone_layer_that_was_cast_before_its_first_input_is_hybridized():
     layer.cast("float64")
     data = mx.nd.random.normal(shape=(1, 4, 5, 5), dtype="float64")
     want = layer(data).asnumpy()
-    layer.hybridize()
+    in_one_graph(layer)
     np.testing.assert_allclose(layer(data).asnumpy(), want, atol=1e-12)

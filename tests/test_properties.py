@@ -25,6 +25,7 @@ from running import (
     fits_one_graph,
     graph_arguments,
     imperative,
+    in_one_graph,
     layer,
     operate,
     set_parameters,
@@ -109,7 +110,7 @@ def test_layers(case, hybridized):
     assume(not hybridized or (fits_one_graph(case) and not some_size_has_an_empty_window(case)))
     block = layer(case)
     set_parameters(block, cases.arrays(case))
-    block.hybridize(hybridized)
+    in_one_graph(block, hybridized)
     check(case, functools.partial(apply, block))
 
 

@@ -15,6 +15,10 @@ from mxsame.cli._first_reader import FirstReader
 from mxsame.cli._shared import as_json, click, need, need_mxnet, print_json
 from mxsame.cli.audit import Shape
 
+FIX = (  # of --check
+    f"Fix it with: {sys.executable} -m pip install tensorflow==2.13.1 numpy==1.23.5, or, for a file of Keras 3, with "
+    "keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
+)
 TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times more
 
 
@@ -184,7 +188,7 @@ def imported_keras() -> Any:
         except Exception as error:  # whatever a package raises that does not fit its neighbours
             reasons.append(f"{package} cannot be imported ({type(error).__name__}: {error})")
     reason = "; ".join(reasons) or "neither is installed"
-    raise click.ClickException(f"--check needs TensorFlow or Keras: {reason}.")
+    raise click.ClickException(f"--check needs TensorFlow or Keras: {reason}. {FIX}")
 
 
 def loaded(keras: Any, file: Path, weights: Path | None) -> Any:
@@ -196,9 +200,10 @@ def loaded(keras: Any, file: Path, weights: Path | None) -> Any:
         model.load_weights(str(weights))
         return model
     except Exception as error:  # Keras has no type for what it cannot load
-        version = getattr(keras, "__version__", "")
+        version, words = getattr(keras, "__version__", ""), " ".join(str(error).split())
+        words = words if len(words) <= 300 else f"{words[:297]}..."  # some hold the whole configuration
         raise click.ClickException(
-            f"--check needs a file that Keras {version} can load: {type(error).__name__}: {error}"
+            f"--check needs a file that Keras {version} can load: {type(error).__name__}: {words}. {FIX}"
         ) from error
 
 
@@ -238,7 +243,8 @@ def show(rows: list, transpositions: int) -> None:
     for line in table:
         click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip())
     total = sum(row.parameters for row in rows)
-    click.echo(f"{len(rows)} layers, {total:,} parameters, {transpositions} transpositions of data")
+    times = f"{transpositions} transposition{'' if transpositions == 1 else 's'}"
+    click.echo(f"{len(rows)} layers, {total:,} parameters, {times} of data")
 
 
 def show_check(checked: list, departing: list) -> None:

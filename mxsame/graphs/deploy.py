@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Dict, Optional, Sequence, Tuple
@@ -213,8 +212,6 @@ class Deployed(mx.gluon.SymbolBlock):
     DTYPE: Any = None  # of the data, if the net has no parameters; None for any
     FUSES = True
 
-    _TURN = threading.RLock()  # for all: a call does no more than hand work to MXNet's engine
-
     @classmethod
     def rewrite(cls, graph: Graph, signature: Signature, context: Any, fuses: bool) -> None:
         """Make a net's graph the one that will run."""
@@ -272,7 +269,7 @@ class Deployed(mx.gluon.SymbolBlock):
     def outputs(self, inputs: Sequence[Any], fuses: bool = True) -> list:
         """For arrays of the inputs that the graph uses."""
         run = self._fused if fuses and self._fused and _is_cpu(inputs[0].ctx) else super().forward
-        with self._TURN, mx.autograd.pause(train_mode=False):
+        with tracing.TURN, mx.autograd.pause(train_mode=False):
             return tracing.flattened(run(*inputs))
 
     def self_check(self, context: Any) -> None:

@@ -16,8 +16,7 @@ from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
 from mxsame.graphs import files
-from mxsame.graphs.tracing import Call, NetGraph, flattened, is_traceable
-from mxsame.nn._layer import Layer
+from mxsame.graphs.tracing import Call, Checked, NetGraph, flattened, is_traceable
 
 __all__ = ["HybridBlock", "HybridSequential", "hybridize"]
 
@@ -26,10 +25,11 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any
     """`net.hybridize(active, **flags)`, with a graph for each shape signature; returns `net`.
 
     The net is called as before, with any sizes, for training and inference, on any contexts. Calls with sizes that
-    need no new graph cost a look-up. The first signature gets its graph at once, and every other one at its second
-    call: the first runs in a graph for every size, so that sizes that come once do not cost a graph each.
-    `net.hybridize()` of Gluon stays exact for every size too; it is slower if SAME depends on the size. For
-    :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock` it is this function.
+    need no new graph cost a look-up. The first signature gets its graph at once, and every other one at its eighth
+    call: until then it runs in one graph for every size, so that sizes that come seldom do not cost a graph each.
+    `net.hybridize()` of Gluon stays exact for every size too; it is slower if SAME depends on the size. For all that is
+    in `mxsame.nn`, the layers as well as :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock`, it is
+    this function.
 
     Parameters
     ----------
@@ -39,9 +39,8 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any
     active : bool
         False takes everything back, as `net.hybridize(False)` does.
     max_graphs : int
-        How many graphs are kept. Five layers of stride 2 make 32 signatures along an axis, and up to 32 * 32 for
-        rectangles. A signature that comes when there are so many graphs runs in the graph for every size, which is
-        slower, until its eighth call gives it a graph of its own, and the least recently used one is dropped.
+        How many graphs are kept; the least recently used one makes room. Five layers of stride 2 make 32 signatures
+        along an axis, and up to 32 * 32 for rectangles.
     flags
         Of `HybridBlock.hybridize`: static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size.
 
@@ -109,8 +108,7 @@ class Specialised:
     """A net's `forward` that keeps a graph for each shape signature."""
 
     MOST_SHAPES = 4096  # whose signature is remembered; each is a key and a reference
-    SECOND = 2  # the call for which a signature gets a graph of its own, if it is not the first of its kind
-    PATIENCE = 8  # the same while there are as many graphs as are kept
+    PATIENCE = 8  # the call at which a signature gets a graph of its own, if it is not the first of its kind
 
     def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
         self._net, self._flags, self._max_graphs = net, flags, max_graphs
@@ -127,12 +125,10 @@ class Specialised:
         # Symbols are a parent's graph; Gluon refuses anything else.
         if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
             return type(self._net).forward(self._net, *args)
-        if isinstance(self._net, Layer):
+        if isinstance(self._net, Checked):
             self._net.check(*args)
         with self._lock:
-            graph, is_new = self._graph(Call.of(args, arrays))
-            if is_new:  # its first call makes what later calls share
-                return graph(*arrays)
+            graph = self._graph(Call.of(args, arrays))
         return graph(*arrays)
 
     def __reduce__(self) -> tuple:
@@ -173,32 +169,25 @@ class Specialised:
             for each in kept:
                 each.clear()
 
-    def _graph(self, call: Call) -> Tuple[NetGraph, bool]:
-        """The graph for a call, and whether it is new."""
+    def _graph(self, call: Call) -> NetGraph:
+        """The graph for a call."""
         key = call.key
         if key not in self._signatures:
             _keep(self._signatures, key, self._signature(call), self.MOST_SHAPES)
         signature = self._signatures[key]
         if signature in self.graphs:
             self.graphs.move_to_end(signature)
-            return self.graphs[signature], False
+            return self.graphs[signature]
         calls = self._waiting.pop(signature, 0) + 1
-        if calls < self._patience(call) and current().strategy is None:
-            is_new = call.kind not in self._for_every_size
+        if calls < self.PATIENCE and call.kind in self._kinds and current().strategy is None:
             graph = self._graph_for_every_size(call)
             if graph is not None and (calls > 1 or graph.takes(call.named_shapes(self._net))):
                 _keep(self._waiting, signature, calls, self.MOST_SHAPES)
-                return graph, is_new
+                return graph
         graph, _ = call.compiled(self._net, self._flags, static=True)
         _keep(self.graphs, signature, graph, self._max_graphs)
         self._kinds.add(call.kind)
-        return graph, True
-
-    def _patience(self, call: Call) -> int:
-        """The call of a signature for which it gets a graph of its own."""
-        if len(self.graphs) >= self._max_graphs:
-            return self.PATIENCE
-        return self.SECOND if call.kind in self._kinds else 1
+        return graph
 
     def _graph_for_every_size(self, call: Call) -> Optional[NetGraph]:
         """None if there is none."""
@@ -230,10 +219,10 @@ class HybridBlock(mx.gluon.HybridBlock):
     `hybridize(active=True, max_graphs=128, **flags)` makes a graph for each shape signature, and `hybridize(False)`
     takes that back. With a `backend` it is Gluon's own. `export(path, epoch=0)` is :func:`mxsame.export`.
 
-    A parent decides for all that it calls. Below a Block that is not a HybridBlock, such as `gluon.nn.Sequential`, this
-    block has its own graphs as soon as the parent is hybridized. Below a HybridBlock of Gluon it is a part of the
-    parent's one graph for every size, as every layer is: derive the parent from this class, or give it to
-    `mxsame.hybridize`.
+    So is that of all layers of `mxsame.nn`. A parent decides for all that it calls. Below a Block that is not a
+    HybridBlock, such as `gluon.nn.Sequential`, this block has its own graphs as soon as the parent is hybridized. Below
+    a HybridBlock of Gluon it is a part of the parent's one graph for every size: derive the parent from this class, or
+    give it to `mxsame.hybridize`.
 
     Examples
     --------

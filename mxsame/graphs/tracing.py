@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import threading
 from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, Optional, Tuple
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import building
-from mxsame.nn._layer import Layer
+
+# Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
+# operator at one of its arrays after the other, so two threads that hand over operators on the same arrays at the same
+# time can leave each waiting for the other for good.
+TURN = threading.RLock()
 
 
 def check_ready(net: Any) -> None:
@@ -27,10 +32,18 @@ def check_ready(net: Any) -> None:
         )
 
 
+class Checked(mx.gluon.HybridBlock):
+    """A block whose own `forward` checks its input, and then traces `hybrid_forward` as Gluon's does."""
+
+    def check(self, *args: Any) -> None:
+        """Raise what is wrong with arrays that a graph is about to be given."""
+        raise NotImplementedError
+
+
 def is_traceable(net: Any) -> bool:
-    """Whether `forward` is the one that traces `hybrid_forward`, and not a user's own, which may want real arrays."""
-    ours = (mx.gluon.HybridBlock.forward, mx.gluon.SymbolBlock.forward)
-    return isinstance(net, mx.gluon.HybridBlock) and (isinstance(net, Layer) or type(net).forward in ours)
+    """Whether `forward` is one that traces `hybrid_forward`, and not a user's own, which may want real arrays."""
+    gluon = (mx.gluon.HybridBlock.forward, mx.gluon.SymbolBlock.forward)
+    return isinstance(net, Checked) or (isinstance(net, mx.gluon.HybridBlock) and type(net).forward in gluon)
 
 
 class Trace(NamedTuple):
@@ -104,10 +117,10 @@ def input_names(net: Any, count: int) -> List[str]:
     return [f"input_{name}" for name in names] if taken else names
 
 
-def variable(name: str, dtype: Any = None) -> Any:
-    """A graph's input."""
+def variable(name: str, dtype: Any = None, is_np: Optional[bool] = None) -> Any:
+    """A graph's input, an mx.np Symbol in np mode, or as `is_np` says."""
     variable = mx.sym.var(name, dtype=dtype)
-    return variable.as_np_ndarray() if mx.util.is_np_array() else variable
+    return variable.as_np_ndarray() if (mx.util.is_np_array() if is_np is None else is_np) else variable
 
 
 def reason(error: Exception) -> str:
@@ -159,7 +172,10 @@ class Call(NamedTuple):
     def traced(self, net: Any, **built_for: Any) -> Trace:
         """The net's graph for arrays like these."""
         shapes = self.named_shapes(net)
-        variables = [variable(name, dtype) for name, (_, _, dtype) in zip(shapes, self.leaves)]
+        variables = [
+            variable(name, dtype, issubclass(kind, mx.np.ndarray))
+            for name, (kind, _, dtype) in zip(shapes, self.leaves)
+        ]
         use = {"purpose": self.purpose, "device": self.device, "gradients": self.gradients}
         return traced(net, regrouped(self.args, iter(variables)), shapes, **use, **built_for)
 
@@ -219,7 +235,7 @@ class NetGraph:
                 _gluon.initialise_deferred(source, found[name])
 
     def __call__(self, *arrays: Any) -> Any:
-        with arrays[0].ctx as context:
+        with TURN, arrays[0].ctx as context:
             inputs = [arrays[source] if isinstance(source, int) else source.data(context) for source in self._sources]
             outputs = self._operator(*inputs)
         return regrouped(self._nesting, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))

@@ -1,10 +1,8 @@
 """Gluon layers with Keras's padding: arguments, parameter names and shapes of `mxnet.gluon.nn`, `padding="same"`; and
-Gluon's containers, hybridized by `mxsame.hybridize`."""
-
-from importlib import import_module
-from typing import Any, List
+Gluon's containers. All are hybridized by `mxsame.hybridize`."""
 
 import mxsame._mxnet  # noqa: F401 - first: it explains what is missing, NumPy included
+from mxsame.graphs.hybridize import HybridBlock, HybridSequential
 from mxsame.nn.conv import Conv1D, Conv2D, Conv3D
 from mxsame.nn.conv_transpose import Conv1DTranspose, Conv2DTranspose, Conv3DTranspose
 from mxsame.nn.depthwise import (
@@ -52,18 +50,3 @@ __all__ = [
     "SeparableConv2D",
     "SeparableConv3D",
 ]
-
-# Public here, as in Gluon, and defined in a room that is built on this one: so each is imported when it is first used.
-_CONTAINERS = {"HybridBlock": "mxsame.graphs.hybridize", "HybridSequential": "mxsame.graphs.hybridize"}
-
-
-def __getattr__(name: str) -> Any:
-    """A container."""
-    if name not in _CONTAINERS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = getattr(import_module(_CONTAINERS[name]), name)
-    return globals()[name]
-
-
-def __dir__() -> List[str]:
-    return sorted({*globals(), *_CONTAINERS})

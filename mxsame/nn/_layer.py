@@ -9,13 +9,15 @@ import numpy as np
 from mxsame import _gluon, tensors, validation
 from mxsame import padding as arithmetic
 from mxsame._mxnet import mx
+from mxsame.graphs.hybridize import HybridBlock
+from mxsame.graphs.tracing import Checked
 from mxsame.plan.windows import GIVE_SIZE, AnyWindow, lengths
 
 CAUSAL_WORDS = (*validation.WORDS, "causal")  # what `padding` may be as a string in 1-D
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
 
-class Layer(mx.gluon.HybridBlock):
+class Layer(Checked, HybridBlock):
     """A window over `num_spatial_dims` axes. Subclasses store arguments and call one function of `mxsame.ops`."""
 
     num_spatial_dims: int

@@ -76,7 +76,8 @@ def _others(
                 raise ValueError(f"net must take any batch; received dynamic_batch=True: {error}") from None
             reasons.append(f"with channels {order}, {error}")
     raise ValueError(
-        f"net must take data of every size, and no layer fix it; received dynamic_size=True: {'; '.join(reasons)}"
+        "net must take data of every size, and none of its layers may fix one; received dynamic_size=True: "
+        + "; ".join(reasons)
     )
 
 

@@ -251,16 +251,19 @@ def _flag(node: Node, name: str, default: bool) -> bool:
 
 
 class _Window:
-    """A convolution or pooling operator that ends in `last`: itself, or a slice after it that crops it to SAME's size.
+    """A convolution or pooling operator that ends in `last`: itself, a slice after it that crops it to SAME's size, or
+    one that flips it back.
 
     `source` is the data before operators that pad it, by `before` elements at the start of each axis, or the operator's
-    own data, and `before` is None.
+    own data, and `before` is None. `flipped` has the axes that run backwards from there to `last`.
     """
 
     def __init__(self, node: Node, source: Node, before: Optional[tuple], found: Dict[Node, tuple]):
         self.node, self.source, self.has_padding_before = node, source, before is not None
+        self.entry = node  # its first input is the data that `exact` is given
         self.is_transposed, self.is_pool = node.op == "Deconvolution", node.op == "Pooling"
         self.pool_type = node.attrs.get("pool_type", "max")
+        self.flipped: Tuple[int, ...] = ()
         self.kernel_size = _integers(node, "kernel", ())
         rank = len(self.kernel_size)
         ones, zeros = (1,) * rank, (0,) * rank
@@ -285,10 +288,18 @@ class _Window:
         low = [pad + step * count for pad, step, count in zip(self.low, steps, cropped)]
         self.output_padding, same_sizes = self._same(sizes)
         self.fits = sizes == same_sizes
+        backwards = [axis in self.flipped for axis in range(self.spatial.start, self.spatial.stop)]
         self.axes = tuple(
             self._axis(*values)
-            for values in zip(self._geometry(), sizes, low, self.output_padding or (None,) * len(low))
+            for values in zip(self._geometry(), sizes, low, self.output_padding or (None,) * len(low), backwards)
         )
+
+    def end_flipped(self, flip: Node, back: Node, cropped: Sequence[int], found: Dict[Node, tuple]) -> None:
+        """Start before `flip`, which flips axes, and end in `back`, which flips them back."""
+        self.flipped = _flipped_axes(flip)
+        self.entry, self.source = flip, flip.inputs[0].node
+        self.shape = found[self.source]
+        self.end_in(back, cropped, found)
 
     def _geometry(self) -> Iterable[Tuple[int, int, int, int]]:
         """(size, kernel size, stride, dilation) of each axis."""
@@ -309,15 +320,18 @@ class _Window:
         fitting = [_fitting_output_padding(*values, size) for values, size in zip(self._geometry(), sizes)]
         return (None, plain) if None in fitting else (tuple(fitting), sizes)
 
-    def _axis(self, geometry: Tuple[int, int, int, int], out: int, low: int, output_padding: Optional[int]) -> Axis:
+    def _axis(
+        self, geometry: Tuple[int, int, int, int], out: int, low: int, output_padding: Optional[int], backwards: bool
+    ) -> Axis:
         n, k, s, d = geometry
         if self.is_transposed:
             same = padding.transposed_cuts(k, s, d, "same", output_padding)
             high = padding.transposed_output_size(n, k, s, d, (0, 0)) - out - low
-            return Axis(n, out, k, s, d, (low, high), same, same[0] - low)
-        same = padding.same_pads(n, k, s, d)
-        high = (out - 1) * s + padding.effective_kernel_size(k, d) - n - low
-        return Axis(n, out, k, s, d, (low, high), same, low - same[0])
+        else:
+            same = padding.same_pads(n, k, s, d)
+            high = (out - 1) * s + padding.effective_kernel_size(k, d) - n - low
+        pads = (high, low) if backwards else (low, high)
+        return Axis(n, out, k, s, d, pads, same, (pads[0] - same[0]) * (-1 if self.is_transposed else 1))
 
     @property
     def status(self) -> str:
@@ -334,12 +348,16 @@ class _Window:
         return "shifted" if self.fits else "other"
 
     def _is_valid(self) -> bool:
-        """Whether nothing is cropped: then the size is that of VALID, or of its relatives that round up."""
-        return not self.is_transposed or all(sum(axis.pads) <= 0 for axis in self.axes)
+        """Whether nothing is cropped: then the size is that of VALID, or of its relatives that round up.
+
+        Windows over flipped data are VALID's if the first one starts with the data."""
+        if self.is_transposed:
+            return all(sum(axis.pads) <= 0 for axis in self.axes)
+        return not self.flipped or not any(axis.pads[0] for axis in self.axes)
 
     def arguments(self) -> Dict[str, Output]:
         """The operator's inputs, as they are now, by the names that `exact` gives them."""
-        return dict(zip(("data", "weight", "bias"), self.node.inputs))
+        return dict(zip(("data", "weight", "bias"), [self.entry.inputs[0], *self.node.inputs[1:]]))
 
     def exact(self) -> Any:
         """The layer with SAME, as a Symbol of variables named data, weight and bias."""
@@ -355,7 +373,9 @@ class _Window:
         bias = mx.sym.var("bias") if len(self.node.inputs) > 2 else None
         if self.is_transposed:
             given["output_padding"] = self.output_padding
-        return (ops.conv_transpose if self.is_transposed else ops.conv)(data, mx.sym.var("weight"), bias, **given)
+        weight = mx.sym.var("weight")  # its spatial axes have the numbers that those of the data have
+        weight = mx.sym.reverse(weight, axis=self.flipped) if self.flipped else weight
+        return (ops.conv_transpose if self.is_transposed else ops.conv)(data, weight, bias, **given)
 
 
 def _is_parameter(node: Node) -> bool:
@@ -394,7 +414,13 @@ def _windows(graph: Graph, found: Dict[Node, tuple]) -> Iterable[_Window]:
             if _others(found[last], window.spatial) == _others(found[node], window.spatial):
                 window.end_in(last, cropped[window.spatial], found)
         if not window.fits:
-            window.end_in(node, (0,) * len(window.axes), found)
+            last, cropped = node, (0,) * len(found[node])
+            window.end_in(node, cropped[window.spatial], found)
+        flipped = _flipped_axes(window.source)
+        back = users[last][0].node if len(users[last]) == 1 else None
+        is_spatial = set(flipped) <= set(range(window.spatial.start, window.spatial.stop))
+        if flipped and is_spatial and back is not None and _flipped_axes(back) == flipped:
+            window.end_flipped(window.source, back, cropped[window.spatial], found)
         yield window
 
 
@@ -413,6 +439,14 @@ def _begin(node: Node, ndim: int) -> Optional[Tuple[int, ...]]:
     words = re.findall(r"None|-?\d+", node.attrs.get("begin", ""))
     begin = [0 if word == "None" else int(word) for word in words]
     return (*begin, *(0,) * (ndim - len(begin))) if min(begin, default=0) >= 0 else None
+
+
+def _flipped_axes(node: Node) -> Tuple[int, ...]:
+    """The axes that a slice which takes everything flips; none for every other operator."""
+    if node.op != "slice" or re.search(r"\d", node.attrs.get("begin", "") + node.attrs.get("end", "")):
+        return ()
+    steps = re.findall(r"None|-?\d+", node.attrs.get("step", ""))
+    return () if set(steps) - {"None", "1", "-1"} else tuple(axis for axis, step in enumerate(steps) if step == "-1")
 
 
 def _unpadded(node: Node, found: Dict[Node, tuple], reader: Node) -> Tuple[Node, Optional[Tuple[int, ...]]]:
@@ -537,8 +571,9 @@ class _Seen:
 # ---- as a table ------------------------------------------------------------------------------------------------------
 
 ADVICE = (
-    "A shifted layer is right if Keras has ZeroPadding and padding='valid' there. If Keras has padding='same' "
-    "there, use the layer of the same name in mxsame.nn, or write the network with exact SAME: mxsame audit --fix."
+    "A shifted layer is right if the network was trained in MXNet, and if Keras has ZeroPadding and padding='valid' "
+    "there. If Keras has padding='same' there, use the layer of the same name in mxsame.nn, or write the network with "
+    "exact SAME: mxsame audit --fix."
 )
 
 

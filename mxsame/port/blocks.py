@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Optional, Sequence
 
-from mxsame import tensors, validation
+from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 
 # -- functions, by name: f(F, *arrays, **arguments)
@@ -355,6 +355,10 @@ class _Weighted(mx.gluon.HybridBlock):
             for name, shape in shapes.items():
                 parameter = self.params.get(name, shape=shape, init=INITIALIZERS.get(name), allow_deferred_init=True)
                 setattr(self, name, parameter)
+
+    def __repr__(self) -> str:
+        shapes = (f"{name}={parameter.shape}" for name, parameter in _gluon.own_parameters(self).items())
+        return f"{type(self).__name__}({', '.join(shapes)})"
 
 
 class Dense(_Weighted):

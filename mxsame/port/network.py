@@ -131,6 +131,12 @@ class Network(mx.gluon.HybridBlock):
         for block in dict.fromkeys(step.block for step in steps):
             self.register_child(block, block.name)
 
+    def __repr__(self) -> str:
+        """One line for each block, with the name of its Keras layer."""
+        blocks = dict.fromkeys((step.layer, step.block) for step in self._steps)
+        lines = (f"  ({layer}): {block!r}".replace("\n", "\n  ") for layer, block in blocks)
+        return "\n".join((f"{type(self).__name__}(", *lines, ")"))
+
     @property
     def transpositions(self) -> int:
         return sum(getattr(step.block, "function", None) == "transpose" for step in self._steps)
@@ -192,7 +198,9 @@ class Network(mx.gluon.HybridBlock):
 def _of_size(value: Value, array: Any) -> Any:
     """An input of the static lengths: an array of others is refused, by a graph, too."""
     if not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
-        raise TypeError(f"data must be an NDArray or a Symbol; {tensors.received('data', array)}")
+        raise TypeError(
+            f"data must be an NDArray, as nd.array(data) is, or a Symbol; {tensors.received('data', array)}"
+        )
     wanted = tuple(value.ordered(value.shape))
     symbolic = isinstance(array, mx.sym.Symbol)
     shape = tensors.traced_shape(array) if symbolic else array.shape

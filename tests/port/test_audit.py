@@ -57,6 +57,12 @@ def configurations(count):
         yield pytest.param(op, size, kernel, strides, dilation, pads, id=f"{number}-{op}-{rank}")
 
 
+def flip(data, rank):
+    """The last axis backwards, as mxsame has it where windows are counted from the end."""
+    whole = (None,) * (2 + rank)
+    return mx.sym.slice(data, begin=whole, end=whole, step=(1,) * (1 + rank) + (-1,))
+
+
 def symmetric(op, kernel, strides, dilation, pads, full=False):
     """The layer as MXNet has it, as a Symbol."""
     data, weight = mx.sym.var("data"), mx.sym.var("weight")
@@ -94,22 +100,26 @@ def same(op, size, kernel, strides, dilation, arrays, output_padding=None):
     return oracle.forward(cases.Case(op, size, kernel, **given), arrays)
 
 
+@pytest.mark.parametrize("is_flipped", [False, True], ids=["forwards", "flipped"])
 @pytest.mark.parametrize(("op", "size", "kernel", "strides", "dilation", "pads"), list(configurations(150)))
-def test_a_status_is_true_of_the_values(op, size, kernel, strides, dilation, pads):
+def test_a_status_is_true_of_the_values(op, size, kernel, strides, dilation, pads, is_flipped):
     generator = np.random.RandomState(1)
     weight = {"conv": (3, 2, *kernel), "conv_transpose": (2, 3, *kernel)}.get(op)
     arrays = {"data": generator.normal(size=(2, 2, *size))}
     if weight:
         arrays["weight"] = generator.normal(size=weight)
-    symbol = symmetric(op, kernel, strides, dilation, pads)
+    symbol, forwards = symmetric(op, kernel, strides, dilation, pads), dict(arrays)
+    if is_flipped:  # before the operator, and back after it: its kernel is then read backwards
+        symbol = flip(symbol(data=flip(mx.sym.var("data"), len(size))), len(size))
+        forwards.update({"weight": arrays["weight"][..., ::-1]} if weight else {})
     found = audit(symbol, (2, 2, *size))
     (got,) = bound(symbol, arrays)
-    want = same(op, size, kernel, strides, dilation, arrays)
+    want = same(op, size, kernel, strides, dilation, forwards)
     status = only(found).status
     if got.shape != want.shape and op == "conv_transpose" and status in ("same", "shifted"):
         reach = [2 * (k // 2) - k for k in kernel]  # Keras's output_padding for this shape
         extra = [out - (n - 1) * s + more for out, n, s, more in zip(got.shape[2:], size, strides, reach)]
-        want = same(op, size, kernel, strides, dilation, arrays, tuple(extra))
+        want = same(op, size, kernel, strides, dilation, forwards, tuple(extra))
     if got.shape != want.shape:
         assert status in ("valid", "other")
     else:
@@ -226,6 +236,23 @@ def test_a_layer_that_is_called_twice_is_fixed_where_it_is_wrong():
     assert difference(block(data).asnumpy(), ours(ours(data)).asnumpy()) < 1e-5
 
 
+@pytest.mark.parametrize("step", [(1, -1, 1, -1), (-1, 1, 1, -1)])
+def test_flipped_channels_and_batches_stay(step):
+    whole = {"begin": (None,) * 4, "end": (None,) * 4, "step": step}
+    symbol = mx.sym.slice(conv(mx.sym.slice(mx.sym.var("data"), **whole)), **whole)
+    generator = np.random.RandomState(3)
+    arrays = {"data": generator.normal(size=(2, 2, 8, 8)), "conv_weight": generator.normal(size=(2, 2, 3, 3))}
+    found = audit(symbol, (2, 2, 8, 8))
+    (got,) = bound(found.fixed_symbol(), arrays)
+    steps = tuple(slice(None, None, each) for each in step)
+    flipped = {"data": arrays["data"][steps], "weight": arrays["conv_weight"]}
+    want = oracle.forward(
+        cases.Case("conv", (8, 8), (3, 3), strides=(2, 2), in_channels=2, channels=2, use_bias=False), flipped
+    )
+    assert only(found).status == "shifted"
+    assert difference(got, want[steps]) < 1e-4
+
+
 def test_averages_count_padding_by_default():
     text = mx.sym.Pooling(mx.sym.var("data"), kernel=(3, 3), pad=(1, 1), pool_type="avg", count_include_pad=None)
     assert only(audit(text, (1, 2, 8, 8))).status == "counts padding"
@@ -323,6 +350,7 @@ def test_exported_networks_of_mxsame_have_no_wrong_layer(rank, tmp_path):
             shape = (1, 3, size, size - 1, size - 2)[: 2 + rank]
             symbol_file, _ = mxsame.export(net, str(tmp_path / f"net{number}"), shape)
             assert audit(symbol_file, shape).wrong == (), (kernel, strides, size)
+            assert audit(net, shape).wrong == (), (kernel, strides, size)  # the graph for any size
 
 
 def test_a_network_of_mxsame_has_no_wrong_layer():

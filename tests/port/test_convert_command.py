@@ -213,7 +213,8 @@ def test_a_check_without_keras_fails_before_anything_is_written(folder, tmp_path
     monkeypatch.setattr(command, "find_spec", lambda name: None if name in ("tensorflow", "keras") else find(name))
     result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
     assert result.exit_code == 1
-    assert "--check needs TensorFlow or Keras: neither is installed." in result.output
+    assert "--check needs TensorFlow or Keras: neither is installed. Fix it with: " in result.output
+    assert "-m pip install tensorflow==" in result.output
     assert not list(tmp_path.iterdir())
 
     def broken(name):
@@ -236,12 +237,13 @@ def test_a_check_of_what_keras_cannot_load_fails_before_anything_is_written(fold
         class models:
             @staticmethod
             def load_model(path, compile):
-                raise KeyError("batch_shape")
+                raise KeyError("batch_shape" + 1000 * " of a layer")
 
     monkeypatch.setattr(command, "imported_keras", lambda: Keras)
     result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
     assert result.exit_code == 1
-    assert "--check needs a file that Keras 1.0 can load: KeyError: 'batch_shape'" in result.output
+    assert "--check needs a file that Keras 1.0 can load: KeyError: 'batch_shape of a layer" in result.output
+    assert "Fix it with: " in result.output and len(result.output) < 1000
     assert not list(tmp_path.iterdir())
 
 
