@@ -289,7 +289,7 @@ def onnx(size: Optional[int], width: float, rounds: int, device: Any) -> Iterato
 @main.command(name="all")
 @click.pass_context
 def every(context: click.Context) -> None:
-    """Every table, one after the other, and the targets. Takes about an hour and a half."""
+    """Every table, one after the other, and the targets. Takes an hour and a quarter."""
     for command, options in (
         (layers, {}),
         (layers, {"train": True}),
