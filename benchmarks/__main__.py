@@ -18,7 +18,11 @@ FOLDER = Path(__file__).parent / "results"
 Task = Tuple[str, Callable[[], List[dict]]]  # a name, which --match chooses by, and what gives its rows
 
 TRAIN = click.option("--train", is_flag=True, help="Time a forward and backward pass instead of a forward one.")
-SIZE = click.option("--size", type=click.IntRange(min=32), help="Of the images; each network's own by default.")
+SIZE = click.option(
+    "--size",
+    type=click.IntRange(min=32),
+    help="Of the images, or the next larger that a network takes; each network's own by default.",
+)
 WIDTH = click.option(
     "--width", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Of the networks."
 )
@@ -285,7 +289,7 @@ def onnx(size: Optional[int], width: float, rounds: int, device: Any) -> Iterato
 @main.command(name="all")
 @click.pass_context
 def every(context: click.Context) -> None:
-    """Every table, one after the other, and the targets. Takes about an hour."""
+    """Every table, one after the other, and the targets. Takes an hour and a quarter."""
     for command, options in (
         (layers, {}),
         (layers, {"train": True}),

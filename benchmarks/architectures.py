@@ -1,6 +1,7 @@
-"""Networks, each written once as a function of a kit of layers (see `benchmarks/kits.py`). Every padding is SAME.
+"""Networks, each written once as a function of a kit of layers (see `benchmarks/kits.py`). Padding is SAME by default.
 
-Shapes are those of keras.applications; where Keras pads by hand and then runs VALID, SAME stands here.
+Shapes are those of keras.applications, and VALID is where Keras has it, except that SAME replaces pads by hand and then
+VALID. Classifiers end with global pooling and one dense layer.
 """
 
 from __future__ import annotations
@@ -19,6 +20,16 @@ class Network:
     build: Callable[[Any, Any], Any]  # (kit, input) -> output
     size: int = 224
     classifies: bool = True
+    smallest: int = 1
+    multiple: int = 1  # which sizes are a multiple of
+
+    def fitting(self, size: int) -> int:
+        """The size, or the next larger that the network takes.
+
+        >>> Network("three levels", print, smallest=48, multiple=8).fitting(50)
+        56
+        """
+        return -(-max(size, self.smallest) // self.multiple) * self.multiple
 
 
 def resnet50(kit: Any, x: Any) -> Any:
@@ -123,6 +134,67 @@ def _separable(kit: Any, x: Any, channels: int) -> Any:
     return kit.norm(kit.conv(kit.depthwise(x, 3), channels, 1))
 
 
+def vgg16(kit: Any, x: Any) -> Any:
+    """VGG16, which SAME pads alike at both ends: kernels of 3 without strides, and VALID max pools."""
+    for channels, convolutions in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(convolutions):
+            x = _conv_relu(kit, x, kit.scaled(channels))
+        x = kit.max_pool(x, 2, 2, padding="valid")
+    return _classify(kit, x)
+
+
+def inceptionv3(kit: Any, x: Any) -> Any:
+    """InceptionV3, which SAME pads alike at both ends: whatever has a stride is VALID, and other kernels are odd."""
+
+    def conv(x: Any, channels: int, kernel_size: Any, stride: int = 1, padding: str = "same") -> Any:
+        return _conv_norm(kit, x, kit.scaled(channels), kernel_size, stride, padding)
+
+    def chain(x: Any, *convolutions: Any) -> Any:
+        """Convolutions in a row, each (channels, kernel size, ..)."""
+        for convolution in convolutions:
+            x = conv(x, *convolution)
+        return x
+
+    def pooled(x: Any, channels: int) -> Any:
+        return conv(kit.avg_pool(x, 3, 1), channels, 1)
+
+    def halved(x: Any) -> Any:
+        return kit.max_pool(x, 3, 2, padding="valid")
+
+    row, column, halves = (1, 7), (7, 1), (3, 2, "valid")
+    x = halved(chain(x, (32, *halves), (32, 3, 1, "valid"), (64, 3)))
+    x = halved(chain(x, (80, 1, 1, "valid"), (192, 3, 1, "valid")))
+    for channels in (32, 64, 64):
+        fives, threes = chain(x, (48, 1), (64, 5)), chain(x, (64, 1), (96, 3), (96, 3))
+        x = kit.concat(conv(x, 64, 1), fives, threes, pooled(x, channels))
+    x = kit.concat(conv(x, 384, *halves), chain(x, (64, 1), (96, 3), (96, *halves)), halved(x))
+    for channels in (128, 160, 160, 192):
+        sevens = chain(x, (channels, 1), (channels, row), (192, column))
+        twice = chain(x, *((channels, kernel) for kernel in (1, column, row, column)), (192, row))
+        x = kit.concat(conv(x, 192, 1), sevens, twice, pooled(x, 192))
+    sevens = chain(x, (192, 1), (192, row), (192, column), (192, *halves))
+    x = kit.concat(chain(x, (192, 1), (320, *halves)), sevens, halved(x))
+    for _ in range(2):
+        forks = [chain(x, (384, 1)), chain(x, (448, 1), (384, 3))]
+        ends = [kit.concat(conv(fork, 384, (1, 3)), conv(fork, 384, (3, 1))) for fork in forks]
+        x = kit.concat(conv(x, 320, 1), *ends, pooled(x, 192))
+    return _classify(kit, x)
+
+
+def unet(kit: Any, x: Any) -> Any:
+    """U-Net with four levels, half the channels of the original, and SAME: max pools down, transposed convolutions of
+    kernel 3 up, each concatenated with what its level had on the way down."""
+    channels, levels = x.channels, []
+    for level in range(4):
+        levels.append(_conv_relu(kit, _conv_relu(kit, x, kit.scaled(32 << level)), kit.scaled(32 << level)))
+        x = kit.max_pool(levels[-1], 2, 2)
+    x = _conv_relu(kit, _conv_relu(kit, x, kit.scaled(512)), kit.scaled(512))
+    for skip in reversed(levels):
+        x = kit.concat(skip, kit.transposed(x, skip.channels, 3, 2))
+        x = _conv_relu(kit, _conv_relu(kit, x, skip.channels), skip.channels)
+    return kit.sigmoid(kit.conv(x, channels, 1, use_bias=True))
+
+
 def autoencoder(kit: Any, x: Any) -> Any:
     """Convolutions and poolings down to an eighth, transposed convolutions of every kernel back up."""
     channels = x.channels
@@ -136,8 +208,12 @@ def autoencoder(kit: Any, x: Any) -> Any:
     return kit.sigmoid(kit.conv(x, channels, 3, use_bias=True))
 
 
-def _conv_norm(kit: Any, x: Any, channels: int, kernel_size: int, stride: int = 1) -> Any:
-    return kit.relu(kit.norm(kit.conv(x, channels, kernel_size, stride)))
+def _conv_norm(kit: Any, x: Any, channels: int, kernel_size: Any, stride: int = 1, padding: str = "same") -> Any:
+    return kit.relu(kit.norm(kit.conv(x, channels, kernel_size, stride, padding=padding)))
+
+
+def _conv_relu(kit: Any, x: Any, channels: int) -> Any:
+    return kit.relu(kit.conv(x, channels, 3, use_bias=True))
 
 
 def _classify(kit: Any, x: Any) -> Any:
@@ -150,5 +226,8 @@ NETWORKS = (
     Network("mobilenetv2", mobilenetv2),
     Network("xception", xception, size=299),
     Network("efficientnet", efficientnet),
+    Network("vgg16", vgg16, smallest=32),
+    Network("inceptionv3", inceptionv3, size=299, smallest=75),
+    Network("unet", unet, size=128, classifies=False, multiple=16),
     Network("autoencoder", autoencoder, size=112, classifies=False),
 )

@@ -8,6 +8,9 @@ NETWORKS = {
     "mobilenetv2": "MobileNetV2",
     "xception": "Xception, entry and middle flow",
     "efficientnet": "EfficientNet-B0",
+    "vgg16": "VGG16",
+    "inceptionv3": "InceptionV3",
+    "unet": "U-Net",
     "autoencoder": "autoencoder",
 }
 VARIANTS = {

@@ -46,7 +46,8 @@ class Case:
 
 
 def case(network: Network, batch: int, size: Optional[int] = None, width: float = 1.0) -> Case:
-    return Case(network, batch, size or network.size, width)
+    """At the network's own size by default; at one that it cannot take, the next larger that it can."""
+    return Case(network, batch, network.size if size is None else network.fitting(size), width)
 
 
 def kits(case: Case, variants: Sequence[str]) -> Dict[str, Kit]:

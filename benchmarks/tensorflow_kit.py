@@ -13,7 +13,7 @@ if "OMP_NUM_THREADS" in os.environ:  # which MXNet obeys
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.kits import EPSILON, LEARNING_RATE, MOMENTUM, Kit, Tensor
+from benchmarks.kits import EPSILON, LEARNING_RATE, MOMENTUM, KernelSize, Kit, Tensor
 from mxsame.keras import layouts
 
 VERSION = tf.__version__
@@ -21,7 +21,7 @@ layers = tf.keras.layers
 
 
 class TensorFlow(Kit):
-    """tf.keras layers with padding="same", channels last, which is what TensorFlow runs fastest on the CPU."""
+    """tf.keras layers, channels last, which is what TensorFlow runs fastest on the CPU."""
 
     def __init__(self, width: float = 1.0):
         self.width = width
@@ -30,15 +30,26 @@ class TensorFlow(Kit):
     def input(self, channels: int, size: Tuple[int, ...]) -> Tensor:
         return Tensor(tf.keras.Input((*size, channels)), channels, size)
 
-    def conv(self, x: Tensor, channels: int, kernel_size: int, stride: int = 1, use_bias: bool = False) -> Tensor:
-        return self._layer("conv", layers.Conv2D(channels, kernel_size, stride, padding="same", use_bias=use_bias), x)
+    def conv(
+        self,
+        x: Tensor,
+        channels: int,
+        kernel_size: KernelSize,
+        stride: int = 1,
+        use_bias: bool = False,
+        padding: str = "same",
+    ) -> Tensor:
+        return self._layer("conv", layers.Conv2D(channels, kernel_size, stride, padding=padding, use_bias=use_bias), x)
 
-    def depthwise(self, x: Tensor, kernel_size: int, stride: int = 1) -> Tensor:
+    def depthwise(self, x: Tensor, kernel_size: KernelSize, stride: int = 1) -> Tensor:
         made = layers.DepthwiseConv2D(kernel_size, stride, padding="same", use_bias=False)
         return self._layer("depthwise", made, x)
 
-    def max_pool(self, x: Tensor, kernel_size: int, stride: int) -> Tensor:
-        return self._made(layers.MaxPool2D(kernel_size, stride, padding="same")(x.value))
+    def max_pool(self, x: Tensor, kernel_size: KernelSize, stride: int, padding: str = "same") -> Tensor:
+        return self._made(layers.MaxPool2D(kernel_size, stride, padding=padding)(x.value))
+
+    def avg_pool(self, x: Tensor, kernel_size: KernelSize, stride: int, padding: str = "same") -> Tensor:
+        return self._made(layers.AveragePooling2D(kernel_size, stride, padding=padding)(x.value))
 
     def transposed(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> Tensor:
         return self._layer("transposed", layers.Conv2DTranspose(channels, kernel_size, stride, padding="same"), x)
@@ -63,6 +74,9 @@ class TensorFlow(Kit):
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return self._made(layers.Add()([x.value, y.value]))
+
+    def concat(self, *parts: Tensor) -> Tensor:
+        return self._made(layers.Concatenate()([part.value for part in parts]))
 
     def scale(self, x: Tensor, by: Tensor) -> Tensor:
         return self._made(layers.Multiply()([x.value, by.value]))

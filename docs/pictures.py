@@ -83,9 +83,9 @@ def speed() -> None:
     """The time of whole networks at batch 1, from benchmarks/results/networks.json."""
     variants = {"mxsame": ("mxsame.hybridize", SAME_COLOUR, ""), "explicit pad": ("explicit padding", ADDED, "///")}
     rows = {row["network"]: row for row in tables.rows_of("networks", "inference") if row["batch"] == 1}
-    figure = Figure(figsize=(8.4, 3.4), facecolor="white", layout="constrained")
+    names = [name for name in NETWORKS if name in rows]
+    figure = Figure(figsize=(8.4, 0.7 + 0.45 * len(names)), facecolor="white", layout="constrained")
     axes = figure.add_subplot()
-    names = list(NETWORKS)
     for place, (variant, (label, colour, hatch)) in enumerate(variants.items()):
         heights = [number + 0.36 * place for number in range(len(names))]
         times = [tables.ratio(rows[name], variant) for name in names]
@@ -93,7 +93,7 @@ def speed() -> None:
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
         axes.bar_label(bars, fmt="%.2f", padding=5, fontsize=8, color=INK, bbox=box, zorder=3)
     axes.axvline(1, color=SYMMETRIC_COLOUR, linewidth=1.4, linestyle="--", label="symmetric padding, wrong values")
-    axes.set_yticks([number + 0.18 for number in range(len(names))], NETWORKS.values(), size=9, color=INK)
+    axes.set_yticks([number + 0.18 for number in range(len(names))], map(NETWORKS.get, names), size=9, color=INK)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.75)
     axes.set_xlabel("time of inference at batch 1, symmetric padding = 1; lower is better", size=9, color=INK)

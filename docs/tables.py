@@ -175,6 +175,15 @@ def by_batch(rows: List[dict], network: str, variant: str, to: str = "") -> str:
     return ", ".join(figure(value) for value in ratios(found, variant, to))
 
 
+def measured(lines: Iterable[List[str]]) -> List[List[str]]:
+    """Those that have a figure.
+
+    >>> measured([["VGG16", "1.00"], ["U-Net", ""]])
+    [['VGG16', '1.00']]
+    """
+    return [line for line in lines if any(line[1:])]
+
+
 def networks_summary() -> str:
     inference, training = rows_of("networks", "inference"), rows_of("networks", "training step")
     deployed = rows_of("networks", "inference, deployed")
@@ -195,7 +204,7 @@ def networks_summary() -> str:
         ]
         for network, name in NETWORKS.items()
     ]
-    return markdown(head, lines)
+    return markdown(head, measured(lines))
 
 
 def networks_any_size() -> str:
@@ -210,7 +219,7 @@ def networks_any_size() -> str:
         ]
         for network, name in NETWORKS.items()
     ]
-    return markdown(head, lines) + "\n\n" + provenance("networks")
+    return markdown(head, measured(lines)) + "\n\n" + provenance("networks")
 
 
 def tensorflow() -> str:
@@ -227,7 +236,7 @@ def tensorflow() -> str:
         ]
         for network, name in NETWORKS.items()
     ]
-    return markdown(head, [line for line in lines if any(line[1:])])
+    return markdown(head, measured(lines))
 
 
 def onnx() -> str:
