@@ -7,7 +7,7 @@ it there is. Graphs end with a maximum over everything, which takes any layout a
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from mxsame._mxnet import mx
 from mxsame._timing import FLAGS, measure, spread
@@ -45,10 +45,18 @@ def constants(rounds: int = 15) -> Dict[str, float]:
     elements, pixels, voxels = math.prod(MANY), math.prod(FEW), math.prod(VOLUME)
     longer = 5 * 5 - 3 * 3  # kernel elements
     concat = (many["concat"] - many["nothing"]) / (2 * elements)
+
+    def back(name: str) -> float:
+        """Of the backward pass of one operator, per element."""
+        return (trained[name] - trained["nothing"] - many[name] + many["nothing"]) / elements
+
     found = {
         "concat": concat,
-        "concat_back": (trained["concat"] - trained["nothing"] - many["concat"] + many["nothing"]) / (2 * elements),
-        "concat_back_line": (trained_line["concat"] - trained_line["conv k3"]) / math.prod(LINE) - concat,
+        "concat_back": back("concat") / 2,
+        "back_line": (trained_line["concat"] - trained_line["conv k3"]) / math.prod(LINE) - concat,
+        "slice_back": back("slice"),
+        "slice_like_back": back("slice_like"),
+        "dense_back_long": back("conv k3, pad 2") / (2 * 3 * 3 * 64),
         "flip_weight": (many["reverse"] - many["nothing"]) / elements,
         "lengthen": (many["weight"] - many["element"]) / (2 * 480 * 25),
         "operator": (many["chain"] - many["element"]) / (7 * CHAIN),
@@ -91,8 +99,8 @@ def _times(shape: Shape, rounds: int, train: bool = False) -> Dict[str, float]:
 # -- what graphs are made of
 
 
-def _conv(F: Any, x: Any, weight: Any, kernel: int, groups: int = 1) -> Any:
-    sizes = {"kernel": (kernel, kernel), "pad": (kernel // 2,) * 2}
+def _conv(F: Any, x: Any, weight: Any, kernel: int, groups: int = 1, pad: Optional[int] = None) -> Any:
+    sizes = {"kernel": (kernel, kernel), "pad": (kernel // 2 if pad is None else pad,) * 2}
     return F.Convolution(x, weight, num_filter=64, num_group=groups, no_bias=True, **sizes)
 
 
@@ -137,6 +145,10 @@ def _sliced(F: Any, x: Any) -> Any:
     return F.slice(x, begin=(None, None, 1, 1), end=WHOLE)
 
 
+def _sliced_like(F: Any, x: Any) -> Any:
+    return F.slice_like(x, F.slice(x, begin=(0, 0, 0, 0), end=(1, 1, -1, -1)), axes=(2, 3))
+
+
 def _element(F: Any, x: Any, ndim: int = 4) -> Any:
     for axis in range(ndim):
         x = F.slice_axis(x, axis=axis, begin=0, end=1)
@@ -176,6 +188,9 @@ TRAINED: Probes = {
     MANY: {
         "nothing": (UNUSED, lambda F, x, w: x),
         "concat": (UNUSED, lambda F, x, w: _concatenated(F, x)),
+        "slice": (UNUSED, lambda F, x, w: _sliced(F, x)),
+        "slice_like": (UNUSED, lambda F, x, w: _sliced_like(F, x)),
+        "conv k3, pad 2": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, w, 3, pad=2)),
         "depthwise k3": ((64, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, groups=64)),
         "depthwise k5": ((64, 1, 5, 5), lambda F, x, w: _conv(F, x, w, 5, groups=64)),
     },
@@ -187,7 +202,6 @@ TRAINED: Probes = {
 PROBES: Probes = {
     MANY: {
         **TRAINED[MANY],
-        "slice": (UNUSED, lambda F, x, w: _sliced(F, x)),
         "flip": (UNUSED, lambda F, x, w: F.slice(x, begin=WHOLE, end=WHOLE, step=(1, 1, -1, -1))),
         "reverse": (UNUSED, lambda F, x, w: F.reverse(x, axis=(2, 3))),
         "pad": (UNUSED, lambda F, x, w: F.pad(x, mode="constant", pad_width=(0, 0, 0, 0, 0, 1, 0, 1))),

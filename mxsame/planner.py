@@ -50,8 +50,10 @@ class Costs:
 
     concat: float = 0.40  #: concatenate a few elements to an axis
     concat_back: float = 0.5  #: its backward pass
-    concat_back_line: float = 6.0  #: the same along a single axis
+    back_line: float = 6.0  #: the same along a single axis, and that of MXNet's pad operator
     slice: float = 0.5  #: take a part
+    slice_back: float = 2.0  #: its backward pass
+    slice_like_back: float = 4.5  #: the same of a part of a dynamic shape
     slice_blocks: float = 1.1  #: take a part of what a convolution has left in blocks
     flip: float = 1.1  #: reverse an axis
     pad: float = 1.2  #: MXNet's pad operator
@@ -66,11 +68,12 @@ class Costs:
     lengthen: float = 6.0  #: per element of a weight that gets zeros along an axis, including its way into blocks
     dense: float = 0.0165  #: per multiplication of a convolution
     dense_few: float = 0.02  #: of one of fewer input channels than a block has, or output channels than two have
+    dense_back_long: float = 0.026  #: of each of the two gradients, with pad > k // 2
     depthwise: float = 0.05  #: of a depthwise convolution
     depthwise_few: float = 0.65  #: of one of fewer channels than a block has, or along a single axis
     depthwise_volume: float = 1.0  #: of one along three axes
     depthwise_back: float = 0.33  #: of its backward pass
-    depthwise_back_long: float = 2.0  #: with a kernel above 3 or pad > k // 2, for which oneDNN has no fast code
+    depthwise_back_long: float = 2.0  #: the same without oneDNN's fast code: with pad > k // 2, or k > 3 along the last axis
     pooling: float = 0.031  #: per element of a pooling window
     pooling_partial: float = 0.35  #: the same where windows of an average are partial, for which oneDNN has no code
     pooling_large: float = 3.0  #: the same of plain data, a block of whose channels does not fit into the cache
@@ -225,14 +228,21 @@ class _Estimate:
         """What is done to the data, the output and the kernel, and the operator itself."""
         inputs = self.batch * self.in_channels * math.prod(self.size)
         results = self.batch * self.channels * math.prod(self.outputs)
-        nanoseconds = self.before(inputs)
+        nanoseconds = self.before(inputs) + self.after(results) + self.operator()
         if self.convolves and self.work.purpose != "deployment":
             nanoseconds += self.kernel()
-        if self.training:  # what is copied has a gradient, which is copied back
-            concats = sum(any(step.concat) for step in self.plan.axes)
-            back = self.costs.concat_back_line if self.rank == 1 else self.costs.concat_back
-            nanoseconds = 2 * nanoseconds + concats * (back - self.costs.concat) * inputs
-        return nanoseconds + self.after(results) + self.operator()
+        return nanoseconds + (self.backward(inputs, results) if self.training else 0)
+
+    def backward(self, inputs: int, results: int) -> float:
+        """Of the gradients of what is done to so many elements: what was copied is copied back."""
+        axes, costs = self.plan.axes, self.costs
+        concats, pads = sum(any(step.concat) for step in axes), any(any(step.pad_operator) for step in axes)
+        crops, dynamic_crops = any(any(step.crop) for step in axes), any(step.crop[1] is None for step in axes)
+        per_element = concats * (costs.concat_back - costs.concat)
+        if self.rank == 1:
+            per_element = concats * (costs.back_line - costs.concat) + pads * (costs.back_line - costs.pad)
+        per_result = crops * costs.slice_back + dynamic_crops * costs.slice_like_back
+        return self.before(inputs) + per_element * inputs + per_result * results
 
     def before(self, inputs: int) -> float:
         """Of what is done to this many elements of data."""
@@ -315,10 +325,11 @@ class _Estimate:
         share = max(self.in_channels // self.work.groups, 1)
         few = self.in_channels < BLOCK or self.channels < 2 * BLOCK
         each = costs.dense_few if few else costs.dense
-        backward = 2 * each  # the gradients of the data and of the weight
+        long = any(step.pad > step.kernel_size // 2 for step in self.plan.axes)
+        backward = 2 * max(each, costs.dense_back_long if long else 0)  # the gradients of the data and of the weight
         if share == 1 and self.work.groups > 1:
             each, backward = self.depthwise(), costs.depthwise_back
-            if any(step.kernel_size > 3 or step.pad > step.kernel_size // 2 for step in self.plan.axes):
+            if long or self.plan.axes[-1].kernel_size > 3:
                 backward = costs.depthwise_back_long
         multiplications = self.batch * self.channels * share * math.prod(self.multiplications())
         return touch + multiplications * (each + (backward if self.training else 0))
