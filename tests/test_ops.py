@@ -472,9 +472,11 @@ def test_grid(op, rank, padding):
         got, got_gradients = imperative(functools.partial(operate, case), as_nd(arrays), out_grad)
         assert_equal(got, out, what=case.name)
         assert_equal(got_gradients, gradients, what=case.name)
-        got, got_gradients = evaluate(operate(case, unshaped(case), **graph_arguments(case)), as_nd(arrays), out_grad)
-        assert_equal(got, out, what=case.name)
-        assert_equal(got_gradients, gradients, what=case.name)
+        if fits_one_graph(case):
+            graph = operate(case, unshaped(case), **graph_arguments(case))
+            got, got_gradients = evaluate(graph, as_nd(arrays), out_grad)
+            assert_equal(got, out, what=case.name)
+            assert_equal(got_gradients, gradients, what=case.name)
         count += 1
     assert count > 100
 
