@@ -351,7 +351,7 @@ def planner() -> str:
 
 def sampled() -> str:
     """The planner's choice for layers drawn at random."""
-    modes = by_mode(benchmark("sampled")["rows"])
+    modes = by_mode([*benchmark("sampled")["rows"], *benchmark("sampled-train")["rows"]])
     head = [
         f"{max(map(len, modes.values()))} layers, compared with",
         "symmetric padding",
