@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,11 @@ ROOT = HERE.parent.parent
 EXAMPLES = ROOT / "examples" / "distributed"
 MARK = "MXSAME_TEST_CLUSTER"  # an environment variable of all its processes
 LIMIT = 120.0  # seconds for what takes five on an idle machine
+
+
+def _not_ignoring_interrupts() -> None:
+    """As in a terminal; what a shell runs in the background ignores them, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Cluster:
@@ -29,6 +35,7 @@ class Cluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=_not_ignoring_interrupts,
         )
         self.output = ""
 
