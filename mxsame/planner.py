@@ -50,7 +50,7 @@ class Costs:
 
     concat: float = 0.40  #: concatenate a few elements to an axis
     concat_back: float = 0.5  #: its backward pass
-    back_line: float = 6.0  #: the same along a single axis, and that of MXNet's pad operator
+    back_line: float = 4.5  #: the same along a single axis, and that of MXNet's pad operator
     slice: float = 0.5  #: take a part
     slice_back: float = 2.0  #: its backward pass
     slice_like_back: float = 4.5  #: the same of a part of a dynamic shape
@@ -374,9 +374,10 @@ def _move_operators(steps: Iterable[Any]) -> int:
 
 
 def _typical_size(rank: int, channels: int) -> int:
-    """Networks halve their sizes where they double their channels."""
+    """Networks halve their sizes where they double their channels; those of one axis have the same number of elements
+    in a quarter of a picture, with 32 channels."""
     picture = TYPICAL_PICTURE[rank]
-    return picture if channels < BLOCK else min(picture // 4, max(7, picture * 32 // channels))
+    return picture if channels < BLOCK else min(picture // 4, max(7, picture * (8 if rank == 1 else 32) // channels))
 
 
 def _operator_outputs(step: AxisPlan, size: int, outputs: int) -> int:

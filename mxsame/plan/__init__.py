@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 
+@functools.lru_cache(maxsize=None)
 def strategies_for(operator: str, **facts: bool) -> Tuple[str, ...]:
     """The names of the strategies for an operator, in the order of the table, by what is known of them.
 
