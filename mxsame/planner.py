@@ -73,7 +73,7 @@ class Costs:
     depthwise_few: float = 0.65  #: of one of fewer channels than a block has, or along a single axis
     depthwise_volume: float = 1.0  #: of one along three axes
     depthwise_back: float = 0.33  #: of its backward pass
-    depthwise_back_long: float = 2.0  #: the same without oneDNN's fast code: with pad > k // 2, or k > 3 along the last axis
+    depthwise_back_long: float = 2.0  #: the same with pad > k // 2, or a kernel above 3 along the last axis
     pooling: float = 0.031  #: per element of a pooling window
     pooling_partial: float = 0.35  #: the same where windows of an average are partial, for which oneDNN has no code
     pooling_large: float = 3.0  #: the same of plain data, a block of whose channels does not fit into the cache
@@ -242,7 +242,8 @@ class _Estimate:
         if self.rank == 1:
             per_element = concats * (costs.back_line - costs.concat) + pads * (costs.back_line - costs.pad)
         per_result = crops * costs.slice_back + dynamic_crops * costs.slice_like_back
-        return self.before(inputs) + per_element * inputs + per_result * results
+        placed = self.weights() if any(step.offset for step in axes) else 0
+        return self.before(inputs) + per_element * inputs + per_result * results + placed * costs.place
 
     def before(self, inputs: int) -> float:
         """Of what is done to this many elements of data."""
@@ -290,12 +291,14 @@ class _Estimate:
             return self.costs.depthwise_volume
         return self.costs.depthwise if self.rank == 2 and self.in_channels >= BLOCK else self.costs.depthwise_few
 
+    def weights(self) -> int:
+        """The elements of the kernel."""
+        taps = math.prod(window.kernel_size for window in self.windows)
+        return self.channels * self.in_channels // self.work.groups * taps
+
     def kernel(self) -> float:
         """Of what is done to the kernel."""
-        costs = self.costs
-        weights = self.channels * self.in_channels // self.work.groups
-        weights *= math.prod(window.kernel_size for window in self.windows)
-        nanoseconds = 0.0
+        costs, weights, nanoseconds = self.costs, self.weights(), 0.0
         for step in self.plan.axes:
             if any(step.zeros):
                 nanoseconds += weights * costs.lengthen + 3 * costs.operator
