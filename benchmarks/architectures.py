@@ -231,3 +231,8 @@ NETWORKS = (
     Network("unet", unet, size=128, classifies=False, multiple=16),
     Network("autoencoder", autoencoder, size=112, classifies=False),
 )
+
+
+def named(name: str) -> Network:
+    """The network of this name."""
+    return next(network for network in NETWORKS if network.name == name)

@@ -28,11 +28,11 @@ def main() -> None:
 def training(store: Any, task: Dict[str, Any]) -> Dict[str, Any]:
     """Seconds of steps of a network; the servers update."""
     from benchmarks import networks
-    from benchmarks.architectures import NETWORKS
+    from benchmarks.architectures import named
     from benchmarks.distributed import exchanged
     from mxsame._mxnet import mx
 
-    network = next(each for each in NETWORKS if each.name == task["network"])
+    network = named(task["network"])
     case = networks.case(network, task["batch"], task["size"], task["width"])
     net = networks.prepared(case, "mxsame", networks.kits(case, ["mxsame"])["mxsame"])
     data, aims = networks.images(case), networks.targets(case)

@@ -13,7 +13,7 @@ import numpy as np
 
 import mxsame
 from benchmarks import networks, onnx, results
-from benchmarks.architectures import NETWORKS
+from benchmarks.architectures import NETWORKS, named
 from benchmarks.worker import alone
 from mxsame._mxnet import mx
 
@@ -40,7 +40,7 @@ TOLERANCE = 1e-4
 def net_of(source: str, name: str) -> Tuple[Any, tuple]:
     """A net with random weights, and the shape of its input."""
     if source == LAYERS:
-        case = networks.case(next(network for network in NETWORKS if network.name == name), 1)
+        case = networks.case(named(name), 1)
         return networks.kits(case, ["mxsame"])["mxsame"].net, case.shape
     if source == KERAS:
         model = onnx.model_of(name)

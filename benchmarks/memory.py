@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import List, Sequence
 
 from benchmarks import networks, results
-from benchmarks.architectures import NETWORKS
+from benchmarks.architectures import named
 from benchmarks.worker import MIB, alone, peak, resident
 from mxsame._mxnet import mx
 
@@ -40,7 +40,7 @@ def measure_one(
     """MiB of one variant, in this process."""
     with mx.Context(*device):
         mx.nd.dot(mx.nd.ones((64, 64)), mx.nd.ones((64, 64))).wait_to_read()
-        case = networks.case(next(x for x in NETWORKS if x.name == network), batch, size, width)
+        case = networks.case(named(network), batch, size, width)
         data, aims = networks.images(case), networks.targets(case)
         mx.nd.waitall()
         before = taken(device)

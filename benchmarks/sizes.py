@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import mxsame
 from benchmarks import networks, results
-from benchmarks.architectures import NETWORKS
+from benchmarks.architectures import named
 from benchmarks.memory import CPU, taken
 from benchmarks.worker import alone
 from mxsame._mxnet import mx
@@ -34,7 +34,7 @@ def sizes(shape: str, count: int) -> List[Tuple[int, int]]:
 
 def net(network: str, width: float, variant: str) -> Any:
     """A net without static memory, which would have to be laid out anew for every size."""
-    case = networks.case(next(x for x in NETWORKS if x.name == network), 1, RANGE.start, width)
+    case = networks.case(named(network), 1, RANGE.start, width)
     made = networks.kits(case, [variant])[variant].net
     if variant == "mxsame":
         return mxsame.hybridize(made)

@@ -13,11 +13,12 @@ if "OMP_NUM_THREADS" in os.environ:  # which MXNet obeys
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.kits import EPSILON, LEARNING_RATE, MOMENTUM, KernelSize, Kit, Tensor
+from benchmarks.kits import EPSILON, LEARNING_RATE, MOMENTUM, Kit, Tensor, Window
 from mxsame.keras import layouts
 
 VERSION = tf.__version__
 layers = tf.keras.layers
+POOLS = {"max": layers.MaxPool2D, "avg": layers.AveragePooling2D}
 
 
 class TensorFlow(Kit):
@@ -29,27 +30,6 @@ class TensorFlow(Kit):
 
     def input(self, channels: int, size: Tuple[int, ...]) -> Tensor:
         return Tensor(tf.keras.Input((*size, channels)), channels, size)
-
-    def conv(
-        self,
-        x: Tensor,
-        channels: int,
-        kernel_size: KernelSize,
-        stride: int = 1,
-        use_bias: bool = False,
-        padding: str = "same",
-    ) -> Tensor:
-        return self._layer("conv", layers.Conv2D(channels, kernel_size, stride, padding=padding, use_bias=use_bias), x)
-
-    def depthwise(self, x: Tensor, kernel_size: KernelSize, stride: int = 1) -> Tensor:
-        made = layers.DepthwiseConv2D(kernel_size, stride, padding="same", use_bias=False)
-        return self._layer("depthwise", made, x)
-
-    def max_pool(self, x: Tensor, kernel_size: KernelSize, stride: int, padding: str = "same") -> Tensor:
-        return self._made(layers.MaxPool2D(kernel_size, stride, padding=padding)(x.value))
-
-    def avg_pool(self, x: Tensor, kernel_size: KernelSize, stride: int, padding: str = "same") -> Tensor:
-        return self._made(layers.AveragePooling2D(kernel_size, stride, padding=padding)(x.value))
 
     def transposed(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> Tensor:
         return self._layer("transposed", layers.Conv2DTranspose(channels, kernel_size, stride, padding="same"), x)
@@ -83,6 +63,15 @@ class TensorFlow(Kit):
 
     def global_pool(self, x: Tensor) -> Tensor:
         return self._made(layers.GlobalAveragePooling2D(keepdims=True)(x.value))
+
+    def _window(self, window: Window) -> Tensor:
+        given = {"strides": window.stride, "padding": window.padding}
+        if window.kind in POOLS:
+            return self._made(POOLS[window.kind](window.kernel_size, **given)(window.x.value))
+        given["use_bias"] = window.use_bias
+        if window.kind == "depthwise":
+            return self._layer("depthwise", layers.DepthwiseConv2D(window.kernel_size, **given), window.x)
+        return self._layer("conv", layers.Conv2D(window.channels, window.kernel_size, **given), window.x)
 
     def _layer(self, kind: str, layer: Any, x: Tensor) -> Tensor:
         self.weighted.append((kind, layer))

@@ -89,6 +89,7 @@ CACHE = 1 << 20  # bytes; up to these oneDNN pools plain data in blocks
 TYPICAL_BATCH = 2
 TYPICAL_CHANNELS = 64
 TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
+QUARTER = {1: 32, 2: 128, 3: 128}  # the most channels of a quarter of it, by rank
 MOVE_OPERATORS = 18  # how many it takes to compute SAME's low and make a kernel with a single one,
 AXIS_OPERATORS = 3  # and for each axis of it
 GATHER_OPERATORS = 30
@@ -223,6 +224,10 @@ class _Estimate:
         self.convolves = not OPERATORS[work.operator].pool
         self.size = [window.size or _typical_size(self.rank, self.in_channels) for window in windows]
         self.outputs = [window.outputs(length) for window, length in zip(windows, self.size)]
+        axes = plan.axes
+        self.concats = sum(any(step.concat) for step in axes)
+        self.pads, self.flips = any(any(step.pad_operator) for step in axes), any(step.flip for step in axes)
+        self.crops, self.dynamic_crops = any(any(x.crop) for x in axes), any(x.crop[1] is None for x in axes)
 
     def total(self) -> float:
         """What is done to the data, the output and the kernel, and the operator itself."""
@@ -235,21 +240,17 @@ class _Estimate:
 
     def backward(self, inputs: int, results: int) -> float:
         """Of the gradients of what is done to so many elements: what was copied is copied back."""
-        axes, costs = self.plan.axes, self.costs
-        concats, pads = sum(any(step.concat) for step in axes), any(any(step.pad_operator) for step in axes)
-        crops, dynamic_crops = any(any(step.crop) for step in axes), any(step.crop[1] is None for step in axes)
-        per_element = concats * (costs.concat_back - costs.concat)
+        costs = self.costs
+        per_element = self.concats * (costs.concat_back - costs.concat)
         if self.rank == 1:
-            per_element = concats * (costs.back_line - costs.concat) + pads * (costs.back_line - costs.pad)
-        per_result = crops * costs.slice_back + dynamic_crops * costs.slice_like_back
-        placed = self.weights() if any(step.offset for step in axes) else 0
+            per_element = self.concats * (costs.back_line - costs.concat) + self.pads * (costs.back_line - costs.pad)
+        per_result = self.crops * costs.slice_back + self.dynamic_crops * costs.slice_like_back
+        placed = self.weights() if any(step.offset for step in self.plan.axes) else 0
         return self.before(inputs) + per_element * inputs + per_result * results + placed * costs.place
 
     def before(self, inputs: int) -> float:
         """Of what is done to this many elements of data."""
-        axes, costs = self.plan.axes, self.costs
-        concats = sum(any(step.concat) for step in axes)
-        pads, flips = (any(any(step.pad_operator) for step in axes), any(step.flip for step in axes))
+        axes, costs, concats, pads, flips = self.plan.axes, self.costs, self.concats, self.pads, self.flips
         gathers, shifts = (any(step.gather for step in axes), any(step.shift is not None for step in axes))
         dilated = sum(step.dilate > 1 for step in axes)
         per_element = concats * costs.concat + flips * costs.flip
@@ -269,15 +270,13 @@ class _Estimate:
 
     def after(self, results: int) -> float:
         """Of what is done to this many elements of output."""
-        axes, costs = self.plan.axes, self.costs
-        crops = any(step.crop[0] or step.crop[1] for step in axes)
-        dynamic_crops, flips = any(step.crop[1] is None for step in axes), any(step.flip for step in axes)
+        axes, costs, crops, dynamic_crops = self.plan.axes, self.costs, self.crops, self.dynamic_crops
         in_blocks = self.channels >= BLOCK and self.convolves and not self.training
         per_element = (crops + dynamic_crops) * (costs.slice_blocks if in_blocks else costs.slice)
-        per_element += flips * (costs.flip + in_blocks * costs.unblock)
+        per_element += self.flips * (costs.flip + in_blocks * costs.unblock)
         if any(step.pick for step in axes):
             per_element += self.moving([step.pick for step in axes])
-        operators = crops + 4 * dynamic_crops + flips + _move_operators(step.pick for step in axes)
+        operators = crops + 4 * dynamic_crops + self.flips + _move_operators(step.pick for step in axes)
         return per_element * results + operators * costs.operator
 
     def moving(self, steps: Sequence[Any]) -> float:
@@ -377,10 +376,10 @@ def _move_operators(steps: Iterable[Any]) -> int:
 
 
 def _typical_size(rank: int, channels: int) -> int:
-    """Networks halve their sizes where they double their channels; those of one axis have the same number of elements
-    in a quarter of a picture, with 32 channels."""
+    """Of a picture at first, then of a quarter of it, which is halved wherever channels are doubled."""
     picture = TYPICAL_PICTURE[rank]
-    return picture if channels < BLOCK else min(picture // 4, max(7, picture * (8 if rank == 1 else 32) // channels))
+    quarter = picture // 4
+    return picture if channels < BLOCK else min(quarter, max(7, quarter * QUARTER[rank] // channels))
 
 
 def _operator_outputs(step: AxisPlan, size: int, outputs: int) -> int:

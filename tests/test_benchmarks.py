@@ -23,7 +23,7 @@ from click.testing import CliRunner  # noqa: E402
 
 from benchmarks import gpu, layers, memory, names, networks, planner, plots, results, sampled, sizes, targets  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
-from benchmarks.architectures import NETWORKS  # noqa: E402
+from benchmarks.architectures import NETWORKS, named  # noqa: E402
 from mxsame import bench  # noqa: E402
 from mxsame.bench import figures  # noqa: E402
 from mxsame.installation import cuda  # noqa: E402
@@ -35,10 +35,6 @@ by_network = pytest.mark.parametrize("network", NETWORKS, ids=lambda network: ne
 
 def small(network, batch=2):
     return networks.case(network, batch, size=40, width=0.125)
-
-
-def named(name):
-    return next(network for network in NETWORKS if network.name == name)
 
 
 def run(*arguments):
