@@ -77,6 +77,7 @@ class Costs:
     pooling: float = 0.031  #: per element of a pooling window
     pooling_partial: float = 0.35  #: the same where windows of an average are partial, for which oneDNN has no code
     pooling_large: float = 3.0  #: the same of plain data, a block of whose channels does not fit into the cache
+    into_blocks: float = 0.7  #: a copy in oneDNN's blocks before it, by a depthwise convolution
     touch: float = 0.25  #: per element that an operator reads or writes
     operator: float = 1.8e3  #: for each operator
 
@@ -318,9 +319,11 @@ class _Estimate:
             reads = math.prod(map(_reads, self.plan.axes, self.windows, self.size, self.outputs))
             divided = costs.divide * outputs if self.work.operator == "avg" and self.plan.fills else 0.0
             pooling = costs.pooling
-            if self.work.operator == "avg" and self._is_partial():
+            if self.work.operator == "avg" and _is_partial(self.plan, self.windows, self.size):
                 pooling = costs.pooling_partial
-            elif self.work.plain and BYTES_OF_BLOCK * (math.prod(self.size) + outputs) > CACHE:
+            elif pools_in_blocks(self.plan, self.windows, self.work):
+                touch += self.batch * self.in_channels * math.prod(self.size) * costs.into_blocks
+            elif self.work.plain and _is_beyond_cache(self.plan, self.windows, self.size):
                 pooling = costs.pooling_large
             passes = 2 if self.training else 1
             return touch + self.batch * self.in_channels * (reads * pooling + divided) * passes
@@ -335,13 +338,6 @@ class _Estimate:
                 backward = costs.depthwise_back_long
         multiplications = self.batch * self.channels * share * math.prod(self.multiplications())
         return touch + multiplications * (each + (backward if self.training else 0))
-
-    def _is_partial(self) -> bool:
-        """Whether a window goes beyond the operator's own padding, as "full" lets it: oneDNN leaves that to MXNet."""
-        if self.plan.convention != "full":
-            return False
-        axes = zip(self.plan.axes, self.windows, self.size, self.outputs)
-        return any((out - 1) * window.stride + step.kernel_size > n + 2 * step.pad for step, window, n, out in axes)
 
     def multiplications(self) -> Iterator[int]:
         """Along each axis, for one channel."""
@@ -367,6 +363,48 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> float:
     False
     """
     return _Estimate(plan, windows, work).total()
+
+
+def pools_in_blocks(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> bool:
+    """Whether a pooling operator is faster, by far, with a copy of its plain data in oneDNN's blocks.
+
+    For plain data oneDNN has fast code only where the blocks of a few channels, of the data and of the output, fit into
+    its share of the cache (`jit_uni_pool_kernel` of oneDNN 2.0: 1 MiB if the processor does not tell); and windows at
+    every position are slow in it.
+
+    >>> from mxsame.plan import Window
+    >>> plain, small, large = Work("max", in_channels=64, plain=True), Window(56, 2, 2), Window(224, 2, 2)
+    >>> plan = Plan((AxisPlan(2), AxisPlan(2)))
+    >>> pools_in_blocks(plan, [small, small], plain), pools_in_blocks(plan, [large, large], plain)
+    (False, True)
+    """
+    rank, channels = len(windows), work.in_channels
+    if not work.plain or channels is None or work.device != "cpu" or work.operator == "lp" or rank > 2:
+        return False
+    if channels % (BLOCK if rank == 2 else 2 * BLOCK):  # a single axis is pooled as pictures of two channels each
+        return False
+    if any(step.pick for step in plan.axes):
+        return True
+    size = [window.size for window in windows if window.size is not None]
+    if len(size) < rank or (work.operator == "avg" and _is_partial(plan, windows, size)):
+        return False
+    return _is_beyond_cache(plan, windows, size)
+
+
+def _is_partial(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
+    """Whether a window goes beyond the operator's own padding, as "full" lets it: MXNet keeps such averages from
+    oneDNN."""
+    if plan.convention != "full":
+        return False
+    axes = zip(plan.axes, windows, size)
+    return any((w.outputs(n) - 1) * w.stride + step.kernel_size > n + 2 * step.pad for step, w, n in axes)
+
+
+def _is_beyond_cache(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
+    """Whether the most channels of a block of data and output do not fit into the cache."""
+    outputs = (_operator_outputs(step, n, window.outputs(n)) for step, window, n in zip(plan.axes, windows, size))
+    elements = math.prod(size) + math.prod(outputs)
+    return (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements > CACHE
 
 
 def _move_operators(steps: Iterable[Any]) -> int:

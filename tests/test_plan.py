@@ -304,9 +304,9 @@ def may_refuse(strategy, window, sizes, op):
     pads = [ends(window, n, op.endswith("pool")) for n in sizes]
     lows, highs = {low for low, _ in pads}, {high for _, high in pads}
     same = window.padding in SIZE_DEPENDENT
-    if strategy in ("shift", "pick"):
+    if strategy == "shift":
         return not same or window.size is not None
-    if strategy in ("gather", "offset", "offset concat"):
+    if strategy in ("gather", "pick", "offset", "offset concat"):
         return not same or (strategy != "gather" and window.dilation > 1)
     if strategy == "full":
         return True  # it needs more: see below

@@ -166,6 +166,8 @@ class Call:
         data = self.inward(self.data)
         purpose, device = tensors.purpose_and_device(data)
         in_channels = self.shape[1] or work.in_channels
+        if in_channels is None and None in self.size and not current().shapes_only:
+            in_channels = self.graph_channels()
         work = replace(
             work,
             batch=self.shape[0],
@@ -176,10 +178,11 @@ class Call:
         )
         record = current()
         whole_weight_known = weight_shape is not None and None not in weight_shape
-        allowed = _allowed(
-            work.operator, weight_shape is not None, whole_weight_known, in_channels is not None, refused
-        )
-        static = tuple(name for name in allowed if STRATEGIES[name].channels_last) if self.native_last else allowed
+        known = work.operator, weight_shape is not None, whole_weight_known
+        allowed = _allowed(*known, in_channels is not None, refused)
+        static = _allowed(*known, True, refused)  # a shape has channels
+        if self.native_last:
+            static = tuple(name for name in static if STRATEGIES[name].channels_last)
         if record.windows_noted:
             plan = first_plan(windows, work.operator, [name for name in _NOTED if name not in refused])
         elif record.shapes_only and None in self.size and work.operator != "transposed":

@@ -26,6 +26,10 @@ class Taps(NamedTuple):
         """The one at reach - low, whose low is not below `least`."""
         return cls(reach - least + 1, reach, -1)
 
+    def position(self, low: Any) -> Any:
+        """Of the one, for a number or an array."""
+        return self.first + low if self.sign > 0 else self.first - low
+
 
 @dataclass(frozen=True)
 class Lowering:
@@ -90,11 +94,19 @@ class Lowering:
         return self._at_offset(weight, channels, data)
 
     def with_zeros(self, weight: Any) -> Any:
-        """The weight with (front, back) zeros concatenated to each axis of its kernel."""
-        for axis, step in enumerate(self.plan.axes, self.first):
-            if any(step.zeros):
-                weight = concatenated(self.F, weight, axis, step.zeros)
-        return weight
+        """The weight with (front, back) zeros concatenated to each axis of its kernel. These go to the front for that:
+        whole blocks are copied then, and not a few elements at a time."""
+        counts = [step.zeros for step in self.plan.axes]
+        if not any(map(any, counts)):
+            return weight
+        kernel = range(self.first, self.first + len(counts))
+        order = [*kernel, *(axis for axis in range(SPATIAL + len(counts)) if axis not in kernel)]
+        weight = self.F.transpose(copied(self.F, weight), axes=tuple(order))
+        for axis, count in enumerate(counts):
+            if any(count):
+                weight = concatenated(self.F, weight, axis, count)
+        weight = self.F.transpose(weight, axes=tuple(map(order.index, range(len(order)))))
+        return copied(self.F, weight)
 
     def _at_offset(self, weight: Any, channels: int, data: Any) -> Any:
         """The kernel at an offset of pad - low among zeros, by a convolution of the kernel itself."""
@@ -188,18 +200,25 @@ class Lowering:
         F, ndim, chosen = self.F, SPATIAL + len(self.windows), None
         alike: Dict[Any, List[int]] = {}
         for axis, tap in taps.items():
-            alike.setdefault((tap, replace(self.windows[axis - SPATIAL], size=None)), []).append(axis)
+            if self.windows[axis - SPATIAL].size is None:
+                alike.setdefault((tap, self.windows[axis - SPATIAL]), []).append(axis)
         for (tap, _), axes in alike.items():
-            low = self._low(data, axes)
-            position = tap.first + low if tap.sign > 0 else tap.first - low
-            rows = F.one_hot(position, depth=tap.length, dtype="float64")
+            rows = F.one_hot(tap.position(self._low(data, axes)), depth=tap.length)
             for place, axis in enumerate(axes):
                 row = F.slice_axis(rows, axis=0, begin=place, end=place + 1) if len(axes) > 1 else rows
                 row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
                 chosen = row if chosen is None else F.broadcast_mul(chosen, row)
-        one = F.ones_like(thin(F, data, range(ndim)))  # of its type and device
-        ones = F.tile(one, reps=tuple(taps[axis].length if axis in taps else 1 for axis in range(ndim)))
-        return F.BlockGrad(F.where(chosen, ones, F.zeros_like(ones)))
+        kernel = F.ones_like(thin(F, data, range(ndim)))  # of its type and device
+        if chosen is not None:
+            dynamic = [axis for axes in alike.values() for axis in axes]
+            ones = F.tile(kernel, reps=tuple(taps[axis].length if axis in dynamic else 1 for axis in range(ndim)))
+            kernel = F.where(chosen, ones, F.zeros_like(ones))
+        for axis, tap in taps.items():
+            window = self.windows[axis - SPATIAL]
+            if window.size is not None:
+                before = tap.position(window.pads(window.size)[0])
+                kernel = concatenated(F, kernel, axis, (before, tap.length - 1 - before))
+        return F.BlockGrad(kernel)
 
     def _moved(self, array: Any, data: Any, taps: Mapping[int, Taps], pads: Sequence[int], strides: Any) -> Any:
         """Every channel of the array by itself, moved along some axes by a depthwise convolution whose kernel is a
@@ -331,15 +350,24 @@ def paired(F: Any, data: Any, copies: bool) -> Any:
     return copied(F, data) if copies else data
 
 
+def in_blocks(F: Any, pictures: Any, channels: int) -> Any:
+    """A copy of pictures (N, C, H, W) in oneDNN's blocks: a depthwise convolution with kernels of a single one leaves
+    its output in them."""
+    one = F.BlockGrad(F.ones_like(thin(F, pictures, range(4))))
+    ones = F.repeat(one, repeats=channels, axis=0)
+    return F.Convolution(pictures, ones, kernel=(1, 1), num_filter=channels, num_group=channels, no_bias=True)
+
+
 def copied(F: Any, array: Any) -> Any:
-    """A copy around `reshape` of what may be in a layout of oneDNN, or have a gradient in one. MXNet 1.9.1's `reshape`
-    takes that layout for one of as many axes as it makes, and fails; a slice has the plain one."""
+    """A copy around `reshape` or `transpose` of what may be in a layout of oneDNN, or have a gradient in one. MXNet
+    1.9.1's `reshape` takes that layout for one of as many axes as it makes, its `transpose` takes that of a depthwise
+    weight for one of four axes, and both fail; a slice has the plain one."""
     return F.slice_axis(array, axis=0, begin=0, end=None)
 
 
-def unpaired(F: Any, out: Any) -> Any:
-    """(N, C/2, 2, W) -> (N, C, W)."""
-    return F.reshape(out, shape=(0, -3, 0))
+def unpaired(F: Any, out: Any, copies: bool) -> Any:
+    """(N, C/2, 2, W) -> (N, C, W); `copies` is for data in oneDNN's blocks."""
+    return F.reshape(copied(F, out) if copies else out, shape=(0, -3, 0))
 
 
 def cropped(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIAL) -> Any:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from mxsame import padding as arithmetic
-from mxsame import tensors, validation
+from mxsame import planner, tensors, validation
 from mxsame.building import current
 from mxsame.ops._call import Call
-from mxsame.ops._lowering import Lowering, padded, paired, unpaired
+from mxsame.ops._lowering import Lowering, in_blocks, padded, paired, unpaired
 from mxsame.plan import make_windows
 from mxsame.planner import Work
 
@@ -192,13 +192,18 @@ class _Pool:
 
     def _pooled(self, lowering: Lowering, data: Any, operator: str, keeps_workspace: bool, more: dict) -> Any:
         """MXNet's Pooling by a plan."""
-        F, axes = lowering.F, lowering.plan.axes
+        F, axes, call = lowering.F, lowering.plan.axes, self.call
 
         def pooling(prepared: Any) -> Any:
             pairs = keeps_workspace and self._runs_in_pairs(lowering, prepared, operator)
             first = 1 if pairs else 0  # an axis before those of the windows, along which nothing is pooled
+            if pairs:
+                prepared = paired(F, prepared, copies=tensors.may_take_gradients(prepared))
+            blocks = keeps_workspace and (pairs or call.rank == 2) and self._runs_in_blocks(lowering, operator)
+            if blocks:
+                prepared = in_blocks(F, prepared, lowering.channels // (1 + first))
             out = F.Pooling(
-                paired(F, prepared, copies=tensors.may_take_gradients(prepared)) if pairs else prepared,
+                prepared,
                 kernel=(1,) * first + tuple(step.kernel_size for step in axes),
                 stride=(1,) * first + tuple(step.strides(window) for step, window in zip(axes, lowering.windows)),
                 pad=(0,) * first + tuple(step.pad for step in axes),
@@ -206,9 +211,9 @@ class _Pool:
                 pooling_convention=lowering.plan.convention,
                 count_include_pad=operator == "avg with padding",
                 **more,
-                **self.call.operator_layout,
+                **call.operator_layout,
             )
-            return unpaired(F, out) if pairs else out
+            return unpaired(F, out, copies=blocks) if pairs else out
 
         if keeps_workspace:
             return lowering.run(data, pooling)
@@ -229,3 +234,13 @@ class _Pool:
             return False
         channels = lowering.channels or self.call.graph_channels()
         return channels is not None and channels % 2 == 0 and channels >= 2 * LEAST_CHANNELS
+
+    def _runs_in_blocks(self, lowering: Lowering, operator: str) -> bool:
+        """Whether data that is plain goes to the operator in oneDNN's blocks."""
+        if current().windows_noted or self.call.runs_last or not tensors.has_onednn():
+            return False
+        if not tensors.is_float32(self.call.data, if_unknown=True):
+            return False
+        device = tensors.purpose_and_device(self.call.data)[1]
+        work = Work(operator, in_channels=lowering.channels, plain=lowering.plain, device=device)
+        return planner.pools_in_blocks(lowering.plan, lowering.windows, work)

@@ -257,7 +257,7 @@ def _shift(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
 
 def _pick(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
     """The operator with stride 1, and of its outputs those that are wanted."""
-    if window.size is not None or window.dilation != 1:
+    if window.dilation != 1:
         return None
     pad = max(max(window.pads(size)) for size in window.sizes)
     for zeros in range(window.kernel_size):

@@ -1,0 +1,97 @@
+"""Pooling of plain data in oneDNN's blocks: where oneDNN has no fast code for plain data, and the same values."""
+
+from __future__ import annotations
+
+import json
+
+import oracle
+import pytest
+import running
+from cases import Case
+
+import mxsame
+from mxsame import ops, tensors
+from mxsame._mxnet import mx
+from mxsame.building import building
+
+pytestmark = pytest.mark.skipif(not tensors.has_onednn(), reason="MXNet was built without oneDNN")
+
+POOLS = {"max": ops.max_pool, "avg": ops.avg_pool}
+LARGE, SMALL = (1, 8, 131, 133), (1, 8, 61, 63)  # blocks of more and of less than oneDNN's share of the cache
+
+
+def operators(symbol):
+    return [node["op"] for node in json.loads(symbol.tojson())["nodes"]]
+
+
+def is_in_blocks(name, shape, *window, **more):
+    return "Convolution" in operators(POOLS[name](mx.sym.var("data", shape=shape), *window, **more))
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_large_plain_data_goes_in_blocks(name):
+    assert is_in_blocks(name, LARGE, 3, 2)
+    assert not is_in_blocks(name, SMALL, 3, 2)
+    assert not is_in_blocks(name, (1, 12, 131, 133), 3, 2)  # no whole blocks
+    assert not is_in_blocks(name, (1, 8, 30, 30, 30), 3, 2)  # nothing is gained along three axes
+    assert is_in_blocks(name, (1, 16, 9001), 3, 2) and not is_in_blocks(name, (1, 8, 9001), 3, 2)  # pairs of channels
+    assert not is_in_blocks(name, (1, 16, 900), 3, 2)
+    with building(device="gpu"):
+        assert not is_in_blocks(name, LARGE, 3, 2)
+    float64 = mx.sym.var("data", shape=LARGE, dtype="float64")
+    assert "Convolution" not in operators(POOLS[name](float64, 3, 2))
+
+
+def test_partial_averages_are_not_onednn_s():
+    assert is_in_blocks("avg", (1, 8, 130, 130), 2, 2)
+    with mxsame.plan.force("full"):
+        assert not is_in_blocks("avg", LARGE, 2, 2)
+        assert is_in_blocks("max", LARGE, 2, 2)
+    assert "Convolution" not in operators(ops.lp_pool(mx.sym.var("data", shape=LARGE), 3, 2))
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_what_a_layer_has_made_is_left_alone(name):
+    conv = mx.sym.Convolution(mx.sym.var("data", shape=LARGE), num_filter=8, kernel=(1, 1), name="conv")
+    assert operators(POOLS[name](conv, 3, 2)).count("Convolution") == 1
+
+
+VALUES = [
+    Case(
+        f"{name}_pool", size, (kernel,) * len(size), (stride,) * len(size), in_channels=channels, values="ties", batch=1
+    )
+    for name in POOLS
+    for size, channels in [((131, 133), 8), ((9001,), 16)]
+    for kernel, stride in [(3, 2), (2, 2), (3, 1)]
+    if (name, kernel, stride) != ("avg", 2, 2)
+]
+
+
+@running.by_name(VALUES)
+def test_values_and_gradients(case):
+    """Of data with many ties, whose gradients go to the first."""
+    arrays, want, out_grad, gradients = running.expected_once(case)
+    pooled = running.operate(case, running.variables(arrays))
+    assert operators(pooled).count("Convolution") == 1
+    for got in (
+        running.evaluate(pooled, running.as_nd(arrays), out_grad),
+        running.imperative(lambda data: running.operate(case, data), running.as_nd(arrays), out_grad),
+    ):
+        running.assert_equal(got[0], want)
+        running.assert_equal(got[1], gradients)
+
+
+@pytest.mark.parametrize("size", [130, 131])
+@pytest.mark.parametrize("name", POOLS)
+def test_a_graph_for_every_size_picks_windows_if_its_channels_are_known(name, size):
+    net = mxsame.nn.HybridSequential()
+    layer = mxsame.nn.MaxPool2D if name == "max" else mxsame.nn.AvgPool2D
+    net.add(mx.gluon.nn.Conv2D(8, 1), layer(3, 2))
+    net.initialize()
+    running.in_one_graph(net)
+    found = operators(net(mx.sym.var("data")))
+    assert "take" not in found and "reverse" not in found
+    x = mx.nd.random.normal(shape=(2, 3, size, size + 1))
+    case = Case(f"{name}_pool", x.shape[2:], (3, 3), (2, 2), in_channels=8)
+    want = oracle.forward(case, {"data": net[0](x).asnumpy()})
+    running.assert_equal(net(x).asnumpy(), want)
