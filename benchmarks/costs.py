@@ -58,7 +58,7 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         "slice_like_back": back("slice_like"),
         "dense_back_long": back("conv k3, pad 2") / (2 * 3 * 3 * 64),
         "flip_weight": (many["reverse"] - many["nothing"]) / elements,
-        "lengthen": (many["weight"] - many["element"]) / (2 * 480 * 25),
+        "lengthen": (many["lengthened, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
         "operator": (many["chain"] - many["element"]) / (7 * CHAIN),
         "slice_blocks": (many["1x1, slice"] - many["1x1"]) / elements,
         "gather_line": (line["gather"] - line["nothing"]) / math.prod(LINE),
@@ -69,6 +69,7 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         "depthwise_volume": (volume["depthwise k3"] - volume["nothing"]) / (3 * 3 * 3 * voxels),
         "pooling_partial": (many["average, partial"] - many["average"]) / (3 * 3 * elements / 4),
         "pooling_large": (large["pool k3"] - large["nothing"]) / (3 * 3 * math.prod(LARGE)),
+        "into_blocks": (large["into blocks"] - large["nothing"]) / math.prod(LARGE),
         "dense": (many["conv k5"] - many["conv k3"]) / (longer * elements * 64),
         "depthwise": (many["depthwise k5"] - many["depthwise k3"]) / (longer * elements),
         "depthwise_back": (trained["depthwise k3"] - many["depthwise k3"]) / (3 * 3 * elements),
@@ -121,6 +122,13 @@ def _placed(F: Any, x: Any, weight: Any) -> Any:
     return F.reshape(kernels, shape=(64, 64, 4, 4))
 
 
+def _lengthened(F: Any, weight: Any) -> Any:
+    weight = F.transpose(weight, axes=(2, 3, 0, 1))
+    for axis in (0, 1):
+        weight = F.concat(F.zeros_like(F.slice_axis(weight, axis=axis, begin=0, end=1)), weight, dim=axis)
+    return F.transpose(weight, axes=(2, 3, 0, 1))
+
+
 def _averaged(F: Any, x: Any, pad: int) -> Any:
     sizes = {"kernel": (3, 3), "stride": (2, 2), "pad": (pad, pad), "pooling_convention": "full"}
     return F.Pooling(x, pool_type="avg", count_include_pad=False, **sizes)
@@ -135,6 +143,11 @@ def _concatenated(F: Any, x: Any) -> Any:
 def _concatenated_line(F: Any, x: Any) -> Any:
     x = F.expand_dims(x, axis=2)
     return F.reshape(F.concat(x, F.zeros_like(F.slice_axis(x, axis=3, begin=0, end=1)), dim=3), shape=(0, -3, 0))
+
+
+def _into_blocks(F: Any, x: Any, weight: Any) -> Any:
+    ones = F.ones((LARGE[1], 1, 1, 1))
+    return F.Convolution(x, ones, kernel=(1, 1), num_filter=LARGE[1], num_group=LARGE[1], no_bias=True)
 
 
 def _line(F: Any, x: Any, weight: Any) -> Any:
@@ -208,7 +221,6 @@ PROBES: Probes = {
         "gather": (UNUSED, _gathered),
         "divide": (UNUSED, lambda F, x, w: F.broadcast_div(x, _plane(F, x))),
         "element": (UNUSED, lambda F, x, w: _element(F, x)),
-        "weight": ((480, 1, 5, 5), lambda F, x, w: F.broadcast_add(_element(F, x), _concatenated(F, w))),
         "chain": (UNUSED, _chain),
         "1x1": (DENSE, lambda F, x, w: _conv(F, x, w, 1)),
         "1x1, 1x1": (DENSE, lambda F, x, w: _conv(F, _conv(F, x, w, 1), w, 1)),
@@ -217,6 +229,7 @@ PROBES: Probes = {
         "1x1, slice, 1x1": (DENSE, lambda F, x, w: _conv(F, _sliced(F, _conv(F, x, w, 1)), w, 1)),
         "relu": (UNUSED, lambda F, x, w: F.relu(x)),
         "conv k4": ((64, 64, 4, 4), lambda F, x, w: _conv(F, x, w, 4)),
+        "lengthened, conv k4": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, _lengthened(F, w), 4)),
         "placed, conv k4": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, _placed(F, x, w), 4)),
         "average": (UNUSED, lambda F, x, w: _averaged(F, F.slice(x, begin=(0, 0, 1, 1), end=WHOLE), 1)),
         "average, partial": (UNUSED, lambda F, x, w: _averaged(F, F.slice(x, begin=(0, 0, 0, 0), end=WHOLE), 0)),
@@ -243,5 +256,6 @@ PROBES: Probes = {
     LARGE: {
         "nothing": (UNUSED, lambda F, x, w: x),
         "pool k3": (UNUSED, lambda F, x, w: F.Pooling(x, kernel=(3, 3), pad=(1, 1), pool_type="max")),
+        "into blocks": (UNUSED, _into_blocks),
     },
 }

@@ -65,7 +65,7 @@ class Costs:
     block: float = 0.1  #: and back
     flip_weight: float = 8.0  #: `reverse`, for a weight
     place: float = 30.0  #: per element of a weight that is put at an offset among zeros, including its way into blocks
-    lengthen: float = 6.0  #: per element of a weight that gets zeros along an axis, including its way into blocks
+    lengthen: float = 4.0  #: per element of a weight that gets zeros, including its way into blocks
     dense: float = 0.0165  #: per multiplication of a convolution
     dense_few: float = 0.02  #: of one of fewer input channels than a block has, or output channels than two have
     dense_back_long: float = 0.026  #: of each of the two gradients, with pad > k // 2
@@ -246,8 +246,10 @@ class _Estimate:
         if self.rank == 1:
             per_element = self.concats * (costs.back_line - costs.concat) + self.pads * (costs.back_line - costs.pad)
         per_result = self.crops * costs.slice_back + self.dynamic_crops * costs.slice_like_back
-        placed = self.weights() if any(step.offset for step in self.plan.axes) else 0
-        return self.before(inputs) + per_element * inputs + per_result * results + placed * costs.place
+        per_weight = costs.place if any(step.offset for step in self.plan.axes) else 0.0
+        per_weight += costs.lengthen if self.convolves and self.longer() else 0.0
+        copies = per_element * inputs + per_result * results
+        return self.before(inputs) + copies + (per_weight * self.weights() if per_weight else 0.0)
 
     def before(self, inputs: int) -> float:
         """Of what is done to this many elements of data."""
@@ -260,7 +262,7 @@ class _Estimate:
         per_element += dilated * (costs.concat + costs.slice) * 2
         operators = 3 * concats + pads + flips + 5 * dilated
         operators += GATHER_OPERATORS * sum(step.gather for step in axes)
-        operators += _move_operators(step.shift for step in axes)
+        operators += _move_operators((step.shift for step in axes), self.windows)
         in_blocks = self.in_channels >= BLOCK and not self.work.plain and not self.training  # batch norm undoes blocks
         if in_blocks and (concats or pads or flips or gathers or dilated):
             per_element += costs.unblock + costs.block
@@ -277,7 +279,7 @@ class _Estimate:
         per_element += self.flips * (costs.flip + in_blocks * costs.unblock)
         if any(step.pick for step in axes):
             per_element += self.moving([step.pick for step in axes])
-        operators = crops + 4 * dynamic_crops + self.flips + _move_operators(step.pick for step in axes)
+        operators = crops + 4 * dynamic_crops + self.flips + _move_operators((step.pick for step in axes), self.windows)
         return per_element * results + operators * costs.operator
 
     def moving(self, steps: Sequence[Any]) -> float:
@@ -296,14 +298,18 @@ class _Estimate:
         taps = math.prod(window.kernel_size for window in self.windows)
         return self.channels * self.in_channels // self.work.groups * taps
 
+    def longer(self) -> int:
+        """Along how many axes the kernel gets zeros."""
+        return sum(any(step.zeros) for step in self.plan.axes)
+
     def kernel(self) -> float:
         """Of what is done to the kernel."""
         costs, weights, nanoseconds = self.costs, self.weights(), 0.0
-        for step in self.plan.axes:
-            if any(step.zeros):
-                nanoseconds += weights * costs.lengthen + 3 * costs.operator
+        longer = self.longer()
+        if longer:
+            nanoseconds += weights * costs.lengthen + (4 + 3 * longer) * costs.operator
         if any(step.offset for step in self.plan.axes):
-            operators = _move_operators(step.offset for step in self.plan.axes)
+            operators = _move_operators((step.offset for step in self.plan.axes), self.windows)
             nanoseconds += weights * costs.place + operators * costs.operator
         if self.plan.dilates or any(step.flip for step in self.plan.axes):
             nanoseconds += weights * costs.flip_weight + 2 * costs.operator
@@ -407,10 +413,10 @@ def _is_beyond_cache(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[in
     return (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements > CACHE
 
 
-def _move_operators(steps: Iterable[Any]) -> int:
+def _move_operators(steps: Iterable[Any], windows: Sequence[AnyWindow]) -> int:
     """How many operators make a kernel with a single one, from the steps of all axes, None for those without."""
-    axes = sum(step is not None for step in steps)
-    return MOVE_OPERATORS + AXIS_OPERATORS * axes if axes else 0
+    sizes = [window.size for step, window in zip(steps, windows) if step is not None]
+    return (MOVE_OPERATORS if None in sizes else 0) + AXIS_OPERATORS * len(sizes)
 
 
 def _typical_size(rank: int, channels: int) -> int:
