@@ -7,7 +7,7 @@ it there is. Graphs end with a maximum over everything, which takes any layout a
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 from mxsame._mxnet import mx
 from mxsame._timing import FLAGS, measure, spread
@@ -44,7 +44,8 @@ def constants(rounds: int = 15) -> Dict[str, float]:
     trained, trained_line = (_times(shape, rounds, train=True) for shape in (MANY, LINE))
     elements, pixels, voxels = math.prod(MANY), math.prod(FEW), math.prod(VOLUME)
     longer = 5 * 5 - 3 * 3  # kernel elements
-    concat = (many["concat"] - many["nothing"]) / (2 * elements)
+    concat = (many["concat"] - many["concat rows"]) / elements
+    concat_rows = (many["concat rows"] - many["nothing"]) / elements - concat
 
     def back(name: str) -> float:
         """Of the backward pass of one operator, per element."""
@@ -52,8 +53,9 @@ def constants(rounds: int = 15) -> Dict[str, float]:
 
     found = {
         "concat": concat,
+        "concat_rows": concat_rows,
         "concat_back": back("concat") / 2,
-        "back_line": (trained_line["concat"] - trained_line["conv k3"]) / math.prod(LINE) - concat,
+        "back_line": (trained_line["concat"] - trained_line["conv k3"]) / math.prod(LINE) - concat - concat_rows,
         "slice_back": back("slice"),
         "slice_like_back": back("slice_like"),
         "dense_back_long": back("conv k3, pad 2") / (2 * 3 * 3 * 64),
@@ -69,7 +71,7 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         "depthwise_volume": (volume["depthwise k3"] - volume["nothing"]) / (3 * 3 * 3 * voxels),
         "pooling_partial": (many["average, partial"] - many["average"]) / (3 * 3 * elements / 4),
         "pooling_large": (large["pool k3"] - large["nothing"]) / (3 * 3 * math.prod(LARGE)),
-        "into_blocks": (large["into blocks"] - large["nothing"]) / math.prod(LARGE),
+        "into_blocks": (many["into blocks"] - many["nothing"]) / elements,
         "dense": (many["conv k5"] - many["conv k3"]) / (longer * elements * 64),
         "depthwise": (many["depthwise k5"] - many["depthwise k3"]) / (longer * elements),
         "depthwise_back": (trained["depthwise k3"] - many["depthwise k3"]) / (3 * 3 * elements),
@@ -134,8 +136,8 @@ def _averaged(F: Any, x: Any, pad: int) -> Any:
     return F.Pooling(x, pool_type="avg", count_include_pad=False, **sizes)
 
 
-def _concatenated(F: Any, x: Any) -> Any:
-    for axis in (2, 3):
+def _concatenated(F: Any, x: Any, axes: Sequence[int] = (2, 3)) -> Any:
+    for axis in axes:
         x = F.concat(x, F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1)), dim=axis)
     return x
 
@@ -146,8 +148,7 @@ def _concatenated_line(F: Any, x: Any) -> Any:
 
 
 def _into_blocks(F: Any, x: Any, weight: Any) -> Any:
-    ones = F.ones((LARGE[1], 1, 1, 1))
-    return F.Convolution(x, ones, kernel=(1, 1), num_filter=LARGE[1], num_group=LARGE[1], no_bias=True)
+    return F.Convolution(x, F.ones((64, 1, 1, 1)), kernel=(1, 1), num_filter=64, num_group=64, no_bias=True)
 
 
 def _line(F: Any, x: Any, weight: Any) -> Any:
@@ -201,6 +202,7 @@ TRAINED: Probes = {
     MANY: {
         "nothing": (UNUSED, lambda F, x, w: x),
         "concat": (UNUSED, lambda F, x, w: _concatenated(F, x)),
+        "concat rows": (UNUSED, lambda F, x, w: _concatenated(F, x, axes=[3])),
         "slice": (UNUSED, lambda F, x, w: _sliced(F, x)),
         "slice_like": (UNUSED, lambda F, x, w: _sliced_like(F, x)),
         "conv k3, pad 2": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, w, 3, pad=2)),
@@ -235,6 +237,7 @@ PROBES: Probes = {
         "average, partial": (UNUSED, lambda F, x, w: _averaged(F, F.slice(x, begin=(0, 0, 0, 0), end=WHOLE), 0)),
         "conv k3": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, w, 3)),
         "conv k5": ((64, 64, 5, 5), lambda F, x, w: _conv(F, x, w, 5)),
+        "into blocks": (UNUSED, _into_blocks),
         "pool k3": (UNUSED, lambda F, x, w: F.Pooling(x, kernel=(3, 3), pad=(1, 1), pool_type="max")),
         "pool k5": (UNUSED, lambda F, x, w: F.Pooling(x, kernel=(5, 5), pad=(2, 2), pool_type="max")),
     },
@@ -256,6 +259,5 @@ PROBES: Probes = {
     LARGE: {
         "nothing": (UNUSED, lambda F, x, w: x),
         "pool k3": (UNUSED, lambda F, x, w: F.Pooling(x, kernel=(3, 3), pad=(1, 1), pool_type="max")),
-        "into blocks": (UNUSED, _into_blocks),
     },
 }

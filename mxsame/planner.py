@@ -48,23 +48,24 @@ class Costs:
     True
     """
 
-    concat: float = 0.40  #: concatenate a few elements to an axis
+    concat: float = 0.2  #: concatenate a few elements to an axis
+    concat_rows: float = 0.2  #: in addition, to the last axis: rows are copied one by one
     concat_back: float = 0.5  #: its backward pass
     back_line: float = 4.5  #: the same along a single axis, and that of MXNet's pad operator
-    slice: float = 0.5  #: take a part
-    slice_back: float = 2.0  #: its backward pass
+    slice: float = 0.25  #: take a part
+    slice_back: float = 1.2  #: its backward pass
     slice_like_back: float = 4.5  #: the same of a part of a dynamic shape
-    slice_blocks: float = 1.1  #: take a part of what a convolution has left in blocks
+    slice_blocks: float = 0.65  #: take a part of what a convolution has left in blocks
     flip: float = 1.1  #: reverse an axis
     pad: float = 1.2  #: MXNet's pad operator
-    gather: float = 1.5  #: transpose, copy rows, transpose back
+    gather: float = 1.9  #: transpose, copy rows, transpose back
     gather_line: float = 5.0  #: the same along a single axis
     gather_row: float = 10.0  #: in addition, per position, all batch entries and channels of which are one row
     divide: float = 0.1  #: broadcast
     unblock: float = 1.5  #: from oneDNN's blocks to the plain layout
     block: float = 0.1  #: and back
     flip_weight: float = 8.0  #: `reverse`, for a weight
-    place: float = 30.0  #: per element of a weight that is put at an offset among zeros, including its way into blocks
+    place: float = 40.0  #: per element of a weight that is put at an offset among zeros, including its way into blocks
     lengthen: float = 4.0  #: per element of a weight that gets zeros, including its way into blocks
     dense: float = 0.0165  #: per multiplication of a convolution
     dense_few: float = 0.02  #: of one of fewer input channels than a block has, or output channels than two have
@@ -75,11 +76,11 @@ class Costs:
     depthwise_back: float = 0.33  #: of its backward pass
     depthwise_back_long: float = 2.0  #: the same with pad > k // 2, or a kernel above 3 along the last axis
     pooling: float = 0.031  #: per element of a pooling window
-    pooling_partial: float = 0.35  #: the same where windows of an average are partial, for which oneDNN has no code
+    pooling_partial: float = 0.6  #: the same where windows of an average are partial, for which oneDNN has no code
     pooling_large: float = 3.0  #: the same of plain data, a block of whose channels does not fit into the cache
     into_blocks: float = 0.7  #: a copy in oneDNN's blocks before it, by a depthwise convolution
     touch: float = 0.25  #: per element that an operator reads or writes
-    operator: float = 1.8e3  #: for each operator
+    operator: float = 1.0e3  #: for each operator
 
 
 COSTS = Costs()
@@ -227,6 +228,7 @@ class _Estimate:
         self.outputs = [window.outputs(length) for window, length in zip(windows, self.size)]
         axes = plan.axes
         self.concats = sum(any(step.concat) for step in axes)
+        self.concat = self.concats * self.costs.concat + any(axes[-1].concat) * self.costs.concat_rows
         self.pads, self.flips = any(any(step.pad_operator) for step in axes), any(step.flip for step in axes)
         self.crops, self.dynamic_crops = any(any(x.crop) for x in axes), any(x.crop[1] is None for x in axes)
 
@@ -242,9 +244,9 @@ class _Estimate:
     def backward(self, inputs: int, results: int) -> float:
         """Of the gradients of what is done to so many elements: what was copied is copied back."""
         costs = self.costs
-        per_element = self.concats * (costs.concat_back - costs.concat)
+        per_element = self.concats * costs.concat_back - self.concat
         if self.rank == 1:
-            per_element = self.concats * (costs.back_line - costs.concat) + self.pads * (costs.back_line - costs.pad)
+            per_element = self.concats * costs.back_line - self.concat + self.pads * (costs.back_line - costs.pad)
         per_result = self.crops * costs.slice_back + self.dynamic_crops * costs.slice_like_back
         per_weight = costs.place if any(step.offset for step in self.plan.axes) else 0.0
         per_weight += costs.lengthen if self.convolves and self.longer() else 0.0
@@ -253,18 +255,18 @@ class _Estimate:
 
     def before(self, inputs: int) -> float:
         """Of what is done to this many elements of data."""
-        axes, costs, concats, pads, flips = self.plan.axes, self.costs, self.concats, self.pads, self.flips
+        axes, costs, pads, flips = self.plan.axes, self.costs, self.pads, self.flips
         gathers, shifts = (any(step.gather for step in axes), any(step.shift is not None for step in axes))
         dilated = sum(step.dilate > 1 for step in axes)
-        per_element = concats * costs.concat + flips * costs.flip
+        per_element = self.concat + flips * costs.flip
         per_element += pads * costs.pad * (2 if self.rank == 3 else 1)  # for five axes, twice that for four
         per_element += gathers * (costs.gather_line if self.rank == 1 else costs.gather)
         per_element += dilated * (costs.concat + costs.slice) * 2
-        operators = 3 * concats + pads + flips + 5 * dilated
+        operators = 3 * self.concats + pads + flips + 5 * dilated
         operators += GATHER_OPERATORS * sum(step.gather for step in axes)
         operators += _move_operators((step.shift for step in axes), self.windows)
         in_blocks = self.in_channels >= BLOCK and not self.work.plain and not self.training  # batch norm undoes blocks
-        if in_blocks and (concats or pads or flips or gathers or dilated):
+        if in_blocks and (self.concats or pads or flips or gathers or dilated):
             per_element += costs.unblock + costs.block
         if shifts:
             per_element += self.moving([step.shift for step in axes])

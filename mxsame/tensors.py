@@ -252,22 +252,22 @@ def needs_gradients_at_inference(data: Any) -> bool:
     """Whether float32 data on the CPU is recorded, or may be, although nothing is trained: for a saliency map, say."""
     if isinstance(data, mx.nd.NDArray):
         recorded = mx.autograd.is_recording() and not mx.autograd.is_training()
-        return recorded and is_float32(data) and not is_on_gpu(data)
+        return recorded and known_type(data) == "float32" and not is_on_gpu(data)
     record = current()
     if not record.gradients or record.purpose != "inference" or is_on_gpu(data):
         return False
-    return is_float32(data)
+    return known_type(data) == "float32"
 
 
-def is_float32(data: Any, if_unknown: bool = False) -> bool:
-    """Whether the data's elements are of this type; a graph may not tell."""
+def known_type(data: Any) -> Optional[str]:
+    """The type of the data's elements; None for a graph that does not tell."""
     if isinstance(data, mx.nd.NDArray):
-        return bool(data.dtype == np.float32)
+        return np.dtype(data.dtype).name
     try:
         _, (dtype,), _ = data.infer_type_partial()
     except mx.base.MXNetError:  # an operator that insists on a known type
-        return if_unknown
-    return if_unknown if dtype is None else bool(dtype == np.float32)
+        return None
+    return None if dtype is None else np.dtype(dtype).name
 
 
 def is_on_gpu(data: Any) -> bool:

@@ -169,7 +169,10 @@ class _Pool:
         # The mean of two elements, one of them the nearest to the other instead of padding, is the mean of the one.
         pairs = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
         fill = "edge" if operator == "max" or pairs else "zero"
-        data, lowering = call.lowering(windows, Work(operator), (), fill)
+        device = tensors.purpose_and_device(call.data)[1]
+        halves = tensors.known_type(call.data) == "float16" and device == "cpu"  # of which MXNet has no convolution
+        refused = ("pick",) if halves else ()
+        data, lowering = call.lowering(windows, Work(operator), (), fill, refused)
         keeps_workspace = operator != "max" or not tensors.needs_gradients_at_inference(data)
         out = self._pooled(lowering, data, operator, keeps_workspace, more)
         if operator == "avg" and fill == "zero" and lowering.plan.fills and not current().windows_noted:
@@ -239,7 +242,7 @@ class _Pool:
         """Whether data that is plain goes to the operator in oneDNN's blocks."""
         if current().windows_noted or self.call.runs_last or not tensors.has_onednn():
             return False
-        if not tensors.is_float32(self.call.data, if_unknown=True):
+        if tensors.known_type(self.call.data) not in (None, "float32"):
             return False
         device = tensors.purpose_and_device(self.call.data)[1]
         work = Work(operator, in_channels=lowering.channels, plain=lowering.plain, device=device)
