@@ -94,19 +94,19 @@ class Lowering:
         return self._at_offset(weight, channels, data)
 
     def with_zeros(self, weight: Any) -> Any:
-        """The weight with (front, back) zeros concatenated to each axis of its kernel. These go to the front for that:
-        whole blocks are copied then, and not a few elements at a time."""
-        counts = [step.zeros for step in self.plan.axes]
+        """The weight with (front, back) zeros concatenated to each axis of its kernel. Where these are last, they go to
+        the front for that: whole blocks are copied then, and not a few elements at a time."""
+        F, counts, first = self.F, [step.zeros for step in self.plan.axes], self.first
         if not any(map(any, counts)):
             return weight
-        kernel = range(self.first, self.first + len(counts))
-        order = [*kernel, *(axis for axis in range(SPATIAL + len(counts)) if axis not in kernel)]
-        weight = self.F.transpose(copied(self.F, weight), axes=tuple(order))
-        for axis, count in enumerate(counts):
+        rank = len(counts)
+        moves = first == SPATIAL
+        if moves:
+            weight = F.transpose(rewritten(weight), axes=(*range(first, first + rank), 0, 1))
+        for axis, count in enumerate(counts, 0 if moves else first):
             if any(count):
-                weight = concatenated(self.F, weight, axis, count)
-        weight = self.F.transpose(weight, axes=tuple(map(order.index, range(len(order)))))
-        return copied(self.F, weight)
+                weight = concatenated(F, weight, axis, count)
+        return rewritten(F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
 
     def _at_offset(self, weight: Any, channels: int, data: Any) -> Any:
         """The kernel at an offset of pad - low among zeros, by a convolution of the kernel itself."""
@@ -359,10 +359,16 @@ def in_blocks(F: Any, pictures: Any, channels: int) -> Any:
 
 
 def copied(F: Any, array: Any) -> Any:
-    """A copy around `reshape` or `transpose` of what may be in a layout of oneDNN, or have a gradient in one. MXNet
-    1.9.1's `reshape` takes that layout for one of as many axes as it makes, its `transpose` takes that of a depthwise
-    weight for one of four axes, and both fail; a slice has the plain one."""
+    """A copy around `reshape` of what may be in a layout of oneDNN, or have a gradient in one. MXNet 1.9.1's `reshape`
+    takes that layout for one of as many axes as it makes, and fails; a slice has the plain one."""
     return F.slice_axis(array, axis=0, begin=0, end=None)
+
+
+def rewritten(weight: Any) -> Any:
+    """A copy around `transpose` of a weight that may be in a layout of oneDNN, or have a gradient in one: MXNet 1.9.1's
+    `transpose` takes that of a grouped convolution for one of four axes, and fails. A shape can be inferred through it,
+    as it cannot through a slice."""
+    return weight * 1
 
 
 def unpaired(F: Any, out: Any, copies: bool) -> Any:
