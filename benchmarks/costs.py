@@ -45,7 +45,7 @@ def constants(rounds: int = 15) -> Dict[str, float]:
     elements, pixels, voxels = math.prod(MANY), math.prod(FEW), math.prod(VOLUME)
     longer = 5 * 5 - 3 * 3  # kernel elements
     concat = (many["concat"] - many["concat rows"]) / elements
-    concat_rows = (many["concat rows"] - many["nothing"]) / elements - concat
+    concat_row = (many["concat rows"] - many["nothing"] - concat * elements) / math.prod(MANY[:-1])
 
     def back(name: str) -> float:
         """Of the backward pass of one operator, per element."""
@@ -53,9 +53,9 @@ def constants(rounds: int = 15) -> Dict[str, float]:
 
     found = {
         "concat": concat,
-        "concat_rows": concat_rows,
+        "concat_row": concat_row,
         "concat_back": back("concat") / 2,
-        "back_line": (trained_line["concat"] - trained_line["conv k3"]) / math.prod(LINE) - concat - concat_rows,
+        "back_line": (trained_line["concat"] - trained_line["conv k3"]) / math.prod(LINE) - concat,
         "slice_back": back("slice"),
         "slice_like_back": back("slice_like"),
         "dense_back_long": back("conv k3, pad 2") / (2 * 3 * 3 * 64),
@@ -69,6 +69,7 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         "dense_few": (few["conv k5"] - few["conv k3"]) / (longer * pixels / 4 * 32),
         "depthwise_few": (few["depthwise k3"] - few["nothing"]) / (3 * 3 * pixels),
         "depthwise_volume": (volume["depthwise k3"] - volume["nothing"]) / (3 * 3 * 3 * voxels),
+        "pooling_volume": (volume["slice, pool k3"] - volume["slice"]) / (3 * 3 * 3 * voxels / 4),
         "pooling_partial": (many["average, partial"] - many["average"]) / (3 * 3 * elements / 4),
         "pooling_large": (large["pool k3"] - large["nothing"]) / (3 * 3 * math.prod(LARGE)),
         "into_blocks": (many["into blocks"] - many["nothing"]) / elements,
@@ -153,6 +154,11 @@ def _into_blocks(F: Any, x: Any, weight: Any) -> Any:
 
 def _line(F: Any, x: Any, weight: Any) -> Any:
     return F.Convolution(x, weight, kernel=(3,), pad=(1,), num_filter=32, no_bias=True)
+
+
+def _slab(F: Any, x: Any) -> Any:
+    """A quarter of the data, blocks of which fit into the cache."""
+    return F.slice_axis(x, axis=2, begin=0, end=VOLUME[2] // 4)
 
 
 def _sliced(F: Any, x: Any) -> Any:
@@ -251,6 +257,11 @@ PROBES: Probes = {
     VOLUME: {
         "nothing": (UNUSED, lambda F, x, w: x),
         "depthwise k3": ((8, 1, 3, 3, 3), lambda F, x, w: _depthwise(F, x, w, 8, rank=3)),
+        "slice": (UNUSED, lambda F, x, w: _slab(F, x)),
+        "slice, pool k3": (
+            UNUSED,
+            lambda F, x, w: F.Pooling(_slab(F, x), kernel=(3, 3, 3), pad=(1, 1, 1), pool_type="max"),
+        ),
     },
     LINE: {
         "nothing": (UNUSED, lambda F, x, w: x),

@@ -49,37 +49,38 @@ class Costs:
     """
 
     concat: float = 0.2  #: concatenate a few elements to an axis
-    concat_rows: float = 0.2  #: in addition, to the last axis: rows are copied one by one
-    concat_back: float = 0.5  #: its backward pass
+    concat_row: float = 15.0  #: in addition, for each row of elements next to each other that is copied
+    concat_back: float = 0.6  #: its backward pass
     back_line: float = 4.5  #: the same along a single axis, and that of MXNet's pad operator
-    slice: float = 0.25  #: take a part
+    slice: float = 0.35  #: take a part
     slice_back: float = 1.2  #: its backward pass
     slice_like_back: float = 4.5  #: the same of a part of a dynamic shape
-    slice_blocks: float = 0.65  #: take a part of what a convolution has left in blocks
+    slice_blocks: float = 0.8  #: take a part of what a convolution has left in blocks
     flip: float = 1.1  #: reverse an axis
-    pad: float = 1.2  #: MXNet's pad operator
+    pad: float = 1.4  #: MXNet's pad operator
     gather: float = 1.9  #: transpose, copy rows, transpose back
-    gather_line: float = 5.0  #: the same along a single axis
+    gather_line: float = 3.0  #: the same along a single axis
     gather_row: float = 10.0  #: in addition, per position, all batch entries and channels of which are one row
     divide: float = 0.1  #: broadcast
     unblock: float = 1.5  #: from oneDNN's blocks to the plain layout
     block: float = 0.1  #: and back
     flip_weight: float = 8.0  #: `reverse`, for a weight
-    place: float = 40.0  #: per element of a weight that is put at an offset among zeros, including its way into blocks
-    lengthen: float = 4.0  #: per element of a weight that gets zeros, including its way into blocks
+    place: float = 50.0  #: per element of a weight that is put at an offset among zeros, including its way into blocks
+    lengthen: float = 5.0  #: per element of a weight that gets zeros, including its way into blocks
     dense: float = 0.0165  #: per multiplication of a convolution
-    dense_few: float = 0.02  #: of one of fewer input channels than a block has, or output channels than two have
-    dense_back_long: float = 0.026  #: of each of the two gradients, with pad > k // 2
+    dense_few: float = 0.025  #: of one of fewer input channels than a block has, or output channels than two have
+    dense_back_long: float = 0.032  #: of each of the two gradients, with pad > k // 2
     depthwise: float = 0.05  #: of a depthwise convolution
-    depthwise_few: float = 0.65  #: of one of fewer channels than a block has, or along a single axis
+    depthwise_few: float = 1.0  #: of one of fewer channels than a block has, or along a single axis
     depthwise_volume: float = 1.0  #: of one along three axes
-    depthwise_back: float = 0.33  #: of its backward pass
-    depthwise_back_long: float = 2.0  #: the same with pad > k // 2, or a kernel above 3 along the last axis
-    pooling: float = 0.031  #: per element of a pooling window
-    pooling_partial: float = 0.6  #: the same where windows of an average are partial, for which oneDNN has no code
+    depthwise_back: float = 0.2  #: of its backward pass
+    depthwise_back_long: float = 2.5  #: the same with pad > k // 2, or a kernel above 3 along the last axis
+    pooling: float = 0.04  #: per element of a pooling window
+    pooling_volume: float = 0.12  #: the same of one of three axes
+    pooling_partial: float = 0.65  #: the same where windows of an average are partial, for which oneDNN has no code
     pooling_large: float = 3.0  #: the same of plain data, a block of whose channels does not fit into the cache
-    into_blocks: float = 0.7  #: a copy in oneDNN's blocks before it, by a depthwise convolution
-    touch: float = 0.25  #: per element that an operator reads or writes
+    into_blocks: float = 0.4  #: a copy in oneDNN's blocks before it, by a depthwise convolution
+    touch: float = 0.15  #: per element that an operator reads or writes
     operator: float = 1.0e3  #: for each operator
 
 
@@ -228,9 +229,13 @@ class _Estimate:
         self.outputs = [window.outputs(length) for window, length in zip(windows, self.size)]
         axes = plan.axes
         self.concats = sum(any(step.concat) for step in axes)
-        self.concat = self.concats * self.costs.concat + any(axes[-1].concat) * self.costs.concat_rows
         self.pads, self.flips = any(any(step.pad_operator) for step in axes), any(step.flip for step in axes)
         self.crops, self.dynamic_crops = any(any(x.crop) for x in axes), any(x.crop[1] is None for x in axes)
+
+    def concat(self) -> float:
+        """Of all concatenations, per element."""
+        rows = [1 / math.prod(self.size[axis:]) for axis, step in enumerate(self.plan.axes) if any(step.concat)]
+        return self.concats * self.costs.concat + sum(rows) * self.costs.concat_row
 
     def total(self) -> float:
         """What is done to the data, the output and the kernel, and the operator itself."""
@@ -244,9 +249,9 @@ class _Estimate:
     def backward(self, inputs: int, results: int) -> float:
         """Of the gradients of what is done to so many elements: what was copied is copied back."""
         costs = self.costs
-        per_element = self.concats * costs.concat_back - self.concat
+        per_element = self.concats * costs.concat_back - self.concat()
         if self.rank == 1:
-            per_element = self.concats * costs.back_line - self.concat + self.pads * (costs.back_line - costs.pad)
+            per_element = self.concats * costs.back_line - self.concat() + self.pads * (costs.back_line - costs.pad)
         per_result = self.crops * costs.slice_back + self.dynamic_crops * costs.slice_like_back
         per_weight = costs.place if any(step.offset for step in self.plan.axes) else 0.0
         per_weight += costs.lengthen if self.convolves and self.longer() else 0.0
@@ -258,7 +263,7 @@ class _Estimate:
         axes, costs, pads, flips = self.plan.axes, self.costs, self.pads, self.flips
         gathers, shifts = (any(step.gather for step in axes), any(step.shift is not None for step in axes))
         dilated = sum(step.dilate > 1 for step in axes)
-        per_element = self.concat + flips * costs.flip
+        per_element = self.concat() + flips * costs.flip
         per_element += pads * costs.pad * (2 if self.rank == 3 else 1)  # for five axes, twice that for four
         per_element += gathers * (costs.gather_line if self.rank == 1 else costs.gather)
         per_element += dilated * (costs.concat + costs.slice) * 2
@@ -326,7 +331,7 @@ class _Estimate:
         if not self.convolves:
             reads = math.prod(map(_reads, self.plan.axes, self.windows, self.size, self.outputs))
             divided = costs.divide * outputs if self.work.operator == "avg" and self.plan.fills else 0.0
-            pooling = costs.pooling
+            pooling = costs.pooling_volume if self.rank == 3 else costs.pooling
             if self.work.operator == "avg" and _is_partial(self.plan, self.windows, self.size):
                 pooling = costs.pooling_partial
             elif pools_in_blocks(self.plan, self.windows, self.work):
