@@ -101,12 +101,15 @@ GATHER_OPERATORS = 30
 class Decision(NamedTuple):
     """How an operator that became part of a graph runs, and how it would for another shape.
 
+    `planned_for` gives what the graph depends on: the plan, the channels, and whether a pooling operator gets its data
+    in blocks.
+
     >>> from mxsame.plan import Window
     >>> windows, work = (Window(8, 3, 2),), Work("conv", 8, 3, 32)
     >>> decision = Decision(None, windows, work, ("native", "slice"), choose(windows, work))
-    >>> plan, channels = decision.planned_for((1, 3, 7))
-    >>> plan == Plan((AxisPlan(3, pad=1),)), channels
-    (True, 3)
+    >>> plan, channels, in_blocks = decision.planned_for((1, 3, 7))
+    >>> plan == Plan((AxisPlan(3, pad=1),)), channels, in_blocks
+    (True, 3, False)
     """
 
     data: Any  # the Symbol that it reads
@@ -116,8 +119,8 @@ class Decision(NamedTuple):
     plan: Plan
     channels_last: bool = False  # of `data`
 
-    def planned_for(self, shape: Sequence[int]) -> Tuple[Plan, int]:
-        """The plan for this shape of `data`, and its channels, which the graph may depend on as well.
+    def planned_for(self, shape: Sequence[int]) -> Tuple[Plan, int, bool]:
+        """For this shape of `data`.
 
         Raises `ValueError` for a shape that the operator does not take.
         """
@@ -125,7 +128,9 @@ class Decision(NamedTuple):
         channels = size.pop(-1 if self.channels_last else 0)
         windows = tuple(replace(window, size=length) for window, length in zip(self.windows, size))
         check_static(windows, OPERATORS[self.work.operator].pool)
-        return choose(windows, replace(self.work, batch=batch, in_channels=channels), self.allowed), channels
+        work = replace(self.work, batch=batch, in_channels=channels)
+        plan, pools = choose(windows, work, self.allowed), OPERATORS[self.work.operator].pool
+        return plan, channels, pools and pools_in_blocks(plan, windows, work)
 
 
 def choose(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None) -> Plan:

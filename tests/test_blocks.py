@@ -95,3 +95,27 @@ def test_a_graph_for_every_size_picks_windows_if_its_channels_are_known(name, si
     case = Case(f"{name}_pool", x.shape[2:], (3, 3), (2, 2), in_channels=8)
     want = oracle.forward(case, {"data": net[0](x).asnumpy()})
     running.assert_equal(net(x).asnumpy(), want)
+
+
+def test_a_graph_with_blocks_is_not_one_without():
+    net = mxsame.nn.MaxPool2D(3, 2)
+    net.hybridize()
+    for shape in (SMALL, LARGE, (1, 8, 63, 65)):  # all of odd sizes, which have one plan
+        net(mx.nd.zeros(shape))
+    graphs = [operators(graph.symbol).count("Convolution") for graph in net.forward.graphs.values()]
+    assert sorted(graphs) == [0, 1]
+
+
+@pytest.mark.parametrize("sizes", [[(33, 40), (34, 40)], [(34, 40), (33, 40), (33, 41)]], ids=str)
+def test_windows_that_are_picked_tell_sizes_apart(sizes):
+    """Averages of two, whose plan would else be the same for even and odd sizes."""
+    net = mxsame.nn.HybridSequential()
+    net.add(mx.gluon.nn.Conv2D(16, 1), mxsame.nn.AvgPool2D(2))
+    net.initialize()
+    net.hybridize()
+    for size in sizes:
+        x = mx.nd.random.normal(shape=(2, 3, *size))
+        with mxsame.plan.force("pick"):
+            got = net(x).asnumpy()
+        case = Case("avg_pool", size, (2, 2), (2, 2), in_channels=16)
+        running.assert_equal(got, oracle.forward(case, {"data": net[0](x).asnumpy()}))
