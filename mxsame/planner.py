@@ -101,8 +101,7 @@ GATHER_OPERATORS = 30
 class Decision(NamedTuple):
     """How an operator that became part of a graph runs, and how it would for another shape.
 
-    `planned_for` gives what the graph depends on: the plan, the channels, and whether a pooling operator gets its data
-    in blocks.
+    `planned_for` gives what the graph depends on: the plan, the channels, and what `pools_in_blocks` says.
 
     >>> from mxsame.plan import Window
     >>> windows, work = (Window(8, 3, 2),), Work("conv", 8, 3, 32)

@@ -178,8 +178,11 @@ def probed_channels(symbol: Any, ndim: int, axis: int) -> Optional[int]:
 
 
 def is_input(array: Any) -> bool:
-    """Whether data is what a graph is fed, or that reshaped or transposed or such, rather than made by a layer."""
+    """Whether data is what a graph is fed, or that reshaped or transposed or such, rather than made by a layer, one
+    without weights included."""
     while isinstance(array, mx.sym.Symbol):
+        if array.attr("pool_type") is not None:
+            return False
         sources = array.get_children()
         if sources is None:
             return True

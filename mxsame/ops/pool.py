@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from mxsame import padding as arithmetic
 from mxsame import planner, tensors, validation
+from mxsame._mxnet import mx
 from mxsame.building import current
 from mxsame.ops._call import Call
 from mxsame.ops._lowering import Lowering, in_blocks, padded, paired, unpaired
@@ -169,9 +170,7 @@ class _Pool:
         # The mean of two elements, one of them the nearest to the other instead of padding, is the mean of the one.
         pairs = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
         fill = "edge" if operator == "max" or pairs else "zero"
-        device = tensors.purpose_and_device(call.data)[1]
-        halves = tensors.known_type(call.data) == "float16" and device == "cpu"  # of which MXNet has no convolution
-        refused = ("pick",) if halves else ()
+        refused = () if self._convolves(unknown_type=None in call.size) else ("pick",)
         data, lowering = call.lowering(windows, Work(operator), (), fill, refused)
         keeps_workspace = operator != "max" or not tensors.needs_gradients_at_inference(data)
         out = self._pooled(lowering, data, operator, keeps_workspace, more)
@@ -239,11 +238,19 @@ class _Pool:
         return channels is not None and channels % 2 == 0 and channels >= 2 * LEAST_CHANNELS
 
     def _runs_in_blocks(self, lowering: Lowering, operator: str) -> bool:
-        """Whether data that is plain goes to the operator in oneDNN's blocks."""
-        if current().windows_noted or self.call.runs_last or not tensors.has_onednn():
+        """Whether data that is plain goes to the operator in oneDNN's blocks. Of an NDArray nobody knows the layout."""
+        data = self.call.data
+        if current().windows_noted or isinstance(data, mx.nd.NDArray) or not self._convolves(unknown_type=False):
             return False
-        if tensors.known_type(self.call.data) not in (None, "float32"):
-            return False
-        device = tensors.purpose_and_device(self.call.data)[1]
+        device = tensors.purpose_and_device(data)[1]
         work = Work(operator, in_channels=lowering.channels, plain=lowering.plain, device=device)
         return planner.pools_in_blocks(lowering.plan, lowering.windows, work)
+
+    def _convolves(self, unknown_type: bool) -> bool:
+        """Whether there are fast depthwise convolutions of such data: on the CPU those of oneDNN, of float32. As given
+        for a graph that does not tell the type."""
+        data = self.call.data
+        if tensors.purpose_and_device(data)[1] == "gpu":
+            return True
+        dtype = tensors.known_type(data)
+        return tensors.has_onednn() and (unknown_type if dtype is None else dtype == "float32")
