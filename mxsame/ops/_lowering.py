@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.building import NOTE, current
 from mxsame.plan import Plan
@@ -95,13 +96,13 @@ class Lowering:
 
     def with_zeros(self, weight: Any) -> Any:
         """The weight with (front, back) zeros concatenated to each axis of its kernel. Where these are last, they go to
-        the front for that: whole blocks are copied then, and not a few elements at a time. MXNet transposes five axes
-        too slowly for it."""
+        the front for that on the CPU: whole blocks are copied then, and not a few elements at a time. MXNet transposes
+        five axes too slowly for it."""
         F, counts, first = self.F, [step.zeros for step in self.plan.axes], self.first
         if not any(map(any, counts)):
             return weight
         rank = len(counts)
-        moves = first == SPATIAL and rank < 3
+        moves = first == SPATIAL and rank < 3 and tensors.purpose_and_device(weight)[1] == "cpu"
         if moves:
             weight = F.transpose(rewritten(weight), axes=(*range(first, first + rank), 0, 1))
         for axis, count in enumerate(counts, 0 if moves else first):
