@@ -118,6 +118,13 @@ class Decision(NamedTuple):
     plan: Plan
     channels_last: bool = False  # of `data`
 
+    @property
+    def depends_on_size(self) -> bool:
+        """Whether the plan, or pooling in blocks, can differ between sizes: not if a convolution's own padding is right
+        for all of them."""
+        operator = self.work.operator
+        return OPERATORS[operator].pool or list(exact_plans(self.windows, operator, self.allowed)) != ["native"]
+
     def planned_for(self, shape: Sequence[int]) -> Tuple[Plan, int, bool]:
         """For this shape of `data`.
 

@@ -48,7 +48,7 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "average: padding counts if it became data",
         "mxsame/ops/pool.py",
-        'if operator == "avg" and fill == "zero" and lowering.plan.fills:',
+        'if operator == "avg" and fill == "zero" and lowering.plan.fills and not current().windows_noted:',
         "if False:",
     ),
     (
@@ -60,8 +60,8 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "dynamic shape: the graph takes n for a multiple of the stride",
         "mxsame/ops/_lowering.py",
-        "(self._length(data, axis) - 1) % window.stride",
-        "self.F.zeros_like(self._length(data, axis)) + (window.stride - 1)",
+        "(self._lengths(data, axes) - 1) % window.stride",
+        "self.F.zeros_like(self._lengths(data, axes)) - (window.stride - 1)",
     ),
     (
         "slice: the outputs at the end are dropped instead of the first",
@@ -78,20 +78,26 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "kernel: zeros on the other side",
         "mxsame/ops/_lowering.py",
-        "weight = concatenated(self.F, weight, axis, step.zeros)",
-        "weight = concatenated(self.F, weight, axis, step.zeros[::-1])",
+        "weight = concatenated(F, weight, axis, count)",
+        "weight = concatenated(F, weight, axis, count[::-1])",
     ),
     (
         "shift: one element too far",
         "mxsame/ops/_lowering.py",
-        "F.one_hot(reach - self._low(data, axis, window)",
-        "F.one_hot(reach - 1 - self._low(data, axis, window)",
+        "return self.first + low if self.sign > 0 else self.first - low",
+        "return self.first + low if self.sign > 0 else self.first - 1 - low",
     ),
     (
         "hybridize: one graph for all sizes",
         "mxsame/graphs/hybridize.py",
         "return call.key if plans is None else (call.kind, plans)",
         "return call.kind",
+    ),
+    (
+        "hybridize: no convolution depends on the size",
+        "mxsame/planner.py",
+        'return OPERATORS[operator].pool or list(exact_plans(self.windows, operator, self.allowed)) != ["native"]',
+        "return OPERATORS[operator].pool",
     ),
     (
         "hybridize: a layer's channels do not tell graphs apart",
@@ -114,8 +120,8 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "transposed: output_padding None is 0",
         "mxsame/padding.py",
-        "    if output_padding is None:\n        total = effective - stride\n",
-        "    if output_padding is None:\n        total = 2 * (effective // 2)\n",
+        "return effective - stride if output_padding is None else 2 * (effective // 2) - output_padding",
+        "return 2 * (effective // 2) - (output_padding or 0)",
     ),
     (
         "causal: half of the padding goes to the end",
@@ -150,8 +156,8 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "channels last: signatures of graphs look at all strategies",
         "mxsame/ops/_call.py",
-        "tuple(name for name in allowed if STRATEGIES[name].channels_last) if self.native_last else allowed",
-        "allowed",
+        "static = tuple(name for name in static if STRATEGIES[name].channels_last)",
+        "pass",
     ),
     (
         "cuDNN-only: a convolution writes where it reads",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import random
@@ -13,8 +14,9 @@ from mxsame import measured, planner
 from mxsame import plan as planning
 from mxsame.building import building
 from mxsame.plan import TransposedWindow, Window, exact_plans, force
-from mxsame.planner import COSTS, Work, choose, estimate
+from mxsame.planner import COSTS, Decision, Work, choose, estimate
 
+KINDS_OF_COPY = ("native", "slice", "concat", "kernel", "pad", "gather")
 FAMILIES = ("conv", "max", "avg", "avg with padding", "lp")
 
 
@@ -265,10 +267,34 @@ def test_a_strategy_that_does_not_exist_is_refused():
     assert "fastest" not in planning.STRATEGIES
 
 
+# ---- what tells graphs apart -----------------------------------------------------------------------------------------
+
+
+def decision(*window, operator="conv", **work):
+    return Decision(None, (Window(None, *window),) * 2, Work(operator, **work), KINDS_OF_COPY, plan=None)
+
+
+def test_what_depends_on_the_size():
+    assert decision(3, 2).depends_on_size and decision(2, 1, 1, (0, 1)).depends_on_size
+    assert not decision(3, 1).depends_on_size and not decision(5, 3, 1, (2, 2)).depends_on_size
+
+
+@pytest.mark.parametrize("padding", ["same", (1, 1), (0, 2)], ids=str)
+def test_a_plan_that_does_not_depend_on_the_size_is_the_same_for_all(padding):
+    for geometry in itertools.product((1, 2, 3, 4, 5), (1, 2, 3), (1, 2)):
+        drawn = decision(*geometry, padding, channels=8)
+        plans = {str(drawn.planned_for((1, 8, size, 60 - size))[0]) for size in range(10, 50)}
+        assert drawn.depends_on_size or len(plans) == 1, drawn
+
+
+def test_a_plan_of_pooling_depends_on_the_size():
+    """Whatever the windows: large data is pooled in blocks."""
+    pool = decision(3, 1, operator="max", plain=True)
+    assert pool.depends_on_size
+    assert [pool.planned_for((1, 8, size, size))[2] for size in (16, 224)] == [False, True]
+
+
 # ---- the estimate's own arithmetic -----------------------------------------------------------------------------------
-
-
-KINDS_OF_COPY = ("native", "slice", "concat", "kernel", "pad", "gather")
 
 
 def test_elements_that_are_read_are_counted():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Any, Dict, Hashable, Mapping, NoReturn, Optional, Set, Tuple
+from typing import Any, Dict, Hashable, Mapping, NoReturn, Optional, Sequence, Set, Tuple
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
@@ -181,7 +181,7 @@ class Specialised:
         calls = self._waiting.pop(signature, 0) + 1
         if calls < self.PATIENCE and call.kind in self._kinds and current().strategy is None:
             graph = self._graph_for_every_size(call)
-            if graph is not None and (calls > 1 or graph.takes(call.named_shapes(self._net))):
+            if graph is not None and (calls > 1 or graph.takes(call.shapes)):
                 _keep(self._waiting, signature, calls, self.MOST_SHAPES)
                 return graph
         graph, _ = call.compiled(self._net, self._flags, static=True)
@@ -207,7 +207,7 @@ class Specialised:
             except (TypeError, ValueError, mx.base.MXNetError):
                 self._operators[call.kind] = None
         operators = self._operators[call.kind]
-        plans = None if operators is None else operators.plans(call.named_shapes(self._net))
+        plans = None if operators is None else operators.plans(call.shapes)
         return call.key if plans is None else (call.kind, plans)
 
 
@@ -283,15 +283,17 @@ class _Operators:
     the net's outputs: for a size that the net refuses, there are none."""
 
     def __init__(self, net: Any, call: Call):
+        self._names = tuple(call.named_shapes(net))
         # No strategy is forced: it may be exact for some sizes, and not for all.
-        outputs, self._decisions = call.traced(net, shapes_only=True, strategy=None)
+        outputs, decisions = call.traced(net, shapes_only=True, strategy=None)
+        self._decisions = [decision for decision in decisions if decision.depends_on_size]
         classic = [output.as_nd_ndarray() for output in flattened(outputs) if isinstance(output, mx.sym.Symbol)]
         self._shapes = mx.sym.Group([*(decision.data for decision in self._decisions), *classic])
 
-    def plans(self, shapes: Mapping[str, tuple]) -> Optional[Tuple[Any, ...]]:
+    def plans(self, shapes: Sequence[tuple]) -> Optional[Tuple[Any, ...]]:
         """The plan of each operator, for inputs of these shapes; the shape that its data has, if a length of it is
         unknown until the graph runs. None for shapes that do not fit the net."""
-        found = tensors.inferred_shapes(self._shapes, shapes)
+        found = tensors.inferred_shapes(self._shapes, dict(zip(self._names, shapes)))
         if found is None:
             return None
         return tuple(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import threading
-from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
@@ -197,6 +197,7 @@ class NetGraph:
             raise ValueError(
                 f"net must compute with its inputs and parameters alone; {validation.received(variables=strange)}"
             )
+        self._names = tuple(shapes)
         position = {name: number for number, name in enumerate(shapes)}
         self._sources = [position[name] if name in position else parameters[name] for name in names]
         self._initialise(shapes)
@@ -205,9 +206,9 @@ class NetGraph:
             fed["data_indices" if isinstance(source, int) else "param_indices"].append(index)
         self._operator = mx.nd.CachedOp(self.symbol, [*fed.items(), *flags.items()])
 
-    def takes(self, shapes: Mapping[str, tuple]) -> bool:
+    def takes(self, shapes: Sequence[tuple]) -> bool:
         """Whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
-        return tensors.inferred_shapes(self.symbol, shapes) is not None
+        return tensors.inferred_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
 
     def _initialise(self, shapes: Mapping[str, tuple]) -> None:
         """Give deferred parameters the shapes that follow from those of the inputs."""
