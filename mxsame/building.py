@@ -52,6 +52,9 @@ class Building:
         The strategies that :func:`mxsame.planner.trying` asks for, by windows and work.
     decisions : list, optional
         Collects a :class:`mxsame.planner.Decision` from each operator.
+    inferred : dict
+        Collects the Symbols whose shapes are known, by identity, and these shapes: MXNet infers each from the beginning
+        of the graph.
     """
 
     shapes: Mapping[str, Tuple[int, ...]] = field(default_factory=dict)
@@ -66,6 +69,7 @@ class Building:
     strategy: Optional[str] = None
     tried: Optional[Dict[Any, str]] = None
     decisions: Optional[List[Any]] = None
+    inferred: Dict[int, Tuple[Any, Tuple[int, ...]]] = field(default_factory=dict)
 
 
 _NOTHING = Building()  # operators on arrays, or on Symbols that somebody else traces
@@ -89,6 +93,8 @@ def building(**changes: Any) -> Iterator[Building]:
     ...     record is current(), current().purpose
     (True, 'training')
     """
+    if "shapes" in changes:
+        changes["inferred"] = {}  # from other shapes, other ones follow
     token = _CURRENT.set(replace(_CURRENT.get(), **changes))
     try:
         yield _CURRENT.get()

@@ -157,7 +157,15 @@ def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
     if isinstance(array, mx.nd.NDArray):
         return tuple(array.shape)
     record = current()
-    return _inferred_shape(array, record.shapes if record.static else {})
+    if not record.static:
+        return _inferred_shape(array, {})
+    found = record.inferred.get(id(array))
+    if found is not None:
+        return found[1]
+    shape = _inferred_shape(array, record.shapes)
+    if shape is not None and None not in shape:  # the rest may become known
+        record.inferred[id(array)] = array, shape  # the Symbol as well, or another could get its identity
+    return shape
 
 
 def probed_channels(symbol: Any, ndim: int, axis: int) -> Optional[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import pickle
@@ -741,6 +742,39 @@ def test_sizes_in_turn_share_a_graph_until_one_has_come_often(monkeypatch):
     assert not net.forward.graphs.keys() & set(kept), "the least recently used has made room"
 
 
+def test_a_net_called_with_one_size_is_traced_once(monkeypatch):
+    """What tells sizes apart is looked for when there is a second one."""
+    traced, trace = [], Call.traced
+
+    def counted(call, *args, **more):
+        traced.append(call.shapes)
+        return trace(call, *args, **more)
+
+    monkeypatch.setattr(Call, "traced", counted)
+    net = mxsame.hybridize(small_network())
+    for _ in range(3):
+        net(images(30, 33))
+    assert len(traced) == 1
+    net(images(31, 33))
+    assert len(traced) == 3 and len(net.forward.graphs) == 2
+
+
+@pytest.mark.parametrize("strategy", [None, "pad"])
+def test_the_first_graph_is_shared_unless_it_was_built_by_other_plans(strategy):
+    net = mxsame.nn.Conv2D(4, 3, strides=2)
+    net.initialize()
+    sizes = (30, 33), (46, 49), (31, 34)
+    want = [net(images(*size)).asnumpy() for size in sizes]
+    with mxsame.plan.force(strategy) if strategy else contextlib.nullcontext():
+        net.hybridize()
+        running.assert_equal(net(images(*sizes[0])), want[0])
+    counts = []
+    for size, expected in zip(sizes[1:], want[1:]):
+        running.assert_equal(net(images(*size)), expected)
+        counts.append(len(net.forward.graphs))
+    assert counts == ([2, 3] if strategy else [1, 2])
+
+
 def test_more_signatures_than_graphs_without_a_graph_for_every_size():
     net = wrapped(mxsame.nn.MaxPool2D((2, 3), (3, 2), "valid", ceil_mode=True), max_graphs=1)
     pool = mxsame.nn.MaxPool2D((2, 3), (3, 2), "valid", ceil_mode=True)
@@ -759,7 +793,7 @@ def test_gradients_of_inference_have_graphs_of_their_own():
     with mx.autograd.record():
         net(data)
     assert len(net.forward.graphs) == 3
-    kinds = [kind[2:] for kind, _ in net.forward.graphs]
+    kinds = [key[2:] for key in net.forward.graphs]
     assert kinds == [("inference", "cpu", False), ("inference", "cpu", True), ("training", "cpu", True)]
 
 

@@ -8,15 +8,17 @@ strides, so a few graphs serve all sizes.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
-from typing import Any, Dict, Hashable, Mapping, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
 from mxsame.graphs import files
 from mxsame.graphs.tracing import Call, Checked, NetGraph, flattened, is_traceable
+from mxsame.plan import Plan
 
 __all__ = ["HybridBlock", "HybridSequential", "hybridize"]
 
@@ -117,7 +119,7 @@ class Specialised:
         self._signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
         self._operators: Dict[Hashable, Optional[_Operators]] = {}  # by the kind of a call
         self._for_every_size: Dict[Hashable, Optional[NetGraph]] = {}  # by the kind of a call
-        self._kinds: Set[Hashable] = set()  # of calls for which there is a graph
+        self._firsts: Dict[Hashable, Optional[_First]] = {}  # by the kind of a call; None once its graph is shared
         self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for every size, by signature
 
     def __call__(self, *args: Any) -> Any:
@@ -165,7 +167,7 @@ class Specialised:
         """Forget all graphs: the net has changed."""
         _gluon.clear_graph(self._net)
         with self._lock:
-            kept = (self.graphs, self._signatures, self._operators, self._for_every_size, self._waiting, self._kinds)
+            kept = (self.graphs, self._signatures, self._operators, self._for_every_size, self._waiting, self._firsts)
             for each in kept:
                 each.clear()
 
@@ -173,20 +175,24 @@ class Specialised:
         """The graph for a call."""
         key = call.key
         if key not in self._signatures:
-            _keep(self._signatures, key, self._signature(call), self.MOST_SHAPES)
+            if call.kind in self._firsts:
+                self._share(call)
+                _keep(self._signatures, key, self._signature(call), self.MOST_SHAPES)
+            else:  # a net that is called with one size needs no other signature
+                _keep(self._signatures, key, key, self.MOST_SHAPES)
         signature = self._signatures[key]
         if signature in self.graphs:
             self.graphs.move_to_end(signature)
             return self.graphs[signature]
         calls = self._waiting.pop(signature, 0) + 1
-        if calls < self.PATIENCE and call.kind in self._kinds and current().strategy is None:
+        if calls < self.PATIENCE and call.kind in self._firsts and current().strategy is None:
             graph = self._graph_for_every_size(call)
             if graph is not None and (calls > 1 or graph.takes(call.shapes)):
                 _keep(self._waiting, signature, calls, self.MOST_SHAPES)
                 return graph
-        graph, _ = call.compiled(self._net, self._flags, static=True)
+        graph, decisions = call.compiled(self._net, self._flags, static=True)
         _keep(self.graphs, signature, graph, self._max_graphs)
-        self._kinds.add(call.kind)
+        self._firsts.setdefault(call.kind, _First(key, call.shapes, [decision.plan for decision in decisions]))
         return graph
 
     def _graph_for_every_size(self, call: Call) -> Optional[NetGraph]:
@@ -198,17 +204,33 @@ class Specialised:
                 self._for_every_size[call.kind] = None
         return self._for_every_size[call.kind]
 
+    def _share(self, call: Call) -> None:
+        """Give the graph of the first call of this kind to all of its signature, unless its plans are others: what has
+        been measured since then changes them."""
+        first, self._firsts[call.kind] = self._firsts[call.kind], None
+        if first is None or first.key not in self.graphs:
+            return
+        operators = self._operators_of(call)
+        plans = None if operators is None else operators.plans(first.shapes)
+        if plans is not None and operators.chose(plans, first.plans):
+            signature = self._signatures[first.key] = (call.kind, plans)
+            self.graphs[signature] = self.graphs.pop(first.key)
+
     def _signature(self, call: Call) -> Hashable:
         """The plans of all operators for these shapes, which are what tells graphs apart; the shapes themselves if
         the plans cannot be told without a graph for them, which may raise what is wrong with them."""
+        operators = self._operators_of(call)
+        plans = None if operators is None else operators.plans(call.shapes)
+        return call.key if plans is None else (call.kind, plans)
+
+    def _operators_of(self, call: Call) -> Optional[_Operators]:
+        """None for a net that cannot be traced without sizes."""
         if call.kind not in self._operators:
             try:
                 self._operators[call.kind] = _Operators(self._net, call)
             except (TypeError, ValueError, mx.base.MXNetError):
                 self._operators[call.kind] = None
-        operators = self._operators[call.kind]
-        plans = None if operators is None else operators.plans(call.shapes)
-        return call.key if plans is None else (call.kind, plans)
+        return self._operators[call.kind]
 
 
 class HybridBlock(mx.gluon.HybridBlock):
@@ -278,6 +300,14 @@ class HybridSequential(HybridBlock, mx.gluon.nn.HybridSequential):
     """
 
 
+class _First(NamedTuple):
+    """The first call of its kind."""
+
+    key: Hashable
+    shapes: Tuple[tuple, ...]
+    plans: List[Plan]  # of all operators
+
+
 class _Operators:
     """The operators of a net whose plans depend on the size, and a graph in which the shapes of their data are, and of
     the net's outputs: for a size that the net refuses, there are none."""
@@ -286,7 +316,8 @@ class _Operators:
         self._names = tuple(call.named_shapes(net))
         # No strategy is forced: it may be exact for some sizes, and not for all.
         outputs, decisions = call.traced(net, shapes_only=True, strategy=None)
-        self._decisions = [decision for decision in decisions if decision.depends_on_size]
+        self._depends = [decision.depends_on_size for decision in decisions]
+        self._decisions = list(itertools.compress(decisions, self._depends))
         classic = [output.as_nd_ndarray() for output in flattened(outputs) if isinstance(output, mx.sym.Symbol)]
         self._shapes = mx.sym.Group([*(decision.data for decision in self._decisions), *classic])
 
@@ -300,6 +331,12 @@ class _Operators:
             decision.planned_for(shape) if shape and min(shape) > 0 else tuple(shape or ())
             for decision, shape in zip(self._decisions, found)
         )
+
+    def chose(self, plans: Sequence[tuple], built: Sequence[Plan]) -> bool:
+        """Whether these plans are those of a graph, all of whose operators have the plans `built`."""
+        if len(built) != len(self._depends):
+            return False
+        return [(plan,) for plan in itertools.compress(built, self._depends)] == [entry[:1] for entry in plans]
 
 
 def _keep(table: OrderedDict, key: Hashable, value: Any, most: int) -> None:
