@@ -93,7 +93,7 @@ TYPICAL_BATCH = 2
 TYPICAL_CHANNELS = 64
 TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
 QUARTER = {1: 32, 2: 128, 3: 128}  # the most channels of a quarter of it, by rank
-MOVE_OPERATORS = 18  # how many it takes to compute SAME's low and make a kernel with a single one,
+MOVE_OPERATORS = 15  # how many it takes to compute SAME's low and make a kernel with a single one,
 AXIS_OPERATORS = 3  # and for each axis of it
 GATHER_OPERATORS = 30
 
