@@ -93,7 +93,7 @@ def building(**changes: Any) -> Iterator[Building]:
     ...     record is current(), current().purpose
     (True, 'training')
     """
-    if "shapes" in changes:
+    if "shapes" in changes or "static" in changes:
         changes["inferred"] = {}  # from other shapes, other ones follow
     token = _CURRENT.set(replace(_CURRENT.get(), **changes))
     try:

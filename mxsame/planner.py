@@ -93,7 +93,7 @@ TYPICAL_BATCH = 2
 TYPICAL_CHANNELS = 64
 TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
 QUARTER = {1: 32, 2: 128, 3: 128}  # the most channels of a quarter of it, by rank
-MOVE_OPERATORS = 15  # how many it takes to compute SAME's low and make a kernel with a single one,
+MOVE_OPERATORS = 18  # how many it takes to compute SAME's low and make a kernel with a single one,
 AXIS_OPERATORS = 3  # and for each axis of it
 GATHER_OPERATORS = 30
 
@@ -120,10 +120,11 @@ class Decision(NamedTuple):
 
     @property
     def depends_on_size(self) -> bool:
-        """Whether the plan, or pooling in blocks, can differ between sizes: not if a convolution's own padding is right
-        for all of them."""
-        operator = self.work.operator
-        return OPERATORS[operator].pool or list(exact_plans(self.windows, operator, self.allowed)) != ["native"]
+        """Whether the plan can differ between sizes, or some are refused: not for a convolution with stride 1 whose own
+        padding is right."""
+        if self.work.operator != "conv" or any(window.stride > 1 for window in self.windows):
+            return True
+        return list(exact_plans(self.windows, "conv", self.allowed)) != ["native"]
 
     def planned_for(self, shape: Sequence[int]) -> Tuple[Plan, int, bool]:
         """For this shape of `data`.

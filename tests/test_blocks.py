@@ -94,11 +94,28 @@ def test_a_graph_for_every_size_picks_windows_if_its_channels_are_known(name, si
     net.initialize()
     running.in_one_graph(net)
     found = operators(net(mx.sym.var("data")))
-    assert found.count("Convolution") == 2 and "transpose" not in found
+    assert found.count("Convolution") == 2 and "take" not in found
     x = mx.nd.random.normal(shape=(2, 3, size, size + 1))
     case = Case(f"{name}_pool", x.shape[2:], (3, 3), (2, 2), in_channels=8)
     want = oracle.forward(case, {"data": net[0](x).asnumpy()})
     running.assert_equal(net(x).asnumpy(), want)
+
+
+@pytest.mark.parametrize("strategy", ["shift", "offset", "offset concat", "gather"])
+def test_channels_are_known_behind_a_layer_whose_padding_is_computed(strategy):
+    """Those of a pooling layer, for its strategies, and of a weight whose shape is deferred."""
+    conv, *others = nn.Conv2D(8, 3, strides=2, in_channels=3), nn.DepthwiseConv2D(3), nn.MaxPool2D(3, 2)
+    for layer in (conv, *others):
+        layer.initialize()
+    with mxsame.plan.force(strategy):
+        out = conv(mx.sym.var("data"))
+    before = operators(out)
+    for layer in others:
+        out = layer(out)
+    assert others[0].weight.shape == (8, 1, 3, 3)
+    found = operators(out)
+    assert found.count("Convolution") - before.count("Convolution") == 2, "the layer's, and one that picks windows"
+    assert found.count("take") == before.count("take")
 
 
 CHAINS = {

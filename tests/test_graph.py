@@ -759,6 +759,60 @@ def test_a_net_called_with_one_size_is_traced_once(monkeypatch):
     assert len(traced) == 3 and len(net.forward.graphs) == 2
 
 
+def test_a_wrong_call_does_not_keep_sizes_from_sharing_graphs():
+    """The second shape, when what tells sizes apart is looked for."""
+
+    class Deep(mx.gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.weight = self.params.get("weight", shape=(3, 1, 3, 3))
+
+        def hybrid_forward(self, F, x, weight):
+            return mxsame.ops.depthwise_conv(x, weight, strides=2, kernel_size=3, depth_multiplier=1)
+
+    net = mxsame.hybridize(Deep())
+    net.initialize()
+    net(mx.nd.ones((1, 3, 8, 8)))
+    with pytest.raises(ValueError, match="received"):
+        net(mx.nd.ones((1, 5, 9, 9)))
+    for size in (10, 12, 14, 9, 11):
+        net(mx.nd.ones((1, 3, size, size)))
+    assert len(net.forward.graphs) == 2
+
+
+def test_a_size_without_output_is_refused_after_others():
+    net = mxsame.nn.HybridSequential()
+    net.add(mxsame.nn.Conv2DTranspose(4, 4, strides=2, padding=2, in_channels=3))
+    net.initialize()
+    net.hybridize()
+    assert net(images(5, 5)).shape == (2, 4, 8, 8)
+    with pytest.raises(ValueError, match="padding must leave at least one element of the output"):
+        net(images(1, 1))
+
+
+def test_sizes_share_graphs_beside_a_layer_without_a_graph_for_every_size():
+    net = mxsame.nn.HybridSequential()
+    net.add(mxsame.nn.Conv2D(4, 1, 4, "keras-mxnet", in_channels=3), mxsame.nn.Conv2D(4, 3, strides=2))
+    net.initialize()
+    net.hybridize()
+    for size in (17, 33, 49, 65, 81, 97):
+        net(images(size, size))
+    assert len(net.forward.graphs) == 1
+
+
+@pytest.mark.parametrize("max_graphs", [1, 2])
+def test_the_first_size_joins_its_signature_even_if_its_graph_has_made_room(max_graphs):
+    net = wrapped(mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3), max_graphs=max_graphs)
+    net.initialize()
+    net(images(8, 8))
+    with mx.autograd.record():
+        net(images(8, 8))
+    net(images(10, 10))
+    kept = list(net.forward.graphs)
+    net(images(8, 8))
+    assert list(net.forward.graphs) == kept, "one graph for both sizes"
+
+
 @pytest.mark.parametrize("strategy", [None, "pad"])
 def test_the_first_graph_is_shared_unless_it_was_built_by_other_plans(strategy):
     net = mxsame.nn.Conv2D(4, 3, strides=2)

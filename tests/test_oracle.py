@@ -12,7 +12,6 @@ import oracle
 import pytest
 from cases import CASES, CONCRETE, IN_TENSORFLOW, Case
 from golden import make
-from mutations import MUTATIONS, ROOT
 
 GOLDEN = make.load()
 
@@ -250,11 +249,3 @@ def test_live_whole_space(tf_oracle):
         compare_live(tf_oracle, case, "float32")
 
     compare()
-
-
-# ---- what is broken on purpose ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name, file, old, new", MUTATIONS, ids=[name for name, *_ in MUTATIONS])
-def test_a_mutation_replaces_text_that_is_there(name, file, old, new):
-    assert (ROOT / file).read_text(encoding="utf-8").count(old) == 1 and old != new

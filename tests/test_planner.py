@@ -276,15 +276,27 @@ def decision(*window, operator="conv", **work):
 
 def test_what_depends_on_the_size():
     assert decision(3, 2).depends_on_size and decision(2, 1, 1, (0, 1)).depends_on_size
-    assert not decision(3, 1).depends_on_size and not decision(5, 3, 1, (2, 2)).depends_on_size
+    assert decision(1, 4, 1, "keras-mxnet").depends_on_size, "there is no graph for every size"
+    assert decision(3, 400_000).depends_on_size, "at once, whatever the stride"
+    assert not decision(3, 1).depends_on_size and not decision(5, 1, 2, (3, 3)).depends_on_size
 
 
-@pytest.mark.parametrize("padding", ["same", (1, 1), (0, 2)], ids=str)
-def test_a_plan_that_does_not_depend_on_the_size_is_the_same_for_all(padding):
-    for geometry in itertools.product((1, 2, 3, 4, 5), (1, 2, 3), (1, 2)):
-        drawn = decision(*geometry, padding, channels=8)
-        plans = {str(drawn.planned_for((1, 8, size, 60 - size))[0]) for size in range(10, 50)}
-        assert drawn.depends_on_size or len(plans) == 1, drawn
+@pytest.mark.parametrize(
+    "padding, expected", [("same", 8), ("keras-mxnet", 8), ((0, 0), 10), ((1, 1), 10), ((0, 2), 0)], ids=str
+)
+def test_a_plan_that_does_not_depend_on_the_size_is_the_same_for_all(padding, expected):
+    """The convolutions with stride 1 whose two ends are alike."""
+    independent = 0
+    for kernel_size, dilation in itertools.product((1, 2, 3, 4, 5), (1, 2)):
+        drawn, shortest = decision(kernel_size, 1, dilation, padding, channels=8), 1
+        if drawn.depends_on_size:
+            continue
+        if not isinstance(padding, str):  # the padded data must hold the kernel
+            shortest = max((kernel_size - 1) * dilation + 1 - sum(padding), 1)
+        sizes = [(1, 8, shortest + added, shortest + 40 - added) for added in range(40)]
+        assert len({str(drawn.planned_for(shape)[0]) for shape in sizes}) == 1, drawn
+        independent += 1
+    assert independent == expected
 
 
 def test_a_plan_of_pooling_depends_on_the_size():
@@ -292,6 +304,15 @@ def test_a_plan_of_pooling_depends_on_the_size():
     pool = decision(3, 1, operator="max", plain=True)
     assert pool.depends_on_size
     assert [pool.planned_for((1, 8, size, size))[2] for size in (16, 224)] == [False, True]
+
+
+def test_an_output_of_a_transposed_convolution_depends_on_the_size():
+    """MXNet does not refuse an empty one."""
+    windows = (TransposedWindow(None, 4, 2, 1, (2, 2)),) * 2
+    upward = Decision(None, windows, Work("transposed"), ("native",), plan=None)
+    assert upward.depends_on_size
+    with pytest.raises(ValueError, match="padding must leave at least one element of the output"):
+        upward.planned_for((1, 3, 1, 1))
 
 
 # ---- the estimate's own arithmetic -----------------------------------------------------------------------------------

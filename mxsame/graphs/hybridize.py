@@ -173,26 +173,25 @@ class Specialised:
 
     def _graph(self, call: Call) -> NetGraph:
         """The graph for a call."""
-        key = call.key
-        if key not in self._signatures:
-            if call.kind in self._firsts:
-                self._share(call)
-                _keep(self._signatures, key, self._signature(call), self.MOST_SHAPES)
-            else:  # a net that is called with one size needs no other signature
-                _keep(self._signatures, key, key, self.MOST_SHAPES)
-        signature = self._signatures[key]
+        key, is_first = call.key, call.kind not in self._firsts
+        if key not in self._signatures and not is_first:
+            self._share(call)
+            _keep(self._signatures, key, self._signature(call), self.MOST_SHAPES)
+        signature = self._signatures.get(key, key)  # a net that is called with one size needs no other
         if signature in self.graphs:
             self.graphs.move_to_end(signature)
             return self.graphs[signature]
         calls = self._waiting.pop(signature, 0) + 1
-        if calls < self.PATIENCE and call.kind in self._firsts and current().strategy is None:
+        if calls < self.PATIENCE and not is_first and current().strategy is None:
             graph = self._graph_for_every_size(call)
             if graph is not None and (calls > 1 or graph.takes(call.shapes)):
                 _keep(self._waiting, signature, calls, self.MOST_SHAPES)
                 return graph
         graph, decisions = call.compiled(self._net, self._flags, static=True)
         _keep(self.graphs, signature, graph, self._max_graphs)
-        self._firsts.setdefault(call.kind, _First(key, call.shapes, [decision.plan for decision in decisions]))
+        if is_first:
+            _keep(self._signatures, key, key, self.MOST_SHAPES)
+            self._firsts[call.kind] = _First(call.leaves, [decision.plan for decision in decisions])
         return graph
 
     def _graph_for_every_size(self, call: Call) -> Optional[NetGraph]:
@@ -207,12 +206,15 @@ class Specialised:
     def _share(self, call: Call) -> None:
         """Give the graph of the first call of this kind to all of its signature, unless its plans are others: what has
         been measured since then changes them."""
-        first, self._firsts[call.kind] = self._firsts[call.kind], None
-        if first is None or first.key not in self.graphs:
+        found, self._firsts[call.kind] = self._firsts[call.kind], None
+        if found is None:
             return
-        operators = self._operators_of(call)
+        first = call._replace(leaves=found.leaves)
+        operators = self._operators_of(first)
         plans = None if operators is None else operators.plans(first.shapes)
-        if plans is not None and operators.chose(plans, first.plans):
+        if first.key not in self.graphs:  # it has made room for another
+            self._signatures.pop(first.key, None)
+        elif plans is not None and operators.chose(plans, found.plans):
             signature = self._signatures[first.key] = (call.kind, plans)
             self.graphs[signature] = self.graphs.pop(first.key)
 
@@ -303,8 +305,7 @@ class HybridSequential(HybridBlock, mx.gluon.nn.HybridSequential):
 class _First(NamedTuple):
     """The first call of its kind."""
 
-    key: Hashable
-    shapes: Tuple[tuple, ...]
+    leaves: Tuple[Tuple[type, tuple, Any], ...]  # as those of a `Call`
     plans: List[Plan]  # of all operators
 
 

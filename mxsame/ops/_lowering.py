@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import tensors
 from mxsame._mxnet import mx
@@ -200,33 +198,29 @@ class Lowering:
         return self.F.ceil(half) if window.extra_at_start else self.F.floor(half)
 
     def _single_one(self, data: Any, taps: Mapping[int, Taps]) -> Any:
-        """A kernel (1, 1, \\*lengths) of zeros and a one, which is at the right position for the size of `data`, and of
-        its type, which a graph need not know."""
-        F, every = self.F, range(SPATIAL + len(self.windows))
-        chosen = [axis for axis in taps if self.windows[axis - SPATIAL].size is None]
-        if chosen:
-            lengths = [taps[axis].length if axis in chosen else 1 for axis in self._axes()]
-            hot = F.one_hot(self._place(data, taps, chosen), depth=math.prod(lengths))
-            numbers = F.contrib.arange_like(F.repeat(edge(F, data, every), repeats=2), axis=0)  # 0, 1, .. of its type
-            kernel = F.take(numbers, F.reshape(hot, shape=(1, 1, *lengths)), mode="clip")
-        else:
-            kernel = F.ones_like(thin(F, data, every))
+        """A kernel (1, 1, \\*lengths) of zeros and a one, which is at the right position for the size of `data`."""
+        F, ndim, chosen = self.F, SPATIAL + len(self.windows), None
+        alike: Dict[Any, List[int]] = {}
+        for axis, tap in taps.items():
+            if self.windows[axis - SPATIAL].size is None:
+                alike.setdefault((tap, self.windows[axis - SPATIAL]), []).append(axis)
+        for (tap, _), axes in alike.items():
+            rows = F.one_hot(tap.position(self._low(data, axes)), depth=tap.length)
+            for place, axis in enumerate(axes):
+                row = F.slice_axis(rows, axis=0, begin=place, end=place + 1) if len(axes) > 1 else rows
+                row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
+                chosen = row if chosen is None else F.broadcast_mul(chosen, row)
+        kernel = F.ones_like(thin(F, data, range(ndim)))  # of its type and device
+        if chosen is not None:
+            dynamic = [axis for axes in alike.values() for axis in axes]
+            ones = F.tile(kernel, reps=tuple(taps[axis].length if axis in dynamic else 1 for axis in range(ndim)))
+            kernel = F.where(chosen, ones, F.zeros_like(ones))
         for axis, tap in taps.items():
             window = self.windows[axis - SPATIAL]
             if window.size is not None:
                 before = tap.position(window.pads(window.size)[0])
                 kernel = concatenated(F, kernel, axis, (before, tap.length - 1 - before))
         return F.BlockGrad(kernel)
-
-    def _place(self, data: Any, taps: Mapping[int, Taps], axes: Sequence[int]) -> Any:
-        """The position of the one along these axes, counted over all of them: (1,)."""
-        F, parts = self.F, []
-        for (tap, _), alike in itertools.groupby(axes, key=lambda axis: (taps[axis], self.windows[axis - SPATIAL])):
-            parts.append(tap.position(self._low(data, list(alike))))
-        positions = parts[0] if len(parts) == 1 else F.concat(*parts, dim=0)
-        if len(axes) == 1:
-            return positions
-        return F.ravel_multi_index(F.reshape(positions, shape=(-1, 1)), shape=tuple(taps[axis].length for axis in axes))
 
     def _moved(self, array: Any, data: Any, taps: Mapping[int, Taps], pads: Sequence[int], strides: Any) -> Any:
         """Every channel of the array by itself, moved along some axes by a depthwise convolution whose kernel is a
