@@ -227,7 +227,7 @@ def sizes(rounds: int, device: Any) -> Iterator[Task]:
     network = ("mobilenetv2", 0.25)
     for shape in rows.SHAPES:
         for case in ((*network, shape, count) for count in rows.COUNTS):
-            yield f"{case[-1]} {shape}, first calls", lambda case=case: rows.measure_first_calls(*case, device)
+            yield f"{case[-1]} {shape}, first calls", lambda case=case: rows.measure_first_calls(*case, rounds, device)
             if case[-1] > 1:
                 yield f"{case[-1]} {shape}, steady state", lambda case=case: rows.measure_steady(*case, rounds)
 

@@ -46,7 +46,7 @@ def images(shape: str, count: int) -> List[Any]:
     return [mx.nd.random.uniform(shape=(1, networks.CHANNELS, *size)) for size in sizes(shape, count)]
 
 
-# -- first calls, each variant in a process of its own
+# -- first calls
 
 
 def first_calls(
@@ -64,13 +64,21 @@ def first_calls(
     return {"seconds": seconds, "MiB": taken(device) - before, "graphs": graphs}
 
 
-def measure_first_calls(network: str, width: float, shape: str, count: int, device: Sequence = CPU) -> List[dict]:
-    """Two rows: time and memory of the first calls."""
+def measure_first_calls(
+    network: str, width: float, shape: str, count: int, rounds: int, device: Sequence = CPU
+) -> List[dict]:
+    """Two rows: time and memory of the first calls; in every round a new process of each variant, in random order."""
     given = {"network": network, "width": width, "shape": shape, "count": count}
-    found = {name: alone("sizes:first_calls", variant=name, **given, device=device) for name in VARIANTS}
-    name, more = _name(shape, count), {**given, "graphs": found["mxsame"]["graphs"]}
-    times = {variant: [figures["seconds"]] for variant, figures in found.items()}
-    memory = {variant: [max(figures["MiB"], 0.1)] for variant, figures in found.items()}
+    times: Dict[str, List[float]] = {name: [] for name in VARIANTS}
+    memory: Dict[str, List[float]] = {name: [] for name in VARIANTS}
+    graphs: Dict[str, float] = {}
+    for number in range(rounds):
+        for variant in random.Random(number).sample(VARIANTS, len(VARIANTS)):
+            found = alone("sizes:first_calls", variant=variant, **given, device=device)
+            times[variant].append(found["seconds"])
+            memory[variant].append(max(found["MiB"], 0.1))
+            graphs[variant] = found["graphs"]
+    name, more = _name(shape, count), {**given, "graphs": graphs["mxsame"]}
     return [
         results.row(name, "first calls", times, "symmetric", **more),
         results.row(name, "memory after first calls", memory, "symmetric", unit="MiB", **more),

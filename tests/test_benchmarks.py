@@ -247,6 +247,23 @@ def test_many_sizes_are_different_and_all_are_called():
     assert found["graphs"] == len(remainders)
 
 
+def test_first_calls_are_repeated_in_new_processes(monkeypatch):
+    """And the variants take turns."""
+    seconds, asked = iter(range(1, 10)), []
+
+    def alone(task, variant, **given):
+        asked.append(variant)
+        return {"seconds": next(seconds), "MiB": 3.0, "graphs": 7 if variant == "mxsame" else 1}
+
+    monkeypatch.setattr(sizes, "alone", alone)
+    time, memory = sizes.measure_first_calls("autoencoder", 0.05, "squares", 9, rounds=3)
+    assert [sorted(asked[start : start + 3]) for start in (0, 3, 6)] == [sorted(sizes.VARIANTS)] * 3
+    for variant in sizes.VARIANTS:
+        (_, median, _) = (number for number, name in enumerate(asked, 1) if name == variant)
+        assert time["figures"][variant]["median"] == median and memory["figures"][variant]["median"] == 3.0
+    assert time["graphs"] == 7 and time["name"] == "9 squares"
+
+
 # -- files of Keras models
 
 
