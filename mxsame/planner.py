@@ -120,8 +120,10 @@ class Decision(NamedTuple):
 
     @property
     def depends_on_size(self) -> bool:
-        """Whether the plan can differ between sizes, or some are refused: not for a convolution with stride 1 whose own
-        padding is right."""
+        """Whether the plan can differ between sizes, or some sizes are refused.
+
+        A convolution with stride 1 whose own padding is right has one plan, and MXNet refuses what is too short for it.
+        """
         if self.work.operator != "conv" or any(window.stride > 1 for window in self.windows):
             return True
         return list(exact_plans(self.windows, "conv", self.allowed)) != ["native"]
