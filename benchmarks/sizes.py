@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import mxsame
 from benchmarks import networks, results
@@ -46,6 +46,12 @@ def images(shape: str, count: int) -> List[Any]:
     return [mx.nd.random.uniform(shape=(1, networks.CHANNELS, *size)) for size in sizes(shape, count)]
 
 
+def turns(variants: Sequence[Any], rounds: int) -> Iterator[Any]:
+    """Each of them once in every round, in a random order."""
+    for number in range(rounds):
+        yield from random.Random(number).sample(variants, len(variants))
+
+
 # -- first calls
 
 
@@ -69,16 +75,12 @@ def measure_first_calls(
 ) -> List[dict]:
     """Two rows: time and memory of the first calls; in every round a new process of each variant, in random order."""
     given = {"network": network, "width": width, "shape": shape, "count": count}
-    times: Dict[str, List[float]] = {name: [] for name in VARIANTS}
-    memory: Dict[str, List[float]] = {name: [] for name in VARIANTS}
-    graphs: Dict[str, float] = {}
-    for number in range(rounds):
-        for variant in random.Random(number).sample(VARIANTS, len(VARIANTS)):
-            found = alone("sizes:first_calls", variant=variant, **given, device=device)
-            times[variant].append(found["seconds"])
-            memory[variant].append(max(found["MiB"], 0.1))
-            graphs[variant] = found["graphs"]
-    name, more = _name(shape, count), {**given, "graphs": graphs["mxsame"]}
+    found: Dict[str, List[Dict[str, float]]] = {variant: [] for variant in VARIANTS}
+    for variant in turns(VARIANTS, rounds):
+        found[variant].append(alone("sizes:first_calls", variant=variant, **given, device=device))
+    name, more = _name(shape, count), {**given, "graphs": found["mxsame"][0]["graphs"]}
+    times = {variant: [each["seconds"] for each in runs] for variant, runs in found.items()}
+    memory = {variant: [max(each["MiB"], 0.1) for each in runs] for variant, runs in found.items()}
     return [
         results.row(name, "first calls", times, "symmetric", **more),
         results.row(name, "memory after first calls", memory, "symmetric", unit="MiB", **more),
@@ -96,11 +98,8 @@ def measure_steady(network: str, width: float, shape: str, count: int, rounds: i
         for _ in range(Specialised.PATIENCE):  # a new signature then has its graph
             in_turn(made, data)
     figures: Dict[str, Dict[str, List[float]]] = {name: {ONE: [], IN_TURN: []} for name in VARIANTS}
-    order = [(name, way) for name in VARIANTS for way in (one_at_a_time, in_turn)]
-    for number in range(rounds):
-        random.Random(number).shuffle(order)
-        for name, way in order:
-            figures[name][ONE if way is one_at_a_time else IN_TURN].append(way(nets[name], data))
+    for name, way in turns([(name, way) for name in VARIANTS for way in (one_at_a_time, in_turn)], rounds):
+        figures[name][ONE if way is one_at_a_time else IN_TURN].append(way(nets[name], data))
     name, more = _name(shape, count), {"network": network, "width": width, "shape": shape, "count": count}
     own = [
         results.row(f"{name}, {variant}", "steady state", found, ONE, variant=variant, **more)

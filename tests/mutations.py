@@ -96,8 +96,8 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "hybridize: the first graph is shared whatever its plans",
         "mxsame/graphs/hybridize.py",
-        "elif plans is not None and operators.chose(plans, found.plans):",
-        "elif plans is not None:",
+        "if plans is not None and operators.chose(plans, found.plans):",
+        "if plans is not None:",
     ),
     (
         "hybridize: a layer's channels do not tell graphs apart",

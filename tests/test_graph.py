@@ -696,6 +696,18 @@ def test_a_file_has_the_types_of_the_net_as_it_is(tmp_path):
 # ---- how many graphs -------------------------------------------------------------------------------------------------
 
 
+def options_of(monkeypatch, method):
+    """The keyword arguments of every call of a method of `Call` from now on."""
+    options, original = [], getattr(Call, method)
+
+    def recorded(call, *args, **more):
+        options.append(more)
+        return original(call, *args, **more)
+
+    monkeypatch.setattr(Call, method, recorded)
+    return options
+
+
 def test_a_signature_gets_its_graph_at_its_eighth_call(monkeypatch):
     """But for the first of each kind of call, and for sizes that the graph for every size does not take."""
     monkeypatch.undo()
@@ -724,33 +736,21 @@ def test_sizes_in_turn_share_a_graph_until_one_has_come_often(monkeypatch):
     net, sizes = small_network_called(), [(size, size + 1) for size in range(16, 24)]
     want = {size: net(images(*size)).asnumpy() for size in sizes}
     mxsame.hybridize(net, max_graphs=2)
-    built, compiled = [], Call.compiled
-
-    def counted(call, *args, **more):
-        built.append(more["static"])
-        return compiled(call, *args, **more)
-
-    monkeypatch.setattr(Call, "compiled", counted)
+    built = options_of(monkeypatch, "compiled")
     for turn in range(Specialised.PATIENCE - 1):
         for size, expected in want.items():
             running.assert_equal(net(images(*size)), expected, what=f"{turn} {size}")
-    assert built == [True, False]
+    assert [options["static"] for options in built] == [True, False]
     kept = list(net.forward.graphs)
     for size in sizes[-2:]:
         running.assert_equal(net(images(*size)), want[size])
-    assert built == [True, False, True, True] and len(net.forward.graphs) == 2
+    assert [options["static"] for options in built] == [True, False, True, True] and len(net.forward.graphs) == 2
     assert not net.forward.graphs.keys() & set(kept), "the least recently used has made room"
 
 
 def test_a_net_called_with_one_size_is_traced_once(monkeypatch):
     """What tells sizes apart is looked for when there is a second one."""
-    traced, trace = [], Call.traced
-
-    def counted(call, *args, **more):
-        traced.append(call.shapes)
-        return trace(call, *args, **more)
-
-    monkeypatch.setattr(Call, "traced", counted)
+    traced = options_of(monkeypatch, "traced")
     net = mxsame.hybridize(small_network())
     for _ in range(3):
         net(images(30, 33))

@@ -119,7 +119,7 @@ class Specialised:
         self._signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
         self._operators: Dict[Hashable, Optional[_Operators]] = {}  # by the kind of a call
         self._for_every_size: Dict[Hashable, Optional[NetGraph]] = {}  # by the kind of a call
-        self._firsts: Dict[Hashable, Optional[_First]] = {}  # by the kind of a call; None once its graph is shared
+        self._firsts: Dict[Hashable, Optional[_First]] = {}  # by the kind of a call; None once there was a second
         self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for every size, by signature
 
     def __call__(self, *args: Any) -> Any:
@@ -173,15 +173,15 @@ class Specialised:
 
     def _graph(self, call: Call) -> NetGraph:
         """The graph for a call."""
-        key, is_first = call.key, call.kind not in self._firsts
-        if key not in self._signatures and not is_first:
+        key = call.key
+        if key not in self._signatures and call.kind in self._firsts:
             self._share(call)
             _keep(self._signatures, key, self._signature(call), self.MOST_SHAPES)
         signature = self._signatures.get(key, key)  # a net that is called with one size needs no other
         if signature in self.graphs:
             self.graphs.move_to_end(signature)
             return self.graphs[signature]
-        calls = self._waiting.pop(signature, 0) + 1
+        calls, is_first = self._waiting.pop(signature, 0) + 1, call.kind not in self._firsts
         if calls < self.PATIENCE and not is_first and current().strategy is None:
             graph = self._graph_for_every_size(call)
             if graph is not None and (calls > 1 or graph.takes(call.shapes)):
@@ -211,10 +211,11 @@ class Specialised:
             return
         first = call._replace(leaves=found.leaves)
         operators = self._operators_of(first)
-        plans = None if operators is None else operators.plans(first.shapes)
         if first.key not in self.graphs:  # it has made room for another
             self._signatures.pop(first.key, None)
-        elif plans is not None and operators.chose(plans, found.plans):
+            return
+        plans = None if operators is None else operators.plans(first.shapes)
+        if plans is not None and operators.chose(plans, found.plans):
             signature = self._signatures[first.key] = (call.kind, plans)
             self.graphs[signature] = self.graphs.pop(first.key)
 
