@@ -22,7 +22,6 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import inventories  # noqa: E402
-import tables  # noqa: E402
 
 import mxsame  # noqa: E402
 
@@ -138,7 +137,6 @@ def examples(app: Sphinx, context: Any, lines: list[str]) -> None:
 
 def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
-    app.connect("builder-inited", lambda _: tables.write())
     app.connect("sphinx-click-process-description", examples)
     app.connect("autodoc-process-docstring", dashes, priority=600)  # napoleon's is 500
     app.connect("autodoc-process-docstring", links, priority=600)

@@ -1,8 +1,7 @@
-"""The tables of the documentation and of the README, made from the files that were recorded when they were measured.
+"""The tables of README.md and of the pages in docs, made from the files that were recorded when they were measured.
 
-    python docs/tables.py            # docs/_generated/*.md, as the build of the site does
-    python docs/tables.py --readme   # what is between <!-- table: NAME --> and <!-- end --> in README.md
-    python docs/tables.py --check    # 1 if README.md differs from what --readme would write
+    python docs/tables.py            # writes what is between <!-- table: NAME --> and <!-- end -->
+    python docs/tables.py --check    # writes nothing; 1 if a page differs from what would be written
 
 Parity and applications come from tests/results (`python tests/parity.py --record`, and
 `python tests/port/applications.py`), all else from benchmarks/results.
@@ -25,8 +24,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.names import NETWORKS  # noqa: E402 - found from the root alone
 from benchmarks.results import by_mode, geometric_mean, load, ratio  # noqa: E402
 
-README = ROOT / "README.md"
-GENERATED = ROOT / "docs" / "_generated"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*/*.md"))]
 OPERATORS = {
     "conv": "conv",
     "depthwise_conv": "depthwise",
@@ -439,7 +437,7 @@ TABLES: Dict[str, Callable[[], str]] = {
     "applications-keras2": lambda: applications("applications-keras2"),
     "applications-keras3": lambda: applications("applications-keras3"),
 }
-SENTENCES = {"parity-line": parity_line}  # of the README
+SENTENCES = {"parity-line": parity_line}
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -460,27 +458,22 @@ def filled(text: str) -> str:
     return MARKED.sub(table, text)
 
 
-def write(folder: Path = GENERATED) -> None:
-    """A file for each table; one that is right is left alone, so that Sphinx need not read its page again."""
-    folder.mkdir(exist_ok=True)
-    for name, table in TABLES.items():
-        path, text = folder / f"{name}.md", table() + "\n"
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+def stale() -> Dict[Path, str]:
+    """The pages whose tables are not those of the recorded figures, and what they should be."""
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    made = {page: filled(text) for page, text in texts.items() if MARKED.search(text)}
+    return {page: text for page, text in made.items() if text != texts[page]}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--readme", action="store_true", help="write the tables into README.md")
-    parser.add_argument("--check", action="store_true", help="compare those of README.md instead, and write nothing")
-    options = parser.parse_args()
-    if not (options.readme or options.check):
-        write()
-        return 0
-    text = README.read_text(encoding="utf-8")
-    if options.check:
-        return int(filled(text) != text)
-    README.write_text(filled(text), encoding="utf-8")
+    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
+    found = stale()
+    if parser.parse_args().check:
+        print("\n".join(str(page.relative_to(ROOT)) for page in found))
+        return int(bool(found))
+    for page, text in found.items():
+        page.write_text(text, encoding="utf-8")
     return 0
 
 
