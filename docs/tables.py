@@ -205,6 +205,17 @@ def networks_summary() -> str:
     return markdown(head, measured(lines))
 
 
+def speed_line() -> str:
+    """The same as a sentence."""
+    inference = rows_of("networks", "inference")
+    ours, explicit = (ratios(inference, variant) for variant in ("mxsame", "explicit pad"))
+    return (
+        f"{len({row['network'] for row in inference})} networks, inference: {figure(geometric_mean(ours))} of the time with "
+        f"symmetric padding, which computes something else\n(explicit padding, MXNet's pad operator before a layer: "
+        f"{figure(geometric_mean(explicit))}; geometric means, [details](docs/results/speed.md))."
+    )
+
+
 def networks_any_size() -> str:
     inference, training = rows_of("networks", "inference"), rows_of("networks", "training step")
     head = ["", "`net.hybridize`, inference", "training step", "explicit padding, training step"]
@@ -437,7 +448,7 @@ TABLES: Dict[str, Callable[[], str]] = {
     "applications-keras2": lambda: applications("applications-keras2"),
     "applications-keras3": lambda: applications("applications-keras3"),
 }
-SENTENCES = {"parity-line": parity_line}
+SENTENCES = {"parity-line": parity_line, "speed-line": speed_line}
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
