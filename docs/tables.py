@@ -209,9 +209,10 @@ def speed_line() -> str:
     """The same as a sentence."""
     inference = rows_of("networks", "inference")
     ours, explicit = (ratios(inference, variant) for variant in ("mxsame", "explicit pad"))
+    count = len({row["network"] for row in inference})
     return (
-        f"{len({row['network'] for row in inference})} networks, inference: {figure(geometric_mean(ours))} of the time with "
-        f"symmetric padding, which computes something else\n(explicit padding, MXNet's pad operator before a layer: "
+        f"{count} networks, inference: {figure(geometric_mean(ours))} of the time with symmetric padding, "
+        "which computes something else\n(explicit padding, MXNet's pad operator before a layer: "
         f"{figure(geometric_mean(explicit))}; geometric means, [details](docs/results/speed.md))."
     )
 
