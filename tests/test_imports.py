@@ -1,14 +1,17 @@
-"""The direction of imports inside the package, read from the source: what a part may import is in one table."""
+"""The structure of the package, read from the source: what a part may import is in one table, whose rows are in order;
+files import each other in no circle; files and functions are short."""
 
 import ast
+import io
+import tokenize
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "mxsame"
 
-# padding <- plan <- planner <- ops <- nn <- port; rewriting, timing <- graphs <-> cudnn_only, a plug-in; graphs <- nn;
-# graphs, rewriting <- onnx; ops <- keras; validation is a leaf; installation is a leaf, and it alone imports MXNet.
+# A part may import parts of the rows before its own: padding <- plan <- planner <- ops <- graphs <- nn <- port;
+# ops <- keras; graphs, rewriting <- onnx; validation is a leaf; installation is a leaf, and it alone imports MXNet.
 PURE = {"validation", "padding"}
 CORE = PURE | {"building", "measured", "plan", "planner", "_mxnet", "_gluon", "tensors"}
 LIBRARY = CORE | {"ops", "nn", "keras", "graphs", "onnx", "port", "drawing"}
@@ -23,13 +26,13 @@ MAY_IMPORT = {
     "measured": {"plan", "validation"},
     "planner": {"building", "measured", "plan"},
     "_gluon": {"_mxnet"},
-    "tensors": {"building", "planner", "validation", "_mxnet"},
-    "ops": CORE,
-    "nn": CORE | {"graphs", "ops"},
-    "keras": CORE | {"ops", "installation"},
+    "tensors": {"building", "validation", "_mxnet"},
     "rewriting": {"_mxnet", "building", "tensors"},
     "_timing": {"_mxnet"},
+    "ops": CORE,
     "graphs": CORE | {"rewriting", "_timing", "cudnn_only"},
+    "nn": CORE | {"graphs", "ops"},
+    "keras": CORE | {"ops", "installation"},
     "cudnn_only": {"_mxnet", "graphs", "installation", "rewriting"},
     "onnx": CORE | {"graphs", "rewriting"},
     "port": CORE | {"ops", "nn", "keras", "rewriting"},
@@ -41,6 +44,17 @@ MAY_IMPORT = {
     "cli": LIBRARY | {"__init__", "demo", "bench", "doctor"},
     "__main__": {"cli"},
 }
+UPWARD = {("graphs", "cudnn_only")}  # these and the exceptions below go one by one
+IN_CIRCLES = {"cudnn_only", "graphs.deploy", "onnx.operators", "onnx.writer"} | {
+    f"onnx.rows.{name}"
+    for name in (
+        *("_shared", "axes", "elements", "indexing", "normalization", "pictures", "products", "recurrent"),
+        *("reductions", "windowed"),
+    )
+}
+LONG_FILES = {"port/table.py"}
+LONG_FUNCTIONS = {"cli/convert.py: command"}
+MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 500, 60  # of code: docstrings, comments and blanks are not counted
 NOT_OUTSIDE = {
     "padding": {"mxnet", "numpy"},
     "plan": {"mxnet", "numpy"},
@@ -125,3 +139,95 @@ def test_all_files_are_seen():
 )
 def test_a_wrong_import_is_seen(file, source, rule):
     assert any(rule in wrong for wrong in violations(PACKAGE / file, source))
+
+
+def test_the_table_points_one_way():
+    rows = list(MAY_IMPORT)
+    upward = {(own, other) for own in rows for other in MAY_IMPORT[own] if rows.index(other) > rows.index(own)}
+    assert upward == UPWARD
+
+
+# -- files, and not only the parts that they belong to
+
+
+def file_name(path):
+    """``ops.conv`` of ``mxsame/ops/conv.py``, and ``ops`` of ``mxsame/ops/__init__.py``."""
+    return ".".join(part for part in module_name(path)[1:] if part != "__init__") or "mxsame"
+
+
+def imports_of_files(sources):
+    """The files that each file imports, by name; `sources` maps names to (path, text). The package's own `__init__`,
+    which imports what a public name stands for when it is first used, is none of them."""
+    return {name: set(_files_imported(*source, sources)) - {name} for name, source in sources.items()}
+
+
+def _files_imported(path, text, known):
+    for name in imported(path, text):
+        if name[0] == "mxsame":
+            parts = [".".join(name[1:end]) for end in range(len(name), 1, -1)]
+            yield from [part for part in parts if part in known][:1]
+
+
+def in_circles(imports):
+    """The files from which a way along imports leads back to themselves."""
+
+    def reached(start):
+        found, waiting = set(), list(imports[start])
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += imports[name]
+        return found
+
+    return {name for name in imports if name in reached(name)}
+
+
+def code_lines(source):
+    """The numbers of the lines that hold code."""
+    quiet = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    lines = {line for each in tokens if each.type not in quiet for line in range(each.start[0], each.end[0] + 1)}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+            lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return lines
+
+
+def functions(source):
+    """(name, lines of code) of every function, those inside it included."""
+    lines = code_lines(source)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, len(lines & set(range(node.lineno, node.end_lineno + 1)))
+
+
+def test_no_circle_of_imports_between_files():
+    sources = {file_name(path): (path, path.read_text(encoding="utf-8")) for path in FILES}
+    circles = in_circles(imports_of_files({name: source for name, source in sources.items() if name != "mxsame"}))
+    assert circles == IN_CIRCLES
+
+
+def test_files_and_functions_are_short():
+    long_files, long_functions = set(), set()
+    for path in FILES:
+        name, source = path.relative_to(PACKAGE).as_posix(), path.read_text(encoding="utf-8")
+        if len(code_lines(source)) > MOST_LINES_OF_A_FILE:
+            long_files.add(name)
+        too_long = (function for function, count in functions(source) if count > MOST_LINES_OF_A_FUNCTION)
+        long_functions.update(f"{name}: {function}" for function in too_long)
+    assert (long_files, long_functions) == (LONG_FILES, LONG_FUNCTIONS)
+
+
+def test_a_circle_and_a_long_function_are_seen():
+    sources = {
+        "plan": (PACKAGE / "plan" / "__init__.py", "from mxsame.plan import windows"),
+        "plan.windows": (PACKAGE / "plan" / "windows.py", "def f():\n    from ..planner import choose"),
+        "planner": (PACKAGE / "planner.py", "import mxsame.plan.windows\nfrom mxsame import measured"),
+        "measured": (PACKAGE / "measured.py", "import json"),
+    }
+    imports = imports_of_files(sources)
+    assert imports["planner"] == {"plan.windows", "measured"}
+    assert in_circles(imports) == {"plan.windows", "planner"}
+    body = '    """Text."""\n\n    # Comment.\n' + "    x = (\n        1\n    )\n" * 2
+    assert list(functions(f"def f():\n{body}")) == [("f", 7)]
