@@ -198,6 +198,12 @@ def folder_in_place_of_a_file(folder):
     return [str(folder / "folder.h5")]
 
 
+@cases(r"must be a file; received .*pipe", h5="pipe.h5", keras="pipe.keras")
+def pipe(folder, name):
+    os.mkfifo(folder / name)
+    return [str(folder / name)]
+
+
 @cases("source", number=7, nothing=None, listed=[1, 2])
 def not_a_file(folder, value):
     return [value]
@@ -403,6 +409,25 @@ def h5_weight_name_points_elsewhere(folder, name):
     return changed_h5(folder, change)
 
 
+@case("layer_names .*texts of one length")
+def h5_names_that_share_one_long_text(folder):
+    """A text of 4 MiB, once in the file and once for each of 3,500 names."""
+    one = h5py.string_dtype()
+
+    def change(file):
+        group = file["model_weights"]
+        del group.attrs["layer_names"]
+        group.attrs.create("layer_names", ["x" * 2**22] + ["y"] * 3499, dtype=one)
+
+    (path,) = changed_h5(folder, change)
+    content = bytearray(Path(path).read_bytes())
+    entry = struct.pack("<I", 2**22) + b".{12}" + struct.pack("<I", 1) + b".{12}" + struct.pack("<I", 1)
+    first = re.search(entry, content, re.DOTALL).start()  # entries are a length, a heap and a number in it
+    content[first : first + 3500 * 16] = content[first : first + 16] * 3500
+    Path(path).write_bytes(content)
+    return [path]
+
+
 # ---- zip files -------------------------------------------------------------------------------------------------------
 
 
@@ -450,6 +475,12 @@ def zip_member_is_a_link(folder):
         link.create_system, link.external_attr = 3, 0o120777 << 16
         archive.writestr(link, "/etc/passwd")
     return path
+
+
+@case(r"config\.json .*at most 16777216 bytes")
+def zip_config_of_many_lists(folder):
+    """A configuration of 20 MiB, every three bytes of which are an object in memory."""
+    return written_keras(folder, {**keras_members(folder), "config.json": b"[" + b"[]," * (7 << 20) + b"[]]"})
 
 
 @cases(r"config\.json|model\.weights\.h5", config="config.json", weights="model.weights.h5")
