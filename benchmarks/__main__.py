@@ -63,9 +63,8 @@ def table(title: str) -> Callable[[Callable[..., Iterator[Task]]], Any]:
             from mxsame import bench
 
             words = [tasks.__name__, *(["train"] * options.get("train", False)), *(["gpu"] * (device[0] == "gpu"))]
-            words += ["cudnn"] * options.get("cudnn_only", False)
             try:
-                with bench.context(("cpu", 0) if options.get("cudnn_only") else device):
+                with bench.context(device):
                     every = list(tasks(rounds=rounds, device=device, **options))
                     chosen = [task for task in every if match in task[0]]
                     if not chosen:
@@ -193,30 +192,19 @@ def planned(layers: Iterable[Any], train: bool, **timing: Any) -> Iterator[Task]
 @SIZE
 @WIDTH
 @click.option("--tensorflow/--no-tensorflow", default=True, help="TensorFlow too, if it is installed; on the CPU.")
-@click.option("--cudnn-only", is_flag=True, help="Only what cuDNN runs, as on GPUs that MXNet has no machine code for.")
-def networks(
-    size: Optional[int], width: float, tensorflow: bool, cudnn_only: bool, rounds: int, device: Any
-) -> Iterator[Task]:
+def networks(size: Optional[int], width: float, tensorflow: bool, rounds: int, device: Any) -> Iterator[Task]:
     """Whole networks, inference and training steps."""
     from benchmarks import networks as rows
     from benchmarks.architectures import NETWORKS
-    from mxsame import bench
 
     timing = {"rounds": rounds, "turn": 0.1}
     tensorflow = tensorflow and rows.HAS_TENSORFLOW and device[0] == "cpu"
     for network in NETWORKS:
         for case in (rows.case(network, batch, size, width) for batch in (1, 8)):
             name = f"{network.name}, inference, batch {case.batch}"
-            if cudnn_only:
-                yield name, lambda case=case: rows.measure_cudnn_only(case, bench.context(device), **timing)
-            else:
-                yield name, lambda case=case: rows.measure_inference(case, tensorflow, **timing)
-        if not cudnn_only:  # a deployed net does not train
-            case = rows.case(network, 8, size, width)
-            yield (
-                f"{network.name}, training, batch 8",
-                lambda case=case: rows.measure_training(case, tensorflow, **timing),
-            )
+            yield name, lambda case=case: rows.measure_inference(case, tensorflow, **timing)
+        case = rows.case(network, 8, size, width)
+        yield f"{network.name}, training, batch 8", lambda case=case: rows.measure_training(case, tensorflow, **timing)
 
 
 @table("MobileNetV2, a quarter of its width, called with many sizes")
@@ -378,14 +366,13 @@ def plot(file: Path) -> None:
 
 @main.command()
 @click.option("--device", default="gpu", show_default=True, help="As for the tables; cpu tries it out.")
-@click.option("--cudnn-only", is_flag=True, help="Only what cuDNN runs, as on GPUs that MXNet has no machine code for.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("gpu.json"), show_default=True)
 @click.pass_context
-def gpu(context: click.Context, device: str, cudnn_only: bool, out: Path) -> None:
+def gpu(context: click.Context, device: str, out: Path) -> None:
     """What there is to know of a GPU, step by step, in one file: doctor, tests, tables."""
     from benchmarks import gpu as everything
 
-    context.exit(0 if everything.run(everything.steps(device, cudnn_only), out, click.echo) else 1)
+    context.exit(0 if everything.run(everything.steps(device), out, click.echo) else 1)
 
 
 if __name__ == "__main__":

@@ -20,18 +20,16 @@ FILE = "{file}"  # in a command: where the step writes its result
 Step = Tuple[str, List[str], float]  # name, arguments of Python, seconds
 
 
-def steps(device: str, cudnn_only: bool) -> List[Step]:
-    """What matters most comes first. On GPUs that MXNet has no machine code for only the first three can succeed."""
+def steps(device: str) -> List[Step]:
+    """What matters most comes first."""
     table = ["-m", "benchmarks"]
     options = ["--device", device, "--no-picture", "--out", FILE]
     found = [
         ("doctor", ["-m", "mxsame", "doctor", "--json"], 900.0),
         ("tests", ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "tests/test_gpu.py"], 1800.0),
-        ("networks, cuDNN-only", [*table, "networks", "--cudnn-only", *options], 1800.0),
     ]
-    if not cudnn_only:
-        for name in ("networks", "layers", "planner", "memory", "sizes"):
-            found.append((name, [*table, name, *options], 2400.0))
+    for name in ("networks", "layers", "planner", "memory", "sizes"):
+        found.append((name, [*table, name, *options], 2400.0))
     return found
 
 

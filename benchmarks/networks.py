@@ -23,7 +23,6 @@ LOSS_TOLERANCE = 1e-3  # normalising by a batch magnifies rounding
 CHANNELS = 3
 GRAPHS = ("symmetric", "mxsame", "mxsame, dynamic shape", "explicit pad")
 DEPLOYED = ("symmetric, deployed", "mxsame, deployed", "explicit pad, deployed")
-CUDNN_ONLY = ("symmetric, cuDNN-only", "mxsame, cuDNN-only")
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 
 
@@ -112,15 +111,6 @@ def inference_calls(case: Case, tensorflow: bool) -> Dict[str, Callable[[], Any]
 
         calls["TensorFlow"] = tensorflow_kit.inference(_tensorflow_model(case, made["mxsame"]), data.asnumpy())
     return calls
-
-
-def cudnn_calls(case: Case, device: Any) -> Dict[str, Callable[[], Any]]:
-    """Calls of nets that stay on the CPU, deployed to a GPU that MXNet has no machine code for; and what explicit
-    padding gives on the CPU."""
-    made, data = kits(case, (*CUDNN_ONLY, "explicit pad")), images(case)
-    out, on_device = made.pop("explicit pad").net(data), data.copyto(device)
-    nets = {name: mxsame.deploy(kit.net, case.shape, ctx=device, cudnn_only=True) for name, kit in made.items()}
-    return {**{name: applied(net, on_device) for name, net in nets.items()}, "explicit pad": lambda: out}
 
 
 def applied(net: Any, data: Any) -> Callable[[], Any]:
@@ -217,14 +207,6 @@ def measure_inference(case: Case, tensorflow: bool = False, **timing: Any) -> Li
     return _rows(case, "inference", measure(calls, **timing), differences)
 
 
-def measure_cudnn_only(case: Case, device: Any, **timing: Any) -> List[dict]:
-    """A row: mxsame compared with symmetric padding, both in calls of cuDNN and cuBLAS only."""
-    calls = cudnn_calls(case, device)
-    differences = check(calls, tolerance(device))
-    del calls["explicit pad"]  # it does not run there
-    return _rows(case, "inference", measure(calls, **timing), differences)
-
-
 def measure_training(case: Case, tensorflow: bool = False, **timing: Any) -> List[dict]:
     """Rows from one run: a step of each compared with that of the net with symmetric padding, and with TensorFlow's."""
     calls = training_calls(case, tensorflow)
@@ -233,7 +215,7 @@ def measure_training(case: Case, tensorflow: bool = False, **timing: Any) -> Lis
 
 
 def _rows(case: Case, mode: str, figures: Dict[str, List[float]], differences: Dict[str, float]) -> List[dict]:
-    groups = [(mode, GRAPHS), (f"{mode}, deployed", DEPLOYED), (f"{mode}, cuDNN-only", CUDNN_ONLY)]
+    groups = [(mode, GRAPHS), (f"{mode}, deployed", DEPLOYED)]
     if "TensorFlow" in figures:
         groups.append((f"{mode}, compared with TensorFlow", ("TensorFlow", *figures)))
     more = {"network": case.network.name, "batch": case.batch, "size": case.size, "width": case.width}

@@ -41,8 +41,6 @@ class Building:
     exported : bool
         The graph is for a file, and for inference: noise that is only there in training is left out. The operators may
         still be trained.
-    operator_only : bool
-        Whether only plans may be chosen that need nothing but the operator itself.
     windows_noted : bool
         The graph is made to be written in another format, and never run: each operator is one node, with its windows in
         the attribute `NOTE`, between nodes with the same attribute, which only give data and output the right shape.
@@ -64,7 +62,6 @@ class Building:
     gradients: bool = False
     shapes_only: bool = False
     exported: bool = False
-    operator_only: bool = False
     windows_noted: bool = False
     strategy: Optional[str] = None
     tried: Optional[Dict[Any, str]] = None

@@ -156,8 +156,6 @@ def choose(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[
     """
     windows, allowed = tuple(windows), None if allowed is None else tuple(allowed)
     record = current()
-    if record.operator_only:
-        return _operator_only(windows, work, allowed)
     plans = exact_plans(windows, work.operator, allowed)
     if record.strategy is not None or not plans:
         return first_plan(windows, work.operator, allowed)
@@ -194,17 +192,6 @@ def _estimated_fastest(
         return min(plans.values(), key=copies)
     works = [work, replace(work, purpose="training")] if is_for_both else [work]
     return min(plans.values(), key=lambda plan: math.prod(estimate(plan, windows, each) for each in works))
-
-
-def _operator_only(windows: Windows, work: Work, allowed: Optional[Tuple[str, ...]]) -> Plan:
-    """The plan that needs nothing but the operator; for a device on which nothing else runs."""
-    for plan in exact_plans(windows, work.operator, allowed).values():
-        if plan.is_operator_only:
-            return plan
-    raise ValueError(
-        f"the padding of {OPERATORS[work.operator].title} must be such that the operator can do it by itself; "
-        f"received {', '.join(map(str, windows))}"
-    )
 
 
 def copies(plan: Plan) -> int:

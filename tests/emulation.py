@@ -21,16 +21,6 @@ def operators(symbol) -> list:
     return [node["op"] for node in nodes(symbol)]
 
 
-def on_data(symbol, name="data") -> list:
-    """The names of those operators that work on what the data becomes, rather than on weights."""
-    read = json.loads(symbol.tojson())["nodes"]
-    reached = set()
-    for place, node in enumerate(read):
-        if node["name"] == name or any(source in reached for source, *_ in node["inputs"]):
-            reached.add(place)
-    return [read[place]["op"] for place in sorted(reached) if read[place]["op"] != "null"]
-
-
 def on_cpu(symbol):
     """The same graph with every operator that has channels last between transposes."""
     graph = json.loads(symbol.tojson())

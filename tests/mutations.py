@@ -27,7 +27,6 @@ TESTS = [
     "tests/test_deploy.py",
     "tests/test_rewrite.py",
     "tests/test_gpu_graphs.py",
-    "tests/test_cudnn_only.py",
 ]
 PATIENCE = 300  # seconds
 SLOW = "numpy_arrays or float64 or channels_last or input_size or with_shapes or recorded or grid or would_run or known"
@@ -160,18 +159,6 @@ MUTATIONS = [  # (name, file, old text, new text)
         "pass",
     ),
     (
-        "cuDNN-only: a convolution writes where it reads",
-        "mxsame/cudnn_only/_inplace_add.py",
-        "        and all(_memory(source.node) is not _memory(to.node) for source in adds.node.inputs)\n",
-        "",
-    ),
-    (
-        "cuDNN-only: an addition to what is still needed",
-        "mxsame/cudnn_only/_inplace_add.py",
-        "        user.node is None or order[user.node] > order[node]\n",
-        "        False\n",
-    ),
-    (
         "dilated input: the kernel is not flipped",
         "mxsame/ops/conv_transpose.py",
         "weight = reversed_kernel(F, weight, range(2, 2 + rank))",
@@ -206,12 +193,6 @@ MUTATIONS = [  # (name, file, old text, new text)
         "mxsame/plan/windows.py",
         "size=self._start + self.size % self.stride",
         "size=self._start + (self.size + 1) % self.stride",
-    ),
-    (
-        "cuDNN-only: a bound that huge data gets past",
-        "mxsame/cudnn_only/_lower.py",
-        "np.array([0, bound], self._dtype)",
-        "np.array([0, 2 * bound], self._dtype)",
     ),
     (
         "deploy: files in which oneDNN fuses what others use",

@@ -644,7 +644,6 @@ def pretended(monkeypatch):
         "layers --match autoencoder --rounds 1 --train",
         "planner --match autoencoder --rounds 1",
         f"networks {SMALL}",
-        f"networks --cudnn-only {SMALL}",
     ],
 )
 def test_nets_and_data_are_on_the_device(arguments, pretended, tmp_path):
@@ -665,33 +664,6 @@ def test_memory_of_a_gpu_is_what_is_taken_there(monkeypatch):
     assert memory.measure_one("mxsame", "inference", **arguments, device=["gpu", 0]) == 200
     free = iter((900, 800))
     assert sizes.first_calls("autoencoder", 0.05, "mxsame", "squares", 2, device=["gpu", 0])["MiB"] == 100
-
-
-# -- cuDNN-only, as on GPUs that MXNet has no machine code for
-
-
-def test_a_cudnn_only_network_is_compared_with_explicit_padding(tmp_path):
-    assert list(networks.cudnn_calls(small(NETWORKS[-1]), CPU)) == [*networks.CUDNN_ONLY, "explicit pad"]
-    arguments = "--cudnn-only --size 40 --width 0.05 --rounds 1 --match"
-    run("networks", *arguments.split(), "autoencoder, inference, batch 1", "--out", tmp_path / "networks.json")
-    found = results.load(tmp_path / "networks.json")
-    (row,) = found["rows"]
-    assert (found["table"], row["mode"], row["reference"]) == (
-        "networks-cudnn",
-        "inference, cuDNN-only",
-        "symmetric, cuDNN-only",
-    )
-    assert set(row["figures"]) == set(networks.CUDNN_ONLY)
-    differences = row["differences"]
-    assert differences["mxsame, cuDNN-only"] < networks.tolerance(CPU) < differences["symmetric, cuDNN-only"]
-
-
-def test_a_network_that_cudnn_cannot_run_is_named_in_the_file(tmp_path):
-    arguments = "networks --cudnn-only --size 40 --width 0.05 --rounds 1 --match"
-    file = tmp_path / "networks.json"
-    code, text = refused(*arguments.split(), "efficientnet, inference, batch 1", "--out", str(file))
-    assert code == 1 and "efficientnet, inference, batch 1 failed: ValueError: net must be made of what cuDNN" in text
-    assert (len(results.load(file)["rows"]), len(results.load(file)["failures"])) == (0, 1)
 
 
 # -- the steps of a GPU
@@ -729,20 +701,16 @@ def test_whatever_a_step_does_the_file_is_written(tmp_path):
 
 
 def test_steps_are_commands_that_exist():
-    for cudnn_only in (False, True):
-        steps = gpu.steps("gpu:1", cudnn_only)
-        assert [name for name, _, _ in steps][:3] == ["doctor", "tests", "networks, cuDNN-only"]
-        for _, arguments, _ in steps:
-            if arguments[1] == "benchmarks":
-                command = main.commands[arguments[2]]
-                context = command.make_context(command.name, list(arguments[3:]))
-                assert context.params["device"] == ("gpu", 1) and str(context.params["out"]) == gpu.FILE
-                assert context.params.get("cudnn_only", False) >= cudnn_only
+    for _, arguments, _ in gpu.steps("gpu:1"):
+        if arguments[1] == "benchmarks":
+            command = main.commands[arguments[2]]
+            context = command.make_context(command.name, list(arguments[3:]))
+            assert context.params["device"] == ("gpu", 1) and str(context.params["out"]) == gpu.FILE
 
 
 def test_all_of_a_gpu_from_the_command_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "steps", lambda device, cudnn_only: [(f"{device}, {cudnn_only}", ["-c", ""], 30.0)])
-    text = run("gpu", "--cudnn-only", "--out", tmp_path / "gpu.json")
-    assert text.startswith("gpu, True: ok")
-    monkeypatch.setattr(gpu, "steps", lambda device, cudnn_only: [("fails", ["-c", "exit(1)"], 30.0)])
+    monkeypatch.setattr(gpu, "steps", lambda device: [(device, ["-c", ""], 30.0)])
+    text = run("gpu", "--out", tmp_path / "gpu.json")
+    assert text.startswith("gpu: ok")
+    monkeypatch.setattr(gpu, "steps", lambda device: [("fails", ["-c", "exit(1)"], 30.0)])
     assert refused("gpu", "--out", str(tmp_path / "gpu.json"))[0] == 1

@@ -1,4 +1,4 @@
-"""CUDA's libraries, the driver and machine code, with stand-ins for all of them.
+"""CUDA's libraries, and the driver, with stand-ins for all of them.
 
 tests/cuda tests the same with the real libraries, in an environment of its own.
 """
@@ -15,9 +15,8 @@ import fake_cuda
 import pytest
 from fake_cuda import needs_gcc
 
-from mxsame.installation import cuda, machine_code, requirements
+from mxsame.installation import cuda, elf, requirements
 from mxsame.installation.cuda import Found
-from mxsame.installation.machine_code import Code
 
 ROOT = Path(__file__).parent.parent
 SONAMES = [library.soname for library in requirements.LIBRARIES]
@@ -45,26 +44,19 @@ def test_setup_takes_the_pins_from_the_table(monkeypatch):
 # ---- where a library is ----------------------------------------------------------------------------------------------
 
 
-def elf(section=b"", name=".nv_fatbin"):
-    """An ELF file of 64 bits: a segment, which ends after all else, and a section next to that of the names."""
-    names = f"\0{name}\0.shstrtab\0".encode()
-    start = 64 + 56
-    headers = start + len(section) + len(names)
-    ident = b"\x7fELF\x02\x01\x01" + bytes(9)
-    header = ident + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, headers, 0, 64, 56, 1, 64, 3, 2)
-    end = headers + 3 * 64 + 16
-    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, end, end, 4096)
-    table = bytes(64)
-    for name_at, offset, size in [(1, start, len(section)), (len(name) + 2, start + len(section), len(names))]:
-        table += struct.pack("<IIQQQQIIQQ", name_at, 1, 0, 0, offset, size, 0, 0, 1, 0)
-    return header + segment + section + names + table + bytes(16)
+def shared_object():
+    """An ELF file of 64 bits: a segment, which ends after all else, and the headers of three sections."""
+    end = 64 + 56 + 3 * 64 + 16
+    header = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header += struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 64 + 56, 0, 64, 56, 1, 64, 3, 2)
+    return header + struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, end, end, 4096) + bytes(3 * 64 + 16)
 
 
 def put(folder, *sonames):
     """Files that look like libraries."""
     folder.mkdir(parents=True, exist_ok=True)
     for soname in sonames:
-        (folder / soname).write_bytes(elf())
+        (folder / soname).write_bytes(shared_object())
     return folder
 
 
@@ -109,7 +101,11 @@ def test_an_incomplete_system_comes_after_the_wheels(machine, soname, how):
     if how == "missing":
         library.unlink()
     else:
-        contents = {"cut off": elf()[:-1], "of 32 bits": elf().replace(b"F\x02", b"F\x01"), "a text": b"INPUT(-lcuda)"}
+        contents = {
+            "cut off": shared_object()[:-1],
+            "of 32 bits": shared_object().replace(b"F\x02", b"F\x01"),
+            "a text": b"INPUT(-lcuda)",
+        }
         library.write_bytes(contents[how])
     assert {cuda.locate(name) for name in SONAMES} == {Found(str(folder / name), "wheel") for name in SONAMES}
 
@@ -279,73 +275,13 @@ def test_a_damaged_library_is_named_and_not_loaded(stand_ins, tmp_path, how):
     assert ask(code, [tmp_path]) == f"{path}: {reason}"
 
 
-# ---- machine code ----------------------------------------------------------------------------------------------------
-
-
-def fat_binary(*entries):
-    """A fat binary of entries (kind, capability, code); headers and code are of many lengths."""
-    body = b""
-    for kind, capability, code in entries:
-        header = 64 + 8 * (capability % 3)
-        body += struct.pack("<HHIQQII", kind, 0x101, header, len(code), 0, 0, 0)[:28] + struct.pack("<I", capability)
-        body += bytes(header - 32) + code
-    return b"\x50\xed\x55\xba" + struct.pack("<HHQ", 1, 16, len(body)) + body
-
-
-def library(path, section, name=".nv_fatbin"):
-    path.write_bytes(elf(section, name))
-    return str(path)
-
-
-PTX, MACHINE, OTHER = 1, 2, 8
-
-
-def test_machine_code_of_all_fat_binaries(tmp_path):
-    magic = b"\x50\xed\x55\xba"  # in the code it is no header
-    section = (
-        fat_binary((MACHINE, 86, magic * 5), (MACHINE, 50, b"abc"))
-        + bytes(24)
-        + fat_binary()
-        + fat_binary((PTX, 90, b""), (OTHER, 35, b"z"), (MACHINE, 120, b"x" * 100), (MACHINE, 86, b"y"))
-        + bytes(7)
-    )
-    expected = Code(machine=((5, 0), (8, 6), (12, 0)), ptx=((9, 0),))
-    assert machine_code.machine_code(library(tmp_path / "a.so", section)) == expected
-
-
-def test_a_library_without_code_for_gpus(tmp_path):
-    nothing = Code(machine=(), ptx=())
-    assert machine_code.machine_code(library(tmp_path / "a.so", b"")) == nothing
-    assert (
-        machine_code.machine_code(library(tmp_path / "b.so", fat_binary((MACHINE, 86, b"a")), ".nv_other")) == nothing
-    )
-
-
 def test_a_library_that_is_cut_off_anywhere(tmp_path):
-    whole = elf(fat_binary((MACHINE, 86, b"abc")))
+    whole = shared_object()
     path = tmp_path / "a.so"
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert not machine_code.is_whole(str(path))
+        assert not elf.is_whole(str(path))
         with pytest.raises(OSError, match=f"^{path}: (file is cut off|not an ELF file of 64 bits)$"):
-            machine_code.machine_code(str(path))
+            elf.check_whole(str(path))
     path.write_bytes(whole)
-    assert machine_code.is_whole(str(path)) and not machine_code.is_whole(str(tmp_path / "nothing.so"))
-
-
-@pytest.mark.parametrize(
-    ("capability", "runs"),
-    [((3, 5), False), ((5, 2), True), ((6, 1), True), ((7, 5), True), ((8, 0), True), ((8, 9), True), ((9, 0), False)],
-)
-def test_which_gpus_run_the_machine_code_of_mxnet(capability, runs):
-    assert machine_code.runs_on(capability, Code(((5, 0), (6, 0), (7, 0), (8, 0), (8, 6)), ())) is runs
-
-
-@pytest.mark.parametrize(("capability", "runs"), [((8, 0), False), ((8, 6), True), ((8, 9), True), ((10, 0), False)])
-def test_machine_code_runs_on_its_major_version_and_no_older_minor_one(capability, runs):
-    assert machine_code.runs_on(capability, Code(((8, 6),), ())) is runs
-
-
-@pytest.mark.parametrize(("capability", "runs"), [((5, 0), False), ((7, 0), True), ((7, 5), True), ((12, 0), True)])
-def test_ptx_runs_on_every_newer_gpu(capability, runs):
-    assert machine_code.runs_on(capability, Code((), ((7, 0),))) is runs
+    assert elf.is_whole(str(path)) and not elf.is_whole(str(tmp_path / "nothing.so"))

@@ -330,7 +330,6 @@ def test_a_task_reports_its_findings_and_its_error(capfd, monkeypatch):
 
 AMPERE = {"number": 0, "name": "NVIDIA A100", "capability": [8, 0], "memory": 40 * 2**30}
 HOPPER = {"number": 1, "name": "NVIDIA H100", "capability": [9, 0], "memory": 80 * 2**30}
-CODE = {"machine": [[7, 0], [8, 0]], "ptx": []}
 DRIVER = {"path": "/usr/lib/libcuda.so.1", "cuda": [12, 2], "version": "535.104.05"}
 PLACES = {name: {"path": f"/x/{name}/lib/{name}.so", "origin": "wheel"} for name in ("cudnn", "cublas")}
 FOUND = {"found": PLACES, "missing": [], "pins": []}
@@ -347,7 +346,7 @@ def installed(wheel="mxnet-cu112", seen=0, error=None):
 def cuda_checks(monkeypatch, wheel="mxnet-cu112", devices=(), seen=None, error=None, **results):
     """The checks for a machine whose children find this, and for an MXNet that sees as many GPUs as there are."""
     results.setdefault("driver", {"driver": DRIVER})
-    found = {"libraries": FOUND, "machine_code": CODE, **results}
+    found = {"libraries": FOUND, **results}
     if isinstance(found["driver"], dict):
         found["driver"] = {**found["driver"], "devices": list(devices)}
 
@@ -368,15 +367,18 @@ def test_a_gpu_that_runs_the_machine_code(monkeypatch):
     assert "NVIDIA A100 (compute capability 8.0, 40 GiB)" in found["GPUs"].text
     assert "535.104.05, newest CUDA 12.2" in found["driver"].text
     assert found["libraries"].text.endswith("are there, below /x.")
-    assert "machine code for 7.0 and 8.0 and no PTX" in found["machine code"].text
+    assert "machine code for compute capability 5.0 to 8.6" in found["machine code"].text
 
 
 def test_a_gpu_that_is_newer_than_the_machine_code(monkeypatch):
     check = cuda_checks(monkeypatch, devices=[AMPERE, HOPPER])["machine code"]
     assert (check.status, check.fix, check.facts["without"]) == ("problem", TO_CPU, [1])
-    assert "cannot run on NVIDIA H100 (compute capability 9.0" in check.text
-    assert "Graphs of cuDNN's operators only" in check.text
+    assert "none for NVIDIA H100 (compute capability 9.0" in check.text
     assert "A100" not in check.text
+    ends = [((5, 0), "ok"), ((8, 9), "ok"), ((3, 7), "problem"), ((12, 0), "problem")]
+    for capability, status in ends:
+        device = {**AMPERE, "capability": list(capability)}
+        assert cuda_checks(monkeypatch, devices=[device])["machine code"].status == status
 
 
 def test_a_driver_that_is_too_old(monkeypatch):
@@ -393,12 +395,6 @@ def test_gpus_that_are_hidden_or_that_mxnet_does_not_see(monkeypatch):
     check = cuda_checks(monkeypatch, devices=[AMPERE], seen=0, error="Check failed: e == cudaSuccess")["GPUs"]
     assert (check.status, check.fix, check.facts["seen"]) == ("problem", TO_CPU, 0)
     assert "MXNet sees 0 of them (Check failed: e == cudaSuccess)" in check.text
-
-
-def test_ptx_runs_on_newer_gpus(monkeypatch):
-    code = {"machine": [[7, 0]], "ptx": [[8, 0]]}
-    check = cuda_checks(monkeypatch, devices=[HOPPER], machine_code=code)["machine code"]
-    assert check.status == "ok" and "PTX for 8.0" in check.text
 
 
 def test_what_is_missing_for_a_gpu(monkeypatch):

@@ -14,21 +14,16 @@ import running
 from cases import BY_NAME, CASES
 
 import mxsame
-from benchmarks import networks
-from benchmarks.architectures import NETWORKS
 from mxsame._mxnet import mx
-from mxsame.cudnn_only import is_needed
 
 nn = mx.gluon.nn
 ON_CPU = os.environ.get("MXSAME_TEST_DEVICE") == "cpu"
 DEVICES = [mx.cpu(0), mx.cpu(1)] if ON_CPU else [mx.gpu(number) for number in range(mx.context.num_gpus())]
-LIBRARIES_ONLY = bool(DEVICES) and is_needed(DEVICES[0])
 # 2**-11 a factor, and sums of up to some hundred products of about 1
 TOLERANCE = 1e-4 if ON_CPU or os.environ.get("NVIDIA_TF32_OVERRIDE") == "0" else 5e-3
 HALF_TOLERANCE = 2e-2  # float16: the data, the weights and the output are rounded to 2**-11
 
 pytestmark = [] if ON_CPU else [pytest.mark.gpu]
-own_kernels = pytest.mark.skipif(LIBRARIES_ONLY, reason="MXNet 1.9.1 holds no machine code for this GPU")
 gpu_alone = pytest.mark.skipif(ON_CPU, reason="a CPU has neither float16 nor channels last")
 VARIETY = tuple(CASES[::7])  # where compiling and tuning each would take too long
 # float16 of the same kinds, but no sums over transposed strides that cuDNN leaves to others
@@ -53,7 +48,6 @@ def last(arrays, layout):
 # ---- operators and layers --------------------------------------------------------------------------------------------
 
 
-@own_kernels
 @running.by_name(CASES)
 def test_operators(case):
     arrays, out, out_grad, gradients = running.expected(case)
@@ -66,7 +60,6 @@ def test_operators(case):
     close({name: array.grad for name, array in on_device.items()}, gradients, terms=out.size)
 
 
-@own_kernels
 @pytest.mark.parametrize("hybridize", [running.in_one_graph, mxsame.hybridize], ids=["gluon", "mxsame"])
 @running.by_name(VARIETY)
 def test_layers_hybridized(case, hybridize):
@@ -88,7 +81,6 @@ def test_layers_hybridized(case, hybridize):
         close(found, gradients, terms=out.size)
 
 
-@own_kernels
 @gpu_alone
 @running.by_name(PLANAR)
 def test_channels_last(case):
@@ -103,7 +95,6 @@ def test_channels_last(case):
     close(found, running.channels_last(gradients), terms=out.size)
 
 
-@own_kernels
 @gpu_alone
 @pytest.mark.parametrize("layout", [None, "NHWC"])
 @running.by_name(PLANAR)
@@ -157,7 +148,6 @@ def train(net, devices, data, labels, steps=3):
     return losses
 
 
-@own_kernels
 @pytest.mark.parametrize("count", [1, 2])
 def test_training_on_several(count):
     """`split_and_load` and `Trainer`: with two devices as with the CPU's two, and as with one but for normalisation."""
@@ -174,7 +164,6 @@ def test_training_on_several(count):
     assert found[1][-1] < found[1][0]
 
 
-@own_kernels
 @gpu_alone
 def test_mixed_precision():
     """`mxnet.contrib.amp`, in a process of its own: it changes MXNet's operators."""
@@ -201,47 +190,11 @@ def test_mixed_precision():
     assert len(losses) == 3 and np.isfinite(losses).all()
 
 
-@own_kernels
 def test_deployed():
     net, data = initialised([mx.cpu()]), mx.nd.array(np.random.RandomState(0).randn(2, 3, 16, 16))
     want = net(data).asnumpy()
     net.collect_params().reset_ctx(DEVICES[0])
     close(mxsame.deploy(net, data.shape)(data.as_in_context(DEVICES[0])), want)
-
-
-# ---- what runs where MXNet has no machine code, and everywhere else --------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["residual", "sums of sums", "relu6", "leaky", "dense", "decoder", "audio", "video"])
-def test_cudnn_alone(name):
-    import test_cudnn_only
-
-    make, shape = test_cudnn_only.NETS[name]
-    net = make()
-    data, want = test_cudnn_only.prepared(net, shape)
-    deployed = mxsame.deploy(net, shape, ctx=DEVICES[0], cudnn_only=True)
-    for _ in range(2):
-        close(deployed(data.copyto(DEVICES[0])), want, 2 * TOLERANCE)
-
-
-@gpu_alone
-@pytest.mark.skipif(not LIBRARIES_ONLY, reason="MXNet holds machine code for this GPU")
-def test_cudnn_alone_is_chosen_by_itself():
-    net = initialised([mx.cpu()])
-    deployed = mxsame.deploy(net, (2, 3, 16, 16), ctx=DEVICES[0])
-    assert deployed._executors
-
-
-@pytest.mark.parametrize(
-    "network", [each for each in NETWORKS if each.name != "efficientnet"], ids=lambda each: each.name
-)
-def test_known_networks_by_cudnn_alone(network):
-    case = networks.case(network, 2, 65 if network.classifies else 28, 0.25)
-    kit, data = networks.kits(case, ["mxsame"])["mxsame"], networks.images(case)
-    want = kit.net(data).asnumpy()
-    deployed = mxsame.deploy(kit.net, case.shape, ctx=DEVICES[0], cudnn_only=True)
-    got = deployed(data.copyto(DEVICES[0])).asnumpy()
-    assert running.difference(got, want, 1e-3) < 10 * TOLERANCE
 
 
 def test_cases_are_what_they_are_called():

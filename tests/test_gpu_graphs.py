@@ -15,13 +15,12 @@ import oracle
 import pytest
 import running
 from cases import CASES
-from emulation import on_cpu, on_data, operators
+from emulation import on_cpu, operators
 
 import mxsame
 from mxsame import planner
 from mxsame._mxnet import mx
 from mxsame.building import building
-from mxsame.cudnn_only import lower
 from mxsame.graphs import tracing
 from mxsame.graphs.hybridize import Specialised
 from mxsame.plan import Window, force
@@ -31,11 +30,11 @@ from mxsame.rewriting import Graph, _constants, simplify
 PLANAR = tuple(case for case in CASES if case.rank == 2)
 
 
-def built(case, arrays, operator_only=False, dtype="float32", layout=None, purpose="inference"):
+def built(case, arrays, dtype="float32", layout=None, purpose="inference"):
     """The case's operator as a graph for a GPU, of static shape."""
     variables = running.variables(arrays, dtype)
     shapes = {"data": arrays["data"].shape}
-    with building(shapes=shapes, static=True, purpose=purpose, device="gpu", operator_only=operator_only):
+    with building(shapes=shapes, static=True, purpose=purpose, device="gpu"):
         return running.operate(case, variables, **running.graph_arguments(case), layout=layout)
 
 
@@ -148,80 +147,6 @@ def test_half_precision_goes_through(case, device, layout):
     assert np.dtype(dtype) == np.float16 and shape == (case.batch, *inner)
 
 
-# ---- cuDNN alone -----------------------------------------------------------------------------------------------------
-
-
-def confined(case, arrays):
-    try:
-        return built(case, arrays, operator_only=True, purpose="deployment")
-    except ValueError as error:
-        assert "the operator can do it by itself; received" in str(error)
-        return None
-
-
-@running.by_name(CASES)
-def test_what_cudnn_does_alone_is_exact(case):
-    """Beside what is made of the weights beforehand there is the one operator and nothing else."""
-    arrays, out, *_ = running.expected(case)
-    symbol = confined(case, arrays)
-    if symbol is None:
-        assert may_be_refused(case)
-        return
-    weights = {name: array.astype("float32") for name, array in arrays.items() if name != "data"}
-    graph = Graph.of(symbol, weights, {"data": arrays["data"].shape})
-    _constants.fold(graph, mx.cpu())
-    symbol = graph.symbol()
-    if not may_be_refused(case):
-        assert set(operators(symbol)) <= {"Convolution", "Deconvolution", "Pooling"}
-    values = running.as_nd({**graph.values, "data": arrays["data"]})
-    given = {name: values[name] for name in symbol.list_arguments()}
-    (got,) = symbol.bind(mx.cpu(), given, grad_req="null").forward()
-    running.assert_equal(got, out, what="output")
-
-
-def may_be_refused(case):
-    """Poolings whose odd cell no rounding up can stand for; dilated kernels, which grow by more than a cell a tap."""
-    if case.op.endswith("pool"):
-        return any(low != high for low, high in oracle.pads(case)) or case.ceil_mode
-    return any(d > 1 for d in case.dilation) or case.op == "conv_transpose"
-
-
-def test_cudnn_alone_pads_what_keras_networks_are_made_of():
-    layers = [(3, 1), (3, 2), (5, 2), (7, 2), (2, 2), (4, 2), (1, 1), (1, 2), (2, 1)]
-    for kernel_size, strides in layers:
-        for size in (32, 33, 34, 35):
-            with building(
-                shapes={"data": (1, 3, size, size)}, static=True, purpose="deployment", device="gpu", operator_only=True
-            ):
-                weight = mx.sym.var("weight", shape=(4, 3, kernel_size, kernel_size))
-                symbol = mxsame.ops.conv(mx.sym.var("data"), weight, strides=strides)
-            assert on_data(symbol) == ["Convolution"]
-    for pool_size, strides in [(3, 2), (2, 2), (3, 1), (3, 3), (5, 1)]:
-        for size in (32, 33, 34, 35):
-            with building(
-                shapes={"data": (1, 3, size, size)}, static=True, purpose="deployment", device="gpu", operator_only=True
-            ):
-                for pool in (mxsame.ops.max_pool, mxsame.ops.avg_pool):
-                    assert on_data(pool(mx.sym.var("data"), pool_size, strides)) == ["Pooling"]
-    for kernel_size in (2, 3, 4, 5):
-        with building(
-            shapes={"data": (1, 3, 7, 7)}, static=True, purpose="deployment", device="gpu", operator_only=True
-        ):
-            weight = mx.sym.var("weight", shape=(3, 4, kernel_size, kernel_size))
-            symbol = mxsame.ops.conv_transpose(mx.sym.var("data"), weight, strides=2)
-        assert on_data(symbol) == ["Deconvolution"]
-
-
-def test_what_cudnn_alone_cannot_pad_says_so():
-    with building(
-        shapes={"data": (1, 3, 8, 8)}, static=True, purpose="deployment", device="gpu", operator_only=True
-    ), pytest.raises(
-        ValueError,
-        match=r"padding of max pooling must .* can do it by itself; received Window\(size=8, kernel_size=2",
-    ):
-        mxsame.ops.max_pool(mx.sym.var("data"), 2, 1)
-
-
 # ---- the planner -----------------------------------------------------------------------------------------------------
 
 
@@ -237,8 +162,8 @@ def test_what_costs_nothing_is_free_on_every_device(operator):
 def test_a_gpu_gets_the_plan_with_the_fewest_copies():
     """Nothing was measured there; the costs are those of the CPU."""
     windows, work = [Window(224, 3, 2)] * 2, Work("conv", 8, 3, 32, plain=True)
-    assert planner.choose(windows, replace(work, device="gpu")).is_operator_only
-    assert not planner.choose(windows, work).is_operator_only
+    assert planner.copies(planner.choose(windows, replace(work, device="gpu"))) == 0
+    assert planner.copies(planner.choose(windows, work)) > 0
 
 
 # ---- the tests that need a GPU ---------------------------------------------------------------------------------------
@@ -246,7 +171,7 @@ def test_a_gpu_gets_the_plan_with_the_fewest_copies():
 
 def test_they_would_run():
     """What of tests/test_gpu.py a CPU can stand in for passes there; so on a GPU a failure is the GPU's."""
-    chosen = "training or deployed or cudnn or (layers_hybridized and conv_transpose)"
+    chosen = "training or deployed or (layers_hybridized and conv_transpose)"
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "", "-p", "no:cacheprovider", "-k", chosen]
     path = Path(__file__).parent
     environment = {**os.environ, "MXSAME_TEST_DEVICE": "cpu", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -260,9 +185,8 @@ def test_they_would_run():
 # ---- deployed graphs with channels last ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("operator_only", [False, True])
-def test_batch_norm_folds_with_channels_last(operator_only):
-    """Into convolutions and transposed ones; what is left are operators that have channels last, and their values."""
+def test_batch_norm_folds_with_channels_last():
+    """Into convolutions and transposed ones, with the same values."""
     net = mx.gluon.nn.HybridSequential()
     for layer in (
         mxsame.nn.Conv2D(4, 3, strides=2, layout="NHWC", in_channels=3),
@@ -278,16 +202,10 @@ def test_batch_norm_folds_with_channels_last(operator_only):
         low = 0.5 if name.endswith(("gamma", "var")) else -0.5
         parameter.set_data(mx.nd.array(random.uniform(low, 1.0, parameter.shape)))
     variable = mx.sym.var("data", dtype="float32")
-    with building(operator_only=operator_only):
-        symbol, _ = tracing.traced(
-            net, [variable], {"data": data.shape}, static=True, purpose="deployment", device="gpu"
-        )
+    symbol, _ = tracing.traced(net, [variable], {"data": data.shape}, static=True, purpose="deployment", device="gpu")
     values = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
     graph = Graph.of(symbol, values, {"data": data.shape})
     simplify(graph, mx.cpu(), False)
-    if operator_only:
-        lower(graph, np.dtype("float32"))
-        assert set(operators(graph.symbol())) == {"Convolution", "Deconvolution", "Activation"}
     assert "BatchNorm" not in operators(graph.symbol())
     symbol = on_cpu(graph.symbol())
     given = {name: mx.nd.array(graph.values[name]) for name in symbol.list_arguments() if name != "data"}

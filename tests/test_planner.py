@@ -12,7 +12,6 @@ import pytest
 
 from mxsame import measured, planner
 from mxsame import plan as planning
-from mxsame.building import building
 from mxsame.plan import TransposedWindow, Window, exact_plans, force
 from mxsame.planner import COSTS, Decision, Work, choose, estimate
 
@@ -147,15 +146,6 @@ def test_on_a_gpu_the_plan_with_the_fewest_copies_is_chosen(operator):
             plans = exact_plans(windows, operator).values()
             fewest = min(map(planner.copies, plans))
             assert planner.copies(choose(windows, Work(operator, 8, 64, 64, device="gpu"))) == fewest
-
-
-def test_a_device_on_which_nothing_but_the_operator_runs():
-    work = Work("conv", 8, 64, 64, device="gpu")
-    with building(operator_only=True):
-        assert choose(square(8, 3, 2), work).is_operator_only
-        assert choose(square(7, 2, 2), dataclasses.replace(work, operator="max")).convention == "full"
-        with pytest.raises(ValueError, match=r"the padding of max pooling must .* by itself; received Window\(size=8"):
-            choose(square(8, 2, 1), dataclasses.replace(work, operator="max"))
 
 
 # ---- what was measured -----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ nor MXNet. So the doctor has an answer even if nothing else works.
     facts: the content of the text for programs, by check:
         "Python", "NumPy": version, path; "MXNet": wheels, path, version, seconds; "build": features, library
         "driver": path, cuda, version; "GPUs": devices, and how many MXNet has seen
-        "libraries": found, missing, pins; "machine code": machine, ptx, and the devices without
+        "libraries": found, missing, pins; "machine code": the numbers of the devices without
         "operators": differences and failures, by operator and gradient
 """
 

@@ -8,9 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from mxsame.doctor.child import Result, run, shortened
-from mxsame.installation.machine_code import Code, runs_on
 from mxsame.installation.problems import mxnet_folders, mxnet_wheels, pip_again, reinstall
-from mxsame.installation.requirements import MXNET_VERSION, OLDEST_CUDA
+from mxsame.installation.requirements import (
+    FIRST_WITHOUT,
+    MXNET_CUDA_WHEEL,
+    MXNET_VERSION,
+    OLDEST_CAPABILITY,
+    OLDEST_CUDA,
+)
 
 STATUSES = ("ok", "note", "problem")
 SHOWN_FEATURES = ("CUDA", "CUDNN", "NCCL", "MKLDNN", "OPENMP", "BLAS_OPEN", "LAPACK", "OPENCV", "INT64_TENSOR_SIZE")
@@ -76,12 +81,6 @@ class Mxnet:
         return int(self.result.found.get("gpus", 0))
 
     @property
-    def library(self) -> Optional[str]:
-        """The path of libmxnet.so, whether it can be loaded or not."""
-        path = os.path.join(self.folder, "libmxnet.so") if self.folder else ""
-        return self.build.get("library", path if os.path.exists(path) else None)
-
-    @property
     def reinstalled(self) -> str:
         """The command that installs the same wheel again."""
         return reinstall(next(iter(self.wheels), "mxnet"))
@@ -144,8 +143,8 @@ def cuda(mxnet: Mxnet) -> Iterator[Check]:
         if driver:
             yield _devices(devices, mxnet)
     yield _libraries(run("libraries", limit=30))
-    if mxnet.library:
-        yield _machine_code(run("machine code", mxnet.library, limit=30), devices, mxnet)
+    if devices and MXNET_CUDA_WHEEL in mxnet.wheels:
+        yield _machine_code(devices)
 
 
 def _driver(driver: Optional[Dict[str, Any]]) -> Check:
@@ -192,22 +191,15 @@ def _libraries(result: Result) -> Check:
     return Check("cuda", "libraries", "ok", text, facts=result.found)
 
 
-def _machine_code(result: Result, devices: List[dict], mxnet: Mxnet) -> Check:
-    """Whether every GPU runs the machine code in libmxnet.so; MXNet's own operators need it."""
-    if result.error:
-        text = f"libmxnet.so cannot be read: {shortened(result.error)}."
-        return Check("cuda", "machine code", "problem", text, mxnet.reinstalled)
-    code = Code(*(tuple(tuple(each) for each in result.found[kind]) for kind in ("machine", "ptx")))
-    text = f"libmxnet.so has machine code for {listed([dotted(each) for each in code.machine]) or 'no GPU'}"
-    text += f" and PTX for {listed([dotted(each) for each in code.ptx])}" if code.ptx else " and no PTX"
-    without = [device for device in devices if not runs_on(tuple(device["capability"]), code)]
+def _machine_code(devices: List[dict]) -> Check:
+    """Whether the wheel has machine code for every GPU; MXNet's own operators need it."""
+    without = [each for each in devices if not OLDEST_CAPABILITY <= tuple(each["capability"]) < FIRST_WITHOUT]
+    facts = {"without": [device["number"] for device in without]}
+    text = f"{MXNET_CUDA_WHEEL} has machine code for compute capability 5.0 to 8.6, which 8.9 runs too"
     if not without:
-        return Check("cuda", "machine code", "ok" if devices else "note", f"{text}.", facts=result.found)
-    text += (
-        f": MXNet's own operators cannot run on {listed([describe(device) for device in without])}. Graphs of cuDNN's "
-        f"operators only, as mxsame.deploy makes them for such a GPU, may run. {TO_CPU}"
-    )
-    facts = {**result.found, "without": [device["number"] for device in without]}
+        return Check("cuda", "machine code", "ok", f"{text}.", facts=facts)
+    text += f", and none for {listed([describe(device) for device in without])}; for these NVIDIA's MXNet container. "
+    text += TO_CPU
     return Check("cuda", "machine code", "problem", text, reinstall("mxnet"), facts)
 
 

@@ -9,7 +9,7 @@ import time
 from typing import Any, Dict, Iterator, Tuple
 
 from mxsame.doctor.child import Task, serve
-from mxsame.installation import cuda, machine_code
+from mxsame.installation import cuda
 from mxsame.installation.requirements import LIBRARIES, pins
 
 Found = Iterator[Dict[str, Any]]
@@ -49,11 +49,6 @@ def find_libraries() -> Found:
         "missing": [library.soname for library in missing],
         "pins": pins(missing),
     }
-
-
-def read_machine_code(path: str) -> Found:
-    """The GPUs for which a library holds code."""
-    yield machine_code.machine_code(path)._asdict()
 
 
 def run_operators(kind: str, number: str) -> Found:
@@ -133,7 +128,6 @@ TASKS: Dict[str, Task] = {
     "MXNet": import_mxnet,
     "driver": query_driver,
     "libraries": find_libraries,
-    "machine code": read_machine_code,
     "operators": run_operators,
 }
 

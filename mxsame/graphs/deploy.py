@@ -6,7 +6,7 @@ import itertools
 import json
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, Sequence, Tuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ INTEGERS = np.dtype("int32")
 DTYPES = tuple(map(np.dtype, ("float32", "float64", "float16", "int32", "int64", "int8", "uint8")))
 
 
-def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[bool] = None) -> Deployed:
+def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
     """A graph for inference: the outputs of `net`, from fewer and better steps.
 
     Identities are left out. What depends only on parameters is computed once. A batch norm after a convolution or a
@@ -45,12 +45,6 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[boo
         call to call, the other lengths are fixed.
     ctx : mx.Context or a list of such, optional
         The devices that it will run on; by default those of the net's parameters.
-    cudnn_only : bool, optional
-        Whether the graph must only use what cuDNN and cuBLAS run: convolutions, pooling operators in 2-D and 3-D, relu,
-        sigmoid, tanh and softmax, dense layers, additions, and what can be written with these. A GPU of compute
-        capability 9.0 and newer (Hopper) runs nothing else of MXNet 1.9.1, whose wheels hold no machine code for it;
-        a net cannot even be initialised there, so keep it on the CPU and give `ctx`. By default True for such GPUs. Its
-        values were checked on the CPU; it has never run on a Hopper GPU.
 
     Returns
     -------
@@ -60,8 +54,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[boo
     Raises
     ------
     TypeError, ValueError
-        If the net is no HybridBlock, is not initialised or cannot be traced, or if the shapes do not fit it; with
-        `cudnn_only` also if it needs other operators, which the message names.
+        If the net is no HybridBlock, is not initialised or cannot be traced, or if the shapes do not fit it.
 
     Examples
     --------
@@ -81,20 +74,21 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[boo
     shapes = files.checked_shapes(input_shape)
     devices = contexts(net.collect_params()) if ctx is None else _checked_contexts(ctx)
     if isinstance(net, Deployed):
-        return _same(net, shapes, devices, type(net) if cudnn_only is None else _variant(devices, cudnn_only))
-    variant = _variant(devices, cudnn_only)
+        return _same(net, shapes, devices)
     check_traceable(net)
     parameters = net.collect_params()
-    dtype = float_dtype(parameters, variant.DTYPE)
+    dtype = float_dtype(parameters, None)
     on_cpu = any(map(_is_cpu, devices))
     if dtype is not None and on_cpu:
         why = " on the CPU, where MXNet has no float16 convolution"
         validation.float_type("net", str(dtype), ("float32", "float64"), why)
     try:
-        graph, signature = _traced(net, shapes, dtype, variant, "cpu" if on_cpu else "gpu")
-        fuses = variant.FUSES and dtype == SINGLE and tensors.has_onednn() and on_cpu
-        variant.rewrite(graph, signature, contexts(parameters)[0], fuses)
-        deployed = variant(graph, signature, devices, fuses)
+        graph, signature = _traced(net, shapes, dtype, "cpu" if on_cpu else "gpu")
+        fuses = dtype == SINGLE and tensors.has_onednn() and on_cpu
+        simplify(graph, contexts(parameters)[0], fuses)
+        if dtype == SINGLE:
+            protect(graph)
+        deployed = Deployed(graph, signature, devices, fuses)
         for context in devices:
             deployed.self_check(context)
     except mx.base.MXNetError as error:
@@ -105,21 +99,12 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None, cudnn_only: Optional[boo
     return deployed
 
 
-def _variant(devices: Sequence[Any], cudnn_only: Optional[bool]) -> Any:
-    """The class of the deployed net."""
-    from mxsame import cudnn_only as plug_in  # nothing else in mxsame names it: without that folder return Deployed
-
-    if cudnn_only is None:
-        cudnn_only = any(map(plug_in.is_needed, devices))
-    return plug_in.CudnnOnly if validation.flag("cudnn_only", cudnn_only) else Deployed
-
-
-def _same(net: Deployed, shapes: list, devices: Sequence[Any], variant: type) -> Deployed:
+def _same(net: Deployed, shapes: list, devices: Sequence[Any]) -> Deployed:
     """A deployed net, if it is what is asked for."""
     fits = [shape[1:] for shape in shapes] == [shape[1:] for shape in net.signature.shapes.values()]
-    if not fits or type(net) is not variant or set(devices) != set(contexts(net.collect_params())):
+    if not fits or set(devices) != set(contexts(net.collect_params())):
         raise ValueError(
-            "net must be the net that a deployed one was made of, to deploy it for other shapes, devices or operators; "
+            "net must be the net that a deployed one was made of, to deploy it for other shapes or devices; "
             f"received {net!r}"
         )
     return net
@@ -208,17 +193,6 @@ class Deployed(mx.gluon.SymbolBlock):
     parameters cannot be changed. Calls from several threads take turns.
     """
 
-    BUILT_FOR: ClassVar[Dict[str, Any]] = {}  # what else its graph is built for: fields of mxsame.building.Building
-    DTYPE: Any = None  # of the data, if the net has no parameters; None for any
-    FUSES = True
-
-    @classmethod
-    def rewrite(cls, graph: Graph, signature: Signature, context: Any, fuses: bool) -> None:
-        """Make a net's graph the one that will run."""
-        simplify(graph, context, fuses)
-        if signature.dtype == SINGLE:
-            protect(graph)
-
     def __init__(self, graph: Graph, signature: Signature, contexts: Sequence[Any], fuses: bool):
         self.graph, self.signature = graph.symbol(), signature
         used = set(self.graph.list_inputs())
@@ -230,17 +204,13 @@ class Deployed(mx.gluon.SymbolBlock):
         parameters.update({name: _Fixed(name, value, contexts) for name, value in graph.values.items()})
         with warnings.catch_warnings():  # a graph without parameters takes data of any type, and MXNet warns of that
             warnings.filterwarnings("ignore", "Cannot decide type")
-            super().__init__(_kind(self.plain()), variables, parameters)
+            super().__init__(_kind(self.graph), variables, parameters)
         self.hybridize(static_alloc=True, static_shape=True)
         self._fused = None
         if fuses:
             runner = mx.gluon.SymbolBlock(_kind(fused(graph)), variables, parameters)
             runner.hybridize(static_alloc=True, static_shape=True)
             self._fused = runner.forward  # the block itself would become a child, and be saved
-
-    def plain(self) -> Any:
-        """The Symbol that a block can run, alone or as a part of another graph."""
-        return self.graph
 
     def used(self, of_inputs: Any) -> list:
         """Those that belong to inputs which the graph uses."""
@@ -253,17 +223,17 @@ class Deployed(mx.gluon.SymbolBlock):
             wanted = f"{len(self._used)} input{'s' if len(self._used) > 1 else ''}"
             raise TypeError(f"a deployed net must be called with {wanted}; {validation.received(inputs=len(args))}")
         if all(isinstance(arg, mx.sym.Symbol) for arg in args):
-            outputs = self.composed(self.plain(), args)
+            outputs = self.composed(args)
         else:
             self.signature.check(args, contexts(self.collect_params()))
             outputs = self.outputs(self.used(args))
         return tracing.regrouped(self.signature.structure, iter(outputs))
 
-    def composed(self, graph: Any, variables: Sequence[Any]) -> list:
-        """The outputs of a graph with these Symbols as its inputs, of data of the right size only."""
+    def composed(self, variables: Sequence[Any]) -> list:
+        """The outputs of the plain graph with these Symbols as its inputs, of data of the right size only."""
         shapes = self.signature.shapes
         fixed = dict(zip(shapes, map(tracing.fixed, variables, shapes.values())))
-        whole = graph(**{name: fixed[name].as_nd_ndarray() for name in self.used(shapes)})
+        whole = self.graph(**{name: fixed[name].as_nd_ndarray() for name in self.used(shapes)})
         return [_kind(whole[index]) for index in range(len(whole.list_outputs()))]
 
     def outputs(self, inputs: Sequence[Any], fuses: bool = True) -> list:
@@ -304,14 +274,14 @@ class Deployed(mx.gluon.SymbolBlock):
         see to that, let no gradient through.
         """
         path, epoch = files.check_file(path, epoch)
-        outputs = self.composed(self.graph, [tracing.variable(name) for name in self.signature.shapes])
+        outputs = self.composed([tracing.variable(name) for name in self.signature.shapes])
         return files.written(group(outputs), self.collect_params(), path, epoch)
 
     def __reduce__(self) -> tuple:
         """For copies, and for pickling."""
         devices = contexts(self.collect_params())
         arrays = values(self.collect_params(), devices[0])
-        return _rebuilt, (type(self), self.graph.tojson(), arrays, self.signature, devices, bool(self._fused))
+        return _rebuilt, (self.graph.tojson(), arrays, self.signature, devices, bool(self._fused))
 
     def cast(self, dtype: Any) -> None:
         """Refused: deploy the net in the type in which it will run."""
@@ -323,7 +293,7 @@ class Deployed(mx.gluon.SymbolBlock):
         inputs = ", ".join(f"{name} {_described(shape)}" for name, shape in self.signature.shapes.items())
         count = sum(node["op"] != "null" for node in json.loads(self.graph.tojson())["nodes"])
         dtype = "any type" if self.signature.dtype is None else self.signature.dtype
-        return f"{type(self).__name__}({inputs}, {dtype}: {count} operators{', fused' if self._fused else ''})"
+        return f"Deployed({inputs}, {dtype}: {count} operators{', fused' if self._fused else ''})"
 
 
 def _forget_errors() -> None:
@@ -335,17 +305,15 @@ def _forget_errors() -> None:
             continue
 
 
-def _rebuilt(kind: Any, symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], fuses: bool) -> Any:
-    return kind(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, fuses)
+def _rebuilt(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], fuses: bool) -> Deployed:
+    return Deployed(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, fuses)
 
 
-def _traced(net: Any, shapes: Sequence[tuple], dtype: Any, variant: Any, device: str) -> Tuple[Graph, Signature]:
+def _traced(net: Any, shapes: Sequence[tuple], dtype: Any, device: str) -> Tuple[Graph, Signature]:
     """The net's graph, and how it is called."""
     inputs = dict(zip(tracing.input_names(net, len(shapes)), shapes))
-    graph, structure = frozen(net, inputs, dtype, **{"purpose": "deployment", "device": device, **variant.BUILT_FOR})
-    candidates = (
-        [dtype] if variant.DTYPE is not None else sorted(DTYPES, key=lambda each: dtype is not None and each != dtype)
-    )
+    graph, structure = frozen(net, inputs, dtype, purpose="deployment", device=device)
+    candidates = sorted(DTYPES, key=lambda each: dtype is not None and each != dtype)
     dtypes = {name: graph.accepted(name, candidates) for name in inputs}
     return graph, Signature(inputs, dtypes, structure, dtype)
 

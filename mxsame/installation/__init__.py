@@ -7,6 +7,6 @@ module          content
 `problems`      what keeps MXNet from being imported, and the command that fixes it
 `importing`     what `import mxsame` does so that `import mxnet` works
 `cuda`          CUDA's libraries, NVIDIA's driver, the GPUs
-`machine_code`  for which GPUs a library holds machine code
+`elf`           whether a shared library is whole
 ==============  ====================================================================================
 """

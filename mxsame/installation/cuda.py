@@ -11,7 +11,7 @@ import re
 import sys
 from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
-from mxsame.installation.machine_code import check_whole, is_whole
+from mxsame.installation.elf import check_whole, is_whole
 from mxsame.installation.requirements import CUDNN, LIBRARIES, Library
 
 # CUDA's libraries.

@@ -6,6 +6,8 @@ OLDEST_PYTHON, NEWEST_PYTHON = (3, 8), (3, 12)
 MXNET_VERSION = "1.9.1"
 MXNET_CUDA_WHEEL = "mxnet-cu112"
 MXNET_CUDNN = 8101  # MXNet was compiled for cuDNN 8.1.1; every newer one of major version 8 works
+# mxnet-cu112 has machine code for compute capability 5.0 to 8.6, which 8.9 runs too, and no PTX for newer ones.
+OLDEST_CAPABILITY, FIRST_WITHOUT = (5, 0), (9, 0)
 OLDEST_CUDA = (11, 0)  # the oldest CUDA that a driver must support to run libraries of CUDA 11
 
 CUDNN = "libcudnn.so.8"

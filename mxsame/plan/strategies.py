@@ -80,11 +80,6 @@ class AxisPlan:
         """The operator's own stride."""
         return 1 if self.dilate or self.pick else window.stride
 
-    @property
-    def is_operator_only(self) -> bool:
-        """Whether nothing is done to the data or the output."""
-        return self == AxisPlan(self.kernel_size, zeros=self.zeros, pad=self.pad, adj=self.adj)
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -107,15 +102,6 @@ class Plan:
     def dilates(self) -> bool:
         """Whether a transposed convolution runs as a convolution of the dilated input."""
         return any(axis.dilate for axis in self.axes)
-
-    @property
-    def is_operator_only(self) -> bool:
-        """Whether the operator does it all, at most with a longer kernel.
-
-        >>> Plan((AxisPlan(3, pad=1),)).is_operator_only, Plan((AxisPlan(3, pad=2, crop=(1, 0)),)).is_operator_only
-        (True, False)
-        """
-        return all(axis.is_operator_only for axis in self.axes)
 
 
 # -- convolutions and pooling operators, static: drafts of a plan from the one low and the largest high of all sizes
@@ -427,8 +413,6 @@ class Strategy:
         The same for the window of a transposed convolution.
     channels_last : bool
         Whether it is written for data with channels last, too.
-    operator_only : bool
-        Whether it may need nothing but the operator.
     reshapes_weight : bool
         Something of a weight's shape must be known.
     needs_weight_shape : bool
@@ -453,7 +437,6 @@ class Strategy:
     operators: Tuple[Operator, ...] = ()
     transposed: Optional[Callable[[TransposedWindow], Optional[AxisPlan]]] = None
     channels_last: bool = False
-    operator_only: bool = False
     reshapes_weight: bool = False
     needs_weight_shape: bool = False
     needs_channels: bool = False
@@ -480,21 +463,11 @@ _SUMS = (CONV, AVG, AVG_WITH_PADDING, LP)  # flipped, ties of a maximum would se
 STRATEGIES: Dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
-        Strategy("native", _native_only, _EVERY, _transposed_native, channels_last=True, operator_only=True),
-        Strategy(
-            "full", _full, (MAX, AVG, LP), channels_last=True, operator_only=True, convention="full", together=True
-        ),
+        Strategy("native", _native_only, _EVERY, _transposed_native, channels_last=True),
+        Strategy("full", _full, (MAX, AVG, LP), channels_last=True, convention="full", together=True),
         Strategy("slice", _static(_slice), _EVERY, _transposed_slice, channels_last=True),
         Strategy("concat", _static(_concat), _EVERY, channels_last=True),
-        Strategy(
-            "kernel",
-            _static(_kernel),
-            (CONV,),
-            _transposed_kernel,
-            channels_last=True,
-            operator_only=True,
-            reshapes_weight=True,
-        ),
+        Strategy("kernel", _static(_kernel), (CONV,), _transposed_kernel, channels_last=True, reshapes_weight=True),
         Strategy("pad", _static(_pad), _EVERY),
         Strategy("shift", _shift, (CONV,), needs_channels=True),
         Strategy("pick", _pick, _POOLS, needs_channels=True),

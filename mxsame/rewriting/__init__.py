@@ -10,20 +10,16 @@ from __future__ import annotations
 from typing import Any
 
 from mxsame.rewriting import _batch_norm, _canonical, _constants, _sinking
-from mxsame.rewriting._batch_norm import Affine, as_affine, by_channel, far_mean, is_channels_first
+from mxsame.rewriting._batch_norm import is_channels_first
 from mxsame.rewriting._canonical import drop, separate
 from mxsame.rewriting._graph import Graph, Node, Output
 from mxsame.rewriting._onednn import fused, protect
 
 __all__ = [
-    "Affine",
     "Graph",
     "Node",
     "Output",
-    "as_affine",
-    "by_channel",
     "drop",
-    "far_mean",
     "fused",
     "is_channels_first",
     "protect",

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from fake_cuda import DRIVER_FUNCTIONS, make, make_driver, needs_gcc
 
-from mxsame.installation import cuda, machine_code
+from mxsame.installation import cuda
 from mxsame.installation.requirements import LIBRARIES, pins
 
 pytestmark = needs_gcc
@@ -172,14 +172,6 @@ for case in cases:
 print(mx.runtime.Features().is_enabled("CUDNN"), len(cases) > 200)
 """
     assert answer(code)[-1] == "True True"
-
-
-def test_machine_code_of_mxnet_and_the_gpus_that_run_it():
-    code = machine_code.machine_code(str(SITE / "mxnet" / "libmxnet.so"))
-    assert code == (((5, 0), (6, 0), (7, 0), (8, 0), (8, 6)), ())
-    gpus = ((3, 7), (5, 2), (6, 1), (7, 5), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
-    assert [gpu for gpu in gpus if machine_code.runs_on(gpu, code)] == [(5, 2), (6, 1), (7, 5), (8, 6), (8, 9)]
-    assert (9, 0) in machine_code.machine_code(str(library_file("libcudnn_cnn_infer.so.8"))).machine
 
 
 # ---- a CUDA of the system, and other packages' -----------------------------------------------------------------------
