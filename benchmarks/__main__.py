@@ -330,19 +330,6 @@ def exporters(match: str, out: Path) -> None:
 
 
 @main.command()
-@click.option("--rounds", default=5, show_default=True, type=click.IntRange(min=1), help="Clusters of each kind.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=FOLDER / "distributed.json")
-def distributed(rounds: int, out: Path) -> None:
-    """Training with MXNet's parameter server: two workers, what the server costs, and a model of more machines."""
-    from benchmarks import distributed as probes
-    from benchmarks import results
-
-    made = probes.measure(rounds, lambda text: click.echo(text, err=True))
-    probes.show(results.save(out, "distributed", "Training on several machines", settings={"rounds": rounds}, **made))
-    click.echo(out)
-
-
-@main.command()
 @click.option(
     "--results",
     "folder",

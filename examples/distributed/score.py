@@ -20,12 +20,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report its use; it reads this when it starts
-
 import numpy as np
 import pyarrow.parquet
 import ray
+from PIL import Image
 
+import cluster
 from pictures import in_channels_first
 
 KEY, PICTURE, LABEL, SCORES = "key", "picture", "label", "scores"
@@ -59,19 +59,38 @@ class Scorer:
         return {KEY: keys, LABEL: scores.argmax(axis=1), SCORES: list(scores)}
 
 
-def read(pictures: Path) -> tuple[Any, np.ndarray]:
-    """Rows for `Scorer`, and their keys in order: an array file's numbers, or the paths of a folder's pictures."""
+def read(pictures: Path) -> tuple[Any, np.ndarray, tuple[int, ...]]:
+    """Rows for `Scorer`, their keys in order, and the shape of each picture.
+
+    Keys are the numbers of an array file's pictures, or the paths of a folder's.
+    """
     if pictures.is_dir():
         paths = sorted(path for path in pictures.rglob("*") if path.suffix[1:].lower() in ENDINGS)
         if not paths:
             raise ValueError(f"pictures must be a folder with {', '.join(ENDINGS)}; received {str(pictures)!r}")
+        sizes = {Image.open(path).size for path in paths}
+        if len(sizes) > 1:
+            raise ValueError(f"pictures must have one size; received (width, height) of {sorted(sizes)}")
+        width, height = sizes.pop()
         rows = ray.data.read_images([str(path) for path in paths], mode="RGB", include_paths=True)
         named = rows.map_batches(lambda batch: {KEY: batch["path"], PICTURE: batch["image"]}, zero_copy_batch=True)
-        return named, np.array([str(path) for path in paths])
+        return named, np.array([str(path) for path in paths]), (3, height, width)
     if pictures.suffix != ".npy":
         raise ValueError(f"pictures must be an .npy file or a folder; received {str(pictures)!r}")
-    keys = np.arange(len(np.load(pictures, mmap_mode="r")))
-    return ray.data.range(len(keys)).rename_columns({"id": KEY}), keys
+    array = np.load(pictures, mmap_mode="r")
+    return ray.data.range(len(array)).rename_columns({"id": KEY}), np.arange(len(array)), array.shape[1:]
+
+
+def check_shape(network: Path, shape: tuple[int, ...]) -> None:
+    """Raise unless the network takes pictures of this shape."""
+    import mxsame  # noqa: F401  (first: it prepares the import of MXNet)
+    from mxnet import base, symbol
+
+    try:
+        symbol.load(f"{network}-symbol.json").infer_shape(data=(1, *shape))
+    except base.MXNetError as error:
+        reason = str(error).split(": [")[0]
+        raise ValueError(f"pictures must have the shape that {network} takes; received {shape}: {reason}") from None
 
 
 def score(
@@ -98,7 +117,8 @@ def score(
     context.enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     context.execution_options.preserve_order = True
-    rows, keys = read(pictures)
+    rows, keys, shape = read(pictures)
+    check_shape(network, shape)
     draft = out.with_name(out.name + ".writing")
     shutil.rmtree(draft, ignore_errors=True)
     scored = rows.map_batches(
@@ -121,14 +141,6 @@ def tables(folder: Path, columns: list[str] | None = None) -> list[Any]:
     return [pyarrow.parquet.read_table(path, columns=columns) for path in sorted(folder.glob("*.parquet"))]
 
 
-def start(actors: int) -> None:
-    """Ray, with a CPU for each actor and one for the tasks that read and write; or the cluster of RAY_ADDRESS."""
-    if "RAY_ADDRESS" in os.environ:
-        ray.init()
-    else:
-        ray.init(num_cpus=actors + 1, include_dashboard=False, log_to_driver=False, logging_level="warning")
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--network", type=Path, required=True, help="PATH of PATH-symbol.json and PATH-0000.params")
@@ -140,7 +152,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("actors", "batch_size"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1; received {getattr(options, name)}")
-    start(options.actors)
+    cluster.start(options.actors + 1)  # one for the tasks that read and write
     try:
         count = score(options.network, options.pictures, options.out, options.actors, options.batch_size)
     except ValueError as error:

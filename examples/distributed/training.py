@@ -1,4 +1,4 @@
-"""What a worker of train.py does: network, data by rank, steps, checkpoints, evaluation."""
+"""What train.py does in each worker: network, data by rank, steps, checkpoints, evaluation."""
 
 from __future__ import annotations
 
@@ -154,8 +154,6 @@ class Run:
         self.steps_per_epoch = len(self.train.pictures) // options.batch_size
         self.steps = options.epochs * self.steps_per_epoch
         self.schedule = lr_scheduler.CosineScheduler(self.steps + 1, base_lr=options.learning_rate)
-        if options.plans is not None:
-            mxsame.planner.load(options.plans)
         random.seed(options.seed)
         self.net = network(options.network, self.train.pictures)
         self.trainer = Trainer(
@@ -175,7 +173,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        return self.options.out / "checkpoints"
+        return Path(self.options.out, "checkpoints")
 
     def facts(self) -> dict:
         """What a run must have in common with the one that wrote its checkpoint."""
@@ -242,41 +240,31 @@ def batches(data: Data, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield data.pictures[start : start + size], data.labels[start : start + size]
 
 
-def train(options: Any, watchdog: Any) -> None:
-    """All epochs, from the last checkpoint on. The first worker prints, evaluates and writes."""
-    address = ":".join(os.environ.get(name, "") for name in ("DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT"))
-    watchdog.expect(f"joining the cluster at {address}")
-    store = joined()
-    run = Run(options, store)
-    watchdog.name = f"worker {run.rank}"
-    watchdog.expect("sharing the weights")
+def train(options: Any) -> Iterator[str]:
+    """All epochs, from the last checkpoint on. The first worker evaluates, writes and yields lines about it."""
+    run = Run(options, joined())
     run.resume()
-    first, writes = run.step, run.rank == 0
-    if writes:
-        print(f"{run.workers} workers, {run.steps} steps, from step {first}", flush=True)
+    first, is_first = run.step, run.rank == 0
+    if is_first:
+        yield f"{run.workers} workers, {run.steps} steps, from step {first}"
     began = time.perf_counter()
     while run.step < run.steps:
-        watchdog.expect(f"step {run.step + 1}")
         loss = run.advance()
         epoch, number = divmod(run.step - 1, run.steps_per_epoch)
         if not math.isfinite(loss):
             raise ArithmeticError(f"the loss of step {run.step} is {loss}")
-        if writes:
+        if is_first:
             rate = (run.step - first) * options.batch_size / (time.perf_counter() - began)
-            print(
+            yield (
                 f"epoch {epoch + 1}/{options.epochs} step {run.step}/{run.steps} loss {loss:.7g} "
-                f"learning rate {run.schedule(run.step):.3g}, {rate:.0f} pictures/s",
-                flush=True,
+                f"learning rate {run.schedule(run.step):.3g}, {rate:.0f} pictures/s"
             )
             if run.step % options.checkpoint_every == 0 or run.step == run.steps:
-                watchdog.expect(f"the checkpoint of step {run.step}")
                 run.save()
             if number + 1 == run.steps_per_epoch:
-                watchdog.expect(f"the evaluation of epoch {epoch + 1}")
-                print("epoch {}: loss {:.5f}, accuracy {:.4f}".format(epoch + 1, *run.evaluate()), flush=True)
-    watchdog.expect("the last gradients")
-    nd.waitall()  # MXNet would drop what is queued when Python ends, and the others would wait for it
-    if writes:
-        watchdog.expect("writing the network")
-        deployed = mxsame.deploy(run.net, (1, *run.test.pictures.shape[1:]))
-        print("written:", *deployed.export(str(options.out / "network")), flush=True)
+                yield "epoch {}: loss {:.5f}, accuracy {:.4f}".format(epoch + 1, *run.evaluate())
+    nd.waitall()  # MXNet would drop what is queued when a process ends, and the others would wait for it
+    if is_first:
+        shape = (1, *run.test.pictures.shape[1:])
+        files = mxsame.deploy(run.net, shape).export(str(Path(options.out, "network")))
+        yield " ".join(["written:", *files, "for pictures of", " x ".join(map(str, shape[1:]))])

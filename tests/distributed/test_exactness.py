@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import cluster
 import mxsame
 import numpy as np
 import pytest
+import train
 from mxnet import autograd, gluon, lr_scheduler, nd
 
-import clusters
 import networks
+import programs
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 BATCH, STEPS, RATE = 8, 3, 0.05
-STEPS_PROGRAM = Path(__file__).parent / "steps.py"
 CLOSE = 2e-6  # how far weights may be apart, whose largest is about 1
 DIFFERENT = 50 * CLOSE  # what a mistake must at least change
 
@@ -30,15 +31,13 @@ def data(tmp_path_factory):
     return path, pictures.transpose(0, 3, 1, 2), labels
 
 
-def trained(data, folder, network, *more, workers=2, servers=1, **environment):
-    """The weights of every worker after the steps."""
-    clusters.finished(
-        STEPS_PROGRAM,
-        *("--out", folder, "--data", data[0], "--network", network),
-        *("--batch-size", BATCH, "--epochs", 1, "--learning-rate", RATE, "--patience", 60, *more),
-        options=("--workers", str(workers), "--servers", str(servers)),
-        **environment,
-    )
+def trained(data, folder, network, *more, workers=2, servers=1, only=None):
+    """The weights of every worker after all steps, or after `only` so many, with a checkpoint."""
+    settings = ("--out", folder, "--data", data[0], "--network", network, *more)
+    settings += ("--batch-size", BATCH, "--epochs", 1, "--learning-rate", RATE)
+    options = train.parsed(list(map(str, settings)))
+    options.only = only
+    assert list(cluster.run(programs.steps, options, workers, servers, patience=60)) == []
     return [
         {name: value.asnumpy() for name, value in nd.load(str(folder / f"rank-{rank}.params")).items()}
         for rank in range(workers)
@@ -135,18 +134,20 @@ def test_batch_norm_is_computed_from_each_workers_part(data, tmp_path, optimizer
     assert distance(*workers, is_statistic) > DIFFERENT
 
 
-def test_a_keras_model_and_arrays_that_are_divided_among_servers(data, tmp_path):
+def test_a_keras_model_and_arrays_that_are_divided_among_servers(data, tmp_path, monkeypatch):
     path = tmp_path / "model.h5"
     networks.keras_file(path)
-    workers = trained(data, tmp_path, path, "--optimizer", "adam", servers=2, MXNET_KVSTORE_BIGARRAY_BOUND="20")
+    monkeypatch.setenv("MXNET_KVSTORE_BIGARRAY_BOUND", "20")
+    workers = trained(data, tmp_path, path, "--optimizer", "adam", servers=2)
     expected = reference(data, lambda: mxsame.from_keras(path, layout="NCHW"), "adam", parts=2)
     for found, wanted in zip(workers, expected):
         assert distance(found, wanted) < CLOSE
 
 
-def test_a_run_goes_on_with_other_workers_where_workers_update(data, tmp_path):
-    """Two steps on two workers and one on one, with the momentum of the checkpoint."""
-    trained(data, tmp_path, "networks:plain", "--update-on", "workers", ONLY="2")
-    (weights,) = trained(data, tmp_path, "networks:plain", "--update-on", "workers", workers=1)
+@pytest.mark.parametrize(("update_on", "workers"), [("servers", 2), ("workers", 1)])
+def test_a_run_goes_on_from_a_checkpoint(data, tmp_path, update_on, workers):
+    """Two steps on two workers, and the third with the momentum of the checkpoint, where workers update on one."""
+    trained(data, tmp_path, "networks:plain", "--update-on", update_on, only=2)
+    weights, *_ = trained(data, tmp_path, "networks:plain", "--update-on", update_on, workers=workers)
     (expected,) = reference(data, networks.plain, "sgd")
     assert distance(weights, expected) < CLOSE

@@ -12,22 +12,15 @@ from pathlib import Path
 import mxsame
 import numpy as np
 import pytest
-import ray
 import score
 from mxnet import nd
 from ray._common.usage import usage_lib
 
-import clusters
 import networks
+from conftest import EXAMPLES
 
-COUNT, BATCH = 10_000, 64
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine():
-    score.start(actors=2)
-    yield
-    ray.shutdown()
+pytestmark = pytest.mark.usefixtures("engine")
+COUNT, BATCH, LIMIT = 10_000, 64, 120.0
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +64,7 @@ class Marked(score.Scorer):
         (self.folder / str(os.getpid())).touch()
 
     def __call__(self, batch):
-        deadline = time.monotonic() + clusters.LIMIT
+        deadline = time.monotonic() + LIMIT
         while len(list(self.folder.iterdir())) < 2:
             assert time.monotonic() < deadline, "there is no second actor"
             time.sleep(0.01)
@@ -132,10 +125,12 @@ def test_what_is_wrong_gets_no_name(files, tmp_path, scorer, error, message):
 def test_wrong_arguments_are_named(files, tmp_path):
     network, pictures, _ = files
     (tmp_path / "empty").mkdir()
+    np.save(tmp_path / "wide.npy", np.zeros((5, 3, 11, 10), np.float32))
     for arguments, message in (
         ((network, pictures, tmp_path), "out must not exist yet; received out="),
         ((tmp_path / "none", pictures, tmp_path / "out"), "there is no .*none-symbol.json"),
         ((network, tmp_path / "pictures.txt", tmp_path / "out"), r"must be an \.npy file or a folder; received"),
+        ((network, tmp_path / "wide.npy", tmp_path / "out"), r"the shape that .*network takes; received \(3, 11, 10\)"),
         ((network, tmp_path / "empty", tmp_path / "out"), "must be a folder with png, .*; received"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -153,12 +148,9 @@ def test_the_command_scores_a_folder_of_pictures(files, tmp_path):
     (tmp_path / "pictures").mkdir()
     for number, picture in enumerate(pictures):
         image.fromarray(picture).save(tmp_path / "pictures" / f"{number:02}.png")
-    command = [sys.executable, clusters.EXAMPLES / "score.py", "--network", files[0]]
+    command = [sys.executable, EXAMPLES / "score.py", "--network", files[0]]
     command += ["--pictures", tmp_path / "pictures", "--out", tmp_path / "out", "--batch-size", "5", "--actors", "1"]
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, timeout=clusters.LIMIT, env=environment
-    )
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(f"12 pictures scored: {tmp_path / 'out'}\n")
     tables = score.tables(tmp_path / "out")
