@@ -17,7 +17,7 @@ import train
 import training
 
 import programs
-from conftest import EXAMPLES
+from conftest import EXAMPLES, HERE, ROOT
 
 SETTINGS = ("--epochs", "1", "--checkpoint-every", "4")
 STEPS = 16  # of an epoch
@@ -133,6 +133,13 @@ def test_wrong_settings_are_named(tmp_path, capsys):
     with pytest.raises(SystemExit):
         options_of(tmp_path, "--epochs", "0")
     assert "--epochs must be positive; received 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", ["docs/how-to/distributed.md", "examples/distributed/README.md"])
+def test_what_is_installed_is_what_is_tested(page):
+    named = set(re.findall(r'"([a-z\[\]]+==[\d.]+)"', (ROOT / page).read_text(encoding="utf-8")))
+    assert named
+    assert named <= set((HERE / "requirements.txt").read_text(encoding="utf-8").split("\n"))
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "training"])
