@@ -11,7 +11,8 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip ins
 from onnx_running import NEWEST, exported
 
 from mxsame._mxnet import mx
-from mxsame.onnx.operators import OPERATORS
+from mxsame.onnx.registry import writes
+from mxsame.onnx.rows import OPERATORS
 from mxsame.onnx.rows.elements import ACTIVATIONS
 from mxsame.rewriting import Graph
 
@@ -339,6 +340,11 @@ ALIKE = {f"_{name}" for name in COMPARISONS}  # no function makes these
 
 def test_every_row_has_a_case():
     assert OPERATORS.keys() - ALIKE == CASES.keys()
+
+
+def test_a_kind_has_one_row():
+    with pytest.raises(ValueError, match=r"one row; received 'Concat' again"):
+        writes("Concat")(lambda w, node, x: x)
 
 
 def block_of(function):

@@ -15,6 +15,7 @@ from mxsame.graphs.deploy import Deployed
 from mxsame.graphs.frozen import check_traceable, float_dtype, frozen
 from mxsame.onnx import checking
 from mxsame.onnx.notes import note
+from mxsame.onnx.rows import OPERATORS
 from mxsame.onnx.shapes import Shapes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting import Graph, Node, Output, drop, separate, simplify
@@ -119,7 +120,7 @@ def export_onnx(
             f"MXNet says: {tracing.reason(error)}"
         ) from None
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
-    writer = Writer(graph, found, opset, dict(zip(inputs, names)), outputs, dtype)
+    writer = Writer(graph, found, opset, dict(zip(inputs, names)), outputs, dtype, OPERATORS)
     model = writer.model()
     with checking.beside(path) as file:
         checking.save(model, writer.size, file)

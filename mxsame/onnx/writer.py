@@ -1,4 +1,4 @@
-"""Writes a graph as ONNX, node by node, by the table of `mxsame.onnx.operators`."""
+"""Writes a graph as ONNX, node by node, by a table of operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.building import NOTE
-from mxsame.onnx.operators import OPERATORS
+from mxsame.onnx.registry import Row
 from mxsame.onnx.shapes import Length, Shape, Shapes
 from mxsame.onnx.windows import has_windows
 from mxsame.rewriting import Graph, Node, Output
@@ -24,9 +24,6 @@ class Unsupported(ValueError):
 class Writer:
     """The ONNX nodes and initializers of a graph.
 
-    A row of the table is given the writer, the node of the graph and the names of the node's inputs in ONNX; it adds
-    nodes by `add`, and returns the name of the output, or a list of names.
-
     Parameters
     ----------
     graph : mxsame.rewriting.Graph
@@ -37,6 +34,8 @@ class Writer:
     output_names : sequence of str
     dtype : numpy.dtype
         Of the inputs.
+    operators : mapping of str to function
+        A row for each kind of node, as in :mod:`mxsame.onnx.registry`.
     """
 
     def __init__(
@@ -47,11 +46,12 @@ class Writer:
         input_names: Mapping[str, str],
         output_names: Sequence[str],
         dtype: Any,
+        operators: Mapping[str, Row],
     ):
         import onnx
 
         self._onnx = onnx
-        self.graph, self.shapes, self.opset, self._dtype = graph, shapes, opset, dtype
+        self.graph, self.shapes, self.opset, self._dtype, self._operators = graph, shapes, opset, dtype, operators
         self._dtypes = graph.output_dtypes([*map(Output, graph.nodes()), *graph.later_outputs()])
         self.nodes: List[Any] = []
         self.initializers: Dict[str, np.ndarray] = {}
@@ -135,7 +135,7 @@ class Writer:
         return [self.name(output) for output in self.graph.outputs]
 
     def _write(self, node: Node) -> None:
-        row = OPERATORS.get(node.kind)
+        row = self._operators.get(node.kind)
         if row is None:
             raise Unsupported(f"net must have operators that ONNX has; received {self.place(node)}")
         try:

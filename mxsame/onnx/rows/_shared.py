@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, List
+from typing import Any, List
 
 import numpy as np
 
 from mxsame import validation
+from mxsame.onnx.writer import Writer
 from mxsame.rewriting import Node, Output
 
-if TYPE_CHECKING:
-    from mxsame.onnx.writer import Writer
-
-Row = Callable[..., Any]  # of the writer, the node and the names of its inputs: the names of its outputs
 INT64 = np.dtype("int64")
 
 

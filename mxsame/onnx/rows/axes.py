@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List
+from typing import List
 
 import numpy as np
 
+from mxsame.onnx.registry import writes
 from mxsame.onnx.rows._shared import axes_of, entries, given_axis, ndim_of, number
+from mxsame.onnx.writer import Writer
 from mxsame.rewriting import Node, Output
-
-if TYPE_CHECKING:
-    from mxsame.onnx.writer import Writer
 
 # ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
 # never win a maximum and do not count in an average. It leaves a Pad with -0 alone.
 KEPT_ZERO = -0.0
 
 
+@writes("Reshape")
 def reshape(w: Writer, node: Node, x: str) -> str:
     """To the shape that MXNet infers, whatever its codes are."""
     return w.reshaped(x, w.shape(node.inputs[0]), w.shape(Output(node)))
 
 
+@writes("reshape_like")
 def reshape_like(w: Writer, node: Node, x: str, like: str) -> str:
     """To the shape of another array, or, of some of the axes, to the one that MXNet infers."""
     target = w.shape(Output(node))
@@ -30,16 +31,14 @@ def reshape_like(w: Writer, node: Node, x: str, like: str) -> str:
     return w.add("Reshape", x, w.add("Shape", like), name=node.name)
 
 
-def flatten(w: Writer, node: Node, x: str) -> str:
-    return w.add("Flatten", x, axis=1, name=node.name)
-
-
+@writes("transpose")
 def transpose(w: Writer, node: Node, x: str) -> str:
     ndim = ndim_of(w, node)
     axes = node.attr("axes") or range(ndim - 1, -1, -1)
     return w.transposed(x, [axis % ndim for axis in axes])
 
 
+@writes("SwapAxis")
 def swap_axes(w: Writer, node: Node, x: str) -> str:
     ndim = ndim_of(w, node)
     first, second = int(node.attr("dim1", 0)) % ndim, int(node.attr("dim2", 0)) % ndim
@@ -48,10 +47,12 @@ def swap_axes(w: Writer, node: Node, x: str) -> str:
     return w.transposed(x, axes)
 
 
+@writes("expand_dims")
 def expand_dims(w: Writer, node: Node, x: str) -> str:
     return w.unsqueezed(x, [int(node.attr("axis")) % (ndim_of(w, node) + 1)])
 
 
+@writes("squeeze")
 def squeeze(w: Writer, node: Node, x: str) -> str:
     axes = axes_of(node, ndim_of(w, node)) if node.attr("axis") is not None else None
     if axes is None:
@@ -60,15 +61,18 @@ def squeeze(w: Writer, node: Node, x: str) -> str:
     return number(w, node, out) if len(axes) == ndim_of(w, node) else out
 
 
+@writes("Concat", "_rnn_param_concat")
 def concat(w: Writer, node: Node, *xs: str) -> str:
     return w.add("Concat", *xs, axis=int(node.attr("dim", 1)), name=node.name)
 
 
+@writes("stack")
 def stack(w: Writer, node: Node, *xs: str) -> str:
     axis = int(node.attr("axis", 0)) % (ndim_of(w, node) + 1)
     return w.add("Concat", *(w.unsqueezed(x, [axis]) for x in xs), axis=axis, name=node.name)
 
 
+@writes("SliceChannel")
 def split(w: Writer, node: Node, x: str) -> List[str]:
     count, axis = int(node.attr("num_outputs")), int(node.attr("axis", 1)) % ndim_of(w, node)
     length = w.shape(node.inputs[0])[axis]
@@ -79,6 +83,7 @@ def split(w: Writer, node: Node, x: str) -> List[str]:
     return [w.squeezed(part, [axis]) for part in parts] if node.attr("squeeze_axis", False) else parts
 
 
+@writes("slice")
 def slice(w: Writer, node: Node, x: str) -> str:
     begin, end, step = (entries(node.attr(name)) for name in ("begin", "end", "step"))
     step += [None] * (len(begin) - len(step))
@@ -87,11 +92,13 @@ def slice(w: Writer, node: Node, x: str) -> str:
     return w.slices(x, wanted) if wanted else x
 
 
+@writes("slice_axis")
 def slice_axis(w: Writer, node: Node, x: str) -> str:
     axis = int(node.attr("axis")) % ndim_of(w, node)
     return w.sliced(x, axis, node.attr("begin"), node.attr("end"))
 
 
+@writes("slice_like")
 def slice_like(w: Writer, node: Node, x: str, like: str) -> str:
     shape = w.shape(node.inputs[1])
     axes = axes_of(node, len(shape), "axes")
@@ -101,10 +108,12 @@ def slice_like(w: Writer, node: Node, x: str, like: str) -> str:
     return w.add("Slice", x, w.integers([0] * len(axes)), ends, w.integers(axes), name=node.name)
 
 
+@writes("reverse")
 def reverse(w: Writer, node: Node, x: str) -> str:
     return w.slices(x, [(axis, None, None, -1) for axis in axes_of(node, ndim_of(w, node))])
 
 
+@writes("repeat")
 def repeat(w: Writer, node: Node, x: str) -> str:
     """Every element of an axis so many times, one after the other."""
     shape, count = list(w.shape(node.inputs[0])), int(node.attr("repeats"))
@@ -117,6 +126,7 @@ def repeat(w: Writer, node: Node, x: str) -> str:
     return w.resized(x, node.name, scales=scales)
 
 
+@writes("tile")
 def tile(w: Writer, node: Node, x: str) -> str:
     reps, ndim = entries(node.attr("reps")), ndim_of(w, node)
     if len(reps) > ndim:
@@ -124,6 +134,7 @@ def tile(w: Writer, node: Node, x: str) -> str:
     return w.add("Tile", x, w.integers([1] * (ndim - len(reps)) + reps), name=node.name)
 
 
+@writes("broadcast_axis", "broadcast_to", "broadcast_like")
 def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
     """To the shape that MXNet infers; a dynamic length is the data's own, or that of all of another array's."""
     source, shape = w.shape(node.inputs[0]), w.shape(Output(node))
@@ -134,6 +145,7 @@ def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
     return w.add("Expand", x, w.add("Shape", *like), name=node.name)
 
 
+@writes("Pad")
 def pad(w: Writer, node: Node, x: str) -> str:
     widths, mode, value = entries(node.attr("pad_width")), node.attr("mode"), float(node.attr("constant_value", 0.0))
     if not value and any(user.node is not None and user.node.op == "Pooling" for user in w.graph.users()[node]):
@@ -148,9 +160,6 @@ def pad(w: Writer, node: Node, x: str) -> str:
     )
 
 
-def identity(w: Writer, node: Node, x: str) -> str:
-    return w.add("Identity", x, name=node.name)
-
-
+@writes("shape_array")
 def shape_array(w: Writer, node: Node, x: str) -> str:
     return w.lengths(w.shape(node.inputs[0]), x)

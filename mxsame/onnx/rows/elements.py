@@ -3,68 +3,112 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
+from typing import Optional
 
 import numpy as np
 
 from mxsame import validation
-from mxsame.onnx.rows._shared import Row, must, ndim_of
+from mxsame.onnx.registry import writes
+from mxsame.onnx.rows._shared import must, ndim_of
+from mxsame.onnx.writer import Writer
 from mxsame.rewriting import Node, Output
-
-if TYPE_CHECKING:
-    from mxsame.onnx.writer import Writer
 
 BOOL = np.dtype("bool")
 
 
-def unary(op: str, **attrs: Any) -> Row:
-    return lambda w, node, x: w.add(op, x, name=node.name, **attrs)
-
-
-def with_scalar(op: str, reflected: bool = False) -> Row:
-    """Arithmetic with a number of the data's type."""
-
-    def row(w: Writer, node: Node, x: str) -> str:
-        scalar = w.scalar(float(node.attr("scalar")), node.inputs[0])
-        return w.add(op, *((scalar, x) if reflected else (x, scalar)), name=node.name)
-
-    return row
-
-
-def binary(op: str) -> Row:
-    return lambda w, node, x, y: w.add(op, x, y, name=node.name)
-
-
-def comparison(op: str, negated: bool = False) -> Row:
-    """Of two arrays, or of one with a number: 0 or 1 of the data's type, as MXNet has it."""
-
-    def row(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
-        y = w.scalar(float(node.attr("scalar")), node.inputs[0]) if y is None else y
-        if op.endswith("OrEqual") and w.opset < 12:
-            found = w.add("Or", w.add(op[: -len("OrEqual")], x, y), w.add("Equal", x, y))
-        else:
-            found = w.add(op, x, y)
-        return w.cast(w.add("Not", found) if negated else found, w.dtype(Output(node)))
-
-    return row
-
-
-def activation(w: Writer, node: Node, x: str) -> str:
-    row = ACTIVATIONS.get(node.attr("act_type"))
-    if row is None:
-        raise ValueError(f"act_type must be one of {', '.join(ACTIVATIONS)}; received {node.attr('act_type')}")
-    return row(w, node, x)
-
-
-ACTIVATIONS: Dict[str, Row] = {
-    "relu": unary("Relu"),
-    "sigmoid": unary("Sigmoid"),
-    "tanh": unary("Tanh"),
-    "softrelu": unary("Softplus"),
-    "softsign": unary("Softsign"),
+ARITHMETIC = {  # of two arrays, or of one with a number
+    "add": "Add",
+    "subtract": "Sub",
+    "multiply": "Mul",
+    "divide": "Div",
+    "maximum": "Max",
+    "minimum": "Min",
+    "power": "Pow",
+}
+ACTIVATIONS = {
+    "relu": "Relu",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "softrelu": "Softplus",
+    "softsign": "Softsign",
+}
+PLAIN = {  # the same inputs, and no attributes
+    **ARITHMETIC,
+    **{kind: op for kind, op in ACTIVATIONS.items() if kind != "softrelu"},
+    "identity": "Identity",
+    "Flatten": "Flatten",
+    "add_n": "Sum",
+    "abs": "Abs",
+    "negative": "Neg",
+    "sqrt": "Sqrt",
+    "reciprocal": "Reciprocal",
+    "exp": "Exp",
+    "log": "Log",
+    "erf": "Erf",
+    "sin": "Sin",
+    "cos": "Cos",
+    "tan": "Tan",
+    "arcsin": "Asin",
+    "arccos": "Acos",
+    "arctan": "Atan",
+    "sinh": "Sinh",
+    "cosh": "Cosh",
+    "arcsinh": "Asinh",
+    "arccosh": "Acosh",
+    "arctanh": "Atanh",
+    "floor": "Floor",
+    "ceil": "Ceil",
+    "sign": "Sign",
+}
+COMPARISONS = {
+    form.format(name): op
+    for name, op in {
+        "equal": "Equal",
+        "not_equal": "Equal",
+        "greater": "Greater",
+        "lesser": "Less",
+        "greater_equal": "GreaterOrEqual",
+        "lesser_equal": "LessOrEqual",
+    }.items()
+    for form in ("_{}", "_{}_scalar", "broadcast_{}")
 }
 
 
+@writes(*PLAIN)
+def plain(w: Writer, node: Node, *xs: str) -> str:
+    return w.add(PLAIN[node.kind], *xs, name=node.name)
+
+
+@writes(*(f"{kind}_scalar" for kind in ARITHMETIC), "rsubtract_scalar", "rdivide_scalar", "rpower_scalar")
+def with_scalar(w: Writer, node: Node, x: str) -> str:
+    """Arithmetic with a number of the data's type, which comes first if the name starts with r."""
+    kind, scalar = node.kind[: -len("_scalar")], w.scalar(float(node.attr("scalar")), node.inputs[0])
+    if kind in ARITHMETIC:
+        return w.add(ARITHMETIC[kind], x, scalar, name=node.name)
+    return w.add(ARITHMETIC[kind[1:]], scalar, x, name=node.name)
+
+
+@writes(*COMPARISONS)
+def comparison(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
+    """Of two arrays, or of one with a number: 0 or 1 of the data's type, as MXNet has it."""
+    op = COMPARISONS[node.kind]
+    y = w.scalar(float(node.attr("scalar")), node.inputs[0]) if y is None else y
+    if op.endswith("OrEqual") and w.opset < 12:
+        found = w.add("Or", w.add(op[: -len("OrEqual")], x, y), w.add("Equal", x, y))
+    else:
+        found = w.add(op, x, y)
+    return w.cast(w.add("Not", found) if "not_equal" in node.kind else found, w.dtype(Output(node)))
+
+
+@writes("Activation")
+def activation(w: Writer, node: Node, x: str) -> str:
+    kind = node.attr("act_type")
+    if kind not in ACTIVATIONS:
+        raise ValueError(f"act_type must be one of {', '.join(ACTIVATIONS)}; {validation.received(act_type=kind)}")
+    return w.add(ACTIVATIONS[kind], x, name=node.name)
+
+
+@writes("LeakyReLU")
 def leaky_relu(w: Writer, node: Node, x: str, slopes: Optional[str] = None) -> str:
     kind, slope = node.attr("act_type", "leaky"), float(node.attr("slope", 0.25))
     if kind == "leaky":
@@ -89,6 +133,7 @@ def _gelu(w: Writer, node: Node, x: str) -> str:
     return w.add("Mul", w.add("Mul", x, w.add("Add", erf, w.scalar(1, like))), w.scalar(0.5, like), name=node.name)
 
 
+@writes("clip")
 def clip(w: Writer, node: Node, x: str) -> str:
     low, high = (None if node.attr(name) is None else float(node.attr(name)) for name in ("a_min", "a_max"))
     like = node.inputs[0]
@@ -98,21 +143,21 @@ def clip(w: Writer, node: Node, x: str) -> str:
     return w.add("Clip", x, *bounds, name=node.name)
 
 
+@writes("hard_sigmoid")
 def hard_sigmoid(w: Writer, node: Node, x: str) -> str:
     attrs = {"alpha": float(node.attr("alpha", 0.2)), "beta": float(node.attr("beta", 0.5))}
     return w.add("HardSigmoid", x, name=node.name, **attrs)
 
 
-def softmax(op: str) -> Row:
-    def row(w: Writer, node: Node, x: str, *_: str) -> str:
-        must(node, "use_length", False)
-        if w.dtype(Output(node)) != w.dtype(node.inputs[0]):
-            x = w.cast(x, w.dtype(Output(node)))
-        if node.attr("temperature") not in (None, 1.0):
-            x = w.add("Div", x, w.scalar(float(node.attr("temperature")), Output(node)))
-        return _along(w, node, op, x, int(node.attr("axis", -1)))
-
-    return row
+@writes("softmax", "log_softmax")
+def softmax(w: Writer, node: Node, x: str, *_: str) -> str:
+    must(node, "use_length", False)
+    if w.dtype(Output(node)) != w.dtype(node.inputs[0]):
+        x = w.cast(x, w.dtype(Output(node)))
+    if node.attr("temperature") not in (None, 1.0):
+        x = w.add("Div", x, w.scalar(float(node.attr("temperature")), Output(node)))
+    op = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}[node.kind]
+    return _along(w, node, op, x, int(node.attr("axis", -1)))
 
 
 def _along(w: Writer, node: Node, op: str, x: str, axis: int) -> str:
@@ -126,10 +171,12 @@ def _along(w: Writer, node: Node, op: str, x: str, axis: int) -> str:
     return w.transposed(w.add(op, w.transposed(x, swap), axis=ndim - 1, name=node.name), swap)
 
 
+@writes("SoftmaxActivation")
 def softmax_activation(w: Writer, node: Node, x: str) -> str:
     return _along(w, node, "Softmax", x, 1 if node.attr("mode", "instance") == "channel" else -1)
 
 
+@writes("SoftmaxOutput")
 def softmax_output(w: Writer, node: Node, x: str, label: str) -> str:
     """At inference the label has no effect. By default over all elements of each instance of the batch."""
     if node.attr("multi_output", False):
@@ -140,14 +187,27 @@ def softmax_output(w: Writer, node: Node, x: str, label: str) -> str:
     return w.reshaped(w.add("Softmax", flat, axis=1), shape[:1], shape)
 
 
+@writes("LogisticRegressionOutput")
+def logistic_output(w: Writer, node: Node, x: str, label: str) -> str:
+    return w.add("Sigmoid", x, name=node.name)
+
+
+@writes("LinearRegressionOutput", "MAERegressionOutput")
+def linear_output(w: Writer, node: Node, x: str, label: str) -> str:
+    return x
+
+
+@writes("rsqrt")
 def reciprocal_root(w: Writer, node: Node, x: str) -> str:
     return w.add("Reciprocal", w.add("Sqrt", x), name=node.name)
 
 
+@writes("square")
 def square(w: Writer, node: Node, x: str) -> str:
     return w.add("Mul", x, x, name=node.name)
 
 
+@writes("log1p")
 def log1p(w: Writer, node: Node, x: str) -> str:
     """log(u) with u = 1 + x; next to 0 times x / (u - 1), in which the rounding of u cancels out, or x if u is 1."""
     one, half = (w.scalar(value, node.inputs[0]) for value in (1, 0.5))
@@ -158,6 +218,7 @@ def log1p(w: Writer, node: Node, x: str) -> str:
     return w.add("Where", w.add("Less", w.add("Abs", x), half), small, log, name=node.name)
 
 
+@writes("expm1")
 def expm1(w: Writer, node: Node, x: str) -> str:
     """2 t / (1 - t) with t = tanh(x / 2) for small x, which loses no digits; exp(x) - 1 for others."""
     one, two, half = (w.scalar(value, node.inputs[0]) for value in (1, 2, 0.5))
@@ -167,10 +228,12 @@ def expm1(w: Writer, node: Node, x: str) -> str:
     return w.add("Where", w.add("Less", w.add("Abs", x), half), small, other, name=node.name)
 
 
+@writes("Cast")
 def cast(w: Writer, node: Node, x: str) -> str:
     return w.add("Cast", x, to=w.tensor_type(node.attr("dtype")), name=node.name)
 
 
+@writes("round")
 def round_half_away(w: Writer, node: Node, x: str) -> str:
     """ONNX's Round takes the even number of two that are as near, MXNet's the one further from 0."""
     like, size = node.inputs[0], w.add("Abs", x)
@@ -180,6 +243,7 @@ def round_half_away(w: Writer, node: Node, x: str) -> str:
     return w.add("Mul", w.add("Sign", x), rounded, name=node.name)
 
 
+@writes("rint")
 def round_half_down(w: Writer, node: Node, x: str) -> str:
     """MXNet's rint takes the lower number of two that are as near."""
     low, high = w.add("Floor", x), w.add("Ceil", x)
@@ -187,12 +251,14 @@ def round_half_down(w: Writer, node: Node, x: str) -> str:
     return w.add("Where", nearer, high, low, name=node.name)
 
 
+@writes("fix", "trunc")
 def truncate(w: Writer, node: Node, x: str) -> str:
     """Towards 0."""
     negative = w.add("Less", x, w.scalar(0, node.inputs[0]))
     return w.add("Where", negative, w.add("Ceil", x), w.add("Floor", x), name=node.name)
 
 
+@writes("smooth_l1")
 def smooth_l1(w: Writer, node: Node, x: str) -> str:
     """(s x)^2 / 2 where |x| < 1 / s^2, and |x| - 1 / (2 s^2) elsewhere."""
     like, square = node.inputs[0], float(node.attr("scalar", 1.0)) ** 2
@@ -202,24 +268,22 @@ def smooth_l1(w: Writer, node: Node, x: str) -> str:
     return w.add("Where", w.add("Less", size, w.scalar(1 / square, like)), near, far, name=node.name)
 
 
-def modulo(reflected: bool = False) -> Row:
+@writes("modulo", "modulo_scalar", "rmodulo_scalar")
+def modulo(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
     """What is left of a division, with the divisor's sign, and 0 of one by 0; ONNX's for floats has the dividend's."""
-
-    def row(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
-        like = node.inputs[0]
-        y = w.scalar(float(node.attr("scalar")), like) if y is None else y
-        x, y = (y, x) if reflected else (x, y)
-        zero, one = w.scalar(0, like), w.scalar(1, like)
-        none = w.add("Equal", y, zero)
-        divisor = w.add("Where", none, one, y)
-        rest = w.add("Mod", x, divisor, fmod=1)
-        other_sign = w.add("Less", w.add("Mul", w.add("Sign", rest), w.add("Sign", divisor)), zero)
-        found = w.add("Where", other_sign, w.add("Add", rest, divisor), rest)
-        return w.add("Where", none, zero, found, name=node.name)
-
-    return row
+    like = node.inputs[0]
+    y = w.scalar(float(node.attr("scalar")), like) if y is None else y
+    x, y = (y, x) if node.kind == "rmodulo_scalar" else (x, y)
+    zero, one = w.scalar(0, like), w.scalar(1, like)
+    none = w.add("Equal", y, zero)
+    divisor = w.add("Where", none, one, y)
+    rest = w.add("Mod", x, divisor, fmod=1)
+    other_sign = w.add("Less", w.add("Mul", w.add("Sign", rest), w.add("Sign", divisor)), zero)
+    found = w.add("Where", other_sign, w.add("Add", rest, divisor), rest)
+    return w.add("Where", none, zero, found, name=node.name)
 
 
+@writes("where")
 def where(w: Writer, node: Node, condition: str, x: str, y: str) -> str:
     """By elements; a condition of one axis chooses along the first."""
     chosen, (first, ndim) = w.cast(condition, BOOL), [len(w.shape(source)) for source in node.inputs[:2]]
@@ -228,27 +292,24 @@ def where(w: Writer, node: Node, condition: str, x: str, y: str) -> str:
     return w.add("Where", chosen, x, y, name=node.name)
 
 
-def full_like(number: float) -> Row:
-    """An array of one number, of the data's shape."""
-
-    def row(w: Writer, node: Node, x: str) -> str:
-        value = w.tensor(np.asarray([number], w.dtype(Output(node))))
-        return w.add("ConstantOfShape", w.lengths(w.shape(node.inputs[0]), x), value=value, name=node.name)
-
-    return row
+@writes("zeros_like", "ones_like")
+def full_like(w: Writer, node: Node, x: str) -> str:
+    value = np.full(1, node.kind == "ones_like", w.dtype(Output(node)))
+    shape = w.lengths(w.shape(node.inputs[0]), x)
+    return w.add("ConstantOfShape", shape, value=w.tensor(value), name=node.name)
 
 
-def initial(make: Callable[[Tuple[int, ...], Node], np.ndarray]) -> Row:
-    """An array that depends on nothing but a shape."""
-
-    def row(w: Writer, node: Node, *_: str) -> str:
-        return w.constant(make(w.static(Output(node), "its shape"), node), w.dtype(Output(node)), node.name)
-
-    return row
+@writes("_zeros", "_ones", "_full")
+def full(w: Writer, node: Node) -> str:
+    value = {"_zeros": 0, "_ones": 1}.get(node.kind, node.attr("value"))
+    return w.constant(np.full(w.static(Output(node), "its shape"), value), w.dtype(Output(node)), node.name)
 
 
-def arange(shape: Tuple[int, ...], node: Node) -> np.ndarray:
+@writes("_arange", "_contrib_arange_like")
+def arange(w: Writer, node: Node, *_: str) -> str:
+    shape = w.static(Output(node), "its shape")
     start, step, repeat = node.attr("start", 0), node.attr("step", 1), node.attr("repeat", 1)
     if node.op == "_arange" and node.attr("stop") is None and not node.attr("infer_range", False):
         start = 0  # what is given is the stop
-    return start + step * (np.arange(math.prod(shape)) // repeat).reshape(shape)
+    found = start + step * (np.arange(math.prod(shape)) // repeat).reshape(shape)
+    return w.constant(found, w.dtype(Output(node)), node.name)

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Union
+from typing import List, Union
 
 import numpy as np
 
 from mxsame import validation
+from mxsame.onnx.registry import writes
 from mxsame.onnx.rows._shared import INT64, given_axis, ndim_of
+from mxsame.onnx.writer import Writer
 from mxsame.rewriting import Node, Output
-
-if TYPE_CHECKING:
-    from mxsame.onnx.writer import Writer
 
 FLOAT_EXACT = 2**24  # up to here every integer is a float32
 
 
+@writes("Embedding")
 def embedding(w: Writer, node: Node, x: str, weight: str) -> str:
     rows = int(node.attr("input_dim"))
     return w.add("Gather", weight, _index(w, node.inputs[0], x, rows), axis=0, name=node.name)
 
 
+@writes("take")
 def take(w: Writer, node: Node, x: str, index: str) -> str:
     axis = int(node.attr("axis", 0)) % ndim_of(w, node)
     rows = _index(w, node.inputs[1], index, _length(w, node, axis), node.attr("mode", "clip"))
     return w.add("Gather", x, rows, axis=axis, name=node.name)
 
 
+@writes("pick")
 def pick(w: Writer, node: Node, x: str, index: str) -> str:
     """One element along an axis for each index; the indices have the data's other axes, and may keep this one."""
     ndim = ndim_of(w, node)
@@ -63,6 +65,7 @@ def _index(w: Writer, output: Output, name: str, length: int, mode: str = "clip"
     return clipped if dtype == INT64 else w.cast(clipped, INT64)
 
 
+@writes("one_hot")
 def one_hot(w: Writer, node: Node, x: str) -> str:
     """By a comparison with all positions: ONNX's OneHot counts negative ones from the end, MXNet's ignores them."""
     on, off = (float(node.attr(name, default)) for name, default in (("on_value", 1.0), ("off_value", 0.0)))
@@ -73,6 +76,7 @@ def one_hot(w: Writer, node: Node, x: str) -> str:
     return w.add("Where", found, *(w.scalar(value, Output(node)) for value in (on, off)), name=node.name)
 
 
+@writes("topk")
 def topk(w: Writer, node: Node, x: str) -> Union[str, List[str]]:
     """The largest or smallest elements of an axis, their positions, both, or a mask of them. MXNet chooses freely
     among equal elements, ONNX takes the first."""
@@ -90,11 +94,13 @@ def topk(w: Writer, node: Node, x: str) -> Union[str, List[str]]:
     return [values, positions] if kind == "both" else positions
 
 
+@writes("sort")
 def sort(w: Writer, node: Node, x: str) -> str:
     axis = _last_or_given(w, node)
     return _sorted(w, x, axis, _length(w, node, axis), node.attr("is_ascend", True))[0]
 
 
+@writes("argsort")
 def argsort(w: Writer, node: Node, x: str) -> str:
     axis = _last_or_given(w, node)
     positions = _sorted(w, x, axis, _length(w, node, axis), node.attr("is_ascend", True))[1]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 
 from mxsame import validation
+from mxsame.onnx.registry import writes
 from mxsame.onnx.rows._shared import must, ndim_of
+from mxsame.onnx.writer import Writer
 from mxsame.rewriting import Node
 
-if TYPE_CHECKING:
-    from mxsame.onnx.writer import Writer
 
-
+@writes("batch_norm")
 def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, variance: str) -> str:
     """With the statistics of training, which is what inference uses."""
     must(node, "output_mean_var", False)
@@ -33,6 +33,7 @@ def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, 
     return w.transposed(out, np.argsort(order).tolist())
 
 
+@writes("_contrib_BatchNormWithReLU")
 def batch_norm_relu(w: Writer, node: Node, *inputs: str) -> str:
     return w.add("Relu", batch_norm(w, node, *inputs))
 
@@ -44,6 +45,7 @@ def _standardized(w: Writer, x: str, axes: Sequence[int], epsilon: float, like: 
     return w.add("Div", centered, w.add("Sqrt", w.add("Add", variance, w.scalar(epsilon, like))))
 
 
+@writes("LayerNorm")
 def layer_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
     ndim, epsilon = ndim_of(w, node), float(node.attr("eps", 1e-5))
     axis = int(node.attr("axis", -1)) % ndim
@@ -55,10 +57,12 @@ def layer_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
     return w.add("Add", scaled, w.unsqueezed(beta, after) if after else beta, name=node.name)
 
 
+@writes("InstanceNorm")
 def instance_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
     return w.add("InstanceNormalization", x, gamma, beta, epsilon=float(node.attr("eps", 1e-3)), name=node.name)
 
 
+@writes("GroupNorm")
 def group_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
     """Each group of channels standardized, then scaled and shifted by one number of its own."""
     grouped = w.add("Reshape", x, w.integers([0, int(node.attr("num_groups", 1)), -1]))
@@ -70,6 +74,7 @@ def group_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
     return w.add("Reshape", out, w.add("Shape", x), name=node.name)
 
 
+@writes("L2Normalization")
 def l2_normalization(w: Writer, node: Node, x: str) -> str:
     ndim, mode = ndim_of(w, node), node.attr("mode", "instance")
     axes = {"instance": range(1, ndim), "channel": [1], "spatial": range(2, ndim)}[mode]
@@ -78,6 +83,7 @@ def l2_normalization(w: Writer, node: Node, x: str) -> str:
     return w.add("Div", x, norm, name=node.name)
 
 
+@writes("LRN")
 def lrn(w: Writer, node: Node, x: str) -> str:
     attrs = {"alpha": node.attr("alpha", 1e-4), "beta": node.attr("beta", 0.75), "bias": node.attr("knorm", 2.0)}
     size = int(node.attr("nsize"))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mxsame import validation
-from mxsame.onnx.rows._shared import Row, must
+from mxsame.onnx.registry import writes
+from mxsame.onnx.rows._shared import must
+from mxsame.onnx.writer import Writer
 from mxsame.rewriting import Node, Output
 
-if TYPE_CHECKING:
-    from mxsame.onnx.writer import Writer
+
+@writes("depth_to_space", "space_to_depth")
+def space_and_depth(w: Writer, node: Node, x: str) -> str:
+    op = {"depth_to_space": "DepthToSpace", "space_to_depth": "SpaceToDepth"}[node.kind]
+    return w.add(op, x, blocksize=int(node.attr("block_size")), name=node.name)
 
 
-def space_and_depth(op: str) -> Row:
-    return lambda w, node, x: w.add(op, x, blocksize=int(node.attr("block_size")), name=node.name)
-
-
+@writes("UpSampling")
 def up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
     must(node, "sample_type", "nearest")
     if more:
@@ -24,6 +24,7 @@ def up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
     return w.resized(x, node.name, scales=[1.0, 1.0, scale, scale])
 
 
+@writes("_contrib_BilinearResize2D")
 def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
     """To the size that MXNet infers, by a scale if that is exact or the size is dynamic."""
     must(node, "mode", "size")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
+from mxsame.onnx.registry import writes
 from mxsame.onnx.rows._shared import must, ndim_of, number
+from mxsame.onnx.writer import Writer
 from mxsame.rewriting import Node
 
-if TYPE_CHECKING:
-    from mxsame.onnx.writer import Writer
 
-
+@writes("FullyConnected")
 def dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
     """x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
     ndim = ndim_of(w, node)
@@ -30,6 +30,7 @@ def dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None
     return w.add("Add", w.add("MatMul", x, matrix), bias, name=node.name)
 
 
+@writes("batch_dot", "dot", "_linalg_gemm2")
 def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
     """Of two arrays, each with its last two axes swapped or not."""
     must(node, "axis", -2)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, List, NamedTuple, Tuple
+from typing import Any, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
+from mxsame.onnx.registry import writes
 from mxsame.onnx.rows._shared import must
+from mxsame.onnx.writer import Writer
 from mxsame.rewriting import Node
-
-if TYPE_CHECKING:
-    from mxsame.onnx.writer import Writer
 
 GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
     "lstm": ("LSTM", (0, 3, 1, 2)),  # input, output, forget, cell of MXNet's input, forget, cell, output
@@ -29,6 +28,7 @@ class Layer(NamedTuple):
     bias: np.ndarray
 
 
+@writes("RNN")
 def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
     for name, value in (("projection_size", None), ("use_sequence_length", False)):

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxsame import validation
 from mxsame.building import NOTE
-from mxsame.onnx.rows._shared import Row, entries, ndim_of
+from mxsame.onnx.registry import writes
+from mxsame.onnx.rows._shared import entries, ndim_of
 from mxsame.onnx.windows import has_windows, pads, windows
+from mxsame.onnx.writer import Writer
 from mxsame.plan import Window
 from mxsame.plan.windows import check_static
 from mxsame.rewriting import Node, is_channels_first
-
-if TYPE_CHECKING:
-    from mxsame.onnx.writer import Writer
 
 
 def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
@@ -53,18 +52,18 @@ def _data(node: Node) -> Any:
     return source
 
 
-def convolution(op: str) -> Row:
-    def row(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
-        found, attrs = _windowed(w, node)
-        wrong = op == "ConvTranspose" and any(window.dilation > 1 < window.stride for window in found)
-        if wrong and NOTE not in node.attrs:
-            raise ValueError("a Deconvolution of MXNet must not have strides and dilation, of which it is wrong")
-        attrs.update(dilations=[window.dilation for window in found], group=int(node.attr("num_group", 1)))
-        return w.add(op, x, weight, bias, name=node.name, **attrs)
+@writes("Convolution", "Deconvolution")
+def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
+    found, attrs = _windowed(w, node)
+    op = {"Convolution": "Conv", "Deconvolution": "ConvTranspose"}[node.op]
+    wrong = op == "ConvTranspose" and any(window.dilation > 1 < window.stride for window in found)
+    if wrong and NOTE not in node.attrs:
+        raise ValueError("a Deconvolution of MXNet must not have strides and dilation, of which it is wrong")
+    attrs.update(dilations=[window.dilation for window in found], group=int(node.attr("num_group", 1)))
+    return w.add(op, x, weight, bias, name=node.name, **attrs)
 
-    return row
 
-
+@writes("Pooling")
 def pooling(w: Writer, node: Node, x: str) -> str:
     kind = node.attr("pool_type", "max")
     if not has_windows(node):
@@ -125,6 +124,7 @@ def _global_pooling(w: Writer, node: Node, x: str, kind: str) -> str:
     return _root(w, node, w.reduced("ReduceSum", _power(w, x, order), axes, True), order)
 
 
+@writes("_contrib_AdaptiveAvgPooling2D")
 def adaptive_average(w: Writer, node: Node, x: str) -> str:
     """To one element, or by equal windows."""
     size = entries(node.attr("output_size")) or [1]
