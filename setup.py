@@ -23,9 +23,8 @@ def description():
     return re.sub(r"\[([^]]*)\]\((?!https?:|#)[^)]*\)", r"\1", text)
 
 
-def cuda_libraries():
-    """The wheels with CUDA's libraries, pinned, as they are also found and loaded."""
-    return runpy.run_path(str(HERE / "mxsame" / "installation" / "requirements.py"))["pins"]()
+# The wheels with CUDA's libraries, pinned, as they are also found and loaded; and what messages install.
+REQUIREMENTS = runpy.run_path(str(HERE / "mxsame" / "installation" / "requirements.py"))
 
 
 # The photograph of the demo is CC0. setuptools knows licence expressions from 77 on, which Python 3.8 does not get.
@@ -70,13 +69,13 @@ setup(
     install_requires=["numpy<2"],
     extras_require={
         "cpu": ["mxnet==1.9.1", *CLI],
-        "cu112": ["mxnet-cu112==1.9.1", *cuda_libraries(), *CLI],
+        "cu112": ["mxnet-cu112==1.9.1", *REQUIREMENTS["pins"](), *CLI],
         "cli": CLI,
         "keras": ["h5py>=3"],  # Keras's files, without Keras
         "test": ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "h5py>=3"],
         # The live oracle; TensorFlow 2.13.1, MXNet 1.9.1 and NumPy 1.23.5 are known to live together.
         "oracle": ["tensorflow-cpu==2.13.1; python_version == '3.11'", "numpy==1.23.5; python_version == '3.11'"],
-        "onnx": ["onnx>=1.14", "onnxruntime>=1.16"],  # files are run beside the net before they are left
+        "onnx": [*REQUIREMENTS["ONNX"]],  # a file is compared with the net before it is written
         # Beside `oracle`: what the benchmarks of ONNX compare with; MXNet's exporter needs onnx < 1.18.
         "benchmarks": [
             "tf2onnx==1.17.0; python_version == '3.11'",

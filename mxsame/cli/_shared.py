@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
+from mxsame.installation import requirements
+
 EXTRAS = {"h5py": "extra [keras]", "onnx": "extra [onnx]"}
 COMMAND_LINE = ("click", "rich", "matplotlib")  # what the extra [cli] brings
 
@@ -21,11 +23,12 @@ def missing(package: str, what: str) -> NoReturn:
         packages += [other for other in COMMAND_LINE if other != package and find_spec(other) is None]
         extras = "extras [cpu] and [cu112], which bring MXNet, and [cli]"
     *first, last = packages
+    wanted = requirements.ONNX if package == "onnx" else packages
     names = f"{', '.join(first)} and {last}" if first else last
     sys.exit(
         f"mxsame: {what} needs {names}, which {'are' if first else 'is'} not installed. mxsame's {extras} "
         f"{'has' if package in EXTRAS else 'have'} {'them' if first else 'it'}; fix it with: "
-        f"{sys.executable} -m pip install {' '.join(packages)}"
+        f"{requirements.install(*wanted)}"
     )
 
 

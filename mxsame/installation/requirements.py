@@ -1,5 +1,7 @@
 """The versions and the wheels that mxsame is made for. It imports nothing of the package, as `setup.py` runs it."""
 
+import shlex
+import sys
 from typing import Iterable, List, NamedTuple
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 8), (3, 12)
@@ -9,6 +11,8 @@ MXNET_CUDNN = 8101  # MXNet was compiled for cuDNN 8.1.1; every newer one of maj
 # mxnet-cu112 has machine code for compute capability 5.0 to 8.6, which 8.9 runs too, and no PTX for newer ones.
 OLDEST_CAPABILITY, FIRST_WITHOUT = (5, 0), (9, 0)
 OLDEST_CUDA = (11, 0)  # the oldest CUDA that a driver must support to run libraries of CUDA 11
+
+ONNX = ("onnx>=1.14", "onnxruntime>=1.16", "numpy<2")  # the extra [onnx]; alone, onnx brings a NumPy without MXNet
 
 CUDNN = "libcudnn.so.8"
 
@@ -50,3 +54,8 @@ LIBRARIES = (
 def pins(libraries: Iterable[Library] = LIBRARIES) -> List[str]:
     """What pip installs for these libraries: ``['nvidia-cuda-runtime-cu11==11.8.89', ...]``."""
     return list(dict.fromkeys(f"{library.wheel}=={library.version}" for library in libraries))
+
+
+def install(*requirements: str) -> str:
+    """The command that installs these requirements, for this Python."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *requirements])

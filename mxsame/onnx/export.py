@@ -36,12 +36,14 @@ def export_onnx(
     fold: bool = True,
     input_names: Optional[Sequence[str]] = None,
     output_names: Optional[Sequence[str]] = None,
+    data: Any = None,
+    tolerance: Optional[float] = None,
 ) -> str:
     """Write a network as an ONNX file, in which SAME is nothing but the pads of ONNX's own operators.
 
-    The file is checked by `onnx.checker` with full shape inference, and run by onnxruntime beside the net, on random
-    data; it is at its place only if both agree with it. Needs the package onnx; if onnxruntime is not installed or does
-    not support the opset, the file is not compared, and a warning says so (`pip install "mxsame[onnx]"` brings both).
+    The file is checked by `onnx.checker` with full shape inference, and compared with the net on the same data, by
+    onnxruntime; it is written only if both agree. Needs the package onnx; if onnxruntime is not installed or does not
+    support the opset, the file is not compared, and a warning says so.
 
     Parameters
     ----------
@@ -66,6 +68,12 @@ def export_onnx(
         `mxsame.deploy`.
     input_names, output_names : sequence of str, optional
         By default "data", or "data0", .. of several inputs, and "output", or "output0", ..
+    data : array, or list of arrays, optional
+        Of `input_shape`: what the file and the net are compared on. By default numbers between -1 and 1, which tell
+        little of a network that takes the numbers of rows, or pictures of 0 to 255.
+    tolerance : float, optional
+        By how much the file may differ from the net, relative to the largest element of an output. By default 1e-4 in
+        float32, or ten times what float32 itself costs the net (at most 1e-2), 1e-7 in float64 and 2e-2 in float16.
 
     Returns
     -------
@@ -108,6 +116,8 @@ def export_onnx(
     fold = validation.flag("fold", fold)
     inputs = dict(zip(tracing.input_names(net, len(shapes)), shapes))
     names = _checked_names("input_names", input_names, "data", len(inputs))
+    arrays = _checked_data(data, shapes)
+    tolerance = None if tolerance is None else _checked_tolerance(tolerance)
     dtype = float_dtype(net.collect_params(), np.dtype("float32"))
     try:
         graph = _graph(net, inputs, dtype, fold, dynamic_size)
@@ -124,7 +134,7 @@ def export_onnx(
     model = writer.model()
     with checking.beside(path) as file:
         checking.save(model, writer.size, file)
-        reason = checking.compare(net, graph, found.inputs, dtype, file)
+        reason = checking.compare(net, found.inputs, arrays, dtype, tolerance, file)
     if reason is not None:
         message = f"the file is checked by onnx, but not compared with the net: {reason}"
         warnings.warn(message, checking.NotCompared, stacklevel=2)
@@ -180,6 +190,24 @@ def _checked_path(path: Any) -> str:
     if os.path.isdir(path):
         raise ValueError(f"path must be that of a file; {validation.received(path=path)}")
     return path
+
+
+def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarray]]:
+    """An array for each input, or None."""
+    if data is None:
+        return [None] * len(shapes)
+    given = data if isinstance(data, (list, tuple)) else [data]
+    arrays = [each.asnumpy() if isinstance(each, mx.nd.NDArray) else np.asarray(each) for each in given]
+    found = [array.shape for array in arrays]
+    if found != list(shapes) or any(array.dtype.kind not in "fiub" for array in arrays):
+        raise ValueError(f"data must be arrays of input_shape; {validation.received(shapes=found, input_shape=shapes)}")
+    return list(arrays)
+
+
+def _checked_tolerance(tolerance: Any) -> float:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not tolerance >= 0:
+        raise ValueError(f"tolerance must be a number >= 0; {validation.received(tolerance=tolerance)}")
+    return float(tolerance)
 
 
 def _checked_names(what: str, names: Any, default: str, count: int, taken: Sequence[str] = ()) -> List[str]:
