@@ -22,7 +22,6 @@ TESTS = [
     "tests/test_padding.py",
     "tests/test_plan.py",
     "tests/test_ops.py",
-    "tests/test_concrete_cases.py",
     "tests/test_graph.py",
     "tests/test_deploy.py",
     "tests/test_rewrite.py",

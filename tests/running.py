@@ -200,22 +200,6 @@ def channels_last(arrays):
     return arrays if arrays.ndim < 3 else np.ascontiguousarray(np.moveaxis(arrays, 1, -1))
 
 
-def finite_differences(function: Callable, arrays: dict, out_grad: np.ndarray, names=None, step: float = 1e-4) -> dict:
-    """Gradients of sum(function(arrays) * out_grad) by central differences, element by element, in float64."""
-    result = {}
-    for name in names or arrays:
-        gradient = np.zeros(arrays[name].size)
-        for element in range(gradient.size):
-            sums = []
-            for sign in (1, -1):
-                changed = arrays[name].copy()
-                changed.flat[element] += sign * step
-                sums.append(float((function({**arrays, name: changed}) * out_grad).sum()))
-            gradient[element] = (sums[0] - sums[1]) / (2 * step)
-        result[name] = gradient.reshape(arrays[name].shape)
-    return result
-
-
 # ---- as a layer ------------------------------------------------------------------------------------------------------
 
 

@@ -58,23 +58,6 @@ def test_hybridize_makes_graphs_for_shape_signatures(make):
     assert not is_specialised(net[1]) or not net[1].forward.graphs
 
 
-def test_gradients_and_statistics_are_those_of_gluon_s_container():
-    net, theirs = ours(), filled(gluon.nn.HybridSequential(prefix="net_"))
-    theirs.initialize()
-    for name, parameter in theirs.collect_params().items():
-        parameter.set_data(net.collect_params()[name].data())
-    net.hybridize()
-    for each in (net, theirs):
-        with mx.autograd.record():
-            out = (each(images(20, 21)) ** 2).sum()
-        out.backward()
-    for name, parameter in theirs.collect_params().items():
-        mine = net.collect_params()[name]
-        running.assert_equal(mine.data().asnumpy(), parameter.data().asnumpy())
-        if parameter.grad_req != "null":
-            running.assert_equal(mine.grad().asnumpy(), parameter.grad().asnumpy())
-
-
 def test_a_derived_network():
     net = Derived()
     want = net(images(20, 21)).asnumpy()
@@ -97,18 +80,6 @@ def test_everything_is_taken_back(times):
     net.hybridize(False)
     assert (set(vars(net)), set(vars(net.body))) == before
     net.summary(images(20, 21))  # of what runs layer by layer only
-
-
-def test_a_copy_and_a_pickled_net_have_graphs_of_their_own():
-    net = ours()
-    net.hybridize(max_graphs=3)
-    want = net(images(20, 21)).asnumpy()
-    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        assert is_specialised(twin) and not twin.forward.graphs
-        running.assert_equal(twin(images(20, 21)).asnumpy(), want)
-        twin.hybridize(False)
-        assert not is_specialised(twin)
-    assert is_specialised(net)
 
 
 @pytest.mark.parametrize("hybridized", [False, True])
@@ -138,16 +109,6 @@ def test_export_is_what_gluon_teaches(tmp_path, make):
     loaded = gluon.SymbolBlock.imports(names[0], ["data"], names[1])
     running.assert_equal(loaded(images(20, 21)).asnumpy(), want)
     running.assert_equal(loaded(images(23, 20)).asnumpy(), net(images(23, 20)).asnumpy())
-
-
-def test_deploy_and_autotune():
-    net = Derived()
-    net.hybridize()
-    want = net(images(20, 21)).asnumpy()
-    assert mxsame.autotune(net, images(20, 21), rounds=1)
-    mxsame.planner.forget()
-    running.assert_equal(net(images(20, 21)).asnumpy(), want)
-    assert running.difference(mxsame.deploy(net, (2, 3, 20, 21))(images(20, 21)).asnumpy(), want) < 1e-5
 
 
 def test_below_a_sequential_it_has_its_own_graphs():
@@ -211,15 +172,6 @@ def test_a_layer_has_graphs_for_shape_signatures():
     assert len(layer.forward.graphs) == 2
     layer.hybridize(False)
     assert not is_specialised(layer)
-
-
-def test_layers_below_a_plain_sequential_have_graphs_of_their_own():
-    net = gluon.nn.Sequential()
-    net.add(a_layer(), gluon.nn.Lambda("relu"), mxsame.nn.MaxPool2D(3, 2))
-    want = net(images(21, 20)).asnumpy()
-    net.hybridize()
-    running.assert_equal(net(images(21, 20)), want)
-    assert len(net[0].forward.graphs) == len(net[2].forward.graphs) == 1
 
 
 def test_layers_below_a_container_of_gluon_are_a_part_of_its_graph():

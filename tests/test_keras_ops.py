@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 from golden import make, make_keras3
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from keras_cases import DATA_FORMATS, OPS, data_ordered, ops_call, ops_can, ordered, table
 from keras_running import KINDS, WHOLE_SPACE, check, data_formats, drawn, expected, kinds, run, signature
@@ -201,36 +201,3 @@ def test_recorded_keras(case):
         if recorded is not None:
             terms = 1 if name == "data" else got.size // case.out_channels
             assert_equal({name: gradient}, {name: recorded.reshape(gradient.shape)}, terms=terms)
-
-
-# ---- TensorFlow ------------------------------------------------------------------------------------------------------
-
-
-def check_against_tensorflow(case, data_format, kind):
-    """What Keras 3 calls is TensorFlow; `tf_oracle` calls it where it can, and documents what else it does."""
-    import tf_oracle
-
-    arrays, out, out_grad, _ = expected_in_mxnet(case)
-    wanted = data_ordered(tf_oracle.forward(case, arrays), data_format)
-    keras_arrays = ordered(case, arrays, data_format)
-    got, gradients = run(ops, ops_call, case, data_format, kind, keras_arrays, data_ordered(out_grad, data_format))
-    assert_equal(got, wanted)
-    if tf_oracle.known_wrong(case, gradients=True) is None:
-        theirs = ordered(case, tf_oracle.gradients(case, arrays, out_grad), data_format)
-        assert_equal(gradients, theirs, terms=out.size // case.out_channels)
-
-
-@pytest.mark.oracle
-@by_name(TABLE[::3])
-def test_cases_against_tensorflow(case):
-    check_against_tensorflow(case, "channels_last", "nd")
-
-
-@pytest.mark.oracle
-@WHOLE_SPACE
-@given(drawn(ops_can, OPS), data_formats, kinds)
-def test_whole_space_against_tensorflow(case, data_format, kind):
-    import tf_oracle
-
-    assume(tf_oracle.known_wrong(case) is None)
-    check_against_tensorflow(case, data_format, kind)

@@ -292,23 +292,6 @@ def test_pools_are_those_of_gluon_where_padding_is_symmetric(kind, rank, ceil_mo
         ours.hybridize(False)
 
 
-def test_pool_arguments_stand_in_the_order_of_gluon():
-    data = mx.nd.random.normal(shape=(1, 2, 9, 8))
-    for name in ("MaxPool2D", "AvgPool2D"):
-        ours, theirs = getattr(mxsame.nn, name), getattr(gluon.nn, name)
-        assert_equal(
-            ours(3, 2, 1)(data),
-            theirs(3, 2, 1, **({"count_include_pad": False} if "Avg" in name else {}))(data).asnumpy(),
-        )
-    assert_equal(
-        mxsame.nn.MaxPool2D(3, 2, 0, "NCHW", True)(data), gluon.nn.MaxPool2D(3, 2, 0, "NCHW", True)(data).asnumpy()
-    )
-    assert_equal(
-        mxsame.nn.AvgPool2D(3, 2, 1, True, "NCHW", True)(data),
-        gluon.nn.AvgPool2D(3, 2, 1, True, "NCHW", True)(data).asnumpy(),
-    )
-
-
 @by_name(CONVOLUTIONS_ONE_EACH)
 def test_sharing_parameters(case):
     first = built(case)
@@ -344,15 +327,6 @@ def test_initializers():
     default.initialize(mx.init.Constant(9))
     default(mx.nd.zeros((1, 3, 5, 6)))
     assert set(default.weight.data().asnumpy().ravel()) == {9.0} and not default.bias.data().asnumpy().any()
-
-
-@pytest.mark.parametrize("op", WITH_PARAMETERS)
-def test_without_bias(op):
-    case = Case(op, (7, 8), (3, 2), (2, 1), use_bias=False)
-    block = built(case)
-    assert block.bias is None and not [name for name in block.collect_params() if "bias" in name]
-    check(block, case)
-    assert "use_bias=False" in repr(block)
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid", "tanh", "softrelu", "softsign"])
@@ -421,35 +395,6 @@ def test_repr_knows_the_channels_after_the_first_call(case):
     assert f"({case.in_channels} -> {case.out_channels}, " in repr(block)
 
 
-def test_summary(capsys):
-    net = gluon.nn.HybridSequential()
-    net.add(
-        mxsame.nn.Conv2D(64, 3, padding="valid"),
-        gluon.nn.BatchNorm(),
-        gluon.nn.Activation("relu"),
-        mxsame.nn.Conv2D(64, 3),
-        mxsame.nn.MaxPool2D(2),
-        mxsame.nn.DepthwiseConv2D(3, strides=2),
-        mxsame.nn.SeparableConv2D(8, 3),
-        mxsame.nn.Conv2DTranspose(4, 3, strides=2),
-        mxsame.nn.AvgPool2D(2),
-    )
-    net.initialize()
-    net.summary(mx.nd.zeros((1, 3, 32, 32)))
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    layers = [line for line in lines if len(line) > 2 and "-" in line[0] and line[1].startswith("(")]
-    rows = [(line[0].split("-")[0], " ".join(line[1:-1]), int(line[-1])) for line in layers]
-    assert [row for row in rows if row[0] not in ("BatchNorm", "Activation", "HybridSequential")] == [
-        ("Conv2D", "(1, 64, 30, 30)", 1_792),
-        ("Conv2D", "(1, 64, 30, 30)", 36_928),
-        ("MaxPool2D", "(1, 64, 15, 15)", 0),
-        ("DepthwiseConv2D", "(1, 64, 8, 8)", 640),
-        ("SeparableConv2D", "(1, 8, 8, 8)", 64 * 9 + 64 * 8 + 8),
-        ("Conv2DTranspose", "(1, 4, 16, 16)", 8 * 4 * 9 + 4),
-        ("AvgPool2D", "(1, 4, 8, 8)", 0),
-    ]
-
-
 # ---- types and places ------------------------------------------------------------------------------------------------
 
 
@@ -464,91 +409,6 @@ def test_cast_after_use(case, mode):
     check(block, case, "float64")
     block.cast("float32")
     check(block, case)
-
-
-@pytest.mark.parametrize("hybridized", [False, True])
-def test_two_contexts_and_a_trainer(hybridized):
-    """Data split over two devices gives the step that one device gives."""
-    contexts = [mx.cpu(0), mx.cpu(1)]
-    data = mx.nd.random.normal(shape=(6, 3, 9, 8))
-
-    def network(ctx):
-        net = gluon.nn.HybridSequential()
-        net.add(mxsame.nn.Conv2D(4, 3, strides=2), mxsame.nn.DepthwiseConv2D(2, in_channels=4), mxsame.nn.AvgPool2D(2))
-        net.add(mxsame.nn.Conv2DTranspose(2, 3, strides=2, in_channels=4))
-        net.initialize(mx.init.Constant(0.1), ctx=ctx)
-        net(data[:1].as_in_context(mx.cpu(0)))
-        for index, parameter in enumerate(net.collect_params().values()):
-            values = np.random.default_rng(index).standard_normal(parameter.shape)
-            parameter.set_data(mx.nd.array(values))
-        net.hybridize(hybridized)
-        return net, gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-
-    results = []
-    for ctx in (contexts, contexts[:1]):
-        net, trainer = network(ctx)
-        for _ in range(2):
-            with mx.autograd.record():
-                losses = [(net(part) ** 2).sum() for part in gluon.utils.split_and_load(data, ctx)]
-            mx.autograd.backward(losses)
-            trainer.step(data.shape[0])
-        for parameter in net.collect_params().values():
-            first, *others = [parameter.data(place).asnumpy() for place in ctx]
-            for other in others:
-                np.testing.assert_array_equal(first, other)
-        results.append([parameter.data(ctx[0]).asnumpy() for parameter in net.collect_params().values()])
-    for split, whole in zip(*results):
-        assert_equal(split, whole)
-
-
-def test_training_lowers_the_loss():
-    """Every kind of layer learns: an edge filter of one cell's shift is found from random weights."""
-    mx.random.seed(7)
-    np.random.seed(7)
-    net = gluon.nn.HybridSequential()
-    net.add(
-        mxsame.nn.Conv2D(6, 3, strides=2, activation="relu"),
-        mxsame.nn.DepthwiseConv2D(2, in_channels=6),
-        mxsame.nn.SeparableConv2D(6, 3, in_channels=6, activation="tanh"),
-        mxsame.nn.MaxPool2D(2, 1),
-        mxsame.nn.AvgPool2D(2, 1),
-        mxsame.nn.Conv2DTranspose(1, 4, strides=2),
-    )
-    net.initialize(mx.init.Xavier())
-    net.hybridize()
-    trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.02})
-    data = mx.nd.random.normal(shape=(8, 1, 11, 12))
-    target = mxsame.ops.avg_pool(data, 3, 1).pad(mode="constant", pad_width=(0, 0, 0, 0, 0, 1, 0, 0), constant_value=0)
-    losses = []
-    for _ in range(40):
-        with mx.autograd.record():
-            loss = gluon.loss.L2Loss()(net(data), target).mean()
-        loss.backward()
-        trainer.step(1)
-        losses.append(loss.asscalar())
-    assert losses[-1] < losses[0] / 2
-    assert all(np.abs(parameter.grad().asnumpy()).max() > 0 for parameter in net.collect_params().values())
-
-
-def test_gradients_flow_through_a_network():
-    """A chain of layers against the chain of oracles."""
-    first = Case("conv", (9, 8), (3, 2), (2, 1), channels=4, batch=1)
-    second = Case("conv_transpose", oracle.output_size(first), (2, 3), (3, 2), in_channels=4, batch=1)
-    blocks = [built(first), built(second)]
-    net = sequential(*blocks)
-    arrays = [expected(first)[0], cases.arrays(second)]
-    hidden = oracle.forward(first, arrays[0])
-    out = oracle.forward(second, {**arrays[1], "data": hidden})
-    out_grad = cases.output_gradient(second, out.shape)
-    behind = oracle.gradients(second, {**arrays[1], "data": hidden}, out_grad)
-    wanted = oracle.gradients(first, arrays[0], behind["data"])
-    for hybridized in (False, True):
-        net.hybridize(hybridized)
-        got, gradients = apply(blocks[0], arrays[0], out_grad, net=net)
-        assert_equal(got, out)
-        assert_equal(gradients, wanted)
-        assert_equal(blocks[1].weight.grad(), behind["weight"])
-        assert_equal(blocks[1].bias.grad(), behind["bias"])
 
 
 @pytest.mark.parametrize("grad_req", ["add", "null"])
@@ -579,40 +439,6 @@ def test_custom_parents(case):
     net.hybridize(static_alloc=True)
     check(block, case, net=net)
     assert set(block.collect_params()) <= set(net.collect_params())
-
-
-def test_a_plain_block_as_parent():
-    case = BY_NAME["concrete-16-k3-s2-same"]
-    block = built(case)
-    net = gluon.nn.Sequential()
-    net.add(block, gluon.nn.Lambda(lambda x: x))
-    net.hybridize()
-    check(block, case, net=net)
-
-
-def test_one_layer_used_twice():
-    """The same weights at two sizes of one graph."""
-    layer_ = mxsame.nn.Conv2D(3, 3, strides=2, in_channels=3)
-
-    class Twice(gluon.HybridBlock):
-        def __init__(self):
-            super().__init__()
-            self.layer = layer_
-
-        def hybrid_forward(self, F, x):
-            return self.layer(self.layer(x))
-
-    net = Twice()
-    net.initialize(mx.init.Normal(1))
-    for hybridized in (False, True):
-        net.hybridize(hybridized)
-        for size in [(15, 12), (16, 13), (18, 9)]:
-            data = np.random.default_rng(1).standard_normal((2, 3, *size))
-            once = Case("conv", size, (3, 3), (2, 2), channels=3)
-            weights = {"weight": layer_.weight.data().asnumpy(), "bias": layer_.bias.data().asnumpy()}
-            hidden = oracle.forward(once, {"data": data, **weights})
-            twice = Case("conv", hidden.shape[2:], (3, 3), (2, 2), channels=3)
-            assert_equal(net(mx.nd.array(data)), oracle.forward(twice, {"data": hidden, **weights}))
 
 
 # ---- mx.np -----------------------------------------------------------------------------------------------------------
@@ -688,30 +514,6 @@ def test_every_layer_is_run_by_the_table():
         "HybridBlock",
         "HybridSequential",
     }
-
-
-@by_name([case for case in ONE_EACH if case.rank == 2])
-def test_positional_arguments_stand_in_the_order_of_gluon(case):
-    """channels, kernel_size, strides, padding, then dilation or output_padding."""
-    if case.op in POOLS:
-        block = type(layer(case))(case.kernel_size, case.strides, case.padding)
-    elif case.op == "depthwise_conv":
-        block = type(layer(case))(case.kernel_size, case.strides, case.padding, case.depth_multiplier)
-    elif case.op == "separable_conv":
-        block = type(layer(case))(
-            case.channels, case.kernel_size, case.strides, case.padding, case.dilation, case.depth_multiplier
-        )
-    elif case.op == "conv_transpose":
-        block = type(layer(case))(case.channels, case.kernel_size, case.strides, case.padding, None, case.dilation)
-    else:
-        block = type(layer(case))(
-            case.channels, case.kernel_size, case.strides, case.padding, case.dilation, case.groups
-        )
-    if case.op in POOLS:
-        check(block, case)
-        return
-    set_parameters(block, expected(case)[0])
-    check(block, case)
 
 
 # ---- what oneDNN cannot do -------------------------------------------------------------------------------------------
