@@ -1,4 +1,4 @@
-"""The commands that messages print: someone who runs each of them, in an environment that has MXNet alone, gets there."""
+"""The commands that messages print: who runs each of them, in an environment that has MXNet alone, gets there."""
 
 import re
 import shlex
