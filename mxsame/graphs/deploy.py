@@ -10,7 +10,7 @@ from typing import Any, Dict, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import tensors, validation
+from mxsame import tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.graphs.frozen import check_traceable, contexts, float_dtype, frozen, group, values
@@ -239,6 +239,7 @@ class Deployed(mx.gluon.SymbolBlock):
     def outputs(self, inputs: Sequence[Any], fuses: bool = True) -> list:
         """For arrays of the inputs that the graph uses."""
         run = self._fused if fuses and self._fused and _is_cpu(inputs[0].ctx) else super().forward
+        threads.keep_awake()
         with tracing.TURN, mx.autograd.pause(train_mode=False):
             return tracing.flattened(run(*inputs))
 

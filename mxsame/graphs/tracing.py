@@ -10,7 +10,7 @@ import itertools
 import threading
 from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from mxsame import _gluon, tensors, validation
+from mxsame import _gluon, tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.building import building
 
@@ -236,6 +236,7 @@ class NetGraph:
                 _gluon.initialise_deferred(source, found[name])
 
     def __call__(self, *arrays: Any) -> Any:
+        threads.keep_awake()
         with TURN, arrays[0].ctx as context:
             inputs = [arrays[source] if isinstance(source, int) else source.data(context) for source in self._sources]
             outputs = self._operator(*inputs)

@@ -20,6 +20,7 @@ import warnings
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from typing import Any, Dict, Iterator, Optional
 
+from mxsame import threads
 from mxsame.installation import cuda
 from mxsame.installation.problems import check, explain, mxnet_wheels
 from mxsame.installation.requirements import MXNET_CUDA_WHEEL
@@ -34,6 +35,8 @@ def prepare() -> None:
         ctypes.CDLL("libstdc++.so.6")  # before TensorFlow loads it: `problems.tensorflow_came_before_libstdcxx`
     if not any(isinstance(finder, MxnetFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, MxnetFinder())
+    if hasattr(sys.modules.get("mxnet"), "__version__"):
+        threads.keep_awake()
 
 
 def import_mxnet() -> Any:
@@ -75,7 +78,7 @@ class MxnetLoader(SourceFileLoader):
                 raise ImportError("the folder mxnet holds no Python package")
             if MXNET_CUDA_WHEEL in mxnet_wheels():
                 cuda.load()
-            with lent_numpy_names(), lent_distutils():
+            with lent_numpy_names(), lent_distutils(), threads.given_to_mxnet():
                 super().exec_module(module)
             if not hasattr(module, "__version__"):
                 raise ImportError(f"{self.path} is something else of that name")
@@ -83,6 +86,7 @@ class MxnetLoader(SourceFileLoader):
             forget_submodules()
             raise explain(error) from error
         keep_numpy_aliases_for_mxnet()
+        threads.keep_awake()
 
 
 def forget_submodules() -> None:

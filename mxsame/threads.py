@@ -1,0 +1,195 @@
+"""How many threads MXNet computes with, and how they stay awake from one operator to the next.
+
+MXNet divides an operator among OpenMP threads. On x86, MXNet 1.9.1 takes half of the processors
+(`src/engine/openmp.cc`), which is right for two hardware threads on every core, and for no other machine.
+:func:`given_to_mxnet` lets it have the cores that the process may use.
+
+The OpenMP runtime of GCC, libgomp, has a team of threads for each thread that uses it. Between two operators a team
+waits actively, unless all teams together have more threads than there are processors: then they go to sleep almost at
+once, and small operators take twice as long. MXNet's engine has one team. The thread that calls MXNet gets one of its
+own when it copies a large array, or reads one that oneDNN keeps in blocks. :func:`keep_awake` ends that one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from pathlib import Path
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional
+
+SETTING = "MXSAME_THREADS"  # 0: MXNet as it comes; another number: so many threads
+MOST = "MXNET_OMP_MAX_THREADS"
+OF_MXNET = ("OMP_NUM_THREADS", MOST)
+ENGINES_OPENMP = ("5mxnet6engine6OpenMP3GetEv", "K5mxnet6engine6OpenMP28GetRecommendedOMPThreadCountEb")
+PAUSE, SOFT = "omp_pause_resource_all", 1  # OpenMP 5.0; soft: what cannot be made again is kept
+OF_LLVM = "__kmpc_fork_call"  # every OpenMP of LLVM and Intel has it
+
+
+# -- before MXNet is imported
+
+
+class Share(NamedTuple):
+    """What a process may use of a machine.
+
+    >>> Share(processors=8, cores=4, quota=2.5).threads
+    2
+    """
+
+    processors: int  # hardware threads
+    cores: int  # that these belong to
+    quota: Optional[float]  # processors' worth of time; None for no limit
+
+    @property
+    def threads(self) -> int:
+        """One for each core; with a quota no more than it can keep running."""
+        return self.cores if self.quota is None else max(1, min(self.cores, int(self.quota)))
+
+
+def share(root: Path = Path("/")) -> Share:
+    """What this process may use; `root` is where Linux shows it."""
+    processors = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    cores = {_text(root / topology.format(number)) or str(number) for number in processors}
+    return Share(len(processors), len(cores), min(_quotas(root), default=None))
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """The quotas of the control groups that the process is in, version 1 and 2."""
+    groups = [line.split(":", 2) for line in _text(root / "proc/self/cgroup").splitlines()]
+    for line in _text(root / "proc/self/mountinfo").splitlines():
+        mount, _, source = line.partition(" - ")
+        (kind, *options), (shown, mounted) = source.split(), mount.split()[3:5]
+        if kind not in ("cgroup", "cgroup2") or (kind == "cgroup" and "cpu" not in options[-1].split(",")):
+            continue
+        controller = "cpu" if kind == "cgroup" else ""
+        for group in (path for _, controllers, path in groups if controller in controllers.split(",")):
+            inside = os.path.relpath(group, shown)
+            folder = root / mounted.lstrip("/") / ("." if inside.startswith("..") else inside)
+            for each in (folder, *folder.parents):
+                yield from _quota(each)
+
+
+def _quota(folder: Path) -> List[float]:
+    """The quota of one control group, if it has one."""
+    files = ("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    texts = [" ".join(_text(folder / name) for name in names).split() for names in files]
+    return [int(text[0]) / int(text[1]) for text in texts if len(text) == 2 and text[0] not in ("max", "-1")]
+
+
+def _text(path: Path) -> str:
+    """The content of a file; nothing if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def setting() -> Optional[int]:
+    """What the user has set as `MXSAME_THREADS`."""
+    text = os.environ.get(SETTING, "")
+    if text and not text.isdecimal():
+        raise ValueError(f"{SETTING} must be a number of threads, or 0 for MXNet's own; received {SETTING}={text!r}")
+    return int(text) if text else None
+
+
+def chosen() -> Optional[int]:
+    """The threads that MXNet is to have; None if MXNet, or the user by MXNet's own variables, decides."""
+    if setting() == 0 or any(map(os.environ.get, OF_MXNET)):
+        return None
+    return setting() or share().threads
+
+
+@contextlib.contextmanager
+def given_to_mxnet() -> Iterator[None]:
+    """While MXNet is imported within the `with` block, its variable has the number of threads.
+
+    MXNet reads the variable once. It is taken back then: a child process may have other cores.
+    """
+    count = chosen()
+    if count is None:
+        yield
+        return
+    os.environ[MOST] = str(count)
+    try:
+        yield
+    finally:
+        del os.environ[MOST]
+
+
+# -- afterwards
+
+
+def _library() -> Any:
+    """MXNet's library; None if it is not loaded."""
+    return getattr(sys.modules.get("mxnet.base"), "_LIB", None)
+
+
+def in_use() -> int:
+    """The threads that MXNet divides an operator among: what its engine asks for, from MXNet itself."""
+    library = _library()
+    try:
+        openmp, recommended = (library[f"_ZN{name}"] for name in ENGINES_OPENMP)
+    except AttributeError:  # another build, which hides them
+        return int(library.omp_get_max_threads())
+    openmp.restype = ctypes.c_void_p
+    return int(recommended(ctypes.c_void_p(openmp()), True))
+
+
+def keep_awake() -> None:
+    """Ends the calling thread's OpenMP team before a graph runs, so that the team of MXNet's engine stays awake.
+
+    It takes a fraction of a microsecond if there is no team, and the next operator of this thread starts a new one.
+    Nothing happens in a parallel region, in a forked child, with `MXNET_ENGINE_TYPE=NaiveEngine`, whose operators run
+    in the calling thread, or if MXNet's OpenMP is not a libgomp of GCC 9 or newer.
+    """
+    _end_team(SOFT)
+
+
+def can_keep_awake() -> bool:
+    """Whether MXNet's OpenMP lets it."""
+    return _pause() is not None
+
+
+def _pause() -> Any:
+    """libgomp's own function; None if MXNet's OpenMP is another, in which it would end the teams of all threads.
+
+    A look-up in MXNet's library finds what MXNet was linked with, and no copy that another package brings.
+    """
+    library = _library()
+    is_llvm = any(hasattr(scope, OF_LLVM) for scope in (library, ctypes.CDLL(None)))
+    return library[PAUSE] if hasattr(library, PAUSE) and not is_llvm else None
+
+
+def _first(kind: int) -> Any:
+    """What `keep_awake` calls at first: it finds what is called from then on.
+
+    A child that was forked while the thread had a team would wait for that team for good, so a team is ended before a
+    fork. MXNet gives such a child one thread.
+    """
+    global _end_team
+    if _library() is None:
+        return
+    _end_team = _nothing
+    if setting() == 0 or in_use() == 1:
+        return
+    _library().MXSetNumOMPThreads(in_use())  # this thread's own team is to be as large as that of MXNet's engine
+    pause = _pause()
+    if pause is not None:
+        os.register_at_fork(before=lambda: pause(SOFT), after_in_child=_forked)
+        if os.environ.get("MXNET_ENGINE_TYPE") != "NaiveEngine":
+            _end_team = pause
+
+
+def _nothing(kind: int) -> None:
+    pass
+
+
+def _forked() -> None:
+    """In a child."""
+    global _end_team
+    _end_team = _nothing
+
+
+_end_team: Callable[[int], Any] = _first
