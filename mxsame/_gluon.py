@@ -7,7 +7,8 @@ deferred parameter waits for. MXNet 1.9.1 is the last release; `tests/test_gluon
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+import threading
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxsame._mxnet import mx
 
@@ -52,13 +53,15 @@ class LateGradient(mx.gluon.Parameter):
     parameter. To all who use it, it is as any other."""
 
     _late_grad: Optional[List[Any]] = None
+    _LOCK = threading.RLock()  # or each of two threads makes a gradient, and one is lost
 
     @property
     def _grad(self) -> Optional[List[Any]]:
-        if self._late_grad is None and self._data is not None and self.grad_req != "null":
-            with mx.autograd.pause():
-                super()._init_grad()
-        return self._late_grad
+        with self._LOCK:
+            if self._late_grad is None and self._data is not None and self.grad_req != "null":
+                with mx.autograd.pause():
+                    super()._init_grad()
+            return self._late_grad
 
     @_grad.setter
     def _grad(self, arrays: Optional[List[Any]]) -> None:
@@ -89,6 +92,17 @@ def initialise_with(parameter: Any, array: Any) -> None:
     parameter._data = [array]
 
 
+def op_hook(block: Any) -> Optional[Tuple[Callable, bool]]:
+    """What `register_op_hook` was given: a function to call with every operator's output, and whether also with its
+    inputs."""
+    return (block._callback, block._monitor_all) if block._callback else None
+
+
+def register_op_hook(operator: Any, callback: Callable, monitor_all: bool) -> None:
+    """Let a CachedOp call it."""
+    operator._register_op_hook(callback, monitor_all)
+
+
 def is_hybridized(block: Any) -> bool:
     """Whether a block runs as a graph."""
     return bool(block._active)
@@ -102,6 +116,26 @@ def graph(block: Any) -> Any:
 def graph_inputs(block: Any) -> Sequence[Any]:
     """The inputs of that graph."""
     return block._cached_graph[0]
+
+
+def show_graph(block: Any, graph: Sequence[Any], structure: Any) -> None:
+    """Let MXNet's tools, which ask a hybridized block for its graph, find this pair of inputs and Symbol, unless it has
+    one; and how the block was called."""
+    if not block._cached_graph:
+        block._cached_graph, block._in_format = graph, _mapped(structure, {None: -1}, 0)
+
+
+def input_structure(block: Any) -> Optional[list]:
+    """How the arguments of the last call as a graph were nested, with True in place of each array; None before it."""
+    kept = block._in_format
+    return None if kept is None else _mapped(kept if isinstance(kept, list) else [kept], {-1: None}, True)
+
+
+def _mapped(nested: Any, table: Dict[Any, Any], default: Any) -> Any:
+    """Nested lists with the entries of the table."""
+    if isinstance(nested, (list, tuple)):
+        return [_mapped(entry, table, default) for entry in nested]
+    return table.get(nested, default)
 
 
 @contextlib.contextmanager
@@ -136,4 +170,4 @@ def on_change(block: Any, callback: Callable[[], None]) -> None:
 
 def off_change(block: Any) -> None:
     """Take `on_change` back."""
-    del block._clear_cached_op
+    vars(block).pop("_clear_cached_op", None)

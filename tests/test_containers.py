@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 
 import numpy as np
@@ -135,6 +136,37 @@ def test_below_a_hybrid_block_of_gluon_it_is_a_part_of_the_parent_s_graph():
     assert len(parent.forward.graphs) == 1 and not net.forward.graphs
     parent.hybridize(False)
     assert not is_specialised(net) and not is_specialised(parent)
+
+
+def test_a_shallow_copy_is_taken_back_by_itself():
+    net = ours()
+    net.hybridize()
+    want = net(images(20, 21)).asnumpy()
+    twin = copy.copy(net)
+    for _ in range(2):
+        twin.hybridize(False)
+        assert not is_specialised(twin) and is_specialised(net)
+    for each in (net, twin):
+        running.assert_equal(each(images(20, 21)), want)
+
+
+def test_what_is_true_for_gluon():
+    net = ours()
+    net.hybridize({"any": "thing"})
+    assert is_specialised(net)
+    net.hybridize(None)
+    assert not is_specialised(net)
+
+
+@pytest.mark.skipif(not mx.runtime.Features().is_enabled("MKLDNN"), reason="MXNet has no oneDNN")
+def test_a_net_that_is_optimised_for_a_backend_is_exported_so(tmp_path):
+    net, data = ours(), images(20, 21)
+    want = net(data).asnumpy()
+    net.optimize_for(data, backend="MKLDNN")
+    net.export(str(tmp_path / "net"))
+    operators = {node["op"] for node in json.loads((tmp_path / "net-symbol.json").read_text())["nodes"]}
+    assert "_sg_mkldnn_conv" in operators
+    running.assert_equal(net(data), want)
 
 
 def test_a_container_that_changes_is_traced_again():

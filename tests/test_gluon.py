@@ -1,6 +1,8 @@
 """Gluon's private names: one file uses them, and MXNet still has them."""
 
 import ast
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +39,7 @@ def private_names(path):
             yield node.attr
 
 
-GLUONS = set(private_names(HOME)) - {"_set_attr", "_gluon", "_mxnet", "_late_grad"}
+GLUONS = set(private_names(HOME)) - {"_set_attr", "_gluon", "_mxnet", "_late_grad", "_LOCK", "_register_op_hook"}
 OTHERS = {"_build_cache", "_cached_op", "_cached_op_args", "_call_cached_op", "_get_graph", "_in_format", "_out_format"}
 OURS = {"_data"}  # a class of mxsame may have this name for itself
 
@@ -50,7 +52,7 @@ def test_one_file_uses_private_names_of_gluon(path):
 
 def test_mxnet_has_the_names():
     assert {"_children", "_active"} <= GLUONS and names_of_gluon() >= GLUONS
-    assert hasattr(mx.sym.Symbol, "_set_attr")
+    assert hasattr(mx.sym.Symbol, "_set_attr") and hasattr(mx.nd.CachedOp, "_register_op_hook")
 
 
 def test_they_mean_what_they_meant():
@@ -128,6 +130,22 @@ def test_a_late_gradient_is_zero_at_first():
     np.testing.assert_array_equal(backward(parameter), DOUBLED)
     parameter.zero_grad()
     assert not parameter.grad().asnumpy().any()
+
+
+def test_two_threads_get_the_same_late_gradient(monkeypatch):
+    parameter, original, found = parameter_with(ARRAY), mx.gluon.Parameter._init_grad, []
+
+    def slow(each):
+        time.sleep(0.05)
+        original(each)
+
+    monkeypatch.setattr(mx.gluon.Parameter, "_init_grad", slow)
+    threads = [threading.Thread(target=lambda: found.append(parameter.grad())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] is found[1]
 
 
 def test_late_gradients_follow_grad_req():

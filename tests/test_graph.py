@@ -540,13 +540,66 @@ def test_a_file_goes_where_there_is_a_folder(tmp_path):
         mxsame.export(small_network_called(), path)
 
 
-def test_a_net_of_two_inputs_is_told_apart():
-    class Two(mx.gluon.HybridBlock):
-        def hybrid_forward(self, F, x, y):
-            return x + y
+class Two(mx.gluon.HybridBlock):
+    """Takes two arrays, one after the other or as a list."""
 
+    def __init__(self, as_list):
+        super().__init__()
+        self._as_list = as_list
+        self.conv = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
+
+    def hybrid_forward(self, F, first, second=None):
+        left, right = first if self._as_list else (first, second)
+        return self.conv(left) + right
+
+
+def two(as_list):
+    """A net, and what to call it with."""
+    net, data = Two(as_list), [images(9, 8), mx.nd.ones((2, 4, 5, 4))]
+    net.initialize()
+    return net, ([data] if as_list else data)
+
+
+@pytest.mark.parametrize("as_list", [False, True], ids=["two inputs", "a list of two"])
+@pytest.mark.parametrize("hybridize", [mxsame.hybridize, lambda net: net.hybridize()], ids=["mxsame", "gluon"])
+def test_a_file_has_the_inputs_of_the_last_call(hybridize, as_list, tmp_path):
+    net, args = two(as_list)
+    hybridize(net)
+    want = net(*args).asnumpy()
+    files = mxsame.export(net, str(tmp_path / "net"))
+    loaded = mx.gluon.SymbolBlock.imports(files[0], ["data0", "data1"], files[1])
+    running.assert_equal(loaded(*tracing.flattened(args)), want)
+
+
+@pytest.mark.parametrize("as_list", [False, True], ids=["two inputs", "a list of two"])
+@pytest.mark.parametrize("how", ["arrays", "shapes"])
+def test_a_file_has_the_inputs_that_are_given(how, as_list, tmp_path):
+    net, args = two(as_list)
+    want = net(*args).asnumpy()
+    given = args if how == "arrays" else tracing.regrouped(args, (array.shape for array in tracing.flattened(args)))
+    files = mxsame.export(net, str(tmp_path / "net"), given)
+    loaded = mx.gluon.SymbolBlock.imports(files[0], ["data0", "data1"], files[1])
+    running.assert_equal(loaded(*tracing.flattened(args)), want)
+    running.assert_equal(mxsame.deploy(net, given)(*args), want)
+
+
+def test_a_file_has_the_inputs_that_a_net_must_be_given(tmp_path):
+    class Sum(mx.gluon.HybridBlock):
+        def hybrid_forward(self, F, x, y, scale=2):
+            return (x + y) * scale
+
+    file, _ = mxsame.export(Sum(), tmp_path / "net")
+    assert mx.sym.load(file).list_arguments() == ["data0", "data1"]
     with pytest.raises(TypeError, match="net must be given all of its inputs, with one shape for each; received 1 of"):
-        mxsame.export(Two(), "net")
+        mxsame.export(Sum(), tmp_path / "net", (1, 3))
+
+
+def test_both_files_or_none(tmp_path):
+    net = small_network_called()
+    (tmp_path / "net-0000.params").mkdir()
+    with pytest.raises(ValueError, match=r"path must be one that can be written: .*; received path="):
+        mxsame.export(net, str(tmp_path / "net"))
+    assert [path.name for path in tmp_path.iterdir()] == ["net-0000.params"]
 
 
 # ---- what there is a static graph of, and no dynamic one -------------------------------------------------------------
@@ -660,14 +713,14 @@ def test_without_a_batch_axis(layer):
         net(mx.nd.ones((3, 9, 8)))
 
 
-def test_gluon_s_own_export_names_ours_and_works_once_the_net_is_gluon_s(tmp_path):
+@pytest.mark.parametrize("back", [False, True], ids=["ours", "gluon's again"])
+def test_a_net_of_gluon_s_is_exported_by_its_own_method(back, tmp_path):
     net = mxsame.hybridize(small_network_called())
     want = net(images(31, 33))
-    with pytest.raises(RuntimeError, match=r"must be written by mxsame\.export\(net, path\); or call net\.hybridize"):
-        net.export(str(tmp_path / "net"))
-    net.hybridize()
-    running.assert_equal(net(images(31, 33)), want.asnumpy())
-    net.export(str(tmp_path / "net"))
+    if back:
+        net.hybridize()
+        running.assert_equal(net(images(31, 33)), want.asnumpy())
+    net.export(str(tmp_path / "net"), 0, remove_amp_cast=True)
     loaded = mx.gluon.SymbolBlock.imports(
         str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params")
     )
@@ -829,6 +882,42 @@ def test_the_first_graph_is_shared_unless_it_was_built_by_other_plans(strategy):
     assert counts == ([2, 3] if strategy else [1, 2])
 
 
+def test_a_strategy_that_is_forced_has_graphs_of_its_own():
+    net = mxsame.hybridize(wrapped(mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)))
+    net.initialize()
+
+    def operators():
+        net(images(30, 33))
+        (graph,) = list(net.forward.graphs.values())[-1:]
+        return {node["op"] for node in json.loads(graph.symbol.tojson())["nodes"]}
+
+    with mxsame.plan.force("pad"):
+        assert "Pad" in operators()
+    assert "Pad" not in operators()
+
+
+def test_graphs_keep_a_bounded_memory(monkeypatch):
+    """Those beyond the bound take it when they run."""
+    net, sizes = small_network_called(), [(size, size) for size in range(16, 24)]
+    want = {size: net(images(*size)).asnumpy() for size in sizes}
+    flags, original = [], mx.nd.CachedOp
+
+    def recorded(symbol, options):
+        flags.append(dict(options).get("static_alloc", False))
+        return original(symbol, options)
+
+    monkeypatch.setattr(mx.nd, "CachedOp", recorded)
+    mxsame.hybridize(net, static_alloc=True, static_shape=True)
+    net(images(*sizes[0]))
+    (first,) = net.forward.graphs.values()
+    monkeypatch.setattr(Specialised, "MOST_MEMORY", 3 * first.memory)
+    for size, expected in want.items():
+        running.assert_equal(net(images(*size)), expected)
+    kept = [graph.memory for graph in net.forward.graphs.values()]
+    assert len(kept) == len(flags) == 8 and sum(flags) == sum(map(bool, kept)) in (2, 3)
+    assert first.memory == 2 * 4 * (2 * 6 * 9 * 9), "bytes of twice the largest, a convolution before its crop"
+
+
 def test_more_signatures_than_graphs_without_a_graph_for_every_size():
     net = wrapped(mxsame.nn.MaxPool2D((2, 3), (3, 2), "valid", ceil_mode=True), max_graphs=1)
     pool = mxsame.nn.MaxPool2D((2, 3), (3, 2), "valid", ceil_mode=True)
@@ -847,7 +936,7 @@ def test_gradients_of_inference_have_graphs_of_their_own():
     with mx.autograd.record():
         net(data)
     assert len(net.forward.graphs) == 3
-    kinds = [key[2:] for key in net.forward.graphs]
+    kinds = [key[2:5] for key in net.forward.graphs]
     assert kinds == [("inference", "cpu", False), ("inference", "cpu", True), ("training", "cpu", True)]
 
 
@@ -871,3 +960,66 @@ def test_gradients_of_a_max_pool_at_inference(kind, inside):
             found.append(data.grad.asnumpy())
     for gradient in found[1:]:
         running.assert_equal(gradient, found[0])
+
+
+# ---- what MXNet's tools reach for ------------------------------------------------------------------------------------
+
+
+def test_checkpoints_have_the_graph(tmp_path):
+    from mxnet.gluon.contrib.estimator import CheckpointHandler
+
+    net = mxsame.hybridize(small_network_called())
+    want = net(images(31, 33)).asnumpy()
+    CheckpointHandler(str(tmp_path), "net")._save_symbol(type("Estimator", (), {"net": net}))
+    net.save_parameters(str(tmp_path / "net.params"))
+    files = mxsame.export(net, str(tmp_path / "other"))
+    loaded = mx.gluon.SymbolBlock.imports(str(tmp_path / "net-symbol.json"), ["data"], files[1])
+    for size in [(31, 33), (30, 32)]:
+        running.assert_equal(loaded(images(*size)), net(images(*size)).asnumpy())
+    running.assert_equal(net(images(31, 33)), want)
+
+
+def test_amp_converts_a_net():
+    from mxnet.contrib import amp
+
+    net = mxsame.hybridize(small_network_called())
+    want = net(images(31, 33)).asnumpy()
+    converted = amp.convert_hybrid_block(net, target_dtype="bfloat16", ctx=mx.cpu())
+    assert running.difference(converted(images(31, 33)).asnumpy(), want) < 0.1
+    running.assert_equal(net(images(31, 33)), want)
+
+
+def test_a_hook_hears_of_every_operator():
+    net, heard = mxsame.hybridize(small_network_called()), []
+    net(images(31, 33))
+    net.register_op_hook(lambda name, operator, array: heard.append(mx.base.py_str(name)))
+    net(images(31, 33)).wait_to_read()
+    assert any("relu" in name for name in heard) and any("batchnorm" in name for name in heard)
+
+
+# ---- arrays that do not fit ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_data_of_another_type_is_named(dtype):
+    net = mxsame.hybridize(small_network_called())
+    for _ in range(2):
+        with pytest.raises(TypeError, match=rf"data must have the type of the parameters, float32.*'{dtype}'"):
+            net(images(30, 33).astype(dtype))
+    assert net(images(30, 33)).dtype == np.float32
+
+
+def test_data_on_another_device_is_named():
+    net, args = two(False)
+    mxsame.hybridize(net)
+    net(*args)
+    with pytest.raises(ValueError, match=r"data1 must be on the device of the parameters, \[cpu\(0\)\].*cpu\(1\)"):
+        net(args[0], args[1].as_in_context(mx.cpu(1)))
+    with pytest.raises(ValueError, match=r"data0 must be on the device of the parameters, \[cpu\(0\)\].*cpu\(1\)"):
+        net(*(array.as_in_context(mx.cpu(1)) for array in args))
+
+
+def test_data_in_shared_memory():
+    """As the workers of a DataLoader return it."""
+    net, data = mxsame.hybridize(small_network_called()), images(30, 33)
+    running.assert_equal(net(data.as_in_context(mx.Context("cpu_shared", 0))), net(data).asnumpy())

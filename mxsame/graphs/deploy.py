@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import warnings
@@ -23,6 +24,7 @@ SINGLE = np.dtype("float32")  # what oneDNN fuses
 # the rounding: by 1.8e-6 at most in the six networks of the benchmarks (MobileNetV2; next EfficientNet, 5e-7), and by
 # 6e-7 in 200 random nets of 9 and 14 steps. Changing the data by one rounding has an effect of the same size.
 ROUNDING = 2e-5
+MOST_ERRORS = 1000  # that one operator can leave behind
 INTEGERS = np.dtype("int32")
 DTYPES = tuple(map(np.dtype, ("float32", "float64", "float16", "int32", "int64", "int8", "uint8")))
 
@@ -40,9 +42,9 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
     net : gluon.HybridBlock
         Initialised, and called once if its channels are deferred. It does not change; what is returned has parameters
         of its own, so later training does not reach it. A deployed net is returned as it is.
-    input_shape : sequence of ints, or a list of such
-        (N, C, \\*size), or (N, \\*size, C) as the net takes it; one shape for each input. The batch N may differ from
-        call to call, the other lengths are fixed.
+    input_shape : sequence of ints, an array, or a list of such
+        (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
+        The batch N may differ from call to call, the other lengths are fixed.
     ctx : mx.Context or a list of such, optional
         The devices that it will run on; by default those of the net's parameters.
 
@@ -71,10 +73,10 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
     ['bias', 'weight']
     """
     tracing.check_ready(net)
-    shapes = files.checked_shapes(input_shape)
+    inputs = tracing.inputs_of(net, input_shape)
     devices = contexts(net.collect_params()) if ctx is None else _checked_contexts(ctx)
     if isinstance(net, Deployed):
-        return _same(net, shapes, devices)
+        return _same(net, inputs, devices)
     check_traceable(net)
     parameters = net.collect_params()
     dtype = float_dtype(parameters, None)
@@ -83,7 +85,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
         why = " on the CPU, where MXNet has no float16 convolution"
         validation.float_type("net", str(dtype), ("float32", "float64"), why)
     try:
-        graph, signature = _traced(net, shapes, dtype, "cpu" if on_cpu else "gpu")
+        graph, signature = _traced(net, inputs, dtype, "cpu" if on_cpu else "gpu")
         fuses = dtype == SINGLE and tensors.has_onednn() and on_cpu
         simplify(graph, contexts(parameters)[0], fuses)
         if dtype == SINGLE:
@@ -99,9 +101,9 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
     return deployed
 
 
-def _same(net: Deployed, shapes: list, devices: Sequence[Any]) -> Deployed:
+def _same(net: Deployed, inputs: tracing.Inputs, devices: Sequence[Any]) -> Deployed:
     """A deployed net, if it is what is asked for."""
-    fits = [shape[1:] for shape in shapes] == [shape[1:] for shape in net.signature.shapes.values()]
+    fits = [shape[1:] for shape in inputs.shapes.values()] == [shape[1:] for shape in net.signature.shapes.values()]
     if not fits or set(devices) != set(contexts(net.collect_params())):
         raise ValueError(
             "net must be the net that a deployed one was made of, to deploy it for other shapes or devices; "
@@ -219,13 +221,14 @@ class Deployed(mx.gluon.SymbolBlock):
     def forward(self, *args: Any) -> Any:
         """The outputs, nested as the net nests them; a graph that this becomes a part of refuses data of other sizes as
         well."""
+        args = tuple(tracing.flattened(args))
         if len(args) != len(self._used):
             wanted = f"{len(self._used)} input{'s' if len(self._used) > 1 else ''}"
             raise TypeError(f"a deployed net must be called with {wanted}; {validation.received(inputs=len(args))}")
         if all(isinstance(arg, mx.sym.Symbol) for arg in args):
             outputs = self.composed(args)
         else:
-            self.signature.check(args, contexts(self.collect_params()))
+            self.signature.check(args, contexts(self.params))  # all are there: no search through the children
             outputs = self.outputs(self.used(args))
         return tracing.regrouped(self.signature.structure, iter(outputs))
 
@@ -298,25 +301,24 @@ class Deployed(mx.gluon.SymbolBlock):
 
 
 def _forget_errors() -> None:
-    """MXNet raises an operator's error once for each array that waits for it, the last ones at some later call."""
-    while True:
-        try:
+    """MXNet raises an operator's error once for each array that waits for it, the last ones at some later call; an
+    error that does not end is raised."""
+    for _ in range(MOST_ERRORS):
+        with contextlib.suppress(mx.base.MXNetError):
             return mx.nd.waitall()
-        except mx.base.MXNetError:
-            continue
+    mx.nd.waitall()
 
 
 def _rebuilt(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], fuses: bool) -> Deployed:
     return Deployed(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, fuses)
 
 
-def _traced(net: Any, shapes: Sequence[tuple], dtype: Any, device: str) -> Tuple[Graph, Signature]:
+def _traced(net: Any, inputs: tracing.Inputs, dtype: Any, device: str) -> Tuple[Graph, Signature]:
     """The net's graph, and how it is called."""
-    inputs = dict(zip(tracing.input_names(net, len(shapes)), shapes))
-    graph, structure = frozen(net, inputs, dtype, purpose="deployment", device=device)
+    graph, structure = frozen(net, inputs.shapes, dtype, inputs.structure, purpose="deployment", device=device)
     candidates = sorted(DTYPES, key=lambda each: dtype is not None and each != dtype)
-    dtypes = {name: graph.accepted(name, candidates) for name in inputs}
-    return graph, Signature(inputs, dtypes, structure, dtype)
+    dtypes = {name: graph.accepted(name, candidates) for name in inputs.shapes}
+    return graph, Signature(inputs.shapes, dtypes, structure, dtype)
 
 
 def _checked_contexts(ctx: Any) -> list:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Any, List, Tuple
+import tempfile
+from typing import Any, Iterator
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.graphs.tracing import check_ready, fixed, grouped, input_names, reason, traced, variable
+from mxsame.graphs.tracing import check_ready, fixed, grouped, inputs_of, reason, traced, variable
 
 __all__ = ["export"]
 
 
-def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tuple[str, str]:
+def export(
+    net: Any, path: str, input_shape: Any = None, epoch: int = 0, remove_amp_cast: bool = True
+) -> tuple[str, str]:
     """Write `path-symbol.json` and `path-0000.params`, which load without mxsame.
 
     Noise that a network of :func:`mxsame.from_keras` adds in training is left out.
@@ -21,14 +25,17 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
     ----------
     net : gluon.HybridBlock
         Initialised, and called once if its channels are deferred. One input is named `data` in the files, several are
-        `data0`, `data1` and so on; a net of several needs `input_shape`.
+        `data0`, `data1` and so on.
     path : str or path
-    input_shape : sequence of ints, or a list of such, optional
-        (N, C, \\*size); one shape for each input. The graph has static shapes and is the fastest; only the batch may
-        differ, and MXNet refuses data of other sizes with an error of the operator `data_must_be_..`. Without it the
-        graph serves every size.
+    input_shape : sequence of ints, an array, or a list of such, optional
+        (N, C, \\*size); of several inputs a list, nested as the net takes them. The graph has static shapes and is the
+        fastest; only the batch may differ, and MXNet refuses data of other sizes with an error of the operator
+        `data_must_be_..`. Without it the graph serves every size, and has the inputs of the net's last call as a graph,
+        or else those that its `hybrid_forward` must be given.
     epoch : int
         Goes into the name of the parameter file.
+    remove_amp_cast : bool
+        Whether casts of `mxnet.contrib.amp` are left out, as by Gluon's own `export`.
 
     Returns
     -------
@@ -37,7 +44,7 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, and for a net that is not initialised.
+        For wrong arguments, a net that is not initialised, and a path that cannot be written: then neither file is.
 
     Examples
     --------
@@ -51,10 +58,11 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
     """
     check_ready(net)
     path, epoch = check_file(path, epoch)
-    given = [None] if input_shape is None else checked_shapes(input_shape)
-    shapes = dict(zip(input_names(net, len(given)), given))
+    remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
+    inputs = inputs_of(net, input_shape)
+    shapes = inputs.shapes
     data = [variable(name) if shape is None else fixed(variable(name), shape) for name, shape in shapes.items()]
-    trace = traced(net, data, shapes, static=input_shape is not None, exported=True)
+    trace = traced(net, inputs.nested(data), shapes, static=input_shape is not None, exported=True)
     symbol = grouped(trace.outputs)
     if input_shape is not None:
         used = set(symbol.list_arguments())
@@ -65,7 +73,7 @@ def export(net: Any, path: str, input_shape: Any = None, epoch: int = 0) -> tupl
                 f"net must run on data of input_shape; {validation.received(input_shape=input_shape)}; "
                 f"MXNet says: {reason(error)}"
             ) from None
-    return written(symbol, net.collect_params(), path, epoch)
+    return written(symbol, net.collect_params(), path, epoch, remove_amp_cast)
 
 
 def check_file(path: Any, epoch: Any) -> tuple[str, int]:
@@ -83,30 +91,35 @@ def check_folder(path: str) -> None:
         raise ValueError(f"path must be in a folder that exists; {validation.received(path=path)}")
 
 
-def checked_shape(name: str, shape: Any) -> tuple[int, ...]:
-    """The shape of an input."""
-    if not validation.is_sequence(shape):
-        raise TypeError(f"{name} must be a sequence of integers; {validation.received(**{name: shape})}")
-    return tuple(validation.integer(f"{name}[{axis}]", length, 1) for axis, length in enumerate(shape))
-
-
-def checked_shapes(input_shape: Any) -> List[Tuple[int, ...]]:
-    """One shape, or one for each input -> a list."""
-    if validation.is_sequence(input_shape) and len(input_shape) and all(map(validation.is_sequence, input_shape)):
-        return [checked_shape(f"input_shape[{index}]", shape) for index, shape in enumerate(input_shape)]
-    shape = checked_shape("input_shape", input_shape)
-    if not shape:
-        raise ValueError(f"input_shape must have at least one length; {validation.received(input_shape=input_shape)}")
-    return [shape]
-
-
-def written(symbol: Any, parameters: Any, path: str, epoch: int) -> tuple[str, str]:
+def written(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast: bool = True) -> tuple[str, str]:
     """The two files of a graph: their names."""
-    symbol_file, params_file = f"{path}-symbol.json", f"{path}-{epoch:04d}.params"
-    symbol.save(symbol_file)
     kinds = {**dict.fromkeys(symbol.list_arguments(), "arg"), **dict.fromkeys(symbol.list_auxiliary_states(), "aux")}
     saved = {f"{kind}:{name}": parameters[name] for name, kind in kinds.items() if name in parameters}
     mx.nd.waitall()  # as mxsame.graphs.frozen.values
+    arrays = {name: parameter.data(parameter.list_ctx()[0]) for name, parameter in saved.items()}
     save = mx.npx.save if mx.util.is_np_array() else mx.nd.save
-    save(params_file, {name: parameter.data(parameter.list_ctx()[0]) for name, parameter in saved.items()})
-    return symbol_file, params_file
+    ends = "-symbol.json", f"-{epoch:04d}.params"
+    with beside(path) as draft:
+        symbol.save(draft + ends[0], remove_amp_cast)
+        save(draft + ends[1], arrays)
+    return path + ends[0], path + ends[1]
+
+
+@contextlib.contextmanager
+def beside(path: str) -> Iterator[str]:
+    """A name in a new folder next to `path`; what is written there goes to the folder of `path` at the end, if nothing
+    is raised.
+
+    Raises `ValueError` if nothing can be written there."""
+    folder, name = os.path.split(os.path.abspath(path))
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".mxsame-") as temporary:
+            yield os.path.join(temporary, name)
+            files = sorted(os.listdir(temporary), reverse=True)  # arrays of ONNX before the graph that names them
+            taken = next((file for file in files if os.path.isdir(os.path.join(folder, file))), None)
+            if taken is not None:
+                raise IsADirectoryError(f"{taken} is a folder")
+            for file in files:
+                os.replace(os.path.join(temporary, file), os.path.join(folder, file))
+    except OSError as error:
+        raise ValueError(f"path must be one that can be written: {error}; {validation.received(path=path)}") from error

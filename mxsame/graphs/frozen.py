@@ -19,15 +19,20 @@ class Frozen(NamedTuple):
     structure: Any
 
 
-def frozen(net: Any, inputs: Mapping[str, Tuple[int, ...]], dtype: Any, **built_for: Any) -> Frozen:
-    """The net run on Symbols of this type; `built_for` are fields of :class:`mxsame.building.Building`, among them the
-    purpose. A graph for "deployment" must be simplified before it runs: it may hold computed weights.
+def frozen(
+    net: Any, shapes: Mapping[str, Tuple[int, ...]], dtype: Any, structure: Any = None, **built_for: Any
+) -> Frozen:
+    """The net run on Symbols of this type, nested as `structure` says, as in :class:`mxsame.graphs.tracing.Inputs`.
+
+    `built_for` are fields of :class:`mxsame.building.Building`, among them the purpose. A graph for "deployment" must
+    be simplified before it runs: it may hold computed weights.
 
     Raises `TypeError` or `ValueError` for a net that cannot be traced, and MXNet's error if the shapes do not fit it.
     """
-    variables = [tracing.variable(name, dtype) for name in inputs]
+    variables = [tracing.variable(name, dtype) for name in shapes]
+    args = variables if structure is None else tracing.regrouped(structure, iter(variables))
     try:
-        outputs, _ = tracing.traced(net, variables, inputs, static=True, **built_for)
+        outputs, _ = tracing.traced(net, args, shapes, static=True, **built_for)
     except (AttributeError, NotImplementedError) as error:  # what a Symbol does not have, or a Block without a graph
         raise TypeError(
             f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"
@@ -36,7 +41,7 @@ def frozen(net: Any, inputs: Mapping[str, Tuple[int, ...]], dtype: Any, **built_
     if not found or not all(isinstance(output, mx.sym.Symbol) for output in found):
         raise ValueError(f"net must return arrays; received {type(outputs).__name__}")
     parameters = net.collect_params()
-    graph = Graph.of(group(found), values(parameters, contexts(parameters)[0]), inputs)
+    graph = Graph.of(group(found), values(parameters, contexts(parameters)[0]), shapes)
     graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
     return Frozen(graph, tracing.regrouped(outputs, itertools.repeat(True)))
 

@@ -8,16 +8,28 @@ strides, so a few graphs serve all sizes.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections import OrderedDict
-from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple
+from collections.abc import Sequence as Sequence_
+from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.building import current
 from mxsame.graphs import files
-from mxsame.graphs.tracing import Call, Checked, NetGraph, flattened, is_traceable
+from mxsame.graphs.tracing import (
+    STATIC,
+    Call,
+    Checked,
+    NetGraph,
+    flattened,
+    grouped,
+    inputs_of,
+    is_traceable,
+    traced,
+    variable,
+)
 from mxsame.plan import Plan
 
 __all__ = ["HybridBlock", "HybridSequential", "hybridize"]
@@ -45,6 +57,8 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any
         along an axis, and up to 32 * 32 for rectangles.
     flags
         Of `HybridBlock.hybridize`: static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size.
+        With static_alloc every graph keeps its memory between calls, up to 512 MiB in all (an estimate); what further
+        graphs need is taken at each call and given back.
 
     Raises
     ------
@@ -84,19 +98,18 @@ def _hybridize_as_gluon(net: Any, active: bool, *args: Any, **flags: Any) -> Non
     """Gluon's own `hybridize`, of a net that may have graphs of ours."""
     kept = vars(net).get("forward")
     if isinstance(kept, Specialised):
-        kept.remove()
+        kept.remove(net)
     own = super(HybridBlock, net).hybridize if isinstance(net, HybridBlock) else net.hybridize
     own(active, *args, **flags)
 
 
-_SWITCHES = ("static_alloc", "static_shape")
 _NUMBERS = ("inline_limit", "forward_bulk_size", "backward_bulk_size")
-_FLAGS = _SWITCHES + _NUMBERS  # in Gluon's order
+_FLAGS = STATIC + _NUMBERS  # in Gluon's order
 
 
 def _check_flags(flags: dict) -> None:
     for name, value in flags.items():
-        if name in _SWITCHES:
+        if name in STATIC:
             validation.flag(name, value)
         elif name in _NUMBERS:
             validation.integer(name, value, 0)
@@ -110,6 +123,7 @@ class Specialised:
     """A net's `forward` that keeps a graph for each shape signature."""
 
     MOST_SHAPES = 4096  # whose signature is remembered; each is a key and a reference
+    MOST_MEMORY = 1 << 29  # bytes that all graphs together keep with static_alloc
     PATIENCE = 8  # the call at which a signature gets a graph of its own, if it is not the first of its kind
 
     def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
@@ -131,6 +145,9 @@ class Specialised:
             self._net.check(*args)
         with self._lock:
             graph = self._graph(Call.of(args, arrays))
+        hook = _gluon.op_hook(self._net)
+        if hook is not None:
+            graph.watch(*hook)
         return graph(*arrays)
 
     def __reduce__(self) -> tuple:
@@ -145,23 +162,21 @@ class Specialised:
             self._net.export = self.export
         _gluon.on_change(self._net, self.clear)
 
-    def remove(self) -> None:
-        """Give the net back."""
+    @staticmethod
+    def remove(net: Any) -> None:
+        """Give the net back, or a shallow copy of it, which has these from the net."""
         for name in ("forward", "hybridize", "export"):
-            vars(self._net).pop(name, None)  # a shallow copy of the net may have been here before
-        _gluon.off_change(self._net)
+            vars(net).pop(name, None)
+        _gluon.off_change(net)
 
     def hybridize(self, *args: Any, **more: Any) -> None:
         """Gluon's own, to which the net goes back."""
-        self.remove()
+        self.remove(self._net)
         self._net.hybridize(*args, **more)
 
-    def export(self, *args: Any, **more: Any) -> NoReturn:
-        """Gluon's own writes a graph that Gluon has made, and there is none."""
-        raise RuntimeError(
-            "a net that mxsame.hybridize made graphs of must be written by mxsame.export(net, path); "
-            "or call net.hybridize() and the net, and then net.export"
-        )
+    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Tuple[str, str]:
+        """Write the graph for every size; Gluon's own writes one that Gluon has made, and there is none."""
+        return files.export(self._net, path, epoch=epoch, remove_amp_cast=remove_amp_cast)
 
     def clear(self) -> None:
         """Forget all graphs: the net has changed."""
@@ -181,13 +196,15 @@ class Specialised:
         if signature in self.graphs:
             self.graphs.move_to_end(signature)
             return self.graphs[signature]
+        _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
         calls, is_first = self._waiting.pop(signature, 0) + 1, call.kind not in self._firsts
-        if calls < self.PATIENCE and not is_first and current().strategy is None:
+        if calls < self.PATIENCE and not is_first and call.strategy is None:
             graph = self._graph_for_every_size(call)
             if graph is not None and (calls > 1 or graph.takes(call.shapes)):
                 _keep(self._waiting, signature, calls, self.MOST_SHAPES)
                 return graph
-        graph, decisions = call.compiled(self._net, self._flags, static=True)
+        room = self.MOST_MEMORY - sum(each.memory for each in self.graphs.values())
+        graph, decisions = call.compiled(self._net, self._flags, room, static=True)
         _keep(self.graphs, signature, graph, self._max_graphs)
         if is_first:
             _keep(self._signatures, key, key, self.MOST_SHAPES)
@@ -242,7 +259,8 @@ class HybridBlock(mx.gluon.HybridBlock):
     A network derives from it as from Gluon's: parameters, names and files are the same.
 
     `hybridize(active=True, max_graphs=128, **flags)` makes a graph for each shape signature, and `hybridize(False)`
-    takes that back. With a `backend` it is Gluon's own. `export(path, epoch=0)` is :func:`mxsame.export`.
+    takes that back. With a `backend` it is Gluon's own, and so is `export` then; else `export(path, epoch=0)` is
+    :func:`mxsame.export`.
 
     So is that of all layers of `mxsame.nn`. A parent decides for all that it calls. Below a Block that is not a
     HybridBlock, such as `gluon.nn.Sequential`, this block has its own graphs as soon as the parent is hybridized. Below
@@ -282,11 +300,13 @@ class HybridBlock(mx.gluon.HybridBlock):
             return
         flags.update(zip(_FLAGS, flags_in_order))
         given = {name: value for name, value in flags.items() if value is not None}  # a parent gives None for a default
-        hybridize(self, active, max_graphs, **given)
+        hybridize(self, bool(active), max_graphs, **given)
 
-    def export(self, path: str, epoch: int = 0) -> Tuple[str, str]:
+    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Any:
         """Write the graph for every size; see :func:`mxsame.export`, which has one size as well."""
-        return files.export(self, path, epoch=epoch)
+        if _gluon.is_hybridized(self) and not isinstance(self.forward, Specialised):  # by Gluon, with a backend
+            return super().export(path, epoch, remove_amp_cast)
+        return files.export(self, path, epoch=epoch, remove_amp_cast=remove_amp_cast)
 
 
 class HybridSequential(HybridBlock, mx.gluon.nn.HybridSequential):
@@ -301,6 +321,30 @@ class HybridSequential(HybridBlock, mx.gluon.nn.HybridSequential):
     >>> net(nd.zeros((1, 3, 32, 30))).shape
     (1, 8, 8, 8)
     """
+
+
+class _GraphForTools(Sequence_):
+    """What MXNet's tools take for Gluon's graph of a net, a pair of its inputs and a Symbol: the graph for every size,
+    traced when one of them looks."""
+
+    def __init__(self, net: Any):
+        self._net = net
+
+    @functools.cached_property
+    def _graph(self) -> Tuple[list, Any]:
+        inputs = inputs_of(self._net)
+        variables = list(map(variable, inputs.shapes))
+        return variables, grouped(traced(self._net, inputs.nested(variables), inputs.shapes).outputs)
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._graph[index]
+
+    def __reduce__(self) -> tuple:
+        """A copy of the net, and one that was pickled, was not called."""
+        return tuple, ()
 
 
 class _First(NamedTuple):

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import threading
-from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Hashable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
 
 from mxsame import _gluon, tensors, threads, validation
 from mxsame._mxnet import mx
-from mxsame.building import building
+from mxsame.building import building, current
 
 # Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
 # operator at one of its arrays after the other, so two threads that hand over operators on the same arrays at the same
 # time can leave each waiting for the other for good.
 TURN = threading.RLock()
+STATIC = ("static_alloc", "static_shape")
+BYTES = 4  # of an element, mostly
 
 
 def check_ready(net: Any) -> None:
@@ -110,6 +115,55 @@ def fixed(variable: Any, shape: tuple) -> Any:
     return fixed.as_np_ndarray() if mx.util.is_np_array() else fixed
 
 
+class Inputs(NamedTuple):
+    """How a net is called."""
+
+    structure: tuple  # the arguments, with True in place of each array
+    shapes: Dict[str, Optional[Tuple[int, ...]]]  # of the arrays, by the names of a graph's inputs; None if unknown
+
+    def nested(self, leaves: Iterable[Any]) -> tuple:
+        """One for each array, nested as the arguments are."""
+        return tuple(regrouped(self.structure, iter(leaves)))
+
+
+def inputs_of(net: Any, input_shape: Any = None) -> Inputs:
+    """The inputs for a shape, an array, or a list of these, nested as the net takes them. For None those of the net's
+    last call as a graph, or else those that its `hybrid_forward` must be given, of unknown shapes."""
+    shapes: List[Any] = []
+    if input_shape is None:
+        structure = _gluon.input_structure(net) or [True] * _count_of_inputs(net)
+        shapes = [None] * len(flattened(structure))
+    else:
+        structure = _structure("input_shape", input_shape, shapes)
+    structure = tuple(structure) if isinstance(structure, (list, tuple)) else (structure,)
+    return Inputs(structure, dict(zip(input_names(net, len(shapes)), shapes)))
+
+
+def _structure(name: str, given: Any, shapes: List[Any]) -> Any:
+    """True for a shape or an array, and a list for a list of them. Their shapes go to `shapes`."""
+    if given is None:
+        return None
+    if isinstance(given, mx.nd.NDArray):
+        shapes.append(given.shape)
+        return True
+    if not validation.is_sequence(given):
+        raise TypeError(f"{name} must be a sequence of integers; {validation.received(**{name: given})}")
+    if not len(given):
+        raise ValueError(f"{name} must have at least one length; {validation.received(**{name: given})}")
+    if all(entry is None or isinstance(entry, mx.nd.NDArray) or validation.is_sequence(entry) for entry in given):
+        return [_structure(f"{name}[{index}]", entry, shapes) for index, entry in enumerate(given)]
+    shapes.append(tuple(validation.integer(f"{name}[{axis}]", length, 1) for axis, length in enumerate(given)))
+    return True
+
+
+def _count_of_inputs(net: Any) -> int:
+    """How many arrays `hybrid_forward` must be given, in addition to the parameters."""
+    _, *arguments = inspect.signature(net.hybrid_forward).parameters.values()
+    parameters = _gluon.own_parameters(net)
+    needed = (each for each in arguments if each.kind == each.POSITIONAL_OR_KEYWORD and each.default is each.empty)
+    return max(sum(each.name not in parameters for each in needed), 1)
+
+
 def input_names(net: Any, count: int) -> List[str]:
     """As Gluon names the inputs of a graph, unless a parameter has such a name."""
     names = ["data"] if count == 1 else [f"data{position}" for position in range(count)]
@@ -135,11 +189,12 @@ def reason(error: Exception) -> str:
 class Call(NamedTuple):
     """What a net is called with, and what for: all that its graph may depend on."""
 
-    args: tuple
+    structure: Any  # the arguments, with True in place of each array
     leaves: Tuple[Tuple[type, tuple, Any], ...]  # kind, shape and type of each array
-    purpose: str  # these three as in mxsame.building.Building
+    purpose: str  # these four as in mxsame.building.Building
     device: str
     gradients: bool
+    strategy: Optional[str]
 
     @classmethod
     def of(cls, args: tuple, arrays: list, training: Optional[bool] = None) -> Call:
@@ -149,7 +204,8 @@ class Call(NamedTuple):
         if training is not None:
             purpose, gradients = "training" if training else "inference", training
         leaves = tuple((type(array), array.shape, array.dtype) for array in arrays)
-        return cls(args, leaves, purpose, device, gradients)
+        structure = regrouped(args, itertools.repeat(True))
+        return cls(structure, leaves, purpose, device, gradients, current().strategy)
 
     @property
     def shapes(self) -> Tuple[tuple, ...]:
@@ -159,11 +215,11 @@ class Call(NamedTuple):
     def kind(self) -> Hashable:
         """What calls have in common that differ in sizes only."""
         arrays = tuple((kind, len(shape), dtype) for kind, shape, dtype in self.leaves)
-        return (nesting(self.args), arrays, *self[2:])
+        return (nesting(self.structure), arrays, *self[2:])
 
     @property
     def key(self) -> Hashable:
-        return (nesting(self.args), *self[1:])
+        return (nesting(self.structure), *self[1:])
 
     def named_shapes(self, net: Any) -> Dict[str, tuple]:
         """The shapes by the names that a graph gives its inputs."""
@@ -177,18 +233,34 @@ class Call(NamedTuple):
             for name, (kind, _, dtype) in zip(shapes, self.leaves)
         ]
         use = {"purpose": self.purpose, "device": self.device, "gradients": self.gradients}
-        return traced(net, regrouped(self.args, iter(variables)), shapes, **use, **built_for)
+        return traced(net, regrouped(self.structure, iter(variables)), shapes, **use, **built_for)
 
-    def compiled(self, net: Any, flags: Mapping[str, Any], **built_for: Any) -> Tuple[NetGraph, list]:
-        """The same, to be called, and what its operators decided; `flags` are those of `HybridBlock.hybridize`."""
+    def compiled(
+        self, net: Any, flags: Mapping[str, Any], most: float = math.inf, **built_for: Any
+    ) -> Tuple[NetGraph, list]:
+        """The same, to be called, and what its operators decided; `flags` are those of `HybridBlock.hybridize`, of
+        which `static_alloc` holds for a graph that keeps `most` bytes."""
         trace = self.traced(net, **built_for)
-        return NetGraph(net, trace.outputs, self.named_shapes(net), flags), trace.decisions
+        use = {"trains": self.purpose == "training", "most": most}
+        return NetGraph(net, trace.outputs, self.named_shapes(net), flags, **use), trace.decisions
 
 
 class NetGraph:
-    """A net's graph over the net's own parameters: called with arrays, it returns what the net does."""
+    """A net's graph over the net's own parameters: called with arrays, it returns what the net does.
 
-    def __init__(self, net: Any, outputs: Any, shapes: Mapping[str, tuple], flags: Mapping[str, Any]):
+    With the flag `static_alloc` it keeps the memory of its arrays, `memory` bytes or about so many; if that were more
+    than `most`, it takes memory when it runs, as without the flag.
+    """
+
+    def __init__(
+        self,
+        net: Any,
+        outputs: Any,
+        shapes: Mapping[str, tuple],
+        flags: Mapping[str, Any],
+        trains: bool = False,
+        most: float = math.inf,
+    ):
         self.symbol = grouped(outputs)
         self._nesting = regrouped(outputs, itertools.repeat(True))
         names, parameters = self.symbol.list_inputs(), _gluon.parameters(net)
@@ -201,6 +273,9 @@ class NetGraph:
         position = {name: number for number, name in enumerate(shapes)}
         self._sources = [position[name] if name in position else parameters[name] for name in names]
         self._initialise(shapes)
+        self.memory = self._kept(shapes, trains) if flags.get("static_alloc") else 0
+        if self.memory > most:
+            self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
         fed: Dict[str, List[int]] = {"data_indices": [], "param_indices": []}
         for index, source in enumerate(self._sources):
             fed["data_indices" if isinstance(source, int) else "param_indices"].append(index)
@@ -209,6 +284,15 @@ class NetGraph:
     def takes(self, shapes: Sequence[tuple]) -> bool:
         """Whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
         return tensors.inferred_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
+
+    def _kept(self, shapes: Mapping[str, tuple], trains: bool) -> int:
+        """Bytes: those of all outputs of operators, and as many of gradients; in inference of the two largest."""
+        found = self.symbol.get_internals()
+        inferred = tensors.inferred_shapes(found, dict(zip(self._names, map(shapes.get, self._names)))) or []
+        inputs = set(self.symbol.list_inputs())
+        outputs = (shape for name, shape in zip(found.list_outputs(), inferred) if name not in inputs)
+        elements = [math.prod(shape) for shape in outputs if shape and min(shape) > 0]
+        return BYTES * 2 * (sum(elements) if trains else max(elements, default=0))
 
     def _initialise(self, shapes: Mapping[str, tuple]) -> None:
         """Give deferred parameters the shapes that follow from those of the inputs."""
@@ -235,12 +319,47 @@ class NetGraph:
             if name in deferred:
                 _gluon.initialise_deferred(source, found[name])
 
+    def watch(self, callback: Callable, monitor_all: bool) -> None:
+        """Call this with what every operator gives, as `register_op_hook` says."""
+        _gluon.register_op_hook(self._operator, callback, monitor_all)
+
     def __call__(self, *arrays: Any) -> Any:
         threads.keep_awake()
-        with TURN, arrays[0].ctx as context:
-            inputs = [arrays[source] if isinstance(source, int) else source.data(context) for source in self._sources]
-            outputs = self._operator(*inputs)
+        arrays = tuple(map(_on_device, arrays))
+        try:
+            with TURN, arrays[0].ctx as context:
+                inputs = [
+                    arrays[source] if isinstance(source, int) else source.data(context) for source in self._sources
+                ]
+                outputs = self._operator(*inputs)
+        except RuntimeError as error:
+            self._explain(arrays, error)
+            raise
         return regrouped(self._nesting, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
+
+    def _explain(self, arrays: Sequence[Any], error: Exception) -> None:
+        """Raise what is wrong with an array that MXNet has refused; nothing if it is something else."""
+        parameters = [source for source in self._sources if not isinstance(source, int) and source.list_ctx()]
+        contexts = parameters[0].list_ctx() if parameters else [arrays[0].ctx]
+        dtype = next((np.dtype(each.dtype) for each in parameters if np.dtype(each.dtype).kind == "f"), None)
+        for name, array in zip(self._names, arrays):
+            if array.ctx not in contexts or array.ctx != arrays[0].ctx:
+                raise ValueError(
+                    f"{name} must be on the device of the parameters, {contexts}, and of the other inputs; "
+                    f"{validation.received(**{f'{name}.context': str(array.ctx)})}"
+                ) from error
+            given = np.dtype(array.dtype)
+            if dtype is not None and given.kind == "f" and given != dtype:
+                raise TypeError(
+                    f"{name} must have the type of the parameters, {dtype} (see net.cast); "
+                    f"{validation.received(**{f'{name}.dtype': str(given)})}"
+                ) from error
+
+
+def _on_device(array: Any) -> Any:
+    """An array that a graph takes: of memory that is pinned or shared between processes, a copy."""
+    context = array.ctx
+    return array if context.device_type in ("cpu", "gpu") else array.as_in_context(mx.cpu())
 
 
 def is_waiting(source: Any) -> bool:

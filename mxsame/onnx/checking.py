@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import itertools
 import os
-import tempfile
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -38,22 +36,6 @@ def package(name: str, what: str) -> Any:
         raise ImportError(f"{what} needs the package {name}; fix it with: {install(*ONNX)}") from error
 
 
-@contextlib.contextmanager
-def beside(path: str) -> Iterator[str]:
-    """A name in a new folder beside `path`; what is written there replaces `path` at the end, if nothing is raised.
-
-    Raises `ValueError` if nothing can be written there."""
-    folder, name = os.path.split(os.path.abspath(path))
-    try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".onnx-") as temporary:
-            file = os.path.join(temporary, name)
-            yield file
-            for written in sorted(os.listdir(temporary), reverse=True):  # the arrays before the graph that names them
-                os.replace(os.path.join(temporary, written), os.path.join(folder, written))
-    except OSError as error:
-        raise ValueError(f"path must be one that can be written: {error}; {validation.received(path=path)}") from error
-
-
 def save(model: Any, size: int, file: str) -> None:
     """Write a model with arrays of so many bytes, and have onnx check it with full shape inference.
 
@@ -72,6 +54,7 @@ def save(model: Any, size: int, file: str) -> None:
 def compare(
     net: Any,
     shapes: Mapping[str, Shape],
+    structure: Any,
     given: Sequence[Optional[np.ndarray]],
     dtype: Any,
     tolerance: Optional[float],
@@ -80,8 +63,8 @@ def compare(
     """Run the file by onnxruntime, and the net by MXNet; a `ValueError` if they differ, or the file does not run. None,
     or why they were not compared: onnxruntime is not installed, or does not support the opset.
 
-    They are run on arrays that were `given` for the inputs, which have these `shapes`, and on uniform numbers for those
-    without."""
+    They are run on arrays that were `given` for the inputs, which have these `shapes` and are nested as `structure`
+    says, and on uniform numbers for those without."""
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError:
@@ -96,7 +79,7 @@ def compare(
     names, outputs = ([entry.name for entry in entries] for entries in (session.get_inputs(), session.get_outputs()))
     for number, sizes in enumerate(_tried(shapes)):
         arrays = dict(zip(sizes, map(_data, sizes.values(), given, itertools.repeat(dtype))))
-        wanted = _by_mxnet(net, arrays, dtype, may_refuse=number > 0)
+        wanted = _by_mxnet(net, arrays, dtype, structure, may_refuse=number > 0)
         if wanted is None:
             continue
         try:
@@ -105,7 +88,7 @@ def compare(
             raise _failure(error, input_shapes=sizes) from error
         reason = _wrong(outputs, got, wanted, itertools.repeat(least))
         if reason is not None and tolerance is None and str(dtype) == "float32":
-            exact = _by_mxnet(net, arrays, np.dtype("float64"), may_refuse=True)
+            exact = _by_mxnet(net, arrays, np.dtype("float64"), structure, may_refuse=True)
             if exact is not None:
                 reason = _wrong(outputs, got, exact, map(_rounding, wanted, exact))
         if reason is not None:
@@ -162,13 +145,15 @@ def _tried(shapes: Mapping[str, Shape]) -> List[Dict[str, tuple]]:
     return found
 
 
-def _by_mxnet(net: Any, arrays: Mapping[str, np.ndarray], dtype: Any, may_refuse: bool) -> Optional[List[np.ndarray]]:
+def _by_mxnet(
+    net: Any, arrays: Mapping[str, np.ndarray], dtype: Any, structure: Any, may_refuse: bool
+) -> Optional[List[np.ndarray]]:
     """The net's outputs, in float32 for float16, which MXNet has no convolution for on the CPU; None if MXNet does not
     take these shapes, and may refuse them."""
     dtype = np.promote_types(dtype, np.float32)
     try:
         shapes = {name: array.shape for name, array in arrays.items()}
-        graph, _ = frozen(net, shapes, dtype, purpose="inference", device="cpu")
+        graph, _ = frozen(net, shapes, dtype, structure, purpose="inference", device="cpu")
         if reshape_that_loses(graph.shapes()) is not None:
             return None
         graph.values = {name: value.astype(dtype) for name, value in graph.values.items()}

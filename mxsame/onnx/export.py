@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 import numpy as np
 
@@ -53,8 +53,8 @@ def export_onnx(
         transposed convolutions are left in its file; give the net that it was made of.
     path : str or path
         Of the file. Arrays of 2 GB or more go into a second file, `path` with `.data` after it.
-    input_shape : sequence of ints, or a list of such
-        (N, C, \\*size), or (N, \\*size, C) as the net takes it; one shape for each input.
+    input_shape : sequence of ints, an array, or a list of such
+        (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
     opset : int
         The version of ONNX's operators: from 11 to the newest that the installed onnx knows.
     dynamic_batch : bool
@@ -110,20 +110,20 @@ def export_onnx(
     if not isinstance(net, Deployed):  # which has a graph
         check_traceable(net)
     path = _checked_path(path)
-    shapes = files.checked_shapes(input_shape)
+    wanted = tracing.inputs_of(net, input_shape)
     opset = validation.integer("opset", opset, OLDEST, newest)
     dynamic = validation.flag("dynamic_batch", dynamic_batch), validation.flag("dynamic_size", dynamic_size)
     fold = validation.flag("fold", fold)
-    inputs = dict(zip(tracing.input_names(net, len(shapes)), shapes))
+    inputs, shapes = wanted.shapes, list(wanted.shapes.values())
     names = _checked_names("input_names", input_names, "data", len(inputs))
     arrays = _checked_data(data, shapes)
     tolerance = None if tolerance is None else _checked_tolerance(tolerance)
     dtype = float_dtype(net.collect_params(), np.dtype("float32"))
     try:
-        graph = _graph(net, inputs, dtype, fold, dynamic_size)
+        graph = _graph(net, wanted, dtype, fold, dynamic_size)
         found = Shapes(graph, *dynamic)
         if dynamic_size:
-            _check_takes(net, found.others, dtype)
+            _check_takes(net, wanted._replace(shapes=found.others), dtype)
     except mx.base.MXNetError as error:
         raise ValueError(
             f"net must run on data of input_shape; {validation.received(input_shape=input_shape)}; "
@@ -132,18 +132,19 @@ def export_onnx(
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
     writer = Writer(graph, found, opset, dict(zip(inputs, names)), outputs, dtype, OPERATORS)
     model = writer.model()
-    with checking.beside(path) as file:
+    with files.beside(path) as file:
         checking.save(model, writer.size, file)
-        reason = checking.compare(net, found.inputs, arrays, dtype, tolerance, file)
+        reason = checking.compare(net, found.inputs, wanted.structure, arrays, dtype, tolerance, file)
     if reason is not None:
         message = f"the file is checked by onnx, but not compared with the net: {reason}"
         warnings.warn(message, checking.NotCompared, stacklevel=2)
     return path
 
 
-def _graph(net: Any, inputs: Dict[str, tuple], dtype: Any, fold: bool, dynamic_size: bool) -> Graph:
+def _graph(net: Any, inputs: tracing.Inputs, dtype: Any, fold: bool, dynamic_size: bool) -> Graph:
     """The net with its windows noted."""
-    graph, _ = frozen(net, inputs, dtype, purpose="deployment", device="cpu", windows_noted=True)
+    use = {"purpose": "deployment", "device": "cpu", "windows_noted": True}
+    graph, _ = frozen(net, inputs.shapes, dtype, inputs.structure, **use)
     drop(graph)
     note(graph, dynamic_size)
     if fold:
@@ -155,11 +156,11 @@ def _graph(net: Any, inputs: Dict[str, tuple], dtype: Any, fold: bool, dynamic_s
     return graph
 
 
-def _check_takes(net: Any, inputs: Dict[str, tuple], dtype: Any) -> None:
+def _check_takes(net: Any, inputs: tracing.Inputs, dtype: Any) -> None:
     """Raise `ValueError` if the net itself takes no data of another size: what it is for one size may be wrong for
     others."""
     try:
-        frozen(net, inputs, dtype, purpose="inference", device="cpu")
+        frozen(net, inputs.shapes, dtype, inputs.structure, purpose="inference", device="cpu")
     except (mx.base.MXNetError, ValueError) as error:
         raise ValueError(
             "net must take data of every size, and not be a deployed one, nor a model or a file for one size; received "
