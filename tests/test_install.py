@@ -163,16 +163,6 @@ print(got is mine, got.numpy is __import__("numpy"), sorted(name for name in sys
     assert run_well(code) == "True True ['mxnet']"
 
 
-def test_importing_again_changes_nothing():
-    code = """
-import importlib, numpy
-from mxsame import _mxnet
-before, mx = dict(vars(numpy)), _mxnet.mx
-print(importlib.reload(_mxnet).mx is mx, vars(numpy) == before)
-"""
-    assert run_well(code) == "True True"
-
-
 # ---- MXNet is imported when it is used, by whomever ------------------------------------------------------------------
 
 
@@ -296,39 +286,46 @@ def test_another_module_of_that_name_is_refused(site):
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-def test_no_mxnet(site):
-    lines = refused(site(*NUMPY))
-    assert lines[0] == "MXNet is not installed."
-    assert lines[1].startswith(
-        f"  found: Python {sys.version.split()[0]} ({sys.executable}), NumPy {numpy.__version__} ("
-    )
-    assert lines[2] == f"  fix it with: {PIP} install mxnet==1.9.1"
+FOUND = f"  found: Python {sys.version.split()[0]} ({sys.executable}), NumPy {numpy.__version__} ("
+REINSTALL = f"{PIP} uninstall -y mxnet && {PIP} install mxnet==1.9.1"
+MISSING = "cannot open shared object file: No such file or directory"
+REFUSED = {  # links, files, the first line and what the fix starts with
+    "no mxnet": (NUMPY, {}, "MXNet is not installed.", f"{PIP} install mxnet==1.9.1"),
+    "record": (NUMPY, {"mxnet-1.9.1.dist-info/METADATA": ""}, "MXNet is not installed.", REINSTALL),
+    "no numpy": ((), {}, "NumPy cannot be imported: No module named 'numpy'.", f"{PIP} install 'numpy<2'"),
+    "numpy 2": (
+        (),
+        {"numpy/__init__.py": "__version__ = '2.1.3'\n"},
+        "MXNet 1.9.1 needs NumPy 1, and NumPy 2 is installed.",
+        f"{PIP} install 'numpy<2'",
+    ),
+    "another version": (
+        NUMPY,
+        {"mxnet/__init__.py": "raise ValueError('a')\n", "mxnet-1.8.0.post0.dist-info/METADATA": ""},
+        "mxnet 1.8.0.post0 cannot be imported, and mxsame is made for 1.9.1: ValueError: a.",
+        REINSTALL,
+    ),
+    "system library": (
+        NUMPY,
+        mxnet_that_raises(f"OSError('libgomp.so.1: {MISSING}')"),
+        "mxnet needs the system library libgomp.so.1, which is not found.",
+        "apt-get install -y libgomp1 ",
+    ),
+    "requirement": (
+        NUMPY,
+        mxnet_that_raises("ModuleNotFoundError('...', name='graphviz')"),
+        "MXNet needs the package graphviz, which is not installed.",
+        f"{PIP} install graphviz",
+    ),
+}
 
 
-def test_a_leftover_folder_of_mxnet(site):
-    lines = refused(site(*NUMPY, files={"mxnet/__pycache__/base.pyc": ""}))
-    assert "broken" in lines[0] and "the folder mxnet holds no Python package" in lines[0]
-    assert lines[2] == f"  fix it with: {PIP} install mxnet==1.9.1"
-
-
-def test_a_record_of_mxnet_without_its_folder(site):
-    lines = refused(site(*NUMPY, files={"mxnet-1.9.1.dist-info/METADATA": ""}))
-    assert lines[0] == "MXNet is not installed."
-    assert lines[2] == f"  fix it with: {PIP} uninstall -y mxnet && {PIP} install mxnet==1.9.1"
-
-
-def test_no_numpy(site):
-    lines = refused(site(), "from mxsame._mxnet import mx")
-    assert lines[0] == "NumPy cannot be imported: No module named 'numpy'."
-    assert lines[2] == f"  fix it with: {PIP} install 'numpy<2'"
-
-
-def test_numpy_2(site):
-    path = site(files={"numpy/__init__.py": "__version__ = '2.1.3'\n"})
-    lines = refused(path)
-    assert lines[0] == "MXNet 1.9.1 needs NumPy 1, and NumPy 2 is installed."
-    assert f"NumPy 2.1.3 ({path / 'numpy'})" in lines[1]
-    assert lines[2] == f"  fix it with: {PIP} install 'numpy<2'"
+@pytest.mark.parametrize(("links", "files", "first", "fix"), REFUSED.values(), ids=list(REFUSED))
+def test_what_is_refused(site, links, files, first, fix):
+    lines = refused(site(*links, files=files), "from mxsame._mxnet import mx")
+    assert lines[0] == first
+    assert lines[1].startswith(FOUND if links else "  found: Python ")
+    assert lines[2].startswith(f"  fix it with: {fix}")
 
 
 @pytest.mark.parametrize("version", [(3, 7, 16), (3, 13, 0)])
@@ -365,7 +362,7 @@ def test_a_wheel_for_cuda_without_a_driver(site, wheel):
 
 @needs_gcc
 def test_another_wheel_for_cuda_without_its_libraries(site, tmp_path):
-    error = "OSError('libcudart.so.11.0: cannot open shared object file: No such file or directory')"
+    error = f"OSError('libcudart.so.11.0: {MISSING}')"
     path = site(*NUMPY, files=mxnet_that_raises(error, "mxnet-cu117"))
     lines = refused(path, f"import ctypes; ctypes.CDLL({str(make_driver(tmp_path))!r})\nimport mxsame.nn")
     assert lines[0] == (
@@ -375,26 +372,6 @@ def test_another_wheel_for_cuda_without_its_libraries(site, tmp_path):
     install = f"{PIP} install mxnet-cu112==1.9.1 {' '.join(requirements.pins())}"
     assert lines[2] == f"  fix it with: {PIP} uninstall -y mxnet-cu117 && {install}"
     assert lines[3] == "  Without an NVIDIA GPU let the command end in mxnet==1.9.1."
-
-
-def test_another_version_of_mxnet(site):
-    files = {"mxnet/__init__.py": "raise ValueError('a')\n", "mxnet-1.8.0.post0.dist-info/METADATA": ""}
-    lines = refused(site(*NUMPY, files=files))
-    assert lines[0] == "mxnet 1.8.0.post0 cannot be imported, and mxsame is made for 1.9.1: ValueError: a."
-    assert lines[2] == f"  fix it with: {PIP} uninstall -y mxnet && {PIP} install mxnet==1.9.1"
-
-
-def test_a_missing_system_library(site):
-    error = "OSError('libgomp.so.1: cannot open shared object file: No such file or directory')"
-    lines = refused(site(*NUMPY, files=mxnet_that_raises(error)))
-    assert lines[0] == "mxnet needs the system library libgomp.so.1, which is not found."
-    assert lines[2].startswith("  fix it with: apt-get install -y libgomp1 ")
-
-
-def test_a_missing_requirement_of_mxnet(site):
-    lines = refused(site(*NUMPY, files=mxnet_that_raises("ModuleNotFoundError('...', name='graphviz')")))
-    assert lines[0] == "MXNet needs the package graphviz, which is not installed."
-    assert lines[2] == f"  fix it with: {PIP} install graphviz"
 
 
 @pytest.mark.parametrize("libmxnet", [None, "not a library"], ids=["missing", "unreadable"])
