@@ -174,7 +174,9 @@ def candidates(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     ['slice', 'kernel']
     """
     plans = exact_plans(tuple(windows), operator, None if allowed is None else tuple(allowed))
-    return {name: plan for name, plan in plans.items() if STRATEGIES[name].competes} or dict(plans)
+    # Picking multiplies by zero, which makes NaN of an infinity: a maximum is not picked if there is another way.
+    competing = {name for name in plans if STRATEGIES[name].competes} - ({"pick", "gather"} if operator == "max" else set())
+    return {name: plan for name, plan in plans.items() if name in competing} or dict(plans)
 
 
 @functools.lru_cache(maxsize=4096)

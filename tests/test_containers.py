@@ -48,6 +48,20 @@ def is_specialised(net):
     return isinstance(net.forward, Specialised)
 
 
+def test_a_forced_strategy_leaves_no_graph_for_other_calls():
+    """Neither in the first call nor in a later one."""
+    net = mxsame.nn.HybridSequential()
+    net.add(mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3))
+    net.initialize()
+    net.hybridize()
+    data = mx.nd.zeros((1, 3, 8, 8))
+    for _ in range(2):
+        with mxsame.plan.force("gather"):
+            net(data)
+        net(data)
+    assert sorted("take" in graph.symbol.tojson() for graph in net.forward.graphs.values()) == [False, True]
+
+
 @pytest.mark.parametrize("make", [ours, lambda: copy.deepcopy(ours()), lambda: pickle.loads(pickle.dumps(ours()))])
 def test_hybridize_makes_graphs_for_shape_signatures(make):
     net = make()

@@ -100,6 +100,17 @@ def test_the_estimate_chooses_what_is_the_fastest_by_far(windows, work, strategi
     assert chosen(windows, work) in strategies
 
 
+@pytest.mark.parametrize("size", [7, 8, 56, 57, 224, 225])
+def test_a_maximum_is_picked_only_if_nothing_else_is_exact(size):
+    """Its windows are multiplied by zero and one: an infinity becomes NaN."""
+    for kernel_size, stride, rank in itertools.product((2, 3, 4), (2, 3), (1, 2, 3)):
+        for work in works("max"):
+            plans, plan = exact_plans(square(size, kernel_size, stride, rank), "max"), None
+            plan = choose(square(size, kernel_size, stride, rank), work)
+            assert not any(step.pick for step in plan.axes), list(plans)
+    assert chosen(square(None, 3, 2), Work("max", 8, 64, 64)) == "pick"
+
+
 def test_deployment_gets_longer_weights_for_nothing():
     """A weight that takes long to lengthen, on little data."""
     windows = square(4, 3, 2)

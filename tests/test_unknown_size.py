@@ -85,6 +85,33 @@ def test_windows_of_two_on_one_element(op):
         net(data).wait_to_read()
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("op", ["MaxPool{}D", "AvgPool{}D"])
+def test_a_file_for_any_size_takes_one_element(op, rank, tmp_path):
+    """Windows of two, and others: a file has no other graph to go to."""
+    layers = [getattr(mxsame.nn, op.format(rank))(*window) for window in ((2, 2), (3, 2), (2, 3), (4, 2))]
+    for number, layer in enumerate(layers):
+        symbol, parameters = mxsame.export(layer, str(tmp_path / f"layer{number}"))
+        net = gluon.SymbolBlock.imports(symbol, ["data"], parameters)
+        for size in ((1, 4, 1), (2, 1, 3), (5, 5, 1)):
+            data = mx.nd.random.normal(shape=(2, 3, *size[:rank]))
+            assert_equal(net(data), layer(data).asnumpy(), what=f"{layer}, {size}")
+
+
+def test_an_infinity_stays_one_in_a_max_pool_of_known_size():
+    """No other element becomes NaN, which it would where windows are picked by multiplying with zero."""
+    net = gluon.HybridSequential()
+    net.add(mxsame.nn.DepthwiseConv2D(1, in_channels=16, weight_initializer="ones"), mxsame.nn.MaxPool2D(3, 2))
+    net.initialize()
+    data = mx.nd.random.normal(shape=(1, 16, 9, 9))
+    data[0, 0, 4, 4], data[0, 1, 0, 0] = np.inf, -np.inf
+    wanted = net(data).asnumpy()
+    assert not np.isnan(wanted).any() and np.isinf(wanted).sum() == 4
+    for size in (9, 8):
+        mxsame.hybridize(net)
+        assert not np.isnan(net(data[:, :, :size, :size]).asnumpy()).any()
+
+
 def test_layers_know_sizes_by_themselves_wherever_they_stand():
     """Unknown sizes behind flattening, concatenation and upsampling."""
 

@@ -53,6 +53,10 @@ class _MaxPool(_Pool):
 
     The rule of "same" is that of :class:`mxsame.nn.Conv2D`, with the pool size for the kernel size.
 
+    Under `net.hybridize()` of Gluon's containers, windows of 2 with stride 2 do not take an axis of one element, and an
+    infinity can become NaN in the outputs of windows next to it, if the pool size is 3 with stride 2, say.
+    `mxsame.hybridize` has neither limit, and files of `mxsame.export` not the first one.
+
     Parameters
     ----------
     pool_size : int or one int per axis

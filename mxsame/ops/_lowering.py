@@ -266,7 +266,7 @@ class Lowering:
             return data
         source, whole = self._sources(data, axes), data
         if len(self.windows) == 3:  # MXNet transposes five axes many times slower than four
-            data, outer = F.reshape(data, shape=(-3, -2)), 1
+            data, outer = F.reshape(copied(F, data), shape=(-3, -2)), 1
         gathered = [axis - SPATIAL + outer for axis in axes]
         order = [*gathered, *(axis for axis in range(outer + len(self.windows)) if axis not in gathered)]
         data = F.transpose(data, axes=tuple(order))

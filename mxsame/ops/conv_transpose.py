@@ -11,7 +11,7 @@ from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
 from mxsame.ops._call import Call, channel_count, required
-from mxsame.ops._lowering import Lowering, reversed_kernel
+from mxsame.ops._lowering import Lowering, reversed_kernel, rewritten
 from mxsame.ops.conv import convolution
 from mxsame.plan import make_transposed_windows, strategies_for
 from mxsame.planner import Work
@@ -106,7 +106,7 @@ def conv_transpose(
     data, lowering = call.lowering(windows, work, args.shapes[1], refused=refused)
     weight = call.inward(weight)
     if lowering.plan.dilates:
-        weight = _flipped(lowering.F, weight, work, call.rank)
+        weight = _flipped(lowering.F, weight, groups, call.rank)
         return call.outward(convolution(lowering, data, weight, bias, channels, groups, call.operator_layout))
     return call.outward(_deconvolution(lowering, data, weight, bias, work, call.operator_layout))
 
@@ -116,7 +116,7 @@ def _refused(call: Call, weight: Any, work: Work, windows: tuple) -> Tuple[str, 
 
     MXNet's own Deconvolution is wrong if it has strides and dilation, and has no dilation in 3-D. oneDNN's, on the CPU,
     cannot pass on the gradient of a computed weight, has nothing but float32 in 3-D, and cannot be trained with one
-    output channel after a layer whose output is in blocks.
+    output channel in each group after a layer whose output is in blocks.
     """
     if current().windows_noted:  # nothing runs; but a shape is inferred
         return _others_than_dilate() if call.rank == 3 and any(window.dilation > 1 for window in windows) else ()
@@ -126,8 +126,9 @@ def _refused(call: Call, weight: Any, work: Work, windows: tuple) -> Tuple[str, 
     wrong = dilated and (any(window.stride > 1 for window in windows) or call.rank == 3)
     if not on_gpu:
         wrong = wrong or call.channels_last or _is_computed(weight) or (call.rank == 3 and not _is_float32(weight))
-        in_blocks = work.channels == 1 and (work.in_channels is None or work.in_channels >= ONE_BLOCK)
-        wrong = wrong or (in_blocks and tensors.may_take_gradients(call.data))
+        in_blocks = work.in_channels is None or work.in_channels // work.groups >= ONE_BLOCK
+        one_output = work.channels == work.groups
+        wrong = wrong or (one_output and in_blocks and tensors.may_take_gradients(call.data))
     if wrong:
         return _others_than_dilate()
     return () if on_gpu or purpose == "deployment" else ("kernel",)  # a longer kernel is a computed weight
@@ -178,19 +179,11 @@ def _deconvolution(lowering: Lowering, data: Any, weight: Any, bias: Any, work: 
     )
 
 
-def _flipped(F: Any, weight: Any, work: Work, rank: int) -> Any:
-    r"""(I, O/g, \*k) -> (O, I/g, \*k), every kernel flipped."""
+def _flipped(F: Any, weight: Any, groups: int, rank: int) -> Any:
+    r"""(I, O/g, \*k) -> (O, I/g, \*k), every kernel flipped; a shape can be inferred through it."""
     weight = reversed_kernel(F, weight, range(2, 2 + rank))
-    swap = (1, 0, *range(2, 2 + rank))
-    if work.groups == 1:
-        return F.transpose(weight, axes=swap)
-    if work.in_channels is None:
-        raise ValueError(
-            "the data's channels must be known to build the graph of this grouped transposed convolution: give "
-            "in_channels to the layer, or a shape to the weight; "
-            f"{validation.received(groups=work.groups)}"
-        )
-    share = work.in_channels // work.groups
-    starts = range(0, work.in_channels, share)
-    parts = [F.slice_axis(weight, axis=0, begin=start, end=start + share) for start in starts]
-    return F.concat(*[F.transpose(part, axes=swap) for part in parts], dim=0)
+    if groups == 1:
+        return F.transpose(weight, axes=(1, 0, *range(2, 2 + rank)))
+    weight = F.reshape(weight, shape=(-4, groups, -1, -2))
+    weight = F.transpose(weight, axes=(0, 2, 1, *range(3, 3 + rank)))
+    return F.reshape(rewritten(weight), shape=(-3, -2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 from mxsame import padding as arithmetic
 from mxsame import planner, tensors, validation
@@ -170,8 +170,7 @@ class _Pool:
         # The mean of two elements, one of them the nearest to the other instead of padding, is the mean of the one.
         pairs = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
         fill = "edge" if operator == "max" or pairs else "zero"
-        refused = () if self._convolves(unknown_type=None in call.size) else ("pick",)
-        data, lowering = call.lowering(windows, Work(operator), (), fill, refused)
+        data, lowering = call.lowering(windows, Work(operator), (), fill, self._refused())
         keeps_workspace = operator != "max" or not tensors.needs_gradients_at_inference(data)
         out = self._pooled(lowering, data, operator, keeps_workspace, more)
         if operator == "avg" and fill == "zero" and lowering.plan.fills and not current().windows_noted:
@@ -180,6 +179,13 @@ class _Pool:
             ones = lowering.F.BlockGrad(lowering.F.ones_like(ones))
             out = lowering.F.broadcast_div(out, self._pooled(thin, ones, "avg", True, {}))
         return self.outward(out)
+
+    def _refused(self) -> Tuple[str, ...]:
+        """The strategies that are not exact, or slow: files for any size take a length of 1, which windows of two do
+        not take with "full"."""
+        is_for_any_size = None in self.call.size
+        refused = () if self._convolves(unknown_type=is_for_any_size) else ("pick",)
+        return (*refused, "full") if is_for_any_size and current().exported else refused
 
     def _pad_the_data(self) -> None:
         """With ceil_mode the padding counts, and what a partial window has after it does not: so the padding becomes
