@@ -175,8 +175,9 @@ def candidates(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     """
     plans = exact_plans(tuple(windows), operator, None if allowed is None else tuple(allowed))
     # Picking multiplies by zero, which makes NaN of an infinity: a maximum is not picked if there is another way.
-    competing = {name for name in plans if STRATEGIES[name].competes} - ({"pick", "gather"} if operator == "max" else set())
-    return {name: plan for name, plan in plans.items() if name in competing} or dict(plans)
+    last_resorts = ("pick", "gather") if operator == "max" else ()
+    competing = [name for name in plans if STRATEGIES[name].competes and name not in last_resorts]
+    return {name: plans[name] for name in competing or plans}
 
 
 @functools.lru_cache(maxsize=4096)

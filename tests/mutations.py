@@ -172,7 +172,7 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "transposed: one output channel is left to oneDNN",
         "mxsame/ops/conv_transpose.py",
-        "wrong = wrong or (in_blocks and tensors.may_take_gradients(call.data))",
+        "wrong = wrong or (one_output and in_blocks and tensors.may_take_gradients(call.data))",
         "wrong = wrong",
     ),
     (

@@ -162,7 +162,9 @@ def test_every_strategy_between_convolutions(strategy, rank):
     for _ in range(6):
         layer, channels = drawn(stream, rank, strategy)
         net = gluon.HybridSequential()
-        net.add(getattr(gluon, f"Conv{rank}D")(channels, 1, in_channels=2), layer, getattr(gluon, f"Conv{rank}D")(16, 1))
+        net.add(
+            getattr(gluon, f"Conv{rank}D")(channels, 1, in_channels=2), layer, getattr(gluon, f"Conv{rank}D")(16, 1)
+        )
         net.initialize(mx.init.Normal(0.3))
         sizes = [tuple(stream.randint(5, 9) for _ in range(rank)) for _ in range(2)]
         net(mx.nd.array(images(sizes[0], 2)))

@@ -73,7 +73,7 @@ def test_every_geometry_is_measured_once_with_each_exact_plan():
     assert set(found) == {STEM, DEPTHWISE, POOL}  # the last convolution needs nothing
     for windows, operator in ((STEM, "conv"), (DEPTHWISE, "conv"), (POOL, "max")):
         tuned = found[windows]
-        assert set(tuned.seconds) == set(exact_plans(windows, operator))
+        assert set(tuned.seconds) == set(planner.candidates(windows, operator))
         assert all(seconds > 0 for seconds in tuned.seconds.values())
         assert tuned.chosen in tuned.seconds and planner.recall(windows, tuned.work) == tuned.chosen
     assert found[STEM].work.plain and not found[DEPTHWISE].work.plain
