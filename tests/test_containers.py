@@ -85,18 +85,6 @@ def test_a_derived_network():
         net.hybridize(no_flag=1)
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_everything_is_taken_back(times):
-    net = Derived()
-    before = set(vars(net)), set(vars(net.body))
-    for _ in range(times):
-        net.hybridize()
-        net(images(20, 21))
-    net.hybridize(False)
-    assert (set(vars(net)), set(vars(net.body))) == before
-    net.summary(images(20, 21))  # of what runs layer by layer only
-
-
 @pytest.mark.parametrize("hybridized", [False, True])
 def test_parameter_files_are_gluon_s(tmp_path, hybridized):
     net, theirs = ours(), filled(gluon.nn.HybridSequential(prefix="net_"))

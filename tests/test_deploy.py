@@ -315,25 +315,6 @@ class Random(mx.gluon.HybridBlock):
         return tuple(arrays[end] for end in self._ends)
 
 
-def check_random(seed, steps, rank):
-    shape = (2, 8, 9, 7, 6)[: rank + 2]
-    # Values grow and are cut off again, and rounding with them; what is wrong differs by more than a tenth.
-    assert_same(trained(Random(seed, steps, rank), shape), shape, batches=(3,), tolerance=1e-3)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_random_networks(seed):
-    check_random(seed, 9, 2 if seed % 4 else 1 + seed % 8 // 2)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize("seeds", [range(start, start + 100) for start in range(1000, 2000, 100)], ids=str)
-def test_more_random_networks(seeds, rank):
-    for seed in seeds:
-        check_random(seed, 14, rank)
-
-
 # ---- what a net may be -----------------------------------------------------------------------------------------------
 
 
@@ -551,13 +532,17 @@ def test_repr():
     assert repr(deployed) == f"Deployed(data (N, 3, 11, 12), float32: 2 operators{fused})"
 
 
-def test_a_fused_graph_that_is_wrong_is_not_used(monkeypatch):
+@pytest.mark.parametrize("off", [1e-3, 1e-4])
+def test_a_fused_graph_that_is_wrong_at_its_border_is_not_used(off, monkeypatch):
     net = stack(conv(4, 3), conv(4, 3, act=None))
     data = data_of((2, 3, 7, 8))
     want = trained(net, data.shape)(data)
 
     def wrong(graph):
-        return mx.sym.Activation(graph.symbol(), act_type="tanh")
+        symbol = graph.symbol()
+        return mx.sym.concat(
+            symbol.slice_axis(axis=3, begin=0, end=-1), symbol.slice_axis(axis=3, begin=-1, end=None) * (1 + off), dim=3
+        )
 
     monkeypatch.setattr(sys.modules["mxsame.graphs.deploy"], "fused", wrong)
     deployed = mxsame.deploy(net, data.shape)
@@ -697,21 +682,18 @@ def test_files_are_right_in_every_runner(name, tmp_path, monkeypatch):
     assert_files_are_right(trained(FUSED_WRONGLY[name](), EXECUTED), EXECUTED, tmp_path)
 
 
-@pytest.mark.parametrize("seeds", [range(start, start + 10) for start in range(0, 120, 10)], ids=str)
-def test_files_of_random_networks_are_right_in_every_runner(seeds, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "seed", [*range(40), *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(40, 2000))]
+)
+def test_random_networks(seed, tmp_path, monkeypatch):
+    """Deployed, and as files in every runner."""
     monkeypatch.delenv("MXNET_SUBGRAPH_BACKEND", raising=False)
-    for seed in seeds:
-        rank = 2 if seed % 4 else 1 + seed % 8 // 2
-        shape = (*EXECUTED, 6)[: rank + 2]
-        assert_files_are_right(trained(Random(seed, 9, rank), shape), shape, tmp_path)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("seeds", [range(start, start + 100) for start in range(1000, 2000, 100)], ids=str)
-def test_files_of_more_random_networks_are_right_in_every_runner(seeds, tmp_path, monkeypatch):
-    monkeypatch.delenv("MXNET_SUBGRAPH_BACKEND", raising=False)
-    for seed in seeds:
-        assert_files_are_right(trained(Random(seed, 14), EXECUTED), EXECUTED, tmp_path)
+    rank = 2 if seed % 4 else 1 + seed % 8 // 2
+    shape = (*EXECUTED, 6)[: rank + 2]
+    net = trained(Random(seed, 9 if seed < 40 else 14, rank), shape)
+    # Values grow and are cut off again, and rounding with them; what is wrong differs by more than a tenth.
+    assert_same(net, shape, batches=(3,), tolerance=1e-3)
+    assert_files_are_right(net, shape, tmp_path)
 
 
 def test_files_in_np_mode(tmp_path):
@@ -829,24 +811,6 @@ def test_a_deployed_net_is_returned():
         mxsame.deploy(deployed, (2, 3, 11, 12), ctx=mx.cpu(1))
 
 
-@pytest.mark.parametrize("off", [1e-3, 1e-4])
-def test_a_fused_graph_with_a_wrong_border_is_not_used(off, monkeypatch):
-    net = stack(conv(4, 3), conv(4, 3, act=None))
-    data = data_of((2, 3, 7, 8))
-    want = trained(net, data.shape)(data)
-
-    def wrong(graph):
-        symbol = graph.symbol()
-        return mx.sym.concat(
-            symbol.slice_axis(axis=3, begin=0, end=-1), symbol.slice_axis(axis=3, begin=-1, end=None) * (1 + off), dim=3
-        )
-
-    monkeypatch.setattr(sys.modules["mxsame.graphs.deploy"], "fused", wrong)
-    deployed = mxsame.deploy(net, data.shape)
-    assert deployed._fused is None
-    assert_alike(deployed(data), want, 1e-5)
-
-
 # ---- bad input -------------------------------------------------------------------------------------------------------
 
 
@@ -880,14 +844,10 @@ def normal(block, dtype="float32"):
     ("net", "shape", "error", "message"),
     [
         (lambda: 3, (1, 3, 8, 8), TypeError, "net must be a gluon.HybridBlock; received net of type int"),
-        (lambda: nn.Sequential(), (1, 3, 8, 8), TypeError, "received net of type Sequential"),
         (lambda: nn.Dense(3), (1, 3), ValueError, "net must be initialised, and called once"),
         (lambda: normal(nn.Dense(3)), (1, 3), ValueError, r"received uninitialised=\['dense\d+_weight'\]"),
         (small_net, 5, TypeError, "input_shape must be a sequence of integers; received input_shape=5"),
-        (small_net, "abc", TypeError, "input_shape must be a sequence of integers; received input_shape='abc'"),
         (small_net, (), ValueError, r"input_shape must have at least one length; received input_shape=\(\)"),
-        (small_net, (1, 3, 0, 8), ValueError, r"input_shape\[2\] must be an integer >= 1"),
-        (small_net, (1, 3, 2.5, 8), TypeError, r"input_shape\[2\] must be an integer >= 1"),
         (small_net, [(1, 3, 8, 8), (1, 3, 8, -1)], ValueError, r"input_shape\[1\]\[3\] must be an integer >= 1"),
         (small_net, (1, 4, 8, 8), ValueError, "data must have in_channels=3 channels"),
         (
@@ -901,12 +861,6 @@ def normal(block, dtype="float32"):
             [(1, 3, 8, 8), (1, 3, 8, 8)],
             TypeError,
             "net must be given all of its inputs.*received 2 of them: too many",
-        ),
-        (
-            lambda: normal(nn.Conv2D(2, 3, in_channels=4)),
-            (1, 3, 8, 8),
-            ValueError,
-            "net must run on data of input_shape",
         ),
         (
             lambda: normal(nn.Conv2D(2, 3, in_channels=3)),
@@ -943,7 +897,6 @@ def test_wrong_arguments(net, shape, error, message):
             ValueError,
             r"the shape that the net was deployed for, \(N, 3, 11, 12\); received data.shape=\(1, 3, 12, 12\)",
         ),
-        ([data_of((1, 4, 11, 12))], ValueError, r"received data.shape=\(1, 4, 11, 12\)"),
         ([data_of((3, 11, 12))], ValueError, r"received data.shape=\(3, 11, 12\)"),
         ([data_of((1, 3, 11, 12), dtype="float64")], TypeError, "the type of the parameters, float32; .*'float64'"),
         (
@@ -957,14 +910,6 @@ def test_wrong_arguments(net, shape, error, message):
 def test_wrong_data(args, error, message):
     with pytest.raises(error, match=message):
         mxsame.deploy(small_net(), (2, 3, 11, 12))(*args)
-
-
-def test_wrong_files():
-    deployed = mxsame.deploy(small_net(), (2, 3, 11, 12))
-    with pytest.raises(TypeError, match="path must be a string or a path; received path=3"):
-        deployed.export(3)
-    with pytest.raises(ValueError, match="epoch must be an integer >= 0; received epoch=-1"):
-        deployed.export("net", epoch=-1)
 
 
 # ---- what a rewriting must not lose ----------------------------------------------------------------------------------
@@ -1019,22 +964,6 @@ def test_copies(copied):
     assert all(
         one is not other for one, other in zip(again.collect_params().values(), deployed.collect_params().values())
     )
-
-
-def test_files_go_where_there_is_a_folder(tmp_path):
-    make, shape = NETWORKS["mobile"]
-    deployed = mxsame.deploy(trained(make(), shape), shape)
-    with pytest.raises(ValueError, match="path must be in a folder that exists; received path="):
-        deployed.export(str(tmp_path / "no" / "net"))
-
-
-def test_one_shape_for_two_inputs():
-    class Two(mx.gluon.HybridBlock):
-        def hybrid_forward(self, F, x, y):
-            return x + y
-
-    with pytest.raises(TypeError, match="net must be given all of its inputs, with one shape for each; received 1 of"):
-        mxsame.deploy(Two(), (1, 3))
 
 
 # ---- inside of other graphs ------------------------------------------------------------------------------------------
