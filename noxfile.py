@@ -19,7 +19,6 @@ def tests(session):
     session.run("python", "-m", "mxsame", "--help", silent=True)
     session.run("python", "-m", "mxsame", "demo")
     session.run("mxsame", "doctor")
-    session.run("mxsame", "bench", "--rounds", "1")
 
 
 @nox.session(python="3.11")

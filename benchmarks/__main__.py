@@ -12,10 +12,23 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, 
 
 import click
 
-from mxsame.cli.bench import Device
-
 FOLDER = Path(__file__).parent / "results"
 Task = Tuple[str, Callable[[], List[dict]]]  # a name, which --match chooses by, and what gives its rows
+
+
+class Device(click.ParamType):
+    """`cpu`, `gpu` or `gpu:1`, as ("gpu", 1)."""
+
+    name = "device"
+
+    def convert(self, value: Any, param: Any, context: Any) -> Tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        kind, _, number = value.lower().partition(":")
+        if kind not in ("cpu", "gpu") or not (number or "0").isdecimal():
+            self.fail(f"{value!r} must be cpu, gpu, or gpu:1 and so on", param, context)
+        return kind, int(number or 0)
+
 
 TRAIN = click.option("--train", is_flag=True, help="Time a forward and backward pass instead of a forward one.")
 SIZE = click.option(
@@ -60,21 +73,21 @@ def table(title: str) -> Callable[[Callable[..., Iterator[Task]]], Any]:
             picture: bool,
             **options: Any,
         ) -> None:
-            from mxsame import bench
+            from mxsame._mxnet import mx
 
-            words = [tasks.__name__, *(["train"] * options.get("train", False)), *(["gpu"] * (device[0] == "gpu"))]
-            try:
-                with bench.context(device):
-                    every = list(tasks(rounds=rounds, device=device, **options))
-                    chosen = [task for task in every if match in task[0]]
-                    if not chosen:
-                        raise click.UsageError(f"no name contains {match!r}.")
-                    name = "-".join(words)
-                    path = out or FOLDER / f"{name}.json"
-                    kept = rows_to_keep(path, device, [task for task, _ in every]) if missing and path.exists() else []
-                    measure(name, title, chosen, path, picture, device, kept, rounds=rounds)
-            except bench.CannotRun as error:
-                raise click.ClickException(str(error)) from error
+            kind, number = device
+            if kind == "gpu" and number >= mx.context.num_gpus():
+                raise click.ClickException(f"MXNet finds no GPU {number} here; `mxsame doctor` shows why.")
+            words = [tasks.__name__, *(["train"] * options.get("train", False)), *(["gpu"] * (kind == "gpu"))]
+            with mx.Context(kind, number):
+                every = list(tasks(rounds=rounds, device=device, **options))
+                chosen = [task for task in every if match in task[0]]
+                if not chosen:
+                    raise click.UsageError(f"no name contains {match!r}.")
+                name = "-".join(words)
+                path = out or FOLDER / f"{name}.json"
+                kept = rows_to_keep(path, device, [task for task, _ in every]) if missing and path.exists() else []
+                measure(name, title, chosen, path, picture, device, kept, rounds=rounds)
 
         for option in reversed(OPTIONS):
             command = option(command)
@@ -239,10 +252,9 @@ def convert(model: Tuple[str, ...], rounds: int, device: Any) -> Iterator[Task]:
     """Files of Keras models: seconds and peak memory, compared with tf.keras and with the weights."""
     from benchmarks import convert as rows
     from benchmarks.networks import HAS_TENSORFLOW
-    from mxsame import bench
 
     if not HAS_TENSORFLOW or device[0] != "cpu":
-        raise bench.CannotRun("convert runs on the CPU, and TensorFlow writes its files (the extra [oracle]).")
+        raise click.ClickException("convert runs on the CPU, and TensorFlow writes its files (the extra [oracle]).")
     for name in model or rows.MODELS:
         for ending in rows.ENDINGS:
             yield f"{name} {ending}", lambda name=name, ending=ending: _in_folder(rows.measure, name, ending, rounds)
@@ -260,10 +272,9 @@ def _in_folder(measure: Callable[..., List[dict]], *arguments: Any) -> List[dict
 def onnx(size: Optional[int], width: float, rounds: int, device: Any) -> Iterator[Task]:
     """ONNX files of mxsame and of tf2onnx, compared with MXNet and with TensorFlow; on the CPU."""
     from benchmarks import onnx as rows
-    from mxsame import bench
 
     if not rows.CAN_RUN or device[0] != "cpu":
-        raise bench.CannotRun(
+        raise click.ClickException(
             "onnx runs on the CPU, with TensorFlow and tf2onnx (the extras oracle, onnx and benchmarks)."
         )
     timing = {"rounds": rounds, "turn": 0.1, "seconds": 5.0}
@@ -349,17 +360,6 @@ def targets(folder: Path) -> None:
 def plot(file: Path) -> None:
     """Draw the picture of a result file again."""
     draw(file)
-
-
-@main.command()
-@click.option("--device", default="gpu", show_default=True, help="As for the tables; cpu tries it out.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("gpu.json"), show_default=True)
-@click.pass_context
-def gpu(context: click.Context, device: str, out: Path) -> None:
-    """What there is to know of a GPU, step by step, in one file: doctor, tests, tables."""
-    from benchmarks import gpu as everything
-
-    context.exit(0 if everything.run(everything.steps(device), out, click.echo) else 1)
 
 
 if __name__ == "__main__":

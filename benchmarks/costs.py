@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
+from benchmarks.variants import call
 from mxsame._mxnet import mx
-from mxsame._timing import FLAGS, measure, spread
-from mxsame.bench.layers import call
+from mxsame.graphs.timing import FLAGS, measure, spread
 
 MANY, FEW = (8, 64, 56, 56), (8, 3, 224, 224)  # data between layers, and pictures
 VOLUME = (2, 8, 16, 28, 28)

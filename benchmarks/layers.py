@@ -8,9 +8,7 @@ from __future__ import annotations
 from typing import Any, Dict, Optional
 
 from benchmarks import results
-from mxsame._mxnet import mx
-from mxsame._timing import measure as timed
-from mxsame.bench.layers import (
+from benchmarks.variants import (
     LOWEST,
     Layer,
     Recipe,
@@ -23,6 +21,8 @@ from mxsame.bench.layers import (
     same,
     symmetric,
 )
+from mxsame._mxnet import mx
+from mxsame.graphs.timing import measure as timed
 
 OURS = "mxsame, static shape"
 LAYERS = [

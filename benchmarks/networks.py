@@ -17,7 +17,7 @@ from benchmarks import results
 from benchmarks.architectures import CLASSES, Network
 from benchmarks.kits import LEARNING_RATE, MOMENTUM, STYLES, Kit, copy_weights
 from mxsame._mxnet import mx
-from mxsame._timing import FLAGS, measure
+from mxsame.graphs.timing import FLAGS, measure
 
 LOSS_TOLERANCE = 1e-3  # normalising by a batch magnifies rounding
 CHANNELS = 3

@@ -20,7 +20,7 @@ import mxsame
 from benchmarks import architectures, networks, results
 from benchmarks.kits import Tensor
 from mxsame._mxnet import mx
-from mxsame._timing import measure as timed
+from mxsame.graphs.timing import measure as timed
 
 APPLICATIONS = ("MobileNetV2", "MobileNetV3Small", "EfficientNetB0", "ResNet50", "DenseNet121", "InceptionV3")
 ARCHITECTURES = {

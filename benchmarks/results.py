@@ -4,36 +4,82 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
+import os
+import platform
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
-from mxsame.bench import figures
-from mxsame.bench.figures import geometric_mean, ratio, row
+import numpy as np
 
-__all__ = [
-    "FOLDER",
-    "by_mode",
-    "geometric_mean",
-    "load",
-    "print_table",
-    "provenance",
-    "ratio",
-    "row",
-    "save",
-    "show",
-    "task_of",
-]
+from mxsame import __version__
+from mxsame._mxnet import mx
+from mxsame.graphs.timing import spread
+from mxsame.installation import cuda
 
 FOLDER = Path(__file__).parent / "results"
 
 
+def row(name: str, mode: str, figures: Dict[str, List[float]], reference: str, unit: str = "s", **more: Any) -> dict:
+    """One line of a table: the figures of each variant (seconds per call, MiB), and their ratio to the reference.
+
+    >>> made = row("stem", "forward", {"symmetric": [2.0, 4.0, 3.0], "mxsame": [3.0, 3.3, 9.0]}, "symmetric")
+    >>> made["figures"]["mxsame"]["median"], round(made["figures"]["mxsame"]["ratio"], 3)
+    (3.3, 1.1)
+    """
+    baseline = spread(figures[reference])[1]
+    found = {}
+    for variant, values in figures.items():
+        low, median, high = spread(values)
+        found[variant] = {
+            "ratio": median / baseline,
+            "median": median,
+            "quartiles": [low, high],
+            "rounds": len(values),
+        }
+    return {"name": name, "mode": mode, "unit": unit, "reference": reference, "figures": found, **more}
+
+
+def ratio(row: dict, variant: str, to: str = "") -> float:
+    """Of two variants' medians; NaN if one of them did not run."""
+    figures, to = row["figures"], to or row["reference"]
+    if variant not in figures or to not in figures:
+        return math.nan
+    return figures[variant]["median"] / figures[to]["median"]
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """
+    >>> round(geometric_mean([2, 8]), 6)
+    4.0
+    """
+    values = list(values)
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
 def provenance(device: Tuple[str, int] = ("cpu", 0)) -> Dict[str, Any]:
     """When, on what machine, and with what."""
-    packages = {name: _version(name) for name in ("onnx", "onnxruntime", "tf2onnx")}
-    tensorflow = _version("tensorflow-cpu", "tensorflow")
-    return {**figures.provenance(device), "tensorflow": tensorflow, **packages, "commit": _commit()}
+    kind, number = device
+    gpu = next((each._asdict() for each in cuda.devices() if each.number == number), None) if kind == "gpu" else None
+    return {
+        "date": date.today().isoformat(),
+        "machine": platform.machine(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],  # processes that ran in the last minute, this one among them
+        "threads": os.environ.get("OMP_NUM_THREADS", "as many as cores"),
+        "python": platform.python_version(),
+        "mxnet": mx.__version__,
+        "numpy": np.__version__,
+        "mxsame": __version__,
+        **({"gpu": gpu} if kind == "gpu" else {}),
+        "tensorflow": _version("tensorflow-cpu", "tensorflow"),
+        **{name: _version(name) for name in ("onnx", "onnxruntime", "tf2onnx")},
+        "commit": _commit(),
+    }
 
 
 def save(
@@ -108,6 +154,14 @@ def print_table(title: str, columns: Sequence[str], lines: Sequence[Sequence[Any
     for line in lines:
         table.add_row(*(cell if isinstance(cell, str) else f"{cell:.2f}" if cell == cell else "-" for cell in line))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
 
 
 def _version(*names: str) -> str:

@@ -11,7 +11,7 @@ import math
 import random
 from typing import Iterator, List
 
-from mxsame.bench.layers import Layer
+from benchmarks.variants import Layer
 from mxsame.plan import Window
 
 FITTED = (1, 3)  # the seeds of the layers that the planner's constants were fitted to

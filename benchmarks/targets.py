@@ -10,7 +10,7 @@ from typing import Callable, Dict, List, Tuple
 from benchmarks import results
 from benchmarks.planner import EXPLICIT, SYMMETRIC
 from benchmarks.results import geometric_mean, ratio
-from mxsame.bench.layers import PLANNER
+from benchmarks.variants import PLANNER
 
 Tables = Dict[str, List[dict]]  # the rows of every result file, by table
 

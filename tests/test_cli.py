@@ -68,22 +68,6 @@ def test_python_dash_m():
         (["demo", "--out", "no/such/folder/picture.png"], "the folder 'no/such/folder' does not exist"),
         (["demo", "--out", "."], "is a directory"),
         (["demo", "--out", "picture.png", "--no-picture"], "--out and --no-picture exclude each other"),
-        (["bench", "--size", "8"], "--size needs --operator"),
-        (["bench", "--in-channels", "8"], "--in-channels needs --operator"),
-        (["bench", "--operator", "conv"], "--operator needs --size"),
-        (["bench", "--operator", "conv", "--size", "8"], "--operator needs --kernel"),
-        (["bench", "--operator", "same"], "'same' is not one of"),
-        (
-            ["bench", "--operator", "conv", "--size", "8,8,8", "--kernel", "3", "--axes", "2"],
-            "of the 2 axes; received 8,8,8.",
-        ),
-        (["bench", "--operator", "conv", "--size", "8", "--kernel", "3,3,3"], "of the 2 axes; received 3,3,3."),
-        (["bench", "--operator", "max", "--size", "8", "--kernel", "3", "--dilation", "2"], "is for convolutions"),
-        (["bench", "--operator", "avg", "--size", "8", "--kernel", "3", "--channels", "3"], "give --in-channels"),
-        (["bench", "--operator", "conv", "--size", "0", "--kernel", "3"], "size[0] must be an integer >= 1"),
-        (["bench", "--device", "tpu"], "'tpu' must be cpu, gpu, or gpu:1"),
-        (["bench", "--device", "gpu:one"], "'gpu:one' must be cpu, gpu, or gpu:1"),
-        (["bench", "--rounds", "0"], "0 is not in the range"),
         (["pads"], "Missing option '--size'"),
         (["pads", "--size", "eight", "--kernel", "3"], "'eight' must be an integer, or integers with commas"),
         (["pads", "--size", "0", "--kernel", "3"], "size must be an integer >= 1; received size=0"),
@@ -186,7 +170,6 @@ def test_what_the_command_line_needs_is_in_one_message():
     ("package", "arguments", "what"),
     [
         ("rich", "demo --no-picture", "`mxsame demo`"),
-        ("rich", "bench", "`mxsame bench` without --json"),
         ("matplotlib", "demo --no-picture", "`mxsame demo`, to read its photograph,"),
         ("matplotlib", "pads --size 8 --kernel 3 --plot padding.png", "`mxsame pads --plot`"),
     ],
@@ -223,9 +206,7 @@ def imported_by(*arguments, **options):
     return result.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["bench", "--help"], ["pads", "--size", "8", "--kernel", "3"], ["bench", "--size", "3"]]
-)
+@pytest.mark.parametrize("arguments", [["--help"], ["audit", "--help"], ["pads", "--size", "8", "--kernel", "3"]])
 def test_the_command_line_imports_nothing_it_does_not_need(arguments):
     assert imported_by(*arguments) == "[]"
 

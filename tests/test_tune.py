@@ -12,8 +12,9 @@ import pytest
 import running
 
 import mxsame
-from mxsame import _timing, measured, planner
+from mxsame import measured, planner
 from mxsame._mxnet import mx
+from mxsame.graphs import timing
 from mxsame.plan import TransposedWindow, Window, exact_plans
 from mxsame.planner import Work
 
@@ -57,7 +58,7 @@ def fastest(monkeypatch, *strategies):
         best = next(iter([name for name in strategies if name in contestants]), None)
         return {name: [0.5 if name == best else 1.0] * rounds for name in contestants}
 
-    monkeypatch.setattr(_timing, "measure", measure)
+    monkeypatch.setattr(timing, "measure", measure)
 
 
 def operators(net, data):
@@ -125,7 +126,7 @@ def test_a_difference_that_may_be_noise_changes_nothing(monkeypatch):
         names = list(contestants)
         return {name: [1.0 if name == names[-1] else 1.01] for name in names}
 
-    monkeypatch.setattr(_timing, "measure", measure)
+    monkeypatch.setattr(timing, "measure", measure)
     for tuned in mxsame.autotune(net, images(), rounds=1):
         before = tuned.chosen
         planner.forget()
@@ -178,7 +179,7 @@ def test_a_file_spares_measuring_again(tmp_path, monkeypatch):
     first = mxsame.autotune(network(), images(), rounds=1, path=path)
     assert len(first) == 3
     planner.forget()
-    monkeypatch.setattr(_timing, "measure", None)  # would fail
+    monkeypatch.setattr(timing, "measure", None)  # would fail
     assert mxsame.autotune(network(), images(), rounds=1, path=path) == []
     assert {planner.recall(tuned.windows, tuned.work) for tuned in first} == {tuned.chosen for tuned in first}
     assert mxsame.autotune(network(), images(), rounds=1) == []  # remembered, file or not
@@ -237,7 +238,7 @@ REFUSED = [
 def test_what_was_not_measured_to_the_end_is_not_remembered(monkeypatch, error, tmp_path):
     path = tmp_path / "plans.json"
     fastest(monkeypatch, "pad")
-    first, calls = _timing.measure, []
+    first, calls = timing.measure, []
 
     def interrupted(*args, **more):
         calls.append(None)
@@ -245,7 +246,7 @@ def test_what_was_not_measured_to_the_end_is_not_remembered(monkeypatch, error, 
             raise error
         return first(*args, **more)
 
-    monkeypatch.setattr(_timing, "measure", interrupted)
+    monkeypatch.setattr(timing, "measure", interrupted)
     with pytest.raises(error):
         mxsame.autotune(network(), images(), rounds=1, path=path)
     assert list(measured._MEASURED.values()) == ["pad"]
@@ -261,7 +262,7 @@ def test_a_net_without_gradients_is_not_trained():
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(_timing, "measure", None)
+    monkeypatch.setattr(timing, "measure", None)
     with pytest.raises(ValueError, match="path must be in a folder that exists; received path="):
         mxsame.autotune(network(), images(), path=str(tmp_path / "no" / "plans.json"))
     with pytest.raises(ValueError, match="path must be a file, not a folder; received path="):
@@ -293,7 +294,7 @@ def test_what_mxnet_refuses_is_a_value_error():
 
 
 def test_a_file_of_another_kind_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(_timing, "measure", None)
+    monkeypatch.setattr(timing, "measure", None)
     path = tmp_path / "plans.json"
     path.write_text("{}")
     with pytest.raises(ValueError, match="path must be a file that mxsame has saved plans in"):
@@ -303,7 +304,7 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_measured(tmp_path,
 
 @pytest.mark.parametrize("path", ["", "/proc/plans.json"], ids=["empty", "a folder that takes no files"])
 def test_a_path_that_cannot_be_written_fails_before_the_first_measurement(monkeypatch, path):
-    monkeypatch.setattr(_timing, "measure", None)
+    monkeypatch.setattr(timing, "measure", None)
     with pytest.raises(ValueError, match=r"path must .*; received path="):
         mxsame.autotune(network(), images(), rounds=1, path=path)
 
@@ -323,9 +324,9 @@ TUNES_ONE_SIZE = """
 import sys
 sys.path[:0] = {path!r}
 import mxsame
-from mxsame import _timing
+from mxsame.graphs import timing
 from mxsame._mxnet import mx
-_timing.measure = lambda calls, rounds, seconds: {{name: [1.0] for name in calls}}
+timing.measure = lambda calls, rounds, seconds: {{name: [1.0] for name in calls}}
 net = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
 net.initialize()
 for size in range(int(sys.argv[1]), 40, 8):

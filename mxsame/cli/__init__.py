@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from mxsame import __version__
-from mxsame.cli import audit, bench, convert, demo, doctor, pads
+from mxsame.cli import audit, convert, demo, doctor, pads
 from mxsame.cli._shared import click
 
 
@@ -36,12 +36,12 @@ def main() -> None:
     """Keras's padding="same", exact on MXNet.
 
     Start with `mxsame demo`. `mxsame convert model.h5 -o model` makes an MXNet network of a Keras model. `mxsame pads
-    --size 28 --kernel 3 --stride 2` shows where padding goes, `mxsame bench` what it costs here, and `mxsame doctor`
-    what keeps MXNet from working. `pads` and `doctor` run without MXNet.
+    --size 28 --kernel 3 --stride 2` shows where padding goes, and `mxsame doctor` what keeps MXNet from working. `pads`
+    and `doctor` run without MXNet.
 
     Exit codes: 0 if all is well, 1 if it is not, 2 for wrong options.
     """
 
 
-for module in (demo, pads, convert, audit, bench, doctor):
+for module in (demo, pads, convert, audit, doctor):
     main.add_command(module.command)

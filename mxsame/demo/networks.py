@@ -7,8 +7,9 @@ from typing import Any, Callable, Iterator
 
 import numpy as np
 
-from mxsame import _gluon, _symmetric, nn, padding
+from mxsame import _gluon, nn, padding
 from mxsame._mxnet import mx
+from mxsame.demo import symmetric
 from mxsame.keras import layouts
 
 
@@ -182,7 +183,7 @@ def symmetric_pad(layer: Layer, size: int) -> int:
     >>> padding.same_pads(224, stem.kernel_size, stem.stride), symmetric_pad(stem, 224)
     ((2, 3), 3)
     """
-    return 0 if layer.padding == "valid" else _symmetric.pad(size, layer.kernel_size, layer.stride)
+    return 0 if layer.padding == "valid" else symmetric.pad(size, layer.kernel_size, layer.stride)
 
 
 def build(network: Network, builder: Builder, weights: dict[str, dict[str, np.ndarray]]) -> EveryOutput:

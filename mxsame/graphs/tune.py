@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from mxsame import _gluon, _timing, planner, validation
+from mxsame import _gluon, planner, validation
 from mxsame._mxnet import mx
-from mxsame.graphs import files, tracing
+from mxsame.graphs import files, timing, tracing
 from mxsame.plan import Plan, Window
 from mxsame.planner import Work
 
@@ -144,7 +144,7 @@ class _Tuning(NamedTuple):
         return found
 
     def _graph(self) -> Tuple[tracing.NetGraph, list]:
-        return self.call.compiled(self.net, _timing.FLAGS, static=True, strategy=None)
+        return self.call.compiled(self.net, timing.FLAGS, static=True, strategy=None)
 
     def _save(self) -> None:
         if self.path is None:
@@ -162,8 +162,8 @@ class _Tuning(NamedTuple):
         for strategy in plans:
             with planner.trying(windows, work, strategy):
                 calls[strategy] = self._step(self._graph()[0])
-        times = _timing.measure(calls, self.rounds, seconds=1.0)
-        seconds = {strategy: _timing.spread(figures)[1] for strategy, figures in times.items()}
+        times = timing.measure(calls, self.rounds, seconds=1.0)
+        seconds = {strategy: timing.spread(figures)[1] for strategy, figures in times.items()}
         planned = next((strategy for strategy, plan in plans.items() if plan == decision.plan), next(iter(plans)))
         fastest = min(seconds, key=lambda strategy: seconds[strategy])
         chosen = fastest if seconds[fastest] < (1 - GAIN) * seconds[planned] else planned

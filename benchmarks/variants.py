@@ -8,11 +8,12 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxsame import _symmetric, nn, padding
+from mxsame import nn, padding
 from mxsame._mxnet import mx
-from mxsame._timing import FLAGS
 from mxsame.building import building
+from mxsame.demo import symmetric as symmetric_padding
 from mxsame.graphs.hybridize import hybridize
+from mxsame.graphs.timing import FLAGS
 from mxsame.plan import Window, force, strategies_for
 
 PLANNER = "planner"
@@ -129,9 +130,9 @@ def symmetric(layer: Layer) -> Any:
     """MXNet's own layer, padded or cropped alike at both ends: the baseline."""
     steps = [(window.kernel_size, window.stride, window.dilation) for window in layer.windows]
     if layer.kind == "transposed":
-        pads, adj = zip(*(_symmetric.cut(*step) for step in steps))
+        pads, adj = zip(*(symmetric_padding.cut(*step) for step in steps))
         return hybridized(block(layer, mx.gluon.nn, padding=pads, output_padding=adj))
-    pads = tuple(_symmetric.pad(n, *step) for n, step in zip(layer.size, steps))
+    pads = tuple(symmetric_padding.pad(n, *step) for n, step in zip(layer.size, steps))
     return hybridized(block(layer, mx.gluon.nn, padding=pads))
 
 
