@@ -8,26 +8,12 @@ import traceback
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 import click
 
 FOLDER = Path(__file__).parent / "results"
 Task = Tuple[str, Callable[[], List[dict]]]  # a name, which --match chooses by, and what gives its rows
-
-
-class Device(click.ParamType):
-    """`cpu`, `gpu` or `gpu:1`, as ("gpu", 1)."""
-
-    name = "device"
-
-    def convert(self, value: Any, param: Any, context: Any) -> Tuple[str, int]:
-        if isinstance(value, tuple):
-            return value
-        kind, _, number = value.lower().partition(":")
-        if kind not in ("cpu", "gpu") or not (number or "0").isdecimal():
-            self.fail(f"{value!r} must be cpu, gpu, or gpu:1 and so on", param, context)
-        return kind, int(number or 0)
 
 
 TRAIN = click.option("--train", is_flag=True, help="Time a forward and backward pass instead of a forward one.")
@@ -39,13 +25,10 @@ SIZE = click.option(
 WIDTH = click.option(
     "--width", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Of the networks."
 )
-DEVICE = click.option("--device", type=Device(), metavar="cpu|gpu|gpu:N", default="cpu", show_default=True)
 OPTIONS = (
     click.option("--match", default="", help="Only tasks whose name contains this."),
     click.option("--rounds", default=15, show_default=True, type=click.IntRange(min=1), help="Interleaved rounds."),
-    DEVICE,
     click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The result file (JSON)."),
-    click.option("--missing", is_flag=True, help="Keep the rows of the result file, and measure what has none."),
     click.option("--picture/--no-picture", default=True, help="Draw it as well, if matplotlib is installed."),
 )
 
@@ -54,8 +37,7 @@ OPTIONS = (
 def main() -> None:
     """Ratios to MXNet's own symmetric padding, measured side by side; lower is better.
 
-    Every command writes a result file, benchmarks/results/TABLE.json by default (of a GPU TABLE-gpu.json), and a
-    picture next to it.
+    Every command writes a result file, benchmarks/results/TABLE.json by default, and a picture next to it.
     """
 
 
@@ -67,27 +49,15 @@ def table(title: str) -> Callable[[Callable[..., Iterator[Task]]], Any]:
         def command(
             match: str,
             rounds: int,
-            device: Tuple[str, int],
             out: Optional[Path],
-            missing: bool,
             picture: bool,
             **options: Any,
         ) -> None:
-            from mxsame._mxnet import mx
-
-            kind, number = device
-            if kind == "gpu" and number >= mx.context.num_gpus():
-                raise click.ClickException(f"MXNet finds no GPU {number} here; `mxsame doctor` shows why.")
-            words = [tasks.__name__, *(["train"] * options.get("train", False)), *(["gpu"] * (kind == "gpu"))]
-            with mx.Context(kind, number):
-                every = list(tasks(rounds=rounds, device=device, **options))
-                chosen = [task for task in every if match in task[0]]
-                if not chosen:
-                    raise click.UsageError(f"no name contains {match!r}.")
-                name = "-".join(words)
-                path = out or FOLDER / f"{name}.json"
-                kept = rows_to_keep(path, device, [task for task, _ in every]) if missing and path.exists() else []
-                measure(name, title, chosen, path, picture, device, kept, rounds=rounds)
+            chosen = [task for task in tasks(rounds=rounds, **options) if match in task[0]]
+            if not chosen:
+                raise click.UsageError(f"no name contains {match!r}.")
+            name = f"{tasks.__name__}-train" if options.get("train") else tasks.__name__
+            measure(name, title, chosen, out or FOLDER / f"{name}.json", picture, rounds=rounds)
 
         for option in reversed(OPTIONS):
             command = option(command)
@@ -102,51 +72,30 @@ def measure(
     tasks: List[Task],
     path: Path,
     picture: bool,
-    device: Tuple[str, int],
-    kept: Sequence[dict] = (),
     **settings: Any,
 ) -> None:
-    """Measures task by task, and writes the table after each; then prints and draws it. Rows in `kept` stay, and their
-    tasks are not measured.
+    """Measures task by task, and writes the table after each; then prints and draws it.
 
     A task that fails is named in the file under "failures", and the program ends with 1 after all others.
     """
     from benchmarks import results
 
-    rows: List[dict] = list(kept)
-    done = set(map(results.task_of, rows))
+    rows: List[dict] = []
     failures: List[dict] = []
-    result = None
     for task, rows_of in tasks:
-        if task in done:
-            continue
         click.echo(f"{task} ..", err=True)
         try:
             rows += [{**row, "task": task} for row in rows_of()]
         except Exception as error:
             failures.append({"name": task, "why": f"{type(error).__name__}: {error}"[:2000]})
             traceback.print_exc()
-        result = results.save(path, name, title, rows, device, settings=settings, failures=failures)
-    if result is None:
-        raise click.ClickException(f"nothing is missing: {path} has rows of all that was to be measured.")
+        result = results.save(path, name, title, rows, settings=settings, failures=failures)
     results.show(result)
     click.echo(path)
     if picture and rows and find_spec("matplotlib"):
         draw(path)
     if failures:
         raise click.ClickException("; ".join(f"{each['name']} failed: {each['why'][:200]}" for each in failures))
-
-
-def rows_to_keep(path: Path, device: Tuple[str, int], tasks: Sequence[str]) -> List[dict]:
-    """The rows of a result file; refused if it was measured elsewhere, with other versions, or by other tasks."""
-    from benchmarks import results
-
-    made, now = results.load(path), results.provenance(device)
-    other = [key for key in now if key not in ("date", "load", "commit") and made["provenance"].get(key) != now[key]]
-    other += sorted({*map(results.task_of, made["rows"])} - {*tasks})
-    if other:
-        raise click.UsageError(f"--missing must be given for a file that was measured alike: {path} has other {other}.")
-    return made["rows"]
 
 
 def draw(path: Path) -> None:
@@ -161,7 +110,7 @@ def draw(path: Path) -> None:
 
 @table("Layers")
 @TRAIN
-def layers(train: bool, rounds: int, device: Any) -> Iterator[Task]:
+def layers(train: bool, rounds: int) -> Iterator[Task]:
     """Layers of known networks, and what others do for them."""
     from benchmarks import layers as rows
 
@@ -171,7 +120,7 @@ def layers(train: bool, rounds: int, device: Any) -> Iterator[Task]:
 
 @table("The planner and its plans")
 @TRAIN
-def planner(train: bool, rounds: int, device: Any) -> Iterator[Task]:
+def planner(train: bool, rounds: int) -> Iterator[Task]:
     """The planner compared with the best of its plans, layer by layer."""
     from benchmarks.layers import LAYERS
 
@@ -182,7 +131,7 @@ def planner(train: bool, rounds: int, device: Any) -> Iterator[Task]:
 @TRAIN
 @click.option("--count", default=100, show_default=True, type=click.IntRange(min=1), help="How many layers.")
 @click.option("--seed", type=int, help="Of the drawing; that of the layers the planner was not fitted to by default.")
-def sampled(count: int, seed: Optional[int], train: bool, rounds: int, device: Any) -> Iterator[Task]:
+def sampled(count: int, seed: Optional[int], train: bool, rounds: int) -> Iterator[Task]:
     """Layers drawn at random: the planner, all plans, explicit padding and symmetric padding."""
     from benchmarks import sampled as drawn
 
@@ -204,14 +153,14 @@ def planned(layers: Iterable[Any], train: bool, **timing: Any) -> Iterator[Task]
 @table("Whole networks")
 @SIZE
 @WIDTH
-@click.option("--tensorflow/--no-tensorflow", default=True, help="TensorFlow too, if it is installed; on the CPU.")
-def networks(size: Optional[int], width: float, tensorflow: bool, rounds: int, device: Any) -> Iterator[Task]:
+@click.option("--tensorflow/--no-tensorflow", default=True, help="TensorFlow too, if it is installed.")
+def networks(size: Optional[int], width: float, tensorflow: bool, rounds: int) -> Iterator[Task]:
     """Whole networks, inference and training steps."""
     from benchmarks import networks as rows
     from benchmarks.architectures import NETWORKS
 
     timing = {"rounds": rounds, "turn": 0.1}
-    tensorflow = tensorflow and rows.HAS_TENSORFLOW and device[0] == "cpu"
+    tensorflow = tensorflow and rows.HAS_TENSORFLOW
     for network in NETWORKS:
         for case in (rows.case(network, batch, size, width) for batch in (1, 8)):
             name = f"{network.name}, inference, batch {case.batch}"
@@ -221,14 +170,14 @@ def networks(size: Optional[int], width: float, tensorflow: bool, rounds: int, d
 
 
 @table("MobileNetV2, a quarter of its width, called with many sizes")
-def sizes(rounds: int, device: Any) -> Iterator[Task]:
+def sizes(rounds: int) -> Iterator[Task]:
     """One network called with many sizes: first calls, and the steady state."""
     from benchmarks import sizes as rows
 
     network = ("mobilenetv2", 0.25)
     for shape in rows.SHAPES:
         for case in ((*network, shape, count) for count in rows.COUNTS):
-            yield f"{case[-1]} {shape}, first calls", lambda case=case: rows.measure_first_calls(*case, rounds, device)
+            yield f"{case[-1]} {shape}, first calls", lambda case=case: rows.measure_first_calls(*case, rounds)
             if case[-1] > 1:
                 yield f"{case[-1]} {shape}, steady state", lambda case=case: rows.measure_steady(*case, rounds)
 
@@ -236,25 +185,25 @@ def sizes(rounds: int, device: Any) -> Iterator[Task]:
 @table("Peak memory of whole networks")
 @SIZE
 @WIDTH
-def memory(size: Optional[int], width: float, rounds: int, device: Any) -> Iterator[Task]:
+def memory(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
     """Peak memory of whole networks, each variant in a process of its own."""
     from benchmarks import memory as rows
     from benchmarks.architectures import NETWORKS
     from benchmarks.networks import case
 
     for network in NETWORKS:
-        yield network.name, lambda network=network: rows.measure(case(network, 8, size, width), device)
+        yield network.name, lambda network=network: rows.measure(case(network, 8, size, width))
 
 
 @table("Reading files of Keras models")
 @click.option("--model", multiple=True, metavar="NAME", help="Of tf.keras.applications; ResNet50 and VGG16 by default.")
-def convert(model: Tuple[str, ...], rounds: int, device: Any) -> Iterator[Task]:
+def convert(model: Tuple[str, ...], rounds: int) -> Iterator[Task]:
     """Files of Keras models: seconds and peak memory, compared with tf.keras and with the weights."""
     from benchmarks import convert as rows
     from benchmarks.networks import HAS_TENSORFLOW
 
-    if not HAS_TENSORFLOW or device[0] != "cpu":
-        raise click.ClickException("convert runs on the CPU, and TensorFlow writes its files (the extra [oracle]).")
+    if not HAS_TENSORFLOW:
+        raise click.ClickException("convert needs TensorFlow, which writes its files (the extra [oracle]).")
     for name in model or rows.MODELS:
         for ending in rows.ENDINGS:
             yield f"{name} {ending}", lambda name=name, ending=ending: _in_folder(rows.measure, name, ending, rounds)
@@ -269,14 +218,12 @@ def _in_folder(measure: Callable[..., List[dict]], *arguments: Any) -> List[dict
 @table("Keras models outside TensorFlow")
 @SIZE
 @WIDTH
-def onnx(size: Optional[int], width: float, rounds: int, device: Any) -> Iterator[Task]:
-    """ONNX files of mxsame and of tf2onnx, compared with MXNet and with TensorFlow; on the CPU."""
+def onnx(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
+    """ONNX files of mxsame and of tf2onnx, compared with MXNet and with TensorFlow."""
     from benchmarks import onnx as rows
 
-    if not rows.CAN_RUN or device[0] != "cpu":
-        raise click.ClickException(
-            "onnx runs on the CPU, with TensorFlow and tf2onnx (the extras oracle, onnx and benchmarks)."
-        )
+    if not rows.CAN_RUN:
+        raise click.ClickException("onnx needs TensorFlow and tf2onnx (the extras oracle, onnx and benchmarks).")
     timing = {"rounds": rounds, "turn": 0.1, "seconds": 5.0}
     for name in rows.MODELS:
         yield name, lambda name=name: rows.measure(name, size=size, width=width, **timing)

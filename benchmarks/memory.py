@@ -1,23 +1,20 @@
 """Peak memory of networks, each variant in a process of its own: what the process had at most, less what it had once
 MXNet was imported and warm. It counts weights, activations, gradients and what oneDNN and graphs take.
-
-On a GPU it is the GPU's memory, which MXNet keeps once it has it; no other process may use that GPU meanwhile.
 """
 
 from __future__ import annotations
 
-from typing import List, Sequence
+from typing import List
 
 from benchmarks import networks, results
 from benchmarks.architectures import named
-from benchmarks.worker import MIB, alone, peak, resident
+from benchmarks.worker import alone, peak, resident
 from mxsame._mxnet import mx
 
 STEPS = 3  # after which nothing grows any more
-CPU = ("cpu", 0)
 
 
-def measure(case: networks.Case, device: Sequence = CPU) -> List[dict]:
+def measure(case: networks.Case) -> List[dict]:
     """Rows for inference, deployed inference and training; ratios to symmetric padding."""
     modes = (
         ("inference", networks.GRAPHS, "inference"),
@@ -27,34 +24,23 @@ def measure(case: networks.Case, device: Sequence = CPU) -> List[dict]:
     more = {"network": case.network.name, "batch": case.batch, "size": case.size, "width": case.width}
     rows = []
     for mode, variants, task in modes:
-        given = {**more, "task": task, "device": device}
+        given = {**more, "task": task}
         figures = {name: [alone("memory:measure_one", variant=name, **given)] for name in variants}
         name = f"{case.network.name}, batch {case.batch}"
         rows.append(results.row(name, mode, figures, variants[0], unit="MiB", **more))
     return rows
 
 
-def measure_one(
-    variant: str, task: str, network: str, batch: int, size: int, width: float, device: Sequence = CPU
-) -> float:
+def measure_one(variant: str, task: str, network: str, batch: int, size: int, width: float) -> float:
     """MiB of one variant, in this process."""
-    with mx.Context(*device):
-        mx.nd.dot(mx.nd.ones((64, 64)), mx.nd.ones((64, 64))).wait_to_read()
-        case = networks.case(named(network), batch, size, width)
-        data, aims = networks.images(case), networks.targets(case)
+    mx.nd.dot(mx.nd.ones((64, 64)), mx.nd.ones((64, 64))).wait_to_read()
+    case = networks.case(named(network), batch, size, width)
+    data, aims = networks.images(case), networks.targets(case)
+    mx.nd.waitall()
+    before = resident()
+    net = networks.prepared(case, variant, networks.kits(case, [variant])[variant])
+    call = networks.training_step(case, net, data, aims) if task == "training" else networks.applied(net, data)
+    for _ in range(STEPS):
+        call()
         mx.nd.waitall()
-        before = taken(device)
-        net = networks.prepared(case, variant, networks.kits(case, [variant])[variant])
-        call = networks.training_step(case, net, data, aims) if task == "training" else networks.applied(net, data)
-        for _ in range(STEPS):
-            call()
-            mx.nd.waitall()
-        return (taken(device) if device[0] == "gpu" else peak()) - before
-
-
-def taken(device: Sequence) -> float:
-    """MiB that the process has now, on a GPU those that are taken there."""
-    if device[0] == "cpu":
-        return resident()
-    free, total = mx.context.gpu_memory_info(device[1])
-    return float(total - free) / MIB
+    return peak() - before

@@ -6,7 +6,6 @@ Every variant has the same weights. Before anything is timed, those that claim t
 from __future__ import annotations
 
 import importlib.util
-import os
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -19,6 +18,7 @@ from benchmarks.kits import LEARNING_RATE, MOMENTUM, STYLES, Kit, copy_weights
 from mxsame._mxnet import mx
 from mxsame.graphs.timing import FLAGS, measure
 
+TOLERANCE = 1e-4  # of outputs, as a part of the largest: rounding
 LOSS_TOLERANCE = 1e-3  # normalising by a batch magnifies rounding
 CHANNELS = 3
 GRAPHS = ("symmetric", "mxsame", "mxsame, dynamic shape", "explicit pad")
@@ -162,14 +162,6 @@ def training_step(case: Case, net: Any, data: Any, aims: Any) -> Callable[[], fl
 # -- agreement
 
 
-def tolerance(device: Any) -> float:
-    """How far outputs may be apart, as a part of the largest: rounding. TF32 rounds factors to 10 bits, and a deep
-    network adds that up, so that wrong padding could hide in it."""
-    if device.device_type == "cpu":
-        return 1e-4
-    return 1e-3 if os.environ.get("NVIDIA_TF32_OVERRIDE") == "0" else 5e-2
-
-
 def difference(got: Any, reference: Any) -> float:
     """The largest, as a part of the largest value of the reference; infinite for other shapes."""
     got, reference = (np.asarray(x.asnumpy() if hasattr(x, "asnumpy") else x) for x in (got, reference))
@@ -203,14 +195,14 @@ def measure_inference(case: Case, tensorflow: bool = False, **timing: Any) -> Li
     """Rows from one run: graphs compared with the hybridized net with symmetric padding, deployed ones with that net
     deployed, and both with TensorFlow."""
     calls = inference_calls(case, tensorflow)
-    differences = check(calls, tolerance(mx.context.current_context()))
+    differences = check(calls, TOLERANCE)
     return _rows(case, "inference", measure(calls, **timing), differences)
 
 
 def measure_training(case: Case, tensorflow: bool = False, **timing: Any) -> List[dict]:
     """Rows from one run: a step of each compared with that of the net with symmetric padding, and with TensorFlow's."""
     calls = training_calls(case, tensorflow)
-    differences = check(calls, max(tolerance(mx.context.current_context()), LOSS_TOLERANCE), calls_each=2)
+    differences = check(calls, LOSS_TOLERANCE, calls_each=2)
     return _rows(case, "training step", measure(calls, **timing), differences)
 
 

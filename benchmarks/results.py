@@ -11,14 +11,13 @@ import subprocess
 import sys
 from datetime import date
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Sequence
 
 import numpy as np
 
 from mxsame import __version__
 from mxsame._mxnet import mx
 from mxsame.graphs.timing import spread
-from mxsame.installation import cuda
 
 FOLDER = Path(__file__).parent / "results"
 
@@ -60,10 +59,8 @@ def geometric_mean(values: Iterable[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
-def provenance(device: Tuple[str, int] = ("cpu", 0)) -> Dict[str, Any]:
+def provenance() -> Dict[str, Any]:
     """When, on what machine, and with what."""
-    kind, number = device
-    gpu = next((each._asdict() for each in cuda.devices() if each.number == number), None) if kind == "gpu" else None
     return {
         "date": date.today().isoformat(),
         "machine": platform.machine(),
@@ -75,34 +72,18 @@ def provenance(device: Tuple[str, int] = ("cpu", 0)) -> Dict[str, Any]:
         "mxnet": mx.__version__,
         "numpy": np.__version__,
         "mxsame": __version__,
-        **({"gpu": gpu} if kind == "gpu" else {}),
         "tensorflow": _version("tensorflow-cpu", "tensorflow"),
         **{name: _version(name) for name in ("onnx", "onnxruntime", "tf2onnx")},
         "commit": _commit(),
     }
 
 
-def save(
-    path: Path, table: str, title: str, rows: List[dict], device: Tuple[str, int] = ("cpu", 0), **more: Any
-) -> dict:
+def save(path: Path, table: str, title: str, rows: List[dict], **more: Any) -> dict:
     """Writes a table, and `more` that it is to hold, and returns what was written."""
-    settings = {"device": "{}:{}".format(*device), **more.pop("settings", {})}
-    made = {
-        "table": table,
-        "title": title,
-        "provenance": provenance(device),
-        "settings": settings,
-        "rows": rows,
-        **more,
-    }
+    made = {"table": table, "title": title, "provenance": provenance(), "settings": {}, "rows": rows, **more}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     return made
-
-
-def task_of(row: dict) -> str:
-    """The task that measured a row; in files from before it was recorded, the network."""
-    return str(row.get("task", row.get("network", row["name"])))
 
 
 def load(path: Path) -> dict:

@@ -12,8 +12,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 import mxsame
 from benchmarks import networks, results
 from benchmarks.architectures import named
-from benchmarks.memory import CPU, taken
-from benchmarks.worker import alone
+from benchmarks.worker import alone, resident
 from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import Specialised
 
@@ -55,29 +54,24 @@ def turns(variants: Sequence[Any], rounds: int) -> Iterator[Any]:
 # -- first calls
 
 
-def first_calls(
-    network: str, width: float, variant: str, shape: str, count: int, device: Sequence = CPU
-) -> Dict[str, float]:
+def first_calls(network: str, width: float, variant: str, shape: str, count: int) -> Dict[str, float]:
     """Seconds and MiB of the first calls with so many sizes, and how many graphs they made."""
-    with mx.Context(*device):
-        data, made = images(shape, count), net(network, width, variant)
-        mx.nd.waitall()
-        before, started = taken(device), time.perf_counter()
-        for image in data:
-            made(image).wait_to_read()
-        seconds = time.perf_counter() - started
+    data, made = images(shape, count), net(network, width, variant)
+    mx.nd.waitall()
+    before, started = resident(), time.perf_counter()
+    for image in data:
+        made(image).wait_to_read()
+    seconds = time.perf_counter() - started
     graphs = len(made.forward.graphs) if variant == "mxsame" else 1
-    return {"seconds": seconds, "MiB": taken(device) - before, "graphs": graphs}
+    return {"seconds": seconds, "MiB": resident() - before, "graphs": graphs}
 
 
-def measure_first_calls(
-    network: str, width: float, shape: str, count: int, rounds: int, device: Sequence = CPU
-) -> List[dict]:
+def measure_first_calls(network: str, width: float, shape: str, count: int, rounds: int) -> List[dict]:
     """Two rows: time and memory of the first calls; in every round a new process of each variant, in random order."""
     given = {"network": network, "width": width, "shape": shape, "count": count}
     found: Dict[str, List[Dict[str, float]]] = {variant: [] for variant in VARIANTS}
     for variant in turns(VARIANTS, rounds):
-        found[variant].append(alone("sizes:first_calls", variant=variant, **given, device=device))
+        found[variant].append(alone("sizes:first_calls", variant=variant, **given))
     name, more = _name(shape, count), {**given, "graphs": found["mxsame"][0]["graphs"]}
     times = {variant: [each["seconds"] for each in runs] for variant, runs in found.items()}
     memory = {variant: [max(each["MiB"], 0.1) for each in runs] for variant, runs in found.items()}
