@@ -1,6 +1,6 @@
 """Layers, compared with MXNet's own operator of the same kernel and symmetric padding: the baseline.
 
-Variants: those of `mxsame bench`, and what others do.
+Variants: those of `variants.py`, and what others do.
 """
 
 from __future__ import annotations
