@@ -238,10 +238,8 @@ def test_plain_text_without_rich_in_a_narrow_terminal_and_nowhere_to_write(site,
     assert said[-1].startswith("1 problem found (")
 
 
-@pytest.mark.parametrize("command", ["demo", "bench"])
-def test_other_commands_say_why_in_one_error(site, command):
-    links = ("rich", "pygments", "markdown_it", "mdurl", "matplotlib") if command == "demo" else ()
-    done = site(*links, arguments=("demo", "--no-picture") if command == "demo" else ("bench", "--json"))
+def test_other_commands_say_why_in_one_error(site):
+    done = site("rich", "pygments", "markdown_it", "mdurl", "matplotlib", arguments=("demo", "--no-picture"))
     assert done.returncode == 1 and done.stdout.strip() == ""
     assert done.stderr.startswith("Error: NumPy cannot be imported: No module named 'numpy'.\n  found: Python ")
     assert f"\n  fix it with: {PIP} install 'numpy<2'\n" in done.stderr
