@@ -23,7 +23,6 @@ import numpy as np
 from mxsame import validation
 
 LARGEST_CONFIG = 2**24  # bytes of JSON; that of NASNetLarge has one million
-LARGEST_TEXTS = 2**26  # bytes of a list of names whose lengths vary, if each were as long as the file
 LARGEST_RATIO = 100  # how many times its stored bytes an array or an entry may have
 HDF5_SIGNATURE, ZIP_SIGNATURE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
 
@@ -282,9 +281,6 @@ def attribute(thing: Any, name: str) -> Any:
         raise ValueError(f"{where} must be text; {validation.received(dtype=dtype)}")
     if not empty and _guarded(where, stored.get_storage_size) > _file_size(thing):
         raise ValueError(f"{where} must not declare more than the file holds")
-    varies = dtype.kind not in "SU" and stored.shape  # each may be the same long text
-    if varies and math.prod(map(int, stored.shape)) * _file_size(thing) > LARGEST_TEXTS:
-        raise ValueError(f"{where} must be a list of texts of one length, as Keras writes it")
     return _guarded(where, lambda: thing.attrs[name])
 
 

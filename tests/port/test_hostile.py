@@ -409,25 +409,6 @@ def h5_weight_name_points_elsewhere(folder, name):
     return changed_h5(folder, change)
 
 
-@case("layer_names .*texts of one length")
-def h5_names_that_share_one_long_text(folder):
-    """A text of 4 MiB, once in the file and once for each of 3,500 names."""
-    one = h5py.string_dtype()
-
-    def change(file):
-        group = file["model_weights"]
-        del group.attrs["layer_names"]
-        group.attrs.create("layer_names", ["x" * 2**22] + ["y"] * 3499, dtype=one)
-
-    (path,) = changed_h5(folder, change)
-    content = bytearray(Path(path).read_bytes())
-    entry = struct.pack("<I", 2**22) + b".{12}" + struct.pack("<I", 1) + b".{12}" + struct.pack("<I", 1)
-    first = re.search(entry, content, re.DOTALL).start()  # entries are a length, a heap and a number in it
-    content[first : first + 3500 * 16] = content[first : first + 16] * 3500
-    Path(path).write_bytes(content)
-    return [path]
-
-
 # ---- zip files -------------------------------------------------------------------------------------------------------
 
 
