@@ -19,7 +19,7 @@ __version__ = "0.1.0"
 importing.prepare()  # `import mxnet` works from here on; nothing here imports it before it is used
 
 _PUBLIC = {  # each name, and the module that it is, or that defines it
-    "audit": "mxsame.port.audit:audit",
+    "audit": "mxsame.auditing:audit",
     "autotune": "mxsame.graphs.tune:autotune",
     "deploy": "mxsame.graphs.deploy:deploy",
     "export": "mxsame.graphs.files:export",
@@ -45,13 +45,13 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from mxsame import padding as padding
     from mxsame import plan as plan
     from mxsame import planner as planner
+    from mxsame.auditing import audit as audit
     from mxsame.drawing import plot_padding as plot_padding
     from mxsame.graphs.deploy import deploy as deploy
     from mxsame.graphs.files import export as export
     from mxsame.graphs.hybridize import hybridize as hybridize
     from mxsame.graphs.tune import autotune as autotune
     from mxsame.onnx.export import export_onnx as export_onnx
-    from mxsame.port.audit import audit as audit
     from mxsame.port.convert import from_keras as from_keras
     from mxsame.port.convert import to_keras_weights as to_keras_weights
 

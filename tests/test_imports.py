@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "mxsame"
 # ops <- keras; graphs, rewriting <- onnx; validation and threads are leaves; installation alone imports MXNet.
 PURE = {"validation", "padding"}
 CORE = PURE | {"building", "measured", "plan", "planner", "_mxnet", "_gluon", "tensors"}
-LIBRARY = CORE | {"ops", "nn", "keras", "graphs", "onnx", "port", "drawing"}
+LIBRARY = CORE | {"ops", "nn", "keras", "graphs", "onnx", "port", "auditing", "drawing"}
 MAY_IMPORT = {
     "threads": set(),
     "installation": {"threads"},
@@ -28,12 +28,13 @@ MAY_IMPORT = {
     "planner": {"building", "measured", "plan"},
     "_gluon": {"_mxnet"},
     "tensors": {"building", "validation", "_mxnet"},
-    "rewriting": {"_mxnet", "building", "tensors"},
+    "rewriting": {"_mxnet", "building", "plan", "tensors"},
     "ops": CORE,
     "graphs": CORE | {"rewriting", "threads"},
     "nn": CORE | {"graphs", "ops"},
     "keras": CORE | {"ops", "installation"},
     "onnx": CORE | {"graphs", "rewriting", "installation"},
+    "auditing": CORE | {"ops", "graphs", "rewriting"},
     "port": CORE | {"ops", "nn", "keras", "rewriting"},
     "__init__": LIBRARY | {"installation"},
     "demo": LIBRARY | {"__init__", "_gluon"},

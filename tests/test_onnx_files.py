@@ -84,6 +84,14 @@ def test_zeros_before_a_max_pooling_that_they_may_win_stay(layers, activation, p
     assert operators(path)["Pad"] == 1
 
 
+def test_zeros_before_a_max_pooling_with_same_are_not_merged_by_onnxruntime(path):
+    """Into pads as long as the kernel, which it refuses."""
+    zeros = Net(lambda F, x: F.pad(x, mode="constant", pad_width=(0, 0, 0, 0, 2, 2, 2, 2), constant_value=0))
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mx.gluon.nn.Activation("relu"), zeros, mxsame.nn.MaxPool2D(4, 1))
+    assert difference(net, path, data(1, 2, 5, 6)) < 1e-6
+
+
 def test_zeros_that_fill_a_window_stay(path):
     wide = Net(lambda F, x: F.pad(F.relu(x), mode="constant", pad_width=(0, 0, 0, 0, 3, 3, 0, 0), constant_value=0))
     net = mx.gluon.nn.HybridSequential()

@@ -56,6 +56,11 @@ GRAPHS = {
         WEIGHT,
         ["Convolution", "Activation", "slice"],
     ),
+    "a slice whose step is None": (
+        lambda F, x, p: F.relu(F.slice(conv(F, x, p), begin=(None, None, 1), end=(None,) * 3, step=None)),
+        WEIGHT,
+        ["Convolution", "Activation", "slice"],
+    ),
     "a slice after branches that are multiplied": (
         lambda F, x, p: (lambda y: y * F.sigmoid(y) + 1)(without_start(F, conv(F, x, p), 2)),
         WEIGHT,
@@ -229,3 +234,10 @@ def test_graph(name, dtype):
         assert left(deployed) == operators
     for got, expected in zip(outputs(deployed(data)), want):  # MXNet keeps eps in float32, here and there
         assert running.difference(got, expected) < (1e-10 if dtype == "float64" else 1e-5)
+
+
+def test_names_need_not_be_ascii():
+    net = mxsame.nn.Conv2D(3, 3, in_channels=2, prefix="größe_")
+    net.initialize()
+    data = mx.nd.random.normal(shape=(1, 2, 5, 6))
+    assert running.difference(mxsame.deploy(net, data.shape)(data).asnumpy(), net(data).asnumpy()) < 1e-5

@@ -67,11 +67,13 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
     """
     if fix is not None and not fix.resolve().parent.is_dir():
         raise click.BadParameter(f"the folder {str(fix.parent)!r} does not exist.", param_hint="--fix")
+    if fix is not None and Path(f"{fix}-symbol.json").resolve() == file.resolve():
+        raise click.BadParameter(f"{str(fix)!r} must be another name than the network's own.", param_hint="--fix")
     names = [name for name, _ in shapes]
     if len(shapes) > 1 and (None in names or len(set(names)) < len(names)):
         raise click.UsageError("--shape must have a different NAME= for each of several inputs.")
     need_mxnet()
-    from mxsame.port.audit import audit
+    from mxsame.auditing import audit
 
     try:
         found = audit(file, dict(shapes) if names[0] is not None else shapes[0][1])

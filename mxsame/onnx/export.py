@@ -14,11 +14,10 @@ from mxsame.graphs import files, tracing
 from mxsame.graphs.deploy import Deployed
 from mxsame.graphs.frozen import check_traceable, float_dtype, frozen
 from mxsame.onnx import checking
-from mxsame.onnx.notes import note
 from mxsame.onnx.rows import OPERATORS
 from mxsame.onnx.shapes import Shapes
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import Graph, Node, Output, drop, separate, simplify
+from mxsame.rewriting import Graph, Node, Output, drop, note, separate, simplify
 
 __all__ = ["export_onnx"]
 

@@ -11,8 +11,7 @@ from mxsame._mxnet import mx
 from mxsame.building import NOTE
 from mxsame.onnx.registry import Row
 from mxsame.onnx.shapes import Length, Shape, Shapes
-from mxsame.onnx.windows import has_windows
-from mxsame.rewriting import Graph, Node, Output
+from mxsame.rewriting import Graph, Node, Output, data_of, has_windows
 
 SHOWN = 6  # nodes of a path in a message
 
@@ -129,7 +128,7 @@ class Writer:
             elif node.op == "_zeros" and all(user is not None and user.op == "RNN" for user, _ in users[node]):
                 self._names[Output(node)] = ""  # states that are not given are 0
             elif NOTE in node.attrs and not has_windows(node):  # the operator that it stands beside does what it did
-                self._names[Output(node)] = self.name(node.inputs[0])
+                self._names[Output(node)] = self.name(data_of(node))
             else:
                 self._write(node)
         return [self.name(output) for output in self.graph.outputs]

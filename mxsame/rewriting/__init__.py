@@ -10,21 +10,41 @@ from __future__ import annotations
 from typing import Any
 
 from mxsame.rewriting import _batch_norm, _canonical, _constants, _sinking
-from mxsame.rewriting._batch_norm import is_channels_first
 from mxsame.rewriting._canonical import drop, separate
-from mxsame.rewriting._graph import Graph, Node, Output
+from mxsame.rewriting._graph import Graph, Node, Output, entries, taken
 from mxsame.rewriting._onednn import fused, protect
+from mxsame.rewriting._windows import (
+    WITH_WINDOWS,
+    Windowed,
+    data_of,
+    has_windows,
+    is_channels_first,
+    note,
+    spatial,
+    windowed,
+    windows,
+)
 
 __all__ = [
+    "WITH_WINDOWS",
     "Graph",
     "Node",
     "Output",
+    "Windowed",
+    "data_of",
     "drop",
+    "entries",
     "fused",
+    "has_windows",
     "is_channels_first",
+    "note",
     "protect",
     "separate",
     "simplify",
+    "spatial",
+    "taken",
+    "windowed",
+    "windows",
 ]
 
 

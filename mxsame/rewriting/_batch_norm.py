@@ -13,6 +13,7 @@ import numpy as np
 
 from mxsame.rewriting import _sinking
 from mxsame.rewriting._graph import Graph, Node, Output
+from mxsame.rewriting._windows import is_channels_first
 
 FAR = 30  # standard deviations
 LINEAR = ("Convolution", "Deconvolution", "FullyConnected")
@@ -136,7 +137,7 @@ def _linear_before(users: dict, shapes: dict, data: Output, axis: int) -> Tuple[
         node = data.node
         if node.op in LINEAR:
             return node, axis
-        moved = _sinking.movement(node, len(shapes[node]))
+        moved = _sinking.movement(node, shapes)
         before = None if moved is None else moved.before(axis)
         if before is None:
             break
@@ -167,11 +168,6 @@ def _fold_into(graph: Graph, producer: Node, affine: Affine, along_channels: boo
     producer.attrs["no_bias"] = str("bias" not in folded)
     producer.inputs[1:] = [graph.constant(f"{producer.name}_{name}", value) for name, value in folded.items()]
     return True
-
-
-def is_channels_first(node: Node) -> bool:
-    """Whether a convolution, a pooling operator, or one that has no layout, has its channels on the second axis."""
-    return str(node.attr("layout")) in ("None", "NCW", "NCHW", "NCDHW")
 
 
 def _scaled(producer: Node, weight: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -46,6 +47,7 @@ TWINS = {  # what an operator computes -> the operators that do: on arrays of on
     "batch_norm": ("BatchNorm", "_contrib_SyncBatchNorm"),
     "identity": ("_copy", "_np_copy", "_npi_copy", "identity", "BlockGrad", "make_loss", "MakeLoss"),
 }
+FLAGS = {"true": True, "false": False}
 KINDS = {op: kind for kind, ops in TWINS.items() for op in ops}
 
 
@@ -65,14 +67,34 @@ class Node:
         return KINDS.get(self.op, self.op)
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute's value."""
-        text = self.attrs.get(name)
-        if text is None:
-            return default
+        """An attribute's value; that of None is the default."""
+        text = self.attrs.get(name, "None")
+        if text in FLAGS:
+            return FLAGS[text]
         try:
-            return ast.literal_eval(text)
+            value = ast.literal_eval(re.sub(r"(?<=\d)L\b", "", text))  # (3L, 3L) is from Python 2
         except (ValueError, SyntaxError):  # a word
             return text
+        return default if value is None else value
+
+
+def entries(value: Any) -> List[Any]:
+    """Those of an attribute of one entry or several; none of None."""
+    return [] if value is None else list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def taken(node: Node, shape: Sequence[int]) -> Optional[List[range]]:
+    """What a slice takes of each axis of data of this shape; None for any other operator."""
+    whole = [range(length) for length in shape]
+    if node.op == "slice_axis":
+        axis = node.attr("axis") % len(shape)
+        whole[axis] = whole[axis][slice(node.attr("begin"), node.attr("end"))]
+        return whole
+    if node.op != "slice":
+        return None
+    given = (entries(node.attr(name)) for name in ("begin", "end", "step"))
+    begin, end, step = (each + [None] * (len(shape) - len(each)) for each in given)
+    return [part[slice(*ends)] for part, ends in zip(whole, zip(begin, end, step))]
 
 
 class Output(NamedTuple):
@@ -132,7 +154,7 @@ class Graph:
             "heads": [[number[node], index, 0] for node, index in outputs],
             "attrs": {"mxnet_version": ["int", 10901], "is_np_shape": ["int", int(mx.util.is_np_shape())]},
         }
-        return mx.sym.load_json(json.dumps(graph))
+        return mx.sym.load_json(json.dumps(graph, ensure_ascii=False))
 
     def _variable(self, node: Node) -> Dict[str, str]:
         """A parameter's variable has the shape and type of its array: a net's variables keep the type from before a

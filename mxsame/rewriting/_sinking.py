@@ -11,7 +11,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame.rewriting._graph import Graph, Node, Output, User
+from mxsame.rewriting._graph import Graph, Node, Output, User, taken
 
 UNARY = {
     *("Activation", "relu", "sigmoid", "tanh", "softsign", "clip", "abs", "negative", "square", "sqrt", "exp", "log"),
@@ -21,7 +21,6 @@ UNARY = {
 BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum"}
 MOVING = ("slice", "slice_axis", "transpose")
 RECTIFIERS = ("leaky", "elu", "selu", "gelu", "prelu")
-WHOLE = [(start, None, step) for start in (None, 0) for step in (None, 1)]  # a slice's entries for an axis it leaves
 Users = Dict[Node, List[User]]
 LEAST_KEPT = 0.5  # a slice that drops more stays: what follows it is cheap
 
@@ -38,24 +37,19 @@ class Movement(NamedTuple):
         return None if axis in self.sliced else self.axes[axis]
 
 
-def movement(node: Node, ndim: int) -> Optional[Movement]:
+def movement(node: Node, shapes: dict) -> Optional[Movement]:
     """A node as a movement, if it is one."""
-    axes, sliced = tuple(range(ndim)), ()
-    if node.op == "transpose" and len(node.attr("axes", ())) == ndim:
-        axes = tuple(axis % ndim for axis in node.attr("axes"))
-    elif node.op == "slice":
-        ranges = zip(*(_padded(node.attr(name, ()), ndim) for name in ("begin", "end", "step")))
-        sliced = tuple(axis for axis, taken in enumerate(ranges) if taken not in WHOLE)
-    elif node.op == "slice_axis":
-        sliced = (node.attr("axis") % ndim,)
+    if node.op not in MOVING or node not in shapes or node.inputs[0].node not in shapes:
+        return None
+    shape = shapes[node.inputs[0].node]
+    axes, sliced, parts = tuple(range(len(shape))), (), taken(node, shape)
+    if parts is not None:
+        sliced = tuple(axis for axis, part in enumerate(parts) if part != range(shape[axis]))
+    elif len(node.attr("axes", ())) == len(shape):
+        axes = tuple(axis % len(shape) for axis in node.attr("axes"))
     else:
         return None
     return Movement(axes, sliced, (node.op, *sorted(node.attrs.items())))
-
-
-def _padded(values: Sequence, ndim: int) -> tuple:
-    values = (values,) if isinstance(values, int) else tuple(values)
-    return values + (None,) * (ndim - len(values))
 
 
 def sink(graph: Graph) -> None:
@@ -78,9 +72,7 @@ def _first(graph: Graph, step: Callable, shapes: dict) -> bool:
 
 def _movement(node: Node, shapes: dict) -> Optional[Movement]:
     """A node as a movement worth sinking."""
-    if node.op not in MOVING or node not in shapes or node.inputs[0].node not in shapes:
-        return None
-    found = movement(node, len(shapes[node]))
+    found = movement(node, shapes)
     if found is None or math.prod(shapes[node]) < LEAST_KEPT * math.prod(shapes[node.inputs[0].node]):
         return None
     return found
@@ -89,7 +81,7 @@ def _movement(node: Node, shapes: dict) -> Optional[Movement]:
 def _undo(graph: Graph, node: Node, outer: Movement, users: Users, shapes: dict) -> bool:
     """Whether a transpose of a transpose has become one, or none."""
     source = node.inputs[0].node
-    inner = movement(source, len(outer.axes)) if node.op == source.op == "transpose" else None
+    inner = movement(source, shapes) if node.op == source.op == "transpose" else None
     if inner is None:
         return False
     axes = tuple(inner.axes[axis] for axis in outer.axes)

@@ -41,7 +41,3 @@ def given_axis(node: Node) -> int:
     if node.attr("axis") is None:
         raise ValueError("axis must be given, as ONNX flattens nothing; received axis=None")
     return int(node.attr("axis"))
-
-
-def entries(value: Any) -> List[Any]:
-    return [] if value is None else list(value) if isinstance(value, (tuple, list)) else [value]

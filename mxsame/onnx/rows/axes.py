@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import List
+from typing import Iterator, List
 
 import numpy as np
 
+from mxsame.building import NOTE
 from mxsame.onnx.registry import writes
-from mxsame.onnx.rows._shared import axes_of, entries, given_axis, ndim_of, number
+from mxsame.onnx.rows._shared import axes_of, given_axis, ndim_of, number
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import Node, Output
+from mxsame.rewriting import Node, Output, entries, has_windows
 
 # ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
 # never win a maximum and do not count in an average. It leaves a Pad with -0 alone.
@@ -100,8 +101,7 @@ def slice_axis(w: Writer, node: Node, x: str) -> str:
 
 @writes("slice_like")
 def slice_like(w: Writer, node: Node, x: str, like: str) -> str:
-    shape = w.shape(node.inputs[1])
-    axes = axes_of(node, len(shape), "axes")
+    shape, axes = w.shape(node.inputs[1]), axes_of(node, ndim_of(w, node), "axes")
     if all(shape[axis].is_static for axis in axes):
         return w.slices(x, [(axis, 0, shape[axis].traced, 1) for axis in axes])
     ends = w.add("Gather", w.add("Shape", like), w.integers(axes), axis=0)
@@ -148,7 +148,7 @@ def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
 @writes("Pad")
 def pad(w: Writer, node: Node, x: str) -> str:
     widths, mode, value = entries(node.attr("pad_width")), node.attr("mode"), float(node.attr("constant_value", 0.0))
-    if not value and any(user.node is not None and user.node.op == "Pooling" for user in w.graph.users()[node]):
+    if not value and any(reader.op == "Pooling" for reader in _readers(w, node)):
         value = KEPT_ZERO
     return w.add(
         "Pad",
@@ -158,6 +158,15 @@ def pad(w: Writer, node: Node, x: str) -> str:
         mode=mode,
         name=node.name,
     )
+
+
+def _readers(w: Writer, node: Node) -> Iterator[Node]:
+    """The nodes that use an output, in place of noted ones that only pass it on."""
+    for user, _ in w.graph.users()[node]:
+        if user is not None and NOTE in user.attrs and not has_windows(user):
+            yield from _readers(w, user)
+        elif user is not None:
+            yield user
 
 
 @writes("shape_array")

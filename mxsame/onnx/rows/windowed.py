@@ -10,13 +10,13 @@ import numpy as np
 
 from mxsame import validation
 from mxsame.building import NOTE
+from mxsame.onnx.pads import pads
 from mxsame.onnx.registry import writes
-from mxsame.onnx.rows._shared import entries, ndim_of
-from mxsame.onnx.windows import has_windows, pads, windows
+from mxsame.onnx.rows._shared import ndim_of
 from mxsame.onnx.writer import Writer
 from mxsame.plan import Window
 from mxsame.plan.windows import check_static
-from mxsame.rewriting import Node, is_channels_first
+from mxsame.rewriting import Node, data_of, entries, has_windows, is_channels_first, windows
 
 
 def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
@@ -24,6 +24,9 @@ def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
     _check_layout(node)
     lengths = w.shape(_data(node))[2:]
     found = windows(node, [length.traced for length in lengths])
+    target = any(node.attr("target_shape") or ())
+    if target and NOTE not in node.attrs and not all(length.is_static for length in lengths):
+        raise ValueError("target_shape must not be given, but pad and adj, to serve dynamic sizes")
     if node.op == "Pooling":
         check_static(tuple(found), pool=True)
     found = [replace(window, size=window.size if n.is_static else None) for window, n in zip(found, lengths)]
@@ -48,7 +51,7 @@ def _data(node: Node) -> Any:
     while (
         NOTE in source.node.attrs and source.node.attrs[NOTE] == node.attrs.get(NOTE) and not has_windows(source.node)
     ):
-        source = source.node.inputs[0]
+        source = data_of(source.node)
     return source
 
 

@@ -1,4 +1,4 @@
-"""The windows of convolutions, transposed convolutions and pooling operators, as attributes of ONNX's.
+"""Windows as attributes of ONNX's convolutions and pooling operators.
 
 ONNX's operators have a pad for each end of each axis, so every window of a static size needs nothing but `pads`. For a
 dynamic size pads serve if they are the same for every size, and `auto_pad` if they follow the rule of SAME.
@@ -10,37 +10,10 @@ from dataclasses import replace
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from mxsame import padding as arithmetic
-from mxsame.building import NOTE
 from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.windows import AnyWindow, check_dynamic
-from mxsame.rewriting import Node
 
 AUTO_PAD = {"same": "SAME_UPPER", arithmetic.KERAS_MXNET: "SAME_LOWER"}  # where the extra padding element goes
-WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
-
-
-def has_windows(node: Node) -> bool:
-    """Whether a node is an operator that has windows; a pooling operator over all of the data has none."""
-    return node.op in WITH_WINDOWS and not node.attr("global_pool", False)
-
-
-def windows(node: Node, size: Sequence[int]) -> Tuple[AnyWindow, ...]:
-    """The windows of an operator on data of this size: those in its note, or those of MXNet's attributes."""
-    note = node.attr(NOTE)
-    if note is not None:
-        kind = TransposedWindow if node.op == "Deconvolution" else Window
-        return tuple(kind(**fields) for fields in note)
-    kernel = node.attr("kernel")
-    ones, zeros = (1,) * len(kernel), (0,) * len(kernel)
-    pad, strides = node.attr("pad") or zeros, node.attr("stride") or ones
-    dilation = node.attr("dilate") or ones
-    if node.op == "Deconvolution":
-        if any(node.attr("target_shape") or ()):
-            raise ValueError(f"pad and adj must be given, not target_shape; received {node.attr('target_shape')}")
-        crops = [(low, low - added) for low, added in zip(pad, node.attr("adj") or zeros)]
-        return tuple(map(TransposedWindow, size, kernel, strides, dilation, crops))
-    full = node.op == "Pooling" and node.attr("pooling_convention", "valid") == "full"
-    return tuple(Window(n, k, s, d, (p, p), full) for n, k, s, d, p in zip(size, kernel, strides, dilation, pad))
 
 
 def pads(found: Sequence[AnyWindow], pool: bool = False) -> Optional[Dict[str, Any]]:
@@ -56,20 +29,20 @@ def pads(found: Sequence[AnyWindow], pool: bool = False) -> Optional[Dict[str, A
     ({'pads': [0, 1]}, {'pads': [0, 0], 'output_padding': [1]})
     """
     if isinstance(found[0], TransposedWindow):
-        crops: list = [window.crop for window in found]  # type: ignore[union-attr]
+        crops: list = [window.crop for window in found]
         added = [max(-end, 0) for _, end in crops]
         attrs = {"pads": [start for start, _ in crops] + [max(end, 0) for _, end in crops]}
         return {**attrs, "output_padding": added} if any(added) else attrs
-    check_dynamic(tuple(found), pool)  # type: ignore[arg-type]
-    pairs = [_for_every_size(window) for window in found]  # type: ignore[arg-type]
+    check_dynamic(tuple(found), pool)
+    pairs = [_for_every_size(window) for window in found]
     if None not in pairs:
-        return {"pads": [low for low, _ in pairs] + [high for _, high in pairs]}  # type: ignore[misc]
-    if all(window.ceil_mode and not window.follows_size for window in found):  # type: ignore[union-attr]
-        ends = [replace(window, ceil_mode=False).pads(1) for window in found]  # type: ignore[union-attr,arg-type]
+        return {"pads": [low for low, _ in pairs] + [high for _, high in pairs]}
+    if all(window.ceil_mode and not window.follows_size for window in found):
+        ends = [replace(window, ceil_mode=False).pads(1) for window in found]
         return {"pads": [low for low, _ in ends] + [high for _, high in ends], "ceil_mode": 1}
-    rules = {window.padding for window in found}  # type: ignore[union-attr]
+    rules = {window.padding for window in found}
     if len(rules) == 1 and rules <= AUTO_PAD.keys() and all(map(_suits_auto_pad, found)):
-        return {"auto_pad": AUTO_PAD[rules.pop()]}  # type: ignore[index]
+        return {"auto_pad": AUTO_PAD[rules.pop()]}
     return None
 
 

@@ -1,0 +1,428 @@
+"""Which layers of an MXNet network pad symmetrically where Keras's SAME does not, and the same network with SAME.
+
+A network that was brought over from Keras by hand, or by a converter, has the right shapes and weights and still other
+values: MXNet's convolutions pad both ends alike, and SAME puts the extra padding element at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+
+from mxsame import ops, padding, tensors, validation
+from mxsame._mxnet import mx
+from mxsame.graphs import tracing
+from mxsame.rewriting import WITH_WINDOWS, Graph, Node, Output, Windowed, has_windows, spatial, taken, windowed
+
+__all__ = ["Audit", "Axis", "Layer", "audit"]
+
+WRONG = ("shifted", "counts padding")
+RESIZING = ("UpSampling", "_contrib_BilinearResize2D")
+KEEP_VALUES = ("identity", "transpose", "Reshape", "SwapAxis", "reverse", "Cast")
+
+Shapes = Union[Sequence[int], Mapping[str, Sequence[int]]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis of a layer. Of a transposed convolution `pads` and `same` are what is cropped.
+
+    `shift` is where every window starts, compared with that of SAME, in elements; negative if it is earlier. Of a
+    transposed convolution these are elements of its output.
+    """
+
+    size: int
+    output_size: int
+    kernel_size: int
+    stride: int
+    dilation: int
+    pads: Tuple[int, int]
+    same: Tuple[int, int]
+    shift: int
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution or a pooling operator.
+
+    `status` is "same" (what SAME gives), "shifted" (the shape that SAME gives, from other elements), "counts padding"
+    (an average over padding, too), "valid" (no padding), "explicit" (operators before it pad), "other" (neither the
+    shape of SAME nor of VALID) or "unknown" (a kernel that the graph computes, flipped data, or another kind of
+    pooling). `accumulated` is what the shifts of all layers up to here come to, in pixels of the network's input.
+    """
+
+    name: str
+    operator: str
+    status: str
+    axes: Tuple[Axis, ...]
+    accumulated: Tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What `audit` found; `str` of it is a table."""
+
+    symbol: Any
+    shapes: Dict[str, Tuple[int, ...]]
+    layers: Tuple[Layer, ...]
+    outputs: Dict[str, Tuple[float, ...]]  # what is accumulated at each output of the network
+
+    @property
+    def wrong(self) -> Tuple[Layer, ...]:
+        """The layers that are not what SAME gives, though their shapes are."""
+        return tuple(layer for layer in self.layers if layer.status in WRONG)
+
+    def fixed_symbol(self) -> Any:
+        """The network with exact SAME in place of the wrong layers, for this input size; its parameters stay the same.
+
+        >>> from mxnet import gluon, sym
+        >>> net = gluon.nn.Conv2D(8, 3, strides=2, padding=1, in_channels=3)
+        >>> fixed = audit(net, (1, 3, 32, 32)).fixed_symbol()
+        >>> len(audit(fixed, (1, 3, 32, 32)).wrong), fixed.infer_shape(data=(1, 3, 32, 32))[1]
+        (0, [(1, 8, 16, 16)])
+        >>> same = gluon.SymbolBlock(fixed, sym.var("data"), params=net.collect_params())
+        """
+        if not self.wrong:
+            return self.symbol
+        graph = Graph.of(self.symbol, {}, self.shapes)
+        for layer in list(_judged(graph, graph.shapes())):
+            if layer.status in WRONG:
+                inputs = dict(zip(("data", "weight", "bias"), layer.node.inputs))
+                _splice(graph, layer.last, layer.exact(), inputs)
+        for node in graph.nodes():
+            if node.op == "null" and node.name in self.shapes:
+                lengths = (None, *self.shapes[node.name][1:])
+                _splice(graph, node, tensors.fixed(mx.sym.var("data"), lengths), {"data": Output(node)})
+        return graph.symbol()
+
+    def __str__(self) -> str:
+        return "\n".join(_table(self))
+
+
+def audit(net: Any, shape: Shapes) -> Audit:
+    """Find the layers whose symmetric padding is not Keras's SAME for this input size.
+
+    A layer is wrong if its output has the shape that SAME gives and each window starts elsewhere; so is an average
+    that counts padding. Networks without such layers, and those of `mxsame.nn`, have none. Whether Keras's layer has
+    `padding="same"` is for you to know: after `ZeroPadding2D` and with "valid", symmetric padding is right.
+
+    Parameters
+    ----------
+    net : gluon.HybridBlock, Symbol or path of a `-symbol.json` file
+    shape : sequence of ints, or a mapping from the name of each input to its shape
+        With the batch, as the network takes its data; a block of several inputs has them in this order.
+
+    Returns
+    -------
+    Audit
+        `layers`, `wrong` (some of them), `outputs` and `fixed_symbol()`; `print` shows a table.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments, a file that is no Symbol, and shapes on which the network does not run.
+
+    Examples
+    --------
+    >>> import mxsame
+    >>> from mxnet import gluon
+    >>> net = gluon.nn.HybridSequential()
+    >>> net.add(gluon.nn.Conv2D(8, 7, strides=2, padding=3), gluon.nn.MaxPool2D(3, 2, padding=1))
+    >>> found = mxsame.audit(net, (1, 3, 224, 224))
+    >>> [(layer.status, layer.axes[0].pads, layer.axes[0].same, layer.accumulated) for layer in found.layers]
+    [('shifted', (3, 2), (2, 3), (-1.0, -1.0)), ('shifted', (1, 0), (0, 1), (-3.0, -3.0))]
+    """
+    symbol = _symbol(net, shape)
+    shapes = _shapes(symbol, shape)
+    graph = Graph.of(symbol, {}, shapes)
+    found = _inferred(graph, shape)
+    judged = {layer.last: layer for layer in _judged(graph, found)}
+    layers, seen = [], _Seen(found)
+    for node in graph.nodes():
+        layer = judged.get(node)
+        seen.follow(node, layer)
+        if layer is not None:
+            layers.append(Layer(layer.node.name, layer.node.op, layer.status, layer.axes, seen.pixels(node)))
+    outputs = {name: seen.pixels(output.node) for name, output in zip(symbol.list_outputs(), graph.outputs)}
+    return Audit(symbol, shapes, tuple(layers), outputs)
+
+
+# ---- what is given ---------------------------------------------------------------------------------------------------
+
+
+def _symbol(net: Any, shape: Shapes) -> Any:
+    if isinstance(net, mx.sym.Symbol):
+        return net
+    if isinstance(net, mx.gluon.HybridBlock):
+        outputs = net(*map(mx.sym.var, shape if isinstance(shape, Mapping) else ["data"]))
+        return mx.sym.Group(list(outputs)) if isinstance(outputs, (list, tuple)) else outputs
+    if isinstance(net, (str, os.PathLike)):
+        return _read(os.fspath(net))
+    raise TypeError(
+        "net must be a gluon.HybridBlock, a Symbol or the path of a -symbol.json file; "
+        f"received net of type {type(net).__name__}"
+    )
+
+
+def _read(path: str) -> Any:
+    """The Symbol of a file. MXNet takes what it reads for granted, so that is checked before."""
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        text = content.decode("utf-8")
+        read = json.loads(text)
+        nodes = read["nodes"]
+        for number, node in enumerate(nodes):
+            if not (isinstance(node["op"], str) and isinstance(node["name"], str)):
+                raise ValueError(f"node {number} has no operator and name")
+            if not all(0 <= source[0] < number and source[1] >= 0 for source in node["inputs"]):
+                raise ValueError(f"node {number}, {node['name']!r}, has an input that is not before it")
+        for key, entries in (("heads", [head[0] for head in read["heads"]]), ("arg_nodes", read["arg_nodes"])):
+            if not entries or not all(0 <= number < len(nodes) for number in entries):
+                raise ValueError(f"{key} must name nodes of the graph")
+        return mx.sym.load_json(text)
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError, mx.base.MXNetError) as error:
+        reason = (str(error).strip().splitlines() or ["nothing"])[0][:200]
+        raise ValueError(f"net must be a file that Symbol.save wrote; received {path!r}: {reason}") from None
+
+
+def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
+    """Name of an input -> shape."""
+    names = symbol.list_arguments()
+    given = shape if isinstance(shape, Mapping) else {"data" if "data" in names else names[0]: shape}
+    for name, value in given.items():
+        if name not in names:
+            raise ValueError(f"shape must be of an input of the network; {validation.received(name=name)}")
+        if not validation.is_sequence(value):
+            raise TypeError(f"shape must be a sequence of integers; {validation.received(shape=value)}")
+    return {
+        name: tuple(validation.integer(f"shape[{axis}]", length, 1) for axis, length in enumerate(value))
+        for name, value in given.items()
+    }
+
+
+def _inferred(graph: Graph, shape: Shapes) -> Dict[Node, Tuple[int, ...]]:
+    """The shape of every node's first output."""
+    try:
+        found = graph.shapes()
+    except mx.base.MXNetError as error:
+        raise ValueError(
+            f"net must run on data of this shape; {validation.received(shape=shape)}; MXNet says: "
+            f"{tracing.reason(error)}"
+        ) from None
+    unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and node not in found]
+    if unknown:
+        raise ValueError(
+            "shape must be given for every input of the network, by name, so that the shapes of all layers are known; "
+            f"{validation.received(shape=shape, unknown=unknown)}"
+        )
+    return found
+
+
+# ---- layers ----------------------------------------------------------------------------------------------------------
+
+
+class _Judged:
+    """A convolution or a pooling operator, compared with SAME's of the same size."""
+
+    def __init__(self, node: Node, found: Windowed, shapes: Dict[Node, tuple], is_flipped: bool):
+        self.node, self.last, self.data, self.is_flipped = node, found.last, found.data, is_flipped
+        self.is_padded = found.data != node.inputs[0]
+        self.is_transposed, self.is_pool = node.op == "Deconvolution", node.op == "Pooling"
+        self.shape = shapes[found.data.node]
+        sizes = spatial(node, shapes[found.last])
+        self.output_padding, same_sizes = self._same(found.windows, sizes)
+        self.fits = sizes == same_sizes
+        axis = _transposed_axis if self.is_transposed else _axis
+        self.axes = tuple(map(axis, found.windows, sizes, self.output_padding or [None] * len(sizes)))
+
+    def _same(self, found: Sequence[Any], sizes: tuple) -> Tuple[Optional[List[int]], tuple]:
+        """(output_padding, sizes) of Keras's SAME layer; the sizes are these, if some output_padding gives them."""
+        geometry = [(window.size, window.kernel_size, window.stride, window.dilation) for window in found]
+        if not self.is_transposed:
+            return None, tuple(padding.output_size(*axis) for axis in geometry)
+        plain = tuple(padding.transposed_output_size(*axis) for axis in geometry)
+        fitting = [_fitting_output_padding(*axis, size) for axis, size in zip(geometry, sizes)]
+        return (None, plain) if sizes == plain or None in fitting else (fitting, sizes)  # type: ignore[return-value]
+
+    @property
+    def status(self) -> str:
+        """That of `Layer`."""
+        kind = self.node.attr("pool_type", "max") if self.is_pool else None
+        has_pads = any(self.node.attr("pad") or ())
+        known = kind in ("max", "avg") if self.is_pool else _is_parameter(self.node.inputs[1].node)
+        if self.is_flipped or not known:
+            return "unknown"
+        if self.fits and not any(axis.shift for axis in self.axes) and not (kind == "avg" and self.is_padded):
+            counts = kind == "avg" and str(self.node.attr("count_include_pad", True)) in ("True", "1")
+            return "counts padding" if counts and has_pads else "same"
+        if self.is_padded:
+            return "explicit"
+        if not has_pads and (not self.is_transposed or all(sum(axis.pads) <= 0 for axis in self.axes)):
+            return "valid"
+        return "shifted" if self.fits else "other"
+
+    def exact(self) -> Any:
+        """The layer with SAME, as a Symbol of variables named data, weight and bias."""
+        node, data = self.node, mx.sym.var("data", shape=self.shape)
+        kernel_size, strides, dilation = (
+            tuple(getattr(axis, name) for axis in self.axes) for name in ("kernel_size", "stride", "dilation")
+        )
+        layout = node.attr("layout") or validation.LAYOUTS[len(kernel_size)][0]
+        if self.is_pool:
+            pool = ops.max_pool if node.attr("pool_type", "max") == "max" else ops.avg_pool
+            return pool(data, kernel_size, strides, layout=layout)
+        given = {"channels": node.attr("num_filter"), "groups": node.attr("num_group", 1), "layout": layout}
+        given.update(kernel_size=kernel_size, strides=strides, dilation=dilation)
+        weight, bias = mx.sym.var("weight"), mx.sym.var("bias") if len(node.inputs) > 2 else None
+        if self.is_transposed:
+            return ops.conv_transpose(data, weight, bias, output_padding=self.output_padding, **given)
+        return ops.conv(data, weight, bias, **given)
+
+
+def _axis(window: Any, outputs: int, _: None) -> Axis:
+    """Of a convolution or pooling operator with so many outputs."""
+    rule = (window.size, window.kernel_size, window.stride, window.dilation)
+    low, same = window.padding[0], padding.same_pads(*rule)
+    high = (outputs - 1) * window.stride + window.effective_kernel_size - window.size - low
+    return Axis(window.size, outputs, *rule[1:], (low, high), same, same[0] - low)
+
+
+def _transposed_axis(window: Any, outputs: int, output_padding: Optional[int]) -> Axis:
+    rule = (window.kernel_size, window.stride, window.dilation)
+    same = padding.transposed_cuts(*rule, "same", output_padding)
+    return Axis(window.size, outputs, *rule, window.crop, same, window.crop[0] - same[0])
+
+
+def _fitting_output_padding(size: int, kernel_size: int, stride: int, dilation: int, output: int) -> Optional[int]:
+    """The output_padding of Keras's transposed SAME convolution that gives this output size, if one does."""
+    for extra in range(stride):
+        try:
+            if padding.transposed_output_size(size, kernel_size, stride, dilation, "same", extra) == output:
+                return extra
+        except ValueError:  # Keras has no such layer
+            continue
+    return None
+
+
+def _is_parameter(node: Node) -> bool:
+    """Whether a kernel is a variable as it is, or in another order: then its length is the one that was trained."""
+    while node.kind in KEEP_VALUES:
+        node = node.inputs[0].node
+    return node.op == "null"
+
+
+def _judged(graph: Graph, shapes: Dict[Node, tuple]) -> Iterable[_Judged]:
+    """Every convolution and pooling operator that is not global: with the slices after it that leave SAME's size, or
+    else without."""
+    users = graph.users()
+    for node in graph.nodes():
+        if has_windows(node):
+            layers = []
+            for found in windowed(node, shapes, users):
+                after = users[found.last][0].node if len(users[found.last]) == 1 else None
+                flipped = _flipped(found.data.node, node, shapes)
+                is_flipped = bool(flipped) and after is not None and _flipped(after, node, shapes) == flipped
+                layers.append(_Judged(node, found, shapes, is_flipped))
+            yield next((layer for layer in layers if layer.fits), layers[0])
+
+
+def _flipped(node: Node, operator: Node, shapes: Dict[Node, tuple]) -> List[int]:
+    """The spatial axes that a slice flips; none if it flips others."""
+    parts = taken(node, shapes[node.inputs[0].node]) if node.op == "slice" else None
+    steps = [part.step for part in parts or ()]
+    along = spatial(operator, steps)
+    return [axis for axis, step in enumerate(along) if step == -1] if along.count(-1) == steps.count(-1) else []
+
+
+def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output]) -> None:
+    """Put `built`, a Symbol of variables with these names, where the node's output was used."""
+    inner = Graph.of(built, {}, {})
+    users = graph.users()[node]
+    for number, new in enumerate(inner.nodes()):
+        new.name = new.name if new.op == "null" else f"{node.name}_{number}_{new.name}"
+        new.inputs = [
+            arguments[source.name] if source.op == "null" else Output(source, index) for source, index in new.inputs
+        ]
+    for user in users:
+        graph.connect(user, inner.outputs[0])
+    if node.op != "null":
+        inner.outputs[0].node.name = node.name
+
+
+# ---- how shifts add up -----------------------------------------------------------------------------------------------
+
+
+class _Seen:
+    """Along each spatial axis, what one step of a node's output is in pixels of the network's input, and how far what
+    it shows is from what SAME shows; of several inputs, the farthest."""
+
+    def __init__(self, shapes: Dict[Node, tuple]):
+        self.shapes = shapes
+        self.steps: Dict[Node, List[Fraction]] = {}
+        self.offsets: Dict[Node, List[Fraction]] = {}
+
+    def follow(self, node: Node, layer: Optional[_Judged]) -> None:
+        """Once for every node, after its inputs."""
+        sources = [source for source, _ in node.inputs if source in self.steps]
+        if layer is not None:
+            self._through(node, layer)
+        elif node.op != "null" and sources:
+            self._past(node, sources)
+
+    def _past(self, node: Node, sources: Sequence[Node]) -> None:
+        self.steps[node] = list(self.steps[sources[0]])
+        offsets = [self.offsets[source] for source in sources]
+        self.offsets[node] = [max(along, key=abs) for along in zip(*offsets)]
+        if node.op in RESIZING:
+            sizes = zip(self.shapes[node.inputs[0].node][2:], self.shapes[node][2:])
+            self.steps[node] = [step * Fraction(n, out) for step, (n, out) in zip(self.steps[node], sizes)]
+
+    def _through(self, node: Node, layer: _Judged) -> None:
+        rank, data = len(layer.axes), layer.data.node
+        steps, offsets = self.steps.get(data, [Fraction(1)] * rank), self.offsets.get(data, [Fraction(0)] * rank)
+        stride = [Fraction(1, axis.stride) if layer.is_transposed else Fraction(axis.stride) for axis in layer.axes]
+        self.steps[node] = [step * by for step, by in zip(steps, stride)]
+        unit = self.steps[node] if layer.is_transposed else steps  # what one element of the shift is
+        shifts = [axis.shift if layer.status == "shifted" else 0 for axis in layer.axes]
+        self.offsets[node] = [offset + shift * one for offset, shift, one in zip(offsets, shifts, unit)]
+
+    def pixels(self, node: Node) -> Tuple[float, ...]:
+        """The offsets of a node; none where no convolution and no pooling came before it."""
+        return tuple(float(offset) for offset in self.offsets.get(node, ()))
+
+
+# ---- as a table ------------------------------------------------------------------------------------------------------
+
+ADVICE = (
+    "A shifted layer is right if the network was trained in MXNet, or if Keras has ZeroPadding and padding='valid' "
+    "there. If Keras has padding='same' there, use the layer of the same name in mxsame.nn, or write the network with "
+    "exact SAME: mxsame audit --fix."
+)
+
+
+def _table(found: Audit) -> Iterable[str]:
+    """A line for every wrong layer, what it comes to, and what to do."""
+    shapes = ", ".join(f"{name} {shape}" for name, shape in found.shapes.items())
+    yield f"{len(found.layers)} convolutions and pooling operators on {shapes}: {len(found.wrong)} not as Keras's SAME"
+    if not found.wrong:
+        return
+    rows = [("layer", "operator", "size", "kernel", "stride", "pads", "SAME", "shift", "accumulated", "")]
+    for layer in found.wrong:
+        along = [[str(getattr(axis, name)) for axis in layer.axes] for name in ("size", "kernel_size", "stride")]
+        pairs = [["({},{})".format(*getattr(axis, name)) for axis in layer.axes] for name in ("pads", "same")]
+        moved = [
+            [f"{shift:+g}" for shift in shifts] for shifts in ([axis.shift for axis in layer.axes], layer.accumulated)
+        ]
+        columns = (*map("x".join, along), *map(" ".join, (*pairs, *moved)))
+        rows.append((layer.name, layer.operator, *columns, layer.status))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        yield "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
+    for name, pixels in found.outputs.items():
+        if any(pixels):
+            yield f"{name}: off by {' and '.join(f'{each:+g}' for each in pixels)} pixels of the input"
+    yield ADVICE

@@ -1,0 +1,301 @@
+"""The windows of convolutions and pooling operators, with the pads before them and the slices after them.
+
+MXNet's operators pad both ends alike. What pads the ends of an axis differently has an operator before it that adds
+elements, or one after it that drops outputs; :func:`windowed` takes all of them for one operator with other windows.
+:func:`note` writes such windows into the attribute `NOTE`, as graphs have it that are traced with windows noted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from mxsame.building import NOTE
+from mxsame.plan import TransposedWindow, Window
+from mxsame.rewriting._graph import Graph, Node, Output, User, entries, taken
+
+WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
+Pairs = List[Tuple[int, int]]
+Shapes = Mapping[Node, Sequence[int]]
+Users = Mapping[Node, Sequence[User]]
+
+
+def has_windows(node: Node) -> bool:
+    """Whether a node is an operator that has windows; a pooling operator over all of the data has none."""
+    return node.op in WITH_WINDOWS and not node.attr("global_pool", False)
+
+
+def is_channels_first(node: Node) -> bool:
+    """Whether an operator has its channels on the second axis, as those without a layout."""
+    return str(node.attr("layout")) in ("None", "NCW", "NCHW", "NCDHW")
+
+
+def spatial(node: Node, along: Sequence[Any]) -> Tuple[Any, ...]:
+    """What is spatial of a shape, or of anything else that an operator's data have along each axis."""
+    return tuple(along[2:] if is_channels_first(node) else along[1:-1])
+
+
+def windows(node: Node, size: Sequence[int]) -> Tuple[Any, ...]:
+    """The windows of an operator on data of this size: those in its note, or those of MXNet's attributes."""
+    note = node.attr(NOTE)
+    if note is not None:
+        kind = TransposedWindow if node.op == "Deconvolution" else Window
+        return tuple(kind(**fields) for fields in note)
+    kernel = node.attr("kernel")
+    ones, zeros = (1,) * len(kernel), (0,) * len(kernel)
+    pad, strides = node.attr("pad") or zeros, node.attr("stride") or ones
+    dilation = node.attr("dilate") or ones
+    if node.op != "Deconvolution":
+        full = node.op == "Pooling" and node.attr("pooling_convention", "valid") == "full"
+        return tuple(Window(n, k, s, d, (p, p), full) for n, k, s, d, p in zip(size, kernel, strides, dilation, pad))
+    whole = tuple(map(TransposedWindow, size, kernel, strides, dilation))
+    if any(node.attr("target_shape") or ()):  # takes precedence over pad and adj
+        dropped = [window.outputs(n) - out for window, n, out in zip(whole, size, node.attr("target_shape"))]
+        crops = [((count + 1) // 2, count // 2) for count in dropped]
+    else:
+        crops = [(low, low - added) for low, added in zip(pad, node.attr("adj") or zeros)]
+    return tuple(replace(window, crop=crop) for window, crop in zip(whole, crops))
+
+
+class Windowed(NamedTuple):
+    """An operator with the pads before it and slices after it.
+
+    Pads are (low, high) as they follow from all of them: a negative one counts elements that no window reads."""
+
+    windows: Tuple[Any, ...]
+    data: Output  # before what pads it
+    nodes: Tuple[Node, ...]  # that the data passes, the operator among them
+
+    @property
+    def last(self) -> Node:
+        """The node with the operator's output."""
+        return self.nodes[-1]
+
+
+def windowed(node: Node, shapes: Shapes, users: Users) -> Iterator[Windowed]:
+    """An operator with the pads before it, then the same with one slice more after it, for as long as there are any
+    that crop spatial axes. Nothing else uses what is between them."""
+    data, size = node.inputs[0], spatial(node, shapes[node.inputs[0].node])
+    alone = tuple(replace(window, size=n) for window, n in zip(windows(node, size), size))
+    found = Windowed(alone, data, (node,))
+    found = _padded(node, found, shapes, users) or found
+    yield found
+    while len(users[found.last]) == 1:
+        after, shape = users[found.last][0].node, shapes[found.last]
+        parts = None if after is None or NOTE in after.attrs or after not in shapes else taken(after, shape)
+        if parts is None or any(part.step != 1 for part in parts):
+            return
+        crops = [(part.start, length - part.stop) for part, length in zip(parts, shape)]
+        along = spatial(node, crops)
+        if sum(map(any, along)) != sum(map(any, crops)):
+            return
+        found = Windowed(tuple(map(_cropped, found.windows, along)), found.data, (*found.nodes, after))
+        yield found
+
+
+def _cropped(window: Any, crop: Tuple[int, int]) -> Any:
+    """A window without the first and the last outputs."""
+    start, end = crop
+    if isinstance(window, TransposedWindow):
+        return replace(window, crop=(window.crop[0] + start, window.crop[1] + end))
+    low, high = _pads(window)
+    return replace(window, padding=(low - start * window.stride, high - end * window.stride), ceil_mode=False)
+
+
+def _pads(window: Window) -> Tuple[int, int]:
+    """Also of a window whose pads are negative."""
+    if isinstance(window.padding, str) or window.ceil_mode:
+        return window.pads(window.size)
+    return window.padding
+
+
+# -- pads before an operator: a pad operator, or elements that are concatenated
+
+
+class _Padding(NamedTuple):
+    data: Output
+    fill: str  # "zero", or "edge" for copies of the nearest element
+    pads: Pairs  # of each axis
+    nodes: Tuple[Node, ...]  # from the data on
+    fillers: Tuple[Node, ...]  # that are concatenated
+
+
+def _padded(node: Node, found: Windowed, shapes: Shapes, users: Users) -> Optional[Windowed]:
+    """The windows on the data before all that pads it, if they give the same."""
+    if node.op == "Deconvolution" or any(window.ceil_mode or window.follows_size for window in found.windows):
+        return None
+    padding = _run(found.data, shapes)
+    if padding is None or not _gives_the_same(node, found.windows, padding):
+        return None
+    inside = {*padding.nodes, *padding.fillers}
+    if any(user.node is not node and user.node not in inside for each in inside for user in users[each]):
+        return None
+    added = spatial(node, padding.pads)
+    if sum(map(any, added)) != sum(map(any, padding.pads)):  # some are along other axes
+        return None
+    pairs = [(low + before, high + after) for (low, high), (before, after) in zip(map(_pads, found.windows), added)]
+    if node.op == "Pooling" and any(max(pair) >= window.kernel_size for pair, window in zip(pairs, found.windows)):
+        return None
+    sizes = spatial(node, shapes[padding.data.node])
+    changed = [replace(window, size=n, padding=pair) for window, n, pair in zip(found.windows, sizes, pairs)]
+    return Windowed(tuple(changed), padding.data, (*padding.nodes, node))
+
+
+def _gives_the_same(node: Node, found: Sequence[Any], padding: _Padding) -> bool:
+    """Whether elements that are added are as good as padding: zeros for convolutions and for averages that count them;
+    for a maximum copies of the edge, which is in the same windows, and zeros next to data that are never negative."""
+    kind = node.attr("pool_type", "max") if node.op == "Pooling" else None
+    if kind == "max":
+        has_pads = any(map(any, map(_pads, found)))
+        return not has_pads if padding.fill == "edge" else _is_never_negative(padding.data.node)
+    counts = kind == "avg" and str(node.attr("count_include_pad", True)) == "True"
+    return padding.fill == "zero" and (kind is None or counts)
+
+
+def _is_never_negative(node: Node) -> bool:
+    """Whether an operator's output has no element below 0."""
+    kind = node.attr("act_type") if node.op == "Activation" else node.kind
+    return kind in ("relu", "sigmoid", "softrelu") or (kind == "clip" and float(node.attr("a_min")) >= 0)
+
+
+def _run(output: Output, shapes: Shapes) -> Optional[_Padding]:
+    """All that pads an array, one after the other, as one."""
+    found, step = None, _step(output, shapes)
+    while step is not None and (found is None or step.fill == found.fill):
+        pads = step.pads if found is None else [(a + c, b + d) for (a, b), (c, d) in zip(found.pads, step.pads)]
+        nodes, fillers = (found.nodes, found.fillers) if found else ((), ())
+        found = step._replace(pads=pads, nodes=(*step.nodes, *nodes), fillers=(*step.fillers, *fillers))
+        step = _step(found.data, shapes)
+    return found
+
+
+def _step(output: Output, shapes: Shapes) -> Optional[_Padding]:
+    node = output.node
+    if node not in shapes or NOTE in node.attrs or not node.inputs or node.inputs[0].node not in shapes:
+        return None
+    if node.op == "Pad":
+        widths, mode = node.attr("pad_width"), node.attr("mode")
+        is_zero = mode == "constant" and not float(node.attr("constant_value", 0.0))
+        fill = "zero" if is_zero else mode
+        return _Padding(node.inputs[0], fill, list(zip(widths[::2], widths[1::2])), (node,), ())
+    if node.op == "Concat":
+        return _concatenated(node, shapes)
+    return _between_reshapes(node, shapes) if node.op == "Reshape" else None
+
+
+def _concatenated(node: Node, shapes: Shapes) -> Optional[_Padding]:
+    """Zeros, or copies of the data's first and last elements, before and after it."""
+    fills = list(map(_fill, node.inputs))
+    if fills.count(None) != 1 or len({*fills}) != 2:
+        return None
+    at, axis = fills.index(None), int(node.attr("dim", 1)) % len(shapes[node])
+    data, (fill,) = node.inputs[at], {*fills} - {None}
+    fillers = [above for source in node.inputs if source != data for above in _above(source.node, data)]
+    edges = [each for each in fillers if each.op == "slice_axis"]
+    if fill == "edge" and any(each.inputs[0] != data for each in edges):
+        return None
+    ends = [source.node if source.node.op != "repeat" else source.node.inputs[0].node for source in node.inputs]
+    if fill == "edge" and any(end.attr("begin") != (0 if k < at else -1) for k, end in enumerate(ends) if k != at):
+        return None
+    lengths = [shapes[source.node][axis] for source in node.inputs]
+    pads = [(0, 0)] * len(shapes[node])
+    pads[axis] = sum(lengths[:at]), sum(lengths[at + 1 :])
+    return _Padding(data, str(fill), pads, (node,), tuple(fillers))
+
+
+def _fill(source: Output) -> Optional[str]:
+    """What an array consists of, if it may be concatenated as padding."""
+    node = source.node.inputs[0].node if source.node.op == "repeat" else source.node
+    if node.op in ("zeros_like", "_zeros"):
+        return "zero"
+    is_end = node.op == "slice_axis" and (node.attr("begin"), node.attr("end")) in ((0, 1), (-1, None))
+    return "edge" if is_end else None
+
+
+def _above(node: Node, data: Output) -> Iterator[Node]:
+    """What makes padding out of the data."""
+    while node is not data.node:
+        yield node
+        if not node.inputs:
+            return
+        node = node.inputs[0].node
+
+
+def _between_reshapes(last: Node, shapes: Shapes) -> Optional[_Padding]:
+    """Pads with an axis more, as MXNet's pad operator needs for 1-D data, or with two axes as one."""
+    inner = _run(last.inputs[0], shapes)
+    if inner is None or inner.data.node.op not in ("expand_dims", "Reshape"):
+        return None
+    first = inner.data.node
+    data, shape = first.inputs[0], shapes[last]
+    if data.node not in shapes or len(shapes[data.node]) != len(shape):
+        return None
+    is_last = first.op == "expand_dims" and first.attr("axis") in (-1, len(shape))
+    pads = inner.pads[:-1] if is_last else [(0, 0), *inner.pads][-len(shape) :]
+    padded = tuple(n + low + high for n, (low, high) in zip(shapes[data.node], pads))
+    return inner._replace(data=data, pads=pads, nodes=(first, *inner.nodes, last)) if padded == tuple(shape) else None
+
+
+def data_of(node: Node) -> Output:
+    """The data that a noted node passes on."""
+    return next((source for source in node.inputs if _fill(source) is None), node.inputs[0])
+
+
+# -- notes
+
+
+def note(graph: Graph, any_size: bool) -> None:
+    """Note the windows of every operator together with the pads before it and the slices after it: in the operator,
+    and in these, which only give its data and its output the right shape then. For `any_size` only what is right for
+    every size of the data."""
+    shapes, users = graph.shapes(), graph.users()
+    for node in graph.nodes():
+        if not has_windows(node) or not is_channels_first(node) or node.inputs[0].node not in shapes:
+            continue
+        if NOTE in node.attrs and not _is_plain(node, shapes, users):
+            continue
+        chosen = None
+        for found in windowed(node, shapes, users):
+            changed = _with_pads(found, spatial(node, shapes[found.last]), any_size)
+            if changed is None:
+                break
+            chosen = changed
+        if chosen is not None and len(chosen.nodes) > 1:
+            for each in chosen.nodes:
+                each.attrs[NOTE] = repr(list(map(asdict, chosen.windows)))
+
+
+def _is_plain(node: Node, shapes: Shapes, users: Users) -> bool:
+    """Whether a noted operator does all that its note says by itself, with pads that follow no rule."""
+    found = windows(node, spatial(node, shapes[node.inputs[0].node]))
+    if node.op == "Deconvolution" or any(window.follows_size for window in found):
+        return False
+    neighbours = [node.inputs[0].node, *(user.node for user in users[node])]
+    noted = [each for each in neighbours if each is not None and NOTE in each.attrs and not has_windows(each)]
+    return all(each.attrs[NOTE] != node.attrs[NOTE] for each in noted)
+
+
+def _with_pads(found: Windowed, outputs: Sequence[int], any_size: bool) -> Optional[Windowed]:
+    """The same with pads that are not negative; None if the data would have to be cropped for it."""
+    slices = found.nodes[[*map(has_windows, found.nodes)].index(True) + 1 :]
+    if any_size and any(_counts_from_the_start(each) for each in slices):
+        return None
+    changed = [_with_high(window, count, any_size) for window, count in zip(found.windows, outputs)]
+    return None if None in changed else found._replace(windows=tuple(changed))
+
+
+def _counts_from_the_start(node: Node) -> bool:
+    """Whether a slice ends at a number of elements, and not so many before the end."""
+    return any(entry is not None and entry >= 0 for entry in entries(node.attr("end")))
+
+
+def _with_high(window: Any, outputs: int, any_size: bool) -> Any:
+    if isinstance(window, TransposedWindow) or window.follows_size or window.ceil_mode:
+        return window
+    low, high = _pads(window)
+    if high < 0 and not any_size:  # the last elements may be read by no window
+        high = max((outputs - 1) * window.stride + window.effective_kernel_size - window.size - low, 0)
+    if min(low, high) < 0 or outputs < 1:
+        return None
+    changed = replace(window, padding=(low, high))
+    return changed if changed.outputs(window.size) == outputs else None
