@@ -34,17 +34,8 @@ class Result(NamedTuple):
 def run(task: str, *arguments: str, limit: float = 120.0) -> Result:
     """Has a child do a task of `mxsame.doctor.tasks` within `limit` seconds."""
     command = [sys.executable, "-c", START, json.dumps(sys.path), task, *arguments]
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-            start_new_session=True,
-        )
-    except OSError as error:
-        return Result({}, f"no process could be started: {error}")
+    streams: Dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = subprocess.Popen(command, **streams, start_new_session=True)
     try:
         output = process.communicate(timeout=limit)[0]
         end = _end(process.returncode)
@@ -70,27 +61,26 @@ def run(task: str, *arguments: str, limit: float = 120.0) -> Result:
 
 def _end(code: int) -> str:
     """How a process ended, by its exit code."""
-    names = {-each: each.name for each in signal.Signals}
     if code < 0:
-        return f"the process was killed by {names.get(code, f'signal {-code}')}"
+        return f"the process was killed by {signal.Signals(-code).name}"
     return f"the process ended with exit code {code}"
 
 
 def serve(task: Task, *arguments: str) -> None:
     """Does a task, in the child: reports each piece that it finds, and at last an error or that there was none."""
-    error, fix = None, None
+
+    def report(**what: Any) -> None:
+        os.write(sys.__stdout__.fileno(), f"\n{MARK}{json.dumps(what)}\n".encode())  # type: ignore[union-attr]
+
     try:
         for found in task(*arguments):
-            _report(found)
+            report(**found)
     except InstallationError as problem:
-        error, fix = problem.problem, problem.command
+        report(error=problem.problem, fix=problem.command)
     except Exception as problem:
-        error = str(problem) or type(problem).__name__
-    _report({"error": error, "fix": fix})
-
-
-def _report(what: Dict[str, Any]) -> None:
-    os.write(sys.__stdout__.fileno(), f"\n{MARK}{json.dumps(what)}\n".encode())  # type: ignore[union-attr]
+        report(error=str(problem) or type(problem).__name__, fix=None)
+    else:
+        report(error=None, fix=None)
 
 
 def shortened(error: str) -> str:
