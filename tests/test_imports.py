@@ -207,7 +207,7 @@ def test_files_and_functions_are_short():
             long_files.add(name)
         too_long = (function for function, count in functions(source) if count > MOST_LINES_OF_A_FUNCTION)
         long_functions.update(f"{name}: {function}" for function in too_long)
-    assert (long_files, long_functions) == (LONG_FILES, LONG_FUNCTIONS)
+    assert long_files <= LONG_FILES and long_functions <= LONG_FUNCTIONS
 
 
 def test_a_circle_and_a_long_function_are_seen():
