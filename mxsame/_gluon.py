@@ -23,6 +23,11 @@ def own_parameters(block: Any) -> Dict[str, Any]:
     return dict(block._reg_params)
 
 
+def own_arrays(block: Any, context: Any) -> Dict[str, Any]:
+    """The values of these parameters on a device; raises if there are none yet."""
+    return {name: parameter.data(context) for name, parameter in block._reg_params.items()}
+
+
 def parameters(block: Any) -> Dict[str, Any]:
     """All parameters of a block and its children, by name: `collect_params` without its search for stray blocks, which
     takes longer than tracing the net."""

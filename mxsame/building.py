@@ -13,7 +13,7 @@ import contextvars
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-__all__ = ["NOTE", "Building", "building", "current"]
+__all__ = ["NOTE", "NOTHING", "Building", "building", "current"]
 
 NOTE = "__windows__"
 
@@ -69,8 +69,8 @@ class Building:
     inferred: Dict[int, Tuple[Any, Tuple[int, ...]]] = field(default_factory=dict)
 
 
-_NOTHING = Building()  # operators on arrays, or on Symbols that somebody else traces
-_CURRENT: contextvars.ContextVar[Building] = contextvars.ContextVar("mxsame_building", default=_NOTHING)
+NOTHING = Building()  # operators on arrays, or on Symbols that somebody else traces
+_CURRENT: contextvars.ContextVar[Building] = contextvars.ContextVar("mxsame_building", default=NOTHING)
 
 
 def current() -> Building:

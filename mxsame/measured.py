@@ -62,6 +62,24 @@ class Work:
 Choices = Dict[Tuple[Windows, Work], str]  # the strategy, by windows and work
 
 _MEASURED: Choices = {}
+_changes = 0
+
+
+def changes() -> int:
+    """How often what is remembered has changed.
+
+    >>> before = changes()
+    >>> remember([Window(8, 3, 2)], Work("conv", 1, 64, 64), "concat")
+    >>> forget()
+    >>> changes() - before
+    2
+    """
+    return _changes
+
+
+def _changed() -> None:
+    global _changes
+    _changes += 1
 
 
 def recall(windows: Sequence[AnyWindow], work: Work) -> Optional[str]:
@@ -87,6 +105,7 @@ def remember(windows: Sequence[AnyWindow], work: Work, strategy: str) -> None:
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}; {validation.received(strategy=strategy)}")
     _MEASURED[tuple(windows), work] = strategy
+    _changed()
 
 
 def forget() -> None:
@@ -98,6 +117,7 @@ def forget() -> None:
     True
     """
     _MEASURED.clear()
+    _changed()
 
 
 def save(path: str) -> None:
@@ -164,6 +184,7 @@ def load(path: str) -> None:
     ValueError: path must be a file that mxsame has saved plans in (...); received path='setup.py'
     """
     _MEASURED.update(_read(path))
+    _changed()
 
 
 def _read(path: str) -> Choices:

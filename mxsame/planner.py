@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple
 
+from mxsame import measured
 from mxsame.building import building, current
 from mxsame.measured import Windows, Work, forget, load, recall, remember, save
 from mxsame.plan import OPERATORS, STRATEGIES, AxisPlan, Plan, exact_plans, first_plan
@@ -165,6 +166,15 @@ def choose(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[
     # A graph for every size that nobody says the purpose of serves both inference and training.
     is_for_both = record.purpose is None and any(window.size is None for window in windows)
     return _estimated_fastest(windows, work, allowed, COSTS, is_for_both)
+
+
+def preferences() -> Tuple[int, int]:
+    """What :func:`choose` depends on next to its arguments: for the same preferences it gives the same plan.
+
+    >>> preferences() == preferences()
+    True
+    """
+    return id(COSTS), measured.changes()
 
 
 def candidates(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None) -> Dict[str, Plan]:

@@ -13,6 +13,8 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.building import current
 
+_DENSE = (mx.nd.NDArray, mx.np.ndarray)  # those of sparse arrays are derived from the first
+_FLOATS = (np.float16, np.float32, np.float64)
 _NUMPY_KINDS = (mx.np.ndarray, mx.sym.numpy._Symbol)
 _DTYPES = {code: dtype for code, dtype in mx.nd.ndarray._DTYPE_MX_TO_NP.items() if np.dtype(dtype).kind in "biuf"}
 _STYPES = mx.nd.ndarray._STORAGE_TYPE_ID_TO_STR
@@ -25,44 +27,58 @@ class Arguments(NamedTuple):
     arrays: tuple  # data first; None for those left out
     shapes: tuple  # of each array: a tuple with None for what is unknown, or None where even the rank is
     restore: Any  # gives an output back in the kind in which the data came
+    key: Any = None  # of arrays: all that a plan may depend on, of them and of autograd; None for Symbols
 
 
 def classic(**named: Any) -> Arguments:
     """Check that all arrays are of one kind, type and device, and bring them into classic form."""
     given = {name: array for name, array in named.items() if array is not None or name != "bias"}
-    for name, array in given.items():
-        check(name, array)
+    facts = [check(name, array) for name, array in given.items()]
     name, data = next(iter(given.items()))
-    symbolic, numpy_kind = isinstance(data, mx.sym.Symbol), isinstance(data, _NUMPY_KINDS)
-    for other_name, other in given.items():
-        if isinstance(other, mx.sym.Symbol) != symbolic or isinstance(other, _NUMPY_KINDS) != numpy_kind:
-            raise TypeError(
-                f"{other_name} must be of the same kind as {name}, {_kind(data)}; {received(other_name, other)}"
-            )
-        if not symbolic:
+    kind = _kind(data)
+    for (other_name, other), found in zip(given.items(), facts):
+        if type(other) is not type(data) and _kind(other) != kind:
+            raise TypeError(f"{other_name} must be of the same kind as {name}, {kind}; {received(other_name, other)}")
+        if found is not None and found[1:] != facts[0][1:]:
             _check_together(other_name, other, name, data)
+    numpy_kind = isinstance(data, _NUMPY_KINDS)
     if numpy_kind:
         given = {name: array.as_nd_ndarray() for name, array in given.items()}
-    arrays = tuple(given.get(name) for name in named)
-    return Arguments(
-        F=mx.sym if symbolic else mx.nd,
-        arrays=arrays,
-        shapes=tuple(None if array is None else known_shape(array) for array in arrays),
-        restore=(lambda out: out.as_np_ndarray()) if numpy_kind else (lambda out: out),
-    )
+    restore = _as_numpy_kind if numpy_kind else _as_it_is
+    arrays = tuple(map(given.get, named))
+    if facts[0] is None:
+        shapes = tuple(None if array is None else known_shape(array) for array in arrays)
+        return Arguments(mx.sym, arrays, shapes, restore)
+    shapes, dtypes, contexts = zip(*facts)
+    shapes += (None,) * (len(arrays) - len(shapes))  # a bias is the last
+    key = shapes, dtypes, contexts[0].device_type, mx.autograd.is_training(), mx.autograd.is_recording()
+    return Arguments(mx.nd, arrays, shapes, restore, key)
 
 
-def check(name: str, array: Any) -> None:
-    """What must hold of any one array: its kind, a floating type, that it is dense and not empty."""
+def _as_numpy_kind(out: Any) -> Any:
+    return out.as_np_ndarray()
+
+
+def _as_it_is(out: Any) -> Any:
+    return out
+
+
+def check(name: str, array: Any) -> Optional[tuple]:
+    """What must hold of any one array: its kind, a floating type, that it is dense and not empty; gives its shape, type
+    and device, None for a Symbol."""
     if isinstance(array, mx.sym.Symbol):
         _check_symbol(name, array)
-        return
+        return None
     if not isinstance(array, mx.nd.NDArray):
         raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {received(name, array)}")
-    _check_dense(name, array.stype)
-    validation.float_type(name, str(np.dtype(array.dtype)))
-    if 0 in array.shape:
-        raise ValueError(f"{name} must not be empty; {validation.received(**{f'{name}.shape': array.shape})}")
+    if type(array) not in _DENSE:
+        _check_dense(name, array.stype)
+    shape, dtype = array.shape, array.dtype
+    if dtype not in _FLOATS:
+        validation.float_type(name, str(np.dtype(dtype)))
+    if 0 in shape:
+        raise ValueError(f"{name} must not be empty; {validation.received(**{f'{name}.shape': shape})}")
+    return shape, dtype, array.ctx
 
 
 def _check_symbol(name: str, symbol: Any) -> None:

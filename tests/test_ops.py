@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import gc
+import sys
 
 import cases
 import numpy as np
@@ -30,9 +32,13 @@ from running import (
 )
 
 import mxsame
+from mxsame import ops, planner
 from mxsame import plan as planning
 from mxsame._mxnet import mx
 from mxsame.building import building
+from mxsame.ops import _geometry
+
+nd = mx.nd
 
 GOLDEN = make.load()
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -444,3 +450,86 @@ def test_an_average_that_counts_padding_counts_nothing_beyond_it():
     for padding, want in (("valid", [1.5, 3.0]), (0, [1.5, 3.0]), (((0, 1),), [1.5, 1.5]), (((1, 0),), [0.5, 2.5])):
         out = mxsame.ops.avg_pool(data, 2, 2, padding, count_include_pad=True, ceil_mode=True)
         assert out.asnumpy().ravel().tolist() == want
+
+
+# -- a second call with the same shapes costs a look-up
+
+
+CALLS = {  # the shapes of the weights, and more
+    "conv": ((4, 4, 3, 3), {}),
+    "depthwise_conv": ((4, 1, 3, 3), {}),
+    "separable_conv": ((4, 1, 3, 3), (2, 4, 1, 1), {}),
+    "conv_transpose": ((4, 4, 3, 3), {}),
+    "max_pool": ({"pool_size": 3},),
+    "avg_pool": ({"pool_size": 3},),
+    "avg_pool with padding": ({"pool_size": 3, "padding": 1, "count_include_pad": True, "ceil_mode": True},),
+}
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_second_call_is_planned_no_more(name, layout, monkeypatch):
+    """Nor does what is remembered keep arrays alive."""
+
+    def shaped(shape):
+        return tuple(shape) if layout == "NCHW" else (shape[0], *shape[2:], shape[1])
+
+    *weights, more = CALLS[name]
+    weights = [nd.random.uniform(shape=shaped(shape)) for shape in weights]
+    data = [nd.random.uniform(shape=shaped((1, 4, 6, 5))) for _ in range(2)]
+    call = functools.partial(getattr(ops, name.split()[0]), strides=2, layout=layout, **more)
+
+    def references():
+        return [sys.getrefcount(array) for array in (*data, *weights)]
+
+    before = references()
+    first = call(data[0], *weights).asnumpy()
+    monkeypatch.setattr(_geometry.Geometry, "of", None)
+    np.testing.assert_array_equal(call(data[0], *weights).asnumpy(), first)
+    assert not np.array_equal(call(data[1], *weights).asnumpy(), first)
+    gc.collect()
+    assert references() == before
+
+
+def test_a_second_call_is_checked_as_the_first():
+    data, weight = nd.ones((1, 1, 5)), nd.ones((1, 1, 3))
+    for strides in ([1], (1,), np.int64(1), np.array([1])):
+        assert ops.conv(data, weight, strides=strides, padding=[(1, 1)]).shape == (1, 1, 5)
+    ops.conv(data, weight, padding=((1, 1),))
+    for wrong in (
+        {"strides": True},
+        {"strides": (1.0,)},
+        {"strides": [True]},
+        {"padding": ((1, 1.0),)},
+        {"groups": 1.0},
+    ):
+        with pytest.raises(TypeError, match="must be an integer"):
+            ops.conv(data, weight, **{"strides": 1, "padding": ((1, 1),), **wrong})
+    with pytest.raises(TypeError, match="weight must have the type of data"):
+        ops.conv(data, weight.astype("float64"), padding=((1, 1),))
+
+
+def test_a_second_call_follows_what_was_measured_and_forced(monkeypatch):
+    data, weight, called = nd.ones((1, 1, 8)), nd.ones((1, 1, 3)), []
+    for name in ("concat", "slice", "pad"):
+        operator = getattr(nd, name)
+        monkeypatch.setattr(
+            nd, name, lambda *args, op=operator, name=name, **more: called.append(name) or op(*args, **more)
+        )
+
+    def seen():
+        called.clear()
+        ops.conv(data, weight, strides=2)
+        return called[:1]
+
+    unmeasured, work = seen(), planner.Work("conv", 1, 1, 1, plain=True)
+    try:
+        for strategy in ("concat", "slice"):
+            planner.remember([planning.Window(8, 3, 2)], work, strategy)
+            assert seen() == [strategy]
+            with planning.force("pad"):
+                assert seen() == ["pad"]
+            assert seen() == [strategy]
+    finally:
+        planner.forget()
+    assert seen() == unmeasured

@@ -32,23 +32,28 @@ class Layer(Checked, HybridBlock):
         self._channels_last = not self._layout.startswith("NC")
 
     def forward(self, x: Any, *args: Any) -> Any:
-        """Check what a graph or Gluon could only stumble over, then run as every HybridBlock does."""
+        """As every HybridBlock; what is wrong with the data is raised before a graph or Gluon stumbles over it."""
         self._check_number(args)
-        if isinstance(x, mx.nd.NDArray):
-            if _gluon.is_hybridized(self):  # a graph that is there already checks nothing
-                self.check(x)
-            else:
-                self._check_kind(x)
-                self._check_channels(x.shape)
-                self._check_parameters(x)
+        if not isinstance(x, mx.nd.NDArray):
+            return self._traced(x)
+        if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
+            self.check(x)  # a graph that is there already checks nothing
             self._settle(self._channels_of(x.shape))
-        else:
-            tensors.check("data", x)
-            shape = tensors.traced_shape(x)
-            if shape is not None:
-                self._check_rank(shape)
-                self._check_channels(shape)
-            self._settle_in_graph(x)
+            return super().forward(x)
+        try:
+            return self.hybrid_forward(mx.nd, x, **_gluon.own_arrays(self, x.ctx))
+        except Exception:  # the operator's own, or there are no parameters yet
+            self.check(x)
+        return super().forward(x)
+
+    def _traced(self, x: Any) -> Any:
+        """The output as a part of a graph."""
+        tensors.check("data", x)
+        shape = tensors.traced_shape(x)
+        if shape is not None:
+            self._check_rank(shape)
+            self._check_channels(shape)
+        self._settle_in_graph(x)
         try:
             return super().forward(x)
         except ValueError as error:
@@ -77,6 +82,7 @@ class Layer(Checked, HybridBlock):
 
     def infer_shape(self, x: Any) -> None:
         """Shapes of the parameters from an input; no graph is needed for that."""
+        self.check(x)
         self._settle(self._channels_of(x.shape))
 
     def _channels_of(self, shape: Sequence[Any]) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import asdict, dataclass, replace
+import functools
+from dataclasses import asdict, dataclass
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import tensors
@@ -62,32 +62,54 @@ class Lowering:
 
     def run(self, data: Any, operator: Callable) -> Any:
         """`operator(data)` with all that the plan does before and after it."""
-        noted = mx.AttrScope(**{NOTE: repr(list(map(asdict, self.windows)))})
-        with noted if current().windows_noted and not self.plan.dilates else contextlib.nullcontext():
-            return self.after(data, operator(self.before(data)))
+        if current().windows_noted and not self.plan.dilates:
+            with mx.AttrScope(**{NOTE: repr(list(map(asdict, self.windows)))}):
+                return self.after(data, operator(self.before(data)))
+        return self.after(data, operator(self.before(data)))
 
     def before(self, data: Any) -> Any:
         """Flip, dilate, concatenate, pad, gather and shift."""
-        data = self._flipped(data)
-        for axis, step in enumerate(self.plan.axes, SPATIAL):
-            if step.dilate > 1:
-                data = self._dilated(data, axis, step.dilate)
-        data = self._concatenated(data)
-        data = padded(self.F, data, [step.pad_operator for step in self.plan.axes], self.fill)
-        return self._shifted(self._gathered(data))
+        for step in self._steps[0]:
+            data = step(data)
+        return data
 
     def after(self, data: Any, out: Any) -> Any:
         """Pick, crop and flip back the output for `data`, as `before` was given it."""
-        out = self._picked(data, out)
-        out = cropped(self.F, out, [(step.crop[0], step.crop[1] or 0) for step in self.plan.axes], self.first)
-        dynamic = [axis for axis, step in enumerate(self.plan.axes, SPATIAL) if step.crop[1] is None]
-        if dynamic:
-            out = self.F.slice_like(out, self._strided(data), axes=dynamic)
-        return self._flipped(out)
+        for step in self._steps[1]:
+            out = step(data, out)
+        return out
+
+    @functools.cached_property
+    def _steps(self) -> Tuple[tuple, tuple]:
+        """The steps that the plan has, (before, after) the operator."""
+        axes = self.plan.axes
+        flips = any(step.flip for step in axes)
+        before = {
+            self._flipped: flips,
+            self._dilated: any(step.dilate > 1 for step in axes),
+            self._concatenated: any(any(step.concat) for step in axes),
+            self._padded: any(any(step.pad_operator) for step in axes),
+            self._gathered: any(step.gather for step in axes),
+            self._shifted: any(step.shift for step in axes),
+        }
+        after = {
+            self._picked: any(step.pick for step in axes),
+            self._cropped: any(any(step.crop) for step in axes),
+            self._cropped_like: any(step.crop[1] is None for step in axes),
+            self._flipped_back: flips,
+        }
+        first, then = ([step for step, is_there in steps.items() if is_there] for steps in (before, after))
+        return tuple(first), tuple(then)
+
+    @functools.cached_property
+    def _keeps_kernel(self) -> bool:
+        return not any(step.flip or any(step.zeros) or step.offset for step in self.plan.axes)
 
     def kernel(self, weight: Any, channels: int, data: Any) -> Any:
         """The weight of a convolution with so many output channels: flipped, between zeros, or at an offset among
         zeros that follows from the size of `data`, as `before` is given it."""
+        if self._keeps_kernel:
+            return weight
         flipped = self._flipped_axes()
         if flipped:
             weight = reversed_kernel(self.F, weight, flipped)
@@ -98,6 +120,8 @@ class Lowering:
         """The weight with (front, back) zeros concatenated to each axis of its kernel. Where these are last, they go to
         the front for that on the CPU: whole blocks are copied then, and not a few elements at a time. MXNet transposes
         five axes too slowly for it."""
+        if self._keeps_kernel:
+            return weight
         F, counts, first = self.F, [step.zeros for step in self.plan.axes], self.first
         if not any(map(any, counts)):
             return weight
@@ -140,7 +164,27 @@ class Lowering:
         step = tuple(-1 if axis in axes else 1 for axis in range(ndim))
         return self.F.slice(array, begin=whole, end=whole, step=step)
 
-    def _dilated(self, data: Any, axis: int, stride: int) -> Any:
+    def _flipped_back(self, data: Any, out: Any) -> Any:
+        return self._flipped(out)
+
+    def _padded(self, data: Any) -> Any:
+        return padded(self.F, data, [step.pad_operator for step in self.plan.axes], self.fill)
+
+    def _cropped(self, data: Any, out: Any) -> Any:
+        return cropped(self.F, out, [(step.crop[0], step.crop[1] or 0) for step in self.plan.axes], self.first)
+
+    def _cropped_like(self, data: Any, out: Any) -> Any:
+        """Without what is after the outputs for the size of `data`."""
+        dynamic = [axis for axis, step in enumerate(self.plan.axes, SPATIAL) if step.crop[1] is None]
+        return self.F.slice_like(out, self._strided(data), axes=dynamic)
+
+    def _dilated(self, data: Any) -> Any:
+        for axis, step in enumerate(self.plan.axes, SPATIAL):
+            if step.dilate > 1:
+                data = self._dilated_axis(data, axis, step.dilate)
+        return data
+
+    def _dilated_axis(self, data: Any, axis: int, stride: int) -> Any:
         """n elements -> (n-1)*stride + 1, the new ones zero."""
         F = self.F
         elements = F.expand_dims(data, axis=axis + 1)
@@ -310,10 +354,10 @@ class Lowering:
             positions = F.concat(positions, more, dim=0)
         return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), self._low(data, [axis]))
 
-    def thin(self, data: Any) -> Tuple[Lowering, Any]:
-        """The same for one batch entry and one channel of the data."""
+    def thin(self, data: Any) -> Any:
+        """One batch entry and one channel of the data."""
         channel_axis = 1 if self.first == SPATIAL else len(self.windows) + 1
-        return replace(self, channels=1), thin(self.F, data, (0, channel_axis))
+        return thin(self.F, data, (0, channel_axis))
 
 
 # -- single steps on any array

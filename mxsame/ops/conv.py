@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from mxsame import tensors, validation
-from mxsame.ops._call import CONVOLUTION_WORDS, Call, Kernel, channel_count, required
+from mxsame.ops._geometry import (
+    CONVOLUTION_WORDS,
+    Geometry,
+    Kernel,
+    Planned,
+    channel_count,
+    planned,
+    required,
+)
 from mxsame.ops._lowering import Lowering
 from mxsame.plan import make_windows
 from mxsame.planner import Work
@@ -72,23 +80,36 @@ def conv(
     >>> mxsame.ops.conv(data, nd.ones((1, 1, 2)), strides=2).asnumpy().ravel().tolist()
     [1.0, 5.0, 4.0]
     """
-    groups = validation.integer("groups", groups, 1)
     args = tensors.classic(data=data, weight=weight, bias=bias)
-    tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")
-    call = Call.of(args, layout, "kernel_size", kernel_size, input_size)
-    in_channels = call.shape[1]
+    run = planned(_conv, args, channels, kernel_size, strides, padding, dilation, groups, layout, input_size)
+    return args.restore(run(*args.arrays))
+
+
+def _conv(
+    args: tensors.Arguments,
+    channels: Any,
+    kernel_size: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Any,
+    layout: Any,
+    input_size: Any,
+) -> Planned:
+    groups = validation.integer("groups", groups, 1)
+    geometry = _geometry(args, layout, kernel_size, input_size)
+    in_channels = geometry.shape[1]
     if in_channels is not None:
         validation.divisible("data channels", in_channels, "groups", groups)
     share = None if in_channels is None else in_channels // groups
-    kernel = call.kernel(1, "weight", kernel_size, {"channels": None, "data channels / groups": share})
-    channels = required(
-        "channels", channel_count("channels", channels, "the weight's first length", kernel.shape[0]), "weight"
-    )
+    kernel = geometry.kernel(1, "weight", kernel_size, {"channels": None, "data channels / groups": share})
+    found = channel_count("channels", channels, "the weight's first length", kernel.shape[0])
+    channels = required("channels", found, "weight")
     validation.divisible("channels", channels, "groups", groups)
-    call.check_bias(channels)
-    in_channels = call.graph_channels() if kernel.shape[1] is None else kernel.shape[1] * groups
+    geometry.check_bias(channels)
+    in_channels = geometry.graph_channels() if kernel.shape[1] is None else kernel.shape[1] * groups
     work = Work("conv", in_channels=in_channels, channels=channels, groups=groups)
-    return _convolve(call, work, kernel, strides, padding, dilation)
+    return _convolution(geometry, work, kernel, strides, padding, dilation)
 
 
 def depthwise_conv(
@@ -138,11 +159,25 @@ def depthwise_conv(
     [[[3.0, 2.0], [6.0, 4.0]]]
     """
     args = tensors.classic(data=data, weight=weight, bias=bias)
-    tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")
-    call = Call.of(args, layout, "kernel_size", kernel_size, input_size)
-    kernel, work = _depthwise(call, "weight", kernel_size, in_channels, depth_multiplier)
-    call.check_bias(work.channels)
-    return _convolve(call, work, kernel, strides, padding, dilation)
+    arguments = in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size
+    return args.restore(planned(_depthwise_conv, args, *arguments)(*args.arrays))
+
+
+def _depthwise_conv(
+    args: tensors.Arguments,
+    in_channels: Any,
+    depth_multiplier: Any,
+    kernel_size: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    layout: Any,
+    input_size: Any,
+) -> Planned:
+    geometry = _geometry(args, layout, kernel_size, input_size)
+    kernel, work = _depthwise(geometry, "weight", kernel_size, in_channels, depth_multiplier)
+    geometry.check_bias(work.channels)
+    return _convolution(geometry, work, kernel, strides, padding, dilation)
 
 
 def separable_conv(
@@ -192,37 +227,63 @@ def separable_conv(
     [[[6.0, 4.0]]]
     """
     args = tensors.classic(data=data, depthwise_weight=depthwise_weight, pointwise_weight=pointwise_weight, bias=bias)
-    tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")
-    call = Call.of(args, layout, "kernel_size", kernel_size, input_size)
-    kernel, work = _depthwise(call, "depthwise_weight", kernel_size, in_channels, depth_multiplier)
-    ones = (1,) * call.rank
-    pointwise = call.kernel(2, "pointwise_weight", ones, {"channels": None, "depthwise channels": work.channels})
+    arguments = in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size
+    return args.restore(planned(_separable_conv, args, channels, *arguments)(*args.arrays))
+
+
+def _separable_conv(
+    args: tensors.Arguments,
+    channels: Any,
+    in_channels: Any,
+    depth_multiplier: Any,
+    kernel_size: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    layout: Any,
+    input_size: Any,
+) -> Planned:
+    geometry = _geometry(args, layout, kernel_size, input_size)
+    kernel, work = _depthwise(geometry, "depthwise_weight", kernel_size, in_channels, depth_multiplier)
+    ones = (1,) * geometry.rank
+    pointwise = geometry.kernel(2, "pointwise_weight", ones, {"channels": None, "depthwise channels": work.channels})
     found = channel_count("channels", channels, "pointwise_weight's first length", pointwise.shape[0])
     channels = required("channels", found, "pointwise_weight")
-    call.check_bias(channels)
+    geometry.check_bias(channels)
+    depthwise = _convolution(geometry, work, kernel, strides, padding, dilation)
+    work = Work("conv", in_channels=work.channels, channels=channels)
+    shapes, shape = (None, *args.shapes[2:]), (None, work.in_channels, *(None,) * geometry.rank)
 
-    data, depthwise_weight, pointwise_weight, bias = args.arrays
-    first = replace(call, args=args._replace(arrays=(data, depthwise_weight, None), restore=lambda out: out))
-    hidden = _convolve(first, work, kernel, strides, padding, dilation)
-    second = replace(
-        call,
-        args=args._replace(arrays=(hidden, pointwise_weight, bias), shapes=(None, args.shapes[2], args.shapes[3])),
-        data=hidden,
-        shape=(None, work.channels, *(None,) * call.rank),
-    )
-    return _convolve(second, Work("conv", in_channels=work.channels, channels=channels), pointwise, 1, "valid", 1)
+    def after(hidden: Any) -> Planned:
+        second = replace(geometry, args=args._replace(shapes=shapes), data=hidden, shape=shape)
+        return _convolution(second, work, pointwise, 1, "valid", 1)
+
+    if args.key is None:
+        return Planned(args.F, _in_turn(depthwise, lambda hidden, *weights: after(hidden)(hidden, *weights)))
+    return Planned(args.F, _in_turn(depthwise, after(geometry.data)))  # all arrays are alike
 
 
-def _depthwise(call: Call, name: str, kernel_size: Any, in_channels: Any, depth_multiplier: Any) -> Tuple[Kernel, Work]:
+def _in_turn(first: Callable, second: Callable) -> Callable:
+    return lambda data, depthwise_weight, *weights: second(first(data, depthwise_weight, None), *weights)
+
+
+def _geometry(args: tensors.Arguments, layout: Any, kernel_size: Any, input_size: Any) -> Geometry:
+    tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")
+    return Geometry.of(args, layout, "kernel_size", kernel_size, input_size)
+
+
+def _depthwise(
+    geometry: Geometry, name: str, kernel_size: Any, in_channels: Any, depth_multiplier: Any
+) -> Tuple[Kernel, Work]:
     """The kernel of a depthwise convolution, and what it has to do."""
-    found = call.shape[1] if in_channels is not None else call.graph_channels()
+    found = geometry.shape[1] if in_channels is not None else geometry.graph_channels()
     in_channels = channel_count("in_channels", in_channels, "the data's channels", found)
     if in_channels is None:
         raise UnknownChannels(
             "in_channels must be given to build the graph of a depthwise convolution of data with unknown channels; "
             "received in_channels=None"
         )
-    kernel = call.kernel(1, name, kernel_size, {"C*m": None, "1": 1})
+    kernel = geometry.kernel(1, name, kernel_size, {"C*m": None, "1": 1})
     found = None
     if kernel.shape[0] is not None:
         validation.divisible(f"{name}'s first length", kernel.shape[0], "the data's channels", in_channels)
@@ -235,41 +296,42 @@ def _depthwise(call: Call, name: str, kernel_size: Any, in_channels: Any, depth_
     return kernel, Work("conv", in_channels=in_channels, channels=channels, groups=in_channels)
 
 
-def _convolve(call: Call, work: Work, kernel: Kernel, strides: Any, padding: Any, dilation: Any) -> Any:
-    """Plan and run MXNet's Convolution on checked arrays."""
-    channels: Any = work.channels
+def _convolution(geometry: Geometry, work: Work, kernel: Kernel, strides: Any, padding: Any, dilation: Any) -> Planned:
+    """MXNet's Convolution on checked arrays."""
+    rank = geometry.rank
     windows = make_windows(
-        call.size,
+        geometry.size,
         kernel.size,
-        validation.per_axis("strides", strides, call.rank, 1),
-        validation.per_axis("dilation", dilation, call.rank, 1),
-        validation.padding(padding, call.rank, words=CONVOLUTION_WORDS[call.rank]),
+        validation.per_axis("strides", strides, rank, 1),
+        validation.per_axis("dilation", dilation, rank, 1),
+        validation.padding(padding, rank, words=CONVOLUTION_WORDS[rank]),
     )
-    call.check_windows("conv", channels, windows)
+    geometry.check_windows("conv", work.channels, windows)
     if work.groups > 1:  # cuDNN does not promise all of these with channels last
-        call = replace(call, native_last=False)
-    _, weight, bias = call.args.arrays
-    data, lowering = call.lowering(windows, work, call.args.shapes[1])
-    weight = lowering.kernel(call.inward(weight), channels, data)
-    return call.outward(convolution(lowering, data, weight, bias, channels, work.groups, call.operator_layout))
-
-
-def convolution(
-    lowering: Lowering, data: Any, weight: Any, bias: Any, channels: int, groups: int, layout: Dict[str, str]
-) -> Any:
-    """MXNet's Convolution by a plan, with the weight that the plan needs."""
-    axes, windows = lowering.plan.axes, lowering.windows
-    return lowering.run(
-        data,
-        lambda prepared: lowering.F.Convolution(
-            *([prepared, weight] + ([] if bias is None else [bias])),
-            kernel=tuple(step.kernel_size for step in axes),
-            stride=tuple(step.strides(window) for step, window in zip(axes, windows)),
-            dilate=tuple(window.dilation for window in windows),
-            pad=tuple(step.pad for step in axes),
-            num_filter=channels,
-            num_group=groups,
-            no_bias=bias is None,
-            **layout,
-        ),
+        geometry = replace(geometry, native_last=False)
+    return geometry.planned(
+        windows, work, lambda *how: convolution(*how, work, Lowering.kernel), weight_shape=geometry.args.shapes[1]
     )
+
+
+def convolution(lowering: Lowering, layout: Dict[str, str], work: Work, kernel: Callable) -> Callable:
+    """MXNet's Convolution by a plan, as a function of data, weight and bias; `kernel(lowering, weight, channels, data)`
+    is the weight that the plan needs."""
+    axes, windows = lowering.plan.axes, lowering.windows
+    arguments = {
+        "kernel": tuple(step.kernel_size for step in axes),
+        "stride": tuple(step.strides(window) for step, window in zip(axes, windows)),
+        "dilate": tuple(window.dilation for window in windows),
+        "pad": tuple(step.pad for step in axes),
+        "num_filter": work.channels,
+        "num_group": work.groups,
+        **layout,
+    }
+
+    def run(data: Any, weight: Any, bias: Any) -> Any:
+        weight = kernel(lowering, weight, work.channels, data)
+        weights = (weight,) if bias is None else (weight, bias)
+        operator = lowering.F.Convolution
+        return lowering.run(data, lambda ready: operator(ready, *weights, no_bias=bias is None, **arguments))
+
+    return run

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import numpy as np
 
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
-from mxsame.ops._call import Call, channel_count, required
+from mxsame.ops._geometry import Geometry, Planned, channel_count, planned, required
 from mxsame.ops._lowering import Lowering, reversed_kernel, rewritten
 from mxsame.ops.conv import convolution
 from mxsame.plan import make_transposed_windows, strategies_for
@@ -75,43 +75,61 @@ def conv_transpose(
     >>> out.asnumpy().ravel().tolist()
     [1.0, 2.0, 13.0, 20.0]
     """
-    groups = validation.integer("groups", groups, 1)
     args = tensors.classic(data=data, weight=weight, bias=bias)
+    arguments = channels, kernel_size, strides, padding, output_padding, dilation, groups, layout
+    return args.restore(planned(_conv_transpose, args, _is_computed(weight), *arguments)(*args.arrays))
+
+
+def _conv_transpose(
+    args: tensors.Arguments,
+    is_computed: bool,
+    channels: Any,
+    kernel_size: Any,
+    strides: Any,
+    padding: Any,
+    output_padding: Any,
+    dilation: Any,
+    groups: Any,
+    layout: Any,
+) -> Planned:
+    groups = validation.integer("groups", groups, 1)
     tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")
-    call = Call.of(args, layout, "kernel_size", kernel_size)
-    kernel = call.kernel(1, "weight", kernel_size, {"data channels": call.shape[1], "channels / groups": None})
-    in_channels = call.shape[1] or kernel.shape[0] or call.graph_channels()
+    geometry = Geometry.of(args, layout, "kernel_size", kernel_size)
+    rank = geometry.rank
+    kernel = geometry.kernel(1, "weight", kernel_size, {"data channels": geometry.shape[1], "channels / groups": None})
+    in_channels = geometry.shape[1] or kernel.shape[0] or geometry.graph_channels()
     if in_channels is not None:
         validation.divisible("data channels", in_channels, "groups", groups)
     found = None if kernel.shape[1] is None else kernel.shape[1] * groups
     found = channel_count("channels", channels, "the weight's second length times groups", found)
     channels = required("channels", found, "weight")
     validation.divisible("channels", channels, "groups", groups)
-    call.check_bias(channels)
+    geometry.check_bias(channels)
     windows = make_transposed_windows(
-        call.size,
+        geometry.size,
         kernel.size,
-        validation.per_axis("strides", strides, call.rank, 1),
-        validation.per_axis("dilation", dilation, call.rank, 1),
-        validation.padding(padding, call.rank),
-        None if output_padding is None else validation.per_axis("output_padding", output_padding, call.rank, 0),
+        validation.per_axis("strides", strides, rank, 1),
+        validation.per_axis("dilation", dilation, rank, 1),
+        validation.padding(padding, rank),
+        None if output_padding is None else validation.per_axis("output_padding", output_padding, rank, 0),
     )
-    call.check_windows("transposed", channels, windows)
-
-    _, weight, bias = args.arrays
+    geometry.check_windows("transposed", channels, windows)
     work = Work("transposed", in_channels=in_channels, channels=channels, groups=groups)
-    refused = _refused(call, weight, work, windows)
+    refused = _refused(geometry, is_computed, work, windows)
     if groups > 1 or "slice" in refused:
-        call = replace(call, native_last=False)
-    data, lowering = call.lowering(windows, work, args.shapes[1], refused=refused)
-    weight = call.inward(weight)
-    if lowering.plan.dilates:
-        weight = _flipped(lowering.F, weight, groups, call.rank)
-        return call.outward(convolution(lowering, data, weight, bias, channels, groups, call.operator_layout))
-    return call.outward(_deconvolution(lowering, data, weight, bias, work, call.operator_layout))
+        geometry = replace(geometry, native_last=False)
+
+    def operator(lowering: Lowering, layout: dict) -> Callable:
+        if lowering.plan.dilates:
+            return convolution(
+                lowering, layout, work, lambda _, weight, *__: _flipped(lowering.F, weight, groups, rank)
+            )
+        return _deconvolution(lowering, layout, work)
+
+    return geometry.planned(windows, work, operator, weight_shape=args.shapes[1], refused=refused)
 
 
-def _refused(call: Call, weight: Any, work: Work, windows: tuple) -> Tuple[str, ...]:
+def _refused(geometry: Geometry, is_computed: bool, work: Work, windows: tuple) -> Tuple[str, ...]:
     """The strategies that are not exact, or do not run, on the device.
 
     MXNet's own Deconvolution is wrong if it has strides and dilation, and has no dilation in 3-D. oneDNN's, on the CPU,
@@ -119,16 +137,17 @@ def _refused(call: Call, weight: Any, work: Work, windows: tuple) -> Tuple[str, 
     output channel in each group after a layer whose output is in blocks.
     """
     if current().windows_noted:  # nothing runs; but a shape is inferred
-        return _others_than_dilate() if call.rank == 3 and any(window.dilation > 1 for window in windows) else ()
-    purpose, _ = tensors.purpose_and_device(call.data)
-    on_gpu = tensors.is_on_gpu(call.data)
+        return _others_than_dilate() if geometry.rank == 3 and any(window.dilation > 1 for window in windows) else ()
+    purpose, _ = tensors.purpose_and_device(geometry.data)
+    on_gpu = tensors.is_on_gpu(geometry.data)
     dilated = any(window.dilation > 1 for window in windows)
-    wrong = dilated and (any(window.stride > 1 for window in windows) or call.rank == 3)
+    wrong = dilated and (any(window.stride > 1 for window in windows) or geometry.rank == 3)
     if not on_gpu:
-        wrong = wrong or call.channels_last or _is_computed(weight) or (call.rank == 3 and not _is_float32(weight))
+        wrong = wrong or geometry.channels_last or is_computed
+        wrong = wrong or (geometry.rank == 3 and not _is_float32(geometry.args.arrays[1]))
         in_blocks = work.in_channels is None or work.in_channels // work.groups >= ONE_BLOCK
         one_output = work.channels == work.groups
-        wrong = wrong or (one_output and in_blocks and tensors.may_take_gradients(call.data))
+        wrong = wrong or (one_output and in_blocks and tensors.may_take_gradients(geometry.data))
     if wrong:
         return _others_than_dilate()
     return () if on_gpu or purpose == "deployment" else ("kernel",)  # a longer kernel is a computed weight
@@ -157,26 +176,28 @@ def _is_float32(weight: Any) -> bool:
     return weight.dtype == np.float32
 
 
-def _deconvolution(lowering: Lowering, data: Any, weight: Any, bias: Any, work: Work, layout: dict) -> Any:
-    """MXNet's Deconvolution by a plan."""
+def _deconvolution(lowering: Lowering, layout: dict, work: Work) -> Callable:
+    """MXNet's Deconvolution by a plan, as a function of data, weight and bias."""
     axes, windows = lowering.plan.axes, lowering.windows
-    weight = lowering.with_zeros(weight)
     dilated = any(window.dilation > 1 for window in windows)
-    return lowering.run(
-        data,
-        lambda prepared: lowering.F.Deconvolution(
-            *([prepared, weight] + ([] if bias is None else [bias])),
-            kernel=tuple(step.kernel_size for step in axes),
-            stride=tuple(window.stride for window in windows),
-            pad=tuple(step.pad for step in axes),
-            adj=tuple(step.adj for step in axes),
-            num_filter=work.channels,
-            num_group=work.groups,
-            no_bias=bias is None,
-            **({"dilate": tuple(window.dilation for window in windows)} if dilated else {}),
-            **layout,
-        ),
-    )
+    arguments = {
+        "kernel": tuple(step.kernel_size for step in axes),
+        "stride": tuple(window.stride for window in windows),
+        "pad": tuple(step.pad for step in axes),
+        "adj": tuple(step.adj for step in axes),
+        "num_filter": work.channels,
+        "num_group": work.groups,
+        **({"dilate": tuple(window.dilation for window in windows)} if dilated else {}),
+        **layout,
+    }
+
+    def run(data: Any, weight: Any, bias: Any) -> Any:
+        weight = lowering.with_zeros(weight)
+        weights = (weight,) if bias is None else (weight, bias)
+        operator = lowering.F.Deconvolution
+        return lowering.run(data, lambda ready: operator(ready, *weights, no_bias=bias is None, **arguments))
+
+    return run
 
 
 def _flipped(F: Any, weight: Any, groups: int, rank: int) -> Any:

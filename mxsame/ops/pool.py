@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import padding as arithmetic
 from mxsame import planner, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
-from mxsame.ops._call import Call
+from mxsame.ops._geometry import Geometry, Planned, planned
 from mxsame.ops._lowering import Lowering, in_blocks, padded, paired, unpaired
 from mxsame.plan import make_windows
 from mxsame.planner import Work
@@ -62,7 +63,7 @@ def max_pool(
     >>> mxsame.ops.max_pool(nd.array([[[-3, -1, -2]]]), 2).asnumpy().tolist()
     [[[-1.0, -2.0]]]
     """
-    return _Pool(data, pool_size, strides, padding, layout, input_size, ceil_mode).run("max")
+    return _run("max", {}, data, pool_size, strides, padding, layout, input_size, ceil_mode)
 
 
 def avg_pool(
@@ -101,8 +102,8 @@ def avg_pool(
     [[[1.5, 1.5]]]
     """
     count_include_pad = validation.count_include_pad(count_include_pad, padding)
-    pool = _Pool(data, pool_size, strides, padding, layout, input_size, ceil_mode)
-    return pool.run("avg with padding" if count_include_pad else "avg")
+    operator = "avg with padding" if count_include_pad else "avg"
+    return _run(operator, {}, data, pool_size, strides, padding, layout, input_size, ceil_mode)
 
 
 def lp_pool(
@@ -141,122 +142,168 @@ def lp_pool(
     [[[5.0, 5.0]]]
     """
     p_value = validation.integer("p_value", p_value, 1, 3)
-    return _Pool(data, pool_size, strides, padding, layout, input_size, ceil_mode).run("lp", p_value=p_value)
+    return _run("lp", {"p_value": p_value}, data, pool_size, strides, padding, layout, input_size, ceil_mode)
 
 
-class _Pool:
-    """A call of a pooling operator, with its checked arguments."""
+def _run(operator: str, more: dict, data: Any, *arguments: Any) -> Any:
+    """A key of `mxsame.plan.OPERATORS` on data; `more` is what MXNet's Pooling is told in addition."""
+    args = tensors.classic(data=data)
+    return args.restore(planned(_pool, args, operator, *more.items(), *arguments)(*args.arrays))
 
-    def __init__(
-        self, data: Any, pool_size: Any, strides: Any, padding: Any, layout: Any, input_size: Any, ceil_mode: Any
-    ):
-        self.ceil_mode = validation.flag("ceil_mode", ceil_mode)
-        self.call = Call.of(tensors.classic(data=data), layout, "pool_size", pool_size, input_size)
-        self.outward, rank = self.call.outward, self.call.rank
-        self.pool_size = validation.per_axis("pool_size", pool_size, rank, 1)
-        self.strides = self.pool_size if strides is None else validation.per_axis("strides", strides, rank, 1)
-        self.padding = validation.pooling_padding(padding, self.pool_size)
 
-    def run(self, operator: str, **more: Any) -> Any:
-        """The output of a key of `mxsame.plan.OPERATORS`."""
-        if operator == "avg with padding" and self.ceil_mode and self.padding not in arithmetic.SIZE_DEPENDENT:
-            self._pad_the_data()
-            operator = "avg"
-        call, dilation = self.call, (1,) * self.call.rank
-        windows = make_windows(
-            call.size, self.pool_size, self.strides, dilation, self.padding, pool=True, ceil_mode=self.ceil_mode
-        )
-        call.check_windows(operator, call.shape[1], windows)
+def _pool(args: tensors.Arguments, operator: str, *arguments: Any) -> Planned:
+    *more, pool_size, strides, padding, layout, input_size, ceil_mode = arguments
+    ceil_mode = validation.flag("ceil_mode", ceil_mode)
+    geometry = Geometry.of(args, layout, "pool_size", pool_size, input_size)
+    rank = geometry.rank
+    pool_size = validation.per_axis("pool_size", pool_size, rank, 1)
+    strides = pool_size if strides is None else validation.per_axis("strides", strides, rank, 1)
+    padding = validation.pooling_padding(padding, pool_size)
+    pool = _Pool(operator, dict(more), pool_size, strides, ceil_mode)
+    if operator == "avg with padding" and ceil_mode and padding not in arithmetic.SIZE_DEPENDENT:
+        return pool.of_padded(geometry, ((0, 0),) * rank if isinstance(padding, str) else padding)
+    return pool.planned(geometry, padding)
+
+
+class _Pool(NamedTuple):
+    """A pooling operator, with its checked arguments."""
+
+    operator: str
+    more: dict
+    pool_size: Tuple[int, ...]
+    strides: Tuple[int, ...]
+    ceil_mode: bool
+
+    def of_padded(self, geometry: Geometry, pads: Sequence[Tuple[int, int]]) -> Planned:
+        """With ceil_mode the padding counts, and what a partial window has after it does not: so the padding becomes
+        data. MXNet's pad operator has channels first."""
+        F, rank = geometry.args.F, geometry.rank
+        ndim, data = rank + 2 if geometry.channels_last else 0, geometry.data
+        of_graph = geometry.args.key is None
+        if of_graph:
+            data = padded(F, tensors.channels_first(F, data, ndim) if ndim else data, pads)
+        size = tuple(None if n is None else n + sum(pair) for n, pair in zip(geometry.size, pads))
+        shape, layout = geometry.shape[:2] + size, validation.layout(None, rank)
+        geometry = replace(geometry, native_last=False, data=data, layout=layout, shape=shape)
+        pooled = self._replace(operator="avg").planned(geometry, "valid")
+        if of_graph:
+            return Planned(F, pooled, ndim, data)
+        return Planned(F, lambda data: pooled(padded(F, data, pads)), ndim)
+
+    def planned(self, geometry: Geometry, padding: Any) -> Planned:
+        """The call with its plan."""
+        operator, size, ones = self.operator, geometry.size, (1,) * geometry.rank
+        windows = make_windows(size, self.pool_size, self.strides, ones, padding, pool=True, ceil_mode=self.ceil_mode)
+        geometry.check_windows(operator, geometry.shape[1], windows)
         # The mean of two elements, one of them the nearest to the other instead of padding, is the mean of the one.
         pairs = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
         fill = "edge" if operator == "max" or pairs else "zero"
-        data, lowering = call.lowering(windows, Work(operator), (), fill, self._refused())
-        keeps_workspace = operator != "max" or not tensors.needs_gradients_at_inference(data)
-        out = self._pooled(lowering, data, operator, keeps_workspace, more)
-        if operator == "avg" and fill == "zero" and lowering.plan.fills and not current().windows_noted:
-            # What part of each window is data: the same pooling of ones.
-            thin, ones = lowering.thin(data)
-            ones = lowering.F.BlockGrad(lowering.F.ones_like(ones))
-            out = lowering.F.broadcast_div(out, self._pooled(thin, ones, "avg", True, {}))
-        return self.outward(out)
 
-    def _refused(self) -> Tuple[str, ...]:
-        """The strategies that are not exact, or slow: files for any size take a length of 1, which windows of two do
-        not take with "full"."""
-        is_for_any_size = None in self.call.size
-        refused = () if self._convolves(unknown_type=is_for_any_size) else ("pick",)
-        return (*refused, "full") if is_for_any_size and current().exported else refused
+        def pooled(lowering: Lowering, layout: dict) -> Callable:
+            run = self._pooled(geometry, lowering, layout)
+            if operator != "avg" or fill != "zero" or not lowering.plan.fills or current().windows_noted:
+                return run
+            F, thin = lowering.F, self._pooled(geometry, replace(lowering, channels=1), layout)
 
-    def _pad_the_data(self) -> None:
-        """With ceil_mode the padding counts, and what a partial window has after it does not: so the padding becomes
-        data. MXNet's pad operator has channels first."""
-        call = replace(self.call, native_last=False)
-        pads = ((0, 0),) * call.rank if isinstance(self.padding, str) else self.padding
-        data = padded(call.args.F, call.inward(call.data), pads)
-        size = tuple(None if n is None else n + sum(pair) for n, pair in zip(call.size, pads))
-        layout = validation.layout(None, call.rank)
-        self.call = replace(call, data=data, layout=layout, shape=call.shape[:2] + size)
-        self.outward, self.padding = call.outward, "valid"
+            def divided(data: Any) -> Any:
+                # What part of each window is data: the same pooling of ones.
+                ones = F.BlockGrad(F.ones_like(lowering.thin(data)))
+                return F.broadcast_div(run(data), thin(ones))
 
-    def _pooled(self, lowering: Lowering, data: Any, operator: str, keeps_workspace: bool, more: dict) -> Any:
-        """MXNet's Pooling by a plan."""
-        F, axes, call = lowering.F, lowering.plan.axes, self.call
+            return divided
+
+        return geometry.planned(windows, Work(operator), pooled, fill=fill, refused=_refused(geometry))
+
+    def _pooled(self, geometry: Geometry, lowering: Lowering, layout: dict) -> Callable:
+        """MXNet's Pooling by a plan, as a function of data."""
+        F, axes, operator = lowering.F, lowering.plan.axes, self.operator
+        keeps_workspace = operator != "max" or not tensors.needs_gradients_at_inference(geometry.data)
+        arguments = {
+            "kernel": tuple(step.kernel_size for step in axes),
+            "stride": tuple(step.strides(window) for step, window in zip(axes, lowering.windows)),
+            "pad": tuple(step.pad for step in axes),
+            "pool_type": operator.split()[0],
+            "pooling_convention": lowering.plan.convention,
+            "count_include_pad": operator == "avg with padding",
+            **self.more,
+            **layout,
+        }
+
+        def detour(prepared: Any) -> Tuple[bool, bool, bool]:
+            """Whether data goes to the operator in pairs, whether with a copy for gradients, and whether in blocks."""
+            pairs = _runs_in_pairs(geometry, lowering, prepared, operator)
+            blocks = (pairs or geometry.rank == 2) and _runs_in_blocks(geometry, lowering, operator)
+            return pairs, pairs and tensors.may_take_gradients(prepared), blocks
+
+        if not keeps_workspace:
+            detour = _no_detour
+        elif geometry.args.key is not None:  # of which it is known at once, and of all arrays like them
+            detour = functools.partial(_as_found, detour(geometry.data))
 
         def pooling(prepared: Any) -> Any:
-            pairs = keeps_workspace and self._runs_in_pairs(lowering, prepared, operator)
-            first = 1 if pairs else 0  # an axis before those of the windows, along which nothing is pooled
-            if pairs:
-                prepared = paired(F, prepared, copies=tensors.may_take_gradients(prepared))
-            blocks = keeps_workspace and (pairs or call.rank == 2) and self._runs_in_blocks(lowering, operator)
+            pairs, copies, blocks = detour(prepared)
+            if not pairs and not blocks:
+                return F.Pooling(prepared, **arguments)
+            more = {}
+            if pairs:  # an axis before those of the windows, along which nothing is pooled
+                prepared = paired(F, prepared, copies)
+                more = {name: (int(name != "pad"), *arguments[name]) for name in ("kernel", "stride", "pad")}
             if blocks:
-                prepared = in_blocks(F, prepared, lowering.channels // (1 + first))
-            out = F.Pooling(
-                prepared,
-                kernel=(1,) * first + tuple(step.kernel_size for step in axes),
-                stride=(1,) * first + tuple(step.strides(window) for step, window in zip(axes, lowering.windows)),
-                pad=(0,) * first + tuple(step.pad for step in axes),
-                pool_type=operator.split()[0],
-                pooling_convention=lowering.plan.convention,
-                count_include_pad=operator == "avg with padding",
-                **more,
-                **call.operator_layout,
-            )
+                prepared = in_blocks(F, prepared, lowering.channels // (2 if pairs else 1))
+            out = F.Pooling(prepared, **{**arguments, **more})
             return unpaired(F, out, copies=blocks) if pairs else out
 
         if keeps_workspace:
-            return lowering.run(data, pooling)
+            return lambda data: lowering.run(data, pooling)
         # oneDNN keeps nothing for the backward pass of a maximum at inference; MXNet's own code, which runs in float64,
         # needs nothing.
-        out = lowering.run(F.cast(data, dtype="float64"), pooling)
-        return F.cast(out, dtype="float32")
+        return lambda data: F.cast(lowering.run(F.cast(data, dtype="float64"), pooling), dtype="float32")
 
-    def _runs_in_pairs(self, lowering: Lowering, prepared: Any, operator: str) -> bool:
-        """Whether 1-D data goes to the operator as pictures of two rows, each a channel.
 
-        oneDNN's fast code for data that is not in blocks asks for two spatial axes, both longer than 1, and for four
-        channels; the code for the rest takes 2 to 8 times as long. The values are the same.
-        """
-        if self.call.rank != 1 or operator == "lp" or current().windows_noted or not tensors.has_onednn():
-            return False
-        if tensors.purpose_and_device(prepared)[1] != "cpu" or tensors.is_in_blocks(prepared):
-            return False
-        channels = lowering.channels or self.call.graph_channels()
-        return channels is not None and channels % 2 == 0 and channels >= 2 * LEAST_CHANNELS
+def _refused(geometry: Geometry) -> Tuple[str, ...]:
+    """The strategies that are not exact, or slow: files for any size take a length of 1, which windows of two do not
+    take with "full"."""
+    is_for_any_size = None in geometry.size
+    refused = () if _convolves(geometry.data, unknown_type=is_for_any_size) else ("pick",)
+    return (*refused, "full") if is_for_any_size and current().exported else refused
 
-    def _runs_in_blocks(self, lowering: Lowering, operator: str) -> bool:
-        """Whether data that is plain goes to the operator in oneDNN's blocks. Of an NDArray nobody knows the layout."""
-        data = self.call.data
-        if current().windows_noted or isinstance(data, mx.nd.NDArray) or not self._convolves(unknown_type=False):
-            return False
-        device = tensors.purpose_and_device(data)[1]
-        work = Work(operator, in_channels=lowering.channels, plain=lowering.plain, device=device)
-        return planner.pools_in_blocks(lowering.plan, lowering.windows, work)
 
-    def _convolves(self, unknown_type: bool) -> bool:
-        """Whether there are fast depthwise convolutions of such data: on the CPU those of oneDNN, of float32. As given
-        for a graph that does not tell the type."""
-        data = self.call.data
-        if tensors.purpose_and_device(data)[1] == "gpu":
-            return True
-        dtype = tensors.known_type(data)
-        return tensors.has_onednn() and (unknown_type if dtype is None else dtype == "float32")
+def _no_detour(prepared: Any) -> Tuple[bool, bool, bool]:
+    return False, False, False
+
+
+def _as_found(found: Tuple[bool, bool, bool], prepared: Any) -> Tuple[bool, bool, bool]:
+    return found
+
+
+def _runs_in_pairs(geometry: Geometry, lowering: Lowering, prepared: Any, operator: str) -> bool:
+    """Whether 1-D data goes to the operator as pictures of two rows, each a channel.
+
+    oneDNN's fast code for data that is not in blocks asks for two spatial axes, both longer than 1, and for four
+    channels; the code for the rest takes 2 to 8 times as long. The values are the same.
+    """
+    if geometry.rank != 1 or operator == "lp" or current().windows_noted or not tensors.has_onednn():
+        return False
+    if tensors.purpose_and_device(prepared)[1] != "cpu" or tensors.is_in_blocks(prepared):
+        return False
+    channels = lowering.channels or geometry.graph_channels()
+    return channels is not None and channels % 2 == 0 and channels >= 2 * LEAST_CHANNELS
+
+
+def _runs_in_blocks(geometry: Geometry, lowering: Lowering, operator: str) -> bool:
+    """Whether data that is plain goes to the operator in oneDNN's blocks. Of an NDArray nobody knows the layout."""
+    data = geometry.data
+    if current().windows_noted or isinstance(data, mx.nd.NDArray) or not _convolves(data, unknown_type=False):
+        return False
+    device = tensors.purpose_and_device(data)[1]
+    work = Work(operator, in_channels=lowering.channels, plain=lowering.plain, device=device)
+    return planner.pools_in_blocks(lowering.plan, lowering.windows, work)
+
+
+def _convolves(data: Any, unknown_type: bool) -> bool:
+    """Whether there are fast depthwise convolutions of such data: on the CPU those of oneDNN, of float32. As given
+    for a graph that does not tell the type."""
+    if tensors.purpose_and_device(data)[1] == "gpu":
+        return True
+    dtype = tensors.known_type(data)
+    return tensors.has_onednn() and (unknown_type if dtype is None else dtype == "float32")

@@ -1,16 +1,17 @@
-"""One call of an operator: its arguments checked against each other, before MXNet sees any, and its plan chosen."""
+"""The geometry of a call: arguments checked against each other, before MXNet sees any, and a plan; all of it once for
+arrays of the same shapes."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Any, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from mxsame import planner, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.building import current
+from mxsame.building import NOTHING, current
 from mxsame.ops._lowering import SPATIAL, Lowering
-from mxsame.plan import OPERATORS, STRATEGIES, Plan, first_plan, shape_plan, strategies_for
+from mxsame.plan import OPERATORS, STRATEGIES, first_plan, shape_plan, strategies_for
 from mxsame.plan.windows import AnyWindow, check_dynamic, lengths
 from mxsame.planner import Work
 
@@ -26,9 +27,58 @@ class Kernel(NamedTuple):
     size: Tuple[int, ...]
 
 
+class Planned(NamedTuple):
+    """A call that was checked and has its plan: a function of its arrays, and of all arrays like them."""
+
+    F: Any  # mx.nd or mx.sym
+    run: Callable  # of the arrays in the operator's layout
+    ndim: int = 0  # the axes of the data if the caller has channels last and the operator has them first
+    data: Any = None  # the graph's data in the operator's layout; it refuses another size than the graph was told
+
+    def __call__(self, data: Any, *weights: Any) -> Any:
+        F, run, ndim, of_graph = self
+        if of_graph is not None:
+            data = of_graph
+        elif ndim:
+            data = tensors.channels_first(F, data, ndim)
+        if not ndim:
+            return run(data, *weights)
+        weights = tuple(tensors.channels_first(F, weight, ndim) for weight in weights[:1]) + weights[1:]
+        return tensors.channels_last(F, run(data, *weights), ndim)
+
+
+_PLANNED: Dict[Any, Planned] = {}  # by all that they follow from
+MOST_PLANNED = 4096
+
+
+def planned(plan: Callable[..., Planned], args: tensors.Arguments, *arguments: Any) -> Planned:
+    """`plan(args, *arguments)`, which is remembered for arrays: a second call with the same shapes costs a look-up."""
+    if args.key is None or current() is not NOTHING:
+        return plan(args, *arguments)
+    try:
+        key = plan, args.key, planner.preferences(), tuple(map(_exact, arguments))
+        found = _PLANNED.get(key)
+    except TypeError:  # an argument that cannot be a key
+        return plan(args, *arguments)
+    if found is None:
+        found = plan(args, *arguments)
+        if len(_PLANNED) >= MOST_PLANNED:
+            _PLANNED.clear()
+        _PLANNED[key] = found
+    return found
+
+
+def _exact(value: Any) -> Any:
+    """An argument as a part of a key: True and 1.0 are not 1, in a sequence either."""
+    kind = type(value)
+    if kind is int or kind is str or value is None:
+        return value
+    return (kind, *map(_exact, value)) if kind is tuple or kind is list else (kind, value)
+
+
 @dataclass(frozen=True)
-class Call:
-    """The arrays of a call in classic form, and what is known of the data.
+class Geometry:
+    """What a call is asked for: the shapes of its arrays and its arguments, checked against each other.
 
     Parameters
     ----------
@@ -49,7 +99,9 @@ class Call:
     native_last: bool
 
     @classmethod
-    def of(cls, args: tensors.Arguments, layout: Any, window: str, window_size: Any, input_size: Any = None) -> Call:
+    def of(
+        cls, args: tensors.Arguments, layout: Any, window: str, window_size: Any, input_size: Any = None
+    ) -> Geometry:
         """Infer the rank from everything that shows it, then the layout and the data's shape.
 
         `window` is the name of the argument `window_size`: "kernel_size" or "pool_size".
@@ -107,15 +159,10 @@ class Call:
         """What the operator is told of it."""
         return {"layout": self.layout} if self.runs_last else {}
 
-    def inward(self, array: Any) -> Any:
-        """Data or a weight as the operator takes it."""
-        transposes = self.channels_last and not self.runs_last
-        return tensors.channels_first(self.args.F, array, self.rank + 2) if transposes else array
-
-    def outward(self, out: Any) -> Any:
-        """An output as the caller takes it."""
-        transposes = self.channels_last and not self.runs_last
-        return self.args.restore(tensors.channels_last(self.args.F, out, self.rank + 2) if transposes else out)
+    @property
+    def transposes(self) -> bool:
+        """Whether the operator is given channels first, and the caller has them last."""
+        return self.channels_last and not self.runs_last
 
     def graph_channels(self) -> Optional[int]:
         """The data's channels, inferred from the graph if the shape does not tell."""
@@ -158,25 +205,27 @@ class Call:
 
     # -- how it runs
 
-    def lowering(
-        self, windows: tuple, work: Work, weight_shape: Any = None, fill: str = "zero", refused: Tuple[str, ...] = ()
-    ) -> Tuple[Any, Lowering]:
-        """The data as the operator takes it, and how the operator runs on it; `weight_shape` is that of a convolution,
-        None if it is unknown."""
-        data = self.inward(self.data)
+    def planned(
+        self,
+        windows: Tuple[AnyWindow, ...],
+        work: Work,
+        operator: Callable[[Lowering, dict], Callable],
+        *,
+        weight_shape: Any = (),
+        fill: str = "zero",
+        refused: Tuple[str, ...] = (),
+    ) -> Planned:
+        """The call with its plan. `operator` gives the function that runs it from the lowering and what MXNet is told
+        of the layout; `weight_shape` is that of a convolution, None if it is unknown."""
+        args, record = self.args, current()
+        ndim = self.rank + 2 if self.channels_last and not self.runs_last else 0
+        data = tensors.channels_first(args.F, self.data, ndim) if ndim and args.key is None else self.data
         purpose, device = tensors.purpose_and_device(data)
         in_channels = self.shape[1] or work.in_channels
-        if in_channels is None and None in self.size and not current().shapes_only:
+        if in_channels is None and None in self.size and not record.shapes_only:
             in_channels = self.graph_channels()
-        work = replace(
-            work,
-            batch=self.shape[0],
-            in_channels=in_channels,
-            plain=tensors.is_input(data),
-            purpose=purpose,
-            device=device,
-        )
-        record = current()
+        plain = tensors.is_input(data)
+        work = replace(work, batch=self.shape[0], in_channels=in_channels, plain=plain, purpose=purpose, device=device)
         whole_weight_known = weight_shape is not None and None not in weight_shape
         known = work.operator, weight_shape is not None, whole_weight_known
         allowed = _allowed(*known, in_channels is not None, refused)
@@ -191,12 +240,10 @@ class Call:
             plan = planner.choose(windows, work, static if self.runs_last else allowed)
         if record.decisions is not None:
             record.decisions.append(planner.Decision(data, windows, work, static, plan, self.runs_last))
-        return data, self.by(plan, windows, in_channels, fill)
-
-    def by(self, plan: Plan, windows: tuple, in_channels: Optional[int], fill: str = "zero") -> Lowering:
-        """The operator run by a plan."""
         first = 1 if self.runs_last else SPATIAL
-        return Lowering(self.args.F, windows, plan, in_channels, fill, first, tensors.is_input(self.data))
+        lowering = Lowering(args.F, windows, plan, in_channels, fill, first, plain)
+        run = operator(lowering, {"layout": self.layout} if self.runs_last else {})
+        return Planned(args.F, run, ndim, data if args.key is None else None)
 
     def check_windows(self, operator: str, channels: Optional[int], windows: Tuple[AnyWindow, ...]) -> None:
         """That there is a graph for every size, if it needs one, and no array of more elements than MXNet can count,
