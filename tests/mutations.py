@@ -40,14 +40,14 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "average: padding counts in the operator",
         "mxsame/ops/pool.py",
-        'count_include_pad=operator == "avg with padding",',
-        "count_include_pad=True,",
+        '"count_include_pad": operator == "avg with padding",',
+        '"count_include_pad": True,',
     ),
     (
         "average: padding counts if it became data",
         "mxsame/ops/pool.py",
-        'if operator == "avg" and fill == "zero" and lowering.plan.fills and not current().windows_noted:',
-        "if False:",
+        'if operator != "avg" or fill != "zero" or not lowering.plan.fills or current().windows_noted:',
+        "if True:",
     ),
     (
         "dynamic shape: the plan looks at multiples of the stride only",
@@ -147,13 +147,13 @@ MUTATIONS = [  # (name, file, old text, new text)
     ),
     (
         "channels last: the first spatial axis is that of channels first",
-        "mxsame/ops/_call.py",
+        "mxsame/ops/_geometry.py",
         "1 if self.runs_last else SPATIAL",
         "SPATIAL",
     ),
     (
         "channels last: signatures of graphs look at all strategies",
-        "mxsame/ops/_call.py",
+        "mxsame/ops/_geometry.py",
         "static = tuple(name for name in static if STRATEGIES[name].channels_last)",
         "pass",
     ),
@@ -172,20 +172,20 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "transposed: one output channel is left to oneDNN",
         "mxsame/ops/conv_transpose.py",
-        "wrong = wrong or (one_output and in_blocks and tensors.may_take_gradients(call.data))",
+        "wrong = wrong or (one_output and in_blocks and tensors.may_take_gradients(geometry.data))",
         "wrong = wrong",
     ),
     (
         "maximum: oneDNN computes the gradient of inference",
         "mxsame/ops/pool.py",
-        'keeps_workspace = operator != "max" or not tensors.needs_gradients_at_inference(data)',
+        'keeps_workspace = operator != "max" or not tensors.needs_gradients_at_inference(geometry.data)',
         "keeps_workspace = True",
     ),
     (
         "Lp: the order is forgotten",
         "mxsame/ops/pool.py",
-        'run("lp", p_value=p_value)',
-        'run("lp", p_value=2)',
+        '{"p_value": p_value}',
+        '{"p_value": 2}',
     ),
     (
         "least size: another remainder",
