@@ -60,7 +60,7 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
     >>> layouts.to_mxnet(np.zeros((5, 3, 16, 2)), "depthwise", "NCHW").shape
     (32, 1, 5, 3)
     """
-    (F, (kernel,), (shape,), restore), rank, channels_last = _opened("kernel", kernel, kind, layout)
+    (F, (kernel,), (shape,), restore, _), rank, channels_last = _opened("kernel", kernel, kind, layout)
     if kind == "depthwise":
         merged = _merge_first_two(F, F.transpose(kernel, axes=(rank, rank + 1, *range(rank))))
         return restore(F.expand_dims(merged, axis=rank + 1 if channels_last else 1))
@@ -98,7 +98,7 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
     >>> layouts.to_keras(np.zeros((32, 1, 5, 3)), "depthwise", depth_multiplier=2).shape
     (5, 3, 16, 2)
     """
-    (F, (weight,), (shape,), restore), rank, channels_last = _opened("weight", weight, kind, layout)
+    (F, (weight,), (shape,), restore, _), rank, channels_last = _opened("weight", weight, kind, layout)
     if kind == "depthwise":
         depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
         if shape is not None:
