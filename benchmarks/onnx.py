@@ -1,8 +1,7 @@
 """Keras models outside TensorFlow: MXNet's deployed net, and ONNX Runtime on the files of mxsame and of tf2onnx.
 
 All are made from one model in memory, and nothing is timed before they agree with TensorFlow. The nodes of both files
-are counted too. With OMP_NUM_THREADS=1 times are CPU time. Needs TensorFlow, tf2onnx, onnx and onnxruntime: the extras
-`oracle`, `onnx` and `benchmarks`.
+are counted too. Needs TensorFlow, tf2onnx, onnx and onnxruntime: the extras `oracle`, `onnx` and `benchmarks`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import collections
 import importlib.util
 import os
 import tempfile
-import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
@@ -19,6 +17,7 @@ import numpy as np
 import mxsame
 from benchmarks import architectures, networks, results
 from benchmarks.kits import Tensor
+from mxsame import threads
 from mxsame._mxnet import mx
 from mxsame.graphs.timing import measure as timed
 
@@ -30,9 +29,6 @@ MODELS = (*APPLICATIONS, *ARCHITECTURES)
 DEPLOYED, TENSORFLOW = "mxsame, deployed", "TensorFlow"
 OURS, THEIRS = "ONNX Runtime, mxsame's file", "ONNX Runtime, tf2onnx's file"
 CAN_RUN = all(map(importlib.util.find_spec, ("tensorflow", "onnx", "onnxruntime", "tf2onnx")))
-THREADS = os.environ.get("OMP_NUM_THREADS", "")  # of MXNet, TensorFlow and ONNX Runtime
-# With one thread each, what other processes take from the machine does not matter.
-CLOCK = time.process_time if THREADS == "1" else time.perf_counter
 TOLERANCE = 1e-4
 OPSET = 13
 
@@ -110,11 +106,11 @@ def nodes(file: str) -> Dict[str, int]:
 
 
 def session(file: str) -> Any:
-    """ONNX Runtime on the CPU, with a thread for each core, none of which waits actively after its turn."""
+    """ONNX Runtime on the CPU, with as many threads as MXNet, none of which waits actively after its turn."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = int(THREADS or os.cpu_count() or 1)
+    options.intra_op_num_threads = threads.in_use()
     options.log_severity_level = 3
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
@@ -175,7 +171,7 @@ def measure(
         for batch in batches:
             found = calls(model, net, files, batch)
             differences = check(found)
-            figures = timed(found, clock=CLOCK, **timing)
+            figures = timed(found, **timing)
             rows.append(
                 results.row(
                     f"{name}, batch {batch}",

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterable, List, Sequence
 
 import numpy as np
 
-from mxsame import __version__
+from mxsame import __version__, threads
 from mxsame._mxnet import mx
 from mxsame.graphs.timing import spread
 
@@ -67,7 +67,7 @@ def provenance() -> Dict[str, Any]:
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],  # processes that ran in the last minute, this one among them
-        "threads": os.environ.get("OMP_NUM_THREADS", "as many as cores"),
+        "threads": threads.in_use(),
         "python": platform.python_version(),
         "mxnet": mx.__version__,
         "numpy": np.__version__,

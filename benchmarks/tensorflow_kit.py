@@ -7,14 +7,16 @@ from typing import Any, Callable, List, Tuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-if "OMP_NUM_THREADS" in os.environ:  # which MXNet obeys
-    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", os.environ["OMP_NUM_THREADS"])
 
 import numpy as np
 import tensorflow as tf
 
 from benchmarks.kits import EPSILON, LEARNING_RATE, MOMENTUM, Kit, Tensor, Window
+from mxsame import threads
 from mxsame.keras import layouts
+
+tf.config.threading.set_intra_op_parallelism_threads(threads.in_use())
+tf.config.threading.set_inter_op_parallelism_threads(threads.in_use())
 
 VERSION = tf.__version__
 layers = tf.keras.layers

@@ -260,8 +260,7 @@ def onnx() -> str:
     lines.append(["geometric mean", *(figure(geometric_mean(ratios(rows, *pair))) for pair in pairs)])
     made = benchmark("onnx")["provenance"]
     versions = ", ".join(f"{package} {made[package]}" for package in ("onnx", "onnxruntime", "tf2onnx"))
-    threads = "CPU time, one thread each" if made["threads"] == "1" else f"threads: {made['threads']}"
-    return f"{markdown(head, lines)}\n\n{provenance('onnx')} {versions}; {threads}."
+    return f"{markdown(head, lines)}\n\n{provenance('onnx')[:-1]}, {versions}."
 
 
 def onnx_nodes() -> str:
@@ -422,8 +421,19 @@ def provenance(table: str) -> str:
     return (
         f"Measured on {made['date']}: {made['cpu']}, {made['cores']} cores, Python {made['python']}, "
         f"MXNet {made['mxnet']}, NumPy {made['numpy']}, TensorFlow {made['tensorflow']}, mxsame {made['mxsame']} "
-        f"({made['commit']})."
+        f"({made['commit']}); {threads(made)}."
     )
+
+
+def threads(made: dict) -> str:
+    """Files from before mxsame set them hold a variable instead of their number: MXNet took half of the cores.
+
+    >>> threads({"threads": 4}), threads({"threads": "as many as cores", "cores": 2})
+    ('threads: 4 each', 'threads: MXNet 1, TensorFlow 2')
+    """
+    if made["threads"] == "as many as cores":
+        return f"threads: MXNet {max(1, made['cores'] // 2)}, TensorFlow {made['cores']}"
+    return "CPU time, one thread each" if made["threads"] == "1" else f"threads: {made['threads']} each"
 
 
 TABLES: Dict[str, Callable[[], str]] = {

@@ -17,10 +17,8 @@ def measure(
     rounds: int = 15,
     seconds: float = 3.0,
     turn: float = 5e-3,
-    clock: Callable[[], float] = time.perf_counter,
 ) -> Dict[str, List[float]]:
-    """Seconds per call of each variant, by this clock, one figure a round; in a round each has one turn, in a random
-    order.
+    """Seconds per call of each variant, one figure a round; in a round each has one turn, in a random order.
 
     In its turn a variant runs as often as fills `turn` seconds, and once before, not counted, so that its data is in
     the caches, as it is for a user who runs no other variant in between. Rounds end early after `seconds` per variant,
@@ -29,16 +27,16 @@ def measure(
     repeats = {}
     for name, call in variants.items():
         for _ in range(2):
-            _timed(call, 1, clock)
-        repeats[name] = max(1, round(turn / max(_timed(call, 1, clock), 1e-6)))
+            _timed(call, 1)
+        repeats[name] = max(1, round(turn / max(_timed(call, 1), 1e-6)))
     found: Dict[str, List[float]] = {name: [] for name in variants}
     order, shuffle = list(variants), random.Random(0).shuffle
     began = time.perf_counter()
     for finished in range(rounds):
         shuffle(order)
         for name in order:
-            _timed(variants[name], 1, clock)
-            found[name].append(_timed(variants[name], repeats[name], clock) / repeats[name])
+            _timed(variants[name], 1)
+            found[name].append(_timed(variants[name], repeats[name]) / repeats[name])
         if finished >= 4 and time.perf_counter() - began > seconds * len(variants):
             break
     return found
@@ -52,9 +50,9 @@ def spread(figures: List[float]) -> Tuple[float, float, float]:
     return low, middle, high
 
 
-def _timed(call: Callable[[], object], repeats: int, clock: Callable[[], float]) -> float:
-    began = clock()
+def _timed(call: Callable[[], object], repeats: int) -> float:
+    began = time.perf_counter()
     for _ in range(repeats):
         call()
     mx.nd.waitall()
-    return clock() - began
+    return time.perf_counter() - began
