@@ -230,7 +230,7 @@ def onnx(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
 
 
 @table("A process whose calling thread had an OpenMP team")
-def threads(rounds: int, device: Any) -> Iterator[Task]:
+def threads(rounds: int) -> Iterator[Task]:
     """A deployed network after arrays were read and copied, compared with before."""
     from benchmarks import threads as rows
 
