@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS = [
     "tests/test_padding.py",
     "tests/test_plan.py",
+    "tests/test_ways.py",
     "tests/test_ops.py",
     "tests/test_graph.py",
     "tests/test_deploy.py",
@@ -28,7 +29,7 @@ TESTS = [
     "tests/test_gpu_graphs.py",
 ]
 PATIENCE = 300  # seconds
-SLOW = "numpy_arrays or float64 or channels_last or input_size or with_shapes or recorded or grid or would_run or known"
+SLOW = "mx.np or float64 or channels_last or input_size or with_shapes or static_alloc or recorded or grid or known"
 
 MUTATIONS = [  # (name, file, old text, new text)
     (

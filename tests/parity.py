@@ -13,14 +13,15 @@ from __future__ import annotations
 import argparse
 import collections
 import datetime
-import functools
 import json
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import running
+import ways
 
 import mxsame
 from mxsame._mxnet import mx
@@ -50,108 +51,59 @@ def references(live: bool):
     return judged(tf_oracle.forward, False), judged(tf_oracle.gradients, True)
 
 
-def by_operator(dtype="float32", strategy=None):
-    def run(case, size):
-        arrays = running.as_nd(cases.arrays(case, size=size), dtype)
-        with mxsame.plan.force(strategy), mx.autograd.record():
-            out = running.operate(case, arrays)
-        return out, lambda: {name: array.grad for name, array in arrays.items()}
+class Run(NamedTuple):
+    """A way of `ways.WAYS`, and how it is run."""
 
-    return run
+    way: str
+    dtype: str = "float32"
+    strategy: str | None = None
 
 
-def by_layer(hybridize, dtype="float32", strategy=None):
-    nets = {}
-
-    def run(case, size):
-        if case.name not in nets:
-            nets.clear()
-            layer, parent = running.layer(case), mx.gluon.nn.HybridSequential()
-            parent.add(layer)
-            running.set_parameters(layer, cases.arrays(case), dtype)
-            hybridize(parent)
-            nets[case.name] = layer, parent
-        layer, parent = nets[case.name]
-        data = mx.nd.array(cases.arrays(case, size=size)["data"], dtype=dtype)
-        data.attach_grad()
-        with mxsame.plan.force(strategy), mx.autograd.record():
-            out = parent(data)
-        names = [name for name in running.PARAMETERS if getattr(layer, name, None) is not None]
-        return out, lambda: {"data": data.grad, **{name: getattr(layer, name).grad() for name in names}}
-
-    return run
-
-
-def by_deploying(case, size):
-    layer, parent = running.layer(case), mx.gluon.nn.HybridSequential()
-    parent.add(layer)
-    arrays = cases.arrays(case, size=size)
-    running.set_parameters(layer, arrays)
-    data = mx.nd.array(arrays["data"])
-    return mxsame.deploy(parent, data.shape)(data), None
-
-
-def first(case):
-    return [case.size]
-
-
-def every(case):
-    return case.sizes
-
-
-def fitting_sizes(case):
-    return [size for size in case.sizes if running.fits_one_graph(case, size)]
-
-
-WAYS = {  # and the sizes of a case that are run
-    "operator, float32": (by_operator(), first),
-    "operator, float64": (by_operator("float64"), first),
-    "layer, not hybridized": (by_layer(lambda net: None), first),
-    "net.hybridize(), dynamic shape": (by_layer(running.in_one_graph), fitting_sizes),
-    "the same, static": (
-        by_layer(functools.partial(running.in_one_graph, static_alloc=True, static_shape=True)),
-        fitting_sizes,
-    ),
-    "mxsame.hybridize(net)": (by_layer(mxsame.hybridize), every),
-    "mxsame.deploy(net, shape)": (by_deploying, every),
-    **{f"strategy {name!r}": (by_operator(strategy=name), first) for name in mxsame.plan.STRATEGIES},
-    **{
-        f"strategy {name!r}, dynamic shape": (by_layer(running.in_one_graph, strategy=name), fitting_sizes)
-        for name in mxsame.plan.STRATEGIES
-    },
+WAYS = {
+    "operator, float32": Run("operator"),
+    "operator, float64": Run("operator", "float64"),
+    "layer, not hybridized": Run("layer"),
+    "net.hybridize(), dynamic shape": Run("net.hybridize()"),
+    "the same, static": Run("net.hybridize(), static"),
+    "mxsame.hybridize(net)": Run("mxsame.hybridize"),
+    "mxsame.deploy(net, shape)": Run("mxsame.deploy"),
+    **{f"strategy {name!r}": Run("operator", strategy=name) for name in mxsame.plan.STRATEGIES},
+    **{f"strategy {name!r}, dynamic shape": Run("net.hybridize()", strategy=name) for name in mxsame.plan.STRATEGIES},
 }
 STRATEGIES = {op: mxsame.plan.strategies_for(kind) for op, kind in running.OPERATORS.items()}
 
 
 def compare(way: str, op: str, forward, gradients, table) -> Comparison:
-    run, sizes = WAYS[way]
-    dtype = "float64" if "float64" in way else "float32"
+    name, dtype, strategy = WAYS[way]
+    make, sizes = ways.WAYS[name]
+    limit = 1e-4 if forward is not oracle.forward else running.TOLERANCE[dtype]
     comparisons = mismatches = 0
     for case in table:
-        if case.op != op or (way.startswith("strategy") and way.split("'")[1] not in STRATEGIES[op]):
+        if case.op != op or strategy not in (None, *STRATEGIES[op]):
             continue
-        for size in sizes(case):
-            arrays = cases.arrays(case, size=size)
-            want = forward(case, arrays)
-            try:
-                out, found = run(case, size)
-            except ValueError as error:
-                if "is not exact" in str(error):  # a forced strategy that does not go here
-                    continue
-                raise
-            if want is None:
+        try:
+            with mxsame.plan.force(strategy):
+                pairs = list(compared(make, case, sizes(case), dtype, forward, gradients))
+        except ValueError as error:
+            if "is not exact" in str(error):  # a forced strategy that does not go here
                 continue
-            pairs = [(out, want)]
-            out_grad = cases.output_gradient(case, want.shape)
-            wanted = gradients(case, arrays, out_grad) if found is not None else None
-            if wanted is not None:
-                out.backward(mx.nd.array(out_grad, dtype=dtype))
-                got = found()
-                pairs += [(got[name], gradient) for name, gradient in wanted.items()]
-            comparisons += len(pairs)
-            limit = 1e-4 if forward is not oracle.forward else running.TOLERANCE[dtype]
-            mismatches += sum(not running.difference(got.asnumpy(), want) < limit for got, want in pairs)
+            raise
+        comparisons += len(pairs)
+        mismatches += sum(not running.difference(got, want) < limit for got, want in pairs)
     return Comparison(way, op, mismatches, comparisons)
+
+
+def compared(make, case, sizes, dtype, forward, gradients):
+    """What the case gives at each size, and what is wanted, where the reference can judge."""
+    run = make(case, cases.arrays(case), dtype)
+    for size in sizes:
+        arrays = cases.arrays(case, size=size)
+        out_grad = cases.output_gradient(case, (case.batch, case.out_channels, *oracle.output_size(case, size)))
+        out, found = run(arrays, out_grad)
+        want, wanted = forward(case, arrays), gradients(case, arrays, out_grad) if found else None
+        if want is not None:
+            yield out, want
+            yield from ((found[name], gradient) for name, gradient in (wanted or {}).items())
 
 
 def record(rows: list, live: bool) -> Path:

@@ -184,6 +184,13 @@ def variables(arrays: dict, dtype: str = "float32", shaped: bool = True) -> dict
     return {name: mx.sym.var(name, shape=array.shape, dtype=dtype) for name, array in arrays.items()}
 
 
+def unshaped(case: Case, layout: str | None = None) -> dict:
+    """Symbols of which only the number of channels is known."""
+    shape = [0] * (case.rank + 2)
+    shape[1 if layout is None else -1] = case.in_channels
+    return {**variables(cases.arrays(case), shaped=False), "data": mx.sym.var("data", shape=tuple(shape))}
+
+
 def evaluate(symbol, arrays: dict, out_grad=None) -> tuple[np.ndarray, dict]:
     """(output, gradients by name) of a graph on NDArrays (`as_nd`)."""
     executor = symbol.bind(mx.cpu(), arrays, {name: array.grad for name, array in arrays.items()})

@@ -86,15 +86,6 @@ def assert_alike(got, want, tolerance):
 # ---- every case ------------------------------------------------------------------------------------------------------
 
 
-@running.by_name(cases.CASES)
-def test_every_case(case):
-    layer = running.layer(case)
-    running.set_parameters(layer, cases.arrays(case))
-    arrays, want, _, _ = running.expected(case)
-    got = mxsame.deploy(stack(layer), arrays["data"].shape)(mx.nd.array(arrays["data"]))
-    assert running.difference(got.asnumpy(), want) < running.TOLERANCE["float32"]
-
-
 CONVOLUTIONS = [case for case in cases.CASES if case.op not in running.POOLS]
 
 

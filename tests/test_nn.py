@@ -11,16 +11,13 @@ import oracle
 import pytest
 from cases import BY_NAME, CASES, OPS, Case
 from running import (
-    CHANNELS_LAST,
     LAYER_MODES,
     PARAMETERS,
     POOLS,
     apply,
     assert_equal,
     by_name,
-    channels_last,
     expected,
-    hybridize,
     in_one_graph,
     layer,
     run_python,
@@ -33,12 +30,6 @@ from mxsame.building import building
 
 gluon = mx.gluon
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
-HYBRIDIZED = {
-    "plain": None,
-    "hybridized": {},
-    "static_alloc": {"static_alloc": True},
-    "static_shape": {"static_alloc": True, "static_shape": True},
-}
 WITH_PARAMETERS = [op for op in OPS if op not in POOLS]
 ONE_EACH = [next(case for case in CASES if (case.op, case.rank) == (op, rank)) for op in OPS for rank in (1, 2, 3)]
 CONVOLUTIONS_ONE_EACH = [case for case in ONE_EACH if case.op in WITH_PARAMETERS]
@@ -74,52 +65,6 @@ def parent(*children):
             return self.body(F.identity(x))
 
     return Parent()
-
-
-# ---- values ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", list(HYBRIDIZED))
-@by_name(CASES)
-def test_values(case, mode):
-    block = built(case)
-    if HYBRIDIZED[mode] is not None:
-        hybridize(block, case, **HYBRIDIZED[mode])
-    check(block, case)
-
-
-@pytest.mark.parametrize("mode", ["plain", "hybridized"])
-@by_name(CASES)
-def test_float64(case, mode):
-    block = built(case, "float64")
-    if mode == "hybridized":
-        hybridize(block, case)
-    check(block, case, "float64")
-
-
-@by_name(CASES)
-def test_hybridized_is_equal_to_plain_without_recording(case):
-    """Inference: no gradient is asked for."""
-    block = built(case)
-    data = mx.nd.array(expected(case)[0]["data"])
-    plain = block(data).asnumpy()
-    hybridize(block, case, static_alloc=True, static_shape=True)
-    assert_equal(block(data), plain)
-    assert_equal(plain, expected(case)[1])
-
-
-@pytest.mark.parametrize("mode", ["plain", "hybridized"])
-@by_name([case for case in CASES if not case.name.startswith("concrete")])
-def test_channels_last(case, mode):
-    arrays, out, out_grad, gradients = expected(case)
-    block = layer(case, layout=CHANNELS_LAST[case.rank])
-    last = channels_last(arrays)
-    set_parameters(block, last)
-    if mode == "hybridized":
-        hybridize(block, case)
-    got, got_gradients = apply(block, last, channels_last(out_grad))
-    assert_equal(got, channels_last(out))
-    assert_equal(got_gradients, channels_last(gradients))
 
 
 # ---- deferred initialisation -----------------------------------------------------------------------------------------
@@ -504,16 +449,6 @@ def test_numpy_mode():
     """`npx.set_np()` is for a whole process: all cases in one of their own."""
     count, wrong = run_python(NUMPY_MODE).split(maxsplit=1)
     assert wrong.strip() == "[]" and int(count) > 5 * len(CASES) - 20
-
-
-# ---- the table of layers ---------------------------------------------------------------------------------------------
-
-
-def test_every_layer_is_run_by_the_table():
-    assert {type(layer(case)).__name__ for case in CASES} == set(mxsame.nn.__all__) - {
-        "HybridBlock",
-        "HybridSequential",
-    }
 
 
 # ---- what oneDNN cannot do -------------------------------------------------------------------------------------------

@@ -13,14 +13,12 @@ import pytest
 from cases import BY_NAME, CASES, IN_TENSORFLOW, OPS, Case
 from golden import make
 from running import (
-    CHANNELS_LAST,
     OPERATORS,
     POOLS,
     as_nd,
     as_np,
     assert_equal,
     by_name,
-    channels_last,
     evaluate,
     expected,
     expected_once,
@@ -28,8 +26,10 @@ from running import (
     graph_arguments,
     imperative,
     operate,
+    unshaped,
     variables,
 )
+from ways import check
 
 import mxsame
 from mxsame import ops, planner
@@ -45,68 +45,7 @@ DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 SMALL = [case for case in CASES if case.name != "concrete-7x7-stride-2-on-224"]
 
 
-def unshaped(case):
-    """Symbols of which only the number of channels is known."""
-    given = variables(cases.arrays(case), shaped=False)
-    return {**given, "data": mx.sym.var("data", shape=(0, case.in_channels) + (0,) * case.rank)}
-
-
 # ---- every kind of array ---------------------------------------------------------------------------------------------
-
-
-@DTYPES
-@by_name(CASES)
-def test_ndarrays(case, dtype):
-    arrays, out, out_grad, gradients = expected(case)
-    got, got_gradients = imperative(functools.partial(operate, case), as_nd(arrays, dtype), out_grad)
-    assert got.dtype == dtype
-    assert_equal(got, out, dtype)
-    assert_equal(got_gradients, gradients, dtype)
-
-
-@DTYPES
-@by_name(CASES)
-def test_numpy_arrays(case, dtype):
-    arrays, out, out_grad, gradients = expected(case)
-    converted = as_np(arrays, dtype)
-    assert isinstance(operate(case, converted), mx.np.ndarray)
-    got, got_gradients = imperative(functools.partial(operate, case), converted, out_grad)
-    assert_equal(got, out, dtype)
-    assert_equal(got_gradients, gradients, dtype)
-
-
-@DTYPES
-@by_name(CASES)
-def test_symbols_with_shapes(case, dtype):
-    arrays, out, out_grad, gradients = expected(case)
-    symbol = operate(case, variables(arrays, dtype))
-    assert symbol.infer_shape()[1] == [out.shape]
-    got, got_gradients = evaluate(symbol, as_nd(arrays, dtype), out_grad)
-    assert_equal(got, out, dtype)
-    assert_equal(got_gradients, gradients, dtype)
-
-
-@DTYPES
-@by_name([case for case in CASES if case.op != "conv_transpose"])
-def test_symbols_with_input_size(case, dtype):
-    """No array has a shape: what the graph must know is said in arguments."""
-    arrays, out, out_grad, gradients = expected(case)
-    symbol = operate(case, variables(arrays, shaped=False), input_size=case.size, **graph_arguments(case))
-    got, got_gradients = evaluate(symbol, as_nd(arrays, dtype), out_grad)
-    assert_equal(got, out, dtype)
-    assert_equal(got_gradients, gradients, dtype)
-
-
-@DTYPES
-@by_name(CASES)
-def test_symbols_of_unknown_size(case, dtype):
-    """One graph, six sizes; only the number of channels is known where groups need it."""
-    symbol = operate(case, unshaped(case), **graph_arguments(case))
-    for size in filter(lambda size: fits_one_graph(case, size), case.sizes):
-        arrays, out, out_grad, gradients = expected(case, size)
-        got, got_gradients = evaluate(symbol, as_nd(arrays, dtype), out_grad)
-        assert_equal(got, out, dtype, f"size {size}")
-        assert_equal(got_gradients, gradients, dtype, f"size {size}")
 
 
 @by_name([next(case for case in CASES if case.op == op and case.rank == 2) for op in OPS])
@@ -141,33 +80,6 @@ def test_recorded_tensorflow(case):
 # ---- layouts ---------------------------------------------------------------------------------------------------------
 
 
-@by_name(CASES)
-def test_channels_last(case):
-    arrays, out, out_grad, gradients = expected(case)
-    run = functools.partial(operate, case, layout=CHANNELS_LAST[case.rank])
-    got, got_gradients = imperative(run, as_nd(channels_last(arrays)), channels_last(out_grad))
-    assert_equal(got, channels_last(out))
-    assert_equal(got_gradients, channels_last(gradients))
-
-
-@by_name([case for case in CASES if case.rank == 2 and not case.name.startswith("concrete")])
-def test_channels_last_symbols(case):
-    """Known and unknown sizes; gradients too."""
-    layout = CHANNELS_LAST[case.rank]
-    arrays, out, out_grad, gradients = expected(case)
-    symbol = operate(case, variables(channels_last(arrays)), layout=layout)
-    got, got_gradients = evaluate(symbol, as_nd(channels_last(arrays)), channels_last(out_grad))
-    assert_equal(got, channels_last(out))
-    assert_equal(got_gradients, channels_last(gradients))
-    given = {**unshaped(case), "data": mx.sym.var("data", shape=(0,) * (1 + case.rank) + (case.in_channels,))}
-    symbol = operate(case, given, layout=layout, **graph_arguments(case))
-    for size in case.sizes[:3]:
-        arrays, out, out_grad, gradients = expected(case, size)
-        got, got_gradients = evaluate(symbol, as_nd(channels_last(arrays)), channels_last(out_grad))
-        assert_equal(got, channels_last(out), what=f"size {size}")
-        assert_equal(got_gradients, channels_last(gradients), what=f"size {size}")
-
-
 @pytest.mark.parametrize("op", OPS)
 def test_the_layout_with_channels_first_is_the_default(op):
     case = next(case for case in CASES if case.op == op and case.rank == 2)
@@ -190,25 +102,13 @@ def may_refuse(case, strategy):
     return strategy == "slice" and case.op in POOLS  # the operator's pad must be less than its kernel
 
 
-def run_forced(case, strategy, unknown=False):
+def run_forced(case, strategy, way="operator"):
     """False where the strategy is refused with the message that says so."""
     try:
-        with planning.force(strategy):
-            if not unknown:
-                arrays, out, out_grad, gradients = expected(case)
-                got, got_gradients = imperative(functools.partial(operate, case), as_nd(arrays), out_grad)
-                assert_equal(got, out, what=strategy)
-                assert_equal(got_gradients, gradients, what=strategy)
-                return True
-            symbol = operate(case, unshaped(case), **graph_arguments(case))
+        check(case, way, strategy=strategy)
     except ValueError as error:
         assert "is not exact" in str(error)
         return False
-    for size in filter(lambda size: fits_one_graph(case, size), case.sizes[:4]):
-        arrays, out, out_grad, gradients = expected(case, size)
-        got, got_gradients = evaluate(symbol, as_nd(arrays), out_grad)
-        assert_equal(got, out, what=f"{strategy}, size {size}")
-        assert_equal(got_gradients, gradients, what=f"{strategy}, size {size}")
     return True
 
 
@@ -225,7 +125,7 @@ def test_every_strategy(case):
 
 @by_name([case for case in SMALL if case.op != "conv_transpose"])
 def test_every_strategy_at_unknown_sizes(case):
-    ran = [strategy for strategy in ALLOWED[case.op] if run_forced(case, strategy, unknown=True)]
+    ran = [strategy for strategy in ALLOWED[case.op] if run_forced(case, strategy, "symbol, dynamic")]
     assert ran
     if case.padding == "same":
         assert "gather" in ran

@@ -10,7 +10,7 @@ import numpy as np
 import oracle
 import pytest
 from cases import CASES, OPS, Case
-from running import apply, assert_equal, by_name, expected, fits_one_graph, layer, run_python, set_parameters
+from running import assert_equal, by_name, expected, fits_one_graph, layer, run_python, set_parameters
 
 import mxsame
 from mxsame._mxnet import mx
@@ -21,25 +21,6 @@ SIZES = [(17, 22), (18, 21), (19, 13), (24, 24), (9, 31)]
 
 
 # ---- every layer -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("flags", [{}, {"static_alloc": True}], ids=["dynamic", "static_alloc"])
-@by_name(CASES)
-def test_one_graph_serves_every_size(case, flags):
-    """The parent is an ordinary one, and nothing tells it a size; there and back, so that no size is the last."""
-    block = layer(case)
-    net = gluon.nn.HybridSequential()
-    net.add(block)
-    set_parameters(block, expected(case)[0])
-    net.hybridize(**flags)
-    for size in (*case.sizes, case.sizes[0]):
-        if not fits_one_graph(case, size):
-            continue
-        arrays, out, out_grad, gradients = expected(case, size)
-        got, got_gradients = apply(block, arrays, out_grad, net=net)
-        assert_equal(got, out, what=f"size {size}")
-        assert_equal(got_gradients, gradients, what=f"size {size}")
-    assert net._cached_graph, "it was one graph"
 
 
 @by_name([case for case in CASES if case.rank == 2 and case.padding == "same"][::6])
@@ -54,21 +35,6 @@ def test_many_sizes_of_one_graph(case):
         if oracle.is_legal(case, size) and fits_one_graph(case, size):
             arrays = cases.arrays(case, size)
             assert_equal(net(mx.nd.array(arrays["data"])), oracle.forward(case, arrays), what=f"size {size}")
-
-
-@by_name([case for case in CASES if case.padding == "same"][::5])
-def test_batches_of_one_graph(case):
-    """The batch is as free as the size."""
-    block = layer(case)
-    set_parameters(block, expected(case)[0])
-    net = gluon.nn.HybridSequential()
-    net.add(block)
-    net.hybridize()
-    for batch, size in zip((1, 3, 2), case.sizes):
-        other = Case(**{**vars(case), "batch": batch})
-        data = cases.arrays(other, size)["data"]
-        arrays = {**expected(case)[0], "data": data}
-        assert_equal(net(mx.nd.array(data)), oracle.forward(case, arrays), what=f"size {size}, batch {batch}")
 
 
 @pytest.mark.parametrize("op", ["MaxPool2D", "AvgPool2D"])
