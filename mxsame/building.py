@@ -1,9 +1,8 @@
 """What a graph is built for: the one record that everything consults while operators become part of a graph.
 
 An operator on arrays sees their shapes, their device and whether autograd records. An operator on Symbols sees none of
-that, so whoever traces a net says it here. `mxsame.plan.force`, `mxsame.planner.trying` and
-`mxsame.graphs.tracing.trace` change the record for the time of a `with` block; nothing else in mxsame is a context
-variable.
+that, so whoever traces a net says it here. `mxsame.plan.force` and `mxsame.graphs.tracing.trace` change the record for
+the time of a `with` block; nothing else in mxsame is a context variable.
 """
 
 from __future__ import annotations
@@ -46,8 +45,6 @@ class Building:
         the attribute `NOTE`, between nodes with the same attribute, which only give data and output the right shape.
     strategy : str, optional
         The one that :func:`mxsame.plan.force` asks for.
-    tried : mapping, optional
-        The strategies that :func:`mxsame.planner.trying` asks for, by windows and work.
     decisions : list, optional
         Collects a :class:`mxsame.planner.Decision` from each operator.
     inferred : dict
@@ -64,7 +61,6 @@ class Building:
     exported: bool = False
     windows_noted: bool = False
     strategy: Optional[str] = None
-    tried: Optional[Dict[Any, str]] = None
     decisions: Optional[List[Any]] = None
     inferred: Dict[int, Tuple[Any, Tuple[int, ...]]] = field(default_factory=dict)
 

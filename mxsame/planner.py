@@ -12,15 +12,14 @@ On a GPU nothing was measured: there the plan with the fewest copies is chosen.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import measured
-from mxsame.building import building, current
-from mxsame.measured import Windows, Work, forget, load, recall, remember, save
+from mxsame.building import current
+from mxsame.measured import Windows, Work, forget
 from mxsame.plan import OPERATORS, STRATEGIES, AxisPlan, Plan, exact_plans, first_plan
 from mxsame.plan.windows import AnyWindow, TransposedWindow, check_static
 
@@ -33,11 +32,6 @@ __all__ = [
     "choose",
     "estimate",
     "forget",
-    "load",
-    "recall",
-    "remember",
-    "save",
-    "trying",
 ]
 
 
@@ -160,7 +154,7 @@ def choose(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[
     plans = exact_plans(windows, work.operator, allowed)
     if record.strategy is not None or not plans:
         return first_plan(windows, work.operator, allowed)
-    wanted = (record.tried or {}).get((windows, work)) or recall(windows, work)
+    wanted = measured.fastest(windows, work)
     if wanted is not None and wanted in plans:
         return plans[wanted]
     # A graph for every size that nobody says the purpose of serves both inference and training.
@@ -472,20 +466,3 @@ def _reads(step: AxisPlan, window: Any, size: int, outputs: int) -> int:
     for end in range(last, max(elements - 1, last - count * window.stride), -window.stride):
         lost += min(-((elements - 1 - end) // window.dilation), kernel)
     return max(count * kernel - lost, 1)
-
-
-# -- trying a strategy
-
-
-@contextlib.contextmanager
-def trying(windows: Sequence[AnyWindow], work: Work, strategy: str) -> Iterator[None]:
-    """Within the `with` block, in this thread, this strategy is chosen, and nothing is remembered.
-
-    >>> from mxsame.plan import Window
-    >>> windows, work = (Window(8, 3, 2),), Work("conv", 8, 64, 64)
-    >>> with trying(windows, work, "concat"):
-    ...     choose(windows, work) == Plan((AxisPlan(3, concat=(0, 1)),))
-    True
-    """
-    with building(tried={(tuple(windows), work): strategy}):
-        yield

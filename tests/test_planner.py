@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 import random
 
 import pytest
 
 from mxsame import measured, planner
-from mxsame import plan as planning
 from mxsame.plan import TransposedWindow, Window, exact_plans, force
 from mxsame.planner import COSTS, Decision, Work, choose, estimate
 
@@ -130,16 +128,14 @@ def transposed(size, kernel_size, stride, crop, rank=2):
 
 
 def test_transposed_convolutions_are_planned_as_all_others():
-    """Estimated, measured, tried and forced."""
+    """Estimated, measured and forced."""
     windows, work = transposed(14, 5, 2, (1, 2)), Work("transposed", 8, 32, 16)
     plans = exact_plans(windows, "transposed")
     assert list(plans) == ["slice", "kernel", "crop", "dilate"]
     costs = {name: estimate(plan, windows, work) for name, plan in plans.items()}
     assert 0 < costs["slice"] < costs["dilate"] and chosen(windows, work) == "slice"
-    planner.remember(windows, work, "dilate")
+    measured.prefer(windows, work, "dilate")
     assert chosen(windows, work) == "dilate"
-    with planner.trying(windows, work, "kernel"):
-        assert chosen(windows, work) == "kernel"
     with force("crop"):
         assert chosen(windows, work) == "crop"
     assert list(exact_plans(transposed(14, 4, 2, (1, 1)), "transposed")) == ["native"]
@@ -164,9 +160,9 @@ def test_on_a_gpu_the_plan_with_the_fewest_copies_is_chosen(operator):
 
 def test_what_was_measured_goes_before_the_estimate_and_force_before_both():
     windows, work = square(56, 3, 2), Work("conv", 8, 128, 128)
-    assert chosen(windows, work) == "slice" and planner.recall(windows, work) is None
-    planner.remember(windows, work, "concat")
-    assert chosen(windows, work) == planner.recall(windows, work) == "concat"
+    assert chosen(windows, work) == "slice"
+    measured.prefer(windows, work, "concat")
+    assert chosen(windows, work) == "concat"
     assert chosen(windows, dataclasses.replace(work, batch=1)) == "slice"  # other work
     with force("pad"):
         assert chosen(windows, work) == "pad"
@@ -177,95 +173,8 @@ def test_what_was_measured_goes_before_the_estimate_and_force_before_both():
 def test_what_is_not_exact_here_is_not_chosen_though_it_was_measured():
     windows, work = square(None, 3, 2), Work("conv", 8, 128, 128)
     estimated = chosen(windows, work)
-    planner.remember(windows, work, "slice")
+    measured.prefer(windows, work, "slice")
     assert chosen(windows, work) == estimated
-
-
-def test_what_was_measured_survives_a_file(tmp_path):
-    entries = [
-        (square(56, 3, 2), Work("conv", 8, 128, 128), "concat"),
-        ((Window(None, 3, 2, 1, (1, 0), True),), Work("max", None, None, purpose="training", device="gpu"), "pad"),
-    ]
-    for entry in entries:
-        planner.remember(*entry)
-    path = str(tmp_path / "plans.json")
-    planner.save(path)
-    planner.forget()
-    assert [planner.recall(windows, work) for windows, work, _ in entries] == [None, None]
-    planner.load(path)
-    assert [planner.recall(windows, work) for windows, work, _ in entries] == ["concat", "pad"]
-
-
-def test_a_file_adds_to_what_is_remembered_already(tmp_path):
-    one, other = square(8, 3, 2), square(10, 3, 2)
-    work, path = Work("conv", 1, 8, 8), str(tmp_path / "plans.json")
-    planner.remember(one, work, "concat")
-    planner.save(path)
-    planner.forget()
-    planner.remember(other, work, "pad")
-    planner.load(path)
-    assert (planner.recall(one, work), planner.recall(other, work)) == ("concat", "pad")
-
-
-def entry(**changes):
-    window = {"size": 8, "kernel_size": 3, "stride": 2, "dilation": 1, "padding": "same", "ceil_mode": False}
-    return {"windows": [window], "work": {"operator": "conv"}, "strategy": "concat", **changes}
-
-
-def plans(*entries, **changes):
-    return {"format": measured.FORMAT, "measured": list(entries), **changes}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "no JSON",
-        "\x00\xff",
-        json.dumps([]),
-        json.dumps({}),
-        json.dumps(None),
-        json.dumps(plans(format="mxsame plans 0")),
-        json.dumps(plans(measured=None)),
-        json.dumps(plans(measured=[3])),
-        json.dumps(plans(entry(strategy="fastest"))),
-        json.dumps(plans(entry(strategy=["concat"]))),
-        json.dumps(plans(entry(work={}))),
-        json.dumps(plans(entry(work={"operator": "conv", "batch": "8"}))),
-        json.dumps(plans(entry(work={"operator": 3}))),
-        json.dumps(plans(entry(windows=[{"size": "8", "kernel_size": 3, "stride": 2}]))),
-        json.dumps(plans(entry(windows=[{"size": 8, "kernel_size": 3, "stride": 2.5}]))),
-        json.dumps(plans(entry(windows=[{"size": 8, "kernel_size": 3, "stride": 2, "padding": [1, "0"]}]))),
-        json.dumps(plans(entry(work={"operator": "conv", "speed": 3}))),
-        json.dumps(plans(entry(windows=[{"size": 8}]))),
-        json.dumps(plans(entry(windows=[{"size": 8, "kernel_size": 3, "padding": 3}]))),
-        json.dumps(plans(entry(), entry(windows=7))),
-    ],
-)
-def test_other_files_are_refused_and_change_nothing(tmp_path, content):
-    path = tmp_path / "plans.json"
-    path.write_text(content, encoding="latin-1")
-    work = Work("conv", 1, 8, 8)
-    planner.remember(square(8, 3, 2), work, "concat")
-    before = dict(measured._MEASURED)
-    with pytest.raises(ValueError, match=r"^path must be a file that mxsame has saved plans in \(.*; received path="):
-        planner.load(str(path))
-    assert before == measured._MEASURED
-
-
-def test_a_file_of_valid_entries_is_read(tmp_path):
-    """The refusals above are for what is wrong in them."""
-    path = tmp_path / "plans.json"
-    path.write_text(json.dumps(plans(entry())), encoding="utf-8")
-    planner.load(str(path))
-    assert planner.recall([Window(8, 3, 2)], Work("conv")) == "concat"
-
-
-def test_a_strategy_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match=r"strategy must be one of .*; received strategy='fastest'"):
-        planner.remember(square(8, 3, 2), Work("conv"), "fastest")
-    assert not measured._MEASURED
-    assert "fastest" not in planning.STRATEGIES
 
 
 # ---- what tells graphs apart -----------------------------------------------------------------------------------------

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +13,7 @@ import mxsame
 from mxsame import measured, planner
 from mxsame._mxnet import mx
 from mxsame.graphs import timing
-from mxsame.plan import TransposedWindow, Window, exact_plans
-from mxsame.planner import Work
+from mxsame.plan import Window, exact_plans
 
 nn = mx.gluon.nn
 STEM = (Window(16, 3, 2), Window(16, 3, 2))
@@ -76,7 +73,7 @@ def test_every_geometry_is_measured_once_with_each_exact_plan():
         tuned = found[windows]
         assert set(tuned.seconds) == set(planner.candidates(windows, operator))
         assert all(seconds > 0 for seconds in tuned.seconds.values())
-        assert tuned.chosen in tuned.seconds and planner.recall(windows, tuned.work) == tuned.chosen
+        assert tuned.chosen in tuned.seconds and measured.fastest(windows, tuned.work) == tuned.chosen
     assert found[STEM].work.plain and not found[DEPTHWISE].work.plain
     assert found[DEPTHWISE].work.groups == 8
 
@@ -181,7 +178,7 @@ def test_a_file_spares_measuring_again(tmp_path, monkeypatch):
     planner.forget()
     monkeypatch.setattr(timing, "measure", None)  # would fail
     assert mxsame.autotune(network(), images(), rounds=1, path=path) == []
-    assert {planner.recall(tuned.windows, tuned.work) for tuned in first} == {tuned.chosen for tuned in first}
+    assert {measured.fastest(tuned.windows, tuned.work) for tuned in first} == {tuned.chosen for tuned in first}
     assert mxsame.autotune(network(), images(), rounds=1) == []  # remembered, file or not
 
 
@@ -297,7 +294,7 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_measured(tmp_path,
     monkeypatch.setattr(timing, "measure", None)
     path = tmp_path / "plans.json"
     path.write_text("{}")
-    with pytest.raises(ValueError, match="path must be a file that mxsame has saved plans in"):
+    with pytest.raises(ValueError, match=r"path must be a file that mxsame.autotune has written"):
         mxsame.autotune(network(), images(), path=str(path))
     assert path.read_text() == "{}"
 
@@ -315,44 +312,5 @@ def test_a_file_that_nothing_is_added_to_is_not_written(monkeypatch, tmp_path):
     fastest(monkeypatch, "pad")
     mxsame.autotune(network(), images(), rounds=1, path=path)
     planner.forget()
-    monkeypatch.setattr(measured, "save", None)
-    monkeypatch.setattr(planner, "save", None)
+    monkeypatch.setattr(measured, "write", None)
     assert mxsame.autotune(network(), images(), rounds=1, path=path) == []
-
-
-TUNES_ONE_SIZE = """
-import sys
-sys.path[:0] = {path!r}
-import mxsame
-from mxsame.graphs import timing
-from mxsame._mxnet import mx
-timing.measure = lambda calls, rounds, seconds: {{name: [1.0] for name in calls}}
-net = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
-net.initialize()
-for size in range(int(sys.argv[1]), 40, 8):
-    mxsame.autotune(net, mx.nd.ones((1, 3, size, size)), rounds=1, path=sys.argv[2])
-"""
-
-
-def test_processes_that_measure_into_one_file_lose_nothing(tmp_path):
-    path = tmp_path / "plans.json"
-    code = TUNES_ONE_SIZE.format(path=sys.path)
-    running = [subprocess.Popen([sys.executable, "-c", code, str(first), str(path)]) for first in (8, 10, 12, 14)]
-    assert [process.wait(timeout=300) for process in running] == [0, 0, 0, 0]
-    sizes = [entry["windows"][0]["size"] for entry in json.loads(path.read_text())["measured"]]
-    assert sorted(sizes) == list(range(8, 40, 2))
-    assert [file.name for file in tmp_path.iterdir()] == ["plans.json"]
-
-
-def test_what_is_measured_for_transposed_convolutions_is_read_again(tmp_path):
-    path = str(tmp_path / "plans.json")
-    net = mxsame.nn.Conv2DTranspose(4, 3, strides=2, in_channels=3)
-    net.initialize()
-    found = mxsame.autotune(net, images(), rounds=1, path=path)
-    window = TransposedWindow(16, 3, 2, crop=(0, 1))
-    planner.remember((window, window), Work("transposed", 2, 3, 4), "slice")
-    planner.save(path)
-    planner.forget()
-    planner.load(path)
-    assert planner.recall((window, window), Work("transposed", 2, 3, 4)) == "slice"
-    assert [planner.recall(tuned.windows, tuned.work) for tuned in found] == [tuned.chosen for tuned in found]

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from mxsame import _gluon, planner, validation
+from mxsame import _gluon, measured, planner, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, timing, tracing
 from mxsame.plan import Plan, Window
@@ -54,6 +54,8 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
         How often every plan has its turn.
     path : str or path, optional
         A file that is read before, if it exists, and written after each geometry: what it holds is not measured again.
+        So in another process the same call chooses these plans, and measures nothing. Of processes that write one file
+        at the same time, the last one's plans stay.
 
     Returns
     -------
@@ -74,8 +76,8 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
     >>> (tuned,) = mxsame.autotune(net, nd.ones((1, 3, 32, 32)), rounds=1)
     >>> sorted(tuned.seconds)
     ['concat', 'flip', 'gather', 'kernel', 'offset', 'offset concat', 'pad', 'slice']
-    >>> mxsame.planner.recall(tuned.windows, tuned.work) == tuned.chosen
-    True
+    >>> mxsame.autotune(net, nd.ones((1, 3, 32, 32)))  # there is nothing left to measure
+    []
     >>> mxsame.planner.forget()
     """
     tracing.check_ready(net)
@@ -117,7 +119,7 @@ def _checked_path(path: Any) -> str:
     if os.path.isdir(path):
         raise ValueError(f"path must be a file, not a folder; {validation.received(path=path)}")
     if os.path.exists(path):
-        planner.load(path)
+        measured.read(path)
     return path
 
 
@@ -136,7 +138,7 @@ class _Tuning(NamedTuple):
         _, decisions = self._graph()
         for decision in {(decision.windows, decision.work): decision for decision in decisions}.values():
             plans = planner.candidates(decision.windows, decision.work.operator, decision.allowed)
-            if len(plans) > 1 and planner.recall(decision.windows, decision.work) is None:
+            if len(plans) > 1 and measured.fastest(decision.windows, decision.work) is None:
                 if not found:
                     self._save()  # what cannot be written fails now
                 found.append(self._fastest(decision, plans))
@@ -147,27 +149,24 @@ class _Tuning(NamedTuple):
         return self.call.compiled(self.net, timing.FLAGS, static=True, strategy=None)
 
     def _save(self) -> None:
-        if self.path is None:
-            return
-        try:
-            planner.save(self.path)
-        except OSError as error:
-            raise ValueError(
-                f"path must be a file that can be written ({error}); {validation.received(path=self.path)}"
-            ) from None
+        if self.path is not None:
+            measured.write(self.path)
 
     def _fastest(self, decision: Any, plans: Dict[str, Plan]) -> Tuned:
         """Time the net with each strategy for the layers of one geometry; remember the fastest."""
         windows, work, calls = decision.windows, decision.work, {}
-        for strategy in plans:
-            with planner.trying(windows, work, strategy):
+        try:
+            for strategy in plans:
+                measured.prefer(windows, work, strategy)
                 calls[strategy] = self._step(self._graph()[0])
+        finally:
+            measured.prefer(windows, work, None)
         times = timing.measure(calls, self.rounds, seconds=1.0)
         seconds = {strategy: timing.spread(figures)[1] for strategy, figures in times.items()}
         planned = next((strategy for strategy, plan in plans.items() if plan == decision.plan), next(iter(plans)))
         fastest = min(seconds, key=lambda strategy: seconds[strategy])
         chosen = fastest if seconds[fastest] < (1 - GAIN) * seconds[planned] else planned
-        planner.remember(windows, work, chosen)
+        measured.prefer(windows, work, chosen)
         return Tuned(windows, work, seconds, chosen)
 
     def _step(self, graph: tracing.NetGraph) -> Callable[[], Any]:
