@@ -32,7 +32,7 @@ from running import (
 from ways import check
 
 import mxsame
-from mxsame import ops, planner
+from mxsame import measured, ops, planner
 from mxsame import plan as planning
 from mxsame._mxnet import mx
 from mxsame.building import building
@@ -425,7 +425,7 @@ def test_a_second_call_follows_what_was_measured_and_forced(monkeypatch):
     unmeasured, work = seen(), planner.Work("conv", 1, 1, 1, plain=True)
     try:
         for strategy in ("concat", "slice"):
-            planner.remember([planning.Window(8, 3, 2)], work, strategy)
+            measured.prefer((planning.Window(8, 3, 2),), work, strategy)
             assert seen() == [strategy]
             with planning.force("pad"):
                 assert seen() == ["pad"]
