@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -66,25 +65,6 @@ def test_every_case(case, data_format):
 @given(drawn(backend_can, OPS), data_formats, kinds, st.sampled_from(["float32", "float64"]))
 def test_whole_space(case, data_format, kind, dtype):
     check(backend, backend_call, case, data_format, kind, dtype)
-
-
-@by_name(TABLE[::17])
-def test_graph_at_other_sizes(case):
-    """One graph, built without a size."""
-    name, arguments = backend_call(case, "channels_last")
-    if case.op == "conv_transpose":
-        arguments["output_shape"] = None
-    arrays = expected(case, "channels_last")[0]
-    variables = {name: mx.sym.var(name, shape=array.shape) for name, array in arrays.items()}
-    variables["data"] = mx.sym.var(
-        "data", shape=shape_ordered((0, case.in_channels, *(0,) * case.rank), "channels_last")
-    )
-    symbol = getattr(backend, name)(*variables.values(), **arguments)
-    for size in filter(lambda size: fits_one_graph(case, size), case.sizes):
-        other = dataclasses.replace(case, size=size, name="", output_padding=None)
-        arrays, out, _, _ = expected(other, "channels_last")
-        given = {name: nd.array(array) for name, array in arrays.items()}
-        assert_equal(symbol.bind(mx.cpu(), given).forward()[0], out, what=f"size {size}")
 
 
 def test_arguments_by_position_and_by_default():

@@ -10,7 +10,7 @@ import pytest
 from golden import make, make_keras3
 from hypothesis import given
 from hypothesis import strategies as st
-from keras_cases import DATA_FORMATS, OPS, data_ordered, ops_call, ops_can, ordered, table
+from keras_cases import DATA_FORMATS, OPS, backend_call, backend_can, data_ordered, ops_call, ops_can, ordered, table
 from keras_running import KINDS, WHOLE_SPACE, check, data_formats, drawn, expected, kinds, run, signature
 from running import assert_equal, by_name, fits_one_graph, run_python
 from running import expected as expected_in_mxnet
@@ -71,16 +71,27 @@ def test_arguments_by_position_and_by_default():
     assert_equal(first.transpose((0, 2, 3, 1)), ops.max_pool(inputs, 2).asnumpy())
 
 
-@by_name([case for case in TABLE if case.groups == 1][::13])
-def test_graph_at_other_sizes(case):
+OTHER_SIZES = [
+    *((backend, backend_call, case) for case in table(backend_can)[::17]),
+    *((ops, ops_call, case) for case in [case for case in TABLE if case.groups == 1][::13]),
+]
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "case"), OTHER_SIZES, ids=[f"{module.__name__}-{case.name}" for module, _, case in OTHER_SIZES]
+)
+def test_graph_at_other_sizes(module, call, case):
     """One graph, built without a size."""
-    name, arguments = ops_call(case, "channels_first")
-    arrays = expected(case, "channels_first")[0]
+    case = dataclasses.replace(case, name="", output_padding=None if module is backend else case.output_padding)
+    name, arguments = call(case, "channels_last")
+    if "output_shape" in arguments:
+        arguments["output_shape"] = None
+    arrays = expected(case, "channels_last")[0]
     variables = {name: mx.sym.var(name, shape=array.shape) for name, array in arrays.items()}
-    variables["data"] = mx.sym.var("data", shape=(0, case.in_channels, *(0,) * case.rank))
-    symbol = getattr(ops, name)(*variables.values(), **arguments)
+    variables["data"] = mx.sym.var("data", shape=(*(0,) * (case.rank + 1), case.in_channels))
+    symbol = getattr(module, name)(*variables.values(), **arguments)
     for size in filter(lambda size: fits_one_graph(case, size), case.sizes):
-        arrays, out, _, _ = expected(dataclasses.replace(case, size=size, name=""), "channels_first")
+        arrays, out, _, _ = expected(dataclasses.replace(case, size=size, name=""), "channels_last")
         given = {name: nd.array(array) for name, array in arrays.items()}
         assert_equal(symbol.bind(mx.cpu(), given).forward()[0], out, what=f"size {size}")
 

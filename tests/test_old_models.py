@@ -16,7 +16,7 @@ import oracle
 import pytest
 from cases import Case
 from golden import make, make_keras_mxnet
-from running import apply, as_nd, assert_equal, by_name, imperative, layer, operate, set_parameters
+from running import assert_equal, by_name, operate
 
 import mxsame
 import mxsame.keras.backend
@@ -55,42 +55,18 @@ def recorded(case):
     return tuple(GOLDEN[f"{case.name}/shape"]), GOLDEN[f"{case.name}/forward"], gradients
 
 
-def compare(case, run):
-    """`run(arrays, out_grad)` gives (output, gradients)."""
+@by_name(RECORDED)
+def test_the_oracle_is_keras_mxnet(case):
+    """test_ways.py compares mxsame with the oracle."""
     shape, wanted, wanted_gradients = recorded(case)
-    out, gradients = run(cases.arrays(case), cases.output_gradient(case, shape))
+    arrays = cases.arrays(case)
+    out = oracle.forward(case, arrays)
     assert out.shape == shape
     assert_equal(make.sample(out), wanted, what=case.name)
+    gradients = oracle.gradients(case, arrays, cases.output_gradient(case, shape))
     assert set(gradients) == set(wanted_gradients)
     for name, gradient in wanted_gradients.items():
         assert_equal(make.sample(gradients[name]), gradient, what=f"{case.name}, gradient of {name}")
-
-
-@by_name(RECORDED)
-def test_the_oracle_is_keras_mxnet(case):
-    def run(arrays, out_grad):
-        return oracle.forward(case, arrays), oracle.gradients(case, arrays, out_grad)
-
-    compare(case, run)
-
-
-@by_name(RECORDED)
-def test_operators_are_keras_mxnet(case):
-    compare(case, lambda arrays, out_grad: imperative(functools.partial(operate, case), as_nd(arrays), out_grad))
-
-
-@pytest.mark.parametrize("hybridize", [None, mx.gluon.Block.hybridize, mxsame.hybridize], ids=["no", "plain", "mxsame"])
-@by_name(RECORDED)
-def test_layers_are_keras_mxnet(case, hybridize):
-    def run(arrays, out_grad):
-        block, net = layer(case), mx.gluon.nn.HybridSequential()
-        net.add(block)
-        set_parameters(block, arrays)
-        if hybridize is not None:
-            hybridize(net)
-        return apply(block, arrays, out_grad, net=net)
-
-    compare(case, run)
 
 
 # ---- a network that was trained there --------------------------------------------------------------------------------
