@@ -156,8 +156,8 @@ def check_outputs(
     if any(entry != KERAS_MXNET for entry in by_axis(padding, operator, kernel_size, strides, dilation)):
         raise ValueError(
             'padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for this even '
-            "kernel of stride 1, after which it goes on as if there were not; mxsame.from_keras brings such networks "
-            "over; by hand, give this layer and those after it the pads of mxsame.padding.keras_mxnet_axes"
+            "kernel of stride 1, after which it goes on as if there were not; give this layer and those after it the "
+            "pads of mxsame.padding.keras_mxnet_axes"
             f"{' (and count_include_pad=True to averages)' if operator == 'pool' else ''}; "
             f"{validation.received(kernel_size=tuple(kernel_size), strides=tuple(strides))}"
         )

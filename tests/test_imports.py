@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 # These exceptions go one by one.
-LONG_FILES = {"port/table.py"}
+LONG_FILES: set = set()
 LONG_FUNCTIONS = {"cli/convert.py: command"}
 MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 500, 60  # of code: docstrings, comments and blanks are not counted
 NOT_OUTSIDE = {

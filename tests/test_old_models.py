@@ -157,9 +157,7 @@ def test_what_has_an_output_too_many_is_refused_and_has_pads(operator, size, ker
         calls += [lambda word: getattr(mxsame.nn, f"MaxPool{rank}D")(kernel, 1, word)]
         calls += [lambda word: getattr(mxsame.nn, f"AvgPool{rank}D")(kernel, 1, word)]
     for call in calls:
-        with pytest.raises(
-            ValueError, match=r"ceil\(n/s\) outputs, .*from_keras .*keras_mxnet_axes.*received kernel_size"
-        ):
+        with pytest.raises(ValueError, match=r"ceil\(n/s\) outputs, .*keras_mxnet_axes.*received kernel_size"):
             call("Keras-MXNet")
     assert calls[0](pads).shape[2:] == out
 

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
 import sys
 import warnings
 from functools import partial
@@ -11,10 +17,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-from mxsame.cli._first_reader import FirstReader
 from mxsame.cli._shared import as_json, click, need, need_mxnet, print_json
 from mxsame.cli.audit import Shape
 
+SECONDS = 60.0  # to read a small file, on a busy machine, with the import of MXNet
+BYTES_PER_SECOND = 10e6  # more time for a large one
+MEMORY = 2**30  # bytes to read a file, and three times its size
+START = """
+import json, sys
+given = json.loads(sys.argv[1])
+sys.path[:] = given.pop("path")  # the other process looks for packages where this one does
+from mxsame.cli.convert import child
+child(**given)
+"""
 FIX = (  # of --check
     f"Fix it with: {sys.executable} -m pip install tensorflow==2.13.1 numpy==1.23.5, or, for a file of Keras 3, with "
     "keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
@@ -40,8 +55,7 @@ TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times
     metavar="INT,INT,...",
     multiple=True,
     help="Shape of the input, batch included, in the order of --layout; of several inputs, repeated in Keras's order. "
-    "The files are then for that size, and fastest. By default they are for all sizes that the model takes; ONNX, for "
-    "the model's own.",
+    "By default it is the model's own, with any batch; the files are for that size.",
 )
 @click.option("--opset", type=int, help="Of an ONNX file: the version of its operators.  [default: 13]")
 @click.option("--dynamic-size", is_flag=True, help="An ONNX file for every size, not only that of --shape.")
@@ -72,8 +86,8 @@ def command(
     mxsame convert model.keras -o net --layout NCHW --shape 1,3,224,224 --check
     mxsame convert model.h5 -o net.onnx
 
-    Another process reads FILE first, with limits of time and memory: libhdf5 does not return from some damaged files.
-    With --check, Keras reads it as well, in its own way: not for files that you do not trust.
+    Another process does it, with limits of time and memory while it reads FILE: libhdf5 does not return from some
+    damaged files. With --check, Keras reads it as well, in its own way: not for files that you do not trust.
 
     Exit codes: 0 if all is well, 1 if the file cannot be read or a layer departs from Keras's, 2 for wrong options.
 
@@ -92,30 +106,88 @@ def command(
         raise click.UsageError("--opset and --dynamic-size are for an ONNX file: give -o NAME.onnx.")
     if check and padding is not None:
         raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
-    with FirstReader(file, weights) as first:
-        need_mxnet()  # takes seconds, in which the other process reads
-        keras = imported_keras() if check else None
-        first.wait()
-    from mxsame.onnx import NotCompared, export_onnx
+    options = {"layout": layout, "padding": padding, "check": check, "as_json": as_json, "onnx": onnx}
+    paths = {name: None if path is None else str(path) for name, path in
+             (("file", file), ("weights", weights), ("output", output))}  # fmt: skip
+    context.exit(supervised(paths["file"], {**paths, **options, "shapes": [shape for _, shape in shapes]}))
+
+
+def supervised(file: str, given: dict) -> int:
+    """The exit code of `child` in another process, which is ended if it does not come back from reading: libhdf5
+    follows some lists of damaged files without a bound, and only another process can be ended then."""
+    size = sum(os.path.getsize(given[name]) for name in ("file", "weights") if given[name] is not None)
+    limit = SECONDS + size / BYTES_PER_SECOND
+    reading, ready = os.pipe()
+    arguments = json.dumps({**given, "path": sys.path, "ready": ready, "memory": MEMORY + 3 * size})
+    process = subprocess.Popen([sys.executable, "-c", START, arguments], pass_fds=[ready])
+    os.close(ready)
+    try:
+        if not select.select([reading], [], [], limit)[0]:
+            reason = f"libhdf5 did not return from it within {limit:.0f} seconds"
+            raise click.ClickException(f"{file} must be a whole model file: {reason}.")
+        code = process.wait()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reading)
+    if code < 0:
+        raise click.ClickException(f"the process that converts {file} ended with {signal.Signals(-code).name}.")
+    return code
+
+
+def child(ready: int, memory: int, **given: Any) -> None:
+    """In the other process: converts, and tells by closing `ready` that the file was read."""
+    try:
+        code = converted(**given, limits=partial(limited, ready, memory))
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # MXNet's own end may not find the memory that it wants
+
+
+@contextlib.contextmanager
+def limited(ready: int, memory: int) -> Iterator[None]:
+    """While a file is read, no more memory than this above what is taken, where that can be told."""
+    statistics: Any = Path("/proc/self/statm")
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    if statistics.exists():
+        taken = int(statistics.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + memory, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        os.close(ready)
+
+
+def converted(
+    file: str, weights: str | None = None, output: str | None = None, shapes: list | None = None,
+    onnx: dict | None = None, layout: str | None = None, padding: str | None = None, check: bool = False,
+    as_json: bool = False, limits: Callable[[], Any] = contextlib.nullcontext,
+) -> int:  # fmt: skip
+    """Reads, writes and prints, in this process; the exit code."""
+    need_mxnet()
+    keras = imported_keras() if check else None
     from mxsame.port import convert, report
 
     with progress(not as_json) as show_progress:
         try:
-            net = convert.watched(file, weights, layout, None, padding, partial(show_progress, "reading layers"))
+            with limits():
+                net = convert.watched(file, weights, layout, None, padding, partial(show_progress, "reading layers"))
             model = None if keras is None else loaded(keras, file, weights)  # after mxsame refused code in the file
-            sizes = input_shapes(net, [shape for _, shape in shapes])
+            sizes = input_shapes(net, shapes or [])
             show_progress("running layers")
             rows = report.rows(net, [report.zeros(shape) for shape in sizes])
             show_progress("writing" if output else "")
             written = None
-            if onnx is not None:
-                with warnings.catch_warnings(record=True) as warned:
-                    warnings.simplefilter("always", NotCompared)
-                    written = [export_onnx(net, output, sizes, **onnx)]
-                for each in warned:
-                    click.echo(f"Warning: {each.message}", err=True)
-            elif output is not None:
-                written = write(net, output, file, sizes if shapes else None, sizes)
+            if output is not None:
+                target = Path(output)
+                written = write(net, target, file, sizes) if onnx is None else write_onnx(net, target, sizes, onnx)
+        except MemoryError as error:
+            reason = "it takes more memory than its size allows"
+            raise click.ClickException(f"{file} must be a whole model file: {reason}.") from error
         except (ValueError, TypeError, OSError) as error:
             raise click.ClickException(str(error)) from error
         show_progress("comparing with Keras")
@@ -124,14 +196,14 @@ def command(
     if as_json:
         layers = [row._asdict() for row in rows]
         found = {"transpositions": net.transpositions, "layers": layers, "check": checked}
-        print_json({"file": str(file), "written": written, **found})
+        print_json({"file": file, "written": written, **found})
     else:
         show(rows, net.transpositions)
         for name in written or ():
             click.echo(f"written: {name}")
         if checked is not None:
             show_check(checked, departing)
-    context.exit(1 if departing else 0)
+    return 1 if departing else 0
 
 
 @contextlib.contextmanager
@@ -156,25 +228,41 @@ def input_shapes(net: Any, given: list) -> list:
     if given:
         if len(given) != len(own):
             raise click.UsageError(f"--shape must be given for each of {len(own)} inputs; received {len(given)}.")
-        return given
+        return [tuple(shape) for shape in given]
     if any(length is None for shape in own for length in shape[1:]):
         raise click.UsageError(f"--shape must be given: the model takes {', '.join(map(str, own))}, None for any size.")
     return [(1, *shape[1:]) for shape in own]
 
 
-def write(net: Any, output: Path, file: Path, fixed: list | None, shapes: list) -> list:
-    """The names of the two files."""
+def write(net: Any, output: Path, file: str, shapes: list) -> list:
+    """The names of the two files, for inputs of these shapes: they are read back and run."""
     from mxsame import export
+    from mxsame._mxnet import mx
     from mxsame.port import report
 
-    prefix = str(output / file.stem if output.is_dir() else output)
-    if len(shapes) == 1 or fixed is not None:
-        return list(export(net, prefix, fixed))
-    net.hybridize()
-    net(*(report.zeros(shape) for shape in shapes))
-    net.export(prefix)
-    net.hybridize(False)
-    return [f"{prefix}-symbol.json", f"{prefix}-0000.params"]
+    written = export(net, str(output / Path(file).stem if output.is_dir() else output), shapes)
+    names = ["data"] if len(shapes) == 1 else [f"data{number}" for number in range(len(shapes))]
+    try:
+        found = mx.gluon.SymbolBlock.imports(written[0], names, written[1])(*map(report.zeros, shapes))
+        for each in found if isinstance(found, (list, tuple)) else [found]:
+            each.wait_to_read()
+    except Exception as error:
+        for name in written:
+            os.remove(name)
+        raise click.ClickException(f"the file must run; MXNet says: {str(error).split('Stack trace')[0]}") from error
+    return list(written)
+
+
+def write_onnx(net: Any, output: Path, shapes: list, options: dict) -> list:
+    """The name of the file."""
+    from mxsame.onnx import NotCompared, export_onnx
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", NotCompared)
+        written = [export_onnx(net, output, shapes, **options)]
+    for each in warned:
+        click.echo(f"Warning: {each.message}", err=True)
+    return written
 
 
 def imported_keras() -> Any:
@@ -191,13 +279,13 @@ def imported_keras() -> Any:
     raise click.ClickException(f"--check needs TensorFlow or Keras: {reason}. {FIX}")
 
 
-def loaded(keras: Any, file: Path, weights: Path | None) -> Any:
+def loaded(keras: Any, file: str, weights: str | None) -> Any:
     """The live model."""
     try:
         if weights is None:
-            return keras.models.load_model(str(file), compile=False)
-        model = keras.models.model_from_json(file.read_text(encoding="utf-8"))
-        model.load_weights(str(weights))
+            return keras.models.load_model(file, compile=False)
+        model = keras.models.model_from_json(Path(file).read_text(encoding="utf-8"))
+        model.load_weights(weights)
         return model
     except Exception as error:  # Keras has no type for what it cannot load
         version, words = getattr(keras, "__version__", ""), " ".join(str(error).split())

@@ -1,14 +1,15 @@
-"""Activations, as layers and as arguments of layers."""
+"""Activations: as arguments of layers, as layers, and as operators."""
 
 from __future__ import annotations
 
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from mxsame import validation
+from mxsame.port.builder import Site, Value
 from mxsame.port.description import Layer
-from mxsame.port.network import Site, Value
+from mxsame.port.rows import LAYERS, layer, operator
 
-# Keras's name -> (function of `mxsame.port.blocks`, its defaults); "axis" is Keras's, the last one
+# Keras's name -> (function of `mxsame.port.blocks` or operator of MXNet, its arguments); "axis" is Keras's
 ACTIVATIONS: Dict[str, Tuple[str, Dict[str, Any]]] = {
     "celu": ("celu", {"alpha": 1.0}),
     "elu": ("elu", {"alpha": 1.0}),
@@ -29,7 +30,7 @@ ACTIVATIONS: Dict[str, Tuple[str, Dict[str, Any]]] = {
     "relu6": ("relu", {"max_value": 6.0}),
     "selu": ("selu", {}),
     "sigmoid": ("sigmoid", {}),
-    "silu": ("swish", {}),
+    "silu": ("swish", {"beta": 1.0}),
     "soft_shrink": ("soft_shrink", {"threshold": 0.5}),
     "softmax": ("softmax", {"axis": -1}),
     "softplus": ("softplus", {}),
@@ -37,16 +38,10 @@ ACTIVATIONS: Dict[str, Tuple[str, Dict[str, Any]]] = {
     "sparse_plus": ("sparse_plus", {}),
     "sparse_sigmoid": ("sparse_sigmoid", {}),
     "squareplus": ("squareplus", {"b": 4}),
-    "swish": ("swish", {}),
+    "swish": ("swish", {"beta": 1.0}),
     "tanh": ("tanh", {}),
     "tanh_shrink": ("tanh_shrink", {}),
-}
-
-# layers of one argument: Keras 2's name, Keras 3's, and the default
-ARGUMENTS = {
-    "leaky_relu": ("negative_slope", "alpha", 0.3),
-    "elu": ("alpha", "alpha", 1.0),
-    "thresholded_relu": ("theta", "theta", 1.0),
+    "threshold": ("threshold", {"threshold": 0.0, "default_value": 0.0}),
 }
 
 
@@ -59,21 +54,17 @@ def activated(site: Site, x: Value) -> Value:
     return x if name in (None, "linear") else applied(site, str(name), x)
 
 
-def applied(site: Site, name: str, x: Value, **arguments: Any) -> Value:
+def applied(site: Site, name: str, x: Value, **given: Any) -> Value:
     """x after an activation, by Keras's name."""
     if name not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; {validation.received(activation=name)}")
-    function, defaults = ACTIVATIONS[name]
-    arguments = {**defaults, **{key: value for key, value in arguments.items() if value is not None}}
-    if function == "hard_sigmoid":
-        function = f"hard_sigmoid_{site.version}"
-    shape = x.shape
+    function, arguments = ACTIVATIONS[name]
+    arguments = {**arguments, **given}
+    if name == "hard_sigmoid":
+        arguments["slope"] = 0.2 if site.version == 2 else 1 / 6
     if "axis" in arguments:
-        axis = arguments["axis"]
-        arguments["axis"] = x.axis(axis)
-        if name == "glu":
-            shape = tuple(n // 2 if at == axis % x.rank and n else n for at, n in enumerate(shape))
-    return site.function(function, x, shape, **arguments)
+        arguments["axis"] = x.axis(arguments["axis"])
+    return site.function(function, x, **arguments)
 
 
 def _name(spec: Any) -> Optional[str]:
@@ -89,20 +80,65 @@ def _name(spec: Any) -> Optional[str]:
 def _layer(site: Site, spec: Dict[str, Any], x: Value) -> Value:
     """An activation that is a layer without weights, as `Activation(LeakyReLU())`."""
     class_name = str(spec.get("class_name")).split(">")[-1]
-    layer = Layer(class_name, site.layer.name, spec["config"], calls=site.layer.calls)
-    if site.builder.roles(layer):
+    inner = Layer(class_name, site.layer.name, spec["config"], calls=site.layer.calls)
+    if class_name not in LAYERS or LAYERS[class_name].weights_of(inner):
         raise ValueError(f"activation must be a layer without weights; {validation.received(class_name=class_name)}")
-    inner = Site(site.builder, layer, site.path, site.call, site.model, site.training)
-    return site.builder.row_of(layer)(inner, [x], {})
+    return LAYERS[class_name](Site(site.builder, inner, site.path, site.call, site.model, site.training), [x], {})
 
 
-def activation(name: str) -> Callable:
-    """A row for an activation layer with one argument."""
-    new, old, default = ARGUMENTS[name]
+def _operator(name: str) -> Callable:
+    """The row of an activation as an operator."""
 
-    def row(site: Site, args: list, kwargs: dict) -> Value:
-        value = site.config.get(new, site.config.get(old, default))
-        x = site.builder.padded(args[0])
-        return site.function(name, x, **{new: float(value)})
+    def row(site: Site, x: Value, **given: Any) -> Value:
+        names = ACTIVATIONS[name][1]
+        if "alpha" in given and "negative_slope" in names:  # TensorFlow's name
+            given["negative_slope"] = given.pop("alpha")
+        unknown = [key for key in given if key not in names]
+        if unknown:
+            raise ValueError(
+                f"argument {unknown[0]} must not be given; received {unknown[0]}={given[unknown[0]]!r:.100}"
+            )
+        if name == "gelu" and site.version == 3:  # keras.ops.gelu's default; TensorFlow's is False
+            given.setdefault("approximate", True)
+        return applied(site, name, x, **given)
 
     return row
+
+
+for _each in ACTIVATIONS:
+    operator(_each)(_operator(_each))
+
+
+@layer("Activation")
+def _activation(site: Site, x: Value) -> Value:
+    return activated(site, x)
+
+
+@layer("ReLU")
+def _relu(site: Site, x: Value) -> Value:
+    largest = None if site.config.get("max_value") is None else site.number("max_value")
+    slope, threshold = site.number("negative_slope", 0.0), site.number("threshold", 0.0)
+    return site.function("relu", x, max_value=largest, negative_slope=slope, threshold=threshold)
+
+
+@layer("LeakyReLU")
+def _leaky_relu(site: Site, x: Value) -> Value:
+    """`negative_slope` is `alpha` in Keras 2."""
+    return site.function("leaky_relu", x, negative_slope=site.number("negative_slope", site.number("alpha", 0.3)))
+
+
+@layer("ELU")
+def _elu(site: Site, x: Value) -> Value:
+    return site.function("elu", x, alpha=site.number("alpha", 1.0))
+
+
+@layer("ThresholdedReLU")
+def _thresholded_relu(site: Site, x: Value) -> Value:
+    return site.function("threshold", x, threshold=site.number("theta", 1.0), default_value=0.0)
+
+
+@layer("Softmax")
+def _softmax(site: Site, x: Value) -> Value:
+    axis = site.config.get("axis", -1)
+    (axis,) = axis if isinstance(axis, (list, tuple)) and len(axis) == 1 else (axis,)
+    return site.function("softmax", x, axis=x.axis(axis))

@@ -6,7 +6,8 @@ Axes are those of the array here, whatever order Keras has: who makes a block ha
 from __future__ import annotations
 
 import math
-from typing import Any, Optional, Sequence
+from functools import partial
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
@@ -17,10 +18,10 @@ from mxsame._mxnet import mx
 def _relu(
     F: Any, x: Any, max_value: Optional[float] = None, negative_slope: float = 0.0, threshold: float = 0.0
 ) -> Any:
-    """`keras.layers.ReLU`: x from the threshold on, at most `max_value`; below it negative_slope * (x - threshold)."""
+    """`keras.layers.ReLU`: x above the threshold, at most `max_value`; up to it negative_slope * (x - threshold)."""
     if not negative_slope and not threshold:
         return F.Activation(x, act_type="relu") if max_value is None else F.clip(x, a_min=0, a_max=max_value)
-    above = F.where(x >= threshold, x, negative_slope * (x - threshold))
+    above = F.where(x > threshold, x, negative_slope * (x - threshold))
     return above if max_value is None else F.minimum(above, max_value)
 
 
@@ -40,6 +41,10 @@ def _celu(F: Any, x: Any, alpha: float = 1.0) -> Any:
 def _glu(F: Any, x: Any, axis: int = -1) -> Any:
     first, second = F.split(x, num_outputs=2, axis=axis)
     return first * F.sigmoid(second)
+
+
+def _activation(name: str, F: Any, x: Any) -> Any:
+    return F.Activation(x, act_type=name)
 
 
 def _softplus(F: Any, x: Any) -> Any:
@@ -66,7 +71,7 @@ def _pad_axis(F: Any, x: Any, axis: int, low: int, high: int, value: float) -> A
         return x
     edge = F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1)) + value
     parts = [F.repeat(edge, repeats=count, axis=axis) if count else None for count in (low, high)]
-    return F.concat(*(part for part in (parts[0], x, parts[1]) if part is not None), dim=axis)
+    return _concatenate(F, *(part for part in (parts[0], x, parts[1]) if part is not None), axis=axis, copied=low < 2)
 
 
 def _upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
@@ -78,11 +83,30 @@ def _upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
     return x
 
 
-def _global_max(F: Any, x: Any, count: int) -> Any:
-    """The maximum over the last axes. oneDNN's pooling keeps nothing for a backward pass after inference."""
-    if tensors.needs_gradients_at_inference(x):
+def _resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
+    """Of one row or column MXNet takes the first, and not the centre: of twice as many, it is between both."""
+    counts = [2 if length == 1 else length for length in size]
+    return F.contrib.BilinearResize2D(x, height=counts[0], width=counts[1], align_corners=False)
+
+
+def _global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
+    """Of the last axes. oneDNN's maximum keeps nothing for a backward pass after inference."""
+    if kind == "max" and tensors.needs_gradients_at_inference(x):
         return F.max(x, axis=tuple(range(2, 2 + count)), keepdims=True)
-    return F.Pooling(x, global_pool=True, pool_type="max", kernel=(1,) * count)
+    return F.Pooling(x, global_pool=True, pool_type=kind, kernel=(1,) * count)
+
+
+def _concatenate(F: Any, *arrays: Any, axis: int, copied: bool = False) -> Any:
+    """`copied` after a first part of length 1: oneDNN's softmax of such a concatenation ends the process."""
+    out = F.concat(*arrays, dim=axis)
+    return F.identity(out) if copied else out
+
+
+def _tile(F: Any, x: Any, counts: Sequence[int]) -> Any:
+    """MXNet's own takes three axes in all."""
+    for axis, count in enumerate(counts):
+        x = F.concat(*[x] * count, dim=axis) if count > 1 else x
+    return x
 
 
 def _resize_nearest(F: Any, x: Any, rows: Sequence[int], columns: Sequence[int]) -> Any:
@@ -196,7 +220,7 @@ def _folded(elementwise: str, broadcast: str) -> Any:
     return fold
 
 
-FUNCTIONS = {
+FUNCTIONS: Dict[str, Callable] = {
     # activations
     "relu": _relu,
     "leaky_relu": lambda F, x, negative_slope: F.LeakyReLU(x, act_type="leaky", slope=negative_slope),
@@ -204,71 +228,43 @@ FUNCTIONS = {
     "selu": _selu,
     "celu": _celu,
     "gelu": lambda F, x, approximate=False: _gelu_tanh(F, x) if approximate else F.LeakyReLU(x, act_type="gelu"),
-    "sigmoid": lambda F, x: F.Activation(x, act_type="sigmoid"),
-    "tanh": lambda F, x: F.Activation(x, act_type="tanh"),
+    **{name: partial(_activation, name) for name in ("sigmoid", "tanh", "softsign")},
     "softplus": _softplus,
-    "softsign": lambda F, x: F.Activation(x, act_type="softsign"),
-    "swish": lambda F, x: x * F.sigmoid(x),
+    "swish": lambda F, x, beta=1.0: x * F.sigmoid(x if beta == 1 else beta * x),
     "mish": lambda F, x: x * F.tanh(_softplus(F, x)),
-    "hard_sigmoid_2": lambda F, x: F.clip(0.2 * x + 0.5, a_min=0, a_max=1),
-    "hard_sigmoid_3": lambda F, x: F.clip(x / 6 + 0.5, a_min=0, a_max=1),
+    "hard_sigmoid": lambda F, x, slope: F.clip(slope * x + 0.5, a_min=0, a_max=1),
     "hard_swish": lambda F, x: x * F.clip(x / 6 + 0.5, a_min=0, a_max=1),
     "hard_tanh": lambda F, x: F.clip(x, a_min=-1, a_max=1),
     "log_sigmoid": lambda F, x: -_softplus(F, -x),
     "tanh_shrink": lambda F, x: x - F.tanh(x),
     "soft_shrink": lambda F, x, threshold=0.5: F.relu(x - threshold) - F.relu(-x - threshold),
     "hard_shrink": lambda F, x, threshold=0.5: x * (F.abs(x) > threshold),
-    "threshold": lambda F, x, threshold, default: F.where(x > threshold, x, F.zeros_like(x) + default),
-    "thresholded_relu": lambda F, x, theta: x * (x > theta),
+    "threshold": lambda F, x, threshold, default_value: F.where(x > threshold, x, F.zeros_like(x) + default_value),
     "squareplus": lambda F, x, b=4: (x + F.sqrt(F.square(x) + b)) / 2,
     "sparse_plus": lambda F, x: F.where(x <= -1, F.zeros_like(x), F.where(x < 1, F.square(x + 1) / 4, x)),
     "sparse_sigmoid": lambda F, x: F.clip(0.5 * x + 0.5, a_min=0, a_max=1),
-    "softmax": lambda F, x, axis=-1: F.softmax(x, axis=axis),
-    "log_softmax": lambda F, x, axis=-1: F.log_softmax(x, axis=axis),
     "glu": _glu,
-    "exp": lambda F, x: F.exp(x),
     # one array
     "identity": lambda F, x: x,
-    "negative": lambda F, x: -x,
-    "absolute": lambda F, x: F.abs(x),
-    "square": lambda F, x: F.square(x),
-    "sqrt": lambda F, x: F.sqrt(x),
-    "rsqrt": lambda F, x: F.rsqrt(x),
-    "log": lambda F, x: F.log(x),
-    "reciprocal": lambda F, x: 1 / x,
-    "stop_gradient": lambda F, x: F.BlockGrad(x),
-    "clip": lambda F, x, low, high: F.clip(x, a_min=low, a_max=high),
     "scalar": lambda F, x, operator, value, reflected=False: SCALAR[operator](F, x, value, reflected),
-    "transpose": lambda F, x, axes: F.transpose(x, axes=axes),
     "reshape": _reshape,
     "unfold": lambda F, x, y: F.reshape_like(x, y, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2),
     "move_single_channel": lambda F, x, source, target: F.expand_dims(F.squeeze(x, axis=source), axis=target),
     "expand_dims": lambda F, x, axes: _each(F.expand_dims, x, axes),
-    "squeeze": lambda F, x, axes: F.squeeze(x, axis=axes),
-    "slice": lambda F, x, begin, end, step: F.slice(x, begin=begin, end=end, step=step),
-    "slice_axis": lambda F, x, axis, begin, end: F.slice_axis(x, axis=axis, begin=begin, end=end),
-    "repeat": lambda F, x, count: F.repeat(F.expand_dims(x, axis=1), repeats=count, axis=1),
-    "tile": lambda F, x, counts: F.tile(x, reps=counts),
+    "repeat_vector": lambda F, x, count: F.repeat(F.expand_dims(x, axis=1), repeats=count, axis=1),
+    "tile": _tile,
     "pad": _pad,
     "upsample": _upsample,
     "upsample_bilinear": lambda F, x, factors: F.contrib.BilinearResize2D(
         x, scale_height=factors[0], scale_width=factors[1], align_corners=False
     ),
-    "resize_bilinear": lambda F, x, size: F.contrib.BilinearResize2D(
-        x, height=size[0], width=size[1], align_corners=False
-    ),
+    "resize_bilinear": _resize_bilinear,
     "resize_nearest": _resize_nearest,
-    "global_max": _global_max,
-    "mean": lambda F, x, axes, keepdims: F.mean(x, axis=axes, keepdims=keepdims),
-    "sum": lambda F, x, axes, keepdims: F.sum(x, axis=axes, keepdims=keepdims),
-    "max": lambda F, x, axes, keepdims: F.max(x, axis=axes, keepdims=keepdims),
-    "min": lambda F, x, axes, keepdims: F.min(x, axis=axes, keepdims=keepdims),
-    "prod": lambda F, x, axes, keepdims: F.prod(x, axis=axes, keepdims=keepdims),
+    "global_pool": _global_pool,
     "unit": _unit,
     "standardize": standardized,
     "group_norm": _group_norm,
     # noise
-    "dropout": lambda F, x, rate, axes=(), mode="training": F.Dropout(x, p=rate, axes=axes, mode=mode),
     "gaussian_noise": _noise(lambda F, x, training, deviation: x + training * _normal(F, x, deviation)),
     "gaussian_dropout": _noise(lambda F, x, training, deviation: x * (1 + training * _normal(F, x, deviation))),
     "alpha_dropout": _noise(_alpha_dropout),
@@ -281,14 +277,8 @@ FUNCTIONS = {
     "minimum": _folded("broadcast_minimum", "broadcast_minimum"),
     "power": _folded("broadcast_power", "broadcast_power"),
     "average": _average,
-    "concatenate": lambda F, *arrays, axis: F.concat(*arrays, dim=axis),
-    "stack": lambda F, *arrays, axis: F.stack(*arrays, axis=axis),
+    "concatenate": _concatenate,
     "dot": _dot,
-    "depth_to_space": lambda F, x, block: F.depth_to_space(x, block_size=block),
-    "space_to_depth": lambda F, x, block: F.space_to_depth(x, block_size=block),
-    "matmul": lambda F, x, y, transpose_a=False, transpose_b=False: F.batch_dot(
-        x, y, transpose_a=transpose_a, transpose_b=transpose_b
-    ),
 }
 
 SCALAR = {
@@ -321,14 +311,17 @@ class BatchNorm1D(mx.gluon.nn.BatchNorm):
 
 
 class Function(mx.gluon.HybridBlock):
-    """A function of `FUNCTIONS` with its arguments."""
+    """A function of `FUNCTIONS`, or an operator of MXNet, with its arguments."""
 
     def __init__(self, function: str, prefix: Optional[str] = None, **arguments: Any):
         super().__init__(prefix=prefix)
         self.function, self.arguments = function, arguments
 
     def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
-        return FUNCTIONS[self.function](F, x, *others, **self.arguments)
+        found = FUNCTIONS.get(self.function)
+        if found is None:
+            return getattr(F, self.function)(x, *others, **self.arguments)
+        return found(F, x, *others, **self.arguments)
 
     def __repr__(self) -> str:
         return f"{self.function}({', '.join(f'{name}={value}' for name, value in self.arguments.items())})"

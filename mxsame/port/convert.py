@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -9,11 +10,12 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import weights as weighing
+from mxsame.port.builder import Builder, Operand, Site, Value
 from mxsame.port.description import Layer, Model, Shaped
-from mxsame.port.network import SAME, Builder, Network, Site, Slot, Value
-from mxsame.port.operators import OPERATORS, name_of
-from mxsame.port.reading import known_roles, read
-from mxsame.port.table import LAYERS
+from mxsame.port.network import Network
+from mxsame.port.reading import read
+from mxsame.port.rows import KERAS, Row, values_in
+from mxsame.port.table import row_of
 
 
 def from_keras(
@@ -103,61 +105,40 @@ def watched(
     rows = _Rows(custom)
     model = read(source, weights, rows.check)
     total = model.calls()
-
-    def built(watch: Callable[[int], None], **how: Any) -> Tuple[Builder, list, list]:
-        return _built(model, Builder(rows.row_of, rows.roles, watch, **how), layout)
-
-    if padding is None:
-        builder, inputs, outputs = built(lambda done: watch(done, total))
-    else:
-        plain, _, _ = built(lambda done: None, weightless=True)
-        builder, inputs, outputs = built(lambda done: watch(done, total), plain=plain)
-    return Network(model, builder, inputs, outputs)
-
-
-def _built(model: Model, builder: Builder, layout: Optional[str]) -> Tuple[Builder, list, list]:
-    """The builder after it has built the model, and the inputs and outputs."""
+    builder = Builder(rows.row_of, lambda done: watch(done, total), keras_mxnet=padding is not None)
     layers = {layer.name: layer for layer in model.layers}
     format_of = _data_format(model, layout)
     inputs = []
     for tensor in model.inputs:
         shape = _input_shape(layers.get(tensor.layer), tensor.layer)
         inputs.append(builder.value(shape, _channels_first(shape, layout, format_of)))
-    outputs = builder.model(model, (), inputs)
     outputs = [
-        builder.arranged(builder.padded(value), _channels_first(value.shape, layout, format_of)) for value in outputs
+        builder.arranged(value, _channels_first(value.shape, layout, format_of))
+        for value in builder.model(model, (), inputs)
     ]
-    return builder, inputs, _distinct(builder, inputs, outputs)
+    return Network(model, builder, inputs, _distinct(builder, inputs, outputs))
 
 
 def _distinct(builder: Builder, inputs: Sequence[Value], outputs: Sequence[Value]) -> list:
     """An output that is an input is a step of its own: a graph needs one."""
     given = {value.key for value in inputs}
-    return [
-        builder.function("output", "identity", [value], value.shape, value.first) if value.key in given else value
-        for value in outputs
-    ]
+    return [builder.function("output", "identity", [value]) if value.key in given else value for value in outputs]
 
 
 class _Rows:
-    """The two tables and the user's own."""
+    """The table and the user's own."""
 
     def __init__(self, custom: Mapping[str, Callable]):
         self.custom = custom
 
-    def row_of(self, layer: Layer) -> Callable:
+    def row_of(self, layer: Layer) -> Row:
         """What builds a layer."""
-        found = self._custom_of(layer)
-        if found is not None:
-            return lambda site, args, kwargs: _custom(site, args, kwargs, found)
-        operator = layer.operator
-        row = LAYERS.get(layer.class_name) if operator is None else OPERATORS.get(name_of(operator))
+        names = (layer.name, layer.class_name if layer.operator is None else layer.operator)
+        make = next((self.custom[name] for name in names if name in self.custom), None)
+        row = row_of(layer) if make is None else Row(partial(_custom, make=make), KERAS)
         if row is None:
             raise ValueError(unsupported([layer]))
         return row
-
-    def roles(self, layer: Layer) -> list:
-        return [] if self._custom_of(layer) is not None else known_roles(layer) or []
 
     def check(self, model: Model) -> None:
         """Refuses a model with layers that are not supported, all of them at once."""
@@ -172,10 +153,6 @@ class _Rows:
         if missing:
             raise ValueError(unsupported(missing))
 
-    def _custom_of(self, layer: Layer) -> Optional[Callable]:
-        names = (layer.name, layer.class_name if layer.operator is None else layer.operator)
-        return next((self.custom[name] for name in names if name in self.custom), None)
-
 
 def unsupported(layers: Sequence[Layer]) -> str:
     """The message for layers that are not in the table."""
@@ -188,35 +165,16 @@ def unsupported(layers: Sequence[Layer]) -> str:
     )
 
 
-def _custom(site: Site, args: list, kwargs: dict, make: Callable) -> Value:
+def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) -> Value:
     """A block of the user's, on arrays in Keras's order."""
-    site.custom = True
-    inputs = [
-        site.keras(x) for entry in args for x in (entry if isinstance(entry, list) else [entry]) if isinstance(x, Value)
-    ]
+    arrays = values_in([*inputs, *constants.values()])
     if site.path not in site.builder.blocks:
         block = make(site.config, [np.asarray(array) for array in site.layer.weights])
         if not isinstance(block, mx.gluon.HybridBlock):
             raise TypeError(f"custom must return a HybridBlock; received a {type(block).__name__}")
         site.builder.blocks[site.path] = block
         site.layer.weights = [Shaped(tuple(array.shape)) for array in site.layer.weights]
-    block = site.builder.blocks[site.path]
-    shape = _custom_shape(block, inputs)
-    return site.builder.emit(block, inputs, shape, False, site.name)
-
-
-def _custom_shape(block: Any, inputs: Sequence[Value]) -> tuple:
-    """The shape of a custom block's output: inferred twice, with different numbers for dynamic lengths, of which no
-    strides make the same."""
-    found = []
-    for length in (509, 1021):
-        variables = [mx.sym.var(f"data{number}") for number in range(len(inputs))]
-        shapes = {f"data{number}": tuple(n or length for n in value.shape) for number, value in enumerate(inputs)}
-        out = block(*variables)
-        if not isinstance(out, mx.sym.Symbol) or len(out.list_outputs()) != 1:
-            raise TypeError("custom must return a block with one output")
-        found.append(out.infer_shape_partial(**shapes)[1][0])
-    return tuple(a if a == b and a else None for a, b in zip(*found))
+    return site.builder.emit(site.builder.blocks[site.path], arrays, site.name, False)
 
 
 def _checked_custom(custom: Any) -> Dict[str, Callable]:
@@ -274,20 +232,20 @@ def to_keras_weights(net: Network, path: Any) -> None:
     if not isinstance(net, Network):
         raise TypeError(f"net must be one that from_keras returned; received net of type {type(net).__name__}")
     mx.nd.waitall()  # as mxsame.graphs.frozen.values
-    slots: Dict[int, Dict[str, Slot]] = {key: {slot.role: slot for slot in found} for key, found in net.slots.items()}
+    slots = {key: {slot.role: slot for slot in found} for key, found in net.slots.items()}
 
     def arrays(layer: Layer) -> Dict[str, Any]:
         found = {}
-        for (role, _), stored in zip(known_roles(layer) or [], layer.weights):
-            slot = slots.get(id(layer), {}).get(role)
+        for role, stored in zip(layer.roles or [], layer.weights):
+            slot = slots[id(layer)].get(role.name)
             if slot is None:
-                found[role] = np.asarray(stored)
+                found[role.name] = np.asarray(stored)
                 continue
             value = slot.parameter.data(slot.parameter.list_ctx()[0]).asnumpy()
-            found[role] = np.ascontiguousarray((slot.conversion or SAME).to_keras(value))
+            found[role.name] = np.ascontiguousarray(slot.conversion.to_keras(value))
         return found
 
-    custom = [layer.name for layer in net.description.walk() if layer.weights and known_roles(layer) is None]
+    custom = [layer.name for layer in net.description.walk() if layer.weights and id(layer) not in slots]
     if custom:
         raise ValueError(f"net must have no custom layers with weights; {validation.received(layers=custom)}")
-    weighing.write(path, net.description, arrays, lambda layer: known_roles(layer) or [])
+    weighing.write(path, net.description, arrays)

@@ -28,6 +28,23 @@ class Call:
         return [*tensors_in(self.args), *tensors_in(list(self.kwargs.values()))]
 
 
+class Weight(NamedTuple):
+    """A weight of a layer: its name in Keras, the parameter of a block that it becomes, if any, the option that leaves
+    it out if it is False, the one that takes its place, whether it can be trained, and the group of a `.keras` file
+    below the layer's."""
+
+    name: str
+    parameter: str = ""
+    option: str = ""
+    unless: str = ""
+    trained: bool = True
+    group: str = ""
+
+    def is_in(self, config: Dict[str, Any]) -> bool:
+        """Whether a layer of this configuration has it."""
+        return config.get(self.option, True) not in (False, None) and config.get(self.unless) is None
+
+
 class Shaped(NamedTuple):
     """What is left of an array that is in a parameter now."""
 
@@ -40,8 +57,9 @@ class Layer:
 
     `operator` is the name of the function of an operator node ("math.add" of TensorFlow, "Add" of Keras 3), else None.
     `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read,
-    and a `Shaped` when it is in a parameter. `native`: they are as keras-mxnet stores them. A TimeDistributed layer has
-    the layer that it wraps as a model.
+    and a `Shaped` when it is in a parameter. `roles` are those that the layer's class has in this configuration; None
+    for a class that is not in the table. `native`: they are as keras-mxnet stores them. A TimeDistributed layer has the
+    layer that it wraps as a model.
     """
 
     class_name: str
@@ -51,6 +69,7 @@ class Layer:
     operator: Optional[str] = None
     model: Optional[Model] = None
     weights: List[Any] = field(default_factory=list)
+    roles: Optional[List[Weight]] = None
     native: bool = False
 
     @property

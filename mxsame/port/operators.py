@@ -1,18 +1,16 @@
-"""The table of operator nodes: functions of TensorFlow and of `keras.ops` that a model calls between its layers."""
+"""Rows of operator nodes: functions of TensorFlow and of `keras.ops` that a model calls between its layers."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 
 from mxsame import validation
-from mxsame.port import table
-from mxsame.port.activations import ACTIVATIONS, applied
-from mxsame.port.network import Site, Value
-
-MISSING = object()
+from mxsame.port.builder import Operand, Site, Value
+from mxsame.port.layers import axes_of, merged, scaled, to_order, to_shape
+from mxsame.port.rows import KERAS, operator
 
 
 def name_of(operator: str) -> str:
@@ -28,162 +26,250 @@ def name_of(operator: str) -> str:
 
 SYNONYMS = {
     "getitem": "get_item",
-    "truediv": "divide",
-    "true_divide": "divide",
-    "realdiv": "divide",
+    **dict.fromkeys(("truediv", "true_divide", "realdiv"), "divide"),
     "sub": "subtract",
     "mul": "multiply",
     "neg": "negative",
     "pow": "power",
     "concat": "concatenate",
     "abs": "absolute",
-    "reduce_mean": "mean",
-    "reduce_sum": "sum",
-    "reduce_max": "max",
-    "reduce_min": "min",
-    "reduce_prod": "prod",
+    **{f"reduce_{name}": name for name in ("mean", "sum", "max", "min", "prod")},
     "clip_by_value": "clip",
     "pad_v2": "pad",
     "permute_dimensions": "transpose",
-    "l2_normalize": "unit",
-    "normalize": "unit",
     "batch_matmul": "matmul",
-    "hard_silu": "hard_swish",
     "convert_to_tensor": "identity",
 }
 
 
-def argument(site: Site, args: list, kwargs: dict, position: int, *names: str, default: Any = MISSING) -> Any:
-    """An argument by its position or one of its names; Keras 3 keeps some in the configuration."""
-    if position < len(args):
-        return args[position]
-    for values in (kwargs, site.config):
-        for name in names:
-            if name in values and name != "name":
-                return values[name]
-    if default is MISSING:
-        raise ValueError(f"argument {names[0]} must be given")
-    return default
+def _named(site: Site) -> str:
+    return name_of(str(site.layer.operator))
 
 
-def _array(value: Any) -> Value:
-    if not isinstance(value, Value):
-        raise ValueError(f"data must be a tensor; {validation.received(data=value)}")
-    return value
+# -- element by element
 
 
-def _constant(value: Any, name: str) -> Any:
-    """A number, a list, or None, without a tensor in it."""
-    if isinstance(value, Value) or (isinstance(value, list) and any(isinstance(entry, Value) for entry in value)):
-        raise ValueError(f"{name} must be a constant; received a tensor")
-    return value
+@operator("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
+def _binary(site: Site, x: Operand, y: Operand) -> Value:
+    function = _named(site)
+    if isinstance(x, Value) and isinstance(y, Value):
+        if x.rank != y.rank:
+            raise ValueError(
+                f"tensors must have the same number of axes; {validation.received(shapes=[x.shape, y.shape])}"
+            )
+        return merged(site, function, [x, y])
+    reflected = not isinstance(x, Value)
+    data, constant = (y, x) if reflected else (x, y)
+    if not isinstance(data, Value):
+        raise ValueError(f"data must be a tensor; {validation.received(data=data)}")
+    array = np.asarray(constant, dtype="float64")
+    if array.size == 1:
+        return site.function("scalar", data, operator=function, value=float(array.ravel()[0]), reflected=reflected)
+    if function == "divide" and not reflected:
+        return scaled(site, data, 1 / array, 0.0)
+    if function in ("add", "multiply"):
+        return scaled(site, data, *((1.0, array) if function == "add" else (array, 0.0)))
+    if function == "subtract":
+        return scaled(site, data, *((-1.0, array) if reflected else (1.0, -array)))
+    raise ValueError(f"{function} must have tensors or numbers; received an array of {array.shape}")
 
 
-def _binary(function: str) -> Callable:
-    def row(site: Site, args: list, kwargs: dict) -> Value:
-        x = argument(site, args, kwargs, 0, "x", "x1", "a", "inputs")
-        y = argument(site, args, kwargs, 1, "y", "x2", "b")
-        if isinstance(x, Value) and isinstance(y, Value):
-            if x.rank != y.rank:
-                raise ValueError(
-                    f"tensors must have the same number of axes; {validation.received(shapes=[x.shape, y.shape])}"
-                )
-            return table.merged(site, function, [x, y])
-        reflected = not isinstance(x, Value)
-        data, constant = (y, x) if reflected else (x, y)
-        data = site.builder.padded(_array(data))
-        array = np.asarray(constant, dtype="float64")
-        if array.size == 1:
-            return site.function("scalar", data, operator=function, value=float(array.ravel()[0]), reflected=reflected)
-        if function == "divide" and not reflected:
-            return table.constants(site, data, 1 / array, 0.0)
-        if function in ("add", "multiply"):
-            return table.constants(site, data, *((1.0, array) if function == "add" else (array, 0.0)))
-        if function == "subtract":
-            return table.constants(site, data, *((-1.0, array) if reflected else (1.0, -array)))
-        raise ValueError(f"{function} must have tensors or numbers; received an array of {array.shape}")
-
-    return row
+UNARY = {"absolute": "abs", "stop_gradient": "BlockGrad"}  # MXNet's names, where they are others
 
 
-def _unary(function: str) -> Callable:
-    def row(site: Site, args: list, kwargs: dict) -> Value:
-        return site.function(function, site.builder.padded(_array(argument(site, args, kwargs, 0, "x", "input"))))
-
-    return row
-
-
-def _activation(name: str) -> Callable:
-    def row(site: Site, args: list, kwargs: dict) -> Value:
-        x = site.builder.padded(_array(argument(site, args, kwargs, 0, "x", "features", "logits", "value")))
-        given: Dict[str, Any] = {}
-        for key, names in (
-            ("axis", ("axis",)),
-            ("negative_slope", ("negative_slope", "alpha")),
-            ("alpha", ("alpha",)),
-            ("approximate", ("approximate",)),
-            ("threshold", ("threshold",)),
-            ("b", ("b",)),
-        ):
-            if key in ACTIVATIONS[name][1]:
-                given[key] = argument(site, [], kwargs, 0, *names, default=None)
-        if name == "gelu" and given["approximate"] is None:  # keras.ops.gelu's default; TensorFlow's is False
-            given["approximate"] = site.version == 3
-        if name == "swish" and argument(site, args, kwargs, 1, "beta", default=1.0) != 1:
-            raise ValueError("beta must be 1")
-        return applied(site, name, x, **given)
-
-    return row
+@operator("negative", "absolute", "square", "sqrt", "rsqrt", "log", "exp", "reciprocal", "stop_gradient")
+def _unary(site: Site, x: Value) -> Value:
+    name = _named(site)
+    return site.function(UNARY.get(name, name), x)
 
 
-def _reduction(function: str) -> Callable:
-    def row(site: Site, args: list, kwargs: dict) -> Value:
-        x = site.builder.padded(_array(argument(site, args, kwargs, 0, "input_tensor", "x")))
-        axis = _constant(argument(site, args, kwargs, 1, "axis", default=None), "axis")
-        keepdims = bool(argument(site, args, kwargs, 2, "keepdims", "keep_dims", default=False))
-        axes = _after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
-        if x.first and not keepdims and axes != list(range(1, x.rank - 1)):
-            x = site.keras(x)
-        here = tuple(x.axis(axis) for axis in axes)
-        shape = [1 if axis in axes else n for axis, n in enumerate(x.shape) if keepdims or axis not in axes]
-        return site.function(function, x, shape, x.first and keepdims, axes=here, keepdims=keepdims)
-
-    return row
+@operator("clip")
+def _clip(site: Site, x: Value, x_min: float, x_max: float) -> Value:
+    return site.function("clip", x, a_min=float(x_min), a_max=float(x_max))
 
 
-def _get_item(site: Site, args: list, kwargs: dict) -> Any:
-    x = site.builder.padded(_array(argument(site, args, kwargs, 0, "tensor", "x")))
-    spec = argument(site, args, kwargs, 1, "slice_spec", "key")
-    spec = spec if isinstance(spec, list) else [spec]
-    _constant(
-        [value for entry in spec for value in (entry.values() if isinstance(entry, dict) else [entry])], "indices"
-    )
-    spec = ["..." if entry == "..." or (isinstance(entry, dict) and "start" not in entry) else entry for entry in spec]
-    taken = sum(entry is not None and entry != "..." for entry in spec)
-    if "..." not in spec:
-        spec = [*spec, "..."]
-    whole = {"start": None, "stop": None, "step": None}
-    at = spec.index("...")
-    spec = [*spec[:at], *(dict(whole) for _ in range(x.rank - taken)), *(spec[at + 1 :])]
-    if taken > x.rank or spec[0] != whole:
-        raise ValueError(f"indices must leave the batch as it is; {validation.received(spec=spec)}")
-    if any(not isinstance(entry, dict) for entry in spec):
+@operator("identity")
+def _identity(site: Site, x: Value, dtype: Any = "float32") -> Value:
+    return _cast(site, x, dtype)
+
+
+@operator("cast")
+def _cast(site: Site, x: Value, dtype: Any = "float32") -> Value:
+    if "float" not in str(dtype):
+        raise ValueError(f"dtype must be a float; {validation.received(dtype=dtype)}")
+    return x
+
+
+# -- along axes
+
+
+def _after_batch(axis: Any, rank: int) -> List[int]:
+    """Axes, none of which is before the batch."""
+    axes = axes_of(axis, rank)
+    if 0 in axes:
+        raise ValueError(f"axis must leave the batch as it is; {validation.received(axis=axis)}")
+    return axes
+
+
+@operator("mean", "sum", "max", "min", "prod")
+def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -> Value:
+    axes = _after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
+    if x.first and not keepdims and axes != list(range(1, x.rank - 1)):
         x = site.keras(x)
-    slices = [entry if isinstance(entry, dict) else {"start": entry, "stop": (entry + 1) or None, "step": None}
-              for entry in spec if entry is not None]  # fmt: skip
+    return site.function(_named(site), x, first=x.first and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
+
+
+@operator("unit")
+def _unit(site: Site, x: Value, axis: Any = -1, epsilon: float = 1e-12) -> Value:
+    return site.function("unit", x, axes=x.axes(axes_of(axis, x.rank)), epsilon=float(epsilon))
+
+
+@operator("l2_normalize")
+def _l2_normalize(site: Site, x: Value, axis: Any = -1, epsilon: float = 1e-12) -> Value:
+    """TensorFlow's: its epsilon is that of the square."""
+    return _unit(site, x, axis, epsilon)
+
+
+@operator("normalize")
+def _normalize(site: Site, x: Value, axis: Any = -1, order: int = 2, epsilon: float = 1e-7) -> Value:
+    """Keras's: its epsilon is that of the length."""
+    if order != 2:
+        raise ValueError(f"order must be 2; {validation.received(order=order)}")
+    return _unit(site, x, axis, float(epsilon) ** 2)
+
+
+# -- shapes
+
+
+@operator("reshape", order=KERAS)
+def _reshape(site: Site, x: Value, newshape: Sequence[int]) -> Value:
+    batch, *rest = newshape
+    if batch not in (-1, None) or any(type(n) is not int or n < 1 for n in rest) or None in x.shape[1:]:
+        raise ValueError(
+            f"shape must be -1 for the batch, then static; {validation.received(shape=newshape, data=x.shape)}"
+        )
+    return to_shape(site, x, rest)
+
+
+@operator("transpose")
+def _transpose(site: Site, x: Value, axes: Sequence[int]) -> Value:
+    return to_order(site, x, axes)
+
+
+@operator("expand_dims", order=KERAS)
+def _expand_dims(site: Site, x: Value, axis: Any) -> Value:
+    axes = axis if isinstance(axis, list) else [axis]
+    return site.function("expand_dims", x, axes=tuple(_after_batch(axes, x.rank + len(axes))))
+
+
+@operator("squeeze", order=KERAS)
+def _squeeze(site: Site, x: Value, axis: Any = None) -> Value:
+    axes = [at for at, n in enumerate(x.shape) if at and n == 1] if axis in (None, []) else axes_of(axis, x.rank)
+    if any(x.shape[at] != 1 for at in axes):
+        raise ValueError(f"axis must be axes of length 1; {validation.received(axis=axis, shape=x.shape)}")
+    return site.function("squeeze", x, axis=tuple(axes)) if axes else x
+
+
+@operator("pad")
+def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_values: float = 0) -> Value:
+    if str(mode).lower() != "constant" or len(pad_width) != x.rank:
+        raise ValueError(
+            f"mode must be constant, with pads for each axis; {validation.received(mode=mode, paddings=pad_width)}"
+        )
+    pads = [validation.pads_of_axis("pads", list(pair)) for pair in pad_width]
+    if any(pads[0]):
+        raise ValueError(f"the batch must not be padded; {validation.received(paddings=pad_width)}")
+    return site.function("pad", x, pads=x.ordered(pads), value=float(constant_values))
+
+
+@operator("tile")
+def _tile(site: Site, x: Value, repeats: Sequence[int]) -> Value:
+    if len(repeats) != x.rank or repeats[0] != 1:
+        raise ValueError(
+            f"multiples must have one entry for each axis, 1 for the batch; {validation.received(multiples=repeats)}"
+        )
+    counts = [validation.integer("multiples", count, 1) for count in repeats]
+    return site.function("tile", x, counts=tuple(x.ordered(counts)))
+
+
+@operator("stack", order=KERAS)
+def _stack(site: Site, xs: List[Value], axis: int = 0) -> Value:
+    (axis,) = _after_batch(axis, xs[0].rank + 1)
+    return site.function("stack", *xs, axis=axis)
+
+
+MOST_PARTS = 10_000
+
+
+@operator("split")
+def _split(
+    site: Site, x: Value, num_or_size_splits: Any = None, axis: int = 0, indices_or_sections: Any = None,
+    num: Optional[int] = None,
+) -> List[Value]:  # fmt: skip
+    """TensorFlow's takes sizes, Keras's takes positions; both take a number of equal parts."""
+    parts = indices_or_sections if num_or_size_splits is None else num_or_size_splits
+    (axis,) = axes_of(axis, x.rank)
+    length = x.shape[axis]
+    if length is None or not axis:
+        raise ValueError(f"axis must have a static length, and not be the batch; {validation.received(axis=axis)}")
+    if isinstance(parts, int):
+        validation.integer("splits", parts, 1, MOST_PARTS)
+        validation.divisible("length", length, "parts", parts)
+        ends = [length // parts * (number + 1) for number in range(parts)]
+    elif num_or_size_splits is not None:
+        rest = length - sum(size for size in parts if size != -1)
+        ends = np.cumsum([rest if size == -1 else size for size in parts]).tolist()
+    else:
+        ends = [end % length if end < 0 else end for end in [*parts, length]]
+    starts = [0, *ends[:-1]]
+    if ends[-1] != length or not all(0 <= start < end for start, end in zip(starts, ends)):
+        raise ValueError(f"splits must be parts of all elements; {validation.received(splits=parts, length=length)}")
+    return [site.function("slice_axis", x, axis=x.axis(axis), begin=start, end=end) for start, end in zip(starts, ends)]
+
+
+WHOLE: Dict[str, Optional[int]] = {"start": None, "stop": None, "step": None}
+
+
+@operator("get_item")
+def _get_item(site: Site, x: Value, key: Any) -> Any:
+    """Slices, numbers of single elements, which take their axis away, and new axes; the batch stays as it is."""
+    entries = _indices(key if isinstance(key, list) else [key], x.rank)
+    taken = [entry for entry in entries if entry is not None]
+    if len(taken) != x.rank or taken[0] != WHOLE or entries[0] is None:
+        raise ValueError(f"indices must leave the batch as it is; {validation.received(key=key)}")
+    slices = [_slice(entry, n) for entry, n in zip(taken, x.shape)]
     lengths = [_length(n, entry) for n, entry in zip(x.shape, slices)]
     if 0 in lengths:
-        raise ValueError(f"indices must leave elements; {validation.received(spec=spec, **{'data.shape': x.shape})}")
-    if any(entry != whole for entry in slices):
-        ends = [x.ordered([entry[key] for entry in slices]) for key in ("start", "stop", "step")]
-        begin, end, step = map(tuple, ends)
-        x = site.function("slice", x, lengths, begin=begin, end=end, step=tuple(entry or 1 for entry in step))
-    single = [axis for axis, entry in enumerate(entry for entry in spec if entry is not None) if isinstance(entry, int)]
-    if single:
-        shape = [n for axis, n in enumerate(x.shape) if axis not in single]
-        x = site.function("squeeze", x, shape, False, axes=tuple(single))
-    kept = [entry for entry in spec if not isinstance(entry, int)]
-    return _with_axes(site, x, [axis for axis, entry in enumerate(kept) if entry is None])
+        raise ValueError(f"indices must leave elements; {validation.received(key=key, **{'data.shape': x.shape})}")
+    if any(not isinstance(entry, dict) for entry in entries):
+        x = site.keras(x)
+    if any(entry != WHOLE for entry in slices):
+        begin, end, step = (x.ordered([entry[part] for entry in slices]) for part in ("start", "stop", "step"))
+        x = site.function("slice", x, shape=lengths, begin=begin, end=end, step=[each or 1 for each in step])
+    single = tuple(axis for axis, entry in enumerate(taken) if isinstance(entry, int))
+    x = site.function("squeeze", x, axis=single) if single else x
+    new = tuple(axis for axis, entry in enumerate(e for e in entries if not isinstance(e, int)) if entry is None)
+    return site.function("expand_dims", x, axes=new) if new else x
+
+
+def _indices(key: Sequence[Any], rank: int) -> list:
+    """One entry for each axis and each new one: a slice, a number, or None."""
+    key = ["..." if entry == "..." or (isinstance(entry, dict) and "start" not in entry) else entry for entry in key]
+    key = key if "..." in key else [*key, "..."]
+    at = key.index("...")
+    missing = rank - sum(entry is not None for entry in key) + 1
+    return [*key[:at], *(dict(WHOLE) for _ in range(missing)), *key[at + 1 :]]
+
+
+def _slice(entry: Any, length: Optional[int]) -> Dict[str, Optional[int]]:
+    """The slice of an entry, within a static length: MXNet refuses one that begins before the first element."""
+    if isinstance(entry, int):
+        entry = {"start": entry, "stop": (entry + 1) or None, "step": None}
+    step = entry["step"]
+    if length is None or entry == WHOLE or (step or 1) < 0:
+        return dict(entry)
+    start, stop, _ = slice(entry["start"], entry["stop"], step).indices(length)
+    return {"start": start, "stop": stop, "step": step}
 
 
 def _length(n: Optional[int], entry: dict) -> Optional[int]:
@@ -192,223 +278,8 @@ def _length(n: Optional[int], entry: dict) -> Optional[int]:
     return 1 if isinstance(entry["start"], int) and entry["stop"] == entry["start"] + 1 else None
 
 
-def _with_axes(site: Site, x: Value, axes: Sequence[int]) -> Value:
-    if not axes:
-        return x
-    x, shape = site.keras(x), list(site.keras(x).shape)
-    for axis in axes:
-        shape.insert(axis, 1)
-    return site.function("expand_dims", x, shape, False, axes=tuple(axes))
-
-
-def _expand_dims(site: Site, args: list, kwargs: dict) -> Value:
-    x = _array(argument(site, args, kwargs, 0, "input", "x"))
-    axis = _constant(argument(site, args, kwargs, 1, "axis"), "axis")
-    return _with_axes(site, x, _after_batch(axis, x.rank + 1))
-
-
-def _after_batch(axis: Any, rank: int) -> List[int]:
-    """Axes, none of which is before the batch."""
-    axes = table.axes_of(axis, rank)
-    if 0 in axes:
-        raise ValueError(f"axis must leave the batch as it is; {validation.received(axis=axis)}")
-    return axes
-
-
-def _squeeze(site: Site, args: list, kwargs: dict) -> Value:
-    x = site.keras(_array(argument(site, args, kwargs, 0, "input", "x")))
-    axis = _constant(argument(site, args, kwargs, 1, "axis", "squeeze_dims", default=None), "axis")
-    axes = [at for at, n in enumerate(x.shape) if at and n == 1] if axis in (None, []) else table.axes_of(axis, x.rank)
-    if any(x.shape[at] != 1 for at in axes):
-        raise ValueError(f"axis must be axes of length 1; {validation.received(axis=axis, shape=x.shape)}")
-    return site.function("squeeze", x, [n for at, n in enumerate(x.shape) if at not in axes], False, axes=tuple(axes))
-
-
-def _reshape(site: Site, args: list, kwargs: dict) -> Value:
-    x = _array(argument(site, args, kwargs, 0, "tensor", "x"))
-    shape = _constant(argument(site, args, kwargs, 1, "shape", "newshape"), "shape")
-    batch, *rest = shape
-    if batch not in (-1, None) or any(type(n) is not int or n < 1 for n in rest) or None in x.shape[1:]:
-        raise ValueError(
-            f"shape must be -1 for the batch, then static; {validation.received(shape=shape, data=x.shape)}"
-        )
-    return table.to_shape(site, x, rest)
-
-
-def _transpose(site: Site, args: list, kwargs: dict) -> Value:
-    x = _array(argument(site, args, kwargs, 0, "a", "x"))
-    order = _constant(argument(site, args, kwargs, 1, "perm", "axes", "pattern"), "axes")
-    return table.to_order(site, x, order)
-
-
-def _pad(site: Site, args: list, kwargs: dict) -> Value:
-    x = site.builder.padded(_array(argument(site, args, kwargs, 0, "tensor", "x")))
-    pads = _constant(argument(site, args, kwargs, 1, "paddings", "pad_width"), "paddings")
-    mode = str(argument(site, args, kwargs, 2, "mode", default="constant")).lower()
-    value = argument(site, args, kwargs, 3, "constant_values", default=0) or 0
-    if mode != "constant" or len(pads) != x.rank:
-        raise ValueError(
-            f"mode must be constant, with pads for each axis; {validation.received(mode=mode, paddings=pads)}"
-        )
-    pads = [(validation.integer("pads", low, 0), validation.integer("pads", high, 0)) for low, high in pads]
-    if any(pads[0]):
-        raise ValueError(f"the batch must not be padded; {validation.received(paddings=pads)}")
-    shape = [n if n is None else n + low + high for n, (low, high) in zip(x.shape, pads)]
-    return site.function("pad", x, shape, pads=x.ordered(pads), value=float(value))
-
-
-def _concatenate(site: Site, args: list, kwargs: dict) -> Value:
-    values = [_array(value) for value in argument(site, args, kwargs, 0, "values", "xs")]
-    return table.concatenated(site, values, argument(site, args, kwargs, 1, "axis", default=-1))
-
-
-def _stack(site: Site, args: list, kwargs: dict) -> Value:
-    values = [site.keras(_array(value)) for value in argument(site, args, kwargs, 0, "values", "x")]
-    (axis,) = _after_batch(argument(site, args, kwargs, 1, "axis", default=0), values[0].rank + 1)
-    shape = list(values[0].shape)
-    shape.insert(axis, len(values))
-    return site.function("stack", values, shape, False, axis=axis)
-
-
-MOST_PARTS = 10_000
-
-
-def _split(site: Site, args: list, kwargs: dict) -> List[Value]:
-    x = site.builder.padded(_array(argument(site, args, kwargs, 0, "value", "x")))
-    parts = _constant(argument(site, args, kwargs, 1, "num_or_size_splits", "indices_or_sections"), "splits")
-    (axis,) = table.axes_of(argument(site, args, kwargs, 2, "axis", default=0), x.rank)
-    length = x.shape[axis]
-    if length is None or not axis:
-        raise ValueError(f"axis must have a static length, and not be the batch; {validation.received(axis=axis)}")
-    if isinstance(parts, int):
-        validation.integer("splits", parts, 1, MOST_PARTS)
-        validation.divisible("length", length, "parts", parts)
-        ends = [length // parts * (number + 1) for number in range(parts)]
-    elif "num_or_size_splits" in kwargs:
-        ends = list(np.cumsum(parts).tolist())
-    else:
-        ends = [*parts, length]
-    outputs, start = [], 0
-    for end in ends:
-        shape = [end - start if at == axis else n for at, n in enumerate(x.shape)]
-        outputs.append(site.function("slice_axis", x, shape, axis=x.axis(axis), begin=start, end=end))
-        start = end
-    return outputs
-
-
-def _clip(site: Site, args: list, kwargs: dict) -> Value:
-    x = site.builder.padded(_array(argument(site, args, kwargs, 0, "t", "x")))
-    low = argument(site, args, kwargs, 1, "clip_value_min", "x_min", "min_value")
-    high = argument(site, args, kwargs, 2, "clip_value_max", "x_max", "max_value")
-    return site.function("clip", x, low=float(low), high=float(high))
-
-
-def _cast(site: Site, args: list, kwargs: dict) -> Value:
-    x = _array(argument(site, args, kwargs, 0, "x"))
-    dtype = str(argument(site, args, kwargs, 1, "dtype", default="float32"))
-    if "float" not in dtype:
-        raise ValueError(f"dtype must be a float; {validation.received(dtype=dtype)}")
-    return x
-
-
-def _identity(site: Site, args: list, kwargs: dict) -> Value:
-    return _array(argument(site, args, kwargs, 0, "input", "x", "value"))
-
-
-def _unit(site: Site, args: list, kwargs: dict) -> Value:
-    x = site.builder.padded(_array(argument(site, args, kwargs, 0, "x")))
-    axes = table.axes_of(argument(site, args, kwargs, 1, "axis", default=-1), x.rank)
-    epsilon = float(argument(site, args, kwargs, 2, "epsilon", default=1e-12))
-    if argument(site, [], kwargs, 0, "order", default=2) != 2:
-        raise ValueError("order must be 2")
-    return site.function("unit", x, axes=tuple(x.axis(axis) for axis in axes), epsilon=epsilon)
-
-
-def _resize(site: Site, args: list, kwargs: dict) -> Value:
-    x = _array(argument(site, args, kwargs, 0, "images"))
-    size = _constant(argument(site, args, kwargs, 1, "size"), "size")
-    method = str(argument(site, args, kwargs, 2, "method", "interpolation", default="bilinear")).lower()
-    for name in ("antialias", "preserve_aspect_ratio", "crop_to_aspect_ratio", "pad_to_aspect_ratio"):
-        if argument(site, [], kwargs, 0, name, default=False):
-            raise ValueError(f"{name} must be False")
-    return table.resized(site, x, size, method)
-
-
-def _matmul(site: Site, args: list, kwargs: dict) -> Value:
-    x = site.keras(_array(argument(site, args, kwargs, 0, "a", "x1")))
-    y = site.keras(_array(argument(site, args, kwargs, 1, "b", "x2")))
-    flip_x, flip_y = (
-        bool(argument(site, [], kwargs, 0, name, default=False)) for name in ("transpose_a", "transpose_b")
-    )
+@operator("matmul", order=KERAS)
+def _matmul(site: Site, x: Value, y: Value, transpose_a: bool = False, transpose_b: bool = False) -> Value:
     if x.rank != 3 or y.rank != 3:
         raise ValueError(f"tensors must be matrices of a batch; {validation.received(shapes=[x.shape, y.shape])}")
-    shape = (x.shape[0], x.shape[2 if flip_x else 1], y.shape[1 if flip_y else 2])
-    return site.function("matmul", [x, y], shape, False, transpose_a=flip_x, transpose_b=flip_y)
-
-
-def _tile(site: Site, args: list, kwargs: dict) -> Value:
-    x = site.builder.padded(_array(argument(site, args, kwargs, 0, "input", "x")))
-    counts = _constant(argument(site, args, kwargs, 1, "multiples", "repeats"), "multiples")
-    if len(counts) != x.rank or counts[0] != 1:
-        raise ValueError(
-            f"multiples must have one entry for each axis, 1 for the batch; {validation.received(multiples=counts)}"
-        )
-    counts = [validation.integer("multiples", count, 1) for count in counts]
-    shape = [n if n is None else n * count for n, count in zip(x.shape, counts)]
-    return site.function("tile", x, shape, counts=tuple(x.ordered(counts)))
-
-
-def _depth_to_space(function: str) -> Callable:
-    def row(site: Site, args: list, kwargs: dict) -> Value:
-        x = _array(argument(site, args, kwargs, 0, "input"))
-        block = validation.integer("block_size", argument(site, args, kwargs, 1, "block_size"), 1)
-        if argument(site, [], kwargs, 0, "data_format", default="NHWC") != "NHWC" or x.rank != 4:
-            raise ValueError("data must be pictures with channels last")
-        x = site.builder.arranged(site.builder.padded(x), True)
-        n, height, width, channels = x.shape
-        for length, part in (
-            ((channels, block**2),) if function == "depth_to_space" else ((height, block), (width, block))
-        ):
-            if length is not None and length % part:
-                raise ValueError(
-                    "lengths must be multiples of block_size, or channels of its square; "
-                    f"{validation.received(block_size=block, **{'data.shape': x.shape})}"
-                )
-        if function == "depth_to_space":
-            lengths = [length and length * block for length in (height, width)]
-            shape = (n, *lengths, channels and channels // block**2)
-        else:
-            lengths = [length and length // block for length in (height, width)]
-            shape = (n, *lengths, channels and channels * block**2)
-        return site.function(function, x, shape, block=block)
-
-    return row
-
-
-OPERATORS: Dict[str, Callable] = {
-    **{name: _binary(name) for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")},
-    **{
-        name: _unary(name)
-        for name in ("negative", "absolute", "square", "sqrt", "rsqrt", "log", "exp", "reciprocal", "stop_gradient")
-    },
-    **{name: _activation(name) for name in ACTIVATIONS},
-    **{name: _reduction(name) for name in ("mean", "sum", "max", "min", "prod")},
-    "cast": _cast,
-    "clip": _clip,
-    "concatenate": _concatenate,
-    "depth_to_space": _depth_to_space("depth_to_space"),
-    "expand_dims": _expand_dims,
-    "get_item": _get_item,
-    "identity": _identity,
-    "matmul": _matmul,
-    "pad": _pad,
-    "reshape": _reshape,
-    "resize": _resize,
-    "space_to_depth": _depth_to_space("space_to_depth"),
-    "split": _split,
-    "squeeze": _squeeze,
-    "stack": _stack,
-    "tile": _tile,
-    "transpose": _transpose,
-    "unit": _unit,
-}
+    return site.function("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))

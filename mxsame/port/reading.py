@@ -9,8 +9,8 @@ from mxsame import validation
 from mxsame.port import files
 from mxsame.port import weights as weighing
 from mxsame.port.config import model_of
-from mxsame.port.description import Layer, Model
-from mxsame.port.table import LAYERS, roles_of
+from mxsame.port.description import Model
+from mxsame.port.table import roles_of
 
 MOST_CALLS = 20_000  # of layers; models that call models several times have more than their file shows
 
@@ -48,22 +48,18 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
         root = files.opened(weights, "weights").weights
         if root is None:
             raise ValueError(f"weights must be an HDF5 file or a .keras archive; received {os.fspath(weights)!r}")
-    if root is not None:
-        weighing.assign(model, root, known_roles, by_order=weights is not None)
-    elif isinstance(source, (str, os.PathLike)):
-        if any(map(known_roles, model.walk())):
-            raise ValueError("weights must be given: the source holds a configuration only")
-    else:
-        weighing.mark_native(model, contents.config.get("backend"))
+    group = None if root is None else weighing.group_of(root)
+    backend = contents.config.get("backend") if group is None else files.text(group, "backend")
+    for layer in model.walk():
+        layer.native = backend == "mxnet"
+        layer.roles = roles_of(layer)
+    if group is not None:
+        weighing.assign(model, group, by_order=weights is not None)
+    elif not isinstance(source, (str, os.PathLike)):
         _take_live(model, source)
+    elif any(layer.roles for layer in model.walk()):
+        raise ValueError("weights must be given: the source holds a configuration only")
     return model
-
-
-def known_roles(layer: Layer) -> Any:
-    """A layer's weights; None for a class that is not in the table."""
-    if layer.operator is None and layer.class_name not in LAYERS and layer.class_name != "InputLayer":
-        return None
-    return roles_of(layer)
 
 
 def _live_config(model: Any) -> Any:

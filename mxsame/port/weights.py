@@ -8,50 +8,46 @@ class and counted.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 from mxsame import validation
 from mxsame.port import files
 from mxsame.port.description import Layer, Model
 
-Roles = List[Tuple[str, bool]]  # a layer's weights in Keras's order: role, and whether it is one that can be trained
 LAYERS_GROUPS = ("layers", "_layer_checkpoint_dependencies")  # Keras 3, tf.keras 2.13
 
 
-def assign(model: Model, root: Any, roles: Any, by_order: bool) -> None:
-    """Give every layer its weights from an open HDF5 file. `roles(layer)` lists them; None for an unknown class.
+def group_of(root: Any) -> Any:
+    """Where an open HDF5 file keeps its weights: in itself, or below a whole model of the older format."""
+    if files.texts(root, "layer_names") is None and files.holds(root, "model_weights"):
+        return files.member(root, "model_weights", "group")
+    return root
+
+
+def assign(model: Model, group: Any, by_order: bool) -> None:
+    """Give every layer its weights from a group of an HDF5 file.
 
     `by_order`: names may differ, as automatic ones do from session to session; then the order counts, as in Keras.
     """
-    group = root
-    if files.texts(root, "layer_names") is None and files.holds(root, "model_weights"):
-        group = files.member(root, "model_weights", "group")
     if files.texts(group, "layer_names") is not None:
-        mark_native(model, files.text(group, "backend"))
-        _assign_legacy(model, group, roles, by_order)
+        _assign_legacy(model, group, by_order)
         return
-    used = set()
     for name in LAYERS_GROUPS:
         if files.holds(group, name):
-            used = _assign_by_class(model, files.member(group, name, "group"), name)
-            extra = [
-                found for found in files.datasets(files.member(group, name, "group"))
-                if found not in used and "/seed_generator" not in found and "/_random_generator" not in found
-            ]  # fmt: skip
+            container = files.member(group, name, "group")
+            used = _assign_by_class(model, container, name)
+            extra = [found for found in files.datasets(container)
+                     if found not in used and not re.search("/(seed_generator|_random_generator)", found)]  # fmt: skip
             if extra:
                 raise ValueError(f"the file holds weights that no layer has: {', '.join(extra[:5])}")
             return
-    if not any(roles(layer) for layer in model.walk()):
-        return
-    raise ValueError(f"{root.filename} must hold weights as Keras writes them: layer_names, or a group of layers")
-
-
-def mark_native(model: Model, backend: Any) -> None:
-    """Notes that the weights are keras-mxnet's, if they are."""
-    for layer in model.walk():
-        layer.native = backend == "mxnet"
+    if any(layer.roles != [] for layer in model.walk()):
+        raise ValueError(
+            f"{group.file.filename} must hold weights as Keras writes them: layer_names, or a group of layers"
+        )
 
 
 # -- the newer format
@@ -83,14 +79,14 @@ def _assign_group(layer: Layer, group: Any, container: str) -> set:
     if layer.model is not None:
         inner = files.member(group, container, "group")
         return set() if inner is None else _assign_by_class(layer.model, inner, container)
-    arrays, used = files.member(group, "vars", "group"), set()
-    while arrays is not None:
-        array = files.member(arrays, str(len(layer.weights)), "dataset")
-        if array is None:
-            break
-        layer.weights.append(array)
-        used.add(array.name)
-    return used
+    for place in dict.fromkeys([role.group for role in layer.roles or ()] or [""]):
+        arrays = files.member(group, f"{place}/vars" if place else "vars", "group")
+        for number in itertools.count() if arrays is not None else ():
+            array = files.member(arrays, str(number), "dataset")
+            if array is None:
+                break
+            layer.weights.append(array)
+    return {array.name for array in layer.weights}
 
 
 def _snake_case(name: str) -> str:
@@ -103,7 +99,7 @@ def _snake_case(name: str) -> str:
 # -- the older format
 
 
-def _assign_legacy(model: Model, group: Any, roles: Any, by_order: bool) -> None:
+def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
     stored = {}
     for name in files.texts(group, "layer_names") or []:
         entry = files.member(group, name, "group")
@@ -116,7 +112,7 @@ def _assign_legacy(model: Model, group: Any, roles: Any, by_order: bool) -> None
     layers = [
         layer
         for layer in model.layers
-        if _weighted(layer, roles) or (_may_be_weighted(layer, roles) and layer.name in stored)
+        if any(inner.roles for inner in _inner(layer)) or (_may_be_weighted(layer) and layer.name in stored)
     ]
     known = {layer.name for layer in layers}
     by_name = set(stored) == known
@@ -128,7 +124,7 @@ def _assign_legacy(model: Model, group: Any, roles: Any, by_order: bool) -> None
             f"{', '.join(sorted(missing)[:5])}; surplus: {', '.join(sorted(surplus)[:5])})"
         )
     for layer, (name, arrays) in zip(layers, stored.items()):
-        _distribute(layer, stored[layer.name] if by_name else arrays, roles, layer.name if by_name else name)
+        _distribute(layer, stored[layer.name] if by_name else arrays, layer.name if by_name else name)
 
 
 def _array(group: Any, name: str) -> Any:
@@ -138,29 +134,24 @@ def _array(group: Any, name: str) -> Any:
     return array
 
 
-def _weighted(layer: Layer, roles: Any) -> bool:
-    return bool(roles_of(layer, roles)) or (
-        layer.model is not None and any(_weighted(inner, roles) for inner in layer.model.layers)
-    )
+def _inner(layer: Layer) -> Iterable[Layer]:
+    """The layer, or those of a nested model."""
+    return [layer] if layer.model is None else layer.model.walk()
 
 
-def _may_be_weighted(layer: Layer, roles: Any) -> bool:
+def _may_be_weighted(layer: Layer) -> bool:
     """Whether it is, or holds, a layer of an unknown class (a custom one), which may have weights."""
-    return any(roles(inner) is None for inner in ([layer] if layer.model is None else layer.model.walk()))
+    return any(inner.roles is None for inner in _inner(layer))
 
 
-def roles_of(layer: Layer, roles: Any) -> Optional[Roles]:
-    return [] if layer.model is not None else roles(layer)
-
-
-def _distribute(layer: Layer, arrays: List[Any], roles: Any, stored_as: str) -> None:
+def _distribute(layer: Layer, arrays: List[Any], stored_as: str) -> None:
     """The arrays of one entry to the layer, or to the layers of a nested model."""
-    if layer.model is None and roles_of(layer, roles) is None:
+    if layer.model is None and layer.roles is None:
         layer.weights = arrays
         return
     if layer.model is not None:
-        arrays = _without_custom(layer.model, arrays, roles)
-    slots = ordered(layer, roles)
+        arrays = _without_custom(layer.model, arrays)
+    slots = ordered(layer)
     if len(slots) != len(arrays):
         shown = ", ".join(f"{owner.name}/{role}" for owner, role in slots[:8])
         raise ValueError(
@@ -174,17 +165,17 @@ def _distribute(layer: Layer, arrays: List[Any], roles: Any, stored_as: str) -> 
         if stored_role != role and stored_role in every:
             raise ValueError(f"{role} of layer {owner.name!r} must be stored at its position; received {array.name!r}")
         placed.setdefault(id(owner), {})[role] = array
-    for owner in [layer] if layer.model is None else layer.model.walk():
+    for owner in _inner(layer):
         if id(owner) in placed:
-            owner.weights = [placed[id(owner)][role] for role, _ in roles(owner)]
+            owner.weights = [placed[id(owner)][role.name] for role in owner.roles or ()]
 
 
-def _without_custom(model: Model, arrays: List[Any], roles: Any) -> List[Any]:
+def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
     """The arrays of a nested model's entry, after those of layers of unknown classes (custom ones) have theirs. Only
     their names in the file, `layer/weight:0`, show which these are."""
     custom: Dict[str, List[Layer]] = {}
     for layer in model.walk():
-        if roles(layer) is None:
+        if layer.roles is None:
             custom.setdefault(layer.name, []).append(layer)
     others = []
     for array in arrays:
@@ -198,31 +189,31 @@ def _without_custom(model: Model, arrays: List[Any], roles: Any) -> List[Any]:
     return others
 
 
-def ordered(layer: Layer, roles: Any) -> List[Tuple[Layer, str]]:
+def ordered(layer: Layer) -> List[Tuple[Layer, str]]:
     """The weights of one entry in the older format's order: what is trained, then what is not."""
-    return [*_collected(layer, roles, True), *_collected(layer, roles, False)]
+    return [*_collected(layer, True), *_collected(layer, False)]
 
 
-def _collected(layer: Layer, roles: Any, trained: bool) -> Iterator[Tuple[Layer, str]]:
+def _collected(layer: Layer, trained: bool) -> Iterator[Tuple[Layer, str]]:
     """As `trainable_weights` and `non_trainable_weights` of Keras 2 list them."""
     if layer.model is not None:
         if layer.trainable:
             for inner in layer.model.layers:
-                yield from _collected(inner, roles, trained)
+                yield from _collected(inner, trained)
         elif not trained:
             for kind in (True, False):
                 for inner in layer.model.layers:
-                    yield from _collected(inner, roles, kind)
+                    yield from _collected(inner, kind)
         return
-    for role, can_train in roles(layer) or []:
-        if (can_train and layer.trainable) == trained:
-            yield layer, role
+    for role in layer.roles or ():
+        if (role.trained and layer.trainable) == trained:
+            yield layer, role.name
 
 
 # -- back into a file
 
 
-def write(path: Any, model: Model, arrays: Any, roles: Any) -> None:
+def write(path: Any, model: Model, arrays: Any) -> None:
     """An HDF5 file that `model.load_weights` takes, in the older format. `arrays(layer)` maps roles to arrays."""
     path = os.fspath(path)
     if not path.endswith((".h5", ".hdf5")) or path.endswith(".weights.h5"):
@@ -232,14 +223,14 @@ def write(path: Any, model: Model, arrays: Any, roles: Any) -> None:
     h5py, unfinished = files.h5py_module(), f"{path}.part"  # the file that is there stays whole if this fails
     try:
         with h5py.File(unfinished, "w") as file:
-            _write_entries(file, model, arrays, roles)
+            _write_entries(file, model, arrays)
         os.replace(unfinished, path)
     finally:
         if os.path.exists(unfinished):
             os.remove(unfinished)
 
 
-def _write_entries(file: Any, model: Model, arrays: Any, roles: Any) -> None:
+def _write_entries(file: Any, model: Model, arrays: Any) -> None:
     entries = [layer for layer in model.layers if layer.operator is None or model.version == 2]
     entries = entries[1:] if model.sequential else entries  # Keras does not count the input of a Sequential
     _write_names(file, "layer_names", [layer.name for layer in entries])
@@ -248,7 +239,7 @@ def _write_entries(file: Any, model: Model, arrays: Any, roles: Any) -> None:
     for layer in entries:
         group = file.create_group(layer.name)
         names = []
-        for owner, role in ordered(layer, roles):
+        for owner, role in ordered(layer):
             names.append(f"{owner.name}/{role}:0")
             if names[-1] in group:  # two layers of one name in nested models
                 names[-1] = f"{owner.name}_{len(names)}/{role}:0"

@@ -4,8 +4,8 @@
     python tests/golden/make_stacks.py --check    # compares with the recorded file and writes nothing
 
 It needs the environment of tests/keras_mxnet/requirements.txt. MXNet runs without oneDNN, as in make_keras_mxnet.py.
-The models are stacks of tests/keras_mxnet/stacks.py in which an array has an element more than keras-mxnet believes,
-and the nested model of that file. The archive holds `<name>.h5` and `arrays.npz`, with `<name>/input`, `<name>/output`.
+The models are stacks of tests/keras_mxnet/stacks.py, and the nested model of that file. The
+archive holds `<name>.h5` and `arrays.npz`, with `<name>/input`, `<name>/output`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import make  # noqa: E402
 
 FILE = HERE / "stacks-keras-mxnet.zip"
-SEEDS = (2, 3, 4, 5, 37, 44, 64, 66, 71, 78, 88, 101, 119, 120, 121, 125, 148, 184, 225, 405, 425)
+SEEDS = (0, 6, 7, 8, 11, 12, 14, 18, 20, 23, 29)
 FORMATS = ("channels_first", "channels_last")
 
 

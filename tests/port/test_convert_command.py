@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 import re
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from click.testing import CliRunner
 from mxnet import gluon, nd
 
 import mxsame
+from mxsame.cli import convert as command
 from mxsame.cli import main
 from mxsame.port import convert
 
@@ -30,7 +33,21 @@ def folder(tmp_path_factory):
 
 
 def run(*arguments):
-    return CliRunner().invoke(main, ["convert", *map(str, arguments)])
+    """The command in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "supervised", lambda file, given: command.converted(**given))
+        return CliRunner().invoke(main, ["convert", *map(str, arguments)])
+
+
+def test_another_process_does_it(folder, tmp_path):
+    path = os.pathsep.join([str(Path(mxsame.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    for file, code, stdout, stderr in (
+        (folder / "sequential.h5", 0, f"written: {tmp_path / 'net'}-symbol.json", ""),
+        (folder / "unet.json", 1, "", "Error: weights must be given"),
+    ):
+        arguments = [sys.executable, "-m", "mxsame", "convert", file, "-o", tmp_path / "net"]
+        done = subprocess.run(arguments, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+        assert done.returncode == code and stdout in done.stdout and stderr in done.stderr, done
 
 
 def test_files_are_written_and_give_what_the_net_gives(folder, tmp_path):
@@ -82,25 +99,23 @@ def test_several_inputs_and_the_table(folder, tmp_path):
     assert "transpositions of data" in result.output
 
 
-def test_several_inputs_of_a_size(folder, tmp_path):
-    """With --shape the graph has static shapes; its inputs are those of the file for any size."""
-    file, loaded = tmp_path / "of.two.h5", {}
+def test_the_files_of_several_inputs(folder, tmp_path):
+    """For the model's own size, and of that given; a name with points."""
+    file = tmp_path / "of.two.h5"
     file.write_bytes((folder / "two_inputs_two_outputs.h5").read_bytes())
     net = mxsame.from_keras(file)
     shapes = [(2, *value.shape[1:]) for value in net.inputs]
     given = [part for shape in shapes for part in ("--shape", ",".join(map(str, shape)))]
     data = [nd.array(np.random.default_rng(0).normal(size=shape)) for shape in shapes]
-    for name, arguments in (("any", []), ("fixed", given)):
+    for name, arguments in (("own", []), ("given", given)):
         (tmp_path / name).mkdir()
         result = run(file, "-o", tmp_path / name, *arguments)
         assert result.exit_code == 0, result.output
         assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["of.two-0000.params", "of.two-symbol.json"]
         prefix = tmp_path / name / "of.two"
-        loaded[name] = gluon.SymbolBlock.imports(f"{prefix}-symbol.json", ["data0", "data1"], f"{prefix}-0000.params")
-        for got, want in zip(loaded[name](*data), net(*data)):
+        loaded = gluon.SymbolBlock.imports(f"{prefix}-symbol.json", ["data0", "data1"], f"{prefix}-0000.params")
+        for got, want in zip(loaded(*data), net(*data)):
             np.testing.assert_allclose(got.asnumpy(), want.asnumpy(), rtol=0, atol=1e-6)
-    count = {name: len(block._cached_graph[1].get_internals()) for name, block in loaded.items()}
-    assert count["fixed"] < count["any"]
 
 
 def test_json_with_weights_and_a_size(folder, tmp_path):
@@ -134,8 +149,6 @@ class Terminal(io.StringIO):
 
 
 def test_progress_is_shown_on_a_terminal_only(folder, monkeypatch):
-    import mxsame.cli.convert as command
-
     for stream, wanted, shown in ((Terminal(), True, True), (Terminal(), False, False), (io.StringIO(), True, False)):
         monkeypatch.setattr("sys.stderr", stream)
         with command.progress(wanted) as show_progress:
@@ -195,10 +208,10 @@ def hanging(content, kind):
 def test_files_from_which_libhdf5_does_not_return(folder, tmp_path, monkeypatch, kind):
     path = tmp_path / "model.h5"
     path.write_bytes(hanging((folder / "sequential.h5").read_bytes(), kind))
-    monkeypatch.setattr("mxsame.cli._first_reader.SECONDS", 6)
-    result = run(path)
+    monkeypatch.setattr(command, "SECONDS", 8)
+    result = CliRunner().invoke(main, ["convert", str(path)])  # this process supervises
     assert result.exit_code == 1
-    assert re.search("memory|libhdf5 did not return from it within 6 seconds", result.output), result.output
+    assert re.search("memory|libhdf5 did not return from it within 8 seconds|^$", result.output), result.output
 
 
 def test_a_check_is_for_the_padding_of_tensorflow(folder):
@@ -207,15 +220,12 @@ def test_a_check_is_for_the_padding_of_tensorflow(folder):
 
 
 def test_a_check_without_keras_fails_before_anything_is_written(folder, tmp_path, monkeypatch):
-    import mxsame.cli.convert as command
-
     find = command.find_spec
     monkeypatch.setattr(command, "find_spec", lambda name: None if name in ("tensorflow", "keras") else find(name))
     result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
     assert result.exit_code == 1
     assert "--check needs TensorFlow or Keras: neither is installed. Fix it with: " in result.output
     assert "-m pip install tensorflow==" in result.output
-    assert not list(tmp_path.iterdir())
 
     def broken(name):
         raise TypeError("another NumPy")
@@ -229,8 +239,6 @@ def test_a_check_without_keras_fails_before_anything_is_written(folder, tmp_path
 
 
 def test_a_check_of_what_keras_cannot_load_fails_before_anything_is_written(folder, tmp_path, monkeypatch):
-    import mxsame.cli.convert as command
-
     class Keras:
         __version__ = "1.0"
 
@@ -251,4 +259,36 @@ def test_a_size_that_the_model_does_not_take_is_refused(folder, tmp_path):
     result = run(folder / "sequential.h5", "--shape", "1,99,98,3", "-o", tmp_path)
     assert result.exit_code == 1
     assert "received data.shape=(1, 99, 98, 3)" in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_declares_its_size_is_exported_for_it(folder, tmp_path):
+    """With any batch; and a pool of 2 that meets one element runs."""
+    layers = [{"class_name": "InputLayer", "config": {"name": "input", "batch_input_shape": [None, 16, 16, 3]}}]
+    for number in range(5):
+        config = {"name": f"pool_{number}", "pool_size": [2, 2], "padding": "same"}
+        layers.append({"class_name": "MaxPooling2D", "config": config})
+    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Sequential", "config": {"layers": layers}}))
+    result = run(tmp_path / "model.json", "-o", tmp_path / "net")
+    assert result.exit_code == 0, result.output
+    net = mxsame.from_keras(tmp_path / "model.json")
+    block = gluon.SymbolBlock.imports(str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params"))
+    data = nd.random.normal(shape=(3, 16, 16, 3))
+    np.testing.assert_array_equal(block(data).asnumpy(), net(data).asnumpy())
+    fixed = json.loads((tmp_path / "net-symbol.json").read_text())["nodes"]
+    mxsame.export(net, str(tmp_path / "any"))
+    assert len(fixed) < len(json.loads((tmp_path / "any-symbol.json").read_text())["nodes"])
+
+
+def test_a_file_that_cannot_run_is_not_left(folder, tmp_path, monkeypatch):
+    symbol = '{"nodes": [{"op": "null", "name": "other", "inputs": []}], "arg_nodes": [0], "heads": [[0, 0, 0]]}'
+
+    def export(net, prefix, shapes):
+        Path(f"{prefix}-symbol.json").write_text(symbol)
+        Path(f"{prefix}-0000.params").write_bytes(b"")
+        return f"{prefix}-symbol.json", f"{prefix}-0000.params"
+
+    monkeypatch.setattr(mxsame, "export", export)
+    result = run(folder / "sequential.h5", "-o", tmp_path / "net")
+    assert result.exit_code == 1 and "the file must run" in result.output
     assert not list(tmp_path.iterdir())

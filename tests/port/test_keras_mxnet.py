@@ -71,7 +71,7 @@ def test_weights_go_back_as_keras_mxnet_stores_them(recorded, tmp_path):
                     np.testing.assert_array_equal(ours[layer][mine][()], group[his][()])
 
 
-# -- what keras-mxnet cannot run, and what depends on the size
+# -- what is refused
 
 
 def read(tmp_path, *layers, shape=(3, 8, 8), **arguments):
@@ -85,39 +85,16 @@ def read(tmp_path, *layers, shape=(3, 8, 8), **arguments):
     return mxsame.from_keras(tmp_path / "model.json", padding="keras-mxnet", **arguments)
 
 
-LONGER = ("MaxPooling2D", {"pool_size": [2, 2], "strides": [1, 1], "padding": "same"})
-
-
-def test_a_net_with_pads_for_one_size_refuses_others(tmp_path):
-    net = read(tmp_path, LONGER)
-    assert net(mx.nd.ones((2, 3, 8, 8))).shape == (2, 3, 9, 9)
-    for hybridize in (lambda net: net, mxsame.hybridize, mx.gluon.Block.hybridize):
-        net = read(tmp_path, LONGER)
-        hybridize(net)
-        with pytest.raises(ValueError, match=r"must have the shape .*\(None, 3, 8, 8\); received"):
-            net(mx.nd.ones((2, 3, 9, 8))).wait_to_read()
-
-
-def test_a_dynamic_size_is_refused_after_one_output_too_many(tmp_path):
-    with pytest.raises(ValueError, match=r"layer 'maxpooling2d_1' .*keras-mxnet needs a static size; received size="):
-        read(tmp_path, LONGER, shape=(3, None, 8))
-
-
-@pytest.mark.parametrize(
-    ("layers", "shape"),
-    [
-        ([LONGER, ("Reshape", {"target_shape": [192]})], (3, 8, 8)),
-        (
-            [
-                ("MaxPooling1D", {"pool_size": [2], "strides": [1], "padding": "same", "data_format": "channels_last"}),
-                ("ZeroPadding1D", {"padding": 1}),
-            ],
-            (8, 3),
-        ),
-    ],
-)
-def test_what_keras_mxnet_cannot_run_after_that_is_refused_by_name(tmp_path, layers, shape):
+@pytest.mark.parametrize("shape", [(3, 8, 8), (3, None, 8)])
+def test_an_array_with_one_element_more_than_keras_mxnet_believes(tmp_path, shape):
+    longer = ("MaxPooling2D", {"pool_size": [2, 2], "strides": [1, 1], "padding": "same"})
     with pytest.raises(
-        ValueError, match=r"layer '\w+_2' \(\w+\): keras-mxnet cannot run it: it takes an array of shape"
+        ValueError, match=r"layer 'maxpooling2d_2' \(MaxPooling2D\): .*keras-mxnet has one more for this"
     ):
-        read(tmp_path, *layers, shape=shape)
+        read(tmp_path, ("ReLU", {}), longer, shape=shape)
+
+
+def test_layers_for_every_step_in_time(tmp_path):
+    inner = {"class_name": "ReLU", "config": {"name": "relu"}}
+    with pytest.raises(ValueError, match=r"layer 'timedistributed_1' .*not with padding=keras-mxnet"):
+        read(tmp_path, ("TimeDistributed", {"layer": inner}))

@@ -432,7 +432,7 @@ def test_layers_for_every_step_are_refused_by_name():
     layers = keras().layers
     x = layers.Input((5, 4))
     model = keras().Model(x, layers.TimeDistributed(layers.Dense(3), name="steps")(x))
-    with pytest.raises(ValueError, match=r"layer 'steps' \(TimeDistributed\): .*received shapes="):
+    with pytest.raises(ValueError, match=r"layer 'steps' \(TimeDistributed\): .*received shape="):
         mxsame.from_keras(model, padding="keras-mxnet")
     model = keras().Model(x, layers.TimeDistributed(layers.Lambda(lambda x: x, name="code"), name="steps")(x))
     with pytest.raises(ValueError, match=r"custom=\{'Lambda'.* received Lambda \('code'\)"):

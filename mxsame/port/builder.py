@@ -1,0 +1,471 @@
+"""From a `Model` to steps: the order of calls, the axes of every tensor, the parameters.
+
+Keras's channels-last arrays are held with channels first as soon as a layer needs that (a convolution, a pooling layer)
+and as long as no layer needs Keras's own order (Flatten, Reshape, an output): a transposition is only where the two
+meet. A layer without an opinion (an activation, an addition, a batch norm) takes its input as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxsame import _gluon, validation
+from mxsame._mxnet import mx
+from mxsame.keras import layouts
+from mxsame.port.blocks import Function
+from mxsame.port.description import Call, Layer, Model, Shaped, Tensor, tensors_in
+
+Size = Optional[int]
+Operand = Any  # of an operator: a tensor or a constant
+LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
+LENGTHS = (5040, 10080)  # in the place of a dynamic length: with many divisors, and no strides make them the same
+
+
+class Refused(ValueError):
+    """An error that names its layer already."""
+
+
+class Value(NamedTuple):
+    """An array of the network while it is built: its shape in Keras's order, None where that is dynamic.
+
+    `first`: Keras's last axis is the second here. `pads` are zeros still to be put around the spatial axes, which a
+    convolution does by itself.
+    """
+
+    key: int
+    shape: Tuple[Size, ...]
+    first: bool = False
+    pads: Optional[Tuple[Tuple[int, int], ...]] = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def axis(self, axis: int) -> int:
+        """Keras's axis, as one of the array here."""
+        if type(axis) is not int or not -self.rank <= axis < self.rank:
+            raise ValueError(f"axis must be one of {self.rank}; {validation.received(axis=axis)}")
+        axis %= self.rank
+        if not self.first or axis == 0:
+            return axis
+        return 1 if axis == self.rank - 1 else axis + 1
+
+    def axes(self, axes: Sequence[int]) -> Tuple[int, ...]:
+        return tuple(map(self.axis, axes))
+
+    @property
+    def keras_order(self) -> Tuple[int, ...]:
+        """The axes of the array here, in Keras's order."""
+        return (0, *range(2, self.rank), 1) if self.first else tuple(range(self.rank))
+
+    def ordered(self, entries: Sequence[Any]) -> list:
+        """One entry for each axis of Keras's, in the order of the array here."""
+        entries = list(entries)
+        return [entries[0], entries[-1], *entries[1:-1]] if self.first else entries
+
+    @property
+    def without_pads(self) -> Value:
+        if self.pads is None:
+            return self
+        middle = [None if n is None else n - low - high for n, (low, high) in zip(self.shape[1:-1], self.pads)]
+        return self._replace(pads=None, shape=(self.shape[0], *middle, self.shape[-1]))
+
+
+class Conversion(NamedTuple):
+    """Of a weight, from Keras's order of axes to that of its parameter, and back."""
+
+    to_mxnet: Callable
+    to_keras: Callable
+
+
+SAME = Conversion(np.asarray, np.asarray)
+TRANSPOSED = Conversion(np.transpose, np.transpose)
+
+
+def kernel(kind: str, depth_multiplier: Optional[int] = None) -> Conversion:
+    """A kernel as `mxsame.keras.layouts` converts it, channels first."""
+    return Conversion(
+        lambda array: layouts.to_mxnet(array, kind),
+        lambda array: layouts.to_keras(array, kind, depth_multiplier=depth_multiplier),
+    )
+
+
+class Slot(NamedTuple):
+    """A weight: its name in Keras, its parameter, and the conversion between them."""
+
+    role: str
+    parameter: Any
+    conversion: Conversion
+
+
+class Step(NamedTuple):
+    block: Any
+    inputs: List[int]
+    output: int
+    layer: str
+
+
+def inferred_shape(block: Any, inputs: Sequence[Value], first: bool) -> Tuple[Size, ...]:
+    """The shape of a block's output in Keras's order, as MXNet infers it: twice, with different numbers for dynamic
+    lengths."""
+    names = [f"data{number}" for number in range(len(inputs))]
+    out = block(*map(mx.sym.var, names))
+    if not isinstance(out, mx.sym.Symbol) or len(out.list_outputs()) != 1:
+        raise TypeError("a block must have one output")
+    found = []
+    for length in LENGTHS:
+        shapes = {name: tuple(n or length for n in value.ordered(value.shape)) for name, value in zip(names, inputs)}
+        used = {name: shapes[name] for name in set(out.list_arguments()).intersection(names)}
+        found.append(out.infer_shape_partial(**used)[1][0])
+    shape = [a if a == b and a else None for a, b in zip(*found)]
+    return (shape[0], *shape[2:], shape[1]) if first else tuple(shape)
+
+
+class Builder:
+    """Collects steps. `row_of` finds the row of a layer or operator; `watch` is called with the number of calls of
+    layers so far."""
+
+    def __init__(self, row_of: Callable, watch: Callable[[int], None], keras_mxnet: bool = False):
+        self.row_of, self.watch, self.keras_mxnet = row_of, watch, keras_mxnet
+        self.steps: List[Step] = []
+        self.slots: Dict[int, List[Slot]] = {}  # of each layer, by its identity
+        self.blocks: Dict[Any, Any] = {}  # of layers that were built, by path
+        self.outputs: Dict[Tuple[str, ...], Tuple[Layer, Value]] = {}  # of the first call of each layer, by path
+        self._first_calls: Dict[Any, Any] = {}
+        self._arranged: Dict[Tuple[int, Any], Value] = {}  # by key, and the order or the pads
+        self._calls = self._count = 0
+        self._names: Dict[str, int] = {}
+        self._parameters: set = set()
+
+    # -- values
+
+    def value(self, shape: Sequence[Size], first: bool = False) -> Value:
+        self._count += 1
+        return Value(self._count, tuple(shape), first)
+
+    def emit(self, block: Any, inputs: Sequence[Value], layer: str, first: Any = None, shape: Any = None) -> Value:
+        """A step: `block` of the inputs. The order of axes is that of the first input unless given; the shape, in
+        Keras's order, is inferred unless given."""
+        first = inputs[0].first if first is None else first
+        shape = inferred_shape(block, inputs, first) if shape is None else shape
+        validation.elements("the output", shape)
+        out = self.value(shape, first)
+        self.steps.append(Step(block, [value.key for value in inputs], out.key, layer))
+        return out
+
+    def function(self, layer: str, name: str, inputs: Sequence[Value], first: Any = None, shape: Any = None,
+                 **arguments: Any) -> Value:  # fmt: skip
+        block = Function(name, prefix=self.unique(f"{layer}_{name}"), **arguments)
+        return self.emit(block, inputs, layer, first, shape)
+
+    def unique(self, name: str) -> str:
+        """A prefix that no other block has."""
+        number = self._names[name] = self._names.get(name, -1) + 1
+        return f"{name}_" if not number else self.unique(f"{name}_{number}")
+
+    def made(self, make: Callable, name: str) -> Any:
+        """A block whose parameters have names of their own: a separable layer x has an x_depthwise_weight, and a layer
+        x_depthwise has one, too."""
+        while True:
+            block = make(self.unique(name))
+            names = set(block.collect_params())
+            if not names & self._parameters:
+                self._parameters |= names
+                return block
+
+    def at_first(self, path: Tuple[str, ...], what: str, value: Any) -> Any:
+        """What holds of a layer's first call, and of all others."""
+        return self._first_calls.setdefault((path, what), value)
+
+    def arranged(self, value: Value, first: bool) -> Value:
+        """The value in one order of axes: as it is, or by a step that is made once."""
+        value = self.padded(value)
+        if value.first == first or value.rank < 3:
+            return value
+        key = (value.key, first)
+        if key not in self._arranged:
+            self._arranged[key] = self._rearranged(value, first)
+        return self._arranged[key]
+
+    def _rearranged(self, value: Value, first: bool) -> Value:
+        rank = value.rank
+        if value.shape[-1] == 1:
+            ends = (rank - 1, 1) if first else (1, rank - 1)
+            name, arguments = "move_single_channel", {"source": ends[0], "target": ends[1]}
+        elif all(length == 1 for length in value.shape[1:-1]):
+            ones = (1,) * (rank - 2)
+            name, arguments = "reshape", {"to": (0, -1, *ones) if first else (0, *ones, -1)}
+        else:
+            axes = (0, rank - 1, *range(1, rank - 1)) if first else value.keras_order
+            name, arguments = "transpose", {"axes": axes}
+        layer = "to_channels_first" if first else "to_channels_last"
+        return self.function(layer, name, [value], first, value.shape, **arguments)
+
+    def padded(self, value: Value) -> Value:
+        """The value with its pads around it, by a step that is made once."""
+        if value.pads is None:
+            return value
+        key = (value.key, value.pads)
+        if key not in self._arranged:
+            pads = value.ordered([(0, 0), *value.pads, (0, 0)])
+            self._arranged[key] = self.function("pad", "pad", [value.without_pads], pads=pads)
+        return self._arranged[key]
+
+    # -- models
+
+    def model(self, model: Model, path: Tuple[str, ...], inputs: List[Value], training: Optional[bool] = None,
+              once: bool = True) -> List[Value]:  # fmt: skip
+        """The outputs of a model, layer by layer, in an order in which every input is there.
+
+        `training` is what a model around it is called with; `once` is whether this is the only call of these layers.
+        """
+        if len(inputs) != len(model.inputs):
+            raise ValueError(
+                f"model {model.name!r} must be called with {len(model.inputs)} inputs; received {len(inputs)}"
+            )
+        values: Dict[Tensor, Value] = dict(zip(model.inputs, inputs))
+        if len(values) != len(inputs):
+            raise ValueError(f"model {model.name!r} must have different inputs")
+        for layer, number, call in _sorted(model):
+            if Tensor(layer.name, number) in values:
+                continue
+            if layer.class_name == "InputLayer":
+                raise ValueError(f"input layer {layer.name!r} must be one of the inputs of model {model.name!r}")
+            outputs = Site(self, layer, (*path, layer.name), call, model, training, once).built(values)
+            if not number:
+                self.outputs.setdefault((*path, layer.name), (layer, outputs[0]))
+            for output, value in enumerate(outputs):
+                values[Tensor(layer.name, number, output)] = value
+        missing = [tensor for tensor in model.outputs if tensor not in values]
+        if missing:
+            raise ValueError(f"outputs of model {model.name!r} must be tensors of its layers; received {missing[0]}")
+        return [values[tensor] for tensor in model.outputs]
+
+    def call(self, site: Site, args: list, kwargs: Dict[str, Any]) -> List[Value]:
+        """The outputs of a call of a layer or an operator."""
+        out = self.row_of(site.layer)(site, args, kwargs)
+        self._calls += 1
+        self.watch(self._calls)
+        return list(out) if isinstance(out, list) else [out]
+
+
+def _sorted(model: Model) -> List[Tuple[Layer, int, Call]]:
+    """The calls of all layers, each after those that it needs."""
+    calls = {
+        (layer.name, number): (layer, number, call) for layer in model.layers for number, call in enumerate(layer.calls)
+    }
+    needed: Dict[Tuple[str, int], List[Tuple[str, int]]] = {}
+    missing: Dict[Tuple[str, int], int] = {}
+    for key, (layer, _, call) in calls.items():
+        sources = {(tensor.layer, tensor.call) for tensor in call.tensors()}
+        for source in sources:
+            if source not in calls:
+                raise ValueError(f"layer {layer.name!r} must be called on tensors of the model; received {source}")
+            needed.setdefault(source, []).append(key)
+        missing[key] = len(sources)
+    ready = [key for key, count in missing.items() if not count]
+    order = []
+    for key in ready:  # grows
+        order.append(calls[key])
+        for other in needed.get(key, ()):
+            missing[other] -= 1
+            if not missing[other]:
+                ready.append(other)
+    if len(order) < len(calls):
+        stuck = next(key for key, count in missing.items() if count)
+        raise ValueError(f"layers must not be called on their own outputs; layer {stuck[0]!r} is in a cycle")
+    return order
+
+
+class Site:
+    """A layer where it is called: what a row sees."""
+
+    def __init__(self, builder: Builder, layer: Layer, path: Tuple[str, ...], call: Call, model: Model,
+                 training: Optional[bool] = None, once: bool = True):  # fmt: skip
+        self.builder, self.layer, self.path, self.call, self.model = builder, layer, path, call, model
+        self.config, self.version = layer.config, model.version
+        self.name = "_".join(path)
+        wanted = call.kwargs.get("training")
+        self.training = training if wanted is None else bool(wanted)
+        self.once = once and len(layer.calls) == 1
+        named = re.search("[123]D", layer.class_name)
+        self.num_spatial_dims = int(named[0][0]) if named else None
+
+    def built(self, values: Dict[Tensor, Value]) -> List[Value]:
+        """The outputs of this call. Errors of its row name the layer."""
+        if self.layer.model is not None and self.layer.wrapped is None:
+            inputs = [self._resolved(tensor, values) for tensor in tensors_in(self.call.args)]
+            return self.builder.model(self.layer.model, self.path, inputs, self.training, self.once)
+        try:
+            args = [self._resolved(value, values) for value in self.call.args]
+            kwargs = {name: self._resolved(value, values) for name, value in self.call.kwargs.items()}
+            return self.builder.call(self, args, kwargs)
+        except Refused:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split("Stack trace")[0].split())
+            if not isinstance(error, (ValueError, TypeError)):
+                reason = f"its configuration must be as Keras writes it; received {type(error).__name__}: {reason}"
+            if isinstance(error, ValueError):
+                replacing = f"custom={{{self.layer.name!r}: function of (config, weights) -> HybridBlock}}"
+                reason += f"; {replacing} replaces the layer"
+            raise Refused(f"layer {'/'.join(self.path)!r} ({self.layer.class_name}): {reason}") from error
+
+    def _resolved(self, value: Any, values: Mapping[Tensor, Value]) -> Any:
+        if isinstance(value, Tensor):
+            found = values.get(value)
+            if found is None:
+                raise ValueError(f"inputs must be tensors of the model; received {value}")
+            return found
+        if isinstance(value, (list, tuple)):
+            return [self._resolved(entry, values) for entry in value]
+        if isinstance(value, dict):
+            return {key: self._resolved(entry, values) for key, entry in value.items()}
+        return value
+
+    # -- the configuration
+
+    @property
+    def operator_config(self) -> Dict[str, Any]:
+        """What an operator of Keras 3 keeps of its arguments in its configuration."""
+        if self.layer.operator is None or self.layer.class_name.endswith("OpLambda"):
+            return {}
+        return dict(self.config)
+
+    def number(self, name: str, default: Optional[float] = None) -> float:
+        """A number of the configuration."""
+        value = self.config.get(name)
+        value = default if value is None else value
+        if type(value) not in (int, float):
+            raise ValueError(f"{name} must be a number; {validation.received(**{name: value})}")
+        return float(value)
+
+    def per_spatial_axis(self, name: str, default: Any = None) -> Tuple[int, ...]:
+        """A positive number of the configuration for each spatial axis."""
+        value = self.config.get(name)
+        return validation.per_axis(name, default if value is None else value, self.num_spatial_dims or 0, 1)
+
+    @property
+    def is_channels_first(self) -> bool:
+        data_format = self.config.get("data_format") or "channels_last"
+        if data_format not in ("channels_last", "channels_first"):
+            raise ValueError(
+                f"data_format must be channels_last or channels_first; {validation.received(data_format=data_format)}"
+            )
+        return bool(data_format == "channels_first")
+
+    # -- shapes of pictures, in Keras's order
+
+    def sizes(self, x: Value) -> Tuple[Size, ...]:
+        """The lengths of the spatial axes."""
+        return x.shape[2:] if self.is_channels_first else x.shape[1:-1]
+
+    def channels(self, x: Value) -> Size:
+        return x.shape[1] if self.is_channels_first else x.shape[-1]
+
+    def per_axis(self, batch: Any, spatial: Sequence[Any], channels: Any) -> list:
+        """An entry for each axis."""
+        return [batch, channels, *spatial] if self.is_channels_first else [batch, *spatial, channels]
+
+    # -- tensors in an order of axes
+
+    def first(self, x: Value) -> Value:
+        """With channels first, for a layer that has a data format: Keras's channels first are so already."""
+        if self.num_spatial_dims not in (None, x.rank - 2):
+            wanted = (self.num_spatial_dims or 0) + 2
+            raise ValueError(f"data must have {wanted} axes; {validation.received(**{'data.shape': x.shape})}")
+        return self.builder.arranged(x, not self.is_channels_first)
+
+    def keras(self, x: Value) -> Value:
+        """In Keras's order."""
+        return self.builder.arranged(x, False)
+
+    def alike(self, inputs: Sequence[Value]) -> List[Value]:
+        """All in one order, that of any one with channels first."""
+        first = any(x.first for x in inputs) and len({x.rank for x in inputs}) == 1
+        return [self.builder.arranged(x, first) for x in inputs]
+
+    def settled(self, x: Value) -> Value:
+        """In the order in which the layer was called at first: its weights have that."""
+        x = self.builder.padded(x)
+        return self.builder.arranged(x, self.builder.at_first(self.path, "order", x.first))
+
+    # -- steps
+
+    def function(self, name: str, *inputs: Value, first: Any = None, shape: Any = None, **arguments: Any) -> Value:
+        """A step of a function of `mxsame.port.blocks`, or of an operator of MXNet."""
+        return self.builder.function(self.name, name, inputs, first, shape, **arguments)
+
+    def block(
+        self, make: Callable, *inputs: Value, conversions: Any = None, first: Any = None, shape: Any = None
+    ) -> Value:
+        """A step of a block with the layer's weights, which is made at the layer's first call. `make(prefix)` makes it;
+        `conversions` maps weights to conversions, others are as they are."""
+        if self.path not in self.builder.blocks:
+            block = self.builder.made(make, self.name)
+            try:
+                self._fill(block, conversions or {})
+            except ValueError as error:  # another block in the layer's place would not help
+                raise TypeError(str(error)) from error
+            self.builder.blocks[self.path] = block
+        return self.builder.emit(self.builder.blocks[self.path], inputs, self.name, first, shape)
+
+    def constant(self, make: Callable, x: Value, arrays: Mapping[str, Any]) -> Value:
+        """A step of a block whose parameters are numbers of the configuration."""
+        block = make(self.builder.unique(self.name))
+        for name, array in arrays.items():
+            parameter = getattr(block, name)
+            parameter.grad_req = "null"
+            set_parameter(parameter, SAME, array, parameter.name)
+        return self.builder.emit(block, [x], self.name)
+
+    def _fill(self, block: Any, conversions: Mapping[str, Conversion]) -> None:
+        """The layer's weights into the parameters. A network may be as large as the memory: one array after the other
+        is read, and of those that are in a parameter the layer keeps the shape."""
+        layer, roles = self.layer, self.layer.roles or []
+        if len(roles) != len(layer.weights):
+            names = ", ".join(role.name for role in roles)
+            raise ValueError(f"weights must be {names or 'none'}; received {len(layer.weights)} arrays")
+        slots = self.builder.slots[id(layer)] = []
+        for number, (role, array) in enumerate(zip(roles, layer.weights)):
+            parameter = getattr(block, role.parameter, None) if role.parameter else None
+            if parameter is None:
+                layer.weights[number] = np.asarray(array)
+                continue
+            conversion = conversions.get(role.name, SAME)
+            slots.append(Slot(role.name, parameter, conversion))
+            set_parameter(parameter, conversion, array, role.name)
+            layer.weights[number] = Shaped(tuple(array.shape))
+            if not role.trained:
+                parameter.grad_req = "null"
+        for parameter in block.collect_params().values():
+            if not _gluon.is_initialised(parameter):
+                parameter.initialize(ctx=mx.cpu())
+            if not layer.trainable:
+                parameter.grad_req = "null"
+
+
+def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str) -> None:
+    """Set a parameter to a weight, if that fits."""
+    array = np.asarray(array)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{role} must be an array of numbers; {validation.received(dtype=array.dtype)}")
+    stored = array.shape
+    try:
+        array = conversion.to_mxnet(array)
+    except ValueError as error:
+        raise ValueError(f"{role} must have the axes of its layer: {error}") from None
+    expected = parameter.shape
+    if len(expected) != array.ndim or any(want > 0 and want != have for want, have in zip(expected, array.shape)):
+        raise ValueError(
+            f"{role} must have the shape {tuple(expected)} in MXNet's order of axes, as the configuration has it; "
+            f"{validation.received(shape=stored)}"
+        )
+    data = mx.nd.empty(array.shape, ctx=mx.cpu())
+    rows = max(LARGEST_PART // max(array[:1].nbytes, 1), 1)
+    for start in range(0, len(array), rows):
+        data[start : start + rows] = np.ascontiguousarray(array[start : start + rows], dtype="float32")
+    _gluon.initialise_with(parameter, data)

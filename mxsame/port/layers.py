@@ -1,0 +1,405 @@
+"""Rows of layers without windows: dense layers and norms, dropout and noise, shapes, merging."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxsame import validation
+from mxsame._mxnet import mx
+from mxsame.port import blocks
+from mxsame.port.activations import activated
+from mxsame.port.builder import TRANSPOSED, Conversion, Site, Value
+from mxsame.port.description import Weight
+from mxsame.port.rows import ALIKE, KERAS, SETTLED, layer, operator
+
+gluon = mx.gluon.nn
+GAMMA, BETA = Weight("gamma", "gamma", "scale"), Weight("beta", "beta", "center")
+KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
+MOVING = (Weight("moving_mean", "running_mean", trained=False), Weight("moving_variance", "running_var", trained=False))
+STATISTICS = [Weight(name, name, unless="mean", trained=False) for name in ("mean", "variance", "count")]
+
+
+# -- dense
+
+
+@layer("Dense", order=SETTLED, weights=(KERNEL, BIAS))
+def _dense(site: Site, x: Value) -> Value:
+    use_bias, units = site.config.get("use_bias", True), validation.integer("units", site.config["units"], 1)
+    if x.rank < 2:
+        raise ValueError(f"data must have 2 axes or more; {validation.received(**{'data.shape': x.shape})}")
+    x = site.keras(x) if x.rank > 5 else x
+    axis = 1 if x.first else -1
+    return activated(site, site.block(
+        lambda prefix: blocks.Dense(units, x.shape[-1] or 0, x.rank, axis, use_bias, prefix=prefix),
+        x,
+        conversions={"kernel": TRANSPOSED},
+    ))  # fmt: skip
+
+
+@layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")])
+def _embedding(site: Site, x: Value) -> Value:
+    config = site.config
+    if config.get("mask_zero"):
+        raise ValueError(
+            "mask_zero must be False, for masks are not carried through a network; received mask_zero=True"
+        )
+    return site.block(lambda prefix: gluon.Embedding(config["input_dim"], config["output_dim"], prefix=prefix), x)
+
+
+# -- norms
+
+
+def axes_of(axis: Any, rank: int) -> List[int]:
+    """The axes of an argument, in order."""
+    axes = list(axis) if isinstance(axis, (list, tuple)) else [axis]
+    if not axes or not all(type(entry) is int and -rank <= entry < rank for entry in axes):
+        raise ValueError(f"axis must be within {rank} axes; {validation.received(axis=axis)}")
+    return sorted({entry % rank for entry in axes})
+
+
+@layer("BatchNormalization", "SyncBatchNormalization", order=SETTLED, weights=(GAMMA, BETA, *MOVING))
+def _batch_norm(site: Site, x: Value) -> Value:
+    config = site.config
+    axes = axes_of(config.get("axis", -1), x.rank)
+    if len(axes) != 1:
+        raise ValueError(f"axis must be a single one; {validation.received(axis=axes)}")
+    if site.training:
+        raise ValueError("a batch norm must not be called with training=True")
+    frozen = site.training is False or not site.layer.trainable
+    if site.builder.at_first(site.path, "statistics", frozen) != frozen:
+        raise ValueError("a batch norm must be called with one value of training in all of its calls")
+    at, length = x.axis(axes[0]), x.shape[axes[0]]
+    make = blocks.BatchNorm1D if (x.rank, at) == (3, 1) else gluon.BatchNorm
+    return site.block(
+        lambda prefix: make(
+            axis=at,
+            momentum=site.number("momentum", 0.99),
+            epsilon=site.number("epsilon", 1e-3),
+            center=config.get("center", True),
+            scale=config.get("scale", True) and not site.builder.keras_mxnet,  # its batch norms have MXNet's fix_gamma
+            use_global_stats=frozen,
+            gamma_initializer="ones",
+            in_channels=length or 0,
+            prefix=prefix,
+        ),
+        x,
+    )
+
+
+def _over(x: Value, axes: Sequence[int], stored: Optional[tuple] = None) -> Tuple[tuple, Conversion]:
+    """The shape of a parameter over some axes of x, and the conversion from Keras's, which has those axes only."""
+    full = [x.shape[axis] if axis in axes else 1 for axis in range(x.rank)]
+    if any(length is None for length in full):
+        raise ValueError(
+            f"axes with weights must have static lengths; {validation.received(**{'data.shape': x.shape})}"
+        )
+    stored = tuple(x.shape[axis] for axis in sorted(axes)) if stored is None else stored
+
+    def to_mxnet(array: Any) -> Any:
+        validation.shape("weight", array.shape, stored, "of its axes")
+        return array.reshape(full).transpose(x.ordered(range(x.rank)))
+
+    return tuple(x.ordered(full)), Conversion(to_mxnet, lambda array: array.transpose(x.keras_order).reshape(stored))
+
+
+def _scale_shift(site: Site, x: Value, axes: Sequence[int], before: str, **arguments: Any) -> Value:
+    used, conversion = _over(x, axes)
+    names = [role.name for role in site.layer.roles or ()]
+    return site.block(
+        lambda prefix: blocks.ScaleShift(dict.fromkeys(names, used), before, prefix=prefix, **arguments),
+        x,
+        conversions=dict.fromkeys(names, conversion),
+    )
+
+
+@layer("LayerNormalization", order=SETTLED, weights=(GAMMA, BETA))
+def _layer_norm(site: Site, x: Value) -> Value:
+    axes = axes_of(site.config.get("axis", -1), x.rank)
+    if site.config.get("rms_scaling"):
+        raise ValueError(f"rms_scaling must be False; {validation.received(rms_scaling=True)}")
+    return _scale_shift(site, x, axes, "standardize", over=x.axes(axes), epsilon=site.number("epsilon", 1e-3))
+
+
+@layer("GroupNormalization", weights=(GAMMA, BETA))
+def _group_norm(site: Site, x: Value) -> Value:
+    axis = axes_of(site.config.get("axis", -1), x.rank)
+    if axis not in ([1], [x.rank - 1]) or x.rank < 3:
+        raise ValueError(f"axis must be the channels of a picture; {validation.received(axis=axis)}")
+    x = site.builder.arranged(x, axis != [1])
+    channels, groups = x.shape[axis[0]], site.config.get("groups", 32)
+    groups = channels if groups == -1 else validation.integer("groups", groups, 1)
+    if not channels or channels % groups:
+        raise ValueError(
+            f"channels must be a multiple of groups; {validation.received(channels=channels, groups=groups)}"
+        )
+    return _scale_shift(site, x, axis, "group_norm", groups=groups, epsilon=site.number("epsilon", 1e-3))
+
+
+@layer("UnitNormalization")
+def _unit_norm(site: Site, x: Value) -> Value:
+    return site.function("unit", x, axes=x.axes(axes_of(site.config.get("axis", -1), x.rank)))
+
+
+@layer("LayerScale", order=SETTLED, weights=[Weight("gamma", "gamma")])
+def _layer_scale(site: Site, x: Value) -> Value:
+    return _scale_shift(site, x, [x.rank - 1], "identity")
+
+
+@layer("Normalization", order=SETTLED, weights=STATISTICS)
+def _normalization(site: Site, x: Value) -> Value:
+    """With statistics of its own, or with those of its configuration."""
+    config, invert = site.config, bool(site.config.get("invert", False))
+    axis = config.get("axis", -1)
+    axes = [] if axis in (None, [], ()) else axes_of(axis, x.rank)
+    used, conversion = _over(x, axes)
+
+    def make(prefix: str) -> Any:
+        return blocks.Standardization(used, invert, prefix=prefix)
+
+    if config.get("mean") is None:
+        return site.block(make, x, conversions={"mean": conversion, "variance": conversion})
+    stored = [x.shape[axis] for axis in axes]
+    arrays = {name: np.asarray(config[name], dtype="float32") for name in ("mean", "variance")}
+    return site.constant(make, x, {
+        name: conversion.to_mxnet(np.broadcast_to(array.ravel(), (math.prod(stored),)).reshape(stored))
+        for name, array in arrays.items()
+    })  # fmt: skip
+
+
+def scaled(site: Site, x: Value, gamma: Any, beta: Any) -> Value:
+    """x * gamma + beta, with numbers or arrays of the configuration, to which x may be broadcast."""
+    arrays: Dict[str, Any] = {}
+    for name, value in (("gamma", gamma), ("beta", beta)):
+        array = np.asarray(value, dtype="float32")
+        full = (1,) * (x.rank - array.ndim) + array.shape
+        if array.ndim > x.rank or any(n not in (1, None) and 1 != m != n for n, m in zip(x.shape, full)) or full[0] > 1:
+            raise ValueError(
+                "arrays must broadcast with the data, and not over the batch; "
+                f"{validation.received(shape=array.shape, **{'data.shape': x.shape})}"
+            )
+        arrays[name] = array.reshape(full).transpose(x.ordered(range(x.rank)))
+    shapes = {name: array.shape for name, array in arrays.items()}
+    return site.constant(lambda prefix: blocks.ScaleShift(shapes, prefix=prefix), x, arrays)
+
+
+@layer("Rescaling")
+def _rescaling(site: Site, x: Value) -> Value:
+    scale, offset = site.config["scale"], site.config.get("offset", 0.0)
+    if isinstance(scale, (list, tuple)) or isinstance(offset, (list, tuple)):
+        return scaled(site, x, scale, offset)
+    x = site.function("scalar", x, operator="multiply", value=site.number("scale"))
+    return site.function("scalar", x, operator="add", value=site.number("offset")) if offset else x
+
+
+@layer("PReLU", order=SETTLED, weights=[Weight("alpha", "alpha")])
+def _prelu(site: Site, x: Value) -> Value:
+    shared = {axis % x.rank for axis in site.config.get("shared_axes") or []}
+    axes = [axis for axis in range(1, x.rank) if axis not in shared]
+    used, conversion = _over(x, axes, tuple(1 if axis in shared else x.shape[axis] for axis in range(1, x.rank)))
+    return site.block(lambda prefix: blocks.PReLU(used, prefix=prefix), x, conversions={"alpha": conversion})
+
+
+# -- dropout and noise
+
+
+def _rate(site: Site, name: str = "rate") -> float:
+    """What part is dropped."""
+    rate = site.number(name)
+    if not 0 <= rate < 1:
+        raise ValueError(f"{name} must be a number of [0, 1); {validation.received(**{name: rate})}")
+    return rate
+
+
+def _dropped(site: Site, x: Value, rate: float, axes: Sequence[int]) -> Value:
+    if not rate or site.training is False:
+        return x
+    return site.function("Dropout", x, p=rate, axes=x.axes(axes), mode="always" if site.training else "training")
+
+
+@layer("Dropout")
+def _dropout(site: Site, x: Value) -> Value:
+    noise = site.config.get("noise_shape") or ()
+    return _dropped(site, x, _rate(site), [axis for axis, length in enumerate(noise) if length == 1])
+
+
+@layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
+def _spatial_dropout(site: Site, x: Value) -> Value:
+    return _dropped(site, x, _rate(site), range(2, x.rank) if site.is_channels_first else range(1, x.rank - 1))
+
+
+@layer("StochasticDepth")
+def _stochastic_depth(site: Site, x: Value) -> Value:
+    """Of `keras.applications.convnext`: the whole branch of a picture is dropped, or not."""
+    return _dropped(site, x, _rate(site, "drop_path_rate"), range(1, x.rank))
+
+
+def _noisy(site: Site, x: Value, function: str, amount: float, **arguments: float) -> Value:
+    if site.training:
+        raise ValueError("noise must not be called with training=True")
+    return site.function(function, x, **arguments) if amount and site.training is None else x
+
+
+@layer("AlphaDropout")
+def _alpha_dropout(site: Site, x: Value) -> Value:
+    return _noisy(site, x, "alpha_dropout", _rate(site), rate=_rate(site))
+
+
+@layer("GaussianDropout")
+def _gaussian_dropout(site: Site, x: Value) -> Value:
+    rate = _rate(site)
+    return _noisy(site, x, "gaussian_dropout", rate, deviation=math.sqrt(rate / (1 - rate)))
+
+
+@layer("GaussianNoise")
+def _gaussian_noise(site: Site, x: Value) -> Value:
+    return _noisy(site, x, "gaussian_noise", site.number("stddev"), deviation=site.number("stddev"))
+
+
+@layer("ActivityRegularization", "Identity")
+def _identity(site: Site, x: Value) -> Value:
+    return x
+
+
+# -- shapes
+
+
+@layer("Flatten", order=KERAS)
+def _flatten(site: Site, x: Value) -> Value:
+    if site.is_channels_first and x.rank > 2:
+        x = site.function("transpose", x, axes=(0, *range(2, x.rank), 1))
+    return site.function("reshape", x, to=(0, -1))
+
+
+@layer("Reshape", order=KERAS)
+def _reshape(site: Site, x: Value) -> Value:
+    return to_shape(site, x, site.config["target_shape"])
+
+
+def to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
+    """Keras's `Reshape`: all axes after the batch; -1 is what is left."""
+    target = [validation.integer("target_shape", length, -1) for length in target]
+    if target.count(-1) > 1 or 0 in target:
+        raise ValueError(f"target_shape must have one -1 at most, and no 0; {validation.received(target_shape=target)}")
+    known = None if None in x.shape[1:] else math.prod(x.shape[1:])
+    product = math.prod(length for length in target if length > 0)
+    if known is not None and (known % product or (-1 not in target and known != product)):
+        raise ValueError(
+            f"target_shape must have as many elements as the data; "
+            f"{validation.received(target_shape=target, **{'data.shape': x.shape})}"
+        )
+    rest = None if known is None else known // product
+    shape = (x.shape[0], *(rest if length == -1 else length for length in target))
+    return site.function("reshape", x, shape=shape, to=(0, *target))
+
+
+@layer("Permute")
+def _permute(site: Site, x: Value) -> Value:
+    return to_order(site, x, [0, *site.config["dims"]])
+
+
+def to_order(site: Site, x: Value, order: Sequence[int]) -> Value:
+    """Keras's axes in another order, the batch the first."""
+    if sorted(order) != list(range(x.rank)) or order[0] != 0:
+        raise ValueError(f"axes must be an order of {x.rank} axes, the batch first; {validation.received(axes=order)}")
+    here = x.axes(order)
+    if here == tuple(range(x.rank)):
+        return site.function("identity", x, first=False, shape=tuple(x.shape[axis] for axis in order))
+    return site.function("transpose", x, first=False, axes=here)
+
+
+@layer("RepeatVector")
+def _repeat_vector(site: Site, x: Value) -> Value:
+    return site.function("repeat_vector", x, count=validation.integer("n", site.config["n"], 1))
+
+
+@layer("TimeDistributed", order=KERAS)
+def _time_distributed(site: Site, x: Value) -> Value:
+    """Steps in time become entries of the batch for the layer, and are steps again after it."""
+    if x.rank < 3 or site.builder.keras_mxnet or site.layer.model is None:
+        raise ValueError(
+            f"inputs must have 3 axes or more, and not with padding=keras-mxnet; {validation.received(shape=x.shape)}"
+        )
+    entries = site.function("reshape", x, to=(-3, -2))
+    (out,) = site.builder.model(site.layer.model, site.path, [entries], site.training, site.once)
+    out = site.keras(out)
+    return site.function("unfold", out, x, shape=(*x.shape[:2], *out.shape[1:]))
+
+
+# -- several inputs
+
+
+def _agreeing(inputs: Sequence[Value], apart_from: Optional[int] = None) -> List[Value]:
+    """Inputs that have a length of None where another one has a static length above 1 have that length, too."""
+    lengths = []
+    for axis in range(inputs[0].rank):
+        static = {x.shape[axis] for x in inputs} - {None, 1 if apart_from is None else None}
+        if axis != apart_from and len(static) > 1:
+            raise ValueError(f"shapes must agree; {validation.received(shapes=[x.shape for x in inputs])}")
+        lengths.append(next(iter(static)) if len(static) == 1 and axis not in (0, apart_from) else None)
+    return [x._replace(shape=tuple(n or length for n, length in zip(x.shape, lengths))) for x in inputs]
+
+
+def merged(site: Site, function: str, inputs: Sequence[Value]) -> Value:
+    """Element by element, of shapes that agree or broadcast; a shorter one gets axes after the batch, as Keras's do."""
+    rank = max(x.rank for x in inputs)
+    inputs = _agreeing(site.alike([_with_rank(site, x, rank) for x in inputs]))
+    return site.function(function, *inputs, same=all(x.shape == inputs[0].shape for x in inputs))
+
+
+def _with_rank(site: Site, x: Value, rank: int) -> Value:
+    missing = rank - x.rank
+    if not missing:
+        return x
+    if x.rank == 2:  # numbers for each picture, as channels
+        return site.function("reshape", x, first=True, to=(0, -1, *(1,) * missing))
+    return site.function("expand_dims", site.keras(x), axes=(1,) * missing)
+
+
+@layer("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")
+def _merge(site: Site, *inputs: Value) -> Value:
+    function = site.layer.class_name.lower()
+    if not inputs or (function == "subtract" and len(inputs) != 2):
+        raise ValueError(f"inputs must be {'two' if function == 'subtract' else 'one or more'}; received {len(inputs)}")
+    return merged(site, function, inputs)
+
+
+@layer("CustomScaleLayer")
+def _custom_scale(site: Site, first: Value, second: Value) -> Value:
+    """Of `keras.applications.inception_resnet_v2`: first + scale * second."""
+    return merged(
+        site, "add", [first, site.function("scalar", second, operator="multiply", value=site.number("scale"))]
+    )
+
+
+@layer("Concatenate", order=ALIKE)
+def _concatenate(site: Site, *inputs: Value) -> Value:
+    return concatenated(site, inputs, site.config.get("axis", -1))
+
+
+@operator("concatenate", order=ALIKE)
+def _concatenate_operator(site: Site, xs: List[Value], axis: int = -1) -> Value:
+    return concatenated(site, xs if isinstance(xs, list) else [xs], axis)
+
+
+def concatenated(site: Site, inputs: Sequence[Value], axis: int) -> Value:
+    """Along one of Keras's axes."""
+    if len({x.rank for x in inputs}) != 1:
+        raise ValueError(f"shapes must agree; {validation.received(shapes=[x.shape for x in inputs])}")
+    at = inputs[0].axis(axis)
+    if len(inputs) == 1:
+        return inputs[0]
+    inputs = _agreeing(inputs, axis % inputs[0].rank)
+    return site.function("concatenate", *inputs, axis=at, copied=inputs[0].shape[axis] in (1, None))
+
+
+@layer("Dot", order=KERAS)
+def _dot(site: Site, x: Value, y: Value) -> Value:
+    axes = site.config["axes"]
+    axes = [axes, axes] if isinstance(axes, int) else list(axes)
+    axes = [axes[0] % x.rank, axes[1] % y.rank]
+    if not {x.rank, y.rank} <= {2, 3} or 0 in axes:
+        raise ValueError(f"inputs must be vectors or matrices; {validation.received(shapes=[x.shape, y.shape])}")
+    return site.function("dot", x, y, axes=(*axes, x.rank, y.rank), normalize=bool(site.config.get("normalize", False)))

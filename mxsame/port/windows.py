@@ -1,0 +1,258 @@
+"""Rows of layers with windows: convolutions, pooling layers, and what pads, crops and resizes pictures.
+
+Only here shapes are computed by hand, with the formulas of `mxsame.padding`: MXNet cannot infer those of SAME.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxsame import nn, validation
+from mxsame import padding as arithmetic
+from mxsame.port.activations import activated
+from mxsame.port.builder import SAME, Conversion, Site, Value, kernel
+from mxsame.port.description import Weight
+from mxsame.port.rows import FIRST, UNPADDED, layer, operator
+
+KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
+DEPTHWISE = Weight("depthwise_kernel", "weight")
+SEPARABLE = (Weight("depthwise_kernel", "depthwise_weight"), Weight("pointwise_kernel", "pointwise_weight"), BIAS)
+CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D")
+TRANSPOSED = ("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
+
+
+def _word(site: Site) -> str:
+    """The layer's padding."""
+    word = str(site.config.get("padding", "valid")).lower()
+    return arithmetic.KERAS_MXNET if site.builder.keras_mxnet and word == "same" else word
+
+
+def _lengths(site: Site, rule: Callable, x: Value, *per_axis: Sequence) -> List[Optional[int]]:
+    """A length for each spatial axis: what `rule` makes of it and of the axis's entries."""
+    return [None if n is None else rule(n, *entries) for n, *entries in zip(site.sizes(x), *per_axis)]
+
+
+def _conversion(site: Site, kind: str, depth_multiplier: Optional[int] = None) -> Conversion:
+    """From a kernel as it is stored: keras-mxnet stores those of channels first in MXNet's order."""
+    if not site.layer.native or not site.is_channels_first:
+        return kernel(kind, depth_multiplier if kind == "depthwise" else None)
+    if kind != "depthwise":
+        return SAME
+    return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)
+        lambda array: array.reshape(-1, 1, *array.shape[2:]),
+        lambda array: array.reshape(-1, depth_multiplier, *array.shape[2:]),
+    )
+
+
+def _convolved(site: Site, x: Value, kind: str, lengths: Sequence[Optional[int]], arguments: dict) -> Value:
+    """The layer's block of `mxsame.nn`, which has the class's name, and its activation."""
+    config, layer_class, in_channels = site.config, getattr(nn, site.layer.class_name), site.channels(x)
+    multiplier = config.get("depth_multiplier", 1)
+    kinds = {"kernel": kind, "depthwise_kernel": "depthwise", "pointwise_kernel": "pointwise"}
+    arguments.update(use_bias=config.get("use_bias", True), in_channels=in_channels or 0)
+    if kind in ("depthwise", "separable"):
+        arguments["depth_multiplier"] = multiplier
+    if kind in ("conv", "transposed"):
+        arguments["groups"] = config.get("groups", 1)
+    channels = in_channels and in_channels * multiplier
+    if kind != "depthwise":
+        channels = arguments["channels"] = config["filters"]
+    out = site.block(
+        lambda prefix: layer_class(**arguments, prefix=prefix),
+        x,
+        conversions={
+            role.name: _conversion(site, kinds[role.name], multiplier)
+            for role in site.layer.roles or ()
+            if role.name in kinds
+        },
+        shape=site.per_axis(x.shape[0], lengths, channels),
+    )
+    return activated(site, out)
+
+
+@layer(*CONVOLUTIONS, order=UNPADDED, weights=(KERNEL, BIAS))
+@layer("DepthwiseConv1D", "DepthwiseConv2D", order=UNPADDED, weights=(DEPTHWISE, BIAS))
+@layer("SeparableConv1D", "SeparableConv2D", order=UNPADDED, weights=SEPARABLE)
+def _convolution(site: Site, x: Value) -> Value:
+    """Zeros that a layer before puts around the data become pads of a "valid" convolution."""
+    class_name, pads = site.layer.class_name, None
+    kind = "conv" if class_name in CONVOLUTIONS else "depthwise" if class_name.startswith("Depth") else "separable"
+    padding: Any = _word(site)
+    if x.pads is not None and not site.is_channels_first and padding == "valid" and site.once:
+        pads, x = x.pads, x.without_pads
+    x = site.first(x)
+    sizes, strides = site.per_spatial_axis("kernel_size"), site.per_spatial_axis("strides", 1)
+    dilation = site.per_spatial_axis("dilation_rate", 1)
+    if max(strides) > 1 and max(dilation) > 1 and kind != "conv":
+        raise ValueError(f"strides and dilation_rate must not both be above 1; {validation.received(strides=strides)}")
+    padding = padding if pads is None else tuple(pads)
+    per_axis = padding if pads is not None else (padding,) * len(sizes)
+    lengths = _lengths(site, arithmetic.output_size, x, sizes, strides, dilation, per_axis)
+    arguments = {"kernel_size": sizes, "strides": strides, "padding": padding, "dilation": dilation}
+    return _convolved(site, x, kind, lengths, arguments)
+
+
+@layer(*TRANSPOSED, order=FIRST, weights=(KERNEL, BIAS))
+def _transposed(site: Site, x: Value) -> Value:
+    config, word = site.config, _word(site)
+    sizes, strides = site.per_spatial_axis("kernel_size"), site.per_spatial_axis("strides", 1)
+    dilation, extra = site.per_spatial_axis("dilation_rate", 1), config.get("output_padding")
+    extra = None if extra is None else validation.per_axis("output_padding", extra, len(sizes), 0)
+    rules = (sizes, strides, dilation, (word,) * len(sizes), extra or (None,) * len(sizes))
+    lengths = _lengths(site, arithmetic.transposed_output_size, x, *rules)
+    if word == arithmetic.KERAS_MXNET:
+        believed = _lengths(site, arithmetic.keras_transposed_size, x, *rules[:3], ("same",) * len(sizes), rules[4])
+        if believed != lengths:
+            raise ValueError(
+                "keras-mxnet must take its output for the shape that it has; "
+                f"{validation.received(lengths=lengths, taken_for=believed)}"
+            )
+    arguments = {"kernel_size": sizes, "strides": strides, "padding": word, "dilation": dilation}
+    return _convolved(site, x, "transposed", lengths, {**arguments, "output_padding": extra})
+
+
+@layer("MaxPooling1D", "MaxPooling2D", "MaxPooling3D", order=FIRST)
+@layer("AveragePooling1D", "AveragePooling2D", "AveragePooling3D", order=FIRST)
+def _pooling(site: Site, x: Value) -> Value:
+    name = site.layer.class_name.replace("Pooling", "Pool").replace("Average", "Avg")
+    sizes, word = site.per_spatial_axis("pool_size", 2), _word(site)
+    strides = site.per_spatial_axis("strides", sizes)
+    rules = (sizes, strides, (1,) * len(sizes), (word,) * len(sizes))
+    lengths = _lengths(site, arithmetic.output_size, x, *rules)
+    return site.block(
+        lambda prefix: getattr(nn, name)(sizes, strides, padding=word, prefix=prefix),
+        x,
+        shape=site.per_axis(x.shape[0], lengths, site.channels(x)),
+    )
+
+
+@layer("GlobalMaxPooling1D", "GlobalMaxPooling2D", "GlobalMaxPooling3D", order=UNPADDED)
+@layer("GlobalAveragePooling1D", "GlobalAveragePooling2D", "GlobalAveragePooling3D", order=UNPADDED)
+def _global_pooling(site: Site, x: Value) -> Value:
+    kind, keepdims = "max" if "Max" in site.layer.class_name else "avg", bool(site.config.get("keepdims", False))
+    x = site.builder.padded(x)
+    spatial = range(2, x.rank) if site.is_channels_first else range(1, x.rank - 1)
+    if x.rank - 2 == site.num_spatial_dims and not x.first and not site.is_channels_first:
+        # channels last, and no convolution around: no reason to turn it
+        return site.function("mean" if kind == "avg" else "max", x, axis=tuple(spatial), keepdims=keepdims)
+    pooled = site.function("global_pool", site.first(x), kind=kind, count=site.num_spatial_dims)
+    return pooled if keepdims else site.function("reshape", pooled, first=False, to=(0, -1))
+
+
+# -- zeros around, and less of it
+
+
+def _pairs(site: Site, x: Value, argument: str) -> List[Tuple[int, int]]:
+    """Padding and cropping: an int, one for each axis, or pairs."""
+    value, count = site.config[argument], site.num_spatial_dims or 0
+    if count == 1 and isinstance(value, (list, tuple)) and not isinstance(value[0], (list, tuple)):
+        value = [value]
+    entries = value if isinstance(value, (list, tuple)) else [value] * count
+    return [validation.pads_of_axis(argument, entry) for entry in entries]
+
+
+@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=FIRST)
+def _zero_padding(site: Site, x: Value) -> Value:
+    """Left to a convolution that follows; any other layer has the zeros put around the data."""
+    pairs = _pairs(site, x, "padding")
+    if len(pairs) != x.rank - 2:
+        raise ValueError(f"padding must have one entry for each of {x.rank - 2} axes")
+    per_axis = site.per_axis((0, 0), pairs, (0, 0))
+    shape = tuple(n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis))
+    validation.elements("the output", shape)
+    if not x.first:
+        return site.function("pad", x, pads=per_axis)
+    return x._replace(shape=shape, pads=tuple(pairs))
+
+
+@layer("Cropping1D", "Cropping2D", "Cropping3D", order=FIRST)
+def _cropping(site: Site, x: Value) -> Value:
+    pairs = _pairs(site, x, "cropping")
+    if len(pairs) != x.rank - 2:
+        raise ValueError(f"cropping must have one entry for each of {x.rank - 2} axes")
+    per_axis = site.per_axis((0, 0), pairs, (0, 0))
+    if any(n is not None and n - low - high < 1 for n, (low, high) in zip(x.shape, per_axis)):
+        raise ValueError(f"cropping must leave elements; {validation.received(**{'data.shape': x.shape})}")
+    here = x.ordered(per_axis)
+    return site.function("slice", x, begin=[low or None for low, _ in here], end=[-high or None for _, high in here])
+
+
+# -- other sizes
+
+
+@layer("UpSampling1D", "UpSampling2D", "UpSampling3D", order=FIRST)
+def _upsampling(site: Site, x: Value) -> Value:
+    factors = site.per_spatial_axis("size")
+    interpolation = site.config.get("interpolation", "nearest")
+    if interpolation == "nearest" or site.builder.keras_mxnet:  # which has no other
+        return site.function("upsample", x, factors=factors)
+    if interpolation == "bilinear" and x.rank == 4:
+        return site.function("upsample_bilinear", x, factors=factors)
+    raise ValueError(
+        'interpolation must be "nearest", or "bilinear" for pictures; '
+        f"{validation.received(interpolation=interpolation)}"
+    )
+
+
+LARGEST_INDEX = 10_000  # rows or columns by their numbers, each of which is in the graph
+
+
+def resized(site: Site, x: Value, size: Sequence[int], method: str) -> Value:
+    """`tf.image.resize` without antialiasing."""
+    if x.rank != 4:
+        raise ValueError(f"data must be pictures; {validation.received(**{'data.shape': x.shape})}")
+    height, width = (validation.integer("size", length, 1, LARGEST_INDEX) for length in size)
+    if method == "bilinear":
+        return site.function("resize_bilinear", x, size=(height, width))
+    known = site.sizes(x)
+    if method != "nearest" or None in known:
+        raise ValueError(
+            'interpolation must be "bilinear", or "nearest" for a static input size; '
+            f"{validation.received(interpolation=method, size=known)}"
+        )
+    rows, columns = (_nearest(n, length) for n, length in zip(known, (height, width)))
+    return site.function("resize_nearest", x, rows=rows, columns=columns)
+
+
+def _nearest(length: int, size: int) -> List[int]:
+    """The position of each of `size` elements, computed in float32 as TensorFlow does."""
+    scale = np.float32(length) / np.float32(size)
+    return [min(int((np.float32(index) + np.float32(0.5)) * scale), length - 1) for index in range(size)]
+
+
+@layer("Resizing", order=FIRST)
+def _resizing(site: Site, x: Value) -> Value:
+    config = site.config
+    for name in ("crop_to_aspect_ratio", "pad_to_aspect_ratio", "antialias"):
+        if config.get(name):
+            raise ValueError(f"{name} must be False; {validation.received(**{name: config[name]})}")
+    return resized(site, x, (config["height"], config["width"]), config.get("interpolation", "bilinear"))
+
+
+@operator("resize", order=FIRST)
+def _resize(
+    site: Site, x: Value, size: Any, interpolation: str = "bilinear", antialias: bool = False,
+    preserve_aspect_ratio: bool = False, crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
+    fill_mode: str = "constant", fill_value: float = 0.0, data_format: str = "channels_last",
+) -> Value:  # fmt: skip
+    if antialias or preserve_aspect_ratio or crop_to_aspect_ratio or pad_to_aspect_ratio:
+        raise ValueError("antialias and aspect ratios must be False")
+    return resized(site, x, size, str(interpolation).lower())
+
+
+@operator("depth_to_space", "space_to_depth", order=FIRST)
+def _depth_to_space(site: Site, x: Value, block_size: int, data_format: str = "NHWC") -> Value:
+    block = validation.integer("block_size", block_size, 1)
+    if data_format != "NHWC" or x.rank != 4:
+        raise ValueError("data must be pictures with channels last")
+    function = "depth_to_space" if "depth_to_space" in str(site.layer.operator) else "space_to_depth"
+    height, width, channels = x.shape[1:]
+    for length, part in ((channels, block**2),) if function == "depth_to_space" else ((height, block), (width, block)):
+        if length is not None and length % part:
+            raise ValueError(
+                "lengths must be multiples of block_size, or channels of its square; "
+                f"{validation.received(block_size=block, **{'data.shape': x.shape})}"
+            )
+    return site.function(function, x, block_size=block)
