@@ -87,7 +87,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
     try:
         graph, signature = _traced(net, inputs, dtype, "cpu" if on_cpu else "gpu")
         fuses = dtype == SINGLE and tensors.has_onednn() and on_cpu
-        simplify(graph, contexts(parameters)[0], fuses)
+        simplify(graph, fuses)
         if dtype == SINGLE:
             protect(graph)
         deployed = Deployed(graph, signature, devices, fuses)

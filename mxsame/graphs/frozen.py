@@ -41,7 +41,8 @@ def frozen(
     if not found or not all(isinstance(output, mx.sym.Symbol) for output in found):
         raise ValueError(f"net must return arrays; received {type(outputs).__name__}")
     parameters = net.collect_params()
-    graph = Graph.of(group(found), values(parameters, contexts(parameters)[0]), shapes)
+    context = contexts(parameters)[0]
+    graph = Graph.of(group(found), values(parameters, context), shapes, context)
     graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
     return Frozen(graph, tracing.regrouped(outputs, itertools.repeat(True)))
 

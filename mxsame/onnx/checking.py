@@ -156,8 +156,9 @@ def _by_mxnet(
         graph, _ = frozen(net, shapes, dtype, structure, purpose="inference", device="cpu")
         if reshape_that_loses(graph.shapes()) is not None:
             return None
+        graph.context = mx.cpu()
         graph.values = {name: value.astype(dtype) for name, value in graph.values.items()}
-        return graph.run(graph.outputs, mx.cpu(), {name: array.astype(dtype) for name, array in arrays.items()})
+        return graph.run(graph.outputs, {name: array.astype(dtype) for name, array in arrays.items()})
     except mx.base.MXNetError as error:
         if may_refuse:
             return None

@@ -144,10 +144,11 @@ def _graph(net: Any, inputs: tracing.Inputs, dtype: Any, fold: bool, dynamic_siz
     """The net with its windows noted."""
     use = {"purpose": "deployment", "device": "cpu", "windows_noted": True}
     graph, _ = frozen(net, inputs.shapes, dtype, inputs.structure, **use)
+    graph.context = mx.cpu()
     drop(graph)
     note(graph, dynamic_size)
     if fold:
-        simplify(graph, mx.cpu(), fuses=False)
+        simplify(graph, fuses=False)
         _merge_concats(graph)
     else:
         separate(graph)

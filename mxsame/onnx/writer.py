@@ -7,11 +7,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame import validation
-from mxsame._mxnet import mx
 from mxsame.building import NOTE
 from mxsame.onnx.registry import Row
 from mxsame.onnx.shapes import Length, Shape, Shapes
-from mxsame.rewriting import Graph, Node, Output, data_of, has_windows
+from mxsame.rewriting import Graph, Node, Output, has_windows
 
 SHOWN = 6  # nodes of a path in a message
 
@@ -128,7 +127,7 @@ class Writer:
             elif node.op == "_zeros" and all(user is not None and user.op == "RNN" for user, _ in users[node]):
                 self._names[Output(node)] = ""  # states that are not given are 0
             elif NOTE in node.attrs and not has_windows(node):  # the operator that it stands beside does what it did
-                self._names[Output(node)] = self.name(data_of(node))
+                self._names[Output(node)] = self.name(node.inputs[0])
             else:
                 self._write(node)
         return [self.name(output) for output in self.graph.outputs]
@@ -198,7 +197,7 @@ class Writer:
             return value
         if any(node.op == "null" and node.name not in self.graph.values for node in self.graph.nodes([output])):
             raise ValueError(f"{output.node.name} must depend on parameters alone")
-        (value,) = self.graph.run([output], mx.cpu())
+        (value,) = self.graph.run([output])
         return np.asarray(value)
 
     # -- what a row adds

@@ -1,22 +1,23 @@
 """Graphs rewritten for inference: the same values from fewer and better steps.
 
 A `Graph` is a Symbol taken apart, with the arrays of its parameters. Each other file has one kind of rewriting and
-changes a graph in place; none depends on the layer that a node came from. `simplify` is all of them, in the order in
-which one prepares the next.
+changes a graph in place; none depends on the layer that a node came from.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Callable, NamedTuple
 
-from mxsame.rewriting import _batch_norm, _canonical, _constants, _sinking
-from mxsame.rewriting._canonical import drop, separate
+from mxsame.rewriting._batch_norm import convolve
+from mxsame.rewriting._batch_norm import fold as fold_scales
+from mxsame.rewriting._canonical import canonicalize, drop, separate
+from mxsame.rewriting._constants import fold as fold_constants
 from mxsame.rewriting._graph import Graph, Node, Output, entries, taken
 from mxsame.rewriting._onednn import fused, protect
+from mxsame.rewriting._sinking import sink
 from mxsame.rewriting._windows import (
     WITH_WINDOWS,
     Windowed,
-    data_of,
     has_windows,
     is_channels_first,
     note,
@@ -31,7 +32,6 @@ __all__ = [
     "Node",
     "Output",
     "Windowed",
-    "data_of",
     "drop",
     "entries",
     "fused",
@@ -48,14 +48,28 @@ __all__ = [
 ]
 
 
-def simplify(graph: Graph, context: Any, fuses: bool) -> None:
-    """Leave what inference needs; `fuses` is whether oneDNN will run it, in float32."""
-    _canonical.drop(graph)
-    _canonical.canonicalize(graph)
-    _constants.fold(graph, context)
-    _batch_norm.fold(graph)
-    _sinking.sink(graph)
-    if fuses:
-        _batch_norm.convolve(graph)
-    _canonical.separate(graph)
+class Pass(NamedTuple):
+    """A kind of rewriting, and the reason for its place among the others."""
+
+    run: Callable[[Graph], None]
+    reason: str
+    only_fused: bool = False  # for oneDNN, in float32
+
+
+PASSES = (
+    Pass(drop, "what changes nothing hides from every other pass what is next to each other"),
+    Pass(canonicalize, "the passes below look for one operator where MXNet has several"),
+    Pass(fold_constants, "a weight that is computed is a parameter before anything is folded into it"),
+    Pass(fold_scales, "what is folded is no longer in the way of slices and transposes"),
+    Pass(sink, "only what could not be folded is worth another convolution"),
+    Pass(convolve, "it makes convolutions that nothing should be folded into", only_fused=True),
+    Pass(separate, "an output may have become a parameter, or another output"),
+)
+
+
+def simplify(graph: Graph, fuses: bool) -> None:
+    """All passes, in their order; `fuses` is whether oneDNN will run the graph, in float32."""
+    for each in PASSES:
+        if fuses or not each.only_fused:
+            each.run(graph)
     graph.prune()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import List
 
 from mxsame.building import NOTE
 from mxsame.rewriting._graph import Graph, Node, Output
@@ -13,8 +13,8 @@ IMPURE = (
 )
 
 
-def fold(graph: Graph, context: Any) -> None:
-    """Evaluate, on the device of the parameters, every output of constant operators that any other operator uses."""
+def fold(graph: Graph) -> None:
+    """Evaluate every output of constant operators that any other operator uses."""
     constant = set()
     for node in graph.nodes():
         if node.name in graph.values if node.op == "null" else _is_pure(node) and constant.issuperset(_sources(node)):
@@ -27,7 +27,7 @@ def fold(graph: Graph, context: Any) -> None:
     if not wanted:
         return
     users = graph.users()
-    for output, value in zip(wanted, graph.run(wanted, context)):
+    for output, value in zip(wanted, graph.run(wanted)):
         folded = graph.constant(f"{output.node.name}_value", value)
         for user in users[output.node]:
             if graph.used_by(user.node)[user.position] == output:

@@ -114,15 +114,26 @@ class User(NamedTuple):
 
 class Graph:
     """The nodes that some outputs need. `values` holds the array of each variable that is a parameter, `inputs` the
-    shape of each that is an input."""
+    shape of each that is an input; `context` is where it runs, the CPU by default."""
 
     def __init__(
-        self, outputs: Sequence[Output], values: Mapping[str, np.ndarray], inputs: Mapping[str, Sequence[int]]
+        self,
+        outputs: Sequence[Output],
+        values: Mapping[str, np.ndarray],
+        inputs: Mapping[str, Sequence[int]],
+        context: Any = None,
     ):
         self.outputs, self.values, self.inputs = list(outputs), dict(values), dict(inputs)
+        self.context = context or mx.cpu()
 
     @classmethod
-    def of(cls, symbol: Any, values: Mapping[str, np.ndarray], inputs: Mapping[str, Sequence[int]]) -> Graph:
+    def of(
+        cls,
+        symbol: Any,
+        values: Mapping[str, np.ndarray],
+        inputs: Mapping[str, Sequence[int]],
+        context: Any = None,
+    ) -> Graph:
         """A Symbol's graph."""
         read = json.loads(symbol.tojson())
         nodes: List[Node] = []
@@ -130,7 +141,7 @@ class Graph:
             sources = [Output(nodes[source], index) for source, index, *_ in entry["inputs"]]
             more = {key: value for key, value in entry.items() if key not in ("op", "name", "inputs", "attrs")}
             nodes.append(Node(entry["op"], entry["name"], sources, dict(entry.get("attrs", {})), more))
-        return cls([Output(nodes[source], index) for source, index, *_ in read["heads"]], values, inputs)
+        return cls([Output(nodes[source], index) for source, index, *_ in read["heads"]], values, inputs, context)
 
     def symbol(self, outputs: Optional[Sequence[Output]] = None) -> Any:
         """A Symbol of these outputs, by default of the graph's own."""
@@ -275,13 +286,13 @@ class Graph:
         free = [node.name for node in self.nodes() if node.name in self.inputs and "__dtype__" not in node.attrs]
         self.symbol().infer_type_partial(**dict.fromkeys(free, dtype))
 
-    def run(self, outputs: Sequence[Output], context: Any, data: Optional[Mapping[str, np.ndarray]] = None) -> list:
+    def run(self, outputs: Sequence[Output], data: Optional[Mapping[str, np.ndarray]] = None) -> list:
         """The arrays of outputs, for this data of the inputs. By a block, as an executor would let oneDNN fuse them."""
         symbol, given = self.symbol(outputs), {**self.values, **(data or {})}
         names = symbol.list_inputs()
-        arrays = [mx.nd.array(given[name], ctx=context, dtype=given[name].dtype) for name in names]
+        arrays = [mx.nd.array(given[name], ctx=self.context, dtype=given[name].dtype) for name in names]
         if not names:
-            return [array.asnumpy() for array in symbol.eval(ctx=context)]
+            return [array.asnumpy() for array in symbol.eval(ctx=self.context)]
         variables = [mx.sym.var(name, dtype=array.dtype) for name, array in zip(names, arrays)]
         with mx.util.np_array(False), mx.autograd.pause(train_mode=False):
             found = mx.gluon.SymbolBlock(symbol, variables)(*arrays)

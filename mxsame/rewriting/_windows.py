@@ -109,136 +109,43 @@ def _pads(window: Window) -> Tuple[int, int]:
     return window.padding
 
 
-# -- pads before an operator: a pad operator, or elements that are concatenated
-
-
-class _Padding(NamedTuple):
-    data: Output
-    fill: str  # "zero", or "edge" for copies of the nearest element
-    pads: Pairs  # of each axis
-    nodes: Tuple[Node, ...]  # from the data on
-    fillers: Tuple[Node, ...]  # that are concatenated
-
-
 def _padded(node: Node, found: Windowed, shapes: Shapes, users: Users) -> Optional[Windowed]:
-    """The windows on the data before all that pads it, if they give the same."""
-    if node.op == "Deconvolution" or any(window.ceil_mode or window.follows_size for window in found.windows):
+    """The windows on the data before a pad operator, if they give the same."""
+    pad = found.data.node
+    if pad.op != "Pad" or NOTE in pad.attrs or pad.inputs[0].node not in shapes or len(users[pad]) > 1:
         return None
-    padding = _run(found.data, shapes)
-    if padding is None or not _gives_the_same(node, found.windows, padding):
+    widths = pad.attr("pad_width")
+    pairs = list(zip(widths[::2], widths[1::2]))
+    along = spatial(node, pairs)
+    if sum(map(any, along)) != sum(map(any, pairs)) or not _gives_the_same(node, found.windows, pad):
         return None
-    inside = {*padding.nodes, *padding.fillers}
-    if any(user.node is not node and user.node not in inside for each in inside for user in users[each]):
+    added = [(low + before, high + after) for (low, high), (before, after) in zip(map(_pads, found.windows), along)]
+    if node.op == "Pooling" and any(max(pair) >= window.kernel_size for pair, window in zip(added, found.windows)):
         return None
-    added = spatial(node, padding.pads)
-    if sum(map(any, added)) != sum(map(any, padding.pads)):  # some are along other axes
-        return None
-    pairs = [(low + before, high + after) for (low, high), (before, after) in zip(map(_pads, found.windows), added)]
-    if node.op == "Pooling" and any(max(pair) >= window.kernel_size for pair, window in zip(pairs, found.windows)):
-        return None
-    sizes = spatial(node, shapes[padding.data.node])
-    changed = [replace(window, size=n, padding=pair) for window, n, pair in zip(found.windows, sizes, pairs)]
-    return Windowed(tuple(changed), padding.data, (*padding.nodes, node))
+    sizes = spatial(node, shapes[pad.inputs[0].node])
+    changed = [replace(window, size=n, padding=pair) for window, n, pair in zip(found.windows, sizes, added)]
+    return Windowed(tuple(changed), pad.inputs[0], (pad, node))
 
 
-def _gives_the_same(node: Node, found: Sequence[Any], padding: _Padding) -> bool:
-    """Whether elements that are added are as good as padding: zeros for convolutions and for averages that count them;
-    for a maximum copies of the edge, which is in the same windows, and zeros next to data that are never negative."""
-    kind = node.attr("pool_type", "max") if node.op == "Pooling" else None
-    if kind == "max":
-        has_pads = any(map(any, map(_pads, found)))
-        return not has_pads if padding.fill == "edge" else _is_never_negative(padding.data.node)
-    counts = kind == "avg" and str(node.attr("count_include_pad", True)) == "True"
-    return padding.fill == "zero" and (kind is None or counts)
+def _gives_the_same(node: Node, found: Sequence[Any], pad: Node) -> bool:
+    """Whether elements that a pad operator adds are as good as padding: zeros for convolutions and for averages that
+    count them; for a maximum copies of the edge, which is in the same windows, and zeros next to data that are never
+    negative."""
+    if node.op == "Deconvolution" or any(window.ceil_mode or window.follows_size for window in found):
+        return False
+    zeros = pad.attr("mode") == "constant" and not float(pad.attr("constant_value", 0.0))
+    if node.op == "Convolution":
+        return zeros
+    if node.attr("pool_type", "max") == "max":
+        edge = pad.attr("mode") == "edge" and not any(any(window.padding) for window in found)
+        return edge or (zeros and _is_never_negative(pad.inputs[0].node))
+    return zeros and node.attr("pool_type") == "avg" and bool(node.attr("count_include_pad", True))
 
 
 def _is_never_negative(node: Node) -> bool:
     """Whether an operator's output has no element below 0."""
     kind = node.attr("act_type") if node.op == "Activation" else node.kind
     return kind in ("relu", "sigmoid", "softrelu") or (kind == "clip" and float(node.attr("a_min")) >= 0)
-
-
-def _run(output: Output, shapes: Shapes) -> Optional[_Padding]:
-    """All that pads an array, one after the other, as one."""
-    found, step = None, _step(output, shapes)
-    while step is not None and (found is None or step.fill == found.fill):
-        pads = step.pads if found is None else [(a + c, b + d) for (a, b), (c, d) in zip(found.pads, step.pads)]
-        nodes, fillers = (found.nodes, found.fillers) if found else ((), ())
-        found = step._replace(pads=pads, nodes=(*step.nodes, *nodes), fillers=(*step.fillers, *fillers))
-        step = _step(found.data, shapes)
-    return found
-
-
-def _step(output: Output, shapes: Shapes) -> Optional[_Padding]:
-    node = output.node
-    if node not in shapes or NOTE in node.attrs or not node.inputs or node.inputs[0].node not in shapes:
-        return None
-    if node.op == "Pad":
-        widths, mode = node.attr("pad_width"), node.attr("mode")
-        is_zero = mode == "constant" and not float(node.attr("constant_value", 0.0))
-        fill = "zero" if is_zero else mode
-        return _Padding(node.inputs[0], fill, list(zip(widths[::2], widths[1::2])), (node,), ())
-    if node.op == "Concat":
-        return _concatenated(node, shapes)
-    return _between_reshapes(node, shapes) if node.op == "Reshape" else None
-
-
-def _concatenated(node: Node, shapes: Shapes) -> Optional[_Padding]:
-    """Zeros, or copies of the data's first and last elements, before and after it."""
-    fills = list(map(_fill, node.inputs))
-    if fills.count(None) != 1 or len({*fills}) != 2:
-        return None
-    at, axis = fills.index(None), int(node.attr("dim", 1)) % len(shapes[node])
-    data, (fill,) = node.inputs[at], {*fills} - {None}
-    fillers = [above for source in node.inputs if source != data for above in _above(source.node, data)]
-    edges = [each for each in fillers if each.op == "slice_axis"]
-    if fill == "edge" and any(each.inputs[0] != data for each in edges):
-        return None
-    ends = [source.node if source.node.op != "repeat" else source.node.inputs[0].node for source in node.inputs]
-    if fill == "edge" and any(end.attr("begin") != (0 if k < at else -1) for k, end in enumerate(ends) if k != at):
-        return None
-    lengths = [shapes[source.node][axis] for source in node.inputs]
-    pads = [(0, 0)] * len(shapes[node])
-    pads[axis] = sum(lengths[:at]), sum(lengths[at + 1 :])
-    return _Padding(data, str(fill), pads, (node,), tuple(fillers))
-
-
-def _fill(source: Output) -> Optional[str]:
-    """What an array consists of, if it may be concatenated as padding."""
-    node = source.node.inputs[0].node if source.node.op == "repeat" else source.node
-    if node.op in ("zeros_like", "_zeros"):
-        return "zero"
-    is_end = node.op == "slice_axis" and (node.attr("begin"), node.attr("end")) in ((0, 1), (-1, None))
-    return "edge" if is_end else None
-
-
-def _above(node: Node, data: Output) -> Iterator[Node]:
-    """What makes padding out of the data."""
-    while node is not data.node:
-        yield node
-        if not node.inputs:
-            return
-        node = node.inputs[0].node
-
-
-def _between_reshapes(last: Node, shapes: Shapes) -> Optional[_Padding]:
-    """Pads with an axis more, as MXNet's pad operator needs for 1-D data, or with two axes as one."""
-    inner = _run(last.inputs[0], shapes)
-    if inner is None or inner.data.node.op not in ("expand_dims", "Reshape"):
-        return None
-    first = inner.data.node
-    data, shape = first.inputs[0], shapes[last]
-    if data.node not in shapes or len(shapes[data.node]) != len(shape):
-        return None
-    is_last = first.op == "expand_dims" and first.attr("axis") in (-1, len(shape))
-    pads = inner.pads[:-1] if is_last else [(0, 0), *inner.pads][-len(shape) :]
-    padded = tuple(n + low + high for n, (low, high) in zip(shapes[data.node], pads))
-    return inner._replace(data=data, pads=pads, nodes=(first, *inner.nodes, last)) if padded == tuple(shape) else None
-
-
-def data_of(node: Node) -> Output:
-    """The data that a noted node passes on."""
-    return next((source for source in node.inputs if _fill(source) is None), node.inputs[0])
 
 
 # -- notes

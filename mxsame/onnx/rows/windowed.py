@@ -16,7 +16,7 @@ from mxsame.onnx.rows._shared import ndim_of
 from mxsame.onnx.writer import Writer
 from mxsame.plan import Window
 from mxsame.plan.windows import check_static
-from mxsame.rewriting import Node, data_of, entries, has_windows, is_channels_first, windows
+from mxsame.rewriting import Node, entries, has_windows, is_channels_first, windows
 
 
 def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
@@ -51,7 +51,7 @@ def _data(node: Node) -> Any:
     while (
         NOTE in source.node.attrs and source.node.attrs[NOTE] == node.attrs.get(NOTE) and not has_windows(source.node)
     ):
-        source = data_of(source.node)
+        source = source.node.inputs[0]
     return source
 
 
