@@ -19,13 +19,14 @@ import mxsame
 from benchmarks.names import NETWORKS
 from benchmarks.plots import DPI, EXPLICIT, write
 from mxsame import plan as planning
-from mxsame.demo import compare, networks, recording
-from mxsame.demo.picture import SAME_COLOUR, SYMMETRIC_COLOUR, frame, show
-from mxsame.drawing import FAINT, FILL, HEADING, HEIGHT, HOLLOW, INK, LABEL, PITCH
+from mxsame.demo import compare, networks, picture, recording
+from mxsame.demo.picture import GREY
+from mxsame.drawing import COLOURS, FAINT, FILL, HEADING, HEIGHT, HOLLOW, INK, LABEL, PITCH
 from mxsame.plan import AxisPlan, Window
 
 IMAGES = Path(__file__).parent / "images"
-GREY, ADDED = "#52606d", EXPLICIT
+SAME_COLOUR, SYMMETRIC_COLOUR = COLOURS
+ADDED = EXPLICIT
 LARGEST = 150_000  # bytes
 
 
@@ -41,39 +42,8 @@ def save(figure: Figure, name: str, dpi: int = DPI) -> None:
 
 
 def problem() -> None:
-    figure = Figure(figsize=(10.9, 5.3), facecolor="white")
-    figure.text(0.022, 0.95, "Same weights, same shapes, other values", size=19, weight="bold", color=INK, va="center")
-    figure.text(
-        0.022, 0.893, 'Keras\'s padding="same" and the symmetric padding of MXNet', size=12.5, color=GREY, va="center"
-    )
-    heading(figure, 0.022, "8 elements, kernel 3, stride 2", "Keras puts the extra padding element at the end")
-    axes = figure.add_axes((0.0165, 0.06, 0.5, 0.68))
-    mxsame.plot_padding(8, 3, stride=2, beside="symmetric", ax=axes)
-    heading(figure, 0.56, "An autoencoder of Keras, run in MXNet", "28 -> 14 -> 7 -> 4 and back, trained in Keras")
-    autoencoded(figure, compare.compare(networks.NETWORKS[2], recording.photograph()))
-    save(figure, "problem", dpi=130)
-
-
-def heading(figure: Figure, left: float, bold: str, text: str) -> None:
-    figure.text(left, 0.815, bold, size=12.5, weight="bold", color=INK, va="center")
-    figure.text(left, 0.77, text, size=10.5, color=GREY, va="center")
-
-
-def autoencoded(figure: Figure, autoencoder: Any) -> None:
-    """A picture, what the autoencoder makes of it with either padding, and how these differ."""
-    grid = figure.add_gridspec(2, 2, left=0.56, right=0.93, top=0.69, bottom=0.05, wspace=0.12, hspace=0.24)
-    axes = grid.subplots().ravel()
-    picture, last = autoencoder.image[..., 0], autoencoder["conv7"]
-    grey = {"cmap": "gray", "vmin": float(picture.min()), "vmax": float(picture.max())}
-    show(axes[0], picture, "input", **grey)
-    show(axes[1], last.mxsame[..., 0], "SAME", **grey)
-    show(axes[2], last.symmetric[..., 0], "symmetric", **grey)
-    frame(axes[1], SAME_COLOUR)
-    frame(axes[2], SYMMETRIC_COLOUR)
-    drawn = show(axes[3], np.abs(last.symmetric - last.mxsame)[..., 0], "|difference|", cmap="magma", vmin=0)
-    bar = axes[3].inset_axes([1.04, 0, 0.05, 1])
-    figure.colorbar(drawn, cax=bar)
-    bar.tick_params(labelsize=8, colors=INK)
+    autoencoder = compare.compare(networks.NETWORKS[2], recording.photograph())
+    save(picture.draw(autoencoder), "problem", dpi=130)
 
 
 # -- speed

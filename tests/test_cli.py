@@ -253,11 +253,9 @@ def test_demo_json(tmp_path):
     assert (found["right"], found["picture"]) == (True, None)
     assert [network["name"] for network in found["networks"]] == ["stem", "sequential", "autoencoder"]
     layer = found["networks"][0]["layers"][0]
-    assert set(layer) == {
-        *("name", "kind", "output", "parameters", "pads", "difference", "symmetric_difference", "allowed", "right"),
-    }
-    assert (layer["output"], layer["pads"], layer["parameters"]) == ([6, 112, 112], [2, 3], 888)
-    assert layer["difference"] < layer["allowed"] < layer["symmetric_difference"]
+    assert set(layer) == {"name", "output", "pads", "difference", "symmetric_difference", "right"}
+    assert (layer["output"], layer["pads"]) == ([6, 112, 112], [2, 3])
+    assert layer["difference"] < 1e-5 < 0.25 < layer["symmetric_difference"]
 
 
 # ---- pads ------------------------------------------------------------------------------------------------------------

@@ -214,10 +214,10 @@ def progress(wanted: bool) -> Iterator[Callable[..., None]]:
         yield lambda words, done=None, total=None: None
         return
     from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from mxsame.demo import report
-
-    with report.progress(Console(stderr=True)) as bar:
+    columns = (TextColumn("{task.description}"), BarColumn(24), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda words, done=None, total=None: bar.update(task, description=words, completed=done, total=total)
 

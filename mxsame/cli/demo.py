@@ -29,10 +29,9 @@ def command(context: click.Context, out: Path, no_picture: bool, as_json: bool) 
 
     Exit codes: 0 if every layer is right, 1 if any is off or the demo cannot run, 2 for wrong options.
 
-    --json prints {"mxsame", "right", "picture", "networks"}, each network {"name", "right", "recorded_with", "layers"},
-    each layer {"name", "kind", "output", "parameters", "pads", "difference", "symmetric_difference", "allowed",
-    "right"}: shapes with channels first, pads [low, high] of both axes or null. A difference is null where shapes
-    differ.
+    --json prints {"mxsame", "right", "picture", "networks"}, each network {"name", "layers"}, each layer {"name",
+    "output", "pads", "difference", "symmetric_difference", "right"}: shapes with channels first, pads [low, high] of
+    both axes or null. A difference is null where shapes differ.
     """
     given = context.get_parameter_source("out") is not click.core.ParameterSource.DEFAULT
     if given and no_picture:

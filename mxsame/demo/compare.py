@@ -17,7 +17,6 @@ class LayerResult:
     """One row of the summary. Outputs are (H, W, C)."""
 
     layer: networks.Layer
-    parameters: int
     pads: tuple[int, int] | None  # (low, high), the same on both axes; None where a layer has none
     tensorflow: np.ndarray
     mxsame: np.ndarray
@@ -76,16 +75,14 @@ def compare(network: networks.Network, pixels: np.ndarray) -> NetworkResult:
     missing = [layer.name for layer in network.layers if layer.name not in recorded.outputs]
     if missing:
         raise ValueError(f"the recording {network.name}.npz must hold every layer's output; missing {missing}")
-    exact = networks.run(networks.build(network, networks.with_mxsame, recorded.weights), image)
-    shifted = networks.run(networks.build(network, networks.with_symmetric_padding, recorded.weights), image)
+    exact = networks.run(networks.build(network, recorded.weights), image)
+    shifted = networks.run(networks.build(network, recorded.weights, symmetrically=True), image)
     rows = []
     for (layer, size, _), found, symmetric in zip(network.steps(), exact, shifted):
-        weights = recorded.weights.get(layer.name, {})
         pads = padding.resolve_pads(size, layer.kernel_size, layer.stride, padding=layer.padding)
         rows.append(
             LayerResult(
                 layer=layer,
-                parameters=sum(value.size for value in weights.values()),
                 pads=pads if layer.pads else None,
                 tensorflow=recorded.outputs[layer.name],
                 mxsame=found,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 import numpy as np
 
@@ -60,10 +60,7 @@ NETWORKS = (
         "Stem: how most image networks begin, on the photograph itself",
         224,
         3,
-        (
-            Layer("conv", "conv", 6, kernel_size=7, stride=2),
-            Layer("pool", "pool", kernel_size=3, stride=2),
-        ),
+        (Layer("conv", "conv", 6, kernel_size=7, stride=2), Layer("pool", "pool", kernel_size=3, stride=2)),
     ),
     Network(
         "sequential",
@@ -105,14 +102,8 @@ NETWORKS = (
     ),
 )
 
-GLUON_NAMES = {
-    "kernel": "weight",
-    "bias": "bias",
-    "gamma": "gamma",
-    "beta": "beta",
-    "moving_mean": "running_mean",
-    "moving_variance": "running_var",
-}
+GLUON_NAMES = {"kernel": "weight", **{name: name for name in ("bias", "gamma", "beta")}}
+GLUON_NAMES.update(moving_mean="running_mean", moving_variance="running_var")
 
 
 class UpSampling(mx.gluon.HybridBlock):
@@ -133,42 +124,18 @@ class EveryOutput(mx.gluon.HybridBlock):
         return outputs
 
 
-Builder = Callable[[Layer, int, int], Any]
-
-
-def with_mxsame(layer: Layer, size: int, in_channels: int) -> Any:
-    """The layer with SAME as Keras means it. Nobody tells it the input size."""
+def built(layer: Layer, size: int, in_channels: int, symmetrically: bool) -> Any:
+    """The layer of `mxsame.nn`, which nobody tells the input size; or as it is usually brought to MXNet, of `gluon.nn`
+    with the smallest equal pads that give the right shape."""
+    module: Any = mx.gluon.nn if symmetrically else nn
+    pads: Any = layer.padding
+    if symmetrically and layer.pads:
+        pads = 0 if layer.padding == "valid" else symmetric.pad(size, layer.kernel_size, layer.stride)
     if layer.kind == "conv":
-        return nn.Conv2D(
-            layer.channels,
-            layer.kernel_size,
-            layer.stride,
-            padding=layer.padding,
-            activation=layer.activation,
-            in_channels=in_channels,
-        )
+        more = {"activation": layer.activation, "in_channels": in_channels}
+        return module.Conv2D(layer.channels, layer.kernel_size, layer.stride, padding=pads, **more)
     if layer.kind == "pool":
-        return nn.MaxPool2D(layer.kernel_size, layer.stride, padding=layer.padding)
-    return without_padding(layer, in_channels)
-
-
-def with_symmetric_padding(layer: Layer, size: int, in_channels: int) -> Any:
-    """The layer as it is usually brought to MXNet: gluon.nn with equal pads that give the right shape."""
-    if layer.kind == "conv":
-        return mx.gluon.nn.Conv2D(
-            layer.channels,
-            layer.kernel_size,
-            layer.stride,
-            padding=symmetric_pad(layer, size),
-            activation=layer.activation,
-            in_channels=in_channels,
-        )
-    if layer.kind == "pool":
-        return mx.gluon.nn.MaxPool2D(layer.kernel_size, layer.stride, padding=symmetric_pad(layer, size))
-    return without_padding(layer, in_channels)
-
-
-def without_padding(layer: Layer, in_channels: int) -> Any:
+        return module.MaxPool2D(layer.kernel_size, layer.stride, padding=pads)
     if layer.kind == "norm":
         return mx.gluon.nn.BatchNorm(epsilon=1e-3, in_channels=in_channels)  # Keras's default; Gluon's is 1e-5
     if layer.kind == "dropout":
@@ -176,21 +143,11 @@ def without_padding(layer: Layer, in_channels: int) -> Any:
     return UpSampling() if layer.kind == "up" else mx.gluon.nn.Activation("relu")
 
 
-def symmetric_pad(layer: Layer, size: int) -> int:
-    """The smallest equal pad with the output size of SAME: all that shapes ask for, and all most ports look at.
-
-    >>> stem = NETWORKS[0].layers[0]
-    >>> padding.same_pads(224, stem.kernel_size, stem.stride), symmetric_pad(stem, 224)
-    ((2, 3), 3)
-    """
-    return 0 if layer.padding == "valid" else symmetric.pad(size, layer.kernel_size, layer.stride)
-
-
-def build(network: Network, builder: Builder, weights: dict[str, dict[str, np.ndarray]]) -> EveryOutput:
+def build(network: Network, weights: dict[str, dict[str, np.ndarray]], symmetrically: bool = False) -> EveryOutput:
     """The network, hybridized. Weights are as tf.keras stores them."""
     net = EveryOutput()
     for layer, size, in_channels in network.steps():
-        block = builder(layer, size, in_channels)
+        block = built(layer, size, in_channels, symmetrically)
         net.register_child(block, layer.name)
         block.initialize()
         for name, value in weights.get(layer.name, {}).items():
