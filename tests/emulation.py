@@ -11,16 +11,6 @@ WEIGHTED = ("Convolution", "Deconvolution")
 INWARD, OUTWARD = "(0, 3, 1, 2)", "(0, 2, 3, 1)"
 
 
-def nodes(symbol) -> list:
-    """The operators of a graph, as MXNet writes them."""
-    return [node for node in json.loads(symbol.tojson())["nodes"] if node["op"] != "null"]
-
-
-def operators(symbol) -> list:
-    """Their names."""
-    return [node["op"] for node in nodes(symbol)]
-
-
 def on_cpu(symbol):
     """The same graph with every operator that has channels last between transposes."""
     graph = json.loads(symbol.tojson())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Callable, Sequence
 
@@ -82,6 +84,18 @@ def assert_equal(got, want, dtype: str = "float32", what: str = "", terms: int =
     got = got.asnumpy() if hasattr(got, "asnumpy") else got
     assert np.shape(got) == np.shape(want), what
     assert difference(got, want, max(1.0, terms**0.5)) < TOLERANCE[dtype], what
+
+
+def assert_alike(got, want, tolerance: float) -> None:
+    """The same nesting of the same arrays, to a part of the largest value of each."""
+    assert type(got) is type(want)
+    if isinstance(want, (list, tuple)):
+        assert len(got) == len(want)
+        for one, other in zip(got, want):
+            assert_alike(one, other, tolerance)
+    elif want is not None:
+        assert got.dtype == want.dtype
+        assert difference(got.asnumpy(), want.asnumpy(), 1e-30) < tolerance
 
 
 def fits_one_graph(case: Case, size=None) -> bool:
@@ -207,6 +221,16 @@ def channels_last(arrays):
     return arrays if arrays.ndim < 3 else np.ascontiguousarray(np.moveaxis(arrays, 1, -1))
 
 
+def nodes(symbol) -> list:
+    """The operators of a graph, as MXNet writes them."""
+    return [node for node in json.loads(symbol.tojson())["nodes"] if node["op"] != "null"]
+
+
+def operators(symbol) -> list:
+    """Their names."""
+    return [node["op"] for node in nodes(symbol)]
+
+
 # ---- as a layer ------------------------------------------------------------------------------------------------------
 
 
@@ -244,7 +268,7 @@ def set_parameters(block, arrays: dict, dtype: str = "float32", ctx=None) -> Non
     for name, array in parameters.items():
         parameter = getattr(block, name)
         parameter.shape = array.shape
-        parameter.set_data(mx.nd.array(array, dtype=dtype))
+        parameter.set_data((mx.np if mx.util.is_np_array() else mx.nd).array(array, dtype=dtype))
 
 
 def apply(block, arrays: dict, out_grad=None, dtype: str = "float32", net=None) -> tuple[np.ndarray, dict]:
@@ -262,7 +286,27 @@ def apply(block, arrays: dict, out_grad=None, dtype: str = "float32", net=None) 
     return out.asnumpy(), gradients
 
 
-# ---- in another process ----------------------------------------------------------------------------------------------
+def in_threads(work: Callable, count: int = 4) -> None:
+    """Call `work(number)` in so many threads at once; what it raises is raised, and none may wait without end."""
+    errors = []
+
+    def caught(number):
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=caught, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert not any(thread.is_alive() for thread in threads)
+    if errors:
+        raise errors[0]
+
+
+# ---- in threads, and in another process ------------------------------------------------------------------------------
 
 
 # Where mxsame cannot be imported, somebody else has to give MXNet 1.9.1 the NumPy and distutils it was written for.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 
 import oracle
@@ -24,12 +23,10 @@ POOLS = {"max": ops.max_pool, "avg": ops.avg_pool}
 LARGE, SMALL = (1, 8, 131, 133), (1, 8, 61, 63)  # blocks of more and of less than oneDNN's share of the cache
 
 
-def operators(symbol):
-    return [node["op"] for node in json.loads(symbol.tojson())["nodes"]]
-
-
 def is_in_blocks(name, shape, *window, **more):
-    return "Convolution" in operators(POOLS[name](mx.sym.var("data", shape=shape, dtype="float32"), *window, **more))
+    return "Convolution" in running.operators(
+        POOLS[name](mx.sym.var("data", shape=shape, dtype="float32"), *window, **more)
+    )
 
 
 @pytest.mark.parametrize("name", POOLS)
@@ -43,7 +40,7 @@ def test_large_plain_data_goes_in_blocks(name):
     with building(device="gpu"):
         assert not is_in_blocks(name, LARGE, 3, 2)
     for dtype in ("float64", "float16", None):  # the last is not known
-        assert "Convolution" not in operators(POOLS[name](mx.sym.var("data", shape=LARGE, dtype=dtype), 3, 2))
+        assert "Convolution" not in running.operators(POOLS[name](mx.sym.var("data", shape=LARGE, dtype=dtype), 3, 2))
 
 
 def test_partial_averages_are_not_onednn_s():
@@ -51,13 +48,13 @@ def test_partial_averages_are_not_onednn_s():
     with mxsame.plan.force("full"):
         assert not is_in_blocks("avg", LARGE, 2, 2)
         assert is_in_blocks("max", LARGE, 2, 2)
-    assert "Convolution" not in operators(ops.lp_pool(mx.sym.var("data", shape=LARGE), 3, 2))
+    assert "Convolution" not in running.operators(ops.lp_pool(mx.sym.var("data", shape=LARGE), 3, 2))
 
 
 @pytest.mark.parametrize("name", POOLS)
 def test_what_a_layer_has_made_is_left_alone(name):
     conv = mx.sym.Convolution(mx.sym.var("data", shape=LARGE), num_filter=8, kernel=(1, 1), name="conv")
-    assert operators(POOLS[name](conv, 3, 2)).count("Convolution") == 1
+    assert running.operators(POOLS[name](conv, 3, 2)).count("Convolution") == 1
 
 
 VALUES = [
@@ -76,7 +73,7 @@ def test_values_and_gradients(case):
     """Of data with many ties, whose gradients go to the first."""
     arrays, want, out_grad, gradients = running.expected_once(case)
     pooled = running.operate(case, running.variables(arrays))
-    assert operators(pooled).count("Convolution") == 1
+    assert running.operators(pooled).count("Convolution") == 1
     for got in (
         running.evaluate(pooled, running.as_nd(arrays), out_grad),
         running.imperative(lambda data: running.operate(case, data), running.as_nd(arrays), out_grad),
@@ -93,7 +90,7 @@ def test_a_graph_for_every_size_picks_windows_if_its_channels_are_known(name, si
     net.add(mx.gluon.nn.Conv2D(8, 1), layer(3, 2))
     net.initialize()
     running.in_one_graph(net)
-    found = operators(net(mx.sym.var("data")))
+    found = running.operators(net(mx.sym.var("data")))
     assert found.count("Convolution") == 2 and "take" not in found
     x = mx.nd.random.normal(shape=(2, 3, size, size + 1))
     case = Case(f"{name}_pool", x.shape[2:], (3, 3), (2, 2), in_channels=8)
@@ -109,11 +106,11 @@ def test_channels_are_known_behind_a_layer_whose_padding_is_computed(strategy):
         layer.initialize()
     with mxsame.plan.force(strategy):
         out = conv(mx.sym.var("data"))
-    before = operators(out)
+    before = running.operators(out)
     for layer in others:
         out = layer(out)
     assert others[0].weight.shape == (8, 1, 3, 3)
-    found = operators(out)
+    found = running.operators(out)
     assert found.count("Convolution") - before.count("Convolution") == 2, "the layer's, and one that picks windows"
     assert found.count("take") == before.count("take")
 
@@ -146,7 +143,7 @@ def test_sizes_of_one_signature_have_one_graph(name, train):
         call = tracing.Call.of((array,), [array], train)
         with mx.name.NameManager():
             graph, _ = call.compiled(net, {}, static=True)
-        found = [(node["op"], node.get("attrs")) for node in json.loads(graph.symbol.tojson())["nodes"]]
+        found = [(node["op"], node.get("attrs")) for node in running.nodes(graph.symbol)]
         assert seen.setdefault(specialised._signature(call), found) == found, size
     assert len(seen) > 1
 
@@ -156,7 +153,7 @@ def test_a_graph_with_blocks_is_not_one_without():
     net.hybridize()
     for shape in (SMALL, LARGE, (1, 8, 63, 65)):  # all of odd sizes, which have one plan
         net(mx.nd.zeros(shape))
-    graphs = [operators(graph.symbol).count("Convolution") for graph in net.forward.graphs.values()]
+    graphs = [running.operators(graph.symbol).count("Convolution") for graph in net.forward.graphs.values()]
     assert sorted(graphs) == [0, 1]
 
 

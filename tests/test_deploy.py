@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 import sys
-import threading
 
 import cases
 import numpy as np
@@ -44,13 +42,9 @@ def trained(net, *shapes, seed=0):
     return net
 
 
-def nodes(symbol):
-    return [node for node in json.loads(symbol.tojson())["nodes"] if node["op"] != "null"]
-
-
 def operators(deployed):
     """Of the plain graph, in the order in which they run."""
-    return [node["op"] for node in nodes(deployed._cached_graph[1])]
+    return running.operators(deployed._cached_graph[1])
 
 
 def assert_same(net, *shapes, batches=(1, 3), dtype="float32", tolerance=None):
@@ -65,25 +59,11 @@ def assert_same(net, *shapes, batches=(1, 3), dtype="float32", tolerance=None):
         for runner in (fused, None):
             deployed._fused = runner
             got = deployed(*data)
-            assert_alike(got, want, tolerance or (1e-5 if dtype == "float32" else 1e-12))
+            running.assert_alike(got, want, tolerance or (1e-5 if dtype == "float32" else 1e-12))
         for array, before in zip(data, kept):
             assert (array.asnumpy() == before).all()
     deployed._fused = fused
     return deployed
-
-
-def assert_alike(got, want, tolerance):
-    if isinstance(want, (list, tuple)):
-        assert type(got) is type(want)
-        assert len(got) == len(want)
-        for have, expected in zip(got, want):
-            assert_alike(have, expected, tolerance)
-        return
-    assert got.dtype == want.dtype
-    assert running.difference(got.asnumpy(), want.asnumpy(), 1e-30) < tolerance
-
-
-# ---- every case ------------------------------------------------------------------------------------------------------
 
 
 CONVOLUTIONS = [case for case in cases.CASES if case.op not in running.POOLS]
@@ -446,21 +426,13 @@ def test_calls_from_several_threads():
     deployed = mxsame.deploy(trained(mobile_net(), (2, 3, 32, 30)), (2, 3, 32, 30))
     batches = [data_of((1 + seed % 3, 3, 32, 30), seed) for seed in range(12)]
     want = [deployed(batch).asnumpy() for batch in batches]
-    wrong = []
 
     def work(offset):
         for turn in range(24):
             which = (turn * 5 + offset) % len(batches)
-            if running.difference(deployed(batches[which]).asnumpy(), want[which]) > 1e-6:
-                wrong.append(which)
+            assert running.difference(deployed(batches[which]).asnumpy(), want[which]) <= 1e-6
 
-    threads = [threading.Thread(target=work, args=(offset,)) for offset in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    assert not any(thread.is_alive() for thread in threads)
-    assert not wrong
+    running.in_threads(work)
 
 
 def test_numpy_mode():
@@ -484,7 +456,7 @@ def test_numpy_mode():
         deployed = mxsame.deploy(net, data.shape)
         got = deployed(data)
         assert all(isinstance(out, mx.np.ndarray) for out in got)
-        assert_alike(got, want, 1e-5)
+        running.assert_alike(got, want, 1e-5)
         assert "BatchNorm" not in operators(deployed)
         with pytest.raises(TypeError, match="data must be an ndarray"):
             deployed(data.as_nd_ndarray())
@@ -538,7 +510,7 @@ def test_a_fused_graph_that_is_wrong_at_its_border_is_not_used(off, monkeypatch)
     monkeypatch.setattr(sys.modules["mxsame.graphs.deploy"], "fused", wrong)
     deployed = mxsame.deploy(net, data.shape)
     assert deployed._fused is None
-    assert_alike(deployed(data), want, 1e-5)
+    running.assert_alike(deployed(data), want, 1e-5)
 
 
 def test_a_batch_norm_that_cannot_be_folded_is_fused_with_its_activation():
@@ -558,7 +530,7 @@ def test_a_file_loads_without_mxsame(tmp_path, name):
     data = data_of((3, *shape[1:]))
     files = mxsame.deploy(net, shape).export(str(tmp_path / "net"), epoch=7)
     assert [file.rsplit("/", 1)[-1] for file in files] == ["net-symbol.json", "net-0007.params"]
-    found = nodes(mx.sym.load(files[0]))
+    found = running.nodes(mx.sym.load(files[0]))
     assert not [
         node for node in found if node["op"].startswith("_sg") or node["op"] in ("BatchNorm", "Dropout", "Concat")
     ]
@@ -596,7 +568,7 @@ def test_a_file_of_several_inputs_and_outputs(tmp_path):
     files = mxsame.deploy(net, list(shapes)).export(str(tmp_path / "net"))
     loaded = mx.gluon.SymbolBlock.imports(files[0], ["data0", "data1"], files[1])
     want = net(*data)
-    assert_alike(list(loaded(*data)), [want[0], want[1][0], *want[1][1], want[2]], 1e-5)
+    running.assert_alike(list(loaded(*data)), [want[0], want[1][0], *want[1][1], want[2]], 1e-5)
 
 
 def test_a_loaded_file_can_be_deployed(tmp_path):
@@ -710,7 +682,7 @@ def test_convolution_batch_norm_and_activation_are_one_step(strategy):
     assert operators(deployed) == parts * 2
     assert len(list(deployed.collect_params())) == 4
     if FUSES:
-        running_graph = [node["op"] for node in nodes(deployed._fused.__self__._cached_graph[1])]
+        running_graph = [node["op"] for node in running.nodes(deployed._fused.__self__._cached_graph[1])]
         assert running_graph == (["_sg_mkldnn_conv"] + ["slice"] * (strategy == "slice")) * 2
 
 
@@ -743,7 +715,7 @@ def test_relu_of_integers():
     data = data_of(EXECUTED)
     for second in (integers, integers.astype("float32")):
         got, relu = deployed(data, second)
-        assert_alike(got, net(data, second)[0], 1e-5)
+        running.assert_alike(got, net(data, second)[0], 1e-5)
         assert relu.dtype == second.dtype and relu.asnumpy().tolist() == [[0, 4]]
     with pytest.raises(TypeError, match="data0 must have the type of the parameters, float32"):
         deployed(data.astype("int32"), integers)
@@ -761,7 +733,7 @@ def test_an_embedding_takes_integers(dtype):
     net.initialize(mx.init.Normal(1))
     data = mx.nd.array(np.random.RandomState(0).randint(0, 10, (2, 5)), dtype=dtype)
     want = net(data)
-    assert_alike(mxsame.deploy(net, (2, 5))(data), want, 1e-5)
+    running.assert_alike(mxsame.deploy(net, (2, 5))(data), want, 1e-5)
 
 
 def chosen(F, x):
@@ -787,7 +759,7 @@ def test_shapes_and_branches_that_depend_on_values(name):
     shape = (6, 8, 9, 7)
     deployed = mxsame.deploy(net, shape)
     for seed in range(3):
-        assert_alike(deployed(data_of(shape, seed)), net(data_of(shape, seed)), 1e-5)
+        running.assert_alike(deployed(data_of(shape, seed)), net(data_of(shape, seed)), 1e-5)
 
 
 # ---- deployed already ------------------------------------------------------------------------------------------------

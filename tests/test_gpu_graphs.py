@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -15,7 +14,7 @@ import oracle
 import pytest
 import running
 from cases import CASES
-from emulation import on_cpu, operators
+from emulation import on_cpu
 
 import mxsame
 from mxsame import planner
@@ -64,12 +63,8 @@ def test_nhwc_runs_as_it_is(case):
     with force("slice" if case.op == "conv_transpose" and case.groups > 1 else None):
         symbol = built(case, last, layout="NHWC")
     if not (is_grouped(case) or is_stuffed(case) or pad_is_counted_beyond(case)):
-        assert "transpose" not in operators(symbol)
-        layouts = {
-            node["attrs"].get("layout")
-            for node in json.loads(symbol.tojson())["nodes"]
-            if "kernel" in node.get("attrs", {})
-        }
+        assert "transpose" not in running.operators(symbol)
+        layouts = {node["attrs"].get("layout") for node in running.nodes(symbol) if "kernel" in node.get("attrs", {})}
         assert layouts == {"NHWC"}
     # On the CPU the gradient of a transposed convolution's turned weight ends in a crash, which no GPU knows.
     out_grad = None if case.op == "conv_transpose" else running.channels_last(out_grad)
@@ -87,7 +82,7 @@ def test_other_ranks_run_by_transposition(layout):
     shape = (2, *(8,) * rank, 3)
     with building(shapes={"data": shape}, static=True, purpose="inference", device="gpu"):
         symbol = mxsame.ops.conv(data, weight, strides=2, layout=layout)
-    assert "transpose" in operators(symbol)
+    assert "transpose" in running.operators(symbol)
 
 
 def test_a_graph_that_may_run_anywhere_has_channels_first():
@@ -97,7 +92,7 @@ def test_a_graph_that_may_run_anywhere_has_channels_first():
     net.hybridize()
     with mx.Context(mx.gpu()):  # what Gluon calls the current context, and nothing more
         symbol = net(mx.sym.var("data"))
-    assert "transpose" in operators(symbol)
+    assert "transpose" in running.operators(symbol)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -121,7 +116,7 @@ def test_sizes_of_one_class_have_one_graph(layout, purpose):
         signature = specialised._signature(call)
         with mx.name.NameManager():
             graph, _ = call.compiled(net, {}, static=True)
-        found = [(node["op"], node.get("attrs")) for node in json.loads(graph.symbol.tojson())["nodes"]]
+        found = [(node["op"], node.get("attrs")) for node in running.nodes(graph.symbol)]
         assert seen.setdefault(signature, found) == found
         assert layout == "NCHW" or sum(op == "transpose" for op, _ in found) == 3  # those of the grouped convolution
     assert 1 < len(seen) < 8
@@ -206,7 +201,7 @@ def test_batch_norm_folds_with_channels_last():
     values = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
     graph = Graph.of(symbol, values, {"data": data.shape})
     simplify(graph, fuses=False)
-    assert "BatchNorm" not in operators(graph.symbol())
+    assert "BatchNorm" not in running.operators(graph.symbol())
     symbol = on_cpu(graph.symbol())
     given = {name: mx.nd.array(graph.values[name]) for name in symbol.list_arguments() if name != "data"}
     # The transposed weight is turned for the CPU beforehand: its Deconvolution takes none that is computed.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import running
@@ -25,8 +23,7 @@ needs_onednn = pytest.mark.skipif(not tensors.has_onednn(), reason="MXNet was bu
 
 def kernels(symbol):
     """The kernels of the pooling operators of a graph."""
-    nodes = json.loads(symbol.tojson())["nodes"]
-    return [node["attrs"]["kernel"] for node in nodes if node["op"] == "Pooling"]
+    return [node["attrs"]["kernel"] for node in running.nodes(symbol) if node["op"] == "Pooling"]
 
 
 def data(channels=8, size=9, **more):
