@@ -19,6 +19,7 @@ from test_bad_input import (
     WRONG_ENTRIES,
     WRONG_LENGTHS,
     ZERO,
+    cases,
     refused,
 )
 
@@ -144,12 +145,7 @@ def test_every_argument_of_every_function_has_a_row():
 
 @pytest.mark.parametrize(
     ("function", "argument", "value"),
-    [
-        pytest.param(function, argument, value, id=f"{name_of(function)}-{argument}-{name}")
-        for function, (_, _, wrong) in FUNCTIONS.items()
-        for argument, values in wrong.items()
-        for name, value in values
-    ],
+    cases({function: wrong for function, (_, _, wrong) in FUNCTIONS.items()}, name_of),
 )
 def test_argument(function, argument, value):
     shapes, needed, _ = FUNCTIONS[function]
