@@ -126,7 +126,7 @@ class Writer:
                 self._names[Output(node)] = variables[node.name]
             elif node.op == "_zeros" and all(user is not None and user.op == "RNN" for user, _ in users[node]):
                 self._names[Output(node)] = ""  # states that are not given are 0
-            elif NOTE in node.attrs and not has_windows(node):  # the operator that it stands beside does what it did
+            elif NOTE in node.attrs and not has_windows(node):  # the operator next to it does what it did
                 self._names[Output(node)] = self.name(node.inputs[0])
             else:
                 self._write(node)

@@ -161,6 +161,8 @@ def note(graph: Graph, any_size: bool) -> None:
             continue
         if NOTE in node.attrs and not _is_plain(node, shapes, users):
             continue
+        if any_size and any(node.attr("target_shape") or ()):  # what is cropped follows from the size
+            continue
         chosen = None
         for found in windowed(node, shapes, users):
             changed = _with_pads(found, spatial(node, shapes[found.last]), any_size)

@@ -25,40 +25,32 @@ ARITHMETIC = {  # of two arrays, or of one with a number
     "minimum": "Min",
     "power": "Pow",
 }
-ACTIVATIONS = {
-    "relu": "Relu",
-    "sigmoid": "Sigmoid",
-    "tanh": "Tanh",
-    "softrelu": "Softplus",
-    "softsign": "Softsign",
-}
+ACTIVATIONS = {"softrelu": "Softplus", **{name: name.capitalize() for name in ("relu", "sigmoid", "tanh", "softsign")}}
+CAPITALIZED = (  # names that differ in nothing else
+    *(
+        "relu",
+        "sigmoid",
+        "tanh",
+        "softsign",
+        "identity",
+        "abs",
+        "sqrt",
+        "reciprocal",
+        "exp",
+        "log",
+        "erf",
+        "sin",
+        "cos",
+    ),
+    *("tan", "sinh", "cosh", "floor", "ceil", "sign"),
+)
 PLAIN = {  # the same inputs, and no attributes
     **ARITHMETIC,
-    **{kind: op for kind, op in ACTIVATIONS.items() if kind != "softrelu"},
-    "identity": "Identity",
+    **{name: name.capitalize() for name in CAPITALIZED},
+    **{f"arc{name}": f"A{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "negative": "Neg",
     "Flatten": "Flatten",
     "add_n": "Sum",
-    "abs": "Abs",
-    "negative": "Neg",
-    "sqrt": "Sqrt",
-    "reciprocal": "Reciprocal",
-    "exp": "Exp",
-    "log": "Log",
-    "erf": "Erf",
-    "sin": "Sin",
-    "cos": "Cos",
-    "tan": "Tan",
-    "arcsin": "Asin",
-    "arccos": "Acos",
-    "arctan": "Atan",
-    "sinh": "Sinh",
-    "cosh": "Cosh",
-    "arcsinh": "Asinh",
-    "arccosh": "Acosh",
-    "arctanh": "Atanh",
-    "floor": "Floor",
-    "ceil": "Ceil",
-    "sign": "Sign",
 }
 COMPARISONS = {
     form.format(name): op
