@@ -1,4 +1,4 @@
-"""`mxsame.keras.backend` against the NumPy oracle, and against tf.keras.backend where TensorFlow is installed."""
+"""What is special to `mxsame.keras.backend`, whose cases test_keras_ops.py runs; live tf.keras.backend."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import numpy as np
 import oracle
 import pytest
 from cases import Case
-from hypothesis import given
-from hypothesis import strategies as st
-from keras_cases import DATA_FORMATS, OPS, backend_call, backend_can, shape_ordered, table
-from keras_running import KINDS, WHOLE_SPACE, check, data_formats, drawn, expected, kinds, run, signature
-from running import assert_equal, by_name, evaluate, fits_one_graph, imperative, run_python
+from keras_cases import DATA_FORMATS, backend_call, backend_can, shape_ordered, table
+from keras_running import expected, run, signature
+from running import assert_equal, evaluate, fits_one_graph, imperative, run_python
 
 import mxsame.keras
 from mxsame._mxnet import mx
@@ -48,23 +46,6 @@ def test_every_function_has_cases():
     assert {backend_call(case, "channels_last")[0] for case in TABLE} == {
         name for name in SIGNATURES if "image" not in name
     }
-
-
-# ---- the NumPy oracle ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("data_format", DATA_FORMATS)
-@by_name(TABLE)
-def test_every_case(case, data_format):
-    """NDArrays, mx.np arrays, graphs of static and of dynamic shape; forward and gradients."""
-    for kind in KINDS:
-        check(backend, backend_call, case, data_format, kind)
-
-
-@WHOLE_SPACE
-@given(drawn(backend_can, OPS), data_formats, kinds, st.sampled_from(["float32", "float64"]))
-def test_whole_space(case, data_format, kind, dtype):
-    check(backend, backend_call, case, data_format, kind, dtype)
 
 
 def test_arguments_by_position_and_by_default():

@@ -90,17 +90,6 @@ def test_there_and_back_is_exact(kind, layout, array):
         assert np.array_equal(got if array == "numpy" else got.asnumpy(), result)
 
 
-@pytest.mark.parametrize("kind", layouts.KINDS)
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_channels_first_where_no_layout_is_given(kind, rank):
-    first = {1: "NCW", 2: "NCHW", 3: "NCDHW"}[rank]
-    keras_shape, mxnet_shape = shapes(kind, first)
-    weight = layouts.to_mxnet(np.zeros(keras_shape), kind)
-    assert weight.shape == mxnet_shape
-    assert layouts.to_keras(weight, kind, **multiplier(kind)).shape == keras_shape
-    assert layouts.to_mxnet(sym.var("k", shape=keras_shape), kind).infer_shape()[1] == [mxnet_shape]
-
-
 def test_gradients_flow_through():
     kernel = nd.random.normal(shape=(3, 2, 4, 5))
     kernel.attach_grad()

@@ -1,4 +1,4 @@
-"""`mxsame.keras.ops` against the NumPy oracle, recorded outputs of Keras 3, and TensorFlow where it is installed."""
+"""`mxsame.keras.ops` and `backend` against the NumPy oracle, and `ops` against recorded outputs of Keras 3."""
 
 from __future__ import annotations
 
@@ -43,18 +43,28 @@ def test_signatures_are_those_of_keras():
 # ---- the NumPy oracle ------------------------------------------------------------------------------------------------
 
 
+BACKEND, OPERATORS = (backend, backend_call), (ops, ops_call)
+EVERY = [*((BACKEND, case) for case in table(backend_can)), *((OPERATORS, case) for case in TABLE)]
+
+
 @pytest.mark.parametrize("data_format", DATA_FORMATS)
-@by_name(TABLE)
-def test_every_case(case, data_format):
-    """NDArrays and graphs of dynamic shape; forward and gradients."""
-    for kind in KINDS[::3]:
-        check(ops, ops_call, case, data_format, kind)
+@pytest.mark.parametrize(("room", "case"), EVERY, ids=[f"{room[0].__name__}-{case.name}" for room, case in EVERY])
+def test_every_case(room, case, data_format):
+    """NDArrays and graphs of dynamic shape, of `backend` mx.np arrays and static graphs too; forward and gradients."""
+    for kind in KINDS if room is BACKEND else KINDS[::3]:
+        check(*room, case, data_format, kind)
+
+
+DRAWN = drawn(backend_can, OPS).map(lambda case: (BACKEND, case)) | drawn(ops_can, OPS).map(
+    lambda case: (OPERATORS, case)
+)
 
 
 @WHOLE_SPACE
-@given(drawn(ops_can, OPS), data_formats, kinds, st.sampled_from(["float32", "float64"]))
-def test_whole_space(case, data_format, kind, dtype):
-    check(ops, ops_call, case, data_format, kind, dtype)
+@given(DRAWN, data_formats, kinds, st.sampled_from(["float32", "float64"]))
+def test_whole_space(drawn_case, data_format, kind, dtype):
+    room, case = drawn_case
+    check(*room, case, data_format, kind, dtype)
 
 
 def test_arguments_by_position_and_by_default():
@@ -72,8 +82,8 @@ def test_arguments_by_position_and_by_default():
 
 
 OTHER_SIZES = [
-    *((backend, backend_call, case) for case in table(backend_can)[::17]),
-    *((ops, ops_call, case) for case in [case for case in TABLE if case.groups == 1][::13]),
+    *((*BACKEND, case) for case in table(backend_can)[::17]),
+    *((*OPERATORS, case) for case in [case for case in TABLE if case.groups == 1][::13]),
 ]
 
 

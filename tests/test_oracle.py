@@ -109,53 +109,6 @@ def test_same_pads_by_remainder(k, s):
             assert oracle.output_size(case) == (-(-n // s),)
 
 
-@pytest.mark.parametrize(
-    ("case", "pads", "out"),
-    [
-        (Case("conv", (224, 224), (7, 7), (2, 2)), ((2, 3), (2, 3)), (112, 112)),
-        (Case("conv", (100, 20), (4, 1)), ((1, 2), (0, 0)), (100, 20)),
-        (Case("conv", (16,), (3,), (2,)), ((0, 1),), (8,)),
-        (Case("conv", (9, 9), (3, 5), dilation=(2, 3)), ((2, 2), (6, 6)), (9, 9)),
-        (Case("conv", (10,), (3,), (3,), padding="causal", dilation=(2,)), ((4, 0),), (4,)),
-        (Case("max_pool", (28, 7), (2, 2), (2, 2)), ((0, 0), (0, 1)), (14, 4)),
-        (Case("max_pool", (7,), (2,), (2,), padding=((0, 0),), ceil_mode=True), ((0, 0),), (4,)),
-        (Case("conv_transpose", (4,), (3,), (2,)), ((0, 1),), (8,)),
-        (Case("conv_transpose", (4,), (3,), (2,), output_padding=(0,)), ((1, 1),), (7,)),
-        (Case("conv_transpose", (4,), (3,), (2,), output_padding=(1,)), ((0, 1),), (8,)),
-        (Case("conv_transpose", (4,), (2,), (3,)), ((0, -1),), (12,)),
-        (Case("conv_transpose", (4,), (2,), (3,), padding="valid"), ((0, -1),), (12,)),
-        (Case("conv_transpose", (4,), (5,), (3,), padding="valid"), ((0, 0),), (14,)),
-        (Case("conv_transpose", (4,), (5,), (3,), padding=((3, 1),), output_padding=(2,)), ((3, -1),), (12,)),
-    ],
-    ids=lambda value: value.name if isinstance(value, Case) else "",
-)
-def test_pads_by_hand(case, pads, out):
-    assert oracle.pads(case) == pads
-    assert oracle.output_size(case) == out
-
-
-def test_values_by_hand():
-    data = np.array([[[1.0, 2.0, 4.0, 8.0]]])
-    three = {"data": data, "weight": np.array([[[1.0, 10.0, 100.0]]])}
-    one = {"in_channels": 1, "channels": 1, "batch": 1, "use_bias": False}
-    assert oracle.forward(Case("conv", (4,), (3,), (2,), **one), three).tolist() == [[[421.0, 84.0]]]
-    causal = Case("conv", (4,), (3,), (2,), padding="causal", **one)
-    assert oracle.forward(causal, three).tolist() == [[[100.0, 421.0]]]
-    transposed = oracle.forward(Case("conv_transpose", (4,), (3,), (2,), **one), three)
-    assert transposed.tolist() == [[[1.0, 10.0, 102.0, 20.0, 204.0, 40.0, 408.0, 80.0]]]
-    short = {"data": data, "weight": np.array([[[1.0, 10.0]]]), "bias": np.array([0.5])}
-    extended = oracle.forward(Case("conv_transpose", (4,), (2,), (3,), padding="valid", **one), short)
-    assert extended.tolist() == [[[1.5, 10.5, 0.5, 2.5, 20.5, 0.5, 4.5, 40.5, 0.5, 8.5, 80.5, 0.5]]]
-
-
-def test_average_divides_by_the_cells_inside():
-    data = {"data": np.array([[[[1.0, 2.0], [3.0, 6.0]]]])}
-    case = Case("avg_pool", (2, 2), (5, 5), batch=1, in_channels=1)
-    assert oracle.forward(case, data).tolist() == [[[[3.0, 3.0], [3.0, 3.0]]]]
-    case = Case("avg_pool", (2, 2), (5, 5), batch=1, in_channels=1, count_include_pad=True)
-    np.testing.assert_allclose(oracle.forward(case, data), np.full((1, 1, 2, 2), 12 / 25))
-
-
 def test_max_pool_gradient_of_a_tie_goes_to_the_first_cell():
     case = Case("max_pool", (2, 3), (2, 2), batch=1, in_channels=1)
     gradient = oracle.gradients(case, {"data": np.zeros((1, 1, 2, 3))}, np.array([[[[1.0, 2, 4], [8, 16, 32]]]]))

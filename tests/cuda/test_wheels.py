@@ -187,11 +187,6 @@ def system(tmp_path):
     return folder
 
 
-def test_a_complete_system_is_left_alone(answer, system):
-    lines = answer(f"import mxsame.nn{PARTS}{LOADED}", LD_LIBRARY_PATH=str(system))
-    assert lines == ["8906 [0, 0, 0, 0, 0, 0]", *(f"{system / soname} loaded" for soname in SONAMES)]
-
-
 @pytest.mark.parametrize("soname", ["libcufft.so.10", "libcudnn.so.8", "libcudnn_cnn_infer.so.8"])
 def test_an_incomplete_system_is_not_used(answer, system, soname):
     (system / soname).unlink()
@@ -287,11 +282,3 @@ def test_libraries_that_do_not_fit_together(refused, site, tmp_path):
     lines = refused(path)
     assert lines[0] == "CUDA's libraries do not fit together: one of them needs libcublas.so.12, which is not found."
     assert lines[2] == f"{AGAIN}{' '.join(pins())}"
-
-
-def test_both_wheels_over_each_other(refused, site):
-    path = site({})
-    (path / "mxnet-1.9.1.dist-info").mkdir()
-    lines = refused(path)
-    assert lines[0] == "mxnet and mxnet-cu112 are installed over each other: both own the same folder."
-    assert lines[2] == f"  fix it with: {PIP} uninstall -y mxnet mxnet-cu112 && {PIP} install mxnet==1.9.1"
