@@ -147,11 +147,6 @@ def keep_awake() -> None:
     _end_team(SOFT)
 
 
-def can_keep_awake() -> bool:
-    """Whether MXNet's OpenMP lets it."""
-    return _pause() is not None
-
-
 def _pause() -> Any:
     """libgomp's own function; None if MXNet's OpenMP is another, in which it would end the teams of all threads.
 

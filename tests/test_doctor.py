@@ -21,7 +21,7 @@ pytest.importorskip("click")
 import click
 
 import mxsame
-from mxsame import doctor
+from mxsame import doctor, threads
 from mxsame._mxnet import mx
 from mxsame.doctor import Check, checks, child, show, tasks
 from mxsame.doctor.child import Result
@@ -55,6 +55,7 @@ def test_this_machine_is_well():
     assert checks["NumPy"]["facts"]["version"] == np.__version__
     assert checks["MXNet"]["facts"]["version"] == "1.9.1"
     assert checks["cpu 0"]["status"] == "ok"
+    assert checks["threads"]["facts"]["awake"]
 
 
 def test_a_wrong_result_is_an_error(monkeypatch):
@@ -292,11 +293,37 @@ def test_every_device_that_mxnet_sees_is_tried(monkeypatch):
     monkeypatch.setattr(checks.Mxnet, "installed", lambda: mxnet)
     failing = Result({}, "the process was killed by SIGSEGV")
     monkeypatch.setattr(checks, "run", lambda *arguments, **more: asked.append(arguments) or failing)
-    on_cpu, *on_gpus = list(doctor.examine())[4:]
-    assert asked[1:] == [("operators", "cpu", "0"), ("operators", "gpu", "0"), ("operators", "gpu", "1")]
+    on_cpu, *on_gpus, _ = list(doctor.examine())[4:]
+    assert asked[1:-1] == [("operators", "cpu", "0"), ("operators", "gpu", "0"), ("operators", "gpu", "1")]
     assert [check.name for check in on_gpus] == ["gpu 0", "gpu 1"]
     assert on_cpu.text == "a convolution fails: the process was killed by SIGSEGV."
     assert on_cpu.fix.endswith("install mxnet-cu112==1.9.1") and on_gpus[0].fix.endswith("install mxnet==1.9.1")
+
+
+FOUR_CORES = {"processors": 8, "cores": 4, "quota": None, "mxnet": 4, "awake": True}
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "words", "fix"),
+    [
+        ({}, "ok", "MXNet has 4; the process may use 4 cores, 8 hardware threads", None),
+        ({"mxnet": 8}, "ok", "MXNet has 8", None),
+        ({"mxnet": 9}, "problem", "too few", "unset MXSAME_THREADS"),
+        ({"quota": 2.5}, "problem", "8 hardware threads and a quota of 2.5: too few", "unset MXSAME_THREADS"),
+        ({"mxnet": 2, "quota": 2.5}, "ok", "MXNet has 2", None),
+        ({"mxnet": 2}, "note", "MXSAME_THREADS is set", "unset MXSAME_THREADS"),
+        ({"awake": False}, "note", "small operators are slow", "export MXNET_ENGINE_TYPE=NaiveEngine"),
+    ],
+    ids=str,
+)
+def test_threads(monkeypatch, facts, status, words, fix):
+    for name in threads.OF_MXNET:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MXSAME_THREADS", "9")
+    monkeypatch.setattr(checks, "run", lambda task: Result({**FOUR_CORES, **facts}))
+    check = checks.threads()
+    assert (check.status, check.fix) == (status, fix)
+    assert words in check.text
 
 
 # ---- what is printed -------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "port": CORE | {"ops", "nn", "keras", "rewriting"},
     "__init__": LIBRARY | {"installation"},
     "demo": LIBRARY | {"__init__", "_gluon"},
-    "doctor": LIBRARY | {"__init__", "installation"},
+    "doctor": LIBRARY | {"__init__", "installation", "threads"},
     "cli": LIBRARY | {"__init__", "demo", "doctor", "installation"},
     "__main__": {"cli"},
 }

@@ -13,6 +13,7 @@ nor MXNet. So the doctor has an answer even if nothing else works.
     facts: the content of the text for programs, by check:
         "Python", "NumPy": version, path; "MXNet": wheels, path, version, seconds, gpus
         "driver": path, cuda, version, devices; "cpu 0", "gpu 0" and so on: none
+        "threads": processors, cores, quota, mxnet, awake
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def examine() -> Iterator[Check]:
     if mxnet.works:
         for device in [("cpu", 0), *(("gpu", number) for number in range(mxnet.gpus))]:
             yield checks.operators(mxnet, *device)
+        yield checks.threads()
 
 
 def as_data(found: List[Check]) -> dict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence
@@ -15,6 +16,7 @@ from mxsame.installation.requirements import (
     OLDEST_CAPABILITY,
     OLDEST_CUDA,
 )
+from mxsame.threads import OF_MXNET, SETTING, Share
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,26 @@ def operators(mxnet: Mxnet, kind: str, number: int) -> Check:
         return Check(f"{kind} {number}", "ok", "a convolution and its gradient are right")
     fix = _reinstalled(mxnet) if kind == "cpu" else reinstall("mxnet")
     return Check(f"{kind} {number}", "problem", f"a convolution fails: {shortened(result.error)}.", fix)
+
+
+def threads() -> Check:
+    """Whether MXNet has the cores that the process may use, and whether its threads stay awake."""
+    result = run("threads")
+    if result.error:
+        return Check("threads", "note", f"they cannot be counted: {shortened(result.error)}")
+    facts = result.found
+    share = Share(facts["processors"], facts["cores"], facts["quota"])
+    text = f"MXNet has {facts['mxnet']}; the process may use {share.cores} cores, {share.processors} hardware threads"
+    text += f" and a quota of {share.quota:g}" if share.quota else ""
+    variable = next(filter(os.environ.get, (*OF_MXNET, SETTING)), None)
+    if facts["mxnet"] > (share.threads if share.quota else share.processors):
+        return Check("threads", "problem", f"{text}: too few", f"unset {variable}", facts)
+    if facts["mxnet"] < share.threads:
+        return Check("threads", "note", f"{text}: {variable} is set", f"unset {variable}", facts)
+    if not facts["awake"]:
+        text += "; small operators are slow once the calling thread has a team of its own"
+        return Check("threads", "note", text, "export MXNET_ENGINE_TYPE=NaiveEngine", facts)
+    return Check("threads", "ok", f"{text}. Import mxsame before MXNet, which by itself takes half", facts=facts)
 
 
 def _reinstalled(mxnet: Mxnet) -> str:

@@ -58,7 +58,30 @@ def run_operators(kind: str, number: str) -> Found:
     yield {}
 
 
-TASKS: Dict[str, Task] = {"import": import_mxnet, "driver": query_driver, "operators": run_operators}
+def count_threads() -> Found:
+    """What the process may use of the machine, MXNet's threads, and whether a graph finds them awake: whether the team
+    that this thread has after copying a large array is ended."""
+    from mxsame import threads
+    from mxsame._mxnet import mx
+
+    def running() -> int:
+        time.sleep(0.05)  # a thread that has ended is listed for an instant
+        return len(os.listdir("/proc/self/task"))
+
+    mx.nd.array([1])
+    before = running()
+    mx.nd.array(range(300_000))
+    threads.keep_awake()
+    awake = running() == before or os.environ.get("MXNET_ENGINE_TYPE") == "NaiveEngine"
+    yield {**threads.share()._asdict(), "mxnet": threads.in_use(), "awake": awake}
+
+
+TASKS: Dict[str, Task] = {
+    "import": import_mxnet,
+    "driver": query_driver,
+    "operators": run_operators,
+    "threads": count_threads,
+}
 
 if __name__ == "__main__":
     serve(TASKS[sys.argv[1]], *sys.argv[2:])
