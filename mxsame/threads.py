@@ -182,9 +182,10 @@ def _nothing(kind: int) -> None:
 
 
 def _forked() -> None:
-    """In a child."""
+    """In a child, whose only thread is to have one OpenMP thread, as that of MXNet's engine has there."""
     global _end_team
     _end_team = _nothing
+    _library().MXSetNumOMPThreads(1)
 
 
 _end_team: Callable[[int], Any] = _first
