@@ -33,8 +33,8 @@ class Arguments(NamedTuple):
 def classic(**named: Any) -> Arguments:
     """Check that all arrays are of one kind, type and device, and bring them into classic form."""
     given = {name: array for name, array in named.items() if array is not None or name != "bias"}
-    facts = [check(name, array) for name, array in given.items()]
     name, data = next(iter(given.items()))
+    facts = [check(other_name, other) for other_name, other in given.items()]
     kind = _kind(data)
     for (other_name, other), found in zip(given.items(), facts):
         if type(other) is not type(data) and _kind(other) != kind:
@@ -76,7 +76,7 @@ def check(name: str, array: Any) -> Optional[tuple]:
     shape, dtype = array.shape, array.dtype
     if dtype not in _FLOATS:
         validation.float_type(name, str(np.dtype(dtype)))
-    if 0 in shape:
+    if 0 in shape:  # in np mode MXNet's operators seem to take it, and fail at the next wait
         raise ValueError(f"{name} must not be empty; {validation.received(**{f'{name}.shape': shape})}")
     return shape, dtype, array.ctx
 

@@ -178,8 +178,14 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "transposed: one output channel is left to oneDNN",
         "mxsame/ops/conv_transpose.py",
-        "wrong = wrong or (one_output and in_blocks and tensors.may_take_gradients(geometry.data))",
-        "wrong = wrong",
+        "(reorders or (one_output and in_blocks))",
+        "reorders",
+    ),
+    (
+        "transposed: oneDNN reorders the weight itself",
+        "mxsame/ops/conv_transpose.py",
+        "rewritten(weight) if copies else weight",
+        "weight",
     ),
     (
         "maximum: oneDNN computes the gradient of inference",

@@ -511,3 +511,57 @@ def test_a_lone_layer_that_was_cast_before_its_first_input_is_hybridized():
     want = layer(data).asnumpy()
     in_one_graph(layer)
     np.testing.assert_allclose(layer(data).asnumpy(), want, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["imperative", "saliency", "net.hybridize()", "mxsame.hybridize"])
+def test_a_transposed_convolution_of_stride_3_takes_one_size_after_another(mode):
+    """oneDNN leaves such a weight in an order that follows from the first size."""
+    net = gluon.nn.HybridSequential()
+    net.add(mxsame.nn.Conv2D(16, 3, strides=3), mxsame.nn.Conv2DTranspose(16, (1, 2), strides=3, in_channels=16))
+    net.initialize()
+    data = [mx.nd.random.uniform(shape=(1, 3, *size)) for size in ((12, 12), (51, 48), (12, 12))]
+    with mxsame.plan.force("dilate"):
+        wanted = [net(array).asnumpy() for array in data]
+    if mode == "net.hybridize()":
+        net.hybridize()
+    elif mode == "mxsame.hybridize":
+        mxsame.hybridize(net)
+    for array, out in zip(data, wanted):
+        if mode == "saliency":
+            array.attach_grad()
+            with mx.autograd.record(train_mode=False):
+                got = net(array)
+            got.backward()
+            assert np.isfinite(array.grad.asnumpy()).all()
+        else:
+            got = net(array)
+        np.testing.assert_allclose(got.asnumpy(), out, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("device", ["cpu_shared", "cpu_pinned"])
+@pytest.mark.parametrize("hybridize", [None, mxsame.hybridize, gluon.HybridBlock.hybridize])
+def test_data_in_shared_memory(hybridize, device):
+    """As the workers of a DataLoader give it."""
+    shared = mx.nd.random.uniform(shape=(1, 4, 6, 5)).as_in_context(mx.Context(device, 0))
+    for block in (mxsame.nn.Conv2D(3, 3, strides=2), mxsame.nn.DepthwiseConv2D(3), mxsame.nn.MaxPool2D(3, 2)):
+        block.initialize()
+        wanted = block(shared.as_in_context(mx.cpu())).asnumpy()
+        if hybridize:
+            hybridize(block)
+        assert_equal(block(shared).asnumpy(), wanted, "float32")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("filters", 8, "given as channels"),
+        ("data_format", "channels_last", 'given as layout: "NHWC" for'),
+        ("dilation_rate", 2, "given as dilation"),
+        ("kernel_initializer", "zeros", "given as weight_initializer"),
+        ("name", "conv", "given as prefix"),
+    ],
+)
+def test_the_names_of_keras_arguments(name, value, rule):
+    for kind in (mxsame.nn.Conv2D, mxsame.nn.SeparableConv1D, mxsame.nn.MaxPool3D):
+        with pytest.raises(TypeError, match=f"{name} of Keras must be {rule}.*received {name}={value!r}"):
+            kind(kernel_size=3, **{name: value})

@@ -17,10 +17,25 @@ CAUSAL_WORDS = (*validation.WORDS, "causal")  # what `padding` may be as a strin
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
 
+KERAS_NAMES = {  # of arguments that Gluon calls by other names
+    "filters": "channels",
+    "data_format": 'layout: "NHWC" for "channels_last" and two axes',
+    "dilation_rate": "dilation",
+    "kernel_initializer": "weight_initializer",
+    "name": "prefix",
+}
+
+
 class Layer(Checked, HybridBlock):
     """A window over `num_spatial_dims` axes. Subclasses store arguments and call one function of `mxsame.ops`."""
 
     num_spatial_dims: int
+
+    def __new__(cls, *args: Any, **arguments: Any) -> Any:
+        for name in KERAS_NAMES.keys() & arguments.keys():
+            received = validation.received(**{name: arguments[name]})
+            raise TypeError(f"{name} of Keras must be given as {KERAS_NAMES[name]}; {received}")
+        return super().__new__(cls)
 
     def __init__(self, layout: Optional[str], prefix: Optional[str], params: Any):
         if prefix is not None and not isinstance(prefix, str):
@@ -39,12 +54,17 @@ class Layer(Checked, HybridBlock):
         if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
             self.check(x)  # a graph that is there already checks nothing
             self._settle(self._channels_of(x.shape))
-            return super().forward(x)
+            return super().forward(self._in_own_memory(x))
         try:
             return self.hybrid_forward(mx.nd, x, **_gluon.own_arrays(self, x.ctx))
         except Exception:  # the operator's own, or there are no parameters yet
             self.check(x)
         return super().forward(x)
+
+    def _in_own_memory(self, x: Any) -> Any:
+        """The array out of memory that processes share, as a DataLoader gives it: a graph takes none of that."""
+        kept = {parameter.list_ctx()[0] for parameter in _gluon.own_parameters(self).values()}
+        return x.as_in_context(kept.pop()) if x.ctx.device_type in ("cpu_shared", "cpu_pinned") and kept else x
 
     def _traced(self, x: Any) -> Any:
         """The output as a part of a graph."""
@@ -236,9 +256,7 @@ class ConvolutionLayer(Layer):
         context, dtype = x.ctx, x.dtype
         for parameter in _gluon.own_parameters(self).values():
             contexts = parameter.list_ctx()
-            if context not in contexts and (
-                _gluon.is_hybridized(self) or tensors.device(context) not in map(tensors.device, contexts)
-            ):
+            if tensors.device(context) not in map(tensors.device, contexts):
                 raise ValueError(
                     f"data must be on the device of the parameters, {contexts}; "
                     f"{validation.received(**{'data.context': str(context)})}"

@@ -115,7 +115,8 @@ def _conv_transpose(
     )
     geometry.check_windows("transposed", channels, windows)
     work = Work("transposed", in_channels=in_channels, channels=channels, groups=groups)
-    refused = _refused(geometry, is_computed, work, windows)
+    reorders = not current().windows_noted and _reorders_weight(geometry, windows)
+    refused = _refused(geometry, is_computed, work, windows, reorders)
     if groups > 1 or "slice" in refused:
         geometry = replace(geometry, native_last=False)
 
@@ -124,12 +125,19 @@ def _conv_transpose(
             return convolution(
                 lowering, layout, work, lambda _, weight, *__: _flipped(lowering.F, weight, groups, rank)
             )
-        return _deconvolution(lowering, layout, work)
+        return _deconvolution(lowering, layout, work, reorders)
 
     return geometry.planned(windows, work, operator, weight_shape=args.shapes[1], refused=refused)
 
 
-def _refused(geometry: Geometry, is_computed: bool, work: Work, windows: tuple) -> Tuple[str, ...]:
+def _reorders_weight(geometry: Geometry, windows: tuple) -> bool:
+    """Whether oneDNN leaves the weight, at inference, in an order that follows from the size, and fails for another
+    size: with strides above 2. It does not reorder the weight itself if it is given a copy."""
+    purpose, _ = tensors.purpose_and_device(geometry.data)
+    return purpose == "inference" and not tensors.is_on_gpu(geometry.data) and any(w.stride > 2 for w in windows)
+
+
+def _refused(geometry: Geometry, is_computed: bool, work: Work, windows: tuple, reorders: bool) -> Tuple[str, ...]:
     """The strategies that are not exact, or do not run, on the device.
 
     MXNet's own Deconvolution is wrong if it has strides and dilation, and has no dilation in 3-D. oneDNN's, on the CPU,
@@ -147,7 +155,8 @@ def _refused(geometry: Geometry, is_computed: bool, work: Work, windows: tuple) 
         wrong = wrong or (geometry.rank == 3 and not _is_float32(geometry.args.arrays[1]))
         in_blocks = work.in_channels is None or work.in_channels // work.groups >= ONE_BLOCK
         one_output = work.channels == work.groups
-        wrong = wrong or (one_output and in_blocks and tensors.may_take_gradients(geometry.data))
+        is_for_gradients = tensors.may_take_gradients(geometry.data)
+        wrong = wrong or (is_for_gradients and (reorders or (one_output and in_blocks)))
     if wrong:
         return _others_than_dilate()
     return () if on_gpu or purpose == "deployment" else ("kernel",)  # a longer kernel is a computed weight
@@ -176,7 +185,7 @@ def _is_float32(weight: Any) -> bool:
     return weight.dtype == np.float32
 
 
-def _deconvolution(lowering: Lowering, layout: dict, work: Work) -> Callable:
+def _deconvolution(lowering: Lowering, layout: dict, work: Work, copies: bool) -> Callable:
     """MXNet's Deconvolution by a plan, as a function of data, weight and bias."""
     axes, windows = lowering.plan.axes, lowering.windows
     dilated = any(window.dilation > 1 for window in windows)
@@ -192,7 +201,7 @@ def _deconvolution(lowering: Lowering, layout: dict, work: Work) -> Callable:
     }
 
     def run(data: Any, weight: Any, bias: Any) -> Any:
-        weight = lowering.with_zeros(weight)
+        weight = lowering.with_zeros(rewritten(weight) if copies else weight)
         weights = (weight,) if bias is None else (weight, bias)
         operator = lowering.F.Deconvolution
         return lowering.run(data, lambda ready: operator(ready, *weights, no_bias=bias is None, **arguments))
