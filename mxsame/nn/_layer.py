@@ -162,14 +162,14 @@ class ConvolutionLayer(Layer):
         return "conv"  # what gluon.nn's names of layers and parameters start with
 
     def __init__(
-        self, *, layout: Any, activation: Any, use_bias: Any, in_channels: Any, prefix: Any, params: Any, **window: Any
+        self, window: tuple, layout: Any, activation: Any, use_bias: Any, in_channels: Any, prefix: Any, params: Any
     ):
         super().__init__(layout, prefix, params)
-        rank = self.num_spatial_dims
-        self._kernel_size, self._strides, self._dilation = (
-            validation.per_axis(name, window[name], rank, 1) for name in ("kernel_size", "strides", "dilation")
-        )
-        self._padding = validation.padding(window["padding"], rank, words=self._words)
+        rank, (kernel_size, strides, padding, dilation) = self.num_spatial_dims, window
+        self._kernel_size = validation.per_axis("kernel_size", kernel_size, rank, 1)
+        self._strides = validation.per_axis("strides", strides, rank, 1)
+        self._padding = validation.padding(padding, rank, words=self._words)
+        self._dilation = validation.per_axis("dilation", dilation, rank, 1)
         self._use_bias = validation.flag("use_bias", use_bias)
         self._in_channels = validation.integer("in_channels", in_channels, 0)
         for kernel, dilate in zip(self._kernel_size, self._dilation):

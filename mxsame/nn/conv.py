@@ -84,18 +84,8 @@ class _Conv(ConvolutionLayer):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        super().__init__(
-            kernel_size=kernel_size,
-            strides=strides,
-            padding=padding,
-            dilation=dilation,
-            layout=layout,
-            activation=activation,
-            use_bias=use_bias,
-            in_channels=in_channels,
-            prefix=prefix,
-            params=params,
-        )
+        window = kernel_size, strides, padding, dilation
+        super().__init__(window, layout, activation, use_bias, in_channels, prefix, params)
         self._set_channels(channels, groups)
         self._add_parameters(weight_initializer, bias_initializer)
 

@@ -61,18 +61,8 @@ class _ConvTranspose(ConvolutionLayer):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        super().__init__(
-            kernel_size=kernel_size,
-            strides=strides,
-            padding=padding,
-            dilation=dilation,
-            layout=layout,
-            activation=activation,
-            use_bias=use_bias,
-            in_channels=in_channels,
-            prefix=prefix,
-            params=params,
-        )
+        window = kernel_size, strides, padding, dilation
+        super().__init__(window, layout, activation, use_bias, in_channels, prefix, params)
         rank = self.num_spatial_dims
         self._set_channels(channels, groups)
         self._output_padding = None

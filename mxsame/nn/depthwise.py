@@ -13,8 +13,8 @@ from mxsame.plan.windows import AnyWindow, make_windows
 class _Depthwise(ConvolutionLayer):
     """What the two have in common: a depth multiplier, and channels that must be known to build a graph."""
 
-    def __init__(self, *, depth_multiplier: int, **more: Any):
-        super().__init__(**more)
+    def __init__(self, depth_multiplier: int, *shared: Any):
+        super().__init__(*shared)
         self._depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
 
     def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
@@ -87,19 +87,8 @@ class _DepthwiseConv(_Depthwise):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        super().__init__(
-            depth_multiplier=depth_multiplier,
-            kernel_size=kernel_size,
-            strides=strides,
-            padding=padding,
-            dilation=dilation,
-            layout=layout,
-            activation=activation,
-            use_bias=use_bias,
-            in_channels=in_channels,
-            prefix=prefix,
-            params=params,
-        )
+        window = kernel_size, strides, padding, dilation
+        super().__init__(depth_multiplier, window, layout, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight_initializer, bias_initializer)
 
     def _shapes(self, in_channels: int) -> dict:
@@ -164,19 +153,8 @@ class _SeparableConv(_Depthwise):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        super().__init__(
-            depth_multiplier=depth_multiplier,
-            kernel_size=kernel_size,
-            strides=strides,
-            padding=padding,
-            dilation=dilation,
-            layout=layout,
-            activation=activation,
-            use_bias=use_bias,
-            in_channels=in_channels,
-            prefix=prefix,
-            params=params,
-        )
+        window = kernel_size, strides, padding, dilation
+        super().__init__(depth_multiplier, window, layout, activation, use_bias, in_channels, prefix, params)
         self._channels = validation.integer("channels", channels, 1)
         shapes = self._shapes(self._in_channels)
         initializers = {"depthwise": depthwise_initializer, "pointwise": pointwise_initializer}

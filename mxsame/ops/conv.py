@@ -85,17 +85,8 @@ def conv(
     return args.restore(run(*args.arrays))
 
 
-def _conv(
-    args: tensors.Arguments,
-    channels: Any,
-    kernel_size: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    groups: Any,
-    layout: Any,
-    input_size: Any,
-) -> Planned:
+def _conv(args: tensors.Arguments, *arguments: Any) -> Planned:
+    channels, kernel_size, strides, padding, dilation, groups, layout, input_size = arguments
     groups = validation.integer("groups", groups, 1)
     geometry = _geometry(args, layout, kernel_size, input_size)
     in_channels = geometry.shape[1]
@@ -163,17 +154,8 @@ def depthwise_conv(
     return args.restore(planned(_depthwise_conv, args, *arguments)(*args.arrays))
 
 
-def _depthwise_conv(
-    args: tensors.Arguments,
-    in_channels: Any,
-    depth_multiplier: Any,
-    kernel_size: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    layout: Any,
-    input_size: Any,
-) -> Planned:
+def _depthwise_conv(args: tensors.Arguments, *arguments: Any) -> Planned:
+    in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size = arguments
     geometry = _geometry(args, layout, kernel_size, input_size)
     kernel, work = _depthwise(geometry, "weight", kernel_size, in_channels, depth_multiplier)
     geometry.check_bias(work.channels)
@@ -231,18 +213,8 @@ def separable_conv(
     return args.restore(planned(_separable_conv, args, channels, *arguments)(*args.arrays))
 
 
-def _separable_conv(
-    args: tensors.Arguments,
-    channels: Any,
-    in_channels: Any,
-    depth_multiplier: Any,
-    kernel_size: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    layout: Any,
-    input_size: Any,
-) -> Planned:
+def _separable_conv(args: tensors.Arguments, *arguments: Any) -> Planned:
+    channels, in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size = arguments
     geometry = _geometry(args, layout, kernel_size, input_size)
     kernel, work = _depthwise(geometry, "depthwise_weight", kernel_size, in_channels, depth_multiplier)
     ones = (1,) * geometry.rank

@@ -80,18 +80,8 @@ def conv_transpose(
     return args.restore(planned(_conv_transpose, args, _is_computed(weight), *arguments)(*args.arrays))
 
 
-def _conv_transpose(
-    args: tensors.Arguments,
-    is_computed: bool,
-    channels: Any,
-    kernel_size: Any,
-    strides: Any,
-    padding: Any,
-    output_padding: Any,
-    dilation: Any,
-    groups: Any,
-    layout: Any,
-) -> Planned:
+def _conv_transpose(args: tensors.Arguments, *arguments: Any) -> Planned:
+    is_computed, channels, kernel_size, strides, padding, output_padding, dilation, groups, layout = arguments
     groups = validation.integer("groups", groups, 1)
     tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")
     geometry = Geometry.of(args, layout, "kernel_size", kernel_size)
