@@ -93,7 +93,10 @@ def prefer(windows: Windows, work: Work, strategy: Optional[str]) -> None:
 
 
 def forget() -> None:
-    """Forget all that `mxsame.autotune` has measured, here or in a file that it has read."""
+    """Forget all that `mxsame.autotune` has measured, here or in a file that it has read.
+
+    >>> forget()
+    """
     _MEASURED.clear()
     _changed()
 
