@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import running
 from cases import BY_NAME, CASES
+from ways import check, unchanged
 
 import mxsame
 from mxsame._mxnet import mx
@@ -24,88 +25,59 @@ TOLERANCE = 1e-4 if ON_CPU or os.environ.get("NVIDIA_TF32_OVERRIDE") == "0" else
 HALF_TOLERANCE = 2e-2  # float16: the data, the weights and the output are rounded to 2**-11
 
 pytestmark = [] if ON_CPU else [pytest.mark.gpu]
+there = pytest.mark.usefixtures("on_the_device")
 gpu_alone = pytest.mark.skipif(ON_CPU, reason="a CPU has neither float16 nor channels last")
 VARIETY = tuple(CASES[::7])  # where compiling and tuning each would take too long
 # float16 of the same kinds, but no sums over transposed strides that cuDNN leaves to others
 PLANAR = tuple(case for case in CASES if case.rank == 2)[::3]
 
 
-def close(got, want, tolerance=TOLERANCE, terms=1):
-    """One array, or arrays by name."""
-    if isinstance(want, dict):
-        assert set(got) == set(want)
-        for name, array in want.items():
-            close(got[name], array, tolerance, 1 if name == "data" else terms)
-        return
-    got = got.asnumpy() if hasattr(got, "asnumpy") else got
-    assert running.difference(got, want, max(1.0, terms**0.5)) < tolerance
-
-
-def last(arrays, layout):
-    return running.channels_last(arrays) if layout else arrays
+@pytest.fixture
+def on_the_device(monkeypatch):
+    """Arrays and parameters are made there."""
+    monkeypatch.setitem(running.TOLERANCE, "float32", TOLERANCE)
+    with DEVICES[0]:
+        assert mx.nd.zeros(1).context == DEVICES[0]
+        yield
 
 
 # ---- operators and layers --------------------------------------------------------------------------------------------
 
 
+@there
 @running.by_name(CASES)
 def test_operators(case):
-    arrays, out, out_grad, gradients = running.expected(case)
-    on_device = running.as_nd(arrays, ctx=DEVICES[0])
-    with mx.autograd.record():
-        got = running.operate(case, on_device)
-    assert got.context == DEVICES[0]
-    got.backward(mx.nd.array(out_grad, ctx=DEVICES[0]))
-    close(got, out)
-    close({name: array.grad for name, array in on_device.items()}, gradients, terms=out.size)
+    assert check(case, "operator")
 
 
-@pytest.mark.parametrize("hybridize", [running.in_one_graph, mxsame.hybridize], ids=["gluon", "mxsame"])
+@there
+@pytest.mark.parametrize("way", ["net.hybridize()", "mxsame.hybridize"])
 @running.by_name(VARIETY)
-def test_layers_hybridized(case, hybridize):
+def test_layers_hybridized(case, way):
     """One net, several sizes, outputs and gradients of its parameters."""
-    layer = running.layer(case)
-    running.set_parameters(layer, running.expected(case)[0], ctx=DEVICES[0])
-    hybridize(layer)
-    for size in case.sizes[:3]:
-        arrays, out, out_grad, gradients = running.expected(case, size)
-        for name in set(arrays) - {"data"}:
-            getattr(layer, name).set_data(mx.nd.array(arrays[name]))
-        data = mx.nd.array(arrays["data"], ctx=DEVICES[0])
-        data.attach_grad()
-        with mx.autograd.record():
-            got = layer(data)
-        got.backward(mx.nd.array(out_grad, ctx=DEVICES[0]))
-        close(got, out)
-        found = {"data": data.grad, **{name: getattr(layer, name).grad() for name in set(arrays) - {"data"}}}
-        close(found, gradients, terms=out.size)
+    assert check(case, way)
 
 
+@there
 @gpu_alone
 @running.by_name(PLANAR)
 def test_channels_last(case):
     """Without a transpose where cuDNN knows the layout."""
-    arrays, out, out_grad, gradients = running.expected(case)
-    on_device = running.as_nd(running.channels_last(arrays), ctx=DEVICES[0])
-    with mx.autograd.record():
-        got = running.operate(case, on_device, layout="NHWC")
-    got.backward(mx.nd.array(running.channels_last(out_grad), ctx=DEVICES[0]))
-    close(got, running.channels_last(out))
-    found = {name: array.grad for name, array in on_device.items()}
-    close(found, running.channels_last(gradients), terms=out.size)
+    assert check(case, "operator", last=True)
 
 
+@there
 @gpu_alone
 @pytest.mark.parametrize("layout", [None, "NHWC"])
 @running.by_name(PLANAR)
 def test_half_precision(case, layout):
     """Values that float16 holds exactly go in, so what differs is rounded on the way."""
     arrays = {name: array.astype("float16").astype("float32") for name, array in running.expected(case)[0].items()}
-    want = running.oracle.forward(case, arrays)
-    on_device = running.as_nd(last(arrays, layout), "float16", DEVICES[0])
+    want, turned = running.oracle.forward(case, arrays), running.channels_last if layout else unchanged
+    on_device = running.as_nd(turned(arrays), "float16")
     got = running.operate(case, on_device, layout=layout)
     assert got.dtype == np.float16
-    close(got.astype("float32"), last({"out": want}, layout)["out"], HALF_TOLERANCE)
+    assert running.difference(got.astype("float32").asnumpy(), turned(want)) < HALF_TOLERANCE
 
 
 # ---- nets ------------------------------------------------------------------------------------------------------------
@@ -194,7 +166,8 @@ def test_deployed():
     net, data = initialised([mx.cpu()]), mx.nd.array(np.random.RandomState(0).randn(2, 3, 16, 16))
     want = net(data).asnumpy()
     net.collect_params().reset_ctx(DEVICES[0])
-    close(mxsame.deploy(net, data.shape)(data.as_in_context(DEVICES[0])), want)
+    found = mxsame.deploy(net, data.shape)(data.as_in_context(DEVICES[0]))
+    assert running.difference(found.asnumpy(), want) < TOLERANCE
 
 
 def test_cases_are_what_they_are_called():
