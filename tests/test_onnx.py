@@ -14,7 +14,7 @@ from running import difference
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
 
-from onnx_running import NEWEST, exported, operators, run, runtime  # noqa: E402
+from onnx_running import NEWEST, Net, exported, operators, run, runtime  # noqa: E402
 
 import mxsame  # noqa: E402
 from mxsame._mxnet import mx  # noqa: E402
@@ -109,17 +109,13 @@ def test_channels_last_is_transposed_once_at_each_end(path):
 
 
 def test_names(path):
-    class Net(gluon.HybridBlock):
-        def __init__(self):
-            super().__init__()
-            with self.name_scope():
-                self.conv = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
+    conv = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
 
-        def hybrid_forward(self, F, x, y, unused):
-            shared = self.conv(x)
-            return [shared, (self.conv(y), shared), x]
+    def outputs_of(F, x, y, unused):
+        shared = conv(x)
+        return [shared, (conv(y), shared), x]
 
-    net = Net()
+    net = Net(outputs_of, conv)
     net.initialize()
     arrays = [random(*SHAPE, seed=seed) for seed in range(3)]
     shapes = [array.shape for array in arrays]
@@ -183,11 +179,7 @@ def test_a_layer_that_cannot_be_dynamic_is_named(path):
 
 
 def test_a_batch_that_is_part_of_the_graph(path):
-    class Net(gluon.HybridBlock):
-        def hybrid_forward(self, F, x):
-            return F.reshape(x, shape=(2, 12)) * 2
-
-    net = Net()
+    net = Net(lambda F, x: F.reshape(x, shape=(2, 12)) * 2)
     with pytest.raises(ValueError, match=r"net must take any batch; received dynamic_batch=True: .*reshape"):
         mxsame.export_onnx(net, path, (2, 3, 4))
     check(net, path, random(2, 3, 4), dynamic_batch=False)
@@ -248,20 +240,14 @@ def test_names_of_parameters_give_way(path, data):
 
 @pytest.mark.parametrize("fold", [True, False])
 def test_an_output_of_constants(path, fold):
-    class Net(gluon.HybridBlock):
-        def hybrid_forward(self, F, x):
-            return F.arange(3) + 1
-
-    mxsame.export_onnx(Net(), path, (2, 4), fold=fold)
+    net = Net(lambda F, x: F.arange(3) + 1)
+    mxsame.export_onnx(net, path, (2, 4), fold=fold)
     assert run(path, random(2, 4))[0].tolist() == [1, 2, 3]
 
 
 def test_group_normalization_of_dynamic_size(path):
-    class Net(gluon.HybridBlock):
-        def hybrid_forward(self, F, x):
-            return F.reshape_like(F.reshape(F.relu(x), shape=(0, 2, -1)), x)
-
-    mxsame.export_onnx(Net(), path, (2, 4, 5, 6), dynamic_size=True)
+    net = Net(lambda F, x: F.reshape_like(F.reshape(F.relu(x), shape=(0, 2, -1)), x))
+    mxsame.export_onnx(net, path, (2, 4, 5, 6), dynamic_size=True)
     data = random(3, 4, 7, 3)
     assert np.array_equal(run(path, data)[0], np.maximum(data, 0))
 
@@ -299,24 +285,18 @@ def test_what_onnxruntime_does_not_run(path, monkeypatch):
 
 
 def test_a_type_that_onnxruntime_has_no_operator_for(path):
-    class Net(gluon.HybridBlock):
-        def hybrid_forward(self, F, x):
-            return F.maximum(F.cast(x, dtype="int8"), F.cast(x, dtype="int8"))
-
+    net = Net(lambda F, x: F.maximum(F.cast(x, dtype="int8"), F.cast(x, dtype="int8")))
     with pytest.raises(ValueError, match=r"ONNX Runtime says: .*implementation for Max"):
-        mxsame.export_onnx(Net(), path, (2, 4))
+        mxsame.export_onnx(net, path, (2, 4))
     assert not list(path.parent.iterdir())
 
 
 def test_a_net_that_mxnet_itself_does_not_run_is_not_left_unchecked(path):
     """MXNet's graphs of `sort` need an axis."""
 
-    class Net(gluon.HybridBlock):
-        def hybrid_forward(self, F, x):
-            return F.sort(x)
-
+    net = Net(lambda F, x: F.sort(x))
     with pytest.raises(ValueError, match=r"net must run in MXNet on data of input_shape; MXNet says: .*axis"):
-        mxsame.export_onnx(Net(), path, (2, 4))
+        mxsame.export_onnx(net, path, (2, 4))
     assert not list(path.parent.iterdir())
 
 
@@ -368,20 +348,10 @@ def test_data_that_are_given_are_compared(path, monkeypatch):
         mxsame.export_onnx(net, path, (1, 8), data=mx.nd.arange(12, 20).reshape((1, 8)))
 
 
-class Oscillating(gluon.HybridBlock):
-    """The sine of large numbers, of which float32 keeps few digits."""
-
-    def __init__(self):
-        super().__init__()
-        with self.name_scope():
-            self.dense = gluon.Dense(8, in_units=50)
-
-    def hybrid_forward(self, F, x):
-        return F.sin(self.dense(x) * 3000)
-
-
 def test_the_tolerance_follows_from_what_float32_costs_the_net(path, monkeypatch):
-    net, saved = Oscillating(), checking.save
+    """Of the sine of large numbers float32 keeps few digits."""
+    dense, saved = gluon.Dense(8, in_units=50), checking.save
+    net = Net(lambda F, x: F.sin(dense(x) * 3000), dense)
     net.initialize(mx.init.Normal(1))
     mxsame.export_onnx(net, path, (4, 50))
     with pytest.raises(ValueError, match="ONNX Runtime finds another output"):
@@ -472,15 +442,12 @@ def test_parameters_are_read_when_nothing_runs_any_more(tmp_path):
 
 
 def test_an_unknown_operator_is_named_with_the_way_to_it(path):
-    class Net(gluon.HybridBlock):
-        def hybrid_forward(self, F, x):
-            return F.relu(F.contrib.fft(F.relu(x)))
-
+    net = Net(lambda F, x: F.relu(F.contrib.fft(F.relu(x))))
     message = (
         r"operators that ONNX has; received the operator _contrib_fft, \w*fft0 \(path: data -> \w*relu0 -> \w*fft0\)"
     )
     with pytest.raises(ValueError, match=message):
-        mxsame.export_onnx(Net(), path, (2, 8))
+        mxsame.export_onnx(net, path, (2, 8))
 
 
 BAD = {
@@ -573,33 +540,20 @@ def test_recurrent_layers(kind, layers, both_ways, layout, fold, path):
 
 
 def test_states_of_recurrent_layers_go_in_and_out(path):
-    class Net(gluon.HybridBlock):
-        def __init__(self):
-            super().__init__()
-            with self.name_scope():
-                self.layer = mx.gluon.rnn.LSTM(5, 2, input_size=3)
+    layer = mx.gluon.rnn.LSTM(5, 2, input_size=3)
 
-        def hybrid_forward(self, F, x, h, c):
-            out, (h, c) = self.layer(x, [h, c])
-            return out, h, c
+    def outputs_of(F, x, h, c):
+        out, (h, c) = layer(x, [h, c])
+        return out, h, c
 
-    net = Net()
+    net = Net(outputs_of, layer)
     net.initialize(mx.init.Uniform(0.7))
     check(net, path, random(6, 4, 3), random(2, 4, 5, seed=1), random(2, 4, 5, seed=2), dynamic_batch=False)
 
 
 def test_cells_that_are_unrolled(path):
-    class Net(gluon.HybridBlock):
-        def __init__(self):
-            super().__init__()
-            with self.name_scope():
-                self.cell = mx.gluon.rnn.GRUCell(5, input_size=3)
-
-        def hybrid_forward(self, F, x, state):
-            out, _ = self.cell.unroll(4, x, [state], layout="NTC", merge_outputs=True)
-            return out
-
-    net = Net()
+    cell = mx.gluon.rnn.GRUCell(5, input_size=3)
+    net = Net(lambda F, x, state: cell.unroll(4, x, [state], layout="NTC", merge_outputs=True)[0], cell)
     net.initialize(mx.init.Uniform(0.7))
     check(net, path, random(2, 4, 3), random(2, 5))
 

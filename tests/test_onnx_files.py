@@ -9,23 +9,12 @@ import pytest
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
 
 import onnx_running
-from onnx_running import exported, operators, runtime
+from onnx_running import Net, exported, operators, runtime
 
 import mxsame
 from mxsame._mxnet import mx
 
 RANDOM = np.random.RandomState(0)
-
-
-class Net(mx.gluon.HybridBlock):
-    """A net of one function."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def hybrid_forward(self, F, *arrays):
-        return self.function(F, *arrays)
 
 
 @pytest.fixture
