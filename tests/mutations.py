@@ -245,7 +245,7 @@ MUTATIONS = [  # (name, file, old text, new text)
         "ONNX: slice_like counts axes from the end of the other array",
         "mxsame/onnx/rows/axes.py",
         'axes_of(node, ndim_of(w, node), "axes")',
-        'axes_of(node, len(shape), "axes")',
+        'axes_of(node, len(w.shape(node.inputs[1])), "axes")',
     ),
     (
         "ONNX: axes of one length are taken for equal",

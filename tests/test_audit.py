@@ -173,6 +173,11 @@ def halves():
             "other",
             (-1, -1),
         ),
+        (
+            mx.sym.slice(conv(mx.sym.var("data"), pads=(2, 2)), begin=(None, None, 1, 1), end=(None,) * 4),
+            "same",
+            (0, 0),
+        ),
         # a pad operator: what Keras's ZeroPadding2D becomes, and what exact padding becomes
         (conv(mx.sym.pad(mx.sym.var("data"), "constant", (0, 0, 0, 0, 0, 1, 0, 1)), pads=(0, 0)), "same", (0, 0)),
         (conv(mx.sym.pad(mx.sym.var("data"), "constant", (0, 0, 0, 0, 1, 1, 1, 1)), pads=(0, 0)), "explicit", (-1, -1)),

@@ -154,6 +154,11 @@ def test_a_missing_click_is_one_line():
     assert "[cpu]" in line and line.endswith("-m pip install click")
 
 
+def test_a_missing_onnx_is_installed_without_a_numpy_that_mxnet_does_not_run_with():
+    result = python("-c", "from mxsame.cli import _shared; _shared.missing('onnx', 'a file')")
+    assert result.returncode == 1 and result.stderr.rstrip().endswith("'onnxruntime>=1.16' 'numpy<2'")
+
+
 def test_what_the_command_line_needs_is_in_one_message():
     nothing = "import sys; sys.modules.update(dict.fromkeys(('click', 'rich', 'matplotlib')))"
     result = python("-c", f"{nothing}; import mxsame.cli")

@@ -81,6 +81,18 @@ def test_zeros_before_a_max_pooling_with_same_are_not_merged_by_onnxruntime(path
     assert difference(net, path, data(1, 2, 5, 6)) < 1e-6
 
 
+def test_zeros_that_something_else_uses_stay(path):
+    def both(F, x):
+        zeros = F.pad(x, mode="constant", pad_width=(0, 0, 0, 0, 1, 1, 1, 1), constant_value=0)
+        return F.concat(conv(zeros), F.cos(zeros), dim=1)
+
+    conv = mxsame.nn.Conv2D(4, 3, padding=1, in_channels=3)
+    net = Net(both, conv)
+    net.initialize(mx.init.Normal(0.5))
+    assert difference(net, path, data(2, 3, 5, 6)) < 1e-5
+    assert operators(path)["Pad"] == 1
+
+
 def test_zeros_that_fill_a_window_stay(path):
     wide = Net(lambda F, x: F.pad(F.relu(x), mode="constant", pad_width=(0, 0, 0, 0, 3, 3, 0, 0), constant_value=0))
     net = mx.gluon.nn.HybridSequential()

@@ -7,7 +7,7 @@ linear x = W a + b that makes W' = scale * W and b' = scale * b + shift. All of 
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def fold(graph: Graph) -> None:
     shapes = graph.shapes()
     with np.errstate(all="ignore"):  # what is not finite is not folded
         for node in graph.nodes():
-            affine = as_affine(graph, node, shapes)
+            affine = _as_affine(graph, node, shapes)
             if affine is not None:
                 producer, axis = _linear_before(graph.users(), shapes, affine.data, affine.axis)
                 if producer is not None and _fold_into(
@@ -62,37 +62,32 @@ def convolve(graph: Graph) -> None:
     for node in graph.nodes():
         if node.kind == "batch_norm" and len(shapes.get(node, ())) == 4:
             with np.errstate(all="ignore"):
-                affine = as_affine(graph, node, shapes)
-            if affine is None or affine.axis != 1 or far_mean(graph, node, affine) is not None:
+                affine = _as_affine(graph, node, shapes)
+            if affine is None or affine.axis != 1 or _has_far_mean(graph, node, affine.scale):
                 continue
             scale, shift = affine.scale.astype(np.float32), affine.shift.astype(np.float32)
             if np.isfinite(scale).all() and np.isfinite(shift).all():
-                graph.replace(node, Output(by_channel(graph, node.name, affine.data, shapes[node], scale, shift)))
+                graph.replace(node, Output(_by_channel(graph, node.name, affine.data, scale, shift)))
 
 
-def by_channel(
-    graph: Graph, name: str, data: Output, shape: Sequence[int], scale: np.ndarray, shift: np.ndarray
-) -> Node:
-    """scale * data + shift as a convolution of each channel of data of this shape, (N, C, ..), with one number."""
-    channels, kernel = shape[1], (1,) * (len(shape) - 2)
-    inputs = [data, graph.constant(f"{name}_weight", np.broadcast_to(scale, channels).reshape(channels, 1, *kernel))]
+def _has_far_mean(graph: Graph, node: Node, scale: np.ndarray) -> bool:
+    """Whether the mean of a batch norm is so far from zero that scale * x + shift would lose digits that x - mean
+    keeps."""
+    beta, mean, variance = (graph.value(source).astype(np.float64) for source in node.inputs[2:])  # type: ignore[union-attr]
+    size = np.maximum(np.abs(scale) * np.sqrt(variance), np.abs(beta))
+    return bool((np.abs(mean * scale) > FAR * size).any())
+
+
+def _by_channel(graph: Graph, name: str, data: Output, scale: np.ndarray, shift: np.ndarray) -> Node:
+    """scale * data + shift as a convolution of each channel of pictures with one number."""
+    inputs = [data, graph.constant(f"{name}_weight", scale.reshape(-1, 1, 1, 1))]
     if np.any(shift):
-        inputs.append(graph.constant(f"{name}_bias", np.broadcast_to(shift, channels)))
-    attrs = {"kernel": kernel, "num_filter": channels, "num_group": channels, "no_bias": len(inputs) < 3}
+        inputs.append(graph.constant(f"{name}_bias", shift))
+    attrs = {"kernel": (1, 1), "num_filter": scale.size, "num_group": scale.size, "no_bias": len(inputs) < 3}
     return Node("Convolution", name, inputs, {key: str(value) for key, value in attrs.items()})
 
 
-def far_mean(graph: Graph, node: Node, affine: Affine) -> Optional[np.ndarray]:
-    """The mean of a batch norm, if it is so far from zero that scale * x + shift would lose digits that x - mean
-    keeps."""
-    if node.kind != "batch_norm":
-        return None
-    beta, mean, variance = (graph.value(source).astype(np.float64) for source in node.inputs[2:])  # type: ignore[union-attr]
-    size = np.maximum(np.abs(affine.scale) * np.sqrt(variance), np.abs(beta))
-    return mean if (np.abs(mean * affine.scale) > FAR * size).any() else None
-
-
-def as_affine(graph: Graph, node: Node, shapes: dict) -> Optional[Affine]:
+def _as_affine(graph: Graph, node: Node, shapes: dict) -> Optional[Affine]:
     """A node as a scale and shift, if it is one."""
     if node.kind == "batch_norm" and node in shapes:
         return _batch_norm(graph, node, len(shapes[node]))
