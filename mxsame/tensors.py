@@ -33,19 +33,14 @@ class Arguments(NamedTuple):
 def classic(**named: Any) -> Arguments:
     """Check that all arrays are of one kind, type and device, and bring them into classic form."""
     given = {name: array for name, array in named.items() if array is not None or name != "bias"}
-    name, data = next(iter(given.items()))
-    facts = [check(other_name, other) for other_name, other in given.items()]
-    kind = _kind(data)
-    for (other_name, other), found in zip(given.items(), facts):
-        if type(other) is not type(data) and _kind(other) != kind:
-            raise TypeError(f"{other_name} must be of the same kind as {name}, {kind}; {received(other_name, other)}")
-        if found is not None and found[1:] != facts[0][1:]:
-            _check_together(other_name, other, name, data)
-    numpy_kind = isinstance(data, _NUMPY_KINDS)
-    if numpy_kind:
-        given = {name: array.as_nd_ndarray() for name, array in given.items()}
-    restore = _as_numpy_kind if numpy_kind else _as_it_is
-    arrays = tuple(map(given.get, named))
+    facts = [check(name, array) for name, array in given.items()]
+    data, *_ = arrays = tuple(named.values())
+    for (name, array), found in zip(given.items(), facts):
+        if type(array) is not type(data) or (found is not None and found[1:] != facts[0][1:]):
+            _check_together(name, array, next(iter(named)), data)
+    restore = _as_it_is
+    if isinstance(data, _NUMPY_KINDS):
+        arrays, restore = tuple(None if array is None else array.as_nd_ndarray() for array in arrays), _as_numpy_kind
     if facts[0] is None:
         shapes = tuple(None if array is None else known_shape(array) for array in arrays)
         return Arguments(mx.sym, arrays, shapes, restore)
@@ -116,7 +111,12 @@ def are_cast(*arrays: Any) -> bool:
 
 
 def _check_together(name: str, array: Any, data_name: str, data: Any) -> None:
-    """An array's type and device, which are the data's."""
+    """An array's kind, type and device, which are the data's."""
+    kind = _kind(data)
+    if _kind(array) != kind:
+        raise TypeError(f"{name} must be of the same kind as {data_name}, {kind}; {received(name, array)}")
+    if not isinstance(data, mx.nd.NDArray):
+        return
     if array.dtype != data.dtype and not are_cast(array, data):
         raise TypeError(
             f"{name} must have the type of {data_name}, {np.dtype(data.dtype)}; "

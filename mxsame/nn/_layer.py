@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Optional, Sequence, Tuple
 
 import numpy as np
@@ -48,7 +49,8 @@ class Layer(Checked, HybridBlock):
 
     def forward(self, x: Any, *args: Any) -> Any:
         """As every HybridBlock; what is wrong with the data is raised before a graph or Gluon stumbles over it."""
-        self._check_number(args)
+        if args:
+            self._check_number(args)
         if not isinstance(x, mx.nd.NDArray):
             return self._traced(x)
         if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
@@ -274,6 +276,7 @@ class ConvolutionLayer(Layer):
     def _activated(self, out: Any) -> Any:
         return out if self.act is None else self.act(out)
 
+    @functools.cached_property
     def _window_arguments(self) -> dict:
         """What every function of `mxsame.ops` is given."""
         return {

@@ -100,7 +100,7 @@ class _Conv(ConvolutionLayer):
         return share * self._groups if share > 0 else None
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
-        out = ops.conv(x, weight, bias, channels=self._channels, groups=self._groups, **self._window_arguments())
+        out = ops.conv(x, weight, bias, channels=self._channels, groups=self._groups, **self._window_arguments)
         return self._activated(out)
 
     def __repr__(self) -> str:

@@ -91,7 +91,7 @@ class _ConvTranspose(ConvolutionLayer):
             channels=self._channels,
             groups=self._groups,
             output_padding=self._output_padding,
-            **self._window_arguments(),
+            **self._window_arguments,
         )
         return self._activated(out)
 

@@ -31,7 +31,7 @@ class _Depthwise(ConvolutionLayer):
         return {
             "in_channels": self._known_in_channels(),
             "depth_multiplier": self._depth_multiplier,
-            **self._window_arguments(),
+            **self._window_arguments,
         }
 
     def _named(self, function: Callable, *arrays: Any, **arguments: Any) -> Any:

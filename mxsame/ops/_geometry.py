@@ -49,6 +49,7 @@ class Planned(NamedTuple):
 
 _PLANNED: Dict[Any, Planned] = {}  # by all that they follow from
 MOST_PLANNED = 4096
+_PLAIN, _INTEGERS = {int, str, type(None)}, {int}
 
 
 def planned(plan: Callable[..., Planned], args: tensors.Arguments, *arguments: Any) -> Planned:
@@ -71,9 +72,11 @@ def planned(plan: Callable[..., Planned], args: tensors.Arguments, *arguments: A
 def _exact(value: Any) -> Any:
     """An argument as a part of a key: True and 1.0 are not 1, in a sequence either."""
     kind = type(value)
-    if kind is int or kind is str or value is None:
+    if kind in _PLAIN:
         return value
-    return (kind, *map(_exact, value)) if kind is tuple or kind is list else (kind, value)
+    if kind is not tuple and kind is not list:
+        return kind, value
+    return (kind, *value) if set(map(type, value)) == _INTEGERS else (kind, *map(_exact, value))
 
 
 @dataclass(frozen=True)

@@ -81,11 +81,11 @@ def conv(
     [1.0, 5.0, 4.0]
     """
     args = tensors.classic(data=data, weight=weight, bias=bias)
-    run = planned(_conv, args, channels, kernel_size, strides, padding, dilation, groups, layout, input_size)
+    run = planned(_plan_conv, args, channels, kernel_size, strides, padding, dilation, groups, layout, input_size)
     return args.restore(run(*args.arrays))
 
 
-def _conv(args: tensors.Arguments, *arguments: Any) -> Planned:
+def _plan_conv(args: tensors.Arguments, *arguments: Any) -> Planned:
     channels, kernel_size, strides, padding, dilation, groups, layout, input_size = arguments
     groups = validation.integer("groups", groups, 1)
     geometry = _geometry(args, layout, kernel_size, input_size)
@@ -100,7 +100,7 @@ def _conv(args: tensors.Arguments, *arguments: Any) -> Planned:
     geometry.check_bias(channels)
     in_channels = geometry.graph_channels() if kernel.shape[1] is None else kernel.shape[1] * groups
     work = Work("conv", in_channels=in_channels, channels=channels, groups=groups)
-    return _convolution(geometry, work, kernel, strides, padding, dilation)
+    return _planned_convolution(geometry, work, kernel, strides, padding, dilation)
 
 
 def depthwise_conv(
@@ -151,15 +151,15 @@ def depthwise_conv(
     """
     args = tensors.classic(data=data, weight=weight, bias=bias)
     arguments = in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size
-    return args.restore(planned(_depthwise_conv, args, *arguments)(*args.arrays))
+    return args.restore(planned(_plan_depthwise_conv, args, *arguments)(*args.arrays))
 
 
-def _depthwise_conv(args: tensors.Arguments, *arguments: Any) -> Planned:
+def _plan_depthwise_conv(args: tensors.Arguments, *arguments: Any) -> Planned:
     in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size = arguments
     geometry = _geometry(args, layout, kernel_size, input_size)
     kernel, work = _depthwise(geometry, "weight", kernel_size, in_channels, depth_multiplier)
     geometry.check_bias(work.channels)
-    return _convolution(geometry, work, kernel, strides, padding, dilation)
+    return _planned_convolution(geometry, work, kernel, strides, padding, dilation)
 
 
 def separable_conv(
@@ -210,10 +210,10 @@ def separable_conv(
     """
     args = tensors.classic(data=data, depthwise_weight=depthwise_weight, pointwise_weight=pointwise_weight, bias=bias)
     arguments = in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size
-    return args.restore(planned(_separable_conv, args, channels, *arguments)(*args.arrays))
+    return args.restore(planned(_plan_separable_conv, args, channels, *arguments)(*args.arrays))
 
 
-def _separable_conv(args: tensors.Arguments, *arguments: Any) -> Planned:
+def _plan_separable_conv(args: tensors.Arguments, *arguments: Any) -> Planned:
     channels, in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size = arguments
     geometry = _geometry(args, layout, kernel_size, input_size)
     kernel, work = _depthwise(geometry, "depthwise_weight", kernel_size, in_channels, depth_multiplier)
@@ -222,13 +222,13 @@ def _separable_conv(args: tensors.Arguments, *arguments: Any) -> Planned:
     found = channel_count("channels", channels, "pointwise_weight's first length", pointwise.shape[0])
     channels = required("channels", found, "pointwise_weight")
     geometry.check_bias(channels)
-    depthwise = _convolution(geometry, work, kernel, strides, padding, dilation)
+    depthwise = _planned_convolution(geometry, work, kernel, strides, padding, dilation)
     work = Work("conv", in_channels=work.channels, channels=channels)
     shapes, shape = (None, *args.shapes[2:]), (None, work.in_channels, *(None,) * geometry.rank)
 
     def after(hidden: Any) -> Planned:
         second = replace(geometry, args=args._replace(shapes=shapes), data=hidden, shape=shape)
-        return _convolution(second, work, pointwise, 1, "valid", 1)
+        return _planned_convolution(second, work, pointwise, 1, "valid", 1)
 
     if args.key is None:
         return Planned(args.F, _in_turn(depthwise, lambda hidden, *weights: after(hidden)(hidden, *weights)))
@@ -268,7 +268,9 @@ def _depthwise(
     return kernel, Work("conv", in_channels=in_channels, channels=channels, groups=in_channels)
 
 
-def _convolution(geometry: Geometry, work: Work, kernel: Kernel, strides: Any, padding: Any, dilation: Any) -> Planned:
+def _planned_convolution(
+    geometry: Geometry, work: Work, kernel: Kernel, strides: Any, padding: Any, dilation: Any
+) -> Planned:
     """MXNet's Convolution on checked arrays."""
     rank = geometry.rank
     windows = make_windows(

@@ -77,10 +77,10 @@ def conv_transpose(
     """
     args = tensors.classic(data=data, weight=weight, bias=bias)
     arguments = channels, kernel_size, strides, padding, output_padding, dilation, groups, layout
-    return args.restore(planned(_conv_transpose, args, _is_computed(weight), *arguments)(*args.arrays))
+    return args.restore(planned(_plan_conv_transpose, args, _is_computed(weight), *arguments)(*args.arrays))
 
 
-def _conv_transpose(args: tensors.Arguments, *arguments: Any) -> Planned:
+def _plan_conv_transpose(args: tensors.Arguments, *arguments: Any) -> Planned:
     is_computed, channels, kernel_size, strides, padding, output_padding, dilation, groups, layout = arguments
     groups = validation.integer("groups", groups, 1)
     tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")

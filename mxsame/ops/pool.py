@@ -148,10 +148,10 @@ def lp_pool(
 def _run(operator: str, more: dict, data: Any, *arguments: Any) -> Any:
     """A key of `mxsame.plan.OPERATORS` on data; `more` is what MXNet's Pooling is told in addition."""
     args = tensors.classic(data=data)
-    return args.restore(planned(_pool, args, operator, *more.items(), *arguments)(*args.arrays))
+    return args.restore(planned(_plan_pool, args, operator, *more.items(), *arguments)(*args.arrays))
 
 
-def _pool(args: tensors.Arguments, operator: str, *arguments: Any) -> Planned:
+def _plan_pool(args: tensors.Arguments, operator: str, *arguments: Any) -> Planned:
     *more, pool_size, strides, padding, layout, input_size, ceil_mode = arguments
     ceil_mode = validation.flag("ceil_mode", ceil_mode)
     geometry = Geometry.of(args, layout, "pool_size", pool_size, input_size)
