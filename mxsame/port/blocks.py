@@ -84,9 +84,12 @@ def _upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
 
 
 def _resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
-    """Of one row or column MXNet takes the first, and not the centre: of twice as many, it is between both."""
-    counts = [2 if length == 1 else length for length in size]
-    return F.contrib.BilinearResize2D(x, height=counts[0], width=counts[1], align_corners=False)
+    """Of one row or column MXNet takes the first, and not the centre, which is the middle one of three."""
+    height, width = (3 if length == 1 else length for length in size)
+    x = F.contrib.BilinearResize2D(x, height=height, width=width, align_corners=False)
+    for axis, length in enumerate(size, 2):
+        x = F.slice_axis(x, axis=axis, begin=1, end=2) if length == 1 else x
+    return x
 
 
 def _global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
@@ -97,9 +100,10 @@ def _global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
 
 
 def _concatenate(F: Any, *arrays: Any, axis: int, copied: bool = False) -> Any:
-    """`copied` after a first part of length 1: oneDNN's softmax of such a concatenation ends the process."""
+    """`copied` after a first part of length 1: oneDNN's softmax of such a concatenation ends the process, if there is
+    nothing between that moves elements."""
     out = F.concat(*arrays, dim=axis)
-    return F.identity(out) if copied else out
+    return F.slice_axis(out, axis=0, begin=0, end=None) if copied else out
 
 
 def _tile(F: Any, x: Any, counts: Sequence[int]) -> Any:

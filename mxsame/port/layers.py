@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -260,6 +261,21 @@ def _gaussian_noise(site: Site, x: Value) -> Value:
 
 @layer("ActivityRegularization", "Identity")
 def _identity(site: Site, x: Value) -> Value:
+    return x
+
+
+@layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomContrast", "RandomBrightness", "RandomTranslation")
+@layer("RandomHeight", "RandomWidth")
+def _random(site: Site, x: Value) -> Value:
+    """Nothing at inference; there is no such noise in training here."""
+    if site.training and site.version == 2:  # Keras 3 writes so, and does as the model is called
+        raise ValueError("random layers must not be called with training=True")
+    warnings.warn(
+        f"layer {'/'.join(site.path)!r} ({site.layer.class_name}) does nothing here, in training neither: "
+        "change the pictures before the network takes them",
+        UserWarning,
+        stacklevel=2,
+    )
     return x
 
 

@@ -119,7 +119,6 @@ def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -
     return site.function(_named(site), x, first=x.first and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
 
 
-@operator("unit")
 def _unit(site: Site, x: Value, axis: Any = -1, epsilon: float = 1e-12) -> Value:
     return site.function("unit", x, axes=x.axes(axes_of(axis, x.rank)), epsilon=float(epsilon))
 

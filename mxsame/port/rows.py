@@ -80,7 +80,7 @@ class Row:
         if site.layer.operator is None:  # a layer of several inputs is called with a list of them
             args = [value for entry in args for value in (entry if isinstance(entry, list) else [entry])]
         for name, value in {**site.operator_config, **kwargs}.items():
-            key = name if name in parameters else ALIASES.get(name, name)
+            key = ALIASES[name] if name not in parameters and ALIASES.get(name) in parameters else name
             if value is None or name in ALWAYS:
                 continue
             if key not in parameters and not any_name and value is not False:

@@ -506,6 +506,102 @@ def operators(keras, first=False):
 
 
 @network()
+def more_operators(keras, first=False):
+    """Every other operator; those of Keras 3 that TensorFlow has no function for, too."""
+    data, square = keras.Input((4, 6, 4)), keras.Input((3, 3), name="square")
+    return keras.Model(
+        [data, square],
+        (_of_keras_3 if is_keras_3(keras) else _of_tensorflow)(keras, data, square),
+        name="more_operators",
+    )
+
+
+def _of_tensorflow(keras, data, square):
+    import tensorflow as tf
+
+    positive = tf.abs(data) + 0.5
+    return [
+        *(
+            tf.exp(data),
+            tf.math.log(positive),
+            tf.math.reciprocal(positive),
+            tf.math.rsqrt(positive),
+            tf.identity(data),
+        ),
+        *(tf.cast(data, "float32") + 1.0, tf.stop_gradient(data) * 2.0, tf.minimum(data, positive), data**3),
+        *(tf.clip_by_value(data, -0.5, 0.25), tf.nn.silu(data, beta=2.0), tf.nn.leaky_relu(data, 0.1)),
+        *(tf.reduce_sum(data, [1, 2]), tf.reduce_max(data, -1), tf.reduce_min(data, 2, True), tf.reduce_prod(data, 3)),
+        *(tf.math.l2_normalize(data, -1), tf.math.l2_normalize(data * 1e-3, [1, 2], 1e-3)),
+        *(tf.matmul(square, square), tf.matmul(square, square, transpose_b=True)),
+        *(tf.nn.depth_to_space(data, 2), tf.nn.space_to_depth(data, 2), tf.image.resize(data, (5, 9))),
+        *(tf.image.resize(data, (1, 1)), tf.image.resize(data, (1, 5)), tf.image.resize(data, (7, 1))),
+        *tf.split(data, 2, axis=-1),
+        *tf.split(data, [1, -1], axis=2),
+        *(tf.stack([data, positive], 1), tf.tile(data, [1, 2, 3, 2]), tf.squeeze(tf.reduce_sum(data, 1, True))),
+        *(data[:, -10:], data[:, :10, 2:], data[..., -1], data[:, 1:3, tf.newaxis], data[:, ::-1]),
+        tf.nn.softmax(tf.pad(data, [[0, 0], [0, 0], [0, 0], [1, 0]])),
+    ]
+
+
+def _of_keras_3(keras, data, square):
+    ops = keras.ops
+    positive = ops.abs(data) + 0.5
+    names = ("celu", "elu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_tanh", "leaky_relu", "log_sigmoid")
+    names += ("log_softmax", "gelu", "relu", "relu6", "selu", "sigmoid", "silu", "soft_shrink", "softmax")
+    names += ("softplus", "softsign", "sparse_plus", "sparse_sigmoid", "squareplus", "tanh", "tanh_shrink")
+    functions = {**vars(ops), **vars(ops.nn)}
+    return [
+        *(functions[name](data) for name in names),
+        *(ops.threshold(data, 0.25, -2.0), ops.celu(data, alpha=0.5), ops.gelu(data, approximate=False)),
+        *(ops.exp(data), ops.log(positive), ops.reciprocal(positive), ops.rsqrt(positive), ops.minimum(data, positive)),
+        *(ops.cast(data, "float32") + 1.0, ops.stop_gradient(data) * 2.0, ops.clip(data, -0.5, 0.25)),
+        *(ops.sum(data, axis=(1, 2)), ops.max(data, axis=-1), ops.min(data, axis=2, keepdims=True), ops.prod(data, 3)),
+        *(ops.normalize(data), ops.normalize(data * 1e-3, axis=1, epsilon=1e-2), ops.matmul(square, square)),
+        *(ops.image.resize(data, (5, 9)), ops.image.resize(data, (1, 5)), ops.image.resize(data, (7, 1))),
+        *ops.split(data, 2, axis=-1),
+        *ops.split(data, [1, 3], axis=2),
+        *(ops.stack([data, positive], 1), ops.tile(data, (1, 2, 3, 2)), ops.squeeze(ops.sum(data, 1, keepdims=True))),
+        *(data[:, -10:], data[:, :10, 2:], data[..., -1], data[:, 1:3, None], data[:, ::-1]),
+        ops.softmax(ops.pad(data, ((0, 0), (0, 0), (0, 0), (1, 0)))),
+    ]
+
+
+@network()
+def edges(keras, first=False):
+    """Where a rule meets its end: a threshold itself, one row, positions between two pixels, one part of one."""
+    layers = keras.layers
+    data, ones = keras.Input((2, 7, 3)), keras.Input((1, 4), name="ones")
+    flat = layers.Flatten()(data)
+    out = [
+        layers.ReLU(threshold=1.0)(layers.Rescaling(0.0, offset=1.0)(data)),
+        layers.ReLU(threshold=1.0, negative_slope=0.5)(layers.Rescaling(0.0, offset=1.0)(data)),
+        *(layers.Resizing(*size)(data) for size in ((1, 5), (4, 1), (1, 1))),
+        *(layers.Resizing(*size, interpolation="nearest")(data) for size in ((41, 3), (1, 5), (5, 22))),
+        layers.Softmax()(layers.Concatenate()([layers.Dense(1)(flat), layers.Dense(3)(flat)])),
+        layers.Softmax(axis=-1)(layers.Concatenate(axis=1)([layers.Conv2D(1, 1)(data), layers.Conv2D(1, 1)(data)])),
+        layers.AveragePooling1D(1, padding="same")(ones),
+        layers.Identity()(data),
+        layers.TimeDistributed(layers.Dense(2))(data),
+    ]
+    if not is_keras_3(keras):
+        out.append(layers.experimental.SyncBatchNormalization()(data))
+    return keras.Model([data, ones], out, name="edges")
+
+
+@network()
+def augmented(keras, first=False):
+    """Layers that change pictures in training, and leave them as they are at inference."""
+    layers = keras.layers
+    data = keras.Input((6, 7, 3))
+    out = layers.RandomFlip("horizontal")(data)
+    out = layers.RandomZoom(0.2)(layers.RandomRotation(0.1)(out))
+    out = layers.RandomTranslation(0.1, 0.1)(layers.RandomContrast(0.2)(layers.RandomBrightness(0.1)(out)))
+    if not is_keras_3(keras):
+        out = layers.RandomHeight(0.2)(layers.RandomWidth(0.2)(out))
+    return keras.Model(data, layers.Conv2D(4, 3, strides=2, padding="same")(out), name="augmented")
+
+
+@network()
 def resizing(keras, first=False):
     """Resizing in the ways it has."""
     layers = keras.layers

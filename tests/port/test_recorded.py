@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,7 +11,11 @@ import pytest
 
 import mxsame
 from mxsame._mxnet import mx
+from mxsame.port import reading
+from mxsame.port.operators import name_of
+from mxsame.port.table import LAYERS, OPERATORS
 
+pytestmark = pytest.mark.filterwarnings("ignore:layer 'random_:UserWarning")
 h5py = pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
 
 sys.path.append(str(Path(__file__).parents[1] / "golden"))
@@ -188,3 +193,76 @@ def test_a_part_of_a_net_can_start_anew(recorded):
     vectors = {name: end for name in before for end in ends if name.endswith(end)}
     assert len(vectors) > 2
     assert {name: ends[end] for name, end in vectors.items()} == {name: after[name].mean() for name in vectors}
+
+
+def test_every_row_has_a_recorded_case(recorded):
+    """Of the layers and operators, and of the names that `activation` may be."""
+    layers, operators = set(), set()
+    for keras, (folder, _) in recorded.items():
+        for _, network, file, weights in (case.values for case in CASES if case.values[0] == keras):
+            if network not in MAY_BE_REFUSED:
+                for layer in reading.read(str(folder / file), weights and str(folder / weights)).walk():
+                    (layers if layer.operator is None else operators).add(layer.operator or layer.class_name)
+                    activation = layer.config.get("activation")
+                    operators.update([activation] if isinstance(activation, str) else [])
+    others = {"CustomScaleLayer", "LayerScale", "StochasticDepth"}  # test_layers_of_applications
+    assert set(LAYERS) - layers - others == {"TimeDistributed"}  # its model is walked, not itself: in `edges`
+    assert set(OPERATORS) - set(map(name_of, operators)) == {"hard_swish"}  # is hard_silu
+
+
+def test_layers_of_applications(tmp_path):
+    """Three that `keras.applications` defines for its own models."""
+    data = np.random.RandomState(0).normal(size=(2, 5, 4)).astype("float32")
+    gamma = np.array([0.5, 2.0, -1.0, 3.0], "float32")
+
+    def node(name, config, *inputs):
+        entry = {"class_name": name, "name": name, "config": {"name": name, **config}}
+        return {**entry, "inbound_nodes": [[[source, 0, 0, {}] for source in inputs]] if inputs else []}
+
+    layers = [
+        node("InputLayer", {"batch_input_shape": [None, 5, 4]}),
+        node("LayerScale", {"projection_dim": 4}, "InputLayer"),
+        node("StochasticDepth", {"drop_path_rate": 0.3}, "LayerScale"),
+        node("CustomScaleLayer", {"scale": 0.2}, "InputLayer", "StochasticDepth"),
+    ]
+    config = {"name": "net", "layers": layers, "input_layers": [["InputLayer", 0, 0]]}
+    config["output_layers"] = [["CustomScaleLayer", 0, 0]]
+    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Functional", "config": config}))
+    with h5py.File(tmp_path / "weights.h5", "w") as file:
+        file.attrs["layer_names"] = [b"LayerScale"]
+        group = file.create_group("LayerScale")
+        group.attrs["weight_names"] = [b"LayerScale/gamma:0"]
+        group["LayerScale/gamma:0"] = gamma
+    net = mxsame.from_keras(tmp_path / "model.json", tmp_path / "weights.h5")
+    assert_all_close(called(net, [data]), [data + 0.2 * gamma * data])
+    with mx.autograd.train_mode():  # the branch of a picture is dropped, or 1 / 0.7 as much
+        (found,) = called(net, [np.repeat(data[:1], 60, 0)])
+    parts = {round(float(x), 2) for x in ((found - data[:1]) / (0.2 * gamma * data[:1])).reshape(60, -1).mean(1)}
+    assert parts == {0.0, 1.43}
+
+
+def test_random_layers_warn(recorded):
+    folder, _ = recorded["keras2"]
+    with pytest.warns(UserWarning, match=r"layer 'random_flip' \(RandomFlip\) does nothing here"):
+        mxsame.from_keras(str(folder / "augmented.h5"))
+
+
+@pytest.mark.parametrize(
+    ("layer", "kwargs", "message"),
+    [
+        ("Softmax", {"mask": ["data", 0, 0]}, "argument mask must not be given"),
+        ("Add", {"scale": 2}, "argument scale must not be given; received scale=2"),
+        ("Softmax", {"mask": None, "training": False}, None),
+    ],
+)
+def test_arguments_that_a_layer_does_not_take_are_refused(tmp_path, layer, kwargs, message):
+    data = {"class_name": "InputLayer", "name": "data", "config": {"name": "data", "batch_input_shape": [None, 4]}}
+    one = {"class_name": layer, "name": "one", "config": {"name": "one"}}
+    layers = [{**data, "inbound_nodes": []}, {**one, "inbound_nodes": [[["data", 0, 0, kwargs]]]}]
+    config = {"name": "net", "layers": layers, "input_layers": [["data", 0, 0]], "output_layers": [["one", 0, 0]]}
+    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Functional", "config": config}))
+    if message is None:
+        assert mxsame.from_keras(tmp_path / "model.json")(mx.nd.zeros((1, 4))).shape == (1, 4)
+        return
+    with pytest.raises(ValueError, match=rf"layer 'one' \({layer}\): {message}"):
+        mxsame.from_keras(tmp_path / "model.json")
