@@ -56,6 +56,12 @@ def test_convolutions_take_arguments_in_the_order_of_gluon(kind, rank):
     assert arguments(mxsame.nn, kind.format(rank))[: len(theirs)] == theirs
 
 
+def test_the_order_of_arguments_without_a_model_in_gluon():
+    window = ["kernel_size", "strides", "padding"]
+    assert arguments(mxsame.nn, "DepthwiseConv2D")[1:5] == [*window, "depth_multiplier"]
+    assert arguments(mxsame.nn, "SeparableConv2D")[1:7] == ["channels", *window, "dilation", "depth_multiplier"]
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["MaxPool{}D", "AvgPool{}D"])
 def test_poolings_take_arguments_in_the_order_of_gluon_as_far_as_it_has_one(kind, rank):
@@ -65,6 +71,7 @@ def test_poolings_take_arguments_in_the_order_of_gluon_as_far_as_it_has_one(kind
         arguments(mxsame.nn, name)[:4] == arguments(gluon.nn, name)[:4] == ["self", "pool_size", "strides", "padding"]
     )
     assert set(arguments(gluon.nn, name)) <= set(arguments(mxsame.nn, name))
+    assert rank != 2 or arguments(mxsame.nn, name)[: len(arguments(gluon.nn, name))] == arguments(gluon.nn, name)
     misplaced = (True,) if kind.startswith("Max") else ("NCHW",)
     with pytest.raises(TypeError, match=r"(layout must be a string|ceil_mode must be True or False)"):
         getattr(mxsame.nn, name)(2, 2, "same", *misplaced)
