@@ -97,7 +97,7 @@ def write(symbol: Any, file: Path, out: Path) -> str:
     prefix = file.name.replace("-symbol.json", "")
     target = f"{out}-symbol.json"
     try:
-        symbol.save(target)
+        Path(target).write_text(symbol.tojson(), encoding="utf-8")
         for path in file.parent.glob(f"{prefix}-[0-9][0-9][0-9][0-9].params"):
             copy = Path(f"{out}{path.name[len(prefix) :]}")
             if copy.resolve() != path.resolve():

@@ -8,14 +8,13 @@ elements, or one after it that drops outputs; :func:`windowed` takes all of them
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame.building import NOTE
 from mxsame.plan import TransposedWindow, Window
 from mxsame.rewriting._graph import Graph, Node, Output, User, entries, taken
 
 WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
-Pairs = List[Tuple[int, int]]
 Shapes = Mapping[Node, Sequence[int]]
 Users = Mapping[Node, Sequence[User]]
 
