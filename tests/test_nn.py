@@ -32,6 +32,7 @@ gluon = mx.gluon
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 WITH_PARAMETERS = [op for op in OPS if op not in POOLS]
 ONE_EACH = [next(case for case in CASES if (case.op, case.rank) == (op, rank)) for op in OPS for rank in (1, 2, 3)]
+OF_GLUON = [("Conv", ""), ("Conv", "Transpose"), ("MaxPool", ""), ("AvgPool", "")]
 CONVOLUTIONS_ONE_EACH = [case for case in ONE_EACH if case.op in WITH_PARAMETERS]
 
 
@@ -565,3 +566,34 @@ def test_the_names_of_keras_arguments(name, value, rule):
     for kind in (mxsame.nn.Conv2D, mxsame.nn.SeparableConv1D, mxsame.nn.MaxPool3D):
         with pytest.raises(TypeError, match=f"{name} of Keras must be {rule}.*received {name}={value!r}"):
             kind(kernel_size=3, **{name: value})
+
+
+@pytest.mark.parametrize("name", [f"{kind}{rank}D{end}" for rank in (1, 2, 3) for kind, end in OF_GLUON])
+def test_a_layer_is_one_of_gluons(name):
+    arguments = (4, 3) if "Conv" in name else (3,)
+    block = getattr(mxsame.nn, name)(*arguments, strides=2)
+    assert isinstance(block, getattr(gluon.nn, name))
+    theirs = getattr(gluon.nn, name)(*arguments, strides=2)
+    for argument, value in block._kwargs.items():
+        assert value == theirs._kwargs[argument]
+    with pytest.raises(KeyError, match="pad follows from the size of the data; received padding='same'"):
+        block._kwargs["pad"]
+    assert getattr(mxsame.nn, name)(*arguments, padding=1)._kwargs["pad"] == (1,) * block.num_spatial_dims
+
+
+@pytest.mark.parametrize("hybridize", [None, mxsame.hybridize])
+def test_strides_and_dilation_are_written_as_in_gluon(hybridize):
+    data = mx.nd.random.uniform(shape=(1, 2, 9, 8))
+    block = mxsame.nn.Conv2D(3, 3, strides=2, in_channels=2)
+    block.initialize()
+    if hybridize:
+        hybridize(block)
+    block(data)
+    block._kwargs["stride"], block._kwargs["dilate"] = (1, 1), (2, 2)
+    wanted = mxsame.ops.conv(data, block.weight.data(), block.bias.data(), dilation=2)
+    assert_equal(block(data).asnumpy(), wanted.asnumpy(), "float32")
+    for name, value in (("pad", (1, 1)), ("kernel", (5, 5)), ("adj", (1, 1))):
+        with pytest.raises(TypeError, match=f"only stride and dilate can be written; received {name}="):
+            block._kwargs[name] = value
+    with pytest.raises(ValueError, match="strides must be an integer or a sequence of 2"):
+        block._kwargs["stride"] = (1,)

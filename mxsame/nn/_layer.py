@@ -12,6 +12,7 @@ from mxsame import padding as arithmetic
 from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import HybridBlock
 from mxsame.graphs.tracing import Checked
+from mxsame.nn._gluon_arguments import GluonArguments
 from mxsame.plan.windows import GIVE_SIZE, AnyWindow, lengths
 
 CAUSAL_WORDS = (*validation.WORDS, "causal")  # what `padding` may be as a string in 1-D
@@ -43,7 +44,7 @@ class Layer(Checked, HybridBlock):
             raise TypeError(f"prefix must be a string or None; {validation.received(prefix=prefix)}")
         if params is not None and not isinstance(params, mx.gluon.ParameterDict):
             raise TypeError(f"params must be a gluon.ParameterDict or None; {validation.received(params=params)}")
-        super().__init__(prefix=prefix, params=params)
+        mx.gluon.HybridBlock.__init__(self, prefix=prefix, params=params)  # Gluon's layer of this name is a base, too
         self._layout = validation.layout(layout, self.num_spatial_dims)
         self._channels_last = not self._layout.startswith("NC")
 
@@ -84,6 +85,11 @@ class Layer(Checked, HybridBlock):
             # A layer has no input_size.
             reason = str(error).replace(GIVE_SIZE, "use mxsame.hybridize(net), or a file for one size")
             raise ValueError(f"layer {self.name}: {reason}") from None
+
+    @property
+    def _kwargs(self) -> GluonArguments:
+        """Where Gluon's layers have their arguments."""
+        return GluonArguments(self)
 
     def cast(self, dtype: Any) -> None:
         """As every Block; graphs are told the type as well."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional, Tuple
 
 from mxsame import ops
+from mxsame._mxnet import mx
 from mxsame.nn._layer import CAUSAL_WORDS, ConvolutionLayer
 from mxsame.plan.windows import AnyWindow, make_windows
 
@@ -108,7 +109,7 @@ class _Conv(ConvolutionLayer):
         return self._representation(f"{self._known_in_channels()} -> {self._channels}", **more)
 
 
-class Conv1D(_Conv):
+class Conv1D(_Conv, mx.gluon.nn.Conv1D):
     """1-D convolution: (N, C, W) -> (N, channels, W'); arguments as :class:`Conv2D`, and padding="causal".
 
     >>> import mxsame
@@ -120,7 +121,7 @@ class Conv1D(_Conv):
     _words = CAUSAL_WORDS
 
 
-class Conv2D(_Conv):
+class Conv2D(_Conv, mx.gluon.nn.Conv2D):
     __doc__ = f"""2-D convolution: (N, C, H, W) -> (N, channels, H', W').
 
     {_Conv.__doc__.strip()}
@@ -137,7 +138,7 @@ class Conv2D(_Conv):
     num_spatial_dims = 2
 
 
-class Conv3D(_Conv):
+class Conv3D(_Conv, mx.gluon.nn.Conv3D):
     """3-D convolution: (N, C, D, H, W) -> (N, channels, D', H', W'); arguments as :class:`Conv2D`.
 
     >>> import mxsame

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional, Tuple
 
 from mxsame import ops, validation
+from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
 from mxsame.plan.windows import AnyWindow, make_transposed_windows
 
@@ -102,7 +103,7 @@ class _ConvTranspose(ConvolutionLayer):
         return self._representation(f"{self._known_in_channels()} -> {self._channels}", **more)
 
 
-class Conv1DTranspose(_ConvTranspose):
+class Conv1DTranspose(_ConvTranspose, mx.gluon.nn.Conv1DTranspose):
     """1-D transposed convolution: (N, C, W) -> (N, channels, W'); arguments as :class:`Conv2DTranspose`.
 
     >>> import mxsame
@@ -113,7 +114,7 @@ class Conv1DTranspose(_ConvTranspose):
     num_spatial_dims = 1
 
 
-class Conv2DTranspose(_ConvTranspose):
+class Conv2DTranspose(_ConvTranspose, mx.gluon.nn.Conv2DTranspose):
     __doc__ = f"""2-D transposed convolution: (N, C, H, W) -> (N, channels, H', W').
 
     {_ConvTranspose.__doc__.strip()}
@@ -130,7 +131,7 @@ class Conv2DTranspose(_ConvTranspose):
     num_spatial_dims = 2
 
 
-class Conv3DTranspose(_ConvTranspose):
+class Conv3DTranspose(_ConvTranspose, mx.gluon.nn.Conv3DTranspose):
     """3-D transposed convolution: (N, C, D, H, W) -> (N, channels, D', H', W'); arguments as :class:`Conv2DTranspose`.
 
     >>> import mxsame

@@ -6,6 +6,7 @@ from typing import Any, Optional, Tuple
 
 from mxsame import ops, validation
 from mxsame import padding as arithmetic
+from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
 from mxsame.plan.windows import AnyWindow, make_windows
 
@@ -172,7 +173,7 @@ class _LpPool(_Pool):
         return ops.lp_pool(x, **self._arguments())
 
 
-class MaxPool1D(_MaxPool):
+class MaxPool1D(_MaxPool, mx.gluon.nn.MaxPool1D):
     """1-D max pooling: (N, C, W) -> (N, C, W'); arguments as :class:`MaxPool2D`.
 
     >>> import mxsame
@@ -183,7 +184,7 @@ class MaxPool1D(_MaxPool):
     num_spatial_dims = 1
 
 
-class MaxPool2D(_MaxPool):
+class MaxPool2D(_MaxPool, mx.gluon.nn.MaxPool2D):
     __doc__ = f"""2-D max pooling: (N, C, H, W) -> (N, C, H', W').
 
     {_MaxPool.__doc__.strip()}
@@ -198,7 +199,7 @@ class MaxPool2D(_MaxPool):
     num_spatial_dims = 2
 
 
-class MaxPool3D(_MaxPool):
+class MaxPool3D(_MaxPool, mx.gluon.nn.MaxPool3D):
     """3-D max pooling: (N, C, D, H, W) -> (N, C, D', H', W'); arguments as :class:`MaxPool2D`.
 
     >>> import mxsame
@@ -209,7 +210,7 @@ class MaxPool3D(_MaxPool):
     num_spatial_dims = 3
 
 
-class AvgPool1D(_AvgPool):
+class AvgPool1D(_AvgPool, mx.gluon.nn.AvgPool1D):
     """1-D average pooling: (N, C, W) -> (N, C, W'); arguments as :class:`AvgPool2D`.
 
     >>> import mxsame
@@ -220,7 +221,7 @@ class AvgPool1D(_AvgPool):
     num_spatial_dims = 1
 
 
-class AvgPool2D(_AvgPool):
+class AvgPool2D(_AvgPool, mx.gluon.nn.AvgPool2D):
     __doc__ = f"""2-D average pooling: (N, C, H, W) -> (N, C, H', W').
 
     {_AvgPool.__doc__.strip()}
@@ -235,7 +236,7 @@ class AvgPool2D(_AvgPool):
     num_spatial_dims = 2
 
 
-class AvgPool3D(_AvgPool):
+class AvgPool3D(_AvgPool, mx.gluon.nn.AvgPool3D):
     """3-D average pooling: (N, C, D, H, W) -> (N, C, D', H', W'); arguments as :class:`AvgPool2D`.
 
     >>> import mxsame
