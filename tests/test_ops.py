@@ -235,8 +235,8 @@ def check_leaks(case, value, unknown=False):
 
 
 def multiplies_by_zero(case, unknown, value):
-    """Whether the plan that is chosen multiplies data by zeros: of a longer kernel for every value, where 0 * nan is nan,
-    or to pick windows, for infinities."""
+    """Whether the plan that is chosen multiplies data by zeros: of a longer kernel for every value, where 0 * nan is
+    nan, or to pick windows, for infinities."""
     found = []
     with building(decisions=found):
         if unknown:
