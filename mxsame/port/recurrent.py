@@ -11,7 +11,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import numpy as np
 
 from mxsame._mxnet import mx
-from mxsame.port.blocks import FUNCTIONS, _Weighted as Weighted
+from mxsame.port.blocks import FUNCTIONS
+from mxsame.port.blocks import _Weighted as Weighted
 
 Activation = Tuple[str, Dict[str, Any]]  # a key of `FUNCTIONS`, and its arguments
 State = List[Any]

@@ -1,0 +1,130 @@
+"""Einstein sums of an array and a weight, `keras.layers.EinsumDense`, as one matrix product."""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxsame import validation
+from mxsame.port.blocks import _Weighted as Weighted
+
+
+class Einsum(NamedTuple):
+    """An equation with a letter for each axis: no letter is in both operands and in the output.
+
+    >>> parse("...x,xhy->...hy", 3, 3)
+    Einsum(data='ABx', weight='xhy', output='ABhy')
+    """
+
+    data: str
+    weight: str
+    output: str
+
+    @property
+    def free(self) -> str:
+        """The axes that the data and the output have."""
+        return "".join(letter for letter in self.data if letter in self.output)
+
+    @property
+    def contracted(self) -> str:
+        return "".join(letter for letter in self.data if letter not in self.output)
+
+    @property
+    def made(self) -> str:
+        """The axes that the weight and the output have."""
+        return "".join(letter for letter in self.weight if letter in self.output)
+
+
+def parse(equation: str, rank: int, weight_rank: int) -> Einsum:
+    """The equation for data and a weight of so many axes.
+
+    Raises `ValueError` for what is no single matrix product.
+    """
+    found = re.fullmatch(r"(\.{3})?([a-zA-Z]+)(\.{3})?,([a-zA-Z]+)->(\.{3})?([a-zA-Z]+)(\.{3})?", equation)
+    letters = [] if found is None else [letter for letter in string.ascii_uppercase if letter not in equation]
+    if found is not None and len(letters) >= rank:
+        before, data, after, weight, out_before, output, out_after = found.groups()
+        more = "".join(letters[: max(rank - len(data), 0)]) if before or after else ""
+        data = more + data if before else data + more
+        output = (more if out_before else "") + output + (more if out_after else "")
+        once = all(len(set(each)) == len(each) for each in (data, weight, output))
+        shared = set(data) & set(weight) & set(output)
+        alone = (set(data) ^ set(weight)) ^ set(output)
+        if once and not shared and not alone and (len(data), len(weight)) == (rank, weight_rank):
+            return Einsum(data, weight, output)
+    raise ValueError(
+        "equation must be a product of the data and a weight, without an axis that both and the output have; "
+        f"{validation.received(equation=equation)}"
+    )
+
+
+class EinsumDense(Weighted):
+    """Data times a weight, (made, contracted), plus a bias that broadcasts to the output.
+
+    Parameters
+    ----------
+    einsum : Einsum
+    lengths : mapping of str to int
+        Of the contracted axes, and of those that are made.
+    bias_shape : tuple of int, optional
+    """
+
+    def __init__(
+        self,
+        einsum: Einsum,
+        lengths: Dict[str, int],
+        bias_shape: Optional[Tuple[int, ...]] = None,
+        prefix: Optional[str] = None,
+    ):
+        self._units = math.prod(lengths[letter] for letter in einsum.made)
+        in_units = math.prod(lengths[letter] for letter in einsum.contracted)
+        shapes: Dict[str, Any] = {"weight": (self._units, in_units)}
+        if bias_shape is not None:
+            shapes["bias"] = bias_shape
+        super().__init__(prefix, **shapes)
+        self._einsum, self._made = einsum, tuple(lengths[letter] for letter in einsum.made)
+
+    def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+        einsum = self._einsum
+        kept = (0,) * len(einsum.free)
+        x = _transposed(F, x, einsum.data, einsum.free + einsum.contracted)
+        if len(einsum.contracted) != 1:
+            x = F.reshape(x, shape=(*kept, -1))
+        x = F.FullyConnected(x, weight, num_hidden=self._units, flatten=False, no_bias=True)
+        if len(einsum.made) != 1:
+            x = F.reshape(x, shape=(*kept, *self._made))
+        x = _transposed(F, x, einsum.free + einsum.made, einsum.output)
+        return x if bias is None else F.broadcast_add(x, bias)
+
+
+def _transposed(F: Any, x: Any, axes: str, wanted: str) -> Any:
+    return x if axes == wanted else F.transpose(x, axes=tuple(map(axes.index, wanted)))
+
+
+def weight_to_mxnet(kernel: np.ndarray, einsum: Einsum) -> np.ndarray:
+    """A kernel with the axes of the equation as (made, contracted)."""
+    order = [einsum.weight.index(letter) for letter in einsum.made + einsum.contracted]
+    made = math.prod(kernel.shape[axis] for axis in order[: len(einsum.made)])
+    return kernel.transpose(order).reshape(made, -1)
+
+
+def weight_to_keras(weight: np.ndarray, einsum: Einsum, lengths: Dict[str, int]) -> np.ndarray:
+    """The inverse of :func:`weight_to_mxnet`."""
+    letters = einsum.made + einsum.contracted
+    full = weight.reshape([lengths[letter] for letter in letters])
+    return full.transpose([letters.index(letter) for letter in einsum.weight])
+
+
+def bias_axes_shape(einsum: Einsum, bias_axes: str, lengths: Sequence[int]) -> Tuple[int, ...]:
+    """The shape of a bias with these axes, for an output of these lengths: 1 along the others, none before the first.
+
+    >>> bias_axes_shape(parse("abc,cde->abde", 3, 3), "d", (2, 3, 4, 5))
+    (4, 1)
+    """
+    first = min(einsum.output.index(letter) for letter in bias_axes)
+    pairs = list(zip(einsum.output, lengths))[first:]
+    return tuple(length if letter in bias_axes else 1 for letter, length in pairs)
