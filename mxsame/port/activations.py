@@ -56,15 +56,25 @@ def activated(site: Site, x: Value) -> Value:
 
 def applied(site: Site, name: str, x: Value, **given: Any) -> Value:
     """x after an activation, by Keras's name."""
-    if name not in ACTIVATIONS:
-        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; {validation.received(activation=name)}")
-    function, arguments = ACTIVATIONS[name]
+    function, arguments = _function(site, name)
     arguments = {**arguments, **given}
-    if name == "hard_sigmoid":
-        arguments["slope"] = 0.2 if site.version == 2 else 1 / 6
     if "axis" in arguments:
         arguments["axis"] = x.axis(arguments["axis"])
     return site.function(function, x, **arguments)
+
+
+def _function(site: Site, name: str) -> Tuple[str, Dict[str, Any]]:
+    if name not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; {validation.received(activation=name)}")
+    if name == "hard_sigmoid":
+        return name, {"slope": 0.2 if site.version == 2 else 1 / 6}
+    return ACTIVATIONS[name]
+
+
+def named(site: Site, config: Dict[str, Any], argument: str, default: str) -> Tuple[str, Dict[str, Any]]:
+    """The function of an activation that a configuration names, as a block applies it to each element."""
+    name = _name(config.get(argument, default))
+    return _function(site, name or "linear")
 
 
 def _name(spec: Any) -> Optional[str]:

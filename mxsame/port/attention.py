@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, List, Optional, Sequence
 
-from mxsame.port.blocks import _Weighted as Weighted
+from mxsame.port.blocks import Weighted
 
 MASKED = -1e9  # what Keras adds to the scores of masked positions
 

@@ -302,6 +302,12 @@ def _each(operator: Any, x: Any, axes: Sequence[int]) -> Any:
     return x
 
 
+def run(F: Any, function: str, *arrays: Any, **arguments: Any) -> Any:
+    """A function of `FUNCTIONS`, or an operator of MXNet."""
+    found = FUNCTIONS.get(function)
+    return getattr(F, function)(*arrays, **arguments) if found is None else found(F, *arrays, **arguments)
+
+
 class BatchNorm1D(mx.gluon.nn.BatchNorm):
     """`gluon.nn.BatchNorm` of data (N, C, W), which is a picture of one row where it may be trained.
 
@@ -322,10 +328,7 @@ class Function(mx.gluon.HybridBlock):
         self.function, self.arguments = function, arguments
 
     def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
-        found = FUNCTIONS.get(self.function)
-        if found is None:
-            return getattr(F, self.function)(x, *others, **self.arguments)
-        return found(F, x, *others, **self.arguments)
+        return run(F, self.function, x, *others, **self.arguments)
 
     def __repr__(self) -> str:
         return f"{self.function}({', '.join(f'{name}={value}' for name, value in self.arguments.items())})"
@@ -340,7 +343,7 @@ INITIALIZERS = {
 }
 
 
-class _Weighted(mx.gluon.HybridBlock):
+class Weighted(mx.gluon.HybridBlock):
     """A block whose parameters are named in `shapes`; a shape of None comes with the weight.
 
     Initializers matter if somebody starts anew from a part of a network: those of vectors are Keras's.
@@ -358,7 +361,7 @@ class _Weighted(mx.gluon.HybridBlock):
         return f"{type(self).__name__}({', '.join(shapes)})"
 
 
-class Dense(_Weighted):
+class Dense(Weighted):
     """A matrix product along one axis: the last, or with `axis=1` the channels of a picture, as a 1x1 convolution."""
 
     def __init__(self, units: int, in_units: int, rank: int, axis: int, use_bias: bool, prefix: Optional[str] = None):
@@ -374,7 +377,7 @@ class Dense(_Weighted):
         return F.Convolution(*arrays, kernel=self._ones, num_filter=self._units, no_bias=bias is None)
 
 
-class ScaleShift(_Weighted):
+class ScaleShift(Weighted):
     """x * gamma + beta after the function `before`; either may be left out."""
 
     def __init__(self, shapes: dict, before: str = "identity", prefix: Optional[str] = None, **arguments: Any):
@@ -387,7 +390,7 @@ class ScaleShift(_Weighted):
         return x if beta is None else F.broadcast_add(x, beta)
 
 
-class PReLU(_Weighted):
+class PReLU(Weighted):
     """relu(x) - alpha relu(-x)."""
 
     def __init__(self, shape: tuple, prefix: Optional[str] = None):
@@ -397,7 +400,7 @@ class PReLU(_Weighted):
         return F.relu(x) - F.broadcast_mul(alpha, F.relu(-x))
 
 
-class Standardization(_Weighted):
+class Standardization(Weighted):
     """(x - mean) / max(sqrt(variance), epsilon), or its inverse: `keras.layers.Normalization`."""
 
     def __init__(self, shape: tuple, invert: bool, prefix: Optional[str] = None):

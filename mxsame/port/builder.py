@@ -102,26 +102,34 @@ class Slot(NamedTuple):
 
 
 class Step(NamedTuple):
+    """A block, and the keys of its inputs and outputs."""
+
     block: Any
     inputs: List[int]
-    output: int
+    outputs: List[int]
     layer: str
 
+    def run(self, values: Dict[int, Any]) -> None:
+        """The outputs of the block, among the values."""
+        out = self.block(*(values[key] for key in self.inputs))
+        values.update(zip(self.outputs, out if len(self.outputs) > 1 else [out]))
 
-def inferred_shape(block: Any, inputs: Sequence[Value], first: bool) -> Tuple[Size, ...]:
-    """The shape of a block's output in Keras's order, as MXNet infers it: twice, with different numbers for dynamic
+
+def inferred_shapes(block: Any, inputs: Sequence[Value], first: bool) -> List[Tuple[Size, ...]]:
+    """The shapes of a block's outputs in Keras's order, as MXNet infers them: twice, with different numbers for dynamic
     lengths."""
     names = [f"data{number}" for number in range(len(inputs))]
-    out = block(*map(mx.sym.var, names))
-    if not isinstance(out, mx.sym.Symbol) or len(out.list_outputs()) != 1:
-        raise TypeError("a block must have one output")
-    found = []
+    outputs = block(*map(mx.sym.var, names))
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    if any(not isinstance(out, mx.sym.Symbol) or len(out.list_outputs()) != 1 for out in outputs):
+        raise TypeError("outputs of a block must be Symbols of one output each")
+    group, found = mx.sym.Group(outputs), []
     for length in LENGTHS:
         shapes = {name: tuple(n or length for n in value.ordered(value.shape)) for name, value in zip(names, inputs)}
-        used = {name: shapes[name] for name in set(out.list_arguments()).intersection(names)}
-        found.append(out.infer_shape_partial(**used)[1][0])
-    shape = [a if a == b and a else None for a, b in zip(*found)]
-    return (shape[0], *shape[2:], shape[1]) if first else tuple(shape)
+        used = {name: shapes[name] for name in set(group.list_arguments()).intersection(names)}
+        found.append(group.infer_shape_partial(**used)[1])
+    shapes_here = [tuple(a if a == b and a else None for a, b in zip(*pair)) for pair in zip(*found)]
+    return [(shape[0], *shape[2:], shape[1]) if first else shape for shape in shapes_here]
 
 
 class Builder:
@@ -150,11 +158,18 @@ class Builder:
         """A step: `block` of the inputs. The order of axes is that of the first input unless given; the shape, in
         Keras's order, is inferred unless given."""
         first = inputs[0].first if first is None else first
-        shape = inferred_shape(block, inputs, first) if shape is None else shape
+        if shape is None:
+            (shape,) = inferred_shapes(block, inputs, first)
         validation.elements("the output", shape)
         out = self.value(shape, first)
-        self.steps.append(Step(block, [value.key for value in inputs], out.key, layer))
+        self.steps.append(Step(block, [value.key for value in inputs], [out.key], layer))
         return out
+
+    def emit_several(self, block: Any, inputs: Sequence[Value], layer: str) -> List[Value]:
+        """A step of a block that takes and gives arrays in Keras's order of axes, one or several."""
+        outputs = [self.value(shape) for shape in inferred_shapes(block, inputs, False)]
+        self.steps.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
+        return outputs
 
     def function(self, layer: str, name: str, inputs: Sequence[Value], first: Any = None, shape: Any = None,
                  **arguments: Any) -> Value:  # fmt: skip
@@ -404,6 +419,13 @@ class Site:
     ) -> Value:
         """A step of a block with the layer's weights, which is made at the layer's first call. `make(prefix)` makes it;
         `conversions` maps weights to conversions, others are as they are."""
+        return self.builder.emit(self._made(make, conversions), inputs, self.name, first, shape)
+
+    def several(self, make: Callable, *inputs: Value, conversions: Any = None) -> List[Value]:
+        """The same of a block that takes and gives arrays in Keras's order of axes, one or several."""
+        return self.builder.emit_several(self._made(make, conversions), inputs, self.name)
+
+    def _made(self, make: Callable, conversions: Any) -> Any:
         if self.path not in self.builder.blocks:
             block = self.builder.made(make, self.name)
             try:
@@ -411,7 +433,7 @@ class Site:
             except ValueError as error:  # another block in the layer's place would not help
                 raise TypeError(str(error)) from error
             self.builder.blocks[self.path] = block
-        return self.builder.emit(self.builder.blocks[self.path], inputs, self.name, first, shape)
+        return self.builder.blocks[self.path]
 
     def constant(self, make: Callable, x: Value, arrays: Mapping[str, Any]) -> Value:
         """A step of a block whose parameters are numbers of the configuration."""
@@ -431,7 +453,7 @@ class Site:
             raise ValueError(f"weights must be {names or 'none'}; received {len(layer.weights)} arrays")
         slots = self.builder.slots[id(layer)] = []
         for number, (role, array) in enumerate(zip(roles, layer.weights)):
-            parameter = getattr(block, role.parameter, None) if role.parameter else None
+            parameter = _parameter(block, role.parameter)
             if parameter is None:
                 layer.weights[number] = np.asarray(array)
                 continue
@@ -446,6 +468,13 @@ class Site:
                 parameter.initialize(ctx=mx.cpu())
             if not layer.trainable:
                 parameter.grad_req = "null"
+
+
+def _parameter(block: Any, path: str) -> Any:
+    """The parameter of a block, or of a child of it (`child.parameter`); None if there is none."""
+    for name in path.split("."):
+        block = getattr(block, name, None) if name else None
+    return block
 
 
 def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str) -> None:

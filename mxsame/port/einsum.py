@@ -10,7 +10,7 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame import validation
-from mxsame.port.blocks import _Weighted as Weighted
+from mxsame.port.blocks import Weighted
 
 
 class Einsum(NamedTuple):

@@ -66,8 +66,9 @@ class Network(mx.gluon.HybridBlock):
                 wanted.setdefault(value.key, []).append((path, layer, value))
         values = self._checked(arrays)
         for step, done in zip(self._steps, self._done):
-            out = values[step.output] = step.block(*(values[key] for key in step.inputs))
-            for path, layer, value in wanted.get(step.output, ()):
+            step.run(values)
+            for path, layer, value in (entry for key in step.outputs for entry in wanted.get(key, ())):
+                out = values[value.key]
                 yield (
                     path,
                     layer,
@@ -98,7 +99,7 @@ class Network(mx.gluon.HybridBlock):
     def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
         values = self._checked((x, *others))
         for step, done in zip(self._steps, self._done):
-            values[step.output] = step.block(*(values[key] for key in step.inputs))
+            step.run(values)
             for key in done:
                 del values[key]
         outputs = [values[key] for key in self._outputs]

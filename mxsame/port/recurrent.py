@@ -11,10 +11,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import numpy as np
 
 from mxsame._mxnet import mx
-from mxsame.port.blocks import FUNCTIONS
-from mxsame.port.blocks import _Weighted as Weighted
+from mxsame.port.blocks import Weighted, run
 
-Activation = Tuple[str, Dict[str, Any]]  # a key of `FUNCTIONS`, and its arguments
+Activation = Tuple[str, Dict[str, Any]]  # a function of `mxsame.port.blocks`, and its arguments
 State = List[Any]
 
 
@@ -57,7 +56,7 @@ class Recurrent(Weighted):
     steps : int, optional
         T; None if it is dynamic.
     activation, recurrent_activation : (str, dict)
-        Functions of `mxsame.port.blocks`; the second is that of the gates.
+        Functions of `mxsame.port.blocks`, or operators of MXNet; the second is that of the gates.
     use_bias : bool
     reset_after : bool
         Of a GRU: the reset gate is applied after the matrix product, and there is a second bias.
@@ -203,9 +202,66 @@ class Recurrent(Weighted):
         return {"SimpleRNN": simple, "LSTM": lstm, "GRU": gru}[self._kind]
 
 
+class Bidirectional(mx.gluon.HybridBlock):
+    """Two recurrent layers on the same data, one of them backwards, whose outputs are merged (Schuster and Paliwal
+    1997).
+
+    Called with the data, then the initial states of both if `takes_states`, then the mask. Returns the output, or both
+    with a `merge_mode` of None, and the last states of both if they return theirs.
+
+    Parameters
+    ----------
+    forwards, backwards : dict
+        The arguments of a :class:`Recurrent` each.
+    merge_mode : "concat", "sum", "mul", "ave" or None
+    """
+
+    def __init__(
+        self,
+        forwards: Dict[str, Any],
+        backwards: Dict[str, Any],
+        merge_mode: Optional[str] = "concat",
+        takes_states: bool = False,
+        takes_mask: bool = False,
+        prefix: Optional[str] = None,
+    ):
+        super().__init__(prefix=prefix)
+        self._merge_mode, self._takes_mask = merge_mode, takes_mask
+        self._return_sequences = forwards["return_sequences"]
+        self._states = KINDS[forwards["kind"]].states if takes_states else 0  # of the first
+        with self.name_scope():
+            takes = {"takes_states": takes_states, "takes_mask": takes_mask}
+            self.forwards = Recurrent(**forwards, **takes, prefix="forward_")
+            self.backwards = Recurrent(**backwards, **takes, prefix="backward_")
+
+    def hybrid_forward(self, F: Any, x: Any, *more: Any) -> Any:
+        mask = list(more[-1:]) if self._takes_mask else []
+        states = more[:-1] if mask else more
+        first = _listed(self.forwards(x, *states[: self._states], *mask))
+        second = _listed(self.backwards(x, *states[self._states :], *mask))
+        outputs = [first.pop(0), second.pop(0)]
+        if self._return_sequences:
+            outputs[1] = F.reverse(outputs[1], axis=1)
+        merged = self._merged(F, *outputs)
+        return merged[0] if len(merged) == 1 and not first else [*merged, *first, *second]
+
+    def _merged(self, F: Any, first: Any, second: Any) -> List[Any]:
+        if self._merge_mode is None:
+            return [first, second]
+        if self._merge_mode == "concat":
+            return [F.concat(first, second, dim=2 if self._return_sequences else 1)]
+        if self._merge_mode == "mul":
+            return [first * second]
+        return [(first + second) / 2 if self._merge_mode == "ave" else first + second]
+
+
+def _listed(outputs: Any) -> List[Any]:
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
 class ConvLSTM(mx.gluon.HybridBlock):
     """(N, T, C, \\*size) -> (N, T, filters, \\*out), or (N, filters, \\*out) of the last step: an LSTM whose products
-    are convolutions (Shi et al. 2015, without peepholes).
+    are convolutions (Shi et al. 2015, without peepholes). With `channels_last`, C and filters are the last axes.
 
     Called as :class:`Recurrent`, whose parameters it has; and `window`, the arguments of the layer of `mxsame.nn` that
     convolves the data. The states are convolved with SAME and stride 1, as in Keras.
@@ -226,9 +282,11 @@ class ConvLSTM(mx.gluon.HybridBlock):
         go_backwards: bool = False,
         takes_states: bool = False,
         takes_mask: bool = False,
+        channels_last: bool = False,
         prefix: Optional[str] = None,
     ):
         super().__init__(prefix=prefix)
+        self._channels_last = channels_last
         self._steps, self._rank = steps, layer_class.num_spatial_dims
         self._activation, self._recurrent_activation = activation, recurrent_activation
         self._return_sequences, self._return_state, self._go_backwards = return_sequences, return_state, go_backwards
@@ -242,6 +300,8 @@ class ConvLSTM(mx.gluon.HybridBlock):
     def hybrid_forward(self, F: Any, x: Any, *more: Any) -> Any:
         rest = list(more)
         mask = F.transpose(rest.pop()) if self._takes_mask else None
+        if self._channels_last:
+            x, rest = self._channels_first(F, x, 2), [self._channels_first(F, state, 1) for state in rest]
         x = F.swapaxes(x, dim1=0, dim2=1)
         if self._go_backwards:
             x, mask = F.reverse(x, axis=0), None if mask is None else F.reverse(mask, axis=0)
@@ -253,7 +313,20 @@ class ConvLSTM(mx.gluon.HybridBlock):
             output = F.swapaxes(sequence, dim1=0, dim2=1)
         else:
             output = F.squeeze(F.slice_axis(sequence, axis=0, begin=-1, end=None), axis=0)
-        return [output, *states] if self._return_state else output
+        outputs = [output, *states] if self._return_state else [output]
+        if self._channels_last:
+            before = [2 if self._return_sequences else 1, 1, 1]
+            outputs = [self._as_given(F, each, axis) for each, axis in zip(outputs, before)]
+        return outputs if self._return_state else outputs[0]
+
+    def _channels_first(self, F: Any, array: Any, axis: int) -> Any:
+        """From the last axis to this one."""
+        last = axis + self._rank
+        return F.transpose(array, axes=(*range(axis), last, *range(axis, last)))
+
+    def _as_given(self, F: Any, array: Any, axis: int) -> Any:
+        """From this axis to the last one."""
+        return F.transpose(array, axes=(*range(axis), *range(axis + 1, axis + self._rank + 1), axis))
 
     def _zeros(self, F: Any, gates: Any) -> State:
         first = F.squeeze(F.slice_axis(gates, axis=0, begin=0, end=1), axis=0)
@@ -329,4 +402,4 @@ def _split(F: Any, x: Any, count: int) -> List[Any]:
 
 def _function(F: Any, activation: Activation) -> Callable:
     name, arguments = activation
-    return lambda x: FUNCTIONS[name](F, x, **arguments)
+    return lambda x: run(F, name, x, **arguments)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
 
 from mxsame import validation
 from mxsame.port.builder import Site, Value
@@ -42,11 +42,12 @@ ALWAYS = ("training", "name")  # arguments that every call may have; a Site know
 
 @dataclass(frozen=True)
 class Row:
-    """How a layer or an operator is built: its function, the order of axes that it takes, and its weights."""
+    """How a layer or an operator is built: its function, the order of axes that it takes, and its weights, which may
+    follow from the configuration."""
 
     build: Callable
     order: str = AS_IT_IS
-    weights: Tuple[Weight, ...] = ()
+    weights: Union[Tuple[Weight, ...], Callable[[Dict[str, Any]], Sequence[Weight]]] = ()
 
     def __call__(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
         inputs, named = self._bound(site, args, kwargs)
@@ -57,6 +58,8 @@ class Row:
 
     def weights_of(self, layer: Layer) -> List[Weight]:
         """Those that the layer has in this configuration. keras-mxnet stores all of a batch norm's."""
+        if callable(self.weights):
+            return list(self.weights(layer.config))
         if layer.native and layer.class_name == "BatchNormalization":
             return [each if each.name == "gamma" else each._replace(trained=each.trained and each.is_in(layer.config))
                     for each in self.weights]  # fmt: skip
@@ -137,7 +140,10 @@ LAYERS: Dict[str, Row] = {}
 OPERATORS: Dict[str, Row] = {}
 
 
-def layer(*names: str, order: str = AS_IT_IS, weights: Sequence[Weight] = ()) -> Callable:
+Weights = Union[Sequence[Weight], Callable[[Dict[str, Any]], Sequence[Weight]]]
+
+
+def layer(*names: str, order: str = AS_IT_IS, weights: Weights = ()) -> Callable:
     """Registers a function for layers of these classes."""
     return _register(LAYERS, names, order, weights)
 
@@ -147,12 +153,12 @@ def operator(*names: str, order: str = AS_IT_IS) -> Callable:
     return _register(OPERATORS, names, order, ())
 
 
-def _register(table: Dict[str, Row], names: Sequence[str], order: str, weights: Sequence[Weight]) -> Callable:
+def _register(table: Dict[str, Row], names: Sequence[str], order: str, weights: Weights) -> Callable:
     def register(build: Callable) -> Callable:
         for name in names:
             if name in table:
                 raise ValueError(f"{name} must have one row")
-            table[name] = Row(build, order, tuple(weights))
+            table[name] = Row(build, order, weights if callable(weights) else tuple(weights))
         return build
 
     return register

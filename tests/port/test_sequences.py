@@ -1,0 +1,88 @@
+"""Recurrent layers, live against tf.keras: random ones, in every way that a network runs, from files and back."""
+
+import random
+
+import numpy as np
+import pytest
+from live_keras import arrays_of, check, compare, expected, inputs_of, keras, randomise
+from mxnet import nd
+
+import mxsame
+
+pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")]
+
+
+def recurrent(choose: random.Random):
+    """A layer of any kind with any options, at times with states that are given, and the states' shapes."""
+    layers = keras().layers
+    kind = choose.choice(("SimpleRNN", "LSTM", "GRU"))
+    options = {
+        "return_sequences": choose.random() < 0.5,
+        "return_state": choose.random() < 0.3,
+        "go_backwards": choose.random() < 0.3,
+        "use_bias": choose.random() < 0.7,
+        "activation": choose.choice(("tanh", "tanh", "relu", "elu", "hard_sigmoid")),
+    }
+    if kind != "SimpleRNN":
+        options["recurrent_activation"] = choose.choice(("sigmoid", "sigmoid", "hard_sigmoid"))
+    if kind == "GRU":
+        options["reset_after"] = choose.random() < 0.6
+    layer, states = getattr(layers, kind)(4, **options), 1 + (kind == "LSTM")
+    if choose.random() < 0.4:
+        modes = ("concat", "sum", "ave", "mul", None)
+        return layers.Bidirectional(layer, merge_mode=choose.choice(modes)), 2 * states
+    return layer, states
+
+
+def random_model(seed: int):
+    """A model with a random recurrent layer, and the lengths of its dynamic axes."""
+    choose, layers = random.Random(seed), keras().layers
+    steps = choose.choice((None, 5, 7))
+    data = keras().Input((steps, 3))
+    layer, count = recurrent(choose)
+    states = [keras().Input((4,)) for _ in range(count)] if choose.random() < 0.25 else []
+    outputs = layer(data, initial_state=states) if states else layer(data)
+    outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    if choose.random() < 0.5:
+        outputs[0] = layers.Dense(2)(outputs[0])
+    return randomise(keras().Model([data, *states], outputs), seed), [6] if steps is None else []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_random_recurrent_layer(seed, tmp_path):
+    model, sizes = random_model(seed)
+    inputs = inputs_of(model, sizes)
+    wanted, given = expected(model, inputs), [nd.array(x) for x in inputs]
+    net = check(model, inputs=inputs)
+    compare(arrays_of(mxsame.deploy(net, [x.shape for x in inputs])(*given)), wanted)
+    for ending in (".h5", ".keras"):
+        model.save(tmp_path / f"model{ending}")
+        compare(arrays_of(mxsame.from_keras(str(tmp_path / f"model{ending}"))(*given)), wanted)
+    weights = [np.copy(array) for array in model.get_weights()]
+    mxsame.to_keras_weights(net, tmp_path / "weights.h5")
+    model.set_weights([np.zeros_like(array) for array in weights])
+    model.load_weights(tmp_path / "weights.h5")
+    for have, want in zip(model.get_weights(), weights):
+        np.testing.assert_array_equal(have, want)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("sequences", [False, True])
+def test_recurrent_convolutions(rank, sequences):
+    """SAME with a stride for the data, with stride 1 for the states; in both data formats, of which TensorFlow runs
+    channels last on the CPU."""
+    layers, size = keras().layers, (7, 6)[:rank]
+    options = {"strides": 2, "padding": "same", "return_sequences": sequences, "return_state": sequences}
+    nets = {}
+    for data_format, shape in (("channels_last", (4, *size, 3)), ("channels_first", (4, 3, *size))):
+        data = keras().Input(shape)
+        make = getattr(layers, f"ConvLSTM{rank}D")
+        nets[data_format] = keras().Model(
+            data, make(8, 3, go_backwards=rank == 2, data_format=data_format, **options)(data)
+        )
+    last, first = randomise(nets["channels_last"]), nets["channels_first"]
+    first.set_weights(last.get_weights())
+    check(last)
+    (x,) = inputs_of(last)
+    got = arrays_of(mxsame.from_keras(first)(nd.array(np.moveaxis(x, -1, 2))))
+    compare([np.moveaxis(array, -1 - rank, -1) for array in got], expected(last, [x]))
