@@ -13,6 +13,7 @@ import running
 
 import mxsame
 from mxsame._mxnet import mx
+from mxsame.port.recurrent import Recurrent
 
 nn = mx.gluon.nn
 FUSES = mx.runtime.Features().is_enabled("MKLDNN")
@@ -983,3 +984,16 @@ def test_what_the_self_check_tried_leaves_no_error_behind():
         data = mx.nd.random.normal(shape=(2, 8, 7, 7))
         running.assert_equal(deployed(data), net(data).asnumpy())
         mx.nd.waitall()
+
+
+@pytest.mark.parametrize("make", ["deploy", "hybridize"])
+def test_a_loop_gives_the_same_at_every_call(make):
+    """With static shapes, MXNet's own `foreach` is wrong, often from the second or third call on."""
+    net = Recurrent("GRU", 5, 3)  # of a dynamic number of steps
+    net.initialize("normal")
+    x = data_of((2, 4, 3))
+    wanted = net(x).asnumpy()
+    static = {"static_alloc": True, "static_shape": True}
+    fast = mxsame.deploy(net, x.shape) if make == "deploy" else mxsame.hybridize(net, **static)
+    for _ in range(8):
+        np.testing.assert_allclose(fast(x).asnumpy(), wanted, atol=1e-6)

@@ -207,11 +207,12 @@ class Deployed(mx.gluon.SymbolBlock):
         with warnings.catch_warnings():  # a graph without parameters takes data of any type, and MXNet warns of that
             warnings.filterwarnings("ignore", "Cannot decide type")
             super().__init__(_kind(self.graph), variables, parameters)
-        self.hybridize(static_alloc=True, static_shape=True)
+        self._static = {} if tracing.has_loop(self.graph) else dict.fromkeys(tracing.STATIC, True)
+        self.hybridize(**self._static)
         self._fused = None
         if fuses:
             runner = mx.gluon.SymbolBlock(_kind(fused(graph)), variables, parameters)
-            runner.hybridize(static_alloc=True, static_shape=True)
+            runner.hybridize(**self._static)
             self._fused = runner.forward  # the block itself would become a child, and be saved
 
     def used(self, of_inputs: Any) -> list:
@@ -253,7 +254,7 @@ class Deployed(mx.gluon.SymbolBlock):
         plain = [array.asnumpy() for array in self.outputs(data, fuses=False)]
         if self._fused and _is_cpu(context):
             if all(map(_alike, [array.asnumpy() for array in self.outputs(data)], plain)):
-                self.hybridize(static_alloc=True, static_shape=True)  # releases the memory of the plain graph
+                self.hybridize(**self._static)  # releases the memory of the plain graph
             else:
                 self._fused = None
         if any(len(dtypes) > 1 for dtypes in self.signature.dtypes.values()) and not self._takes_integers(context):

@@ -245,6 +245,12 @@ class Call(NamedTuple):
         return NetGraph(net, trace.outputs, self.named_shapes(net), flags, **use), trace.decisions
 
 
+def has_loop(symbol: Any) -> bool:
+    """Whether a graph has a loop or a condition (`foreach`, `while_loop`, `cond`): with static shapes MXNet 1.9.1 gives
+    wrong values from the second or third call on."""
+    return '"subgraphs"' in symbol.tojson()
+
+
 class NetGraph:
     """A net's graph over the net's own parameters: called with arrays, it returns what the net does.
 
@@ -274,7 +280,7 @@ class NetGraph:
         self._sources = [position[name] if name in position else parameters[name] for name in names]
         self._initialise(shapes)
         self.memory = self._kept(shapes, trains) if flags.get("static_alloc") else 0
-        if self.memory > most:
+        if self.memory > most or (flags.get("static_shape") and has_loop(self.symbol)):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
         fed: Dict[str, List[int]] = {"data_indices": [], "param_indices": []}
         for index, source in enumerate(self._sources):
