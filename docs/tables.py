@@ -246,7 +246,7 @@ def tensorflow() -> str:
         ]
         for network, name in NETWORKS.items()
     ]
-    return markdown(head, measured(lines))
+    return markdown(head, measured(lines)) + "\n\n" + provenance("networks")
 
 
 def onnx() -> str:
