@@ -44,7 +44,6 @@ LOOKS = {  # colour and marker, the same in every picture; no two have the same 
     "flip": ("#0891b2", "<"),
     "shift": ("#7c3aed", ">"),
     "offset": ("#be123c", "v"),
-    "offset concat": ("#f472b6", "X"),
     "gather": ("#65a30d", "D"),
     "pick": ("#7c3aed", "p"),
     "dilate": ("#111827", "x"),

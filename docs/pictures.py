@@ -263,7 +263,6 @@ PLANS = {
     "shift": [("shift", 8, False), ("shift", 7, False)],
     "pick": [("pick", 8, False), ("pick", 7, False)],
     "offset": [("offset", 8, False), ("offset", 7, False)],
-    "offset-concat": [("offset concat", 8, False), ("offset concat", 7, False)],
     "gather": [("gather", 8, False), ("gather", 7, False)],
 }
 

@@ -35,6 +35,10 @@ class Work:
     purpose : "inference", "training" or "deployment"
         With the last, what depends on parameters alone is computed beforehand.
     device : "cpu" or "gpu"
+    in_blocks : bool
+        The data, of one axis, is in oneDNN's blocks, as a convolution leaves it.
+    pairs, blocks : bool
+        Whether a pooling operator may be given its data in pairs of channels, and in oneDNN's blocks.
 
     Examples
     --------
@@ -50,6 +54,9 @@ class Work:
     plain: bool = False
     purpose: str = "inference"
     device: str = "cpu"
+    in_blocks: bool = False
+    pairs: bool = False
+    blocks: bool = False
 
 
 _MEASURED: Dict[str, str] = {}  # the strategy by windows and work, in the words of `_key`

@@ -10,7 +10,7 @@ import random
 import pytest
 
 from mxsame import measured, planner
-from mxsame.plan import TransposedWindow, Window, exact_plans, force
+from mxsame.plan import TransposedWindow, Window, costs, exact_plans, force
 from mxsame.planner import COSTS, Decision, Work, choose, estimate
 
 KINDS_OF_COPY = ("native", "slice", "concat", "kernel", "pad", "gather")
@@ -151,8 +151,8 @@ def test_on_a_gpu_the_plan_with_the_fewest_copies_is_chosen(operator):
         for kernel_size, stride in ((2, 2), (3, 2), (4, 1), (5, 3)):
             windows = square(size, kernel_size, stride)
             plans = exact_plans(windows, operator).values()
-            fewest = min(map(planner.copies, plans))
-            assert planner.copies(choose(windows, Work(operator, 8, 64, 64, device="gpu"))) == fewest
+            fewest = min(plan.copies for plan in plans)
+            assert choose(windows, Work(operator, 8, 64, 64, device="gpu")).copies == fewest
 
 
 # ---- what was measured -----------------------------------------------------------------------------------------------
@@ -211,9 +211,9 @@ def test_a_plan_that_does_not_depend_on_the_size_is_the_same_for_all(padding, ex
 
 def test_a_plan_of_pooling_depends_on_the_size():
     """Whatever the windows: large data is pooled in blocks."""
-    pool = decision(3, 1, operator="max", plain=True)
+    pool = decision(3, 1, operator="max", plain=True, blocks=True)
     assert pool.depends_on_size
-    assert [pool.planned_for((1, 8, size, size))[2] for size in (16, 224)] == [False, True]
+    assert [pool.planned_for((1, 8, size, size))[0].blocks for size in (16, 224)] == [False, True]
 
 
 def test_an_output_of_a_transposed_convolution_depends_on_the_size():
@@ -241,6 +241,6 @@ def test_elements_that_are_read_are_counted():
                 elements = outputs * s + max(window.effective_kernel_size - s, 0)
             count, kernel = outputs + sum(step.crop), range(step.kernel_size)
             read = sum(0 <= j * s - step.pad + i * d < elements for j in range(count) for i in kernel)
-            assert planner._reads(step, window, n, outputs) == max(read, 1), f"{strategy}: {step}, {window}"
+            assert costs._reads(step, window, n, outputs) == max(read, 1), f"{strategy}: {step}, {window}"
             kinds.add(strategy)
     assert kinds == set(KINDS_OF_COPY)

@@ -10,8 +10,9 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 from mxsame import planner, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import NOTHING, current
-from mxsame.ops._lowering import SPATIAL, Lowering
+from mxsame.ops._lowering import Lowering
 from mxsame.plan import OPERATORS, STRATEGIES, first_plan, shape_plan, strategies_for
+from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.windows import AnyWindow, check_dynamic, lengths
 from mxsame.planner import Work
 

@@ -11,9 +11,9 @@ from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
 from mxsame.ops._geometry import Geometry, Planned, channel_count, planned, required
-from mxsame.ops._lowering import Lowering, reversed_kernel, rewritten
+from mxsame.ops._lowering import Lowering
 from mxsame.ops.conv import convolution
-from mxsame.plan import make_transposed_windows, strategies_for
+from mxsame.plan import arrays, make_transposed_windows, strategies_for
 from mxsame.planner import Work
 
 ONE_BLOCK = 8  # channels; oneDNN keeps the weights of as many or more in blocks
@@ -191,7 +191,7 @@ def _deconvolution(lowering: Lowering, layout: dict, work: Work, copies: bool) -
     }
 
     def run(data: Any, weight: Any, bias: Any) -> Any:
-        weight = lowering.with_zeros(rewritten(weight) if copies else weight)
+        weight = lowering.kernel(arrays.rewritten(weight) if copies else weight, work.channels, data)
         weights = (weight,) if bias is None else (weight, bias)
         operator = lowering.F.Deconvolution
         return lowering.run(data, lambda ready: operator(ready, *weights, no_bias=bias is None, **arguments))
@@ -201,9 +201,9 @@ def _deconvolution(lowering: Lowering, layout: dict, work: Work, copies: bool) -
 
 def _flipped(F: Any, weight: Any, groups: int, rank: int) -> Any:
     r"""(I, O/g, \*k) -> (O, I/g, \*k), every kernel flipped; a shape can be inferred through it."""
-    weight = reversed_kernel(F, weight, range(2, 2 + rank))
+    weight = arrays.reversed_kernel(F, weight, range(2, 2 + rank))
     if groups == 1:
         return F.transpose(weight, axes=(1, 0, *range(2, 2 + rank)))
     weight = F.reshape(weight, shape=(-4, groups, -1, -2))
     weight = F.transpose(weight, axes=(0, 2, 1, *range(3, 3 + rank)))
-    return F.reshape(rewritten(weight), shape=(-3, -2))
+    return F.reshape(arrays.rewritten(weight), shape=(-3, -2))

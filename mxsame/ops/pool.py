@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import padding as arithmetic
-from mxsame import planner, tensors, validation
+from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
 from mxsame.ops._geometry import Geometry, Planned, planned
-from mxsame.ops._lowering import Lowering, in_blocks, padded, paired, unpaired
-from mxsame.plan import make_windows
+from mxsame.ops._lowering import Lowering
+from mxsame.plan import arrays, make_windows
 from mxsame.planner import Work
-
-LEAST_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
 
 
 def max_pool(
@@ -181,14 +178,14 @@ class _Pool(NamedTuple):
         ndim, data = rank + 2 if geometry.channels_last else 0, geometry.data
         of_graph = geometry.args.key is None
         if of_graph:
-            data = padded(F, tensors.channels_first(F, data, ndim) if ndim else data, pads)
+            data = arrays.padded(F, tensors.channels_first(F, data, ndim) if ndim else data, pads)
         size = tuple(None if n is None else n + sum(pair) for n, pair in zip(geometry.size, pads))
         shape, layout = geometry.shape[:2] + size, validation.layout(None, rank)
         geometry = replace(geometry, native_last=False, data=data, layout=layout, shape=shape)
         pooled = self._replace(operator="avg").planned(geometry, "valid")
         if of_graph:
             return Planned(F, pooled, ndim, data)
-        return Planned(F, lambda data: pooled(padded(F, data, pads)), ndim)
+        return Planned(F, lambda data: pooled(arrays.padded(F, data, pads)), ndim)
 
     def planned(self, geometry: Geometry, padding: Any) -> Planned:
         """The call with its plan."""
@@ -203,7 +200,8 @@ class _Pool(NamedTuple):
             run = self._pooled(geometry, lowering, layout)
             if operator != "avg" or fill != "zero" or not lowering.plan.fills or current().windows_noted:
                 return run
-            F, thin = lowering.F, self._pooled(geometry, replace(lowering, channels=1), layout)
+            plan = replace(lowering.plan, pairs=False, blocks=False)
+            F, thin = lowering.F, self._pooled(geometry, replace(lowering, plan=plan, channels=1), layout)
 
             def divided(data: Any) -> Any:
                 # What part of each window is data: the same pooling of ones.
@@ -212,52 +210,56 @@ class _Pool(NamedTuple):
 
             return divided
 
-        return geometry.planned(windows, Work(operator), pooled, fill=fill, refused=_refused(geometry))
+        return geometry.planned(windows, _work(geometry, operator), pooled, fill=fill, refused=_refused(geometry))
 
     def _pooled(self, geometry: Geometry, lowering: Lowering, layout: dict) -> Callable:
         """MXNet's Pooling by a plan, as a function of data."""
-        F, axes, operator = lowering.F, lowering.plan.axes, self.operator
-        keeps_workspace = operator != "max" or not tensors.needs_gradients_at_inference(geometry.data)
+        F, plan, operator = lowering.F, lowering.plan, self.operator
+        along = 1 if plan.pairs else 0  # an axis before those of the windows, along which nothing is pooled
         arguments = {
-            "kernel": tuple(step.kernel_size for step in axes),
-            "stride": tuple(step.strides(window) for step, window in zip(axes, lowering.windows)),
-            "pad": tuple(step.pad for step in axes),
+            "kernel": (1,) * along + tuple(axis.kernel_size for axis in plan.axes),
+            "stride": (1,) * along + tuple(axis.strides(window) for axis, window in zip(plan.axes, lowering.windows)),
+            "pad": (0,) * along + tuple(axis.pad for axis in plan.axes),
             "pool_type": operator.split()[0],
-            "pooling_convention": lowering.plan.convention,
+            "pooling_convention": plan.convention,
             "count_include_pad": operator == "avg with padding",
             **self.more,
             **layout,
         }
-
-        def detour(prepared: Any) -> Tuple[bool, bool, bool]:
-            """Whether data goes to the operator in pairs, whether with a copy for gradients, and whether in blocks."""
-            pairs = _runs_in_pairs(geometry, lowering, prepared, operator)
-            blocks = (pairs or geometry.rank == 2) and _runs_in_blocks(geometry, lowering, operator)
-            return pairs, pairs and tensors.may_take_gradients(prepared), blocks
-
-        if not keeps_workspace:
-            detour = _no_detour
-        elif geometry.args.key is not None:  # of which it is known at once, and of all arrays like them
-            detour = functools.partial(_as_found, detour(geometry.data))
+        takes_gradients = tensors.may_take_gradients(geometry.data)
 
         def pooling(prepared: Any) -> Any:
-            pairs, copies, blocks = detour(prepared)
-            if not pairs and not blocks:
-                return F.Pooling(prepared, **arguments)
-            more = {}
-            if pairs:  # an axis before those of the windows, along which nothing is pooled
-                prepared = paired(F, prepared, copies)
-                more = {name: (int(name != "pad"), *arguments[name]) for name in ("kernel", "stride", "pad")}
-            if blocks:
-                prepared = in_blocks(F, prepared, lowering.channels // (2 if pairs else 1))
-            out = F.Pooling(prepared, **{**arguments, **more})
-            return unpaired(F, out, copies=blocks) if pairs else out
+            if plan.pairs:
+                prepared = arrays.paired(F, prepared, takes_gradients)
+            if plan.blocks:
+                prepared = arrays.in_blocks(F, prepared, lowering.channels // (1 + along))
+            out = F.Pooling(prepared, **arguments)
+            return arrays.unpaired(F, out, copies=plan.blocks) if plan.pairs else out
 
-        if keeps_workspace:
+        if not _loses_workspace(geometry, operator):
             return lambda data: lowering.run(data, pooling)
-        # oneDNN keeps nothing for the backward pass of a maximum at inference; MXNet's own code, which runs in float64,
-        # needs nothing.
+        # MXNet's own code, which runs in float64, needs none.
         return lambda data: F.cast(lowering.run(F.cast(data, dtype="float64"), pooling), dtype="float32")
+
+
+def _loses_workspace(geometry: Geometry, operator: str) -> bool:
+    """Whether oneDNN keeps nothing for a backward pass, which may follow: of a maximum at inference."""
+    return operator == "max" and tensors.needs_gradients_at_inference(geometry.data)
+
+
+def _work(geometry: Geometry, operator: str) -> Work:
+    """What is known of the data: its layout, and those that it can have. Of an NDArray nobody knows whether it is in
+    blocks."""
+    data, on_cpu = geometry.data, tensors.purpose_and_device(geometry.data)[1] == "cpu"
+    onednn = tensors.has_onednn() and on_cpu and operator != "lp" and not current().windows_noted
+    if not onednn or geometry.rank == 3 or _loses_workspace(geometry, operator):
+        return Work(operator)
+    blocks = isinstance(data, mx.sym.Symbol) and _convolves(data, unknown_type=False)
+    if geometry.rank == 2:
+        return Work(operator, blocks=blocks)
+    channels = None if current().shapes_only else geometry.graph_channels()
+    in_blocks = not geometry.channels_last and tensors.is_in_blocks(data)
+    return Work(operator, in_channels=channels, in_blocks=in_blocks, pairs=True, blocks=blocks)
 
 
 def _refused(geometry: Geometry) -> Tuple[str, ...]:
@@ -266,38 +268,6 @@ def _refused(geometry: Geometry) -> Tuple[str, ...]:
     is_for_any_size = None in geometry.size
     refused = () if _convolves(geometry.data, unknown_type=is_for_any_size) else ("pick",)
     return (*refused, "full") if is_for_any_size and current().exported else refused
-
-
-def _no_detour(prepared: Any) -> Tuple[bool, bool, bool]:
-    return False, False, False
-
-
-def _as_found(found: Tuple[bool, bool, bool], prepared: Any) -> Tuple[bool, bool, bool]:
-    return found
-
-
-def _runs_in_pairs(geometry: Geometry, lowering: Lowering, prepared: Any, operator: str) -> bool:
-    """Whether 1-D data goes to the operator as pictures of two rows, each a channel.
-
-    oneDNN's fast code for data that is not in blocks asks for two spatial axes, both longer than 1, and for four
-    channels; the code for the rest takes 2 to 8 times as long. The values are the same.
-    """
-    if geometry.rank != 1 or operator == "lp" or current().windows_noted or not tensors.has_onednn():
-        return False
-    if tensors.purpose_and_device(prepared)[1] != "cpu" or tensors.is_in_blocks(prepared):
-        return False
-    channels = lowering.channels or geometry.graph_channels()
-    return channels is not None and channels % 2 == 0 and channels >= 2 * LEAST_CHANNELS
-
-
-def _runs_in_blocks(geometry: Geometry, lowering: Lowering, operator: str) -> bool:
-    """Whether data that is plain goes to the operator in oneDNN's blocks. Of an NDArray nobody knows the layout."""
-    data = geometry.data
-    if current().windows_noted or isinstance(data, mx.nd.NDArray) or not _convolves(data, unknown_type=False):
-        return False
-    device = tensors.purpose_and_device(data)[1]
-    work = Work(operator, in_channels=lowering.channels, plain=lowering.plain, device=device)
-    return planner.pools_in_blocks(lowering.plan, lowering.windows, work)
 
 
 def _convolves(data: Any, unknown_type: bool) -> bool:

@@ -11,9 +11,11 @@ Most steps are empty in most plans. Whether a draft is exact is decided by arith
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import functools
+from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, Optional, Sequence, Tuple
 
+from mxsame.plan.steps import Step, steps_of
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
 
 MOST_OFFSETS = 2  # after the first; each is a copy of the kernel and a choice, and weights of zero to multiply by
@@ -83,8 +85,9 @@ class AxisPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """One plan for each axis, and the convention by which a pooling operator counts its windows ("valid": floor,
-    "full": ceil).
+    """One plan for each axis; and for pooling operators the convention by which they count windows ("valid": floor,
+    "full": ceil), whether data of one axis goes to them as pictures of pairs of channels, and whether plain data is
+    copied into oneDNN's blocks before them (:func:`mxsame.planner.laid_out`).
 
     >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills
     True
@@ -92,16 +95,32 @@ class Plan:
 
     axes: Tuple[AxisPlan, ...]
     convention: str = "valid"
+    pairs: bool = field(default=False, compare=False)  # follows from the plans of the layers before it
+    blocks: bool = False
+
+    @functools.cached_property
+    def steps(self) -> Tuple[Step, ...]:
+        """What is done around the operator."""
+        return steps_of(self.axes)
 
     @property
     def fills(self) -> bool:
         """Whether padding becomes part of the data, where an average cannot tell it from real elements."""
-        return any(axis.gather or any(axis.concat + axis.pad_operator) for axis in self.axes)
+        return any(step.fills for step in self.steps)
 
     @property
     def dilates(self) -> bool:
         """Whether a transposed convolution runs as a convolution of the dilated input."""
         return any(axis.dilate for axis in self.axes)
+
+    @property
+    def copies(self) -> int:
+        """How many times the data or the output is copied.
+
+        >>> Plan((AxisPlan(3, pad=1),)).copies, Plan((AxisPlan(3, pad=2, crop=(1, 0)),)).copies
+        (0, 1)
+        """
+        return sum(step.copies for step in self.steps)
 
 
 # -- convolutions and pooling operators, static: drafts of a plan from the one low and the largest high of all sizes
@@ -257,21 +276,13 @@ def _pick(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
     return None
 
 
-def _offset(concatenates: bool) -> AxisStrategy:
-    """Windows start at -pad for every size; the offset of the kernel in them makes up for the difference.
+def _offset(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+    """Windows start at -pad for every size; the offset of the kernel in them makes up for the difference."""
 
-    With `concatenates` elements are concatenated to one end, so that fewer zeros are needed.
-    """
+    def draft(least: int, most: int, reach: int) -> AxisPlan:
+        return AxisPlan(reach - least + window.kernel_size, offset=(least, most), pad=reach)
 
-    def strategy(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
-        def draft(least: int, most: int, reach: int) -> AxisPlan:
-            pad = most if concatenates else reach
-            length = pad - least + window.kernel_size
-            return AxisPlan(length, concat=(0, reach - pad), offset=(least, most), pad=pad)
-
-        return _moved(window, draft) if window.dilation == 1 else None
-
-    return strategy
+    return _moved(window, draft) if window.dilation == 1 else None
 
 
 def _moved(window: Window, draft: Callable[[int, int, int], AxisPlan]) -> Optional[AxisPlan]:
@@ -468,12 +479,11 @@ STRATEGIES: Dict[str, Strategy] = {
         Strategy("slice", _static(_slice), _EVERY, _transposed_slice, channels_last=True),
         Strategy("concat", _static(_concat), _EVERY, channels_last=True),
         Strategy("kernel", _static(_kernel), (CONV,), _transposed_kernel, channels_last=True, reshapes_weight=True),
-        Strategy("pad", _static(_pad), _EVERY),
+        Strategy("pad", _static(_pad), _EVERY, competes=False),
         Strategy("shift", _shift, (CONV,), needs_channels=True),
         Strategy("pick", _pick, _POOLS, needs_channels=True),
         Strategy("flip", _flip, _SUMS, reshapes_weight=True),
-        Strategy("offset", _offset(concatenates=False), (CONV,), reshapes_weight=True, needs_weight_shape=True),
-        Strategy("offset concat", _offset(concatenates=True), (CONV,), reshapes_weight=True, needs_weight_shape=True),
+        Strategy("offset", _offset, (CONV,), reshapes_weight=True, needs_weight_shape=True),
         Strategy("gather", _gather, _EVERY),
         Strategy("crop", transposed=_transposed_crop, competes=False),
         Strategy("dilate", transposed=_transposed_dilate, together=True, competes=False),

@@ -1,0 +1,101 @@
+"""Single steps on any array, by MXNet's operators: `F` is `mx.nd` or `mx.sym`, channels are first."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence, Tuple
+
+SPATIAL = 2  # the first spatial axis, with channels first
+WHOLE_BLOCKS = 16  # channels, a multiple of every block of oneDNN
+
+
+def concatenated(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: str = "zero") -> Any:
+    """(low, high) elements concatenated along an axis; made of the array's own, so without constants of a type, a batch
+    or a device."""
+    low, high = counts
+    first = F.slice_axis(array, axis=axis, begin=0, end=1)
+    last = F.slice_axis(array, axis=axis, begin=-1, end=None)
+    if fill == "zero":
+        first = last = F.zeros_like(first)
+    # One block for many elements: a concatenation of thousands of arrays would be slow to build.
+    before = [first if low == 1 else F.repeat(first, repeats=low, axis=axis)] if low else []
+    after = [last if high == 1 else F.repeat(last, repeats=high, axis=axis)] if high else []
+    return F.concat(*before, array, *after, dim=axis)
+
+
+def padded(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero") -> Any:
+    """By MXNet's pad operator; it takes four or five axes, so a single spatial axis gets a companion."""
+    if not any(map(any, pads)):
+        return data
+    flat = len(pads) == 1
+    if flat:
+        data, pads = F.expand_dims(data, axis=-1), [*pads, (0, 0)]
+    widths = (0, 0, 0, 0, *(count for pair in pads for count in pair))
+    mode = {"zero": {"mode": "constant", "constant_value": 0}, "edge": {"mode": "edge"}}[fill]
+    data = F.pad(data, pad_width=widths, **mode)
+    return F.reshape(data, shape=(0, 0, 0)) if flat else data
+
+
+def paired(F: Any, data: Any, copies: bool) -> Any:
+    """(N, C, W) -> (N, C/2, 2, W): each pair of channels is a picture of two rows; `copies` is for gradients."""
+    data = F.reshape(data, shape=(0, -4, -1, 2, 0))
+    return copied(F, data) if copies else data
+
+
+def in_blocks(F: Any, pictures: Any, channels: int) -> Any:
+    """A copy of pictures (N, C, H, W) in oneDNN's blocks: a depthwise convolution with kernels of a single one leaves
+    its output in them."""
+    one = F.BlockGrad(F.ones_like(thin(F, pictures, range(4))))
+    ones = F.repeat(one, repeats=channels, axis=0)
+    return F.Convolution(pictures, ones, kernel=(1, 1), num_filter=channels, num_group=channels, no_bias=True)
+
+
+def copied(F: Any, array: Any) -> Any:
+    """A copy around `reshape` of what may be in a layout of oneDNN, or have a gradient in one. MXNet 1.9.1's `reshape`
+    takes that layout for one of as many axes as it makes, and fails; a slice has the plain one."""
+    return F.slice_axis(array, axis=0, begin=0, end=None)
+
+
+def rewritten(weight: Any) -> Any:
+    """A copy around `transpose` of a weight that may be in a layout of oneDNN, or have a gradient in one: MXNet 1.9.1's
+    `transpose` takes that of a grouped convolution for one of four axes, and fails. A shape can be inferred through it,
+    as it cannot through a slice."""
+    return weight * 1
+
+
+def unpaired(F: Any, out: Any, copies: bool) -> Any:
+    """(N, C/2, 2, W) -> (N, C, W); `copies` is for data in oneDNN's blocks."""
+    return F.reshape(copied(F, out) if copies else out, shape=(0, -3, 0))
+
+
+def cropped(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIAL) -> Any:
+    """Without (start, end) elements of each spatial axis."""
+    if not any(map(any, crops)):
+        return out
+    outer = (None,) * first
+    begin = (*outer, *(start or None for start, _ in crops))
+    end = (*outer, *(-end or None for _, end in crops))
+    return F.slice(out, begin=begin, end=end)
+
+
+def thin(F: Any, array: Any, axes: Sequence[int]) -> Any:
+    """Only the first element of these axes."""
+    axes = list(axes)
+    array = edge(F, array, axes)
+    return F.slice_axis(array, axis=1, begin=0, end=1) if 1 in axes else array
+
+
+def edge(F: Any, array: Any, axes: Sequence[int]) -> Any:
+    """Only the first element of these axes, except that up to `WHOLE_BLOCKS` channels stay.
+
+    Only `slice` reads a part of what a convolution has left in oneDNN's blocks; every other operator has MXNet undo the
+    blocks of the whole array first. A slice that divides a block ends the process (SIGFPE).
+    """
+    ends = {axis: WHOLE_BLOCKS if axis == 1 else 1 for axis in axes}
+    last = max(ends) + 1
+    return F.slice(array, begin=(0,) * last, end=tuple(ends.get(axis) for axis in range(last)))
+
+
+def reversed_kernel(F: Any, weight: Any, axes: Sequence[int]) -> Any:
+    """By `reverse`, which lets a shape be inferred through it, as a stepped slice does not. Its gradient overwrites
+    what grad_req="add" should add to, so there is a copy between."""
+    return F.reverse(F.identity(weight), axis=tuple(axes))

@@ -1,0 +1,187 @@
+"""What a layer costs on the CPU, however it is run: nanoseconds, by constants that were measured.
+
+Plans are only ranked, so the ratios of the constants matter. The steps of a plan (`mxsame.plan.steps`) have their own
+costs, for the same `Layer`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+from mxsame.plan.arrays import SPATIAL
+from mxsame.plan.windows import AnyWindow, TransposedWindow
+
+MOVE_OPERATORS = 18  # how many it takes to compute SAME's low and make a kernel with a single one,
+AXIS_OPERATORS = 3  # and for each axis of it
+
+BLOCK = 8  # channels, the least that oneDNN makes blocks of
+BYTES_OF_BLOCK = 16 * 4  # of an element of the most
+CACHE = 1 << 20  # bytes; up to these oneDNN pools plain data in blocks
+TYPICAL_BATCH = 2
+TYPICAL_CHANNELS = 64
+TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
+QUARTER = {1: 32, 2: 128, 3: 128}  # the most channels of a quarter of it, by rank
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Nanoseconds: per element that is copied, per multiplication and addition, per operator.
+
+    >>> COSTS.slice < COSTS.gather
+    True
+    """
+
+    concat: float = 0.2  #: concatenate a few elements to an axis
+    concat_row: float = 15.0  #: in addition, for each row of elements next to each other that is copied
+    concat_back: float = 0.6  #: its backward pass
+    back_line: float = 4.5  #: the same along a single axis
+    slice: float = 0.35  #: take a part
+    slice_blocks: float = 0.8  #: take a part of what a convolution has left in blocks
+    slice_back: float = 1.2  #: the backward pass; twice that for a part of a dynamic shape
+    flip: float = 1.1  #: reverse an axis
+    gather: float = 4.0  #: transpose, copy rows, transpose back
+    reorder: float = 1.5  #: from oneDNN's blocks to the plain layout, or back
+    weight: float = 5.0  #: per element of a weight that gets zeros or is flipped, including its way into blocks
+    offset: float = 20.0  #: per element of a weight that is put at an offset among zeros
+    dense: float = 0.0165  #: per multiplication of a convolution; twice that of a gradient, with pad > k // 2
+    dense_few: float = 0.025  #: of one of fewer input channels than a block has, or output channels than two have
+    depthwise: float = 0.05  #: of a depthwise convolution
+    depthwise_slow: float = (
+        1.0  #: of those for which oneDNN has no fast code: few channels, one or three axes, gradients
+    )
+    pooling: float = 0.04  #: per element of a pooling window
+    pooling_partial: float = 0.65  #: the same where windows of an average are partial, for which oneDNN has no code
+    pooling_large: float = 3.0  #: the same of plain data, a block of whose channels does not fit into the cache
+    touch: float = 0.15  #: per element that an operator reads or writes
+    operator: float = 1.0e3  #: for each operator
+
+
+COSTS = Costs()
+
+
+class Layer:
+    """What the steps of a plan are estimated for: windows and work, with typical numbers for what is unknown."""
+
+    def __init__(self, windows: Sequence[AnyWindow], work: Any, costs: Costs):
+        self.windows, self.work, self.costs, self.rank = windows, work, costs, len(windows)
+        self.in_channels: int = work.in_channels or work.channels or TYPICAL_CHANNELS
+        self.channels: int = work.channels or self.in_channels
+        self.batch: int = work.batch or TYPICAL_BATCH
+        self.training: bool = work.purpose == "training"
+        self.convolves = work.operator in ("conv", "transposed")
+        self.size = [window.size or _typical_size(self.rank, self.in_channels) for window in windows]
+        self.outputs = [window.outputs(length) for window, length in zip(windows, self.size)]
+        self.inputs: int = self.batch * self.in_channels * math.prod(self.size)  # elements
+        self.results: int = self.batch * self.channels * math.prod(self.outputs)
+        kernel_elements = math.prod(window.kernel_size for window in windows)
+        self.weights: int = self.channels * self.in_channels // work.groups * kernel_elements
+        keeps_blocks = not self.training  # batch norm undoes them
+        self.input_in_blocks: bool = keeps_blocks and self.in_channels >= BLOCK and not work.plain
+        self.output_in_blocks: bool = keeps_blocks and self.channels >= BLOCK and self.convolves
+
+    @property
+    def depthwise(self) -> float:
+        """A multiplication of a depthwise convolution; oneDNN has fast code for two axes and a block of channels."""
+        fast = self.rank == 2 and self.in_channels >= BLOCK
+        return self.costs.depthwise if fast else self.costs.depthwise_slow
+
+    def moving(self, ranges: Sequence[Any], axes: Sequence[int], elements: int) -> float:
+        """A depthwise convolution with a single one between the first two numbers of these ranges."""
+        products: int = math.prod(most - least + 1 for least, most, *_ in ranges)
+        return (products * self.depthwise + 2 * self.costs.touch) * elements + self.move_operators(axes)
+
+    def move_operators(self, axes: Sequence[int]) -> float:
+        """The operators that make a kernel with a single one along these axes."""
+        is_dynamic = any(self.windows[axis - SPATIAL].size is None for axis in axes)
+        return ((MOVE_OPERATORS if is_dynamic else 0) + AXIS_OPERATORS * len(axes)) * self.costs.operator
+
+    def operator(self, plan: Any) -> float:
+        """MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
+        outputs = math.prod(map(_operator_outputs, plan.axes, self.size, self.outputs))
+        touched = math.prod(self.size) * self.in_channels + outputs * self.channels
+        touch = self.batch * touched * self.costs.touch * (3 if self.training else 1)
+        return touch + (self._convolution(plan) if self.convolves else self._pooling(plan))
+
+    def _pooling(self, plan: Any) -> float:
+        costs, elements, detour = self.costs, self.batch * self.in_channels, 0.0
+        each = costs.pooling
+        if self.work.operator == "avg" and is_partial(plan, self.windows, self.size):
+            each = costs.pooling_partial
+        elif plan.blocks:
+            detour = elements * math.prod(self.size) * costs.reorder
+        elif self.work.plain and is_beyond_cache(plan, self.windows, self.size):
+            each = costs.pooling_large
+        return detour + elements * self._reads(plan) * each * (2 if self.training else 1)
+
+    def _convolution(self, plan: Any) -> float:
+        costs, share = self.costs, max(self.in_channels // int(self.work.groups), 1)
+        few = self.in_channels < BLOCK or self.channels < 2 * BLOCK
+        long = any(axis.pad > axis.kernel_size // 2 for axis in plan.axes)
+        each = costs.dense_few if few else costs.dense
+        backward = 2 * max(each, 2 * costs.dense if long else 0)  # the gradients of the data and of the weight
+        if share == 1 and self.work.groups > 1:
+            each = self.depthwise
+            backward = costs.depthwise_slow if long or plan.axes[-1].kernel_size > 3 else 0.0
+        products = self.batch * self.channels * share * self._reads(plan)
+        return products * (each + (backward if self.training else 0))
+
+    def _reads(self, plan: Any) -> int:
+        """The elements that all windows read of one channel."""
+        reads: int = math.prod(map(_reads, plan.axes, self.windows, self.size, self.outputs))
+        return reads
+
+
+# -- how often elements are read
+
+
+def _typical_size(rank: int, channels: int) -> int:
+    """Of a picture at first, then of a quarter of it, which is halved wherever channels are doubled."""
+    picture = TYPICAL_PICTURE[rank]
+    quarter = picture // 4
+    return picture if channels < BLOCK else min(quarter, max(7, quarter * QUARTER[rank] // channels))
+
+
+def _operator_outputs(axis: Any, size: int, outputs: int) -> int:
+    return size if axis.pick else int(outputs + axis.crop[0] + (axis.crop[1] or 0))
+
+
+def _reads(axis: Any, window: Any, size: int, outputs: int) -> int:
+    """The elements that all windows along an axis read of the data and of what is added to it; the operator's own
+    padding takes none of oneDNN's time."""
+    if isinstance(window, TransposedWindow):
+        return int(axis.kernel_size * (max(outputs, 1) if axis.dilate else size))
+    count, kernel = _operator_outputs(axis, size, outputs), int(axis.kernel_size)
+    if axis.pick:
+        return count * kernel
+    shifted = axis.shift[1] - axis.shift[0] if axis.shift else 0
+    elements = size + sum(axis.concat) + sum(axis.pad_operator) + shifted
+    if axis.gather:
+        elements = outputs * window.stride + max(window.effective_kernel_size - window.stride, 0)
+    lost = 0
+    for start in range(-axis.pad, min(0, count * window.stride - axis.pad), window.stride):
+        lost += min(-(start // window.dilation), kernel)
+    last = (count - 1) * window.stride - axis.pad + (kernel - 1) * window.dilation
+    for end in range(last, max(elements - 1, last - count * window.stride), -window.stride):
+        lost += min(-((elements - 1 - end) // window.dilation), kernel)
+    return max(count * kernel - lost, 1)
+
+
+# -- for what oneDNN has no fast code
+
+
+def is_partial(plan: Any, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
+    """Whether a window goes beyond the operator's own padding, as "full" lets it: MXNet keeps such averages from
+    oneDNN."""
+    if plan.convention != "full":
+        return False
+    axes = zip(plan.axes, windows, size)
+    return any((w.outputs(n) - 1) * w.stride + axis.kernel_size > n + 2 * axis.pad for axis, w, n in axes)
+
+
+def is_beyond_cache(plan: Any, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
+    """Whether the most channels of a block of data and output do not fit into the cache."""
+    outputs = (_operator_outputs(axis, n, window.outputs(n)) for axis, window, n in zip(plan.axes, windows, size))
+    elements = math.prod(size) + math.prod(outputs)
+    return (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements > CACHE

@@ -1,0 +1,472 @@
+"""The steps of a plan around MXNet's operator, each in one place: what it does, how it runs, and what it costs.
+
+A step serves all axes whose `AxisPlan` asks for it, at once. It runs on classic arrays or Symbols by the `F` that it is
+given, `mx.nd` or `mx.sym`, so nothing is imported from MXNet here. Costs are nanoseconds on the CPU, added up by
+`mxsame.planner.estimate`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+from mxsame.plan import arrays
+from mxsame.plan.arrays import SPATIAL
+from mxsame.plan.costs import Layer
+
+GATHER_OPERATORS = 30
+
+
+class Step:
+    """What is done along some axes. `before` changes the data, `weight` the kernel and `after` the output.
+
+    `on` is what it runs on, a :class:`mxsame.ops._lowering.Lowering`; `layer` what it is estimated for, a
+    :class:`mxsame.plan.costs.Layer`.
+    """
+
+    fills = False  # padding becomes part of the data
+    reorders = False  # data in oneDNN's blocks is brought into the plain layout, and back
+
+    def __init__(self, axes: Sequence[Any]):
+        self.plans = dict(enumerate(axes, SPATIAL))
+        self.axes = [axis for axis, plan in self.plans.items() if self.serves(plan)]
+
+    @staticmethod
+    def serves(plan: Any) -> bool:
+        """Whether the plan of an axis asks for this step."""
+        raise NotImplementedError
+
+    @property
+    def copies(self) -> int:
+        """How many times the data or the output is copied."""
+        return 1
+
+    def before(self, on: Any, data: Any) -> Any:
+        return data
+
+    def weight(self, on: Any, weight: Any, channels: int, data: Any) -> Any:
+        return weight
+
+    def after(self, on: Any, out: Any, data: Any) -> Any:
+        """The output; `data` is what the first step was given."""
+        return out
+
+    def cost(self, layer: Layer) -> float:
+        """Of what is done to data and output."""
+        return 0.0
+
+    def weight_cost(self, layer: Layer) -> float:
+        """Of what is done to the kernel."""
+        return 0.0
+
+    def backward_cost(self, layer: Layer) -> float:
+        """Of all gradients."""
+        return self.cost(layer)
+
+
+class Flip(Step):
+    """Data, kernel and output are reversed."""
+
+    reorders = True
+    copies = 2
+
+    @staticmethod
+    def serves(plan: Any) -> bool:
+        return bool(plan.flip)
+
+    def before(self, on: Any, data: Any) -> Any:
+        """By a slice that steps backwards: many times faster than `reverse`."""
+        whole = (None,) * (SPATIAL + len(self.plans))
+        step = tuple(-1 if axis in self.axes else 1 for axis in range(len(whole)))
+        return on.F.slice(data, begin=whole, end=whole, step=step)
+
+    def weight(self, on: Any, weight: Any, channels: int, data: Any) -> Any:
+        return arrays.reversed_kernel(on.F, weight, self.axes)
+
+    def after(self, on: Any, out: Any, data: Any) -> Any:
+        return self.before(on, out)
+
+    def cost(self, layer: Layer) -> float:
+        per_result = layer.costs.flip + layer.output_in_blocks * layer.costs.reorder
+        return self.backward_cost(layer) + per_result * layer.results + layer.costs.operator
+
+    def weight_cost(self, layer: Layer) -> float:
+        return layer.costs.weight * layer.weights + 2 * layer.costs.operator
+
+    def backward_cost(self, layer: Layer) -> float:
+        return layer.costs.flip * layer.inputs + layer.costs.operator
+
+
+class Dilate(Step):
+    """Zeros between the elements of the data of a transposed convolution."""
+
+    reorders = True
+
+    @staticmethod
+    def serves(plan: Any) -> bool:
+        return bool(plan.dilate > 1)
+
+    @property
+    def copies(self) -> int:
+        return 2 * len(self.axes)
+
+    def before(self, on: Any, data: Any) -> Any:
+        """n elements -> (n-1)*stride + 1."""
+        F = on.F
+        for axis in self.axes:
+            stride, elements = self.plans[axis].dilate, F.expand_dims(data, axis=axis + 1)
+            zeros = F.repeat(F.zeros_like(elements), repeats=stride - 1, axis=axis + 1)
+            merged = F.reshape(F.concat(elements, zeros, dim=axis + 1), shape=(0,) * axis + (-3,) + (-2,))
+            data = F.slice_axis(merged, axis=axis, begin=0, end=1 - stride)
+        return data
+
+    def cost(self, layer: Layer) -> float:
+        per_element = 2 * (layer.costs.concat + layer.costs.slice)
+        return len(self.axes) * (per_element * layer.inputs + 5 * layer.costs.operator)
+
+    def weight_cost(self, layer: Layer) -> float:
+        return layer.costs.weight * layer.weights + 2 * layer.costs.operator
+
+
+class Concat(Step):
+    """Elements are concatenated to the data."""
+
+    fills = reorders = True
+
+    @staticmethod
+    def serves(plan: Any) -> bool:
+        return any(plan.concat)
+
+    @property
+    def copies(self) -> int:
+        return len(self.axes)
+
+    def before(self, on: Any, data: Any) -> Any:
+        """The data is given four axes for that: only then oneDNN concatenates, and MXNet's own way takes ten times
+        longer."""
+        F, rank, first = on.F, len(self.plans), on.first
+        back: Tuple[int, ...] = ()
+        if rank == 1:
+            data, first, back = F.expand_dims(data, axis=first), first + 1, (0, -3, 0)
+        elif rank == 3 and on.channels is not None:
+            data, first, back = F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, on.channels, -2)
+        for axis in self.axes:
+            data = arrays.concatenated(F, data, axis - SPATIAL + first, self.plans[axis].concat, on.fill)
+        return F.reshape(data, shape=back) if back else data
+
+    def cost(self, layer: Layer) -> float:
+        costs = layer.costs
+        rows = sum(1 / math.prod(layer.size[axis - SPATIAL :]) for axis in self.axes)
+        per_element = len(self.axes) * costs.concat + rows * costs.concat_row
+        return per_element * layer.inputs + 3 * len(self.axes) * costs.operator
+
+    def backward_cost(self, layer: Layer) -> float:
+        per_element = layer.costs.back_line if layer.rank == 1 else layer.costs.concat_back
+        return len(self.axes) * (per_element * layer.inputs + 3 * layer.costs.operator)
+
+
+class Pad(Step):
+    """Elements are added by MXNet's pad operator."""
+
+    fills = reorders = True
+
+    @staticmethod
+    def serves(plan: Any) -> bool:
+        return any(plan.pad_operator)
+
+    def before(self, on: Any, data: Any) -> Any:
+        return arrays.padded(on.F, data, [plan.pad_operator for plan in self.plans.values()], on.fill)
+
+    def cost(self, layer: Layer) -> float:
+        return layer.costs.gather * layer.inputs + layer.costs.operator
+
+
+class Gather(Step):
+    """The data with its padding is gathered from itself: out*s + max(ke - s, 0) elements along each axis."""
+
+    fills = reorders = True
+    copies = 3
+
+    @staticmethod
+    def serves(plan: Any) -> bool:
+        return bool(plan.gather)
+
+    def before(self, on: Any, data: Any) -> Any:
+        """These axes go to the front and become one, so that whole rows are copied; a look-up along any other axis goes
+        element by element, many times slower."""
+        F, outer, rank, whole = on.F, SPATIAL, len(self.plans), data
+        source = self._source(on, data)
+        if rank == 3:  # MXNet transposes five axes many times slower than four
+            data, outer = F.reshape(arrays.copied(F, data), shape=(-3, -2)), 1
+        gathered = [axis - SPATIAL + outer for axis in self.axes]
+        order = [*gathered, *(axis for axis in range(outer + rank) if axis not in gathered)]
+        data = F.transpose(data, axes=tuple(order))
+        for _ in gathered[1:]:
+            data = F.reshape(data, shape=(-3, -2))
+        if on.fill == "zero":
+            data = arrays.concatenated(F, data, 0, (0, 1))
+        data = F.take(data, F.BlockGrad(source), axis=0, mode="clip")
+        data = F.transpose(data, axes=tuple(map(order.index, range(len(order)))))
+        if outer == SPATIAL:
+            return data
+        spatial = range(SPATIAL, SPATIAL + rank)
+        thin = arrays.edge(F, whole, spatial)
+        return arrays.copied(F, F.reshape_like(data, thin, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2))
+
+    def _source(self, on: Any, data: Any) -> Any:
+        """Which row of the merged axes goes to each position, one axis per axis; with "zero" the row after the last
+        for padding."""
+        F, rows, inside, count = on.F, None, None, None
+        for axis in self.axes:
+            size, positions = _lengths(on, data, [axis]), self._positions(on, data, axis)
+            nearest = F.broadcast_minimum(F.relu(positions), size - 1)
+            here = positions == nearest
+            if rows is None:
+                rows, inside, count = nearest, here, size
+            else:
+                rows = F.broadcast_add(F.expand_dims(F.broadcast_mul(rows, size), axis=-1), nearest)
+                inside = F.broadcast_mul(F.expand_dims(inside, axis=-1), here)
+                count = count * size
+        return rows if on.fill == "edge" else F.broadcast_add(F.broadcast_sub(rows, count) * inside, count)
+
+    def _positions(self, on: Any, data: Any, axis: int) -> Any:
+        """-low, 1-low, ..: what the windows read along an axis."""
+        F, window = on.F, on.windows[axis - SPATIAL]
+        others = [other for other in range(SPATIAL + len(self.plans)) if other != axis]
+        row = F.contrib.arange_like(F.cast(arrays.thin(F, data, others), dtype="float64"), axis=axis)
+        starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))
+        positions = F.repeat(starts, repeats=window.stride)
+        if window.effective_kernel_size > window.stride:
+            more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
+            more = F.repeat(more, repeats=window.effective_kernel_size - window.stride)
+            positions = F.concat(positions, more, dim=0)
+        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low(on, data, [axis]))
+
+    def cost(self, layer: Layer) -> float:
+        return layer.costs.gather * layer.inputs + GATHER_OPERATORS * len(self.axes) * layer.costs.operator
+
+
+class Shift(Step):
+    """The data is shifted within its padding, so that its low appears to be the same for every size."""
+
+    @staticmethod
+    def serves(plan: Any) -> bool:
+        return plan.shift is not None
+
+    def before(self, on: Any, data: Any) -> Any:
+        ones = {axis: One.back(*self.plans[axis].shift) for axis in self.axes}
+        pads = [ones[axis].length - 1 if axis in ones else 0 for axis in self.plans]
+        return _moved(on, data, data, ones, pads, [1] * len(pads))
+
+    def cost(self, layer: Layer) -> float:
+        return layer.moving([self.plans[axis].shift for axis in self.axes], self.axes, layer.inputs)
+
+
+class Zeros(Step):
+    """(front, back) zeros are concatenated to the kernel."""
+
+    copies = 0
+
+    @staticmethod
+    def serves(plan: Any) -> bool:
+        return any(plan.zeros)
+
+    def weight(self, on: Any, weight: Any, channels: int, data: Any) -> Any:
+        """Where the axes of the kernel are last, they go to the front for that on the CPU: whole blocks are copied
+        then, and not a few elements at a time. MXNet transposes five axes too slowly for it."""
+        F, rank, first = on.F, len(self.plans), on.first
+        moves = first == SPATIAL and rank < 3 and on.is_on_cpu(weight)
+        if moves:
+            weight = F.transpose(arrays.rewritten(weight), axes=(*range(first, first + rank), 0, 1))
+            first = 0
+        for axis in self.axes:
+            weight = arrays.concatenated(F, weight, axis - SPATIAL + first, self.plans[axis].zeros)
+        return arrays.rewritten(F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
+
+    def weight_cost(self, layer: Layer) -> float:
+        return layer.costs.weight * layer.weights + (4 + 3 * len(self.axes)) * layer.costs.operator
+
+    def backward_cost(self, layer: Layer) -> float:
+        return layer.costs.weight * layer.weights
+
+
+class Offset(Step):
+    """The kernel is put at an offset of pad - low among zeros, by a convolution of the kernel itself."""
+
+    copies = 0
+
+    @staticmethod
+    def serves(plan: Any) -> bool:
+        return plan.offset is not None
+
+    def weight(self, on: Any, weight: Any, channels: int, data: Any) -> Any:
+        F, copied = on.F, arrays.copied
+        zeros = {axis: self.plans[axis].pad - self.plans[axis].offset[0] for axis in self.axes}
+        pads = tuple(zeros.get(axis, 0) for axis in self.plans)
+        kernels = F.expand_dims(F.reshape(copied(F, weight), shape=(-3, -2)), axis=1)
+        one = _single_one(on, data, {axis: One(zeros[axis] + 1, -self.plans[axis].offset[0], 1) for axis in self.axes})
+        sizes = tuple(pad + 1 for pad in pads)
+        kernels = F.Convolution(copied(F, kernels), one, kernel=sizes, pad=pads, num_filter=1, no_bias=True)
+        return copied(F, F.reshape(F.reshape(kernels, shape=(-3, -2)), shape=(-4, channels, -1, -2)))
+
+    def weight_cost(self, layer: Layer) -> float:
+        return layer.costs.offset * layer.weights + layer.move_operators(self.axes)
+
+    def backward_cost(self, layer: Layer) -> float:
+        return layer.costs.offset * layer.weights
+
+
+class Crop(Step):
+    """(start, end) elements are dropped from the output; an end of None depends on the size."""
+
+    @staticmethod
+    def serves(plan: Any) -> bool:
+        return bool(plan.crop != (0, 0))
+
+    @property
+    def _dynamic(self) -> List[int]:
+        return [axis for axis in self.axes if self.plans[axis].crop[1] is None]
+
+    @property
+    def _is_static(self) -> bool:
+        return any(any(plan.crop) for plan in self.plans.values())
+
+    def after(self, on: Any, out: Any, data: Any) -> Any:
+        """What is after ceil(n/s) outputs goes by a thin array of such lengths."""
+        out = arrays.cropped(on.F, out, [(plan.crop[0], plan.crop[1] or 0) for plan in self.plans.values()], on.first)
+        if not self._dynamic:
+            return out
+        whole = (None,) * (SPATIAL + len(self.plans))
+        step = (1, 1, *(window.stride for window in on.windows))
+        like = on.F.slice(arrays.thin(on.F, data, (0, 1)), begin=whole, end=whole, step=step)
+        return on.F.slice_like(out, like, axes=self._dynamic)
+
+    def cost(self, layer: Layer) -> float:
+        each = layer.costs.slice_blocks if layer.output_in_blocks else layer.costs.slice
+        static, dynamic = self._is_static, bool(self._dynamic)
+        return (static + dynamic) * each * layer.results + (static + 4 * dynamic) * layer.costs.operator
+
+    def backward_cost(self, layer: Layer) -> float:
+        return (self._is_static + 2 * bool(self._dynamic)) * layer.costs.slice_back * layer.results
+
+
+class Pick(Step):
+    """Of the windows of every position those are picked that SAME has for the size."""
+
+    @staticmethod
+    def serves(plan: Any) -> bool:
+        return plan.pick is not None
+
+    def after(self, on: Any, out: Any, data: Any) -> Any:
+        ones = {axis: One.back(*self.plans[axis].pick[:2]) for axis in self.axes}
+        pads = [plan.pick[2] if plan.pick else 0 for plan in self.plans.values()]
+        strides = [window.stride if plan.pick else 1 for plan, window in zip(self.plans.values(), on.windows)]
+        return _moved(on, out, data, ones, pads, strides)
+
+    def cost(self, layer: Layer) -> float:
+        return layer.moving([self.plans[axis].pick for axis in self.axes], self.axes, layer.results)
+
+    def backward_cost(self, layer: Layer) -> float:
+        return 0.0
+
+
+# Before the operator they run in this order, after it in the opposite one.
+STEPS = (Flip, Dilate, Concat, Pad, Gather, Shift, Zeros, Offset, Crop, Pick)
+
+
+# -- dynamic shapes: the graph reads a size off the data when it runs, in float64, which is exact for any length
+
+
+class One(NamedTuple):
+    """Along an axis of a kernel, a one among zeros: at `first` plus or minus low."""
+
+    length: int
+    first: int
+    sign: int
+
+    @classmethod
+    def back(cls, least: int, reach: int) -> One:
+        """At reach - low, whose low is not below `least`."""
+        return cls(reach - least + 1, reach, -1)
+
+    def position(self, low: Any) -> Any:
+        """For a number or an array."""
+        return self.first + low if self.sign > 0 else self.first - low
+
+
+def _lengths(on: Any, data: Any, axes: Sequence[int]) -> Any:
+    """n along each of these axes, as an array (len(axes),)."""
+    return on.F.cast(_shape(on, data, axes), dtype="float64")
+
+
+def _shape(on: Any, data: Any, axes: Sequence[int]) -> Any:
+    """A part of the data's shape; of data in blocks each length is that of a thin row."""
+    F, first, last = on.F, axes[0], axes[-1]
+    if len(axes) > 1 and not (on.plain and last - first == len(axes) - 1):
+        return F.concat(*(_shape(on, data, [axis]) for axis in axes), dim=0)
+    if not on.plain:
+        data = arrays.edge(F, data, [axis for axis in range(SPATIAL + len(on.windows)) if axis != first])
+    return F.slice_axis(F.shape_array(data), axis=0, begin=first, end=last + 1)
+
+
+def _low(on: Any, data: Any, axes: Sequence[int]) -> Any:
+    """The elements of padding before the data along axes that have the same window but for the size, (len(axes),):
+    half of all, rounded up if the extra one is at the start.
+
+    (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n.
+    """
+    window = on.windows[axes[0] - SPATIAL]
+    total = (window.effective_kernel_size - 1) - (_lengths(on, data, axes) - 1) % window.stride
+    if window.effective_kernel_size < window.stride:
+        total = on.F.relu(total)
+    half = total / 2
+    return on.F.ceil(half) if window.extra_at_start else on.F.floor(half)
+
+
+def _single_one(on: Any, data: Any, ones: Mapping[int, One]) -> Any:
+    """A kernel (1, 1, \\*lengths) of zeros and a one, which is at the right position for the size of `data`."""
+    F, ndim, chosen = on.F, SPATIAL + len(on.windows), None
+    alike: Dict[Any, List[int]] = {}
+    for axis, one in ones.items():
+        if on.windows[axis - SPATIAL].size is None:
+            alike.setdefault((one, on.windows[axis - SPATIAL]), []).append(axis)
+    for (one, _), axes in alike.items():
+        rows = F.one_hot(one.position(_low(on, data, axes)), depth=one.length)
+        for index, axis in enumerate(axes):
+            row = F.slice_axis(rows, axis=0, begin=index, end=index + 1) if len(axes) > 1 else rows
+            row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
+            chosen = row if chosen is None else F.broadcast_mul(chosen, row)
+    kernel = F.ones_like(arrays.thin(F, data, range(ndim)))  # of its type and device
+    if chosen is not None:
+        dynamic = [axis for axes in alike.values() for axis in axes]
+        filled = F.tile(kernel, reps=tuple(ones[axis].length if axis in dynamic else 1 for axis in range(ndim)))
+        kernel = F.where(chosen, filled, F.zeros_like(filled))
+    for axis, one in ones.items():
+        window = on.windows[axis - SPATIAL]
+        if window.size is not None:
+            before = one.position(window.pads(window.size)[0])
+            kernel = arrays.concatenated(F, kernel, axis, (before, one.length - 1 - before))
+    return F.BlockGrad(kernel)
+
+
+def _moved(on: Any, array: Any, data: Any, ones: Mapping[int, One], pads: Sequence[int], strides: Any) -> Any:
+    """Every channel of the array by itself, moved along some axes by a depthwise convolution whose kernel is a single
+    one: a copy in the layout that convolutions have among themselves."""
+    kernel = on.F.repeat(_single_one(on, data, ones), repeats=on.channels, axis=0)
+    axes = range(SPATIAL, SPATIAL + len(on.windows))
+    return on.F.Convolution(
+        array,
+        kernel,
+        kernel=tuple(ones[axis].length if axis in ones else 1 for axis in axes),
+        stride=tuple(strides),
+        pad=tuple(pads),
+        num_filter=on.channels,
+        num_group=on.channels,
+        no_bias=True,
+    )
+
+
+def steps_of(axes: Tuple[Any, ...]) -> Tuple[Step, ...]:
+    """The steps that plans of axes ask for."""
+    made = (step(axes) for step in STEPS)
+    return tuple(step for step in made if step.axes)
