@@ -7,14 +7,13 @@ it there is. Graphs end with a maximum over everything, which takes any layout a
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Sequence, Tuple
 
 from benchmarks.variants import call
 from mxsame._mxnet import mx
 from mxsame.graphs.timing import FLAGS, measure, spread
 
 MANY, FEW = (8, 64, 56, 56), (8, 3, 224, 224)  # data between layers, and pictures
-VOLUME = (2, 8, 16, 28, 28)
 LINE = (4, 32, 3000)
 LARGE = (1, 16, 224, 224)  # a block of these channels does not fit into the cache
 WHOLE = (None,) * 4
@@ -40,9 +39,9 @@ class Probe(mx.gluon.HybridBlock):
 
 def constants(rounds: int = 15) -> Dict[str, float]:
     """Every constant of `mxsame.planner.Costs`, by name."""
-    many, few, volume, large, line = (_times(shape, rounds) for shape in (MANY, FEW, VOLUME, LARGE, LINE))
+    many, few, large = (_times(shape, rounds) for shape in (MANY, FEW, LARGE))
     trained, trained_line = (_times(shape, rounds, train=True) for shape in (MANY, LINE))
-    elements, pixels, voxels = math.prod(MANY), math.prod(FEW), math.prod(VOLUME)
+    elements, pixels = math.prod(MANY), math.prod(FEW)
     longer = 5 * 5 - 3 * 3  # kernel elements
     concat = (many["concat"] - many["concat rows"]) / elements
     concat_row = (many["concat rows"] - many["nothing"] - concat * elements) / math.prod(MANY[:-1])
@@ -57,32 +56,21 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         "concat_back": back("concat") / 2,
         "back_line": (trained_line["concat"] - trained_line["conv k3"]) / math.prod(LINE) - concat,
         "slice_back": back("slice"),
-        "slice_like_back": back("slice_like"),
-        "dense_back_long": back("conv k3, pad 2") / (2 * 3 * 3 * 64),
-        "flip_weight": (many["reverse"] - many["nothing"]) / elements,
-        "lengthen": (many["lengthened, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
+        "weight": (many["lengthened, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
         "operator": (many["chain"] - many["element"]) / (7 * CHAIN),
         "slice_blocks": (many["1x1, slice"] - many["1x1"]) / elements,
-        "gather_line": (line["gather"] - line["nothing"]) / math.prod(LINE),
-        "place": (many["placed, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
+        "offset": (many["placed, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
         "touch": (many["relu"] - many["nothing"]) / (2 * elements),
         "dense_few": (few["conv k5"] - few["conv k3"]) / (longer * pixels / 4 * 32),
-        "depthwise_few": (few["depthwise k3"] - few["nothing"]) / (3 * 3 * pixels),
-        "depthwise_volume": (volume["depthwise k3"] - volume["nothing"]) / (3 * 3 * 3 * voxels),
-        "pooling_volume": (volume["slice, pool k3"] - volume["slice"]) / (3 * 3 * 3 * voxels / 4),
+        "depthwise_slow": (few["depthwise k3"] - few["nothing"]) / (3 * 3 * pixels),
         "pooling_partial": (many["average, partial"] - many["average"]) / (3 * 3 * elements / 4),
         "pooling_large": (large["pool k3"] - large["nothing"]) / (3 * 3 * math.prod(LARGE)),
-        "into_blocks": (many["into blocks"] - many["nothing"]) / elements,
         "dense": (many["conv k5"] - many["conv k3"]) / (longer * elements * 64),
         "depthwise": (many["depthwise k5"] - many["depthwise k3"]) / (longer * elements),
-        "depthwise_back": (trained["depthwise k3"] - many["depthwise k3"]) / (3 * 3 * elements),
-        "depthwise_back_long": (trained["depthwise k5"] - many["depthwise k5"]) / (5 * 5 * elements),
         "pooling": (many["pool k5"] - many["pool k3"]) / (longer * elements),
-        **{name: (many[name] - many["nothing"]) / elements for name in ("slice", "flip", "pad", "gather", "divide")},
+        **{name: (many[name] - many["nothing"]) / elements for name in ("slice", "flip", "gather")},
     }
-    found["unblock"] = (many["1x1, flip"] - many["1x1"]) / elements - found["flip"]
-    found["block"] = (many["1x1, slice, 1x1"] - many["1x1, 1x1"]) / elements - found["slice_blocks"]
-    found["gather_row"] = (few["gather"] - few["nothing"] - found["gather"] * pixels) / math.prod(FEW[2:])
+    found["reorder"] = (many["1x1, flip"] - many["1x1"]) / elements - found["flip"]
     return {name: max(value, 0.0) for name, value in found.items()}
 
 
@@ -103,8 +91,8 @@ def _times(shape: Shape, rounds: int, train: bool = False) -> Dict[str, float]:
 # -- what graphs are made of
 
 
-def _conv(F: Any, x: Any, weight: Any, kernel: int, groups: int = 1, pad: Optional[int] = None) -> Any:
-    sizes = {"kernel": (kernel, kernel), "pad": (kernel // 2 if pad is None else pad,) * 2}
+def _conv(F: Any, x: Any, weight: Any, kernel: int, groups: int = 1) -> Any:
+    sizes = {"kernel": (kernel, kernel), "pad": (kernel // 2,) * 2}
     return F.Convolution(x, weight, num_filter=64, num_group=groups, no_bias=True, **sizes)
 
 
@@ -113,9 +101,8 @@ def _strided(F: Any, x: Any, weight: Any, kernel: int) -> Any:
     return F.Convolution(x, weight, num_filter=32, no_bias=True, **sizes)
 
 
-def _depthwise(F: Any, x: Any, weight: Any, channels: int, rank: int = 2) -> Any:
-    sizes = {"kernel": (3,) * rank, "pad": (1,) * rank}
-    return F.Convolution(x, weight, num_filter=channels, num_group=channels, no_bias=True, **sizes)
+def _depthwise(F: Any, x: Any, weight: Any, channels: int) -> Any:
+    return F.Convolution(x, weight, kernel=(3, 3), pad=(1, 1), num_filter=channels, num_group=channels, no_bias=True)
 
 
 def _placed(F: Any, x: Any, weight: Any) -> Any:
@@ -148,25 +135,12 @@ def _concatenated_line(F: Any, x: Any) -> Any:
     return F.reshape(F.concat(x, F.zeros_like(F.slice_axis(x, axis=3, begin=0, end=1)), dim=3), shape=(0, -3, 0))
 
 
-def _into_blocks(F: Any, x: Any, weight: Any) -> Any:
-    return F.Convolution(x, F.ones((64, 1, 1, 1)), kernel=(1, 1), num_filter=64, num_group=64, no_bias=True)
-
-
 def _line(F: Any, x: Any, weight: Any) -> Any:
     return F.Convolution(x, weight, kernel=(3,), pad=(1,), num_filter=32, no_bias=True)
 
 
-def _slab(F: Any, x: Any) -> Any:
-    """A quarter of the data, blocks of which fit into the cache."""
-    return F.slice_axis(x, axis=2, begin=0, end=VOLUME[2] // 4)
-
-
 def _sliced(F: Any, x: Any) -> Any:
     return F.slice(x, begin=(None, None, 1, 1), end=WHOLE)
-
-
-def _sliced_like(F: Any, x: Any) -> Any:
-    return F.slice_like(x, F.slice(x, begin=(0, 0, 0, 0), end=(1, 1, -1, -1)), axes=(2, 3))
 
 
 def _element(F: Any, x: Any, ndim: int = 4) -> Any:
@@ -183,12 +157,6 @@ def _gathered(F: Any, x: Any, weight: Any) -> Any:
     positions = F.contrib.arange_like(F.reshape(_plane(F, x), shape=(-1,)))
     rows = F.reshape(F.transpose(x, axes=(2, 3, 0, 1)), shape=(-3, -2))
     return F.expand_dims(F.transpose(F.take(rows, positions, axis=0, mode="clip"), axes=(1, 2, 0)), axis=-1)
-
-
-def _gathered_line(F: Any, x: Any, weight: Any) -> Any:
-    rows = F.transpose(x, axes=(2, 0, 1))
-    positions = F.contrib.arange_like(F.reshape(_element(F, x, ndim=2), shape=(-1,)))
-    return F.transpose(F.take(rows, positions, axis=0, mode="clip"), axes=(1, 2, 0))
 
 
 def _chain(F: Any, x: Any, weight: Any) -> Any:
@@ -208,12 +176,7 @@ TRAINED: Probes = {
     MANY: {
         "nothing": (UNUSED, lambda F, x, w: x),
         "concat": (UNUSED, lambda F, x, w: _concatenated(F, x)),
-        "concat rows": (UNUSED, lambda F, x, w: _concatenated(F, x, axes=[3])),
         "slice": (UNUSED, lambda F, x, w: _sliced(F, x)),
-        "slice_like": (UNUSED, lambda F, x, w: _sliced_like(F, x)),
-        "conv k3, pad 2": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, w, 3, pad=2)),
-        "depthwise k3": ((64, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, groups=64)),
-        "depthwise k5": ((64, 1, 5, 5), lambda F, x, w: _conv(F, x, w, 5, groups=64)),
     },
     LINE: {
         "conv k3": ((32, 32, 3), lambda F, x, w: _line(F, x, w)),
@@ -223,18 +186,16 @@ TRAINED: Probes = {
 PROBES: Probes = {
     MANY: {
         **TRAINED[MANY],
+        "concat rows": (UNUSED, lambda F, x, w: _concatenated(F, x, axes=[3])),
+        "depthwise k3": ((64, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, groups=64)),
+        "depthwise k5": ((64, 1, 5, 5), lambda F, x, w: _conv(F, x, w, 5, groups=64)),
         "flip": (UNUSED, lambda F, x, w: F.slice(x, begin=WHOLE, end=WHOLE, step=(1, 1, -1, -1))),
-        "reverse": (UNUSED, lambda F, x, w: F.reverse(x, axis=(2, 3))),
-        "pad": (UNUSED, lambda F, x, w: F.pad(x, mode="constant", pad_width=(0, 0, 0, 0, 0, 1, 0, 1))),
         "gather": (UNUSED, _gathered),
-        "divide": (UNUSED, lambda F, x, w: F.broadcast_div(x, _plane(F, x))),
         "element": (UNUSED, lambda F, x, w: _element(F, x)),
         "chain": (UNUSED, _chain),
         "1x1": (DENSE, lambda F, x, w: _conv(F, x, w, 1)),
-        "1x1, 1x1": (DENSE, lambda F, x, w: _conv(F, _conv(F, x, w, 1), w, 1)),
         "1x1, slice": (DENSE, lambda F, x, w: _sliced(F, _conv(F, x, w, 1))),
         "1x1, flip": (DENSE, lambda F, x, w: F.slice(_conv(F, x, w, 1), begin=WHOLE, end=WHOLE, step=(1, 1, -1, -1))),
-        "1x1, slice, 1x1": (DENSE, lambda F, x, w: _conv(F, _sliced(F, _conv(F, x, w, 1)), w, 1)),
         "relu": (UNUSED, lambda F, x, w: F.relu(x)),
         "conv k4": ((64, 64, 4, 4), lambda F, x, w: _conv(F, x, w, 4)),
         "lengthened, conv k4": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, _lengthened(F, w), 4)),
@@ -243,29 +204,14 @@ PROBES: Probes = {
         "average, partial": (UNUSED, lambda F, x, w: _averaged(F, F.slice(x, begin=(0, 0, 0, 0), end=WHOLE), 0)),
         "conv k3": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, w, 3)),
         "conv k5": ((64, 64, 5, 5), lambda F, x, w: _conv(F, x, w, 5)),
-        "into blocks": (UNUSED, _into_blocks),
         "pool k3": (UNUSED, lambda F, x, w: F.Pooling(x, kernel=(3, 3), pad=(1, 1), pool_type="max")),
         "pool k5": (UNUSED, lambda F, x, w: F.Pooling(x, kernel=(5, 5), pad=(2, 2), pool_type="max")),
     },
     FEW: {
         "nothing": (UNUSED, lambda F, x, w: x),
-        "gather": (UNUSED, _gathered),
         "depthwise k3": ((3, 1, 3, 3), lambda F, x, w: _depthwise(F, x, w, 3)),
         "conv k3": ((32, 3, 3, 3), lambda F, x, w: _strided(F, x, w, 3)),
         "conv k5": ((32, 3, 5, 5), lambda F, x, w: _strided(F, x, w, 5)),
-    },
-    VOLUME: {
-        "nothing": (UNUSED, lambda F, x, w: x),
-        "depthwise k3": ((8, 1, 3, 3, 3), lambda F, x, w: _depthwise(F, x, w, 8, rank=3)),
-        "slice": (UNUSED, lambda F, x, w: _slab(F, x)),
-        "slice, pool k3": (
-            UNUSED,
-            lambda F, x, w: F.Pooling(_slab(F, x), kernel=(3, 3, 3), pad=(1, 1, 1), pool_type="max"),
-        ),
-    },
-    LINE: {
-        "nothing": (UNUSED, lambda F, x, w: x),
-        "gather": (UNUSED, _gathered_line),
     },
     LARGE: {
         "nothing": (UNUSED, lambda F, x, w: x),

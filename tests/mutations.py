@@ -63,15 +63,15 @@ MUTATIONS = [  # (name, file, old text, new text)
     ),
     (
         "dynamic shape: the graph takes n for a multiple of the stride",
-        "mxsame/ops/_lowering.py",
-        "(self._lengths(data, axes) - 1) % window.stride",
-        "self.F.zeros_like(self._lengths(data, axes)) - (window.stride - 1)",
+        "mxsame/plan/steps.py",
+        "(_lengths(on, data, axes) - 1) % window.stride",
+        "on.F.zeros_like(_lengths(on, data, axes)) - (window.stride - 1)",
     ),
     (
         "slice: the outputs at the end are dropped instead of the first",
-        "mxsame/ops/_lowering.py",
-        "[(step.crop[0], step.crop[1] or 0) for step in self.plan.axes]",
-        "[(0, (step.crop[1] or 0) + step.crop[0]) for step in self.plan.axes]",
+        "mxsame/plan/steps.py",
+        "[(plan.crop[0], plan.crop[1] or 0) for plan in self.plans.values()]",
+        "[(0, (plan.crop[1] or 0) + plan.crop[0]) for plan in self.plans.values()]",
     ),
     (
         "maximum: padding is zero",
@@ -81,13 +81,13 @@ MUTATIONS = [  # (name, file, old text, new text)
     ),
     (
         "kernel: zeros on the other side",
-        "mxsame/ops/_lowering.py",
-        "weight = concatenated(F, weight, axis, count)",
-        "weight = concatenated(F, weight, axis, count[::-1])",
+        "mxsame/plan/steps.py",
+        "weight = arrays.concatenated(F, weight, axis - SPATIAL + first, self.plans[axis].zeros)",
+        "weight = arrays.concatenated(F, weight, axis - SPATIAL + first, self.plans[axis].zeros[::-1])",
     ),
     (
         "shift: one element too far",
-        "mxsame/ops/_lowering.py",
+        "mxsame/plan/steps.py",
         "return self.first + low if self.sign > 0 else self.first - low",
         "return self.first + low if self.sign > 0 else self.first - 1 - low",
     ),
@@ -166,7 +166,7 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "dilated input: the kernel is not flipped",
         "mxsame/ops/conv_transpose.py",
-        "weight = reversed_kernel(F, weight, range(2, 2 + rank))",
+        "weight = arrays.reversed_kernel(F, weight, range(2, 2 + rank))",
         "weight = F.identity(weight)",
     ),
     (
@@ -190,8 +190,8 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "maximum: oneDNN computes the gradient of inference",
         "mxsame/ops/pool.py",
-        'keeps_workspace = operator != "max" or not tensors.needs_gradients_at_inference(geometry.data)',
-        "keeps_workspace = True",
+        'return operator == "max" and tensors.needs_gradients_at_inference(geometry.data)',
+        "return False",
     ),
     (
         "Lp: the order is forgotten",
