@@ -44,7 +44,7 @@ class Decision(NamedTuple):
 
     `planned_for` gives what the graph depends on: the plan and the channels.
 
-    >>> from mxsame.plan import Window
+    >>> from mxsame.plan import AxisPlan, Window
     >>> windows, work = (Window(8, 3, 2),), Work("conv", 8, 3, 32)
     >>> decision = Decision(None, windows, work, ("native", "slice"), choose(windows, work))
     >>> decision.planned_for((1, 3, 7)) == (Plan((AxisPlan(3, pad=1),)), 3)
@@ -85,7 +85,7 @@ def choose(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[
 
     Raises `ValueError` if there is none.
 
-    >>> from mxsame.plan import Window
+    >>> from mxsame.plan import AxisPlan, Window
     >>> windows = [Window(224, 3, 2), Window(224, 3, 2)]
     >>> choose(windows, Work("conv", 8, 3, 32, plain=True)).axes[0] == AxisPlan(3, concat=(0, 1))
     True
@@ -117,6 +117,7 @@ def preferences() -> Tuple[int, int]:
 def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None) -> Dict[str, Plan]:
     """The exact plans of strategies that can be the fastest, or all exact plans if there is none of these.
 
+    >>> from mxsame.plan import TransposedWindow
     >>> list(candidates((TransposedWindow(8, 3, 2, 1, (0, 1)),), Work("transposed")))
     ['slice', 'kernel']
     """
@@ -160,7 +161,7 @@ def laid_out(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
     fit into its share of the cache (`jit_uni_pool_kernel` of oneDNN 2.0: 1 MiB if the processor does not tell); and
     windows at every position are slow in it. There a copy in blocks is faster, by far.
 
-    >>> from mxsame.plan import Window
+    >>> from mxsame.plan import AxisPlan, Window
     >>> work = Work("max", in_channels=64, plain=True, blocks=True)
     >>> plan, small, large = Plan((AxisPlan(2), AxisPlan(2))), Window(56, 2, 2), Window(224, 2, 2)
     >>> laid_out(plan, [small, small], work).blocks, laid_out(plan, [large, large], work).blocks
@@ -191,7 +192,7 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> float:
     """Nanoseconds of an operator on the CPU run by a plan; right only in comparison with another plan for the same
     windows.
 
-    >>> from mxsame.plan import Window
+    >>> from mxsame.plan import AxisPlan, Window
     >>> windows = [Window(56, 3, 2), Window(56, 3, 2)]
     >>> sliced, extended = AxisPlan(3, pad=2, crop=(1, 0)), AxisPlan(4, zeros=(1, 0), pad=1)
     >>> sliced, extended = Plan((sliced, sliced)), Plan((extended, extended))

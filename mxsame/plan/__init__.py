@@ -133,7 +133,7 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     >>> odd == AxisPlan(3, pad=1), even == AxisPlan(3, pad=2, crop=(1, 0))
     (True, True)
     >>> first_plan([Window(7, 2, 2)], "max")
-    Plan(axes=(AxisPlan(kernel_size=2, ...),), convention='full')
+    Plan(axes=(AxisPlan(kernel_size=2, ...),), convention='full', ...)
     """
     windows = tuple(windows)
     allowed = strategies_for(operator) if allowed is None else tuple(allowed)
@@ -162,7 +162,7 @@ def shape_plan(windows: Sequence[Window]) -> Plan:
     """A plan for graphs that are never run: its outputs have the right shape for every size, and any values.
 
     >>> shape_plan([Window(None, 3, 3, padding=(0, 1), ceil_mode=True)])
-    Plan(axes=(AxisPlan(kernel_size=3, ..., concat=(0, 1), ...),), convention='full')
+    Plan(axes=(AxisPlan(kernel_size=3, ..., concat=(0, 1), ...),), convention='full', ...)
     """
     axes = []
     for window in windows:
