@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 
+WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
 LEAST_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
 
 
@@ -122,12 +123,14 @@ def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Seque
     ['slice', 'kernel']
     """
     plans = exact_plans(tuple(windows), work.operator, None if allowed is None else tuple(allowed))
-    last_resorts = set()
-    if work.operator == "max":  # picking multiplies by zero, which makes NaN of an infinity
-        last_resorts = {"pick", "gather"}
-    elif all(window.size is not None for window in windows):
-        last_resorts = {"gather", "offset"}
-    competing = [name for name in plans if STRATEGIES[name].competes and name not in last_resorts]
+    is_static = all(window.size is not None for window in windows)
+
+    def competes(name: str, plan: Plan) -> bool:
+        if work.operator == "max":  # picking multiplies by zero, which makes NaN of an infinity
+            return STRATEGIES[name].competes and not any(axis.pick or axis.gather for axis in plan.axes)
+        return STRATEGIES[name].competes and not (is_static and name in ("gather", "offset"))
+
+    competing = [name for name, plan in plans.items() if competes(name, plan)]
     return {name: laid_out(plans[name], windows, work) for name in competing or plans}
 
 
@@ -145,7 +148,12 @@ def _estimated_fastest(
     if work.device == "gpu":
         return min(plans.values(), key=lambda plan: plan.copies)
     works = [work, replace(work, purpose="training")] if is_for_both else [work]
-    return min(plans.values(), key=lambda plan: math.prod(estimate(plan, windows, each) for each in works))
+
+    def cost(plan: Plan) -> float:
+        makes_nan = work.operator == "max" and any(axis.pick for axis in plan.axes)
+        return math.prod(estimate(plan, windows, each) * (WORTH_NAN if makes_nan else 1) for each in works)
+
+    return min(plans.values(), key=cost)
 
 
 # -- pooling: the layout in which oneDNN has fast code
