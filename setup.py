@@ -72,7 +72,7 @@ setup(
         "cu112": ["mxnet-cu112==1.9.1", *REQUIREMENTS["pins"](), *CLI],
         "cli": CLI,
         "keras": ["h5py>=3"],  # Keras's files, without Keras
-        "test": ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "h5py>=3"],
+        "test": ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "h5py>=3", *REQUIREMENTS["ONNX"]],
         # The live oracle; TensorFlow 2.13.1, MXNet 1.9.1 and NumPy 1.23.5 are known to live together.
         "oracle": ["tensorflow-cpu==2.13.1; python_version == '3.11'", "numpy==1.23.5; python_version == '3.11'"],
         "onnx": [*REQUIREMENTS["ONNX"]],  # a file is compared with the net before it is written
