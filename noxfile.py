@@ -44,7 +44,7 @@ def keras_mxnet(session):
 def distributed(session):
     """The examples of training and scoring on several machines, with Ray: clusters of processes on this one."""
     session.install("-r", "tests/distributed/requirements.txt")
-    session.run("python", "-m", "pytest", "-q", "-n", "auto", "tests/distributed", *session.posargs)
+    session.run("python", "-m", "pytest", "-q", "tests/distributed", *session.posargs)
 
 
 @nox.session(python="3.11")
