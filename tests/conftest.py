@@ -46,7 +46,7 @@ def _the_same_random_numbers():
     np.random.seed(0)
 
 
-@pytest.fixture(autouse=True)
-def _a_graph_at_the_first_call(monkeypatch):
-    """Tests look at the graphs of signatures. That a signature has none before its eighth call is tested by itself."""
+@pytest.fixture
+def a_graph_at_the_first_call(monkeypatch):
+    """For tests of the graphs of signatures, which a signature otherwise gets at its eighth call."""
     monkeypatch.setattr(hybridize.Specialised, "PATIENCE", 1)

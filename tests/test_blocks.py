@@ -148,6 +148,7 @@ def test_sizes_of_one_signature_have_one_graph(name, train):
     assert len(seen) > 1
 
 
+@pytest.mark.usefixtures("a_graph_at_the_first_call")
 def test_a_graph_with_blocks_is_not_one_without():
     net = nn.MaxPool2D(3, 2)
     net.hybridize()

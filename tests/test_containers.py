@@ -14,6 +14,8 @@ import mxsame
 from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import Specialised
 
+pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
+
 gluon = mx.gluon
 
 

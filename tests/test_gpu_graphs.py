@@ -26,6 +26,8 @@ from mxsame.plan import Window, force
 from mxsame.planner import Work
 from mxsame.rewriting import Graph, _constants, simplify
 
+pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
+
 PLANAR = tuple(case for case in CASES if case.rank == 2)
 
 

@@ -18,6 +18,8 @@ from mxsame.graphs import tracing
 from mxsame.graphs.hybridize import Specialised
 from mxsame.graphs.tracing import Call
 
+pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
+
 nn = mx.gluon.nn
 
 

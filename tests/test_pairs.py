@@ -11,6 +11,8 @@ from mxsame import ops, planner, tensors
 from mxsame._mxnet import mx
 from mxsame.building import building
 
+pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
+
 nn = mx.gluon.nn
 POOLS = {
     "max": ops.max_pool,

@@ -15,6 +15,8 @@ from running import assert_equal, by_name, expected, fits_one_graph, layer, run_
 import mxsame
 from mxsame._mxnet import mx
 
+pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
+
 gluon = mx.gluon
 ONE_EACH = [next(case for case in CASES if (case.op, case.rank) == (op, rank)) for op in OPS for rank in (1, 2, 3)]
 SIZES = [(17, 22), (18, 21), (19, 13), (24, 24), (9, 31)]
