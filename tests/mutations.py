@@ -32,6 +32,7 @@ TESTS_OF = {  # what these files are tested by, in place of `TESTS`
     "mxsame/onnx/": ["tests/test_onnx.py", "tests/test_onnx_files.py", "tests/test_onnx_operators.py"],
     "mxsame/rewriting/_windows.py": ["tests/test_onnx.py", "tests/test_onnx_files.py", "tests/test_audit.py"],
     "mxsame/auditing.py": ["tests/test_audit.py"],
+    "mxsame/port/": [f"tests/port/test_{name}.py" for name in ("recorded", "keras_mxnet", "sizes", "noise")],
 }
 PATIENCE = 300  # seconds
 SLOW = "mx.np or float64 or channels_last or input_size or with_shapes or static_alloc or recorded or grid or known"
@@ -289,6 +290,78 @@ MUTATIONS = [  # (name, file, old text, new text)
         'self.node.attr("count_include_pad", True)',
         'self.node.attr("count_include_pad", False)',
     ),
+    (
+        "port: channels last are not turned back for Flatten",
+        "mxsame/port/layers.py",
+        '@layer("Flatten", order=KERAS)',
+        '@layer("Flatten")',
+    ),
+    (
+        "port: zeros of a layer before stay when the next one pads, too",
+        "mxsame/port/windows.py",
+        'and padding == "valid" and site.once:',
+        "and site.once:",
+    ),
+    (
+        "port: a batch norm without Keras's epsilon",
+        "mxsame/port/layers.py",
+        'epsilon=site.number("epsilon", 1e-3),\n            center',
+        "epsilon=1e-3,\n            center",
+    ),
+    (
+        "port: the elements of a Dense kernel are not turned",
+        "mxsame/port/layers.py",
+        'conversions={"kernel": TRANSPOSED},',
+        "conversions={},",
+    ),
+    (
+        "port: an axis of Keras is that of the array",
+        "mxsame/port/builder.py",
+        "return 1 if axis == self.rank - 1 else axis + 1",
+        "return axis",
+    ),
+    (
+        "port: hard_sigmoid of Keras 3 in Keras 2",
+        "mxsame/port/activations.py",
+        "0.2 if site.version == 2 else 1 / 6",
+        "1 / 6",
+    ),
+    (
+        "port: a constant on the left is one on the right",
+        "mxsame/port/operators.py",
+        "value=float(array.ravel()[0]), reflected=reflected",
+        "value=float(array.ravel()[0]), reflected=False",
+    ),
+    (
+        "port: calls of nested models are not counted from zero",
+        "mxsame/port/config.py",
+        "    if not shifted:\n        return\n",
+        "    return\n",
+    ),
+    (
+        "port: sizes of parts are positions",
+        "mxsame/port/operators.py",
+        "ends = np.cumsum([rest if size == -1 else size for size in parts]).tolist()",
+        "ends = [*parts, length]",
+    ),
+    (
+        "port: the weights of a nested model in the order of its layers",
+        "mxsame/port/weights.py",
+        "    return [*_collected(layer, True), *_collected(layer, False)]\n",
+        "    return sorted([*_collected(layer, True), *_collected(layer, False)], key=lambda entry: entry[0].name)\n",
+    ),
+    (
+        "port: arguments that a row does not take are ignored",
+        "mxsame/port/rows.py",
+        "if key not in parameters and not any_name and value is not False:",
+        "if False:",
+    ),
+    (
+        "port: positions of the nearest pixel in float64",
+        "mxsame/port/windows.py",
+        "scale = np.float32(length) / np.float32(size)",
+        "scale = length / size",
+    ),
 ]
 
 
@@ -314,8 +387,7 @@ def failing(folder: Path, tests: list) -> tuple[set, str]:
         "-rfE",
         "-p",
         "no:cacheprovider",
-        "-k",
-        f"not ({SLOW})",
+        *(() if "tests/port/test_recorded.py" in tests else ("-k", f"not ({SLOW})")),
         *tests,
     ]
     try:
