@@ -108,15 +108,26 @@ def watched(
     builder = Builder(rows.row_of, lambda done: watch(done, total), keras_mxnet=padding is not None)
     layers = {layer.name: layer for layer in model.layers}
     format_of = _data_format(model, layout)
-    inputs = []
+    inputs, floats = [], []
     for tensor in model.inputs:
-        shape = _input_shape(layers.get(tensor.layer), tensor.layer)
+        layer = layers.get(tensor.layer)
+        shape = _input_shape(layer, tensor.layer)
         inputs.append(builder.value(shape, _channels_first(shape, layout, format_of)))
+        floats.append(_as_float(builder, inputs[-1], layer))
     outputs = [
         builder.arranged(value, _channels_first(value.shape, layout, format_of))
-        for value in builder.model(model, (), inputs)
+        for value in builder.model(model, (), floats)
     ]
     return Network(model, builder, inputs, _distinct(builder, inputs, outputs))
+
+
+def _as_float(builder: Builder, value: Value, layer: Any) -> Value:
+    """An input that the model declares to be of another type, as pictures of bytes; int32 and int64 are those of entries
+    of an Embedding."""
+    dtype = layer.config.get("dtype")
+    if not isinstance(dtype, str) or dtype in ("float32", "int32", "int64"):
+        return value
+    return builder.function("input", "cast", [value], dtype="float32")
 
 
 def _distinct(builder: Builder, inputs: Sequence[Value], outputs: Sequence[Value]) -> list:

@@ -267,3 +267,23 @@ def test_arguments_that_a_layer_does_not_take_are_refused(tmp_path, layer, kwarg
         return
     with pytest.raises(ValueError, match=rf"layer 'one' \({layer}\): {message}"):
         mxsame.from_keras(tmp_path / "model.json")
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float64"])
+def test_inputs_of_the_type_that_the_model_declares(tmp_path, dtype):
+    data = {
+        "class_name": "InputLayer",
+        "config": {"name": "data", "batch_input_shape": [None, 4, 4, 3], "dtype": dtype},
+    }
+    pool = {"class_name": "MaxPooling2D", "config": {"name": "pool", "pool_size": 3, "padding": "same"}}
+    scale = {"class_name": "Rescaling", "config": {"name": "scale", "scale": 0.5}}
+    config = {"class_name": "Sequential", "config": {"name": "net", "layers": [data, scale, pool]}}
+    (tmp_path / "model.json").write_text(json.dumps(config))
+    net = mxsame.from_keras(tmp_path / "model.json")
+    array = np.random.RandomState(0).randint(0, 255, (2, 4, 4, 3))
+    (want,) = called(net, [array.astype("float32")])
+    assert want.dtype == "float32" and want.max() > 100
+    for hybridize in (lambda: None, net.hybridize, lambda: mxsame.hybridize(net)):
+        hybridize()
+        for kind in (dtype, "float32"):
+            assert_all_close(called(net, [array.astype(kind)]), [want])
