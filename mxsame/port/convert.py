@@ -122,8 +122,8 @@ def watched(
 
 
 def _as_float(builder: Builder, value: Value, layer: Any) -> Value:
-    """An input that the model declares to be of another type, as pictures of bytes; int32 and int64 are those of entries
-    of an Embedding."""
+    """An input that the model declares to be of another type, as pictures of bytes; int32 and int64 are left, for they
+    are the entries of an Embedding."""
     dtype = layer.config.get("dtype")
     if not isinstance(dtype, str) or dtype in ("float32", "int32", "int64"):
         return value
