@@ -202,7 +202,7 @@ def _operators(block: Any, layer: Layer, static: bool, train: bool) -> str:
     purpose = None  # a graph of dynamic shape is for both
     if static:
         purpose = "training" if train else "inference"
-    with building(shapes={"data": layer.shape} if static else {}, static=static, purpose=purpose):
-        graph = block(mx.sym.var("data"))
+    with building(purpose=purpose):
+        graph = block(mx.sym.var("data", shape=layer.shape if static else None))
     nodes = json.loads(graph.tojson())["nodes"]
     return json.dumps([(node["op"], node.get("attrs", {}), node["inputs"]) for node in nodes], sort_keys=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from dataclasses import dataclass, field, replace
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, Iterator, List, Optional
 
 __all__ = ["NOTE", "NOTHING", "Building", "building", "current"]
 
@@ -23,10 +23,6 @@ class Building:
 
     Parameters
     ----------
-    shapes : mapping of str to tuple
-        The shapes of the graph's inputs, by name. They are used to infer, and never recorded in the graph.
-    static : bool
-        Whether operators may specialise to these sizes; otherwise the graph is right for every size.
     purpose : "inference", "training" or "deployment", optional
         As in :class:`mxsame.planner.Work`; None if the graph may be used for anything, and is planned for inference.
     device : "cpu" or "gpu", optional
@@ -34,9 +30,6 @@ class Building:
     gradients : bool
         Whether gradients flow although the purpose is inference (saliency maps): oneDNN's max pooling keeps nothing
         for a backward pass then.
-    shapes_only : bool
-        The graph is made to infer shapes, and never run: an operator may give any values, of the right shape for every
-        size. So there is one for every operator.
     exported : bool
         The graph is for a file, and for inference: noise that is only there in training is left out. The operators may
         still be trained.
@@ -47,22 +40,18 @@ class Building:
         The one that :func:`mxsame.plan.force` asks for.
     decisions : list, optional
         Collects a :class:`mxsame.planner.Decision` from each operator.
-    inferred : dict
-        Collects the Symbols whose shapes are known, by identity, and these shapes: MXNet infers each from the beginning
-        of the graph.
+    placeholders : list, optional
+        Collects a :class:`mxsame.placeholders.Placeholder` from each operator, which is then lowered later.
     """
 
-    shapes: Mapping[str, Tuple[int, ...]] = field(default_factory=dict)
-    static: bool = False
     purpose: Optional[str] = None
     device: Optional[str] = None
     gradients: bool = False
-    shapes_only: bool = False
     exported: bool = False
     windows_noted: bool = False
     strategy: Optional[str] = None
     decisions: Optional[List[Any]] = None
-    inferred: Dict[int, Tuple[Any, Tuple[int, ...]]] = field(default_factory=dict)
+    placeholders: Optional[List[Any]] = None
 
 
 NOTHING = Building()  # operators on arrays, or on Symbols that somebody else traces
@@ -72,7 +61,7 @@ _CURRENT: contextvars.ContextVar[Building] = contextvars.ContextVar("mxsame_buil
 def current() -> Building:
     """The record in force.
 
-    >>> current().static
+    >>> current().windows_noted
     False
     """
     return _CURRENT.get()
@@ -86,8 +75,6 @@ def building(**changes: Any) -> Iterator[Building]:
     ...     record is current(), current().purpose
     (True, 'training')
     """
-    if "shapes" in changes or "static" in changes:
-        changes["inferred"] = {}  # from other shapes, other ones follow
     token = _CURRENT.set(replace(_CURRENT.get(), **changes))
     try:
         yield _CURRENT.get()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import measured
 from mxsame.building import current
@@ -47,17 +47,16 @@ class Decision(NamedTuple):
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows, work = (Window(8, 3, 2),), Work("conv", 8, 3, 32)
-    >>> decision = Decision(None, windows, work, ("native", "slice"), choose(windows, work))
+    >>> decision = Decision(windows, work, ("native", "slice"), choose(windows, work))
     >>> decision.planned_for((1, 3, 7)) == (Plan((AxisPlan(3, pad=1),)), 3)
     True
     """
 
-    data: Any  # the Symbol that it reads
     windows: Windows
     work: Work
     allowed: Tuple[str, ...]  # for a static shape
     plan: Plan
-    channels_last: bool = False  # of `data`
+    channels_last: bool = False  # of the data
 
     @property
     def depends_on_size(self) -> bool:
@@ -69,8 +68,23 @@ class Decision(NamedTuple):
             return True
         return list(exact_plans(self.windows, "conv", self.allowed)) != ["native"]
 
+    def output_shape(self, shape: Sequence[int]) -> Tuple[int, ...]:
+        """For data of this shape.
+
+        >>> from mxsame.plan import Window
+        >>> Decision((Window(8, 3, 2),), Work("conv", 8, 3, 32), (), None).output_shape((1, 3, 7))
+        (1, 32, 4)
+        """
+        batch, *size = shape
+        axis = len(size) - 1 if self.channels_last else 0
+        channels = self.work.channels or size[axis]
+        del size[axis]
+        size = [window.outputs(length) for window, length in zip(self.windows, size)]
+        size.insert(axis, channels)
+        return (batch, *size)
+
     def planned_for(self, shape: Sequence[int]) -> Tuple[Plan, int]:
-        """For this shape of `data`.
+        """For data of this shape.
 
         Raises `ValueError` for a shape that the operator does not take.
         """

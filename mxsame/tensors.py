@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import json
 import sys
@@ -172,16 +173,15 @@ def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
     """The shape, with None for every length that is unknown; None if the rank is unknown too."""
     if isinstance(array, mx.nd.NDArray):
         return tuple(array.shape)
-    record = current()
-    if not record.static:
-        return _inferred_shape(array, {})
-    found = record.inferred.get(id(array))
-    if found is not None:
-        return found[1]
-    shape = _inferred_shape(array, record.shapes)
-    if shape is not None and None not in shape:  # the rest may become known
-        record.inferred[id(array)] = array, shape  # the Symbol as well, or another could get its identity
-    return shape
+    written = array.attr("__shape__") if array.get_children() is None else None
+    return _inferred_shape(array, {}) if written is None else _parsed_shape(written, mx.util.is_np_shape())
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed_shape(written: str, np_shape: bool) -> Optional[tuple[Optional[int], ...]]:
+    """A variable's attribute `__shape__`."""
+    unknown = -1 if np_shape else 0
+    return tuple(None if length == unknown else length for length in ast.literal_eval(written)) or None
 
 
 def probed_channels(symbol: Any, ndim: int, axis: int) -> Optional[int]:
@@ -196,7 +196,7 @@ def probed_channels(symbol: Any, ndim: int, axis: int) -> Optional[int]:
     found = set()
     for size in (509, 1021):  # larger than what networks reduce to nothing; inference allocates no memory
         probe = tuple(unknown if other == axis else size for other in range(ndim))
-        shape = _inferred_shape(symbol, {**dict.fromkeys(unshaped, probe), **current().shapes})
+        shape = _inferred_shape(symbol, dict.fromkeys(unshaped, probe))
         found.add(None if shape is None or len(shape) != ndim else shape[axis])
     return found.pop() if len(found) == 1 else None
 
@@ -209,7 +209,7 @@ def is_input(array: Any) -> bool:
             return False
         sources = array.get_children()
         if sources is None:
-            return True
+            return array.attr("__made__") != "True"
         if len(sources.list_outputs()) > 1:
             return False
         array = sources
@@ -238,7 +238,10 @@ def is_in_blocks(array: Any) -> bool:
     while nodes[position]["op"] in keep:
         position = nodes[position]["inputs"][0][0]
     node = nodes[position]
-    return node["op"] in ("Convolution", "Deconvolution") and int(node["attrs"].get("num_group", 1)) == 1
+    attrs = node.get("attrs", {})
+    if node["op"] == "null":
+        return bool(attrs.get("__blocks__") == "True")
+    return node["op"] in ("Convolution", "Deconvolution") and int(attrs.get("num_group", 1)) == 1
 
 
 @functools.lru_cache(maxsize=None)
@@ -304,9 +307,24 @@ def is_on_gpu(data: Any) -> bool:
     return current().device == "gpu"
 
 
-def traced_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:
-    """The shape of a Symbol while a graph is built for inputs of known sizes; None otherwise."""
-    return known_shape(symbol) if current().static else None
+def describe(variable: Any, output: Any, shape: Optional[tuple] = None) -> Optional[tuple]:
+    """Tell a variable what is known of the output in whose place it is: its shape, which is returned, its type, whether
+    a layer made it, and whether it is in oneDNN's blocks."""
+    shape, dtype = shape or known_shape(output), known_type(output)
+    facts = {"__made__": str(not is_input(output))}
+    if shape is not None:
+        facts["__shape__"] = shape_attribute(shape)
+        facts["__blocks__"] = str(len(shape) == 3 and is_in_blocks(output))
+    if dtype is not None:
+        facts["__dtype__"] = dtype_attribute(dtype)
+    variable._set_attr(**facts)
+    return shape
+
+
+def shape_attribute(shape: Sequence[Optional[int]]) -> str:
+    """The value of a Symbol's attribute `__shape__` for a shape, in which None is unknown."""
+    unknown = -1 if mx.util.is_np_shape() else 0
+    return str(tuple(unknown if length is None else length for length in shape))
 
 
 def inferred_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:

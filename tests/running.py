@@ -19,6 +19,8 @@ from cases import Case
 
 import mxsame
 from mxsame._mxnet import mx
+from mxsame.graphs.hybridize import Kind
+from mxsame.graphs.tracing import grouped
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}  # right results differ less, wrong ones by 0.09 and more
 PARAMETERS = ("weight", "depthwise_weight", "pointwise_weight", "bias")
@@ -284,6 +286,15 @@ def apply(block, arrays: dict, out_grad=None, dtype: str = "float32", net=None) 
         names = [name for name in arrays if name in PARAMETERS]
         gradients = {"data": data.grad.asnumpy(), **{name: getattr(block, name).grad().asnumpy() for name in names}}
     return out.asnumpy(), gradients
+
+
+def signed_graphs(net, calls):
+    """The signature and the nodes of a graph for each call of a net, all of one kind."""
+    trace = calls[0].traced(net)
+    kind = Kind(trace, calls[0].lowered(net, trace))
+    for call in calls:
+        found = nodes(grouped(call.lowered(net, trace).outputs))
+        yield kind.signature(call), [(node["op"], node.get("attrs")) for node in found]
 
 
 def in_threads(work: Callable, count: int = 4) -> None:

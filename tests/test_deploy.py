@@ -841,7 +841,7 @@ def normal(block, dtype="float32"):
         (lambda: normal(nn.InstanceNorm(in_channels=3), "float64"), (1, 3, 5), ValueError, "MXNet says: .*data type"),
         (Looking, (1, 3, 8, 8), TypeError, "net must not override forward; received net of type Looking"),
         (lambda: stack(Looking()), (1, 3, 8, 8), TypeError, "net must be HybridBlocks throughout"),
-        (Nothing, (1, 3, 8, 8), ValueError, "net must return arrays; received NoneType"),
+        (Nothing, (1, 3, 8, 8), TypeError, "net must return arrays; received NoneType"),
         (Constant, (1, 3, 8, 8), ValueError, "net must have an output that depends on its input"),
     ],
 )

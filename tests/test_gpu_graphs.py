@@ -21,7 +21,6 @@ from mxsame import planner
 from mxsame._mxnet import mx
 from mxsame.building import building
 from mxsame.graphs import tracing
-from mxsame.graphs.hybridize import Specialised
 from mxsame.plan import Window, force
 from mxsame.planner import Work
 from mxsame.rewriting import Graph, _constants, simplify
@@ -34,8 +33,7 @@ PLANAR = tuple(case for case in CASES if case.rank == 2)
 def built(case, arrays, dtype="float32", layout=None, purpose="inference"):
     """The case's operator as a graph for a GPU, of static shape."""
     variables = running.variables(arrays, dtype)
-    shapes = {"data": arrays["data"].shape}
-    with building(shapes=shapes, static=True, purpose=purpose, device="gpu"):
+    with building(purpose=purpose, device="gpu"):
         return running.operate(case, variables, **running.graph_arguments(case), layout=layout)
 
 
@@ -80,9 +78,8 @@ def test_nhwc_runs_as_it_is(case):
 def test_other_ranks_run_by_transposition(layout):
     """cuDNN has no such layouts (CuDNNConvolutionOp::Supports of MXNet 1.9.1)."""
     rank = len(layout) - 2
-    data, weight = mx.sym.var("data"), mx.sym.var("weight", shape=(4, *(3,) * rank, 3))
-    shape = (2, *(8,) * rank, 3)
-    with building(shapes={"data": shape}, static=True, purpose="inference", device="gpu"):
+    data, weight = mx.sym.var("data", shape=(2, *(8,) * rank, 3)), mx.sym.var("weight", shape=(4, *(3,) * rank, 3))
+    with building(purpose="inference", device="gpu"):
         symbol = mxsame.ops.conv(data, weight, strides=2, layout=layout)
     assert "transpose" in running.operators(symbol)
 
@@ -109,16 +106,12 @@ def test_sizes_of_one_class_have_one_graph(layout, purpose):
         mxsame.nn.AvgPool2D(2, 2, layout=layout),
     )
     net.initialize()
-    specialised = Specialised(net, {}, 8)
-    seen = {}
+    seen, calls = {}, []
     for height, width in ((64, 64), (65, 64), (66, 40), (67, 64), (88, 52), (70, 61), (76, 64), (64, 76)):
         shape = (2, 3, height, width) if layout == "NCHW" else (2, height, width, 3)
         array = mx.nd.zeros(shape)
-        call = tracing.Call.of((array,), [array], purpose == "training")._replace(device="gpu")
-        signature = specialised._signature(call)
-        with mx.name.NameManager():
-            graph, _ = call.compiled(net, {}, static=True)
-        found = [(node["op"], node.get("attrs")) for node in running.nodes(graph.symbol)]
+        calls.append(tracing.Call.of((array,), [array], purpose == "training")._replace(device="gpu"))
+    for signature, found in running.signed_graphs(net, calls):
         assert seen.setdefault(signature, found) == found
         assert layout == "NCHW" or sum(op == "transpose" for op, _ in found) == 3  # those of the grouped convolution
     assert 1 < len(seen) < 8
@@ -199,7 +192,8 @@ def test_batch_norm_folds_with_channels_last():
         low = 0.5 if name.endswith(("gamma", "var")) else -0.5
         parameter.set_data(mx.nd.array(random.uniform(low, 1.0, parameter.shape)))
     variable = mx.sym.var("data", dtype="float32")
-    symbol, _ = tracing.traced(net, [variable], {"data": data.shape}, static=True, purpose="deployment", device="gpu")
+    built_for = {"purpose": "deployment", "device": "gpu"}
+    symbol = tracing.traced(net, (True,), **built_for).lowered([variable], [data.shape], **built_for).outputs
     values = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
     graph = Graph.of(symbol, values, {"data": data.shape})
     simplify(graph, fuses=False)
@@ -235,5 +229,6 @@ def test_a_size_that_is_told_does_not_confuse_classes():
     net.initialize()
     array = mx.nd.zeros((2, 9, 8, 1))
     call = tracing.Call.of((array,), [array])._replace(device="gpu")
-    _, (plan_and_channels,) = Specialised(net, {}, 8)._signature(call)
-    assert plan_and_channels[1] == 1  # the channels
+    ((signature, _),) = running.signed_graphs(net, [call])
+    ((_, channels),) = signature[1]
+    assert channels == 1

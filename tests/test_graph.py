@@ -641,16 +641,16 @@ def test_a_file_has_the_types_of_the_net_as_it_is(tmp_path):
 # ---- how many graphs -------------------------------------------------------------------------------------------------
 
 
-def options_of(monkeypatch, method):
-    """The keyword arguments of every call of a method of `Call` from now on."""
-    options, original = [], getattr(Call, method)
+def graphs_made(monkeypatch):
+    """For every graph that is made from now on, whether it is for one signature, and not for any size."""
+    made, original = [], Call.lowered
 
-    def recorded(call, *args, **more):
-        options.append(more)
-        return original(call, *args, **more)
+    def recorded(call, net, trace, static=True):
+        made.append(static)
+        return original(call, net, trace, static)
 
-    monkeypatch.setattr(Call, method, recorded)
-    return options
+    monkeypatch.setattr(Call, "lowered", recorded)
+    return made
 
 
 def test_a_signature_gets_its_graph_at_its_eighth_call(monkeypatch):
@@ -681,27 +681,30 @@ def test_sizes_in_turn_share_a_graph_until_one_has_come_often(monkeypatch):
     net, sizes = small_network_called(), [(size, size + 1) for size in range(16, 24)]
     want = {size: net(images(*size)).asnumpy() for size in sizes}
     mxsame.hybridize(net, max_graphs=2)
-    built = options_of(monkeypatch, "compiled")
+    made = graphs_made(monkeypatch)
     for turn in range(Specialised.PATIENCE - 1):
         for size, expected in want.items():
             running.assert_equal(net(images(*size)), expected, what=f"{turn} {size}")
-    assert [options["static"] for options in built] == [True, False]
+    assert made == [True, False]
     kept = list(net.forward.graphs)
     for size in sizes[-2:]:
         running.assert_equal(net(images(*size)), want[size])
-    assert [options["static"] for options in built] == [True, False, True, True] and len(net.forward.graphs) == 2
+    assert made == [True, False, True, True] and len(net.forward.graphs) == 2
     assert not net.forward.graphs.keys() & set(kept), "the least recently used has made room"
 
 
-def test_a_net_called_with_one_size_is_traced_once(monkeypatch):
-    """What tells sizes apart is looked for when there is a second one."""
-    traced = options_of(monkeypatch, "traced")
-    net = mxsame.hybridize(small_network())
-    for _ in range(3):
+def test_a_net_is_traced_once_for_all_sizes():
+    """What a user writes in a network, and hooks of its children, run once for inference and once for training."""
+    net, seen = small_network_called(), []
+    mxsame.hybridize(net)
+    net[0].register_forward_hook(lambda block, inputs, output: seen.append(output))
+    for size in (30, 33, 31, 34):
+        net(images(size, 33))
+    assert len(seen) == 1 and len(net.forward.graphs) == 4
+    with mx.autograd.record():
         net(images(30, 33))
-    assert len(traced) == 1
-    net(images(31, 33))
-    assert len(traced) == 3 and len(net.forward.graphs) == 2
+        net(images(31, 33))
+    assert len(seen) == 2
 
 
 def test_a_wrong_call_does_not_keep_sizes_from_sharing_graphs():
@@ -828,7 +831,7 @@ def test_gradients_of_inference_have_graphs_of_their_own():
     with mx.autograd.record():
         net(data)
     assert len(net.forward.graphs) == 3
-    kinds = [key[2:5] for key in net.forward.graphs]
+    kinds = [kind[2:5] for kind, _ in net.forward.graphs]
     assert kinds == [("inference", "cpu", False), ("inference", "cpu", True), ("training", "cpu", True)]
 
 

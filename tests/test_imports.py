@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "mxsame"
 # A part may import parts of the rows before its own: padding <- plan <- planner <- ops <- graphs <- nn <- port;
 # ops <- keras; graphs, rewriting <- onnx; validation and threads are leaves; installation alone imports MXNet.
 PURE = {"validation", "padding"}
-CORE = PURE | {"building", "measured", "plan", "planner", "_mxnet", "_gluon", "tensors"}
+CORE = PURE | {"building", "measured", "plan", "planner", "_mxnet", "_gluon", "tensors", "placeholders"}
 LIBRARY = CORE | {"ops", "nn", "keras", "graphs", "onnx", "port", "auditing", "drawing"}
 MAY_IMPORT = {
     "threads": set(),
@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "planner": {"building", "measured", "plan"},
     "_gluon": {"_mxnet"},
     "tensors": {"building", "validation", "_mxnet"},
+    "placeholders": {"building", "tensors", "_mxnet"},
     "rewriting": {"_mxnet", "building", "plan", "tensors"},
     "ops": CORE,
     "graphs": CORE | {"rewriting", "threads"},

@@ -181,7 +181,7 @@ def test_what_is_not_exact_here_is_not_chosen_though_it_was_measured():
 
 
 def decision(*window, operator="conv", **work):
-    return Decision(None, (Window(None, *window),) * 2, Work(operator, **work), KINDS_OF_COPY, plan=None)
+    return Decision((Window(None, *window),) * 2, Work(operator, **work), KINDS_OF_COPY, plan=None)
 
 
 def test_what_depends_on_the_size():
@@ -219,7 +219,7 @@ def test_a_plan_of_pooling_depends_on_the_size():
 def test_an_output_of_a_transposed_convolution_depends_on_the_size():
     """MXNet does not refuse an empty one."""
     windows = (TransposedWindow(None, 4, 2, 1, (2, 2)),) * 2
-    upward = Decision(None, windows, Work("transposed"), ("native",), plan=None)
+    upward = Decision(windows, Work("transposed"), ("native",), plan=None)
     assert upward.depends_on_size
     with pytest.raises(ValueError, match="padding must leave at least one element of the output"):
         upward.planned_for((1, 3, 1, 1))

@@ -62,8 +62,8 @@ def export(
     inputs = inputs_of(net, input_shape)
     shapes = inputs.shapes
     data = [variable(name) if shape is None else fixed(variable(name), shape) for name, shape in shapes.items()]
-    trace = traced(net, inputs.nested(data), shapes, static=input_shape is not None, exported=True)
-    symbol = grouped(trace.outputs)
+    trace = traced(net, inputs.structure, exported=True)
+    symbol = grouped(trace.lowered(data, shapes.values(), exported=True).outputs)
     if input_shape is not None:
         used = set(symbol.list_arguments())
         try:

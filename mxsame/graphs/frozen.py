@@ -30,19 +30,16 @@ def frozen(
     Raises `TypeError` or `ValueError` for a net that cannot be traced, and MXNet's error if the shapes do not fit it.
     """
     variables = [tracing.variable(name, dtype) for name in shapes]
-    args = variables if structure is None else tracing.regrouped(structure, iter(variables))
     try:
-        outputs, _ = tracing.traced(net, args, shapes, static=True, **built_for)
+        trace = tracing.traced(net, [True] * len(shapes) if structure is None else structure, **built_for)
+        outputs = trace.lowered(variables, shapes.values(), **built_for).outputs
     except (AttributeError, NotImplementedError) as error:  # what a Symbol does not have, or a Block without a graph
         raise TypeError(
             f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"
         ) from error
-    found = tracing.flattened(outputs)
-    if not found or not all(isinstance(output, mx.sym.Symbol) for output in found):
-        raise ValueError(f"net must return arrays; received {type(outputs).__name__}")
     parameters = net.collect_params()
     context = contexts(parameters)[0]
-    graph = Graph.of(group(found), values(parameters, context), shapes, context)
+    graph = Graph.of(group(tracing.flattened(outputs)), values(parameters, context), shapes, context)
     graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
     return Frozen(graph, tracing.regrouped(outputs, itertools.repeat(True)))
 

@@ -9,11 +9,10 @@ strides, so a few graphs serve all sizes.
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence as Sequence_
-from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Hashable, List, Mapping, Optional, Sequence, Tuple
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
@@ -22,7 +21,9 @@ from mxsame.graphs.tracing import (
     STATIC,
     Call,
     Checked,
+    Lowered,
     NetGraph,
+    Trace,
     flattened,
     grouped,
     inputs_of,
@@ -30,7 +31,7 @@ from mxsame.graphs.tracing import (
     traced,
     variable,
 )
-from mxsame.plan import Plan
+from mxsame.planner import Decision
 
 __all__ = ["HybridBlock", "HybridSequential", "hybridize"]
 
@@ -131,10 +132,8 @@ class Specialised:
         self._lock = threading.RLock()
         self.graphs: OrderedDict[Hashable, NetGraph] = OrderedDict()  # by signature
         self._signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
-        self._operators: Dict[Hashable, Optional[_Operators]] = {}  # by the kind of a call
-        self._for_every_size: Dict[Hashable, Optional[NetGraph]] = {}  # by the kind of a call
-        self._firsts: Dict[Hashable, Optional[_First]] = {}  # by the kind of a call; None once there was a second
-        self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for every size, by signature
+        self._kinds: Dict[Hashable, Kind] = {}  # by the kind of a call
+        self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
 
     def __call__(self, *args: Any) -> Any:
         arrays = flattened(args)
@@ -182,75 +181,44 @@ class Specialised:
         """Forget all graphs: the net has changed."""
         _gluon.clear_graph(self._net)
         with self._lock:
-            kept = (self.graphs, self._signatures, self._operators, self._for_every_size, self._waiting, self._firsts)
-            for each in kept:
-                each.clear()
+            for table in (self.graphs, self._signatures, self._kinds, self._waiting):
+                table.clear()
 
     def _graph(self, call: Call) -> NetGraph:
         """The graph for a call."""
-        key = call.key
-        if key not in self._signatures and call.kind in self._firsts:
-            self._share(call)
-            _keep(self._signatures, key, self._signature(call), self.MOST_SHAPES)
-        signature = self._signatures.get(key, key)  # a net that is called with one size needs no other
+        key, kind = call.key, self._kinds.get(call.kind)
+        if kind is None:
+            return self._first(call)
+        if key not in self._signatures:
+            _keep(self._signatures, key, kind.signature(call), self.MOST_SHAPES)
+        signature = self._signatures[key]
         if signature in self.graphs:
             self.graphs.move_to_end(signature)
             return self.graphs[signature]
-        _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
-        calls, is_first = self._waiting.pop(signature, 0) + 1, call.kind not in self._firsts
-        if calls < self.PATIENCE and not is_first and call.strategy is None:
-            graph = self._graph_for_every_size(call)
+        calls = self._waiting.pop(signature, 0) + 1
+        if calls < self.PATIENCE and call.strategy is None:
+            graph = kind.graph_for_any_size(self._net, call, self._flags)
             if graph is not None and (calls > 1 or graph.takes(call.shapes)):
                 _keep(self._waiting, signature, calls, self.MOST_SHAPES)
                 return graph
-        room = self.MOST_MEMORY - sum(each.memory for each in self.graphs.values())
-        graph, decisions = call.compiled(self._net, self._flags, room, static=True)
-        _keep(self.graphs, signature, graph, self._max_graphs)
-        if is_first:
-            _keep(self._signatures, key, key, self.MOST_SHAPES)
-            self._firsts[call.kind] = _First(call.leaves, [decision.plan for decision in decisions])
+        return self._compiled(call, signature, call.lowered(self._net, kind.trace).outputs)
+
+    def _first(self, call: Call) -> NetGraph:
+        """The graph for the first call of its kind, for which the net is traced."""
+        trace = call.traced(self._net)
+        lowered = call.lowered(self._net, trace)
+        kind = Kind(trace, lowered)
+        graph = self._compiled(call, kind.signature(call), lowered.outputs)
+        self._kinds[call.kind] = kind
         return graph
 
-    def _graph_for_every_size(self, call: Call) -> Optional[NetGraph]:
-        """None if there is none."""
-        if call.kind not in self._for_every_size:
-            try:
-                self._for_every_size[call.kind], _ = call.compiled(self._net, self._flags, static=False)
-            except (TypeError, ValueError):
-                self._for_every_size[call.kind] = None
-        return self._for_every_size[call.kind]
-
-    def _share(self, call: Call) -> None:
-        """Give the graph of the first call of this kind to all of its signature, unless its plans are others: what has
-        been measured since then changes them."""
-        found, self._firsts[call.kind] = self._firsts[call.kind], None
-        if found is None:
-            return
-        first = call._replace(leaves=found.leaves)
-        operators = self._operators_of(first)
-        if first.key not in self.graphs:  # it has made room for another
-            self._signatures.pop(first.key, None)
-            return
-        plans = None if operators is None else operators.plans(first.shapes)
-        if plans is not None and operators.chose(plans, found.plans):
-            signature = self._signatures[first.key] = (call.kind, plans)
-            self.graphs[signature] = self.graphs.pop(first.key)
-
-    def _signature(self, call: Call) -> Hashable:
-        """The plans of all operators for these shapes, which are what tells graphs apart; the shapes themselves if
-        the plans cannot be told without a graph for them, which may raise what is wrong with them."""
-        operators = self._operators_of(call)
-        plans = None if operators is None else operators.plans(call.shapes)
-        return call.key if plans is None else (call.kind, plans)
-
-    def _operators_of(self, call: Call) -> Optional[_Operators]:
-        """None for a net that cannot be traced without sizes."""
-        if call.kind not in self._operators:
-            try:
-                self._operators[call.kind] = _Operators(self._net, call)
-            except (TypeError, ValueError, mx.base.MXNetError):
-                self._operators[call.kind] = None
-        return self._operators[call.kind]
+    def _compiled(self, call: Call, signature: Hashable, outputs: Any) -> NetGraph:
+        room = self.MOST_MEMORY - sum(graph.memory for graph in self.graphs.values())
+        graph = call.graph(self._net, outputs, self._flags, room)
+        _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
+        _keep(self.graphs, signature, graph, self._max_graphs)
+        _keep(self._signatures, call.key, signature, self.MOST_SHAPES)
+        return graph
 
 
 class HybridBlock(mx.gluon.HybridBlock):
@@ -334,7 +302,8 @@ class _GraphForTools(Sequence_):
     def _graph(self) -> Tuple[list, Any]:
         inputs = inputs_of(self._net)
         variables = list(map(variable, inputs.shapes))
-        return variables, grouped(traced(self._net, inputs.nested(variables), inputs.shapes).outputs)
+        lowered = traced(self._net, inputs.structure).lowered(variables, inputs.shapes.values())
+        return variables, grouped(lowered.outputs)
 
     def __len__(self) -> int:
         return 2
@@ -347,42 +316,67 @@ class _GraphForTools(Sequence_):
         return tuple, ()
 
 
-class _First(NamedTuple):
-    """The first call of its kind."""
+class Kind:
+    """The trace of a net for calls that differ in sizes only, and what tells their graphs apart."""
 
-    leaves: Tuple[Tuple[type, tuple, Any], ...]  # as those of a `Call`
-    plans: List[Plan]  # of all operators
+    def __init__(self, trace: Trace, first: Lowered):
+        self.trace = trace
+        # None for an operator on other data than it is given, whose shape does not follow from what was decided.
+        self._decisions = [
+            None if decisions and _is_known(data) and _output_shape(decisions, data) != out else decisions
+            for decisions, (data, out) in zip(first.decisions, first.shapes)
+        ]
+        self._for_any_size: List[Optional[NetGraph]] = []  # one, or None for want of it, once it was asked for
+
+    def graph_for_any_size(self, net: Any, call: Call, flags: Mapping[str, Any]) -> Optional[NetGraph]:
+        """None if there is none."""
+        if not self._for_any_size:
+            try:
+                lowered = call.lowered(net, self.trace, static=False)
+                self._for_any_size.append(call.graph(net, lowered.outputs, flags))
+            except (TypeError, ValueError):
+                self._for_any_size.append(None)
+        return self._for_any_size[0]
+
+    def signature(self, call: Call) -> Hashable:
+        """The plans of all operators for these shapes, which are what tells graphs apart; the shapes themselves if
+        something is wrong with them, which a graph for them raises."""
+        plans = self._plans(call.shapes)
+        return call.key if plans is None else (call.kind, plans)
+
+    def _plans(self, shapes: Sequence[tuple]) -> Optional[Tuple[Any, ...]]:
+        """What each operator's graph depends on; of data whose shape is unknown until the graph runs, what is known of
+        it."""
+        known = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
+        plans: List[Any] = []
+        for placeholder, decisions in zip(self.trace.placeholders, self._decisions):
+            found = tensors.inferred_shapes(placeholder.symbols[0], known)
+            if found is None:
+                return None
+            shape = tuple(found[0] or ())
+            if not shape or min(shape) <= 0:
+                plans.append(shape)
+            elif decisions:
+                plans += [decision.planned_for(shape) for decision in decisions if decision.depends_on_size]
+                shape = known[placeholder.variable.name] = _output_shape(decisions, shape)
+                if min(shape) <= 0:  # too short for the operator
+                    return None
+            else:
+                plans.append(shape if decisions is None else None)
+                known[placeholder.variable.name] = placeholder.output_shape(shape)
+        return tuple(plans)
 
 
-class _Operators:
-    """The operators of a net whose plans depend on the size, and a graph in which the shapes of their data are, and of
-    the net's outputs: for a size that the net refuses, there are none."""
+def _is_known(shape: Optional[tuple]) -> bool:
+    """Whether a shape and all of its lengths are known."""
+    return shape is not None and None not in shape
 
-    def __init__(self, net: Any, call: Call):
-        self._names = tuple(call.named_shapes(net))
-        # No strategy is forced: it may be exact for some sizes, and not for all.
-        outputs, decisions = call.traced(net, shapes_only=True, strategy=None)
-        self._depends = [decision.depends_on_size for decision in decisions]
-        self._decisions = list(itertools.compress(decisions, self._depends))
-        classic = [output.as_nd_ndarray() for output in flattened(outputs) if isinstance(output, mx.sym.Symbol)]
-        self._shapes = mx.sym.Group([*(decision.data for decision in self._decisions), *classic])
 
-    def plans(self, shapes: Sequence[tuple]) -> Optional[Tuple[Any, ...]]:
-        """The plan of each operator, for inputs of these shapes; the shape that its data has, if a length of it is
-        unknown until the graph runs. None for shapes that do not fit the net."""
-        found = tensors.inferred_shapes(self._shapes, dict(zip(self._names, shapes)))
-        if found is None:
-            return None
-        return tuple(
-            decision.planned_for(shape) if shape and min(shape) > 0 else tuple(shape or ())
-            for decision, shape in zip(self._decisions, found)
-        )
-
-    def chose(self, plans: Sequence[tuple], built: Sequence[Plan]) -> bool:
-        """Whether these plans are those of a graph, all of whose operators have the plans `built`."""
-        if len(built) != len(self._depends):
-            return False
-        return [(plan,) for plan in itertools.compress(built, self._depends)] == [entry[:1] for entry in plans]
+def _output_shape(decisions: Sequence[Decision], shape: tuple) -> tuple:
+    """The shape after all of these operators."""
+    for decision in decisions:
+        shape = decision.output_shape(shape)
+    return shape
 
 
 def _keep(table: OrderedDict, key: Hashable, value: Any, most: int) -> None:

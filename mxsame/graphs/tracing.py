@@ -5,17 +5,33 @@ Whatever is made of a net (graphs for its sizes, files, a graph for inference, m
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import math
 import threading
-from typing import Any, Callable, Dict, Hashable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Hashable,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
 from mxsame import _gluon, tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.building import building, current
+from mxsame.placeholders import Placeholder
+from mxsame.planner import Decision
 
 # Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
 # operator at one of its arrays after the other, so two threads that hand over operators on the same arrays at the same
@@ -51,27 +67,83 @@ def is_traceable(net: Any) -> bool:
     return isinstance(net, Checked) or (isinstance(net, mx.gluon.HybridBlock) and type(net).forward in gluon)
 
 
-class Trace(NamedTuple):
-    """What a net is as a graph."""
+class Lowered(NamedTuple):
+    """A trace whose operators are lowered."""
 
     outputs: Any  # Symbols of one output each, nested as the net nests them
-    decisions: list  # what its operators decided
+    decisions: List[List[Decision]]  # what was decided for each placeholder
+    shapes: List[Tuple[Optional[tuple], Optional[tuple]]]  # of its data and of its output
 
 
-def traced(net: Any, args: Any, shapes: Mapping[str, Optional[tuple]], **built_for: Any) -> Trace:
-    """The net run on Symbols.
+class Trace(NamedTuple):
+    """What a net is as a graph, for any size: with variables in place of the operators that are lowered later."""
 
-    `shapes` are those of the inputs by name, None for an unknown one; `built_for` are fields of
-    :class:`mxsame.building.Building`.
-    """
+    inputs: List[Any]  # variables
+    placeholders: List[Placeholder]
+    outputs: Any  # Symbols of one output each, nested as the net nests them
+    variables: Dict[str, Any]  # of the net's parameters
+
+    def lowered(self, inputs: Iterable[Any], shapes: Iterable[Optional[tuple]], **built_for: Any) -> Lowered:
+        """The graph of these Symbols, of these shapes, None for an unknown one; `built_for` are fields of
+        :class:`mxsame.building.Building`.
+
+        One operator after the other is lowered. The variables in whose place they are, in a copy of the trace, have as
+        attributes what is known of their outputs so far; at the end the outputs replace them.
+        """
+        copied, found, decisions, known = self._copied(), {}, [], []
+        for symbol, shape, variable in zip(inputs, shapes, copied):
+            tensors.describe(variable, symbol, shape)
+            found[variable.name] = symbol.as_nd_ndarray()
+        for placeholder in self.placeholders:
+            variable, symbols = next(copied), [next(copied) for _ in placeholder.symbols]
+            decisions.append([])
+            with building(**built_for, placeholders=None, decisions=decisions[-1]):
+                output = placeholder.lowered(symbols).as_nd_ndarray()
+                known.append((tensors.known_shape(symbols[0]), tensors.describe(variable, output)))
+            found[variable.name] = _resolved(output, found)
+        ends = list(copied)
+        whole = mx.sym.Group([*ends, *(found[placeholder.variable.name] for placeholder in self.placeholders)])
+        names = set(whole.list_inputs())
+        whole._compose(**{name: symbol for name, symbol in found.items() if name in names})
+        kinds = flattened(self.outputs)
+        outputs = [_of_kind(_resolved(end, found), kind) for end, kind in zip(ends, kinds)]
+        return Lowered(regrouped(self.outputs, iter(outputs)), decisions, known)
+
+    def _copied(self) -> Iterator[Any]:
+        """Copies of all Symbols, over the net's own parameters: the inputs, for each placeholder its variable and what
+        its function is given, and the outputs."""
+        own = [each for placeholder in self.placeholders for each in (placeholder.variable, *placeholder.symbols)]
+        whole = copy.copy(
+            mx.sym.Group([each.as_nd_ndarray() for each in (*self.inputs, *own, *flattened(self.outputs))])
+        )
+        names = set(whole.list_inputs())
+        whole._compose(**{name: variable for name, variable in self.variables.items() if name in names})
+        return (_resolved(each, self.variables) for each in whole)
+
+
+def _resolved(symbol: Any, found: Mapping[str, Any]) -> Any:
+    """What is found in place of a Symbol, if that is a variable."""
+    return found.get(symbol.name, symbol) if symbol.get_children() is None else symbol
+
+
+def _of_kind(symbol: Any, kind: Any) -> Any:
+    return symbol.as_np_ndarray() if isinstance(kind, mx.sym.numpy._Symbol) else symbol
+
+
+def traced(net: Any, structure: Any, is_np: Optional[bool] = None, **built_for: Any) -> Trace:
+    """The net run on Symbols, nested as `structure` says, mx.np ones in np mode or as `is_np` says; `built_for` are
+    fields of :class:`mxsame.building.Building`."""
+    inputs = [variable(f"mxsame_input{number}", is_np=is_np) for number in range(len(flattened(structure)))]
+    args = regrouped(structure, iter(inputs))
     _check_inputs(net, args)
-    for parameter in _gluon.parameters(net).values():
+    parameters, placeholders = _gluon.parameters(net), []
+    for parameter in parameters.values():
         tensors.renew(parameter)
-    known = {name: shape for name, shape in shapes.items() if shape is not None}
-    decisions: list = []
-    with building(shapes=known, decisions=decisions, **built_for):
+    with building(placeholders=placeholders, **built_for):
         outputs = type(net).forward(net, *args)
-    return Trace(regrouped(outputs, map(_parted, flattened(outputs))), decisions)
+    outputs = regrouped(outputs, map(_parted, flattened(outputs)))
+    grouped(outputs)  # which are Symbols
+    return Trace(inputs, placeholders, outputs, {name: each.var().as_nd_ndarray() for name, each in parameters.items()})
 
 
 def _check_inputs(net: Any, args: Any) -> None:
@@ -225,24 +297,28 @@ class Call(NamedTuple):
         """The shapes by the names that a graph gives its inputs."""
         return dict(zip(input_names(net, len(self.leaves)), self.shapes))
 
-    def traced(self, net: Any, **built_for: Any) -> Trace:
-        """The net's graph for arrays like these."""
-        shapes = self.named_shapes(net)
-        variables = [
-            variable(name, dtype, issubclass(kind, mx.np.ndarray))
-            for name, (kind, _, dtype) in zip(shapes, self.leaves)
-        ]
-        use = {"purpose": self.purpose, "device": self.device, "gradients": self.gradients}
-        return traced(net, regrouped(self.structure, iter(variables)), shapes, **use, **built_for)
+    @property
+    def built_for(self) -> Dict[str, Any]:
+        """Fields of :class:`mxsame.building.Building`."""
+        return {"purpose": self.purpose, "device": self.device, "gradients": self.gradients}
 
-    def compiled(
-        self, net: Any, flags: Mapping[str, Any], most: float = math.inf, **built_for: Any
-    ) -> Tuple[NetGraph, list]:
-        """The same, to be called, and what its operators decided; `flags` are those of `HybridBlock.hybridize`, of
-        which `static_alloc` holds for a graph that keeps `most` bytes."""
-        trace = self.traced(net, **built_for)
-        use = {"trains": self.purpose == "training", "most": most}
-        return NetGraph(net, trace.outputs, self.named_shapes(net), flags, **use), trace.decisions
+    def traced(self, net: Any) -> Trace:
+        """The net for arrays like these."""
+        is_np = any(issubclass(kind, mx.np.ndarray) for kind, _, _ in self.leaves)
+        return traced(net, self.structure, is_np, **self.built_for)
+
+    def lowered(self, net: Any, trace: Trace, static: bool = True) -> Lowered:
+        """The graph for these sizes, or for any size."""
+        inputs = [
+            variable(name, dtype, issubclass(kind, mx.np.ndarray))
+            for name, (kind, _, dtype) in zip(self.named_shapes(net), self.leaves)
+        ]
+        return trace.lowered(inputs, self.shapes if static else [None] * len(inputs), **self.built_for)
+
+    def graph(self, net: Any, outputs: Any, flags: Mapping[str, Any], most: float = math.inf) -> NetGraph:
+        """A lowered graph, to be called; `flags` are those of `HybridBlock.hybridize`, of which `static_alloc` holds
+        for a graph that keeps `most` bytes."""
+        return NetGraph(net, outputs, self.named_shapes(net), flags, self.purpose == "training", most)
 
 
 def has_loop(symbol: Any) -> bool:

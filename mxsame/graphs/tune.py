@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 from mxsame import _gluon, measured, planner, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, timing, tracing
-from mxsame.plan import Plan, Window
+from mxsame.plan import Plan, Window, force
 from mxsame.planner import Work
 
 __all__ = ["Tuned", "autotune"]
@@ -95,13 +95,13 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
         raise ValueError(
             f"training must be False where nothing has a gradient; {validation.received(training=training)}"
         )
-    tuning = _Tuning(net, arrays, tracing.Call.of(args, arrays, training), rounds, path)
+    call = tracing.Call.of(args, arrays, training)
     try:
         with _kept(net, arrays):
-            return tuning.run()
+            return _Tuning(net, arrays, call, call.traced(net), rounds, path).run()
     except mx.base.MXNetError as error:
         raise ValueError(
-            f"net must run on args; {validation.received(shapes=list(tuning.call.shapes))}; "
+            f"net must run on args; {validation.received(shapes=list(call.shapes))}; "
             f"MXNet says: {tracing.reason(error)}"
         ) from None
     finally:
@@ -129,13 +129,14 @@ class _Tuning(NamedTuple):
     net: Any
     arrays: list
     call: tracing.Call
+    trace: tracing.Trace
     rounds: int
     path: Optional[str]
 
     def run(self) -> List[Tuned]:
         """Measure each geometry that has a choice and was not measured yet."""
         found: List[Tuned] = []
-        _, decisions = self._graph()
+        decisions = [decision for each in self._lowered().decisions for decision in each]
         for decision in {(decision.windows, decision.work): decision for decision in decisions}.values():
             plans = planner.candidates(decision.windows, decision.work, decision.allowed)
             if len(plans) > 1 and measured.fastest(decision.windows, decision.work) is None:
@@ -145,8 +146,9 @@ class _Tuning(NamedTuple):
                 self._save()  # who loses patience keeps what was measured
         return found
 
-    def _graph(self) -> Tuple[tracing.NetGraph, list]:
-        return self.call.compiled(self.net, timing.FLAGS, static=True, strategy=None)
+    def _lowered(self) -> tracing.Lowered:
+        with force(None):
+            return self.call.lowered(self.net, self.trace)
 
     def _save(self) -> None:
         if self.path is not None:
@@ -158,7 +160,7 @@ class _Tuning(NamedTuple):
         try:
             for strategy in plans:
                 measured.prefer(windows, work, strategy)
-                calls[strategy] = self._step(self._graph()[0])
+                calls[strategy] = self._step(self.call.graph(self.net, self._lowered().outputs, timing.FLAGS))
         finally:
             measured.prefer(windows, work, None)
         times = timing.measure(calls, self.rounds, seconds=1.0)

@@ -13,6 +13,7 @@ from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import HybridBlock
 from mxsame.graphs.tracing import Checked
 from mxsame.nn._gluon_arguments import GluonArguments
+from mxsame.placeholders import lowered_later
 from mxsame.plan.windows import GIVE_SIZE, AnyWindow, lengths
 
 CAUSAL_WORDS = (*validation.WORDS, "causal")  # what `padding` may be as a string in 1-D
@@ -69,10 +70,11 @@ class Layer(Checked, HybridBlock):
         kept = {parameter.list_ctx()[0] for parameter in _gluon.own_parameters(self).values()}
         return x.as_in_context(kept.pop()) if x.ctx.device_type in ("cpu_shared", "cpu_pinned") and kept else x
 
+    @lowered_later
     def _traced(self, x: Any) -> Any:
         """The output as a part of a graph."""
         tensors.check("data", x)
-        shape = tensors.traced_shape(x)
+        shape = tensors.known_shape(x)
         if shape is not None:
             self._check_rank(shape)
             self._check_channels(shape)

@@ -11,7 +11,7 @@ from mxsame import planner, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import NOTHING, current
 from mxsame.ops._lowering import Lowering
-from mxsame.plan import OPERATORS, STRATEGIES, first_plan, shape_plan, strategies_for
+from mxsame.plan import OPERATORS, STRATEGIES, first_plan, strategies_for
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.windows import AnyWindow, check_dynamic, lengths
 from mxsame.planner import Work
@@ -226,7 +226,7 @@ class Geometry:
         data = tensors.channels_first(args.F, self.data, ndim) if ndim and args.key is None else self.data
         purpose, device = tensors.purpose_and_device(data)
         in_channels = self.shape[1] or work.in_channels
-        if in_channels is None and None in self.size and not record.shapes_only:
+        if in_channels is None and None in self.size:
             in_channels = self.graph_channels()
         plain = tensors.is_input(data)
         work = replace(work, batch=self.shape[0], in_channels=in_channels, plain=plain, purpose=purpose, device=device)
@@ -238,12 +238,10 @@ class Geometry:
             static = tuple(name for name in static if STRATEGIES[name].channels_last)
         if record.windows_noted:
             plan = first_plan(windows, work.operator, [name for name in _NOTED if name not in refused])
-        elif record.shapes_only and None in self.size and work.operator != "transposed":
-            plan = shape_plan(windows)
         else:
             plan = planner.choose(windows, work, static if self.runs_last else allowed)
         if record.decisions is not None:
-            record.decisions.append(planner.Decision(data, windows, work, static, plan, self.runs_last))
+            record.decisions.append(planner.Decision(windows, work, static, plan, self.channels_last))
         first = 1 if self.runs_last else SPATIAL
         lowering = Lowering(args.F, windows, plan, in_channels, fill, first, plain)
         run = operator(lowering, {"layout": self.layout} if self.runs_last else {})
@@ -252,7 +250,7 @@ class Geometry:
     def check_windows(self, operator: str, channels: Optional[int], windows: Tuple[AnyWindow, ...]) -> None:
         """That there is a graph for every size, if it needs one, and no array of more elements than MXNet can count,
         the output with so many channels included."""
-        if None in self.size and operator != "transposed" and not current().shapes_only:
+        if None in self.size and operator != "transposed":
             check_dynamic(windows, OPERATORS[operator].pool)
         padded, outputs = lengths(windows)
         validation.elements("the padded data", (*self.shape[:2], *padded))

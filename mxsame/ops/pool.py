@@ -257,7 +257,7 @@ def _work(geometry: Geometry, operator: str) -> Work:
     blocks = isinstance(data, mx.sym.Symbol) and _convolves(data, unknown_type=False)
     if geometry.rank == 2:
         return Work(operator, blocks=blocks)
-    channels = None if current().shapes_only else geometry.graph_channels()
+    channels = geometry.graph_channels()
     in_blocks = not geometry.channels_last and tensors.is_in_blocks(data)
     return Work(operator, in_channels=channels, in_blocks=in_blocks, pairs=True, blocks=blocks)
 

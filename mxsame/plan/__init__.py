@@ -30,7 +30,6 @@ __all__ = [
     "forced",
     "make_transposed_windows",
     "make_windows",
-    "shape_plan",
     "strategies_for",
 ]
 
@@ -156,21 +155,6 @@ def _refuse(windows: Tuple[AnyWindow, ...], operator: str, allowed: Tuple[str, .
     raise ValueError(
         f"an input of dynamic shape with this padding and stride has no exact graph; {GIVE_SIZE}; {received}"
     )
-
-
-def shape_plan(windows: Sequence[Window]) -> Plan:
-    """A plan for graphs that are never run: its outputs have the right shape for every size, and any values.
-
-    >>> shape_plan([Window(None, 3, 3, padding=(0, 1), ceil_mode=True)])
-    Plan(axes=(AxisPlan(kernel_size=3, ..., concat=(0, 1), ...),), convention='full', ...)
-    """
-    axes = []
-    for window in windows:
-        if isinstance(window.padding, str):  # enough outputs for every size, cropped to ceil(n/s)
-            axes.append(AxisPlan(window.kernel_size, pad=window.effective_kernel_size - 1, crop=(0, None)))
-        else:
-            axes.append(AxisPlan(window.kernel_size, concat=window.padding))
-    return Plan(tuple(axes), "full" if any(window.ceil_mode for window in windows) else "valid")
 
 
 def forced() -> Optional[str]:

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, Optional, Sequence
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
+from mxsame.placeholders import lowered_later
 
 # -- functions, by name: f(F, *arrays, **arguments)
 
@@ -125,13 +126,14 @@ def _resize_nearest(F: Any, x: Any, rows: Sequence[int], columns: Sequence[int])
     return x
 
 
+@lowered_later
 def _reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
     """MXNet's Reshape drops elements, or reads beyond the array, if `to` is (0, *lengths) for another number of them:
     that is checked first. A graph of dynamic shape does so by splitting an axis, for which MXNet has a check."""
     product = math.prod(length for length in to if length > 0)
     if min(to) < -1 or (product == 1 and -1 in to):  # right for every number
         return F.reshape(x, shape=to)
-    shape = tensors.traced_shape(x) if isinstance(x, mx.sym.Symbol) else x.shape
+    shape = tensors.known_shape(x)
     if shape is None or None in shape[1:]:
         parts = (-1, product) if -1 in to else (product, 1)
         x = F.reshape(F.reshape(x, shape=(0, -1)), shape=(0, -4, *parts))

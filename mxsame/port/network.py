@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import building
+from mxsame.placeholders import lowered_later
 from mxsame.port.builder import Builder, Value
 from mxsame.port.description import Layer, Model
 
@@ -106,6 +107,7 @@ class Network(mx.gluon.HybridBlock):
         return outputs[0] if len(outputs) == 1 else outputs
 
 
+@lowered_later
 def _of_size(value: Value, array: Any) -> Any:
     """An input of the static lengths: an array of others is refused, by a graph, too."""
     if not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
@@ -113,8 +115,7 @@ def _of_size(value: Value, array: Any) -> Any:
             f"data must be an NDArray, as nd.array(data) is, or a Symbol; {tensors.received('data', array)}"
         )
     wanted = tuple(value.ordered(value.shape))
-    symbolic = isinstance(array, mx.sym.Symbol)
-    shape = tensors.traced_shape(array) if symbolic else array.shape
+    symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)
     if shape is not None:
         pairs = list(zip(shape[1:], wanted[1:]))
         if len(shape) != len(wanted) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
