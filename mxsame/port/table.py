@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List, Optional
 
-from mxsame.port import activations, layers, operators, sequences, windows  # noqa: F401
+from mxsame.port import activations, attending, layers, operators, sequences, windows  # noqa: F401
 from mxsame.port.description import Layer, Weight
 from mxsame.port.rows import LAYERS, OPERATORS, Row
 

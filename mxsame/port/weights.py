@@ -17,6 +17,7 @@ from mxsame import validation
 from mxsame.port import files
 from mxsame.port.description import Layer, Model
 
+PYTHON_NAMES = {"GroupQueryAttention": "GroupedQueryAttention"}  # Keras 3's class is exported by another name
 LAYERS_GROUPS = ("layers", "_layer_checkpoint_dependencies")  # Keras 3, tf.keras 2.13
 
 
@@ -59,7 +60,7 @@ def _assign_by_class(model: Model, group: Any, container: str) -> set:
     for layer in model.layers:
         if layer.operator is not None and container == "layers":  # operator nodes of Keras 3 are no layers
             continue
-        name = _snake_case(layer.class_name)
+        name = _snake_case(PYTHON_NAMES.get(layer.class_name, layer.class_name))
         counts[name] = counts.get(name, -1) + 1
         found = files.member(group, f"{name}_{counts[name]}" if counts[name] else name, "group")
         if found is None:
@@ -80,13 +81,21 @@ def _assign_group(layer: Layer, group: Any, container: str) -> set:
         inner = files.member(group, container, "group")
         return set() if inner is None else _assign_by_class(layer.model, inner, container)
     for place in dict.fromkeys([role.group for role in layer.roles or ()] or [""]):
-        arrays = files.member(group, f"{place}/vars" if place else "vars", "group")
+        arrays = _vars(group, place)
         for number in itertools.count() if arrays is not None else ():
             array = files.member(arrays, str(number), "dataset")
             if array is None:
                 break
             layer.weights.append(array)
     return {array.name for array in layer.weights}
+
+
+def _vars(group: Any, place: str) -> Any:
+    """The arrays at a place below a layer's group. tf.keras 2.13 keeps the underscore of a private attribute."""
+    if not place:
+        return files.member(group, "vars", "group")
+    names = (name for name in (place, f"_{place}") if files.holds(group, name.split("/")[0]))
+    return files.member(group, f"{next(names, place)}/vars", "group")
 
 
 def _snake_case(name: str) -> str:

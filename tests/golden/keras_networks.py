@@ -631,11 +631,20 @@ def recurrent(keras, first=False):
 
 @network()
 def attention(keras, first=False):
-    """Attention layers, which may be refused."""
+    """Attention layers of one head and of several, and Einstein sums."""
     layers = keras.layers
-    data = keras.Input((5, 4))
-    out = [layers.MultiHeadAttention(2, 3)(data, data), layers.Attention()([data, data])]
-    return keras.Model(data, out, name="attention")
+    data, other = keras.Input((5, 4)), keras.Input((3, 4), name="other")
+    out = [
+        layers.MultiHeadAttention(2, 3)(data, data),
+        layers.Attention()([data, data]),
+        layers.MultiHeadAttention(3, 2, value_dim=4, use_bias=False, output_shape=5)(data, other, use_causal_mask=True),
+        layers.Attention(use_scale=True, score_mode="concat")([data, other]),
+        layers.AdditiveAttention()([data, other]),
+        layers.EinsumDense("abc,cde->abed", output_shape=(None, 2, 3), bias_axes="e", activation="relu")(data),
+    ]
+    if is_keras_3(keras):
+        out.append(layers.GroupQueryAttention(3, 4, 2)(data, other))
+    return keras.Model([data, other], out, name="attention")
 
 
 # ---- weights and inputs ----------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ import make_models_keras3  # noqa: E402
 from running import difference  # noqa: E402
 
 TOLERANCE = 1e-5  # right values differ by less, shifted ones by 0.01 and more
-MAY_BE_REFUSED = {"attention": "Attention"}
+MAY_BE_REFUSED: dict = {}
 BOTH_FORMATS = ("both_formats", "pooling_layers_1d")
 FORMATS = {"keras2": make_models_keras2.formats, "keras3": make_models_keras3.formats}
 

@@ -86,3 +86,26 @@ def test_recurrent_convolutions(rank, sequences):
     (x,) = inputs_of(last)
     got = arrays_of(mxsame.from_keras(first)(nd.array(np.moveaxis(x, -1, 2))))
     compare([np.moveaxis(array, -1 - rank, -1) for array in got], expected(last, [x]))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_random_attention_layer(seed):
+    """Also as the graph of one size, and as ONNX's own operators."""
+    choose, layers = random.Random(seed), keras().layers
+    data, other = keras().Input((choose.choice((None, 5)), 4)), keras().Input((3, 4))
+    causal, scores = choose.random() < 0.4, choose.random() < 0.4
+    call = {"use_causal_mask": causal, "return_attention_scores": scores}
+    if choose.random() < 0.5:
+        options = {"value_dim": choose.choice((None, 3)), "use_bias": choose.random() < 0.6}
+        options["output_shape"] = choose.choice((None, 5))
+        outputs = layers.MultiHeadAttention(choose.randint(1, 3), choose.randint(1, 4), **options)(data, other, **call)
+    elif choose.random() < 0.5:
+        score_mode = choose.choice(("dot", "concat"))
+        outputs = layers.Attention(use_scale=choose.random() < 0.5, score_mode=score_mode)([data, other], **call)
+    else:
+        outputs = layers.AdditiveAttention(use_scale=choose.random() < 0.7)([data, other], **call)
+    model = randomise(keras().Model([data, other], outputs), seed)
+    inputs = inputs_of(model, [6] if data.shape[1] is None else [])
+    net = check(model, inputs=inputs)
+    deployed = mxsame.deploy(net, [x.shape for x in inputs])
+    compare(arrays_of(deployed(*map(nd.array, inputs))), expected(model, inputs))

@@ -1,0 +1,175 @@
+"""Rows of attention layers, and of EinsumDense."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
+from mxsame import validation
+from mxsame.port.activations import activated
+from mxsame.port.attention import Attention, MultiHeadAttention
+from mxsame.port.builder import SAME, Conversion, Site, Value
+from mxsame.port.description import Weight
+from mxsame.port.einsum import EinsumDense, bias_axes_shape, parse, weight_to_keras, weight_to_mxnet
+from mxsame.port.rows import KERAS, layer
+
+PROJECTIONS = ("query", "key", "value", "output")
+
+
+def _sequences(*inputs: Value) -> None:
+    if any(x.rank != 3 or not x.shape[2] for x in inputs):
+        shapes = [x.shape for x in inputs]
+        raise ValueError(f"inputs must be sequences (N, T, D) of a static D; {validation.received(shapes=shapes)}")
+
+
+def _projections(config: Dict[str, Any]) -> List[Weight]:
+    """A kernel, and a bias, for each."""
+    kinds = {"kernel": "weight", "bias": "bias"} if config.get("use_bias", True) else {"kernel": "weight"}
+    return [
+        Weight(f"{name}_{kind}", f"{name}_{parameter}", group=f"{name}_dense")
+        for name in PROJECTIONS
+        for kind, parameter in kinds.items()
+    ]
+
+
+def _projection_conversions(heads: int, key_heads: int) -> Dict[str, Conversion]:
+    """Kernels (D, heads, depth), that of the output (heads, depth, units), and biases (heads, depth) as matrices."""
+    found = {"output_kernel": _merged(2, heads)}
+    for name, count in (("query", heads), ("key", key_heads), ("value", key_heads)):
+        found[f"{name}_kernel"] = _merged(1, count)
+        found[f"{name}_bias"] = Conversion(lambda array: array.ravel(), lambda array, n=count: array.reshape(n, -1))
+    return found
+
+
+def _merged(leading: int, heads: int) -> Conversion:
+    """So many leading axes, and the rest, of a kernel as the columns and rows of a matrix; and back."""
+
+    def to_mxnet(array: Any) -> Any:
+        return array.reshape(*(-1, array.shape[-1]) if leading == 2 else (array.shape[0], -1)).T
+
+    def to_keras(array: Any) -> Any:
+        units, columns = array.shape
+        return array.T.reshape(*(heads, -1, units) if leading == 2 else (columns, heads, -1))
+
+    return Conversion(to_mxnet, to_keras)
+
+
+@layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=_projections)
+def _multi_head(
+    site: Site,
+    query: Value,
+    value: Value,
+    key: Optional[Value] = None,
+    attention_mask: Optional[Value] = None,
+    return_attention_scores: bool = False,
+    use_causal_mask: bool = False,
+) -> List[Value]:
+    config, key = site.config, value if key is None else key
+    _sequences(query, key, value)
+    axes = config.get("attention_axes")
+    if axes not in (None, 1, [1], (1,)):
+        raise ValueError(f"attention_axes must be that of the sequence; {validation.received(attention_axes=axes)}")
+    multi = site.layer.class_name == "MultiHeadAttention"
+    heads = validation.integer("num_heads", config["num_heads" if multi else "num_query_heads"], 1)
+    key_heads = heads if multi else validation.integer("num_key_value_heads", config["num_key_value_heads"], 1)
+    key_dim = validation.integer("key_dim", config["key_dim" if multi else "head_dim"], 1)
+    units = config.get("output_shape") or query.shape[2]
+    (units,) = units if isinstance(units, (list, tuple)) and len(units) == 1 else (units,)
+    validation.divisible("query heads", heads, "key heads", key_heads)
+    masks = {} if attention_mask is None else {"attention": attention_mask}
+    return site.several(
+        lambda prefix: MultiHeadAttention(
+            heads,
+            key_heads,
+            key_dim,
+            validation.integer("value_dim", config.get("value_dim") or key_dim, 1),
+            validation.integer("output_shape", units, 1),
+            [x.shape[2] for x in (query, key, value)],
+            bool(config.get("use_bias", True)),
+            bool(use_causal_mask),
+            site.number("dropout", 0.0),
+            list(masks),
+            bool(return_attention_scores),
+            prefix=prefix,
+        ),
+        *(query, key, value),
+        *masks.values(),
+        conversions=_projection_conversions(heads, key_heads),
+    )
+
+
+SCALE = Weight("scale", "scale", "use_scale")
+
+
+def _attention_weights(config: Dict[str, Any]) -> List[Weight]:
+    found = [SCALE] if config.get("use_scale") else []
+    concat = config.get("score_mode") == "concat"
+    return [*found, Weight("concat_score_weight", "concat_score_weight")] if concat else found
+
+
+SCALAR = Conversion(lambda array: array.reshape(1), lambda array: array.reshape(()))
+
+
+@layer("Attention", order=KERAS, weights=_attention_weights)
+def _attention(
+    site: Site,
+    query: Value,
+    value: Value,
+    key: Optional[Value] = None,
+    return_attention_scores: bool = False,
+    use_causal_mask: bool = False,
+) -> List[Value]:
+    mode = site.config.get("score_mode", "dot")
+    if mode not in ("dot", "concat"):
+        raise ValueError(f"score_mode must be dot or concat; {validation.received(score_mode=mode)}")
+    shapes = {role.name: (1,) for role in site.layer.roles or ()}
+    return _attended(site, [query, value if key is None else key, value], mode, shapes, SCALAR,
+                     return_attention_scores, use_causal_mask)  # fmt: skip
+
+
+@layer("AdditiveAttention", order=KERAS, weights=(SCALE,))
+def _additive_attention(
+    site: Site,
+    query: Value,
+    value: Value,
+    key: Optional[Value] = None,
+    return_attention_scores: bool = False,
+    use_causal_mask: bool = False,
+) -> List[Value]:
+    shapes = {role.name: (value.shape[-1],) for role in site.layer.roles or ()}
+    return _attended(site, [query, value if key is None else key, value], "additive", shapes, SAME,
+                     return_attention_scores, use_causal_mask)  # fmt: skip
+
+
+def _attended(
+    site: Site,
+    inputs: List[Value],
+    mode: str,
+    shapes: Dict[str, Any],
+    conversion: Conversion,
+    scores: bool,
+    causal: bool,
+) -> List[Value]:
+    _sequences(*inputs)
+    causal = bool(causal or site.config.get("causal", False))
+    dropout = site.number("dropout", 0.0)
+    return site.several(
+        lambda prefix: Attention(mode, causal, dropout, (), bool(scores), prefix=prefix, **shapes),
+        *inputs,
+        conversions=dict.fromkeys(shapes, conversion),
+    )
+
+
+@layer("EinsumDense", order=KERAS, weights=(Weight("kernel", "weight"), Weight("bias", "bias", "bias_axes")))
+def _einsum_dense(site: Site, x: Value) -> Value:
+    shape, bias_axes = site.layer.weights[0].shape, site.config.get("bias_axes")
+    einsum = parse(str(site.config["equation"]).replace(" ", ""), x.rank, len(shape))
+    lengths = dict(zip(einsum.weight, shape))
+    known = {**dict(zip(einsum.data, x.shape)), **lengths}
+    bias = bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
+    kernel = Conversion(
+        lambda array: weight_to_mxnet(array, einsum), lambda array: weight_to_keras(array, einsum, lengths)
+    )
+    return activated(
+        site,
+        site.block(lambda prefix: EinsumDense(einsum, lengths, bias, prefix=prefix), x, conversions={"kernel": kernel}),
+    )
