@@ -99,16 +99,16 @@ MUTATIONS = [  # (name, file, old text, new text)
         "return call.kind",
     ),
     (
-        "hybridize: the first graph is shared whatever its plans",
+        "hybridize: plans do not tell graphs apart",
         "mxsame/graphs/hybridize.py",
-        "if plans is not None and operators.chose(plans, found.plans):",
-        "if plans is not None:",
+        "else (call.kind, plans)",
+        "else (call.kind, None)",
     ),
     (
         "hybridize: a layer's channels do not tell graphs apart",
         "mxsame/graphs/hybridize.py",
-        "decision.planned_for(shape) if shape",
-        "decision.planned_for(shape)[0] if shape",
+        "[decision.planned_for(shape) for decision",
+        "[decision.planned_for(shape)[0] for decision",
     ),
     (
         "deploy: a batch norm without its eps",
