@@ -99,12 +99,6 @@ MUTATIONS = [  # (name, file, old text, new text)
         "return call.kind",
     ),
     (
-        "hybridize: plans do not tell graphs apart",
-        "mxsame/graphs/hybridize.py",
-        "else (call.kind, plans)",
-        "else (call.kind, None)",
-    ),
-    (
         "hybridize: a layer's channels do not tell graphs apart",
         "mxsame/graphs/hybridize.py",
         "[decision.planned_for(shape) for decision",
