@@ -8,6 +8,7 @@ the call. `mxsame.graphs.tracing.Trace.lowered` makes the call, with data whose 
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any, Callable, List, NamedTuple, Sequence
 
 from mxsame import tensors
@@ -52,11 +53,15 @@ def lowered_later(function: Callable) -> Callable:
     """The function; while a net is traced, a variable for what it gives. The body of a loop or of a branch is a graph
     of its own, and what is in it is lowered at once, for any size."""
 
+    signature = inspect.signature(function)
+
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         placeholders = current().placeholders
         if placeholders is None:
             return function(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
+        args, kwargs = bound.args, bound.kwargs  # in the function's order, its data first
         data = next((each for each in args if isinstance(each, mx.sym.Symbol)), None)
         if data is None:
             return function(*args, **kwargs)

@@ -707,6 +707,26 @@ def test_a_net_is_traced_once_for_all_sizes():
     assert len(seen) == 2
 
 
+def test_arguments_of_operators_by_keyword():
+    """The weight, which is a Symbol as well, before the data; the rank follows from the data's shape."""
+
+    class Net(mx.gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.weight = self.params.get("weight", shape=(4, 3, 3, 3))
+
+        def hybrid_forward(self, F, x, weight):
+            return mxsame.ops.max_pool(pool_size=2, data=mxsame.ops.conv(strides=2, weight=weight, data=x))
+
+    net = Net()
+    net.initialize()
+    want = {size: net(images(*size)).asnumpy() for size in [(9, 8), (12, 10), (10, 9)]}
+    mxsame.hybridize(net)
+    for size, expected in want.items():
+        running.assert_equal(net(images(*size)), expected)
+    running.assert_equal(mxsame.deploy(net, (1, 3, 9, 8))(images(9, 8)), want[9, 8])
+
+
 def test_a_wrong_call_does_not_keep_sizes_from_sharing_graphs():
     """The second shape, when what tells sizes apart is looked for."""
 
