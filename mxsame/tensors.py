@@ -278,15 +278,17 @@ def may_need_noise(data: Any) -> bool:
     return record.purpose in (None, "training") and not record.exported
 
 
-def needs_gradients_at_inference(data: Any) -> bool:
-    """Whether float32 data on the CPU is recorded, or may be, although nothing is trained: for a saliency map, say."""
+def may_take_gradients_at_inference(data: Any) -> bool:
+    """Whether data on the CPU is recorded, or may be, although nothing is trained: for a saliency map, say."""
     if isinstance(data, mx.nd.NDArray):
-        recorded = mx.autograd.is_recording() and not mx.autograd.is_training()
-        return recorded and known_type(data) == "float32" and not is_on_gpu(data)
+        return bool(mx.autograd.is_recording() and not mx.autograd.is_training()) and not is_on_gpu(data)
     record = current()
-    if not record.gradients or record.purpose != "inference" or is_on_gpu(data):
-        return False
-    return known_type(data) == "float32"
+    return record.gradients and record.purpose == "inference" and not is_on_gpu(data)
+
+
+def needs_gradients_at_inference(data: Any) -> bool:
+    """The same of data that is float32 for certain, for which oneDNN keeps nothing then."""
+    return may_take_gradients_at_inference(data) and known_type(data) == "float32"
 
 
 def known_type(data: Any) -> Optional[str]:

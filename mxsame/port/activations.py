@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 from mxsame import validation
 from mxsame.port.builder import Site, Value
 from mxsame.port.description import Layer
-from mxsame.port.rows import LAYERS, layer, operator
+from mxsame.port.rows import LAYERS, PASSES, TAKES, layer, operator
 
 # Keras's name -> (function of `mxsame.port.blocks` or operator of MXNet, its arguments); "axis" is Keras's
 ACTIVATIONS: Dict[str, Tuple[str, Dict[str, Any]]] = {
@@ -119,36 +119,43 @@ for _each in ACTIVATIONS:
     operator(_each)(_operator(_each))
 
 
-@layer("Activation")
+@layer("Activation", masks=PASSES)
 def _activation(site: Site, x: Value) -> Value:
     return activated(site, x)
 
 
-@layer("ReLU")
+@layer("ReLU", masks=PASSES)
 def _relu(site: Site, x: Value) -> Value:
     largest = None if site.config.get("max_value") is None else site.number("max_value")
     slope, threshold = site.number("negative_slope", 0.0), site.number("threshold", 0.0)
     return site.function("relu", x, max_value=largest, negative_slope=slope, threshold=threshold)
 
 
-@layer("LeakyReLU")
+@layer("LeakyReLU", masks=PASSES)
 def _leaky_relu(site: Site, x: Value) -> Value:
     """`negative_slope` is `alpha` in Keras 2."""
     return site.function("leaky_relu", x, negative_slope=site.number("negative_slope", site.number("alpha", 0.3)))
 
 
-@layer("ELU")
+@layer("ELU", masks=PASSES)
 def _elu(site: Site, x: Value) -> Value:
     return site.function("elu", x, alpha=site.number("alpha", 1.0))
 
 
-@layer("ThresholdedReLU")
+@layer("ThresholdedReLU", masks=PASSES)
 def _thresholded_relu(site: Site, x: Value) -> Value:
     return site.function("threshold", x, threshold=site.number("theta", 1.0), default_value=0.0)
 
 
-@layer("Softmax")
+@layer("Softmax", masks=TAKES)
 def _softmax(site: Site, x: Value) -> Value:
+    mask = x.mask
+    if mask is not None:
+        if mask.shape != x.shape:
+            raise ValueError(
+                f"mask must have the shape of the data, {x.shape}; {validation.received(shape=mask.shape)}"
+            )
+        x = site.function("masked_scores", site.keras(x), mask)
     axis = site.config.get("axis", -1)
     (axis,) = axis if isinstance(axis, (list, tuple)) and len(axis) == 1 else (axis,)
-    return site.function("softmax", x, axis=x.axis(axis))
+    return site.function("softmax", x, axis=x.axis(axis))._replace(mask=mask)

@@ -10,7 +10,7 @@ from mxsame.port.attention import Attention, MultiHeadAttention
 from mxsame.port.builder import SAME, Conversion, Site, Value
 from mxsame.port.description import Weight
 from mxsame.port.einsum import EinsumDense, bias_axes_shape, parse, weight_to_keras, weight_to_mxnet
-from mxsame.port.rows import KERAS, layer
+from mxsame.port.rows import KERAS, TAKES, layer
 
 PROJECTIONS = ("query", "key", "value", "output")
 
@@ -53,7 +53,7 @@ def _merged(leading: int, heads: int) -> Conversion:
     return Conversion(to_mxnet, to_keras)
 
 
-@layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=_projections)
+@layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=_projections, masks=TAKES)
 def _multi_head(
     site: Site,
     query: Value,
@@ -62,9 +62,17 @@ def _multi_head(
     attention_mask: Optional[Value] = None,
     return_attention_scores: bool = False,
     use_causal_mask: bool = False,
+    query_mask: Optional[Value] = None,
+    value_mask: Optional[Value] = None,
+    key_mask: Optional[Value] = None,
 ) -> List[Value]:
+    """Keras 3 writes the masks of the inputs as arguments."""
     config, key = site.config, value if key is None else key
     _sequences(query, key, value)
+    masks_given = (query_mask, value_mask, key_mask)
+    query, value, key = (
+        x if mask is None else x._replace(mask=mask) for x, mask in zip((query, value, key), masks_given)
+    )
     axes = config.get("attention_axes")
     if axes not in (None, 1, [1], (1,)):
         raise ValueError(f"attention_axes must be that of the sequence; {validation.received(attention_axes=axes)}")
@@ -75,8 +83,14 @@ def _multi_head(
     units = config.get("output_shape") or query.shape[2]
     (units,) = units if isinstance(units, (list, tuple)) and len(units) == 1 else (units,)
     validation.divisible("query heads", heads, "key heads", key_heads)
-    masks = {} if attention_mask is None else {"attention": attention_mask}
-    return site.several(
+    given = dict(zip(("query", "value", "key"), (query, value, key)))
+    masks = {name: x.mask for name, x in given.items() if x.mask is not None}
+    masks.update({} if attention_mask is None else {"attention": attention_mask})
+    if site.builder.at_first(site.path, "masks", sorted(masks)) != sorted(masks):
+        raise ValueError(
+            f"an attention layer must be called with the same masks; {validation.received(masks=sorted(masks))}"
+        )
+    outputs = site.several(
         lambda prefix: MultiHeadAttention(
             heads,
             key_heads,
@@ -95,6 +109,7 @@ def _multi_head(
         *masks.values(),
         conversions=_projection_conversions(heads, key_heads),
     )
+    return [outputs[0]._replace(mask=query.mask), *outputs[1:]]
 
 
 SCALE = Weight("scale", "scale", "use_scale")
@@ -109,7 +124,7 @@ def _attention_weights(config: Dict[str, Any]) -> List[Weight]:
 SCALAR = Conversion(lambda array: array.reshape(1), lambda array: array.reshape(()))
 
 
-@layer("Attention", order=KERAS, weights=_attention_weights)
+@layer("Attention", order=KERAS, weights=_attention_weights, masks=TAKES)
 def _attention(
     site: Site,
     query: Value,
@@ -126,7 +141,7 @@ def _attention(
                      return_attention_scores, use_causal_mask)  # fmt: skip
 
 
-@layer("AdditiveAttention", order=KERAS, weights=(SCALE,))
+@layer("AdditiveAttention", order=KERAS, weights=(SCALE,), masks=TAKES)
 def _additive_attention(
     site: Site,
     query: Value,
@@ -152,11 +167,18 @@ def _attended(
     _sequences(*inputs)
     causal = bool(causal or site.config.get("causal", False))
     dropout = site.number("dropout", 0.0)
-    return site.several(
-        lambda prefix: Attention(mode, causal, dropout, (), bool(scores), prefix=prefix, **shapes),
+    masks = {name: mask for name, mask in (("query", inputs[0].mask), ("value", inputs[2].mask)) if mask is not None}
+    if site.builder.at_first(site.path, "masks", sorted(masks)) != sorted(masks):
+        raise ValueError(
+            f"an attention layer must be called with the same masks; {validation.received(masks=sorted(masks))}"
+        )
+    outputs = site.several(
+        lambda prefix: Attention(mode, causal, dropout, list(masks), bool(scores), prefix=prefix, **shapes),
         *inputs,
+        *masks.values(),
         conversions=dict.fromkeys(shapes, conversion),
     )
+    return [outputs[0]._replace(mask=inputs[0].mask), *outputs[1:]]
 
 
 @layer("EinsumDense", order=KERAS, weights=(Weight("kernel", "weight"), Weight("bias", "bias", "bias_axes")))

@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, List, Optional, Sequence
 
-from mxsame.port.blocks import Weighted
-
-MASKED = -1e9  # what Keras adds to the scores of masked positions
+from mxsame.port.blocks import MASKED, Weighted
 
 
 def causal_mask(F: Any, scores: Any) -> Any:

@@ -13,6 +13,8 @@ from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.placeholders import lowered_later
 
+MASKED = -1e9  # what Keras adds to the scores of masked positions
+
 # -- functions, by name: f(F, *arrays, **arguments)
 
 
@@ -95,7 +97,7 @@ def _resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
 
 def _global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
     """Of the last axes. oneDNN's maximum keeps nothing for a backward pass after inference."""
-    if kind == "max" and tensors.needs_gradients_at_inference(x):
+    if kind == "max" and tensors.may_take_gradients_at_inference(x):
         return F.max(x, axis=tuple(range(2, 2 + count)), keepdims=True)
     return F.Pooling(x, global_pool=True, pool_type=kind, kernel=(1,) * count)
 
@@ -149,6 +151,13 @@ def standardized(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
     centered = F.broadcast_sub(x, F.mean(x, axis=tuple(over), keepdims=True))
     variance = F.mean(F.square(centered), axis=tuple(over), keepdims=True)
     return F.broadcast_mul(centered, F.rsqrt(variance + epsilon))
+
+
+def _masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool) -> Any:
+    """The mean of the steps that are not masked."""
+    kept = F.expand_dims(mask, axis=3 - axis)
+    sums = (F.sum(each, axis=axis, keepdims=keepdims) for each in (F.broadcast_mul(x, kept), kept))
+    return F.broadcast_div(*sums)
 
 
 def _unit(F: Any, x: Any, axes: Sequence[int], epsilon: float = 1e-12) -> Any:
@@ -270,6 +279,12 @@ FUNCTIONS: Dict[str, Callable] = {
     "unit": _unit,
     "standardize": standardized,
     "group_norm": _group_norm,
+    # masks: ones, and zeros at steps to be skipped
+    "not_equal": lambda F, x, value: F.cast(x != value, dtype="float32"),
+    "any_not_equal": lambda F, x, value: F.max(F.cast(x != value, dtype="float32"), axis=-1),
+    "masked": lambda F, x, mask: F.broadcast_mul(x, F.expand_dims(mask, axis=2)),
+    "masked_scores": lambda F, x, mask: x + (1 - mask) * MASKED,
+    "masked_mean": _masked_mean,
     # noise
     "gaussian_noise": _noise(lambda F, x, training, deviation: x + training * _normal(F, x, deviation)),
     "gaussian_dropout": _noise(lambda F, x, training, deviation: x * (1 + training * _normal(F, x, deviation))),

@@ -32,13 +32,14 @@ class Value(NamedTuple):
     """An array of the network while it is built: its shape in Keras's order, None where that is dynamic.
 
     `first`: Keras's last axis is the second here. `pads` are zeros still to be put around the spatial axes, which a
-    convolution does by itself.
+    convolution does by itself. `mask` is Keras's mask, a `Value` (N, T) of ones, and of zeros at steps to be skipped.
     """
 
     key: int
     shape: Tuple[Size, ...]
     first: bool = False
     pads: Optional[Tuple[Tuple[int, int], ...]] = None
+    mask: Any = None
 
     @property
     def rank(self) -> int:
@@ -203,7 +204,7 @@ class Builder:
         key = (value.key, first)
         if key not in self._arranged:
             self._arranged[key] = self._rearranged(value, first)
-        return self._arranged[key]
+        return self._arranged[key]._replace(mask=value.mask)
 
     def _rearranged(self, value: Value, first: bool) -> Value:
         rank = value.rank
@@ -227,7 +228,7 @@ class Builder:
         if key not in self._arranged:
             pads = value.ordered([(0, 0), *value.pads, (0, 0)])
             self._arranged[key] = self.function("pad", "pad", [value.without_pads], pads=pads)
-        return self._arranged[key]
+        return self._arranged[key]._replace(mask=value.mask)
 
     # -- models
 

@@ -14,7 +14,7 @@ from mxsame.port import blocks
 from mxsame.port.activations import activated
 from mxsame.port.builder import TRANSPOSED, Conversion, Site, Value
 from mxsame.port.description import Weight
-from mxsame.port.rows import ALIKE, KERAS, SETTLED, layer, operator
+from mxsame.port.rows import ALIKE, KERAS, PASSES, SETTLED, TAKES, layer, operator
 
 gluon = mx.gluon.nn
 GAMMA, BETA = Weight("gamma", "gamma", "scale"), Weight("beta", "beta", "center")
@@ -26,7 +26,7 @@ STATISTICS = [Weight(name, name, unless="mean", trained=False) for name in ("mea
 # -- dense
 
 
-@layer("Dense", order=SETTLED, weights=(KERNEL, BIAS))
+@layer("Dense", order=SETTLED, weights=(KERNEL, BIAS), masks=PASSES)
 def _dense(site: Site, x: Value) -> Value:
     use_bias, units = site.config.get("use_bias", True), validation.integer("units", site.config["units"], 1)
     if x.rank < 2:
@@ -40,14 +40,19 @@ def _dense(site: Site, x: Value) -> Value:
     ))  # fmt: skip
 
 
-@layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")])
+@layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")], masks=TAKES)
 def _embedding(site: Site, x: Value) -> Value:
     config = site.config
-    if config.get("mask_zero"):
-        raise ValueError(
-            "mask_zero must be False, for masks are not carried through a network; received mask_zero=True"
-        )
-    return site.block(lambda prefix: gluon.Embedding(config["input_dim"], config["output_dim"], prefix=prefix), x)
+    mask = site.function("not_equal", x, value=0.0) if config.get("mask_zero") else None
+    out = site.block(lambda prefix: gluon.Embedding(config["input_dim"], config["output_dim"], prefix=prefix), x)
+    return out._replace(mask=mask)
+
+
+@layer("Masking", order=KERAS, masks=TAKES)
+def _masking(site: Site, x: Value) -> Value:
+    """Steps whose elements all are the mask value."""
+    mask = site.function("any_not_equal", x, value=site.number("mask_value", 0.0))
+    return site.function("masked", x, mask)._replace(mask=mask)
 
 
 # -- norms
@@ -61,7 +66,7 @@ def axes_of(axis: Any, rank: int) -> List[int]:
     return sorted({entry % rank for entry in axes})
 
 
-@layer("BatchNormalization", "SyncBatchNormalization", order=SETTLED, weights=(GAMMA, BETA, *MOVING))
+@layer("BatchNormalization", "SyncBatchNormalization", order=SETTLED, weights=(GAMMA, BETA, *MOVING), masks=PASSES)
 def _batch_norm(site: Site, x: Value) -> Value:
     config = site.config
     axes = axes_of(config.get("axis", -1), x.rank)
@@ -116,7 +121,7 @@ def _scale_shift(site: Site, x: Value, axes: Sequence[int], before: str, **argum
     )
 
 
-@layer("LayerNormalization", order=SETTLED, weights=(GAMMA, BETA))
+@layer("LayerNormalization", order=SETTLED, weights=(GAMMA, BETA), masks=PASSES)
 def _layer_norm(site: Site, x: Value) -> Value:
     axes = axes_of(site.config.get("axis", -1), x.rank)
     if site.config.get("rms_scaling"):
@@ -124,7 +129,7 @@ def _layer_norm(site: Site, x: Value) -> Value:
     return _scale_shift(site, x, axes, "standardize", over=x.axes(axes), epsilon=site.number("epsilon", 1e-3))
 
 
-@layer("GroupNormalization", weights=(GAMMA, BETA))
+@layer("GroupNormalization", weights=(GAMMA, BETA), masks=PASSES)
 def _group_norm(site: Site, x: Value) -> Value:
     axis = axes_of(site.config.get("axis", -1), x.rank)
     if axis not in ([1], [x.rank - 1]) or x.rank < 3:
@@ -139,7 +144,7 @@ def _group_norm(site: Site, x: Value) -> Value:
     return _scale_shift(site, x, axis, "group_norm", groups=groups, epsilon=site.number("epsilon", 1e-3))
 
 
-@layer("UnitNormalization")
+@layer("UnitNormalization", masks=PASSES)
 def _unit_norm(site: Site, x: Value) -> Value:
     return site.function("unit", x, axes=x.axes(axes_of(site.config.get("axis", -1), x.rank)))
 
@@ -195,7 +200,7 @@ def _rescaling(site: Site, x: Value) -> Value:
     return site.function("scalar", x, operator="add", value=site.number("offset")) if offset else x
 
 
-@layer("PReLU", order=SETTLED, weights=[Weight("alpha", "alpha")])
+@layer("PReLU", order=SETTLED, weights=[Weight("alpha", "alpha")], masks=PASSES)
 def _prelu(site: Site, x: Value) -> Value:
     shared = {axis % x.rank for axis in site.config.get("shared_axes") or []}
     axes = [axis for axis in range(1, x.rank) if axis not in shared]
@@ -220,13 +225,13 @@ def _dropped(site: Site, x: Value, rate: float, axes: Sequence[int]) -> Value:
     return site.function("Dropout", x, p=rate, axes=x.axes(axes), mode="always" if site.training else "training")
 
 
-@layer("Dropout")
+@layer("Dropout", masks=PASSES)
 def _dropout(site: Site, x: Value) -> Value:
     noise = site.config.get("noise_shape") or ()
     return _dropped(site, x, _rate(site), [axis for axis, length in enumerate(noise) if length == 1])
 
 
-@layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
+@layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", masks=PASSES)
 def _spatial_dropout(site: Site, x: Value) -> Value:
     return _dropped(site, x, _rate(site), range(2, x.rank) if site.is_channels_first else range(1, x.rank - 1))
 
@@ -243,25 +248,31 @@ def _noisy(site: Site, x: Value, function: str, amount: float, **arguments: floa
     return site.function(function, x, **arguments) if amount and site.training is None else x
 
 
-@layer("AlphaDropout")
+@layer("AlphaDropout", masks=PASSES)
 def _alpha_dropout(site: Site, x: Value) -> Value:
     return _noisy(site, x, "alpha_dropout", _rate(site), rate=_rate(site))
 
 
-@layer("GaussianDropout")
+@layer("GaussianDropout", masks=PASSES)
 def _gaussian_dropout(site: Site, x: Value) -> Value:
     rate = _rate(site)
     return _noisy(site, x, "gaussian_dropout", rate, deviation=math.sqrt(rate / (1 - rate)))
 
 
-@layer("GaussianNoise")
+@layer("GaussianNoise", masks=PASSES)
 def _gaussian_noise(site: Site, x: Value) -> Value:
     return _noisy(site, x, "gaussian_noise", site.number("stddev"), deviation=site.number("stddev"))
 
 
-@layer("ActivityRegularization", "Identity")
+@layer("ActivityRegularization", masks=PASSES)
 def _identity(site: Site, x: Value) -> Value:
     return x
+
+
+@layer("Identity", masks=TAKES)
+def _identity_layer(site: Site, x: Value) -> Value:
+    """In Keras 3 masks pass."""
+    return x if site.version == 3 else x._replace(mask=None)
 
 
 @layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomContrast", "RandomBrightness", "RandomTranslation")
@@ -331,7 +342,7 @@ def _repeat_vector(site: Site, x: Value) -> Value:
     return site.function("repeat_vector", x, count=validation.integer("n", site.config["n"], 1))
 
 
-@layer("TimeDistributed", order=KERAS)
+@layer("TimeDistributed", order=KERAS, masks=PASSES)
 def _time_distributed(site: Site, x: Value) -> Value:
     """Steps in time become entries of the batch for the layer, and are steps again after it."""
     if x.rank < 3 or site.builder.keras_mxnet or site.layer.model is None:
@@ -374,12 +385,24 @@ def _with_rank(site: Site, x: Value, rank: int) -> Value:
     return site.function("expand_dims", site.keras(x), axes=(1,) * missing)
 
 
-@layer("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")
+@layer("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", masks=TAKES)
 def _merge(site: Site, *inputs: Value) -> Value:
     function = site.layer.class_name.lower()
     if not inputs or (function == "subtract" and len(inputs) != 2):
         raise ValueError(f"inputs must be {'two' if function == 'subtract' else 'one or more'}; received {len(inputs)}")
-    return merged(site, function, inputs)
+    return merged(site, function, inputs)._replace(mask=_merged_mask(site, [x.mask for x in inputs]))
+
+
+def _merged_mask(site: Site, masks: Sequence[Any]) -> Any:
+    """Keras 2 keeps a step that no input masks; Keras 3 one that any input keeps, if all have a mask."""
+    found = list({mask.key: mask for mask in masks if mask is not None}.values())
+    if not found or (site.version == 3 and None in masks):
+        return None
+    if len(found) == 1 or site.version == 2:
+        return found[0] if len(found) == 1 else site.function("multiply", *found)
+    if site.layer.class_name == "Multiply":
+        raise ValueError("inputs must have one mask; received several")
+    return site.function("maximum", *found)
 
 
 @layer("CustomScaleLayer")
@@ -390,9 +413,18 @@ def _custom_scale(site: Site, first: Value, second: Value) -> Value:
     )
 
 
-@layer("Concatenate", order=ALIKE)
+@layer("Concatenate", order=ALIKE, masks=TAKES)
 def _concatenate(site: Site, *inputs: Value) -> Value:
-    return concatenated(site, inputs, site.config.get("axis", -1))
+    axis, masks = site.config.get("axis", -1), [x.mask for x in inputs]
+    out = concatenated(site, inputs, axis)
+    found = list({mask.key: mask for mask in masks if mask is not None}.values())
+    if not found:
+        return out
+    if axis % out.rank == out.rank - 1 and out.rank > 2:  # a step is kept that no input masks
+        return out._replace(mask=found[0] if len(found) == 1 else site.function("multiply", *found))
+    if axis % out.rank == 1 and None not in masks:
+        return out._replace(mask=site.function("concatenate", *masks, axis=1))
+    raise ValueError(f"masks must be those of steps that are concatenated; {validation.received(axis=axis)}")
 
 
 @operator("concatenate", order=ALIKE)

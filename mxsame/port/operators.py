@@ -111,6 +111,26 @@ def _after_batch(axis: Any, rank: int) -> List[int]:
     return axes
 
 
+MASKS = {"logical_and": "multiply", "logical_or": "maximum"}  # of ones and zeros, which masks are
+
+
+@operator("logical_and", "logical_or", order=KERAS)
+def _both(site: Site, x: Value, y: Value) -> Value:
+    return merged(site, MASKS[_named(site)], [x, y])
+
+
+@operator("not_equal", order=KERAS)
+def _not_equal(site: Site, x: Value, y: float) -> Value:
+    return site.function("not_equal", x, value=float(y))
+
+
+@operator("any", order=KERAS)
+def _any(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -> Value:
+    """Of ones and zeros."""
+    axes = _after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
+    return site.function("max", x, axis=tuple(axes), keepdims=bool(keepdims))
+
+
 @operator("mean", "sum", "max", "min", "prod")
 def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -> Value:
     axes = _after_batch(list(range(x.rank)) if axis is None else axis, x.rank)

@@ -230,7 +230,9 @@ class Bidirectional(mx.gluon.HybridBlock):
         self._return_sequences = forwards["return_sequences"]
         self._states = KINDS[forwards["kind"]].states if takes_states else 0  # of the first
         with self.name_scope():
-            takes = {"takes_states": takes_states, "takes_mask": takes_mask}
+            # In both directions, sequences are 0 where the mask is, as in Keras.
+            zero = takes_mask and self._return_sequences
+            takes = {"takes_states": takes_states, "takes_mask": takes_mask, "zero_output_for_mask": zero}
             self.forwards = Recurrent(**forwards, **takes, prefix="forward_")
             self.backwards = Recurrent(**backwards, **takes, prefix="backward_")
 

@@ -18,6 +18,9 @@ from mxsame.port.description import Layer, Weight
 # orders of axes, and zeros that the data may still need around it
 AS_IT_IS, UNPADDED, FIRST, KERAS, ALIKE, SETTLED = "as it is", "unpadded", "first", "keras", "alike", "settled"
 
+# what a layer does with a mask: its output has none, that of the first input, or what the row gives it
+STOPS, PASSES, TAKES = "stops", "passes", "takes"
+
 ALIASES = {  # TensorFlow's names of arguments and those of Keras's layers -> those of `keras.ops`
     **dict.fromkeys(("input", "inputs", "features", "logits", "value", "t", "input_tensor", "images", "tensor"), "x"),
     **dict.fromkeys(("a", "x1", "variable", "query"), "x"),
@@ -48,13 +51,20 @@ class Row:
     build: Callable
     order: str = AS_IT_IS
     weights: Union[Tuple[Weight, ...], Callable[[Dict[str, Any]], Sequence[Weight]]] = ()
+    masks: str = STOPS
 
     def __call__(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+        if self.masks == TAKES and kwargs.get("mask") is not None:
+            args, kwargs = _with_masks(list(args), kwargs["mask"]), {**kwargs, "mask": None}
         inputs, named = self._bound(site, args, kwargs)
         given = [*inputs, *named.values()]
         found = iter(self._arranged(site, [value for entry in given for value in values_in(entry)]))
         inputs = [_replaced(entry, found) for entry in inputs]
-        return self.build(site, *inputs, **{name: _replaced(entry, found) for name, entry in named.items()})
+        out = self.build(site, *inputs, **{name: _replaced(entry, found) for name, entry in named.items()})
+        if self.masks == TAKES:
+            return out
+        mask = values_in(list(args))[0].mask if self.masks == PASSES else None
+        return out._replace(mask=mask) if isinstance(out, Value) else [each._replace(mask=mask) for each in out]
 
     def weights_of(self, layer: Layer) -> List[Weight]:
         """Those that the layer has in this configuration. keras-mxnet stores all of a batch norm's."""
@@ -127,6 +137,12 @@ def values_in(entry: Any) -> List[Value]:
     return [value for part in entry for value in values_in(part)] if isinstance(entry, list) else []
 
 
+def _with_masks(args: List[Any], mask: Any) -> List[Any]:
+    """The inputs of a call with the masks that it is given: one for each, or one for the first."""
+    masks = iter(mask if isinstance(mask, list) else [mask])
+    return _replaced(args, iter([value._replace(mask=next(masks, value.mask)) for value in values_in(args)]))
+
+
 def _replaced(entry: Any, values: Any) -> Any:
     """The argument with the next of these tensors in the place of each of its own."""
     if isinstance(entry, Value):
@@ -143,22 +159,22 @@ OPERATORS: Dict[str, Row] = {}
 Weights = Union[Sequence[Weight], Callable[[Dict[str, Any]], Sequence[Weight]]]
 
 
-def layer(*names: str, order: str = AS_IT_IS, weights: Weights = ()) -> Callable:
+def layer(*names: str, order: str = AS_IT_IS, weights: Weights = (), masks: str = STOPS) -> Callable:
     """Registers a function for layers of these classes."""
-    return _register(LAYERS, names, order, weights)
+    return _register(LAYERS, names, order, weights, masks)
 
 
 def operator(*names: str, order: str = AS_IT_IS) -> Callable:
     """Registers a function for operators of these names, which are those of `keras.ops`."""
-    return _register(OPERATORS, names, order, ())
+    return _register(OPERATORS, names, order, (), STOPS)
 
 
-def _register(table: Dict[str, Row], names: Sequence[str], order: str, weights: Weights) -> Callable:
+def _register(table: Dict[str, Row], names: Sequence[str], order: str, weights: Weights, masks: str) -> Callable:
     def register(build: Callable) -> Callable:
         for name in names:
             if name in table:
                 raise ValueError(f"{name} must have one row")
-            table[name] = Row(build, order, weights if callable(weights) else tuple(weights))
+            table[name] = Row(build, order, weights if callable(weights) else tuple(weights), masks)
         return build
 
     return register

@@ -9,7 +9,7 @@ from mxsame.port.activations import named
 from mxsame.port.builder import Conversion, Site, Value, kernel
 from mxsame.port.description import Weight
 from mxsame.port.recurrent import KINDS, Bidirectional, ConvLSTM, Recurrent, gates_to_mxnet
-from mxsame.port.rows import KERAS, layer
+from mxsame.port.rows import KERAS, TAKES, layer
 
 STEPS = {"activation": "tanh", "recurrent_activation": "sigmoid"}  # the functions of a step, by default
 FLAGS = ("return_sequences", "return_state", "go_backwards")
@@ -59,6 +59,21 @@ def _direction(site: Site, kind: str, config: Dict[str, Any], x: Value) -> Dict[
     }
 
 
+def _mask(site: Site, x: Value) -> List[Value]:
+    """The mask of the data, if it has one; the layer's block is made for it."""
+    mask = [] if x.mask is None else [x.mask]
+    if site.builder.at_first(site.path, "masked", bool(mask)) != bool(mask):
+        raise ValueError("a recurrent layer must be called with a mask in all of its calls, or in none")
+    return mask
+
+
+def _kept(outputs: List[Value], mask: List[Value], options: Dict[str, Any], sequences: int = 1) -> List[Value]:
+    """The outputs; those that are sequences have the mask of the data."""
+    if not mask or not options["return_sequences"]:
+        return outputs
+    return [out._replace(mask=mask[0]) for out in outputs[:sequences]] + outputs[sequences:]
+
+
 def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], count: int) -> List[Value]:
     """The initial states: further inputs, or an argument."""
     states = [*given, *(initial_state or [])]
@@ -67,16 +82,19 @@ def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], coun
     return states
 
 
-@layer("SimpleRNN", "LSTM", "GRU", order=KERAS, weights=_weights())
+@layer("SimpleRNN", "LSTM", "GRU", order=KERAS, weights=_weights(), masks=TAKES)
 def _recurrent(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     kind = site.layer.class_name
     given, arguments = _states(states, initial_state, KINDS[kind].states), _direction(site, kind, site.config, x)
-    return site.several(
-        lambda prefix: Recurrent(**arguments, takes_states=bool(given), prefix=prefix),
+    mask = _mask(site, x)
+    outputs = site.several(
+        lambda prefix: Recurrent(**arguments, takes_states=bool(given), takes_mask=bool(mask), prefix=prefix),
         x,
         *given,
+        *mask,
         conversions=_conversions(kind),
     )
+    return _kept(outputs, mask, arguments)
 
 
 # -- both directions
@@ -107,7 +125,7 @@ def _weights_of_both(config: Dict[str, Any]) -> List[Weight]:
     ]
 
 
-@layer("Bidirectional", order=KERAS, weights=_weights_of_both)
+@layer("Bidirectional", order=KERAS, weights=_weights_of_both, masks=TAKES)
 def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     merge_mode = site.config.get("merge_mode", "concat")
     if merge_mode not in MERGE_MODES:
@@ -118,12 +136,15 @@ def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional
     conversions = {}
     for child, kind in zip(CHILDREN, kinds):
         conversions.update(_conversions(kind, f"{child}_"))
-    return site.several(
-        lambda prefix: Bidirectional(*both, merge_mode, takes_states=bool(given), prefix=prefix),
+    mask = _mask(site, x)
+    outputs = site.several(
+        lambda prefix: Bidirectional(*both, merge_mode, bool(given), bool(mask), prefix=prefix),
         x,
         *given,
+        *mask,
         conversions=conversions,
     )
+    return _kept(outputs, mask, both[0], 2 if merge_mode is None else 1)
 
 
 # -- with convolutions
@@ -136,15 +157,15 @@ WEIGHTS_OF_CONVOLUTIONS = (
 )
 
 
-@layer("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", order=KERAS, weights=WEIGHTS_OF_CONVOLUTIONS)
+@layer("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", order=KERAS, weights=WEIGHTS_OF_CONVOLUTIONS, masks=TAKES)
 def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     rank = site.num_spatial_dims or 0
     arguments, given = _options(site, site.config, x, rank + 3), _states(states, initial_state, 2)
     window = {name: site.per_spatial_axis(name, 1) for name in ("kernel_size", "strides")}
     window["dilation"] = site.per_spatial_axis("dilation_rate", 1)
     window["padding"] = str(site.config.get("padding", "valid")).lower()
-    channels = x.shape[2] if site.is_channels_first else x.shape[-1]
-    return site.several(
+    channels, mask = x.shape[2] if site.is_channels_first else x.shape[-1], _mask(site, x)
+    outputs = site.several(
         lambda prefix: ConvLSTM(
             validation.integer("filters", site.config["filters"], 1),
             channels or 0,
@@ -153,9 +174,12 @@ def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[Lis
             **arguments,
             channels_last=not site.is_channels_first,
             takes_states=bool(given),
+            takes_mask=bool(mask),
             prefix=prefix,
         ),
         x,
         *given,
+        *mask,
         conversions={"kernel": kernel("conv"), "recurrent_kernel": kernel("conv")},
     )
+    return _kept(outputs, mask, arguments)

@@ -14,7 +14,7 @@ from mxsame import padding as arithmetic
 from mxsame.port.activations import activated
 from mxsame.port.builder import SAME, Conversion, Site, Value, kernel
 from mxsame.port.description import Weight
-from mxsame.port.rows import FIRST, UNPADDED, layer, operator
+from mxsame.port.rows import FIRST, TAKES, UNPADDED, layer, operator
 
 KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
 DEPTHWISE = Weight("depthwise_kernel", "weight")
@@ -129,7 +129,7 @@ def _pooling(site: Site, x: Value) -> Value:
 
 
 @layer("GlobalMaxPooling1D", "GlobalMaxPooling2D", "GlobalMaxPooling3D", order=UNPADDED)
-@layer("GlobalAveragePooling1D", "GlobalAveragePooling2D", "GlobalAveragePooling3D", order=UNPADDED)
+@layer("GlobalAveragePooling2D", "GlobalAveragePooling3D", order=UNPADDED)
 def _global_pooling(site: Site, x: Value) -> Value:
     kind, keepdims = "max" if "Max" in site.layer.class_name else "avg", bool(site.config.get("keepdims", False))
     x = site.builder.padded(x)
@@ -139,6 +139,15 @@ def _global_pooling(site: Site, x: Value) -> Value:
         return site.function("mean" if kind == "avg" else "max", x, axis=tuple(spatial), keepdims=keepdims)
     pooled = site.function("global_pool", site.first(x), kind=kind, count=site.num_spatial_dims)
     return pooled if keepdims else site.function("reshape", pooled, first=False, to=(0, -1))
+
+
+@layer("GlobalAveragePooling1D", order=UNPADDED, masks=TAKES)
+def _global_average_of_steps(site: Site, x: Value) -> Value:
+    """Of the steps that are not masked."""
+    if x.mask is None:
+        return _global_pooling(site, x)
+    keepdims, axis = bool(site.config.get("keepdims", False)), 2 if site.is_channels_first else 1
+    return site.function("masked_mean", site.keras(x), x.mask, axis=axis, keepdims=keepdims)._replace(mask=None)
 
 
 # -- zeros around, and less of it

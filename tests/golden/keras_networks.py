@@ -616,17 +616,27 @@ def resizing(keras, first=False):
 
 @network()
 def recurrent(keras, first=False):
-    """Recurrent layers, which may be refused."""
+    """Recurrent layers, and masks on their way through layers that pass them, take them and lose them."""
     layers = keras.layers
-    data = keras.Input((6, 3))
+    data, words = keras.Input((6, 3)), keras.Input((6,), dtype="int32", name="words")
+    pictures = keras.Input((3, 5, 6, 2), name="pictures")
+    steps = layers.Masking(0.5)(layers.ReLU(threshold=0.5)(layers.Rescaling(1.0, offset=0.5)(data)))
+    embedded = layers.Embedding(EMBEDDED, 4, mask_zero=True)(words)
     out = [
         layers.LSTM(4)(data),
         layers.GRU(3, return_sequences=True)(data),
         layers.SimpleRNN(2)(data),
         layers.Bidirectional(layers.LSTM(2, return_sequences=True))(data),
         layers.TimeDistributed(layers.Dense(2))(data),
+        layers.ConvLSTM2D(8, 3, strides=2, padding="same", return_sequences=True)(pictures),
+        layers.LSTM(3, activation="relu", go_backwards=True)(layers.Dense(3)(embedded)),
+        layers.Bidirectional(layers.GRU(2, return_sequences=True), merge_mode="sum")(embedded),
+        layers.GlobalAveragePooling1D()(layers.Add()([embedded, layers.Dropout(0.5)(embedded)])),
+        layers.MultiHeadAttention(2, 3)(embedded, embedded),
+        layers.SimpleRNN(3, return_sequences=True)(steps),
+        layers.Conv1D(2, 3, padding="same")(steps),
     ]
-    return keras.Model(data, out, name="recurrent")
+    return keras.Model([data, words, pictures], out, name="recurrent")
 
 
 @network()
