@@ -32,9 +32,8 @@ LOOKS = {  # colour and marker, the same in every picture; no two have the same 
     "tf.keras": ("#ca8a04", "X"),
     "ONNX Runtime, tf2onnx's file": ("#57534e", "h"),
     "sizes in turn": (SAME, "o"),
-    "1 worker": ("#0e7490", "d"),
-    "2 workers": ("#1d4ed8", "H"),
     # strategies
+    "offset concat": ("#1d4ed8", "H"),  # in figures that were recorded before it went
     "pad": (EXPLICIT, "^"),
     "native": ("#111827", "o"),
     "slice": ("#a21caf", "s"),

@@ -319,7 +319,7 @@ class Site:
             args = [self._resolved(value, values) for value in self.call.args]
             kwargs = {name: self._resolved(value, values) for name, value in self.call.kwargs.items()}
             return self.builder.call(self, args, kwargs)
-        except Refused:
+        except (Refused, Warning):
             raise
         except Exception as error:
             reason = " ".join(str(error).split("Stack trace")[0].split())

@@ -111,12 +111,10 @@ def _after_batch(axis: Any, rank: int) -> List[int]:
     return axes
 
 
-MASKS = {"logical_and": "multiply", "logical_or": "maximum"}  # of ones and zeros, which masks are
-
-
-@operator("logical_and", "logical_or", order=KERAS)
-def _both(site: Site, x: Value, y: Value) -> Value:
-    return merged(site, MASKS[_named(site)], [x, y])
+@operator("logical_or", order=KERAS)
+def _either(site: Site, x: Value, y: Value) -> Value:
+    """Of ones and zeros, which masks are."""
+    return merged(site, "maximum", [x, y])
 
 
 @operator("not_equal", order=KERAS)
