@@ -1,8 +1,8 @@
 """What a graph is built for: the one record that everything consults while operators become part of a graph.
 
 An operator on arrays sees their shapes, their device and whether autograd records. An operator on Symbols sees none of
-that, so whoever traces a net says it here. `mxsame.plan.force` and `mxsame.graphs.tracing` change the record for the
-time of a `with` block; nothing else in mxsame is a context variable.
+that, so whoever traces a net says it here: :func:`building` changes the record for the time of a `with` block. Nothing
+else in mxsame is a context variable.
 """
 
 from __future__ import annotations
