@@ -87,7 +87,7 @@ class AxisPlan:
 class Plan:
     """One plan for each axis; and for pooling operators the convention by which they count windows ("valid": floor,
     "full": ceil), whether data of one axis goes to them as pictures of pairs of channels, and whether plain data is
-    copied into oneDNN's blocks before them (:func:`mxsame.planner.laid_out`).
+    copied into oneDNN's blocks before them (`mxsame.planner.laid_out`).
 
     >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills
     True
