@@ -77,7 +77,7 @@ def test_numpy_is_left_as_it_was_found_and_nothing_warns():
     before_and_after = """
 import importlib.util, sys, types
 import numpy, numpy.testing
-for name in ("h5py", "scipy.sparse", "onnx"):  # MXNet imports them if they are installed, and they import parts of NumPy
+for name in ("h5py", "scipy.sparse", "onnx"):  # MXNet imports what is installed, and that imports parts of NumPy
     if importlib.util.find_spec(name.split(".")[0]):
         importlib.import_module(name)
 numpy_before, modules_before = dict(vars(numpy)), set(sys.modules)
