@@ -428,3 +428,23 @@ def test_a_second_call_follows_what_was_measured_and_forced(monkeypatch):
     finally:
         planner.forget()
     assert seen() == unmeasured
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_the_gradient_of_a_3d_convolution_of_shallow_data(hybridized):
+    """oneDNN adds it to memory that it has not cleared if no window lies inside the data along the first axis."""
+    for channels, size, strides in ((3, (3, 7, 8), 2), (1, (4, 6, 5), (3, 1, 2)), (16, (3, 5, 5), 2)):
+        gradients = {}
+        for dtype in ("float64", "float32"):
+            net = mxsame.nn.Conv3D(16, 3, strides, in_channels=channels)
+            net.initialize("ones")
+            net.cast(dtype)
+            if hybridized:
+                mxsame.hybridize(net)
+            data = mx.nd.array(np.random.RandomState(0).randn(2, channels, *size), dtype=dtype)
+            mx.nd.full((500, 500, 8), 1e30).wait_to_read()  # what memory holds that is used again
+            with mx.autograd.record():
+                out = net(data)
+            out.backward(mx.nd.ones_like(out))
+            gradients[dtype] = net.weight.grad().asnumpy()
+        np.testing.assert_allclose(gradients["float32"], gradients["float64"], rtol=0, atol=1e-3)

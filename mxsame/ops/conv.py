@@ -16,7 +16,8 @@ from mxsame.ops._geometry import (
     required,
 )
 from mxsame.ops._lowering import Lowering
-from mxsame.plan import make_windows
+from mxsame.plan import AxisPlan, Window, arrays, make_windows
+from mxsame.plan.windows import AnyWindow
 from mxsame.planner import Work
 
 
@@ -302,10 +303,32 @@ def convolution(lowering: Lowering, layout: Dict[str, str], work: Work, kernel: 
         **layout,
     }
 
+    shallow = len(axes) == 3 and _is_shallow(windows[0], axes[0])
+
     def run(data: Any, weight: Any, bias: Any) -> Any:
         weight = kernel(lowering, weight, work.channels, data)
         weights = (weight,) if bias is None else (weight, bias)
-        operator = lowering.F.Convolution
-        return lowering.run(data, lambda ready: operator(ready, *weights, no_bias=bias is None, **arguments))
+        operator, given = lowering.F.Convolution, arguments
+        if not shallow or tensors.is_on_gpu(data) or not tensors.may_take_gradients(data):
+            return lowering.run(data, lambda ready: operator(ready, *weights, no_bias=bias is None, **given))
+        pad, *others = arguments["pad"]
+        given = {**arguments, "pad": (0, *others)}
+
+        def on_padded(ready: Any) -> Any:
+            ready = arrays.padded(lowering.F, ready, [(pad, pad), (0, 0), (0, 0)])
+            return operator(ready, *weights, no_bias=bias is None, **given)
+
+        return lowering.run(data, on_padded)
 
     return run
+
+
+def _is_shallow(window: AnyWindow, step: AxisPlan) -> bool:
+    """Whether there are several windows with a stride, none of which lies inside the data of the operator: along the
+    first of three axes, oneDNN then adds the weight's gradient to memory that it has not cleared."""
+    if not isinstance(window, Window) or window.size is None or not step.pad:
+        return False
+    stride, length = step.strides(window), window.size + sum(step.concat) + sum(step.pad_operator)
+    span = length - ((step.kernel_size - 1) * window.dilation + 1)
+    starts = range(-step.pad, span + step.pad + 1, stride)
+    return stride > 1 and len(starts) > 1 and not any(0 <= start <= span for start in starts)
