@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any, Callable, List, Tuple
 
@@ -15,8 +16,10 @@ from benchmarks.kits import EPSILON, LEARNING_RATE, MOMENTUM, Kit, Tensor, Windo
 from mxsame import threads
 from mxsame.keras import layouts
 
-tf.config.threading.set_intra_op_parallelism_threads(threads.in_use())
-tf.config.threading.set_inter_op_parallelism_threads(threads.in_use())
+# A benchmark has imported nothing of TensorFlow yet. Where it runs already, as in tests, it keeps its threads.
+with contextlib.suppress(RuntimeError):
+    tf.config.threading.set_intra_op_parallelism_threads(threads.in_use())
+    tf.config.threading.set_inter_op_parallelism_threads(threads.in_use())
 
 VERSION = tf.__version__
 layers = tf.keras.layers

@@ -6,6 +6,9 @@ from random_models import check
 pytestmark = pytest.mark.oracle
 
 
-@pytest.mark.parametrize("seed", range(200))
+CRASHES = {158}  # TensorFlow 2.13.1 itself ends the process
+
+
+@pytest.mark.parametrize("seed", sorted({*range(201)} - CRASHES))
 def test_a_random_model_gives_what_keras_gives(seed):
     check(seed, with_gradients=seed % 8 == 0)
