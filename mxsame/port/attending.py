@@ -124,7 +124,7 @@ def _attention_weights(config: Dict[str, Any]) -> List[Weight]:
 SCALAR = Conversion(lambda array: array.reshape(1), lambda array: array.reshape(()))
 
 
-@layer("Attention", order=KERAS, weights=_attention_weights, masks=TAKES)
+@layer("Attention", "AdditiveAttention", order=KERAS, weights=_attention_weights, masks=TAKES)
 def _attention(
     site: Site,
     query: Value,
@@ -133,52 +133,28 @@ def _attention(
     return_attention_scores: bool = False,
     use_causal_mask: bool = False,
 ) -> List[Value]:
-    mode = site.config.get("score_mode", "dot")
-    if mode not in ("dot", "concat"):
+    config, additive = site.config, site.layer.class_name == "AdditiveAttention"
+    mode = "additive" if additive else config.get("score_mode", "dot")
+    if mode not in ("dot", "concat", "additive"):
         raise ValueError(f"score_mode must be dot or concat; {validation.received(score_mode=mode)}")
-    shapes = {role.name: (1,) for role in site.layer.roles or ()}
-    return _attended(site, [query, value if key is None else key, value], mode, shapes, SCALAR,
-                     return_attention_scores, use_causal_mask)  # fmt: skip
-
-
-@layer("AdditiveAttention", order=KERAS, weights=(SCALE,), masks=TAKES)
-def _additive_attention(
-    site: Site,
-    query: Value,
-    value: Value,
-    key: Optional[Value] = None,
-    return_attention_scores: bool = False,
-    use_causal_mask: bool = False,
-) -> List[Value]:
-    shapes = {role.name: (value.shape[-1],) for role in site.layer.roles or ()}
-    return _attended(site, [query, value if key is None else key, value], "additive", shapes, SAME,
-                     return_attention_scores, use_causal_mask)  # fmt: skip
-
-
-def _attended(
-    site: Site,
-    inputs: List[Value],
-    mode: str,
-    shapes: Dict[str, Any],
-    conversion: Conversion,
-    scores: bool,
-    causal: bool,
-) -> List[Value]:
-    _sequences(*inputs)
-    causal = bool(causal or site.config.get("causal", False))
-    dropout = site.number("dropout", 0.0)
-    masks = {name: mask for name, mask in (("query", inputs[0].mask), ("value", inputs[2].mask)) if mask is not None}
+    key = value if key is None else key
+    _sequences(query, key, value)
+    shapes = {role.name: value.shape[-1:] if additive else (1,) for role in site.layer.roles or ()}
+    masks = {name: x.mask for name, x in (("query", query), ("value", value)) if x.mask is not None}
     if site.builder.at_first(site.path, "masks", sorted(masks)) != sorted(masks):
         raise ValueError(
             f"an attention layer must be called with the same masks; {validation.received(masks=sorted(masks))}"
         )
+    causal, dropout = bool(use_causal_mask or config.get("causal", False)), site.number("dropout", 0.0)
     outputs = site.several(
-        lambda prefix: Attention(mode, causal, dropout, list(masks), bool(scores), prefix=prefix, **shapes),
-        *inputs,
+        lambda prefix: Attention(
+            mode, causal, dropout, list(masks), bool(return_attention_scores), prefix=prefix, **shapes
+        ),
+        *(query, key, value),
         *masks.values(),
-        conversions=dict.fromkeys(shapes, conversion),
+        conversions=dict.fromkeys(shapes, SAME if additive else SCALAR),
     )
-    return [outputs[0]._replace(mask=inputs[0].mask), *outputs[1:]]
+    return [outputs[0]._replace(mask=query.mask), *outputs[1:]]
 
 
 @layer("EinsumDense", order=KERAS, weights=(Weight("kernel", "weight"), Weight("bias", "bias", "bias_axes")))
