@@ -86,10 +86,8 @@ def _multi_head(
     given = dict(zip(("query", "value", "key"), (query, value, key)))
     masks = {name: x.mask for name, x in given.items() if x.mask is not None}
     masks.update({} if attention_mask is None else {"attention": attention_mask})
-    if site.builder.at_first(site.path, "masks", sorted(masks)) != sorted(masks):
-        raise ValueError(
-            f"an attention layer must be called with the same masks; {validation.received(masks=sorted(masks))}"
-        )
+    scores, causal = bool(return_attention_scores), bool(use_causal_mask)
+    site.same_in_all_calls(masks=sorted(masks), return_attention_scores=scores, use_causal_mask=causal)
     outputs = site.several(
         lambda prefix: MultiHeadAttention(
             heads,
@@ -99,10 +97,10 @@ def _multi_head(
             validation.integer("output_shape", units, 1),
             [x.shape[2] for x in (query, key, value)],
             bool(config.get("use_bias", True)),
-            bool(use_causal_mask),
+            causal,
             site.number("dropout", 0.0),
             list(masks),
-            bool(return_attention_scores),
+            scores,
             prefix=prefix,
         ),
         *(query, key, value),
@@ -141,15 +139,11 @@ def _attention(
     _sequences(query, key, value)
     shapes = {role.name: value.shape[-1:] if additive else (1,) for role in site.layer.roles or ()}
     masks = {name: x.mask for name, x in (("query", query), ("value", value)) if x.mask is not None}
-    if site.builder.at_first(site.path, "masks", sorted(masks)) != sorted(masks):
-        raise ValueError(
-            f"an attention layer must be called with the same masks; {validation.received(masks=sorted(masks))}"
-        )
-    causal, dropout = bool(use_causal_mask or config.get("causal", False)), site.number("dropout", 0.0)
+    scores, causal = bool(return_attention_scores), bool(use_causal_mask)
+    site.same_in_all_calls(masks=sorted(masks), return_attention_scores=scores, use_causal_mask=causal)
+    causal, dropout = causal or bool(config.get("causal", False)), site.number("dropout", 0.0)
     outputs = site.several(
-        lambda prefix: Attention(
-            mode, causal, dropout, list(masks), bool(return_attention_scores), prefix=prefix, **shapes
-        ),
+        lambda prefix: Attention(mode, causal, dropout, list(masks), scores, prefix=prefix, **shapes),
         *(query, key, value),
         *masks.values(),
         conversions=dict.fromkeys(shapes, SAME if additive else SCALAR),

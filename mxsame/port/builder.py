@@ -411,6 +411,14 @@ class Site:
 
     # -- steps
 
+    def same_in_all_calls(self, **options: Any) -> None:
+        """Refuse a call with other options than the first: the layer has one block, which is made for these."""
+        for name, value in options.items():
+            if self.builder.at_first(self.path, name, value) != value:
+                raise ValueError(
+                    f"{name} must be the same in all calls of a layer; {validation.received(**{name: value})}"
+                )
+
     def function(self, name: str, *inputs: Value, first: Any = None, shape: Any = None, **arguments: Any) -> Value:
         """A step of a function of `mxsame.port.blocks`, or of an operator of MXNet."""
         return self.builder.function(self.name, name, inputs, first, shape, **arguments)

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import numpy as np
 
 from mxsame._mxnet import mx
+from mxsame.plan.arrays import copied
 from mxsame.port.blocks import Weighted, run
 
 Activation = Tuple[str, Dict[str, Any]]  # a function of `mxsame.port.blocks`, and its arguments
@@ -343,11 +344,6 @@ class ConvLSTM(mx.gluon.HybridBlock):
             return [gate(parts[3]) * activation(cell), cell]
 
         return step
-
-
-def copied(F: Any, array: Any) -> Any:
-    """A copy of what a convolution may have left in oneDNN's blocks: only a slice gives the plain layout."""
-    return F.slice_axis(array, axis=0, begin=0, end=None)
 
 
 def stepped(

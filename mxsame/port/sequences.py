@@ -61,10 +61,8 @@ def _direction(site: Site, kind: str, config: Dict[str, Any], x: Value) -> Dict[
 
 def _mask(site: Site, x: Value) -> List[Value]:
     """The mask of the data, if it has one; the layer's block is made for it."""
-    mask = [] if x.mask is None else [x.mask]
-    if site.builder.at_first(site.path, "masked", bool(mask)) != bool(mask):
-        raise ValueError("a recurrent layer must be called with a mask in all of its calls, or in none")
-    return mask
+    site.same_in_all_calls(mask=x.mask is not None)
+    return [] if x.mask is None else [x.mask]
 
 
 def _kept(outputs: List[Value], mask: List[Value], options: Dict[str, Any], sequences: int = 1) -> List[Value]:
@@ -74,18 +72,19 @@ def _kept(outputs: List[Value], mask: List[Value], options: Dict[str, Any], sequ
     return [out._replace(mask=mask[0]) for out in outputs[:sequences]] + outputs[sequences:]
 
 
-def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], count: int) -> List[Value]:
+def _states(site: Site, given: Tuple[Value, ...], initial_state: Optional[List[Value]], count: int) -> List[Value]:
     """The initial states: further inputs, or an argument."""
     states = [*given, *(initial_state or [])]
     if len(states) not in (0, count):
         raise ValueError(f"initial_state must be {count} arrays; received {len(states)}")
+    site.same_in_all_calls(initial_state=bool(states))
     return states
 
 
 @layer("SimpleRNN", "LSTM", "GRU", order=KERAS, weights=_weights(), masks=TAKES)
 def _recurrent(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     kind = site.layer.class_name
-    given, arguments = _states(states, initial_state, KINDS[kind].states), _direction(site, kind, site.config, x)
+    given, arguments = _states(site, states, initial_state, KINDS[kind].states), _direction(site, kind, site.config, x)
     mask = _mask(site, x)
     outputs = site.several(
         lambda prefix: Recurrent(**arguments, takes_states=bool(given), takes_mask=bool(mask), prefix=prefix),
@@ -132,7 +131,7 @@ def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional
         raise ValueError(f"merge_mode must be one of {MERGE_MODES}; {validation.received(merge_mode=merge_mode)}")
     kinds = [kind for kind, _ in _directions(site.config)]
     both = [_direction(site, kind, config, x) for kind, config in _directions(site.config)]
-    given = _states(states, initial_state, sum(KINDS[kind].states for kind in kinds))
+    given = _states(site, states, initial_state, sum(KINDS[kind].states for kind in kinds))
     conversions = {}
     for child, kind in zip(CHILDREN, kinds):
         conversions.update(_conversions(kind, f"{child}_"))
@@ -160,7 +159,7 @@ WEIGHTS_OF_CONVOLUTIONS = (
 @layer("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", order=KERAS, weights=WEIGHTS_OF_CONVOLUTIONS, masks=TAKES)
 def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     rank = site.num_spatial_dims or 0
-    arguments, given = _options(site, site.config, x, rank + 3), _states(states, initial_state, 2)
+    arguments, given = _options(site, site.config, x, rank + 3), _states(site, states, initial_state, 2)
     window = {name: site.per_spatial_axis(name, 1) for name in ("kernel_size", "strides")}
     window["dilation"] = site.per_spatial_axis("dilation_rate", 1)
     window["padding"] = str(site.config.get("padding", "valid")).lower()

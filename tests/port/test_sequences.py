@@ -155,3 +155,17 @@ def test_a_random_masked_model(seed):
     net = check(model, inputs=[data.astype("float32")])
     deployed = mxsame.deploy(net, data.shape)
     compare(arrays_of(deployed(nd.array(data))), expected(model, [data.astype("float32")]))
+
+
+@pytest.mark.parametrize("kind", ["causal", "states"])
+def test_a_layer_with_other_options_in_another_call_is_refused(kind):
+    """It has one block, which would run as in the first call."""
+    layers, data, state = keras().layers, keras().Input((5, 4)), keras().Input((4,))
+    if kind == "causal":
+        layer = layers.MultiHeadAttention(2, 3)
+        outputs, name = [layer(data, data), layer(data, data, use_causal_mask=True)], "use_causal_mask"
+    else:
+        layer = layers.GRU(4)
+        outputs, name = [layer(data), layer(data, initial_state=state)], "initial_state"
+    with pytest.raises(ValueError, match=f"{name} must be the same in all calls of a layer; received {name}=True"):
+        mxsame.from_keras(keras().Model([data, state], outputs))
