@@ -13,7 +13,7 @@ import running
 
 import mxsame
 from mxsame._mxnet import mx
-from mxsame.port.recurrent import Recurrent
+from mxsame.port.recurrent import Options, Recurrent
 
 nn = mx.gluon.nn
 FUSES = mx.runtime.Features().is_enabled("MKLDNN")
@@ -989,7 +989,7 @@ def test_what_the_self_check_tried_leaves_no_error_behind():
 @pytest.mark.parametrize("make", ["deploy", "hybridize"])
 def test_a_loop_gives_the_same_at_every_call(make):
     """With static shapes, MXNet's own `foreach` is wrong, often from the second or third call on."""
-    net = Recurrent("GRU", 5, 3)  # of a dynamic number of steps
+    net = Recurrent("GRU", 5, 3, Options())  # of a dynamic number of steps
     net.initialize("normal")
     x = data_of((2, 4, 3))
     wanted = net(x).asnumpy()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, List, Optional
 
 from mxsame import validation
 from mxsame.port.activations import activated
-from mxsame.port.attention import Attention, MultiHeadAttention
+from mxsame.port.attention import attention, multi_head_attention
+from mxsame.port.blocks import Function
 from mxsame.port.builder import SAME, Conversion, Site, Value
 from mxsame.port.description import Weight
-from mxsame.port.einsum import EinsumDense, bias_axes_shape, parse, weight_to_keras, weight_to_mxnet
+from mxsame.port.einsum import bias_axes_shape, einsum_dense, parse, weight_to_keras, weight_to_mxnet
 from mxsame.port.rows import KERAS, TAKES, layer
 
 PROJECTIONS = ("query", "key", "value", "output")
@@ -86,28 +88,37 @@ def _multi_head(
     given = dict(zip(("query", "value", "key"), (query, value, key)))
     masks = {name: x.mask for name, x in given.items() if x.mask is not None}
     masks.update({} if attention_mask is None else {"attention": attention_mask})
-    scores, causal = bool(return_attention_scores), bool(use_causal_mask)
-    site.same_in_all_calls(masks=sorted(masks), return_attention_scores=scores, use_causal_mask=causal)
+    rows = {
+        "query": heads * key_dim,
+        "key": key_heads * key_dim,
+        "value": key_heads * validation.integer("value_dim", config.get("value_dim") or key_dim, 1),
+        "output": validation.integer("output_shape", units, 1),
+    }
+    columns = [*(x.shape[2] for x in (query, key, value)), rows["value"] // key_heads * heads]
+    shapes: Dict[str, Any] = {f"{name}_weight": (rows[name], n) for name, n in zip(rows, columns)}
+    if config.get("use_bias", True):
+        shapes.update({f"{name}_bias": (rows[name],) for name in rows})
+    options = {"use_causal_mask": bool(use_causal_mask), "return_attention_scores": bool(return_attention_scores)}
+    return _attended(
+        site, multi_head_attention, [query, key, value], masks, options, shapes,
+        _projection_conversions(heads, key_heads), heads=heads, key_heads=key_heads, units=rows,
+    )  # fmt: skip
+
+
+def _attended(
+    site: Site, function: Any, inputs: List[Value], masks: Dict[str, Value], options: Dict[str, bool], shapes: Any,
+    conversions: Any, **arguments: Any,
+) -> List[Value]:  # fmt: skip
+    """The outputs of a function of attention; the first has the mask of the query."""
+    site.same_in_all_calls(masks=sorted(masks), **options)
+    arguments.update(options, dropout=site.number("dropout", 0.0), masks=list(masks))
     outputs = site.several(
-        lambda prefix: MultiHeadAttention(
-            heads,
-            key_heads,
-            key_dim,
-            validation.integer("value_dim", config.get("value_dim") or key_dim, 1),
-            validation.integer("output_shape", units, 1),
-            [x.shape[2] for x in (query, key, value)],
-            bool(config.get("use_bias", True)),
-            causal,
-            site.number("dropout", 0.0),
-            list(masks),
-            scores,
-            prefix=prefix,
-        ),
-        *(query, key, value),
+        lambda prefix: Function(function, prefix, shapes, **arguments),
+        *inputs,
         *masks.values(),
-        conversions=_projection_conversions(heads, key_heads),
+        conversions=conversions,
     )
-    return [outputs[0]._replace(mask=query.mask), *outputs[1:]]
+    return [outputs[0]._replace(mask=inputs[0].mask), *outputs[1:]]
 
 
 SCALE = Weight("scale", "scale", "use_scale")
@@ -139,16 +150,10 @@ def _attention(
     _sequences(query, key, value)
     shapes = {role.name: value.shape[-1:] if additive else (1,) for role in site.layer.roles or ()}
     masks = {name: x.mask for name, x in (("query", query), ("value", value)) if x.mask is not None}
-    scores, causal = bool(return_attention_scores), bool(use_causal_mask)
-    site.same_in_all_calls(masks=sorted(masks), return_attention_scores=scores, use_causal_mask=causal)
-    causal, dropout = causal or bool(config.get("causal", False)), site.number("dropout", 0.0)
-    outputs = site.several(
-        lambda prefix: Attention(mode, causal, dropout, list(masks), scores, prefix=prefix, **shapes),
-        *(query, key, value),
-        *masks.values(),
-        conversions=dict.fromkeys(shapes, SAME if additive else SCALAR),
-    )
-    return [outputs[0]._replace(mask=query.mask), *outputs[1:]]
+    causal = bool(use_causal_mask) or bool(config.get("causal", False))
+    options = {"use_causal_mask": causal, "return_attention_scores": bool(return_attention_scores)}
+    conversions = dict.fromkeys(shapes, SAME if additive else SCALAR)
+    return _attended(site, attention, [query, key, value], masks, options, shapes, conversions, score_mode=mode)
 
 
 @layer("EinsumDense", order=KERAS, weights=(Weight("kernel", "weight"), Weight("bias", "bias", "bias_axes")))
@@ -161,7 +166,8 @@ def _einsum_dense(site: Site, x: Value) -> Value:
     kernel = Conversion(
         lambda array: weight_to_mxnet(array, einsum), lambda array: weight_to_keras(array, einsum, lengths)
     )
-    return activated(
-        site,
-        site.block(lambda prefix: EinsumDense(einsum, lengths, bias, prefix=prefix), x, conversions={"kernel": kernel}),
-    )
+    made = tuple(lengths[letter] for letter in einsum.made)
+    weight = (math.prod(made), math.prod(lengths[letter] for letter in einsum.contracted))
+    shapes = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+    out = site.weighted(einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made)
+    return activated(site, out)

@@ -187,6 +187,35 @@ def _dot(F: Any, x: Any, y: Any, axes: Sequence[int], normalize: bool = False) -
     return F.squeeze(out, axis=2) if axes[3] == 2 else out
 
 
+# -- with weights
+
+
+def _dense(F: Any, x: Any, weight: Any, bias: Any = None, *, units: int, ones: Sequence[int] = ()) -> Any:
+    """A matrix product along the last axis; with `ones` along the channels of a picture, as a 1x1 convolution."""
+    biases = [] if bias is None else [bias]
+    if not ones:
+        return F.FullyConnected(x, weight, *biases, num_hidden=units, flatten=False, no_bias=not biases)
+    weight = F.reshape(weight, shape=(0, 0, *ones))
+    return F.Convolution(x, weight, *biases, kernel=ones, num_filter=units, no_bias=not biases)
+
+
+def _scale_shift(
+    F: Any, x: Any, gamma: Any = None, beta: Any = None, before: str = "identity", **arguments: Any
+) -> Any:
+    """x * gamma + beta after the function `before`; either may be left out."""
+    x = run(F, before, x, **arguments)
+    x = x if gamma is None else F.broadcast_mul(x, gamma)
+    return x if beta is None else F.broadcast_add(x, beta)
+
+
+def _standardized_by(F: Any, x: Any, mean: Any, variance: Any, invert: bool) -> Any:
+    """(x - mean) / max(sqrt(variance), epsilon), or its inverse: `keras.layers.Normalization`."""
+    deviation = F.maximum(F.sqrt(variance), 1e-7)
+    if invert:
+        return F.broadcast_add(F.broadcast_mul(x, deviation), mean)
+    return F.broadcast_div(F.broadcast_sub(x, mean), deviation)
+
+
 # Noise is the identity at inference, and a graph for nothing else is without it. In one for both, `Dropout` alone knows
 # whether it trains: of ones it makes 0 or 2 when it trains, and leaves them at inference.
 
@@ -207,16 +236,21 @@ def _output(F: Any, x: Any) -> Any:
     return F.identity(x) if isinstance(x, mx.sym.Symbol) and x.get_children() is None else x
 
 
-def _normal(F: Any, x: Any, deviation: float) -> Any:
-    return F.random.normal_like(x, loc=0, scale=deviation)
+def _gaussian_noise(F: Any, x: Any, training: Any, amount: float) -> Any:
+    return x + training * F.random.normal_like(x, loc=0, scale=amount)
 
 
-def _alpha_dropout(F: Any, x: Any, training: Any, rate: float) -> Any:
+def _gaussian_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
+    deviation = math.sqrt(amount / (1 - amount))
+    return x * (1 + training * F.random.normal_like(x, loc=0, scale=deviation))
+
+
+def _alpha_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
     """Klambauer et al. 2017, as Keras: what is dropped gets -scale*alpha, and mean and variance are kept."""
     dropped_value = -1.6732632423543772 * 1.0507009873554805
-    dropped = training * (1 - (1 - rate) * F.Dropout(F.ones_like(x), p=rate))
-    a = ((1 - rate) * (1 + rate * dropped_value**2)) ** -0.5
-    b = -a * dropped_value * rate
+    dropped = training * (1 - (1 - amount) * F.Dropout(F.ones_like(x), p=amount))
+    a = ((1 - amount) * (1 + amount * dropped_value**2)) ** -0.5
+    b = -a * dropped_value * amount
     return (x * (1 - dropped) + dropped_value * dropped) * (1 + training * (a - 1)) + b * training
 
 
@@ -286,9 +320,14 @@ FUNCTIONS: Dict[str, Callable] = {
     "masked_scores": lambda F, x, mask: x + (1 - mask) * MASKED,
     "masked_mean": _masked_mean,
     # noise
-    "gaussian_noise": _noise(lambda F, x, training, deviation: x + training * _normal(F, x, deviation)),
-    "gaussian_dropout": _noise(lambda F, x, training, deviation: x * (1 + training * _normal(F, x, deviation))),
+    "gaussian_noise": _noise(_gaussian_noise),
+    "gaussian_dropout": _noise(_gaussian_dropout),
     "alpha_dropout": _noise(_alpha_dropout),
+    # weights
+    "dense": _dense,
+    "scale_shift": _scale_shift,
+    "prelu": lambda F, x, alpha: F.relu(x) - F.broadcast_mul(alpha, F.relu(-x)),
+    "standardized_by": _standardized_by,
     # several arrays
     "add": _folded("elemwise_add", "broadcast_add"),
     "subtract": _folded("elemwise_sub", "broadcast_sub"),
@@ -319,9 +358,9 @@ def _each(operator: Any, x: Any, axes: Sequence[int]) -> Any:
     return x
 
 
-def run(F: Any, function: str, *arrays: Any, **arguments: Any) -> Any:
-    """A function of `FUNCTIONS`, or an operator of MXNet."""
-    found = FUNCTIONS.get(function)
+def run(F: Any, function: Any, *arrays: Any, **arguments: Any) -> Any:
+    """A function, one of `FUNCTIONS` by its name, or an operator of MXNet."""
+    found = FUNCTIONS.get(function) if isinstance(function, str) else function
     return getattr(F, function)(*arrays, **arguments) if found is None else found(F, *arrays, **arguments)
 
 
@@ -338,94 +377,32 @@ class BatchNorm1D(mx.gluon.nn.BatchNorm):
 
 
 class Function(mx.gluon.HybridBlock):
-    """A function of `FUNCTIONS`, or an operator of MXNet, with its arguments."""
+    """A function of (F, arrays, parameters, arguments) as a block: one of `FUNCTIONS`, or an operator of MXNet, by its
+    name, or any other.
 
-    def __init__(self, function: str, prefix: Optional[str] = None, **arguments: Any):
+    `shapes` are those of its parameters, by name; None for a shape that comes with the weight. Initializers matter if
+    somebody starts anew from a part of a network: those of vectors are Keras's.
+    """
+
+    def __init__(self, function: Any, prefix: Optional[str] = None, shapes: Any = None, **arguments: Any):
         super().__init__(prefix=prefix)
-        self.function, self.arguments = function, arguments
+        self.function = function if isinstance(function, str) else function.__name__
+        self.arguments, self._function = arguments, function
+        with self.name_scope():
+            for name, shape in (shapes or {}).items():
+                parameter = self.params.get(name, shape=shape, init=INITIALIZERS.get(name), allow_deferred_init=True)
+                setattr(self, name, parameter)
 
-    def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
-        return run(F, self.function, x, *others, **self.arguments)
+    def hybrid_forward(self, F: Any, x: Any, *others: Any, **parameters: Any) -> Any:
+        return run(F, self._function, x, *others, **parameters, **self.arguments)
 
     def __repr__(self) -> str:
-        return f"{self.function}({', '.join(f'{name}={value}' for name, value in self.arguments.items())})"
-
-
-# -- blocks with weights
+        shapes = {name: parameter.shape for name, parameter in _gluon.own_parameters(self).items()}
+        shown = (f"{name}={value}" for name, value in {**shapes, **self.arguments}.items())
+        return f"{self.function}({', '.join(shown)})"
 
 
 INITIALIZERS = {
     **dict.fromkeys(("bias", "beta", "alpha", "mean"), "zeros"),
     **dict.fromkeys(("gamma", "variance"), "ones"),
 }
-
-
-class Weighted(mx.gluon.HybridBlock):
-    """A block whose parameters are named in `shapes`; a shape of None comes with the weight.
-
-    Initializers matter if somebody starts anew from a part of a network: those of vectors are Keras's.
-    """
-
-    def __init__(self, prefix: Optional[str] = None, **shapes: Any):
-        super().__init__(prefix=prefix)
-        with self.name_scope():
-            for name, shape in shapes.items():
-                parameter = self.params.get(name, shape=shape, init=INITIALIZERS.get(name), allow_deferred_init=True)
-                setattr(self, name, parameter)
-
-    def __repr__(self) -> str:
-        shapes = (f"{name}={parameter.shape}" for name, parameter in _gluon.own_parameters(self).items())
-        return f"{type(self).__name__}({', '.join(shapes)})"
-
-
-class Dense(Weighted):
-    """A matrix product along one axis: the last, or with `axis=1` the channels of a picture, as a 1x1 convolution."""
-
-    def __init__(self, units: int, in_units: int, rank: int, axis: int, use_bias: bool, prefix: Optional[str] = None):
-        shapes = {"weight": (units, in_units), **({"bias": (units,)} if use_bias else {})}
-        super().__init__(prefix, **shapes)
-        self._units, self._ones = units, (1,) * (rank - 2) if axis == 1 and rank > 2 else ()
-
-    def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
-        arrays = [x, weight] if bias is None else [x, weight, bias]
-        if not self._ones:
-            return F.FullyConnected(*arrays, num_hidden=self._units, flatten=False, no_bias=bias is None)
-        arrays[1] = F.reshape(weight, shape=(0, 0, *self._ones))
-        return F.Convolution(*arrays, kernel=self._ones, num_filter=self._units, no_bias=bias is None)
-
-
-class ScaleShift(Weighted):
-    """x * gamma + beta after the function `before`; either may be left out."""
-
-    def __init__(self, shapes: dict, before: str = "identity", prefix: Optional[str] = None, **arguments: Any):
-        super().__init__(prefix, **shapes)
-        self._before, self._arguments = before, arguments
-
-    def hybrid_forward(self, F: Any, x: Any, gamma: Any = None, beta: Any = None) -> Any:
-        x = FUNCTIONS[self._before](F, x, **self._arguments)
-        x = x if gamma is None else F.broadcast_mul(x, gamma)
-        return x if beta is None else F.broadcast_add(x, beta)
-
-
-class PReLU(Weighted):
-    """relu(x) - alpha relu(-x)."""
-
-    def __init__(self, shape: tuple, prefix: Optional[str] = None):
-        super().__init__(prefix, alpha=shape)
-
-    def hybrid_forward(self, F: Any, x: Any, alpha: Any) -> Any:
-        return F.relu(x) - F.broadcast_mul(alpha, F.relu(-x))
-
-
-class Standardization(Weighted):
-    """(x - mean) / max(sqrt(variance), epsilon), or its inverse: `keras.layers.Normalization`."""
-
-    def __init__(self, shape: tuple, invert: bool, prefix: Optional[str] = None):
-        super().__init__(prefix, mean=shape, variance=shape)
-        self._invert = invert
-
-    def hybrid_forward(self, F: Any, x: Any, mean: Any, variance: Any) -> Any:
-        deviation = F.maximum(F.sqrt(variance), 1e-7)
-        if self._invert:
-            return F.broadcast_add(F.broadcast_mul(x, deviation), mean)
-        return F.broadcast_div(F.broadcast_sub(x, mean), deviation)

@@ -430,6 +430,13 @@ class Site:
         `conversions` maps weights to conversions, others are as they are."""
         return self.builder.emit(self._made(make, conversions), inputs, self.name, first, shape)
 
+    def weighted(self, function: Any, *inputs: Value, shapes: Mapping[str, Any], conversions: Any = None,
+                 **arguments: Any) -> Value:  # fmt: skip
+        """The same of a function, with parameters of these shapes."""
+        return self.block(
+            lambda prefix: Function(function, prefix, shapes, **arguments), *inputs, conversions=conversions
+        )
+
     def several(self, make: Callable, *inputs: Value, conversions: Any = None) -> List[Value]:
         """The same of a block that takes and gives arrays in Keras's order of axes, one or several."""
         return self.builder.emit_several(self._made(make, conversions), inputs, self.name)
@@ -444,9 +451,10 @@ class Site:
             self.builder.blocks[self.path] = block
         return self.builder.blocks[self.path]
 
-    def constant(self, make: Callable, x: Value, arrays: Mapping[str, Any]) -> Value:
-        """A step of a block whose parameters are numbers of the configuration."""
-        block = make(self.builder.unique(self.name))
+    def constant(self, function: str, x: Value, arrays: Mapping[str, Any], **arguments: Any) -> Value:
+        """A step of a function whose parameters are numbers of the configuration."""
+        shapes = {name: array.shape for name, array in arrays.items()}
+        block = Function(function, self.builder.unique(self.name), shapes, **arguments)
         for name, array in arrays.items():
             parameter = getattr(block, name)
             parameter.grad_req = "null"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import re
 import string
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
 from mxsame import validation
-from mxsame.port.blocks import Weighted
 
 
 class Einsum(NamedTuple):
@@ -62,43 +61,18 @@ def parse(equation: str, rank: int, weight_rank: int) -> Einsum:
     )
 
 
-class EinsumDense(Weighted):
-    """Data times a weight, (made, contracted), plus a bias that broadcasts to the output.
-
-    Parameters
-    ----------
-    einsum : Einsum
-    lengths : mapping of str to int
-        Of the contracted axes, and of those that are made.
-    bias_shape : tuple of int, optional
-    """
-
-    def __init__(
-        self,
-        einsum: Einsum,
-        lengths: Dict[str, int],
-        bias_shape: Optional[Tuple[int, ...]] = None,
-        prefix: Optional[str] = None,
-    ):
-        self._units = math.prod(lengths[letter] for letter in einsum.made)
-        in_units = math.prod(lengths[letter] for letter in einsum.contracted)
-        shapes: Dict[str, Any] = {"weight": (self._units, in_units)}
-        if bias_shape is not None:
-            shapes["bias"] = bias_shape
-        super().__init__(prefix, **shapes)
-        self._einsum, self._made = einsum, tuple(lengths[letter] for letter in einsum.made)
-
-    def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
-        einsum = self._einsum
-        kept = (0,) * len(einsum.free)
-        x = _transposed(F, x, einsum.data, einsum.free + einsum.contracted)
-        if len(einsum.contracted) != 1:
-            x = F.reshape(x, shape=(*kept, -1))
-        x = F.FullyConnected(x, weight, num_hidden=self._units, flatten=False, no_bias=True)
-        if len(einsum.made) != 1:
-            x = F.reshape(x, shape=(*kept, *self._made))
-        x = _transposed(F, x, einsum.free + einsum.made, einsum.output)
-        return x if bias is None else F.broadcast_add(x, bias)
+def einsum_dense(F: Any, x: Any, weight: Any, bias: Any = None, *, einsum: Einsum, made: Tuple[int, ...]) -> Any:
+    """Data times a weight (made, contracted), plus a bias that broadcasts to the output; `made` are the lengths of the
+    axes that are made."""
+    kept = (0,) * len(einsum.free)
+    x = _transposed(F, x, einsum.data, einsum.free + einsum.contracted)
+    if len(einsum.contracted) != 1:
+        x = F.reshape(x, shape=(*kept, -1))
+    x = F.FullyConnected(x, weight, num_hidden=math.prod(made), flatten=False, no_bias=True)
+    if len(made) != 1:
+        x = F.reshape(x, shape=(*kept, *made))
+    x = _transposed(F, x, einsum.free + einsum.made, einsum.output)
+    return x if bias is None else F.broadcast_add(x, bias)
 
 
 def _transposed(F: Any, x: Any, axes: str, wanted: str) -> Any:

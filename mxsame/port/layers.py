@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -28,16 +29,16 @@ STATISTICS = [Weight(name, name, unless="mean", trained=False) for name in ("mea
 
 @layer("Dense", order=SETTLED, weights=(KERNEL, BIAS), masks=PASSES)
 def _dense(site: Site, x: Value) -> Value:
-    use_bias, units = site.config.get("use_bias", True), validation.integer("units", site.config["units"], 1)
+    units = validation.integer("units", site.config["units"], 1)
     if x.rank < 2:
         raise ValueError(f"data must have 2 axes or more; {validation.received(**{'data.shape': x.shape})}")
     x = site.keras(x) if x.rank > 5 else x
-    axis = 1 if x.first else -1
-    return activated(site, site.block(
-        lambda prefix: blocks.Dense(units, x.shape[-1] or 0, x.rank, axis, use_bias, prefix=prefix),
-        x,
-        conversions={"kernel": TRANSPOSED},
-    ))  # fmt: skip
+    shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
+    if not site.config.get("use_bias", True):
+        del shapes["bias"]
+    ones = (1,) * (x.rank - 2) if x.first else ()
+    out = site.weighted("dense", x, shapes=shapes, conversions={"kernel": TRANSPOSED}, units=units, ones=ones)
+    return activated(site, out)
 
 
 @layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")], masks=TAKES)
@@ -114,11 +115,8 @@ def _over(x: Value, axes: Sequence[int], stored: Optional[tuple] = None) -> Tupl
 def _scale_shift(site: Site, x: Value, axes: Sequence[int], before: str, **arguments: Any) -> Value:
     used, conversion = _over(x, axes)
     names = [role.name for role in site.layer.roles or ()]
-    return site.block(
-        lambda prefix: blocks.ScaleShift(dict.fromkeys(names, used), before, prefix=prefix, **arguments),
-        x,
-        conversions=dict.fromkeys(names, conversion),
-    )
+    shapes, conversions = dict.fromkeys(names, used), dict.fromkeys(names, conversion)
+    return site.weighted("scale_shift", x, shapes=shapes, conversions=conversions, before=before, **arguments)
 
 
 @layer("LayerNormalization", order=SETTLED, weights=(GAMMA, BETA), masks=PASSES)
@@ -161,18 +159,15 @@ def _normalization(site: Site, x: Value) -> Value:
     axis = config.get("axis", -1)
     axes = [] if axis in (None, [], ()) else axes_of(axis, x.rank)
     used, conversion = _over(x, axes)
-
-    def make(prefix: str) -> Any:
-        return blocks.Standardization(used, invert, prefix=prefix)
-
+    names = ("mean", "variance")
     if config.get("mean") is None:
-        return site.block(make, x, conversions={"mean": conversion, "variance": conversion})
+        shapes, conversions = dict.fromkeys(names, used), dict.fromkeys(names, conversion)
+        return site.weighted("standardized_by", x, shapes=shapes, conversions=conversions, invert=invert)
     stored = [x.shape[axis] for axis in axes]
-    arrays = {name: np.asarray(config[name], dtype="float32") for name in ("mean", "variance")}
-    return site.constant(make, x, {
-        name: conversion.to_mxnet(np.broadcast_to(array.ravel(), (math.prod(stored),)).reshape(stored))
-        for name, array in arrays.items()
-    })  # fmt: skip
+    arrays = {name: np.asarray(config[name], dtype="float32").ravel() for name in names}
+    arrays = {name: np.broadcast_to(array, (math.prod(stored),)).reshape(stored) for name, array in arrays.items()}
+    arrays = {name: conversion.to_mxnet(array) for name, array in arrays.items()}
+    return site.constant("standardized_by", x, arrays, invert=invert)
 
 
 def scaled(site: Site, x: Value, gamma: Any, beta: Any) -> Value:
@@ -187,8 +182,7 @@ def scaled(site: Site, x: Value, gamma: Any, beta: Any) -> Value:
                 f"{validation.received(shape=array.shape, **{'data.shape': x.shape})}"
             )
         arrays[name] = array.reshape(full).transpose(x.ordered(range(x.rank)))
-    shapes = {name: array.shape for name, array in arrays.items()}
-    return site.constant(lambda prefix: blocks.ScaleShift(shapes, prefix=prefix), x, arrays)
+    return site.constant("scale_shift", x, arrays)
 
 
 @layer("Rescaling")
@@ -205,7 +199,7 @@ def _prelu(site: Site, x: Value) -> Value:
     shared = {axis % x.rank for axis in site.config.get("shared_axes") or []}
     axes = [axis for axis in range(1, x.rank) if axis not in shared]
     used, conversion = _over(x, axes, tuple(1 if axis in shared else x.shape[axis] for axis in range(1, x.rank)))
-    return site.block(lambda prefix: blocks.PReLU(used, prefix=prefix), x, conversions={"alpha": conversion})
+    return site.weighted("prelu", x, shapes={"alpha": used}, conversions={"alpha": conversion})
 
 
 # -- dropout and noise
@@ -242,26 +236,13 @@ def _stochastic_depth(site: Site, x: Value) -> Value:
     return _dropped(site, x, _rate(site, "drop_path_rate"), range(1, x.rank))
 
 
-def _noisy(site: Site, x: Value, function: str, amount: float, **arguments: float) -> Value:
+@layer("AlphaDropout", "GaussianDropout", "GaussianNoise", masks=PASSES)
+def _noise(site: Site, x: Value) -> Value:
+    function = re.sub("(?<=[a-z])(?=[A-Z])", "_", site.layer.class_name).lower()
+    amount = site.number("stddev") if function == "gaussian_noise" else _rate(site)
     if site.training:
         raise ValueError("noise must not be called with training=True")
-    return site.function(function, x, **arguments) if amount and site.training is None else x
-
-
-@layer("AlphaDropout", masks=PASSES)
-def _alpha_dropout(site: Site, x: Value) -> Value:
-    return _noisy(site, x, "alpha_dropout", _rate(site), rate=_rate(site))
-
-
-@layer("GaussianDropout", masks=PASSES)
-def _gaussian_dropout(site: Site, x: Value) -> Value:
-    rate = _rate(site)
-    return _noisy(site, x, "gaussian_dropout", rate, deviation=math.sqrt(rate / (1 - rate)))
-
-
-@layer("GaussianNoise", masks=PASSES)
-def _gaussian_noise(site: Site, x: Value) -> Value:
-    return _noisy(site, x, "gaussian_noise", site.number("stddev"), deviation=site.number("stddev"))
+    return site.function(function, x, amount=amount) if amount and site.training is None else x
 
 
 @layer("ActivityRegularization", masks=PASSES)

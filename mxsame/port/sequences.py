@@ -8,26 +8,30 @@ from mxsame import nn, validation
 from mxsame.port.activations import named
 from mxsame.port.builder import Conversion, Site, Value, kernel
 from mxsame.port.description import Weight
-from mxsame.port.recurrent import KINDS, Bidirectional, ConvLSTM, Recurrent, gates_to_mxnet
+from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
 from mxsame.port.rows import KERAS, TAKES, layer
 
 STEPS = {"activation": "tanh", "recurrent_activation": "sigmoid"}  # the functions of a step, by default
 FLAGS = ("return_sequences", "return_state", "go_backwards")
 
 
-def _options(site: Site, config: Dict[str, Any], x: Value, rank: int) -> Dict[str, Any]:
-    """What all blocks of recurrent layers are given by this configuration, for this data."""
+def _options(site: Site, config: Dict[str, Any], x: Value, states: int, rank: int = 3, both: bool = False) -> Options:
+    """Those of this configuration, for this data. In both directions, sequences are 0 where the mask is."""
     if x.rank != rank:
         raise ValueError(f"data must have {rank} axes; {validation.received(**{'data.shape': x.shape})}")
     for option in ("stateful", "time_major"):
         if config.get(option):
             raise ValueError(f"{option} must be False; received {option}=True")
-    return {
-        "steps": x.shape[1],
-        "use_bias": bool(config.get("use_bias", True)),
-        **{name: named(site, config, name, default) for name, default in STEPS.items()},
-        **{name: bool(config.get(name, False)) for name in FLAGS},
-    }
+    masked = x.mask is not None
+    site.same_in_all_calls(mask=masked, initial_state=bool(states))
+    return Options(
+        x.shape[1],
+        *(named(site, config, name, default) for name, default in STEPS.items()),
+        *(bool(config.get(name, False)) for name in FLAGS),
+        takes_states=bool(states),
+        takes_mask=masked,
+        zero_output_for_mask=both and masked and bool(config.get("return_sequences", False)),
+    )
 
 
 def _weights(group: str = "cell", child: str = "", use_bias: bool = True) -> List[Weight]:
@@ -48,58 +52,56 @@ def _conversions(kind: str, before: str = "") -> Dict[str, Conversion]:
     return {f"{before}kernel": matrix, f"{before}recurrent_kernel": matrix, f"{before}bias": vector}
 
 
-def _direction(site: Site, kind: str, config: Dict[str, Any], x: Value) -> Dict[str, Any]:
+def _direction(
+    site: Site, kind: str, config: Dict[str, Any], x: Value, states: int, both: bool = False
+) -> Dict[str, Any]:
     """The arguments of a `Recurrent`."""
     return {
         "kind": kind,
         "units": validation.integer("units", config["units"], 1),
         "in_units": x.shape[-1] or 0,
+        "options": _options(site, config, x, states, both=both),
+        "use_bias": bool(config.get("use_bias", True)),
         "reset_after": kind == "GRU" and bool(config.get("reset_after", True)),
-        **_options(site, config, x, 3),
     }
 
 
-def _mask(site: Site, x: Value) -> List[Value]:
-    """The mask of the data, if it has one; the layer's block is made for it."""
-    site.same_in_all_calls(mask=x.mask is not None)
-    return [] if x.mask is None else [x.mask]
+def _outputs(
+    site: Site, make: Any, x: Value, states: List[Value], conversions: Any, options: Options, sequences: int = 1
+) -> List[Value]:
+    """Those of a block; the first ones, if they are sequences, have the mask of the data."""
+    masks = [] if x.mask is None else [x.mask]
+    outputs = site.several(make, x, *states, *masks, conversions=conversions)
+    kept = sequences if options.return_sequences else 0
+    return [out._replace(mask=x.mask) for out in outputs[:kept]] + outputs[kept:]
 
 
-def _kept(outputs: List[Value], mask: List[Value], options: Dict[str, Any], sequences: int = 1) -> List[Value]:
-    """The outputs; those that are sequences have the mask of the data."""
-    if not mask or not options["return_sequences"]:
-        return outputs
-    return [out._replace(mask=mask[0]) for out in outputs[:sequences]] + outputs[sequences:]
-
-
-def _states(site: Site, given: Tuple[Value, ...], initial_state: Optional[List[Value]], count: int) -> List[Value]:
+def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], count: int) -> List[Value]:
     """The initial states: further inputs, or an argument."""
     states = [*given, *(initial_state or [])]
     if len(states) not in (0, count):
         raise ValueError(f"initial_state must be {count} arrays; received {len(states)}")
-    site.same_in_all_calls(initial_state=bool(states))
     return states
 
 
 @layer("SimpleRNN", "LSTM", "GRU", order=KERAS, weights=_weights(), masks=TAKES)
 def _recurrent(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     kind = site.layer.class_name
-    given, arguments = _states(site, states, initial_state, KINDS[kind].states), _direction(site, kind, site.config, x)
-    mask = _mask(site, x)
-    outputs = site.several(
-        lambda prefix: Recurrent(**arguments, takes_states=bool(given), takes_mask=bool(mask), prefix=prefix),
+    given = _states(states, initial_state, KINDS[kind].states)
+    arguments = _direction(site, kind, site.config, x, len(given))
+    return _outputs(
+        site,
+        lambda prefix: Recurrent(**arguments, prefix=prefix),
         x,
-        *given,
-        *mask,
-        conversions=_conversions(kind),
+        given,
+        _conversions(kind),
+        arguments["options"],
     )
-    return _kept(outputs, mask, arguments)
 
 
 # -- both directions
 
 CHILDREN = ("forwards", "backwards")
-MERGE_MODES = ("concat", "sum", "mul", "ave", None)
 
 
 def _directions(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
@@ -127,23 +129,30 @@ def _weights_of_both(config: Dict[str, Any]) -> List[Weight]:
 @layer("Bidirectional", order=KERAS, weights=_weights_of_both, masks=TAKES)
 def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     merge_mode = site.config.get("merge_mode", "concat")
-    if merge_mode not in MERGE_MODES:
-        raise ValueError(f"merge_mode must be one of {MERGE_MODES}; {validation.received(merge_mode=merge_mode)}")
-    kinds = [kind for kind, _ in _directions(site.config)]
-    both = [_direction(site, kind, config, x) for kind, config in _directions(site.config)]
-    given = _states(site, states, initial_state, sum(KINDS[kind].states for kind in kinds))
+    if merge_mode not in MERGED:
+        raise ValueError(
+            f"merge_mode must be one of {', '.join(map(str, MERGED))}; {validation.received(merge_mode=merge_mode)}"
+        )
+    directions = _directions(site.config)
+    counts = [KINDS[kind].states for kind, _ in directions]
+    given = _states(states, initial_state, sum(counts))
+    both = [_direction(site, kind, config, x, len(given), both=True) for kind, config in directions]
     conversions = {}
-    for child, kind in zip(CHILDREN, kinds):
+    for child, (kind, _) in zip(CHILDREN, directions):
         conversions.update(_conversions(kind, f"{child}_"))
-    mask = _mask(site, x)
-    outputs = site.several(
-        lambda prefix: Bidirectional(*both, merge_mode, bool(given), bool(mask), prefix=prefix),
+
+    def children() -> List[Recurrent]:
+        return [Recurrent(**arguments, prefix=prefix) for prefix, arguments in zip(("forward_", "backward_"), both)]
+
+    return _outputs(
+        site,
+        lambda prefix: Bidirectional(children, merge_mode, counts[0], prefix=prefix),
         x,
-        *given,
-        *mask,
-        conversions=conversions,
+        given,
+        conversions,
+        both[0]["options"],
+        2 if merge_mode is None else 1,
     )
-    return _kept(outputs, mask, both[0], 2 if merge_mode is None else 1)
 
 
 # -- with convolutions
@@ -159,26 +168,30 @@ WEIGHTS_OF_CONVOLUTIONS = (
 @layer("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", order=KERAS, weights=WEIGHTS_OF_CONVOLUTIONS, masks=TAKES)
 def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     rank = site.num_spatial_dims or 0
-    arguments, given = _options(site, site.config, x, rank + 3), _states(site, states, initial_state, 2)
+    given = _states(states, initial_state, 2)
+    options = _options(site, site.config, x, len(given), rank + 3)
     window = {name: site.per_spatial_axis(name, 1) for name in ("kernel_size", "strides")}
     window["dilation"] = site.per_spatial_axis("dilation_rate", 1)
     window["padding"] = str(site.config.get("padding", "valid")).lower()
-    channels, mask = x.shape[2] if site.is_channels_first else x.shape[-1], _mask(site, x)
-    outputs = site.several(
-        lambda prefix: ConvLSTM(
-            validation.integer("filters", site.config["filters"], 1),
-            channels or 0,
-            CONVOLUTIONS[rank],
-            window,
-            **arguments,
-            channels_last=not site.is_channels_first,
-            takes_states=bool(given),
-            takes_mask=bool(mask),
-            prefix=prefix,
-        ),
+    if not site.is_channels_first:
+        x, given = _channels_to(site, x, 2), [_channels_to(site, state, 1) for state in given]
+    filters, in_channels = validation.integer("filters", site.config["filters"], 1), x.shape[2] or 0
+    use_bias = bool(site.config.get("use_bias", True))
+    outputs = _outputs(
+        site,
+        lambda prefix: ConvLSTM(filters, in_channels, CONVOLUTIONS[rank], window, options, use_bias, prefix=prefix),
         x,
-        *given,
-        *mask,
-        conversions={"kernel": kernel("conv"), "recurrent_kernel": kernel("conv")},
+        given,
+        {"kernel": kernel("conv"), "recurrent_kernel": kernel("conv")},
+        options,
     )
-    return _kept(outputs, mask, arguments)
+    if site.is_channels_first:
+        return outputs
+    return [_channels_to(site, out, out.rank - 1, out.rank - 1 - rank) for out in outputs]
+
+
+def _channels_to(site: Site, x: Value, axis: int, source: int = -1) -> Value:
+    """The value with channels moved to another axis of Keras's order."""
+    axes = list(range(x.rank))
+    axes.insert(axis, axes.pop(source))
+    return site.function("transpose", x, axes=tuple(axes))._replace(mask=x.mask)

@@ -122,7 +122,10 @@ def test_a_net_is_printed_with_the_names_of_its_layers(tmp_path):
     assert lines[0] == "Network(" and lines[-1] == ")"
     names = [line.split(":")[0] for line in lines[1:-1]]
     assert names == [f"  ({name.lower()}_{number})" for number, (name, _) in enumerate(RESHAPED)]
-    assert repr(blocks.Dense(5, 3, rank=2, axis=-1, use_bias=True)) == "Dense(weight=(5, 3), bias=(5,))"
+    assert (
+        repr(blocks.Function("dense", shapes={"weight": (5, 3), "bias": (5,)}, units=5))
+        == "dense(weight=(5, 3), bias=(5,), units=5)"
+    )
 
 
 def test_each_of_several_inputs(tmp_path):
