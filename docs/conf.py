@@ -135,7 +135,13 @@ def examples(app: Sphinx, context: Any, lines: list[str]) -> None:
         lines[verses[0] : verses[-1] + 1] = [".. code-block:: sh", "", *commands]
 
 
+def downloads(app: Sphinx, name: str, source: list[str]) -> None:
+    """The recorded results stand outside of the site, which offers them as files."""
+    source[0] = re.sub(r"\]\((\.\./\.\./\w+/results/README\.md)\)", r"](path:\1)", source[0])
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("source-read", downloads)
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.connect("sphinx-click-process-description", examples)
     app.connect("autodoc-process-docstring", dashes, priority=600)  # napoleon's is 500

@@ -1,4 +1,4 @@
-"""The tables of README.md and of the pages in docs, made from the files that were recorded when they were measured.
+"""The tables of README.md, of the pages in docs and of the recorded results, made from the files that were recorded when they were measured.
 
     python docs/tables.py            # writes what is between <!-- table: NAME --> and <!-- end -->
     python docs/tables.py --check    # writes nothing; 1 if a page differs from what would be written
@@ -24,7 +24,11 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.names import NETWORKS  # noqa: E402 - found from the root alone
 from benchmarks.results import by_mode, geometric_mean, load, ratio  # noqa: E402
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*/*.md")),
+    *(ROOT / folder / "results" / "README.md" for folder in ("benchmarks", "tests")),
+]
 OPERATORS = {
     "conv": "conv",
     "depthwise_conv": "depthwise",
@@ -85,6 +89,22 @@ def parity_summary() -> str:
         ways = len({row["way"] for row in result["rows"] if row["comparisons"]})
         rows.append([name, str(result["cases"]), str(ways), *(f"{count:,}" for count in counts)])
     return markdown(head, rows)
+
+
+def applications_summary() -> str:
+    """How many of Keras's applications were read and compared, and the largest difference of them."""
+    head = ["", "models", "comparisons", "largest difference"]
+    lines = []
+    for name, result in {".h5": "applications-keras2", ".keras": "applications-keras3"}.items():
+        found = recorded(result)
+        differences = [check["difference"] for model in found["models"].values() for check in model["checks"]]
+        source = f"Keras {found['versions']['keras']}, `{name}`"
+        lines.append([source, str(len(found["models"])), str(len(differences)), f"{max(differences):.1e}"])
+        files = [check["onnx"] for model in found["models"].values() for check in model["checks"] if "onnx" in check]
+        if files:
+            largest = f"{max(file['difference'] for file in files):.1e}"
+            lines.append([f"{source}, as ONNX files", "", str(len(files)), largest])
+    return markdown(head, lines)
 
 
 def parity_line() -> str:
@@ -456,6 +476,7 @@ TABLES: Dict[str, Callable[[], str]] = {
     "planner": planner,
     "sampled": sampled,
     "convert": convert,
+    "applications": applications_summary,
     "applications-keras2": lambda: applications("applications-keras2"),
     "applications-keras3": lambda: applications("applications-keras3"),
 }
