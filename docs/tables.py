@@ -1,4 +1,4 @@
-"""The tables of README.md, of the pages in docs and of the recorded results, made from the files that were recorded when they were measured.
+"""The tables of README.md, of docs and of the results' README.md, made from the files that were recorded when measured.
 
     python docs/tables.py            # writes what is between <!-- table: NAME --> and <!-- end -->
     python docs/tables.py --check    # writes nothing; 1 if a page differs from what would be written
