@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Callable, List, Tuple, Union
 
 import mxsame
-from benchmarks.variants import LOWEST, Recipe, cropping
+from benchmarks.variants import LOWEST, Recipe, cropping, symmetric_cut
 from mxsame._mxnet import mx
-from mxsame.demo import symmetric
+from mxsame.demo import symmetric_pad
 from mxsame.padding import output_size, resolve_pads, transposed_cuts
 
 gluon = mx.gluon.nn
@@ -194,10 +194,10 @@ class Symmetric(Kit):
     """gluon.nn with the pad, the same at both ends, that gives SAME's output size: other values, and the baseline."""
 
     def window(self, window: Window) -> Any:
-        return gluon_window(window, [symmetric.pad(*axis) if window.padding == "same" else 0 for axis in window.axes])
+        return gluon_window(window, [symmetric_pad(*axis) if window.padding == "same" else 0 for axis in window.axes])
 
     def transposed_window(self, channels: int, kernel_size: int, stride: int, **more: Any) -> Any:
-        return gluon.Conv2DTranspose(channels, kernel_size, stride, *symmetric.cut(kernel_size, stride), **more)
+        return gluon.Conv2DTranspose(channels, kernel_size, stride, *symmetric_cut(kernel_size, stride), **more)
 
 
 class Explicit(Kit):

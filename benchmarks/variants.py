@@ -11,7 +11,7 @@ import numpy as np
 from mxsame import nn, padding
 from mxsame._mxnet import mx
 from mxsame.building import building
-from mxsame.demo import symmetric as symmetric_padding
+from mxsame.demo import symmetric_pad
 from mxsame.graphs.hybridize import hybridize
 from mxsame.graphs.timing import FLAGS
 from mxsame.plan import Window, force, strategies_for
@@ -130,10 +130,21 @@ def symmetric(layer: Layer) -> Any:
     """MXNet's own layer, padded or cropped alike at both ends: the baseline."""
     steps = [(window.kernel_size, window.stride, window.dilation) for window in layer.windows]
     if layer.kind == "transposed":
-        pads, adj = zip(*(symmetric_padding.cut(*step) for step in steps))
+        pads, adj = zip(*(symmetric_cut(*step) for step in steps))
         return hybridized(block(layer, mx.gluon.nn, padding=pads, output_padding=adj))
-    pads = tuple(symmetric_padding.pad(n, *step) for n, step in zip(layer.size, steps))
+    pads = tuple(symmetric_pad(n, *step) for n, step in zip(layer.size, steps))
     return hybridized(block(layer, mx.gluon.nn, padding=pads))
+
+
+def symmetric_cut(kernel_size: int, stride: int = 1, dilation: int = 1) -> Tuple[int, int]:
+    """(pad, adj) with which MXNet's transposed convolution gives n*s outputs.
+
+    >>> symmetric_cut(3, 2), symmetric_cut(2, 2), symmetric_cut(1, 3)
+    ((1, 1), (0, 0), (0, 2))
+    """
+    over = padding.effective_kernel_size(kernel_size, dilation) - stride
+    pad = max(-(-over // 2), 0)
+    return pad, 2 * pad - over
 
 
 def explicit(layer: Layer) -> Optional[Any]:

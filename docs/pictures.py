@@ -18,9 +18,9 @@ from matplotlib.patches import Patch, Rectangle
 import mxsame
 from benchmarks.names import NETWORKS
 from benchmarks.plots import DPI, EXPLICIT, write
+from mxsame import demo
 from mxsame import plan as planning
-from mxsame.demo import compare, networks, picture, recording
-from mxsame.demo.picture import GREY
+from mxsame.demo import GREY
 from mxsame.drawing import COLOURS, FAINT, FILL, HEADING, HEIGHT, HOLLOW, INK, LABEL, PITCH
 from mxsame.plan import AxisPlan, Window
 
@@ -42,8 +42,8 @@ def save(figure: Figure, name: str, dpi: int = DPI) -> None:
 
 
 def problem() -> None:
-    autoencoder = compare.compare(networks.NETWORKS[2], recording.photograph())
-    save(picture.draw(autoencoder), "problem", dpi=130)
+    *_, last = demo.compare("autoencoder")
+    save(demo.draw(last), "problem", dpi=130)
 
 
 # -- speed

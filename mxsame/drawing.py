@@ -110,26 +110,24 @@ class PaddedAxis:
             for offset in range(self.reach)
         }
 
-    def ends(self, few: int = ENDS, most: int = MOST_WINDOWS) -> list[range]:
-        """All windows, or of more than `most` the first and the last few."""
-        if self.windows <= most:
+    @property
+    def ends(self) -> list[range]:
+        """All windows, or of more than 10 the first and the last three."""
+        if self.windows <= MOST_WINDOWS:
             return [range(self.windows)]
-        return [range(few), range(self.windows - few, self.windows)]
+        return [range(ENDS), range(self.windows - ENDS, self.windows)]
 
 
-def shown(axes: Sequence[PaddedAxis], few: int) -> list[range]:
-    """The positions that the first and the last few windows of all axes take; `few=0`: all positions.
+def shown(axes: Sequence[PaddedAxis]) -> list[range]:
+    """The positions that the windows at the two ends of all axes take, or all positions.
 
-    >>> shown([PaddedAxis.of(100, 3, stride=2)], few=2)
-    [range(0, 5), range(96, 101)]
+    >>> shown([PaddedAxis.of(100, 3, stride=2)])
+    [range(0, 7), range(94, 101)]
     """
     first, stop = min(axis.first for axis in axes), max(axis.stop for axis in axes)
-    if few and all(axis.windows > 2 * few for axis in axes):
-        left = max(axis.start(few - 1) + axis.reach for axis in axes)
-        right = min(axis.start(axis.windows - few) for axis in axes)
-        if left + 1 < right:
-            return [range(first, left), range(right, stop)]
-    return [range(first, stop)]
+    left = max(axis.start(axis.ends[0][-1]) + axis.reach for axis in axes)
+    right = min(axis.start(axis.ends[-1][0]) for axis in axes)
+    return [range(first, left), range(right, stop)] if left + 1 < right else [range(first, stop)]
 
 
 def title(axis: PaddedAxis, compared_with: PaddedAxis) -> str:
@@ -215,50 +213,22 @@ def plot_padding(
                 f'beside must be "symmetric" or a padding; {validation.received(beside=beside)}: {error}'
             ) from None
     picture = _Picture(panels)
-    _need_matplotlib()
-    if ax is None:
-        from matplotlib import pyplot
-
-        (ax,) = _stacked(pyplot.figure(), [picture])
-    return picture.draw(ax)
-
-
-def save_padding(axes: Sequence[PaddedAxis], path: Path) -> None:
-    """Draw axes below each other, and write the picture to a file."""
-    pictures = [_Picture([axis]) for axis in axes]
-    _need_matplotlib()
-    from matplotlib.figure import Figure
-
-    figure = Figure(facecolor="white")
-    for number, (picture, ax) in enumerate(zip(pictures, _stacked(figure, pictures))):
-        picture.draw(ax, f"axis {number}, " if len(axes) > 1 else "")
-    figure.savefig(path, dpi=110)
-
-
-def _need_matplotlib() -> None:
-    """`ImportError` with the command that fixes it."""
     try:
-        import matplotlib  # noqa: F401
+        from matplotlib import pyplot
     except ImportError:
         raise ImportError(
-            "a picture needs matplotlib, which is not installed. mxsame's extras [cpu], [cu112] and [cli] bring it; "
-            f"fix it with: {sys.executable} -m pip install matplotlib"
+            "a picture needs matplotlib, which is not installed; fix it with: "
+            f"{sys.executable} -m pip install matplotlib"
         ) from None
+    return picture.draw(picture.alone(pyplot.figure()) if ax is None else ax)
 
 
-def _stacked(figure: Any, pictures: list[_Picture]) -> list[Any]:
-    """The figure in fitting size, with axes for the pictures below each other."""
-    width = max(picture.width for picture in pictures)
-    unit = min(0.42, 13 / width)  # inches of an element
-    inches = [sum(picture.heights) * unit + LEGEND for picture in pictures]
-    height = bottom = sum(inches)
-    figure.set_size_inches(width * unit, height)
-    axes = []
-    for picture, tall in zip(pictures, inches):
-        bottom -= tall
-        box = (0, (bottom + LEGEND) / height, picture.width / width, (tall - LEGEND) / height)
-        axes.append(figure.add_axes(box))
-    return axes
+def save_padding(axis: PaddedAxis, path: Path) -> None:
+    """Draw an axis, and write the picture to a file."""
+    from matplotlib.figure import Figure
+
+    picture = _Picture([axis])
+    picture.draw(picture.alone(Figure(facecolor="white"))).figure.savefig(path, dpi=110)
 
 
 class _Picture:
@@ -266,7 +236,7 @@ class _Picture:
 
     def __init__(self, panels: list[PaddedAxis]):
         self.panels, self.first = panels, panels[0]
-        self.columns = shown(panels, ENDS if all(len(panel.ends()) > 1 for panel in panels) else 0)
+        self.columns = shown(panels)
         count = sum(map(len, self.columns))
         if count > MOST_COLUMNS:
             raise ValueError(
@@ -276,7 +246,7 @@ class _Picture:
             )
         self.left = self.columns[0].start - LABEL
         self.width = max(LABEL + count + GAP * (len(self.columns) - 1) + 0.2, 15.0)
-        self.heights = [HEADING + PITCH * sum(len(span) + 0.6 for span in panel.ends()) for panel in panels]
+        self.heights = [HEADING + PITCH * sum(len(span) + 0.6 for span in panel.ends) for panel in panels]
 
     def x(self, position: int) -> float:
         """The left edge of an element: after what is left out, elements move up."""
@@ -284,7 +254,14 @@ class _Picture:
             return position
         return position - self.columns[1].start + self.columns[0].stop + GAP
 
-    def draw(self, ax: Axes, prefix: str = "") -> Axes:
+    def alone(self, figure: Any) -> Axes:
+        """The figure's axes, in fitting size."""
+        unit = min(0.42, 13 / self.width)  # inches of an element
+        height = sum(self.heights) * unit + LEGEND
+        figure.set_size_inches(self.width * unit, height)
+        return figure.add_axes((0, LEGEND / height, 1, 1 - LEGEND / height))
+
+    def draw(self, ax: Axes) -> Axes:
         ax.set_xlim(self.left, self.left + self.width)
         ax.set_ylim(sum(self.heights), 0)
         ax.set_aspect("equal", anchor="NW")
@@ -294,7 +271,7 @@ class _Picture:
         points = float(end - start) * 72 / ax.figure.dpi
         top = 0.0
         for panel, colour, height in zip(self.panels, COLOURS, self.heights):
-            words = prefix + title(panel, self.first)
+            words = title(panel, self.first)
             _text(ax, self.left + 0.2, top + 0.55, words, min(10.5, 0.95 * points), color=colour, weight="bold")
             self._elements(ax, panel, colour, top, points)
             self._windows(ax, panel, colour, top + HEADING, points)
@@ -323,7 +300,7 @@ class _Picture:
     def _windows(self, ax: Axes, panel: PaddedAxis, colour: str, top: float, points: float) -> None:
         """One line for each: its kernel elements, full on data and hollow elsewhere."""
         left, size = self.x(panel.first) - 0.3, min(9.5, 0.8 * points)
-        for number, span in enumerate(panel.ends()):
+        for number, span in enumerate(panel.ends):
             if number:
                 _text(ax, left, top + 0.3 * PITCH, "...", size, color=INK, ha="right")
                 top += 0.6 * PITCH

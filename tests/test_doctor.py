@@ -187,7 +187,7 @@ def test_plain_text_without_rich_in_a_narrow_terminal_and_nowhere_to_write(site,
 
 
 def test_other_commands_say_why_in_one_error(site):
-    done = site("rich", "pygments", "markdown_it", "mdurl", "matplotlib", arguments=("demo", "--no-picture"))
+    done = site("rich", "pygments", "markdown_it", "mdurl", "matplotlib", arguments=("demo",))
     assert done.returncode == 1 and done.stdout.strip() == ""
     assert done.stderr.startswith("Error: NumPy cannot be imported: No module named 'numpy'.\n  found: Python ")
     assert f"\n  fix it with: {PIP} install 'numpy<2'\n" in done.stderr

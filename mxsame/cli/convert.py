@@ -14,6 +14,7 @@ import sys
 import warnings
 from functools import partial
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -195,6 +196,8 @@ def converted(
     departing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
     if as_json:
         layers = [row._asdict() for row in rows]
+        if checked is not None:  # JSON has no infinity
+            checked = [{**row, "difference": row["difference"] if row["difference"] < inf else None} for row in checked]
         found = {"transpositions": net.transpositions, "layers": layers, "check": checked}
         print_json({"file": file, "written": written, **found})
     else:

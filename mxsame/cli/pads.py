@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mxsame import padding as arithmetic
 from mxsame import validation
-from mxsame.cli._shared import as_json, check_axes, check_picture, click, integers, listed, need, print_json, spread
+from mxsame.cli._shared import PICTURE_FORMATS, Integers, Picture, as_json, click, need, print_json
 from mxsame.drawing import DATA, PADDING, SKIPPED, PaddedAxis, save_padding, shown
 
 WORDS = ("same", "valid", "causal", arithmetic.KERAS_MXNET)
 MARKS = {DATA: "#", PADDING: "o", SKIPPED: "."}
 
 
-class Padding(click.ParamType):
+class Padding(Integers):
     """A word, `LOW,HIGH`, or one number for both ends."""
 
     name = "padding"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | tuple[int, int]:
-        if isinstance(value, tuple):
-            return value
-        if value.lower() in WORDS:
-            return value.lower()
-        try:
-            numbers = [int(part) for part in value.split(",")]
-            low, high = numbers * 2 if len(numbers) == 1 else numbers
-            return low, high
-        except ValueError:
-            self.fail(f"{value!r} must be {', '.join(WORDS)}, an integer, or two, LOW,HIGH, as in 0,1", param, ctx)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value.lower() if value.lower() in WORDS else super().convert(value, param, ctx)
+
+
+integers = partial(click.option, type=Integers(), metavar="INT[,INT]...")
 
 
 @click.command("pads")
@@ -45,25 +40,25 @@ class Padding(click.ParamType):
     default=("same",),
     multiple=True,
     show_default=True,
-    help="One for all axes, or repeated, one each; causal is for one axis, keras-mxnet is that of its convolutions.",
+    help="A word; or integers, repeated for each axis. causal is for one axis, keras-mxnet for convolutions.",
 )
 @click.option("--transposed", is_flag=True, help="A transposed convolution: what is cropped from its full extent.")
 @click.option("--output-padding", type=int, help="With --transposed: Keras's output_padding.")
 @as_json
 @click.option(
     "--plot",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=Picture(),
     metavar="[FILE]",
     is_flag=False,
-    flag_value=Path("padding.png"),
-    help="Write a picture too, padding.png by default; the ending chooses the format (.png, .pdf, .svg, .jpg).",
+    flag_value="padding.png",
+    help=f"Write a picture of each axis too, padding.png by default; {', '.join(PICTURE_FORMATS)}.",
 )
 def command(
     size: tuple[int, ...],
     kernel: tuple[int, ...],
     stride: tuple[int, ...],
     dilation: tuple[int, ...],
-    padding: tuple[str | tuple[int, int], ...],
+    padding: tuple[Any, ...],
     transposed: bool,
     output_padding: int | None,
     as_json: bool,
@@ -78,47 +73,49 @@ def command(
     mxsame pads --size 14 --kernel 3 --stride 2 --transposed
     mxsame pads --size 28 --kernel 3 --stride 2 --plot padding.png
     """
-    if plot is not None:
-        check_picture("--plot", plot)
-        need("matplotlib", "`mxsame pads --plot`")
-    if output_padding is not None and not transposed:
-        raise click.UsageError("--output-padding needs --transposed.")
-    check_axes(size)
-    kernel, stride, dilation, padding = spread(
-        len(size), kernel=kernel, stride=stride, dilation=dilation, padding=padding
-    )
+    rank = len(size)
+    if rank > 3:
+        raise click.UsageError(f"--size must have at most three values, one for each axis; received {size}.")
     try:
-        padding = by_axis(padding, kernel, stride, dilation, transposed)
-        given = list(zip(size, kernel, stride, dilation, padding))
-        axes = [PaddedAxis.of(*values, transposed, output_padding) for values in given]
-        if plot is not None:
-            save_padding(axes, plot)
+        if output_padding is not None and not transposed:
+            raise ValueError("--output-padding needs --transposed")
+        numbers = {"kernel": kernel, "stride": stride, "dilation": dilation}
+        each = [validation.per_axis(name, spread(value, rank), rank, 1) for name, value in numbers.items()]
+        given: Any = [entry if isinstance(entry, str) else spread(entry, 2) for entry in spread(padding, rank)]
+        given = given[0] if isinstance(padding[0], str) and len(padding) == 1 else given
+        given = validation.padding(given, rank, words=WORDS if rank == 1 else validation.WORDS)
+        given = arithmetic.by_axis(given, "transposed" if transposed else "conv", *each)
+        rows = list(zip(size, *each, given))
+        axes = [PaddedAxis.of(*row, transposed, output_padding) for row in rows]
+        pictures = [] if plot is None else written(axes, plot)
     except (ValueError, TypeError) as error:
         raise click.UsageError(str(error)) from error
     if as_json:
-        print_json({"axes": [as_data(axis, values, output_padding) for axis, values in zip(axes, given)]})
+        print_json({"axes": [as_data(axis, row, output_padding) for axis, row in zip(axes, rows)]})
         return
     for number, axis in enumerate(axes):
-        prefix = f"axis {number}: " if len(axes) > 1 else ""
+        prefix = f"axis {number}: " if rank > 1 else ""
         word, outputs = ("crop", axis.elements) if transposed else ("pads", axis.windows)
         click.secho(f"{prefix}{word} ({axis.low}, {axis.high}), output size {outputs}", bold=True)
         for line in drawing(axis, shutil.get_terminal_size().columns):
             click.echo(f"  {line}")
         click.echo()
-    if plot is not None:
-        click.echo(f"written: {plot}")
+    for picture in pictures:
+        click.echo(f"written: {picture}")
 
 
-def by_axis(padding: tuple, kernel: tuple, stride: tuple, dilation: tuple, transposed: bool) -> tuple:
-    """The padding of each axis of a convolution; keras-mxnet's axes differ, and its word is for all of them."""
-    if len(padding) > 1:
-        for word in (entry for entry in padding if isinstance(entry, str)):
-            validation.padding(word, len(padding))  # causal is not for several axes
-    if arithmetic.KERAS_MXNET not in padding:
-        return padding
-    if set(padding) != {arithmetic.KERAS_MXNET}:
-        raise ValueError(f"--padding keras-mxnet is for all axes; received {listed(padding)}.")
-    return arithmetic.by_axis(padding[0], "transposed" if transposed else "conv", kernel, stride, dilation)
+def written(axes: list[PaddedAxis], plot: Path) -> list[Path]:
+    """The pictures' names; of several axes each has one of its own, with the number of the axis."""
+    need("matplotlib", "`mxsame pads --plot`")
+    names = [f"{plot.stem}-{number}{plot.suffix}" for number in range(len(axes))] if len(axes) > 1 else [plot.name]
+    for axis, name in zip(axes, names):
+        save_padding(axis, plot.with_name(name))
+    return [plot.with_name(name) for name in names]
+
+
+def spread(values: tuple, count: int) -> tuple:
+    """One value for each, of one for all."""
+    return values * count if len(values) == 1 else values
 
 
 def as_data(axis: PaddedAxis, given: tuple, output_padding: int | None) -> dict[str, Any]:
@@ -139,20 +136,9 @@ def drawing(axis: PaddedAxis, width: int) -> list[str]:
     if axis.transposed:
         name = "input"
         legend = "each line: the output elements one input element writes to; # kept, o cropped, . skipped by dilation"
-    label = len(f"{name} {axis.windows - 1} ")
-
-    def fits(columns: list[range]) -> bool:
-        return label + 2 * sum(map(len, columns)) + 5 * len(columns) <= width
-
-    columns, windows = shown([axis], few=0), axis.ends()
-    for few in (3, 2, 1):
-        if not fits(columns) and axis.windows > 2 * few:
-            columns, windows = shown([axis], few), axis.ends(few, most=0)
-    if not fits(columns):
-        some = sorted({0, axis.windows // 2, axis.windows - 1})
-        starts = {window: axis.start(window) for window in some}
-        lines = [f"{name} {window}: elements {start} to {start + axis.reach - 1}" for window, start in starts.items()]
-        return [*lines, f"(too many elements to draw; those of the data are 0 to {axis.elements - 1})"]
+    label, columns = len(f"{name} {axis.windows - 1} "), shown([axis])
+    if label + 2 * sum(map(len, columns)) + 5 * len(columns) > width:
+        return ["(wider than the terminal)"]
 
     def line(words: str, marks: dict[int, str]) -> str:
         parts = ["".join(f" {marks.get(position, ' ')}" for position in span) for span in columns]
@@ -160,7 +146,7 @@ def drawing(axis: PaddedAxis, width: int) -> list[str]:
 
     digits = len(str(axis.elements - 1))  # numbers of elements read downwards: 12 is a 1 with a 2 below
     lines = [line("", heading(axis, columns, row, digits)) for row in range(digits)]
-    for number, span in enumerate(windows):
+    for number, span in enumerate(axis.ends):
         lines += ["..."] if number else []
         for window in span:
             marks = {position: MARKS[kind] for position, kind in axis.reads(window).items()}

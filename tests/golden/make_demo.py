@@ -1,7 +1,6 @@
 """Makes what `mxsame demo` ships: weights, and every layer's output as TensorFlow 2.13.1 computes it.
 
-    python tests/golden/make_demo.py --photograph chelsea.png   # the photograph: a plain crop, no resampling
-    python tests/golden/make_demo.py                            # the recordings, from mxsame/data/photograph.png
+    python tests/golden/make_demo.py    # the recordings, from mxsame/data/photograph.png
 
 Needs tensorflow-cpu==2.13.1 and shares no code with mxsame. Takes about six minutes, nearly all of it training the
 autoencoder. The same machine gives the same bytes again; another one may differ in the last bits.
@@ -12,8 +11,6 @@ files stay small. They keep tf.keras's order, (height, width, in, out); outputs 
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -21,17 +18,8 @@ import tensorflow as tf
 
 DATA = Path(__file__).resolve().parents[2] / "mxsame" / "data"
 SEED = 20
-CROP_TOP, CROP_LEFT, CROP_SIZE = 54, 122, 224
+SIZE = 224
 LUMINANCE = np.array([0.299, 0.587, 0.114])
-
-
-def read_png(path: Path) -> np.ndarray:
-    return tf.io.decode_png(path.read_bytes(), channels=3).numpy()
-
-
-def crop_photograph(source: Path) -> None:
-    pixels = read_png(source)[CROP_TOP : CROP_TOP + CROP_SIZE, CROP_LEFT : CROP_LEFT + CROP_SIZE]
-    (DATA / "photograph.png").write_bytes(tf.io.encode_png(pixels, compression=9).numpy())
 
 
 def area_average(pixels: np.ndarray, size: int) -> np.ndarray:
@@ -110,15 +98,15 @@ def training_patches(pixels: np.ndarray, count: int) -> np.ndarray:
     luminance = (pixels.astype(np.float64) @ LUMINANCE / 255)[..., None]
     patches = []
     for _ in range(count):
-        side = int(rng.integers(28, CROP_SIZE + 1))
-        top, left = (int(rng.integers(0, CROP_SIZE - side + 1)) for _ in range(2))
+        side = int(rng.integers(28, SIZE + 1))
+        top, left = (int(rng.integers(0, SIZE - side + 1)) for _ in range(2))
         patch = luminance[top : top + side, left : left + side]
         patch = tf.image.resize(patch, (28, 28), method="area").numpy()
         patches.append(patch[:, ::-1] if rng.random() < 0.5 else patch)
     return np.stack(patches).astype(np.float32)
 
 
-def autoencoder(image: np.ndarray, pixels: np.ndarray, steps: int) -> tf.keras.Model:
+def autoencoder(image: np.ndarray, pixels: np.ndarray, steps: int = 8000) -> tf.keras.Model:
     """28 -> 14 -> 7 -> 4 by MaxPool 2x2 SAME, a code of 4x4x8 = 128, and back; trained on the photograph."""
     layers = tf.keras.layers
     model = tf.keras.Sequential(
@@ -195,10 +183,7 @@ def stem(image: np.ndarray) -> tf.keras.Model:
 
 def record(model: tf.keras.Model, image: np.ndarray) -> None:
     outputs = tf.keras.Model(model.input, [layer.output for layer in model.layers])(image[None], training=False)
-    arrays = {
-        "recorded_with": np.array(f"TensorFlow {tf.__version__}"),
-        "input_sha256": np.array(hashlib.sha256(image.tobytes()).hexdigest()),
-    }
+    arrays = {}
     for layer, output in zip(model.layers, outputs):
         for name, value in zip(weight_names(layer), layer.get_weights()):
             arrays[f"{layer.name}/{name}"] = shorten(value, 2**-12)
@@ -209,22 +194,15 @@ def record(model: tf.keras.Model, image: np.ndarray) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--photograph", type=Path, help="make photograph.png from scikit-image's chelsea.png and stop")
-    parser.add_argument("--steps", type=int, default=8000, help="training steps of the autoencoder [8000]")
-    arguments = parser.parse_args()
-    if arguments.photograph:
-        crop_photograph(arguments.photograph)
-        return
     tf.keras.utils.set_random_seed(SEED)
     tf.config.experimental.enable_op_determinism()
-    pixels = read_png(DATA / "photograph.png")
+    pixels = tf.io.decode_png((DATA / "photograph.png").read_bytes(), channels=3).numpy()
     image = colour(pixels, 224)
     record(stem(image), image)
     image = colour(pixels, 32)
     record(sequential(image), image)
     image = grey(pixels, 28)
-    record(autoencoder(image, pixels, arguments.steps), image)
+    record(autoencoder(image, pixels), image)
 
 
 if __name__ == "__main__":
