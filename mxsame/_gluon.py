@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 from mxsame._mxnet import mx
 
 
-def children(block: Any) -> List[Any]:
+def children(block: Any) -> list[Any]:
     """The blocks that a block registered."""
     return list(block._children.values())
 
 
-def own_parameters(block: Any) -> Dict[str, Any]:
+def own_parameters(block: Any) -> dict[str, Any]:
     """The parameters that a block passes to its `hybrid_forward`, by the names that this takes."""
     return dict(block._reg_params)
 
 
-def own_arrays(block: Any, context: Any) -> Dict[str, Any]:
+def own_arrays(block: Any, context: Any) -> dict[str, Any]:
     """The values of these parameters on a device; raises if there are none yet."""
     return {name: parameter.data(context) for name, parameter in block._reg_params.items()}
 
 
-def parameters(block: Any) -> Dict[str, Any]:
+def parameters(block: Any) -> dict[str, Any]:
     """All parameters of a block and its children, by name: `collect_params` without its search for stray blocks, which
     takes longer than tracing the net."""
     found = dict(block.params.items())
@@ -57,11 +57,11 @@ class LateGradient(mx.gluon.Parameter):
     """A parameter without memory for its gradient, until that is asked for or an operator is recorded that takes the
     parameter. To all who use it, it is as any other."""
 
-    _late_grad: Optional[List[Any]] = None
+    _late_grad: Optional[list[Any]] = None
     _LOCK = threading.RLock()  # or each of two threads makes a gradient, and one is lost
 
     @property
-    def _grad(self) -> Optional[List[Any]]:
+    def _grad(self) -> Optional[list[Any]]:
         with self._LOCK:
             if self._late_grad is None and self._data is not None and self.grad_req != "null":
                 with mx.autograd.pause():
@@ -69,7 +69,7 @@ class LateGradient(mx.gluon.Parameter):
             return self._late_grad
 
     @_grad.setter
-    def _grad(self, arrays: Optional[List[Any]]) -> None:
+    def _grad(self, arrays: Optional[list[Any]]) -> None:
         self._late_grad = arrays
 
     def _init_grad(self) -> None:
@@ -97,7 +97,7 @@ def initialise_with(parameter: Any, array: Any) -> None:
     parameter._data = [array]
 
 
-def op_hook(block: Any) -> Optional[Tuple[Callable, bool]]:
+def op_hook(block: Any) -> Optional[tuple[Callable, bool]]:
     """What `register_op_hook` was given: a function to call with every operator's output, and whether also with its
     inputs."""
     return (block._callback, block._monitor_all) if block._callback else None
@@ -136,7 +136,7 @@ def input_structure(block: Any) -> Optional[list]:
     return None if kept is None else _mapped(kept if isinstance(kept, list) else [kept], {-1: None}, True)
 
 
-def _mapped(nested: Any, table: Dict[Any, Any], default: Any) -> Any:
+def _mapped(nested: Any, table: dict[Any, Any], default: Any) -> Any:
     """Nested lists with the entries of the table."""
     if isinstance(nested, (list, tuple)):
         return [_mapped(entry, table, default) for entry in nested]

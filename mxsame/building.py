@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from dataclasses import dataclass, replace
-from typing import Any, Iterator, List, Optional
+from typing import Any, Iterator, Optional
 
 __all__ = ["NOTE", "NOTHING", "Building", "building", "current"]
 
@@ -50,8 +50,8 @@ class Building:
     exported: bool = False
     windows_noted: bool = False
     strategy: Optional[str] = None
-    decisions: Optional[List[Any]] = None
-    placeholders: Optional[List[Any]] = None
+    decisions: Optional[list[Any]] = None
+    placeholders: Optional[list[Any]] = None
 
 
 NOTHING = Building()  # operators on arrays, or on Symbols that somebody else traces

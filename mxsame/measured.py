@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import uuid
 from dataclasses import dataclass
-from typing import Dict, Optional, Tuple
+from typing import Optional, Tuple
 
-from mxsame import validation
 from mxsame.plan import STRATEGIES
 from mxsame.plan.windows import AnyWindow
 
-__all__ = ["Windows", "Work", "changes", "fastest", "forget", "prefer", "read", "write"]
-
-FORMAT = "mxsame plans 3"
+__all__ = ["Windows", "Work", "add", "changes", "everything", "fastest", "forget", "prefer"]
 
 Windows = Tuple[AnyWindow, ...]
 
@@ -59,7 +52,7 @@ class Work:
     blocks: bool = False
 
 
-_MEASURED: Dict[str, str] = {}  # the strategy by windows and work, in the words of `_key`
+_MEASURED: dict[str, str] = {}  # the strategy by windows and work, in the words of `_key`
 _changes = 0
 
 
@@ -108,42 +101,24 @@ def forget() -> None:
     _changed()
 
 
-def read(path: str) -> None:
-    """Add what `write` has written to what was measured here.
+def everything() -> dict[str, str]:
+    """All that was measured, for a file.
 
-    >>> read("setup.py")
-    Traceback (most recent call last):
-    ValueError: path must be a file that mxsame.autotune has written (...); received path='setup.py'
+    >>> everything()
+    {}
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-        if content["format"] != FORMAT:
-            raise ValueError(f"{content['format']!r} instead of {FORMAT!r}: delete the file and measure again")
-        unknown = set(content["measured"].values()) - set(STRATEGIES)
-        if unknown:
-            raise ValueError(f"no strategies: {unknown}")
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(
-            f"path must be a file that mxsame.autotune has written ({error!r}); {validation.received(path=path)}"
-        ) from None
-    _MEASURED.update(content["measured"])
+    return dict(_MEASURED)
+
+
+def add(plans: dict[str, str]) -> None:
+    """Add what :func:`everything` was in another process.
+
+    >>> add({"windows and work": "fast"})
+    Traceback (most recent call last):
+    ValueError: plans must be of strategies; received ['fast']
+    """
+    unknown = [strategy for strategy in plans.values() if strategy not in STRATEGIES]
+    if unknown:
+        raise ValueError(f"plans must be of strategies; received {unknown}")
+    _MEASURED.update(plans)
     _changed()
-
-
-def write(path: str) -> None:
-    """Write what was measured, for `read`: all of the file, or nothing."""
-    path = os.path.realpath(path)
-    part = f"{path}.{uuid.uuid4().hex}.part"
-    try:
-        with open(part, "x", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, "measured": _MEASURED}, file, indent=1)
-        os.replace(part, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        if isinstance(error, OSError):
-            raise ValueError(
-                f"path must be a file that can be written ({error}); {validation.received(path=path)}"
-            ) from None
-        raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, Callable, List, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from mxsame import tensors
 from mxsame._mxnet import mx
@@ -27,7 +27,7 @@ class Placeholder(NamedTuple):
     kwargs: dict
 
     @property
-    def symbols(self) -> List[Any]:
+    def symbols(self) -> list[Any]:
         """The Symbols that the function is given, its data first."""
         return [each for each in (*self.args, *self.kwargs.values()) if isinstance(each, mx.sym.Symbol)]
 

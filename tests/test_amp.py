@@ -37,9 +37,9 @@ from mxsame.graphs import tracing
 for device in ("cpu", "gpu"):
     for sizes in (False, True):
         variable = mx.sym.var("data", dtype="float32")
-        built_for = {"purpose": "training", "device": device}
-        trace = tracing.traced(net, (True,), **built_for)
-        symbol = trace.lowered([variable], [data.shape if sizes else None], **built_for).outputs
+        use = {"purpose": "training", "device": device}
+        trace = tracing.traced(net, (True,), **use)
+        symbol = trace.lowered([variable], [data.shape if sizes else None]).outputs
         inside = symbol.get_internals()
         types = dict(zip(inside.list_outputs(), inside.infer_type()[1]))
         nodes = json.loads(symbol.tojson(remove_amp_cast=False))["nodes"]

@@ -192,8 +192,8 @@ def test_batch_norm_folds_with_channels_last():
         low = 0.5 if name.endswith(("gamma", "var")) else -0.5
         parameter.set_data(mx.nd.array(random.uniform(low, 1.0, parameter.shape)))
     variable = mx.sym.var("data", dtype="float32")
-    built_for = {"purpose": "deployment", "device": "gpu"}
-    symbol = tracing.traced(net, (True,), **built_for).lowered([variable], [data.shape], **built_for).outputs
+    use = {"purpose": "deployment", "device": "gpu"}
+    symbol = tracing.traced(net, (True,), **use).lowered([variable], [data.shape]).outputs
     values = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
     graph = Graph.of(symbol, values, {"data": data.shape})
     simplify(graph, fuses=False)

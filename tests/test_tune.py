@@ -13,6 +13,7 @@ import mxsame
 from mxsame import measured, planner
 from mxsame._mxnet import mx
 from mxsame.graphs import timing
+from mxsame.graphs.tune import FORMAT
 from mxsame.plan import Window, exact_plans
 
 nn = mx.gluon.nn
@@ -38,6 +39,13 @@ def network():
         mxsame.nn.Conv2D(4, 3, in_channels=8),
     )
     net.initialize(mx.init.Normal(0.5))
+    return net
+
+
+def stem():
+    net = nn.HybridSequential()
+    net.add(mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3))
+    net.initialize()
     return net
 
 
@@ -89,28 +97,15 @@ def test_layers_of_one_geometry_are_measured_together():
     assert len(mxsame.autotune(both, images(), rounds=1)) == 1
 
 
-@pytest.mark.parametrize(("strategy", "operator"), [("slice", "slice"), ("kernel", "transpose"), ("flip", "slice")])
-def test_what_was_the_fastest_runs_from_then_on(monkeypatch, strategy, operator):
-    fastest(monkeypatch, strategy)
-    net = nn.HybridSequential()
-    net.add(mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3))
-    net.initialize()
-    mxsame.hybridize(net)
-    data = images()
+def test_what_was_the_fastest_runs_from_then_on(monkeypatch, tmp_path):
+    """In graphs that are there already, and in files for one size."""
+    fastest(monkeypatch, "kernel")
+    net, data = mxsame.hybridize(stem()), images()
     want = net(data).asnumpy()  # builds a graph that knows nothing yet
     (tuned,) = mxsame.autotune(net, data, rounds=3)
-    assert tuned.chosen == strategy and tuned.seconds[strategy] == 0.5
-    assert operator in operators(net, data)
+    assert tuned.chosen == "kernel" and tuned.seconds["kernel"] == 0.5
+    assert "transpose" in operators(net, data)
     assert running.difference(net(data).asnumpy(), want) < 1e-5
-
-
-def test_arrays_and_files_of_one_size_know_it_too(monkeypatch, tmp_path):
-    fastest(monkeypatch, "kernel")
-    net = nn.HybridSequential()
-    net.add(mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3))
-    net.initialize()
-    data = images()
-    mxsame.autotune(net, data, rounds=1)
     file, _ = mxsame.export(net, str(tmp_path / "net"), data.shape)
     assert "transpose" in [node["op"] for node in json.loads(Path(file).read_text())["nodes"]]
 
@@ -157,10 +152,7 @@ def test_the_net_stays_as_it_was(training):
 
 def test_what_is_for_training_is_chosen_for_training_only(monkeypatch):
     fastest(monkeypatch, "flip")
-    net = nn.HybridSequential()
-    net.add(mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3))
-    net.initialize()
-    data = images()
+    net, data = stem(), images()
     mxsame.autotune(net, data, training=True, rounds=1)
     mxsame.hybridize(net)
     assert "reverse" not in operators(net, data)
@@ -170,13 +162,17 @@ def test_what_is_for_training_is_chosen_for_training_only(monkeypatch):
 
 
 def test_a_file_spares_measuring_again(tmp_path, monkeypatch):
-    path = str(tmp_path / "plans.json")
+    path, link = tmp_path / "plans.json", tmp_path / "link.json"
+    link.symlink_to(path)
     fastest(monkeypatch, "kernel", "slice")
-    first = mxsame.autotune(network(), images(), rounds=1, path=path)
-    assert len(first) == 3
+    first = mxsame.autotune(network(), images(), rounds=1, path=link)
+    assert len(first) == 3 and link.is_symlink() and path.is_file()
     planner.forget()
     monkeypatch.setattr(timing, "measure", None)  # would fail
-    assert mxsame.autotune(network(), images(), rounds=1, path=path) == []
+    path.chmod(0o400)  # nothing is added, so nothing is written
+    before = path.stat().st_mtime_ns
+    assert mxsame.autotune(network(), images(), rounds=1, path=str(path)) == []
+    assert path.stat().st_mtime_ns == before
     assert {measured.fastest(tuned.windows, tuned.work) for tuned in first} == {tuned.chosen for tuned in first}
     assert mxsame.autotune(network(), images(), rounds=1) == []  # remembered, file or not
 
@@ -209,16 +205,31 @@ def test_a_forced_plan_does_not_keep_from_measuring(monkeypatch):
     assert all(len(tuned.seconds) > 1 for tuned in found)
 
 
+def untrained():
+    net = network()
+    net.collect_params().setattr("grad_req", "null")
+    return net
+
+
+class Own(mx.gluon.HybridBlock):
+    def forward(self, x):
+        return x
+
+
 REFUSED = [
     (lambda: (3, images()), {}, TypeError, "net must be a gluon.HybridBlock; received net of type int"),
     (lambda: (nn.Sequential(), images()), {}, TypeError, "net must be a gluon.HybridBlock; received net of type"),
     (lambda: (network(),), {}, TypeError, r"args must be arrays; received args of types \[\]"),
-    (lambda: (network(), np.ones((1, 3, 8, 8))), {}, TypeError, r"args must be arrays; received args of types"),
     (lambda: (network(), mx.sym.var("data")), {}, TypeError, "args must be arrays; received args of types"),
     (lambda: (network(), images()), {"training": 1}, TypeError, "training must be True or False; received training=1"),
     (lambda: (network(), images()), {"rounds": 0}, ValueError, "rounds must be an integer >= 1; received rounds=0"),
-    (lambda: (network(), images()), {"rounds": 1.5}, TypeError, "rounds must be an integer >= 1; received rounds=1.5"),
-    (lambda: (network(), images()), {"path": 3}, TypeError, "path must be a string, a path or None; received path=3"),
+    (lambda: (network(), images()), {"path": 3}, TypeError, "path must be a string or a path; received path=3"),
+    (lambda: (network(), images()), {"path": "no/plans"}, ValueError, "path must be in a folder that exists; received"),
+    (lambda: (network(), images()), {"path": ""}, ValueError, "path must be one .*: .* is a folder; received path=''"),
+    (lambda: (network(), images()), {"path": "/proc/plans"}, ValueError, "path must be one that can be written:"),
+    (lambda: (network(), images()), {"path": "tests"}, ValueError, "path must be a file .*; received path='tests'"),
+    (lambda: (untrained(), images()), {"training": True}, ValueError, "MXNet says: .*computational graph"),
+    (lambda: (Own(), images()), {}, TypeError, "net must not override forward; received net of type Own"),
     (
         lambda: (mxsame.nn.Conv2D(3, 3), images()), {}, ValueError,
         "net must be initialised, and called once where channels are deferred; received uninitialised=",
@@ -245,40 +256,17 @@ def test_what_was_not_measured_to_the_end_is_not_remembered(monkeypatch, error, 
     monkeypatch.setattr(timing, "measure", interrupted)
     with pytest.raises(error):
         mxsame.autotune(network(), images(), rounds=1, path=path)
-    assert list(measured._MEASURED.values()) == ["kernel"]
-    assert len(json.loads(path.read_text())["measured"]) == 1  # what was measured is not lost
+    assert list(measured.everything().values()) == ["kernel"]
+    assert len(json.loads(path.read_text())[FORMAT]) == 1  # what was measured is not lost
     assert [file.name for file in tmp_path.iterdir()] == ["plans.json"]
 
 
-def test_a_net_without_gradients_is_not_trained():
-    net = network()
-    net.collect_params().setattr("grad_req", "null")
-    with pytest.raises(ValueError, match="training must be False where nothing has a gradient; received training=True"):
-        mxsame.autotune(net, images(), training=True)
-
-
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(timing, "measure", None)
-    with pytest.raises(ValueError, match="path must be in a folder that exists; received path="):
-        mxsame.autotune(network(), images(), path=str(tmp_path / "no" / "plans.json"))
-    with pytest.raises(ValueError, match="path must be a file, not a folder; received path="):
-        mxsame.autotune(network(), images(), path=tmp_path)
-
-
 @pytest.mark.parametrize(("make", "more", "error", "message"), REFUSED)
-def test_refusals(make, more, error, message):
+def test_refusals(make, more, error, message, monkeypatch):
+    monkeypatch.setattr(timing, "measure", None)  # would fail
     with pytest.raises(error, match=message):
         mxsame.autotune(*make(), **more)
-    assert not measured._MEASURED
-
-
-def test_a_net_with_a_forward_of_its_own_is_refused():
-    class Own(mx.gluon.HybridBlock):
-        def forward(self, x):
-            return x
-
-    with pytest.raises(TypeError, match="net must not override forward; received net of type Own"):
-        mxsame.autotune(Own(), images())
+    assert not measured.everything()
 
 
 def test_what_mxnet_refuses_is_a_value_error():
@@ -289,27 +277,15 @@ def test_what_mxnet_refuses_is_a_value_error():
         mxsame.autotune(net, images())
 
 
-def test_a_file_of_another_kind_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(timing, "measure", None)
+@pytest.mark.parametrize(
+    "content",
+    ["", "no JSON", "\x00\xff", "[]", "{}", "null", "[" * 200_000, '{"mxsame plans 3": {}}']
+    + [json.dumps({FORMAT: entries}) for entries in (None, [3], {"a": "fastest"}, {"a": []})],
+    ids=str.strip,
+)
+def test_other_files_are_refused_and_change_nothing(tmp_path, content):
     path = tmp_path / "plans.json"
-    path.write_text("{}")
-    with pytest.raises(ValueError, match=r"path must be a file that mxsame.autotune has written"):
-        mxsame.autotune(network(), images(), path=str(path))
-    assert path.read_text() == "{}"
-
-
-@pytest.mark.parametrize("path", ["", "/proc/plans.json"], ids=["empty", "a folder that takes no files"])
-def test_a_path_that_cannot_be_written_fails_before_the_first_measurement(monkeypatch, path):
-    monkeypatch.setattr(timing, "measure", None)
-    with pytest.raises(ValueError, match=r"path must .*; received path="):
-        mxsame.autotune(network(), images(), rounds=1, path=path)
-
-
-def test_a_file_that_nothing_is_added_to_is_not_written(monkeypatch, tmp_path):
-    """It may be where nobody can write."""
-    path = str(tmp_path / "plans.json")
-    fastest(monkeypatch, "kernel")
-    mxsame.autotune(network(), images(), rounds=1, path=path)
-    planner.forget()
-    monkeypatch.setattr(measured, "write", None)
-    assert mxsame.autotune(network(), images(), rounds=1, path=path) == []
+    path.write_text(content, encoding="latin-1")
+    with pytest.raises(ValueError, match=r"^path must be a file that mxsame.autotune of this version has written \("):
+        mxsame.autotune(network(), images(), path=path)
+    assert not measured.everything() and path.read_text(encoding="latin-1") == content

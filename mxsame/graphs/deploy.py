@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
 import warnings
-from dataclasses import dataclass, replace
-from typing import Any, Dict, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -24,8 +22,6 @@ SINGLE = np.dtype("float32")  # what oneDNN fuses
 # the rounding: by 1.8e-6 at most in the six networks of the benchmarks (MobileNetV2; next EfficientNet, 5e-7), and by
 # 6e-7 in 200 random nets of 9 and 14 steps. Changing the data by one rounding has an effect of the same size.
 ROUNDING = 2e-5
-MOST_ERRORS = 1000  # that one operator can leave behind
-INTEGERS = np.dtype("int32")
 DTYPES = tuple(map(np.dtype, ("float32", "float64", "float16", "int32", "int64", "int8", "uint8")))
 
 
@@ -72,25 +68,26 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
     >>> sorted(name.split("_")[-1] for name in fast.collect_params())  # no statistics are left
     ['bias', 'weight']
     """
-    tracing.check_ready(net)
-    inputs = tracing.inputs_of(net, input_shape)
-    devices = contexts(net.collect_params()) if ctx is None else _checked_contexts(ctx)
     if isinstance(net, Deployed):
-        return _same(net, inputs, devices)
+        return net
     check_traceable(net)
-    parameters = net.collect_params()
+    inputs, parameters = tracing.inputs_of(net, input_shape), net.collect_params()
+    devices = contexts(parameters) if ctx is None else _checked_contexts(ctx)
     dtype = float_dtype(parameters, None)
     on_cpu = any(map(_is_cpu, devices))
     if dtype is not None and on_cpu:
         why = " on the CPU, where MXNet has no float16 convolution"
         validation.float_type("net", str(dtype), ("float32", "float64"), why)
     try:
-        graph, signature = _traced(net, inputs, dtype, "cpu" if on_cpu else "gpu")
+        use = {"purpose": "deployment", "device": "cpu" if on_cpu else "gpu"}
+        graph, structure = frozen(net, inputs.shapes, dtype, inputs.structure, **use)
+        candidates = sorted(DTYPES, key=lambda each: dtype is not None and each != dtype)
+        dtypes = {name: graph.accepted(name, candidates) for name in inputs.shapes}
         fuses = dtype == SINGLE and tensors.has_onednn() and on_cpu
         simplify(graph, fuses)
         if dtype == SINGLE:
             protect(graph)
-        deployed = Deployed(graph, signature, devices, fuses)
+        deployed = Deployed(graph, Signature(inputs.shapes, dtypes, structure), devices, fuses)
         for context in devices:
             deployed.self_check(context)
     except mx.base.MXNetError as error:
@@ -101,32 +98,19 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
     return deployed
 
 
-def _same(net: Deployed, inputs: tracing.Inputs, devices: Sequence[Any]) -> Deployed:
-    """A deployed net, if it is what is asked for."""
-    fits = [shape[1:] for shape in inputs.shapes.values()] == [shape[1:] for shape in net.signature.shapes.values()]
-    if not fits or set(devices) != set(contexts(net.collect_params())):
-        raise ValueError(
-            "net must be the net that a deployed one was made of, to deploy it for other shapes or devices; "
-            f"received {net!r}"
-        )
-    return net
-
-
 @dataclass(frozen=True)
 class Signature:
-    """How a deployed net is called: the shape of each input, the types it may have, the nesting of the outputs, and the
-    type of the net's parameters, None if it has none."""
+    """How a deployed net is called: the shape of each input, the types it may have, and the nesting of the outputs."""
 
-    shapes: Dict[str, Tuple[int, ...]]
-    dtypes: Dict[str, Tuple[Any, ...]]
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, tuple[Any, ...]]
     structure: Any
-    dtype: Any
 
     def check(self, args: Sequence[Any], contexts: Sequence[Any]) -> None:
         """Raise what is wrong with the arrays of a call."""
         kind = mx.np.ndarray if mx.util.is_np_array() else mx.nd.NDArray
         for name, array in zip(self.shapes, args):
-            shape, dtypes = self.shapes[name], self.dtypes[name]
+            shape = self.shapes[name]
             if not isinstance(array, kind):
                 raise TypeError(f"{name} must be an {kind.__name__}; {tensors.received(name, array)}")
             if len(array.shape) != len(shape) or array.shape[1:] != shape[1:] or array.shape[0] < 1:
@@ -134,30 +118,7 @@ class Signature:
                     f"{name} must have the shape that the net was deployed for, {_described(shape)}; "
                     f"{validation.received(**{f'{name}.shape': array.shape})}"
                 )
-            if array.stype != "default":
-                raise TypeError(
-                    f"{name} must be a dense array; {validation.received(**{f'{name}.stype': array.stype})}"
-                )
-            if array.dtype not in dtypes:
-                raise TypeError(
-                    f"{name} must have the type of the parameters, {' or '.join(map(str, dtypes))}; "
-                    f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
-                )
-            if array.ctx not in contexts:
-                raise ValueError(
-                    f"{name} must be on the device of the parameters, {contexts}; "
-                    f"{validation.received(**{f'{name}.context': str(array.ctx)})}"
-                )
-
-    def of_floats(self) -> Signature:
-        """The same without integers where an input may have several types."""
-        floats = {name: tuple(each for each in self.dtypes[name] if each.kind == "f") for name in self.dtypes}
-        return replace(self, dtypes={name: floats[name] or self.dtypes[name] for name in self.dtypes})
-
-    def of_integers(self) -> Signature:
-        """The same with nothing but int32 where an input may have that type."""
-        dtypes = {name: (INTEGERS,) if INTEGERS in dtypes else dtypes for name, dtypes in self.dtypes.items()}
-        return replace(self, dtypes=dtypes)
+            tracing.check_fits(name, array, self.dtypes[name], contexts)
 
     def random(self, context: Any) -> list:
         """Data to try a graph with, of the first types. The user's own random numbers stay as they were."""
@@ -248,8 +209,8 @@ class Deployed(mx.gluon.SymbolBlock):
             return tracing.flattened(run(*inputs))
 
     def self_check(self, context: Any) -> None:
-        """Run once, so that MXNet refuses now what it would refuse later; take integers only if the operators do; and
-        stay fused only if the plain graph gives the same."""
+        """Run once, so that MXNet refuses now what it would refuse later; and stay fused only if the plain graph gives
+        the same."""
         data = self.used(self.signature.random(context))
         plain = [array.asnumpy() for array in self.outputs(data, fuses=False)]
         if self._fused and _is_cpu(context):
@@ -257,28 +218,15 @@ class Deployed(mx.gluon.SymbolBlock):
                 self.hybridize(**self._static)  # releases the memory of the plain graph
             else:
                 self._fused = None
-        if any(len(dtypes) > 1 for dtypes in self.signature.dtypes.values()) and not self._takes_integers(context):
-            self.signature = self.signature.of_floats()
 
-    def _takes_integers(self, context: Any) -> bool:
-        """Whether the operators on inputs of any type do; an operator of MXNet may refuse a type when it runs."""
-        mx.nd.waitall()  # an error that is there already is not this one's
-        try:
-            self.outputs(self.used(self.signature.of_integers().random(context)), fuses=False)
-            mx.nd.waitall()
-        except mx.base.MXNetError:
-            _forget_errors()
-            return False
-        return True
-
-    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Tuple[str, str]:
+    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
         """Write `path-symbol.json` and `path-0000.params`, which load without mxsame, and return their names.
 
         The graph is the plain one, and refuses data of other sizes with an error of the operator `data_must_be_..`. It
         is right in all of MXNet's runners, those that let oneDNN fuse it among them; its operators `BlockGrad`, which
         see to that, let no gradient through.
         """
-        path, epoch = files.check_file(path, epoch)
+        path, epoch = files.check_path(path), validation.integer("epoch", epoch, 0)
         outputs = self.composed([tracing.variable(name) for name in self.signature.shapes])
         return files.written(group(outputs), self.collect_params(), path, epoch)
 
@@ -296,30 +244,11 @@ class Deployed(mx.gluon.SymbolBlock):
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{name} {_described(shape)}" for name, shape in self.signature.shapes.items())
-        count = sum(node["op"] != "null" for node in json.loads(self.graph.tojson())["nodes"])
-        dtype = "any type" if self.signature.dtype is None else self.signature.dtype
-        return f"Deployed({inputs}, {dtype}: {count} operators{', fused' if self._fused else ''})"
-
-
-def _forget_errors() -> None:
-    """MXNet raises an operator's error once for each array that waits for it, the last ones at some later call; an
-    error that does not end is raised."""
-    for _ in range(MOST_ERRORS):
-        with contextlib.suppress(mx.base.MXNetError):
-            return mx.nd.waitall()
-    mx.nd.waitall()
+        return f"Deployed({inputs}{', fused' if self._fused else ''})"
 
 
 def _rebuilt(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], fuses: bool) -> Deployed:
     return Deployed(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, fuses)
-
-
-def _traced(net: Any, inputs: tracing.Inputs, dtype: Any, device: str) -> Tuple[Graph, Signature]:
-    """The net's graph, and how it is called."""
-    graph, structure = frozen(net, inputs.shapes, dtype, inputs.structure, purpose="deployment", device=device)
-    candidates = sorted(DTYPES, key=lambda each: dtype is not None and each != dtype)
-    dtypes = {name: graph.accepted(name, candidates) for name in inputs.shapes}
-    return graph, Signature(inputs.shapes, dtypes, structure, dtype)
 
 
 def _checked_contexts(ctx: Any) -> list:

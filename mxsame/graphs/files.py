@@ -57,13 +57,13 @@ def export(
     ['net-0000.params', 'net-symbol.json']
     """
     check_ready(net)
-    path, epoch = check_file(path, epoch)
+    path, epoch = check_path(path), validation.integer("epoch", epoch, 0)
     remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
     inputs = inputs_of(net, input_shape)
     shapes = inputs.shapes
     data = [variable(name) if shape is None else fixed(variable(name), shape) for name, shape in shapes.items()]
     trace = traced(net, inputs.structure, exported=True)
-    symbol = grouped(trace.lowered(data, shapes.values(), exported=True).outputs)
+    symbol = grouped(trace.lowered(data, shapes.values()).outputs)
     if input_shape is not None:
         used = set(symbol.list_arguments())
         try:
@@ -76,19 +76,14 @@ def export(
     return written(symbol, net.collect_params(), path, epoch, remove_amp_cast)
 
 
-def check_file(path: Any, epoch: Any) -> tuple[str, int]:
-    """Where files go."""
+def check_path(path: Any) -> str:
+    """Where a file goes, as a string."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"path must be a string or a path; {validation.received(path=path)}")
     path = os.fspath(path)
-    check_folder(path)
-    return path, validation.integer("epoch", epoch, 0)
-
-
-def check_folder(path: str) -> None:
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise ValueError(f"path must be in a folder that exists; {validation.received(path=path)}")
+    return path
 
 
 def written(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast: bool = True) -> tuple[str, str]:
@@ -111,7 +106,7 @@ def beside(path: str) -> Iterator[str]:
     is raised.
 
     Raises `ValueError` if nothing can be written there."""
-    folder, name = os.path.split(os.path.abspath(path))
+    folder, name = os.path.split(os.path.realpath(path))
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".mxsame-") as temporary:
             yield os.path.join(temporary, name)

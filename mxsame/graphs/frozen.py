@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class Frozen(NamedTuple):
 
 
 def frozen(
-    net: Any, shapes: Mapping[str, Tuple[int, ...]], dtype: Any, structure: Any = None, **built_for: Any
+    net: Any, shapes: Mapping[str, tuple[int, ...]], dtype: Any, structure: Any = None, **built_for: Any
 ) -> Frozen:
     """The net run on Symbols of this type, nested as `structure` says, as in :class:`mxsame.graphs.tracing.Inputs`.
 
@@ -32,7 +32,7 @@ def frozen(
     variables = [tracing.variable(name, dtype) for name in shapes]
     try:
         trace = tracing.traced(net, [True] * len(shapes) if structure is None else structure, **built_for)
-        outputs = trace.lowered(variables, shapes.values(), **built_for).outputs
+        outputs = trace.lowered(variables, shapes.values()).outputs
     except (AttributeError, NotImplementedError) as error:  # what a Symbol does not have, or a Block without a graph
         raise TypeError(
             f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"
@@ -51,7 +51,7 @@ def check_traceable(net: Any) -> None:
         raise TypeError(f"net must not override forward; received net of type {type(net).__name__}")
 
 
-def contexts(parameters: Any) -> List[Any]:
+def contexts(parameters: Any) -> list[Any]:
     """The devices of a net's parameters."""
     return next((parameter.list_ctx() for parameter in parameters.values()), [mx.current_context()])
 
@@ -62,7 +62,7 @@ def float_dtype(parameters: Any, default: Any) -> Any:
     return min((dtype for dtype in dtypes if dtype.kind == "f"), key=lambda dtype: dtype.itemsize, default=default)
 
 
-def values(parameters: Any, context: Any) -> Dict[str, np.ndarray]:
+def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
     """The arrays of parameters, by name. A convolution that still runs may be arranging its weight in oneDNN's blocks,
     and what is read meanwhile is a mixture of both orders, so all that runs is waited for."""
     mx.nd.waitall()

@@ -12,7 +12,7 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence as Sequence_
-from typing import Any, Dict, Hashable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Hashable, Mapping, Optional, Sequence
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
@@ -132,7 +132,7 @@ class Specialised:
         self._lock = threading.RLock()
         self.graphs: OrderedDict[Hashable, NetGraph] = OrderedDict()  # by signature
         self._signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
-        self._kinds: Dict[Hashable, Kind] = {}  # by the kind of a call
+        self._kinds: dict[Hashable, Kind] = {}  # by the kind of a call
         self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
 
     def __call__(self, *args: Any) -> Any:
@@ -173,7 +173,7 @@ class Specialised:
         self.remove(self._net)
         self._net.hybridize(*args, **more)
 
-    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Tuple[str, str]:
+    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
         """Write the graph for every size; Gluon's own writes one that Gluon has made, and there is none."""
         return files.export(self._net, path, epoch=epoch, remove_amp_cast=remove_amp_cast)
 
@@ -299,7 +299,7 @@ class _GraphForTools(Sequence_):
         self._net = net
 
     @functools.cached_property
-    def _graph(self) -> Tuple[list, Any]:
+    def _graph(self) -> tuple[list, Any]:
         inputs = inputs_of(self._net)
         variables = list(map(variable, inputs.shapes))
         lowered = traced(self._net, inputs.structure).lowered(variables, inputs.shapes.values())
@@ -326,7 +326,7 @@ class Kind:
             None if decisions and _is_known(data) and _output_shape(decisions, data) != out else decisions
             for decisions, (data, out) in zip(first.decisions, first.shapes)
         ]
-        self._for_any_size: List[Optional[NetGraph]] = []  # one, or None for want of it, once it was asked for
+        self._for_any_size: list[Optional[NetGraph]] = []  # one, or None for want of it, once it was asked for
 
     def graph_for_any_size(self, net: Any, call: Call, flags: Mapping[str, Any]) -> Optional[NetGraph]:
         """None if there is none."""
@@ -344,11 +344,11 @@ class Kind:
         plans = self._plans(call.shapes)
         return call.key if plans is None else (call.kind, plans)
 
-    def _plans(self, shapes: Sequence[tuple]) -> Optional[Tuple[Any, ...]]:
+    def _plans(self, shapes: Sequence[tuple]) -> Optional[tuple[Any, ...]]:
         """What each operator's graph depends on; of data whose shape is unknown until the graph runs, what is known of
         it."""
         known = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
-        plans: List[Any] = []
+        plans: list[Any] = []
         for placeholder, decisions in zip(self.trace.placeholders, self._decisions):
             found = tensors.inferred_shapes(placeholder.symbols[0], known)
             if found is None:

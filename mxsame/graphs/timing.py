@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from typing import Callable, Dict, List, Tuple
+from typing import Callable
 
 from mxsame._mxnet import mx
 
@@ -13,11 +13,11 @@ FLAGS = {"static_alloc": True, "static_shape": True}  # of `hybridize`, for ever
 
 
 def measure(
-    variants: Dict[str, Callable[[], object]],
+    variants: dict[str, Callable[[], object]],
     rounds: int = 15,
     seconds: float = 3.0,
     turn: float = 5e-3,
-) -> Dict[str, List[float]]:
+) -> dict[str, list[float]]:
     """Seconds per call of each variant, one figure a round; in a round each has one turn, in a random order.
 
     In its turn a variant runs as often as fills `turn` seconds, and once before, not counted, so that its data is in
@@ -29,7 +29,7 @@ def measure(
         for _ in range(2):
             _timed(call, 1)
         repeats[name] = max(1, round(turn / max(_timed(call, 1), 1e-6)))
-    found: Dict[str, List[float]] = {name: [] for name in variants}
+    found: dict[str, list[float]] = {name: [] for name in variants}
     order, shuffle = list(variants), random.Random(0).shuffle
     began = time.perf_counter()
     for finished in range(rounds):
@@ -42,7 +42,7 @@ def measure(
     return found
 
 
-def spread(figures: List[float]) -> Tuple[float, float, float]:
+def spread(figures: list[float]) -> tuple[float, float, float]:
     """(lower quartile, median, upper quartile)."""
     if len(figures) == 1:
         return figures[0], figures[0], figures[0]

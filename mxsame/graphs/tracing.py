@@ -10,20 +10,7 @@ import inspect
 import itertools
 import math
 import threading
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Hashable,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Hashable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -71,21 +58,21 @@ class Lowered(NamedTuple):
     """A trace whose operators are lowered."""
 
     outputs: Any  # Symbols of one output each, nested as the net nests them
-    decisions: List[List[Decision]]  # what was decided for each placeholder
-    shapes: List[Tuple[Optional[tuple], Optional[tuple]]]  # of its data and of its output
+    decisions: list[list[Decision]]  # what was decided for each placeholder
+    shapes: list[tuple[Optional[tuple], Optional[tuple]]]  # of its data and of its output
 
 
 class Trace(NamedTuple):
     """What a net is as a graph, for any size: with variables in place of the operators that are lowered later."""
 
-    inputs: List[Any]  # variables
-    placeholders: List[Placeholder]
+    inputs: list[Any]  # variables
+    placeholders: list[Placeholder]
     outputs: Any  # Symbols of one output each, nested as the net nests them
-    variables: Dict[str, Any]  # of the net's parameters
+    variables: dict[str, Any]  # of the net's parameters
+    built_for: dict[str, Any]  # fields of mxsame.building.Building
 
-    def lowered(self, inputs: Iterable[Any], shapes: Iterable[Optional[tuple]], **built_for: Any) -> Lowered:
-        """The graph of these Symbols, of these shapes, None for an unknown one; `built_for` are fields of
-        :class:`mxsame.building.Building`.
+    def lowered(self, inputs: Iterable[Any], shapes: Iterable[Optional[tuple]]) -> Lowered:
+        """The graph of these Symbols, of these shapes, None for an unknown one.
 
         One operator after the other is lowered. The variables in whose place they are, in a copy of the trace, have as
         attributes what is known of their outputs so far; at the end the outputs replace them.
@@ -97,7 +84,7 @@ class Trace(NamedTuple):
         for placeholder in self.placeholders:
             variable, symbols = next(copied), [next(copied) for _ in placeholder.symbols]
             decisions.append([])
-            with building(**built_for, placeholders=None, decisions=decisions[-1]):
+            with building(**self.built_for, placeholders=None, decisions=decisions[-1]):
                 output = placeholder.lowered(symbols).as_nd_ndarray()
                 known.append((tensors.known_shape(symbols[0]), tensors.describe(variable, output)))
             found[variable.name] = _resolved(output, found)
@@ -143,7 +130,8 @@ def traced(net: Any, structure: Any, is_np: Optional[bool] = None, **built_for: 
         outputs = type(net).forward(net, *args)
     outputs = regrouped(outputs, map(_parted, flattened(outputs)))
     grouped(outputs)  # which are Symbols
-    return Trace(inputs, placeholders, outputs, {name: each.var().as_nd_ndarray() for name, each in parameters.items()})
+    variables = {name: parameter.var().as_nd_ndarray() for name, parameter in parameters.items()}
+    return Trace(inputs, placeholders, outputs, variables, built_for)
 
 
 def _check_inputs(net: Any, args: Any) -> None:
@@ -191,7 +179,7 @@ class Inputs(NamedTuple):
     """How a net is called."""
 
     structure: tuple  # the arguments, with True in place of each array
-    shapes: Dict[str, Optional[Tuple[int, ...]]]  # of the arrays, by the names of a graph's inputs; None if unknown
+    shapes: dict[str, Optional[tuple[int, ...]]]  # of the arrays, by the names of a graph's inputs; None if unknown
 
     def nested(self, leaves: Iterable[Any]) -> tuple:
         """One for each array, nested as the arguments are."""
@@ -201,7 +189,7 @@ class Inputs(NamedTuple):
 def inputs_of(net: Any, input_shape: Any = None) -> Inputs:
     """The inputs for a shape, an array, or a list of these, nested as the net takes them. For None those of the net's
     last call as a graph, or else those that its `hybrid_forward` must be given, of unknown shapes."""
-    shapes: List[Any] = []
+    shapes: list[Any] = []
     if input_shape is None:
         structure = _gluon.input_structure(net) or [True] * _count_of_inputs(net)
         shapes = [None] * len(flattened(structure))
@@ -211,7 +199,7 @@ def inputs_of(net: Any, input_shape: Any = None) -> Inputs:
     return Inputs(structure, dict(zip(input_names(net, len(shapes)), shapes)))
 
 
-def _structure(name: str, given: Any, shapes: List[Any]) -> Any:
+def _structure(name: str, given: Any, shapes: list[Any]) -> Any:
     """True for a shape or an array, and a list for a list of them. Their shapes go to `shapes`."""
     if given is None:
         return None
@@ -236,7 +224,7 @@ def _count_of_inputs(net: Any) -> int:
     return max(sum(each.name not in parameters for each in needed), 1)
 
 
-def input_names(net: Any, count: int) -> List[str]:
+def input_names(net: Any, count: int) -> list[str]:
     """As Gluon names the inputs of a graph, unless a parameter has such a name."""
     names = ["data"] if count == 1 else [f"data{position}" for position in range(count)]
     taken = _gluon.parameters(net).keys() & set(names)
@@ -262,7 +250,7 @@ class Call(NamedTuple):
     """What a net is called with, and what for: all that its graph may depend on."""
 
     structure: Any  # the arguments, with True in place of each array
-    leaves: Tuple[Tuple[type, tuple, Any], ...]  # kind, shape and type of each array
+    leaves: tuple[tuple[type, tuple, Any], ...]  # kind, shape and type of each array
     purpose: str  # these four as in mxsame.building.Building
     device: str
     gradients: bool
@@ -280,32 +268,27 @@ class Call(NamedTuple):
         return cls(structure, leaves, purpose, device, gradients, current().strategy)
 
     @property
-    def shapes(self) -> Tuple[tuple, ...]:
+    def shapes(self) -> tuple[tuple, ...]:
         return tuple(shape for _, shape, _ in self.leaves)
 
     @property
     def kind(self) -> Hashable:
         """What calls have in common that differ in sizes only."""
         arrays = tuple((kind, len(shape), dtype) for kind, shape, dtype in self.leaves)
-        return (nesting(self.structure), arrays, *self[2:])
+        return (repr(self.structure), arrays, *self[2:])
 
     @property
     def key(self) -> Hashable:
-        return (nesting(self.structure), *self[1:])
+        return (repr(self.structure), *self[1:])
 
-    def named_shapes(self, net: Any) -> Dict[str, tuple]:
+    def named_shapes(self, net: Any) -> dict[str, tuple]:
         """The shapes by the names that a graph gives its inputs."""
         return dict(zip(input_names(net, len(self.leaves)), self.shapes))
-
-    @property
-    def built_for(self) -> Dict[str, Any]:
-        """Fields of :class:`mxsame.building.Building`."""
-        return {"purpose": self.purpose, "device": self.device, "gradients": self.gradients}
 
     def traced(self, net: Any) -> Trace:
         """The net for arrays like these."""
         is_np = any(issubclass(kind, mx.np.ndarray) for kind, _, _ in self.leaves)
-        return traced(net, self.structure, is_np, **self.built_for)
+        return traced(net, self.structure, is_np, purpose=self.purpose, device=self.device, gradients=self.gradients)
 
     def lowered(self, net: Any, trace: Trace, static: bool = True) -> Lowered:
         """The graph for these sizes, or for any size."""
@@ -313,7 +296,7 @@ class Call(NamedTuple):
             variable(name, dtype, issubclass(kind, mx.np.ndarray))
             for name, (kind, _, dtype) in zip(self.named_shapes(net), self.leaves)
         ]
-        return trace.lowered(inputs, self.shapes if static else [None] * len(inputs), **self.built_for)
+        return trace.lowered(inputs, self.shapes if static else [None] * len(inputs))
 
     def graph(self, net: Any, outputs: Any, flags: Mapping[str, Any], most: float = math.inf) -> NetGraph:
         """A lowered graph, to be called; `flags` are those of `HybridBlock.hybridize`, of which `static_alloc` holds
@@ -358,7 +341,7 @@ class NetGraph:
         self.memory = self._kept(shapes, trains) if flags.get("static_alloc") else 0
         if self.memory > most or (flags.get("static_shape") and has_loop(self.symbol)):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
-        fed: Dict[str, List[int]] = {"data_indices": [], "param_indices": []}
+        fed: dict[str, list[int]] = {"data_indices": [], "param_indices": []}
         for index, source in enumerate(self._sources):
             fed["data_indices" if isinstance(source, int) else "param_indices"].append(index)
         self._operator = mx.nd.CachedOp(self.symbol, [*fed.items(), *flags.items()])
@@ -414,28 +397,35 @@ class NetGraph:
                     arrays[source] if isinstance(source, int) else source.data(context) for source in self._sources
                 ]
                 outputs = self._operator(*inputs)
-        except RuntimeError as error:
-            self._explain(arrays, error)
+        except RuntimeError:
+            self._explain(arrays)
             raise
         return regrouped(self._nesting, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
 
-    def _explain(self, arrays: Sequence[Any], error: Exception) -> None:
+    def _explain(self, arrays: Sequence[Any]) -> None:
         """Raise what is wrong with an array that MXNet has refused; nothing if it is something else."""
         parameters = [source for source in self._sources if not isinstance(source, int) and source.list_ctx()]
         contexts = parameters[0].list_ctx() if parameters else [arrays[0].ctx]
         dtype = next((np.dtype(each.dtype) for each in parameters if np.dtype(each.dtype).kind == "f"), None)
+        if arrays[0].ctx in contexts:
+            contexts = [arrays[0].ctx]
         for name, array in zip(self._names, arrays):
-            if array.ctx not in contexts or array.ctx != arrays[0].ctx:
-                raise ValueError(
-                    f"{name} must be on the device of the parameters, {contexts}, and of the other inputs; "
-                    f"{validation.received(**{f'{name}.context': str(array.ctx)})}"
-                ) from error
             given = np.dtype(array.dtype)
-            if dtype is not None and given.kind == "f" and given != dtype:
-                raise TypeError(
-                    f"{name} must have the type of the parameters, {dtype} (see net.cast); "
-                    f"{validation.received(**{f'{name}.dtype': str(given)})}"
-                ) from error
+            check_fits(name, array, (given if dtype is None or given.kind != "f" else dtype,), contexts)
+
+
+def check_fits(name: str, array: Any, dtypes: Sequence[Any], contexts: Sequence[Any]) -> None:
+    """Raise what is wrong with the type or the device of an array for a graph with these parameters."""
+    if array.dtype not in dtypes:
+        raise TypeError(
+            f"{name} must have the type of the parameters, {' or '.join(map(str, dtypes))} (see net.cast); "
+            f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
+        )
+    if array.ctx not in contexts:
+        raise ValueError(
+            f"{name} must be on the device of the parameters, {contexts}; "
+            f"{validation.received(**{f'{name}.context': str(array.ctx)})}"
+        )
 
 
 def _on_device(array: Any) -> Any:
@@ -465,10 +455,3 @@ def regrouped(args: Any, leaves: Any) -> Any:
         entries = [regrouped(entry, leaves) for entry in args]
         return tuple(entries) if isinstance(args, tuple) else entries
     return None if args is None else next(leaves)
-
-
-def nesting(args: Any) -> Hashable:
-    """How arguments are nested, without what they hold."""
-    if isinstance(args, (list, tuple)):
-        return tuple(map(nesting, args))
-    return args is not None

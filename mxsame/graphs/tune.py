@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 from mxsame import _gluon, measured, planner, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, timing, tracing
+from mxsame.graphs.frozen import check_traceable
 from mxsame.plan import Plan, Window, force
 from mxsame.planner import Work
 
 __all__ = ["Tuned", "autotune"]
 
+FORMAT = "mxsame plans 4"
 GAIN = 0.02  # what another plan must save of a whole net's time, or of a layer's estimate, to be told from noise
 
 
@@ -26,13 +29,13 @@ class Tuned:
     'concat'
     """
 
-    windows: Tuple[Window, ...]
+    windows: tuple[Window, ...]
     work: Work
-    seconds: Dict[str, float]
+    seconds: dict[str, float]
     chosen: str
 
 
-def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path: Optional[str] = None) -> List[Tuned]:
+def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path: Optional[str] = None) -> list[Tuned]:
     """Measure the plans that a net's layers have to choose from, and remember the fastest.
 
     Layer by layer, and those of one geometry together, the net runs with each of the plans, in turns. So what a layer
@@ -80,21 +83,14 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
     []
     >>> mxsame.planner.forget()
     """
-    tracing.check_ready(net)
-    if not tracing.is_traceable(net):
-        raise TypeError(f"net must not override forward; received net of type {type(net).__name__}")
+    check_traceable(net)
     arrays = tracing.flattened(args)
     if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
         raise TypeError(f"args must be arrays; received args of types {[type(arg).__name__ for arg in args]}")
     training, rounds = validation.flag("training", training), validation.integer("rounds", rounds, 1)
-    path = None if path is None else _checked_path(path)
-    has_gradients = any(array.grad is not None for array in arrays) or any(
-        parameter.grad_req != "null" for parameter in net.collect_params().values()
-    )
-    if training and not has_gradients:
-        raise ValueError(
-            f"training must be False where nothing has a gradient; {validation.received(training=training)}"
-        )
+    if path is not None:
+        path = files.check_path(path)
+        _read(path)
     call = tracing.Call.of(args, arrays, training)
     try:
         with _kept(net, arrays):
@@ -108,19 +104,18 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
         _renew(net)
 
 
-def _checked_path(path: Any) -> str:
-    """The path of the file, which has been read if it exists."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"path must be a string, a path or None; {validation.received(path=path)}")
-    path = os.fspath(path)
-    if not path:
-        raise ValueError(f"path must not be empty; {validation.received(path=path)}")
-    files.check_folder(path)
-    if os.path.isdir(path):
-        raise ValueError(f"path must be a file, not a folder; {validation.received(path=path)}")
-    if os.path.exists(path):
-        measured.read(path)
-    return path
+def _read(path: str) -> None:
+    """Add what was measured in another process, if the file exists."""
+    if not os.path.exists(path):
+        return
+    try:
+        with open(path, encoding="utf-8") as file:
+            measured.add(json.load(file)[FORMAT])
+    except (AttributeError, LookupError, OSError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"path must be a file that mxsame.autotune of this version has written ({error!r}); "
+            f"{validation.received(path=path)}"
+        ) from None
 
 
 class _Tuning(NamedTuple):
@@ -133,9 +128,9 @@ class _Tuning(NamedTuple):
     rounds: int
     path: Optional[str]
 
-    def run(self) -> List[Tuned]:
+    def run(self) -> list[Tuned]:
         """Measure each geometry that has a choice and was not measured yet."""
-        found: List[Tuned] = []
+        found: list[Tuned] = []
         decisions = [decision for each in self._lowered().decisions for decision in each]
         for decision in {(decision.windows, decision.work): decision for decision in decisions}.values():
             plans = planner.candidates(decision.windows, decision.work, decision.allowed)
@@ -152,9 +147,10 @@ class _Tuning(NamedTuple):
 
     def _save(self) -> None:
         if self.path is not None:
-            measured.write(self.path)
+            with files.beside(self.path) as draft, open(draft, "w", encoding="utf-8") as file:
+                json.dump({FORMAT: measured.everything()}, file, indent=1)
 
-    def _fastest(self, decision: Any, plans: Dict[str, Plan]) -> Tuned:
+    def _fastest(self, decision: Any, plans: dict[str, Plan]) -> Tuned:
         """Time the net with each strategy for the layers of one geometry; remember the fastest."""
         windows, work, calls = decision.windows, decision.work, {}
         try:

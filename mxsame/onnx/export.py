@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any, List, Optional, Sequence
 
@@ -108,7 +107,7 @@ def export_onnx(
     newest = checking.package("onnx", "mxsame.export_onnx").defs.onnx_opset_version()
     if not isinstance(net, Deployed):  # which has a graph
         check_traceable(net)
-    path = _checked_path(path)
+    path = files.check_path(path)
     wanted = tracing.inputs_of(net, input_shape)
     opset = validation.integer("opset", opset, OLDEST, newest)
     dynamic = validation.flag("dynamic_batch", dynamic_batch), validation.flag("dynamic_size", dynamic_size)
@@ -181,16 +180,6 @@ def _merge_concats(graph: Graph) -> None:
         if node.op == "Concat":
             node.inputs = [part for source in node.inputs for part in parts(node, source)]
             node.attrs["num_args"] = str(len(node.inputs))
-
-
-def _checked_path(path: Any) -> str:
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"path must be a string or a path; {validation.received(path=path)}")
-    path = os.fspath(path)
-    files.check_folder(path)
-    if os.path.isdir(path):
-        raise ValueError(f"path must be that of a file; {validation.received(path=path)}")
-    return path
 
 
 def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarray]]:
