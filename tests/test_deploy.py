@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import sys
 
 import cases
 import numpy as np
@@ -163,29 +162,6 @@ def mobile_net(layout="NCHW"):
     return stack(conv(16, 3, 2, act="relu6", layout=layout), *blocks, nn.Dropout(0.5), nn.Dense(7))
 
 
-def xception_net():
-    def block(channels):
-        body = stack(
-            nn.Activation("relu"),
-            mxsame.nn.SeparableConv2D(channels, 3),
-            nn.BatchNorm(),
-            nn.Activation("relu"),
-            mxsame.nn.SeparableConv2D(channels, 3),
-            nn.BatchNorm(),
-            mxsame.nn.MaxPool2D(3, 2),
-        )
-        return Residual(body, conv(channels, 1, 2, act=None), act=None)
-
-    return stack(conv(8, 3, 2), block(16), block(24), nn.BatchNorm(), nn.Activation("relu"), nn.Dense(3))
-
-
-def autoencoder():
-    def up(channels, kernel_size):
-        return stack(mxsame.nn.Conv2DTranspose(channels, kernel_size, strides=2), nn.BatchNorm(), nn.Swish())
-
-    return stack(conv(16, 3, 2), conv(8, 4, 2), up(16, 3), up(8, 5), mxsame.nn.Conv2D(3, 3, activation="sigmoid"))
-
-
 def gluon_net():
     return stack(
         nn.Conv2D(8, 3, padding=1),
@@ -212,8 +188,6 @@ NETWORKS = {
     "residual-last": (lambda: residual_net("NHWC"), (2, 32, 34, 3)),
     "mobile": (mobile_net, (2, 3, 32, 30)),
     "mobile-last": (lambda: mobile_net("NHWC"), (2, 32, 30, 3)),
-    "xception": (xception_net, (1, 3, 30, 34)),
-    "autoencoder": (autoencoder, (2, 3, 28, 20)),
     "gluon": (gluon_net, (2, 3, 18, 16)),
 }
 
@@ -347,37 +321,6 @@ def test_parameters_computed_in_the_graph_become_parameters():
     assert operators(deployed) == ["Convolution"]
 
 
-def test_several_outputs_of_one_operator():
-    class Split(mx.gluon.HybridBlock):
-        def hybrid_forward(self, F, x):
-            parts = F.split(x, num_outputs=3, axis=1)
-            return parts[0] + parts[2], F.split(x, num_outputs=3, axis=1)
-
-    shape = (2, 3, 4)
-    (total, parts) = mxsame.deploy(Split(), shape)(data_of(shape))
-    want = data_of(shape).asnumpy()
-    assert running.difference(total.asnumpy(), want[:, :1] + want[:, 2:]) < 1e-6
-    assert [running.difference(part.asnumpy(), want[:, [place]]) for place, part in enumerate(parts)] == [0, 0, 0]
-
-
-@pytest.mark.parametrize("prepare", [mxsame.hybridize, lambda net: net.hybridize(static_alloc=True)])
-def test_a_hybridized_net_is_left_as_it_is(prepare):
-    net = small_net()
-    before = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
-    prepare(net)
-    data = data_of((2, 3, 11, 12))
-    want = net(data)
-    deployed = mxsame.deploy(net, data.shape)
-    assert running.difference(deployed(data).asnumpy(), want.asnumpy()) < 1e-5
-    assert running.difference(net(data).asnumpy(), want.asnumpy()) == 0
-    after = net.collect_params()
-    assert all((after[name].data().asnumpy() == array).all() for name, array in before.items())
-    with mx.autograd.record():
-        loss = net(data).sum()
-    loss.backward()
-    assert net[0].weight.grad().asnumpy().any()
-
-
 def test_it_neither_trains_nor_records():
     net = stack(nn.BatchNorm(), conv(4, 3), nn.Dropout(0.5), nn.BatchNorm())
     data = data_of((2, 3, 7, 8))
@@ -392,13 +335,21 @@ def test_it_neither_trains_nor_records():
         out.backward()
 
 
-def test_later_training_of_the_net_does_not_reach_it():
+@pytest.mark.parametrize("prepare", [mxsame.hybridize, lambda net: net.hybridize(static_alloc=True)])
+def test_the_net_is_left_as_it_is_and_trained_by_itself(prepare):
     net, data = small_net(), data_of((2, 3, 11, 12))
+    prepare(net)
+    want = net(data).asnumpy()
     deployed = mxsame.deploy(net, data.shape)
-    want = deployed(data).asnumpy()
-    for parameter in net.collect_params().values():
-        parameter.set_data(parameter.data() * 2)
-    assert (deployed(data).asnumpy() == want).all()
+    running.assert_equal(deployed(data), want)
+    assert (net(data).asnumpy() == want).all()
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1})
+    with mx.autograd.record():
+        loss = net(data).sum()
+    loss.backward()
+    trainer.step(1)
+    assert running.difference(net(data).asnumpy(), want) > 0.1
+    running.assert_equal(deployed(data), want)
 
 
 def test_its_parameters_cannot_be_changed(tmp_path):
@@ -412,28 +363,6 @@ def test_its_parameters_cannot_be_changed(tmp_path):
         deployed.collect_params().load(str(tmp_path / "file"))
     with pytest.raises(TypeError, match="keeps its type"):
         deployed.cast("float64")
-
-
-def test_results_of_earlier_calls_stay():
-    deployed = mxsame.deploy(small_net(), (2, 3, 11, 12))
-    batches = [data_of((batch, 3, 11, 12), seed) for seed, batch in enumerate((2, 2, 3, 2, 1))]
-    outs = [deployed(batch) for batch in batches]
-    for batch, out in zip(batches, outs):
-        assert running.difference(out.asnumpy(), deployed(batch).asnumpy()) == 0
-    assert not (outs[0].asnumpy() == outs[1].asnumpy()).all()
-
-
-def test_calls_from_several_threads():
-    deployed = mxsame.deploy(trained(mobile_net(), (2, 3, 32, 30)), (2, 3, 32, 30))
-    batches = [data_of((1 + seed % 3, 3, 32, 30), seed) for seed in range(12)]
-    want = [deployed(batch).asnumpy() for batch in batches]
-
-    def work(offset):
-        for turn in range(24):
-            which = (turn * 5 + offset) % len(batches)
-            assert running.difference(deployed(batches[which]).asnumpy(), want[which]) <= 1e-6
-
-    running.in_threads(work)
 
 
 def test_numpy_mode():
@@ -474,15 +403,6 @@ def test_two_contexts():
         assert running.difference(out.asnumpy(), net(data.as_in_context(context)).asnumpy()) < 1e-5
 
 
-def test_an_error_of_mxnet_s_that_does_not_end_is_raised(monkeypatch):
-    def failing():
-        raise mx.base.MXNetError("again")
-
-    monkeypatch.setattr(mx.nd, "waitall", failing)
-    with pytest.raises(mx.base.MXNetError, match="again"):
-        mxsame.graphs.deploy._forget_errors()
-
-
 def test_a_call_does_not_search_for_parameters(monkeypatch):
     """It would take a quarter of the time of a small net."""
     deployed, data = mxsame.deploy(small_net(), (2, 3, 11, 12)), data_of((2, 3, 11, 12))
@@ -490,25 +410,17 @@ def test_a_call_does_not_search_for_parameters(monkeypatch):
     assert deployed(data).shape == (2, 8, 6, 6)
 
 
-def test_repr():
-    deployed = mxsame.deploy(small_net(), (2, 3, 11, 12))
-    fused = ", fused" if FUSES else ""
-    assert repr(deployed) == f"Deployed(data (N, 3, 11, 12), float32: 2 operators{fused})"
-
-
-@pytest.mark.parametrize("off", [1e-3, 1e-4])
-def test_a_fused_graph_that_is_wrong_at_its_border_is_not_used(off, monkeypatch):
-    net = stack(conv(4, 3), conv(4, 3, act=None))
-    data = data_of((2, 3, 7, 8))
+def test_a_fused_graph_that_is_wrong_is_not_used(monkeypatch):
+    """By a little, and at its border only."""
+    net, data = stack(conv(4, 3), conv(4, 3, act=None)), data_of((2, 3, 7, 8))
     want = trained(net, data.shape)(data)
 
     def wrong(graph):
         symbol = graph.symbol()
-        return mx.sym.concat(
-            symbol.slice_axis(axis=3, begin=0, end=-1), symbol.slice_axis(axis=3, begin=-1, end=None) * (1 + off), dim=3
-        )
+        inner, border = symbol.slice_axis(axis=3, begin=0, end=-1), symbol.slice_axis(axis=3, begin=-1, end=None)
+        return mx.sym.concat(inner, border * (1 + 1e-4), dim=3)
 
-    monkeypatch.setattr(sys.modules["mxsame.graphs.deploy"], "fused", wrong)
+    monkeypatch.setattr("mxsame.graphs.deploy.fused", wrong)
     deployed = mxsame.deploy(net, data.shape)
     assert deployed._fused is None
     running.assert_alike(deployed(data), want, 1e-5)
@@ -524,7 +436,7 @@ def test_a_batch_norm_that_cannot_be_folded_is_fused_with_its_activation():
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["mobile", "residual-last", "autoencoder"])
+@pytest.mark.parametrize("name", ["mobile", "residual-last"])
 def test_a_file_loads_without_mxsame(tmp_path, name):
     make, shape = NETWORKS[name]
     net = trained(make(), shape)
@@ -560,16 +472,6 @@ def test_a_net_without_parameters_takes_any_type(dtype):
     out = mxsame.deploy(net, (2, 3, 9, 8))(data)
     assert out.dtype == np.dtype(dtype)
     assert running.difference(out.asnumpy(), net(data).asnumpy()) < 1e-6
-
-
-def test_a_file_of_several_inputs_and_outputs(tmp_path):
-    shapes = (2, 3, 9, 11), (2, 10, 12, 3)
-    net = trained(Forked(), *shapes)
-    data = [data_of(shape, seed) for seed, shape in enumerate(shapes)]
-    files = mxsame.deploy(net, list(shapes)).export(str(tmp_path / "net"))
-    loaded = mx.gluon.SymbolBlock.imports(files[0], ["data0", "data1"], files[1])
-    want = net(*data)
-    running.assert_alike(list(loaded(*data)), [want[0], want[1][0], *want[1][1], want[2]], 1e-5)
 
 
 def test_a_loaded_file_can_be_deployed(tmp_path):
@@ -708,26 +610,6 @@ def test_an_input_that_is_added_to_integers_is_of_integers():
         deployed(mx.nd.array([[3, 4]]))
 
 
-def test_relu_of_integers():
-    integers = mx.nd.array([[-3, 4]], dtype="int32")
-    assert mxsame.deploy(Own(lambda F, x: F.relu(x)), (1, 2))(integers).asnumpy().tolist() == [[0, 4]]
-    net = trained(Own(lambda F, x, y, c: [F.relu(c(x)), F.relu(y)], conv8()), EXECUTED, (1, 2))
-    deployed = mxsame.deploy(net, [EXECUTED, (1, 2)])
-    data = data_of(EXECUTED)
-    for second in (integers, integers.astype("float32")):
-        got, relu = deployed(data, second)
-        running.assert_alike(got, net(data, second)[0], 1e-5)
-        assert relu.dtype == second.dtype and relu.asnumpy().tolist() == [[0, 4]]
-    with pytest.raises(TypeError, match="data0 must have the type of the parameters, float32"):
-        deployed(data.astype("int32"), integers)
-
-
-def test_what_takes_no_integers_refuses_them():
-    deployed = mxsame.deploy(stack(mxsame.nn.MaxPool2D(2)), (1, 2, 4, 4))
-    with pytest.raises(TypeError, match=r"data must have the type .*; received data.dtype='int32'"):
-        deployed(mx.nd.ones((1, 2, 4, 4), dtype="int32"))
-
-
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
 def test_an_embedding_takes_integers(dtype):
     net = stack(nn.Embedding(10, 4), nn.Dense(3))
@@ -769,10 +651,6 @@ def test_shapes_and_branches_that_depend_on_values(name):
 def test_a_deployed_net_is_returned():
     deployed = mxsame.deploy(small_net(), (2, 3, 11, 12))
     assert mxsame.deploy(deployed, (5, 3, 11, 12)) is deployed
-    with pytest.raises(ValueError, match=r"net must be the net that a deployed one was made of, .*; received Deployed"):
-        mxsame.deploy(deployed, (2, 3, 12, 12))
-    with pytest.raises(ValueError, match="for other shapes or devices"):
-        mxsame.deploy(deployed, (2, 3, 11, 12), ctx=mx.cpu(1))
 
 
 # ---- bad input -------------------------------------------------------------------------------------------------------
@@ -868,7 +746,7 @@ def test_wrong_arguments(net, shape, error, message):
             ValueError,
             r"on the device of the parameters, \[cpu\(0\)\]",
         ),
-        ([data_of((1, 3, 11, 12)).tostype("row_sparse")], TypeError, "data must be a dense array"),
+        ([data_of((1, 3, 11, 12)).tostype("row_sparse")], TypeError, "data must be an NDArray; .*RowSparse"),
     ],
 )
 def test_wrong_data(args, error, message):
@@ -923,7 +801,8 @@ def test_copies(copied):
     deployed = mxsame.deploy(trained(make(), shape), shape)
     data = data_of((3, *shape[1:]))
     again = copied(deployed)
-    assert repr(again) == repr(deployed) and bool(again._fused) == bool(deployed._fused)
+    assert repr(again) == repr(deployed) == f"Deployed(data (N, 3, 32, 30){', fused' if FUSES else ''})"
+    assert bool(again._fused) == bool(deployed._fused)
     assert np.array_equal(again(data).asnumpy(), deployed(data).asnumpy())
     assert all(
         one is not other for one, other in zip(again.collect_params().values(), deployed.collect_params().values())
@@ -966,24 +845,6 @@ def test_graphs_around_it_refuse_other_sizes(layer, tmp_path):
         mxsame.deploy(parent, wrong.shape)
     with pytest.raises(ValueError, match=r"net must run on data of input_shape; received input_shape=\(2, 3, 8, 8\)"):
         mxsame.export(deployed, tmp_path / "other", wrong.shape)
-
-
-class _Elus(mx.gluon.HybridBlock):
-    """Takes data of any floating type, and of no integers, which only its operators notice, one after the other."""
-
-    def hybrid_forward(self, F, x):
-        first, second = F.LeakyReLU(x, act_type="elu") + 1, F.relu(x)
-        return F.LeakyReLU(first, act_type="elu") + F.LeakyReLU(second, act_type="elu")
-
-
-def test_what_the_self_check_tried_leaves_no_error_behind():
-    """MXNet raises an operator's error once for each array that waits for it, maybe at the user's first call."""
-    for _ in range(5):
-        net = _Elus()
-        deployed = mxsame.deploy(net, (2, 8, 7, 7))
-        data = mx.nd.random.normal(shape=(2, 8, 7, 7))
-        running.assert_equal(deployed(data), net(data).asnumpy())
-        mx.nd.waitall()
 
 
 @pytest.mark.parametrize("make", ["deploy", "hybridize"])

@@ -467,7 +467,7 @@ BAD = {
     "uninitialised": ({"net": mxsame.nn.Conv2D(3, 3)}, ValueError, "net must be initialised"),
     "path": ({"path": 3}, TypeError, "path must be a string or a path"),
     "folder": ({"path": "/nowhere/net.onnx"}, ValueError, "path must be in a folder that exists"),
-    "a folder": ({"path": "."}, ValueError, "path must be that of a file"),
+    "a folder": ({"path": "."}, ValueError, "path must be one that can be written: .* is a folder"),
     "shape": ({"input_shape": 3}, TypeError, "input_shape must be a sequence"),
     "too few axes": ({"input_shape": (2, 3)}, ValueError, "data"),
     "channels": ({"input_shape": (2, 4, 8, 8)}, ValueError, "4"),

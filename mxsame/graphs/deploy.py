@@ -111,7 +111,7 @@ class Signature:
         kind = mx.np.ndarray if mx.util.is_np_array() else mx.nd.NDArray
         for name, array in zip(self.shapes, args):
             shape = self.shapes[name]
-            if not isinstance(array, kind):
+            if type(array) is not kind:  # of which sparse arrays are subclasses
                 raise TypeError(f"{name} must be an {kind.__name__}; {tensors.received(name, array)}")
             if len(array.shape) != len(shape) or array.shape[1:] != shape[1:] or array.shape[0] < 1:
                 raise ValueError(

@@ -418,7 +418,7 @@ def check_fits(name: str, array: Any, dtypes: Sequence[Any], contexts: Sequence[
     """Raise what is wrong with the type or the device of an array for a graph with these parameters."""
     if array.dtype not in dtypes:
         raise TypeError(
-            f"{name} must have the type of the parameters, {' or '.join(map(str, dtypes))} (see net.cast); "
+            f"{name} must have the type of the parameters, {' or '.join(map(str, dtypes))}; "
             f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
         )
     if array.ctx not in contexts:
