@@ -2,6 +2,7 @@
 files import each other in no circle; files and functions are short."""
 
 import ast
+import functools
 import io
 import tokenize
 from pathlib import Path
@@ -172,6 +173,7 @@ def in_circles(imports):
     return {name for name in imports if name in reached(name)}
 
 
+@functools.lru_cache(maxsize=None)
 def code_lines(source):
     """The numbers of the lines that hold code."""
     quiet = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)

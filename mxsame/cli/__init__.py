@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from typing import Any
@@ -20,6 +21,8 @@ class Commands(click.Group):
             del os.environ["COLUMNS"]
         try:
             try:
+                if isinstance(sys.stdout, io.TextIOWrapper):
+                    sys.stdout.reconfigure(errors="replace")  # a terminal's encoding may lack characters of messages
                 return super().main(*args, **options)
             finally:
                 if sys.stdout:  # None where the process was started with it closed

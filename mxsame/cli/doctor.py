@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mxsame.cli._shared import as_json, click, print_json
 
+COLORS = {"ok": "green", "note": None, "problem": "red"}
+
 
 @click.command("doctor")
 @as_json
@@ -12,21 +14,25 @@ def command(context: click.Context, as_json: bool) -> None:
     """What is installed, what works, and what fixes the rest.
 
     Looks at Python, NumPy and MXNet, at NVIDIA's driver and GPUs, and runs a convolution and its gradient on the CPU
-    and on each GPU. Counts MXNet's threads and the cores that it could use. Child processes do what may fail. Every
+    and on each GPU. Counts MXNet's threads and the cores that it could use. A child process does what may fail. Every
     problem comes with the command that fixes it. Takes a few seconds.
 
     Exit codes: 0 if all is well, 1 if a problem was found, 2 for wrong options.
 
-    --json prints {"mxsame", "well", "checks"}, each check {"name", "status", "text", "fix", "facts"}; status is ok,
-    note or problem. The page of mxsame.doctor in the reference describes the facts.
+    --json prints {"mxsame", "well", "checks"}, each check {"name", "status", "text", "fix"}; status is ok, note or
+    problem.
     """
     from mxsame import doctor
 
+    found = list(doctor.examine())
+    data = doctor.as_data(found)
     if as_json:
-        found = doctor.as_data(list(doctor.examine()))
-        print_json(found)
+        print_json(data)
     else:
-        from mxsame.doctor import show
-
-        found = show.run()
-    context.exit(0 if found["well"] else 1)
+        for check in found:
+            click.secho(f"{check.status:8}", fg=COLORS[check.status], nl=False)
+            click.echo(f"{check.name}: {check.text}")
+            if check.fix:
+                click.echo(f"        fix it with: {click.style(check.fix, bold=True)}")
+        click.echo("\nAll is well." if data["well"] else "\nFix the first problem, and run this again.")
+    context.exit(0 if data["well"] else 1)

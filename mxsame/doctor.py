@@ -1,0 +1,203 @@
+"""What keeps MXNet and mxsame from working here: the checks of `mxsame doctor`, and what fixes each problem.
+
+A child process with a time limit imports MXNet and computes with it; this one imports neither NumPy nor MXNet. So the
+doctor has an answer even if nothing else works.
+
+`mxsame doctor --json` prints `as_data`::
+
+    {"mxsame": version, "well": whether no check is a problem, "checks": [check, ...]}
+
+    check: {"name": .., "status": .., "text": .., "fix": ..}
+    status: "ok" (tried, and right), "note" (a fact), "problem"
+    fix: the shell command that fixes it, never null for a problem
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from mxsame import __version__
+from mxsame.installation.problems import InstallationError, mxnet_wheels, reinstall
+from mxsame.installation.requirements import FIRST_WITHOUT, MXNET_CUDA_WHEEL, MXNET_VERSION, OLDEST_CAPABILITY
+from mxsame.threads import OF_MXNET, SETTING, Share
+
+__all__ = ["Check", "as_data", "examine"]
+
+MARK = "mxsame-doctor:"  # before each report of the child; MXNet and drivers print what they like between them
+START = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])  # the child looks for packages where this process does
+from mxsame.doctor import report
+report()
+"""
+NVIDIA_SMI = ("nvidia-smi", "--query-gpu=driver_version,name,compute_cap", "--format=csv,noheader")
+
+
+class Check(NamedTuple):
+    """One line of the doctor's output."""
+
+    name: str
+    status: str
+    text: str
+    fix: Optional[str] = None
+
+
+def as_data(found: List[Check]) -> dict:
+    """What was found, as `mxsame doctor --json` prints it."""
+    well = not any(check.status == "problem" for check in found)
+    return {"mxsame": __version__, "well": well, "checks": [check._asdict() for check in found]}
+
+
+def examine() -> Iterator[Check]:
+    """The checks, one after the other."""
+    yield Check("Python", "note", f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}")
+    wheels, found = mxnet_wheels(), ask()
+    again = reinstall(next(iter(wheels), "mxnet"))
+    yield Check("NumPy", "note", found.get("NumPy", "cannot be imported"))
+    installed = ", ".join(map(" ".join, wheels.items())) or "no wheel"
+    if "MXNet" not in found:
+        yield Check("MXNet", "problem", f"{found['error']} ({installed})", found.get("fix") or again)
+    else:
+        version, path = found["MXNet"]
+        other = f"; its version is {version}, and mxsame is made for {MXNET_VERSION}" * (version != MXNET_VERSION)
+        yield Check("MXNet", "ok", f"{installed}, {path}{other}")
+    yield driver(wheels, found)
+    if "MXNet" not in found:
+        return
+    if "threads" in found:
+        yield threads(*found["threads"])
+    for device in ("cpu(0)", *(f"gpu({number})" for number in range(found.get("gpus", 0)))):
+        if device not in found:  # those after it were not tried
+            fix = again if device == "cpu(0)" else reinstall("mxnet")
+            yield Check(device, "problem", f"a convolution fails: {found['error']}", fix)
+            return
+        yield Check(device, "ok", "a convolution and its gradient are right")
+
+
+def driver(wheels: Dict[str, str], found: Dict[str, Any]) -> Check:
+    """NVIDIA's driver and its GPUs, and whether an MXNet for CUDA can use them."""
+    gpus = []
+    try:
+        done = subprocess.run(NVIDIA_SMI, capture_output=True, text=True, timeout=30)
+        text = " ".join((done.stdout or done.stderr).split("\n")).strip()
+        gpus = [line.split(", ") for line in done.stdout.splitlines()] if not done.returncode else []
+    except FileNotFoundError:
+        text = "there is no nvidia-smi, which NVIDIA's driver brings"
+    except subprocess.TimeoutExpired:
+        text = "no answer from nvidia-smi within 30 seconds"
+    if not any("-cu" in wheel for wheel in wheels):
+        return Check("driver", "note", f"{text}; MXNet computes on the CPU")
+    without = [name for _, name, capability in gpus if not _has_machine_code(capability)]
+    if without and MXNET_CUDA_WHEEL in wheels:
+        text += f"; {MXNET_CUDA_WHEEL} has no machine code for {', '.join(without)}, for which there is NVIDIA's MXNet"
+        text += " container"
+    elif found.get("gpus", 0):
+        return Check("driver", "note", text)
+    else:
+        text += f"; MXNet sees no GPU{'' if 'gpus' in found else ': ' + str(found.get('error'))}"
+    return Check("driver", "problem", f"{text}. The command changes to the CPU.", reinstall("mxnet"))
+
+
+def _has_machine_code(capability: str) -> bool:
+    return OLDEST_CAPABILITY <= tuple(map(int, capability.split("."))) < FIRST_WITHOUT
+
+
+def threads(count: int, processors: int, cores: int, quota: Optional[float]) -> Check:
+    """Whether MXNet has the cores that the process may use."""
+    share = Share(processors, cores, quota)
+    text = f"MXNet has {count}; the process may use {cores} cores, {processors} hardware threads"
+    text += f" and a quota of {quota:g}" if quota else ""
+    variable = next(filter(os.environ.get, (*OF_MXNET, SETTING)), None)
+    if count > (share.threads if quota else processors):
+        return Check("threads", "problem", f"{text}: too few", f"unset {variable}")
+    if count < share.threads:
+        return Check("threads", "note", f"{text}: {variable} is set", f"unset {variable}")
+    return Check("threads", "ok", f"{text}. Import mxsame before MXNet, which by itself takes half")
+
+
+# -- the child process
+
+
+def ask(limit: float = 120.0) -> Dict[str, Any]:
+    """What `tried` finds in a child process; with an "error" if it did not come to its end, and a "fix" if known."""
+    command = [sys.executable, "-c", START, json.dumps(sys.path)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        output = process.communicate(timeout=limit)[0]
+        code = process.returncode
+        end = f"the process was killed by {signal.Signals(-code).name}" if code < 0 else f"the process exited: {code}"
+    except subprocess.TimeoutExpired as error:
+        output, end = error.output or b"", f"no answer within {limit:g} seconds"
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver that hangs may keep it in the kernel
+            output = process.communicate(timeout=5)[0]
+    found: Dict[str, Any] = {"error": end}
+    for line in output.decode(errors="replace").splitlines():
+        _, mark, what = line.partition(MARK)
+        if mark:
+            found.update(json.loads(what))
+        elif line.strip():
+            found["error"] = f"{end}: {line.strip()[:200]}"
+    return found
+
+
+def report() -> None:
+    """In the child: prints each thing that was found, and at last an error or that there was none."""
+
+    def write(**what: Any) -> None:
+        os.write(1, f"\n{MARK}{json.dumps(what)}\n".encode())
+
+    try:
+        for name, value in tried():
+            write(**{name: value})
+    except InstallationError as problem:
+        write(error=problem.problem, fix=problem.command)
+    except Exception as problem:
+        write(error=[type(problem).__name__, *str(problem).split("\n")][-1])
+    os._exit(0)
+
+
+def tried() -> Iterator[Tuple[str, Any]]:
+    """NumPy, MXNet, its threads and GPUs, and a convolution on each device."""
+    with contextlib.suppress(ImportError):  # MXNet's import explains it
+        import numpy
+
+        yield "NumPy", f"{numpy.__version__}, {os.path.dirname(str(numpy.__file__))}"
+    from mxsame import threads as threading
+    from mxsame._mxnet import mx
+
+    yield "MXNet", (mx.__version__, os.path.dirname(mx.__file__))
+    yield "threads", (threading.in_use(), *threading.share())
+    yield str(mx.cpu()), smoke(mx.cpu())
+    yield "gpus", mx.context.num_gpus()
+    for device in map(mx.gpu, range(mx.context.num_gpus())):
+        yield str(device), smoke(device)
+
+
+def smoke(device: Any) -> bool:
+    """A SAME convolution of whole numbers, and its gradients; an `ArithmeticError` if they are others."""
+    from mxsame import ops
+    from mxsame._mxnet import mx
+
+    with device:
+        data, weight = mx.nd.arange(16).reshape((1, 1, 4, 4)), mx.nd.arange(9).reshape((1, 1, 3, 3))
+        for array in (data, weight):
+            array.attach_grad()
+        with mx.autograd.record():
+            out = ops.conv(data, weight, strides=2)
+        out.backward()
+    for array, right in (
+        (out, [258, 186, 187, 113]),
+        (data.grad, [0, 1, 2, 1, 3, 4, 8, 4, 6, 8, 16, 8, 3, 4, 8, 4]),
+        (weight.grad, [20, 24, 12, 36, 40, 20, 18, 20, 10]),
+    ):
+        got = array.asnumpy().ravel().tolist()
+        if got != right:
+            raise ArithmeticError(f"it must give {right}; received {got}")
+    return True
