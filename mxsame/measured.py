@@ -20,7 +20,7 @@ class Work:
     Parameters
     ----------
     operator : str
-        A key of `mxsame.plan.OPERATORS`: "conv", "transposed", "max", "avg", ..
+        One of `mxsame.plan.OPERATORS`: "conv", "transposed", "max", "avg", ..
     batch, in_channels, channels : int, optional
     groups : int
     plain : bool

@@ -20,7 +20,7 @@ from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 from mxsame import measured
 from mxsame.building import current
 from mxsame.measured import Windows, Work, forget
-from mxsame.plan import OPERATORS, STRATEGIES, Plan, exact_plans, first_plan
+from mxsame.plan import POOLS, STRATEGIES, Plan, exact_plans, first_plan
 from mxsame.plan.costs import BLOCK, COSTS, Costs, Layer, is_beyond_cache, is_partial
 from mxsame.plan.windows import AnyWindow, check_static
 
@@ -91,7 +91,7 @@ class Decision(NamedTuple):
         batch, *size = shape
         channels = size.pop(-1 if self.channels_last else 0)
         windows = tuple(replace(window, size=length) for window, length in zip(self.windows, size))
-        check_static(windows, OPERATORS[self.work.operator].pool)
+        check_static(windows, self.work.operator in POOLS)
         return choose(windows, replace(self.work, batch=batch, in_channels=channels), self.allowed), channels
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Mapping, NamedTuple, Optional, Set, Tuple
 
 from mxsame import planner, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import NOTHING, current
 from mxsame.ops._lowering import Lowering
-from mxsame.plan import OPERATORS, STRATEGIES, first_plan, strategies_for
+from mxsame.plan import POOLS, STRATEGIES, first_plan, strategies_for
 from mxsame.plan.arrays import SPATIAL
+from mxsame.plan.strategies import CHANNELS, WEIGHT, WEIGHT_SHAPE
 from mxsame.plan.windows import AnyWindow, check_dynamic, lengths
 from mxsame.planner import Work
 
 # Strategies whose steps stand apart from an operator with its own kernel; the last, which has none, for want of these.
-_NOTED = ("native", "pad", "slice", "crop", "dilate")
+_NOTED = ("native", "pad", "slice", "dilate")
 CONVOLUTION_WORDS = {1: (*validation.WORDS, "causal"), 2: validation.WORDS, 3: validation.WORDS}
 
 
@@ -230,10 +231,11 @@ class Geometry:
             in_channels = self.graph_channels()
         plain = tensors.is_input(data)
         work = replace(work, batch=self.shape[0], in_channels=in_channels, plain=plain, purpose=purpose, device=device)
-        whole_weight_known = weight_shape is not None and None not in weight_shape
-        known = work.operator, weight_shape is not None, whole_weight_known
-        allowed = _allowed(*known, in_channels is not None, refused)
-        static = _allowed(*known, True, refused)  # a shape has channels
+        known: Set[Optional[str]] = {None}
+        if weight_shape is not None:
+            known |= {WEIGHT} if None in weight_shape else {WEIGHT, WEIGHT_SHAPE}
+        static = _allowed(work.operator, frozenset(known | {CHANNELS}), refused)  # a shape has channels
+        allowed = static if in_channels is not None else _allowed(work.operator, frozenset(known), refused)
         if self.native_last:
             static = tuple(name for name in static if STRATEGIES[name].channels_last)
         if record.windows_noted:
@@ -251,25 +253,17 @@ class Geometry:
         """That there is a graph for every size, if it needs one, and no array of more elements than MXNet can count,
         the output with so many channels included."""
         if None in self.size and operator != "transposed":
-            check_dynamic(windows, OPERATORS[operator].pool)
+            check_dynamic(windows, operator in POOLS)
         padded, outputs = lengths(windows)
         validation.elements("the padded data", (*self.shape[:2], *padded))
         validation.elements("the output", (self.shape[0], channels, *outputs))
 
 
 @functools.lru_cache(maxsize=None)
-def _allowed(
-    operator: str, weight_known: bool, whole_weight_known: bool, channels_known: bool, refused: Tuple[str, ...]
-) -> Tuple[str, ...]:
+def _allowed(operator: str, known: FrozenSet[Optional[str]], refused: Tuple[str, ...]) -> Tuple[str, ...]:
     """The strategies whose graphs can be built with what is known."""
-    return tuple(
-        name
-        for name in strategies_for(operator)
-        if name not in refused
-        and (weight_known or not STRATEGIES[name].reshapes_weight)
-        and (whole_weight_known or not STRATEGIES[name].needs_weight_shape)
-        and (channels_known or not STRATEGIES[name].needs_channels)
-    )
+    names = strategies_for(operator)
+    return tuple(name for name in names if name not in refused and STRATEGIES[name].needs in known)
 
 
 def channel_count(name: str, given: Any, source: str, found: Optional[int]) -> Optional[int]:

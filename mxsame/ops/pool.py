@@ -143,7 +143,7 @@ def lp_pool(
 
 
 def _run(operator: str, more: dict, data: Any, *arguments: Any) -> Any:
-    """A key of `mxsame.plan.OPERATORS` on data; `more` is what MXNet's Pooling is told in addition."""
+    """One of `mxsame.plan.POOLS` on data; `more` is what MXNet's Pooling is told in addition."""
     args = tensors.classic(data=data)
     return args.restore(planned(_plan_pool, args, operator, *more.items(), *arguments)(*args.arrays))
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, Dict, Iterator, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.building import building, current
-from mxsame.plan.strategies import OPERATORS, STRATEGIES, AxisPlan, Operator, Plan, Strategy
+from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, AxisPlan, Plan, Strategy
 from mxsame.plan.windows import GIVE_SIZE, AnyWindow, TransposedWindow, Window, make_transposed_windows, make_windows
 
 __all__ = [
     "OPERATORS",
+    "POOLS",
     "STRATEGIES",
     "AxisPlan",
-    "Operator",
     "Plan",
     "Strategy",
     "TransposedWindow",
@@ -35,27 +35,17 @@ __all__ = [
 
 
 @functools.lru_cache(maxsize=None)
-def strategies_for(operator: str, **facts: bool) -> Tuple[str, ...]:
-    """The names of the strategies for an operator, in the order of the table, by what is known of them.
+def strategies_for(operator: str) -> Tuple[str, ...]:
+    """The names of the strategies for an operator, in the order of the table.
 
     >>> strategies_for("max")
     ('native', 'full', 'slice', 'concat', 'pad', 'pick', 'gather')
-    >>> strategies_for("conv", channels_last=True, reshapes_weight=False)
-    ('native', 'slice', 'concat')
     """
-    return tuple(
-        name
-        for name, strategy in STRATEGIES.items()
-        if strategy.serves(OPERATORS[operator])
-        and all(getattr(strategy, fact) == value for fact, value in facts.items())
-    )
+    return tuple(name for name, strategy in STRATEGIES.items() if strategy.serves(operator))
 
 
 def exact_plans(
-    windows: Tuple[AnyWindow, ...],
-    operator: str,
-    allowed: Optional[Tuple[str, ...]] = None,
-    only: Optional[str] = None,
+    windows: Tuple[AnyWindow, ...], operator: str, allowed: Optional[Tuple[str, ...]] = None
 ) -> Mapping[str, Plan]:
     """Every exact plan, by the strategy that its axes have in common, in the order of `allowed`.
 
@@ -66,11 +56,9 @@ def exact_plans(
     ----------
     windows : tuple of Window or TransposedWindow
     operator : str
-        A key of `OPERATORS`.
+        One of `OPERATORS`.
     allowed : tuple of str, optional
         Names of strategies; by default all that serve the operator.
-    only : str, optional
-        No other strategy but "native" helps out.
 
     Examples
     --------
@@ -80,41 +68,37 @@ def exact_plans(
     ['native']
     """
     allowed = strategies_for(operator) if allowed is None else allowed
-    return _exact_plans(tuple(window.least() for window in windows), operator, allowed, only)
+    return _exact_plans(tuple(window.least() for window in windows), operator, allowed)
 
 
 @functools.lru_cache(maxsize=4096)
-def _exact_plans(
-    windows: Tuple[AnyWindow, ...], operator: str, allowed: Tuple[str, ...], only: Optional[str]
-) -> Mapping[str, Plan]:
-    kind = OPERATORS[operator]
-    if kind.ignores_padding:
-        windows = tuple(window.trimmed() if isinstance(window, Window) else window for window in windows)
-    strategies = allowed if only is None else tuple(name for name in allowed if name in ("native", only))
-    rows = [_axis_plans(window, kind, strategies, allowed) for window in windows]
+def _exact_plans(windows: Tuple[AnyWindow, ...], operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
+    if operator in POOLS and operator != "avg with padding":  # they ignore it
+        windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
+    rows = [_axis_plans(window, operator, allowed) for window in windows]
     if all("native" in row for row in rows):
         return {"native": Plan(tuple(row["native"] for row in rows))}
     plans = {}
-    for name in strategies:
-        if STRATEGIES[name].together:
-            if all(name in row for row in rows):
-                plans[name] = Plan(tuple(row[name] for row in rows), STRATEGIES[name].convention)
+    for name in allowed:
+        strategy = STRATEGIES[name]
+        if strategy.together:
+            chosen = [row.get(name) for row in rows]
+        elif any(name in row and "native" not in row for row in rows):
+            chosen = [_of_axis(row, name) for row in rows]
+        else:
             continue
-        chosen = [_of_axis(row, name) for row in rows]
-        if all(chosen) and any(name in row and "native" not in row for row in rows):
-            plans[name] = Plan(tuple(plan for plan in chosen if plan))
+        if all(chosen):
+            plans[name] = Plan(tuple(plan for plan in chosen if plan), strategy.convention)
     return plans
 
 
-def _axis_plans(
-    window: AnyWindow, operator: Operator, strategies: Sequence[str], allowed: Sequence[str]
-) -> Dict[str, AxisPlan]:
+def _axis_plans(window: AnyWindow, operator: str, allowed: Sequence[str]) -> Dict[str, AxisPlan]:
     """The exact plans of one axis. MXNet's Pooling insists that its pad is less than its kernel."""
-    plans = {name: STRATEGIES[name].plan(window, allowed) for name in strategies}
+    plans = {name: STRATEGIES[name].plan(window) for name in allowed}
     return {
         name: plan
         for name, plan in plans.items()
-        if plan is not None and not (operator.pool and plan.pad >= plan.kernel_size)
+        if plan is not None and not (operator in POOLS and plan.pad >= plan.kernel_size)
     }
 
 
@@ -134,22 +118,14 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     >>> first_plan([Window(7, 2, 2)], "max")
     Plan(axes=(AxisPlan(kernel_size=2, ...),), convention='full', ...)
     """
-    windows = tuple(windows)
-    allowed = strategies_for(operator) if allowed is None else tuple(allowed)
-    strategy = forced()
-    if strategy is not None and not STRATEGIES[strategy].serves(OPERATORS[operator]):
-        strategy = None
-    if strategy is not None and strategy not in allowed and isinstance(windows[0], Window):
-        strategy = None
-    plans = exact_plans(windows, operator, allowed, strategy)
-    return next(iter(plans.values())) if plans else _refuse(windows, operator, allowed, strategy)
-
-
-def _refuse(windows: Tuple[AnyWindow, ...], operator: str, allowed: Tuple[str, ...], strategy: Any) -> NoReturn:
-    if strategy is not None:
-        single = ((window, exact_plans((window,), operator, allowed, strategy)) for window in windows)
-        culprit = next((window for window, plans in single if not plans), windows)
-        raise ValueError(f"the strategy {strategy!r} is not exact for {culprit}; received strategy={strategy!r}")
+    allowed, strategy = strategies_for(operator) if allowed is None else tuple(allowed), forced()
+    forces = strategy is not None and strategy in allowed
+    tried = tuple(name for name in allowed if name in ("native", strategy)) if forces else allowed
+    plans = exact_plans(tuple(windows), operator, tried)
+    if plans:
+        return next(iter(plans.values()))
+    if forces:
+        raise ValueError(f"the strategy {strategy!r} is not exact for {windows}; received strategy={strategy!r}")
     window: Any = next((window for window in windows if window.size is None), windows[0])
     received = validation.received(padding=window.padding, stride=window.stride, ceil_mode=window.ceil_mode)
     raise ValueError(

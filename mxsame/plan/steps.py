@@ -192,42 +192,17 @@ class Gather(Step):
         return bool(plan.gather)
 
     def before(self, on: Any, data: Any) -> Any:
-        """These axes go to the front and become one, so that whole rows are copied; a look-up along any other axis goes
+        """One axis after another, each as the first: whole rows are copied then; a look-up along any other axis goes
         element by element, many times slower."""
-        F, outer, rank, whole = on.F, SPATIAL, len(self.plans), data
-        source = self._source(on, data)
-        if rank == 3:  # MXNet transposes five axes many times slower than four
-            data, outer = F.reshape(arrays.copied(F, data), shape=(-3, -2)), 1
-        gathered = [axis - SPATIAL + outer for axis in self.axes]
-        order = [*gathered, *(axis for axis in range(outer + rank) if axis not in gathered)]
-        data = F.transpose(data, axes=tuple(order))
-        for _ in gathered[1:]:
-            data = F.reshape(data, shape=(-3, -2))
-        if on.fill == "zero":
-            data = arrays.concatenated(F, data, 0, (0, 1))
-        data = F.take(data, F.BlockGrad(source), axis=0, mode="clip")
-        data = F.transpose(data, axes=tuple(map(order.index, range(len(order)))))
-        if outer == SPATIAL:
-            return data
-        spatial = range(SPATIAL, SPATIAL + rank)
-        thin = arrays.edge(F, whole, spatial)
-        return arrays.copied(F, F.reshape_like(data, thin, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2))
-
-    def _source(self, on: Any, data: Any) -> Any:
-        """Which row of the merged axes goes to each position, one axis per axis; with "zero" the row after the last
-        for padding."""
-        F, rows, inside, count = on.F, None, None, None
+        F, whole, order = on.F, data, list(range(SPATIAL + len(self.plans)))
         for axis in self.axes:
-            size, positions = _lengths(on, data, [axis]), self._positions(on, data, axis)
-            nearest = F.broadcast_minimum(F.relu(positions), size - 1)
-            here = positions == nearest
-            if rows is None:
-                rows, inside, count = nearest, here, size
-            else:
-                rows = F.broadcast_add(F.expand_dims(F.broadcast_mul(rows, size), axis=-1), nearest)
-                inside = F.broadcast_mul(F.expand_dims(inside, axis=-1), here)
-                count = count * size
-        return rows if on.fill == "edge" else F.broadcast_add(F.broadcast_sub(rows, count) * inside, count)
+            positions = self._positions(on, whole, axis)
+            data = F.transpose(data, axes=(order.index(axis), *(at for at, one in enumerate(order) if one != axis)))
+            order = [axis, *(one for one in order if one != axis)]
+            if on.fill == "zero":
+                data, positions = arrays.concatenated(F, data, 0, (1, 1)), positions + 1
+            data = F.take(data, F.BlockGrad(positions), axis=0, mode="clip")
+        return F.transpose(data, axes=tuple(map(order.index, range(len(order)))))
 
     def _positions(self, on: Any, data: Any, axis: int) -> Any:
         """-low, 1-low, ..: what the windows read along an axis."""
@@ -243,7 +218,8 @@ class Gather(Step):
         return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low(on, data, [axis]))
 
     def cost(self, layer: Layer) -> float:
-        return layer.costs.gather * layer.inputs + GATHER_OPERATORS * len(self.axes) * layer.costs.operator
+        slowly = 3 if layer.rank == 3 else 1  # five axes are transposed
+        return slowly * layer.costs.gather * layer.inputs + GATHER_OPERATORS * len(self.axes) * layer.costs.operator
 
 
 class Shift(Step):

@@ -166,17 +166,11 @@ def _pad(window: Window, low: int, high: int) -> AxisPlan:
 
 
 Draft = Callable[[Window, int, int], AxisPlan]
-AxisStrategy = Callable[[Window, Sequence[str]], Optional[AxisPlan]]
 
 
-def _static(draft: Draft) -> AxisStrategy:
+def _static(draft: Draft) -> Callable[[Window], Optional[AxisPlan]]:
     """The strategy that fills in a draft, if it is exact for every size of the window."""
-
-    def strategy(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
-        pads = [window.pads(size) for size in window.sizes]
-        return _checked(draft, window, pads)
-
-    return strategy
+    return lambda window: _checked(draft, window, [window.pads(size) for size in window.sizes])
 
 
 def _checked(draft: Draft, window: Window, pads: Sequence[Tuple[int, int]]) -> Optional[AxisPlan]:
@@ -209,13 +203,13 @@ def _operator_outputs(plan: AxisPlan, window: Window, size: int, ceil: bool = Fa
     return (-(-span // window.stride) if ceil else span // window.stride) + 1
 
 
-def _native_only(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+def _native_only(window: Window) -> Optional[AxisPlan]:
     """Native is the name for a plan without any step of ours."""
-    plan = _static(_native)(window, ())
+    plan = _static(_native)(window)
     return plan if plan is not None and plan.crop == (0, 0) else None
 
 
-def _full(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+def _full(window: Window) -> Optional[AxisPlan]:
     """Pooling's "full" convention counts the partial window at the end; the operator insists on k <= n + 2*pad.
 
     Windows of 2, the most common of all, would need something slower for the sake of a dynamic size of 1. That size is
@@ -232,10 +226,7 @@ def _full(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
     return plan if exact else None
 
 
-_FLIPPED: Dict[str, Draft] = {"native": _native, "kernel": _kernel, "slice": _slice, "concat": _concat, "pad": _pad}
-
-
-def _flip(window: Window, allowed: Sequence[str]) -> Optional[AxisPlan]:
+def _flip(window: Window) -> Optional[AxisPlan]:
     """Static strategies from the end: `high` may be the same for every size though `low` is not, as it is for every
     odd kernel with stride 2."""
     for size in window.sizes:  # windows can be counted from the end if the last one ends with the padding
@@ -243,8 +234,8 @@ def _flip(window: Window, allowed: Sequence[str]) -> Optional[AxisPlan]:
         if reach != size + sum(window.pads(size)):
             return None
     pads = [window.pads(size)[::-1] for size in window.sizes]
-    for name, draft in _FLIPPED.items():
-        plan = _checked(draft, window, pads) if name in allowed else None
+    for draft in (_native, _slice, _concat):
+        plan = _checked(draft, window, pads)
         if plan is not None and plan.crop[1] is not None:
             return replace(plan, flip=True)
     return None
@@ -253,14 +244,14 @@ def _flip(window: Window, allowed: Sequence[str]) -> Optional[AxisPlan]:
 # -- dynamic: pads that follow from the size are computed in the graph
 
 
-def _shift(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+def _shift(window: Window) -> Optional[AxisPlan]:
     """The data is shifted so that the windows of every size start at the same position."""
     if window.size is not None:
         return None
     return _moved(window, lambda least, most, reach: AxisPlan(window.kernel_size, shift=(least, reach), pad=least))
 
 
-def _pick(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+def _pick(window: Window) -> Optional[AxisPlan]:
     """The operator with stride 1, and of its outputs those that are wanted."""
     if window.dilation != 1:
         return None
@@ -276,7 +267,7 @@ def _pick(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
     return None
 
 
-def _offset(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+def _offset(window: Window) -> Optional[AxisPlan]:
     """Windows start at -pad for every size; the offset of the kernel in them makes up for the difference."""
 
     def draft(least: int, most: int, reach: int) -> AxisPlan:
@@ -299,7 +290,7 @@ def _moved(window: Window, draft: Callable[[int, int, int], AxisPlan]) -> Option
     return replace(plan, crop=(0, extra.pop() if len(extra) == 1 else None)) if min(extra) >= 0 else None
 
 
-def _gather(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
+def _gather(window: Window) -> Optional[AxisPlan]:
     """For any kernel and stride, if the pads follow from the size."""
     return AxisPlan(window.kernel_size, gather=True) if window.follows_size else None
 
@@ -310,13 +301,6 @@ def _gather(window: Window, allowed: Sequence[str] = ()) -> Optional[AxisPlan]:
 def _transposed_slice(window: TransposedWindow) -> AxisPlan:
     """The operator's own pad and adj as far as they reach, and a crop of its output."""
     return _with_pad_and_adj(window, (0, 0))
-
-
-def _transposed_crop(window: TransposedWindow) -> AxisPlan:
-    """The operator's whole output, cropped; adj alone extends it."""
-    start, end = window.crop
-    adj = max(-end, 0)
-    return AxisPlan(window.kernel_size, adj=adj, crop=(start, end + adj))
 
 
 def _transposed_native(window: TransposedWindow) -> Optional[AxisPlan]:
@@ -371,42 +355,10 @@ def _checked_transposed(plan: Optional[AxisPlan], window: TransposedWindow) -> O
 
 # -- the table
 
+POOLS = ("max", "avg", "avg with padding", "lp")  # by MXNet's Pooling
+OPERATORS = ("conv", *POOLS, "transposed")
 
-@dataclass(frozen=True)
-class Operator:
-    """A kind of operator of MXNet.
-
-    Parameters
-    ----------
-    name : str
-    title : str
-        In messages.
-    pool : bool
-        MXNet's Pooling: its pad must be less than its kernel.
-    ignores_padding : bool
-        Kernel elements that only ever read padding can be left out.
-
-    Examples
-    --------
-    >>> [name for name, operator in OPERATORS.items() if operator.pool]
-    ['max', 'avg', 'avg with padding', 'lp']
-    """
-
-    name: str
-    title: str
-    pool: bool = False
-    ignores_padding: bool = False
-
-
-CONV, MAX, AVG, AVG_WITH_PADDING, LP, TRANSPOSED = _ALL = (
-    Operator("conv", "a convolution"),
-    Operator("max", "max pooling", pool=True, ignores_padding=True),
-    Operator("avg", "average pooling", pool=True, ignores_padding=True),
-    Operator("avg with padding", "average pooling with count_include_pad", pool=True),
-    Operator("lp", "Lp pooling", pool=True, ignores_padding=True),
-    Operator("transposed", "a transposed convolution"),
-)
-OPERATORS: Dict[str, Operator] = {operator.name: operator for operator in _ALL}
+WEIGHT, WEIGHT_SHAPE, CHANNELS = "weight", "weight shape", "channels"
 
 
 @dataclass(frozen=True)
@@ -417,19 +369,16 @@ class Strategy:
     ----------
     name : str
     axis : callable, optional
-        (window of a convolution or pooling operator, names of strategies) -> plan, or None if it is not exact.
-    operators : tuple of Operator
-        The operators for which `axis` may be used; None stands for nothing but transposed convolutions.
+        Window of a convolution or pooling operator -> plan, or None if it is not exact.
+    operators : tuple of str
+        Those of `OPERATORS` for which `axis` may be used.
     transposed : callable, optional
         The same for the window of a transposed convolution.
+    needs : str, optional
+        What must be known to build its graph: "weight", something of a weight's shape; "weight shape", all of it, as
+        nothing of it can be inferred through the graph; or "channels", those of the data.
     channels_last : bool
         Whether it is written for data with channels last, too.
-    reshapes_weight : bool
-        Something of a weight's shape must be known.
-    needs_weight_shape : bool
-        All of it must be known: nothing of it can be inferred through the graph.
-    needs_channels : bool
-        The data's channels must be known to build its graph.
     convention : str
         Of a pooling operator.
     together : bool
@@ -439,53 +388,49 @@ class Strategy:
 
     Examples
     --------
-    >>> STRATEGIES["kernel"].reshapes_weight, STRATEGIES["kernel"].serves(OPERATORS["max"])
-    (True, False)
+    >>> STRATEGIES["kernel"].needs, STRATEGIES["kernel"].serves("max")
+    ('weight', False)
     """
 
     name: str
-    axis: Optional[AxisStrategy] = None
-    operators: Tuple[Operator, ...] = ()
+    axis: Optional[Callable[[Window], Optional[AxisPlan]]] = None
+    operators: Tuple[str, ...] = ()
     transposed: Optional[Callable[[TransposedWindow], Optional[AxisPlan]]] = None
+    needs: Optional[str] = None
     channels_last: bool = False
-    reshapes_weight: bool = False
-    needs_weight_shape: bool = False
-    needs_channels: bool = False
     convention: str = "valid"
     together: bool = False
     competes: bool = True
 
-    def serves(self, operator: Operator) -> bool:
+    def serves(self, operator: str) -> bool:
         """Whether the operator may run by it."""
-        return self.transposed is not None if operator is TRANSPOSED else operator in self.operators
+        return self.transposed is not None if operator == "transposed" else operator in self.operators
 
-    def plan(self, window: AnyWindow, allowed: Sequence[str]) -> Optional[AxisPlan]:
-        """The plan of one axis, or None if this is not exact for it; of the `allowed` strategies it may use others."""
+    def plan(self, window: AnyWindow) -> Optional[AxisPlan]:
+        """The plan of one axis, or None if this is not exact for it."""
         if isinstance(window, TransposedWindow):
             return _checked_transposed(self.transposed(window), window) if self.transposed else None
-        return self.axis(window, allowed) if self.axis else None
+        return self.axis(window) if self.axis else None
 
 
-_POOLS = (MAX, AVG, AVG_WITH_PADDING, LP)
-_EVERY = (CONV, *_POOLS)
-_SUMS = (CONV, AVG, AVG_WITH_PADDING, LP)  # flipped, ties of a maximum would send gradients to the last element
+_EVERY = ("conv", *POOLS)
+_SUMS = ("conv", "avg", "avg with padding", "lp")  # flipped, a tie of a maximum has its gradient at the last element
 
 # Without costs, the first that is exact is chosen.
 STRATEGIES: Dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
         Strategy("native", _native_only, _EVERY, _transposed_native, channels_last=True),
-        Strategy("full", _full, (MAX, AVG, LP), channels_last=True, convention="full", together=True),
+        Strategy("full", _full, ("max", "avg", "lp"), channels_last=True, convention="full", together=True),
         Strategy("slice", _static(_slice), _EVERY, _transposed_slice, channels_last=True),
         Strategy("concat", _static(_concat), _EVERY, channels_last=True),
-        Strategy("kernel", _static(_kernel), (CONV,), _transposed_kernel, channels_last=True, reshapes_weight=True),
+        Strategy("kernel", _static(_kernel), ("conv",), _transposed_kernel, WEIGHT, channels_last=True),
         Strategy("pad", _static(_pad), _EVERY, competes=False),
-        Strategy("shift", _shift, (CONV,), needs_channels=True),
-        Strategy("pick", _pick, _POOLS, needs_channels=True),
-        Strategy("flip", _flip, _SUMS, reshapes_weight=True),
-        Strategy("offset", _offset, (CONV,), reshapes_weight=True, needs_weight_shape=True),
+        Strategy("shift", _shift, ("conv",), needs=CHANNELS),
+        Strategy("pick", _pick, POOLS, needs=CHANNELS),
+        Strategy("flip", _flip, _SUMS, needs=WEIGHT),
+        Strategy("offset", _offset, ("conv",), needs=WEIGHT_SHAPE),
         Strategy("gather", _gather, _EVERY),
-        Strategy("crop", transposed=_transposed_crop, competes=False),
         Strategy("dilate", transposed=_transposed_dilate, together=True, competes=False),
     )
 }
