@@ -2,11 +2,12 @@
 
 import os
 
-import mxsame  # noqa: I001 - before TensorFlow
 import numpy as np
 import pytest
 from live_keras import arrays_of, compare, keras, randomise
 from mxnet import autograd, gluon, nd
+
+import mxsame
 
 pytestmark = pytest.mark.oracle
 STEPS, CLASSES = 10, 5
