@@ -22,26 +22,6 @@ DRIVER_FUNCTIONS = (
 )
 NO_DEVICE = "int {}(void) {{ return 100; }}"
 
-# A driver for CUDA 12.2 with two GPUs; asked for the second one's name, it fails.
-TWO_GPUS = """
-#include <stdio.h>
-#include <string.h>
-int cuDriverGetVersion(int *version) { *version = 12020; return 0; }
-int cuInit(unsigned flags) { return flags; }
-int cuDeviceGetCount(int *count) { *count = 2; return 0; }
-int cuDeviceGet(int *device, int number) { *device = 70 + number; return 0; }
-int cuDeviceGetName(char *name, int size, int device) {
-  if (device != 70) return 999;
-  snprintf(name, size, "GPU seventy");
-  return 0;
-}
-int cuDeviceGetAttribute(int *value, int attribute, int device) {
-  *value = attribute == 75 ? 8 : attribute == 76 ? 6 : -1;
-  return device < 70;
-}
-int cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = 25000000000; return device < 70; }
-"""
-
 
 def make(folder, soname, source="", *options):
     """Compiles a shared library of that name into the folder; returns its path."""

@@ -12,7 +12,6 @@ All this happens when MXNet is imported, by mxsame or by anybody else: a finder 
 import contextlib
 import ctypes
 import importlib
-import os
 import re
 import sys
 import types
@@ -22,8 +21,8 @@ from typing import Any, Dict, Iterator, Optional
 
 from mxsame import threads
 from mxsame.installation import cuda
-from mxsame.installation.problems import check, explain, mxnet_wheels
-from mxsame.installation.requirements import MXNET_CUDA_WHEEL
+from mxsame.installation.problems import InstallationError, check, explain, mxnet_wheels, pip_again
+from mxsame.installation.requirements import MXNET_CUDA_WHEEL, pins
 
 NUMPY_ALIASES: Dict[str, Any] = {"bool": bool, "int": int}  # what MXNet uses of the aliases gone since NumPy 1.24
 NUMPY_EXPIRED = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")  # MXNet passes them on; NumPy 1.20 and later warn
@@ -41,14 +40,14 @@ def prepare() -> None:
 
 def import_mxnet() -> Any:
     """Returns the module ``mxnet``; raises an ``InstallationError``, also if no MXNet is found."""
-    module = sys.modules.get("mxnet")
-    if hasattr(module, "__path__") and not getattr(module, "__file__", None):  # only a folder: see `MxnetFinder`
-        del sys.modules["mxnet"]
     try:
-        return importlib.import_module("mxnet")
+        module = importlib.import_module("mxnet")
     except ModuleNotFoundError as error:
         check()
         raise explain(error) from error
+    if not hasattr(module, "__version__"):  # a script, or a folder that an uninstall has left behind
+        raise explain(ImportError(f"{getattr(module, '__file__', None) or module.__path__[0]} is something else"))
+    return module
 
 
 class MxnetFinder:
@@ -58,9 +57,6 @@ class MxnetFinder:
         spec = PathFinder.find_spec(name) if name == "mxnet" else None
         if spec and isinstance(spec.loader, SourceFileLoader):
             spec.loader = MxnetLoader(name, spec.loader.path)
-        elif spec and spec.origin is None:  # a folder without files of Python, as an uninstall can leave it behind
-            (folder, *_) = spec.submodule_search_locations or [""]
-            spec.loader = MxnetLoader(name, os.path.join(folder, "__init__.py"))
         return spec
 
 
@@ -68,20 +64,19 @@ class MxnetLoader(SourceFileLoader):
     """Checks what MXNet needs, lends it what it expects while its code runs, and explains its failure."""
 
     def exec_module(self, module: types.ModuleType) -> None:
-        if hasattr(module, "__version__"):  # importlib.reload
-            with lent_numpy_names(), lent_distutils():
-                return super().exec_module(module)
-        check()
-        forget_submodules()
+        if not hasattr(module, "__version__"):  # as after importlib.reload
+            check()
+            forget_submodules()
         try:
-            if not os.path.exists(self.path):
-                raise ImportError("the folder mxnet holds no Python package")
             if MXNET_CUDA_WHEEL in mxnet_wheels():
-                cuda.load()
+                missing = cuda.load()
+                if missing:
+                    names = ", ".join(library.soname for library in missing)
+                    raise InstallationError(f"{MXNET_CUDA_WHEEL} needs {names}: not found.", pip_again(pins(missing)))
             with lent_numpy_names(), lent_distutils(), threads.given_to_mxnet():
                 super().exec_module(module)
-            if not hasattr(module, "__version__"):
-                raise ImportError(f"{self.path} is something else of that name")
+        except InstallationError:
+            raise
         except Exception as error:
             forget_submodules()
             raise explain(error) from error

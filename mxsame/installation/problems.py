@@ -1,23 +1,15 @@
 """What keeps MXNet from being imported: each problem with what is installed and the one command that fixes it."""
 
+import ctypes
 import glob
 import os
 import re
 import sys
 from importlib.machinery import PathFinder
-from typing import Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from mxsame.installation import cuda
-from mxsame.installation.requirements import (
-    LIBRARIES,
-    MXNET_CUDA_WHEEL,
-    MXNET_CUDNN,
-    MXNET_VERSION,
-    NEWEST_PYTHON,
-    OLDEST_PYTHON,
-    Library,
-    pins,
-)
+from mxsame.installation.requirements import MXNET_CUDA_WHEEL, MXNET_VERSION, NEWEST_PYTHON, OLDEST_PYTHON, pins
 
 MXNET_WHEEL = r"(mxnet(?:[-_](?:cu\d+|mkl|native))?)-([^-]+)\.dist-info"  # all of them own the same folder, mxnet/
 FOR_A_GPU = f"For an NVIDIA GPU let the command end in {MXNET_CUDA_WHEEL}=={MXNET_VERSION}."
@@ -112,7 +104,7 @@ def check() -> None:
             reinstall("mxnet"),
             FOR_A_GPU,
         )
-    if "tensorflow" in sys.modules and tensorflow_came_before_libstdcxx(cuda.loaded_libraries()):
+    if "tensorflow" in sys.modules and tensorflow_came_before_libstdcxx(loaded_libraries()):
         raise InstallationError(
             "TensorFlow was imported first, and MXNet would now crash the process. TensorFlow brings its own copy of a "
             "part of libstdc++ (std::random_device), mixes it into the libstdc++ that MXNet uses, and this cannot be "
@@ -120,37 +112,24 @@ def check() -> None:
             "import mxsame  # before: import tensorflow",
         )
     for wheel in wheels:
-        if "-cu" in wheel:
-            check_cuda(wheel)
+        if "-cu" in wheel and not cuda.has_driver():
+            raise InstallationError(
+                f"{wheel} needs NVIDIA's driver ({cuda.DRIVER}), and none is found that can be loaded.",
+                reinstall("mxnet"),
+                "The command changes to the MXNet that computes on the CPU. For a GPU install NVIDIA's driver; a "
+                "container gets it from its host (docker run --gpus all).",
+            )
 
 
-def check_cuda(wheel: str) -> None:
-    """Raises an ``InstallationError`` if the machine lacks what MXNet's build for CUDA is linked to."""
-    if cuda.libcuda() is None:
-        raise InstallationError(
-            f"{wheel} needs NVIDIA's driver ({cuda.DRIVER}), and none is found that can be loaded.",
-            reinstall("mxnet"),
-            "The command changes to the MXNet that computes on the CPU. For a GPU install NVIDIA's driver; a container "
-            "gets it from its host (docker run --gpus all).",
-        )
-    if wheel != MXNET_CUDA_WHEEL:  # what the other builds need is unknown; the system's linker has to find it
-        return
-    missing = cuda.missing()
-    if missing:
-        raise InstallationError(
-            f"{wheel} needs {', '.join(library.soname for library in missing)}: not found.",
-            pip_again(pins(missing)),
-            "A CUDA 11 with cuDNN 8 of the system works as well, if it is complete and LD_LIBRARY_PATH names its "
-            "folders.",
-        )
-    cudnn = cuda.foreign_cudnn()
-    if cudnn and cudnn.version < MXNET_CUDNN:
-        raise InstallationError(
-            f"{wheel} needs cuDNN {dotted(MXNET_CUDNN)} or a newer 8, and this process gets cuDNN "
-            f"{dotted(cudnn.version)} from {cudnn.path}.",
-            "import mxsame, mxnet  # before the package that loads it" if cudnn.loaded else "unset LD_LIBRARY_PATH",
-            "The wheel nvidia-cudnn-cu11 is then taken instead.",
-        )
+def loaded_libraries() -> List[str]:
+    """The names of the shared libraries of this process, in the order in which they were loaded."""
+    names: List[str] = []
+    entry: Any = ctypes.CDLL(None)._handle
+    while entry:
+        link: Any = (ctypes.c_void_p * 4).from_address(entry)  # struct link_map of <link.h>: .., its name, .., the next
+        names.append(os.path.basename(os.fsdecode(ctypes.string_at(link[1]))))
+        entry = link[3]
+    return names
 
 
 def tensorflow_came_before_libstdcxx(libraries: List[str]) -> bool:
@@ -159,14 +138,9 @@ def tensorflow_came_before_libstdcxx(libraries: List[str]) -> bool:
     Then ``std::random_device::_M_init`` of libstdc++ calls TensorFlow's, which fills another structure than the one
     that ``_M_getval`` reads, and MXNet, which draws a number from it while being loaded, jumps to a wild address.
     """
-    names = [os.path.basename(library).split(".so")[0] for library in libraries]
+    names = [name.split(".so")[0] for name in libraries]
     first = [name for name in names if name in ("libstdc++", "libtensorflow_framework")]
     return first[:1] == ["libtensorflow_framework"]
-
-
-def dotted(version: int) -> str:
-    """``'8.9.6'`` of the 8906 that cuDNN gives as its version."""
-    return f"{version // 1000}.{version % 1000 // 100}.{version % 100}"
 
 
 # Problems that MXNet's own import runs into.
@@ -197,39 +171,19 @@ def explain_library(error: OSError, wheel: str) -> Optional[InstallationError]:
             reinstall("mxnet"),
             "The command changes to the MXNet that computes on the CPU. For a GPU install a newer driver.",
         )
-    damaged = damaged_library(error)
-    if damaged:
-        return InstallationError(f"A library of CUDA cannot be loaded: {error}.", pip_again(pins([damaged])))
-    library = missing_library(error)
-    if not library or library in ("libopenblas.so.0", "libgfortran.so.3"):  # these two are in MXNet's wheel
+    match = re.match(r"(?:.*/)?(lib[^/:]+): ", str(error))
+    library = match.group(1) if match else "libmxnet.so"
+    if re.match(r"lib(cu|nv|nccl)", library):
+        return InstallationError(
+            f"{wheel} needs {library}, which cannot be loaded: {error}.",
+            f"{reinstall(MXNET_CUDA_WHEEL)} && {pip_again(pins())}",
+            "The wheel brings none of CUDA's libraries; those of CUDA 11 and of CUDA 12 need two environments. "
+            f"Without an NVIDIA GPU: {reinstall('mxnet')}",
+        )
+    if library in ("libmxnet.so", "libopenblas.so.0", "libgfortran.so.3"):  # these are in MXNet's wheel
         return None
-    if not re.match(r"lib(cu|nv|nccl)", library):
-        return InstallationError(
-            f"{wheel} needs the system library {library}, which is not found.",
-            "apt-get install -y libgomp1 libquadmath0 libstdc++6 zlib1g",
-            "The names are those of Debian and Ubuntu.",
-        )
-    if wheel == MXNET_CUDA_WHEEL:
-        return InstallationError(
-            f"CUDA's libraries do not fit together: one of them needs {library}, which is not found.",
-            pip_again(pins()),
-            "Wheels for CUDA 12 put files of theirs over those for CUDA 11; they need another environment.",
-        )
     return InstallationError(
-        f"{wheel} needs {library}, which is not found. The wheel brings none of CUDA's libraries, and of MXNet's "
-        f"builds for CUDA mxsame finds them for {MXNET_CUDA_WHEEL} only.",
-        f"{reinstall(MXNET_CUDA_WHEEL)} {' '.join(pins())}",
-        f"Without an NVIDIA GPU let the command end in mxnet=={MXNET_VERSION}.",
+        f"{wheel} needs the system library {library}, which is not found.",
+        "apt-get install -y libgomp1 libquadmath0 libstdc++6 zlib1g",
+        "The names are those of Debian and Ubuntu.",
     )
-
-
-def damaged_library(error: OSError) -> Optional[Library]:
-    """The library of CUDA, in a wheel, that ``OSError('/.../libcufft.so.10: file is cut off')`` is about."""
-    match = re.match(r"/[^:]*/nvidia/[^/:]+/lib/([^/:]+): ", str(error))
-    return next((library for library in LIBRARIES if match and library.soname == match.group(1)), None)
-
-
-def missing_library(error: OSError) -> Optional[str]:
-    """``'libcudnn.so.8'`` of ``OSError('libcudnn.so.8: cannot open shared object file: No such file ...')``."""
-    match = re.match(r"(?:.*/)?(lib[^/:]+): cannot open shared object file: No such file", str(error))
-    return match.group(1) if match else None

@@ -7,14 +7,10 @@ from typing import Iterable, List, NamedTuple
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 8), (3, 12)
 MXNET_VERSION = "1.9.1"
 MXNET_CUDA_WHEEL = "mxnet-cu112"
-MXNET_CUDNN = 8101  # MXNet was compiled for cuDNN 8.1.1; every newer one of major version 8 works
 # mxnet-cu112 has machine code for compute capability 5.0 to 8.6, which 8.9 runs too, and no PTX for newer ones.
 OLDEST_CAPABILITY, FIRST_WITHOUT = (5, 0), (9, 0)
-OLDEST_CUDA = (11, 0)  # the oldest CUDA that a driver must support to run libraries of CUDA 11
 
 ONNX = ("onnx>=1.14", "onnxruntime>=1.16", "numpy<2")  # the extra [onnx]; alone, onnx brings a NumPy without MXNet
-
-CUDNN = "libcudnn.so.8"
 
 
 class Library(NamedTuple):
@@ -39,7 +35,7 @@ LIBRARIES = (
     *(
         Library(soname, "nvidia-cudnn-cu11", "8.9.6.50")
         for soname in (
-            CUDNN,  # loads its parts when they are first used, by soname, from wherever the linker finds them
+            "libcudnn.so.8",  # loads its parts when they are first used, by soname, from wherever the linker finds them
             "libcudnn_ops_infer.so.8",
             "libcudnn_ops_train.so.8",
             "libcudnn_cnn_infer.so.8",

@@ -109,16 +109,15 @@ def test_what_is_installed_is_what_the_table_names():
         assert library.soname in [file.name for file in metadata.files(library.wheel)]
 
 
-LOADED = """
+LOADED = f"""
 import mxsame.nn
-from mxsame.installation import cuda
-for library in cuda.LIBRARIES:
-    print(*cuda.locate(library.soname))
+from mxsame.installation.problems import loaded_libraries
+print(*(name for name in loaded_libraries() if name in {SONAMES}))
 """
 
 
-def test_every_library_comes_from_its_wheel(answer):
-    assert answer(LOADED) == [f"{library_file(soname)} loaded" for soname in SONAMES]
+def test_every_library_is_loaded(answer):
+    assert answer(LOADED) == [" ".join(SONAMES)]
 
 
 PARTS = """
@@ -174,58 +173,17 @@ print(mx.runtime.Features().is_enabled("CUDNN"), len(cases) > 200)
     assert answer(code)[-1] == "True True"
 
 
-# ---- a CUDA of the system, and other packages' -----------------------------------------------------------------------
-
-
-@pytest.fixture
-def system(tmp_path):
-    """A folder with all of the libraries."""
-    folder = tmp_path / "system"
-    folder.mkdir()
-    for soname in SONAMES:
-        (folder / soname).symlink_to(library_file(soname))
-    return folder
-
-
-@pytest.mark.parametrize("soname", ["libcufft.so.10", "libcudnn.so.8", "libcudnn_cnn_infer.so.8"])
-def test_an_incomplete_system_is_not_used(answer, system, soname):
-    (system / soname).unlink()
-    lines = answer(LOADED + PARTS, LD_LIBRARY_PATH=str(system))
-    assert lines == [*(f"{library_file(soname)} loaded" for soname in SONAMES), "8906 [0, 0, 0, 0, 0, 0]"]
-
-
-def test_a_cudnn_that_another_package_has_loaded_is_used_with_its_own_parts(answer, system):
-    for soname in set(SONAMES) - set(OF_CUDNN):
-        (system / soname).unlink()
-    lines = answer(f"ctypes.CDLL({str(system / 'libcudnn.so.8')!r})\nimport mxsame.nn{PARTS}{LOADED}")
-    folder = {soname: system if soname in OF_CUDNN else library_file(soname).parent for soname in SONAMES}
-    assert lines == ["8906 [0, 0, 0, 0, 0, 0]", *(f"{folder[soname] / soname} loaded" for soname in SONAMES)]
-
-
-OLD_CUDNN = "long cudnnGetVersion(void) { return 8005; }"
-
-
-def test_an_older_cudnn_that_another_package_has_loaded(refused, tmp_path):
-    path = make(tmp_path, "libcudnn.so.8", OLD_CUDNN)
-    for part in OF_CUDNN:
-        (tmp_path / part).touch()
-    lines = refused(code=f"ctypes.CDLL({str(path)!r})\nimport mxsame.nn")
-    assert lines[0] == f"mxnet-cu112 needs cuDNN 8.1.1 or a newer 8, and this process gets cuDNN 8.0.5 from {path}."
-    assert lines[2] == "  fix it with: import mxsame, mxnet  # before the package that loads it"
-
-
-def test_an_older_cudnn_of_the_system(refused, system):
-    (system / "libcudnn.so.8").unlink()
-    path = make(system, "libcudnn.so.8", OLD_CUDNN)
-    lines = refused(LD_LIBRARY_PATH=str(system))
-    assert lines[0] == f"mxnet-cu112 needs cuDNN 8.1.1 or a newer 8, and this process gets cuDNN 8.0.5 from {path}."
-    assert lines[2] == "  fix it with: unset LD_LIBRARY_PATH"
+def test_a_cudnn_that_another_package_has_loaded_is_used_with_its_own_parts(answer, tmp_path):
+    for soname in OF_CUDNN:
+        (tmp_path / soname).symlink_to(library_file(soname))
+    code = f"ctypes.CDLL({str(tmp_path / 'libcudnn.so.8')!r})\nimport mxsame.nn{PARTS}"
+    assert answer(code) == ["8906 [0, 0, 0, 0, 0, 0]"]
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(cuda.libcuda() is not None, reason="this machine has NVIDIA's driver")
+@pytest.mark.skipif(cuda.has_driver(), reason="this machine has NVIDIA's driver")
 def test_no_driver(refused):
     lines = refused(driver=None)
     assert lines[0] == "mxnet-cu112 needs NVIDIA's driver (libcuda.so.1), and none is found that can be loaded."
@@ -248,13 +206,9 @@ def test_a_driver_that_is_too_old(refused, tmp_path):
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=SONAMES)
 def test_a_missing_library(refused, site, library):
-    missing = (
-        OF_CUDNN if library.soname == "libcudnn.so.8" else [library.soname]
-    )  # its parts are in its folder or nowhere
     lines = refused(site({library.soname: None}))
-    assert lines[0] == f"mxnet-cu112 needs {', '.join(missing)}: not found."
+    assert lines[0] == f"mxnet-cu112 needs {library.soname}: not found."
     assert lines[2] == f"{AGAIN}{library.wheel}=={library.version}"
-    assert lines[3].startswith("  A CUDA 11 with cuDNN 8 of the system works as well, if it is complete and ")
 
 
 def test_all_libraries_missing(refused, site):
@@ -263,15 +217,12 @@ def test_all_libraries_missing(refused, site):
     assert lines[2] == f"{AGAIN}{' '.join(pins())}"
 
 
-@pytest.mark.parametrize("soname", ["libcufft.so.10", "libcudnn_ops_infer.so.8"])
-def test_a_damaged_library(refused, site, soname):
-    half = library_file(soname).read_bytes()[: library_file(soname).stat().st_size // 2]
-    path = site({soname: half})
+def test_a_damaged_library(refused, site):
+    path = site({"libcufft.so.10": b"cut off"})
     lines = refused(path)
-    (library,) = (library for library in LIBRARIES if library.soname == soname)
-    damaged = path / library_file(soname).relative_to(SITE)
-    assert lines[0] == f"A library of CUDA cannot be loaded: {damaged}: file is cut off."
-    assert lines[2] == f"{AGAIN}{library.wheel}=={library.version}"
+    damaged = path / library_file("libcufft.so.10").relative_to(SITE)
+    assert lines[0] == f"mxnet-cu112 needs libcufft.so.10, which cannot be loaded: {damaged}: file too short."
+    assert lines[2].endswith(f"{AGAIN.split(': ')[1]}{' '.join(pins())}")
 
 
 def test_libraries_that_do_not_fit_together(refused, site, tmp_path):
@@ -279,6 +230,4 @@ def test_libraries_that_do_not_fit_together(refused, site, tmp_path):
     eleven = make(tmp_path, "libcusolver.so.11", "", f"-L{tmp_path}", "-Wl,--no-as-needed", "-l:libcublas.so.12")
     path = site({"libcusolver.so.11": eleven.read_bytes()})
     twelve.unlink()
-    lines = refused(path)
-    assert lines[0] == "CUDA's libraries do not fit together: one of them needs libcublas.so.12, which is not found."
-    assert lines[2] == f"{AGAIN}{' '.join(pins())}"
+    assert refused(path)[0].startswith("mxnet-cu112 needs libcublas.so.12, which cannot be loaded: ")
