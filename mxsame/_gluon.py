@@ -6,9 +6,8 @@ deferred parameter waits for. MXNet 1.9.1 is the last release; `tests/test_gluon
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from mxsame._mxnet import mx
 
@@ -141,21 +140,6 @@ def _mapped(nested: Any, table: dict[Any, Any], default: Any) -> Any:
     if isinstance(nested, (list, tuple)):
         return [_mapped(entry, table, default) for entry in nested]
     return table.get(nested, default)
-
-
-@contextlib.contextmanager
-def traced_again(block: Any) -> Iterator[None]:
-    """Within the `with` block, a hybridized block that was called has a graph that is traced now."""
-    kept = block._cached_graph
-    if kept:
-        inputs = kept[0]
-        found = mx.gluon.HybridBlock.forward(block, *inputs)
-        found = mx.sym.Group(found) if isinstance(found, (list, tuple)) else found
-        block._cached_graph = (inputs, found)
-    try:
-        yield
-    finally:
-        block._cached_graph = kept
 
 
 def clear_graph(block: Any) -> None:

@@ -708,7 +708,7 @@ def normal(block, dtype="float32"):
             lambda: normal(nn.Conv2D(2, 3, in_channels=3)),
             (1, 3, 2, 2),
             ValueError,
-            "net must run on data of input_shape",
+            "net must run on data of this shape",
         ),
         (
             lambda: normal(nn.Dense(2, in_units=3), "float16"),
@@ -841,9 +841,9 @@ def test_graphs_around_it_refuse_other_sizes(layer, tmp_path):
             caller(wrong).wait_to_read()
     parent = parents(deployed)["hybridized"]
     assert running.difference(mxsame.deploy(parent, right.shape)(right).asnumpy(), want) < 1e-5
-    with pytest.raises(ValueError, match=r"net must run on data of input_shape; received input_shape=\(2, 3, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"net must run on data of this shape; received input_shape=\(2, 3, 8, 8\)"):
         mxsame.deploy(parent, wrong.shape)
-    with pytest.raises(ValueError, match=r"net must run on data of input_shape; received input_shape=\(2, 3, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"net must run on data of this shape; received input_shape=\(2, 3, 8, 8\)"):
         mxsame.export(deployed, tmp_path / "other", wrong.shape)
 
 

@@ -272,7 +272,7 @@ def test_what_mxnet_refuses_is_a_value_error():
     net = nn.HybridSequential()
     net.add(mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3), nn.Dense(3, in_units=7))
     net.initialize()
-    with pytest.raises(ValueError, match=r"net must run on args; received shapes=\[\(2, 3, 16, 16\)\]; MXNet says: "):
+    with pytest.raises(ValueError, match=r"net must run on .*; received shapes=\[\(2, 3, 16, 16\)\]; MXNet says: "):
         mxsame.autotune(net, images())
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from mxsame import tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
-from mxsame.graphs.frozen import check_traceable, contexts, float_dtype, frozen, group, values
+from mxsame.graphs.frozen import check_traceable, contexts, float_dtype, frozen, values
 from mxsame.rewriting import Graph, fused, protect, simplify
 
 __all__ = ["Deployed", "Signature", "deploy"]
@@ -78,7 +78,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
     if dtype is not None and on_cpu:
         why = " on the CPU, where MXNet has no float16 convolution"
         validation.float_type("net", str(dtype), ("float32", "float64"), why)
-    try:
+    with tracing.explained(input_shape=input_shape):
         use = {"purpose": "deployment", "device": "cpu" if on_cpu else "gpu"}
         graph, structure = frozen(net, inputs.shapes, dtype, inputs.structure, **use)
         candidates = sorted(DTYPES, key=lambda each: dtype is not None and each != dtype)
@@ -90,11 +90,6 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
         deployed = Deployed(graph, Signature(inputs.shapes, dtypes, structure), devices, fuses)
         for context in devices:
             deployed.self_check(context)
-    except mx.base.MXNetError as error:
-        raise ValueError(
-            f"net must run on data of input_shape; {validation.received(input_shape=input_shape)}; "
-            f"MXNet says: {tracing.reason(error)}"
-        ) from None
     return deployed
 
 
@@ -228,7 +223,7 @@ class Deployed(mx.gluon.SymbolBlock):
         """
         path, epoch = files.check_path(path), validation.integer("epoch", epoch, 0)
         outputs = self.composed([tracing.variable(name) for name in self.signature.shapes])
-        return files.written(group(outputs), self.collect_params(), path, epoch)
+        return files.written(tracing.grouped(outputs), self.collect_params(), path, epoch)
 
     def __reduce__(self) -> tuple:
         """For copies, and for pickling."""

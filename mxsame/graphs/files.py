@@ -9,7 +9,7 @@ from typing import Any, Iterator
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.graphs.tracing import check_ready, fixed, grouped, inputs_of, reason, traced, variable
+from mxsame.graphs.tracing import check_ready, explained, fixed, grouped, inputs_of, traced, variable
 
 __all__ = ["export"]
 
@@ -66,13 +66,8 @@ def export(
     symbol = grouped(trace.lowered(data, shapes.values()).outputs)
     if input_shape is not None:
         used = set(symbol.list_arguments())
-        try:
+        with explained(input_shape=input_shape):
             symbol.infer_shape(**{name: shape for name, shape in shapes.items() if name in used})
-        except mx.base.MXNetError as error:
-            raise ValueError(
-                f"net must run on data of input_shape; {validation.received(input_shape=input_shape)}; "
-                f"MXNet says: {reason(error)}"
-            ) from None
     return written(symbol, net.collect_params(), path, epoch, remove_amp_cast)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping
 
 import numpy as np
 
@@ -12,17 +12,11 @@ from mxsame.graphs import tracing
 from mxsame.rewriting import Graph
 
 
-class Frozen(NamedTuple):
-    """A net's graph, and how the net nests its outputs."""
-
-    graph: Graph
-    structure: Any
-
-
 def frozen(
-    net: Any, shapes: Mapping[str, tuple[int, ...]], dtype: Any, structure: Any = None, **built_for: Any
-) -> Frozen:
-    """The net run on Symbols of this type, nested as `structure` says, as in :class:`mxsame.graphs.tracing.Inputs`.
+    net: Any, shapes: Mapping[str, tuple[int, ...]], dtype: Any, structure: Any, **built_for: Any
+) -> tuple[Graph, Any]:
+    """The net run on Symbols of this type, nested as `structure` says, as in :class:`mxsame.graphs.tracing.Inputs`: its
+    graph, and how it nests its outputs.
 
     `built_for` are fields of :class:`mxsame.building.Building`, among them the purpose. A graph for "deployment" must
     be simplified before it runs: it may hold computed weights.
@@ -31,7 +25,7 @@ def frozen(
     """
     variables = [tracing.variable(name, dtype) for name in shapes]
     try:
-        trace = tracing.traced(net, [True] * len(shapes) if structure is None else structure, **built_for)
+        trace = tracing.traced(net, structure, **built_for)
         outputs = trace.lowered(variables, shapes.values()).outputs
     except (AttributeError, NotImplementedError) as error:  # what a Symbol does not have, or a Block without a graph
         raise TypeError(
@@ -39,9 +33,9 @@ def frozen(
         ) from error
     parameters = net.collect_params()
     context = contexts(parameters)[0]
-    graph = Graph.of(group(tracing.flattened(outputs)), values(parameters, context), shapes, context)
+    graph = Graph.of(tracing.grouped(outputs), values(parameters, context), shapes, context)
     graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
-    return Frozen(graph, tracing.regrouped(outputs, itertools.repeat(True)))
+    return graph, tracing.regrouped(outputs, itertools.repeat(True))
 
 
 def check_traceable(net: Any) -> None:
@@ -67,8 +61,3 @@ def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
     and what is read meanwhile is a mixture of both orders, so all that runs is waited for."""
     mx.nd.waitall()
     return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
-
-
-def group(outputs: Sequence[Any]) -> Any:
-    """Symbols as one."""
-    return outputs[0] if len(outputs) == 1 else mx.sym.Group(outputs)

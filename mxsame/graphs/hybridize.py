@@ -214,7 +214,7 @@ class Specialised:
 
     def _compiled(self, call: Call, signature: Hashable, outputs: Any) -> NetGraph:
         room = self.MOST_MEMORY - sum(graph.memory for graph in self.graphs.values())
-        graph = call.graph(self._net, outputs, self._flags, room)
+        graph = NetGraph(self._net, call, outputs, self._flags, room)
         _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
         _keep(self.graphs, signature, graph, self._max_graphs)
         _keep(self._signatures, call.key, signature, self.MOST_SHAPES)
@@ -333,7 +333,7 @@ class Kind:
         if not self._for_any_size:
             try:
                 lowered = call.lowered(net, self.trace, static=False)
-                self._for_any_size.append(call.graph(net, lowered.outputs, flags))
+                self._for_any_size.append(NetGraph(net, call, lowered.outputs, flags))
             except (TypeError, ValueError):
                 self._for_any_size.append(None)
         return self._for_any_size[0]

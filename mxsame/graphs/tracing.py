@@ -5,6 +5,7 @@ Whatever is made of a net (graphs for its sizes, files, a graph for inference, m
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import itertools
@@ -138,18 +139,12 @@ def _check_inputs(net: Any, args: Any) -> None:
     """That `hybrid_forward` takes so many inputs, in addition to the parameters that Gluon passes."""
     try:
         inspect.signature(net.hybrid_forward).bind(mx.sym, *args, **_gluon.own_parameters(net))
+        if isinstance(net, mx.gluon.SymbolBlock) and len(flattened(args)) != len(_gluon.graph_inputs(net)):
+            raise TypeError(f"its graph has {len(_gluon.graph_inputs(net))}")
     except TypeError as error:
-        raise _wrong_inputs(len(args), error) from None
-    if type(net).forward is mx.gluon.SymbolBlock.forward:
-        wanted = len(_gluon.graph_inputs(net))
-        if len(flattened(args)) != wanted:
-            raise _wrong_inputs(len(args), f"its graph has {wanted}")
-
-
-def _wrong_inputs(count: int, reason: Any) -> TypeError:
-    return TypeError(
-        f"net must be given all of its inputs, with one shape for each; received {count} of them: {reason}"
-    )
+        raise TypeError(
+            f"net must be given all of its inputs, with one shape for each; received {len(args)} of them: {error}"
+        ) from None
 
 
 def _parted(output: Any) -> Any:
@@ -171,8 +166,7 @@ def grouped(outputs: Any) -> Any:
 
 def fixed(variable: Any, shape: tuple) -> Any:
     """The variable, in a graph that refuses data of another shape than this; only the batch may differ."""
-    fixed = tensors.fixed(variable.as_nd_ndarray(), (None, *shape[1:]))
-    return fixed.as_np_ndarray() if mx.util.is_np_array() else fixed
+    return _of_kind(tensors.fixed(variable.as_nd_ndarray(), (None, *shape[1:])), variable)
 
 
 class Inputs(NamedTuple):
@@ -243,6 +237,17 @@ def reason(error: Exception) -> str:
     return lines[-1][:200] if lines else "nothing"
 
 
+@contextlib.contextmanager
+def explained(**given: Any) -> Iterator[None]:
+    """Within the `with` block, what MXNet refuses is a `ValueError` with the data that was given."""
+    try:
+        yield
+    except mx.base.MXNetError as error:
+        raise ValueError(
+            f"net must run on data of this shape; {validation.received(**given)}; MXNet says: {reason(error)}"
+        ) from None
+
+
 # -- a call, and the graph for it
 
 
@@ -298,11 +303,6 @@ class Call(NamedTuple):
         ]
         return trace.lowered(inputs, self.shapes if static else [None] * len(inputs))
 
-    def graph(self, net: Any, outputs: Any, flags: Mapping[str, Any], most: float = math.inf) -> NetGraph:
-        """A lowered graph, to be called; `flags` are those of `HybridBlock.hybridize`, of which `static_alloc` holds
-        for a graph that keeps `most` bytes."""
-        return NetGraph(net, outputs, self.named_shapes(net), flags, self.purpose == "training", most)
-
 
 def has_loop(symbol: Any) -> bool:
     """Whether a graph has a loop or a condition (`foreach`, `while_loop`, `cond`): with static shapes MXNet 1.9.1 gives
@@ -313,21 +313,14 @@ def has_loop(symbol: Any) -> bool:
 class NetGraph:
     """A net's graph over the net's own parameters: called with arrays, it returns what the net does.
 
-    With the flag `static_alloc` it keeps the memory of its arrays, `memory` bytes or about so many; if that were more
+    `outputs` are a lowered graph's for this call, and `flags` those of `HybridBlock.hybridize`. With the flag
+    `static_alloc` it keeps the memory of its arrays, `memory` bytes or about so many; if that were more
     than `most`, it takes memory when it runs, as without the flag.
     """
 
-    def __init__(
-        self,
-        net: Any,
-        outputs: Any,
-        shapes: Mapping[str, tuple],
-        flags: Mapping[str, Any],
-        trains: bool = False,
-        most: float = math.inf,
-    ):
-        self.symbol = grouped(outputs)
-        self._nesting = regrouped(outputs, itertools.repeat(True))
+    def __init__(self, net: Any, call: Call, outputs: Any, flags: Mapping[str, Any], most: float = math.inf):
+        self.symbol, self._outputs = grouped(outputs), outputs
+        shapes = call.named_shapes(net)
         names, parameters = self.symbol.list_inputs(), _gluon.parameters(net)
         strange = [name for name in names if name not in shapes and name not in parameters]
         if strange:
@@ -338,7 +331,7 @@ class NetGraph:
         position = {name: number for number, name in enumerate(shapes)}
         self._sources = [position[name] if name in position else parameters[name] for name in names]
         self._initialise(shapes)
-        self.memory = self._kept(shapes, trains) if flags.get("static_alloc") else 0
+        self.memory = self._kept(shapes, call.purpose == "training") if flags.get("static_alloc") else 0
         if self.memory > most or (flags.get("static_shape") and has_loop(self.symbol)):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
         fed: dict[str, list[int]] = {"data_indices": [], "param_indices": []}
@@ -353,7 +346,7 @@ class NetGraph:
     def _kept(self, shapes: Mapping[str, tuple], trains: bool) -> int:
         """Bytes: those of all outputs of operators, and as many of gradients; in inference of the two largest."""
         found = self.symbol.get_internals()
-        inferred = tensors.inferred_shapes(found, dict(zip(self._names, map(shapes.get, self._names)))) or []
+        inferred = tensors.inferred_shapes(found, shapes) or []
         inputs = set(self.symbol.list_inputs())
         outputs = (shape for name, shape in zip(found.list_outputs(), inferred) if name not in inputs)
         elements = [math.prod(shape) for shape in outputs if shape and min(shape) > 0]
@@ -361,28 +354,23 @@ class NetGraph:
 
     def _initialise(self, shapes: Mapping[str, tuple]) -> None:
         """Give deferred parameters the shapes that follow from those of the inputs."""
-        names = self.symbol.list_inputs()
-        deferred = [name for name, source in zip(names, self._sources) if is_waiting(source)]
+        waiting = (source for source in self._sources if not isinstance(source, int) and _gluon.is_deferred(source))
+        deferred = {parameter.name: parameter for parameter in waiting}
         if not deferred:
             return
+        names, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
         given = {name: shape for name, shape in shapes.items() if name in names}
-        try:
+        with explained(shapes=list(given.values())):
             arguments, _, auxiliary = self.symbol.infer_shape_partial(**given)
-        except mx.base.MXNetError as error:
-            raise ValueError(
-                f"net must run on data of these shapes; {validation.received(**given)}; MXNet says: {reason(error)}"
-            ) from None
-        found = dict(zip(self.symbol.list_arguments(), arguments))
-        found.update(zip(self.symbol.list_auxiliary_states(), auxiliary))
+        found = dict(zip([*names, *states], [*arguments, *auxiliary]))
         unknown = [name for name in deferred if not found[name] or min(found[name]) <= 0]
         if unknown:
             raise ValueError(
                 "the shapes of all parameters must follow from those of the data: give in_channels or in_units; "
                 f"{validation.received(unknown=unknown, **given)}"
             )
-        for name, source in zip(names, self._sources):
-            if name in deferred:
-                _gluon.initialise_deferred(source, found[name])
+        for name, parameter in deferred.items():
+            _gluon.initialise_deferred(parameter, found[name])
 
     def watch(self, callback: Callable, monitor_all: bool) -> None:
         """Call this with what every operator gives, as `register_op_hook` says."""
@@ -400,7 +388,7 @@ class NetGraph:
         except RuntimeError:
             self._explain(arrays)
             raise
-        return regrouped(self._nesting, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
+        return regrouped(self._outputs, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
 
     def _explain(self, arrays: Sequence[Any]) -> None:
         """Raise what is wrong with an array that MXNet has refused; nothing if it is something else."""
@@ -432,11 +420,6 @@ def _on_device(array: Any) -> Any:
     """An array that a graph takes: of memory that is pinned or shared between processes, a copy."""
     context = array.ctx
     return array if context.device_type in ("cpu", "gpu") else array.as_in_context(mx.cpu())
-
-
-def is_waiting(source: Any) -> bool:
-    """Whether an input of a graph is a parameter that waits for its shape."""
-    return not isinstance(source, int) and _gluon.is_deferred(source)
 
 
 # -- arguments may be nested lists, and None

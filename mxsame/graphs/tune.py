@@ -93,13 +93,8 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
         _read(path)
     call = tracing.Call.of(args, arrays, training)
     try:
-        with _kept(net, arrays):
+        with tracing.explained(shapes=list(call.shapes)), _kept(net, arrays):
             return _Tuning(net, arrays, call, call.traced(net), rounds, path).run()
-    except mx.base.MXNetError as error:
-        raise ValueError(
-            f"net must run on args; {validation.received(shapes=list(call.shapes))}; "
-            f"MXNet says: {tracing.reason(error)}"
-        ) from None
     finally:
         _renew(net)
 
@@ -156,7 +151,7 @@ class _Tuning(NamedTuple):
         try:
             for strategy in plans:
                 measured.prefer(windows, work, strategy)
-                calls[strategy] = self._step(self.call.graph(self.net, self._lowered().outputs, timing.FLAGS))
+                calls[strategy] = self._step()
         finally:
             measured.prefer(windows, work, None)
         times = timing.measure(calls, self.rounds, seconds=1.0)
@@ -167,8 +162,9 @@ class _Tuning(NamedTuple):
         measured.prefer(windows, work, chosen)
         return Tuned(windows, work, seconds, chosen)
 
-    def _step(self, graph: tracing.NetGraph) -> Callable[[], Any]:
-        """What is timed."""
+    def _step(self) -> Callable[[], Any]:
+        """What is timed: the net by the plans that are the fastest as far as is known."""
+        graph = tracing.NetGraph(self.net, self.call, self._lowered().outputs, timing.FLAGS)
         if self.call.purpose != "training":
             return lambda: graph(*self.arrays)
 

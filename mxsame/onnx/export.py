@@ -117,16 +117,11 @@ def export_onnx(
     arrays = _checked_data(data, shapes)
     tolerance = None if tolerance is None else _checked_tolerance(tolerance)
     dtype = float_dtype(net.collect_params(), np.dtype("float32"))
-    try:
+    with tracing.explained(input_shape=input_shape):
         graph = _graph(net, wanted, dtype, fold, dynamic_size)
         found = Shapes(graph, *dynamic)
         if dynamic_size:
             _check_takes(net, wanted._replace(shapes=found.others), dtype)
-    except mx.base.MXNetError as error:
-        raise ValueError(
-            f"net must run on data of input_shape; {validation.received(input_shape=input_shape)}; "
-            f"MXNet says: {tracing.reason(error)}"
-        ) from None
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
     writer = Writer(graph, found, opset, dict(zip(inputs, names)), outputs, dtype, OPERATORS)
     model = writer.model()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from mxsame import _gluon, tensors, validation
+from mxsame import tensors, validation
 from mxsame._mxnet import mx
-from mxsame.building import building
+from mxsame.nn import HybridBlock
 from mxsame.placeholders import lowered_later
 from mxsame.port.builder import Builder, Value
 from mxsame.port.description import Layer, Model
 
 
-class Network(mx.gluon.HybridBlock):
+class Network(HybridBlock):
     """A Keras model as a Gluon block; its children and parameters have the names of Keras's layers.
 
     Attributes
@@ -78,11 +78,6 @@ class Network(mx.gluon.HybridBlock):
                 )
             for key in done:
                 del values[key]
-
-    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Any:
-        """As of every HybridBlock, of a graph without the noise that is there in training only."""
-        with building(exported=True), _gluon.traced_again(self):
-            return super().export(path, epoch, remove_amp_cast)
 
     def __call__(self, *arrays: Any) -> Any:
         """As every HybridBlock. Arrays are checked here, since a graph that is there already does so with MXNet's
