@@ -15,7 +15,8 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 from mxsame import ops, padding, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
-from mxsame.rewriting import WITH_WINDOWS, Graph, Node, Output, Windowed, has_windows, spatial, taken, windowed
+from mxsame.rewriting.graph import Graph, Node, Output, taken
+from mxsame.rewriting.windows import WITH_WINDOWS, Windowed, has_windows, spatial, windowed
 
 __all__ = ["Audit", "Axis", "Layer", "audit"]
 

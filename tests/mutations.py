@@ -30,7 +30,7 @@ TESTS = [
 ]
 TESTS_OF = {  # what these files are tested by, in place of `TESTS`
     "mxsame/onnx/": ["tests/test_onnx.py", "tests/test_onnx_files.py", "tests/test_onnx_operators.py"],
-    "mxsame/rewriting/_windows.py": ["tests/test_onnx.py", "tests/test_onnx_files.py", "tests/test_audit.py"],
+    "mxsame/rewriting/windows.py": ["tests/test_onnx.py", "tests/test_onnx_files.py", "tests/test_audit.py"],
     "mxsame/auditing.py": ["tests/test_audit.py"],
     "mxsame/port/": [f"tests/port/test_{name}.py" for name in ("recorded", "keras_mxnet", "sizes", "noise")],
 }
@@ -106,7 +106,7 @@ MUTATIONS = [  # (name, file, old text, new text)
     ),
     (
         "deploy: a batch norm without its eps",
-        "mxsame/rewriting/_batch_norm.py",
+        "mxsame/rewriting/batch_norm.py",
         'np.sqrt(variance + node.attr("eps", 1e-3))',
         "np.sqrt(variance)",
     ),
@@ -202,7 +202,7 @@ MUTATIONS = [  # (name, file, old text, new text)
     ),
     (
         "deploy: files in which oneDNN fuses what others use",
-        "mxsame/rewriting/_onednn.py",
+        "mxsame/rewriting/onednn.py",
         "if node.kind in LINKS and (len(users) > 1 or",
         "if node.kind in LINKS and (len(users) > 2 or",
     ),
@@ -256,19 +256,19 @@ MUTATIONS = [  # (name, file, old text, new text)
     ),
     (
         "windows: a slice drops outputs without their stride",
-        "mxsame/rewriting/_windows.py",
+        "mxsame/rewriting/windows.py",
         "low - start * window.stride,",
         "low - start,",
     ),
     (
         "windows: zeros before any maximum are padding",
-        "mxsame/rewriting/_windows.py",
+        "mxsame/rewriting/windows.py",
         "return edge or (zeros and _is_never_negative(pad.inputs[0].node))",
         "return edge or zeros",
     ),
     (
         "windows: a pad that something else uses is taken away",
-        "mxsame/rewriting/_windows.py",
+        "mxsame/rewriting/windows.py",
         " or len(users[pad]) > 1:",
         ":",
     ),

@@ -23,7 +23,8 @@ from mxsame.building import building
 from mxsame.graphs import tracing
 from mxsame.plan import Window, force
 from mxsame.planner import Work
-from mxsame.rewriting import Graph, _constants, simplify
+from mxsame.rewriting import constants, simplify
+from mxsame.rewriting.graph import Graph
 
 pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
 
@@ -207,7 +208,7 @@ def test_batch_norm_folds_with_channels_last():
 
 def evaluated_apart(symbol, given, data):
     whole = Graph.of(symbol, {name: array.asnumpy() for name, array in given.items()}, {"data": data.shape})
-    _constants.fold(whole)
+    constants.fold(whole)
     symbol = whole.symbol()
     values = {**{name: mx.nd.array(value) for name, value in whole.values.items()}, "data": data}
     used = {name: values[name] for name in symbol.list_arguments()}

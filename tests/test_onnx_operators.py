@@ -14,7 +14,7 @@ from mxsame._mxnet import mx
 from mxsame.onnx.registry import writes
 from mxsame.onnx.rows import OPERATORS
 from mxsame.onnx.rows.elements import ACTIVATIONS
-from mxsame.rewriting import Graph
+from mxsame.rewriting.graph import Graph
 
 SHAPE = (2, 6, 5, 7)
 SQUARE = (2, 4, 8, 8)

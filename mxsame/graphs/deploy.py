@@ -13,7 +13,9 @@ from mxsame import tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.graphs.frozen import check_traceable, contexts, float_dtype, frozen, values
-from mxsame.rewriting import Graph, fused, protect, simplify
+from mxsame.rewriting import simplify
+from mxsame.rewriting.graph import Graph
+from mxsame.rewriting.onednn import fused, protect
 
 __all__ = ["Deployed", "Signature", "deploy"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
-from mxsame.rewriting import Graph
+from mxsame.rewriting.graph import Graph
 
 
 def frozen(

@@ -16,7 +16,10 @@ from mxsame.onnx import checking
 from mxsame.onnx.rows import OPERATORS
 from mxsame.onnx.shapes import Shapes
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import Graph, Node, Output, drop, note, separate, simplify
+from mxsame.rewriting import simplify
+from mxsame.rewriting.canonical import drop, separate
+from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.windows import note
 
 __all__ = ["export_onnx"]
 

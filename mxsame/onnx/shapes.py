@@ -7,7 +7,7 @@ from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
-from mxsame.rewriting import Graph, Node, Output
+from mxsame.rewriting.graph import Graph, Node, Output
 
 SPATIAL: Dict[str, Callable[[int], range]] = {  # where the channels are -> the other axes, of so many
     "first": lambda ndim: range(2, ndim),

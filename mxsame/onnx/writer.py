@@ -10,7 +10,8 @@ from mxsame import validation
 from mxsame.building import NOTE
 from mxsame.onnx.registry import Row
 from mxsame.onnx.shapes import Length, Shape, Shapes
-from mxsame.rewriting import Graph, Node, Output, has_windows
+from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.windows import has_windows
 
 SHOWN = 6  # nodes of a path in a message
 

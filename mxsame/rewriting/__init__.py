@@ -8,44 +8,10 @@ from __future__ import annotations
 
 from typing import Callable, NamedTuple
 
-from mxsame.rewriting._batch_norm import convolve
-from mxsame.rewriting._batch_norm import fold as fold_scales
-from mxsame.rewriting._canonical import canonicalize, drop, separate
-from mxsame.rewriting._constants import fold as fold_constants
-from mxsame.rewriting._graph import Graph, Node, Output, entries, taken
-from mxsame.rewriting._onednn import fused, protect
-from mxsame.rewriting._sinking import sink
-from mxsame.rewriting._windows import (
-    WITH_WINDOWS,
-    Windowed,
-    has_windows,
-    is_channels_first,
-    note,
-    spatial,
-    windowed,
-    windows,
-)
+from mxsame.rewriting import batch_norm, canonical, constants, sinking
+from mxsame.rewriting.graph import Graph
 
-__all__ = [
-    "WITH_WINDOWS",
-    "Graph",
-    "Node",
-    "Output",
-    "Windowed",
-    "drop",
-    "entries",
-    "fused",
-    "has_windows",
-    "is_channels_first",
-    "note",
-    "protect",
-    "separate",
-    "simplify",
-    "spatial",
-    "taken",
-    "windowed",
-    "windows",
-]
+__all__ = ["simplify"]
 
 
 class Pass(NamedTuple):
@@ -57,13 +23,13 @@ class Pass(NamedTuple):
 
 
 PASSES = (
-    Pass(drop, "what changes nothing hides from every other pass what is next to each other"),
-    Pass(canonicalize, "the passes below look for one operator where MXNet has several"),
-    Pass(fold_constants, "a weight that is computed is a parameter before anything is folded into it"),
-    Pass(fold_scales, "what is folded is no longer in the way of slices and transposes"),
-    Pass(sink, "only what could not be folded is worth another convolution"),
-    Pass(convolve, "it makes convolutions that nothing should be folded into", only_fused=True),
-    Pass(separate, "an output may have become a parameter, or another output"),
+    Pass(canonical.drop, "what changes nothing hides from every other pass what is next to each other"),
+    Pass(canonical.canonicalize, "the passes below look for one operator where MXNet has several"),
+    Pass(constants.fold, "a weight that is computed is a parameter before anything is folded into it"),
+    Pass(batch_norm.fold, "what is folded is no longer in the way of slices and transposes"),
+    Pass(sinking.sink, "only what could not be folded is worth another convolution"),
+    Pass(batch_norm.convolve, "it makes convolutions that nothing should be folded into", only_fused=True),
+    Pass(canonical.separate, "an output may have become a parameter, or another output"),
 )
 
 

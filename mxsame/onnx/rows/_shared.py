@@ -8,7 +8,7 @@ import numpy as np
 
 from mxsame import validation
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import Node, Output
+from mxsame.rewriting.graph import Node, Output
 
 INT64 = np.dtype("int64")
 

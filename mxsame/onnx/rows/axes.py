@@ -10,7 +10,8 @@ from mxsame.building import NOTE
 from mxsame.onnx.registry import writes
 from mxsame.onnx.rows._shared import axes_of, given_axis, ndim_of, number
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import Node, Output, entries, has_windows
+from mxsame.rewriting.graph import Node, Output, entries
+from mxsame.rewriting.windows import has_windows
 
 # ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
 # never win a maximum and do not count in an average. It leaves a Pad with -0 alone.

@@ -10,7 +10,7 @@ from mxsame import validation
 from mxsame.onnx.registry import writes
 from mxsame.onnx.rows._shared import INT64, given_axis, ndim_of
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import Node, Output
+from mxsame.rewriting.graph import Node, Output
 
 FLOAT_EXACT = 2**24  # up to here every integer is a float32
 

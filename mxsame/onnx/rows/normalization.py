@@ -10,7 +10,7 @@ from mxsame import validation
 from mxsame.onnx.registry import writes
 from mxsame.onnx.rows._shared import must, ndim_of
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import Node
+from mxsame.rewriting.graph import Node
 
 
 @writes("batch_norm")

@@ -6,7 +6,7 @@ from mxsame import validation
 from mxsame.onnx.registry import writes
 from mxsame.onnx.rows._shared import must
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import Node, Output
+from mxsame.rewriting.graph import Node, Output
 
 
 @writes("depth_to_space", "space_to_depth")

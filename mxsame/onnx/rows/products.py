@@ -7,7 +7,7 @@ from typing import Optional
 from mxsame.onnx.registry import writes
 from mxsame.onnx.rows._shared import must, ndim_of, number
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import Node
+from mxsame.rewriting.graph import Node
 
 
 @writes("FullyConnected")

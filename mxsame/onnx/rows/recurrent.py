@@ -9,7 +9,7 @@ import numpy as np
 from mxsame.onnx.registry import writes
 from mxsame.onnx.rows._shared import must
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import Node
+from mxsame.rewriting.graph import Node
 
 GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
     "lstm": ("LSTM", (0, 3, 1, 2)),  # input, output, forget, cell of MXNet's input, forget, cell, output

@@ -9,7 +9,7 @@ import numpy as np
 from mxsame.onnx.registry import writes
 from mxsame.onnx.rows._shared import axes_of, given_axis, ndim_of, number
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import Node, Output
+from mxsame.rewriting.graph import Node, Output
 
 
 def _reduced(w: Writer, node: Node, op: str, x: str, axes: Sequence[int]) -> str:

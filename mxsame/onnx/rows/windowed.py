@@ -16,7 +16,8 @@ from mxsame.onnx.rows._shared import ndim_of
 from mxsame.onnx.writer import Writer
 from mxsame.plan import Window
 from mxsame.plan.windows import check_static
-from mxsame.rewriting import Node, entries, has_windows, is_channels_first, windows
+from mxsame.rewriting.graph import Node, entries
+from mxsame.rewriting.windows import has_windows, is_channels_first, windows
 
 
 def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:

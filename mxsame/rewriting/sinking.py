@@ -11,7 +11,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame.rewriting._graph import Graph, Node, Output, User, taken
+from mxsame.rewriting.graph import Graph, Node, Output, User, taken
 
 UNARY = {
     *("Activation", "relu", "sigmoid", "tanh", "softsign", "clip", "abs", "negative", "square", "sqrt", "exp", "log"),

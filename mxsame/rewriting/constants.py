@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import List
 
 from mxsame.building import NOTE
-from mxsame.rewriting._graph import Graph, Node, Output
+from mxsame.rewriting.graph import Graph, Node, Output
 
 IMPURE = (
     *("random", "sample", "shuffle", "Dropout", "Custom", "uniform", "normal", "bernoulli", "choice", "multinomial"),

@@ -11,9 +11,9 @@ from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from mxsame.rewriting import _sinking
-from mxsame.rewriting._graph import Graph, Node, Output
-from mxsame.rewriting._windows import is_channels_first
+from mxsame.rewriting import sinking
+from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.windows import is_channels_first
 
 FAR = 30  # standard deviations
 LINEAR = ("Convolution", "Deconvolution", "FullyConnected")
@@ -132,7 +132,7 @@ def _linear_before(users: dict, shapes: dict, data: Output, axis: int) -> Tuple[
         node = data.node
         if node.op in LINEAR:
             return node, axis
-        moved = _sinking.movement(node, shapes)
+        moved = sinking.movement(node, shapes)
         before = None if moved is None else moved.before(axis)
         if before is None:
             break

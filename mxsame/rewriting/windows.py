@@ -12,7 +12,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame.building import NOTE
 from mxsame.plan import TransposedWindow, Window
-from mxsame.rewriting._graph import Graph, Node, Output, User, entries, taken
+from mxsame.rewriting.graph import Graph, Node, Output, User, entries, taken
 
 WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
 Shapes = Mapping[Node, Sequence[int]]

@@ -13,42 +13,34 @@ import numpy as np
 from mxsame import tensors
 from mxsame._mxnet import mx
 
-TWINS = {  # what an operator computes -> the operators that do: on arrays of one shape, broadcast, as NumPy's
-    "add": ("elemwise_add", "broadcast_add", "_npi_add"),
-    "subtract": ("elemwise_sub", "broadcast_sub", "_npi_subtract"),
-    "multiply": ("elemwise_mul", "broadcast_mul", "_npi_multiply"),
-    "divide": ("elemwise_div", "broadcast_div", "_npi_true_divide"),
-    "maximum": ("_maximum", "broadcast_maximum", "_npi_maximum"),
-    "minimum": ("_minimum", "broadcast_minimum", "_npi_minimum"),
-    "add_scalar": ("_plus_scalar", "_npi_add_scalar"),
-    "subtract_scalar": ("_minus_scalar", "_npi_subtract_scalar"),
-    "rsubtract_scalar": ("_rminus_scalar", "_npi_rsubtract_scalar"),
-    "multiply_scalar": ("_mul_scalar", "_npi_multiply_scalar"),
-    "divide_scalar": ("_div_scalar", "_npi_true_divide_scalar"),
-    "rdivide_scalar": ("_rdiv_scalar", "_npi_rtrue_divide_scalar"),
-    "power": ("_power", "broadcast_power", "_npi_power"),
-    "power_scalar": ("_power_scalar", "_npi_power_scalar"),
-    "rpower_scalar": ("_rpower_scalar", "_npi_rpower_scalar"),
-    "modulo": ("_mod", "broadcast_mod", "_npi_mod"),
-    "modulo_scalar": ("_mod_scalar", "_npi_mod_scalar"),
-    "rmodulo_scalar": ("_rmod_scalar", "_npi_rmod_scalar"),
-    "maximum_scalar": ("_maximum_scalar", "_npi_maximum_scalar"),
-    "minimum_scalar": ("_minimum_scalar", "_npi_minimum_scalar"),
-    "clip": ("clip", "_npi_clip"),
-    "relu": ("relu", "_npx_relu"),
-    "sigmoid": ("sigmoid", "_npx_sigmoid"),
-    "tanh": ("tanh", "_npi_tanh"),
-    "abs": ("abs", "_npi_absolute"),
-    "negative": ("negative", "_npi_negative"),
-    "square": ("square", "_npi_square"),
-    "sqrt": ("sqrt", "_npi_sqrt"),
-    "exp": ("exp", "_npi_exp"),
-    "log": ("log", "_npi_log"),
-    "batch_norm": ("BatchNorm", "_contrib_SyncBatchNorm"),
-    "identity": ("_copy", "_np_copy", "_npi_copy", "identity", "BlockGrad", "make_loss", "MakeLoss"),
+# What an operator computes, and what MXNet calls it: on arrays of one shape, broadcast, as NumPy's, with a number.
+ARITHMETIC = {
+    "add": ("add", "plus"),
+    "subtract": ("sub", "subtract", "minus"),
+    "multiply": ("mul", "multiply"),
+    "divide": ("div", "true_divide"),
+    "maximum": ("maximum",),
+    "minimum": ("minimum",),
+    "power": ("power",),
+    "modulo": ("mod",),
 }
+FORMS = {  # of the names in `ARITHMETIC`
+    "{}": ("elemwise_{}", "broadcast_{}", "_npi_{}", "_{}"),
+    "{}_scalar": ("_{}_scalar", "_npi_{}_scalar"),
+    "r{}_scalar": ("_r{}_scalar", "_npi_r{}_scalar"),
+}
+OTHERS = {
+    "abs": ("_npi_absolute",),
+    "batch_norm": ("BatchNorm", "_contrib_SyncBatchNorm"),
+    "identity": ("_copy", "_np_copy", "_npi_copy", "BlockGrad", "make_loss", "MakeLoss"),
+    **{name: (f"_npx_{name}",) for name in ("relu", "sigmoid")},
+    **{name: (f"_npi_{name}",) for name in ("clip", "tanh", "negative", "square", "sqrt", "exp", "log")},
+}
+KINDS = {op: kind for kind, ops in OTHERS.items() for op in ops}
+for _kind, _names in ARITHMETIC.items():
+    for _form, _ops in FORMS.items():
+        KINDS.update({op.format(name): _form.format(_kind) for op in _ops for name in _names})
 FLAGS = {"true": True, "false": False}
-KINDS = {op: kind for kind, ops in TWINS.items() for op in ops}
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mxsame.rewriting._graph import Graph, Node, Output
+from mxsame.rewriting.graph import Graph, Node, Output
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softsign")
 NEUTRAL = {  # op -> the scalar that makes it the identity; not NumPy's, which make floats of integers and bools
