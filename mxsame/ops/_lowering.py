@@ -42,10 +42,16 @@ class Lowering:
 
     def run(self, data: Any, operator: Callable) -> Any:
         """`operator(data)` with all that the plan does before and after it."""
-        if current().windows_noted and not self.plan.dilates:
+        if current().windows_noted and self._is_more_than_the_operator():
             with mx.AttrScope(**{NOTE: repr(list(map(asdict, self.windows)))}):
                 return self._run(data, operator)
         return self._run(data, operator)
+
+    def _is_more_than_the_operator(self) -> bool:
+        """Whether the operator's own attributes do not show the windows. Those of a convolution of dilated data do."""
+        return not self.plan.dilates and bool(
+            self.plan.steps or any(getattr(w, "follows_size", False) for w in self.windows)
+        )
 
     def _run(self, data: Any, operator: Callable) -> Any:
         prepared, steps = data, self.plan.steps

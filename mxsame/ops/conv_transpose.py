@@ -105,7 +105,7 @@ def _plan_conv_transpose(args: tensors.Arguments, *arguments: Any) -> Planned:
     )
     geometry.check_windows("transposed", channels, windows)
     work = Work("transposed", in_channels=in_channels, channels=channels, groups=groups)
-    reorders = not current().windows_noted and _reorders_weight(geometry, windows)
+    reorders = _reorders_weight(geometry, windows)
     refused = _refused(geometry, is_computed, work, windows, reorders)
     if groups > 1 or "slice" in refused:
         geometry = replace(geometry, native_last=False)

@@ -251,7 +251,7 @@ def _work(geometry: Geometry, operator: str) -> Work:
     """What is known of the data: its layout, and those that it can have. Of an NDArray nobody knows whether it is in
     blocks."""
     data, on_cpu = geometry.data, tensors.purpose_and_device(geometry.data)[1] == "cpu"
-    onednn = tensors.has_onednn() and on_cpu and operator != "lp" and not current().windows_noted
+    onednn = tensors.has_onednn() and on_cpu and operator != "lp"
     if not onednn or geometry.rank == 3 or _loses_workspace(geometry, operator):
         return Work(operator)
     blocks = isinstance(data, mx.sym.Symbol) and _convolves(data, unknown_type=False)

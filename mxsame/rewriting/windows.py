@@ -158,7 +158,7 @@ def note(graph: Graph, any_size: bool) -> None:
     for node in graph.nodes():
         if not has_windows(node) or not is_channels_first(node) or node.inputs[0].node not in shapes:
             continue
-        if NOTE in node.attrs and not _is_plain(node, shapes, users):
+        if NOTE in node.attrs:
             continue
         if any_size and any(node.attr("target_shape") or ()):  # what is cropped follows from the size
             continue
@@ -171,16 +171,6 @@ def note(graph: Graph, any_size: bool) -> None:
         if chosen is not None and len(chosen.nodes) > 1:
             for each in chosen.nodes:
                 each.attrs[NOTE] = repr(list(map(asdict, chosen.windows)))
-
-
-def _is_plain(node: Node, shapes: Shapes, users: Users) -> bool:
-    """Whether a noted operator does all that its note says by itself, with pads that follow no rule."""
-    found = windows(node, spatial(node, shapes[node.inputs[0].node]))
-    if node.op == "Deconvolution" or any(window.follows_size for window in found):
-        return False
-    neighbours = [node.inputs[0].node, *(user.node for user in users[node])]
-    noted = [each for each in neighbours if each is not None and NOTE in each.attrs and not has_windows(each)]
-    return all(each.attrs[NOTE] != node.attrs[NOTE] for each in noted)
 
 
 def _with_pads(found: Windowed, outputs: Sequence[int], any_size: bool) -> Optional[Windowed]:
