@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxsame import validation
 from mxsame.building import NOTE
-from mxsame.onnx.registry import Row
 from mxsame.onnx.shapes import Length, Shape, Shapes
 from mxsame.rewriting.graph import Graph, Node, Output
 from mxsame.rewriting.windows import has_windows
 
+Row = Callable[
+    ..., Any
+]  # of the writer, a node and the names of its inputs: the name of its output, or a list of names
 SHOWN = 6  # nodes of a path in a message
 
 
@@ -34,7 +36,7 @@ class Writer:
     dtype : numpy.dtype
         Of the inputs.
     operators : mapping of str to function
-        A row for each kind of node, as in :mod:`mxsame.onnx.registry`.
+        A row for each kind of node, as in :mod:`mxsame.onnx.rows`.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Writer:
         self._names: Dict[Output, str] = {}
         self._outputs = list(output_names)
         self._taken = {*self._inputs.values(), *self._outputs}
+        self._now = ""  # the name of the node that is written
         self._parameters = {name: self._unique(name) for name in graph.values}  # an input may have a parameter's name
         self._constants: Dict[tuple, str] = {}
 
@@ -137,6 +140,7 @@ class Writer:
         row = self._operators.get(node.kind)
         if row is None:
             raise Unsupported(f"net must have operators that ONNX has; received {self.place(node)}")
+        self._now = node.name
         try:
             found = row(self, node, *map(self.name, node.inputs))
         except Unsupported:
@@ -203,33 +207,31 @@ class Writer:
 
     # -- what a row adds
 
-    def add(self, op: str, *inputs: Optional[str], outputs: int = 1, name: str = "", **attrs: Any) -> Any:
-        """A node: the name of its output, or a list of names; attributes of None are left out."""
-        name = self._unique(name or op.lower())
-        names = [name] if outputs == 1 else [self._unique(f"{name}_{index}") for index in range(outputs)]
-        given = {key: value for key, value in attrs.items() if value is not None}
+    def add(self, op: str, *inputs: Optional[str], outputs: int = 1, **attrs: Any) -> Any:
+        """A node, named after the graph's: the name of its output, or a list of names."""
+        names = [self._unique(self._now) for _ in range(outputs)]
         sources = ["" if each is None else each for each in inputs]
         while sources and not sources[-1]:
             sources.pop()
-        self.nodes.append(self._onnx.helper.make_node(op, sources, names, name=name, **given))
+        self.nodes.append(self._onnx.helper.make_node(op, sources, names, name=names[0], **attrs))
         return names[0] if outputs == 1 else names
 
-    def constant(self, value: Any, dtype: Any = None, name: str = "constant") -> str:
+    def constant(self, value: Any, dtype: Any = None) -> str:
         """An initializer; equal ones are one."""
         array = np.asarray(value, dtype=dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
-            self._constants[key] = self._unique(name)
+            self._constants[key] = self._unique("constant")
             self.initializers[self._constants[key]] = array
         return self._constants[key]
 
     def integers(self, values: Sequence[int]) -> str:
         """An initializer of int64."""
-        return self.constant(list(values), np.int64, "integers")
+        return self.constant(list(values), np.int64)
 
     def scalar(self, value: float, like: Output) -> str:
         """An initializer of one number, of another's type."""
-        return self.constant(value, self.dtype(like), "scalar")
+        return self.constant(value, self.dtype(like))
 
     def cast(self, name: str, dtype: Any) -> str:
         """To this type of NumPy."""
@@ -287,21 +289,14 @@ class Writer:
         return self.add("Reshape", name, self.integers(lengths))
 
     def resized(
-        self,
-        name: str,
-        output: str,
-        scales: Optional[Sequence[float]] = None,
-        sizes: Optional[str] = None,
-        **attrs: Any,
+        self, name: str, scales: Optional[Sequence[float]] = None, sizes: Optional[str] = None, **attrs: Any
     ) -> str:
         """By factors or to a size; by default elements are repeated. `roi` is optional from opset 13 on."""
-        roi = self.constant(np.zeros(0, np.float32)) if self.opset < 13 else None
         if not attrs:
             attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-        factors = None if scales is None else self.constant(scales, np.float32, "scales")
-        if factors is None and self.opset < 13:
-            factors = self.constant(np.zeros(0, np.float32))
-        return self.add("Resize", name, roi, factors, sizes, name=output, **attrs)
+        roi = self.constant([], np.float32) if self.opset < 13 else None
+        factors = roi if scales is None else self.constant(scales, np.float32)
+        return self.add("Resize", name, roi, factors, sizes, **attrs)
 
     def transposed(self, name: str, axes: Sequence[int]) -> str:
         """With its axes in this order."""

@@ -48,10 +48,10 @@ class Lowering:
         return self._run(data, operator)
 
     def _is_more_than_the_operator(self) -> bool:
-        """Whether the operator's own attributes do not show the windows. Those of a convolution of dilated data do."""
-        return not self.plan.dilates and bool(
-            self.plan.steps or any(getattr(w, "follows_size", False) for w in self.windows)
-        )
+        """Whether the operator's own attributes do not show the windows: those of a convolution of dilated data do, and
+        MXNet's Deconvolution is not right for all of its own."""
+        follow = (getattr(window, "follows_size", True) for window in self.windows)
+        return not self.plan.dilates and (bool(self.plan.steps) or any(follow))
 
     def _run(self, data: Any, operator: Callable) -> Any:
         prepared, steps = data, self.plan.steps

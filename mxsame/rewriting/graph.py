@@ -23,6 +23,7 @@ ARITHMETIC = {
     "minimum": ("minimum",),
     "power": ("power",),
     "modulo": ("mod",),
+    **{name: (name,) for name in ("equal", "not_equal", "greater", "lesser", "greater_equal", "lesser_equal")},
 }
 FORMS = {  # of the names in `ARITHMETIC`
     "{}": ("elemwise_{}", "broadcast_{}", "_npi_{}", "_{}"),

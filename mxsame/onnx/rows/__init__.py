@@ -4,28 +4,7 @@ What an operator computes is from MXNet 1.9's documentation, and from its source
 are at https://onnx.ai/onnx/operators/.
 """
 
-from mxsame.onnx.registry import OPERATORS
-from mxsame.onnx.rows import (
-    axes,
-    elements,
-    indexing,
-    normalization,
-    pictures,
-    products,
-    recurrent,
-    reductions,
-    windowed,
-)
+from mxsame.onnx.rows import axes, elements, indexing, normalization, recurrent, reductions, windowed
+from mxsame.onnx.rows._shared import OPERATORS
 
-__all__ = [
-    "OPERATORS",
-    "axes",
-    "elements",
-    "indexing",
-    "normalization",
-    "pictures",
-    "products",
-    "recurrent",
-    "reductions",
-    "windowed",
-]
+__all__ = ["OPERATORS", "axes", "elements", "indexing", "normalization", "recurrent", "reductions", "windowed"]

@@ -7,8 +7,7 @@ from typing import Iterator, List
 import numpy as np
 
 from mxsame.building import NOTE
-from mxsame.onnx.registry import writes
-from mxsame.onnx.rows._shared import axes_of, given_axis, ndim_of, number
+from mxsame.onnx.rows._shared import axes_of, axis_of, ndim_of, number, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import has_windows
@@ -30,7 +29,7 @@ def reshape_like(w: Writer, node: Node, x: str, like: str) -> str:
     target = w.shape(Output(node))
     if target != w.shape(node.inputs[1]) or sum(not length.is_static for length in target) < 2:
         return reshape(w, node, x)
-    return w.add("Reshape", x, w.add("Shape", like), name=node.name)
+    return w.add("Reshape", x, w.add("Shape", like))
 
 
 @writes("transpose")
@@ -56,27 +55,22 @@ def expand_dims(w: Writer, node: Node, x: str) -> str:
 
 @writes("squeeze")
 def squeeze(w: Writer, node: Node, x: str) -> str:
-    axes = axes_of(node, ndim_of(w, node)) if node.attr("axis") is not None else None
-    if axes is None:
-        axes = [axis for axis, length in enumerate(w.shape(node.inputs[0])) if length == (1, 1)]
+    axes = axes_of(node, ndim_of(w, node))
+    if node.attr("axis") is None:
+        axes = [axis for axis in axes if w.shape(node.inputs[0])[axis] == (1, 1)]
     out = w.squeezed(x, axes)
     return number(w, node, out) if len(axes) == ndim_of(w, node) else out
-
-
-@writes("Concat", "_rnn_param_concat")
-def concat(w: Writer, node: Node, *xs: str) -> str:
-    return w.add("Concat", *xs, axis=int(node.attr("dim", 1)), name=node.name)
 
 
 @writes("stack")
 def stack(w: Writer, node: Node, *xs: str) -> str:
     axis = int(node.attr("axis", 0)) % (ndim_of(w, node) + 1)
-    return w.add("Concat", *(w.unsqueezed(x, [axis]) for x in xs), axis=axis, name=node.name)
+    return w.add("Concat", *(w.unsqueezed(x, [axis]) for x in xs), axis=axis)
 
 
 @writes("SliceChannel")
 def split(w: Writer, node: Node, x: str) -> List[str]:
-    count, axis = int(node.attr("num_outputs")), int(node.attr("axis", 1)) % ndim_of(w, node)
+    count, axis = int(node.attr("num_outputs")), axis_of(w, node, 1)
     length = w.shape(node.inputs[0])[axis]
     if not length.is_static:
         raise ValueError("the axis that is split must be static")
@@ -96,8 +90,7 @@ def slice(w: Writer, node: Node, x: str) -> str:
 
 @writes("slice_axis")
 def slice_axis(w: Writer, node: Node, x: str) -> str:
-    axis = int(node.attr("axis")) % ndim_of(w, node)
-    return w.sliced(x, axis, node.attr("begin"), node.attr("end"))
+    return w.sliced(x, axis_of(w, node), node.attr("begin"), node.attr("end"))
 
 
 @writes("slice_like")
@@ -106,7 +99,7 @@ def slice_like(w: Writer, node: Node, x: str, like: str) -> str:
     if all(shape[axis].is_static for axis in axes):
         return w.slices(x, [(axis, 0, shape[axis].traced, 1) for axis in axes])
     ends = w.add("Gather", w.add("Shape", like), w.integers(axes), axis=0)
-    return w.add("Slice", x, w.integers([0] * len(axes)), ends, w.integers(axes), name=node.name)
+    return w.add("Slice", x, w.integers([0] * len(axes)), ends, w.integers(axes))
 
 
 @writes("reverse")
@@ -118,13 +111,13 @@ def reverse(w: Writer, node: Node, x: str) -> str:
 def repeat(w: Writer, node: Node, x: str) -> str:
     """Every element of an axis so many times, one after the other."""
     shape, count = list(w.shape(node.inputs[0])), int(node.attr("repeats"))
-    axis = given_axis(node) % len(shape)
+    axis = axis_of(w, node)
     if shape[axis].is_static:
         index = np.repeat(np.arange(shape[axis].traced), count)
-        return w.add("Gather", x, w.integers(index.tolist()), axis=axis, name=node.name)
+        return w.add("Gather", x, w.integers(index.tolist()), axis=axis)
     scales = [1.0] * len(shape)
     scales[axis] = float(count)
-    return w.resized(x, node.name, scales=scales)
+    return w.resized(x, scales=scales)
 
 
 @writes("tile")
@@ -132,7 +125,7 @@ def tile(w: Writer, node: Node, x: str) -> str:
     reps, ndim = entries(node.attr("reps")), ndim_of(w, node)
     if len(reps) > ndim:
         x = w.unsqueezed(x, list(range(len(reps) - ndim)))
-    return w.add("Tile", x, w.integers([1] * (ndim - len(reps)) + reps), name=node.name)
+    return w.add("Tile", x, w.integers([1] * (ndim - len(reps)) + reps))
 
 
 @writes("broadcast_axis", "broadcast_to", "broadcast_like")
@@ -140,10 +133,10 @@ def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
     """To the shape that MXNet infers; a dynamic length is the data's own, or that of all of another array's."""
     source, shape = w.shape(node.inputs[0]), w.shape(Output(node))
     if all(after.is_static or before == after for before, after in zip(source, shape)):
-        return w.add("Expand", x, w.integers([n.traced if n.is_static else 1 for n in shape]), name=node.name)
+        return w.add("Expand", x, w.integers([n.traced if n.is_static else 1 for n in shape]))
     if not like or node.attr("lhs_axes") is not None:
         raise ValueError("the lengths that are broadcast must be static")
-    return w.add("Expand", x, w.add("Shape", *like), name=node.name)
+    return w.add("Expand", x, w.add("Shape", *like))
 
 
 @writes("Pad")
@@ -157,7 +150,6 @@ def pad(w: Writer, node: Node, x: str) -> str:
         w.integers([*widths[::2], *widths[1::2]]),
         w.scalar(value, node.inputs[0]) if mode == "constant" else None,
         mode=mode,
-        name=node.name,
     )
 
 

@@ -3,20 +3,82 @@
 from __future__ import annotations
 
 import math
-from typing import Optional
+import re
+from typing import Any, Callable, Dict, Optional
 
 import numpy as np
 
 from mxsame import validation
-from mxsame.onnx.registry import writes
-from mxsame.onnx.rows._shared import must, ndim_of
+from mxsame.onnx.rows._shared import Array, must, ndim_of, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output
 
 BOOL = np.dtype("bool")
 
+# ---- the same inputs, and no attributes ------------------------------------------------------------------------------
 
-ARITHMETIC = {  # of two arrays, or of one with a number
+ACTIVATIONS = {"softrelu": "Softplus", **{name: name.capitalize() for name in ("relu", "sigmoid", "tanh", "softsign")}}
+CAPITALIZED = (
+    "relu sigmoid tanh softsign identity abs sqrt reciprocal exp log erf sin cos tan sinh cosh floor ceil sign"
+)
+PLAIN = {
+    **{name: name.capitalize() for name in CAPITALIZED.split()},
+    **{f"arc{name}": f"A{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "negative": "Neg",
+    "Flatten": "Flatten",
+    "add_n": "Sum",
+}
+
+
+@writes(*PLAIN)
+def plain(w: Writer, node: Node, *xs: str) -> str:
+    return w.add(PLAIN[node.kind], *xs)
+
+
+# ---- attributes that have another name -------------------------------------------------------------------------------
+
+ATTRIBUTES: Dict[str, tuple] = {  # kind -> ONNX's operator, and its attributes: name in MXNet, default
+    "Concat": ("Concat", {"axis": ("dim", 1)}),
+    "_rnn_param_concat": ("Concat", {"axis": ("dim", 1)}),
+    "depth_to_space": ("DepthToSpace", {"blocksize": ("block_size", 1)}),
+    "space_to_depth": ("SpaceToDepth", {"blocksize": ("block_size", 1)}),
+    "hard_sigmoid": ("HardSigmoid", {"alpha": ("alpha", 0.2), "beta": ("beta", 0.5)}),
+    "InstanceNorm": ("InstanceNormalization", {"epsilon": ("eps", 1e-3)}),
+    "LRN": (
+        "LRN",
+        {"size": ("nsize", 1), "alpha": ("alpha", 1e-4), "beta": ("beta", 0.75), "bias": ("knorm", 2.0)},
+    ),
+}
+
+
+@writes(*ATTRIBUTES)
+def with_attributes(w: Writer, node: Node, *xs: str) -> str:
+    op, attrs = ATTRIBUTES[node.kind]
+    return w.add(op, *xs, **{name: type(default)(node.attr(own, default)) for name, (own, default) in attrs.items()})
+
+
+# ---- two arrays, or one and a number ---------------------------------------------------------------------------------
+
+
+def _modulo(x: Array, y: Array) -> Array:
+    """What is left of a division, with the divisor's sign, and 0 of one by 0; ONNX's for floats has the dividend's."""
+    none = y("Equal", 0)
+    divisor = _where(none, 1, y)
+    rest = x("Mod", divisor, fmod=1)
+    other_sign = rest("Sign") * divisor("Sign") < 0
+    return _where(none, 0, _where(other_sign, rest + divisor, rest))
+
+
+def _or_equal(op: str) -> Callable[[Array, Array], Array]:
+    """ONNX has GreaterOrEqual and LessOrEqual from opset 12 on."""
+    return lambda x, y: x(f"{op}OrEqual", y) if x.w.opset >= 12 else x(op, y)("Or", x("Equal", y))
+
+
+def _where(condition: Array, x: Any, y: Any) -> Array:
+    return condition("Where", x, y)
+
+
+ARITHMETIC: Dict[str, Any] = {
     "add": "Add",
     "subtract": "Sub",
     "multiply": "Mul",
@@ -24,121 +86,123 @@ ARITHMETIC = {  # of two arrays, or of one with a number
     "maximum": "Max",
     "minimum": "Min",
     "power": "Pow",
+    "modulo": _modulo,
 }
-ACTIVATIONS = {"softrelu": "Softplus", **{name: name.capitalize() for name in ("relu", "sigmoid", "tanh", "softsign")}}
-CAPITALIZED = (  # names that differ in nothing else
-    *(
-        "relu",
-        "sigmoid",
-        "tanh",
-        "softsign",
-        "identity",
-        "abs",
-        "sqrt",
-        "reciprocal",
-        "exp",
-        "log",
-        "erf",
-        "sin",
-        "cos",
-    ),
-    *("tan", "sinh", "cosh", "floor", "ceil", "sign"),
-)
-PLAIN = {  # the same inputs, and no attributes
-    **ARITHMETIC,
-    **{name: name.capitalize() for name in CAPITALIZED},
-    **{f"arc{name}": f"A{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
-    "negative": "Neg",
-    "Flatten": "Flatten",
-    "add_n": "Sum",
-}
-COMPARISONS = {
-    form.format(name): op
-    for name, op in {
-        "equal": "Equal",
-        "not_equal": "Equal",
-        "greater": "Greater",
-        "lesser": "Less",
-        "greater_equal": "GreaterOrEqual",
-        "lesser_equal": "LessOrEqual",
-    }.items()
-    for form in ("_{}", "_{}_scalar", "broadcast_{}")
+COMPARISONS: Dict[str, Any] = {
+    "equal": "Equal",
+    "not_equal": lambda x, y: x("Equal", y)("Not"),
+    "greater": "Greater",
+    "lesser": "Less",
+    "greater_equal": _or_equal("Greater"),
+    "lesser_equal": _or_equal("Less"),
 }
 
 
-@writes(*PLAIN)
-def plain(w: Writer, node: Node, *xs: str) -> str:
-    return w.add(PLAIN[node.kind], *xs, name=node.name)
+@writes(*ARITHMETIC, *(f"{kind}_scalar" for kind in ARITHMETIC))
+@writes("rsubtract_scalar", "rdivide_scalar", "rpower_scalar", "rmodulo_scalar")
+@writes(*COMPARISONS, *(f"{kind}_scalar" for kind in COMPARISONS))
+def of_two(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
+    """A number has the data's type, and comes first if the name starts with r. A comparison gives 0 or 1 of that type,
+    as MXNet has it."""
+    operands = [x, w.scalar(float(node.attr("scalar")), node.inputs[0]) if y is None else y]
+    kind, reverses = re.subn("^r(?=.*_scalar)", "", node.kind)
+    kind = kind.replace("_scalar", "")
+    one, other = (Array(w, node.inputs[0], name) for name in (reversed(operands) if reverses else operands))
+    formula = ARITHMETIC.get(kind) or COMPARISONS[kind]
+    found = one(formula, other) if isinstance(formula, str) else formula(one, other)
+    return w.cast(found.name, w.dtype(Output(node))) if kind in COMPARISONS else found.name
 
 
-@writes(*(f"{kind}_scalar" for kind in ARITHMETIC), "rsubtract_scalar", "rdivide_scalar", "rpower_scalar")
-def with_scalar(w: Writer, node: Node, x: str) -> str:
-    """Arithmetic with a number of the data's type, which comes first if the name starts with r."""
-    kind, scalar = node.kind[: -len("_scalar")], w.scalar(float(node.attr("scalar")), node.inputs[0])
-    if kind in ARITHMETIC:
-        return w.add(ARITHMETIC[kind], x, scalar, name=node.name)
-    return w.add(ARITHMETIC[kind[1:]], scalar, x, name=node.name)
+# ---- formulas --------------------------------------------------------------------------------------------------------
 
 
-@writes(*COMPARISONS)
-def comparison(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
-    """Of two arrays, or of one with a number: 0 or 1 of the data's type, as MXNet has it."""
-    op = COMPARISONS[node.kind]
-    y = w.scalar(float(node.attr("scalar")), node.inputs[0]) if y is None else y
-    if op.endswith("OrEqual") and w.opset < 12:
-        found = w.add("Or", w.add(op[: -len("OrEqual")], x, y), w.add("Equal", x, y))
-    else:
-        found = w.add(op, x, y)
-    return w.cast(w.add("Not", found) if "not_equal" in node.kind else found, w.dtype(Output(node)))
+def _log1p(x: Array) -> Array:
+    """log(u) with u = 1 + x; next to 0 times x / (u - 1), in which the rounding of u cancels out, or x if u is 1."""
+    u = x + 1
+    small = _where(u("Equal", 1), x, x * (u("Log") / (u - 1)))
+    return _where(x("Abs") < 0.5, small, u("Log"))
+
+
+def _expm1(x: Array) -> Array:
+    """2 t / (1 - t) with t = tanh(x / 2) for small x, which loses no digits; exp(x) - 1 for others."""
+    t = (x * 0.5)("Tanh")
+    return _where(x("Abs") < 0.5, t * 2 / (t("Neg") + 1), x("Exp") - 1)
+
+
+def _round_half_away(x: Array) -> Array:
+    """ONNX's Round takes the even number of two that are as near, MXNet's the one further from 0."""
+    size = x("Abs")
+    whole = size("Floor")
+    return x("Sign") * _where(size - whole < 0.5, whole, whole + 1)
+
+
+def _round_half_down(x: Array) -> Array:
+    """MXNet's rint takes the lower number of two that are as near."""
+    low, high = x("Floor"), x("Ceil")
+    return _where(high - x < x - low, high, low)
+
+
+def _truncated(x: Array) -> Array:
+    """Towards 0."""
+    return _where(x < 0, x("Ceil"), x("Floor"))
+
+
+FORMULAS: Dict[str, Callable[[Array], Array]] = {
+    "rsqrt": lambda x: x("Sqrt")("Reciprocal"),
+    "square": lambda x: x * x,
+    "log1p": _log1p,
+    "expm1": _expm1,
+    "round": _round_half_away,
+    "rint": _round_half_down,
+    "fix": _truncated,
+    "trunc": _truncated,
+}
+
+
+@writes(*FORMULAS)
+def formula(w: Writer, node: Node, x: str) -> str:
+    return FORMULAS[node.kind](Array(w, node.inputs[0], x)).name
+
+
+@writes("smooth_l1")
+def smooth_l1(w: Writer, node: Node, name: str) -> str:
+    """(s x)^2 / 2 where |x| < 1 / s^2, and |x| - 1 / (2 s^2) elsewhere."""
+    x, square = Array(w, node.inputs[0], name), float(node.attr("scalar", 1.0)) ** 2
+    size = x("Abs")
+    return _where(size < 1 / square, x * x * (square / 2), size - 0.5 / square).name
+
+
+# ---- activations -----------------------------------------------------------------------------------------------------
 
 
 @writes("Activation")
 def activation(w: Writer, node: Node, x: str) -> str:
-    kind = node.attr("act_type")
-    if kind not in ACTIVATIONS:
-        raise ValueError(f"act_type must be one of {', '.join(ACTIVATIONS)}; {validation.received(act_type=kind)}")
-    return w.add(ACTIVATIONS[kind], x, name=node.name)
+    kinds = {**ACTIVATIONS, "softrelu": "Softplus"}
+    return w.add(kinds[validation.mode("act_type", node.attr("act_type"), [*kinds])], x)
 
 
 @writes("LeakyReLU")
-def leaky_relu(w: Writer, node: Node, x: str, slopes: Optional[str] = None) -> str:
-    kind, slope = node.attr("act_type", "leaky"), float(node.attr("slope", 0.25))
-    if kind == "leaky":
-        return w.add("LeakyRelu", x, alpha=slope, name=node.name)
+def leaky_relu(w: Writer, node: Node, name: str, slopes: str = "") -> str:
+    """GELU as x (1 + erf(x / sqrt(2))) / 2, in the order of steps that runtimes fuse."""
+    kinds, x = {"leaky": "LeakyRelu", "elu": "Elu"}, Array(w, node.inputs[0], name)
+    kind = validation.mode("act_type", node.attr("act_type", "leaky"), [*kinds, "prelu", "selu", "gelu"])
     if kind == "prelu":
         after = list(range(1, ndim_of(w, node) - 1))
         single = w.shape(node.inputs[1])[0].traced == 1
-        return w.add("PRelu", x, slopes if single or not after else w.unsqueezed(str(slopes), after), name=node.name)
+        return w.add("PRelu", name, slopes if single or not after else w.unsqueezed(slopes, after))
     if kind == "gelu":
-        return _gelu(w, node, x)
-    if kind == "elu":
-        return w.add("Elu", x, alpha=slope, name=node.name)
+        return (x * ((x / math.sqrt(2))("Erf") + 1) * 0.5).name
     if kind == "selu":
-        return w.add("Selu", x, name=node.name)
-    raise ValueError(f"act_type must be leaky, prelu, elu, selu or gelu; {validation.received(act_type=kind)}")
-
-
-def _gelu(w: Writer, node: Node, x: str) -> str:
-    """x (1 + erf(x / sqrt(2))) / 2, in the order of steps that runtimes fuse."""
-    like = node.inputs[0]
-    erf = w.add("Erf", w.add("Div", x, w.scalar(math.sqrt(2), like)))
-    return w.add("Mul", w.add("Mul", x, w.add("Add", erf, w.scalar(1, like))), w.scalar(0.5, like), name=node.name)
+        return w.add("Selu", name)
+    return w.add(kinds[kind], name, alpha=float(node.attr("slope", 0.25)))
 
 
 @writes("clip")
 def clip(w: Writer, node: Node, x: str) -> str:
-    low, high = (None if node.attr(name) is None else float(node.attr(name)) for name in ("a_min", "a_max"))
-    like = node.inputs[0]
-    if low == 0 and (high is None or math.isinf(high)):
-        return w.add("Relu", x, name=node.name)
-    bounds = [None if bound is None or math.isinf(bound) else w.scalar(bound, like) for bound in (low, high)]
-    return w.add("Clip", x, *bounds, name=node.name)
-
-
-@writes("hard_sigmoid")
-def hard_sigmoid(w: Writer, node: Node, x: str) -> str:
-    attrs = {"alpha": float(node.attr("alpha", 0.2)), "beta": float(node.attr("beta", 0.5))}
-    return w.add("HardSigmoid", x, name=node.name, **attrs)
+    low, high = (float(node.attr(name, bound)) for name, bound in (("a_min", -math.inf), ("a_max", math.inf)))
+    if (low, high) == (0, math.inf):
+        return w.add("Relu", x)
+    return w.add("Clip", x, *(None if math.isinf(bound) else w.scalar(bound, node.inputs[0]) for bound in (low, high)))
 
 
 @writes("softmax", "log_softmax")
@@ -157,10 +221,10 @@ def _along(w: Writer, node: Node, op: str, x: str, axis: int) -> str:
     ndim = ndim_of(w, node)
     axis %= ndim
     if w.opset >= 13 or axis == ndim - 1:
-        return w.add(op, x, axis=axis, name=node.name)
+        return w.add(op, x, axis=axis)
     swap = list(range(ndim))
     swap[axis], swap[-1] = ndim - 1, axis
-    return w.transposed(w.add(op, w.transposed(x, swap), axis=ndim - 1, name=node.name), swap)
+    return w.transposed(w.add(op, w.transposed(x, swap), axis=ndim - 1), swap)
 
 
 @writes("SoftmaxActivation")
@@ -179,100 +243,17 @@ def softmax_output(w: Writer, node: Node, x: str, label: str) -> str:
     return w.reshaped(w.add("Softmax", flat, axis=1), shape[:1], shape)
 
 
-@writes("LogisticRegressionOutput")
-def logistic_output(w: Writer, node: Node, x: str, label: str) -> str:
-    return w.add("Sigmoid", x, name=node.name)
+@writes("LinearRegressionOutput", "MAERegressionOutput", "LogisticRegressionOutput")
+def regression_output(w: Writer, node: Node, x: str, label: str) -> str:
+    return w.add("Sigmoid", x) if node.op == "LogisticRegressionOutput" else x
 
 
-@writes("LinearRegressionOutput", "MAERegressionOutput")
-def linear_output(w: Writer, node: Node, x: str, label: str) -> str:
-    return x
-
-
-@writes("rsqrt")
-def reciprocal_root(w: Writer, node: Node, x: str) -> str:
-    return w.add("Reciprocal", w.add("Sqrt", x), name=node.name)
-
-
-@writes("square")
-def square(w: Writer, node: Node, x: str) -> str:
-    return w.add("Mul", x, x, name=node.name)
-
-
-@writes("log1p")
-def log1p(w: Writer, node: Node, x: str) -> str:
-    """log(u) with u = 1 + x; next to 0 times x / (u - 1), in which the rounding of u cancels out, or x if u is 1."""
-    one, half = (w.scalar(value, node.inputs[0]) for value in (1, 0.5))
-    u = w.add("Add", x, one)
-    log = w.add("Log", u)
-    small = w.add("Mul", x, w.add("Div", log, w.add("Sub", u, one)))
-    small = w.add("Where", w.add("Equal", u, one), x, small)
-    return w.add("Where", w.add("Less", w.add("Abs", x), half), small, log, name=node.name)
-
-
-@writes("expm1")
-def expm1(w: Writer, node: Node, x: str) -> str:
-    """2 t / (1 - t) with t = tanh(x / 2) for small x, which loses no digits; exp(x) - 1 for others."""
-    one, two, half = (w.scalar(value, node.inputs[0]) for value in (1, 2, 0.5))
-    t = w.add("Tanh", w.add("Mul", x, half))
-    small = w.add("Div", w.add("Mul", two, t), w.add("Sub", one, t))
-    other = w.add("Sub", w.add("Exp", x), one)
-    return w.add("Where", w.add("Less", w.add("Abs", x), half), small, other, name=node.name)
+# ---- types, choices and constants ------------------------------------------------------------------------------------
 
 
 @writes("Cast")
 def cast(w: Writer, node: Node, x: str) -> str:
-    return w.add("Cast", x, to=w.tensor_type(node.attr("dtype")), name=node.name)
-
-
-@writes("round")
-def round_half_away(w: Writer, node: Node, x: str) -> str:
-    """ONNX's Round takes the even number of two that are as near, MXNet's the one further from 0."""
-    like, size = node.inputs[0], w.add("Abs", x)
-    whole = w.add("Floor", size)
-    further = w.add("Not", w.add("Less", w.add("Sub", size, whole), w.scalar(0.5, like)))
-    rounded = w.add("Where", further, w.add("Add", whole, w.scalar(1, like)), whole)
-    return w.add("Mul", w.add("Sign", x), rounded, name=node.name)
-
-
-@writes("rint")
-def round_half_down(w: Writer, node: Node, x: str) -> str:
-    """MXNet's rint takes the lower number of two that are as near."""
-    low, high = w.add("Floor", x), w.add("Ceil", x)
-    nearer = w.add("Less", w.add("Sub", high, x), w.add("Sub", x, low))
-    return w.add("Where", nearer, high, low, name=node.name)
-
-
-@writes("fix", "trunc")
-def truncate(w: Writer, node: Node, x: str) -> str:
-    """Towards 0."""
-    negative = w.add("Less", x, w.scalar(0, node.inputs[0]))
-    return w.add("Where", negative, w.add("Ceil", x), w.add("Floor", x), name=node.name)
-
-
-@writes("smooth_l1")
-def smooth_l1(w: Writer, node: Node, x: str) -> str:
-    """(s x)^2 / 2 where |x| < 1 / s^2, and |x| - 1 / (2 s^2) elsewhere."""
-    like, square = node.inputs[0], float(node.attr("scalar", 1.0)) ** 2
-    size = w.add("Abs", x)
-    near = w.add("Mul", w.add("Mul", x, x), w.scalar(square / 2, like))
-    far = w.add("Sub", size, w.scalar(0.5 / square, like))
-    return w.add("Where", w.add("Less", size, w.scalar(1 / square, like)), near, far, name=node.name)
-
-
-@writes("modulo", "modulo_scalar", "rmodulo_scalar")
-def modulo(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
-    """What is left of a division, with the divisor's sign, and 0 of one by 0; ONNX's for floats has the dividend's."""
-    like = node.inputs[0]
-    y = w.scalar(float(node.attr("scalar")), like) if y is None else y
-    x, y = (y, x) if node.kind == "rmodulo_scalar" else (x, y)
-    zero, one = w.scalar(0, like), w.scalar(1, like)
-    none = w.add("Equal", y, zero)
-    divisor = w.add("Where", none, one, y)
-    rest = w.add("Mod", x, divisor, fmod=1)
-    other_sign = w.add("Less", w.add("Mul", w.add("Sign", rest), w.add("Sign", divisor)), zero)
-    found = w.add("Where", other_sign, w.add("Add", rest, divisor), rest)
-    return w.add("Where", none, zero, found, name=node.name)
+    return w.cast(x, node.attr("dtype"))
 
 
 @writes("where")
@@ -281,20 +262,19 @@ def where(w: Writer, node: Node, condition: str, x: str, y: str) -> str:
     chosen, (first, ndim) = w.cast(condition, BOOL), [len(w.shape(source)) for source in node.inputs[:2]]
     if first < ndim:
         chosen = w.unsqueezed(chosen, list(range(1, ndim)))
-    return w.add("Where", chosen, x, y, name=node.name)
+    return w.add("Where", chosen, x, y)
 
 
 @writes("zeros_like", "ones_like")
 def full_like(w: Writer, node: Node, x: str) -> str:
     value = np.full(1, node.kind == "ones_like", w.dtype(Output(node)))
-    shape = w.lengths(w.shape(node.inputs[0]), x)
-    return w.add("ConstantOfShape", shape, value=w.tensor(value), name=node.name)
+    return w.add("ConstantOfShape", w.lengths(w.shape(node.inputs[0]), x), value=w.tensor(value))
 
 
 @writes("_zeros", "_ones", "_full")
 def full(w: Writer, node: Node) -> str:
     value = {"_zeros": 0, "_ones": 1}.get(node.kind, node.attr("value"))
-    return w.constant(np.full(w.static(Output(node), "its shape"), value), w.dtype(Output(node)), node.name)
+    return w.constant(np.full(w.static(Output(node), "its shape"), value), w.dtype(Output(node)))
 
 
 @writes("_arange", "_contrib_arange_like")
@@ -304,4 +284,4 @@ def arange(w: Writer, node: Node, *_: str) -> str:
     if node.op == "_arange" and node.attr("stop") is None and not node.attr("infer_range", False):
         start = 0  # what is given is the stop
     found = start + step * (np.arange(math.prod(shape)) // repeat).reshape(shape)
-    return w.constant(found, w.dtype(Output(node)), node.name)
+    return w.constant(found, w.dtype(Output(node)))

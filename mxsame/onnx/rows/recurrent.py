@@ -6,8 +6,7 @@ from typing import Any, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
-from mxsame.onnx.registry import writes
-from mxsame.onnx.rows._shared import must
+from mxsame.onnx.rows._shared import must, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node
 
@@ -50,9 +49,9 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     layers = list(_layers(vector, count, directions, size, channels.traced, order))
     ends: List[List[str]] = []
     for number, layer in enumerate(layers):
-        arrays = [w.constant(array, dtype, node.name) for array in layer]
+        arrays = [w.constant(array, dtype) for array in layer]
         start = [_part(w, state, number * directions, directions, count) for state in states]
-        x, *end = w.add(op, x, *arrays, None, *start, outputs=1 + len(states), name=node.name, **attrs)
+        x, *end = w.add(op, x, *arrays, None, *start, outputs=1 + len(states), **attrs)
         x = _merged(w, x, directions, size)
         ends.append(end)
     if not node.attr("state_outputs", False):

@@ -1,13 +1,12 @@
-"""Reductions."""
+"""Sums over axes: reductions, dense layers and products of matrices."""
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Optional, Sequence
 
 import numpy as np
 
-from mxsame.onnx.registry import writes
-from mxsame.onnx.rows._shared import axes_of, given_axis, ndim_of, number
+from mxsame.onnx.rows._shared import axes_of, axis_of, must, ndim_of, number, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output
 
@@ -40,7 +39,7 @@ def norm(w: Writer, node: Node, x: str) -> str:
 def argument(w: Writer, node: Node, x: str) -> str:
     """The position of the largest or smallest element, as a float."""
     op = {"argmax": "ArgMax", "argmin": "ArgMin"}[node.kind]
-    axis, keepdims = given_axis(node), bool(node.attr("keepdims", False))
+    axis, keepdims = axis_of(w, node), bool(node.attr("keepdims", False))
     found = w.cast(w.add(op, x, axis=axis, keepdims=int(keepdims)), w.dtype(Output(node)))
     return number(w, node, found) if ndim_of(w, node) == 1 and not keepdims else found
 
@@ -53,4 +52,42 @@ def cumulative_sum(w: Writer, node: Node, x: str) -> str:
     axis = node.attr("axis")
     if axis is None:
         x, axis = w.add("Reshape", x, w.integers([-1])), 0
-    return w.add("CumSum", x, w.constant(int(axis), np.int64), name=node.name)
+    return w.add("CumSum", x, w.constant(int(axis), np.int64))
+
+
+@writes("FullyConnected")
+def dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
+    """x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
+    ndim = ndim_of(w, node)
+    if node.attr("flatten", True) and ndim != 2:
+        shape = w.shape(node.inputs[0])
+        if all(length.is_static for length in shape[1:]):
+            x = w.add("Flatten", x, axis=1)
+        else:
+            raise ValueError("the data must have static lengths apart from its batch")
+        ndim = 2
+    if ndim == 2:
+        return w.add("Gemm", x, weight, bias, transB=1)
+    value = w.value(node.inputs[1])
+    matrix = w.constant(value.T) if value is not None else w.transposed(weight, (1, 0))
+    if bias is None:
+        return w.add("MatMul", x, matrix)
+    return w.add("Add", w.add("MatMul", x, matrix), bias)
+
+
+@writes("batch_dot", "dot", "_linalg_gemm2")
+def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
+    """Of two arrays, each with its last two axes swapped or not."""
+    must(node, "axis", -2)
+    for position, name in enumerate(("transpose_a", "transpose_b")):
+        ndim = len(w.shape(node.inputs[position]))
+        if node.attr(name, False) and ndim > 1:
+            axes = [*range(ndim - 2), ndim - 1, ndim - 2]
+            x, y = (w.transposed(x, axes), y) if position == 0 else (x, w.transposed(y, axes))
+    if node.op == "dot" and max(len(w.shape(source)) for source in node.inputs) > 2:
+        raise ValueError("data must have at most two axes")
+    product = w.add("MatMul", x, y)
+    if all(len(w.shape(source)) == 1 for source in node.inputs):
+        product = number(w, node, product)
+    alpha = float(node.attr("alpha", 1.0))
+    return product if alpha == 1 else w.add("Mul", product, w.scalar(alpha, node.inputs[0]))

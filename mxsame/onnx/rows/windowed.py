@@ -1,4 +1,4 @@
-"""Convolutions, transposed convolutions and pooling operators."""
+"""What works on pictures: convolutions, transposed convolutions, pooling operators, and resizing."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ import numpy as np
 from mxsame import validation
 from mxsame.building import NOTE
 from mxsame.onnx.pads import pads
-from mxsame.onnx.registry import writes
-from mxsame.onnx.rows._shared import ndim_of
+from mxsame.onnx.rows._shared import Array, must, ndim_of, writes
 from mxsame.onnx.writer import Writer
 from mxsame.plan import Window
 from mxsame.plan.windows import check_static
-from mxsame.rewriting.graph import Node, entries
+from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import has_windows, is_channels_first, windows
 
 
 def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
     """The windows of an operator, and their attributes."""
-    _check_layout(node)
-    lengths = w.shape(_data(node))[2:]
+    lengths = w.shape(node.inputs[0])[2:]
     found = windows(node, [length.traced for length in lengths])
     target = any(node.attr("target_shape") or ())
     if target and NOTE not in node.attrs and not all(length.is_static for length in lengths):
@@ -46,60 +44,48 @@ def _check_layout(node: Node) -> None:
         raise ValueError(f"layout must have channels first; {validation.received(layout=node.attr('layout'))}")
 
 
-def _data(node: Node) -> Any:
-    """The data of an operator, before what only gives it its shape."""
-    source = node.inputs[0]
-    while (
-        NOTE in source.node.attrs and source.node.attrs[NOTE] == node.attrs.get(NOTE) and not has_windows(source.node)
-    ):
-        source = source.node.inputs[0]
-    return source
-
-
 @writes("Convolution", "Deconvolution")
 def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
+    _check_layout(node)
     found, attrs = _windowed(w, node)
     op = {"Convolution": "Conv", "Deconvolution": "ConvTranspose"}[node.op]
-    wrong = op == "ConvTranspose" and any(window.dilation > 1 < window.stride for window in found)
-    if wrong and NOTE not in node.attrs:
+    if node.op == "Deconvolution" and NOTE not in node.attrs and any(w.dilation > 1 < w.stride for w in found):
         raise ValueError("a Deconvolution of MXNet must not have strides and dilation, of which it is wrong")
     attrs.update(dilations=[window.dilation for window in found], group=int(node.attr("num_group", 1)))
-    return w.add(op, x, weight, bias, name=node.name, **attrs)
+    return w.add(op, x, weight, bias, **attrs)
 
 
 @writes("Pooling")
 def pooling(w: Writer, node: Node, x: str) -> str:
-    kind = node.attr("pool_type", "max")
+    _check_layout(node)
+    kind, order = node.attr("pool_type", "max"), int(node.attr("p_value", 2))
+    if kind == "sum" or (kind == "lp" and order != 2):
+        return _signed_lp(w, node, x, 1 if kind == "sum" else order)
+    op = {"max": "MaxPool", "avg": "AveragePool", "lp": "LpPool"}[kind]
+    more = {"p": 2} if kind == "lp" else {}
     if not has_windows(node):
-        return _global_pooling(w, node, x, kind)
+        return w.add(f"Global{op}", x, **more)
     found, attrs = _windowed(w, node)
+    if kind != "avg":
+        return w.add(op, x, **more, **attrs)
     counts = str(node.attr("count_include_pad", True)) == "True"
-    if kind == "max":
-        return w.add("MaxPool", x, name=node.name, **attrs)
-    if kind == "avg":
-        out = w.add("AveragePool", x, name=node.name, count_include_pad=int(counts), **attrs)
-        if not counts or not any(window.ceil_mode and not window.follows_size for window in found):
-            return out
-        return _without_what_follows_padding(w, node, out, found)
-    order = 1 if kind == "sum" else int(node.attr("p_value", 2))
-    if order == 2:
-        return w.add("LpPool", x, name=node.name, p=2, **attrs)
-    mean = w.add("AveragePool", _power(w, x, order), count_include_pad=1, **attrs)
-    count = math.prod(window.kernel_size for window in found)
-    return _root(w, node, w.add("Mul", mean, w.scalar(count, node.inputs[0])), order)
+    out = w.add(op, x, count_include_pad=int(counts), **attrs)
+    if not counts or not any(window.ceil_mode and not window.follows_size for window in found):
+        return out
+    return _without_what_follows_padding(w, node, out, found)
 
 
-def _power(w: Writer, x: str, order: int) -> str:
-    """x or x^3: MXNet's Pooling takes powers of signed values, ONNX's of absolute ones."""
-    return x if order == 1 else w.add("Mul", w.add("Mul", x, x), x)
-
-
-def _root(w: Writer, node: Node, x: str, order: int) -> str:
-    """Of what may be negative."""
-    if order == 1:
-        return x
-    root = w.add("Pow", w.add("Abs", x), w.scalar(1 / order, node.inputs[0]))
-    return w.add("Mul", w.add("Sign", x), root, name=node.name)
+def _signed_lp(w: Writer, node: Node, name: str, order: int) -> str:
+    """A sum of powers, and its root: MXNet's Pooling takes powers of signed values, ONNX's of absolute ones."""
+    x = Array(w, node.inputs[0], name)
+    powers = x if order == 1 else x * x * x
+    if has_windows(node):
+        found, attrs = _windowed(w, node)
+        count = math.prod(window.kernel_size for window in found)
+        total = powers("AveragePool", count_include_pad=1, **attrs) * count
+    else:
+        total = replace(x, name=w.reduced("ReduceSum", powers.name, range(2, ndim_of(w, node)), True))
+    return (total if order == 1 else total("Sign") * total("Abs")("Pow", 1 / order)).name
 
 
 def _without_what_follows_padding(w: Writer, node: Node, out: str, found: Sequence[Window]) -> str:
@@ -114,18 +100,7 @@ def _without_what_follows_padding(w: Writer, node: Node, out: str, found: Sequen
         scale = scale[..., None] * (window.kernel_size / counted)
     if (scale == 1).all():
         return out
-    return w.add("Mul", out, w.constant(scale[None, None], w.dtype(node.inputs[0]), "scale"))
-
-
-def _global_pooling(w: Writer, node: Node, x: str, kind: str) -> str:
-    _check_layout(node)
-    if kind in ("max", "avg"):
-        return w.add({"max": "GlobalMaxPool", "avg": "GlobalAveragePool"}[kind], x, name=node.name)
-    axes = range(2, ndim_of(w, node))
-    order = 1 if kind == "sum" else int(node.attr("p_value", 2))
-    if order == 2:
-        return w.add("GlobalLpPool", x, name=node.name, p=2)
-    return _root(w, node, w.reduced("ReduceSum", _power(w, x, order), axes, True), order)
+    return w.add("Mul", out, w.constant(scale[None, None], w.dtype(node.inputs[0])))
 
 
 @writes("_contrib_AdaptiveAvgPooling2D")
@@ -134,9 +109,47 @@ def adaptive_average(w: Writer, node: Node, x: str) -> str:
     size = entries(node.attr("output_size")) or [1]
     size = size * 2 if len(size) == 1 else size
     if size == [1, 1]:
-        return w.add("GlobalAveragePool", x, name=node.name)
+        return w.add("GlobalAveragePool", x)
     lengths = w.shape(node.inputs[0])[2:]
     if any(not length.is_static or length.traced % wanted for length, wanted in zip(lengths, size)):
         raise ValueError(f"output_size must divide a static size; {validation.received(output_size=size)}")
     kernel = [length.traced // wanted for length, wanted in zip(lengths, size)]
-    return w.add("AveragePool", x, kernel_shape=kernel, strides=kernel, name=node.name)
+    return w.add("AveragePool", x, kernel_shape=kernel, strides=kernel)
+
+
+@writes("UpSampling")
+def up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
+    must(node, "sample_type", "nearest")
+    if more:
+        raise ValueError(f"data must be one array; {validation.received(inputs=1 + len(more))}")
+    scale = float(node.attr("scale"))
+    return w.resized(x, scales=[1.0, 1.0, scale, scale])
+
+
+@writes("_contrib_BilinearResize2D")
+def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
+    """To the size that MXNet infers, by a scale if that is exact or the size is dynamic."""
+    must(node, "mode", "size")
+    aligned = bool(node.attr("align_corners", True))
+    attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners" if aligned else "half_pixel"}
+    source, target = w.shape(node.inputs[0])[2:], w.shape(Output(node))[2:]
+    if not aligned and any(after == (1, 1) != before for before, after in zip(source, target)):
+        raise ValueError(
+            "align_corners must be True for a length of 1, which MXNet gives the first element; received "
+            "align_corners=False"
+        )
+    given = [node.attr(name) for name in ("scale_height", "scale_width")]
+    if all(length.is_static for length in (*source, *target)):
+        exact = [after.traced / before.traced for before, after in zip(source, target)]
+        if all(scale.is_integer() for scale in exact):
+            return w.resized(x, scales=[1.0, 1.0, *exact], **attrs)
+    elif None not in given and (aligned or all(float(scale).is_integer() for scale in given)):
+        return w.resized(x, scales=[1.0, 1.0, *map(float, given)], **attrs)
+    if not all(length.is_static for length in target):
+        raise ValueError(
+            "data of dynamic size must be resized to a static size, or by a scale, which must be an integer unless "
+            f"align_corners is True; {validation.received(scales=given, align_corners=aligned)}"
+        )
+    batch = w.sliced(w.add("Shape", x), 0, 0, 2)
+    sizes = w.add("Concat", batch, w.integers([length.traced for length in target]), axis=0)
+    return w.resized(x, sizes=sizes, **attrs)
