@@ -11,7 +11,7 @@ tests compare it.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Sequence
 
 from mxsame import validation
 
@@ -40,10 +40,8 @@ _KEEPS_ALL_OUTPUTS: dict[str, dict[int, tuple[int, ...]]] = {
 }
 
 
-def effective_kernel_size(kernel_size: int, dilation: int = 1, names: Mapping[str, str] | None = None) -> int:
+def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
     """ke = (k-1)d + 1: the extent of a kernel with its dilation.
-
-    `names`, here and below, maps names of arguments to those under which an error reports them.
 
     >>> effective_kernel_size(3, 2)
     5
@@ -54,7 +52,7 @@ def effective_kernel_size(kernel_size: int, dilation: int = 1, names: Mapping[st
     if effective > validation.LARGEST_STEP:
         raise ValueError(
             f"the effective kernel size ke = (k-1)d + 1 must be <= {validation.LARGEST_STEP}; "
-            f"{validation.received(names, kernel_size=kernel_size, dilation=dilation)}"
+            f"{validation.received(ke=effective)}"
         )
     return effective
 
@@ -227,14 +225,7 @@ def resolve_pads(
     return causal_pads(kernel_size, dilation) if word == "causal" else (0, 0)
 
 
-def output_size(
-    size: int,
-    kernel_size: int,
-    stride: int = 1,
-    dilation: int = 1,
-    padding: Any = "same",
-    names: Mapping[str, str] | None = None,
-) -> int:
+def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same") -> int:
     """The outputs of a convolution or pooling along one axis: floor((n + low + high - ke)/s) + 1.
 
     `padding` is "same", "valid", "causal", "keras-mxnet", an int, or a (low, high) pair. For "same" and "keras-mxnet"
@@ -247,18 +238,17 @@ def output_size(
     """
     size = validation.integer("size", size, 1)
     stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
-    effective = effective_kernel_size(kernel_size, dilation, names)
+    effective = effective_kernel_size(kernel_size, dilation)
     low, high = resolve_pads(size, kernel_size, stride, dilation, padding)
     if size + low + high > validation.LARGEST:
         raise ValueError(
             f"the padded input must be at most {validation.LARGEST} long; "
-            f"{validation.received(names, size=size, padding=padding, kernel_size=kernel_size, dilation=dilation)}"
+            f"{validation.received(size=size, padding=padding)}"
         )
     if size + low + high < effective:
         raise ValueError(
-            "the padded input must be at least as long as the kernel, "
-            f"{effective} with its {(names or {}).get('dilation', 'dilation')}; "
-            f"{validation.received(names, size=size, padding=padding, kernel_size=kernel_size, dilation=dilation)}"
+            "the padded input must be at least as long as the kernel, ke = (k-1)d + 1; "
+            f"{validation.received(size=size, padding=padding, ke=effective)}"
         )
     return (size + low + high - effective) // stride + 1
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Optional, Sequence, Tuple, Union
 
 Pair = Tuple[int, int]
 Padding = Union[str, Tuple[Pair, ...]]
@@ -26,10 +26,9 @@ LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 FLOATS = ("float16", "float32", "float64")
 
 
-def received(names: Optional[Mapping[str, str]] = None, /, **values: Any) -> str:
-    """The second half of every message: `received name=value`, under the caller's `names` if they are others."""
-    names = names or {}
-    return "received " + ", ".join(f"{names.get(name, name)}={_short(value)}" for name, value in values.items())
+def received(**values: Any) -> str:
+    """The second half of every message: `received name=value`."""
+    return "received " + ", ".join(f"{name}={_short(value)}" for name, value in values.items())
 
 
 def _short(value: Any) -> str:
@@ -85,13 +84,14 @@ def per_axis(
     return tuple(integer(f"{name}[{axis}]", entry, minimum, maximum) for axis, entry in enumerate(value))
 
 
-def mode(name: str, value: str, allowed: Sequence[str]) -> str:
+def mode(name: str, value: Any, allowed: Sequence[str]) -> str:
     """One of the `allowed` words, in any case -> in lower case."""
-    word = value.lower()
-    if word not in allowed:
-        words = ", ".join(f'"{entry}"' for entry in allowed)
-        raise ValueError(f"{name} as a word must be one of {words}; {received(**{name: value})}")
-    return word
+    rule = f"{name} as a word must be one of " + ", ".join(f'"{entry}"' for entry in allowed)
+    if not isinstance(value, str):
+        raise TypeError(f"{rule}; {received(**{name: value})}")
+    if value.lower() not in allowed:
+        raise ValueError(f"{rule}; {received(**{name: value})}")
+    return value.lower()
 
 
 def pads_of_axis(name: str, value: Any) -> Pair:
@@ -180,8 +180,8 @@ def rank(candidates: dict[str, int | None]) -> int:
     known = {name: count for name, count in candidates.items() if count is not None}
     if not known:
         raise ValueError(
-            "the number of spatial axes must be known: give layout=, or kernel_size (pool_size) with one entry per "
-            "axis; received neither, and data of unknown shape"
+            "the number of spatial axes must be known: give data of known shape, a layout, or a kernel or pool size "
+            "with one entry per axis; received none of them"
         )
     first = next(iter(known.values()))
     if any(count != first for count in known.values()) or first not in LAYOUTS:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from mxsame.keras._translate import KerasCall, image_data_format, set_image_data_format
+from mxsame.keras._translate import CAUSAL_TOO, KerasCall, image_data_format, set_image_data_format
 
 __all__ = [
     "conv1d",
@@ -61,7 +61,7 @@ def conv1d(
     >>> mxsame.keras.backend.conv1d(x, kernel, strides=2, padding="causal").asnumpy().ravel().tolist()
     [0.0, 3.0, 7.0]
     """
-    return KerasCall({"x": x, "kernel": kernel}, data_format, 1).conv(strides, padding, dilation_rate, causal=True)
+    return KerasCall({"x": x, "kernel": kernel}, data_format, 1).conv(strides, padding, dilation_rate, CAUSAL_TOO)
 
 
 def conv2d(

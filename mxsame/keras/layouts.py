@@ -22,7 +22,6 @@ from typing import Any, Optional
 import numpy as np
 
 from mxsame import tensors, validation
-from mxsame._mxnet import mx
 
 __all__ = ["KINDS", "to_keras", "to_mxnet"]
 
@@ -60,7 +59,8 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
     >>> layouts.to_mxnet(np.zeros((5, 3, 16, 2)), "depthwise", "NCHW").shape
     (32, 1, 5, 3)
     """
-    (F, (kernel,), (shape,), restore, _), rank, channels_last = _opened("kernel", kernel, kind, layout)
+    kind = validation.mode("kind", kind, KINDS)
+    (F, (kernel,), (shape,), restore, _), rank, channels_last = _opened("kernel", kernel, layout)
     if kind == "depthwise":
         merged = _merge_first_two(F, F.transpose(kernel, axes=(rank, rank + 1, *range(rank))))
         return restore(F.expand_dims(merged, axis=rank + 1 if channels_last else 1))
@@ -98,7 +98,8 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
     >>> layouts.to_keras(np.zeros((32, 1, 5, 3)), "depthwise", depth_multiplier=2).shape
     (5, 3, 16, 2)
     """
-    (F, (weight,), (shape,), restore, _), rank, channels_last = _opened("weight", weight, kind, layout)
+    kind = validation.mode("kind", kind, KINDS)
+    (F, (weight,), (shape,), restore, _), rank, channels_last = _opened("weight", weight, layout)
     if kind == "depthwise":
         depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
         if shape is not None:
@@ -121,20 +122,12 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
     return restore(F.transpose(weight, axes=axes))
 
 
-def _opened(name: str, array: Any, kind: str, layout: Optional[str]) -> tuple[tensors.Arguments, int, bool]:
+def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[tensors.Arguments, int, bool]:
     """(the array in the form in which its axes are moved, number of spatial axes, whether channels are last)."""
-    if not isinstance(kind, str):
-        raise TypeError(f"kind must be a string; {validation.received(kind=kind)}")
-    if kind not in KINDS:
-        words = ", ".join(f'"{word}"' for word in KINDS)
-        raise ValueError(f"kind must be one of {words}; {validation.received(kind=kind)}")
     if isinstance(array, np.ndarray):
         args = tensors.Arguments(np, (array,), (array.shape,), np.ascontiguousarray)
-    elif isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
-        args = tensors.classic(**{name: array})
     else:
-        kinds = "a NumPy array, an NDArray, a Symbol or an mx.np.ndarray"
-        raise TypeError(f"{name} must be {kinds}; {tensors.received(name, array)}")
+        args = tensors.classic(**{name: array})
     (shape,) = args.shapes
     rank = validation.rank(
         {

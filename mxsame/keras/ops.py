@@ -217,4 +217,4 @@ def average_pool(
 
 def _pool(mode: str, inputs: Any, pool_size: Any, strides: Any, padding: Any, data_format: Any) -> Any:
     call = KerasCall({"inputs": inputs}, data_format, pool_size=pool_size)
-    return call.pool(pool_size, pool_size if strides is None else strides, padding, mode)
+    return call.pool(pool_size, strides, padding, mode)

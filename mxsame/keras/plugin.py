@@ -1,9 +1,8 @@
 """mxsame inside keras-mxnet 2.2.4.3: its convolution and pooling functions replaced by exact ones, and restored.
 
-Keras's layers call functions of `keras.backend`, the same objects as in `keras.backend.mxnet_backend`. Four private
-functions of that module do the work, also for a function that was imported from it earlier. All of them are replaced. A
-layer of a transposed convolution passes on the shape of its output but not its output padding, so its `call` is
-replaced too.
+Keras's layers call functions of `keras.backend`, the same objects as in `keras.backend.mxnet_backend`; both names are
+replaced. A layer of a transposed convolution passes on the shape of its output but not its output padding, so its
+`call` is replaced too.
 """
 
 from __future__ import annotations
@@ -13,40 +12,29 @@ import contextlib
 import functools
 import importlib
 import inspect
-import os
 import sys
+from importlib import metadata
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
-from mxsame import padding as arithmetic
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import building
-from mxsame.installation.problems import InstallationError, pip
-from mxsame.keras._translate import KerasCall
+from mxsame.installation.problems import InstallationError
+from mxsame.keras._translate import CAUSAL_TOO, KerasCall
 
 KERAS_MXNET_VERSION = "2.2.4.3"
-KERAS_MXNET = f"keras-mxnet=={KERAS_MXNET_VERSION}"
-COMPANIONS = ("numpy==1.19.5", "h5py==2.10.0", "scipy==1.5.4")  # it runs with these
-REQUIREMENTS = "keras-mxnet runs on Python 3.8 with NumPy 1.19.5, h5py 2.10.0 and scipy 1.5.4."
-NEWEST_PYTHON = (3, 9)  # it imports from `collections` what Python 3.10 removed
+COMPANIONS = "numpy==1.19.5 h5py==2.10.0 scipy==1.5.4"  # it runs with these
+INSTALLATION = (
+    "python3.8 -m venv .venv && "
+    f".venv/bin/python -m pip install '.[cpu]' keras-mxnet=={KERAS_MXNET_VERSION} {COMPANIONS}"
+)
 
-FUNCTIONS = {  # of keras-mxnet: the method of `KerasCall`, and the number of spatial axes, None for any
-    "conv1d": ("conv", 1),
-    "conv2d": ("conv", 2),
-    "conv3d": ("conv", 3),
-    "conv2d_transpose": ("conv_transpose", 2),
-    "conv3d_transpose": ("conv_transpose", 3),
-    "depthwise_conv2d": ("depthwise_conv", 2),
-    "separable_conv1d": ("depthwise_conv", 1),
-    "separable_conv2d": ("depthwise_conv", 2),
-    "pool2d": ("pool", 2),
-    "pool3d": ("pool", 3),
-    "_convnd": ("conv", None),
-    "_convnd_transpose": ("conv_transpose", None),
-    "_dw_conv": ("depthwise_conv", None),
-    "_poolnd": ("pool", None),
+FUNCTIONS = {  # of keras-mxnet, by the method of `KerasCall`
+    "conv": ("conv1d", "conv2d", "conv3d"),
+    "conv_transpose": ("conv2d_transpose", "conv3d_transpose"),
+    "depthwise_conv": ("depthwise_conv2d", "separable_conv1d", "separable_conv2d"),
+    "pool": ("pool2d", "pool3d"),
 }
-RENAMED = {"filter_dilation": "dilation_rate", "padding_mode": "padding"}  # the private functions' names of arguments
 ARRAYS = ("x", "kernel", "depthwise_kernel", "pointwise_kernel")
 TRANSPOSED_LAYERS = ("Conv2DTranspose", "Conv3DTranspose")
 PROBES = (251, 383)  # lengths that networks do not reduce to nothing; no memory is allocated
@@ -60,7 +48,8 @@ def install() -> None:
     Every layer built afterwards is exact: Conv1D, Conv2D, Conv3D, SeparableConv1D, SeparableConv2D, DepthwiseConv2D,
     Conv2DTranspose, Conv3DTranspose, and the max and average pooling layers in 1-D, 2-D and 3-D, for both data formats,
     any depth_multiplier and dilation, and spatial sizes that are None. Kernels keep the shapes that keras-mxnet gives
-    them, so weight files load as before. Models built before keep their graphs. A second call changes nothing.
+    them, so weight files load as before. Models built before keep their graphs, and a function that was imported from
+    `keras.backend` before stays keras-mxnet's. A second call changes nothing.
 
     Raises
     ------
@@ -128,60 +117,28 @@ def installed() -> Iterator[None]:
 
 def _check_keras() -> None:
     """Imports Keras unless it is imported; it must be keras-mxnet of the right version, on MXNet."""
-    keras = sys.modules.get("keras") or _import_keras()
+    if "keras" not in sys.modules:
+        try:
+            metadata.version("keras-mxnet")  # no other Keras is imported for this
+        except metadata.PackageNotFoundError:
+            raise InstallationError(
+                f"mxsame.keras.install needs keras-mxnet {KERAS_MXNET_VERSION}, which is not installed.", INSTALLATION
+            ) from None
+    keras = importlib.import_module("keras")
     version = getattr(keras, "__version__", None)
     if version != KERAS_MXNET_VERSION:
         raise InstallationError(
             f"mxsame.keras.install needs keras-mxnet {KERAS_MXNET_VERSION}, and another Keras is imported; "
             f"{validation.received(version=version, path=getattr(keras, '__file__', None))}.",
-            _installation(),
+            INSTALLATION,
             "keras-mxnet installs a package named keras, so no other Keras can be in the same environment.",
         )
-    module = sys.modules.get("keras.backend")
-    active = module.backend() if hasattr(module, "backend") else None
+    active = keras.backend.backend()
     if active != "mxnet":
-        error = InstallationError(
-            f"mxsame.keras.install needs Keras on MXNet; {validation.received(backend=active)}.",
-            "export KERAS_BACKEND=mxnet",
-            "It has to be set before Keras is imported.",
+        raise RuntimeError(
+            "mxsame.keras.install needs Keras on MXNet: export KERAS_BACKEND=mxnet, before Keras is imported; "
+            f"{validation.received(backend=active)}"
         )
-        raise RuntimeError(str(error))
-
-
-def _import_keras() -> Any:
-    """Keras, if the installed one is keras-mxnet; any other is not imported."""
-    if _distribution_version("keras-mxnet") is None:
-        raise InstallationError(
-            f"mxsame.keras.install needs keras-mxnet {KERAS_MXNET_VERSION}, which is not installed.",
-            _installation(),
-            REQUIREMENTS,
-        )
-    try:
-        return importlib.import_module("keras")
-    except Exception as error:
-        is_set = os.environ.get("KERAS_BACKEND") == "mxnet"
-        raise InstallationError(
-            f"Keras cannot be imported: {type(error).__name__}: {error}.",
-            _installation(*COMPANIONS) if is_set else "export KERAS_BACKEND=mxnet",
-            REQUIREMENTS,
-        ) from error
-
-
-def _installation(*companions: str) -> str:
-    """The command that installs keras-mxnet; into a new environment if this Python is too new for it."""
-    if sys.version_info[:2] <= NEWEST_PYTHON:
-        return pip(" ".join(["install", KERAS_MXNET, *companions]))
-    packages = " ".join(["'.[cpu]'", KERAS_MXNET, *COMPANIONS])
-    return f"python3.8 -m venv .venv && .venv/bin/python -m pip install {packages}"
-
-
-def _distribution_version(name: str) -> Optional[str]:
-    from importlib import metadata
-
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 # The replacements, with the signatures of keras-mxnet's own functions: from KerasSymbols to a KerasSymbol.
@@ -192,10 +149,10 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     keras_backend, layers = importlib.import_module("keras.backend"), importlib.import_module("keras.layers")
     mxnet_backend = importlib.import_module("keras.backend.mxnet_backend")
     functions = _Functions(mxnet_backend)
-    for name in FUNCTIONS:
-        function = functions.function(name)
-        yield mxnet_backend, name, function
-        if not name.startswith("_"):
+    for method, names in FUNCTIONS.items():
+        for name in names:
+            function = functions.function(vars(mxnet_backend)[name], method)
+            yield mxnet_backend, name, function
             yield keras_backend, name, function
     for name in TRANSPOSED_LAYERS:
         yield getattr(layers, name), "call", functions.call_of_transposed_layer()
@@ -209,41 +166,28 @@ class _Functions:
     def __init__(self, mxnet_backend: Any) -> None:
         self.backend = mxnet_backend
 
-    def function(self, name: str) -> Callable[..., Any]:
-        """Replaces the backend's function of this name."""
-        original, (method, rank) = vars(self.backend)[name], FUNCTIONS[name]
+    def function(self, original: Callable[..., Any], method: str) -> Callable[..., Any]:
+        """Replaces a function of the backend."""
         signature = inspect.signature(original)
 
         @functools.wraps(original)
         def function(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            arguments = {RENAMED.get(key, key): value for key, value in bound.arguments.items() if key != "name"}
-            if rank is None:
-                if arguments.get("dilation_rate") == (1, 1):  # the default, also in 3-D
-                    arguments["dilation_rate"] = 1
-                arguments.setdefault("padding", None)
-            return self.translated(method, rank or len(arguments["strides"]), **arguments)
+            return self.translated(method, **bound.arguments)
 
-        return self.for_both_phases(function)
+        return self.backend.keras_mxnet_symbol(function)
 
     def call_of_transposed_layer(self) -> Callable[..., Any]:
         """Replaces `call` of Conv2DTranspose and Conv3DTranspose; with the layer's output padding any size will do."""
 
         def conv_transpose(x: Any, kernel: Any, layer: Any) -> Any:
+            names = "data_format", "strides", "padding", "dilation_rate", "output_padding"
             return self.translated(
-                "conv_transpose",
-                layer.rank,
-                layer.data_format,
-                x=x,
-                kernel=kernel,
-                strides=layer.strides,
-                padding=layer.padding,
-                dilation_rate=layer.dilation_rate,
-                output_padding=layer.output_padding,
+                "conv_transpose", x=x, kernel=kernel, **{name: getattr(layer, name) for name in names}
             )
 
-        function = self.for_both_phases(conv_transpose)
+        function = self.backend.keras_mxnet_symbol(conv_transpose)
 
         def call(layer: Any, inputs: Any) -> Any:
             outputs = function(inputs, layer.kernel, layer)
@@ -253,52 +197,28 @@ class _Functions:
 
         return call
 
-    def for_both_phases(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function` with keras-mxnet's decorator: run for the training graph and again for the inference graph.
-
-        After an error the decorator leaves the learning phase changed; here the phase is restored.
-        """
-        decorated = self.backend.keras_mxnet_symbol(function)
-
-        @functools.wraps(function)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            phase = self.backend.learning_phase()
-            try:
-                return decorated(*args, **kwargs)
-            finally:
-                self.backend.set_learning_phase(phase)
-
-        return run
-
-    def translated(self, method: str, rank: int, data_format: Any, **arguments: Any) -> Any:
+    def translated(self, method: str, data_format: Any, **arguments: Any) -> Any:
         """The result of a method of `KerasCall`, in a graph for keras-mxnet's current learning phase."""
-        arrays = {name: self.symbol(name, arguments.pop(name)) for name in ARRAYS if name in arguments}
-        if method == "conv":
-            arguments["causal"] = rank == 1
+        arrays = {name: arguments.pop(name) for name in ARRAYS if name in arguments}
+        # Symbols of the learning phase; the shape that Keras keeps for one is wrong for states of ConvLSTM2D.
+        arrays = {name: getattr(tensor, "symbol", tensor) for name, tensor in arrays.items()}
         if validation.is_sequence(arguments.get("output_shape")):  # 0 leaves a length open; the batch is as in the data
             arguments["output_shape"] = (None, *(length or None for length in arguments["output_shape"][1:]))
-        if data_format in (None, "default"):
-            data_format = self.backend.image_data_format()
+        data_format = data_format or self.backend.image_data_format()
         purpose = "training" if self.backend.learning_phase() else "inference"
         device = self.backend._get_mxnet_context(None)[0].device_type
         with building(purpose=purpose, device="gpu" if device == "gpu" else "cpu"):
-            call = KerasMXNetCall(arrays, data_format, rank)
+            call = KerasMXNetCall(arrays, data_format, pool_size=arguments.get("pool_size"))
+            if method == "conv" and call.rank == 1:
+                arguments["paddings"] = CAUSAL_TOO
             return self.backend.KerasSymbol(getattr(call, method)(**arguments))
-
-    def symbol(self, name: str, tensor: Any) -> Any:
-        """The Symbol of the learning phase; the shape that Keras keeps for it is wrong for states of ConvLSTM2D."""
-        if not isinstance(tensor, self.backend.KerasSymbol):
-            raise TypeError(f"{name} must be a tensor of Keras; {tensors.received(name, tensor)}")
-        return tensor.symbol
 
 
 class KerasMXNetCall(KerasCall):
-    """A call of keras-mxnet, which has no groups and stores kernels for channels_first in MXNet's order, (O, I, \\*k).
+    """A call of keras-mxnet, which stores kernels for channels_first in MXNet's order, (O, I, \\*k).
 
     Depthwise kernels are (C, m, \\*k) then.
     """
-
-    has_groups = False
 
     def opened(self, arrays: Mapping[str, Any]) -> tensors.Arguments:
         args = super().opened(arrays)
@@ -323,19 +243,6 @@ class KerasMXNetCall(KerasCall):
         if kind == "depthwise" and shape[1] != 1:
             return mx.sym.reshape(kernel, shape=(shape[0] * shape[1], 1, *shape[2:]))
         return kernel
-
-    def padding_to(self, lengths: Sequence[Optional[int]], windows: Sequence, padding: Any) -> str:
-        """keras-mxnet's own functions pass no padding on (None); "valid" gives the full extent or more, "same" less."""
-        for n, length in zip(self.size, lengths):
-            if (n is None and length is not None) or (length is None and padding is None):
-                raise ValueError(
-                    "output_shape must go with data of static shape, or leave the size open if the padding is given; "
-                    f"{validation.received(output_size=tuple(lengths), size=tuple(self.size), padding=padding)}"
-                )
-        if padding is None:
-            full = [arithmetic.transposed_output_size(n, *window, 0) for n, window in zip(self.size, windows)]
-            padding = "valid" if all(length >= extent for length, extent in zip(lengths, full)) else "same"
-        return super().padding_to(lengths, windows, padding)
 
 
 def _probing(get_shape: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -14,31 +13,20 @@ from mxsame.graphs.hybridize import HybridBlock
 from mxsame.graphs.tracing import Checked
 from mxsame.nn._gluon_arguments import GluonArguments
 from mxsame.placeholders import lowered_later
-from mxsame.plan.windows import GIVE_SIZE, AnyWindow, lengths
+from mxsame.plan.windows import AnyWindow, lengths, make_windows
 
 CAUSAL_WORDS = (*validation.WORDS, "causal")  # what `padding` may be as a string in 1-D
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
 
-KERAS_NAMES = {  # of arguments that Gluon calls by other names
-    "filters": "channels",
-    "data_format": 'layout: "NHWC" for "channels_last" and two axes',
-    "dilation_rate": "dilation",
-    "kernel_initializer": "weight_initializer",
-    "name": "prefix",
-}
-
-
 class Layer(Checked, HybridBlock):
-    """A window over `num_spatial_dims` axes. Subclasses store arguments and call one function of `mxsame.ops`."""
+    """A window over `num_spatial_dims` axes. A subclass stores arguments and names a function of `mxsame.ops`, which is
+    called with them, and with the layer's parameters under their names."""
 
     num_spatial_dims: int
-
-    def __new__(cls, *args: Any, **arguments: Any) -> Any:
-        for name in KERAS_NAMES.keys() & arguments.keys():
-            received = validation.received(**{name: arguments[name]})
-            raise TypeError(f"{name} of Keras must be given as {KERAS_NAMES[name]}; {received}")
-        return super().__new__(cls)
+    act: Any = None  # the block of the activation
+    _function: Callable[..., Any]
+    _groups = 1
 
     def __init__(self, layout: Optional[str], prefix: Optional[str], params: Any):
         if prefix is not None and not isinstance(prefix, str):
@@ -49,21 +37,46 @@ class Layer(Checked, HybridBlock):
         self._layout = validation.layout(layout, self.num_spatial_dims)
         self._channels_last = not self._layout.startswith("NC")
 
-    def forward(self, x: Any, *args: Any) -> Any:
+    # -- what differs
+
+    def _arguments(self) -> dict:
+        """What the function takes in addition to arrays."""
+        raise NotImplementedError
+
+    def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
+        """What is wanted of data of this size; raises if nothing is left of it."""
+        raise NotImplementedError
+
+    def _known_in_channels(self) -> Optional[int]:
+        """The channels that the data must have, as far as they are known."""
+        return None
+
+    def _out_channels(self, in_channels: int) -> Any:
+        return in_channels
+
+    def _shapes(self, in_channels: int) -> dict:
+        """The shapes of the parameters, by name, for data of so many channels."""
+        return {}
+
+    # -- a call
+
+    def forward(self, x: Any) -> Any:
         """As every HybridBlock; what is wrong with the data is raised before a graph or Gluon stumbles over it."""
-        if args:
-            self._check_number(args)
         if not isinstance(x, mx.nd.NDArray):
             return self._traced(x)
         if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
-            self.check(x)  # a graph that is there already checks nothing
-            self._settle(self._channels_of(x.shape))
+            self.infer_shape(x)  # with its checks; a graph that is there already has none
             return super().forward(self._in_own_memory(x))
         try:
             return self.hybrid_forward(mx.nd, x, **_gluon.own_arrays(self, x.ctx))
         except Exception:  # the operator's own, or there are no parameters yet
             self.check(x)
         return super().forward(x)
+
+    def hybrid_forward(self, F: Any, x: Any, **parameters: Any) -> Any:
+        """The function of arrays, or of Symbols."""
+        out = self._function(x, **parameters, **self._arguments())
+        return out if self.act is None else self.act(out)
 
     def _in_own_memory(self, x: Any) -> Any:
         """The array out of memory that processes share, as a DataLoader gives it: a graph takes none of that."""
@@ -76,17 +89,17 @@ class Layer(Checked, HybridBlock):
         tensors.check("data", x)
         shape = tensors.known_shape(x)
         if shape is not None:
-            self._check_rank(shape)
-            self._check_channels(shape)
-        self._settle_in_graph(x)
+            self._check_shape(shape)
+        parameters = _gluon.own_parameters(self).values()
+        if parameters and not self._known_in_channels():
+            ndim = self.num_spatial_dims + 2
+            self._settle(tensors.probed_channels(x, ndim, ndim - 1 if self._channels_last else 1))
+        for parameter in parameters:
+            tensors.renew(parameter)
         try:
             return super().forward(x)
         except ValueError as error:
-            if GIVE_SIZE not in str(error):
-                raise
-            # A layer has no input_size.
-            reason = str(error).replace(GIVE_SIZE, "use mxsame.hybridize(net), or a file for one size")
-            raise ValueError(f"layer {self.name}: {reason}") from None
+            raise ValueError(f"layer {self.name}: {error}") from None
 
     @property
     def _kwargs(self) -> GluonArguments:
@@ -96,75 +109,73 @@ class Layer(Checked, HybridBlock):
     def cast(self, dtype: Any) -> None:
         """As every Block; graphs are told the type as well."""
         super().cast(dtype)
-        self._renew_variables()
-
-    def check(self, x: Any, *args: Any) -> None:
-        """Raise what is wrong with an array."""
-        self._check_number(args)
-        tensors.check("data", x)
-        if isinstance(x, mx.nd.NDArray):
-            self._check_kind(x)
-            shape = x.shape
-            _, outputs = lengths(self._windows(shape[1:-1] if self._channels_last else shape[2:]))
-            self._check_channels(shape)
-            validation.elements("the output", (shape[0], self._out_channels(self._channels_of(shape)), *outputs))
-            self._check_parameters(x)
+        for parameter in _gluon.own_parameters(self).values():
+            tensors.renew(parameter)
 
     def infer_shape(self, x: Any) -> None:
         """Shapes of the parameters from an input; no graph is needed for that."""
         self.check(x)
         self._settle(self._channels_of(x.shape))
 
+    def _settle(self, in_channels: Optional[int]) -> None:
+        """Gives parameters their shapes as soon as the channels of the data are known."""
+        for name, parameter in _gluon.own_parameters(self).items():
+            if in_channels and parameter.shape is not None and any(length <= 0 for length in parameter.shape):
+                shape = self._shapes(in_channels)[name]
+                validation.elements(parameter.name, shape)
+                parameter.shape = shape
+                tensors.renew(parameter)  # a lone layer is traced by Gluon, which does not ask it again
+
+    # -- what can be wrong with the data
+
+    def check(self, x: Any) -> None:
+        """Raise what is wrong with an array."""
+        tensors.check("data", x)
+        if isinstance(x, mx.nd.NDArray):
+            shape = x.shape
+            self._check_shape(shape)
+            if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
+                raise TypeError(f"data must be an mx.np.ndarray in np mode (npx.set_np); {tensors.received('data', x)}")
+            _, outputs = lengths(self._windows(shape[1:-1] if self._channels_last else shape[2:]))
+            validation.elements("the output", (shape[0], self._out_channels(self._channels_of(shape)), *outputs))
+            self._check_parameters(x)
+
     def _channels_of(self, shape: Sequence[Any]) -> Any:
         return shape[-1] if self._channels_last else shape[1]
 
-    def _check_number(self, more: tuple) -> None:
-        if more:
-            raise TypeError(
-                f"{type(self).__name__} must be called with one input; {validation.received(inputs=1 + len(more))}"
-            )
-
-    def _check_rank(self, shape: Sequence[Any]) -> None:
+    def _check_shape(self, shape: Sequence[Any]) -> None:
+        received = validation.received(**{"data.shape": tuple(shape)})
         if len(shape) != self.num_spatial_dims + 2:
-            raise ValueError(
-                f"data must have the {self.num_spatial_dims + 2} axes ({', '.join(self._layout)}); "
-                f"{validation.received(**{'data.shape': tuple(shape)})}"
-            )
-
-    def _check_kind(self, x: Any) -> None:
-        self._check_rank(x.shape)
-        if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
-            raise TypeError(f"data must be an mx.np.ndarray in np mode (npx.set_np); {tensors.received('data', x)}")
-
-    def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
-        """What is wanted of data of this size; raises if nothing is left of it."""
-        raise NotImplementedError
-
-    def _check_channels(self, shape: Sequence[Any]) -> None:
-        """Raises if data of this shape does not fit the parameters."""
+            axes = f"{self.num_spatial_dims + 2} axes ({', '.join(self._layout)})"
+            raise ValueError(f"data must have the {axes}; {received}")
+        known, in_channels = self._known_in_channels(), self._channels_of(shape)
+        if in_channels is None:
+            return
+        if known and in_channels != known:
+            raise ValueError(f"data must have in_channels={known} channels; {received}")
+        validation.divisible("data channels", in_channels, "groups", self._groups)
 
     def _check_parameters(self, x: Any) -> None:
         """Raises if the data is on another device than the parameters, or of another type."""
-
-    def _out_channels(self, in_channels: int) -> int:
-        return in_channels
-
-    def _settle(self, in_channels: int) -> None:
-        """Gives parameters their shapes as soon as the channels of the data are known."""
-
-    def _settle_in_graph(self, x: Any) -> None:
-        """The same, and gives the parameters' variables what is known of the parameters."""
-
-    def _renew_variables(self) -> None:
         for parameter in _gluon.own_parameters(self).values():
-            tensors.renew(parameter)
+            tensors.forbid_float16_on_cpu(x, "convolution")
+            contexts = parameter.list_ctx()
+            if tensors.device(x.ctx) not in map(tensors.device, contexts):
+                raise ValueError(
+                    f"data must be on the device of the parameters, {contexts}; "
+                    f"{validation.received(**{'data.context': str(x.ctx)})}"
+                )
+            if np.dtype(parameter.dtype) != x.dtype and not tensors.are_cast(parameter, x):
+                raise TypeError(
+                    f"data must have the type of the parameters, {np.dtype(parameter.dtype)} (see net.cast); "
+                    f"{validation.received(**{'data.dtype': str(np.dtype(x.dtype))})}"
+                )
 
 
 class ConvolutionLayer(Layer):
     """Arguments and parameters that convolutions share; see :class:`mxsame.nn.Conv2D` for their meaning."""
 
-    _channels: int
-    _groups = 1
+    _channels: Any = None  # those of a depthwise convolution follow from the data's
     _words: Tuple[str, ...] = validation.WORDS  # what `padding` may be as a string
     _operator = "conv"  # or "transposed"
 
@@ -185,27 +196,10 @@ class ConvolutionLayer(Layer):
         for kernel, dilate in zip(self._kernel_size, self._dilation):
             arithmetic.effective_kernel_size(kernel, dilate)
         arithmetic.check_outputs(self._padding, self._operator, self._kernel_size, self._strides, self._dilation)
-        self.act = None
         if activation is not None:
-            if not isinstance(activation, str):
-                raise TypeError(f"activation must be a string or None; {validation.received(activation=activation)}")
-            if activation not in ACTIVATIONS:
-                raise ValueError(
-                    f"activation must be one of {', '.join(ACTIVATIONS)}; {validation.received(activation=activation)}"
-                )
+            activation = validation.mode("activation", activation, ACTIVATIONS)
             with self.name_scope():
                 self.act = mx.gluon.nn.Activation(activation, prefix=activation + "_")
-
-    def _parameter(self, name: str, shape: tuple, init: Any, argument: str) -> Any:
-        """A parameter whose unknown lengths are 0 and are settled by the first input."""
-        _check_initializer(argument, init)
-        validation.elements(name, [length or None for length in shape])
-        if mx.util.is_np_shape():
-            shape = tuple(length or -1 for length in shape)
-        try:
-            return self.params.get(name, shape=shape, init=init, allow_deferred_init=True)
-        except AssertionError as error:
-            raise ValueError(f"params must fit the layer: {error}; {validation.received(params=self.params)}") from None
 
     def _set_channels(self, channels: Any, groups: Any) -> None:
         self._channels = validation.integer("channels", channels, 1)
@@ -213,80 +207,37 @@ class ConvolutionLayer(Layer):
         validation.divisible("channels", self._channels, "groups", self._groups)
         validation.divisible("in_channels", self._in_channels, "groups", self._groups)
 
-    def _add_parameters(self, weight_initializer: Any, bias_initializer: Any) -> None:
-        """`weight`, of the subclass's `_shapes`, and `bias`."""
-        with self.name_scope():
-            shape = self._shapes(self._in_channels)["weight"]
-            self.weight = self._parameter("weight", shape, weight_initializer, "weight_initializer")
-            self.bias = self._bias_parameter(self._out_channels(self._in_channels), bias_initializer)
+    def _add_parameters(self, **initializers: Any) -> None:
+        """The parameters of these names; unknown lengths are 0 and are settled by the first input."""
+        shapes = self._shapes(self._in_channels)
+        for name, init in initializers.items():
+            _check_initializer(f"{name.replace('_weight', '')}_initializer", init)
+            shape = shapes[name]
+            validation.elements(name, [length or None for length in shape])
+            if mx.util.is_np_shape():
+                shape = tuple(length or -1 for length in shape)
+            setattr(self, name, self._parameter(name, shape, init) if name != "bias" or self._use_bias else None)
 
-    def _bias_parameter(self, channels: int, init: Any) -> Any:
-        return self._parameter("bias", (channels,), init, "bias_initializer") if self._use_bias else None
+    def _parameter(self, name: str, shape: tuple, init: Any) -> Any:
+        try:
+            return self.params.get(name, shape=shape, init=init, allow_deferred_init=True)
+        except AssertionError as error:
+            raise ValueError(f"params must fit the layer: {error}; {validation.received(params=self.params)}") from None
+
+    def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
+        return make_windows(size, self._kernel_size, self._strides, self._dilation, self._padding)
+
+    def _shapes(self, in_channels: int) -> dict:
+        return {"bias": (self._out_channels(in_channels),)}
 
     def _weight_shape(self, first: int, second: int, kernel_size: tuple) -> tuple:
         """(first, second, *k), or (first, *k, second) with channels last."""
         return (first, *kernel_size, second) if self._channels_last else (first, second, *kernel_size)
 
-    def _shapes(self, in_channels: int) -> dict:
-        """The shapes of the parameters, by name, for data of so many channels."""
-        raise NotImplementedError
-
-    def _known_in_channels(self) -> Optional[int]:
-        """The data's channels from the argument, or from a weight that has met its first input."""
-        raise NotImplementedError
-
-    def _settle(self, in_channels: int) -> None:
-        for name, parameter in _gluon.own_parameters(self).items():
-            if parameter.shape is not None and any(length <= 0 for length in parameter.shape):
-                shape = self._shapes(in_channels).get(name, parameter.shape)
-                validation.elements(parameter.name, shape)
-                parameter.shape = shape
-                tensors.renew(parameter)  # a lone layer is traced by Gluon, which does not ask it again
-
-    def _settle_in_graph(self, x: Any) -> None:
-        if not self._known_in_channels():
-            ndim = self.num_spatial_dims + 2
-            found = tensors.probed_channels(x, ndim, ndim - 1 if self._channels_last else 1)
-            if found:
-                self._settle(found)
-        self._renew_variables()
-
-    def _check_channels(self, shape: Sequence[Any]) -> None:
-        known, in_channels = self._known_in_channels(), self._channels_of(shape)
-        if in_channels is None:
-            return
-        if known and in_channels != known:
-            raise ValueError(
-                f"data must have in_channels={known} channels; {validation.received(**{'data.shape': tuple(shape)})}"
-            )
-        validation.divisible("data channels", in_channels, "groups", self._groups)
-
-    def _check_parameters(self, x: Any) -> None:
-        tensors.forbid_float16_on_cpu(x, "convolution")
-        context, dtype = x.ctx, x.dtype
-        for parameter in _gluon.own_parameters(self).values():
-            contexts = parameter.list_ctx()
-            if tensors.device(context) not in map(tensors.device, contexts):
-                raise ValueError(
-                    f"data must be on the device of the parameters, {contexts}; "
-                    f"{validation.received(**{'data.context': str(context)})}"
-                )
-            if np.dtype(parameter.dtype) != dtype and not tensors.are_cast(parameter, x):
-                tensors.check("data", x)
-                raise TypeError(
-                    f"data must have the type of the parameters, {np.dtype(parameter.dtype)} (see net.cast); "
-                    f"{validation.received(**{'data.dtype': str(np.dtype(dtype))})}"
-                )
-
-    def _out_channels(self, in_channels: int) -> int:
+    def _out_channels(self, in_channels: int) -> Any:
         return self._channels
 
-    def _activated(self, out: Any) -> Any:
-        return out if self.act is None else self.act(out)
-
-    @functools.cached_property
-    def _window_arguments(self) -> dict:
-        """What every function of `mxsame.ops` is given."""
+    def _arguments(self) -> dict:
         return {
             "kernel_size": self._kernel_size,
             "strides": self._strides,
@@ -295,12 +246,17 @@ class ConvolutionLayer(Layer):
             "layout": self._layout,
         }
 
-    def _representation(self, mapping: str, **more: Any) -> str:
-        parts = [mapping] if mapping else []
+    def _shown(self) -> dict:
+        """The subclass's own arguments that `repr` shows."""
+        return {} if self._groups == 1 else {"groups": self._groups}
+
+    def __repr__(self) -> str:
+        known = self._known_in_channels()
+        parts = [f"{known} -> {self._out_channels(known) if known else self._channels}"]
         parts += [f"kernel_size={self._kernel_size}", f"strides={self._strides}", f"padding={self._padding!r}"]
         if set(self._dilation) != {1}:
             parts.append(f"dilation={self._dilation}")
-        parts += [f"{name}={value}" for name, value in more.items()]
+        parts += [f"{name}={value}" for name, value in self._shown().items()]
         if self._channels_last:
             parts.append(f"layout={self._layout}")
         if not self._use_bias:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, Optional
 
 from mxsame import ops
 from mxsame._mxnet import mx
 from mxsame.nn._layer import CAUSAL_WORDS, ConvolutionLayer
-from mxsame.plan.windows import AnyWindow, make_windows
 
 
 class _Conv(ConvolutionLayer):
@@ -68,6 +67,8 @@ class _Conv(ConvolutionLayer):
         For wrong arguments when the layer is made, for data that does not fit when it is called.
     """
 
+    _function = staticmethod(ops.conv)
+
     def __init__(
         self,
         channels: int,
@@ -88,25 +89,18 @@ class _Conv(ConvolutionLayer):
         window = kernel_size, strides, padding, dilation
         super().__init__(window, layout, activation, use_bias, in_channels, prefix, params)
         self._set_channels(channels, groups)
-        self._add_parameters(weight_initializer, bias_initializer)
-
-    def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
-        return make_windows(size, self._kernel_size, self._strides, self._dilation, self._padding)
+        self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
     def _shapes(self, in_channels: int) -> dict:
-        return {"weight": self._weight_shape(self._channels, in_channels // self._groups, self._kernel_size)}
+        weight = self._weight_shape(self._channels, in_channels // self._groups, self._kernel_size)
+        return {**super()._shapes(in_channels), "weight": weight}
 
     def _known_in_channels(self) -> Optional[int]:
         share = self.weight.shape[-1 if self._channels_last else 1]
         return share * self._groups if share > 0 else None
 
-    def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
-        out = ops.conv(x, weight, bias, channels=self._channels, groups=self._groups, **self._window_arguments)
-        return self._activated(out)
-
-    def __repr__(self) -> str:
-        more = {} if self._groups == 1 else {"groups": self._groups}
-        return self._representation(f"{self._known_in_channels()} -> {self._channels}", **more)
+    def _arguments(self) -> dict:
+        return {**super()._arguments(), "channels": self._channels, "groups": self._groups}
 
 
 class Conv1D(_Conv, mx.gluon.nn.Conv1D):

@@ -42,6 +42,7 @@ class _ConvTranspose(ConvolutionLayer):
         As :class:`mxsame.nn.Conv2D`, and for an `output_padding` that no forward convolution corresponds to.
     """
 
+    _function = staticmethod(ops.conv_transpose)
     _operator = "transposed"
 
     def __init__(
@@ -70,7 +71,7 @@ class _ConvTranspose(ConvolutionLayer):
         if output_padding is not None:
             self._output_padding = validation.per_axis("output_padding", output_padding, rank, 0)
         self._windows((None,) * rank)  # refuses what is wrong for every size
-        self._add_parameters(weight_initializer, bias_initializer)
+        self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
     def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:
         return make_transposed_windows(
@@ -78,29 +79,20 @@ class _ConvTranspose(ConvolutionLayer):
         )
 
     def _shapes(self, in_channels: int) -> dict:
-        return {"weight": self._weight_shape(in_channels, self._channels // self._groups, self._kernel_size)}
+        weight = self._weight_shape(in_channels, self._channels // self._groups, self._kernel_size)
+        return {**super()._shapes(in_channels), "weight": weight}
 
     def _known_in_channels(self) -> Optional[int]:
         found = self.weight.shape[0]
         return found if found > 0 else None
 
-    def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
-        out = ops.conv_transpose(
-            x,
-            weight,
-            bias,
-            channels=self._channels,
-            groups=self._groups,
-            output_padding=self._output_padding,
-            **self._window_arguments,
-        )
-        return self._activated(out)
+    def _arguments(self) -> dict:
+        own = {"channels": self._channels, "groups": self._groups, "output_padding": self._output_padding}
+        return {**super()._arguments(), **own}
 
-    def __repr__(self) -> str:
-        more = {} if self._output_padding is None else {"output_padding": self._output_padding}
-        if self._groups != 1:
-            more["groups"] = self._groups
-        return self._representation(f"{self._known_in_channels()} -> {self._channels}", **more)
+    def _shown(self) -> dict:
+        own = {} if self._output_padding is None else {"output_padding": self._output_padding}
+        return {**own, **super()._shown()}
 
 
 class Conv1DTranspose(_ConvTranspose, mx.gluon.nn.Conv1DTranspose):

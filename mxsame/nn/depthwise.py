@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Optional
 
 from mxsame import _gluon, ops, validation
 from mxsame.nn._layer import CAUSAL_WORDS, ConvolutionLayer
-from mxsame.ops.conv import UnknownChannels
-from mxsame.plan.windows import AnyWindow, make_windows
 
 
 class _Depthwise(ConvolutionLayer):
@@ -17,29 +15,16 @@ class _Depthwise(ConvolutionLayer):
         super().__init__(*shared)
         self._depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
 
-    def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
-        return make_windows(size, self._kernel_size, self._strides, self._dilation, self._padding)
-
-    def _out_channels(self, in_channels: int) -> int:
-        return in_channels * self._depth_multiplier
-
     def _known_in_channels(self) -> Optional[int]:
         first = next(iter(_gluon.own_parameters(self).values())).shape[0]
         return first // self._depth_multiplier if first > 0 else None
 
-    def _depthwise_arguments(self) -> dict:
-        return {
-            "in_channels": self._known_in_channels(),
-            "depth_multiplier": self._depth_multiplier,
-            **self._window_arguments,
-        }
+    def _arguments(self) -> dict:
+        own = {"in_channels": self._known_in_channels(), "depth_multiplier": self._depth_multiplier}
+        return {**super()._arguments(), **own}
 
-    def _named(self, function: Callable, *arrays: Any, **arguments: Any) -> Any:
-        """The function's output; an error about channels that are not known names the layer."""
-        try:
-            return function(*arrays, **arguments, **self._depthwise_arguments())
-        except UnknownChannels as error:
-            raise ValueError(f"layer {self.name}: {error}") from None
+    def _shown(self) -> dict:
+        return {"depth_multiplier": self._depth_multiplier}
 
 
 class _DepthwiseConv(_Depthwise):
@@ -71,6 +56,8 @@ class _DepthwiseConv(_Depthwise):
         As :class:`mxsame.nn.Conv2D`, and if a graph is built and the channels are unknown.
     """
 
+    _function = staticmethod(ops.depthwise_conv)
+
     def __init__(
         self,
         kernel_size: Any,
@@ -89,19 +76,14 @@ class _DepthwiseConv(_Depthwise):
     ):
         window = kernel_size, strides, padding, dilation
         super().__init__(depth_multiplier, window, layout, activation, use_bias, in_channels, prefix, params)
-        self._add_parameters(weight_initializer, bias_initializer)
+        self._add_parameters(weight=weight_initializer, bias=bias_initializer)
+
+    def _out_channels(self, in_channels: int) -> int:
+        return in_channels * self._depth_multiplier
 
     def _shapes(self, in_channels: int) -> dict:
-        channels = in_channels * self._depth_multiplier
-        return {"weight": self._weight_shape(channels, 1, self._kernel_size), "bias": (channels,)}
-
-    def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
-        return self._activated(self._named(ops.depthwise_conv, x, weight, bias))
-
-    def __repr__(self) -> str:
-        known = self._known_in_channels()
-        mapping = f"{known} -> {known * self._depth_multiplier if known else None}"
-        return self._representation(mapping, depth_multiplier=self._depth_multiplier)
+        weight = self._weight_shape(self._out_channels(in_channels), 1, self._kernel_size)
+        return {**super()._shapes(in_channels), "weight": weight}
 
 
 class _SeparableConv(_Depthwise):
@@ -135,6 +117,8 @@ class _SeparableConv(_Depthwise):
         As :class:`mxsame.nn.DepthwiseConv2D`.
     """
 
+    _function = staticmethod(ops.separable_conv)
+
     def __init__(
         self,
         channels: int,
@@ -156,33 +140,20 @@ class _SeparableConv(_Depthwise):
         window = kernel_size, strides, padding, dilation
         super().__init__(depth_multiplier, window, layout, activation, use_bias, in_channels, prefix, params)
         self._channels = validation.integer("channels", channels, 1)
-        shapes = self._shapes(self._in_channels)
-        initializers = {"depthwise": depthwise_initializer, "pointwise": pointwise_initializer}
-        with self.name_scope():
-            self.depthwise_weight, self.pointwise_weight = (
-                self._parameter(f"{half}_weight", shapes[f"{half}_weight"], initializer, f"{half}_initializer")
-                for half, initializer in initializers.items()
-            )
-            self.bias = self._bias_parameter(self._channels, bias_initializer)
-
-    def _out_channels(self, in_channels: int) -> int:
-        return self._channels
+        self._add_parameters(
+            depthwise_weight=depthwise_initializer, pointwise_weight=pointwise_initializer, bias=bias_initializer
+        )
 
     def _shapes(self, in_channels: int) -> dict:
         depth_channels = in_channels * self._depth_multiplier
         return {
+            **super()._shapes(in_channels),
             "depthwise_weight": self._weight_shape(depth_channels, 1, self._kernel_size),
             "pointwise_weight": self._weight_shape(self._channels, depth_channels, (1,) * self.num_spatial_dims),
         }
 
-    def hybrid_forward(self, F: Any, x: Any, depthwise_weight: Any, pointwise_weight: Any, bias: Any = None) -> Any:
-        arrays = (x, depthwise_weight, pointwise_weight, bias)
-        return self._activated(self._named(ops.separable_conv, *arrays, channels=self._channels))
-
-    def __repr__(self) -> str:
-        return self._representation(
-            f"{self._known_in_channels()} -> {self._channels}", depth_multiplier=self._depth_multiplier
-        )
+    def _arguments(self) -> dict:
+        return {**super()._arguments(), "channels": self._channels}
 
 
 class DepthwiseConv1D(_DepthwiseConv):

@@ -18,7 +18,14 @@ class _Pool(Layer):
         return "pool"  # as in gluon.nn
 
     def __init__(
-        self, pool_size: Any, strides: Any, padding: Any, layout: Any, ceil_mode: Any, prefix: Any, params: Any
+        self,
+        pool_size: Any = 2,
+        strides: Any = None,
+        padding: Any = "same",
+        layout: Optional[str] = None,
+        ceil_mode: bool = False,
+        prefix: Optional[str] = None,
+        params: Any = None,
     ):
         super().__init__(layout, prefix, params)
         rank = self.num_spatial_dims
@@ -92,20 +99,7 @@ class _MaxPool(_Pool):
         For wrong arguments when the layer is made, for data that does not fit when it is called.
     """
 
-    def __init__(
-        self,
-        pool_size: Any = 2,
-        strides: Any = None,
-        padding: Any = "same",
-        layout: Optional[str] = None,
-        ceil_mode: bool = False,
-        prefix: Optional[str] = None,
-        params: Any = None,
-    ):
-        super().__init__(pool_size, strides, padding, layout, ceil_mode, prefix, params)
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        return ops.max_pool(x, **self._arguments())
+    _function = staticmethod(ops.max_pool)
 
 
 class _AvgPool(_Pool):
@@ -119,6 +113,8 @@ class _AvgPool(_Pool):
         Whether padding counts as zeros. By default it does not, as in Keras; in `gluon.nn` it does. With "keras-mxnet"
         padding always counts.
     """
+
+    _function = staticmethod(ops.avg_pool)
 
     def __init__(
         self,
@@ -137,9 +133,6 @@ class _AvgPool(_Pool):
     def _arguments(self) -> dict:
         return {**super()._arguments(), "count_include_pad": self._count_include_pad}
 
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        return ops.avg_pool(x, **self._arguments())
-
 
 class _LpPool(_Pool):
     """Lp pooling with Keras's padding: (sum of x^p)^(1/p) over a window, see :func:`mxsame.ops.lp_pool`.
@@ -151,6 +144,8 @@ class _LpPool(_Pool):
     p_value : 1, 2 or 3
         The order p of the norm, as in `mxnet.nd.Pooling`; 2 by default.
     """
+
+    _function = staticmethod(ops.lp_pool)
 
     def __init__(
         self,
@@ -168,9 +163,6 @@ class _LpPool(_Pool):
 
     def _arguments(self) -> dict:
         return {**super()._arguments(), "p_value": self._p_value}
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        return ops.lp_pool(x, **self._arguments())
 
 
 class MaxPool1D(_MaxPool, mx.gluon.nn.MaxPool1D):

@@ -21,10 +21,6 @@ from mxsame.plan.windows import AnyWindow
 from mxsame.planner import Work
 
 
-class UnknownChannels(ValueError):
-    """The channels of the data are needed and not known; a layer adds its name."""
-
-
 def conv(
     data: Any,
     weight: Any,
@@ -252,7 +248,7 @@ def _depthwise(
     found = geometry.shape[1] if in_channels is not None else geometry.graph_channels()
     in_channels = channel_count("in_channels", in_channels, "the data's channels", found)
     if in_channels is None:
-        raise UnknownChannels(
+        raise ValueError(
             "in_channels must be given to build the graph of a depthwise convolution of data with unknown channels; "
             "received in_channels=None"
         )

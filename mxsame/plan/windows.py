@@ -13,7 +13,7 @@ from mxsame import padding as arithmetic
 from mxsame import validation
 
 MOST_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride
-GIVE_SIZE = "give input_size, or a net to mxsame.hybridize"
+GIVE_SIZE = "give data of static shape, or a net to mxsame.hybridize"
 
 Sizes = Tuple[Optional[int], ...]
 Ints = Tuple[int, ...]
