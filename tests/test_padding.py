@@ -276,16 +276,12 @@ def test_nothing_left_of_the_output():
 
 
 def test_kernel_beyond_what_mxnet_can_count():
-    with pytest.raises(
-        ValueError, match=r"effective kernel size .* must be <= 536870911; received kernel_size=65536, "
-    ):
+    with pytest.raises(ValueError, match=r"effective kernel size .* must be <= 536870911; received ke="):
         same_pads(9, 2**16, dilation=2**16)
 
 
 def test_kernel_longer_than_the_padded_input():
-    with pytest.raises(
-        ValueError, match="5 with its dilation; received size=4, padding='valid', kernel_size=3, dilation=2"
-    ):
+    with pytest.raises(ValueError, match=r"received size=4, padding='valid', ke=5"):
         output_size(4, 3, dilation=2, padding="valid")
 
 
