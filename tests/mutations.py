@@ -329,8 +329,8 @@ MUTATIONS = [  # (name, file, old text, new text)
     (
         "port: calls of nested models are not counted from zero",
         "mxsame/port/config.py",
-        "    if not shifted:\n        return\n",
-        "    return\n",
+        "last.get(layer.name, 0) >= len(layer.calls))",
+        "last.get(layer.name, 0) > len(layer.calls))",
     ),
     (
         "port: sizes of parts are positions",

@@ -251,7 +251,7 @@ class Builder:
             if layer.class_name == "InputLayer":
                 raise ValueError(f"input layer {layer.name!r} must be one of the inputs of model {model.name!r}")
             outputs = Site(self, layer, (*path, layer.name), call, model, training, once).built(values)
-            if not number:
+            if number == layer.first_call:
                 self.outputs.setdefault((*path, layer.name), (layer, outputs[0]))
             for output, value in enumerate(outputs):
                 values[Tensor(layer.name, number, output)] = value
@@ -271,7 +271,9 @@ class Builder:
 def _sorted(model: Model) -> List[Tuple[Layer, int, Call]]:
     """The calls of all layers, each after those that it needs."""
     calls = {
-        (layer.name, number): (layer, number, call) for layer in model.layers for number, call in enumerate(layer.calls)
+        (layer.name, number): (layer, number, call)
+        for layer in model.layers
+        for number, call in enumerate(layer.calls, layer.first_call)
     }
     needed: Dict[Tuple[str, int], List[Tuple[str, int]]] = {}
     missing: Dict[Tuple[str, int], int] = {}

@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame import validation
-from mxsame.port.description import WRAPPER, Call, Layer, Model, Tensor
+from mxsame.port.description import WRAPPER, Call, Layer, Model, Tensor, tensors_in
 
 MODELS = ("Sequential", "Functional", "Model")
 DEEPEST = 32  # models in models
+NOT_AS_KERAS_WRITES = (AttributeError, IndexError, KeyError, TypeError)  # what comes of reading another structure
 
 
-def model_of(config: Any, version: int, depth: int = 0) -> Model:
+def model_of(entry: Any, version: int) -> Model:
     """The model of `{"class_name": .., "config": ..}`."""
-    if not isinstance(config, dict) or not isinstance(config.get("class_name"), str):
-        raise ValueError("a model's configuration must be an object with class_name and config")
-    if depth > DEEPEST:
-        raise ValueError(f"models must be nested at most {DEEPEST} deep")
-    class_name, inner = config["class_name"], config.get("config")
+    try:
+        return _model(*_class_and_config(entry), version, 0)
+    except NOT_AS_KERAS_WRITES as error:
+        raise ValueError(
+            "a model's configuration must have class_name, config and layers as Keras writes them; "
+            f"received {type(error).__name__}: {error}"
+        ) from None
+    except RecursionError:
+        raise ValueError("a model's configuration must not be nested that deeply") from None
+
+
+def _class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
+    """The configuration of a Sequential is the list of its layers before Keras 2.2.3."""
+    config = entry["config"]
+    return entry["class_name"].split(">")[-1], {"layers": config} if isinstance(config, list) else config
+
+
+def _model(class_name: str, config: Dict[str, Any], version: int, depth: int) -> Model:
     if class_name == "Sequential":
-        if isinstance(inner, list):  # Keras before 2.2.3
-            inner = {"layers": inner}
-        return _sequential(_checked(inner, class_name), version, depth)
-    if isinstance(inner, dict) and "layers" in inner and "output_layers" in inner:
-        return _functional(inner, version, depth)
+        return _sequential(config, version, depth)
+    if _is_functional(config):
+        return _functional(config, version, depth)
     raise ValueError(
         "a model must be Sequential or functional (a subclassed model has no configuration of its layers); "
         f"{validation.received(class_name=class_name)}"
     )
 
 
-def _checked(config: Any, class_name: str) -> Dict[str, Any]:
-    if not isinstance(config, dict) or not isinstance(config.get("layers"), list):
-        raise ValueError(f"config of {class_name} must be an object with a list of layers")
-    return config
+def _is_functional(config: Dict[str, Any]) -> bool:
+    return "layers" in config and "output_layers" in config
 
 
 def _sequential(config: Dict[str, Any], version: int, depth: int) -> Model:
@@ -59,21 +69,27 @@ def _input_shape(layer: Layer) -> Any:
 
 
 def _functional(config: Dict[str, Any], version: int, depth: int) -> Model:
-    entries = _checked(config, "Functional")["layers"]
-    layers = _layers(entries, version, depth)
-    for layer, entry in zip(layers, entries):
-        calls = entry.get("inbound_nodes") or []
-        if not isinstance(calls, list):
-            raise ValueError(f"inbound_nodes of layer {layer.name!r} must be a list")
-        layer.calls = [_call(call, layer.name) for call in calls] or [Call(())]
-    inputs = [_reference(entry, "input_layers") for entry in _references(config.get("input_layers"))]
-    outputs = [_reference(entry, "output_layers") for entry in _references(config["output_layers"])]
-    _count_calls_from_zero(layers, outputs)
+    layers = _layers(config["layers"], version, depth)
+    for layer, entry in zip(layers, config["layers"]):
+        layer.calls = [_call(call) for call in entry.get("inbound_nodes") or []] or [Call(())]
+    inputs, outputs = _references(config["input_layers"]), _references(config["output_layers"])
+    last: Dict[str, int] = {}
+    for tensor in [*outputs, *(tensor for layer in layers for call in layer.calls for tensor in call.tensors())]:
+        last[tensor.layer] = max(last.get(tensor.layer, 0), tensor.call)
+    for layer in layers:  # Keras 2 counts the calls of a nested model from 1: its first node is its own
+        layer.first_call = int(layer.model is not None and last.get(layer.name, 0) >= len(layer.calls))
     return Model(str(config.get("name", "model")), layers, inputs, outputs, version)
 
 
 def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:
-    layers = [_layer(entry, version, depth) for entry in entries]
+    layers = []
+    for entry in entries:
+        try:
+            layers.append(_layer(entry, version, depth))
+        except NOT_AS_KERAS_WRITES:
+            raise ValueError(
+                f"layers must be written as Keras writes them; {validation.received(layer=entry)}"
+            ) from None
     names = [layer.name for layer in layers]
     if len(set(names)) < len(names):
         double = next(name for name in names if names.count(name) > 1)
@@ -82,29 +98,21 @@ def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:
 
 
 def _layer(entry: Any, version: int, depth: int) -> Layer:
-    if not isinstance(entry, dict) or not isinstance(entry.get("class_name"), str):
-        raise ValueError(
-            f"a layer's configuration must be an object with class_name and config; received {entry!r:.200}"
-        )
-    class_name, config = entry["class_name"].split(">")[-1], entry.get("config")
-    if class_name == "Sequential" and isinstance(config, list):
-        config = {"layers": config}
-    if not isinstance(config, dict):
-        raise ValueError(f"config of a {class_name} must be an object; {validation.received(config=config)}")
+    if depth > DEEPEST:
+        raise ValueError(f"models must be nested at most {DEEPEST} deep")
+    class_name, config = _class_and_config(entry)
     name = entry.get("name", config.get("name"))
     if not isinstance(name, str) or not name:
         raise ValueError(f"a layer must have a name; received a {class_name} with {validation.received(name=name)}")
-    if class_name in MODELS or ("output_layers" in config and "layers" in config):
-        return Layer(class_name, name, config, model=model_of({**entry, "config": config}, version, depth + 1))
+    if class_name in MODELS or _is_functional(config):
+        return Layer(class_name, name, config, model=_model(class_name, config, version, depth + 1))
     if class_name == WRAPPER:
-        return Layer(class_name, name, config, model=_wrapped(config.get("layer"), version, depth + 1))
+        return Layer(class_name, name, config, model=_wrapped(config["layer"], version, depth + 1))
     return Layer(class_name, name, config, operator=_operator(entry, class_name, config))
 
 
 def _wrapped(entry: Any, version: int, depth: int) -> Model:
     """A layer as a model, between an input and an output."""
-    if depth > DEEPEST:
-        raise ValueError(f"models must be nested at most {DEEPEST} deep")
     layer = _layer(entry, version, depth)
     start = Layer("InputLayer", f"{layer.name}_input", {}, [Call(())])
     layer.calls = [Call((Tensor(start.name),))]
@@ -115,102 +123,42 @@ def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any]) ->
     """The function of an operator node."""
     if class_name in ("TFOpLambda", "SlicingOpLambda"):
         return str(config.get("function", entry.get("name")))
-    module = entry.get("module") or ""
-    return class_name if str(module).startswith("keras.src.ops") else None
+    return class_name if str(entry.get("module")).startswith("keras.src.ops") else None
 
 
-def _call(call: Any, name: str) -> Call:
+def _call(call: Any) -> Call:
     if isinstance(call, dict):  # Keras 3
-        args, kwargs = call.get("args", []), call.get("kwargs", {})
-        if not isinstance(args, list) or not isinstance(kwargs, dict):
-            raise ValueError(f"inbound_nodes of layer {name!r} must have args and kwargs")
-        return Call(tuple(map(_argument, args)), {key: _argument(value) for key, value in kwargs.items()})
-    if not isinstance(call, list):
-        raise ValueError(f"inbound_nodes of layer {name!r} must be lists; {validation.received(node=call)}")
-    several = not (call and isinstance(call[0], str))
-    entries = [_legacy(entry, name) for entry in (call if several else [call])]
-    kwargs = entries[0][1] if entries else {}
-    first = [tensor for tensor, _ in entries]
-    return Call((first if len(first) != 1 else first[0],), kwargs)
-
-
-def _legacy(entry: Any, name: str) -> Any:
-    """`[layer, call, output, kwargs]` of Keras 2, or a constant in its place: the argument, and keyword arguments."""
-    if not isinstance(entry, list) or len(entry) < 3:
-        raise ValueError(f"inbound_nodes of layer {name!r} must hold [layer, node, tensor]; received {entry!r:.100}")
-    kwargs = entry[3] if len(entry) > 3 else {}
-    if not isinstance(kwargs, dict):
-        raise ValueError(f"inbound_nodes of layer {name!r} must have an object of arguments; received {kwargs!r:.100}")
-    kwargs = {key: _legacy_argument(value) for key, value in kwargs.items()}
-    if entry[0] == "_CONSTANT_VALUE":
-        return entry[2], kwargs
-    return _reference(entry[:3], f"inbound_nodes of layer {name!r}"), kwargs
-
-
-def _legacy_argument(value: Any) -> Any:
-    if isinstance(value, list):
-        if len(value) in (3, 4) and isinstance(value[0], str) and all(type(entry) is int for entry in value[1:3]):
-            return value[2] if value[0] == "_CONSTANT_VALUE" else Tensor(*value[:3])
-        if len(value) == 4 and value[0] == "_CONSTANT_VALUE":
-            return value[2]
-        return [_legacy_argument(entry) for entry in value]
-    if isinstance(value, dict):
-        return {key: _legacy_argument(entry) for key, entry in value.items()}
-    return value
+        return Call(tuple(map(_argument, call["args"])), _argument(call["kwargs"]))
+    entries = [call] if isinstance(call[0], str) else call  # each [layer, node, tensor, kwargs]
+    inputs = [_argument(entry[:3]) for entry in entries]
+    return Call((inputs if len(inputs) != 1 else inputs[0],), _argument(dict(*entries[0][3:4])))
 
 
 def _argument(value: Any) -> Any:
-    """An argument of Keras 3's, with a `Tensor` for each tensor, and slices as TensorFlow's nodes have them."""
+    """An argument with a `Tensor` for each tensor, and slices of Keras 3 as TensorFlow's nodes have them."""
     if isinstance(value, list):
+        if len(value) in (3, 4) and value[0] == "_CONSTANT_VALUE":
+            return value[2]
+        if len(value) in (3, 4) and isinstance(value[0], str) and all(type(entry) is int for entry in value[1:3]):
+            return Tensor(*value[:3])
         return [_argument(entry) for entry in value]
     if isinstance(value, dict):
-        inner = value.get("config")
-        if value.get("class_name") == "__keras_tensor__" and isinstance(inner, dict):
-            return _reference(inner.get("keras_history"), "keras_history")
-        if value.get("class_name") in ("__slice__", "__ellipsis__"):
-            return dict(inner or {}) if value["class_name"] == "__slice__" else "..."
-        if value.get("class_name") in ("__tensor__", "__numpy__") and isinstance(inner, dict):
-            return inner.get("value")
+        kind, inner = value.get("class_name"), value.get("config")
+        if kind == "__keras_tensor__":
+            return Tensor(*inner["keras_history"])
+        if kind in ("__tensor__", "__numpy__"):
+            return inner["value"]
+        if kind in ("__slice__", "__ellipsis__"):
+            return dict(inner) if kind == "__slice__" else "..."
         return {key: _argument(entry) for key, entry in value.items()}
     return value
 
 
-def _references(value: Any) -> List[Any]:
+def _references(value: Any) -> List[Tensor]:
     """`input_layers` and `output_layers`: one reference, a list of them, or an object."""
-    if isinstance(value, dict):
-        return [entry for key in sorted(value) for entry in _references(value[key])]
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"input_layers and output_layers must be lists; {validation.received(value=value)}")
-    return [value] if isinstance(value[0], str) else [entry for part in value for entry in _references(part)]
-
-
-def _reference(value: Any, where: str) -> Tensor:
-    if (
-        not isinstance(value, list)
-        or len(value) != 3
-        or not isinstance(value[0], str)
-        or not all(type(entry) is int and entry >= 0 for entry in value[1:])
-    ):
-        raise ValueError(f"{where} must hold [layer, node, tensor]; received {value!r:.100}")
-    return Tensor(*value)
-
-
-def _count_calls_from_zero(layers: List[Layer], outputs: List[Tensor]) -> None:
-    """Keras 2 counts the calls of a nested model from 1: its first node is its own."""
-    used: Dict[str, int] = {}
-    for tensor in [*outputs, *(tensor for layer in layers for call in layer.calls for tensor in call.tensors())]:
-        used[tensor.layer] = max(used.get(tensor.layer, 0), tensor.call)
-    shifted = {layer.name for layer in layers if layer.model and used.get(layer.name, 0) >= len(layer.calls)}
-    if not shifted:
-        return
-
-    def renamed(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value._replace(call=value.call - 1) if value.layer in shifted else value
-        if isinstance(value, (list, tuple)):
-            return type(value)(map(renamed, value))
-        return {key: renamed(entry) for key, entry in value.items()} if isinstance(value, dict) else value
-
-    for layer in layers:
-        layer.calls = [Call(renamed(call.args), renamed(call.kwargs)) for call in layer.calls]
-    outputs[:] = map(renamed, outputs)
+    found = tensors_in(_argument(value))
+    if not found:
+        raise ValueError(
+            f"input_layers and output_layers must hold [layer, node, tensor]; {validation.received(value=value)}"
+        )
+    return found

@@ -59,7 +59,7 @@ class Layer:
     `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read,
     and a `Shaped` when it is in a parameter. `roles` are those that the layer's class has in this configuration; None
     for a class that is not in the table. `native`: they are as keras-mxnet stores them. A TimeDistributed layer has the
-    layer that it wraps as a model.
+    layer that it wraps as a model. `first_call` is the number of the first of its calls.
     """
 
     class_name: str
@@ -71,6 +71,7 @@ class Layer:
     weights: List[Any] = field(default_factory=list)
     roles: Optional[List[Weight]] = None
     native: bool = False
+    first_call: int = 0
 
     @property
     def wrapped(self) -> Optional[Layer]:

@@ -33,10 +33,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
             "model.to_json() as source, and this file as weights"
         )
     version = _major(contents.version or contents.config.get("keras_version"), contents.config)
-    try:
-        model = model_of(contents.config, version)
-    except RecursionError:
-        raise ValueError("a model's configuration must not be nested that deeply") from None
+    model = model_of(contents.config, version)
     calls = model.calls()
     if calls > MOST_CALLS:
         raise ValueError(f"layers must be called at most {MOST_CALLS} times in all; {validation.received(calls=calls)}")
