@@ -142,6 +142,7 @@ class Builder:
         self.steps: List[Step] = []
         self.slots: Dict[int, List[Slot]] = {}  # of each layer, by its identity
         self.blocks: Dict[Any, Any] = {}  # of layers that were built, by path
+        self.custom: Dict[int, Any] = {}  # blocks of the user's, by the identity of the layer
         self.outputs: Dict[Tuple[str, ...], Tuple[Layer, Value]] = {}  # of the first call of each layer, by path
         self._first_calls: Dict[Any, Any] = {}
         self._arranged: Dict[Tuple[int, Any], Value] = {}  # by key, and the order or the pads

@@ -108,7 +108,7 @@ def _layer(entry: Any, version: int, depth: int) -> Layer:
         return Layer(class_name, name, config, model=_model(class_name, config, version, depth + 1))
     if class_name == WRAPPER:
         return Layer(class_name, name, config, model=_wrapped(config["layer"], version, depth + 1))
-    return Layer(class_name, name, config, operator=_operator(entry, class_name, config))
+    return Layer(class_name, name, config, operator=_operator(entry, class_name, config, version))
 
 
 def _wrapped(entry: Any, version: int, depth: int) -> Model:
@@ -119,11 +119,13 @@ def _wrapped(entry: Any, version: int, depth: int) -> Model:
     return Model(layer.name, [start, layer], [Tensor(start.name)], [Tensor(layer.name)], version)
 
 
-def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any]) -> Optional[str]:
+def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any], version: int) -> Optional[str]:
     """The function of an operator node."""
     if class_name in ("TFOpLambda", "SlicingOpLambda"):
         return str(config.get("function", entry.get("name")))
-    return class_name if str(entry.get("module")).startswith("keras.src.ops") else None
+    if "module" in entry or version == 2:
+        return class_name if str(entry.get("module")).startswith("keras.src.ops") else None
+    return None if "dtype" in config else class_name  # an .h5 file of Keras 3 has no modules; layers have a type
 
 
 def _call(call: Any) -> Call:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import weights as weighing
 from mxsame.port.builder import Builder, Operand, Site, Value
-from mxsame.port.description import Layer, Model, Shaped
+from mxsame.port.description import Layer, Model, Shaped, Weight
 from mxsame.port.network import Network
 from mxsame.port.reading import read
 from mxsame.port.rows import KERAS, Row, values_in
@@ -97,12 +97,11 @@ def watched(
     """`from_keras`, which calls `watch(done, total)` after each layer."""
     if mx.util.is_np_array():
         raise ValueError("from_keras must be called outside np mode (npx.reset_np)")
-    custom = _checked_custom(custom)
+    rows = _Rows(custom)
     if padding not in (None, "keras-mxnet"):
         raise ValueError(f'padding must be "keras-mxnet" or None; {validation.received(padding=padding)}')
     if layout is not None:
         validation.rank_of_layout(layout)
-    rows = _Rows(custom)
     model = read(source, weights, rows.check)
     total = model.calls()
     builder = Builder(rows.row_of, lambda done: watch(done, total), keras_mxnet=padding is not None)
@@ -139,63 +138,56 @@ def _distinct(builder: Builder, inputs: Sequence[Value], outputs: Sequence[Value
 class _Rows:
     """The table and the user's own."""
 
-    def __init__(self, custom: Mapping[str, Callable]):
-        self.custom = custom
+    def __init__(self, custom: Any):
+        self.custom = {} if custom is None else custom
+        if not isinstance(self.custom, Mapping) or not all(map(callable, self.custom.values())):
+            raise TypeError(f"custom must map names to functions; {validation.received(custom=custom)}")
 
-    def row_of(self, layer: Layer) -> Row:
+    def row_of(self, layer: Layer) -> Optional[Row]:
         """What builds a layer."""
-        names = (layer.name, layer.class_name if layer.operator is None else layer.operator)
-        make = next((self.custom[name] for name in names if name in self.custom), None)
-        row = row_of(layer) if make is None else Row(partial(_custom, make=make), KERAS)
-        if row is None:
-            raise ValueError(unsupported([layer]))
-        return row
+        make = _of_layer(self.custom, layer)
+        return row_of(layer) if make is None else Row(partial(_custom, make=make), KERAS)
 
     def check(self, model: Model) -> None:
-        """Refuses a model with layers that are not supported, all of them at once."""
-        missing = []
-        for layer in model.walk():
-            if layer.class_name == "InputLayer":
-                continue
-            try:
-                self.row_of(layer)
-            except ValueError:
-                missing.append(layer)
+        """Refuses a model with layers that are not supported, all of them at once, and names that no layer has."""
+        layers = [*model.walk(), *model.layers]
+        missing = [layer for layer in model.walk() if layer.class_name != "InputLayer" and not self.row_of(layer)]
         if missing:
-            raise ValueError(unsupported(missing))
+            shown = [f"{_names(layer)[1]} ({layer.name!r})" for layer in missing[:8]]
+            raise ValueError(
+                "every layer must be supported, or be given by "
+                f"custom={{{_names(missing[0])[1]!r}: function of (config, weights) -> HybridBlock}}; "
+                f"received {', '.join(shown)}{', ..' if len(missing) > 8 else ''}"
+            )
+        unknown = set(self.custom) - {name for layer in layers for name in _names(layer)}
+        if unknown:
+            raise ValueError(
+                "custom must have names of the model's layers, classes or functions; "
+                f"{validation.received(custom=sorted(map(str, unknown)))}"
+            )
 
 
-def unsupported(layers: Sequence[Layer]) -> str:
-    """The message for layers that are not in the table."""
-    shown = [f"{layer.operator or layer.class_name} ({layer.name!r})" for layer in layers[:8]]
-    key = layers[0].operator or layers[0].class_name
-    return (
-        "every layer must be supported, or be given by "
-        f"custom={{{key!r}: function of (config, weights) -> HybridBlock}}; "
-        f"received {', '.join(shown)}{', ..' if len(layers) > 8 else ''}"
-    )
+def _names(layer: Layer) -> Tuple[str, str]:
+    """By which a user's function may be given for it."""
+    return layer.name, layer.operator or layer.class_name
+
+
+def _of_layer(functions: Mapping[str, Callable], layer: Layer) -> Optional[Callable]:
+    return next((functions[name] for name in _names(layer) if name in functions), None)
 
 
 def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) -> Value:
     """A block of the user's, on arrays in Keras's order."""
-    arrays = values_in([*inputs, *constants.values()])
-    if site.path not in site.builder.blocks:
-        block = make(site.config, [np.asarray(array) for array in site.layer.weights])
+    layer, builder = site.layer, site.builder
+    if site.path not in builder.blocks:
+        block = make(site.config, [np.asarray(array) for array in layer.weights])
         if not isinstance(block, mx.gluon.HybridBlock):
             raise TypeError(f"custom must return a HybridBlock; received a {type(block).__name__}")
-        site.builder.blocks[site.path] = block
-        site.layer.weights = [Shaped(tuple(array.shape)) for array in site.layer.weights]
-    return site.builder.emit(site.builder.blocks[site.path], arrays, site.name, False)
-
-
-def _checked_custom(custom: Any) -> Dict[str, Callable]:
-    if custom is None:
-        return {}
-    if not isinstance(custom, Mapping) or not all(
-        isinstance(key, str) and callable(make) for key, make in custom.items()
-    ):
-        raise TypeError(f"custom must map names to functions; {validation.received(custom=custom)}")
-    return dict(custom)
+        builder.blocks[site.path] = builder.custom[id(layer)] = block
+        layer.weights = [Shaped(tuple(array.shape)) for array in layer.weights]
+        if layer.roles is None and len(site.path) == 1:  # in a nested model, what is trained would come first
+            layer.roles = [Weight(f"weight_{number}") for number in range(len(layer.weights))]
+    return builder.emit(builder.blocks[site.path], values_in([*inputs, *constants.values()]), site.name, False)
 
 
 def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]:
@@ -229,10 +221,14 @@ def _channels_first(shape: Sequence, layout: Optional[str], data_format: str) ->
     return data_format == "channels_last" and layout.startswith("NC")
 
 
-def to_keras_weights(net: Network, path: Any) -> None:
+def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, Callable]] = None) -> None:
     """Write the weights of a net from :func:`from_keras` as an `.h5` file that `model.load_weights` takes.
 
-    Raises `TypeError` for another net and `ValueError` for a path that does not end in .h5.
+    `custom` is for layers that were given to :func:`from_keras` so, and have weights: the name of a class or of a
+    layer, and a function of the block that returns the layer's arrays, as Keras has them and in its order.
+
+    Raises `TypeError` for another net, and `ValueError` for a path that does not end in .h5 and for a custom layer
+    with weights that has no function or is in a nested model, whose order of weights is not known.
 
     >>> import mxsame
     >>> def trained(path):
@@ -246,17 +242,37 @@ def to_keras_weights(net: Network, path: Any) -> None:
     slots = {key: {slot.role: slot for slot in found} for key, found in net.slots.items()}
 
     def arrays(layer: Layer) -> Dict[str, Any]:
+        names = [role.name for role in layer.roles or []]
+        block = net.custom.get(id(layer))
+        if block is not None and layer.weights:
+            return dict(zip(names, _custom_arrays(layer, block, custom or {})))
         found = {}
-        for role, stored in zip(layer.roles or [], layer.weights):
-            slot = slots[id(layer)].get(role.name)
+        for name, stored in zip(names, layer.weights):
+            slot = slots[id(layer)].get(name)
             if slot is None:
-                found[role.name] = np.asarray(stored)
+                found[name] = np.asarray(stored)
                 continue
             value = slot.parameter.data(slot.parameter.list_ctx()[0]).asnumpy()
-            found[role.name] = np.ascontiguousarray(slot.conversion.to_keras(value))
+            found[name] = np.ascontiguousarray(slot.conversion.to_keras(value))
         return found
 
-    custom = [layer.name for layer in net.description.walk() if layer.weights and id(layer) not in slots]
-    if custom:
-        raise ValueError(f"net must have no custom layers with weights; {validation.received(layers=custom)}")
+    for layer in net.description.walk():
+        if layer.weights and layer.roles is None:
+            raise ValueError(f"custom layers with weights must not be in nested models; received {layer.name!r}")
     weighing.write(path, net.description, arrays)
+
+
+def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> List[Any]:
+    function = _of_layer(custom, layer)
+    if function is None:
+        raise ValueError(
+            f"custom layers with weights need custom={{{_names(layer)[1]!r}: function of (block) -> arrays}}; "
+            f"received {layer.name!r}"
+        )
+    arrays, shapes = list(map(np.asarray, function(block))), [tuple(stored.shape) for stored in layer.weights]
+    if [array.shape for array in arrays] != shapes:
+        raise ValueError(
+            f"custom of {layer.name!r} must give arrays of the shapes {shapes}; "
+            f"{validation.received(shapes=[array.shape for array in arrays])}"
+        )
+    return arrays

@@ -7,16 +7,16 @@ written to a disk.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
+import mmap
 import os
-import stat
 import struct
 import zipfile
 import zlib
-from functools import partial
-from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from mxsame import validation
 
 LARGEST_CONFIG = 2**24  # bytes of JSON; that of NASNetLarge has one million
 LARGEST_RATIO = 100  # how many times its stored bytes an array or an entry may have
+WEIGHTS = "model.weights.h5"  # in a .keras archive
 HDF5_SIGNATURE, ZIP_SIGNATURE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
 
 
@@ -36,25 +37,42 @@ class Contents(NamedTuple):
 
 
 def opened(path: Any, name: str) -> Contents:
-    """The contents of a file; `name` is the argument's."""
+    """The contents of a file, or of a JSON text; `name` is the argument's."""
     path = os.fspath(path)
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would never end
-            raise ValueError(f"{name} must be a file; received {path!r}")
+    if path.lstrip()[:1] == "{":
+        return _json(path.encode(), name)
+    start = b""
+    if os.path.isfile(path):  # a pipe would never end
         with open(path, "rb") as file:
             start = file.read(8)
-    except OSError as error:
-        raise ValueError(f"{name} must be a file that can be read: {error.strerror}; received {path!r}") from None
     if start == HDF5_SIGNATURE:
         root = _hdf5(path, path)
         return Contents(_attribute_json(root, "model_config", path), text(root, "keras_version"), root)
     if start[:4] == ZIP_SIGNATURE:
         return _archive(path)
-    if start.lstrip()[:1] in (b"{", b"["):
+    if start.lstrip()[:1] in (b"{", b"[", b'"'):
         with open(path, "rb") as file:
-            config = parsed(file.read(LARGEST_CONFIG + 1), path)
-        return Contents(config, config.get("keras_version"), None)
-    raise ValueError(f"{name} must be an HDF5 file, a .keras archive or a JSON file; received {path!r}")
+            return _json(file.read(LARGEST_CONFIG + 1), path)
+    received = _other_format(path, start) or repr(path)
+    raise ValueError(f"{name} must be a file: HDF5, a .keras archive or JSON; received {received}")
+
+
+def _other_format(path: str, start: bytes) -> Optional[str]:
+    """What TensorFlow has written there, and how it becomes a file of Keras."""
+    if os.path.isfile(os.path.join(path, "saved_model.pb")):
+        return f"a SavedModel: tf.keras.models.load_model({path!r}).save('model.h5') makes a file of it"
+    if os.path.isfile(f"{path}.index") or os.path.isfile(os.path.join(path, "checkpoint")) or path.endswith(".index"):
+        return f"a checkpoint: load it into its model, then model.save('model.h5') makes a file; {path!r}"
+    if start[4:] == b"TFL3":
+        return f"a TFLite file: model.save('model.h5') of the model that was converted makes a file; {path!r}"
+    return None
+
+
+def _json(content: bytes, where: str) -> Contents:
+    config = parsed(content, where)
+    if "arg_nodes" in config:
+        raise ValueError(f"{where} must be of Keras; received a graph of MXNet, which gluon.SymbolBlock.imports reads")
+    return Contents(config, config.get("keras_version"), None)
 
 
 def parsed(text: bytes, where: str) -> Dict[str, Any]:
@@ -76,106 +94,82 @@ def parsed(text: bytes, where: str) -> Dict[str, Any]:
 
 def _archive(path: str) -> Contents:
     try:
-        archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError) as error:
+        with zipfile.ZipFile(path) as archive:
+            if "config.json" not in archive.namelist():
+                raise ValueError(f"{path} must hold config.json, as a .keras file does")
+            config, metadata = (
+                parsed(_entry(archive, name, path), f"{name} of {path}") if name in archive.namelist() else {}
+                for name in ("config.json", "metadata.json")
+            )
+            weights = _weights(archive, path) if WEIGHTS in archive.namelist() else None
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        struct.error,
+        NotImplementedError,
+        EOFError,
+        OSError,
+        RuntimeError,
+    ) as error:
         raise ValueError(f"{path} must be a whole zip archive: {error}") from None
-    with archive:
-        entries: Dict[str, zipfile.ZipInfo] = {}
-        for entry in archive.infolist():
-            parts = entry.filename.replace("\\", "/").split("/")
-            if entry.filename.startswith(("/", "\\")) or ".." in parts or ":" in parts[0]:
-                raise ValueError(f"{path} must hold no entry that leads out of it; received {entry.filename!r}")
-            if entry.filename in entries:
-                raise ValueError(f"{path} must hold each entry once; received {entry.filename!r} twice")
-            entries[entry.filename] = entry
-        if "config.json" not in entries:
-            raise ValueError(f"{path} must hold config.json, as a .keras file does")
-        config = parsed(_entry(archive, entries["config.json"], path), f"config.json of {path}")
-        metadata = {}
-        if "metadata.json" in entries:
-            metadata = parsed(_entry(archive, entries["metadata.json"], path), f"metadata.json of {path}")
-        weights = None
-        if "model.weights.h5" in entries:
-            weights = _weights_entry(archive, entries["model.weights.h5"], path)
     return Contents(config, metadata.get("keras_version"), weights)
 
 
-def _checked_entry(entry: zipfile.ZipInfo, path: str) -> None:
-    size = os.path.getsize(path)
-    if entry.flag_bits & 1:
-        raise ValueError(f"{entry.filename} of {path} must not be encrypted")
-    if entry.compress_size > size or entry.file_size > LARGEST_RATIO * entry.compress_size + 4096:
+def _entry(archive: zipfile.ZipFile, name: str, path: str, largest: int = LARGEST_CONFIG) -> bytes:
+    """What an entry holds, if that is what it declares."""
+    _check_size(archive.getinfo(name), path)
+    with archive.open(name) as file:
+        found = file.read(largest + 1)
+        file.read(1)  # compares the checksum
+    if len(found) > largest:
+        raise ValueError(f"{name} of {path} must have at most {largest} bytes")
+    return found
+
+
+def _check_size(entry: zipfile.ZipInfo, path: str) -> None:
+    if entry.compress_size > os.path.getsize(path) or entry.file_size > LARGEST_RATIO * entry.compress_size + 4096:
         raise ValueError(
             f"{entry.filename} of {path} must not declare more than the archive holds; "
             f"{validation.received(declared=entry.file_size, stored=entry.compress_size)}"
         )
 
 
-def _entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: str, largest: int = LARGEST_CONFIG) -> bytes:
-    _checked_entry(entry, path)
-    try:
-        with archive.open(entry) as file:
-            found = file.read(min(entry.file_size, largest) + 1)
-            file.read(1)  # compares the checksum
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, RuntimeError) as error:
-        raise ValueError(f"{entry.filename} of {path} must be whole: {error}") from None
-    if len(found) > largest:
-        raise ValueError(f"{entry.filename} of {path} must have at most {largest} bytes")
-    return found
-
-
-def _weights_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: str) -> Any:
-    """The HDF5 file in an archive: read where it is if it is stored as it is, which is what Keras does."""
-    _checked_entry(entry, path)
-    where = f"{entry.filename} of {path}"
+def _weights(archive: zipfile.ZipFile, path: str) -> Any:
+    """The HDF5 file in an archive: mapped where it is if it is stored as it is, which is what Keras does."""
+    entry = archive.getinfo(WEIGHTS)
+    where = f"{WEIGHTS} of {path}"
     if entry.compress_type != zipfile.ZIP_STORED:
-        return _hdf5(io.BytesIO(_entry(archive, entry, path, entry.file_size)), where)
-    file = open(path, "rb")  # noqa: SIM115 - open as long as the weights are
-    file.seek(entry.header_offset)
-    header = file.read(30)
-    if len(header) < 30 or header[:4] != ZIP_SIGNATURE:
-        raise ValueError(f"{where} must have a header")
-    name_length, extra_length = struct.unpack("<HH", header[26:30])
-    window = _Window(file, entry.header_offset + 30 + name_length + extra_length, entry.file_size)
-    checksum = 0
-    for part in iter(lambda: window.read(2**20), b""):
-        checksum = zlib.crc32(part, checksum)
-    if checksum != entry.CRC:
+        return _hdf5(io.BytesIO(_entry(archive, WEIGHTS, path, entry.file_size)), where)
+    _check_size(entry, path)
+    with open(path, "rb") as file:
+        content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    name_length, extra_length = struct.unpack_from("<HH", content, entry.header_offset + 26)
+    start = entry.header_offset + 30 + name_length + extra_length
+    content = content[start : start + entry.file_size]
+    if zlib.crc32(content) != entry.CRC:
         raise ValueError(f"{where} must have the checksum that the archive states")
-    window.seek(0)
-    return _hdf5(window, where)
+    return _hdf5(_Mapped(content), where)
 
 
-class _Window(io.RawIOBase):
-    """A part of a file, as a file."""
+class _Mapped(io.RawIOBase):
+    """Bytes as a file, which are not copied."""
 
-    def __init__(self, file: BinaryIO, start: int, size: int):
+    def __init__(self, content: memoryview):
         super().__init__()
-        self._file, self._start, self._size, self._at = file, start, size, 0
+        self._content, self._at = content, 0
 
     def readable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return True
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._content)}[whence]
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        count = max(min(len(buffer), self._size - self._at), 0)
-        self._file.seek(self._start + self._at)
-        found = self._file.readinto(memoryview(buffer)[:count])  # type: ignore[attr-defined]
-        self._at += found
-        return found
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+        found = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
 
 
 # -- HDF5
@@ -198,25 +192,31 @@ def _hdf5(file: Any, where: str) -> Any:
         raise ValueError(f"{where} must be a whole HDF5 file: {error}") from None
 
 
-def member(group: Any, name: str, kind: str) -> Any:
+@contextlib.contextmanager
+def _readable(where: str) -> Iterator[None]:
+    """What h5py raises for a file that is damaged."""
+    try:
+        yield
+    except (OSError, KeyError, RuntimeError, TypeError) as error:
+        raise ValueError(f"{where} cannot be read: {error}") from None
+
+
+def member(group: Any, path: str, kind: str) -> Any:
     """A group or dataset below `group`, by a path of hard links; None where there is none."""
-    h5py = h5py_module()
-    found = group
-    for part in name.split("/"):
-        where = f"{found.name.rstrip('/')}/{part}"
-        if part in ("", ".", ".."):
-            raise ValueError(f"names in an HDF5 file must be plain; received {name!r}")
-        if not isinstance(found, h5py.Group):
-            return None
-        link = _guarded(where, partial(found.get, part, getlink=True))
-        if link is None:
-            return None
-        if not isinstance(link, h5py.HardLink):
-            raise ValueError(f"{where} must be in the file itself; received a {type(link).__name__}")
-        found = _guarded(where, partial(found.__getitem__, part))
-    if not isinstance(found, h5py.Group if kind == "group" else h5py.Dataset):
-        raise ValueError(f"{found.name} must be a {kind}; received a {type(found).__name__}")
-    return found if kind == "group" else checked_array(found)
+    h5py, found = h5py_module(), group
+    with _readable(f"{path} of {group.name}"):
+        for part in path.split("/"):
+            if part in ("", ".", ".."):
+                raise ValueError(f"names in an HDF5 file must be plain; received {path!r}")
+            link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
+            if link is None:
+                return None
+            if not isinstance(link, h5py.HardLink):
+                raise ValueError(f"{path} of {group.name} must be in the file itself; received a {type(link).__name__}")
+            found = found[part]
+        if not isinstance(found, h5py.Group if kind == "group" else h5py.Dataset):
+            raise ValueError(f"{found.name} must be a {kind}; received a {type(found).__name__}")
+        return found if kind == "group" else checked_array(found)
 
 
 def _file_size(thing: Any) -> int:
@@ -251,37 +251,25 @@ def datasets(group: Any, at_most: int = 10**6) -> List[str]:
             found.append(f"{group.name.rstrip('/')}/{name}")
         return True if len(found) > at_most else None
 
-    if _guarded(group.name, lambda: group.visititems(visit)):
-        raise ValueError(f"{group.name} must hold at most {at_most} arrays")
+    with _readable(group.name):
+        if group.visititems(visit):
+            raise ValueError(f"{group.name} must hold at most {at_most} arrays")
     return found
-
-
-def _guarded(where: str, read: Any) -> Any:
-    try:
-        return read()
-    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
-        raise ValueError(f"{where} cannot be read: {error}") from None
-
-
-def holds(group: Any, name: str) -> bool:
-    """Whether a group has a member of this name."""
-    return bool(_guarded(f"{name} of {group.name}", lambda: name in group))
 
 
 def attribute(thing: Any, name: str) -> Any:
     """An attribute of text, or of an array of texts; None where there is none."""
-    where = f"attribute {name} of {thing.name}"
-    if not _guarded(where, lambda: name in thing.attrs):
-        return None
-    h5py = h5py_module()
-    stored = _guarded(where, lambda: h5py.h5a.open(thing.id, name.encode()))
-    dtype = _guarded(where, lambda: stored.dtype)
-    empty = stored.shape == (0,)  # Keras writes a list without entries as floats
-    if not empty and dtype.kind not in "SU" and h5py.check_string_dtype(dtype) is None:
-        raise ValueError(f"{where} must be text; {validation.received(dtype=dtype)}")
-    if not empty and _guarded(where, stored.get_storage_size) > _file_size(thing):
-        raise ValueError(f"{where} must not declare more than the file holds")
-    return _guarded(where, lambda: thing.attrs[name])
+    h5py, where = h5py_module(), f"attribute {name} of {thing.name}"
+    with _readable(where):
+        if name not in thing.attrs:
+            return None
+        stored = h5py.h5a.open(thing.id, name.encode())
+        if stored.shape != (0,):  # Keras writes a list without entries as floats
+            if h5py.check_string_dtype(stored.dtype) is None:
+                raise ValueError(f"{where} must be text; {validation.received(dtype=stored.dtype)}")
+            if stored.get_storage_size() > _file_size(thing):
+                raise ValueError(f"{where} must not declare more than the file holds")
+        return thing.attrs[name]
 
 
 def _decoded(value: Any, where: str) -> str:

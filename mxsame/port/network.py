@@ -30,7 +30,8 @@ class Network(HybridBlock):
 
     def __init__(self, description: Model, builder: Builder, inputs: List[Value], outputs: List[Value]):
         super().__init__(prefix="")
-        self.description, self.slots, self.inputs = description, builder.slots, inputs
+        self.description, self.inputs = description, inputs
+        self.slots, self.custom = builder.slots, builder.custom
         self._steps = steps = builder.steps
         self._layers = builder.outputs
         self._inputs, self._outputs = [x.key for x in inputs], [x.key for x in outputs]

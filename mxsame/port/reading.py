@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Callable, Optional
 
 from mxsame import validation
@@ -20,25 +21,22 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
 
     Arguments are those of :func:`mxsame.from_keras`; `check(model)` is called before any weight is looked at.
     """
-    if isinstance(source, (str, os.PathLike)):
-        contents = files.opened(source, "source")
-        root = contents.weights
-    elif hasattr(source, "to_json") and hasattr(source, "layers"):
-        contents, root = files.Contents(_live_config(source), None, None), None
-    else:
+    is_live = hasattr(source, "to_json") and hasattr(source, "layers")
+    if not is_live and not isinstance(source, (str, os.PathLike)):
         raise TypeError(f"source must be a path or a Keras model; received source of type {type(source).__name__}")
+    contents = files.opened(_json_of(source) if is_live else source, "source")
     if contents.config is None:
         raise ValueError(
             f"source must hold a model's configuration; {os.fspath(source)!r} holds weights only: give the JSON of "
             "model.to_json() as source, and this file as weights"
         )
-    version = _major(contents.version or contents.config.get("keras_version"), contents.config)
-    model = model_of(contents.config, version)
+    model = model_of(contents.config, _major(contents))
     calls = model.calls()
     if calls > MOST_CALLS:
         raise ValueError(f"layers must be called at most {MOST_CALLS} times in all; {validation.received(calls=calls)}")
     if check is not None:
         check(model)
+    root = contents.weights
     if weights is not None:
         if not isinstance(weights, (str, os.PathLike)):
             raise TypeError(f"weights must be a path; received weights of type {type(weights).__name__}")
@@ -50,26 +48,42 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     for layer in model.walk():
         layer.native = backend == "mxnet"
         layer.roles = roles_of(layer)
+    if backend == "torch":
+        _warn_of_averages(model)
     if group is not None:
         weighing.assign(model, group, by_order=weights is not None)
-    elif not isinstance(source, (str, os.PathLike)):
+    elif is_live:
         _take_live(model, source)
     elif any(layer.roles for layer in model.walk()):
         raise ValueError("weights must be given: the source holds a configuration only")
     return model
 
 
-def _live_config(model: Any) -> Any:
+def _json_of(model: Any) -> str:
     try:
-        return files.parsed(model.to_json().encode(), "model.to_json()")
+        return str(model.to_json())
     except (NotImplementedError, TypeError) as error:
         raise ValueError(f"source must be a Sequential or functional model: {error}") from None
 
 
-def _major(version: Any, config: Any) -> int:
+def _major(contents: files.Contents) -> int:
+    """The version of Keras, 2 or 3."""
+    version, config = contents.version, contents.config or {}
     if isinstance(version, str) and version.split(".")[0].isdigit():
         return 3 if int(version.split(".")[0]) >= 3 else 2
     return 3 if "registered_name" in config and "backend" not in config else 2
+
+
+def _warn_of_averages(model: Model) -> None:
+    pools = [layer for layer in model.walk() if layer.class_name.startswith("AveragePooling")]
+    names = [layer.name for layer in pools if layer.config.get("padding") == "same"]
+    if names:
+        warnings.warn(
+            f"the model was saved by Keras on PyTorch, which counts the padding of averages (keras-team/keras#23233); "
+            f"layers give here what they give on TensorFlow: {', '.join(names[:5])}",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _take_live(model: Model, live: Any) -> None:

@@ -23,9 +23,8 @@ LAYERS_GROUPS = ("layers", "_layer_checkpoint_dependencies")  # Keras 3, tf.kera
 
 def group_of(root: Any) -> Any:
     """Where an open HDF5 file keeps its weights: in itself, or below a whole model of the older format."""
-    if files.texts(root, "layer_names") is None and files.holds(root, "model_weights"):
-        return files.member(root, "model_weights", "group")
-    return root
+    whole = files.texts(root, "layer_names") is None
+    return (files.member(root, "model_weights", "group") if whole else None) or root
 
 
 def assign(model: Model, group: Any, by_order: bool) -> None:
@@ -37,8 +36,8 @@ def assign(model: Model, group: Any, by_order: bool) -> None:
         _assign_legacy(model, group, by_order)
         return
     for name in LAYERS_GROUPS:
-        if files.holds(group, name):
-            container = files.member(group, name, "group")
+        container = files.member(group, name, "group")
+        if container is not None:
             used = _assign_by_class(model, container, name)
             extra = [found for found in files.datasets(container)
                      if found not in used and not re.search("/(seed_generator|_random_generator)", found)]  # fmt: skip
@@ -92,10 +91,11 @@ def _assign_group(layer: Layer, group: Any, container: str) -> set:
 
 def _vars(group: Any, place: str) -> Any:
     """The arrays at a place below a layer's group. tf.keras 2.13 keeps the underscore of a private attribute."""
-    if not place:
-        return files.member(group, "vars", "group")
-    names = (name for name in (place, f"_{place}") if files.holds(group, name.split("/")[0]))
-    return files.member(group, f"{next(names, place)}/vars", "group")
+    for name in [f"{place}/vars", f"_{place}/vars"] if place else ["vars"]:
+        found = files.member(group, name, "group")
+        if found is not None:
+            return found
+    return None
 
 
 def _snake_case(name: str) -> str:
