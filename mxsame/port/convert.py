@@ -30,9 +30,9 @@ def from_keras(
 
     Parameters
     ----------
-    source : path or Keras model
-        An `.h5` file of a whole model, a `.keras` archive, the JSON of `model.to_json()`, or a model of `tf.keras` or
-        Keras 3. Files are read without TensorFlow and Keras; nothing in them is executed.
+    source : path, str or Keras model
+        An `.h5` file of a whole model, a `.keras` archive, the JSON of `model.to_json()` in a file or as it is, or a
+        model of `tf.keras` or Keras 3. Files are read without TensorFlow and Keras; nothing in them is executed.
     weights : path, optional
         An `.h5` or `.weights.h5` file, which a JSON file needs, or a `.keras` archive.
     layout : "NCHW", "NHWC" or one of their relatives, optional
@@ -60,8 +60,7 @@ def from_keras(
     `ValueError`; graphs and files of the network refuse them with an error of an operator `data_must_be_..`.
 
     Weights are float32. Losses of regularizers, constraints and the state of an optimizer are not taken over. A batch
-    norm moves its statistics when gradients are computed, by the biased variance. Recurrent and attention layers and
-    masks are not supported.
+    norm moves its statistics when gradients are computed, by the biased variance.
 
     Layers of noise are left out of what `net.export`, `mxsame.export` and `mxsame.deploy` write. In a file that Gluon's
     `export` writes of a block around the network they remain, and add zeros.

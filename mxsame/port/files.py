@@ -207,7 +207,7 @@ def member(group: Any, path: str, kind: str) -> Any:
     with _readable(f"{path} of {group.name}"):
         for part in path.split("/"):
             if part in ("", ".", ".."):
-                raise ValueError(f"names in an HDF5 file must be plain; received {path!r}")
+                raise ValueError(f"names in {group.name} must be plain; received {path!r}")
             link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
             if link is None:
                 return None

@@ -233,7 +233,7 @@ def test_noise_trains_as_in_keras():
     assert abs(out.std() - 1) < 0.05
 
 
-def test_unsupported_layers_are_named_and_custom_ones_are_taken():
+def test_unsupported_layers_are_named_and_custom_ones_are_taken(tmp_path):
     layers = keras().layers
 
     class Doubled(layers.Layer):
@@ -263,8 +263,20 @@ def test_unsupported_layers_are_named_and_custom_ones_are_taken():
 
     net = check(model, custom={"Doubled": Block})
     check(model, custom={"twice": Block})
-    with pytest.raises(ValueError, match="custom layers with weights"):
-        mxsame.to_keras_weights(net, "weights.h5")
+    with pytest.raises(ValueError, match=r"custom must have names of .*; received custom=\['Twice'\]"):
+        mxsame.from_keras(model, custom={"Doubled": Block, "Twice": Block})
+    with pytest.raises(ValueError, match=r"need custom=\{'Doubled'.* received 'twice'"):
+        mxsame.to_keras_weights(net, tmp_path / "weights.h5")
+    with pytest.raises(ValueError, match=r"shapes \[\(4,\)\]; received shapes=\[\]"):
+        mxsame.to_keras_weights(net, tmp_path / "weights.h5", custom={"twice": lambda block: []})
+    mxsame.to_keras_weights(
+        net, tmp_path / "weights.h5", custom={"twice": lambda block: [block.scale.data().asnumpy()]}
+    )
+    inputs = inputs_of(model)
+    wanted = expected(model, inputs)
+    randomise(model, seed=7)
+    model.load_weights(str(tmp_path / "weights.h5"))
+    compare(expected(model, inputs), wanted, 0)
 
 
 @pytest.mark.parametrize("ending", [".h5", ".keras", ".weights.h5", ".legacy.h5"])
@@ -314,6 +326,10 @@ def test_custom_layers_with_weights_in_nested_models(tmp_path, ending):
     source = (tmp_path / "model.json", path) if weights else (path,)
     net = mxsame.from_keras(*source, custom={"Scaled": custom})
     compare(arrays_of(net(nd.array(data))), expected(model, [data]))
+    with pytest.raises(
+        ValueError, match="custom layers with weights must not be in nested models; received 'scaled_a'"
+    ):
+        mxsame.to_keras_weights(net, tmp_path / "back.h5", custom={"Scaled": lambda block: []})
 
 
 def test_code_in_a_lambda_is_not_executed(tmp_path):

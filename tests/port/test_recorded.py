@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +180,57 @@ def test_weights_may_be_written_over_the_file_that_was_read(recorded, tmp_path):
     again = mxsame.from_keras(str(folder / "sequential.json"), str(path))
     np.testing.assert_array_equal(next(iter(again.collect_params().values())).data().asnumpy(), first.data().asnumpy())
     assert [file.name for file in tmp_path.iterdir()] == ["model.h5"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("net/saved_model.pb", b"", r"a SavedModel: tf\.keras\.models\.load_model\('.*net'\)\.save\('model\.h5'\)"),
+        ("net/checkpoint", b"", "a checkpoint: .*model.save"),
+        ("net.index", b"", "a checkpoint: .*model.save"),
+        ("net", b"\x1c\0\0\0TFL3", "a TFLite file: model.save"),
+        ("net", mx.sym.var("data").tojson().encode(), "a graph of MXNet, which gluon.SymbolBlock.imports reads"),
+    ],
+)
+def test_what_others_write_is_named(tmp_path, file, content, message):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        mxsame.from_keras(tmp_path / "net")
+
+
+def test_a_configuration_may_be_a_text_and_a_text_in_json(recorded, tmp_path):
+    folder, arrays = recorded["keras2"]
+    text, weights = (folder / "unet.json").read_text(), str(folder / "unet.weights.h5")
+    (tmp_path / "twice.json").write_text(json.dumps(text))
+    for source in (text, tmp_path / "twice.json"):
+        net = mxsame.from_keras(source, weights)
+        assert_all_close(called(net, listed(arrays, "unet/input")), listed(arrays, "unet/output"))
+
+
+def test_operators_in_an_h5_file_of_keras_3(recorded, tmp_path):
+    """Without modules, which the older format does not have."""
+    folder, arrays = recorded["keras3"]
+    config = json.loads((folder / "operators.json").read_text())
+    for layer in config["config"]["layers"]:
+        del layer["module"]
+    net = mxsame.from_keras(json.dumps(config), str(folder / "operators.weights.h5"))
+    assert_all_close(called(net, listed(arrays, "operators/input")), listed(arrays, "operators/output"))
+
+
+def test_averages_of_pytorch_warn(recorded, tmp_path):
+    folder, _ = recorded["keras2"]
+    for network, names in (("pooling_layers_1d", 1), ("unet", 0)):
+        path = tmp_path / f"{network}.h5"
+        path.write_bytes((folder / f"{network}.h5").read_bytes())
+        with h5py.File(path, "r+") as file:
+            file["model_weights"].attrs["backend"] = "torch"
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            mxsame.from_keras(path)
+        assert [str(each.message).split(" (")[0] for each in warned if "PyTorch" in str(each.message)] == [
+            "the model was saved by Keras on PyTorch, which counts the padding of averages"
+        ] * names
 
 
 def test_a_part_of_a_net_can_start_anew(recorded):
