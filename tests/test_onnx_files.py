@@ -120,34 +120,6 @@ def test_zeros_before_a_layer_with_same_stay_for_its_pads_follow_the_padded_size
     assert operators(path) == {"Pad": 1, "Conv": 1}
 
 
-# -- concatenation
-
-
-def test_a_concat_of_concats_along_one_axis_is_one(path):
-    net = Net(
-        lambda F, x: F.concat(F.concat(x, -x, dim=1), F.concat(x * 2, F.concat(x * 3, x * 4, dim=1), dim=1), dim=1)
-    )
-    assert difference(net, path, data(2, 3, 4)) == 0
-    assert operators(path)["Concat"] == 1
-
-
-def test_a_concat_that_something_else_uses_or_along_another_axis_stays(path):
-    def used_twice(F, x):
-        inner = F.concat(x, -x, dim=1)
-        return F.concat(inner, F.tanh(inner), F.concat(x, x * 2, dim=2).reshape((0, -1, 4)), dim=1)
-
-    assert difference(Net(used_twice), path, data(2, 3, 4)) < 1e-6
-    assert operators(path)["Concat"] == 3
-    assert difference(Net(lambda F, x: F.concat(*[F.concat(x, -x, dim=2)] * 2, dim=1)), path, data(2, 3, 4)) == 0
-    assert (
-        difference(
-            Net(lambda F, x: F.concat(F.concat(x, -x, dim=2), F.concat(-x, x, dim=2), dim=1)), path, data(2, 3, 4)
-        )
-        == 0
-    )
-    assert operators(path)["Concat"] == 3
-
-
 # -- lengths
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+import warnings
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -59,22 +60,21 @@ def compare(
     dtype: Any,
     tolerance: Optional[float],
     file: str,
-) -> Optional[str]:
-    """Run the file by onnxruntime, and the net by MXNet; a `ValueError` if they differ, or the file does not run. None,
-    or why they were not compared: onnxruntime is not installed, or does not support the opset.
+) -> None:
+    """Run the file by onnxruntime, and the net by MXNet; a `ValueError` if they differ, or the file does not run, and a
+    warning if onnxruntime is not installed.
 
     They are run on arrays that were `given` for the inputs, which have these `shapes` and are nested as `structure`
     says, and on uniform numbers for those without."""
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError:
-        return f"onnxruntime is not installed; fix it with: {install(*ONNX)}"
-    try:
-        session = _session(runtime, file)
-    except Exception as error:  # those of onnxruntime have no class in common
-        if not _supports_opset(runtime, file):
-            return f"onnxruntime {runtime.__version__} does not support the opset"
-        raise _failure(error) from error
+        message = "the file is checked by onnx, but not compared with the net: onnxruntime is not installed"
+        warnings.warn(f"{message}; fix it with: {install(*ONNX)}", NotCompared, stacklevel=3)
+        return
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4  # errors are raised
+    session = _by_onnxruntime(runtime.InferenceSession, file, options, ["CPUExecutionProvider"])
     least = TOLERANCE[str(dtype)] if tolerance is None else tolerance
     names, outputs = ([entry.name for entry in entries] for entries in (session.get_inputs(), session.get_outputs()))
     for number, sizes in enumerate(_tried(shapes)):
@@ -82,10 +82,7 @@ def compare(
         wanted = _by_mxnet(net, arrays, dtype, structure, may_refuse=number > 0)
         if wanted is None:
             continue
-        try:
-            got = session.run(None, dict(zip(names, arrays.values())))
-        except Exception as error:
-            raise _failure(error, input_shapes=sizes) from error
+        got = _by_onnxruntime(session.run, None, dict(zip(names, arrays.values())))
         reason = _wrong(outputs, got, wanted, itertools.repeat(least))
         if reason is not None and tolerance is None and str(dtype) == "float32":
             exact = _by_mxnet(net, arrays, np.dtype("float64"), structure, may_refuse=True)
@@ -96,7 +93,13 @@ def compare(
                 "the file must give what the net gives, and ONNX Runtime finds another "
                 f"{reason}; {validation.received(input_shapes=sizes, tolerance=tolerance)}"
             )
-    return None
+
+
+def _tried(shapes: Mapping[str, Shape]) -> list[dict[str, tuple]]:
+    """The shapes that the net was traced for; where lengths are dynamic, these and one more, or as MXNet takes them."""
+    ways = (lambda n: n.traced, lambda n: n.traced + (not n.is_static), lambda n: n.other)
+    tried = dict.fromkeys(tuple(tuple(map(way, shape)) for shape in shapes.values()) for way in ways)
+    return [dict(zip(shapes, each)) for each in tried]
 
 
 def _data(shape: Sequence[int], given: Optional[np.ndarray], dtype: Any) -> np.ndarray:
@@ -105,49 +108,17 @@ def _data(shape: Sequence[int], given: Optional[np.ndarray], dtype: Any) -> np.n
     return found.astype(dtype)
 
 
-def _session(runtime: Any, model: Any) -> Any:
-    """A file, or the bytes of a model, ready to run."""
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4  # errors are raised
-    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
-def _supports_opset(runtime: Any, file: str) -> bool:
-    """Whether onnxruntime runs an identity of the file's opset."""
-    onnx = package("onnx", "mxsame.export_onnx")
-    model, helper = onnx.load_model(file, load_external_data=False), onnx.helper
-    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "identity", [x], [y])
-    identity = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+def _by_onnxruntime(call: Callable, *args: Any) -> Any:
+    """What a call gives; a `ValueError` for its errors, which have no class in common."""
     try:
-        _session(runtime, identity.SerializeToString())
-    except Exception:
-        return False
-    return True
-
-
-def _failure(error: Exception, **received: Any) -> ValueError:
-    detail = f"; {validation.received(**received)}" if received else ""
-    return ValueError(f"net must be one that ONNX Runtime runs as a file; ONNX Runtime says: {error}{detail}")
-
-
-def _tried(shapes: Mapping[str, Shape]) -> List[Dict[str, tuple]]:
-    """The shapes that the net was traced for; where lengths are dynamic, these and one more, or as MXNet takes them."""
-    found: List[Dict[str, tuple]] = []
-    for length_of in (
-        lambda length: length.traced,
-        lambda length: length.traced + (not length.is_static),
-        lambda length: length.other,
-    ):
-        tried = {name: tuple(map(length_of, shape)) for name, shape in shapes.items()}
-        if tried not in found:
-            found.append(tried)
-    return found
+        return call(*args)
+    except Exception as error:
+        raise ValueError(f"net must be one that ONNX Runtime runs as a file; ONNX Runtime says: {error}") from error
 
 
 def _by_mxnet(
     net: Any, arrays: Mapping[str, np.ndarray], dtype: Any, structure: Any, may_refuse: bool
-) -> Optional[List[np.ndarray]]:
+) -> Optional[list[np.ndarray]]:
     """The net's outputs, in float32 for float16, which MXNet has no convolution for on the CPU; None if MXNet does not
     take these shapes, and may refuse them."""
     dtype = np.promote_types(dtype, np.float32)
@@ -172,7 +143,7 @@ def _wrong(
     for name, array, want, tolerance in zip(names, got, wanted, tolerances):
         if array.shape != want.shape:
             return f"{name} (MXNet: {want.shape}, file: {array.shape})"
-        array, want, scale = array.astype(np.float64), want.astype(np.float64), _scale(want)
+        array, want, scale = array.astype(np.float64), want.astype(np.float64), _largest(want)
         if not np.allclose(array, want, rtol=0, atol=tolerance * scale, equal_nan=True):
             different = ~((array == want) | (np.isnan(array) & np.isnan(want)))
             relative = np.abs(array[different] - want[different]).max() / scale
@@ -180,14 +151,13 @@ def _wrong(
     return None
 
 
-def _scale(array: np.ndarray) -> float:
-    """The largest element."""
-    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) or 1.0
-
-
 def _rounding(rounded: np.ndarray, exact: np.ndarray) -> float:
     """The tolerance that follows from what float32 costs the net in MXNet."""
     with np.errstate(invalid="ignore"):
-        lost = np.abs(rounded - exact)
-    relative = float(lost[np.isfinite(lost)].max(initial=0.0)) / _scale(exact)
-    return min(max(ROUNDING * relative, TOLERANCE["float32"]), LARGEST_ROUNDING)
+        lost = _largest(rounded - exact, default=0.0)
+    return min(max(ROUNDING * lost / _largest(exact), TOLERANCE["float32"]), LARGEST_ROUNDING)
+
+
+def _largest(array: np.ndarray, default: float = 1.0) -> float:
+    """The size of the largest finite element; the default if all are 0."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) or default

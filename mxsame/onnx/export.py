@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, List, Optional, Sequence
 
 import numpy as np
@@ -17,8 +16,8 @@ from mxsame.onnx.rows import OPERATORS
 from mxsame.onnx.shapes import Shapes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting import simplify
-from mxsame.rewriting.canonical import drop, separate
-from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.canonical import drop
+from mxsame.rewriting.graph import Graph
 from mxsame.rewriting.windows import note
 
 __all__ = ["export_onnx"]
@@ -43,8 +42,8 @@ def export_onnx(
     """Write a network as an ONNX file, in which SAME is nothing but the pads of ONNX's own operators.
 
     The file is checked by `onnx.checker` with full shape inference, and compared with the net on the same data, by
-    onnxruntime; it is written only if both agree. Needs the package onnx; if onnxruntime is not installed or does not
-    support the opset, the file is not compared, and a warning says so.
+    onnxruntime; it is written only if both agree. Needs the package onnx; if onnxruntime is not installed, the
+    file is not compared, and a warning says so.
 
     Parameters
     ----------
@@ -130,10 +129,7 @@ def export_onnx(
     model = writer.model()
     with files.beside(path) as file:
         checking.save(model, writer.size, file)
-        reason = checking.compare(net, found.inputs, wanted.structure, arrays, dtype, tolerance, file)
-    if reason is not None:
-        message = f"the file is checked by onnx, but not compared with the net: {reason}"
-        warnings.warn(message, checking.NotCompared, stacklevel=2)
+        checking.compare(net, found.inputs, wanted.structure, arrays, dtype, tolerance, file)
     return path
 
 
@@ -146,10 +142,6 @@ def _graph(net: Any, inputs: tracing.Inputs, dtype: Any, fold: bool, dynamic_siz
     note(graph, dynamic_size)
     if fold:
         simplify(graph, fuses=False)
-        _merge_concats(graph)
-    else:
-        separate(graph)
-        graph.prune()
     return graph
 
 
@@ -163,21 +155,6 @@ def _check_takes(net: Any, inputs: tracing.Inputs, dtype: Any) -> None:
             "net must take data of every size, and not be a deployed one, nor a model or a file for one size; received "
             f"dynamic_size=True: {tracing.reason(error)}"
         ) from None
-
-
-def _merge_concats(graph: Graph) -> None:
-    """One Concat of all arrays for a Concat of Concats along the same axis."""
-    users = graph.users()
-
-    def parts(node: Node, source: Output) -> List[Output]:
-        inner = source.node
-        alike = inner.op == "Concat" and inner.attr("dim", 1) == node.attr("dim", 1) and len(users[inner]) == 1
-        return list(inner.inputs) if alike else [source]
-
-    for node in graph.nodes():
-        if node.op == "Concat":
-            node.inputs = [part for source in node.inputs for part in parts(node, source)]
-            node.attrs["num_args"] = str(len(node.inputs))
 
 
 def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarray]]:

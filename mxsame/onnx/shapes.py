@@ -37,19 +37,11 @@ class Shapes:
     """
 
     def __init__(self, graph: Graph, dynamic_batch: bool, dynamic_size: bool):
-        traced, inputs = graph.shapes(), graph.inputs
-        other, others = traced, inputs
-        if dynamic_batch or dynamic_size:
-            others, other = _others(graph, traced, dynamic_batch, dynamic_size)
-        self.inputs: Dict[str, Shape] = {name: tuple(map(Length, inputs[name], others[name])) for name in inputs}
-        self.others = others
-        first = [Output(node) for node in traced if node in other]
-        self._all: Dict[Output, Shape] = {
-            output: tuple(map(Length, traced[output.node], other[output.node])) for output in first
-        }
-        if later := graph.later_outputs():
-            pairs = graph.output_shapes(later), graph.output_shapes(later, others)
-            self._all.update({output: tuple(map(Length, *(pair[output] for pair in pairs))) for output in later})
+        self.others = _others(graph, dynamic_batch, dynamic_size)
+        outputs = [*map(Output, graph.nodes()), *graph.later_outputs()]
+        traced, other = graph.output_shapes(outputs), graph.output_shapes(outputs, self.others)
+        self.inputs = {name: tuple(map(Length, shape, self.others[name])) for name, shape in graph.inputs.items()}
+        self._all = {out: tuple(map(Length, shape, other[out])) for out, shape in traced.items() if out in other}
 
     def __getitem__(self, output: Output) -> Shape:
         if output not in self._all:
@@ -57,11 +49,9 @@ class Shapes:
         return self._all[output]
 
 
-def _others(
-    graph: Graph, traced: Mapping[Node, tuple], dynamic_batch: bool, dynamic_size: bool
-) -> Tuple[Dict[str, tuple], Dict[Node, tuple]]:
-    """Other shapes of the inputs, and those of all nodes for them. Another size has the same remainders by all strides,
-    and so the same pads; each axis grows by another amount, since axes of one length may differ in another call."""
+def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Dict[str, tuple]:
+    """Other shapes of the inputs. Another size has the same remainders by all strides, and so the same pads; each axis
+    grows by another amount, since axes of one length may differ in another call."""
     added, reasons = _reach(graph) if dynamic_size else 0, []
     for order, axes in SPATIAL.items():
         inputs = {}
@@ -70,19 +60,22 @@ def _others(
             lengths = [length + growth.get(axis, 0) for axis, length in enumerate(rest, 1)]
             inputs[name] = (batch + dynamic_batch, *lengths)
         try:
-            return inputs, _shapes_for(graph, inputs, traced)
+            _check_fits(graph, inputs)
         except ValueError as error:
             if not dynamic_size:
                 raise ValueError(f"net must take any batch; received dynamic_batch=True: {error}") from None
             reasons.append(f"with channels {order}, {error}")
+        else:
+            return inputs
     raise ValueError(
         "net must take data of every size, and none of its layers may fix one; received dynamic_size=True: "
         + "; ".join(reasons)
     )
 
 
-def _shapes_for(graph: Graph, inputs: Dict[str, tuple], traced: Mapping[Node, tuple]) -> Dict[Node, tuple]:
-    """The shapes for these inputs; a `ValueError` if they do not fit, or an array has another number of axes."""
+def _check_fits(graph: Graph, inputs: Dict[str, tuple]) -> None:
+    """Raise `ValueError` if these shapes do not fit, or an array has another number of axes then."""
+    traced = graph.shapes()
     try:
         shapes = graph.shapes(inputs)
     except mx.base.MXNetError as error:
@@ -93,7 +86,6 @@ def _shapes_for(graph: Graph, inputs: Dict[str, tuple], traced: Mapping[Node, tu
     for node, shape in shapes.items():
         if len(shape) != len(traced.get(node, shape)):
             raise ValueError(f"{node.name} gives {traced[node]} for one and {shape} for another")
-    return shapes
 
 
 def reshape_that_loses(shapes: Mapping[Node, tuple]) -> Optional[Node]:
