@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 from mxsame import ops, padding, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
-from mxsame.rewriting.graph import Graph, Node, Output, taken
+from mxsame.rewriting.graph import Graph, Node, Output, entries
 from mxsame.rewriting.windows import WITH_WINDOWS, Windowed, has_windows, spatial, windowed
 
 __all__ = ["Audit", "Axis", "Layer", "audit"]
@@ -139,16 +139,23 @@ def audit(net: Any, shape: Shapes) -> Audit:
     symbol = _symbol(net, shape)
     shapes = _shapes(symbol, shape)
     graph = Graph.of(symbol, {}, shapes)
-    found = _inferred(graph, shape)
+    with tracing.explained(shape=shape):
+        found = graph.shapes()
+    unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and node not in found]
+    if unknown:
+        raise ValueError(
+            "shape must be given for every input of the network, by name, so that the shapes of all layers are known; "
+            f"{validation.received(shape=shape, unknown=unknown)}"
+        )
     judged = {layer.last: layer for layer in _judged(graph, found)}
-    layers, seen = [], _Seen(found)
-    for node in graph.nodes():
-        layer = judged.get(node)
-        seen.follow(node, layer)
-        if layer is not None:
-            layers.append(Layer(layer.node.name, layer.node.op, layer.status, layer.axes, seen.pixels(node)))
-    outputs = {name: seen.pixels(output.node) for name, output in zip(symbol.list_outputs(), graph.outputs)}
-    return Audit(symbol, shapes, tuple(layers), outputs)
+    seen = _seen(graph, judged, found)
+    layers = (judged[node] for node in seen if node in judged)
+    return Audit(
+        symbol,
+        shapes,
+        tuple(Layer(each.node.name, each.node.op, each.status, each.axes, _pixels(seen, each.last)) for each in layers),
+        {name: _pixels(seen, output.node) for name, output in zip(symbol.list_outputs(), graph.outputs)},
+    )
 
 
 # ---- what is given ---------------------------------------------------------------------------------------------------
@@ -177,13 +184,11 @@ def _read(path: str) -> Any:
         read = json.loads(text)
         nodes = read["nodes"]
         for number, node in enumerate(nodes):
-            if not (isinstance(node["op"], str) and isinstance(node["name"], str)):
-                raise ValueError(f"node {number} has no operator and name")
-            if not all(0 <= source[0] < number and source[1] >= 0 for source in node["inputs"]):
-                raise ValueError(f"node {number}, {node['name']!r}, has an input that is not before it")
-        for key, entries in (("heads", [head[0] for head in read["heads"]]), ("arg_nodes", read["arg_nodes"])):
-            if not entries or not all(0 <= number < len(nodes) for number in entries):
-                raise ValueError(f"{key} must name nodes of the graph")
+            named = isinstance(node["op"], str) and isinstance(node["name"], str)
+            if not named or not all(0 <= source[0] < number and source[1] >= 0 for source in node["inputs"]):
+                raise ValueError(f"node {number} must have an operator, a name, and inputs before it")
+        if not all(0 <= entry < len(nodes) for entry in (*(head[0] for head in read["heads"]), *read["arg_nodes"])):
+            raise ValueError("heads and arg_nodes must be nodes of the graph")
         return mx.sym.load_json(text)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, mx.base.MXNetError) as error:
         reason = (str(error).strip().splitlines() or ["nothing"])[0][:200]
@@ -205,32 +210,14 @@ def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
     }
 
 
-def _inferred(graph: Graph, shape: Shapes) -> Dict[Node, Tuple[int, ...]]:
-    """The shape of every node's first output."""
-    try:
-        found = graph.shapes()
-    except mx.base.MXNetError as error:
-        raise ValueError(
-            f"net must run on data of this shape; {validation.received(shape=shape)}; MXNet says: "
-            f"{tracing.reason(error)}"
-        ) from None
-    unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and node not in found]
-    if unknown:
-        raise ValueError(
-            "shape must be given for every input of the network, by name, so that the shapes of all layers are known; "
-            f"{validation.received(shape=shape, unknown=unknown)}"
-        )
-    return found
-
-
 # ---- layers ----------------------------------------------------------------------------------------------------------
 
 
 class _Judged:
     """A convolution or a pooling operator, compared with SAME's of the same size."""
 
-    def __init__(self, node: Node, found: Windowed, shapes: Dict[Node, tuple], is_flipped: bool):
-        self.node, self.last, self.data, self.is_flipped = node, found.last, found.data, is_flipped
+    def __init__(self, node: Node, found: Windowed, shapes: Dict[Node, tuple]):
+        self.node, self.last, self.data = node, found.last, found.data
         self.is_padded = found.data != node.inputs[0]
         self.is_transposed, self.is_pool = node.op == "Deconvolution", node.op == "Pooling"
         self.shape = shapes[found.data.node]
@@ -255,7 +242,7 @@ class _Judged:
         kind = self.node.attr("pool_type", "max") if self.is_pool else None
         has_pads = any(self.node.attr("pad") or ())
         known = kind in ("max", "avg") if self.is_pool else _is_parameter(self.node.inputs[1].node)
-        if self.is_flipped or not known:
+        if not known or -1 in entries(self.data.node.attr("step")):  # a slice that flips
             return "unknown"
         if self.fits and not any(axis.shift for axis in self.axes) and not (kind == "avg" and self.is_padded):
             counts = kind == "avg" and str(self.node.attr("count_include_pad", True)) in ("True", "1")
@@ -322,21 +309,8 @@ def _judged(graph: Graph, shapes: Dict[Node, tuple]) -> Iterable[_Judged]:
     users = graph.users()
     for node in graph.nodes():
         if has_windows(node):
-            layers = []
-            for found in windowed(node, shapes, users):
-                after = users[found.last][0].node if len(users[found.last]) == 1 else None
-                flipped = _flipped(found.data.node, node, shapes)
-                is_flipped = bool(flipped) and after is not None and _flipped(after, node, shapes) == flipped
-                layers.append(_Judged(node, found, shapes, is_flipped))
+            layers = [_Judged(node, found, shapes) for found in windowed(node, shapes, users)]
             yield next((layer for layer in layers if layer.fits), layers[0])
-
-
-def _flipped(node: Node, operator: Node, shapes: Dict[Node, tuple]) -> List[int]:
-    """The spatial axes that a slice flips; none if it flips others."""
-    parts = taken(node, shapes[node.inputs[0].node]) if node.op == "slice" else None
-    steps = [part.step for part in parts or ()]
-    along = spatial(operator, steps)
-    return [axis for axis, step in enumerate(along) if step == -1] if along.count(-1) == steps.count(-1) else []
 
 
 def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output]) -> None:
@@ -357,43 +331,34 @@ def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output]) 
 # ---- how shifts add up -----------------------------------------------------------------------------------------------
 
 
-class _Seen:
-    """Along each spatial axis, what one step of a node's output is in pixels of the network's input, and how far what
+def _seen(graph: Graph, judged: Mapping[Node, _Judged], shapes: Dict[Node, tuple]) -> Dict[Node, list]:
+    """Along each spatial axis of a node's output: what one step is in pixels of the network's input, and how far what
     it shows is from what SAME shows; of several inputs, the farthest."""
-
-    def __init__(self, shapes: Dict[Node, tuple]):
-        self.shapes = shapes
-        self.steps: Dict[Node, List[Fraction]] = {}
-        self.offsets: Dict[Node, List[Fraction]] = {}
-
-    def follow(self, node: Node, layer: Optional[_Judged]) -> None:
-        """Once for every node, after its inputs."""
-        sources = [source for source, _ in node.inputs if source in self.steps]
+    seen: Dict[Node, list] = {}
+    for node in graph.nodes():
+        layer, sources = judged.get(node), [seen[source] for source, _ in node.inputs if source in seen]
         if layer is not None:
-            self._through(node, layer)
-        elif node.op != "null" and sources:
-            self._past(node, sources)
+            before = seen.get(layer.data.node, [(Fraction(1), Fraction(0))] * len(layer.axes))
+            seen[node] = [_through(layer, *each) for each in zip(layer.axes, before)]
+        elif sources:
+            seen[node] = [max(along, key=lambda pair: abs(pair[1])) for along in zip(*sources)]
+            if node.op in RESIZING:
+                sizes = zip(shapes[node.inputs[0].node][2:], shapes[node][2:])
+                seen[node] = [(step * Fraction(*pair), offset) for (step, offset), pair in zip(seen[node], sizes)]
+    return seen
 
-    def _past(self, node: Node, sources: Sequence[Node]) -> None:
-        self.steps[node] = list(self.steps[sources[0]])
-        offsets = [self.offsets[source] for source in sources]
-        self.offsets[node] = [max(along, key=abs) for along in zip(*offsets)]
-        if node.op in RESIZING:
-            sizes = zip(self.shapes[node.inputs[0].node][2:], self.shapes[node][2:])
-            self.steps[node] = [step * Fraction(n, out) for step, (n, out) in zip(self.steps[node], sizes)]
 
-    def _through(self, node: Node, layer: _Judged) -> None:
-        rank, data = len(layer.axes), layer.data.node
-        steps, offsets = self.steps.get(data, [Fraction(1)] * rank), self.offsets.get(data, [Fraction(0)] * rank)
-        stride = [Fraction(1, axis.stride) if layer.is_transposed else Fraction(axis.stride) for axis in layer.axes]
-        self.steps[node] = [step * by for step, by in zip(steps, stride)]
-        unit = self.steps[node] if layer.is_transposed else steps  # what one element of the shift is
-        shifts = [axis.shift if layer.status == "shifted" else 0 for axis in layer.axes]
-        self.offsets[node] = [offset + shift * one for offset, shift, one in zip(offsets, shifts, unit)]
+def _through(layer: _Judged, axis: Axis, before: Tuple[Fraction, Fraction]) -> Tuple[Fraction, Fraction]:
+    """What follows for a layer's output; of a transposed one an element of the shift is one of its output."""
+    step, offset = before
+    after = step / axis.stride if layer.is_transposed else step * axis.stride
+    shift = axis.shift if layer.status == "shifted" else 0
+    return after, offset + shift * (after if layer.is_transposed else step)
 
-    def pixels(self, node: Node) -> Tuple[float, ...]:
-        """The offsets of a node; none where no convolution and no pooling came before it."""
-        return tuple(float(offset) for offset in self.offsets.get(node, ()))
+
+def _pixels(seen: Mapping[Node, list], node: Node) -> Tuple[float, ...]:
+    """The offsets of a node; none where no convolution and no pooling came before it."""
+    return tuple(float(offset) for _, offset in seen.get(node, ()))
 
 
 # ---- as a table ------------------------------------------------------------------------------------------------------

@@ -140,9 +140,9 @@ def transposed(**more):
     return mx.sym.Deconvolution(DATA, kernel=(3, 3), stride=(2, 2), num_filter=2, no_bias=True, name="up", **more)
 
 
-def flip(data, channels=1):
-    """The last axis backwards, as mxsame has it where windows are counted from the end; or the channels, too."""
-    return mx.sym.slice(data, begin=(None,) * 4, end=(None,) * 4, step=(1, channels, 1, -1))
+def flip(data):
+    """The last axis backwards, as mxsame has it where windows are counted from the end."""
+    return mx.sym.slice(data, begin=(None,) * 4, end=(None,) * 4, step=(1, 1, 1, -1))
 
 
 def halves():
@@ -196,7 +196,6 @@ def halves():
         (transposed(target_shape=(16, 20)), "shifted", (1, 1)),
         (mx.sym.load_json(transposed(pad=(1, 1)).tojson().replace("(1, 1)", "(1L, 1L)")), "same", (0, 0)),
         (flip(conv(flip(DATA))), "unknown", (-1, -1)),
-        (flip(conv(flip(DATA, -1)), -1), "shifted", (-1, -1)),
     ],
 )
 def test_status_and_shift_of_a_layer(symbol, status, shift):
@@ -204,38 +203,23 @@ def test_status_and_shift_of_a_layer(symbol, status, shift):
     assert (layer.status, tuple(axis.shift for axis in layer.axes)) == (status, shift)
 
 
-def test_average_that_counts_padding_is_fixed():
-    symbol = mx.sym.Pooling(DATA, kernel=(3, 3), stride=(1, 1), pad=(1, 1), pool_type="avg")
-    arrays = {"data": np.ones((1, 2, 8, 10))}
-    assert bound(symbol, arrays)[0].min() < 0.5
-    assert bound(audit(symbol, (1, 2, 8, 10)).fixed_symbol(), arrays)[0].min() == 1.0
-
-
-def test_what_a_slice_crops_is_replaced_with_it():
-    whole = conv(DATA, (4, 4), (1, 1), (2, 2))
-    symbol = mx.sym.slice(whole, begin=(None, None, 0, 0), end=(None, None, -1, -1), name="cropped")
-    generator = np.random.RandomState(3)
-    arrays = {"data": generator.normal(size=(2, 2, 8, 10)), "conv_weight": generator.normal(size=(2, 2, 4, 4))}
-    found = audit(symbol, (2, 2, 8, 10))
+@pytest.mark.parametrize("kernel", [3, 4])
+def test_a_slice_is_replaced_with_its_layer_or_stays_after_it(kernel):
+    """One that gives a layer SAME's size belongs to it; a crop of a layer that has this size does not."""
+    even = kernel == 4
+    layer = conv(DATA, (kernel, kernel), (1, 1) if even else (2, 2), (kernel // 2,) * 2)
+    crop = (slice(-1), slice(-1)) if even else (slice(1, 3), slice(1, 4))
+    begin, end = ((each.start or 0 for each in crop), (each.stop for each in crop))
+    symbol = mx.sym.slice(layer, begin=(None, None, *begin), end=(None, None, *end), name="cropped")
+    generator, shape = np.random.RandomState(3), (2, 2, 8, 10)
+    arrays = {"data": generator.normal(size=shape), "conv_weight": generator.normal(size=(2, 2, kernel, kernel))}
+    found = audit(symbol, shape)
     assert only(found).status == "shifted"
-    want = mxsame.ops.conv(*map(mx.nd.array, arrays.values())).asnumpy()
+    want = mxsame.ops.conv(*map(mx.nd.array, arrays.values()), strides=1 if even else 2).asnumpy()
+    want = want if even else want[(..., *crop)]
     assert difference(bound(symbol, arrays)[0], want) > 0.1
     assert difference(bound(found.fixed_symbol(), arrays)[0], want) < 1e-5
     assert found.fixed_symbol().list_outputs() == symbol.list_outputs()
-
-
-def test_slices_of_something_else_stay():
-    """Of channels, and a crop of a layer that has SAME's size before it."""
-    shape = (2, 2, 8, 10)
-    channels = mx.sym.slice_axis(conv(DATA, (4, 4), (1, 1), (2, 2)), axis=1, begin=1, end=2)
-    assert only(audit(channels, shape)).status == "other"
-    cropped = mx.sym.slice(conv(DATA), begin=(0, 0, 1, 1), end=(None, None, 3, 4))
-    generator = np.random.RandomState(3)
-    arrays = {"data": generator.normal(size=shape), "conv_weight": generator.normal(size=(2, 2, 3, 3))}
-    found = audit(cropped, shape)
-    assert only(found).status == "shifted"
-    want = mxsame.ops.conv(*map(mx.nd.array, arrays.values()), strides=2).asnumpy()[:, :, 1:3, 1:4]
-    assert difference(bound(found.fixed_symbol(), arrays)[0], want) < 1e-5
 
 
 def test_a_layer_that_is_called_twice_is_fixed_where_it_is_wrong():
@@ -310,23 +294,6 @@ def test_a_fixed_mobile_net_gives_what_the_same_net_of_mxsame_gives(size):
     assert audit(block, (2, 3, *size)).wrong == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "wrong", "pixels"),
-    [
-        ("mobilenet0.25", (224, 224), 5, (-31.0, -31.0)),
-        ("mobilenet0.25", (225, 224), 5, (0.0, -31.0)),
-        ("resnet18_v1", (224, 224), 5, (-31.0, -31.0)),
-        ("squeezenet1.0", (224, 224), 0, (0.0, 0.0)),
-    ],
-)
-def test_networks_of_the_model_zoo(name, size, wrong, pixels):
-    net = gluon.model_zoo.vision.get_model(name)
-    found = audit(net, (1, 3, *size))
-    assert (len(found.wrong), *found.outputs.values()) == (wrong, pixels)
-    assert audit(found.fixed_symbol(), (1, 3, *size)).wrong == ()
-    assert found.fixed_symbol().list_arguments() == found.symbol.list_arguments()
-
-
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_exported_networks_of_mxsame_have_no_wrong_layer(rank, tmp_path):
     nn = mxsame.nn
@@ -382,19 +349,6 @@ def test_several_inputs_and_outputs():
         audit(symbol, {"third": (1, 2, 8, 8)})
 
 
-def test_a_block_of_several_inputs_is_given_their_names():
-    class Two(gluon.HybridBlock):
-        def __init__(self):
-            super().__init__()
-            self.conv = gluon.nn.Conv2D(2, 3, 2, 1)
-
-        def hybrid_forward(self, F, left, right):
-            return self.conv(left) + self.conv(right)
-
-    found = audit(Two(), {"left": (1, 2, 8, 8), "right": (1, 2, 8, 8)})
-    assert [layer.status for layer in found.layers] == ["shifted", "shifted"]
-
-
 def test_the_table_names_layers_and_what_to_do():
     text = str(audit(conv(DATA), (1, 2, 8, 9)))
     assert "1 convolutions and pooling operators on data (1, 2, 8, 9): 1 not as Keras's SAME" in text
@@ -431,25 +385,15 @@ def broken(change):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "a network",
-        "[]",
         "{}",
         "[" * 100_000,
-        *(
-            broken(lambda read, change=change: read["nodes"][2].update(change))
-            for change in (
-                {"op": "NoSuchOperator"},
-                {"op": 3},
-                *({"inputs": [[source, 0, 0]]} for source in (7, 2, -1, "data")),
-            )
-        ),
-        *(
-            broken(lambda read, change=change: read["nodes"][2]["attrs"].update(change))
-            for change in ({"kernel": "(0, 3)"}, {"kernel": "many"}, {"stride": "(0, 0)"})
-        ),
-        *(broken(lambda read, change=change: read.update(change)) for change in ({"heads": []}, {"arg_nodes": [99]})),
+        broken(lambda read: read["nodes"][2].update(op="NoSuchOperator")),
+        broken(lambda read: read["nodes"][2].update(op=3)),
+        *(broken(lambda read, n=n: read["nodes"][2].update(inputs=[[n, 0, 0]])) for n in (7, 2, -1, "data")),
+        broken(lambda read: read["nodes"][2]["attrs"].update(kernel="(0, 3)")),
         broken(lambda read: read.update(heads=[[99, 0, 0]])),
+        broken(lambda read: read.update(arg_nodes=[99])),
     ],
 )
 def test_broken_files_are_refused(text, tmp_path):
