@@ -1,29 +1,15 @@
 """The grid of layers: n 5..12, k 1..5, strides 1..3, dilation 1..2, "same" and "valid", both data formats.
 
-    python tests/keras_mxnet/grid.py              # how many are wrong with the plugin, by operator
-    python tests/keras_mxnet/grid.py --without    # and without
-
 Axes differ: on the second and third the numbers are shifted within their ranges. Keras refuses strides together with
 dilation. The reference is tests/oracle.py, in float64.
 """
 
-import argparse
-import collections
-import contextlib
-import sys
-import warnings
-
-import conftest  # noqa: F401 - the environment, when this is run as a script
-
-# isort: split
 import cases
 import keras
 import mxnet as mx
 import numpy as np
 import oracle
 from keras import layers
-
-from mxsame.keras import plugin
 
 FORMATS = ("channels_first", "channels_last")
 TOLERANCE = 1e-4
@@ -161,32 +147,3 @@ def differences(what, found, expected):
     scale = max(1.0, float(np.sqrt(np.mean(np.square(expected)))))
     largest = float(np.abs(found - expected).max()) / scale
     return [] if largest <= TOLERANCE else [f"{what} differs by {largest:.2g}"]
-
-
-def main():
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--without", action="store_true", help="keras-mxnet as it is; outputs only")
-    parser.add_argument("layers", nargs="*", default=list(LAYERS), help="all by default")
-    arguments = parser.parse_args()
-    total, bad = collections.Counter(), collections.Counter()
-    with contextlib.nullcontext() if arguments.without else plugin.installed():
-        for name in arguments.layers:
-            for case in grid(name):
-                for data_format in FORMATS:
-                    found = mistakes(name, case, data_format, gradients=not arguments.without)
-                    total[name, case.padding] += 1
-                    bad[name, case.padding] += bool(found)
-                    if found and not arguments.without:
-                        print(name, case.name, data_format, found)
-            for (layer, padding), count in total.items():
-                if layer == name:
-                    print(f"{name:>16} {padding:>6}: {bad[layer, padding]:5} of {count:5} wrong", flush=True)
-    wrong, count = sum(bad.values()), sum(total.values())
-    print(f"{wrong} of {count} wrong, {100 * wrong / count:.1f} %")
-    return 1 if wrong and not arguments.without else 0
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    sys.exit(main())

@@ -1,22 +1,16 @@
 """Random stacks of keras-mxnet's layers, and what `from_keras(.., padding="keras-mxnet")` makes of their files.
 
-    python tests/keras_mxnet/stacks.py 2000                             # how many are equal
-    MXNET_MKLDNN_ENABLED=0 python tests/keras_mxnet/stacks.py 500 --transposed
-
 keras-mxnet hands on n + 1 elements after some layers and goes on as if they were n: mxsame refuses those, and they are
 left out here. On the CPU most transposed convolutions of keras-mxnet run only without oneDNN. Where keras-mxnet fails,
 mxsame must refuse and name a layer.
 """
 
-import argparse
 import collections
 import os
 import random
-import sys
 import tempfile
-import warnings
 
-import conftest  # noqa: F401 - the environment, when this is run as a script
+import conftest  # noqa: F401 - the environment, when this is run by a script
 
 # isort: split
 import keras
@@ -194,22 +188,3 @@ def table(count, transposed=False, first=0):
                 wrong[seed] = found
         seed += 1
     return counts, wrong
-
-
-def main():
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("count", type=int)
-    parser.add_argument("--transposed", action="store_true")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    arguments = parser.parse_args()
-    counts, wrong = table(arguments.count, arguments.transposed, arguments.first)
-    print(f"{counts['equal']} equal, {counts['refused']} refused, {counts['wrong']} wrong")
-    for seed, found in list(wrong.items())[:40]:
-        print(" ", seed, found)
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    sys.exit(main())
