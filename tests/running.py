@@ -288,6 +288,22 @@ def apply(block, arrays: dict, out_grad=None, dtype: str = "float32", net=None) 
     return out.asnumpy(), gradients
 
 
+class Own(mx.gluon.HybridBlock):
+    """A net that is `function(F, *inputs, *blocks, **parameters)`; a parameter is a shape or a constant array."""
+
+    def __init__(self, function, *blocks, **parameters):
+        super().__init__()
+        self._function, self._blocks = function, blocks
+        for block in blocks:
+            self.register_child(block)
+        for name, value in parameters.items():
+            get = self.params.get if isinstance(value, tuple) else self.params.get_constant
+            setattr(self, name, get(name, **({"shape": value} if isinstance(value, tuple) else {"value": value})))
+
+    def hybrid_forward(self, F, *inputs, **parameters):
+        return self._function(F, *inputs, *self._blocks, **parameters)
+
+
 def signed_graphs(net, calls):
     """The signature and the nodes of a graph for each call of a net, all of one kind."""
     trace = calls[0].traced(net)

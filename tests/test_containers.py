@@ -50,20 +50,6 @@ def is_specialised(net):
     return isinstance(net.forward, Specialised)
 
 
-def test_a_forced_strategy_leaves_no_graph_for_other_calls():
-    """Neither in the first call nor in a later one."""
-    net = mxsame.nn.HybridSequential()
-    net.add(mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3))
-    net.initialize()
-    net.hybridize()
-    data = mx.nd.zeros((1, 3, 8, 8))
-    for _ in range(2):
-        with mxsame.plan.force("gather"):
-            net(data)
-        net(data)
-    assert sorted("take" in graph.symbol.tojson() for graph in net.forward.graphs.values()) == [False, True]
-
-
 @pytest.mark.parametrize("make", [ours, lambda: copy.deepcopy(ours()), lambda: pickle.loads(pickle.dumps(ours()))])
 def test_hybridize_makes_graphs_for_shape_signatures(make):
     net = make()
@@ -87,21 +73,18 @@ def test_a_derived_network():
         net.hybridize(no_flag=1)
 
 
-@pytest.mark.parametrize("hybridized", [False, True])
-def test_parameter_files_are_gluon_s(tmp_path, hybridized):
+def test_parameter_files_are_gluon_s(tmp_path):
     net, theirs = ours(), filled(gluon.nn.HybridSequential(prefix="net_"))
     assert list(net.collect_params()) == list(theirs.collect_params())
-    path, back = str(tmp_path / "a.params"), str(tmp_path / "b.params")
-    if hybridized:
-        net.hybridize()
+    net.hybridize()
     want = net(images(20, 21)).asnumpy()
-    net.save_parameters(path)
-    theirs.load_parameters(path)
+    net.save_parameters(str(tmp_path / "net.params"))
+    theirs.load_parameters(str(tmp_path / "net.params"))
     running.assert_equal(theirs(images(20, 21)).asnumpy(), want)
-    theirs.collect_params()["conv_bias"].set_data(mx.nd.ones(5))
-    theirs.save_parameters(back)
-    net.load_parameters(back)
-    running.assert_equal(net(images(20, 21)).asnumpy(), theirs(images(20, 21)).asnumpy())
+    for parameter in net.collect_params().values():
+        parameter.set_data(parameter.data() * 0)
+    net.load_parameters(str(tmp_path / "net.params"))
+    running.assert_equal(net(images(20, 21)), want)
 
 
 @pytest.mark.parametrize("make", [ours, Derived])
@@ -173,23 +156,6 @@ def test_a_net_that_is_optimised_for_a_backend_is_exported_so(tmp_path):
     running.assert_equal(net(data), want)
 
 
-def test_a_container_that_changes_is_traced_again():
-    net = ours()
-    net.hybridize()
-    assert net(images(20, 21)).shape[2:] == (5, 6)
-    net.add(mxsame.nn.MaxPool2D())
-    assert net(images(20, 21)).shape[2:] == (3, 3)
-
-
-def test_a_backend_is_gluon_s():
-    net = ours()
-    want = net(images(20, 21)).asnumpy()
-    net.hybridize()
-    net.optimize_for(images(20, 21), backend="MKLDNN", static_alloc=True)
-    assert not is_specialised(net)
-    assert running.difference(net(images(20, 21)).asnumpy(), want) < 1e-5
-
-
 # ---- layers ----------------------------------------------------------------------------------------------------------
 
 
@@ -218,11 +184,3 @@ def test_layers_below_a_container_of_gluon_are_a_part_of_its_graph():
     for size, out in want.items():
         running.assert_equal(net(images(size, 20)), out)
     assert net._cached_graph and not net[0].forward.graphs and not net[1].forward.graphs
-
-
-def test_a_layer_is_exported(tmp_path):
-    layer = a_layer()
-    layer.hybridize()
-    want = layer(images(21, 20)).asnumpy()
-    files = layer.export(str(tmp_path / "layer"))
-    running.assert_equal(gluon.SymbolBlock.imports(files[0], ["data"], files[1])(images(21, 20)), want)

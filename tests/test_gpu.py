@@ -136,32 +136,6 @@ def test_training_on_several(count):
     assert found[1][-1] < found[1][0]
 
 
-@gpu_alone
-def test_mixed_precision():
-    """`mxnet.contrib.amp`, in a process of its own: it changes MXNet's operators."""
-    out = running.run_python(
-        "import test_gpu as tests\n"
-        "from mxsame._mxnet import mx\n"
-        "from mxnet.contrib import amp\n"
-        "amp.init()\n"
-        "net = tests.initialised(tests.DEVICES[0])\n"
-        "trainer = mx.gluon.Trainer(net.collect_params(), 'sgd', {'learning_rate': 0.05})\n"
-        "amp.init_trainer(trainer)\n"
-        "loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()\n"
-        "data = mx.nd.random.normal(shape=(4, 3, 16, 16), ctx=tests.DEVICES[0])\n"
-        "for hybridize in (lambda net: net, lambda net: net.hybridize(), tests.mxsame.hybridize):\n"
-        "    hybridize(net)\n"
-        "    with mx.autograd.record():\n"
-        "        out = loss(net(data), mx.nd.array([0, 1, 2, 1], ctx=tests.DEVICES[0]))\n"
-        "        with amp.scale_loss(out, trainer) as scaled:\n"
-        "            mx.autograd.backward(scaled)\n"
-        "    trainer.step(4)\n"
-        "    print('loss', float(out.mean().asscalar()))\n"
-    )
-    losses = [float(line.split()[1]) for line in out.splitlines() if line.startswith("loss")]
-    assert len(losses) == 3 and np.isfinite(losses).all()
-
-
 def test_deployed():
     net, data = initialised([mx.cpu()]), mx.nd.array(np.random.RandomState(0).randn(2, 3, 16, 16))
     want = net(data).asnumpy()

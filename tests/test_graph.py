@@ -11,6 +11,7 @@ import threading
 import numpy as np
 import pytest
 import running
+from running import Own
 
 import mxsame
 from mxsame._mxnet import mx
@@ -109,23 +110,16 @@ def test_deferred_channels_are_settled_even_where_a_plain_graph_would_need_them(
 
 
 def test_several_inputs_in_lists_and_none():
-    class Two(mx.gluon.HybridBlock):
-        def __init__(self):
-            super().__init__()
-            self.first = mxsame.nn.Conv2D(4, 3, strides=2)
-            self.second = mxsame.nn.AvgPool2D(3, strides=2)
+    def function(F, pair, extra, first, second):
+        out = first(pair[0]), second(pair[1])
+        return out if extra is None else (*out, extra * 2)
 
-        def hybrid_forward(self, F, pair, extra=None):
-            left, right = pair
-            out = self.first(left), self.second(right)
-            return out if extra is None else (*out, extra * 2)
-
-    net = Two()
+    net = Own(function, mxsame.nn.Conv2D(4, 3, strides=2), mxsame.nn.AvgPool2D(3, strides=2))
     net.initialize()
     left, right = images(9, 12), images(14, 7, seed=1)
     want = net([left, right], right)
     mxsame.hybridize(net)
-    for arguments in (([left, right], right), ([left, right],), ([left, right], None)):
+    for arguments in (([left, right], right), ([left, right], None)):
         got = net(*arguments)
         assert len(got) == (3 if arguments[-1] is right else 2)
         for have, expected in zip(got, want):
@@ -160,9 +154,10 @@ def test_inference_from_several_threads():
     running.in_threads(work)
 
 
-def test_a_call_waits_for_its_turn():
+@pytest.mark.parametrize("make", [mxsame.hybridize, lambda net: mxsame.deploy(net, (2, 3, 20, 21))])
+def test_a_call_waits_for_its_turn(make):
     """MXNet's engine blocks for good if two threads hand over operators on the same arrays at the same time."""
-    net, data = mxsame.hybridize(small_network()), images(20, 21)
+    net, data = make(small_network_called()), images(20, 21)
     want, found = net(data).asnumpy(), []
     thread = threading.Thread(target=lambda: found.append(net(data).asnumpy()))
     with tracing.TURN:
@@ -231,15 +226,6 @@ def test_numpy_mode():
             assert running.difference(got.asnumpy(), expected) < 1e-5
 
 
-def test_a_layer_by_itself_still_checks_its_input():
-    layer = mxsame.hybridize(mxsame.nn.Conv2D(4, 3, padding="valid"))
-    layer.initialize()
-    with pytest.raises(ValueError, match="padded input must be at least as long as the kernel"):
-        layer(images(2, 5))
-    with pytest.raises(TypeError, match=r"received data\.dtype='int32'"):
-        layer(mx.nd.ones((1, 3, 5, 5), dtype="int32"))
-
-
 def test_an_input_too_small_further_down_is_a_value_error():
     net = nn.HybridSequential()
     net.add(mxsame.nn.MaxPool2D(4), mxsame.nn.Conv2D(4, 3, padding="valid"))
@@ -284,18 +270,19 @@ def test_export_loads_as_a_plain_graph(tmp_path, shape):
         assert running.difference(loaded(images(*size, batch=5)).asnumpy()[:0], expected[:0]) == 0
 
 
-@pytest.mark.parametrize("size", [(33, 30), (30, 34), (29, 33), (15, 66)])
-def test_a_file_for_one_size_refuses_others(tmp_path, size):
+def test_a_file_for_one_size_refuses_others(tmp_path):
     files = mxsame.export(small_network_called(), str(tmp_path / "net"), (1, 3, 30, 33))
     loaded = mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])
-    with pytest.raises(mx.base.MXNetError, match="data_must_be_"):
-        loaded(images(*size)).wait_to_read()
+    for size in [(33, 30), (30, 34), (29, 33), (15, 66)]:
+        with pytest.raises(mx.base.MXNetError, match="data_must_be_"):
+            loaded(images(*size)).wait_to_read()
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
         ({"net": 3}, TypeError, "net must be a gluon.HybridBlock"),
+        ({"path": "no/net"}, ValueError, "path must be in a folder that exists; received path='no/net'"),
         ({"path": 3}, TypeError, "path must be a string or a path; received path=3"),
         ({"input_shape": 32}, TypeError, "input_shape must be a sequence of integers; received input_shape=32"),
         ({"input_shape": (1, 3, 0, 4)}, ValueError, r"input_shape\[2\] must be an integer >= 1"),
@@ -328,28 +315,21 @@ def test_an_operator_told_its_size_refuses_another(size, last):
             out.infer_shape(data=(2, *other, 3) if last else (2, 3, *other))
 
 
-def test_switched_off_by_gluon_and_summed_up(capsys):
-    net = small_network_called()
-    mxsame.hybridize(net)
-    net(images(30, 33))
-    specialised = net.forward
-    net.hybridize(False)
-    net.summary(images(31, 33))
-    assert "(2, 6, 16, 17)" in capsys.readouterr().out
-    assert net.forward is not specialised and not hasattr(net.forward, "graphs")
-
-
-def test_a_copy_has_graphs_of_its_own():
-    net = small_network_called()
-    mxsame.hybridize(net)
-    want = net(images(30, 33)).asnumpy()
-    twin = copy.deepcopy(net)
-    assert running.difference(twin(images(30, 33)).asnumpy(), want) < 1e-6
-    twin.collect_params().setattr("grad_req", "null")
+@pytest.mark.parametrize("called", [False, True])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))], ids=["copy", "pickle"])
+def test_a_copy_has_graphs_of_its_own(copied, called):
+    net, data = mxsame.hybridize(small_network_called(), max_graphs=3), images(30, 33)
+    if called:
+        net(data)
+    twin = copied(net)
+    assert not twin.forward.graphs
+    want = net(data).asnumpy()
+    running.assert_equal(twin(data), want)
+    assert len(twin.forward.graphs) == 1
     for parameter in twin.collect_params().values():
         parameter.set_data(parameter.data() * 0)
-    assert np.abs(twin(images(30, 33)).asnumpy()).max() == 0
-    assert running.difference(net(images(30, 33)).asnumpy(), want) == 0
+    assert np.abs(twin(data).asnumpy()).max() == 0
+    running.assert_equal(net(data), want)
 
 
 def test_a_parameter_named_as_gluon_names_an_input():
@@ -372,16 +352,8 @@ def test_a_parameter_named_as_gluon_names_an_input():
 # ---- nesting of outputs, channels, copies ----------------------------------------------------------------------------
 
 
-class Returning(mx.gluon.HybridBlock):
-    """A net that returns what a function makes of an array."""
-
-    def __init__(self, function):
-        super().__init__()
-        self._function = function
-        self.conv = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
-
-    def hybrid_forward(self, F, x):
-        return self._function(F, self.conv(x))
+def conv(**more):
+    return mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3, **more)
 
 
 @pytest.mark.parametrize(
@@ -397,19 +369,12 @@ class Returning(mx.gluon.HybridBlock):
     ids=["list", "tuple", "nested", "split", "split within", "none"],
 )
 def test_outputs_are_nested_as_the_net_nests_them(function):
-    net, data = Returning(function), images(9, 8)
+    net, data = Own(lambda F, x, conv: function(F, conv(x)), conv()), images(9, 8)
     net.initialize()
     want = net(data)
     mxsame.hybridize(net)
     for _ in range(2):
         running.assert_alike(net(data), want, 1e-5)
-
-
-def test_what_is_no_array_is_refused():
-    net = Returning(lambda F, y: "words")
-    net.initialize()
-    with pytest.raises(TypeError, match="net must return arrays; received str"):
-        mxsame.hybridize(net)(images(9, 8))
 
 
 @pytest.mark.parametrize("strategy", [None, "slice", "concat", "pad", "gather", "full"])
@@ -426,22 +391,6 @@ def test_one_pool_for_data_of_many_channels(kind, strategy):
                 assert "is not exact" in str(error)
                 continue
         running.assert_equal(got.asnumpy(), plain(data).asnumpy())
-
-
-@pytest.mark.parametrize("called", [False, True])
-def test_a_pickled_net_has_graphs_of_its_own(called):
-    net, data = mxsame.hybridize(small_network_called(), max_graphs=3), images(30, 33)
-    want = net(data).asnumpy() if called else None
-    again = pickle.loads(pickle.dumps(net))
-    assert not again.forward.graphs
-    running.assert_equal(again(data).asnumpy(), net(data).asnumpy() if want is None else want)
-    assert len(again.forward.graphs) == 1
-
-
-def test_a_file_goes_where_there_is_a_folder(tmp_path):
-    path = str(tmp_path / "no" / "net")
-    with pytest.raises(ValueError, match="path must be in a folder that exists; received path="):
-        mxsame.export(small_network_called(), path)
 
 
 class Two(mx.gluon.HybridBlock):
@@ -587,15 +536,7 @@ def test_all_inputs_are_asked_for():
 
 @pytest.mark.parametrize("layer", [mxsame.nn.Conv2D(4, 3, 2, in_channels=3), mxsame.nn.MaxPool2D(2)])
 def test_shapes_that_follow_from_the_data_s_values(layer):
-    class Masked(mx.gluon.HybridBlock):
-        def __init__(self):
-            super().__init__()
-            self.layer = layer
-
-        def hybrid_forward(self, F, x, mask):
-            return self.layer(F.contrib.boolean_mask(x, mask))
-
-    net = Masked()
+    net = Own(lambda F, x, mask, layer: layer(F.contrib.boolean_mask(x, mask)), layer)
     net.initialize()
     calls = [(images(9, 8, batch=3), mx.nd.array(mask)) for mask in ([1, 0, 1], [1, 1, 1], [0, 1, 0])]
     calls += [(images(8, 7, batch=2), mx.nd.array([0, 1]))]
@@ -617,14 +558,6 @@ def test_a_net_of_gluon_s_is_exported_by_its_own_method(back, tmp_path):
         str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params")
     )
     running.assert_equal(loaded(images(31, 33)), want.asnumpy())
-
-
-def test_a_parent_that_gluon_hybridizes_takes_its_children_back():
-    child = mxsame.hybridize(small_network_called())
-    parent = nn.HybridSequential()
-    parent.add(child)
-    parent.hybridize()
-    assert "forward" not in vars(child)
 
 
 def test_a_file_has_the_types_of_the_net_as_it_is(tmp_path):
@@ -710,15 +643,10 @@ def test_a_net_is_traced_once_for_all_sizes():
 def test_arguments_of_operators_by_keyword():
     """The weight, which is a Symbol as well, before the data; the rank follows from the data's shape."""
 
-    class Net(mx.gluon.HybridBlock):
-        def __init__(self):
-            super().__init__()
-            self.weight = self.params.get("weight", shape=(4, 3, 3, 3))
+    def function(F, x, weight):
+        return mxsame.ops.max_pool(pool_size=2, data=mxsame.ops.conv(strides=2, weight=weight, data=x))
 
-        def hybrid_forward(self, F, x, weight):
-            return mxsame.ops.max_pool(pool_size=2, data=mxsame.ops.conv(strides=2, weight=weight, data=x))
-
-    net = Net()
+    net = Own(function, weight=(4, 3, 3, 3))
     net.initialize()
     want = {size: net(images(*size)).asnumpy() for size in [(9, 8), (12, 10), (10, 9)]}
     mxsame.hybridize(net)
@@ -730,15 +658,10 @@ def test_arguments_of_operators_by_keyword():
 def test_a_wrong_call_does_not_keep_sizes_from_sharing_graphs():
     """The second shape, when what tells sizes apart is looked for."""
 
-    class Deep(mx.gluon.HybridBlock):
-        def __init__(self):
-            super().__init__()
-            self.weight = self.params.get("weight", shape=(3, 1, 3, 3))
+    def function(F, x, weight):
+        return mxsame.ops.depthwise_conv(x, weight, strides=2, kernel_size=3, depth_multiplier=1)
 
-        def hybrid_forward(self, F, x, weight):
-            return mxsame.ops.depthwise_conv(x, weight, strides=2, kernel_size=3, depth_multiplier=1)
-
-    net = mxsame.hybridize(Deep())
+    net = mxsame.hybridize(Own(function, weight=(3, 1, 3, 3)))
     net.initialize()
     net(mx.nd.ones((1, 3, 8, 8)))
     with pytest.raises(ValueError, match="received"):
@@ -756,16 +679,6 @@ def test_a_size_without_output_is_refused_after_others():
     assert net(images(5, 5)).shape == (2, 4, 8, 8)
     with pytest.raises(ValueError, match="padding must leave at least one element of the output"):
         net(images(1, 1))
-
-
-def test_sizes_share_graphs_beside_a_layer_without_a_graph_for_every_size():
-    net = mxsame.nn.HybridSequential()
-    net.add(mxsame.nn.Conv2D(4, 1, 4, "keras-mxnet", in_channels=3), mxsame.nn.Conv2D(4, 3, strides=2))
-    net.initialize()
-    net.hybridize()
-    for size in (17, 33, 49, 65, 81, 97):
-        net(images(size, size))
-    assert len(net.forward.graphs) == 1
 
 
 @pytest.mark.parametrize("max_graphs", [1, 2])
@@ -797,20 +710,6 @@ def test_the_first_graph_is_shared_unless_it_was_built_by_other_plans(strategy):
     assert counts == ([2, 3] if strategy else [1, 2])
 
 
-def test_a_strategy_that_is_forced_has_graphs_of_its_own():
-    net = mxsame.hybridize(wrapped(mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)))
-    net.initialize()
-
-    def operators():
-        net(images(30, 33))
-        (graph,) = list(net.forward.graphs.values())[-1:]
-        return set(running.operators(graph.symbol))
-
-    with mxsame.plan.force("pad"):
-        assert "Pad" in operators()
-    assert "Pad" not in operators()
-
-
 def test_graphs_keep_a_bounded_memory(monkeypatch):
     """Those beyond the bound take it when they run."""
     net, sizes = small_network_called(), [(size, size) for size in range(16, 24)]
@@ -831,14 +730,6 @@ def test_graphs_keep_a_bounded_memory(monkeypatch):
     kept = [graph.memory for graph in net.forward.graphs.values()]
     assert len(kept) == len(flags) == 8 and sum(flags) == sum(map(bool, kept)) in (2, 3)
     assert first.memory == 2 * 4 * (2 * 6 * 9 * 9), "bytes of twice the largest, a convolution before its crop"
-
-
-def test_more_signatures_than_graphs_without_a_graph_for_every_size():
-    net = wrapped(mxsame.nn.MaxPool2D((2, 3), (3, 2), "valid", ceil_mode=True), max_graphs=1)
-    pool = mxsame.nn.MaxPool2D((2, 3), (3, 2), "valid", ceil_mode=True)
-    for size in [(8, 9), (10, 8), (11, 8), (8, 9)]:
-        running.assert_equal(net(images(*size)), pool(images(*size)).asnumpy())
-        assert len(net.forward.graphs) == 1
 
 
 def test_gradients_of_inference_have_graphs_of_their_own():

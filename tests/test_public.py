@@ -66,15 +66,10 @@ def test_the_order_of_arguments_without_a_model_in_gluon():
 @pytest.mark.parametrize("kind", ["MaxPool{}D", "AvgPool{}D"])
 def test_poolings_take_arguments_in_the_order_of_gluon_as_far_as_it_has_one(kind, rank):
     """After the padding, gluon's poolings of different rank disagree on the place of layout and ceil_mode."""
-    name = kind.format(rank)
-    assert (
-        arguments(mxsame.nn, name)[:4] == arguments(gluon.nn, name)[:4] == ["self", "pool_size", "strides", "padding"]
-    )
-    assert set(arguments(gluon.nn, name)) <= set(arguments(mxsame.nn, name))
-    assert rank != 2 or arguments(mxsame.nn, name)[: len(arguments(gluon.nn, name))] == arguments(gluon.nn, name)
-    misplaced = (True,) if kind.startswith("Max") else ("NCHW",)
-    with pytest.raises(TypeError, match=r"(layout must be a string|ceil_mode must be True or False)"):
-        getattr(mxsame.nn, name)(2, 2, "same", *misplaced)
+    ours, theirs = (arguments(module, kind.format(rank)) for module in (mxsame.nn, gluon.nn))
+    assert set(theirs) <= set(ours)
+    same = len(theirs) if rank == 2 else 4
+    assert ours[:same] == theirs[:same]
 
 
 def test_the_table_of_public_names_agrees_with_the_imports_for_type_checkers():
