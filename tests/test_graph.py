@@ -226,6 +226,20 @@ def test_numpy_mode():
             assert running.difference(got.asnumpy(), expected) < 1e-5
 
 
+def test_an_empty_batch_is_refused_where_mxnet_has_no_operator_for_it():
+    """MXNet's own error comes at some later wait, from Gluon's layers too."""
+    with mx.util.np_shape(True), mx.util.np_array(True):
+        empty = mx.np.zeros((0, 3, 8, 8))
+        dense, conv = (mxsame.hybridize(net) for net in (nn.Dense(2, in_units=192), wrapped(mxsame.nn.Conv2D(2, 3))))
+        for net in (dense, conv):
+            net.initialize()
+        assert dense(empty).asnumpy().shape == (0, 2)
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"data must not be empty; received data.shape=\(0, 3, 8, 8\)"):
+                conv(empty)
+            conv(mx.np.ones((1, 3, 8, 8)))
+
+
 def test_an_input_too_small_further_down_is_a_value_error():
     net = nn.HybridSequential()
     net.add(mxsame.nn.MaxPool2D(4), mxsame.nn.Conv2D(4, 3, padding="valid"))

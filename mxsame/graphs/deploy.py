@@ -12,7 +12,7 @@ import numpy as np
 from mxsame import tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
-from mxsame.graphs.frozen import check_traceable, contexts, float_dtype, frozen, values
+from mxsame.graphs.frozen import contexts, float_dtype, frozen, values
 from mxsame.rewriting import simplify
 from mxsame.rewriting.graph import Graph
 from mxsame.rewriting.onednn import fused, protect
@@ -72,7 +72,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
     """
     if isinstance(net, Deployed):
         return net
-    check_traceable(net)
+    tracing.check_ready(net)
     inputs, parameters = tracing.inputs_of(net, input_shape), net.collect_params()
     devices = contexts(parameters) if ctx is None else _checked_contexts(ctx)
     dtype = float_dtype(parameters, None)

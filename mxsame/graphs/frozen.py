@@ -38,13 +38,6 @@ def frozen(
     return graph, tracing.regrouped(outputs, itertools.repeat(True))
 
 
-def check_traceable(net: Any) -> None:
-    """A net whose graph for inference can be made."""
-    tracing.check_ready(net)
-    if not tracing.is_traceable(net):
-        raise TypeError(f"net must not override forward; received net of type {type(net).__name__}")
-
-
 def contexts(parameters: Any) -> list[Any]:
     """The devices of a net's parameters."""
     return next((parameter.list_ctx() for parameter in parameters.values()), [mx.current_context()])

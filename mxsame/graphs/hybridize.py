@@ -11,26 +11,11 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence as Sequence_
 from typing import Any, Hashable, Mapping, Optional, Sequence
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.graphs import files
-from mxsame.graphs.tracing import (
-    STATIC,
-    Call,
-    Checked,
-    Lowered,
-    NetGraph,
-    Trace,
-    flattened,
-    grouped,
-    inputs_of,
-    is_traceable,
-    traced,
-    variable,
-)
+from mxsame.graphs import files, tracing
 from mxsame.planner import Decision
 
 __all__ = ["HybridBlock", "HybridSequential", "hybridize"]
@@ -85,7 +70,7 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any
     active = validation.flag("active", active)
     max_graphs = validation.integer("max_graphs", max_graphs, 1)
     _check_flags(flags)
-    if not is_traceable(net):
+    if not tracing.is_traceable(net):
         for child in _gluon.children(net):
             hybridize(child, active, max_graphs, **flags)
         return net
@@ -104,18 +89,19 @@ def _hybridize_as_gluon(net: Any, active: bool, *args: Any, **flags: Any) -> Non
     own(active, *args, **flags)
 
 
+def _check_count(name: str, value: Any) -> None:
+    validation.integer(name, value, 0)
+
+
 _NUMBERS = ("inline_limit", "forward_bulk_size", "backward_bulk_size")
-_FLAGS = STATIC + _NUMBERS  # in Gluon's order
+_FLAGS = {**dict.fromkeys(tracing.STATIC, validation.flag), **dict.fromkeys(_NUMBERS, _check_count)}  # in Gluon's order
 
 
 def _check_flags(flags: dict) -> None:
     for name, value in flags.items():
-        if name in STATIC:
-            validation.flag(name, value)
-        elif name in _NUMBERS:
-            validation.integer(name, value, 0)
-        else:
+        if name not in _FLAGS:
             raise TypeError(f"flags must be those of HybridBlock.hybridize; {validation.received(**{name: value})}")
+        _FLAGS[name](name, value)
     if flags.get("static_shape") and not flags.get("static_alloc"):
         raise ValueError(f"static_shape must come with static_alloc=True; {validation.received(**flags)}")
 
@@ -130,20 +116,20 @@ class Specialised:
     def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
         self._net, self._flags, self._max_graphs = net, flags, max_graphs
         self._lock = threading.RLock()
-        self.graphs: OrderedDict[Hashable, NetGraph] = OrderedDict()  # by signature
+        self.graphs: OrderedDict[Hashable, tracing.NetGraph] = OrderedDict()  # by signature
         self._signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
         self._kinds: dict[Hashable, Kind] = {}  # by the kind of a call
         self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
 
     def __call__(self, *args: Any) -> Any:
-        arrays = flattened(args)
+        arrays = tracing.flattened(args)
         # Symbols are a parent's graph; Gluon refuses anything else.
         if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
             return type(self._net).forward(self._net, *args)
-        if isinstance(self._net, Checked):
+        if isinstance(self._net, tracing.Checked):
             self._net.check(*args)
         with self._lock:
-            graph = self._graph(Call.of(args, arrays))
+            graph = self._graph(tracing.Call.of(args, arrays))
         hook = _gluon.op_hook(self._net)
         if hook is not None:
             graph.watch(*hook)
@@ -184,7 +170,7 @@ class Specialised:
             for table in (self.graphs, self._signatures, self._kinds, self._waiting):
                 table.clear()
 
-    def _graph(self, call: Call) -> NetGraph:
+    def _graph(self, call: tracing.Call) -> tracing.NetGraph:
         """The graph for a call."""
         key, kind = call.key, self._kinds.get(call.kind)
         if kind is None:
@@ -203,7 +189,7 @@ class Specialised:
                 return graph
         return self._compiled(call, signature, call.lowered(self._net, kind.trace).outputs)
 
-    def _first(self, call: Call) -> NetGraph:
+    def _first(self, call: tracing.Call) -> tracing.NetGraph:
         """The graph for the first call of its kind, for which the net is traced."""
         trace = call.traced(self._net)
         lowered = call.lowered(self._net, trace)
@@ -212,9 +198,9 @@ class Specialised:
         self._kinds[call.kind] = kind
         return graph
 
-    def _compiled(self, call: Call, signature: Hashable, outputs: Any) -> NetGraph:
+    def _compiled(self, call: tracing.Call, signature: Hashable, outputs: Any) -> tracing.NetGraph:
         room = self.MOST_MEMORY - sum(graph.memory for graph in self.graphs.values())
-        graph = NetGraph(self._net, call, outputs, self._flags, room)
+        graph = tracing.NetGraph(self._net, call, outputs, self._flags, room)
         _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
         _keep(self.graphs, signature, graph, self._max_graphs)
         _keep(self._signatures, call.key, signature, self.MOST_SHAPES)
@@ -291,7 +277,7 @@ class HybridSequential(HybridBlock, mx.gluon.nn.HybridSequential):
     """
 
 
-class _GraphForTools(Sequence_):
+class _GraphForTools:
     """What MXNet's tools take for Gluon's graph of a net, a pair of its inputs and a Symbol: the graph for every size,
     traced when one of them looks."""
 
@@ -300,10 +286,10 @@ class _GraphForTools(Sequence_):
 
     @functools.cached_property
     def _graph(self) -> tuple[list, Any]:
-        inputs = inputs_of(self._net)
-        variables = list(map(variable, inputs.shapes))
-        lowered = traced(self._net, inputs.structure).lowered(variables, inputs.shapes.values())
-        return variables, grouped(lowered.outputs)
+        inputs = tracing.inputs_of(self._net)
+        variables = list(map(tracing.variable, inputs.shapes))
+        lowered = tracing.traced(self._net, inputs.structure).lowered(variables, inputs.shapes.values())
+        return variables, tracing.grouped(lowered.outputs)
 
     def __len__(self) -> int:
         return 2
@@ -319,26 +305,26 @@ class _GraphForTools(Sequence_):
 class Kind:
     """The trace of a net for calls that differ in sizes only, and what tells their graphs apart."""
 
-    def __init__(self, trace: Trace, first: Lowered):
+    def __init__(self, trace: tracing.Trace, first: tracing.Lowered):
         self.trace = trace
         # None for an operator on other data than it is given, whose shape does not follow from what was decided.
         self._decisions = [
             None if decisions and _is_known(data) and _output_shape(decisions, data) != out else decisions
             for decisions, (data, out) in zip(first.decisions, first.shapes)
         ]
-        self._for_any_size: list[Optional[NetGraph]] = []  # one, or None for want of it, once it was asked for
+        self._for_any_size: list[Optional[tracing.NetGraph]] = []  # one, or None for want of it, once it was asked for
 
-    def graph_for_any_size(self, net: Any, call: Call, flags: Mapping[str, Any]) -> Optional[NetGraph]:
+    def graph_for_any_size(self, net: Any, call: tracing.Call, flags: Mapping[str, Any]) -> Optional[tracing.NetGraph]:
         """None if there is none."""
         if not self._for_any_size:
             try:
                 lowered = call.lowered(net, self.trace, static=False)
-                self._for_any_size.append(NetGraph(net, call, lowered.outputs, flags))
+                self._for_any_size.append(tracing.NetGraph(net, call, lowered.outputs, flags))
             except (TypeError, ValueError):
                 self._for_any_size.append(None)
         return self._for_any_size[0]
 
-    def signature(self, call: Call) -> Hashable:
+    def signature(self, call: tracing.Call) -> Hashable:
         """The plans of all operators for these shapes, which are what tells graphs apart; the shapes themselves if
         something is wrong with them, which a graph for them raises."""
         plans = self._plans(call.shapes)
@@ -354,6 +340,8 @@ class Kind:
             if found is None:
                 return None
             shape = tuple(found[0] or ())
+            if decisions and 0 in shape and mx.util.is_np_shape():  # else 0 is an unknown length
+                raise ValueError(f"data must not be empty; {validation.received(**{'data.shape': shape})}")
             if not shape or min(shape) <= 0:
                 plans.append(shape)
             elif decisions:

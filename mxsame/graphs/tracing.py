@@ -33,6 +33,8 @@ def check_ready(net: Any) -> None:
     """A net of which a file or a graph for inference can be made."""
     if not isinstance(net, mx.gluon.HybridBlock):
         raise TypeError(f"net must be a gluon.HybridBlock; received net of type {type(net).__name__}")
+    if not is_traceable(net) and not isinstance(net, mx.gluon.SymbolBlock):  # a deployed net composes Symbols, too
+        raise TypeError(f"net must not override forward; received net of type {type(net).__name__}")
     unready = [name for name, parameter in net.collect_params().items() if not _gluon.is_initialised(parameter)]
     if unready:
         raise ValueError(
@@ -174,10 +176,6 @@ class Inputs(NamedTuple):
 
     structure: tuple  # the arguments, with True in place of each array
     shapes: dict[str, Optional[tuple[int, ...]]]  # of the arrays, by the names of a graph's inputs; None if unknown
-
-    def nested(self, leaves: Iterable[Any]) -> tuple:
-        """One for each array, nested as the arguments are."""
-        return tuple(regrouped(self.structure, iter(leaves)))
 
 
 def inputs_of(net: Any, input_shape: Any = None) -> Inputs:

@@ -11,7 +11,6 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional
 from mxsame import _gluon, measured, planner, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, timing, tracing
-from mxsame.graphs.frozen import check_traceable
 from mxsame.plan import Plan, Window, force
 from mxsame.planner import Work
 
@@ -83,7 +82,7 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
     []
     >>> mxsame.planner.forget()
     """
-    check_traceable(net)
+    tracing.check_ready(net)
     arrays = tracing.flattened(args)
     if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
         raise TypeError(f"args must be arrays; received args of types {[type(arg).__name__ for arg in args]}")

@@ -9,8 +9,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
-from mxsame.graphs.deploy import Deployed
-from mxsame.graphs.frozen import check_traceable, float_dtype, frozen
+from mxsame.graphs.frozen import float_dtype, frozen
 from mxsame.onnx import checking
 from mxsame.onnx.rows import OPERATORS
 from mxsame.onnx.shapes import Shapes
@@ -107,8 +106,7 @@ def export_onnx(
     [[0, 0, 1, 1]]
     """
     newest = checking.package("onnx", "mxsame.export_onnx").defs.onnx_opset_version()
-    if not isinstance(net, Deployed):  # which has a graph
-        check_traceable(net)
+    tracing.check_ready(net)
     path = files.check_path(path)
     wanted = tracing.inputs_of(net, input_shape)
     opset = validation.integer("opset", opset, OLDEST, newest)
