@@ -38,8 +38,6 @@ from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.architectures import NETWORKS, named  # noqa: E402
 from mxsame.planner import Costs  # noqa: E402
 
-ALIKE = ("vgg16", "inceptionv3")  # SAME pads both ends alike, whatever the size
-
 
 def small(network, batch=2):
     return networks.case(network, batch, size=40, width=0.125)
@@ -54,14 +52,13 @@ def run(*arguments):
 # -- networks
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
-def test_styles_of_a_network_agree_in_values_and_symmetric_padding_only_in_shape(network):
-    calls = networks.inference_calls(small(network), tensorflow=False)
+@pytest.mark.parametrize("name", ["mobilenetv2", "unet"])
+def test_styles_of_a_network_agree_in_values_and_symmetric_padding_only_in_shape(name):
+    calls = networks.inference_calls(small(named(name)), tensorflow=False)
     networks.check(calls, networks.TOLERANCE)
     want, symmetric = calls["explicit pad"](), calls["symmetric"]()
     assert symmetric.shape == want.shape
-    wrong = networks.difference(symmetric, want)
-    assert wrong < networks.TOLERANCE if network.name in ALIKE else wrong > 50 * networks.TOLERANCE
+    assert networks.difference(symmetric, want) > 50 * networks.TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["vgg16", "inceptionv3", "unet"])
@@ -81,9 +78,9 @@ def test_a_training_step_lowers_the_same_loss_in_every_style():
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("network", NETWORKS[2:], ids=lambda network: network.name)
-def test_a_network_is_tensorflows(network):
-    case = small(network, batch=1)
+@pytest.mark.parametrize("name", ["efficientnet", "unet"])
+def test_a_network_is_tensorflows(name):
+    case = small(named(name), batch=1)
     made = networks.kits(case, ["mxsame"])["mxsame"]
     data = networks.images(case)
     want = networks._tensorflow_model(case, made)(np.moveaxis(data.asnumpy(), 1, -1)).numpy()
@@ -166,8 +163,6 @@ def test_every_constant_of_the_estimate_is_measured(tmp_path):
 def test_memory_is_measured_in_a_process_of_its_own():
     arguments = {"task": "inference", "network": "autoencoder", "batch": 2, "size": 40, "width": 0.125}
     assert memory.alone("memory:measure_one", variant="symmetric", **arguments) > 1
-    with pytest.raises(RuntimeError, match="nobody"):
-        memory.alone("memory:measure_one", variant="nobody", **arguments)
 
 
 def test_many_sizes_are_different_and_all_are_called():
@@ -189,10 +184,9 @@ def test_files_are_read_by_both_in_processes_of_their_own(tmp_path):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(("name", "size"), [("autoencoder", 32), ("MobileNetV2", 96)])
-def test_files_of_both_writers_agree_with_tensorflow_and_their_nodes_are_counted(name, size):
+def test_files_of_both_writers_agree_with_tensorflow_and_their_nodes_are_counted():
     pytest.importorskip("tf2onnx", reason="pip install '.[oracle,onnx,benchmarks]'")
-    nodes, _, two = onnx.measure(name, batches=(1, 2), size=size, width=0.05, rounds=1, turn=1e-3)
+    nodes, _, two = onnx.measure("autoencoder", batches=(1, 2), size=32, width=0.05, rounds=1, turn=1e-3)
     ours, theirs = nodes["operators"][onnx.OURS], nodes["operators"][onnx.THEIRS]
     assert nodes["figures"][onnx.OURS]["median"] == sum(ours.values()) <= sum(theirs.values())
     assert 0 < max(two["differences"].values()) < onnx.TOLERANCE

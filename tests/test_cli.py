@@ -157,40 +157,6 @@ def test_the_command_line_imports_nothing_it_does_not_need(arguments):
     assert imported_by(*arguments) == "[]"
 
 
-def test_for_everybody_else_the_package_is_imported_at_once(tmp_path):
-    """Also under `python -m theirs`, whose package imports mxsame while argv[0] is "-m"."""
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs" / "__init__.py").write_text("import mxsame, mxnet\n")
-    (tmp_path / "theirs" / "__main__.py").write_text(f"{WHO}\n")
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    result = python("-m", "theirs", env={**os.environ, "PYTHONPATH": path})
-    assert result.stdout.strip() == "['mxnet', 'numpy']", result.stderr
-
-
-LAZY = """
-import runpy, sys
-sys.argv = ["mxsame", "--version"]
-try:
-    runpy.run_module("mxsame", run_name="__main__")
-except SystemExit:
-    pass
-import mxsame
-assert "mxnet" not in sys.modules
-try:
-    mxsame.nothing
-except AttributeError as error:
-    print(error)
-from mxsame import *
-print([str(getattr(mxsame, name)).split(" at ")[0] for name in mxsame.__all__], "mxnet" in sys.modules)
-"""
-
-
-def test_names_come_when_the_command_line_uses_them():
-    _, error, names = python("-c", LAZY).stdout.splitlines()
-    assert error == "module 'mxsame' has no attribute 'nothing'"
-    assert names == f"{[str(getattr(mxsame, name)).split(' at ')[0] for name in mxsame.__all__]} True"
-
-
 # ---- pads ------------------------------------------------------------------------------------------------------------
 
 OF_8_3_2 = """\

@@ -130,10 +130,7 @@ def printed(code, **environment):
     ("environment", "in_use"),
     [
         ({}, threads.share().threads),
-        ({"MXSAME_THREADS": "2"}, min(2, threads.share().processors)),
         ({"MXSAME_THREADS": "0"}, max(1, threads.share().processors // 2)),
-        ({"OMP_NUM_THREADS": "3"}, 3),
-        ({"MXNET_OMP_MAX_THREADS": "1"}, 1),
         ({"MXNET_OMP_MAX_THREADS": "1", "MXSAME_THREADS": "2"}, 1),
     ],
     ids=str,
@@ -204,23 +201,6 @@ child.start()
 print(json.dumps(queue.get(timeout=20)))
 """
     assert printed(code, OMP_NUM_THREADS="3") == [1, 0]
-
-
-def test_workers_of_a_data_loader_have_one_thread_each():
-    code = f"""{NETWORK}{RUNS["deploy"]}
-from mxnet.gluon.data import DataLoader
-from mxsame import threads
-class Threads:
-    def __len__(self):
-        return 4
-    def __getitem__(self, index):
-        return np.array([threads.in_use()], "float32")
-run(x).asnumpy()
-batches = [batch.asnumpy().ravel().tolist() for batch in DataLoader(Threads(), 2, num_workers=2)]
-run(x).asnumpy()
-print(json.dumps([batches, threads.in_use()]))
-"""
-    assert printed(code, OMP_NUM_THREADS="3") == [[[1, 1], [1, 1]], 3]
 
 
 def test_another_openmp_is_left_alone(monkeypatch):

@@ -34,9 +34,10 @@ def load() -> List[Library]:
         try:
             ctypes.CDLL(path or library.soname, mode=ctypes.RTLD_GLOBAL)
         except OSError:
-            if path:
+            if not path:
+                missing.append(library)
+            elif not missing:  # else it may be one of them that this library needs
                 raise
-            missing.append(library)
     os.environ.setdefault("MXNET_CUDNN_LIB_CHECKING", "0")  # MXNet would warn of every cuDNN but 8.1.1
     return missing
 
