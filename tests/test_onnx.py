@@ -77,7 +77,7 @@ def path(tmp_path):
 # ---- what is in a file -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("opset", [11, 12, 13, 17, 18, NEWEST])
+@pytest.mark.parametrize("opset", [13, 17, 18, NEWEST])
 def test_same_costs_no_node(path, opset):
     net = downsampling()
     check(net, path, random(*SHAPE), opset=opset)
@@ -374,7 +374,7 @@ BAD = {
     "shape": ({"input_shape": 3}, TypeError, "input_shape must be a sequence"),
     "too few axes": ({"input_shape": (2, 3)}, ValueError, "data"),
     "channels": ({"input_shape": (2, 4, 8, 8)}, ValueError, "4"),
-    "opset": ({"opset": 10}, ValueError, "opset must be an integer >= 11"),
+    "opset": ({"opset": 12}, ValueError, "opset must be an integer >= 13"),
     "newer opset": ({"opset": 999}, ValueError, "opset must be"),
     "opset type": ({"opset": "13"}, TypeError, "opset must be"),
     "dynamic_batch": ({"dynamic_batch": 1}, TypeError, "dynamic_batch must be"),

@@ -146,13 +146,12 @@ def test_a_first_axis_that_is_not_the_batch_has_a_name_of_its_own(path):
 # -- operators that are alike for most data only
 
 
-@pytest.mark.parametrize("opset", [11, 13])
 @pytest.mark.parametrize("name", ["__ge__", "__le__", "__gt__", "__lt__", "__eq__", "__ne__"])
-def test_a_comparison_with_nan_is_that_of_mxnet(name, opset, path):
+def test_a_comparison_with_nan_is_that_of_mxnet(name, path):
     x = np.array([[np.nan, 1, 2], [0, np.nan, 3]], "float32")
     y = np.array([[np.nan, 2, 2], [0, 1, np.nan]], "float32")
-    assert difference(Net(lambda F, x, y: getattr(x, name)(y)), path, x, y, opset=opset) == 0
-    assert difference(Net(lambda F, x: getattr(x, name)(1.0)), path, x, opset=opset) == 0
+    assert difference(Net(lambda F, x, y: getattr(x, name)(y)), path, x, y) == 0
+    assert difference(Net(lambda F, x: getattr(x, name)(1.0)), path, x) == 0
 
 
 def test_a_number_below_zero_has_no_row_that_is_hot(path):

@@ -369,7 +369,7 @@ def outputs(block, arrays):
 
 
 @pytest.mark.parametrize(("kind", "shape", "function"), TABLE)
-@pytest.mark.parametrize("opset", [11, NEWEST])  # test_onnx_files and others have 13, the default
+@pytest.mark.parametrize("opset", [13, NEWEST])
 def test_operator(kind, shape, function, opset, tmp_path):
     block, arrays = block_of(function), inputs_of(shape)
     symbol = block(*(mx.sym.var(f"data{number}") for number in range(len(arrays))))

@@ -37,12 +37,12 @@ def package(name: str, what: str) -> Any:
         raise ImportError(f"{what} needs the package {name}; fix it with: {install(*ONNX)}") from error
 
 
-def save(model: Any, size: int, file: str) -> None:
-    """Write a model with arrays of so many bytes, and have onnx check it with full shape inference.
+def save(model: Any, file: str) -> None:
+    """Write a model, and have onnx check it with full shape inference.
 
     Raises `ValueError` for what it finds."""
     onnx = package("onnx", "mxsame.export_onnx")
-    if size < LARGEST:
+    if sum(len(array.raw_data) for array in model.graph.initializer) < LARGEST:
         onnx.save_model(model, file)
     else:
         onnx.save_model(model, file, save_as_external_data=True, location=f"{os.path.basename(file)}.data")

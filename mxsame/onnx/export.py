@@ -21,7 +21,7 @@ from mxsame.rewriting.windows import note
 
 __all__ = ["export_onnx"]
 
-OLDEST = 11  # the first with Clip, Pad and Slice by inputs, and with today's Resize
+OLDEST = 13  # the first with Squeeze, Unsqueeze and ReduceSum by inputs, and today's Softmax
 
 
 def export_onnx(
@@ -55,7 +55,7 @@ def export_onnx(
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
     opset : int
-        The version of ONNX's operators: from 11 to the newest that the installed onnx knows.
+        The version of ONNX's operators: from 13 to the newest that the installed onnx knows.
     dynamic_batch : bool
         Whether the file serves every batch.
     dynamic_size : bool
@@ -126,7 +126,7 @@ def export_onnx(
     writer = Writer(graph, found, opset, dict(zip(inputs, names)), outputs, dtype, OPERATORS)
     model = writer.model()
     with files.beside(path) as file:
-        checking.save(model, writer.size, file)
+        checking.save(model, file)
         checking.compare(net, found.inputs, wanted.structure, arrays, dtype, tolerance, file)
     return path
 

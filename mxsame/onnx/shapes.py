@@ -38,8 +38,7 @@ class Shapes:
 
     def __init__(self, graph: Graph, dynamic_batch: bool, dynamic_size: bool):
         self.others = _others(graph, dynamic_batch, dynamic_size)
-        outputs = [*map(Output, graph.nodes()), *graph.later_outputs()]
-        traced, other = graph.output_shapes(outputs), graph.output_shapes(outputs, self.others)
+        traced, other = graph.output_shapes(), graph.output_shapes(self.others)
         self.inputs = {name: tuple(map(Length, shape, self.others[name])) for name, shape in graph.inputs.items()}
         self._all = {out: tuple(map(Length, shape, other[out])) for out, shape in traced.items() if out in other}
 

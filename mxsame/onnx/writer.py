@@ -53,7 +53,7 @@ class Writer:
 
         self._onnx = onnx
         self.graph, self.shapes, self.opset, self._dtype, self._operators = graph, shapes, opset, dtype, operators
-        self._dtypes = graph.output_dtypes([*map(Output, graph.nodes()), *graph.later_outputs()])
+        self._dtypes = graph.dtypes()
         self.nodes: List[Any] = []
         self.initializers: Dict[str, np.ndarray] = {}
         self._inputs = dict(input_names)
@@ -86,11 +86,6 @@ class Writer:
         opsets = [helper.make_opsetid("", self.opset)]
         about = {"producer_name": "mxsame", "ir_version": helper.find_min_ir_version_for(opsets)}
         return helper.make_model(graph, opset_imports=opsets, **about)
-
-    @property
-    def size(self) -> int:
-        """The bytes of all initializers."""
-        return sum(array.nbytes for array in self.initializers.values())
 
     def _described(self, name: str, shape: Shape, dtype: Any, names: Dict[Length, str]) -> Any:
         """An input or an output."""
@@ -191,13 +186,9 @@ class Writer:
             raise ValueError(f"the type of {output.node.name} ({output.node.op}) must follow from that of the data")
         return np.dtype(self._dtypes[output])
 
-    def value(self, output: Output) -> Optional[np.ndarray]:
-        """The array of a parameter; None for anything else."""
-        return self.graph.value(output)
-
     def computed(self, output: Output) -> np.ndarray:
         """The array of a parameter, or of what depends on parameters alone."""
-        value = self.value(output)
+        value = self.graph.value(output)
         if value is not None:
             return value
         if any(node.op == "null" and node.name not in self.graph.values for node in self.graph.nodes([output])):
@@ -247,21 +238,15 @@ class Writer:
 
     def unsqueezed(self, name: str, axes: Sequence[int]) -> str:
         """With axes of length 1 inserted."""
-        return self._with_axes("Unsqueeze", name, axes)
+        return self.add("Unsqueeze", name, self.integers(axes))
 
     def squeezed(self, name: str, axes: Sequence[int]) -> str:
         """Without these axes of length 1."""
-        return self._with_axes("Squeeze", name, axes)
-
-    def _with_axes(self, op: str, name: str, axes: Sequence[int], **attrs: Any) -> str:
-        """Axes are an input from opset 13 on."""
-        if self.opset < 13:
-            return self.add(op, name, axes=list(axes), **attrs)
-        return self.add(op, name, self.integers(axes), **attrs)
+        return self.add("Squeeze", name, self.integers(axes))
 
     def reduced(self, op: str, name: str, axes: Sequence[int], keepdims: bool) -> str:
-        """A reduction; its axes are an input from opset 18 on, for ReduceSum from 13 on."""
-        if self.opset < (13 if op == "ReduceSum" else 18):
+        """A reduction; its axes are an input from opset 18 on, those of ReduceSum in every one."""
+        if self.opset < 18 and op != "ReduceSum":
             return self.add(op, name, axes=list(axes), keepdims=int(keepdims))
         return self.add(op, name, self.integers(axes), keepdims=int(keepdims))
 
@@ -291,12 +276,11 @@ class Writer:
     def resized(
         self, name: str, scales: Optional[Sequence[float]] = None, sizes: Optional[str] = None, **attrs: Any
     ) -> str:
-        """By factors or to a size; by default elements are repeated. `roi` is optional from opset 13 on."""
+        """By factors or to a size; by default elements are repeated."""
         if not attrs:
             attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-        roi = self.constant([], np.float32) if self.opset < 13 else None
-        factors = roi if scales is None else self.constant(scales, np.float32)
-        return self.add("Resize", name, roi, factors, sizes, **attrs)
+        factors = None if scales is None else self.constant(scales, np.float32)
+        return self.add("Resize", name, None, factors, sizes, **attrs)
 
     def transposed(self, name: str, axes: Sequence[int]) -> str:
         """With its axes in this order."""

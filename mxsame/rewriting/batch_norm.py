@@ -17,19 +17,13 @@ from mxsame.rewriting.windows import is_channels_first
 
 FAR = 30  # standard deviations
 LINEAR = ("Convolution", "Deconvolution", "FullyConnected")
-SCALARS = {  # kind -> (scale, shift) of a scalar
-    "multiply_scalar": lambda scalar: (scalar, 0.0),
-    "divide_scalar": lambda scalar: (1 / scalar, 0.0),
-    "add_scalar": lambda scalar: (1.0, scalar),
-    "subtract_scalar": lambda scalar: (1.0, -scalar),
-    "rsubtract_scalar": lambda scalar: (-1.0, scalar),
-}
 OPERANDS = {  # kind -> (scale, shift) of a constant, and whether it is the second operand
     "multiply": lambda value, second: (value, np.float64(0)),
     "add": lambda value, second: (np.float64(1), value),
     "subtract": lambda value, second: (np.float64(1), -value) if second else (np.float64(-1), value),
     "divide": lambda value, second: (1 / value, np.float64(0)) if second else None,
 }
+SCALARS = {f"{form}{kind}_scalar": (kind, not form) for kind in OPERANDS for form in ("", "r")}
 
 
 class Affine(NamedTuple):
@@ -92,8 +86,9 @@ def _as_affine(graph: Graph, node: Node, shapes: dict) -> Optional[Affine]:
     if node.kind == "batch_norm" and node in shapes:
         return _batch_norm(graph, node, len(shapes[node]))
     if node.kind in SCALARS:
-        scale, shift = SCALARS[node.kind](np.float64(node.attr("scalar")))
-        return Affine(node.inputs[0], np.float64(scale), np.float64(shift), 1)
+        kind, second = SCALARS[node.kind]
+        result = OPERANDS[kind](np.float64(node.attr("scalar")), second)
+        return None if result is None else Affine(node.inputs[0], *result, 1)
     if node.kind in OPERANDS and node in shapes:
         return _operand(graph, node, shapes)
     return None

@@ -38,7 +38,7 @@ def canonicalize(graph: Graph) -> None:
     """Activations of floats as `Activation`, which takes no integers; a batch norm with a relu inside as both."""
     dtypes = graph.dtypes()
     for node in graph.nodes():
-        if node.kind in ACTIVATIONS and _is_float(dtypes.get(node)):
+        if node.kind in ACTIVATIONS and _is_float(dtypes.get(Output(node))):
             node.op, node.attrs = "Activation", {"act_type": node.kind}
         elif node.op == "_contrib_BatchNormWithReLU":
             node.op = "BatchNorm"

@@ -219,65 +219,55 @@ class Graph:
         self.values[unique] = np.ascontiguousarray(value)
         return Output(Node("null", unique))
 
-    def shapes(self, inputs: Optional[Mapping[str, Sequence[int]]] = None) -> Dict[Node, tuple]:
-        """The shape of every node's first output, by default for the graph's own inputs; nodes whose shape depends on
-        values are left out."""
-        found = self.output_shapes([Output(node) for node in self.nodes()], inputs)
-        return {output.node: shape for output, shape in found.items()}
+    def used_outputs(self) -> list[Output]:
+        """The first output of every node, and all others that something uses."""
+        nodes = self.nodes()
+        return list(
+            dict.fromkeys([*map(Output, nodes), *self.outputs, *(each for node in nodes for each in node.inputs)])
+        )
 
-    def output_shapes(
-        self, outputs: Sequence[Output], inputs: Optional[Mapping[str, Sequence[int]]] = None
-    ) -> Dict[Output, tuple]:
-        """The shapes of these outputs; those that depend on values are left out."""
-        names = {node.name for node in self.nodes(outputs) if node.op == "null"}
-        given = self.inputs if inputs is None else inputs
-        known = {name: shape for name, shape in given.items() if name in names}
+    def shapes(self, inputs: Optional[Mapping[str, Sequence[int]]] = None) -> Dict[Node, tuple]:
+        """The shape of every node's first output, as by `output_shapes`."""
+        return {output.node: shape for output, shape in self.output_shapes(inputs).items() if not output.index}
+
+    def output_shapes(self, inputs: Optional[Mapping[str, Sequence[int]]] = None) -> Dict[Output, tuple]:
+        """The shape of every output that is used, by default for the graph's own inputs; those that depend on values are
+        left out."""
+        outputs = self.used_outputs()
+        names = {output.node.name for output in outputs if output.node.op == "null"}
+        known = {name: shape for name, shape in (inputs or self.inputs).items() if name in names}
         _, found, _ = self.symbol(outputs).infer_shape_partial(**known)
         return {output: shape for output, shape in zip(outputs, found) if _is_complete(shape)}
 
-    def dtypes(self) -> Dict[Node, Any]:
-        """The type of every node's first output; empty where an input may be of several types."""
-        found = self.output_dtypes([Output(node) for node in self.nodes()])
-        return {output.node: dtype for output, dtype in found.items()}
-
-    def output_dtypes(self, outputs: Sequence[Output]) -> Dict[Output, Any]:
-        """The types of these outputs; empty where an input may be of several types."""
-        variables = [node for node in self.nodes(outputs) if node.op == "null"]
+    def dtypes(self) -> Dict[Output, Any]:
+        """The type of every output that is used; empty where an input may be of several types."""
+        variables = [node for node in self.nodes() if node.op == "null"]
         if not all(node.name in self.values or "__dtype__" in node.attrs for node in variables):
             return {}
+        outputs = self.used_outputs()
         _, found, _ = self.symbol(outputs).infer_type_partial()
         return dict(zip(outputs, found or ()))
 
-    def later_outputs(self) -> List[Output]:
-        """Those that are used of nodes with several, apart from the first ones."""
-        used = [*self.outputs, *(source for node in self.nodes() for source in node.inputs)]
-        return [output for output in dict.fromkeys(used) if output.index]
-
     def accepted(self, name: str, dtypes: Sequence[Any]) -> tuple:
-        """Those of these types that an input may have. From now on its variable has that type, or none if there are
-        several."""
-        variable = next((node for node in self.nodes() if node.op == "null" and node.name == name), None)
+        """Those of these types that an input may have; MXNet's error if there is none. From now on its variable has that
+        type, or none if there are several."""
+        inputs = [node for node in self.nodes() if node.op == "null" and node.name in self.inputs]
+        variable = next((node for node in inputs if node.name == name), None)
         if variable is None:
             return tuple(dtypes)
         variable.attrs.pop("__dtype__", None)
-        found = tuple(dtype for dtype in dtypes if self._infers(dtype))
-        if not found:
-            self._infer_dtypes(dtypes[0])  # MXNet refuses
+        free, found, refusal = [node.name for node in inputs if "__dtype__" not in node.attrs], [], None
+        for dtype in dtypes:
+            try:
+                self.symbol().infer_type_partial(**dict.fromkeys(free, dtype))
+                found.append(dtype)
+            except mx.base.MXNetError as error:
+                refusal = refusal or error
+        if not found and refusal:
+            raise refusal
         if len(found) == 1:
             variable.attrs["__dtype__"] = tensors.dtype_attribute(found[0])
-        return found
-
-    def _infers(self, dtype: Any) -> bool:
-        try:
-            self._infer_dtypes(dtype)
-        except mx.base.MXNetError:
-            return False
-        return True
-
-    def _infer_dtypes(self, dtype: Any) -> None:
-        """Infer all types if the inputs without one have this one."""
-        free = [node.name for node in self.nodes() if node.name in self.inputs and "__dtype__" not in node.attrs]
-        self.symbol().infer_type_partial(**dict.fromkeys(free, dtype))
+        return tuple(found)
 
     def run(self, outputs: Sequence[Output], data: Optional[Mapping[str, np.ndarray]] = None) -> list:
         """The arrays of outputs, for this data of the inputs. By a block, as an executor would let oneDNN fuse them."""

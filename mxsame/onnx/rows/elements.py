@@ -69,11 +69,6 @@ def _modulo(x: Array, y: Array) -> Array:
     return _where(none, 0, _where(other_sign, rest + divisor, rest))
 
 
-def _or_equal(op: str) -> Callable[[Array, Array], Array]:
-    """ONNX has GreaterOrEqual and LessOrEqual from opset 12 on."""
-    return lambda x, y: x(f"{op}OrEqual", y) if x.w.opset >= 12 else x(op, y)("Or", x("Equal", y))
-
-
 def _where(condition: Array, x: Any, y: Any) -> Array:
     return condition("Where", x, y)
 
@@ -93,8 +88,8 @@ COMPARISONS: Dict[str, Any] = {
     "not_equal": lambda x, y: x("Equal", y)("Not"),
     "greater": "Greater",
     "lesser": "Less",
-    "greater_equal": _or_equal("Greater"),
-    "lesser_equal": _or_equal("Less"),
+    "greater_equal": "GreaterOrEqual",
+    "lesser_equal": "LessOrEqual",
 }
 
 
@@ -213,32 +208,20 @@ def softmax(w: Writer, node: Node, x: str, *_: str) -> str:
     if node.attr("temperature") not in (None, 1.0):
         x = w.add("Div", x, w.scalar(float(node.attr("temperature")), Output(node)))
     op = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}[node.kind]
-    return _along(w, node, op, x, int(node.attr("axis", -1)))
-
-
-def _along(w: Writer, node: Node, op: str, x: str, axis: int) -> str:
-    """Softmax along an axis. Before opset 13 all axes from one on are treated as one, so that one must be the last."""
-    ndim = ndim_of(w, node)
-    axis %= ndim
-    if w.opset >= 13 or axis == ndim - 1:
-        return w.add(op, x, axis=axis)
-    swap = list(range(ndim))
-    swap[axis], swap[-1] = ndim - 1, axis
-    return w.transposed(w.add(op, w.transposed(x, swap), axis=ndim - 1), swap)
+    return w.add(op, x, axis=int(node.attr("axis", -1)))
 
 
 @writes("SoftmaxActivation")
 def softmax_activation(w: Writer, node: Node, x: str) -> str:
-    return _along(w, node, "Softmax", x, 1 if node.attr("mode", "instance") == "channel" else -1)
+    return w.add("Softmax", x, axis=1 if node.attr("mode", "instance") == "channel" else -1)
 
 
 @writes("SoftmaxOutput")
 def softmax_output(w: Writer, node: Node, x: str, label: str) -> str:
     """At inference the label has no effect. By default over all elements of each instance of the batch."""
-    if node.attr("multi_output", False):
-        return _along(w, node, "Softmax", x, 1)
-    if node.attr("preserve_shape", False) or ndim_of(w, node) == 2:
-        return _along(w, node, "Softmax", x, -1)
+    over_all = not node.attr("preserve_shape", False) and not node.attr("multi_output", False)
+    if not over_all or ndim_of(w, node) == 2:
+        return w.add("Softmax", x, axis=1 if node.attr("multi_output", False) else -1)
     flat, shape = w.add("Flatten", x, axis=1), w.shape(node.inputs[0])
     return w.reshaped(w.add("Softmax", flat, axis=1), shape[:1], shape)
 

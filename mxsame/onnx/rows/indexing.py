@@ -11,8 +11,6 @@ from mxsame.onnx.rows._shared import INT64, axis_of, ndim_of, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output
 
-FLOAT_EXACT = 2**24  # up to here every integer is a float32
-
 
 @writes("Embedding")
 def embedding(w: Writer, node: Node, x: str, weight: str) -> str:
@@ -50,17 +48,13 @@ def _index(w: Writer, output: Output, name: str, length: int, mode: str = "clip"
     """Numbers of rows, which MXNet keeps as floats and clips or wraps, as integers."""
     if mode not in ("clip", "wrap"):
         raise ValueError(f"mode must be clip or wrap; {validation.received(mode=mode)}")
-    value = w.value(output)
+    value = w.graph.value(output)
     if value is not None:
         rows = value.astype(np.int64)
         return w.constant(rows % length if mode == "wrap" else np.clip(rows, 0, length - 1))
     if mode == "wrap":
         return w.add("Mod", w.cast(name, INT64), w.constant(length, INT64))
-    dtype = INT64 if w.opset >= 12 else np.dtype("float32")  # Clip takes no integers before
-    if dtype != INT64 and length > FLOAT_EXACT:
-        raise ValueError(f"opset must be at least 12 for more than {FLOAT_EXACT} rows; received opset={w.opset}")
-    clipped = w.add("Clip", w.cast(name, dtype), w.constant(0, dtype), w.constant(length - 1, dtype))
-    return clipped if dtype == INT64 else w.cast(clipped, INT64)
+    return w.add("Clip", w.cast(name, INT64), w.constant(0, INT64), w.constant(length - 1, INT64))
 
 
 @writes("one_hot")

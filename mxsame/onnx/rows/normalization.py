@@ -17,7 +17,7 @@ def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, 
     must(node, "output_mean_var", False)
     ndim, dtype = ndim_of(w, node), w.dtype(node.inputs[0])
     axis = axis_of(w, node, 1) if node.op != "_contrib_SyncBatchNorm" else 1
-    names, arrays = [gamma, beta, mean, variance], [w.value(source) for source in node.inputs[1:]]
+    names, arrays = [gamma, beta, mean, variance], [w.graph.value(source) for source in node.inputs[1:]]
     if node.attr("fix_gamma", True):
         length = w.shape(node.inputs[2])[0].traced
         arrays[0], names[0] = np.ones(length), ""
@@ -60,10 +60,7 @@ def group_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
     """Each group of channels standardized, then scaled and shifted by one number of its own."""
     grouped = w.add("Reshape", x, w.integers([0, int(node.attr("num_groups", 1)), -1]))
     out = w.add("InstanceNormalization", grouped, gamma, beta, epsilon=float(node.attr("eps", 1e-5)))
-    shape = w.shape(node.inputs[0])
-    if all(length.is_static for length in shape[1:]):
-        return w.add("Reshape", out, w.integers([0, *(length.traced for length in shape[1:])]))
-    return w.add("Reshape", out, w.add("Shape", x))
+    return w.add("Reshape", out, w.lengths(w.shape(node.inputs[0]), x))
 
 
 @writes("L2Normalization")

@@ -30,9 +30,8 @@ class Layer(NamedTuple):
 @writes("RNN")
 def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
-    for name, value in (("projection_size", None), ("use_sequence_length", False)):
-        must(node, name, value)
-    for name in ("lstm_state_clip_min", "lstm_state_clip_max"):
+    must(node, "use_sequence_length", False)
+    for name in ("projection_size", "lstm_state_clip_min", "lstm_state_clip_max"):
         must(node, name, None)
     mode, size = str(node.attr("mode")), int(node.attr("state_size"))
     op, order = GATES[mode]

@@ -68,7 +68,7 @@ def dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None
         ndim = 2
     if ndim == 2:
         return w.add("Gemm", x, weight, bias, transB=1)
-    value = w.value(node.inputs[1])
+    value = w.graph.value(node.inputs[1])
     matrix = w.constant(value.T) if value is not None else w.transposed(weight, (1, 0))
     if bias is None:
         return w.add("MatMul", x, matrix)
