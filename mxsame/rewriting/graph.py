@@ -222,17 +222,16 @@ class Graph:
     def used_outputs(self) -> list[Output]:
         """The first output of every node, and all others that something uses."""
         nodes = self.nodes()
-        return list(
-            dict.fromkeys([*map(Output, nodes), *self.outputs, *(each for node in nodes for each in node.inputs)])
-        )
+        sources = (source for node in nodes for source in node.inputs)
+        return list(dict.fromkeys([*map(Output, nodes), *self.outputs, *sources]))
 
     def shapes(self, inputs: Optional[Mapping[str, Sequence[int]]] = None) -> Dict[Node, tuple]:
         """The shape of every node's first output, as by `output_shapes`."""
         return {output.node: shape for output, shape in self.output_shapes(inputs).items() if not output.index}
 
     def output_shapes(self, inputs: Optional[Mapping[str, Sequence[int]]] = None) -> Dict[Output, tuple]:
-        """The shape of every output that is used, by default for the graph's own inputs; those that depend on values are
-        left out."""
+        """The shape of every output that is used, by default for the graph's own inputs; without those that depend on
+        values."""
         outputs = self.used_outputs()
         names = {output.node.name for output in outputs if output.node.op == "null"}
         known = {name: shape for name, shape in (inputs or self.inputs).items() if name in names}
@@ -249,8 +248,8 @@ class Graph:
         return dict(zip(outputs, found or ()))
 
     def accepted(self, name: str, dtypes: Sequence[Any]) -> tuple:
-        """Those of these types that an input may have; MXNet's error if there is none. From now on its variable has that
-        type, or none if there are several."""
+        """Those of these types that an input may have; MXNet's error if there is none. From now on its variable has
+        that type, or none if there are several."""
         inputs = [node for node in self.nodes() if node.op == "null" and node.name in self.inputs]
         variable = next((node for node in inputs if node.name == name), None)
         if variable is None:
