@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 from running import difference
@@ -78,13 +80,14 @@ def recurrent(mode, layers, directions, count, states=1):
 
 
 COMPARISONS = {
-    "equal": lambda x, y: x == y,
-    "not_equal": lambda x, y: x != y,
-    "greater": lambda x, y: x > y,
-    "lesser": lambda x, y: x < y,
-    "greater_equal": lambda x, y: x >= y,
-    "lesser_equal": lambda x, y: x <= y,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "greater": operator.gt,
+    "lesser": operator.lt,
+    "greater_equal": operator.ge,
+    "lesser_equal": operator.le,
 }
+REVERSIBLE = (("subtract", operator.sub), ("divide", operator.truediv), ("power", operator.pow))
 CASES = {  # kind of node -> blocks or functions that need it; a tuple has the shape of the data, or shapes, first
     "Convolution": [
         Block(lambda F, x, w: F.Convolution(x, w, kernel=(3, 2), stride=(2, 1), pad=(1, 0), dilate=(1, 2), num_filter=4,
@@ -116,8 +119,6 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     ],
     "batch_dot": [
         ([(2, 3, 4), (2, 4, 5)], lambda F, x, y: F.batch_dot(x, y)),
-        ([(2, 4, 3), (2, 4, 5)], lambda F, x, y: F.batch_dot(x, y, transpose_a=True)),
-        ([(2, 3, 4), (2, 5, 4)], lambda F, x, y: F.batch_dot(x, y, transpose_b=True)),
         ([(2, 4, 3), (2, 5, 4)], lambda F, x, y: F.batch_dot(x, y, transpose_a=True, transpose_b=True)),
         ([(2, 3, 4, 5), (2, 3, 6, 5)], lambda F, x, y: F.batch_dot(x, y, transpose_b=True)),
     ],
@@ -188,10 +189,6 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "identity": [lambda F, x: [x, x + 1]],
     "Activation": [lambda F, x, kind=kind: F.Activation(x, act_type=kind) for kind in
                    ("relu", "sigmoid", "tanh", "softsign", "softrelu")],
-    "relu": [lambda F, x: F.relu(x)],
-    "sigmoid": [lambda F, x: F.sigmoid(x)],
-    "tanh": [lambda F, x: F.tanh(x)],
-    "softsign": [lambda F, x: F.softsign(x)],
     "hard_sigmoid": [lambda F, x: F.hard_sigmoid(x, alpha=0.3, beta=0.4)],
     "LeakyReLU": [
         *(lambda F, x, kind=kind: F.LeakyReLU(x, act_type=kind, slope=0.3) for kind in
@@ -215,25 +212,20 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     ],
     **{name: [([(3, 5), (3, 5)], lambda F, x, label, name=name: getattr(F, name)(x, label))] for name in
        ("LinearRegressionOutput", "MAERegressionOutput", "LogisticRegressionOutput")},
-    "sqrt": [lambda F, x: F.sqrt(F.abs(x))],
-    "rsqrt": [lambda F, x: F.rsqrt(F.abs(x) + 0.1)],
-    "reciprocal": [lambda F, x: F.reciprocal(F.abs(x) + 0.1)],
-    "log": [lambda F, x: F.log(F.abs(x) + 0.1)],
-    "log1p": [lambda F, x: F.log1p(F.abs(x))],
-    "negative": [lambda F, x: F.negative(x)],
+    **{name: [lambda F, x, name=name: getattr(F, name)(F.abs(x) + 1.1)] for name in
+       ("sqrt", "rsqrt", "reciprocal", "log", "log1p", "arccosh")},
     **{name: [lambda F, x, name=name: getattr(F, name)(x)] for name in
        ("abs", "square", "exp", "expm1", "erf", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh",
-        "arcsinh", "arctanh", "floor", "ceil", "sign", "round", "rint", "fix", "trunc")},
-    "arccosh": [lambda F, x: F.arccosh(x + 2)],
+        "arcsinh", "arctanh", "floor", "ceil", "sign", "round", "rint", "fix", "trunc", "negative", "relu", "sigmoid",
+        "tanh", "softsign")},
     "smooth_l1": [lambda F, x: F.smooth_l1(x, scalar=1.7), lambda F, x: F.smooth_l1(x * 3, scalar=1)],
     "Cast": [lambda F, x: F.cast(F.cast(x * 10, dtype="int32"), dtype="float32")],
     "where": [lambda F, x: F.where(x > 0.1, x, F.zeros_like(x) + 3),
               ((5, 5), lambda F, x: F.where(F.sum(x, axis=1) > 0, x, -x)),
               ([(5,), (5, 4, 5)], lambda F, condition, x: F.where(condition > 0, x, -x))],
-    "zeros_like": [lambda F, x: x + F.zeros_like(x)],
-    "ones_like": [lambda F, x: x + F.ones_like(x)],
-    "_zeros": [lambda F, x: F.broadcast_add(x, F.zeros((1, 6, 1, 1)))],
-    "_ones": [lambda F, x: F.broadcast_add(x, F.ones((1, 6, 1, 1)))],
+    **{name: [lambda F, x, name=name: x + getattr(F, name)(x)] for name in ("zeros_like", "ones_like")},
+    **{f"_{name}": [lambda F, x, name=name: F.broadcast_add(x, getattr(F, name)((1, 6, 1, 1)))] for name in
+       ("zeros", "ones")},
     "_full": [lambda F, x: F.broadcast_add(x, F.full((1, 6, 1, 1), 3.5))],
     "_arange": [lambda F, x: F.broadcast_add(x, F.arange(1, 8, step=1)),
                 lambda F, x: F.broadcast_add(x, F.arange(7)),
@@ -245,14 +237,9 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
        for kind, op in (("add", "add"), ("subtract", "sub"), ("multiply", "mul"), ("divide", "div"))},
     **{kind: [([SHAPE, SHAPE], both(lambda F, x, y, kind=kind: getattr(F, f"broadcast_{kind}")(F.abs(x), y)))]
        for kind in ("maximum", "minimum", "power")},
-    "add_scalar": [lambda F, x: x + 2.5],
-    "subtract_scalar": [lambda F, x: x - 2.5],
-    "rsubtract_scalar": [lambda F, x: 2.5 - x],
-    "multiply_scalar": [lambda F, x: x * 2.5],
-    "divide_scalar": [lambda F, x: x / 2.5],
-    "rdivide_scalar": [lambda F, x: 2.5 / (F.abs(x) + 1)],
-    "power_scalar": [lambda F, x: F.abs(x) ** 1.5],
-    "rpower_scalar": [lambda F, x: 1.5**x],
+    **{f"{kind}_scalar": [lambda F, x, op=op: op(F.abs(x) + 1, 2.5)] for kind, op in
+       (("add", operator.add), *REVERSIBLE, ("multiply", operator.mul))},
+    **{f"r{kind}_scalar": [lambda F, x, op=op: op(2.5, F.abs(x) + 1)] for kind, op in REVERSIBLE},
     "maximum_scalar": [lambda F, x: F.maximum(x, 0.1)],
     "minimum_scalar": [lambda F, x: F.minimum(x, 0.1)],
     "modulo": [([SHAPE, SHAPE], both(lambda F, x, y: F.broadcast_mod(x * 5, F.floor(y * 3)))),
@@ -384,17 +371,11 @@ def test_operator(kind, shape, function, opset, tmp_path):
 
 
 REFUSED = {  # what -> shape, function, message
-    "pooling with channels last": (SHAPE, pooling(kernel=(2, 2), global_pool=True, layout="NHWC"), "channels first"),
     "gemm2 over another axis": (
         (3, 2, 4), Block(lambda F, x, w: F.linalg.gemm2(x, w, axis=0), w=(4, 2, 5)), "axis must be -2; received axis=0",
     ),
     "take that raises": (
         SHAPE, lambda F, x: F.take(x, F.arange(3), axis=1, mode="raise"), "clip or wrap; received mode='raise'",
-    ),
-    "all sorted": (SHAPE, lambda F, x: F.sort(x, axis=None), "axis must be given"),
-    "two UpSamplings": (
-        [SQUARE, SQUARE], lambda F, x, y: F.UpSampling(x, y, scale=2, sample_type="nearest", num_args=2),
-        "data must be one array; received inputs=2",
     ),
     "resizing like another": (
         [SQUARE, SQUARE], lambda F, x, y: F.contrib.BilinearResize2D(x, y, mode="like"), "mode must be size",
@@ -416,7 +397,6 @@ REFUSED = {  # what -> shape, function, message
         [(5, 2, 3), (36,), (1, 2, 4)], lambda F, x, p, h: F.RNN(x, p, h, mode="rnn_tanh", num_layers=1, state_size=4),
         "must depend on parameters alone",
     ),
-    "argmax of all": (SHAPE, lambda F, x: F.argmax(x), "axis must be given"),
     "the mean beside the norm": (
         SHAPE, norm("LayerNorm", 7, output_mean_var=True), r"outputs that ONNX has; received output 1 of .* LayerNorm",
     ),
