@@ -93,8 +93,7 @@ class Trace(NamedTuple):
             found[variable.name] = _resolved(output, found)
         ends = list(copied)
         whole = mx.sym.Group([*ends, *(found[placeholder.variable.name] for placeholder in self.placeholders)])
-        names = set(whole.list_inputs())
-        whole._compose(**{name: symbol for name, symbol in found.items() if name in names})
+        _replace(whole, found)
         kinds = flattened(self.outputs)
         outputs = [_of_kind(_resolved(end, found), kind) for end, kind in zip(ends, kinds)]
         return Lowered(regrouped(self.outputs, iter(outputs)), decisions, known)
@@ -106,9 +105,16 @@ class Trace(NamedTuple):
         whole = copy.copy(
             mx.sym.Group([each.as_nd_ndarray() for each in (*self.inputs, *own, *flattened(self.outputs))])
         )
-        names = set(whole.list_inputs())
-        whole._compose(**{name: variable for name, variable in self.variables.items() if name in names})
+        _replace(whole, self.variables)
         return (_resolved(each, self.variables) for each in whole)
+
+
+def _replace(whole: Any, found: Mapping[str, Any]) -> None:
+    """What is found in place of the variables that operators are given; without operators, MXNet would make one of a
+    variable."""
+    if whole.get_children() is not None:
+        names = set(whole.list_inputs())
+        whole._compose(**{name: symbol for name, symbol in found.items() if name in names})
 
 
 def _resolved(symbol: Any, found: Mapping[str, Any]) -> Any:

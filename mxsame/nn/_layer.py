@@ -74,8 +74,10 @@ class Layer(Checked, HybridBlock):
         return super().forward(x)
 
     def hybrid_forward(self, F: Any, x: Any, **parameters: Any) -> Any:
-        """The function of arrays, or of Symbols."""
+        """The function of arrays, or of Symbols; there its operator has the name that it has in Gluon's graphs."""
         out = self._function(x, **parameters, **self._arguments())
+        if isinstance(out, mx.sym.Symbol):
+            out._set_attr(name=self.prefix + "fwd")
         return out if self.act is None else self.act(out)
 
     def _in_own_memory(self, x: Any) -> Any:
