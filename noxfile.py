@@ -1,5 +1,6 @@
 """The environments, each with its checks: ``nox`` runs those that CI runs, ``nox -s tests-3.9`` another one."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import nox
 
 nox.options.error_on_missing_interpreters = True
 nox.options.sessions = [
-    *("lint", "packaging", "docs", "cuda", "keras_mxnet", "distributed"),
+    *("lint", "packaging", "docs", "cuda", "keras_mxnet", "gluon", "distributed"),
     *("oracle", "tests-3.8", "tests-3.12"),  # README's command has run the whole suite, on one Python
 ]
 nox.options.reuse_existing_virtualenvs = False
@@ -42,6 +43,20 @@ def keras_mxnet(session):
     """The plugin inside keras-mxnet 2.2.4.3, the whole grid as well."""
     session.install("-r", "tests/keras_mxnet/requirements.txt")
     session.run("python", "-m", "pytest", "-q", "-n", "auto", "-m", "", "tests/keras_mxnet", *session.posargs)
+
+
+@nox.session(python="3.8")
+def gluon(session):
+    """Code that others wrote, with mxsame's layers: GluonCV's networks, and MXNet's own tests, which are fetched."""
+    session.install("-r", "tests/gluon/requirements.txt")
+    source = Path(os.environ.get("MXNET_SOURCE", Path(session.create_tmp(), "mxnet")))
+    if not source.is_dir():
+        clone = ("git", "clone", "--quiet", "--depth=1", "--branch=1.9.1", "https://github.com/apache/mxnet", source)
+        session.run(
+            *map(str, clone), external=True, success_codes=[0, 128]
+        )  # without a network these tests are skipped
+    environment = {"MXNET_SOURCE": str(source)} if source.is_dir() else {}
+    session.run("python", "-m", "pytest", "-q", "-n", "auto", "tests/gluon", *session.posargs, env=environment)
 
 
 @nox.session(python="3.11")

@@ -145,6 +145,28 @@ def test_what_is_true_for_gluon():
     assert not is_specialised(net)
 
 
+def test_operators_have_gluon_s_names_in_graphs():
+    """By which other code finds them there, `FeatureExpander` of GluonCV say."""
+    net = mxsame.nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(mxsame.nn.Conv2D(4, 3, strides=2, activation="relu"), mxsame.nn.MaxPool2D(3, 2))
+        net.add(mxsame.nn.Conv2DTranspose(4, 3, strides=2), mxsame.nn.SeparableConv2D(4, 3, in_channels=4))
+    net.initialize()
+    net.hybridize()
+    net(images(20, 21))
+    names = net._cached_graph[1].get_internals().list_outputs()
+    layers = ("conv0", "conv0_relu", "pool0", "conv1", "conv2")
+    assert [name for name in names if name.endswith("_fwd_output")] == [f"net_{layer}_fwd_output" for layer in layers]
+
+
+def test_a_network_that_gives_its_inputs():
+    net = type("Swap", (mxsame.nn.HybridBlock,), {"hybrid_forward": lambda self, F, x, *more: (*more, x)})()
+    net.hybridize()
+    for arrays in ([images(2, 3)], [images(2, 3), images(4, 5)]):
+        for got, want in zip(net(*arrays), [*arrays[1:], arrays[0]]):
+            running.assert_equal(got, want.asnumpy())
+
+
 @pytest.mark.skipif(not mx.runtime.Features().is_enabled("MKLDNN"), reason="MXNet has no oneDNN")
 def test_a_net_that_is_optimised_for_a_backend_is_exported_so(tmp_path):
     net, data = ours(), images(20, 21)

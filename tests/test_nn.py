@@ -577,7 +577,17 @@ def test_strides_and_dilation_are_written_as_in_gluon(hybridize):
     wanted = mxsame.ops.conv(data, block.weight.data(), block.bias.data(), dilation=2)
     assert_equal(block(data).asnumpy(), wanted.asnumpy(), "float32")
     for name, value in (("pad", (1, 1)), ("kernel", (5, 5)), ("adj", (1, 1))):
-        with pytest.raises(TypeError, match=f"only stride and dilate can be written; received {name}="):
+        with pytest.raises(TypeError, match=f"only stride, dilate and num_filter can be written; received {name}="):
             block._kwargs[name] = value
     with pytest.raises(ValueError, match="strides must be an integer or a sequence of 2"):
         block._kwargs["stride"] = (1,)
+
+
+def test_channels_are_written_as_in_gluon():
+    """By who prunes a network and gives its parameters other shapes."""
+    block = mxsame.nn.Conv2D(8, 3, in_channels=2)
+    block._kwargs["num_filter"] = 3
+    block.weight._shape, block.bias._shape = (3, 2, 3, 3), (3,)
+    block.initialize()
+    block.hybridize()
+    assert block(mx.nd.zeros((1, 2, 9, 8))).shape == (1, 3, 9, 8)

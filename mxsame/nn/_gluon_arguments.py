@@ -11,14 +11,15 @@ READ = (
     *(("kernel", "_kernel_size"), ("kernel", "_pool_size"), ("stride", "_strides"), ("dilate", "_dilation")),
     *(("layout", "_layout"), ("num_filter", "_channels"), ("num_group", "_groups")),
 )
-WRITTEN = {"stride": "strides", "dilate": "dilation"}  # on these no parameter's shape depends
+WRITTEN = {"stride": "strides", "dilate": "dilation", "num_filter": "channels"}
 
 
 class GluonArguments(collections.UserDict):
     """The arguments of a layer of `mxsame.nn` under the names of MXNet's operator.
 
-    Strides and dilation can be written, as GluonCV does. `pad` is there for explicit padding with as much at both ends:
-    that of "same" follows from the size of the data.
+    Strides and dilation can be written, as GluonCV does, and the number of channels by code that then gives the
+    parameters other shapes. `pad` is there for explicit padding with as much at both ends: that of "same" follows from
+    the size of the data.
 
     >>> import mxsame
     >>> layer = mxsame.nn.Conv2D(8, 3, strides=2)
@@ -40,9 +41,13 @@ class GluonArguments(collections.UserDict):
     def __setitem__(self, name: str, value: Any) -> None:
         if name not in WRITTEN or name not in self:
             raise TypeError(
-                f"of a layer of mxsame.nn only stride and dilate can be written; {validation.received(**{name: value})}"
+                "of a layer of mxsame.nn only stride, dilate and num_filter can be written; "
+                f"{validation.received(**{name: value})}"
             )
-        value = validation.per_axis(WRITTEN[name], value, self._layer.num_spatial_dims, 1)
+        if name == "num_filter":
+            value = validation.integer("channels", value, 1)
+        else:
+            value = validation.per_axis(WRITTEN[name], value, self._layer.num_spatial_dims, 1)
         self.data[name] = value
         setattr(self._layer, f"_{WRITTEN[name]}", value)
         _gluon.changed(self._layer)
