@@ -9,40 +9,24 @@ from mxsame.port.builder import Site, Value
 from mxsame.port.description import Layer
 from mxsame.port.rows import LAYERS, PASSES, TAKES, layer, operator
 
-# Keras's name -> (function of `mxsame.port.blocks` or operator of MXNet, its arguments); "axis" is Keras's
-ACTIVATIONS: Dict[str, Tuple[str, Dict[str, Any]]] = {
-    "celu": ("celu", {"alpha": 1.0}),
-    "elu": ("elu", {"alpha": 1.0}),
-    "exponential": ("exp", {}),
-    "gelu": ("gelu", {"approximate": False}),
-    "glu": ("glu", {"axis": -1}),
-    "hard_shrink": ("hard_shrink", {"threshold": 0.5}),
-    "hard_sigmoid": ("hard_sigmoid", {}),
-    "hard_silu": ("hard_swish", {}),
-    "hard_swish": ("hard_swish", {}),
-    "hard_tanh": ("hard_tanh", {}),
-    "leaky_relu": ("leaky_relu", {"negative_slope": 0.2}),
-    "linear": ("identity", {}),
-    "log_sigmoid": ("log_sigmoid", {}),
-    "log_softmax": ("log_softmax", {"axis": -1}),
-    "mish": ("mish", {}),
-    "relu": ("relu", {}),
-    "relu6": ("relu", {"max_value": 6.0}),
-    "selu": ("selu", {}),
-    "sigmoid": ("sigmoid", {}),
-    "silu": ("swish", {"beta": 1.0}),
-    "soft_shrink": ("soft_shrink", {"threshold": 0.5}),
-    "softmax": ("softmax", {"axis": -1}),
-    "softplus": ("softplus", {}),
-    "softsign": ("softsign", {}),
-    "sparse_plus": ("sparse_plus", {}),
-    "sparse_sigmoid": ("sparse_sigmoid", {}),
-    "squareplus": ("squareplus", {"b": 4}),
-    "swish": ("swish", {"beta": 1.0}),
-    "tanh": ("tanh", {}),
-    "tanh_shrink": ("tanh_shrink", {}),
-    "threshold": ("threshold", {"threshold": 0.0, "default_value": 0.0}),
+WITHOUT_ARGUMENTS = (
+    *("exponential", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "linear", "log_sigmoid", "mish", "relu"),
+    *("selu", "sigmoid", "softplus", "softsign", "sparse_plus", "sparse_sigmoid", "tanh", "tanh_shrink"),
+)
+ACTIVATIONS: Dict[str, Dict[str, Any]] = {  # Keras's name -> its arguments; "axis" is Keras's
+    **{name: {} for name in WITHOUT_ARGUMENTS},
+    **{name: {"axis": -1} for name in ("glu", "log_softmax", "softmax")},
+    **{name: {"alpha": 1.0} for name in ("celu", "elu")},
+    **{name: {"threshold": 0.5} for name in ("hard_shrink", "soft_shrink")},
+    **{name: {"beta": 1.0} for name in ("silu", "swish")},
+    "gelu": {"approximate": False},
+    "leaky_relu": {"negative_slope": 0.2},
+    "relu6": {"max_value": 6.0},
+    "squareplus": {"b": 4},
+    "threshold": {"threshold": 0.0, "default_value": 0.0},
 }
+# those that have another name in `mxsame.port.blocks` or MXNet
+FUNCTIONS = {"exponential": "exp", "hard_silu": "hard_swish", "linear": "identity", "relu6": "relu", "silu": "swish"}
 
 
 def activated(site: Site, x: Value) -> Value:
@@ -68,7 +52,7 @@ def _function(site: Site, name: str) -> Tuple[str, Dict[str, Any]]:
         raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; {validation.received(activation=name)}")
     if name == "hard_sigmoid":
         return name, {"slope": 0.2 if site.version == 2 else 1 / 6}
-    return ACTIVATIONS[name]
+    return FUNCTIONS.get(name, name), ACTIVATIONS[name]
 
 
 def named(site: Site, config: Dict[str, Any], argument: str, default: str) -> Tuple[str, Dict[str, Any]]:
@@ -90,9 +74,15 @@ def _name(spec: Any) -> Optional[str]:
 def _layer(site: Site, spec: Dict[str, Any], x: Value) -> Value:
     """An activation that is a layer without weights, as `Activation(LeakyReLU())`."""
     class_name = str(spec.get("class_name")).split(">")[-1]
-    inner = Layer(class_name, site.layer.name, spec["config"], calls=site.layer.calls)
+    inner = Layer(class_name, site.layer.name, spec["config"])
     if class_name not in LAYERS or LAYERS[class_name].weights_of(inner):
         raise ValueError(f"activation must be a layer without weights; {validation.received(class_name=class_name)}")
+    return as_layer(site, class_name, spec["config"], x)
+
+
+def as_layer(site: Site, class_name: str, config: Dict[str, Any], x: Value) -> Any:
+    """What a layer of another class gives in the place of this one."""
+    inner = Layer(class_name, site.layer.name, config, calls=site.layer.calls)
     return LAYERS[class_name](Site(site.builder, inner, site.path, site.call, site.model, site.training), [x], {})
 
 
@@ -100,7 +90,7 @@ def _operator(name: str) -> Callable:
     """The row of an activation as an operator."""
 
     def row(site: Site, x: Value, **given: Any) -> Value:
-        names = ACTIVATIONS[name][1]
+        names = ACTIVATIONS[name]
         if "alpha" in given and "negative_slope" in names:  # TensorFlow's name
             given["negative_slope"] = given.pop("alpha")
         unknown = [key for key in given if key not in names]
@@ -131,19 +121,13 @@ def _relu(site: Site, x: Value) -> Value:
     return site.function("relu", x, max_value=largest, negative_slope=slope, threshold=threshold)
 
 
-@layer("LeakyReLU", masks=PASSES)
-def _leaky_relu(site: Site, x: Value) -> Value:
+@layer("LeakyReLU", "ELU", "ThresholdedReLU", masks=PASSES)
+def _with_a_number(site: Site, x: Value) -> Value:
     """`negative_slope` is `alpha` in Keras 2."""
-    return site.function("leaky_relu", x, negative_slope=site.number("negative_slope", site.number("alpha", 0.3)))
-
-
-@layer("ELU", masks=PASSES)
-def _elu(site: Site, x: Value) -> Value:
-    return site.function("elu", x, alpha=site.number("alpha", 1.0))
-
-
-@layer("ThresholdedReLU", masks=PASSES)
-def _thresholded_relu(site: Site, x: Value) -> Value:
+    if site.layer.class_name == "ELU":
+        return site.function("elu", x, alpha=site.number("alpha", 1.0))
+    if site.layer.class_name == "LeakyReLU":
+        return site.function("leaky_relu", x, negative_slope=site.number("negative_slope", site.number("alpha", 0.3)))
     return site.function("threshold", x, threshold=site.number("theta", 1.0), default_value=0.0)
 
 

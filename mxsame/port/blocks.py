@@ -5,7 +5,9 @@ Axes are those of the array here, whatever order Keras has: who makes a block ha
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from functools import partial
 from typing import Any, Callable, Dict, Optional, Sequence
 
@@ -77,6 +79,36 @@ def _pad_axis(F: Any, x: Any, axis: int, low: int, high: int, value: float) -> A
     return _concatenate(F, *(part for part in (parts[0], x, parts[1]) if part is not None), axis=axis, copied=low < 2)
 
 
+def _pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) -> Any:
+    """The elements at each end once more, from the last to the first, after so many that are skipped."""
+    for axis, (low, high) in enumerate(pads):
+        before, after = (skipped, skipped + low), (-skipped - high, -skipped or None)
+        mirrored = [
+            [F.reverse(F.slice_axis(x, axis=axis, begin=begin, end=end), axis=axis)] if count else []
+            for count, (begin, end) in ((low, before), (high, after))
+        ]
+        x = _concatenate(F, *mirrored[0], x, *mirrored[1], axis=axis, copied=low == 1) if low or high else x
+    return x
+
+
+def _cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> Any:
+    """The sum of an element and all before it; `exclusive` without itself, `backwards` of all after it."""
+    x = F.reverse(x, axis=axis) if backwards else x
+    sums = F.cumsum(x, axis=axis)
+    sums = sums - x if exclusive else sums
+    return F.reverse(sums, axis=axis) if backwards else sums
+
+
+def _choose(F: Any, condition: Any, *arrays: Any, numbers: Sequence[Optional[float]]) -> Any:
+    """Where the condition is not 0 the first of two operands, elsewhere the second; one may be a number."""
+    found = iter(arrays)
+    return F.where(condition, *(next(found) if n is None else F.zeros_like(condition) + n for n in numbers))
+
+
+def _with_array(F: Any, x: Any, array: Any, operator: str, reflected: bool) -> Any:
+    return FUNCTIONS[operator](F, *((array, x) if reflected else (x, array)), same=False)
+
+
 def _upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
     """Every element of the last axes repeated."""
     if len(factors) == 2 and factors[0] == factors[1]:
@@ -128,6 +160,38 @@ def _resize_nearest(F: Any, x: Any, rows: Sequence[int], columns: Sequence[int])
     return x
 
 
+def _resize_by_matrix(F: Any, x: Any, rows: Any, columns: Any, size: Sequence[int]) -> Any:
+    """Each row and column a sum of all, by weights (new, old)."""
+    for matrix, length in zip((columns, rows), reversed(size)):
+        x = F.FullyConnected(x, matrix, num_hidden=length, flatten=False, no_bias=True)
+        x = F.swapaxes(x, dim1=2, dim2=3)
+    return x
+
+
+def _pool_spans(F: Any, x: Any, kind: str, spans: Sequence[Sequence[Sequence[int]]]) -> Any:
+    """The mean or maximum of each span of elements of the last axes."""
+    for axis, pairs in enumerate(spans, 2):
+        parts = (F.slice_axis(x, axis=axis, begin=begin, end=end) for begin, end in pairs)
+        parts = [getattr(F, kind)(part, axis=axis, keepdims=True) for part in parts]
+        x = _concatenate(F, *parts, axis=axis, copied=True)
+    return x
+
+
+def _locally_connected(
+    F: Any, x: Any, weight: Any, bias: Any = None, *, sizes: Sequence[int], strides: Sequence[int],
+    lengths: Sequence[int],
+) -> Any:  # fmt: skip
+    """Windows of data (N, \\*size, C), each times a matrix of its own."""
+    windows = []
+    for offset in itertools.product(*map(range, sizes)):
+        end = (begin + (length - 1) * stride + 1 for begin, length, stride in zip(offset, lengths, strides))
+        windows.append(F.slice(x, begin=(None, *offset), end=(None, *end), step=(None, *strides)))
+    windows = F.reshape(F.concat(*windows, dim=-1), shape=(0, math.prod(lengths), -1))
+    out = F.transpose(F.batch_dot(F.transpose(windows, axes=(1, 0, 2)), weight), axes=(1, 0, 2))
+    out = F.reshape(out, shape=(0, *lengths, -1))
+    return out if bias is None else F.broadcast_add(out, F.expand_dims(bias, axis=0))
+
+
 @lowered_later
 def _reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
     """MXNet's Reshape drops elements, or reads beyond the array, if `to` is (0, *lengths) for another number of them:
@@ -151,6 +215,16 @@ def standardized(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
     centered = F.broadcast_sub(x, F.mean(x, axis=tuple(over), keepdims=True))
     variance = F.mean(F.square(centered), axis=tuple(over), keepdims=True)
     return F.broadcast_mul(centered, F.rsqrt(variance + epsilon))
+
+
+def _rms(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
+    """x / sqrt(mean of x^2 + epsilon) over these axes."""
+    return F.broadcast_mul(x, F.rsqrt(F.mean(F.square(x), axis=tuple(over), keepdims=True) + epsilon))
+
+
+def _counted_below(F: Any, x: Any, boundaries: Any) -> Any:
+    """For each element, how many boundaries are not above it."""
+    return F.sum(F.broadcast_greater_equal(F.expand_dims(x, axis=-1), boundaries), axis=-1)
 
 
 def _masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool) -> Any:
@@ -269,6 +343,21 @@ def _folded(elementwise: str, broadcast: str) -> Any:
     return fold
 
 
+COMPARISONS = {
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "lesser": operator.lt,
+    "lesser_equal": operator.le,
+}
+
+
+def _compared(compare: Callable) -> Callable:
+    """Ones and zeros, which are floats for integers, too."""
+    return lambda F, x, value, reflected: F.cast(compare(*((value, x) if reflected else (x, value))), dtype="float32")
+
+
 FUNCTIONS: Dict[str, Callable] = {
     # activations
     "relu": _relu,
@@ -309,12 +398,17 @@ FUNCTIONS: Dict[str, Callable] = {
     ),
     "resize_bilinear": _resize_bilinear,
     "resize_nearest": _resize_nearest,
+    "resize_by_matrix": _resize_by_matrix,
     "global_pool": _global_pool,
+    "pool_spans": _pool_spans,
     "unit": _unit,
     "standardize": standardized,
     "group_norm": _group_norm,
+    "rms": _rms,
+    "pad_mirrored": _pad_mirrored,
+    "cumulated": _cumulated,
+    "choose": _choose,
     # masks: ones, and zeros at steps to be skipped
-    "not_equal": lambda F, x, value: F.cast(x != value, dtype="float32"),
     "any_not_equal": lambda F, x, value: F.max(F.cast(x != value, dtype="float32"), axis=-1),
     "masked": lambda F, x, mask: F.broadcast_mul(x, F.expand_dims(mask, axis=2)),
     "masked_scores": lambda F, x, mask: x + (1 - mask) * MASKED,
@@ -326,6 +420,9 @@ FUNCTIONS: Dict[str, Callable] = {
     # weights
     "dense": _dense,
     "scale_shift": _scale_shift,
+    "with_array": _with_array,
+    "counted_below": _counted_below,
+    "locally_connected": _locally_connected,
     "prelu": lambda F, x, alpha: F.relu(x) - F.broadcast_mul(alpha, F.relu(-x)),
     "standardized_by": _standardized_by,
     # several arrays
@@ -336,6 +433,7 @@ FUNCTIONS: Dict[str, Callable] = {
     "maximum": _folded("broadcast_maximum", "broadcast_maximum"),
     "minimum": _folded("broadcast_minimum", "broadcast_minimum"),
     "power": _folded("broadcast_power", "broadcast_power"),
+    **{name: _folded(f"broadcast_{name}", f"broadcast_{name}") for name in COMPARISONS},
     "average": _average,
     "concatenate": _concatenate,
     "dot": _dot,
@@ -349,6 +447,7 @@ SCALAR = {
     "maximum": lambda F, x, value, reflected: F.maximum(x, value),
     "minimum": lambda F, x, value, reflected: F.minimum(x, value),
     "power": lambda F, x, value, reflected: value**x if reflected else x**value,
+    **{name: _compared(compare) for name, compare in COMPARISONS.items()},
 }
 
 

@@ -173,9 +173,10 @@ class Builder:
         self.steps.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
         return outputs
 
-    def function(self, layer: str, name: str, inputs: Sequence[Value], first: Any = None, shape: Any = None,
+    def function(self, layer: str, function: Any, inputs: Sequence[Value], first: Any = None, shape: Any = None,
                  **arguments: Any) -> Value:  # fmt: skip
-        block = Function(name, prefix=self.unique(f"{layer}_{name}"), **arguments)
+        name = getattr(function, "__name__", function)
+        block = Function(function, prefix=self.unique(f"{layer}_{name}"), **arguments)
         return self.emit(block, inputs, layer, first, shape)
 
     def unique(self, name: str) -> str:
@@ -252,7 +253,7 @@ class Builder:
             if layer.class_name == "InputLayer":
                 raise ValueError(f"input layer {layer.name!r} must be one of the inputs of model {model.name!r}")
             outputs = Site(self, layer, (*path, layer.name), call, model, training, once).built(values)
-            if number == layer.first_call:
+            if number == layer.first_call and isinstance(outputs[0], Value):
                 self.outputs.setdefault((*path, layer.name), (layer, outputs[0]))
             for output, value in enumerate(outputs):
                 values[Tensor(layer.name, number, output)] = value
@@ -422,7 +423,7 @@ class Site:
                     f"{name} must be the same in all calls of a layer; {validation.received(**{name: value})}"
                 )
 
-    def function(self, name: str, *inputs: Value, first: Any = None, shape: Any = None, **arguments: Any) -> Value:
+    def function(self, name: Any, *inputs: Value, first: Any = None, shape: Any = None, **arguments: Any) -> Value:
         """A step of a function of `mxsame.port.blocks`, or of an operator of MXNet."""
         return self.builder.function(self.name, name, inputs, first, shape, **arguments)
 

@@ -102,3 +102,69 @@ def bias_axes_shape(einsum: Einsum, bias_axes: str, lengths: Sequence[int]) -> T
     first = min(einsum.output.index(letter) for letter in bias_axes)
     pairs = list(zip(einsum.output, lengths))[first:]
     return tuple(length if letter in bias_axes else 1 for letter, length in pairs)
+
+
+class Product(NamedTuple):
+    """An equation of two arrays: the axes of each, and of the output.
+
+    >>> product = Product.parsed("bthd,bshd->bhts", [4, 4])
+    >>> product.shared, product.contracted, product.free(0), product.free(1)
+    ('bh', 'd', 't', 's')
+    """
+
+    first: str
+    second: str
+    output: str
+
+    @classmethod
+    def parsed(cls, equation: str, ranks: Sequence[int]) -> Product:
+        """Raises `ValueError` for what is no product of matrices for each entry of the batch."""
+        found = re.fullmatch("([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)", equation.replace(" ", ""))
+        if found is not None and list(map(len, found.groups()[:2])) == list(ranks):
+            product = cls(*found.groups())
+            once = all(len(set(letters)) == len(letters) for letters in product)
+            alone = (set(product.first) ^ set(product.second)) ^ set(product.output)
+            if once and alone == set(product.shared) and product.shared[:1] == product.first[0] == product.output[0]:
+                return product
+        raise ValueError(
+            "equation must be a product of two arrays of a batch, whose axis is the first; "
+            f"{validation.received(equation=equation)}"
+        )
+
+    @property
+    def shared(self) -> str:
+        return "".join(letter for letter in self.first if letter in self.second and letter in self.output)
+
+    @property
+    def contracted(self) -> str:
+        return "".join(letter for letter in self.first if letter not in self.output)
+
+    def free(self, operand: int) -> str:
+        """The axes that only one of the arrays has."""
+        return "".join(letter for letter in self[operand] if letter not in self[1 - operand])
+
+    def lengths(self, shapes: Sequence[Sequence[Any]]) -> Dict[str, int]:
+        """Of all axes after the batch."""
+        pairs = [pair for letters, shape in zip(self[:2], shapes) for pair in list(zip(letters, shape))[1:]]
+        found = dict(pairs)
+        if None in found.values() or any(found[letter] != length for letter, length in pairs):
+            raise ValueError(f"lengths must be static, and agree; {validation.received(shapes=shapes)}")
+        return found
+
+
+def einsum_product(F: Any, x: Any, y: Any, product: Product, lengths: Dict[str, int]) -> Any:
+    """As `batch_dot` of matrices (free, contracted) and (contracted, free), for each entry of the shared axes."""
+    first, second = product.free(0), product.free(1)
+    letters = (product.shared + first + product.contracted, product.shared + product.contracted + second)
+    matrices = []
+    for array, given, wanted, rows in (
+        (x, product.first, letters[0], first),
+        (y, product.second, letters[1], product.contracted),
+    ):
+        array = _transposed(F, array, given, wanted)
+        columns = wanted[len(product.shared) + len(rows) :]
+        sides = (math.prod(lengths[letter] for letter in side) for side in (rows, columns))
+        matrices.append(F.reshape(array, shape=(-1, *sides)))
+    made = product.shared + first + second
+    out = F.reshape(F.batch_dot(*matrices), shape=(-1, *(lengths[letter] for letter in made[1:])))
+    return _transposed(F, out, made, product.output)

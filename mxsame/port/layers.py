@@ -14,8 +14,8 @@ from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.activations import activated
 from mxsame.port.builder import TRANSPOSED, Conversion, Site, Value
-from mxsame.port.description import Weight
-from mxsame.port.rows import ALIKE, KERAS, PASSES, SETTLED, TAKES, layer, operator
+from mxsame.port.description import Layer, Weight
+from mxsame.port.rows import ALIKE, KERAS, LAYERS, PASSES, SETTLED, TAKES, layer, operator
 
 gluon = mx.gluon.nn
 GAMMA, BETA = Weight("gamma", "gamma", "scale"), Weight("beta", "beta", "center")
@@ -44,7 +44,7 @@ def _dense(site: Site, x: Value) -> Value:
 @layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")], masks=TAKES)
 def _embedding(site: Site, x: Value) -> Value:
     config = site.config
-    mask = site.function("not_equal", x, value=0.0) if config.get("mask_zero") else None
+    mask = site.function("scalar", x, operator="not_equal", value=0.0) if config.get("mask_zero") else None
     out = site.block(lambda prefix: gluon.Embedding(config["input_dim"], config["output_dim"], prefix=prefix), x)
     return out._replace(mask=mask)
 
@@ -67,18 +67,32 @@ def axes_of(axis: Any, rank: int) -> List[int]:
     return sorted({entry % rank for entry in axes})
 
 
-@layer("BatchNormalization", "SyncBatchNormalization", order=SETTLED, weights=(GAMMA, BETA, *MOVING), masks=PASSES)
+@layer("BatchNormalization", "SyncBatchNormalization", order=SETTLED, weights=(GAMMA, BETA, *MOVING), masks=TAKES)
 def _batch_norm(site: Site, x: Value) -> Value:
+    """Of several axes: these as one, which is the last."""
+    axes = axes_of(site.config.get("axis", -1), x.rank)
+    if len(axes) == 1:
+        return _batch_norm_along(site, x, x.axis(axes[0]), x.shape[axes[0]], {})._replace(mask=x.mask)
+    lengths = [x.shape[axis] for axis in axes]
+    if None in lengths or 0 in axes:
+        raise ValueError(f"several axes must be static, and without the batch; {validation.received(axis=axes)}")
+    full = [length if axis in axes else 1 for axis, length in enumerate(x.shape)]
+    conversion = Conversion(np.ravel, lambda array: array.reshape(full))
+    names, order = [role.name for role in site.layer.roles or ()], [axis for axis in range(x.rank) if axis not in axes]
+    turned = site.function("transpose", site.keras(x), axes=(*order, *axes))
+    merged_axes = site.function("reshape", turned, to=(*(0 for _ in order), -1))
+    out = _batch_norm_along(site, merged_axes, len(order), math.prod(lengths), dict.fromkeys(names, conversion))
+    out = site.function("reshape_like", out, turned, shape=turned.shape)
+    return site.function("transpose", out, axes=tuple(np.argsort([*order, *axes]).tolist()))._replace(mask=x.mask)
+
+
+def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conversions: Dict[str, Any]) -> Value:
     config = site.config
-    axes = axes_of(config.get("axis", -1), x.rank)
-    if len(axes) != 1:
-        raise ValueError(f"axis must be a single one; {validation.received(axis=axes)}")
     if site.training:
         raise ValueError("a batch norm must not be called with training=True")
     frozen = site.training is False or not site.layer.trainable
     if site.builder.at_first(site.path, "statistics", frozen) != frozen:
         raise ValueError("a batch norm must be called with one value of training in all of its calls")
-    at, length = x.axis(axes[0]), x.shape[axes[0]]
     make = blocks.BatchNorm1D if (x.rank, at) == (3, 1) else gluon.BatchNorm
     return site.block(
         lambda prefix: make(
@@ -93,6 +107,7 @@ def _batch_norm(site: Site, x: Value) -> Value:
             prefix=prefix,
         ),
         x,
+        conversions=conversions,
     )
 
 
@@ -114,8 +129,9 @@ def _over(x: Value, axes: Sequence[int], stored: Optional[tuple] = None) -> Tupl
 
 def _scale_shift(site: Site, x: Value, axes: Sequence[int], before: str, **arguments: Any) -> Value:
     used, conversion = _over(x, axes)
-    names = [role.name for role in site.layer.roles or ()]
-    shapes, conversions = dict.fromkeys(names, used), dict.fromkeys(names, conversion)
+    roles = site.layer.roles or ()
+    shapes = {role.parameter: used for role in roles}
+    conversions = {role.name: conversion for role in roles}
     return site.weighted("scale_shift", x, shapes=shapes, conversions=conversions, before=before, **arguments)
 
 
@@ -125,6 +141,12 @@ def _layer_norm(site: Site, x: Value) -> Value:
     if site.config.get("rms_scaling"):
         raise ValueError(f"rms_scaling must be False; {validation.received(rms_scaling=True)}")
     return _scale_shift(site, x, axes, "standardize", over=x.axes(axes), epsilon=site.number("epsilon", 1e-3))
+
+
+@layer("RMSNormalization", order=SETTLED, weights=[Weight("scale", "gamma")], masks=PASSES)
+def _rms_norm(site: Site, x: Value) -> Value:
+    axes = axes_of(site.config.get("axis", -1), x.rank)
+    return _scale_shift(site, x, axes, "rms", over=x.axes(axes), epsilon=site.number("epsilon", 1e-6))
 
 
 @layer("GroupNormalization", weights=(GAMMA, BETA), masks=PASSES)
@@ -170,26 +192,24 @@ def _normalization(site: Site, x: Value) -> Value:
     return site.constant("standardized_by", x, arrays, invert=invert)
 
 
-def scaled(site: Site, x: Value, gamma: Any, beta: Any) -> Value:
-    """x * gamma + beta, with numbers or arrays of the configuration, to which x may be broadcast."""
-    arrays: Dict[str, Any] = {}
-    for name, value in (("gamma", gamma), ("beta", beta)):
-        array = np.asarray(value, dtype="float32")
-        full = (1,) * (x.rank - array.ndim) + array.shape
-        if array.ndim > x.rank or any(n not in (1, None) and 1 != m != n for n, m in zip(x.shape, full)) or full[0] > 1:
-            raise ValueError(
-                "arrays must broadcast with the data, and not over the batch; "
-                f"{validation.received(shape=array.shape, **{'data.shape': x.shape})}"
-            )
-        arrays[name] = array.reshape(full).transpose(x.ordered(range(x.rank)))
-    return site.constant("scale_shift", x, arrays)
+def broadcasting(name: str, value: Any, x: Value) -> np.ndarray:
+    """An array of the configuration, to which x may be broadcast, with the axes of the array here."""
+    array = np.asarray(value, dtype="float32")
+    full = (1,) * (x.rank - array.ndim) + array.shape
+    if array.ndim > x.rank or any(n not in (1, None) and 1 != m != n for n, m in zip(x.shape, full)) or full[0] > 1:
+        raise ValueError(
+            f"{name} must broadcast with the data, and not over the batch; "
+            f"{validation.received(shape=array.shape, **{'data.shape': x.shape})}"
+        )
+    return array.reshape(full).transpose(x.ordered(range(x.rank)))
 
 
 @layer("Rescaling")
 def _rescaling(site: Site, x: Value) -> Value:
     scale, offset = site.config["scale"], site.config.get("offset", 0.0)
     if isinstance(scale, (list, tuple)) or isinstance(offset, (list, tuple)):
-        return scaled(site, x, scale, offset)
+        arrays = {"gamma": broadcasting("scale", scale, x), "beta": broadcasting("offset", offset, x)}
+        return site.constant("scale_shift", x, arrays)
     x = site.function("scalar", x, operator="multiply", value=site.number("scale"))
     return site.function("scalar", x, operator="add", value=site.number("offset")) if offset else x
 
@@ -258,17 +278,50 @@ def _identity_layer(site: Site, x: Value) -> Value:
 
 @layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomContrast", "RandomBrightness", "RandomTranslation")
 @layer("RandomHeight", "RandomWidth")
-def _random(site: Site, x: Value) -> Value:
+def random_layer(site: Site, x: Value) -> Value:
     """Nothing at inference; there is no such noise in training here."""
     if site.training and site.version == 2:  # Keras 3 writes so, and does as the model is called
         raise ValueError("random layers must not be called with training=True")
-    warnings.warn(
-        f"layer {'/'.join(site.path)!r} ({site.layer.class_name}) does nothing here, in training neither: "
-        "change the pictures before the network takes them",
-        UserWarning,
-        stacklevel=2,
+    _only_at_inference(
+        site, "does nothing here, in training neither: change the pictures before the network takes them"
     )
     return x
+
+
+def _only_at_inference(site: Site, what: str) -> None:
+    name = f"layer {'/'.join(site.path)!r} ({site.layer.class_name})"
+    warnings.warn(f"{name} {what}", UserWarning, stacklevel=2)
+
+
+# -- numbers and what they count
+
+
+@layer("CategoryEncoding", order=KERAS)
+def _category_encoding(site: Site, x: Value) -> Value:
+    return _encoded(site, x, site.config["num_tokens"], str(site.config.get("output_mode", "multi_hot")))
+
+
+@layer("Discretization", order=KERAS)
+def _discretization(site: Site, x: Value) -> Value:
+    """How many boundaries are not above an element."""
+    boundaries = np.asarray(site.config.get("bin_boundaries") or (), dtype="float32")
+    if boundaries.ndim != 1 or not boundaries.size or any(np.diff(boundaries) < 0):
+        raise ValueError(f"bin_boundaries must be sorted; {validation.received(bin_boundaries=boundaries)}")
+    out = site.constant("counted_below", x, {"boundaries": boundaries.reshape(*(1,) * x.rank, -1)})
+    return _encoded(site, out, len(boundaries) + 1, str(site.config.get("output_mode", "int")))
+
+
+def _encoded(site: Site, x: Value, count: Any, mode: str) -> Value:
+    """Integers below `count` as they are, or as ones, by Keras's `output_mode`."""
+    if mode == "int":
+        return x
+    modes = {"one_hot": "one_hot", "multi_hot": "max", "count": "sum"}
+    if mode not in modes or site.config.get("sparse") or (x.rank > 2 and site.version == 2):
+        raise ValueError(f"output_mode must be one of int, {', '.join(modes)}; {validation.received(output_mode=mode)}")
+    if mode == "one_hot" and x.shape[-1] == 1:
+        x = site.function("squeeze", x, axis=-1)
+    ones = site.function("one_hot", x, depth=validation.integer("num_tokens", count, 1))
+    return ones if mode == "one_hot" else site.function(modes[mode], ones, axis=-2)
 
 
 # -- shapes
@@ -321,6 +374,36 @@ def to_order(site: Site, x: Value, order: Sequence[int]) -> Value:
 @layer("RepeatVector")
 def _repeat_vector(site: Site, x: Value) -> Value:
     return site.function("repeat_vector", x, count=validation.integer("n", site.config["n"], 1))
+
+
+def _spectral_weights(config: Dict[str, Any]) -> List[Weight]:
+    inner = _wrapped(config)
+    row = LAYERS.get(inner.class_name)
+    found = [] if row is None else row.weights_of(inner)
+    return [*(role._replace(group="layer") for role in found), Weight("vector_u", trained=False)]
+
+
+def _wrapped(config: Dict[str, Any]) -> Layer:
+    entry = config["layer"]
+    return Layer(str(entry["class_name"]).split(">")[-1], "", entry["config"])
+
+
+@layer("SpectralNormalization", weights=_spectral_weights, masks=TAKES)
+def _spectral_norm(site: Site, x: Value) -> Any:
+    """The layer that is wrapped: its kernel is stored as it was divided in training, which is not done here."""
+    inner, layer = _wrapped(site.config), site.layer
+    if inner.class_name not in LAYERS or site.training:
+        raise ValueError(f"layer must be supported, and not called with training=True; received a {inner.class_name}")
+    inner.name, inner.calls, inner.roles = layer.name, layer.calls, (layer.roles or [])[:-1]
+    inner.weights = layer.weights[: len(inner.roles)]  # a `.keras` file has the kernel again, next to the vector
+    inner.config = {**inner.config, "trainable": layer.trainable and inner.trainable}
+    _only_at_inference(site, "does not divide its kernel here in training")
+    here = Site(site.builder, inner, site.path, site.call, site.model, site.training, site.once)
+    out = LAYERS[inner.class_name](here, [x], {})
+    if id(inner) in site.builder.slots:
+        site.builder.slots[id(layer)] = site.builder.slots.pop(id(inner))
+        layer.weights = [*inner.weights, np.asarray(layer.weights[-1])]
+    return out
 
 
 @layer("TimeDistributed", order=KERAS, masks=PASSES)

@@ -8,9 +8,12 @@ from typing import Any, Dict, List, Optional, Sequence
 import numpy as np
 
 from mxsame import validation
+from mxsame.port.activations import as_layer
+from mxsame.port.blocks import COMPARISONS
 from mxsame.port.builder import Operand, Site, Value
-from mxsame.port.layers import axes_of, merged, scaled, to_order, to_shape
-from mxsame.port.rows import KERAS, operator
+from mxsame.port.einsum import Product, einsum_product
+from mxsame.port.layers import axes_of, broadcasting, merged, to_order, to_shape
+from mxsame.port.rows import KERAS, UNPADDED, operator, values_in
 
 
 def name_of(operator: str) -> str:
@@ -39,6 +42,13 @@ SYNONYMS = {
     "permute_dimensions": "transpose",
     "batch_matmul": "matmul",
     "convert_to_tensor": "identity",
+    **{f"{name}_v2": name for name in ("where", "max_pool", "avg_pool", "repeat", "shape", "einsum", "cumsum")},
+    **{f"{kind}_pool{rank}d": f"{kind}_pool" for kind in ("max", "avg") for rank in (1, 2, 3)},
+    "average_pool": "avg_pool",
+    "mirror_pad": "pad",
+    "reverse": "flip",
+    "less": "lesser",
+    "less_equal": "lesser_equal",
 }
 
 
@@ -49,8 +59,9 @@ def _named(site: Site) -> str:
 # -- element by element
 
 
-@operator("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
-def _binary(site: Site, x: Operand, y: Operand) -> Value:
+@operator("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", *COMPARISONS)
+def _binary(site: Site, x: Operand, y: Operand) -> Any:
+    """Of two tensors, or of one with a number or an array; a comparison gives ones and zeros."""
     function = _named(site)
     if isinstance(x, Value) and isinstance(y, Value):
         if x.rank != y.rank:
@@ -61,17 +72,12 @@ def _binary(site: Site, x: Operand, y: Operand) -> Value:
     reflected = not isinstance(x, Value)
     data, constant = (y, x) if reflected else (x, y)
     if not isinstance(data, Value):
-        raise ValueError(f"data must be a tensor; {validation.received(data=data)}")
+        return _length_product(function, x, y)
     array = np.asarray(constant, dtype="float64")
     if array.size == 1:
         return site.function("scalar", data, operator=function, value=float(array.ravel()[0]), reflected=reflected)
-    if function == "divide" and not reflected:
-        return scaled(site, data, 1 / array, 0.0)
-    if function in ("add", "multiply"):
-        return scaled(site, data, *((1.0, array) if function == "add" else (array, 0.0)))
-    if function == "subtract":
-        return scaled(site, data, *((-1.0, array) if reflected else (1.0, -array)))
-    raise ValueError(f"{function} must have tensors or numbers; received an array of {array.shape}")
+    arrays = {"array": broadcasting("array", array, data)}
+    return site.constant("with_array", data, arrays, operator=function, reflected=reflected)
 
 
 UNARY = {"absolute": "abs", "stop_gradient": "BlockGrad"}  # MXNet's names, where they are others
@@ -117,9 +123,25 @@ def _either(site: Site, x: Value, y: Value) -> Value:
     return merged(site, "maximum", [x, y])
 
 
-@operator("not_equal", order=KERAS)
-def _not_equal(site: Site, x: Value, y: float) -> Value:
-    return site.function("not_equal", x, value=float(y))
+@operator("logical_and", order=KERAS)
+def _both(site: Site, x: Value, y: Value) -> Value:
+    return merged(site, "minimum", [x, y])
+
+
+@operator("logical_not")
+def _not(site: Site, x: Value) -> Value:
+    return site.function("scalar", x, operator="subtract", value=1.0, reflected=True)
+
+
+@operator("where", order=KERAS)
+def _where(site: Site, condition: Value, x: Operand, y: Operand) -> Value:
+    """Either operand may be a tensor or a number; `condition` is of ones and zeros."""
+    tensors = [each for each in (x, y) if isinstance(each, Value)]
+    numbers = [None if isinstance(each, Value) else float(np.asarray(each)) for each in (x, y)]
+    if any(each.shape != condition.shape for each in tensors):
+        shapes = [condition.shape, *(each.shape for each in tensors)]
+        raise ValueError(f"tensors must have one shape; {validation.received(shapes=shapes)}")
+    return site.function("choose", condition, *tensors, numbers=numbers)
 
 
 @operator("any", order=KERAS)
@@ -127,6 +149,31 @@ def _any(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -> Valu
     """Of ones and zeros."""
     axes = _after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
     return site.function("max", x, axis=tuple(axes), keepdims=bool(keepdims))
+
+
+@operator("argmax", "argmin")
+def _position(site: Site, x: Value, axis: Any = None, keepdims: bool = False, output_type: Any = None) -> Value:
+    """As a float, whatever the type."""
+    (axis,) = _after_batch(axis, x.rank)
+    x = x if keepdims else site.keras(x)
+    return site.function(_named(site), x, first=x.first, axis=x.axis(axis), keepdims=bool(keepdims))
+
+
+@operator("cumsum")
+def _cumsum(site: Site, x: Value, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Value:
+    (axis,) = _after_batch(axis, x.rank)
+    return site.function("cumulated", x, axis=x.axis(axis), exclusive=bool(exclusive), backwards=bool(reverse))
+
+
+@operator("flip")
+def _flip(site: Site, x: Value, axis: Any = None) -> Value:
+    return site.function("reverse", x, axis=x.axes(_after_batch(axis, x.rank)))
+
+
+@operator("repeat")
+def _repeat(site: Site, x: Value, repeats: int, axis: int) -> Value:
+    (axis,) = _after_batch(axis, x.rank)
+    return site.function("repeat", x, repeats=validation.integer("repeats", repeats, 1), axis=x.axis(axis))
 
 
 @operator("mean", "sum", "max", "min", "prod")
@@ -158,10 +205,28 @@ def _normalize(site: Site, x: Value, axis: Any = -1, order: int = 2, epsilon: fl
 # -- shapes
 
 
+BATCH = "batch"  # in the shape of a tensor; other dynamic lengths are -1
+
+
+@operator("shape")
+def _shape(site: Site, x: Value, out_type: Any = None) -> tuple:
+    """`tf.shape`: lengths, which are no tensors here."""
+    return (BATCH, *(-1 if n is None else n for n in x.shape[1:]))
+
+
+def _length_product(function: str, x: Any, y: Any) -> Any:
+    """Arithmetic with lengths of a shape."""
+    if function != "multiply" or BATCH in (x, y):
+        raise ValueError(f"lengths must be multiplied only, and that of the batch not; {validation.received(x=x, y=y)}")
+    return -1 if -1 in (x, y) else x * y
+
+
 @operator("reshape", order=KERAS)
-def _reshape(site: Site, x: Value, newshape: Sequence[int]) -> Value:
+def _reshape(site: Site, x: Value, newshape: Sequence[Any]) -> Value:
+    """To lengths; -1 may stand for the batch, if all others are static, or for one of the others."""
     batch, *rest = newshape
-    if batch not in (-1, None) or any(type(n) is not int or n < 1 for n in rest) or None in x.shape[1:]:
+    static = None not in x.shape[1:] and -1 not in rest
+    if (batch not in (-1, None) or not static) and batch != BATCH:
         raise ValueError(
             f"shape must be -1 for the batch, then static; {validation.received(shape=newshape, data=x.shape)}"
         )
@@ -189,14 +254,21 @@ def _squeeze(site: Site, x: Value, axis: Any = None) -> Value:
 
 @operator("pad")
 def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_values: float = 0) -> Value:
-    if str(mode).lower() != "constant" or len(pad_width) != x.rank:
+    modes, mode = ("constant", "reflect", "symmetric"), str(mode).lower()
+    if mode not in modes or len(pad_width) != x.rank:
         raise ValueError(
-            f"mode must be constant, with pads for each axis; {validation.received(mode=mode, paddings=pad_width)}"
+            f"mode must be one of {', '.join(modes)}, with pads for each axis; "
+            f"{validation.received(mode=mode, paddings=pad_width)}"
         )
     pads = [validation.pads_of_axis("pads", list(pair)) for pair in pad_width]
     if any(pads[0]):
         raise ValueError(f"the batch must not be padded; {validation.received(paddings=pad_width)}")
-    return site.function("pad", x, pads=x.ordered(pads), value=float(constant_values))
+    if mode == "constant":
+        return site.function("pad", x, pads=x.ordered(pads), value=float(constant_values))
+    own = int(mode == "reflect")  # the element at the end is not repeated
+    if any(n is not None and max(pair) > n - own for n, pair in zip(x.shape, pads)):
+        raise ValueError(f"pads must be shorter than the data; {validation.received(paddings=pads, shape=x.shape)}")
+    return site.function("pad_mirrored", x, pads=x.ordered(pads), skipped=own)
 
 
 @operator("tile")
@@ -210,7 +282,9 @@ def _tile(site: Site, x: Value, repeats: Sequence[int]) -> Value:
 
 
 @operator("stack", order=KERAS)
-def _stack(site: Site, xs: List[Value], axis: int = 0) -> Value:
+def _stack(site: Site, xs: Operand, axis: int = 0) -> Any:
+    if not all(isinstance(x, Value) for x in xs):  # lengths of a shape
+        return tuple(xs)
     (axis,) = _after_batch(axis, xs[0].rank + 1)
     return site.function("stack", *xs, axis=axis)
 
@@ -248,8 +322,11 @@ WHOLE: Dict[str, Optional[int]] = {"start": None, "stop": None, "step": None}
 
 
 @operator("get_item")
-def _get_item(site: Site, x: Value, key: Any) -> Any:
+def _get_item(site: Site, x: Operand, key: Any) -> Any:
     """Slices, numbers of single elements, which take their axis away, and new axes; the batch stays as it is."""
+    if not isinstance(x, Value):  # a shape
+        (key,) = key if isinstance(key, list) else [key]
+        return x[slice(key["start"], key["stop"], key["step"]) if isinstance(key, dict) else key]
     entries = _indices(key if isinstance(key, list) else [key], x.rank)
     taken = [entry for entry in entries if entry is not None]
     if len(taken) != x.rank or taken[0] != WHOLE or entries[0] is None:
@@ -300,3 +377,26 @@ def _matmul(site: Site, x: Value, y: Value, transpose_a: bool = False, transpose
     if x.rank != 3 or y.rank != 3:
         raise ValueError(f"tensors must be matrices of a batch; {validation.received(shapes=[x.shape, y.shape])}")
     return site.function("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
+
+
+@operator("einsum", order=KERAS)
+def _einsum(site: Site, *operands: Operand, subscripts: str = "") -> Value:
+    """Of two tensors, as a product of matrices for each entry of the axes that both and the output have."""
+    tensors = values_in(list(operands))
+    product = Product.parsed(subscripts or operands[0], [x.rank for x in tensors])
+    lengths = product.lengths([x.shape for x in tensors])
+    return site.function(einsum_product, *tensors, product=product, lengths=lengths)
+
+
+@operator("max_pool", "avg_pool", order=UNPADDED)
+def _pool(
+    site: Site, x: Value, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: str = "NHWC"
+) -> Value:
+    """As the layer of that name. TensorFlow's sizes may have entries for the batch and the channels."""
+    rank, kind = x.rank - 2, "Max" if _named(site) == "max_pool" else "Average"
+    first = str(data_format) == "channels_first" or str(data_format).startswith("NC")
+    config: Dict[str, Any] = {"padding": padding, "data_format": "channels_first" if first else "channels_last"}
+    for name, value in (("pool_size", pool_size), ("strides", strides)):
+        entries = value[1 : rank + 1] if isinstance(value, list) and len(value) == rank + 2 else value
+        config[name] = entries[0] if isinstance(entries, list) and len(entries) == 1 else entries
+    return as_layer(site, f"{kind}Pooling{rank}D", config, x)

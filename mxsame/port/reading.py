@@ -7,10 +7,11 @@ import warnings
 from typing import Any, Callable, Optional
 
 from mxsame import validation
-from mxsame.port import files
+from mxsame.port import files, old_names
 from mxsame.port import weights as weighing
 from mxsame.port.config import model_of
 from mxsame.port.description import Model
+from mxsame.port.rows import LAYERS
 from mxsame.port.table import roles_of
 
 MOST_CALLS = 20_000  # of layers; models that call models several times have more than their file shows
@@ -34,6 +35,9 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     calls = model.calls()
     if calls > MOST_CALLS:
         raise ValueError(f"layers must be called at most {MOST_CALLS} times in all; {validation.received(calls=calls)}")
+    for layer in model.walk():
+        if layer.operator is None and layer.class_name in (*LAYERS, *old_names.CLASSES, "Merge"):
+            old_names.renamed(layer)
     if check is not None:
         check(model)
     root = contents.weights

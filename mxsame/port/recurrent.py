@@ -86,6 +86,10 @@ class Stepwise(mx.gluon.HybridBlock):
             output = F.squeeze(F.slice_axis(sequence, axis=0, begin=-1, end=None), axis=0)
         return [output, *states] if options.return_state else output
 
+    def any_number_of_steps(self) -> None:
+        """For a layer that is called with several."""
+        self.options = self.options._replace(steps=None)
+
     def activations(self, F: Any) -> List[Callable]:
         """The two activations of a step."""
         given = (self.options.activation, self.options.recurrent_activation)
@@ -279,6 +283,10 @@ class Bidirectional(mx.gluon.HybridBlock):
         self._merge_mode, self._states = merge_mode, states
         with self.name_scope():
             self.forwards, self.backwards = make()
+
+    def any_number_of_steps(self) -> None:
+        for layer in (self.forwards, self.backwards):
+            layer.any_number_of_steps()
 
     def hybrid_forward(self, F: Any, x: Any, *more: Any) -> Any:
         options, states = self.forwards.options, list(more)

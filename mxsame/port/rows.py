@@ -39,6 +39,8 @@ ALIASES = {  # TensorFlow's names of arguments and those of Keras's layers -> th
     "max_value": "x_max",
     "multiples": "repeats",
     "method": "interpolation",
+    "equation": "subscripts",
+    "ksize": "pool_size",
 }
 ALWAYS = ("training", "name")  # arguments that every call may have; a Site knows the first
 
@@ -64,7 +66,9 @@ class Row:
         if self.masks == TAKES:
             return out
         mask = values_in(list(args))[0].mask if self.masks == PASSES else None
-        return out._replace(mask=mask) if isinstance(out, Value) else [each._replace(mask=mask) for each in out]
+        if isinstance(out, list):
+            return [each._replace(mask=mask) for each in out]
+        return out._replace(mask=mask) if isinstance(out, Value) else out  # lengths of a shape
 
     def weights_of(self, layer: Layer) -> List[Weight]:
         """Those that the layer has in this configuration. keras-mxnet stores all of a batch norm's."""

@@ -71,6 +71,8 @@ def _outputs(
 ) -> List[Value]:
     """Those of a block; the first ones, if they are sequences, have the mask of the data."""
     masks = [] if x.mask is None else [x.mask]
+    if site.builder.at_first(site.path, "steps", options.steps) != options.steps:
+        site.builder.blocks[site.path].any_number_of_steps()
     outputs = site.several(make, x, *states, *masks, conversions=conversions)
     kept = sequences if options.return_sequences else 0
     return [out._replace(mask=x.mask) for out in outputs[:kept]] + outputs[kept:]

@@ -5,6 +5,7 @@ Only here shapes are computed by hand, with the formulas of `mxsame.padding`: MX
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -14,7 +15,8 @@ from mxsame import padding as arithmetic
 from mxsame.port.activations import activated
 from mxsame.port.builder import SAME, Conversion, Site, Value, kernel
 from mxsame.port.description import Weight
-from mxsame.port.rows import FIRST, TAKES, UNPADDED, layer, operator
+from mxsame.port.layers import random_layer
+from mxsame.port.rows import FIRST, KERAS, TAKES, UNPADDED, layer, operator
 
 KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
 DEPTHWISE = Weight("depthwise_kernel", "weight")
@@ -37,7 +39,12 @@ def _lengths(site: Site, rule: Callable, x: Value, *per_axis: Sequence) -> List[
 def _conversion(site: Site, kind: str, depth_multiplier: Optional[int] = None) -> Conversion:
     """From a kernel as it is stored: keras-mxnet stores those of channels first in MXNet's order."""
     if not site.layer.native or not site.is_channels_first:
-        return kernel(kind, depth_multiplier if kind == "depthwise" else None)
+        found = kernel(kind, depth_multiplier if kind == "depthwise" else None)
+        if site.layer.class_name != "Conv1D":
+            return found
+        return found._replace(
+            to_mxnet=lambda array: found.to_mxnet(array[:, 0] if array.ndim == 4 else array)
+        )  # Keras 1
     if kind != "depthwise":
         return SAME
     return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)
@@ -150,38 +157,77 @@ def _global_average_of_steps(site: Site, x: Value) -> Value:
     return site.function("masked_mean", site.keras(x), x.mask, axis=axis, keepdims=keepdims)._replace(mask=None)
 
 
+@layer(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Max", "Average") for rank in (1, 2, 3)), order=FIRST)
+def _adaptive_pooling(site: Site, x: Value) -> Value:
+    """PyTorch's rule: output i of n is that of the elements from floor(i L / n) to ceil((i + 1) L / n)."""
+    counts, sizes = site.per_spatial_axis("output_size"), site.sizes(x)
+    if None in sizes:
+        raise ValueError(f"data must have a static size; {validation.received(**{'data.shape': x.shape})}")
+    spans = [
+        [(i * n // count, -(-(i + 1) * n // count)) for i in range(validation.integer("output_size", count, 1, n))]
+        for n, count in zip(sizes, counts)
+    ]
+    return site.function("pool_spans", x, kind="max" if "Max" in site.layer.class_name else "mean", spans=spans)
+
+
+# -- other weights at each position
+
+
+@layer("LocallyConnected1D", "LocallyConnected2D", order=KERAS, weights=(KERNEL, BIAS))
+def _locally_connected(site: Site, x: Value) -> Value:
+    """A convolution with other weights at each position: kernels (positions, elements of a window, filters)."""
+    config = site.config
+    if config.get("implementation", 1) != 1 or site.is_channels_first or _word(site) != "valid":
+        raise ValueError("implementation must be 1, padding valid, and data_format channels_last")
+    sizes, strides = site.per_spatial_axis("kernel_size"), site.per_spatial_axis("strides", 1)
+    ones, words = (1,) * len(sizes), ("valid",) * len(sizes)
+    lengths = _lengths(site, arithmetic.output_size, x, sizes, strides, ones, words)
+    if None in (*lengths, x.shape[-1]):
+        raise ValueError(f"data must have a static size; {validation.received(**{'data.shape': x.shape})}")
+    filters = validation.integer("filters", config["filters"], 1)
+    shapes = {"weight": (math.prod(lengths), math.prod(sizes) * x.shape[-1], filters), "bias": (*lengths, filters)}
+    out = site.weighted(
+        "locally_connected",
+        x,
+        shapes={role.parameter: shapes[role.parameter] for role in site.layer.roles or ()},
+        sizes=sizes,
+        strides=strides,
+        lengths=tuple(lengths),
+    )
+    return activated(site, out)
+
+
 # -- zeros around, and less of it
 
 
 def _pairs(site: Site, x: Value, argument: str) -> List[Tuple[int, int]]:
-    """Padding and cropping: an int, one for each axis, or pairs."""
+    """Padding and cropping, a pair for each axis, from an int, one for each spatial axis, or pairs."""
     value, count = site.config[argument], site.num_spatial_dims or 0
     if count == 1 and isinstance(value, (list, tuple)) and not isinstance(value[0], (list, tuple)):
         value = [value]
     entries = value if isinstance(value, (list, tuple)) else [value] * count
-    return [validation.pads_of_axis(argument, entry) for entry in entries]
+    if len(entries) != x.rank - 2:
+        raise ValueError(f"{argument} must have one entry for each of {x.rank - 2} axes")
+    return site.per_axis((0, 0), [validation.pads_of_axis(argument, entry) for entry in entries], (0, 0))
 
 
 @layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=FIRST)
 def _zero_padding(site: Site, x: Value) -> Value:
     """Left to a convolution that follows; any other layer has the zeros put around the data."""
-    pairs = _pairs(site, x, "padding")
-    if len(pairs) != x.rank - 2:
-        raise ValueError(f"padding must have one entry for each of {x.rank - 2} axes")
-    per_axis = site.per_axis((0, 0), pairs, (0, 0))
+    per_axis = _pairs(site, x, "padding")
     shape = tuple(n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis))
     validation.elements("the output", shape)
     if not x.first:
         return site.function("pad", x, pads=per_axis)
-    return x._replace(shape=shape, pads=tuple(pairs))
+    return x._replace(shape=shape, pads=tuple(per_axis[1:-1]))
 
 
 @layer("Cropping1D", "Cropping2D", "Cropping3D", order=FIRST)
 def _cropping(site: Site, x: Value) -> Value:
-    pairs = _pairs(site, x, "cropping")
-    if len(pairs) != x.rank - 2:
-        raise ValueError(f"cropping must have one entry for each of {x.rank - 2} axes")
-    per_axis = site.per_axis((0, 0), pairs, (0, 0))
+    return _cropped(site, x, _pairs(site, x, "cropping"))
+
+
+def _cropped(site: Site, x: Value, per_axis: Sequence[Tuple[int, int]]) -> Value:
     if any(n is not None and n - low - high < 1 for n, (low, high) in zip(x.shape, per_axis)):
         raise ValueError(f"cropping must leave elements; {validation.received(**{'data.shape': x.shape})}")
     here = x.ordered(per_axis)
@@ -216,13 +262,16 @@ def resized(site: Site, x: Value, size: Sequence[int], method: str) -> Value:
     if method == "bilinear":
         return site.function("resize_bilinear", x, size=(height, width))
     known = site.sizes(x)
-    if method != "nearest" or None in known:
+    if method not in ("nearest", "bicubic") or None in known:
         raise ValueError(
-            'interpolation must be "bilinear", or "nearest" for a static input size; '
+            'interpolation must be "bilinear", or "nearest" or "bicubic" for a static input size; '
             f"{validation.received(interpolation=method, size=known)}"
         )
-    rows, columns = (_nearest(n, length) for n, length in zip(known, (height, width)))
-    return site.function("resize_nearest", x, rows=rows, columns=columns)
+    if method == "nearest":
+        rows, columns = (_nearest(n, length) for n, length in zip(known, (height, width)))
+        return site.function("resize_nearest", x, rows=rows, columns=columns)
+    weights = {name: _cubic(n, length) for name, n, length in zip(("rows", "columns"), known, (height, width))}
+    return site.constant("resize_by_matrix", x, weights, size=(height, width))
 
 
 def _nearest(length: int, size: int) -> List[int]:
@@ -231,13 +280,73 @@ def _nearest(length: int, size: int) -> List[int]:
     return [min(int((np.float32(index) + np.float32(0.5)) * scale), length - 1) for index in range(size)]
 
 
+def _cubic(length: int, size: int) -> np.ndarray:
+    """(size, length): the weight of each element for each new one, by the kernel of Keys 1981 with a = -1/2, of which
+    TensorFlow has a table of 1,024 steps; elements beyond the ends have none, and the others sum to 1."""
+    a, weights = -0.5, np.zeros((size, length))
+    for index in range(size):
+        position = float((np.float32(index) + np.float32(0.5)) * (np.float32(length) / np.float32(size))) - 0.5
+        first = math.floor(position)
+        for source in range(max(first - 1, 0), min(first + 3, length)):
+            away = abs(source - first - round((position - first) * 1024) / 1024)
+            near, far = ((a + 2) * away - (a + 3)) * away**2 + 1, ((a * away - 5 * a) * away + 8 * a) * away - 4 * a
+            weights[index, source] = near if away <= 1 else far
+    return np.asarray(weights / weights.sum(1, keepdims=True), dtype="float32")
+
+
+def _fitting(site: Site, x: Value, size: Sequence[int], padded: bool) -> List[Tuple[int, int]]:
+    """What is cropped from each axis, or padded, for the ratio of the lengths of `size`: Keras's rule, in float32."""
+    (height, width), (new_height, new_width) = site.sizes(x), size
+    if height is None or width is None:
+        raise ValueError(f"data must have a static size; {validation.received(**{'data.shape': x.shape})}")
+    wanted = (
+        int(np.float32(width * new_height) / np.float32(new_width)),
+        int(np.float32(height * new_width) / np.float32(new_height)),
+    )
+    pairs = []
+    for length, fit in zip((height, width), wanted):
+        half, odd = divmod(max(fit - length, 0) if padded else length - min(length, max(fit, 1)), 2)
+        pairs.append((half, half if padded else half + odd))
+    return site.per_axis((0, 0), pairs, (0, 0))
+
+
+def _smart(
+    site: Site, x: Value, size: Sequence[int], method: str = "bilinear", crop_to_aspect_ratio: bool = True,
+    pad_to_aspect_ratio: bool = False, fill_value: float = 0.0,
+) -> Value:  # fmt: skip
+    """Resized, after a crop or padding for the new ratio of the lengths."""
+    if crop_to_aspect_ratio:
+        x = _cropped(site, x, _fitting(site, x, size, padded=False))
+    elif pad_to_aspect_ratio:
+        x = site.function("pad", x, pads=x.ordered(_fitting(site, x, size, padded=True)), value=fill_value)
+    return resized(site, x, size, method)
+
+
 @layer("Resizing", order=FIRST)
 def _resizing(site: Site, x: Value) -> Value:
     config = site.config
-    for name in ("crop_to_aspect_ratio", "pad_to_aspect_ratio", "antialias"):
-        if config.get(name):
-            raise ValueError(f"{name} must be False; {validation.received(**{name: config[name]})}")
-    return resized(site, x, (config["height"], config["width"]), config.get("interpolation", "bilinear"))
+    if config.get("antialias") or config.get("fill_mode", "constant") != "constant":
+        raise ValueError("antialias must be False, and fill_mode constant")
+    ratios = [bool(config.get(f"{name}_to_aspect_ratio")) for name in ("crop", "pad")]
+    size, method = (config["height"], config["width"]), str(config.get("interpolation", "bilinear"))
+    return _smart(site, x, size, method, *ratios, site.number("fill_value", 0.0))
+
+
+@layer("CenterCrop", order=FIRST)
+def _center_crop(site: Site, x: Value) -> Value:
+    """Of pictures that are too small for the crop, Keras resizes a part."""
+    size = [validation.integer(name, site.config[name], 1) for name in ("height", "width")]
+    surplus = [-1 if n is None else n - length for n, length in zip(site.sizes(x), size)]
+    if min(surplus) < 0:
+        return _smart(site, x, size)
+    return _cropped(site, x, site.per_axis((0, 0), [(n // 2, n - n // 2) for n in surplus], (0, 0)))
+
+
+@layer("RandomCrop", order=FIRST)
+def _random_crop(site: Site, x: Value) -> Value:
+    """At inference Keras 2 resizes a part, and Keras 3 does nothing."""
+    x = random_layer(site, x)
+    return x if site.version == 3 else _smart(site, x, (site.config["height"], site.config["width"]))
 
 
 @operator("resize", order=FIRST)
@@ -246,9 +355,9 @@ def _resize(
     preserve_aspect_ratio: bool = False, crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
     fill_mode: str = "constant", fill_value: float = 0.0, data_format: str = "channels_last",
 ) -> Value:  # fmt: skip
-    if antialias or preserve_aspect_ratio or crop_to_aspect_ratio or pad_to_aspect_ratio:
-        raise ValueError("antialias and aspect ratios must be False")
-    return resized(site, x, size, str(interpolation).lower())
+    if antialias or preserve_aspect_ratio or fill_mode != "constant" or data_format != "channels_last":
+        raise ValueError("antialias and preserve_aspect_ratio must be False, and channels last")
+    return _smart(site, x, size, str(interpolation).lower(), crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value)
 
 
 @operator("depth_to_space", "space_to_depth", order=FIRST)

@@ -389,6 +389,8 @@ def normalizations(keras, first=False):
         layers.GroupNormalization(groups=2)(data),
         layers.GroupNormalization(groups=-1, center=False, scale=False)(data),
         layers.UnitNormalization()(data),
+        layers.SpectralNormalization(layers.Conv2D(3, 2))(data),
+        layers.RMSNormalization()(data) if is_keras_3(keras) else layers.BatchNormalization(axis=[1, 3])(data),
         layers.Rescaling(1 / 127.5, offset=-1.0)(data),
         layers.Normalization(axis=-1, mean=[0.5, -1.0, 2.0, 0.0], variance=[1.0, 4.0, 0.25, 2.0])(data),
         layers.Normalization(axis=None, mean=0.5, variance=2.0, invert=True)(data),
@@ -539,6 +541,15 @@ def _of_tensorflow(keras, data, square):
         *tf.split(data, [1, -1], axis=2),
         *(tf.stack([data, positive], 1), tf.tile(data, [1, 2, 3, 2]), tf.squeeze(tf.reduce_sum(data, 1, True))),
         *(data[:, -10:], data[:, :10, 2:], data[..., -1], data[:, 1:3, tf.newaxis], data[:, ::-1]),
+        *(tf.reshape(data, [tf.shape(data)[0], -1, 4]), tf.cumsum(data, 2, exclusive=True, reverse=True)),
+        tf.reshape(data, tf.stack([tf.shape(data)[0], tf.shape(data)[1] * 6, 4])),
+        *(tf.nn.max_pool2d(data, 3, 2, "SAME"), tf.nn.avg_pool(data, [1, 2, 3, 1], 1, "VALID")),
+        *(positive ** [0.5, 1.0, 2.0, -1.0], tf.repeat(data, 3, axis=2), tf.reverse(data, [1, -1])),
+        tf.where((data > 0.1) & (data <= 0.9), tf.where(tf.math.logical_not(data < 0.5), data, -1.0), positive),
+        tf.where((data >= 0.5) | tf.not_equal(data, data), 1.0, tf.where(tf.equal(data, positive), 0.0, data)),
+        *(tf.cast(tf.argmax(data, 1), "float32"), tf.cast(tf.argmin(data, -1), "float32")),
+        tf.pad(data, [[0, 0], [1, 2], [3, 0], [0, 1]], "REFLECT"),
+        tf.pad(data, [[0, 0], [1, 4], [0, 3], [0, 0]], "SYMMETRIC"),
         tf.nn.softmax(tf.pad(data, [[0, 0], [0, 0], [0, 0], [1, 0]])),
     ]
 
@@ -562,6 +573,16 @@ def _of_keras_3(keras, data, square):
         *ops.split(data, [1, 3], axis=2),
         *(ops.stack([data, positive], 1), ops.tile(data, (1, 2, 3, 2)), ops.squeeze(ops.sum(data, 1, keepdims=True))),
         *(data[:, -10:], data[:, :10, 2:], data[..., -1], data[:, 1:3, None], data[:, ::-1]),
+        *(ops.reshape(data, (-1, ops.shape(data)[1] * 6, 4)), ops.cumsum(data, 1)),
+        *(ops.max_pool(data, 3, 2, "same"), ops.average_pool(data, (2, 3), 1)),
+        *(positive ** np.array([0.5, 1.0, 2.0, -1.0], "float32"), ops.repeat(data, 3, axis=2), ops.flip(data, 1)),
+        ops.where(
+            ops.logical_and(data > 0.1, data <= 0.9), ops.where(ops.logical_not(data < 0.5), data, -1.0), positive
+        ),
+        *(ops.cast(ops.argmax(data, 1), "float32"), ops.cast(ops.argmin(data, -1, keepdims=True), "float32")),
+        ops.pad(data, ((0, 0), (1, 2), (3, 0), (0, 1)), "reflect"),
+        ops.pad(data, ((0, 0), (1, 4), (0, 3), (0, 0)), "symmetric"),
+        *(ops.einsum("bhwc,bhvc->bhwv", data, data), ops.einsum("bij,bhwi->bwjh", square, data[:, :, :, :3])),
         ops.softmax(ops.pad(data, ((0, 0), (0, 0), (0, 0), (1, 0)))),
     ]
 
@@ -593,7 +614,7 @@ def augmented(keras, first=False):
     """Layers that change pictures in training, and leave them as they are at inference."""
     layers = keras.layers
     data = keras.Input((6, 7, 3))
-    out = layers.RandomFlip("horizontal")(data)
+    out = layers.RandomFlip("horizontal")(layers.RandomCrop(6, 7)(data))
     out = layers.RandomZoom(0.2)(layers.RandomRotation(0.1)(out))
     out = layers.RandomTranslation(0.1, 0.1)(layers.RandomContrast(0.2)(layers.RandomBrightness(0.1)(out)))
     if not is_keras_3(keras):
@@ -603,15 +624,37 @@ def augmented(keras, first=False):
 
 @network()
 def resizing(keras, first=False):
-    """Resizing in the ways it has."""
+    """Resizing in the ways it has, and crops."""
     layers = keras.layers
     data = keras.Input(shaped((6, 8), 2, first))
     out = [
         layers.Resizing(12, 16, interpolation="nearest")(data),
         layers.Resizing(9, 5, interpolation="bilinear")(data),
         layers.Resizing(3, 4, interpolation="bilinear")(data),
+        layers.Resizing(9, 5, interpolation="bicubic")(data),
+        layers.Resizing(7, 5, crop_to_aspect_ratio=True)(data),
+        layers.CenterCrop(3, 5)(data),
+        layers.CenterCrop(4, 11)(data),
     ]
+    if is_keras_3(keras):
+        out.append(layers.Resizing(7, 5, pad_to_aspect_ratio=True, fill_value=0.5)(data))
+    else:
+        out.append(layers.RandomCrop(7, 5)(data))
     return keras.Model(data, out, name="resizing")
+
+
+@network()
+def counted(keras, first=False):
+    """Numbers as the bins that they are in, and numbers of bins as ones; what Keras 2 alone has."""
+    layers = keras.layers
+    data, words = keras.Input((5, 4)), keras.Input((4,), dtype="int32", name="words")
+    out = [layers.Rescaling(0.5)(layers.Discretization([-1.0, 0.0, 0.5])(data))]
+    out += [layers.CategoryEncoding(EMBEDDED, output_mode=mode)(words) for mode in ("multi_hot", "count")]
+    out.append(layers.Discretization([-0.5, 0.5], output_mode="one_hot")(layers.Dense(1)(layers.Flatten()(data))))
+    if not is_keras_3(keras):
+        out.append(layers.LocallyConnected1D(3, 2, activation="relu")(data))
+        out.append(layers.LocallyConnected2D(2, (3, 2), (1, 2), use_bias=False)(layers.Reshape((5, 4, 1))(data)))
+    return keras.Model([data, words], out, name="counted")
 
 
 @network()

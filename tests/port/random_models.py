@@ -82,6 +82,19 @@ class Drawn:
             self.random.randint(1, 2) if self.rank == 1 else self.some(1, 2)
         )
 
+    def picture(self):
+        """Layers of pictures of a static size."""
+        layers, size = self.layers, self.some(2, 12)
+        return self.random.choice(
+            (
+                lambda: layers.CenterCrop(*size),
+                lambda: layers.Resizing(*size, self.random.choice(("bilinear", "nearest", "bicubic"))),
+                lambda: layers.Resizing(*size, crop_to_aspect_ratio=True),
+                lambda: layers.LocallyConnected2D(3, self.some(1, 3), strides=self.some(1, 2)),
+                lambda: layers.BatchNormalization(axis=[1, 3]),
+            )
+        )()
+
     def elementwise(self):
         layers = self.layers
         return self.random.choice(
@@ -99,10 +112,30 @@ class Drawn:
         )()
 
     def layer(self):
+        if self.rank == 2 and not self.sizes and self.random.random() < 0.15:
+            return self.picture()
         return self.random.choice((self.convolution,) * 4 + (self.pooling,) * 2 + (self.resampling, self.elementwise))()
 
+    def operated(self, x):
+        """The array through an operator of TensorFlow."""
+        import tensorflow as tf
+
+        axis = self.random.randint(1, len(x.shape) - 1)
+        pads = [[0, 0]] * axis + [[self.random.randint(0, 2), 1]] + [[0, 0]] * (len(x.shape) - axis - 1)
+        return self.random.choice(
+            (
+                lambda: tf.cumsum(x, axis, exclusive=self.random.random() < 0.5, reverse=self.random.random() < 0.5),
+                lambda: tf.repeat(x, 2, axis=axis),
+                lambda: tf.reverse(x, [axis]),
+                lambda: tf.where(x > 0.1, x, self.random.choice((-0.5, tf.abs(x)))),
+                lambda: tf.pad(x, pads, self.random.choice(("REFLECT", "SYMMETRIC"))),
+                lambda: tf.maximum(x, np.linspace(-1, 1, x.shape[-1], dtype="float32")),
+                lambda: tf.reshape(x, [tf.shape(x)[0], *x.shape[1:-2], -1, x.shape[-1]]),
+            )
+        )()
+
     def merged(self, x):
-        """The array with a branch of itself, or through an operator."""
+        """The array with a branch of itself."""
         branch = self.layers.Conv1D if self.rank == 1 else self.layers.Conv2D if self.rank == 2 else self.layers.Conv3D
         y = branch(x.shape[-1], self.some(1, 3), padding="same", activation=self.activation())(x)
         return self.random.choice(
@@ -132,8 +165,9 @@ class Drawn:
         wanted, refused = self.random.randint(2, 7), 0
         while wanted and refused < 20:
             try:
-                y = self.merged(x) if self.random.random() < 0.2 else self.layer()(x)
-            except ValueError:  # a kernel longer than the data
+                pick = self.random.random()
+                y = self.merged(x) if pick < 0.2 else self.operated(x) if pick < 0.3 else self.layer()(x)
+            except (ValueError, TypeError):  # a kernel longer than the data, or an operator of a dynamic length
                 refused += 1
                 continue
             if 0 in y.shape[1:] or np.prod([n or 12 for n in y.shape[1:]]) > MOST_ELEMENTS:

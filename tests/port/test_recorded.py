@@ -16,7 +16,7 @@ from mxsame.port import reading
 from mxsame.port.operators import name_of
 from mxsame.port.table import LAYERS, OPERATORS
 
-pytestmark = pytest.mark.filterwarnings("ignore:layer 'random_:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:layer '(random|spectral)_:UserWarning")
 h5py = pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
 
 sys.path.append(str(Path(__file__).parents[1] / "golden"))
@@ -259,6 +259,7 @@ def test_every_row_has_a_recorded_case(recorded):
                     operators.update([activation] if isinstance(activation, str) else [])
     others = {"CustomScaleLayer", "LayerScale", "StochasticDepth"}  # test_layers_of_applications
     others |= {"ConvLSTM1D", "ConvLSTM3D"}  # as in 2-D, which is recorded
+    others |= {name for name in LAYERS if name.startswith("Adaptive")}  # test_adaptive_pooling: of Keras 3.13
     assert set(LAYERS) - layers - others == {"TimeDistributed"}  # its model is walked, not itself: in `edges`
     assert set(OPERATORS) - set(map(name_of, operators)) == {"hard_swish"}  # is hard_silu
 
@@ -292,6 +293,84 @@ def test_layers_of_applications(tmp_path):
         (found,) = called(net, [np.repeat(data[:1], 60, 0)])
     parts = {round(float(x), 2) for x in ((found - data[:1]) / (0.2 * gamma * data[:1])).reshape(60, -1).mean(1)}
     assert parts == {0.0, 1.43}
+
+
+def model_file(path, shape, *layers):
+    """The file of a Sequential of these (class name, configuration)."""
+    layers = [("InputLayer", {"batch_input_shape": [None, *shape]}), *layers]
+    entries = [
+        {"class_name": name, "config": {"name": f"{name}_{n}", **given}} for n, (name, given) in enumerate(layers)
+    ]
+    path.write_text(json.dumps({"class_name": "Sequential", "config": entries}))
+    return path
+
+
+@pytest.mark.parametrize(("kind", "reduced"), [("Max", np.max), ("Average", np.mean)])
+def test_adaptive_pooling(tmp_path, kind, reduced):
+    """Of Keras 3.13 and newer: by PyTorch's rule."""
+    data = np.random.RandomState(0).normal(size=(2, 11, 7, 3)).astype("float32")
+    want = data
+    for axis, count in ((1, 4), (2, 5)):
+        n = data.shape[axis]
+        spans = [range(i * n // count, int(np.ceil((i + 1) * n / count))) for i in range(count)]
+        want = np.stack([reduced(np.take(want, span, axis), axis) for span in spans], axis)
+    layer = f"Adaptive{kind}Pooling2D", {"output_size": [4, 5], "data_format": "channels_last"}
+    assert_all_close(called(mxsame.from_keras(model_file(tmp_path / "model.json", (11, 7, 3), layer)), [data]), [want])
+
+
+OLD = [
+    ("Convolution2D", {"nb_filter": 4, "nb_row": 3, "nb_col": 2, "subsample": [2, 1], "border_mode": "same"}),
+    ("MaxPooling2D", {"pool_size": [2, 2], "border_mode": "same", "dim_ordering": "tf"}),
+    ("AtrousConvolution2D", {"nb_filter": 3, "nb_row": 2, "nb_col": 2, "atrous_rate": [2, 1], "bias": False}),
+    ("Dropout", {"p": 0.5}),
+    ("Reshape", {"target_shape": [9, 3]}),
+    ("Convolution1D", {"nb_filter": 4, "filter_length": 3, "subsample_length": 2, "border_mode": "valid"}),
+    ("Flatten", {}),
+    ("Dense", {"output_dim": 5, "activation": "relu", "bias": True}),
+]
+NEW = [
+    ("Conv2D", {"filters": 4, "kernel_size": [3, 2], "strides": [2, 1], "padding": "same"}),
+    ("MaxPooling2D", {"pool_size": [2, 2], "padding": "same"}),
+    ("Conv2D", {"filters": 3, "kernel_size": [2, 2], "dilation_rate": [2, 1], "use_bias": False}),
+    ("Dropout", {"rate": 0.5}),
+    ("Reshape", {"target_shape": [9, 3]}),
+    ("Conv1D", {"filters": 4, "kernel_size": 3, "strides": 2}),
+    ("Flatten", {}),
+    ("Dense", {"units": 5, "activation": "relu"}),
+]
+
+
+def test_names_of_keras_1(tmp_path):
+    """A kernel of one spatial axis has one more there."""
+    random = np.random.RandomState(0)
+    shapes = {1: [(3, 2, 2, 4), (4,)], 3: [(2, 2, 4, 3)], 6: [(3, 3, 4), (4,)], 8: [(16, 5), (5,)]}
+    data, nets = random.normal(size=(2, 19, 7, 2)).astype("float32"), []
+    weights = {
+        number: [random.normal(size=shape).astype("float32") for shape in found] for number, found in shapes.items()
+    }
+    for name, layers in (("old", OLD), ("new", NEW)):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file.attrs["layer_names"] = [f"{layers[number - 1][0]}_{number}".encode() for number in weights]
+            for entry, (number, arrays) in zip(file.attrs["layer_names"], weights.items()):
+                group = file.create_group(entry)
+                group.attrs["weight_names"] = [f"{n}".encode() for n in range(len(arrays))]
+                for n, array in enumerate(arrays):
+                    group[str(n)] = array[:, None] if name == "old" and number == 6 and not n else array
+        model = model_file(tmp_path / f"{name}.json", (19, 7, 2), *layers)
+        nets.append(mxsame.from_keras(model, tmp_path / f"{name}.h5"))
+    assert_all_close(*(called(net, [data]) for net in nets))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mul", "concat", "ave", "max"])
+def test_merge_of_keras_1(tmp_path, mode):
+    data = {"class_name": "InputLayer", "name": "data", "config": {"batch_input_shape": [None, 4]}, "inbound_nodes": []}
+    merge = {"class_name": "Merge", "name": "one", "config": {"mode": mode, "concat_axis": -1, "dot_axes": -1}}
+    layers = [data, {**merge, "inbound_nodes": [[["data", 0, 0], ["data", 0, 0]]]}]
+    config = {"name": "net", "layers": layers, "input_layers": [["data", 0, 0]], "output_layers": [["one", 0, 0]]}
+    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Model", "config": config}))
+    x = np.array([[1.0, 2.0, 3.0, -4.0]], "float32")
+    want = {"sum": 2 * x, "mul": x * x, "concat": np.concatenate([x, x], 1)}.get(mode, x)
+    assert_all_close(called(mxsame.from_keras(tmp_path / "model.json"), [x]), [want])
 
 
 def test_random_layers_warn(recorded):

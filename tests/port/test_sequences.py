@@ -157,6 +157,20 @@ def test_a_random_masked_model(seed):
     compare(arrays_of(deployed(nd.array(data))), expected(model, [data.astype("float32")]))
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "masked", "Bidirectional"])
+def test_a_layer_that_is_called_with_two_numbers_of_steps(kind):
+    """One that is written out step by step."""
+    layers, inputs = keras().layers, [keras().Input((steps, 3)) for steps in (5, 7)]
+    given = [layers.Masking(0.0)(x) for x in inputs] if kind == "masked" else inputs
+    layer = {
+        "LSTM": lambda: layers.LSTM(4, activation="relu"),
+        "GRU": lambda: layers.GRU(4),
+        "masked": lambda: layers.LSTM(4, return_sequences=True),
+        "Bidirectional": lambda: layers.Bidirectional(layers.GRU(4, reset_after=False, return_sequences=True)),
+    }[kind]()
+    check(randomise(keras().Model(inputs, [layer(x) for x in given])))
+
+
 @pytest.mark.parametrize("kind", ["causal", "states"])
 def test_a_layer_with_other_options_in_another_call_is_refused(kind):
     """It has one block, which would run as in the first call."""
