@@ -32,8 +32,8 @@ def tests(session):
 
 @nox.session(python="3.11")
 def oracle(session):
-    """The big grids, the properties, the notebooks, and a live TensorFlow 2.13.1; ``-- -m ""`` for everything."""
-    session.install(".[cpu,test,oracle,benchmarks,notebooks]")
+    """The big grids, the properties, and a live TensorFlow 2.13.1; ``-- -m ""`` for everything."""
+    session.install(".[cpu,test,oracle,benchmarks]")
     arguments = session.posargs or ["-m", "heavy or oracle or hypothesis"]
     session.run("python", "-m", "pytest", "-q", "-n", "auto", *arguments, env={"HYPOTHESIS_PROFILE": "ci"})
 
@@ -75,9 +75,10 @@ def cuda(session):
 
 @nox.session(python="3.11")
 def docs(session):
-    """The site, in docs/_build/html; a warning, a broken link among them, is an error."""
-    session.install(".[cpu,docs]")
+    """The site, in docs/_build/html; a warning, a broken link among them, is an error. And the notebooks in it, run."""
+    session.install(".[cpu,test,docs,notebooks]")
     session.run("sphinx-build", "-W", "--keep-going", "-n", "docs", "docs/_build/html", *session.posargs)
+    session.run("python", "-m", "pytest", "-q", "-n", "auto", "-m", "", "tests/test_notebooks.py")
 
 
 @nox.session(python="3.11")

@@ -229,16 +229,6 @@ def onnx(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
         yield name, lambda name=name: rows.measure(name, size=size, width=width, **timing)
 
 
-@table("A process whose calling thread had an OpenMP team")
-def threads(rounds: int) -> Iterator[Task]:
-    """A deployed network after arrays were read and copied, compared with before."""
-    from benchmarks import threads as rows
-
-    for name in ("mobilenetv2", "resnet50"):
-        for batch in (1, 8):
-            yield f"{name}, batch {batch}", lambda name=name, batch=batch: rows.measure(name, batch, rounds)
-
-
 # -- what is made of them, and the rest
 
 
@@ -293,23 +283,17 @@ def exporters(match: str, out: Path) -> None:
             results.save(out, "exporters", "ONNX exporters", rows)
     if not rows:
         raise click.UsageError(f"no name contains {match!r}.")
-    probes.show(rows)
+    lines = [[f"{source}, {exporter}", *map(str, numbers)] for source, exporter, *numbers in probes.counts(rows)]
+    results.print_table("ONNX exporters", ["", "nets", "written", "right"], lines)
     click.echo(out)
 
 
 @main.command()
-@click.option(
-    "--results",
-    "folder",
-    default=FOLDER,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder of result files; several of one table count together.",
-)
-def targets(folder: Path) -> None:
+def targets() -> None:
     """Which targets the result files meet."""
     from benchmarks import targets as goals
 
-    goals.show(goals.judge(goals.read(folder)))
+    goals.show(goals.judge(goals.read(FOLDER)))
 
 
 @main.command()

@@ -91,18 +91,9 @@ def _times(shape: Shape, rounds: int, train: bool = False) -> Dict[str, float]:
 # -- what graphs are made of
 
 
-def _conv(F: Any, x: Any, weight: Any, kernel: int, groups: int = 1) -> Any:
-    sizes = {"kernel": (kernel, kernel), "pad": (kernel // 2,) * 2}
-    return F.Convolution(x, weight, num_filter=64, num_group=groups, no_bias=True, **sizes)
-
-
-def _strided(F: Any, x: Any, weight: Any, kernel: int) -> Any:
-    sizes = {"kernel": (kernel,) * 2, "stride": (2, 2), "pad": (kernel // 2,) * 2}
-    return F.Convolution(x, weight, num_filter=32, no_bias=True, **sizes)
-
-
-def _depthwise(F: Any, x: Any, weight: Any, channels: int) -> Any:
-    return F.Convolution(x, weight, kernel=(3, 3), pad=(1, 1), num_filter=channels, num_group=channels, no_bias=True)
+def _conv(F: Any, x: Any, weight: Any, kernel: int, channels: int = 64, stride: int = 1, groups: int = 1) -> Any:
+    sizes = {"kernel": (kernel, kernel), "stride": (stride, stride), "pad": (kernel // 2, kernel // 2)}
+    return F.Convolution(x, weight, num_filter=channels, num_group=groups, no_bias=True, **sizes)
 
 
 def _placed(F: Any, x: Any, weight: Any) -> Any:
@@ -209,9 +200,9 @@ PROBES: Probes = {
     },
     FEW: {
         "nothing": (UNUSED, lambda F, x, w: x),
-        "depthwise k3": ((3, 1, 3, 3), lambda F, x, w: _depthwise(F, x, w, 3)),
-        "conv k3": ((32, 3, 3, 3), lambda F, x, w: _strided(F, x, w, 3)),
-        "conv k5": ((32, 3, 5, 5), lambda F, x, w: _strided(F, x, w, 5)),
+        "depthwise k3": ((3, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, channels=3, groups=3)),
+        "conv k3": ((32, 3, 3, 3), lambda F, x, w: _conv(F, x, w, 3, channels=32, stride=2)),
+        "conv k5": ((32, 3, 5, 5), lambda F, x, w: _conv(F, x, w, 5, channels=32, stride=2)),
     },
     LARGE: {
         "nothing": (UNUSED, lambda F, x, w: x),

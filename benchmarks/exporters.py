@@ -112,14 +112,3 @@ def counts(rows: List[dict]) -> Iterator[Tuple[str, str, int, int, int]]:
         for exporter in EXPORTERS:
             found = [row["exporters"][exporter] for row in group]
             yield source, exporter, len(found), sum("error" not in each for each in found), sum(map(is_right, found))
-
-
-def show(rows: List[dict]) -> None:
-    """How many are written and right, and what is the matter with the others."""
-    lines = [[f"{source}, {exporter}", *map(str, numbers)] for source, exporter, *numbers in counts(rows)]
-    results.print_table("ONNX exporters", ["", "nets", "written", "right"], lines)
-    for row in rows:
-        for exporter, found in row["exporters"].items():
-            if not is_right(found):
-                why = found.get("error") or found.get("refused") or f"differs by {found['difference']:.2g}"
-                print(f"{row['name']}, {exporter}: {why}")

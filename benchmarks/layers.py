@@ -9,7 +9,6 @@ from typing import Any, Dict, Optional
 
 from benchmarks import results
 from benchmarks.variants import (
-    LOWEST,
     Layer,
     Recipe,
     block,
@@ -74,8 +73,6 @@ def variants(layer: Layer) -> Dict[str, Any]:
     if layer.kind != "transposed":
         nets["explicit pad"] = explicit(layer)
         nets["k//2 and slice"] = half(layer)
-        nets["keras-mxnet (inexact)"] = keras_mxnet(layer, beforehand=False)
-        nets["keras-mxnet (inexact), padded"] = keras_mxnet(layer, beforehand=True)
     return {name: net for name, net in nets.items() if net is not None}
 
 
@@ -87,21 +84,6 @@ def half(layer: Layer) -> Optional[Any]:
     drop = [(1 - reach % 2, 0) for reach in reaches]
     net = block(layer, mx.gluon.nn, padding=tuple(reach // 2 for reach in reaches))
     return hybridized(Recipe(net, keep=cropping(drop) if any(map(any, drop)) else None))
-
-
-def keras_mxnet(layer: Layer, beforehand: bool) -> Any:
-    """keras-mxnet 2.2.4.3's arithmetic, for what it costs: both ends get half of SAME's padding, rounded up, by the
-    operator or `beforehand` by the pad operator; the first ceil(n/s) outputs are kept. Wrong where the padding is odd.
-    """
-    halves = tuple(-(-sum(pads) // 2) for pads in layer.pads)
-    outputs = tuple(window.outputs(window.size) for window in layer.windows)
-    given = [(x.size + 2 * pad - x.effective_kernel_size) // x.stride + 1 for x, pad in zip(layer.windows, halves)]
-    keep = None if given == list(outputs) else ((None, None, *(0 for _ in outputs)), (None, None, *outputs))
-    if not beforehand or not any(halves):
-        return hybridized(Recipe(block(layer, mx.gluon.nn, padding=halves), keep=keep))
-    fill = LOWEST if layer.kind == "max" else 0
-    whole = block(layer, mx.gluon.nn, padding=(0,) * layer.rank)
-    return hybridized(Recipe(whole, [(pad, pad) for pad in halves], fill, keep))
 
 
 def measure(layer: Layer, train: bool = False, **timing: Any) -> dict:

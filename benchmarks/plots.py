@@ -25,28 +25,11 @@ LOOKS = {  # colour and marker, the same in every picture; no two have the same 
     "symmetric, deployed": (SYMMETRIC, "P"),
     "explicit pad": (EXPLICIT, "^"),
     "explicit pad, deployed": (EXPLICIT, "v"),
-    "keras-mxnet (inexact)": ("#a21caf", "<"),
-    "keras-mxnet (inexact), padded": ("#a21caf", ">"),
     "k//2 and slice": ("#57534e", "x"),
     "TensorFlow": ("#ca8a04", "X"),
     "tf.keras": ("#ca8a04", "X"),
     "ONNX Runtime, tf2onnx's file": ("#57534e", "h"),
     "sizes in turn": (SAME, "o"),
-    # strategies
-    "offset concat": ("#1d4ed8", "H"),  # in figures that were recorded before it went
-    "pad": (EXPLICIT, "^"),
-    "native": ("#111827", "o"),
-    "slice": ("#a21caf", "s"),
-    "kernel": ("#ca8a04", "p"),
-    "concat": ("#111827", "P"),
-    "full": ("#57534e", "*"),
-    "flip": ("#0891b2", "<"),
-    "shift": ("#7c3aed", ">"),
-    "offset": ("#be123c", "v"),
-    "gather": ("#65a30d", "D"),
-    "pick": ("#7c3aed", "p"),
-    "dilate": ("#111827", "x"),
-    "crop": ("#ca8a04", "+"),
 }
 MORE_LOOKS = [
     (colour, marker) for marker in "1234" for colour in ("#a21caf", "#ca8a04", "#57534e", "#0891b2", "#be123c")

@@ -21,7 +21,6 @@ with contextlib.suppress(RuntimeError):
     tf.config.threading.set_intra_op_parallelism_threads(threads.in_use())
     tf.config.threading.set_inter_op_parallelism_threads(threads.in_use())
 
-VERSION = tf.__version__
 layers = tf.keras.layers
 POOLS = {"max": layers.MaxPool2D, "avg": layers.AveragePooling2D}
 

@@ -28,7 +28,6 @@ from benchmarks import (  # noqa: E402
     networks,
     onnx,
     planner,
-    plots,
     results,
     sampled,
     sizes,
@@ -127,8 +126,6 @@ def test_variants_of_a_layer_are_as_exact_as_they_claim(layer):
         assert got.shape == want.shape or (name == "symmetric" and layer.stride == 1), name
         if name in EXACT and (name, layer.kind) != ("explicit pad", "avg"):
             assert running.difference(got, want) < 1e-5, name
-    if layer.odd and layer.kind != "transposed":
-        assert running.difference(found["keras-mxnet (inexact)"], want) > 1e-2
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["forward", "train"])
@@ -248,10 +245,6 @@ def test_the_recorded_figures_are_in_the_words_of_the_tables_and_pictures():
     tables = targets.read(results.FOLDER)
     assert all(verdict != "not measured" for _, _, verdict in targets.judge(tables))
     assert list(names.NETWORKS) == [network.name for network in NETWORKS]
-    for table, rows in tables.items():
-        assert set(results.variants([row for row in rows if len(row.get("figures", ())) > 1])) <= set(plots.LOOKS), (
-            table
-        )
     for row in tables["onnx"]:
         if row["mode"] == "nodes of the file":  # no node that SAME caused
             ours = row["operators"][onnx.OURS]
