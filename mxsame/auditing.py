@@ -6,11 +6,13 @@ values: MXNet's convolutions pad both ends alike, and SAME puts the extra paddin
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
 
 from mxsame import ops, padding, tensors, validation
 from mxsame._mxnet import mx
@@ -204,10 +206,7 @@ def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
             raise ValueError(f"shape must be of an input of the network; {validation.received(name=name)}")
         if not validation.is_sequence(value):
             raise TypeError(f"shape must be a sequence of integers; {validation.received(shape=value)}")
-    return {
-        name: tuple(validation.integer(f"shape[{axis}]", length, 1) for axis, length in enumerate(value))
-        for name, value in given.items()
-    }
+    return {name: validation.per_axis("shape", value, len(value), 1) for name, value in given.items()}
 
 
 # ---- layers ----------------------------------------------------------------------------------------------------------
@@ -222,19 +221,12 @@ class _Judged:
         self.is_transposed, self.is_pool = node.op == "Deconvolution", node.op == "Pooling"
         self.shape = shapes[found.data.node]
         sizes = spatial(node, shapes[found.last])
-        self.output_padding, same_sizes = self._same(found.windows, sizes)
-        self.fits = sizes == same_sizes
-        axis = _transposed_axis if self.is_transposed else _axis
-        self.axes = tuple(map(axis, found.windows, sizes, self.output_padding or [None] * len(sizes)))
-
-    def _same(self, found: Sequence[Any], sizes: tuple) -> Tuple[Optional[List[int]], tuple]:
-        """(output_padding, sizes) of Keras's SAME layer; the sizes are these, if some output_padding gives them."""
-        geometry = [(window.size, window.kernel_size, window.stride, window.dilation) for window in found]
-        if not self.is_transposed:
-            return None, tuple(padding.output_size(*axis) for axis in geometry)
-        plain = tuple(padding.transposed_output_size(*axis) for axis in geometry)
-        fitting = [_fitting_output_padding(*axis, size) for axis, size in zip(geometry, sizes)]
-        return (None, plain) if sizes == plain or None in fitting else (fitting, sizes)  # type: ignore[return-value]
+        if self.is_transposed:
+            self.output_padding, self.fits = _output_padding(found.windows, sizes)
+            self.axes = tuple(map(_transposed_axis, found.windows, sizes, self.output_padding))
+        else:
+            self.axes = tuple(map(_axis, found.windows, sizes))
+            self.fits = sizes == tuple(padding.output_size(w.size, w.kernel_size, w.stride) for w in found.windows)
 
     @property
     def status(self) -> str:
@@ -267,11 +259,13 @@ class _Judged:
         given.update(kernel_size=kernel_size, strides=strides, dilation=dilation)
         weight, bias = mx.sym.var("weight"), mx.sym.var("bias") if len(node.inputs) > 2 else None
         if self.is_transposed:
-            return ops.conv_transpose(data, weight, bias, output_padding=self.output_padding, **given)
+            return ops.conv_transpose(
+                data, weight, bias, output_padding=None if None in self.output_padding else self.output_padding, **given
+            )
         return ops.conv(data, weight, bias, **given)
 
 
-def _axis(window: Any, outputs: int, _: None) -> Axis:
+def _axis(window: Any, outputs: int) -> Axis:
     """Of a convolution or pooling operator with so many outputs."""
     rule = (window.size, window.kernel_size, window.stride, window.dilation)
     low, same = window.padding[0], padding.same_pads(*rule)
@@ -285,15 +279,15 @@ def _transposed_axis(window: Any, outputs: int, output_padding: Optional[int]) -
     return Axis(window.size, outputs, *rule, window.crop, same, window.crop[0] - same[0])
 
 
-def _fitting_output_padding(size: int, kernel_size: int, stride: int, dilation: int, output: int) -> Optional[int]:
-    """The output_padding of Keras's transposed SAME convolution that gives this output size, if one does."""
-    for extra in range(stride):
-        try:
-            if padding.transposed_output_size(size, kernel_size, stride, dilation, "same", extra) == output:
-                return extra
-        except ValueError:  # Keras has no such layer
-            continue
-    return None
+def _output_padding(found: Sequence[Any], sizes: tuple) -> Tuple[tuple, bool]:
+    """The output_padding of Keras's transposed SAME convolution that gives these sizes, and whether one does."""
+    default = (None,) * len(sizes)
+    for given in (default, *itertools.product(*(range(window.stride) for window in found))):
+        axes = ((w.kernel_size, w.stride, w.dilation, "same", extra) for w, extra in zip(found, given))
+        with contextlib.suppress(ValueError):  # Keras has no such layer
+            if sizes == tuple(padding.transposed_output_size(w.size, *axis) for w, axis in zip(found, axes)):
+                return given, True
+    return default, False
 
 
 def _is_parameter(node: Node) -> bool:

@@ -18,7 +18,7 @@ def drop(graph: Graph) -> None:
     for node in graph.nodes():
         if _is_identity(node):
             graph.replace(node, node.inputs[0])
-        elif node.op == "Reshape" and _checks_size(node.inputs[0].node):
+        elif node.op == "Reshape" and node.inputs[0].node.name.startswith("data_must_be_"):
             graph.replace(node, node.inputs[0].node.inputs[0])
 
 
@@ -30,25 +30,17 @@ def _is_identity(node: Node) -> bool:
     return node.kind == "identity" or node.op == "IdentityAttachKLSparseReg"
 
 
-def _checks_size(node: Node) -> bool:
-    return node.op == "Reshape" and node.name.startswith("data_must_be_")
-
-
 def canonicalize(graph: Graph) -> None:
     """Activations of floats as `Activation`, which takes no integers; a batch norm with a relu inside as both."""
     dtypes = graph.dtypes()
     for node in graph.nodes():
-        if node.kind in ACTIVATIONS and _is_float(dtypes.get(Output(node))):
+        if node.kind in ACTIVATIONS and np.dtype(dtypes.get(Output(node)) or int).kind == "f":
             node.op, node.attrs = "Activation", {"act_type": node.kind}
         elif node.op == "_contrib_BatchNormWithReLU":
             node.op = "BatchNorm"
             relu = Node("Activation", f"{node.name}_relu", [Output(node)], {"act_type": "relu"})
             for user in graph.users()[node]:
                 graph.connect(user, Output(relu))
-
-
-def _is_float(dtype: object) -> bool:
-    return dtype is not None and np.dtype(dtype).kind == "f"  # type: ignore[call-overload]
 
 
 def separate(graph: Graph) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 from dataclasses import dataclass, field
@@ -212,10 +213,7 @@ class Graph:
     def constant(self, name: str, value: np.ndarray) -> Output:
         """A new parameter, whose name begins like this."""
         taken = self.values.keys() | {node.name for node in self.nodes()}
-        unique, count = name, 0
-        while unique in taken:
-            count += 1
-            unique = f"{name}{count}"
+        unique = next(each for each in (f"{name}{count or ''}" for count in itertools.count()) if each not in taken)
         self.values[unique] = np.ascontiguousarray(value)
         return Output(Node("null", unique))
 
