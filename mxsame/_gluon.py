@@ -79,14 +79,6 @@ class LateGradient(mx.gluon.Parameter):
             self._grad  # noqa: B018 - now the array is one that gradients are computed for
         return super()._check_and_get(arr_list, ctx)
 
-    def cast(self, dtype: Any) -> None:
-        if self._late_grad is None:
-            grad_req, self._grad_req = self._grad_req, "null"
-            super().cast(dtype)
-            self._grad_req = grad_req
-        else:
-            super().cast(dtype)
-
 
 def initialise_with(parameter: Any, array: Any) -> None:
     """Make an array the data of a parameter, without the copies that Gluon makes of it, and its gradient a late one."""

@@ -306,10 +306,9 @@ class Own(mx.gluon.HybridBlock):
 
 def signed_graphs(net, calls):
     """The signature and the nodes of a graph for each call of a net, all of one kind."""
-    trace = calls[0].traced(net)
-    kind = Kind(trace, calls[0].lowered(net, trace))
+    kind = Kind(net, calls[0], {})
     for call in calls:
-        found = nodes(grouped(call.lowered(net, trace).outputs))
+        found = nodes(grouped(call.lowered(net, kind.trace).outputs))
         yield kind.signature(call), [(node["op"], node.get("attrs")) for node in found]
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import warnings
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
 from mxsame import tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
-from mxsame.graphs.frozen import contexts, float_dtype, frozen, values
 from mxsame.rewriting import simplify
 from mxsame.rewriting.graph import Graph
 from mxsame.rewriting.onednn import fused, protect
@@ -164,12 +163,12 @@ class Deployed(mx.gluon.SymbolBlock):
         parameters.update({name: _Fixed(name, value, contexts) for name, value in graph.values.items()})
         with warnings.catch_warnings():  # a graph without parameters takes data of any type, and MXNet warns of that
             warnings.filterwarnings("ignore", "Cannot decide type")
-            super().__init__(_kind(self.graph), variables, parameters)
+            super().__init__(tracing.of_mode(self.graph), variables, parameters)
         self._static = {} if tracing.has_loop(self.graph) else dict.fromkeys(tracing.STATIC, True)
         self.hybridize(**self._static)
         self._fused = None
         if fuses:
-            runner = mx.gluon.SymbolBlock(_kind(fused(graph)), variables, parameters)
+            runner = mx.gluon.SymbolBlock(tracing.of_mode(fused(graph)), variables, parameters)
             runner.hybridize(**self._static)
             self._fused = runner.forward  # the block itself would become a child, and be saved
 
@@ -196,7 +195,7 @@ class Deployed(mx.gluon.SymbolBlock):
         shapes = self.signature.shapes
         fixed = dict(zip(shapes, map(tracing.fixed, variables, shapes.values())))
         whole = self.graph(**{name: fixed[name].as_nd_ndarray() for name in self.used(shapes)})
-        return [_kind(whole[index]) for index in range(len(whole.list_outputs()))]
+        return [tracing.of_mode(whole[index]) for index in range(len(whole.list_outputs()))]
 
     def outputs(self, inputs: Sequence[Any], fuses: bool = True) -> list:
         """For arrays of the inputs that the graph uses."""
@@ -244,6 +243,53 @@ class Deployed(mx.gluon.SymbolBlock):
         return f"Deployed({inputs}{', fused' if self._fused else ''})"
 
 
+# ---- a net with the values of its parameters -----------------------------------------------------------------------
+
+
+def frozen(
+    net: Any, shapes: Mapping[str, tuple[int, ...]], dtype: Any, structure: Any, **built_for: Any
+) -> tuple[Graph, Any]:
+    """The net run on Symbols of this type, nested as `structure` says, as in :class:`mxsame.graphs.tracing.Inputs`: its
+    graph, and how it nests its outputs.
+
+    `built_for` are fields of :class:`mxsame.building.Building`, among them the purpose. A graph for "deployment" must
+    be simplified before it runs: it may hold computed weights.
+
+    Raises `TypeError` or `ValueError` for a net that cannot be traced, and MXNet's error if the shapes do not fit it.
+    """
+    variables = [tracing.variable(name, dtype) for name in shapes]
+    try:
+        trace = tracing.traced(net, structure, **built_for)
+        outputs = trace.lowered(variables, shapes.values()).outputs
+    except (AttributeError, NotImplementedError) as error:  # what a Symbol does not have, or a Block without a graph
+        raise TypeError(
+            f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"
+        ) from error
+    parameters = net.collect_params()
+    context = contexts(parameters)[0]
+    graph = Graph.of(tracing.grouped(outputs), values(parameters, context), shapes, context)
+    graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
+    return graph, tracing.regrouped(outputs, itertools.repeat(True))
+
+
+def contexts(parameters: Any) -> list[Any]:
+    """The devices of a net's parameters."""
+    return next((parameter.list_ctx() for parameter in parameters.values()), [mx.current_context()])
+
+
+def float_dtype(parameters: Any, default: Any) -> Any:
+    """The floating type of the parameters. Those of a batch norm stay float32 when the rest is cast to float16."""
+    dtypes = [np.dtype(parameter.dtype) for parameter in parameters.values()]
+    return min((dtype for dtype in dtypes if dtype.kind == "f"), key=lambda dtype: dtype.itemsize, default=default)
+
+
+def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
+    """The arrays of parameters, by name. A convolution that still runs may be arranging its weight in oneDNN's blocks,
+    and what is read meanwhile is a mixture of both orders, so all that runs is waited for."""
+    mx.nd.waitall()
+    return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
+
+
 def _rebuilt(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], fuses: bool) -> Deployed:
     return Deployed(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, fuses)
 
@@ -258,10 +304,6 @@ def _checked_contexts(ctx: Any) -> list:
                 f"ctx must be a device that there is; {validation.received(ctx=context, GPUs=mx.context.num_gpus())}"
             )
     return contexts
-
-
-def _kind(symbol: Any) -> Any:
-    return symbol.as_np_ndarray() if mx.util.is_np_array() else symbol
 
 
 def _alike(got: np.ndarray, want: np.ndarray) -> bool:

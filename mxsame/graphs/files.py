@@ -85,7 +85,7 @@ def written(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast
     """The two files of a graph: their names."""
     kinds = {**dict.fromkeys(symbol.list_arguments(), "arg"), **dict.fromkeys(symbol.list_auxiliary_states(), "aux")}
     saved = {f"{kind}:{name}": parameters[name] for name, kind in kinds.items() if name in parameters}
-    mx.nd.waitall()  # as mxsame.graphs.frozen.values
+    mx.nd.waitall()  # as mxsame.graphs.deploy.values
     arrays = {name: parameter.data(parameter.list_ctx()[0]) for name, parameter in saved.items()}
     save = mx.npx.save if mx.util.is_np_array() else mx.nd.save
     ends = "-symbol.json", f"-{epoch:04d}.params"

@@ -183,7 +183,7 @@ class Specialised:
             return self.graphs[signature]
         calls = self._waiting.pop(signature, 0) + 1
         if calls < self.PATIENCE and call.strategy is None:
-            graph = kind.graph_for_any_size(self._net, call, self._flags)
+            graph = kind.for_any_size
             if graph is not None and (calls > 1 or graph.takes(call.shapes)):
                 _keep(self._waiting, signature, calls, self.MOST_SHAPES)
                 return graph
@@ -191,10 +191,8 @@ class Specialised:
 
     def _first(self, call: tracing.Call) -> tracing.NetGraph:
         """The graph for the first call of its kind, for which the net is traced."""
-        trace = call.traced(self._net)
-        lowered = call.lowered(self._net, trace)
-        kind = Kind(trace, lowered)
-        graph = self._compiled(call, kind.signature(call), lowered.outputs)
+        kind = Kind(self._net, call, self._flags)
+        graph = self._compiled(call, kind.signature(call), kind.first.outputs)
         self._kinds[call.kind] = kind
         return graph
 
@@ -303,26 +301,26 @@ class _GraphForTools:
 
 
 class Kind:
-    """The trace of a net for calls that differ in sizes only, and what tells their graphs apart."""
+    """The trace of a net for calls that differ from this one in sizes only, and what tells their graphs apart."""
 
-    def __init__(self, trace: tracing.Trace, first: tracing.Lowered):
-        self.trace = trace
+    def __init__(self, net: Any, call: tracing.Call, flags: Mapping[str, Any]):
+        self._net, self._call, self._flags = net, call, flags
+        self.trace = call.traced(net)
+        self.first = call.lowered(net, self.trace)
         # None for an operator on other data than it is given, whose shape does not follow from what was decided.
         self._decisions = [
-            None if decisions and _is_known(data) and _output_shape(decisions, data) != out else decisions
-            for decisions, (data, out) in zip(first.decisions, first.shapes)
+            None if decisions and None not in (data or [None]) and _output_shape(decisions, data) != out else decisions
+            for decisions, (data, out) in zip(self.first.decisions, self.first.shapes)
         ]
-        self._for_any_size: list[Optional[tracing.NetGraph]] = []  # one, or None for want of it, once it was asked for
 
-    def graph_for_any_size(self, net: Any, call: tracing.Call, flags: Mapping[str, Any]) -> Optional[tracing.NetGraph]:
-        """None if there is none."""
-        if not self._for_any_size:
-            try:
-                lowered = call.lowered(net, self.trace, static=False)
-                self._for_any_size.append(tracing.NetGraph(net, call, lowered.outputs, flags))
-            except (TypeError, ValueError):
-                self._for_any_size.append(None)
-        return self._for_any_size[0]
+    @functools.cached_property
+    def for_any_size(self) -> Optional[tracing.NetGraph]:
+        """The graph for any size, None if there is none."""
+        try:
+            outputs = self._call.lowered(self._net, self.trace, static=False).outputs
+            return tracing.NetGraph(self._net, self._call, outputs, self._flags)
+        except (TypeError, ValueError):
+            return None
 
     def signature(self, call: tracing.Call) -> Hashable:
         """The plans of all operators for these shapes, which are what tells graphs apart; the shapes themselves if
@@ -353,11 +351,6 @@ class Kind:
                 plans.append(shape if decisions is None else None)
                 known[placeholder.variable.name] = placeholder.output_shape(shape)
         return tuple(plans)
-
-
-def _is_known(shape: Optional[tuple]) -> bool:
-    """Whether a shape and all of its lengths are known."""
-    return shape is not None and None not in shape
 
 
 def _output_shape(decisions: Sequence[Decision], shape: tuple) -> tuple:

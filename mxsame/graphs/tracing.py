@@ -95,7 +95,7 @@ class Trace(NamedTuple):
         whole = mx.sym.Group([*ends, *(found[placeholder.variable.name] for placeholder in self.placeholders)])
         _replace(whole, found)
         kinds = flattened(self.outputs)
-        outputs = [_of_kind(_resolved(end, found), kind) for end, kind in zip(ends, kinds)]
+        outputs = [of_mode(_resolved(end, found), _is_np(kind)) for end, kind in zip(ends, kinds)]
         return Lowered(regrouped(self.outputs, iter(outputs)), decisions, known)
 
     def _copied(self) -> Iterator[Any]:
@@ -122,8 +122,13 @@ def _resolved(symbol: Any, found: Mapping[str, Any]) -> Any:
     return found.get(symbol.name, symbol) if symbol.get_children() is None else symbol
 
 
-def _of_kind(symbol: Any, kind: Any) -> Any:
-    return symbol.as_np_ndarray() if isinstance(kind, mx.sym.numpy._Symbol) else symbol
+def _is_np(symbol: Any) -> bool:
+    return isinstance(symbol, mx.sym.numpy._Symbol)
+
+
+def of_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
+    """The Symbol, an mx.np one in np mode or as `is_np` says."""
+    return symbol.as_np_ndarray() if (mx.util.is_np_array() if is_np is None else is_np) else symbol
 
 
 def traced(net: Any, structure: Any, is_np: Optional[bool] = None, **built_for: Any) -> Trace:
@@ -168,13 +173,12 @@ def grouped(outputs: Any) -> Any:
         raise TypeError(f"net must return arrays; received {type(outputs).__name__}")
     if len(leaves) == 1:
         return leaves[0]
-    group = mx.sym.Group(leaves)
-    return group.as_np_ndarray() if isinstance(leaves[0], mx.sym.numpy._Symbol) else group
+    return of_mode(mx.sym.Group(leaves), _is_np(leaves[0]))
 
 
 def fixed(variable: Any, shape: tuple) -> Any:
     """The variable, in a graph that refuses data of another shape than this; only the batch may differ."""
-    return _of_kind(tensors.fixed(variable.as_nd_ndarray(), (None, *shape[1:])), variable)
+    return of_mode(tensors.fixed(variable.as_nd_ndarray(), (None, *shape[1:])))
 
 
 class Inputs(NamedTuple):
@@ -231,8 +235,7 @@ def input_names(net: Any, count: int) -> list[str]:
 
 def variable(name: str, dtype: Any = None, is_np: Optional[bool] = None) -> Any:
     """A graph's input, an mx.np Symbol in np mode, or as `is_np` says."""
-    variable = mx.sym.var(name, dtype=dtype)
-    return variable.as_np_ndarray() if (mx.util.is_np_array() if is_np is None else is_np) else variable
+    return of_mode(mx.sym.var(name, dtype=dtype), is_np)
 
 
 def reason(error: Exception) -> str:

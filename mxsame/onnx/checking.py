@@ -12,7 +12,7 @@ import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.graphs.frozen import frozen
+from mxsame.graphs.deploy import frozen
 from mxsame.graphs.tracing import reason
 from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx.shapes import Shape, reshape_that_loses

@@ -9,7 +9,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
-from mxsame.graphs.frozen import float_dtype, frozen
+from mxsame.graphs.deploy import float_dtype, frozen
 from mxsame.onnx import checking
 from mxsame.onnx.rows import OPERATORS
 from mxsame.onnx.shapes import Shapes

@@ -237,7 +237,7 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
     """
     if not isinstance(net, Network):
         raise TypeError(f"net must be one that from_keras returned; received net of type {type(net).__name__}")
-    mx.nd.waitall()  # as mxsame.graphs.frozen.values
+    mx.nd.waitall()  # as mxsame.graphs.deploy.values
     slots = {key: {slot.role: slot for slot in found} for key, found in net.slots.items()}
 
     def arrays(layer: Layer) -> Dict[str, Any]:
