@@ -21,7 +21,7 @@ from benchmarks.variants import (
     symmetric,
 )
 from mxsame._mxnet import mx
-from mxsame.graphs.timing import measure as timed
+from mxsame.graphs.tune import measure as timed
 
 OURS = "mxsame, static shape"
 LAYERS = [

@@ -16,7 +16,7 @@ from benchmarks import results
 from benchmarks.architectures import CLASSES, Network
 from benchmarks.kits import LEARNING_RATE, MOMENTUM, STYLES, Kit, copy_weights
 from mxsame._mxnet import mx
-from mxsame.graphs.timing import FLAGS, measure
+from mxsame.graphs.tune import FLAGS, measure
 
 TOLERANCE = 1e-4  # of outputs, as a part of the largest: rounding
 LOSS_TOLERANCE = 1e-3  # normalising by a batch magnifies rounding

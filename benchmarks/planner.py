@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.variants import PLANNER, Layer, call, explicit, inputs, plans, symmetric
-from mxsame.graphs.timing import measure as timed
+from mxsame.graphs.tune import measure as timed
 
 SYMMETRIC, EXPLICIT = "symmetric", "explicit pad"
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from mxsame import __version__, threads
 from mxsame._mxnet import mx
-from mxsame.graphs.timing import spread
+from mxsame.graphs.tune import spread
 
 FOLDER = Path(__file__).parent / "results"
 

@@ -13,7 +13,7 @@ from mxsame._mxnet import mx
 from mxsame.building import building
 from mxsame.demo import symmetric_pad
 from mxsame.graphs.hybridize import hybridize
-from mxsame.graphs.timing import FLAGS
+from mxsame.graphs.tune import FLAGS
 from mxsame.plan import Window, force, strategies_for
 
 PLANNER = "planner"

@@ -88,15 +88,10 @@ def initialise_with(parameter: Any, array: Any) -> None:
     parameter._data = [array]
 
 
-def op_hook(block: Any) -> Optional[tuple[Callable, bool]]:
-    """What `register_op_hook` was given: a function to call with every operator's output, and whether also with its
-    inputs."""
-    return (block._callback, block._monitor_all) if block._callback else None
-
-
-def register_op_hook(operator: Any, callback: Callable, monitor_all: bool) -> None:
-    """Let a CachedOp call it."""
-    operator._register_op_hook(callback, monitor_all)
+def watch(block: Any, operator: Any) -> None:
+    """Let a CachedOp call what `register_op_hook` of the block was given."""
+    if block._callback:
+        operator._register_op_hook(block._callback, block._monitor_all)
 
 
 def is_hybridized(block: Any) -> bool:
@@ -104,13 +99,8 @@ def is_hybridized(block: Any) -> bool:
     return bool(block._active)
 
 
-def graph(block: Any) -> Any:
-    """The Symbol of a block that was hybridized and called, and of a SymbolBlock."""
-    return block._cached_graph[1]
-
-
 def graph_inputs(block: Any) -> Sequence[Any]:
-    """The inputs of that graph."""
+    """The inputs of the graph of a block that was hybridized and called, and of a SymbolBlock."""
     return block._cached_graph[0]
 
 

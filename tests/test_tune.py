@@ -12,7 +12,7 @@ import running
 import mxsame
 from mxsame import measured, planner
 from mxsame._mxnet import mx
-from mxsame.graphs import timing
+from mxsame.graphs import tune
 from mxsame.graphs.tune import FORMAT
 from mxsame.plan import Window, exact_plans
 
@@ -63,7 +63,7 @@ def fastest(monkeypatch, *strategies):
         best = next(iter([name for name in strategies if name in contestants]), None)
         return {name: [0.5 if name == best else 1.0] * rounds for name in contestants}
 
-    monkeypatch.setattr(timing, "measure", measure)
+    monkeypatch.setattr(tune, "measure", measure)
 
 
 def operators(net, data):
@@ -117,7 +117,7 @@ def test_a_difference_that_may_be_noise_changes_nothing(monkeypatch):
         names = list(contestants)
         return {name: [1.0 if name == names[-1] else 1.01] for name in names}
 
-    monkeypatch.setattr(timing, "measure", measure)
+    monkeypatch.setattr(tune, "measure", measure)
     for tuned in mxsame.autotune(net, images(), rounds=1):
         before = tuned.chosen
         planner.forget()
@@ -168,7 +168,7 @@ def test_a_file_spares_measuring_again(tmp_path, monkeypatch):
     first = mxsame.autotune(network(), images(), rounds=1, path=link)
     assert len(first) == 3 and link.is_symlink() and path.is_file()
     planner.forget()
-    monkeypatch.setattr(timing, "measure", None)  # would fail
+    monkeypatch.setattr(tune, "measure", None)  # would fail
     path.chmod(0o400)  # nothing is added, so nothing is written
     before = path.stat().st_mtime_ns
     assert mxsame.autotune(network(), images(), rounds=1, path=str(path)) == []
@@ -245,7 +245,7 @@ REFUSED = [
 def test_what_was_not_measured_to_the_end_is_not_remembered(monkeypatch, error, tmp_path):
     path = tmp_path / "plans.json"
     fastest(monkeypatch, "kernel")
-    first, calls = timing.measure, []
+    first, calls = tune.measure, []
 
     def interrupted(*args, **more):
         calls.append(None)
@@ -253,7 +253,7 @@ def test_what_was_not_measured_to_the_end_is_not_remembered(monkeypatch, error, 
             raise error
         return first(*args, **more)
 
-    monkeypatch.setattr(timing, "measure", interrupted)
+    monkeypatch.setattr(tune, "measure", interrupted)
     with pytest.raises(error):
         mxsame.autotune(network(), images(), rounds=1, path=path)
     assert list(measured.everything().values()) == ["kernel"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from dataclasses import dataclass
-from typing import Any, Mapping, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
         validation.float_type("net", str(dtype), ("float32", "float64"), why)
     with tracing.explained(input_shape=input_shape):
         use = {"purpose": "deployment", "device": "cpu" if on_cpu else "gpu"}
-        graph, structure = frozen(net, inputs.shapes, dtype, inputs.structure, **use)
+        graph, structure = frozen(net, inputs, dtype, **use)
         candidates = sorted(DTYPES, key=lambda each: dtype is not None and each != dtype)
         dtypes = {name: graph.accepted(name, candidates) for name in inputs.shapes}
         fuses = dtype == SINGLE and tensors.has_onednn() and on_cpu
@@ -137,11 +137,13 @@ class _Fixed(mx.gluon.Parameter):
         """Nothing, for a parent that initialises its children."""
 
     def set_data(self, data: Any) -> None:
-        """Refused."""
+        """Refused, as another type is."""
         raise TypeError(
             f"parameters of a deployed net must stay as they are: change the net and deploy it again; received a "
             f"{type(data).__name__} for {self.name}"
         )
+
+    cast = set_data
 
 
 class Deployed(mx.gluon.SymbolBlock):
@@ -181,8 +183,8 @@ class Deployed(mx.gluon.SymbolBlock):
         well."""
         args = tuple(tracing.flattened(args))
         if len(args) != len(self._used):
-            wanted = f"{len(self._used)} input{'s' if len(self._used) > 1 else ''}"
-            raise TypeError(f"a deployed net must be called with {wanted}; {validation.received(inputs=len(args))}")
+            names = ", ".join(self.signature.shapes)
+            raise TypeError(f"a deployed net must be called with {names}; {validation.received(inputs=len(args))}")
         if all(isinstance(arg, mx.sym.Symbol) for arg in args):
             outputs = self.composed(args)
         else:
@@ -232,12 +234,6 @@ class Deployed(mx.gluon.SymbolBlock):
         arrays = values(self.collect_params(), devices[0])
         return _rebuilt, (self.graph.tojson(), arrays, self.signature, devices, bool(self._fused))
 
-    def cast(self, dtype: Any) -> None:
-        """Refused: deploy the net in the type in which it will run."""
-        raise TypeError(
-            f"a deployed net keeps its type: cast the net and deploy that; {validation.received(dtype=dtype)}"
-        )
-
     def __repr__(self) -> str:
         inputs = ", ".join(f"{name} {_described(shape)}" for name, shape in self.signature.shapes.items())
         return f"Deployed({inputs}{', fused' if self._fused else ''})"
@@ -246,28 +242,25 @@ class Deployed(mx.gluon.SymbolBlock):
 # ---- a net with the values of its parameters -----------------------------------------------------------------------
 
 
-def frozen(
-    net: Any, shapes: Mapping[str, tuple[int, ...]], dtype: Any, structure: Any, **built_for: Any
-) -> tuple[Graph, Any]:
-    """The net run on Symbols of this type, nested as `structure` says, as in :class:`mxsame.graphs.tracing.Inputs`: its
-    graph, and how it nests its outputs.
+def frozen(net: Any, inputs: tracing.Inputs, dtype: Any, **built_for: Any) -> tuple[Graph, Any]:
+    """The net run on Symbols of this type: its graph, and how it nests its outputs.
 
     `built_for` are fields of :class:`mxsame.building.Building`, among them the purpose. A graph for "deployment" must
     be simplified before it runs: it may hold computed weights.
 
     Raises `TypeError` or `ValueError` for a net that cannot be traced, and MXNet's error if the shapes do not fit it.
     """
-    variables = [tracing.variable(name, dtype) for name in shapes]
+    variables = [tracing.variable(name, dtype) for name in inputs.shapes]
     try:
-        trace = tracing.traced(net, structure, **built_for)
-        outputs = trace.lowered(variables, shapes.values()).outputs
+        trace = tracing.traced(net, inputs.structure, **built_for)
+        outputs = trace.lowered(variables, inputs.shapes.values()).outputs
     except (AttributeError, NotImplementedError) as error:  # what a Symbol does not have, or a Block without a graph
         raise TypeError(
             f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"
         ) from error
     parameters = net.collect_params()
     context = contexts(parameters)[0]
-    graph = Graph.of(tracing.grouped(outputs), values(parameters, context), shapes, context)
+    graph = Graph.of(tracing.grouped(outputs), values(parameters, context), inputs.shapes, context)
     graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
     return graph, tracing.regrouped(outputs, itertools.repeat(True))
 

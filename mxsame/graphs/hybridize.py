@@ -89,12 +89,11 @@ def _hybridize_as_gluon(net: Any, active: bool, *args: Any, **flags: Any) -> Non
     own(active, *args, **flags)
 
 
-def _check_count(name: str, value: Any) -> None:
-    validation.integer(name, value, 0)
-
-
 _NUMBERS = ("inline_limit", "forward_bulk_size", "backward_bulk_size")
-_FLAGS = {**dict.fromkeys(tracing.STATIC, validation.flag), **dict.fromkeys(_NUMBERS, _check_count)}  # in Gluon's order
+_FLAGS = {
+    **dict.fromkeys(tracing.STATIC, validation.flag),
+    **dict.fromkeys(_NUMBERS, functools.partial(validation.integer, minimum=0)),
+}  # in Gluon's order
 
 
 def _check_flags(flags: dict) -> None:
@@ -130,9 +129,7 @@ class Specialised:
             self._net.check(*args)
         with self._lock:
             graph = self._graph(tracing.Call.of(args, arrays))
-        hook = _gluon.op_hook(self._net)
-        if hook is not None:
-            graph.watch(*hook)
+        _gluon.watch(self._net, graph.operator)
         return graph(*arrays)
 
     def __reduce__(self) -> tuple:
@@ -174,7 +171,10 @@ class Specialised:
         """The graph for a call."""
         key, kind = call.key, self._kinds.get(call.kind)
         if kind is None:
-            return self._first(call)
+            kind = Kind(self._net, call, self._flags)
+            graph = self._compiled(call, kind.signature(call), kind.first.outputs)
+            self._kinds[call.kind] = kind
+            return graph
         if key not in self._signatures:
             _keep(self._signatures, key, kind.signature(call), self.MOST_SHAPES)
         signature = self._signatures[key]
@@ -188,13 +188,6 @@ class Specialised:
                 _keep(self._waiting, signature, calls, self.MOST_SHAPES)
                 return graph
         return self._compiled(call, signature, call.lowered(self._net, kind.trace).outputs)
-
-    def _first(self, call: tracing.Call) -> tracing.NetGraph:
-        """The graph for the first call of its kind, for which the net is traced."""
-        kind = Kind(self._net, call, self._flags)
-        graph = self._compiled(call, kind.signature(call), kind.first.outputs)
-        self._kinds[call.kind] = kind
-        return graph
 
     def _compiled(self, call: tracing.Call, signature: Hashable, outputs: Any) -> tracing.NetGraph:
         room = self.MOST_MEMORY - sum(graph.memory for graph in self.graphs.values())

@@ -11,7 +11,7 @@ import inspect
 import itertools
 import math
 import threading
-from typing import Any, Callable, Hashable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Hashable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -344,7 +344,7 @@ class NetGraph:
         fed: dict[str, list[int]] = {"data_indices": [], "param_indices": []}
         for index, source in enumerate(self._sources):
             fed["data_indices" if isinstance(source, int) else "param_indices"].append(index)
-        self._operator = mx.nd.CachedOp(self.symbol, [*fed.items(), *flags.items()])
+        self.operator = mx.nd.CachedOp(self.symbol, [*fed.items(), *flags.items()])
 
     def takes(self, shapes: Sequence[tuple]) -> bool:
         """Whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
@@ -379,10 +379,6 @@ class NetGraph:
         for name, parameter in deferred.items():
             _gluon.initialise_deferred(parameter, found[name])
 
-    def watch(self, callback: Callable, monitor_all: bool) -> None:
-        """Call this with what every operator gives, as `register_op_hook` says."""
-        _gluon.register_op_hook(self._operator, callback, monitor_all)
-
     def __call__(self, *arrays: Any) -> Any:
         threads.keep_awake()
         arrays = tuple(map(_on_device, arrays))
@@ -391,7 +387,7 @@ class NetGraph:
                 inputs = [
                     arrays[source] if isinstance(source, int) else source.data(context) for source in self._sources
                 ]
-                outputs = self._operator(*inputs)
+                outputs = self.operator(*inputs)
         except RuntimeError:
             self._explain(arrays)
             raise

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
+import statistics
+import time
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 from mxsame import _gluon, measured, planner, validation
 from mxsame._mxnet import mx
-from mxsame.graphs import files, timing, tracing
+from mxsame.graphs import files, tracing
 from mxsame.plan import Plan, Window, force
 from mxsame.planner import Work
 
 __all__ = ["Tuned", "autotune"]
 
+FLAGS = {"static_alloc": True, "static_shape": True}  # of `hybridize`, for every net that is timed
 FORMAT = "mxsame plans 4"
 GAIN = 0.02  # what another plan must save of a whole net's time, or of a layer's estimate, to be told from noise
 
@@ -95,7 +99,7 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
         with tracing.explained(shapes=list(call.shapes)), _kept(net, arrays):
             return _Tuning(net, arrays, call, call.traced(net), rounds, path).run()
     finally:
-        _renew(net)
+        net.apply(_gluon.changed)  # graphs that are there already were built without knowing
 
 
 def _read(path: str) -> None:
@@ -153,8 +157,8 @@ class _Tuning(NamedTuple):
                 calls[strategy] = self._step()
         finally:
             measured.prefer(windows, work, None)
-        times = timing.measure(calls, self.rounds, seconds=1.0)
-        seconds = {strategy: timing.spread(figures)[1] for strategy, figures in times.items()}
+        times = measure(calls, self.rounds, seconds=1.0)
+        seconds = {strategy: spread(figures)[1] for strategy, figures in times.items()}
         planned = next((strategy for strategy, plan in plans.items() if plan == decision.plan), next(iter(plans)))
         fastest = min(seconds, key=lambda strategy: seconds[strategy])
         chosen = fastest if seconds[fastest] < (1 - GAIN) * seconds[planned] else planned
@@ -163,7 +167,7 @@ class _Tuning(NamedTuple):
 
     def _step(self) -> Callable[[], Any]:
         """What is timed: the net by the plans that are the fastest as far as is known."""
-        graph = tracing.NetGraph(self.net, self.call, self._lowered().outputs, timing.FLAGS)
+        graph = tracing.NetGraph(self.net, self.call, self._lowered().outputs, FLAGS)
         if self.call.purpose != "training":
             return lambda: graph(*self.arrays)
 
@@ -189,8 +193,50 @@ def _kept(net: Any, arrays: list) -> Iterator[None]:
             array[:] = copied
 
 
-def _renew(net: Any) -> None:
-    """Graphs that are there already were built without knowing."""
-    _gluon.changed(net)
-    for child in _gluon.children(net):
-        _renew(child)
+# ---- variants timed in interleaved rounds, so that whatever else the machine does affects all of them ---------------
+
+
+def measure(
+    variants: dict[str, Callable[[], object]],
+    rounds: int = 15,
+    seconds: float = 3.0,
+    turn: float = 5e-3,
+) -> dict[str, list[float]]:
+    """Seconds per call of each variant, one figure a round; in a round each has one turn, in a random order.
+
+    In its turn a variant runs as often as fills `turn` seconds, and once before, not counted, so that its data is in
+    the caches, as it is for a user who runs no other variant in between. Rounds end early after `seconds` per variant,
+    but not before the fifth.
+    """
+    repeats = {}
+    for name, call in variants.items():
+        for _ in range(2):
+            _timed(call, 1)
+        repeats[name] = max(1, round(turn / max(_timed(call, 1), 1e-6)))
+    found: dict[str, list[float]] = {name: [] for name in variants}
+    order, shuffle = list(variants), random.Random(0).shuffle
+    began = time.perf_counter()
+    for finished in range(rounds):
+        shuffle(order)
+        for name in order:
+            _timed(variants[name], 1)
+            found[name].append(_timed(variants[name], repeats[name]) / repeats[name])
+        if finished >= 4 and time.perf_counter() - began > seconds * len(variants):
+            break
+    return found
+
+
+def spread(figures: list[float]) -> tuple[float, float, float]:
+    """(lower quartile, median, upper quartile)."""
+    if len(figures) == 1:
+        return figures[0], figures[0], figures[0]
+    low, middle, high = statistics.quantiles(figures, n=4, method="inclusive")
+    return low, middle, high
+
+
+def _timed(call: Callable[[], object], repeats: int) -> float:
+    began = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    mx.nd.waitall()
+    return time.perf_counter() - began

@@ -13,7 +13,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs.deploy import frozen
-from mxsame.graphs.tracing import reason
+from mxsame.graphs.tracing import Inputs, reason
 from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx.shapes import Shape, reshape_that_loses
 
@@ -124,7 +124,7 @@ def _by_mxnet(
     dtype = np.promote_types(dtype, np.float32)
     try:
         shapes = {name: array.shape for name, array in arrays.items()}
-        graph, _ = frozen(net, shapes, dtype, structure, purpose="inference", device="cpu")
+        graph, _ = frozen(net, Inputs(structure, shapes), dtype, purpose="inference", device="cpu")
         if reshape_that_loses(graph.shapes()) is not None:
             return None
         graph.context = mx.cpu()

@@ -134,7 +134,7 @@ def export_onnx(
 def _graph(net: Any, inputs: tracing.Inputs, dtype: Any, fold: bool, dynamic_size: bool) -> Graph:
     """The net with its windows noted."""
     use = {"purpose": "deployment", "device": "cpu", "windows_noted": True}
-    graph, _ = frozen(net, inputs.shapes, dtype, inputs.structure, **use)
+    graph, _ = frozen(net, inputs, dtype, **use)
     graph.context = mx.cpu()
     drop(graph)
     note(graph, dynamic_size)
@@ -147,7 +147,7 @@ def _check_takes(net: Any, inputs: tracing.Inputs, dtype: Any) -> None:
     """Raise `ValueError` if the net itself takes no data of another size: what it is for one size may be wrong for
     others."""
     try:
-        frozen(net, inputs.shapes, dtype, inputs.structure, purpose="inference", device="cpu")
+        frozen(net, inputs, dtype, purpose="inference", device="cpu")
     except (mx.base.MXNetError, ValueError) as error:
         raise ValueError(
             "net must take data of every size, and not be a deployed one, nor a model or a file for one size; received "
