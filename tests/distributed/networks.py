@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import h5py
 import mxsame
 import numpy as np
 from mxnet import nd
@@ -42,45 +38,3 @@ def frozen() -> nn.HybridSequential:
 def normalized() -> nn.HybridSequential:
     """With a batch norm, which each worker computes from its own part of the batch."""
     return _network(nn.BatchNorm(in_channels=6))
-
-
-def keras_file(path: Path) -> None:
-    """A model as Keras 2 saves it: Conv2D, BatchNormalization, Flatten, Dense with softmax."""
-    channels, *size = SHAPE
-    numbers = np.random.RandomState(4)
-
-    def uniform(*shape: int) -> np.ndarray:
-        return numbers.uniform(-0.4, 0.4, shape).astype(np.float32)
-
-    layers = [
-        ("InputLayer", {"batch_input_shape": [None, *size, channels]}, {}),
-        (
-            "Conv2D",
-            {"filters": 4, "kernel_size": [3, 3], "strides": [2, 2], "padding": "same", "activation": "relu"},
-            {"kernel": uniform(3, 3, channels, 4), "bias": uniform(4)},
-        ),
-        (
-            "BatchNormalization",
-            {"axis": [3], "momentum": 0.9},
-            {"gamma": uniform(4) + 1, "beta": uniform(4), "moving_mean": uniform(4), "moving_variance": uniform(4) + 1},
-        ),
-        ("Flatten", {}, {}),
-        (
-            "Dense",
-            {"units": CLASSES, "activation": "softmax"},
-            {"kernel": uniform(6 * 5 * 4, CLASSES), "bias": uniform(CLASSES)},
-        ),
-    ]
-    named = [(f"layer_{number}", *layer) for number, layer in enumerate(layers)]
-    config = [{"class_name": kind, "config": {"name": name, **given}} for name, kind, given, _ in named]
-    with h5py.File(path, "w") as file:
-        file.attrs["keras_version"], file.attrs["backend"] = "2.13.1", "tensorflow"
-        model = {"class_name": "Sequential", "config": {"name": "model", "layers": config}}
-        file.attrs["model_config"] = json.dumps(model)
-        group = file.create_group("model_weights")
-        group.attrs["layer_names"] = [name.encode() for name, *_ in named]
-        for name, _, _, weights in named:
-            own = group.create_group(name)
-            own.attrs["weight_names"] = [f"{name}/{weight}:0".encode() for weight in weights]
-            for weight, values in weights.items():
-                own[f"{name}/{weight}:0"] = values

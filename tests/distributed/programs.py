@@ -11,14 +11,11 @@ from mxnet import nd
 
 
 def steps(options):
-    """All steps, or `options.only` so many and a checkpoint after them, and the weights of each worker in a file."""
+    """All steps, and the weights of each worker in a file."""
     run = training.Run(options, training.joined())
-    run.resume()
-    while run.step < (options.only or run.steps):
+    while run.step < run.steps:
         run.advance()
     nd.waitall()
-    if options.only and run.rank == 0:
-        run.save()
     run.net.save_parameters(str(Path(options.out, f"rank-{run.rank}.params")))
     yield from ()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import checkpoints
 import pytest
@@ -87,8 +86,3 @@ def test_there_may_be_none(tmp_path):
     (tmp_path / "step-00000007.writing").mkdir()
     (tmp_path / "step-7").mkdir()
     assert checkpoints.newest(tmp_path) is None
-
-
-def test_the_folder_itself_may_be_new(tmp_path):
-    write(tmp_path / "a" / "b", 3)
-    assert checkpoints.newest(Path(tmp_path, "a", "b")).name == "step-00000003"

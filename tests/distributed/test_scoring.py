@@ -80,14 +80,6 @@ def marked(folder, fatal):
     return type("Marked", (Marked,), {"folder": folder, "fatal": fatal})
 
 
-def test_two_actors_score_as_one_process(files, tmp_path):
-    network, pictures, expected = files
-    actors = marked(tmp_path / "actors", fatal=-1)
-    assert score.score(network, pictures, tmp_path / "out", actors=2, batch_size=BATCH, scorer=actors) == COUNT
-    check(tmp_path / "out", expected)
-    assert len(list((tmp_path / "actors").iterdir())) == 2
-
-
 def test_an_actor_that_is_killed_is_replaced_and_nothing_is_lost_or_doubled(files, tmp_path):
     network, pictures, expected = files
     actors = marked(tmp_path / "actors", fatal=COUNT // 2)
