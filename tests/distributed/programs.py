@@ -13,6 +13,7 @@ from mxnet import nd
 def steps(options):
     """All steps, and the weights of each worker in a file."""
     run = training.Run(options, training.joined())
+    run.resume()
     while run.step < run.steps:
         run.advance()
     nd.waitall()
