@@ -153,16 +153,6 @@ def test_dynamic_lengths(path):
         assert difference(run(path, array)[0], outputs(net, array)[0]) < 1e-5
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_a_stride_one_net_of_dynamic_size_needs_no_auto_pad(path, layout):
-    shape = (1, 3, 8, 9) if layout == "NCHW" else (1, 8, 9, 3)
-    net = sequential(mxsame.nn.Conv2D(4, 4, layout=layout), mxsame.nn.MaxPool2D(2, 1, layout=layout), shape=shape)
-    mxsame.export_onnx(net, path, shape, dynamic_size=True)
-    assert not any(attr.name == "auto_pad" for node in onnx.load(str(path)).graph.node for attr in node.attribute)
-    other = (2, 3, 5, 12) if layout == "NCHW" else (2, 5, 12, 3)
-    assert difference(run(path, random(*other))[0], outputs(net, random(*other))[0]) < 1e-5
-
-
 def test_a_layer_that_cannot_be_dynamic_is_named(path):
     net = sequential(mxsame.nn.Conv2D(4, 3), mxsame.nn.Conv2D(4, 3, strides=2, dilation=2, prefix="dilated_"))
     with pytest.raises(ValueError, match=r"to serve dynamic sizes.*dilated_convolution0.*path: data -> .* -> dilated"):
@@ -208,23 +198,11 @@ def test_large_arrays_go_into_a_second_file(path, monkeypatch):
     assert difference(got, outputs(net, random(*SHAPE))[0]) < 1e-5
 
 
-@pytest.mark.parametrize("data", ["data", "input_data"])
-def test_names_of_parameters_give_way(path, data):
-    class Net(gluon.HybridBlock):
-        def __init__(self):
-            super().__init__(prefix="")
-            self.w = self.params.get("data", shape=(4,), init=mx.init.Uniform(1))
-
-        def hybrid_forward(self, F, x, w):
-            return F.broadcast_add(x, w)
-
-    net = Net()
-    net.initialize()
-    check(net, path, random(2, 4), input_names=[data])
-    assert {array.name for array in onnx.load(str(path)).graph.initializer}.isdisjoint([data])
+def test_names_of_parameters_give_way(path):
     net = gluon.Dense(4, in_units=4, prefix="dense_")
     net.initialize(mx.init.Uniform(1))
     check(net, path, random(2, 4), input_names=["dense_bias"], output_names=["dense_weight"])
+    assert {array.name for array in onnx.load(str(path)).graph.initializer}.isdisjoint(["dense_bias", "dense_weight"])
 
 
 def test_group_normalization_of_dynamic_size(path):
@@ -368,29 +346,19 @@ def test_an_unknown_operator_is_named_with_the_way_to_it(path):
 BAD = {
     "net": ({"net": 3}, TypeError, "net must be a gluon.HybridBlock"),
     "uninitialised": ({"net": mxsame.nn.Conv2D(3, 3)}, ValueError, "net must be initialised"),
-    "path": ({"path": 3}, TypeError, "path must be a string or a path"),
     "folder": ({"path": "/nowhere/net.onnx"}, ValueError, "path must be in a folder that exists"),
     "a folder": ({"path": "."}, ValueError, "path must be one that can be written: .* is a folder"),
     "shape": ({"input_shape": 3}, TypeError, "input_shape must be a sequence"),
-    "too few axes": ({"input_shape": (2, 3)}, ValueError, "data"),
     "channels": ({"input_shape": (2, 4, 8, 8)}, ValueError, "4"),
     "opset": ({"opset": 12}, ValueError, "opset must be an integer >= 13"),
     "newer opset": ({"opset": 999}, ValueError, "opset must be"),
-    "opset type": ({"opset": "13"}, TypeError, "opset must be"),
     "dynamic_batch": ({"dynamic_batch": 1}, TypeError, "dynamic_batch must be"),
     "dynamic_size": ({"dynamic_size": "yes"}, TypeError, "dynamic_size must be"),
     "fold": ({"fold": None}, TypeError, "fold must be"),
     "names": ({"input_names": "data"}, TypeError, "input_names must be a sequence of strings"),
-    "too many names": ({"input_names": ["a", "b"]}, ValueError, "input_names must be 1 different names"),
-    "data": (
-        {"data": np.zeros((2, 3, 8, 9))},
-        ValueError,
-        r"data must be arrays of input_shape; received shapes=\[\(2, 3, 8, 9\)\]",
-    ),
-    "too many data": ({"data": [np.zeros((2, 3, 8, 8))] * 2}, ValueError, "data must be arrays of input_shape"),
-    "tolerance": ({"tolerance": "1e-4"}, ValueError, "tolerance must be a number >= 0"),
-    "negative tolerance": ({"tolerance": -1}, ValueError, "tolerance must be a number >= 0; received tolerance=-1"),
     "same names": ({"output_names": ["data"]}, ValueError, "output_names must be 1 different names"),
+    "data": ({"data": np.zeros((2, 3, 8, 9))}, ValueError, r"data must be arrays of input_shape; .*\(2, 3, 8, 9\)\]"),
+    "tolerance": ({"tolerance": -1}, ValueError, "tolerance must be a number >= 0; received tolerance=-1"),
 }
 
 
@@ -421,19 +389,6 @@ def test_files_of_mxsame_lose_their_slices(tmp_path, path):
         assert not MOVING & operators(path).keys(), strategy
 
 
-def test_symmetric_padding_of_gluon(path):
-    net = sequential(
-        gluon.Conv2D(8, 3, 2, 1),
-        gluon.MaxPool2D(3, 2, 1, ceil_mode=True),
-        gluon.AvgPool2D(3, 2, 1, ceil_mode=True),
-        gluon.AvgPool2D(2, 2, 1, count_include_pad=False),
-        gluon.Conv2DTranspose(4, 3, 2, 1, 1),
-        gluon.GlobalAvgPool2D(),
-        gluon.Dense(5),
-    )
-    check(net, path, random(*SHAPE))
-
-
 RECURRENT = {
     "LSTM": mx.gluon.rnn.LSTM,
     "GRU": mx.gluon.rnn.GRU,
@@ -452,18 +407,6 @@ def test_recurrent_layers(kind, layers, both_ways, layout, fold, path):
     model = onnx.load(str(path))
     assert operators(path)[kind] == layers and "Concat" not in operators(path)
     assert {len(array.dims) for array in model.graph.initializer} <= {1, 2, 3} and len(model.graph.input) == 1
-
-
-def test_states_of_recurrent_layers_go_in_and_out(path):
-    layer = mx.gluon.rnn.LSTM(5, 2, input_size=3)
-
-    def outputs_of(F, x, h, c):
-        out, (h, c) = layer(x, [h, c])
-        return out, h, c
-
-    net = Net(outputs_of, layer)
-    net.initialize(mx.init.Uniform(0.7))
-    check(net, path, random(6, 4, 3), random(2, 4, 5, seed=1), random(2, 4, 5, seed=2), dynamic_batch=False)
 
 
 def test_np_arrays(path):

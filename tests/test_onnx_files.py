@@ -154,16 +154,6 @@ def test_a_comparison_with_nan_is_that_of_mxnet(name, path):
     assert difference(Net(lambda F, x: getattr(x, name)(1.0)), path, x) == 0
 
 
-def test_a_number_below_zero_has_no_row_that_is_hot(path):
-    assert difference(Net(lambda F, x: F.one_hot(x, 4)), path, np.array([-1, 0, 3, 4, -4], "float32")) == 0
-
-
-@pytest.mark.parametrize("shape", [(4, 4), (4, 4, 4), (3, 2)])
-def test_a_condition_of_one_axis_chooses_along_the_first(shape, path):
-    condition = np.arange(shape[0], dtype="float32") % 2
-    assert difference(Net(lambda F, c, x: F.where(c, x, -x)), path, condition, data(*shape)) == 0
-
-
 @pytest.mark.parametrize("name", ["log1p", "expm1"])
 @pytest.mark.parametrize("scale", [1e-4, 0.9, 10])
 def test_no_digits_are_lost_next_to_zero(name, scale, path):
@@ -186,13 +176,3 @@ def test_halves_are_rounded_as_by_mxnet(name, path):
     x = np.array([[-2.5, -1.5, -0.5, 0.49999997, 0.5, 1.5, 2.5, 8388609.0, np.inf, -np.inf]], "float32")
     net = Net(lambda F, x: getattr(F, name)(x))
     assert exported(net, path, x)[0].tolist() == net(mx.nd.array(x)).asnumpy().tolist()
-
-
-@pytest.mark.parametrize("arguments", [(6,), (2, 8), (3, 15, 2)])
-def test_a_range_starts_at_0_if_its_end_alone_is_given(arguments, path):
-    assert difference(Net(lambda F, x: F.broadcast_add(x, F.arange(*arguments))), path, data(2, 6)) == 0
-
-
-@pytest.mark.parametrize("name", ["sum", "mean", "norm"])
-def test_a_reduction_of_all_axes_leaves_one(name, path):
-    assert difference(Net(lambda F, x: getattr(F, name)(x)), path, data(2, 3, 4)) < 1e-5

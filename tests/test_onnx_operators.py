@@ -35,10 +35,6 @@ class Block(mx.gluon.HybridBlock):
         return self.function(F, *xs, **parameters)
 
 
-def pooling(**more):
-    return lambda F, x: F.Pooling(x, **more)
-
-
 def norm(op, count=6, **more):
     return Block(lambda F, x, gamma, beta: getattr(F, op)(x, gamma, beta, **more), gamma=(count,), beta=(count,))
 
@@ -88,6 +84,69 @@ COMPARISONS = {
     "lesser_equal": operator.le,
 }
 REVERSIBLE = (("subtract", operator.sub), ("divide", operator.truediv), ("power", operator.pow))
+ONE = {  # operator of one array -> arguments that need its row
+    "L2Normalization": [{"mode": mode} for mode in ("instance", "channel", "spatial")],
+    "LRN": [{"nsize": 3, "alpha": 0.1, "beta": 0.6, "knorm": 1.5}],
+    "Activation": [{"act_type": kind} for kind in ("relu", "sigmoid", "tanh", "softsign", "softrelu")],
+    "hard_sigmoid": [{"alpha": 0.3, "beta": 0.4}],
+    "clip": [{"a_min": -0.2, "a_max": 0.4}, {"a_min": 0, "a_max": np.inf}, {"a_min": 0, "a_max": 6}],
+    "softmax": [{}, {"axis": 1}, {"temperature": 2.0}, {"dtype": "float64", "temperature": 0.3}],
+    "log_softmax": [{}, {"axis": 1}, {"dtype": "float64"}],
+    "SoftmaxActivation": [{"mode": "instance"}, {"mode": "channel"}],
+    "topk": [
+        *({}, {"k": 3, "axis": 1, "is_ascend": True, "dtype": "int32"}, {"k": 3, "axis": 2, "ret_typ": "value"}),
+        *({"k": 2, "ret_typ": "both"}, {"k": 2, "axis": 1, "ret_typ": "mask"}, {"k": 0, "axis": 1, "ret_typ": "value"}),
+    ],
+    "sort": [{"axis": -1}, {"axis": 1, "is_ascend": False}],
+    "argsort": [{}, {"axis": 1, "is_ascend": False, "dtype": "int32"}],
+    "norm": [{}, {"axis": 1}, {"ord": 1, "axis": (2, 3), "keepdims": True}],
+    "argmax": [{"axis": 1}, {"axis": 1, "keepdims": True}],
+    "argmin": [{"axis": 2}],
+    "Reshape": [{"shape": shape} for shape in ((0, -1), (-3, -2), (0, -4, 2, 3, -2), (0, 0, 7, 5))],
+    "Flatten": [{}],
+    "transpose": [{"axes": (0, 2, 3, 1)}],
+    "SwapAxis": [{"dim1": 1, "dim2": 3}],
+    "expand_dims": [{"axis": 1}, {"axis": -1}],
+    "SliceChannel": [{"num_outputs": 3, "axis": 1}, {"num_outputs": 5, "axis": 2, "squeeze_axis": True}],
+    "slice": [
+        {"begin": (None, 1, None), "end": (None, 4, -1)},
+        {"begin": (None, 1), "end": (None, 4), "step": None},
+        {"begin": (None,) * 3, "end": (None,) * 3, "step": (None, None, -1)},
+        {"begin": (None, 5), "end": (None, 0), "step": (None, -2)},
+    ],
+    "slice_axis": [{"axis": -1, "begin": 1, "end": -2}, {"axis": 1, "begin": 2, "end": None}],
+    "reverse": [{"axis": (2, 3)}],
+    "repeat": [{"repeats": 3, "axis": 2}],
+    "tile": [{"reps": (2, 1, 3)}, {"reps": (1, 1, 1, 1, 2)}],
+    "Pad": [
+        {"mode": mode, "pad_width": (0, 0, 0, 0, 1, 2, 0, 3), "constant_value": 1.5}
+        for mode in ("constant", "edge", "reflect")
+    ],
+    "shape_array": [{}],
+    "UpSampling": [{"scale": 3, "sample_type": "nearest"}],
+    "smooth_l1": [{"scalar": 1.7}, {"scalar": 0.7}],
+    **{
+        op: [{}, {"axis": (2, 3)}, {"axis": 1, "keepdims": True}, {"axis": (0, 1), "exclude": True}, {"keepdims": True},
+             {"axis": (0, 1, 2, 3), "exclude": True}]
+        for op in ("mean", "sum", "max", "min", "prod")
+    },
+    "Pooling": [
+        *({"kernel": (3, 2), "stride": (2, 3), "pad": (1, 0), "pool_type": kind, "pooling_convention": convention}
+          for kind in ("max", "avg") for convention in ("valid", "full")),
+        {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1), "pool_type": "avg", "count_include_pad": False,
+         "pooling_convention": "full"},
+        *({"global_pool": True, "kernel": (1, 1), "pool_type": kind} for kind in ("max", "avg", "sum")),
+        *({"kernel": (3, 3), "stride": (2, 2), "pool_type": "lp", "p_value": p} for p in (1, 2, 3)),
+        *({"global_pool": True, "kernel": (1, 1), "pool_type": "lp", "p_value": p} for p in (1, 2, 3)),
+        {"kernel": (2, 2), "pool_type": "sum"},
+    ],
+}  # fmt: skip
+MORE = {  # of them, with other data
+    "topk": [((2, 5), lambda F, x: F.topk(F.cast(x, dtype="float64"), k=2, ret_typ="both"))],
+    "argmin": [lambda F, x: F.argmin(F.mean(x, axis=(0, 1, 2)), axis=0)],
+    "transpose": [lambda F, x: F.transpose(F.flatten(x))],
+    "Pooling": [((2, 3, 9), lambda F, x: F.Pooling(x, kernel=(2,), global_pool=True, pool_type="sum"))],
+}
 CASES = {  # kind of node -> blocks or functions that need it; a tuple has the shape of the data, or shapes, first
     "Convolution": [
         Block(lambda F, x, w: F.Convolution(x, w, kernel=(3, 2), stride=(2, 1), pad=(1, 0), dilate=(1, 2), num_filter=4,
@@ -98,16 +157,6 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "Deconvolution": [
         Block(lambda F, x, w: F.Deconvolution(x, w, kernel=(3, 2), stride=(2, 3), pad=(1, 0), adj=(1, 2), num_filter=4,
                                               num_group=2), w=(6, 2, 3, 2)),
-    ],
-    "Pooling": [
-        *(pooling(kernel=(3, 2), stride=(2, 3), pad=(1, 0), pool_type=kind, pooling_convention=convention)
-          for kind in ("max", "avg") for convention in ("valid", "full")),
-        pooling(kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="avg", count_include_pad=False,
-                pooling_convention="full"),
-        *(pooling(global_pool=True, kernel=(1, 1), pool_type=kind) for kind in ("max", "avg", "sum")),
-        *(pooling(kernel=(3, 3), stride=(2, 2), pool_type="lp", p_value=p) for p in (1, 2, 3)),
-        *(pooling(global_pool=True, kernel=(1, 1), pool_type="lp", p_value=p) for p in (1, 2, 3)),
-        pooling(kernel=(2, 2), pool_type="sum"), ((2, 3, 9), pooling(kernel=(2,), global_pool=True, pool_type="sum")),
     ],
     "_contrib_AdaptiveAvgPooling2D": [
         lambda F, x: F.contrib.AdaptiveAvgPooling2D(x, output_size=1),
@@ -148,14 +197,6 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
         ([(2, 4, 5), (2, 4, 1)], lambda F, x, y: F.pick(x, F.cast(y * 5, dtype="int32"))),
         ((2, 5), lambda F, x: F.pick(F.sum(x, axis=0), F.full((1,), 2), axis=0)),
     ],
-    "topk": [
-        lambda F, x: F.topk(x), lambda F, x: F.topk(x, k=3, axis=1, is_ascend=True, dtype="int32"),
-        lambda F, x: F.topk(x, k=3, axis=2, ret_typ="value"), lambda F, x: F.topk(x, k=2, ret_typ="both"),
-        lambda F, x: F.topk(x, k=2, axis=1, ret_typ="mask"), lambda F, x: F.topk(x, k=0, axis=1, ret_typ="value"),
-        ((2, 5), lambda F, x: F.topk(F.cast(x, dtype="float64"), k=2, ret_typ="both")),
-    ],
-    "sort": [lambda F, x: F.sort(x, axis=-1), lambda F, x: F.sort(x, axis=1, is_ascend=False)],
-    "argsort": [lambda F, x: F.argsort(x), lambda F, x: F.argsort(x, axis=1, is_ascend=False, dtype="int32")],
     "one_hot": [((2, 5), lambda F, x: F.one_hot(F.abs(x) * 4, depth=4, on_value=2, off_value=-1)),
                 ((2, 5), lambda F, x: F.one_hot(x * 6, depth=4)),
                 ((2, 5), lambda F, x: F.one_hot(F.cast(x * 6, dtype="int32"), depth=4, dtype="int32"))],
@@ -183,27 +224,12 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     ],
     "InstanceNorm": [norm("InstanceNorm", eps=1e-3)],
     "GroupNorm": [norm("GroupNorm", 3, num_groups=3, eps=1e-3)],
-    "L2Normalization": [lambda F, x, mode=mode: F.L2Normalization(x, mode=mode) for mode in
-                        ("instance", "channel", "spatial")],
-    "LRN": [lambda F, x: F.LRN(x, nsize=3, alpha=0.1, beta=0.6, knorm=1.5)],
     "identity": [lambda F, x: [x, x + 1]],
-    "Activation": [lambda F, x, kind=kind: F.Activation(x, act_type=kind) for kind in
-                   ("relu", "sigmoid", "tanh", "softsign", "softrelu")],
-    "hard_sigmoid": [lambda F, x: F.hard_sigmoid(x, alpha=0.3, beta=0.4)],
     "LeakyReLU": [
         *(lambda F, x, kind=kind: F.LeakyReLU(x, act_type=kind, slope=0.3) for kind in
           ("leaky", "elu", "selu", "gelu")),
         prelu((6,)), prelu((1,)), ((3, 6), prelu((6,))),
     ],
-    "clip": [lambda F, x: F.clip(x, -0.2, 0.4), lambda F, x: F.clip(x, 0, np.inf), lambda F, x: F.clip(x, 0, 6)],
-    "softmax": [
-        lambda F, x: F.softmax(x), lambda F, x: F.softmax(x, axis=1), lambda F, x: F.softmax(x, temperature=2.0),
-        lambda F, x: F.softmax(x, dtype="float64", temperature=0.3),
-    ],
-    "log_softmax": [lambda F, x: F.log_softmax(x), lambda F, x: F.log_softmax(x, axis=1),
-                    lambda F, x: F.log_softmax(x, dtype="float64")],
-    "SoftmaxActivation": [lambda F, x, mode=mode: F.SoftmaxActivation(x, mode=mode)
-                          for mode in ("instance", "channel")],
     "SoftmaxOutput": [
         ([(3, 5), (3,)], lambda F, x, label: F.SoftmaxOutput(x, label)),
         ([(3, 5, 2), (3, 5)], lambda F, x, label: F.SoftmaxOutput(x, label)),
@@ -218,7 +244,6 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
        ("abs", "square", "exp", "expm1", "erf", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh",
         "arcsinh", "arctanh", "floor", "ceil", "sign", "round", "rint", "fix", "trunc", "negative", "relu", "sigmoid",
         "tanh", "softsign")},
-    "smooth_l1": [lambda F, x: F.smooth_l1(x, scalar=1.7), lambda F, x: F.smooth_l1(x * 3, scalar=1)],
     "Cast": [lambda F, x: F.cast(F.cast(x * 10, dtype="int32"), dtype="float32")],
     "where": [lambda F, x: F.where(x > 0.1, x, F.zeros_like(x) + 3),
               ((5, 5), lambda F, x: F.where(F.sum(x, axis=1) > 0, x, -x)),
@@ -253,68 +278,30 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     **{name: [([SHAPE, SHAPE], lambda F, x, y, op=f"broadcast_{name}":
                               getattr(F, op)(F.floor(x * 2), F.floor(y * 2)))] for name in COMPARISONS},
     "add_n": [([SHAPE, SHAPE], lambda F, x, y: F.add_n(x, y, x))],
-    **{op: [lambda F, x, op=op: getattr(F, op)(x, axis=(2, 3)),
-            lambda F, x, op=op: getattr(F, op)(x, axis=1, keepdims=True),
-            lambda F, x, op=op: getattr(F, op)(x, axis=(0, 1), exclude=True),
-            lambda F, x, op=op: getattr(F, op)(x), lambda F, x, op=op: getattr(F, op)(x, keepdims=True),
-            lambda F, x, op=op: getattr(F, op)(x * 2, axis=(0, 1, 2, 3), exclude=True)]
-       for op in ("mean", "sum", "max", "min", "prod")},
-    "norm": [lambda F, x: F.norm(x, axis=1), lambda F, x: F.norm(x, ord=1, axis=(2, 3), keepdims=True),
-             lambda F, x: F.norm(x)],
     "_np_cumsum": [lambda F, x: F.cumsum(x, axis=1), lambda F, x: F.cumsum(x),
                    lambda F, x: F.cumsum(F.cast(x * 9, dtype="int32"), axis=3, dtype="float32")],
-    "argmax": [lambda F, x: F.argmax(x, axis=1), lambda F, x: F.argmax(x, axis=1, keepdims=True)],
-    "argmin": [lambda F, x: F.argmin(x, axis=2), lambda F, x: F.argmin(F.mean(x, axis=(0, 1, 2)), axis=0)],
-    "Reshape": [
-        lambda F, x: F.reshape(x, shape=(0, -1)), lambda F, x: F.reshape(x, shape=(-3, -2)),
-        lambda F, x: F.reshape(x, shape=(0, -4, 2, 3, -2)), lambda F, x: F.reshape(x, shape=(0, 0, 7, 5)),
-    ],
     "reshape_like": [lambda F, x: F.reshape_like(F.reshape(x, shape=(0, 0, -1)), x)],
-    "Flatten": [lambda F, x: F.flatten(x)],
-    "transpose": [lambda F, x: F.transpose(x, axes=(0, 2, 3, 1)), lambda F, x: F.transpose(F.flatten(x))],
-    "SwapAxis": [lambda F, x: F.swapaxes(x, dim1=1, dim2=3)],
-    "expand_dims": [lambda F, x: F.expand_dims(x, axis=1), lambda F, x: F.expand_dims(x, axis=-1)],
     "squeeze": [((2, 1, 5, 1), lambda F, x, axis=axis: F.squeeze(x, axis=axis)) for axis in (1, (1, 3))] + [
         lambda F, x: F.squeeze(F.mean(x, keepdims=True)),
     ],
     "Concat": [([SHAPE, (2, 3, 5, 7)], lambda F, x, y: F.concat(x, y, dim=1))],
     "stack": [([SHAPE, SHAPE], lambda F, x, y: F.stack(x, y, axis=1))],
-    "SliceChannel": [
-        lambda F, x: F.split(x, num_outputs=3, axis=1),
-        lambda F, x: F.split(x, num_outputs=5, axis=2, squeeze_axis=True),
-    ],
-    "slice": [
-        lambda F, x: F.slice(x, begin=(None, 1, None), end=(None, 4, -1)),
-        lambda F, x: F.slice(x, begin=(None, None, None), end=(None, None, None), step=(None, None, -1)),
-        lambda F, x: F.slice(x, begin=(None, 5), end=(None, 0), step=(None, -2)),
-        lambda F, x: F.slice(x, begin=(None, 1), end=(None, 4), step=None),
-    ],
-    "slice_axis": [
-        lambda F, x: F.slice_axis(x, axis=-1, begin=1, end=-2), lambda F, x: F.slice_axis(x, axis=1, begin=2, end=None),
-    ],
     "slice_like": [([SHAPE, (2, 4, 3, 2)], lambda F, x, y: F.slice_like(x, y, axes=(2, 3))),
                    ([SHAPE, (2, 4, 3, 2, 9)], lambda F, x, y: F.slice_like(x, y, axes=(-3, 2)))],
-    "reverse": [lambda F, x: F.reverse(x, axis=(2, 3))],
-    "repeat": [lambda F, x: F.repeat(x, repeats=3, axis=2)],
-    "tile": [lambda F, x: F.tile(x, reps=(2, 1, 3)), lambda F, x: F.tile(x, reps=(1, 1, 1, 1, 2))],
     "broadcast_axis": [((2, 1, 5), lambda F, x: F.broadcast_axis(x, axis=1, size=4))],
     "broadcast_to": [((2, 1, 5), lambda F, x: F.broadcast_to(x, shape=(0, 4, 5)))],
     "broadcast_like": [([(2, 1, 5), (2, 4, 5)], lambda F, x, y: F.broadcast_like(x, y)),
                        lambda F, x: F.broadcast_like(F.mean(x, axis=0, keepdims=True), x)],
-    "Pad": [
-        lambda F, x, mode=mode: F.pad(x, mode=mode, pad_width=(0, 0, 0, 0, 1, 2, 0, 3), constant_value=1.5)
-        for mode in ("constant", "edge", "reflect")
-    ],
     "depth_to_space": [(SQUARE, lambda F, x: F.depth_to_space(x, block_size=2))],
     "space_to_depth": [(SQUARE, lambda F, x: F.space_to_depth(x, block_size=2))],
-    "shape_array": [lambda F, x: F.shape_array(x)],
-    "UpSampling": [lambda F, x: F.UpSampling(x, scale=3, sample_type="nearest")],
     "_contrib_BilinearResize2D": [
         lambda F, x: F.contrib.BilinearResize2D(x, height=10, width=14, align_corners=False),
         lambda F, x: F.contrib.BilinearResize2D(x, height=8, width=4, align_corners=False),
         lambda F, x: F.contrib.BilinearResize2D(x, height=9, width=11, align_corners=True),
         lambda F, x: F.contrib.BilinearResize2D(x, scale_height=2, scale_width=3, align_corners=False),
     ],
+    **{op: [*(lambda F, x, op=op, more=more: getattr(F, op)(x, **more) for more in each), *MORE.get(op, ())]
+       for op, each in ONE.items()},
 }  # fmt: skip
 
 
