@@ -39,12 +39,12 @@ TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times
 
 
 @click.command("convert")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--weights", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For a JSON file.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--weights", type=click.Path(exists=True, dir_okay=False), help="For a JSON file.")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=click.Path(),
     metavar="OUT",
     help="Write OUT-symbol.json and OUT-0000.params; into OUT, under the name of FILE, if it is a folder. A name that "
     "ends in .onnx is that of an ONNX file; it needs the package onnx.",
@@ -65,19 +65,7 @@ TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times
 @click.option("--check", is_flag=True, help="Compare every layer with Keras's; needs TensorFlow or Keras.")
 @as_json
 @click.pass_context
-def command(
-    context: click.Context,
-    file: Path,
-    weights: Path | None,
-    output: Path | None,
-    shapes: tuple,
-    opset: int | None,
-    dynamic_size: bool,
-    layout: str | None,
-    padding: str | None,
-    check: bool,
-    as_json: bool,
-) -> None:
+def command(context: click.Context, shapes: tuple, opset: int | None, dynamic_size: bool, **given: Any) -> None:
     """A Keras model as an MXNet network, or as an ONNX file.
 
     FILE is an .h5 file of a whole model, a .keras archive, or a JSON file with --weights. Prints the table of layers.
@@ -96,27 +84,29 @@ def command(
     times data changes its order of axes, each layer as {"layer", "class_name", "operators", "output_shape",
     "parameters", "padding"}, and null or, for each layer, {"layer", "class", "difference"}.
     """
-    if output is not None and not (output if output.is_dir() else output.resolve().parent).is_dir():
+    output = given["output"] and Path(given["output"])
+    if output and not (output if output.is_dir() else output.resolve().parent).is_dir():
         raise click.BadParameter(f"the folder {str(output.parent)!r} does not exist.", param_hint="--output")
     need("h5py", "mxsame convert")
+    need("rich", "mxsame convert")
     onnx = None
-    if output is not None and output.suffix == ".onnx" and not output.is_dir():
+    if output and output.suffix == ".onnx" and not output.is_dir():
         need("onnx", "mxsame convert -o NAME.onnx")
         onnx = {"dynamic_size": dynamic_size, **({} if opset is None else {"opset": opset})}
     elif opset is not None or dynamic_size:
         raise click.UsageError("--opset and --dynamic-size are for an ONNX file: give -o NAME.onnx.")
-    if check and padding is not None:
+    if given["check"] and given["padding"] is not None:
         raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
-    options = {"layout": layout, "padding": padding, "check": check, "as_json": as_json, "onnx": onnx}
-    paths = {name: None if path is None else str(path) for name, path in
-             (("file", file), ("weights", weights), ("output", output))}  # fmt: skip
-    context.exit(supervised(paths["file"], {**paths, **options, "shapes": [shape for _, shape in shapes]}))
+    context.exit(supervised({**given, "onnx": onnx, "shapes": [shape for _, shape in shapes]}))
 
 
-def supervised(file: str, given: dict) -> int:
+def supervised(given: dict) -> int:
     """The exit code of `child` in another process, which is ended if it does not come back from reading: libhdf5
     follows some lists of damaged files without a bound, and only another process can be ended then."""
-    size = sum(os.path.getsize(given[name]) for name in ("file", "weights") if given[name] is not None)
+    file, size = (
+        given["file"],
+        sum(os.path.getsize(given[name]) for name in ("file", "weights") if given[name] is not None),
+    )
     limit = SECONDS + size / BYTES_PER_SECOND
     reading, ready = os.pipe()
     arguments = json.dumps({**given, "path": sys.path, "ready": ready, "memory": MEMORY + 3 * size})
@@ -164,26 +154,31 @@ def limited(ready: int, memory: int) -> Iterator[None]:
 
 
 def converted(
-    file: str, weights: str | None = None, output: str | None = None, shapes: list | None = None,
-    onnx: dict | None = None, layout: str | None = None, padding: str | None = None, check: bool = False,
-    as_json: bool = False, limits: Callable[[], Any] = contextlib.nullcontext,
+    file: str, weights: str | None, output: str | None, shapes: list, onnx: dict | None, layout: str | None,
+    padding: str | None, check: bool, as_json: bool, limits: Callable[[], Any] = contextlib.nullcontext,
 ) -> int:  # fmt: skip
     """Reads, writes and prints, in this process; the exit code."""
     need_mxnet()
     keras = imported_keras() if check else None
+    from rich.console import Console
+    from rich.progress import Progress
+
     from mxsame.port import convert, report
 
-    with progress(not as_json) as show_progress:
+    hidden, written, checked = as_json or not sys.stderr.isatty(), None, None
+    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
+        task = bar.add_task("reading layers")
         try:
             with limits():
-                net = convert.watched(file, weights, layout, None, padding, partial(show_progress, "reading layers"))
+                watch = partial(bar.update, task)
+                net = convert.watched(
+                    file, weights, layout, None, padding, lambda done, total: watch(completed=done, total=total)
+                )
             model = None if keras is None else loaded(keras, file, weights)  # after mxsame refused code in the file
-            sizes = input_shapes(net, shapes or [])
-            show_progress("running layers")
+            sizes = input_shapes(net, shapes)
             rows = report.rows(net, [report.zeros(shape) for shape in sizes])
-            show_progress("writing" if output else "")
-            written = None
             if output is not None:
+                bar.update(task, description="writing")
                 target = Path(output)
                 written = write(net, target, file, sizes) if onnx is None else write_onnx(net, target, sizes, onnx)
         except MemoryError as error:
@@ -191,15 +186,15 @@ def converted(
             raise click.ClickException(f"{file} must be a whole model file: {reason}.") from error
         except (ValueError, TypeError, OSError) as error:
             raise click.ClickException(str(error)) from error
-        show_progress("comparing with Keras")
-        checked = None if model is None else compared(net, model, sizes)
+        if model is not None:
+            bar.update(task, description="comparing with Keras")
+            checked = compared(net, model, sizes)
     departing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
     if as_json:
-        layers = [row._asdict() for row in rows]
         if checked is not None:  # JSON has no infinity
             checked = [{**row, "difference": row["difference"] if row["difference"] < inf else None} for row in checked]
-        found = {"transpositions": net.transpositions, "layers": layers, "check": checked}
-        print_json({"file": file, "written": written, **found})
+        found = {"file": file, "written": written, "transpositions": net.transpositions}
+        print_json({**found, "layers": [row._asdict() for row in rows], "check": checked})
     else:
         show(rows, net.transpositions)
         for name in written or ():
@@ -207,22 +202,6 @@ def converted(
         if checked is not None:
             show_check(checked, departing)
     return 1 if departing else 0
-
-
-@contextlib.contextmanager
-def progress(wanted: bool) -> Iterator[Callable[..., None]]:
-    """What shows "words" and, if given, (done, total) on a terminal as long as the `with` block runs; the table that
-    comes on stdout stays without it."""
-    if not (wanted and sys.stderr.isatty() and find_spec("rich")):
-        yield lambda words, done=None, total=None: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(24), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda words, done=None, total=None: bar.update(task, description=words, completed=done, total=total)
 
 
 def input_shapes(net: Any, given: list) -> list:
@@ -238,22 +217,10 @@ def input_shapes(net: Any, given: list) -> list:
 
 
 def write(net: Any, output: Path, file: str, shapes: list) -> list:
-    """The names of the two files, for inputs of these shapes: they are read back and run."""
+    """The names of the two files, for inputs of these shapes."""
     from mxsame import export
-    from mxsame._mxnet import mx
-    from mxsame.port import report
 
-    written = export(net, str(output / Path(file).stem if output.is_dir() else output), shapes)
-    names = ["data"] if len(shapes) == 1 else [f"data{number}" for number in range(len(shapes))]
-    try:
-        found = mx.gluon.SymbolBlock.imports(written[0], names, written[1])(*map(report.zeros, shapes))
-        for each in found if isinstance(found, (list, tuple)) else [found]:
-            each.wait_to_read()
-    except Exception as error:
-        for name in written:
-            os.remove(name)
-        raise click.ClickException(f"the file must run; MXNet says: {str(error).split('Stack trace')[0]}") from error
-    return list(written)
+    return list(export(net, str(output / Path(file).stem if output.is_dir() else output), shapes))
 
 
 def write_onnx(net: Any, output: Path, shapes: list, options: dict) -> list:

@@ -1,6 +1,5 @@
 """`mxsame convert`: files, tables, JSON, exit codes. Files are recorded; the live model is compared where it can be."""
 
-import io
 import json
 import os
 import re
@@ -35,7 +34,7 @@ def folder(tmp_path_factory):
 def run(*arguments):
     """The command in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "supervised", lambda file, given: command.converted(**given))
+        patch.setattr(command, "supervised", lambda given: command.converted(**given))
         return CliRunner().invoke(main, ["convert", *map(str, arguments)])
 
 
@@ -139,21 +138,6 @@ def test_what_is_wrong_is_said(folder, arguments, code, message):
     result = run(folder / arguments[0], *arguments[1:])
     assert result.exit_code == code
     assert message in result.output
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_progress_is_shown_on_a_terminal_only(folder, monkeypatch):
-    for stream, wanted, shown in ((Terminal(), True, True), (Terminal(), False, False), (io.StringIO(), True, False)):
-        monkeypatch.setattr("sys.stderr", stream)
-        with command.progress(wanted) as show_progress:
-            show_progress("reading layers", 3, 10)
-            show_progress("writing")
-        assert ("writing" in stream.getvalue()) == shown
-        assert shown or not stream.getvalue()
 
 
 @pytest.mark.parametrize("network", ["unet", "sequential", "siamese", "nested_twice"])
@@ -276,17 +260,3 @@ def test_a_model_that_declares_its_size_is_exported_for_it(folder, tmp_path):
     fixed = json.loads((tmp_path / "net-symbol.json").read_text())["nodes"]
     mxsame.export(net, str(tmp_path / "any"))
     assert len(fixed) < len(json.loads((tmp_path / "any-symbol.json").read_text())["nodes"])
-
-
-def test_a_file_that_cannot_run_is_not_left(folder, tmp_path, monkeypatch):
-    symbol = '{"nodes": [{"op": "null", "name": "other", "inputs": []}], "arg_nodes": [0], "heads": [[0, 0, 0]]}'
-
-    def export(net, prefix, shapes):
-        Path(f"{prefix}-symbol.json").write_text(symbol)
-        Path(f"{prefix}-0000.params").write_bytes(b"")
-        return f"{prefix}-symbol.json", f"{prefix}-0000.params"
-
-    monkeypatch.setattr(mxsame, "export", export)
-    result = run(folder / "sequential.h5", "-o", tmp_path / "net")
-    assert result.exit_code == 1 and "the file must run" in result.output
-    assert not list(tmp_path.iterdir())
