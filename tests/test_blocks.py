@@ -50,12 +50,6 @@ def test_partial_averages_are_not_onednn_s():
     assert "Convolution" not in running.operators(ops.lp_pool(mx.sym.var("data", shape=LARGE), 3, 2))
 
 
-@pytest.mark.parametrize("name", POOLS)
-def test_what_a_layer_has_made_is_left_alone(name):
-    conv = mx.sym.Convolution(mx.sym.var("data", shape=LARGE), num_filter=8, kernel=(1, 1), name="conv")
-    assert running.operators(POOLS[name](conv, 3, 2)).count("Convolution") == 1
-
-
 VALUES = [
     Case(
         f"{name}_pool", size, (kernel,) * len(size), (stride,) * len(size), in_channels=channels, values="ties", batch=1

@@ -432,20 +432,9 @@ def conv8():
     return mxsame.nn.Conv2D(8, 3, in_channels=8)
 
 
-# What oneDNN's fusing makes wrong in MXNet's executors, and in `optimize_for`, if the graph lets it.
+# What oneDNN's fusing makes wrong in MXNet's executors, and in `optimize_for`, in addition to random networks.
 FUSED_WRONGLY = {
-    "relu and data": lambda: Own(lambda F, x, c: (lambda y: [F.relu(y), y])(c(x)), conv8()),
-    "data and relu": lambda: Own(lambda F, x, c: (lambda y: [y, F.relu(y)])(c(x)), conv8()),
-    "a residual": lambda: Own(
-        lambda F, x, a, b, c: (lambda y: y + c(F.relu(b(F.relu(y)))))(a(x)), conv8(), conv8(), conv8()
-    ),
-    "data plus relu": lambda: Own(lambda F, x, c: (lambda y: y + F.relu(y))(c(x)), conv8()),
-    "logits and sigmoid": lambda: Own(lambda F, x, c: (lambda y: [y, F.sigmoid(y)])(c(x)), conv8()),
     "dense and relu": lambda: Own(lambda F, x, c: (lambda y: [y, F.relu(y)])(c(x)), nn.Dense(5, in_units=504)),
-    "a batch norm and its relu": lambda: Own(
-        lambda F, x, c, n: (lambda y: [y, F.relu(y)])(n(F.relu(c(x)))), conv8(), nn.BatchNorm(in_channels=8)
-    ),
-    "a sum and its relu": lambda: Own(lambda F, x, a, b: (lambda y: [y, F.relu(y)])(a(x) + b(x)), conv8(), conv8()),
     "weights in another order": lambda: Own(
         lambda F, x, a, b: F.sigmoid(a(x)) + b(F.relu(x)), nn.Conv2D(8, 1, in_channels=8), nn.Conv2D(8, 3, 1, 1)
     ),
@@ -558,9 +547,6 @@ VALUES_DECIDE = {
     "before layers": lambda: Own(
         lambda F, x, c, d: F.relu(d(chosen(F, c(x)))), conv8(), nn.Conv2D(8, 3, in_channels=8)
     ),
-    "next to layers": lambda: Own(
-        lambda F, x, c, n: [chosen(F, x), F.relu(n(c(x)))], conv8(), nn.BatchNorm(in_channels=8)
-    ),
     "cond": lambda: Own(lambda F, x, c: F.contrib.cond(F.sum(x) > 0, lambda: F.relu(x), lambda: x * 2) + c(x), conv8()),
 }
 
@@ -607,8 +593,6 @@ def constant():
         (lambda: 3, (1, 3, 8, 8), TypeError, "net must be a gluon.HybridBlock; received net of type int"),
         (lambda: nn.Dense(3), (1, 3), ValueError, "net must be initialised, and called once"),
         (lambda: normal(nn.Dense(3)), (1, 3), ValueError, r"received uninitialised=\['dense\d+_weight'\]"),
-        (small_net, 5, TypeError, "input_shape must be a sequence of integers; received input_shape=5"),
-        (small_net, (), ValueError, r"input_shape must have at least one length; received input_shape=\(\)"),
         (small_net, [(1, 3, 8, 8), (1, 3, 8, -1)], ValueError, r"input_shape\[1\]\[3\] must be an integer >= 1"),
         (small_net, (1, 4, 8, 8), ValueError, "data must have in_channels=3 channels"),
         (
@@ -663,7 +647,6 @@ def test_wrong_arguments(net, shape, error, message):
             ValueError,
             r"the shape that the net was deployed for, \(N, 3, 11, 12\); received data.shape=\(1, 3, 12, 12\)",
         ),
-        ([data_of((3, 11, 12))], ValueError, r"received data.shape=\(3, 11, 12\)"),
         ([data_of((1, 3, 11, 12), dtype="float64")], TypeError, "the type of the parameters, float32; .*'float64'"),
         (
             [data_of((1, 3, 11, 12)).as_in_context(mx.cpu(3))],

@@ -177,7 +177,7 @@ def test_a_file_spares_measuring_again(tmp_path, monkeypatch):
     assert mxsame.autotune(network(), images(), rounds=1) == []  # remembered, file or not
 
 
-def test_several_inputs_and_numpy_arrays():
+def test_several_inputs():
     class Sum(mx.gluon.HybridBlock):
         def __init__(self):
             super().__init__()
@@ -190,12 +190,6 @@ def test_several_inputs_and_numpy_arrays():
     net.initialize()
     (tuned,) = mxsame.autotune(net, images(), [images(), images()], rounds=1, training=True)
     assert tuned.windows == STEM
-    planner.forget()
-    with mx.util.np_array(True):
-        net = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
-        net.initialize()
-        (tuned,) = mxsame.autotune(net, images(kind=mx.np), rounds=1)
-        assert tuned.windows == STEM
 
 
 def test_a_forced_plan_does_not_keep_from_measuring(monkeypatch):
