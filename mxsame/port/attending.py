@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
 
 from mxsame import validation
 from mxsame.port.activations import activated
@@ -33,26 +35,12 @@ def _projections(config: Dict[str, Any]) -> List[Weight]:
     ]
 
 
-def _projection_conversions(heads: int, key_heads: int) -> Dict[str, Conversion]:
-    """Kernels (D, heads, depth), that of the output (heads, depth, units), and biases (heads, depth) as matrices."""
-    found = {"output_kernel": _merged(2, heads)}
-    for name, count in (("query", heads), ("key", key_heads), ("value", key_heads)):
-        found[f"{name}_kernel"] = _merged(1, count)
-        found[f"{name}_bias"] = Conversion(lambda array: array.ravel(), lambda array, n=count: array.reshape(n, -1))
-    return found
-
-
-def _merged(leading: int, heads: int) -> Conversion:
-    """So many leading axes, and the rest, of a kernel as the columns and rows of a matrix; and back."""
-
-    def to_mxnet(array: Any) -> Any:
-        return array.reshape(*(-1, array.shape[-1]) if leading == 2 else (array.shape[0], -1)).T
-
-    def to_keras(array: Any) -> Any:
-        units, columns = array.shape
-        return array.T.reshape(*(heads, -1, units) if leading == 2 else (columns, heads, -1))
-
-    return Conversion(to_mxnet, to_keras)
+def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
+    """A kernel (D, heads, depth), that of the output (heads, depth, units), or a bias (heads, depth)."""
+    if len(shape) < 3:
+        return Conversion(np.ravel, lambda array: array.reshape(shape))
+    columns = shape[2] if is_output else math.prod(shape[1:])
+    return Conversion(lambda array: array.reshape(-1, columns).T, lambda array: array.T.reshape(shape))
 
 
 @layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=_projections, masks=TAKES)
@@ -99,9 +87,13 @@ def _multi_head(
     if config.get("use_bias", True):
         shapes.update({f"{name}_bias": (rows[name],) for name in rows})
     options = {"use_causal_mask": bool(use_causal_mask), "return_attention_scores": bool(return_attention_scores)}
+    conversions = {
+        role.name: _as_matrix(tuple(stored.shape), role.name == "output_kernel")
+        for role, stored in zip(site.layer.roles or (), site.layer.weights)
+    }
     return _attended(
-        site, multi_head_attention, [query, key, value], masks, options, shapes,
-        _projection_conversions(heads, key_heads), heads=heads, key_heads=key_heads, units=rows,
+        site, multi_head_attention, [query, key, value], masks, options, shapes, conversions,
+        heads=heads, key_heads=key_heads, units=rows,
     )  # fmt: skip
 
 
@@ -159,14 +151,18 @@ def _attention(
 @layer("EinsumDense", order=KERAS, weights=(Weight("kernel", "weight"), Weight("bias", "bias", "bias_axes")))
 def _einsum_dense(site: Site, x: Value) -> Value:
     shape, bias_axes = site.layer.weights[0].shape, site.config.get("bias_axes")
-    einsum = parse(str(site.config["equation"]).replace(" ", ""), x.rank, len(shape))
-    lengths = dict(zip(einsum.weight, shape))
-    known = {**dict(zip(einsum.data, x.shape)), **lengths}
+    einsum = parse(str(site.config["equation"]), x.rank, len(shape))
+    if einsum.shared:
+        raise ValueError(
+            f"equation must have no axis of all arrays; {validation.received(equation=site.config['equation'])}"
+        )
+    lengths = dict(zip(einsum.second, shape))
+    known = {**dict(zip(einsum.first, x.shape)), **lengths}
     bias = bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
     kernel = Conversion(
         lambda array: weight_to_mxnet(array, einsum), lambda array: weight_to_keras(array, einsum, lengths)
     )
-    made = tuple(lengths[letter] for letter in einsum.made)
+    made = tuple(lengths[letter] for letter in einsum.free(1))
     weight = (math.prod(made), math.prod(lengths[letter] for letter in einsum.contracted))
     shapes = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
     out = site.weighted(einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made)

@@ -351,11 +351,19 @@ COMPARISONS = {
     "lesser": operator.lt,
     "lesser_equal": operator.le,
 }
+PYTHON = {
+    **{"add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv},
+    "power": operator.pow,
+    **COMPARISONS,
+}
 
 
-def _compared(compare: Callable) -> Callable:
-    """Ones and zeros, which are floats for integers, too."""
-    return lambda F, x, value, reflected: F.cast(compare(*((value, x) if reflected else (x, value))), dtype="float32")
+def _scalar(F: Any, x: Any, operator: str, value: float, reflected: bool = False) -> Any:
+    """An array and a number, which is the first if `reflected`. Comparisons give floats for integers, too."""
+    if operator in ("maximum", "minimum"):
+        return getattr(F, operator)(x, value)
+    out = PYTHON[operator](*((value, x) if reflected else (x, value)))
+    return F.cast(out, dtype="float32") if operator in COMPARISONS else out
 
 
 FUNCTIONS: Dict[str, Callable] = {
@@ -384,7 +392,7 @@ FUNCTIONS: Dict[str, Callable] = {
     "glu": _glu,
     # one array
     "identity": lambda F, x: x,
-    "scalar": lambda F, x, operator, value, reflected=False: SCALAR[operator](F, x, value, reflected),
+    "scalar": _scalar,
     "reshape": _reshape,
     "unfold": lambda F, x, y: F.reshape_like(x, y, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2),
     "move_single_channel": lambda F, x, source, target: F.expand_dims(F.squeeze(x, axis=source), axis=target),
@@ -437,17 +445,6 @@ FUNCTIONS: Dict[str, Callable] = {
     "average": _average,
     "concatenate": _concatenate,
     "dot": _dot,
-}
-
-SCALAR = {
-    "add": lambda F, x, value, reflected: x + value,
-    "subtract": lambda F, x, value, reflected: value - x if reflected else x - value,
-    "multiply": lambda F, x, value, reflected: x * value,
-    "divide": lambda F, x, value, reflected: value / x if reflected else x / value,
-    "maximum": lambda F, x, value, reflected: F.maximum(x, value),
-    "minimum": lambda F, x, value, reflected: F.minimum(x, value),
-    "power": lambda F, x, value, reflected: value**x if reflected else x**value,
-    **{name: _compared(compare) for name, compare in COMPARISONS.items()},
 }
 
 

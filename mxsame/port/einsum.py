@@ -1,4 +1,4 @@
-"""Einstein sums of an array and a weight, `keras.layers.EinsumDense`, as one matrix product."""
+"""Einstein sums of two arrays, as matrix products: `keras.layers.EinsumDense`, and the operator."""
 
 from __future__ import annotations
 
@@ -13,66 +13,82 @@ from mxsame import validation
 
 
 class Einsum(NamedTuple):
-    """An equation with a letter for each axis: no letter is in both operands and in the output.
+    """The letters of the axes of two arrays and of the output."""
 
-    >>> parse("...x,xhy->...hy", 3, 3)
-    Einsum(data='ABx', weight='xhy', output='ABhy')
-    """
-
-    data: str
-    weight: str
+    first: str
+    second: str
     output: str
 
     @property
-    def free(self) -> str:
-        """The axes that the data and the output have."""
-        return "".join(letter for letter in self.data if letter in self.output)
+    def shared(self) -> str:
+        """The axes that both arrays and the output have."""
+        return "".join(letter for letter in self.first if letter in self.second and letter in self.output)
 
     @property
     def contracted(self) -> str:
-        return "".join(letter for letter in self.data if letter not in self.output)
+        return "".join(letter for letter in self.first if letter not in self.output)
 
-    @property
-    def made(self) -> str:
-        """The axes that the weight and the output have."""
-        return "".join(letter for letter in self.weight if letter in self.output)
+    def free(self, operand: int) -> str:
+        """The axes that the output has from one of the arrays only."""
+        return "".join(letter for letter in self[operand] if letter not in self[1 - operand])
 
 
-def parse(equation: str, rank: int, weight_rank: int) -> Einsum:
-    """The equation for data and a weight of so many axes.
+def parse(equation: str, rank: int, second_rank: int) -> Einsum:
+    """The equation for arrays of so many axes.
 
-    Raises `ValueError` for what is no single matrix product.
+    Raises `ValueError` for what is no matrix product, for each entry of the axes that are shared.
+
+    >>> parse("...x,xhy->...hy", 3, 3)
+    Einsum(first='ABx', second='xhy', output='ABhy')
+    >>> found = parse("bthd,bshd->bhts", 4, 4)
+    >>> found.shared, found.contracted, found.free(0), found.free(1)
+    ('bh', 'd', 't', 's')
     """
-    found = re.fullmatch(r"(\.{3})?([a-zA-Z]+)(\.{3})?,([a-zA-Z]+)->(\.{3})?([a-zA-Z]+)(\.{3})?", equation)
+    pattern = r"(\.{3})?([a-zA-Z]+)(\.{3})?,([a-zA-Z]+)->(\.{3})?([a-zA-Z]+)(\.{3})?"
+    found = re.fullmatch(pattern, equation.replace(" ", ""))
     letters = [] if found is None else [letter for letter in string.ascii_uppercase if letter not in equation]
     if found is not None and len(letters) >= rank:
-        before, data, after, weight, out_before, output, out_after = found.groups()
-        more = "".join(letters[: max(rank - len(data), 0)]) if before or after else ""
-        data = more + data if before else data + more
+        before, first, after, second, out_before, output, out_after = found.groups()
+        more = "".join(letters[: max(rank - len(first), 0)]) if before or after else ""
+        first = more + first if before else first + more
         output = (more if out_before else "") + output + (more if out_after else "")
-        once = all(len(set(each)) == len(each) for each in (data, weight, output))
-        shared = set(data) & set(weight) & set(output)
-        alone = (set(data) ^ set(weight)) ^ set(output)
-        if once and not shared and not alone and (len(data), len(weight)) == (rank, weight_rank):
-            return Einsum(data, weight, output)
-    raise ValueError(
-        "equation must be a product of the data and a weight, without an axis that both and the output have; "
-        f"{validation.received(equation=equation)}"
-    )
+        einsum = Einsum(first, second, output)
+        once = all(len(set(each)) == len(each) for each in einsum)
+        alone = (set(first) ^ set(second)) ^ set(output)  # in one of the three, or in all
+        if once and alone == set(einsum.shared) and (len(first), len(second)) == (rank, second_rank):
+            return einsum
+    raise ValueError(f"equation must be a product of two arrays; {validation.received(equation=equation)}")
 
 
 def einsum_dense(F: Any, x: Any, weight: Any, bias: Any = None, *, einsum: Einsum, made: Tuple[int, ...]) -> Any:
     """Data times a weight (made, contracted), plus a bias that broadcasts to the output; `made` are the lengths of the
-    axes that are made."""
-    kept = (0,) * len(einsum.free)
-    x = _transposed(F, x, einsum.data, einsum.free + einsum.contracted)
+    axes that the output has from the weight."""
+    kept = (0,) * len(einsum.free(0))
+    x = _transposed(F, x, einsum.first, einsum.free(0) + einsum.contracted)
     if len(einsum.contracted) != 1:
         x = F.reshape(x, shape=(*kept, -1))
     x = F.FullyConnected(x, weight, num_hidden=math.prod(made), flatten=False, no_bias=True)
     if len(made) != 1:
         x = F.reshape(x, shape=(*kept, *made))
-    x = _transposed(F, x, einsum.free + einsum.made, einsum.output)
+    x = _transposed(F, x, einsum.free(0) + einsum.free(1), einsum.output)
     return x if bias is None else F.broadcast_add(x, bias)
+
+
+def einsum_product(F: Any, x: Any, y: Any, einsum: Einsum, lengths: Dict[str, int]) -> Any:
+    """As `batch_dot` of matrices (free, contracted) and (contracted, free), for each entry of the shared axes, of which
+    the first is the batch; `lengths` are those of all others."""
+
+    def matrix(array: Any, given: str, rows: str, columns: str) -> Any:
+        sides = (math.prod(lengths[letter] for letter in side) for side in (rows, columns))
+        return F.reshape(_transposed(F, array, given, einsum.shared + rows + columns), shape=(-1, *sides))
+
+    first, second = einsum.free(0), einsum.free(1)
+    out = F.batch_dot(
+        matrix(x, einsum.first, first, einsum.contracted), matrix(y, einsum.second, einsum.contracted, second)
+    )
+    made = einsum.shared + first + second
+    out = F.reshape(out, shape=(-1, *(lengths[letter] for letter in made[1:])))
+    return _transposed(F, out, made, einsum.output)
 
 
 def _transposed(F: Any, x: Any, axes: str, wanted: str) -> Any:
@@ -81,16 +97,16 @@ def _transposed(F: Any, x: Any, axes: str, wanted: str) -> Any:
 
 def weight_to_mxnet(kernel: np.ndarray, einsum: Einsum) -> np.ndarray:
     """A kernel with the axes of the equation as (made, contracted)."""
-    order = [einsum.weight.index(letter) for letter in einsum.made + einsum.contracted]
-    made = math.prod(kernel.shape[axis] for axis in order[: len(einsum.made)])
-    return kernel.transpose(order).reshape(made, -1)
+    made = einsum.free(1)
+    order = [einsum.second.index(letter) for letter in made + einsum.contracted]
+    return kernel.transpose(order).reshape(math.prod(kernel.shape[axis] for axis in order[: len(made)]), -1)
 
 
 def weight_to_keras(weight: np.ndarray, einsum: Einsum, lengths: Dict[str, int]) -> np.ndarray:
     """The inverse of :func:`weight_to_mxnet`."""
-    letters = einsum.made + einsum.contracted
+    letters = einsum.free(1) + einsum.contracted
     full = weight.reshape([lengths[letter] for letter in letters])
-    return full.transpose([letters.index(letter) for letter in einsum.weight])
+    return full.transpose([letters.index(letter) for letter in einsum.second])
 
 
 def bias_axes_shape(einsum: Einsum, bias_axes: str, lengths: Sequence[int]) -> Tuple[int, ...]:
@@ -102,69 +118,3 @@ def bias_axes_shape(einsum: Einsum, bias_axes: str, lengths: Sequence[int]) -> T
     first = min(einsum.output.index(letter) for letter in bias_axes)
     pairs = list(zip(einsum.output, lengths))[first:]
     return tuple(length if letter in bias_axes else 1 for letter, length in pairs)
-
-
-class Product(NamedTuple):
-    """An equation of two arrays: the axes of each, and of the output.
-
-    >>> product = Product.parsed("bthd,bshd->bhts", [4, 4])
-    >>> product.shared, product.contracted, product.free(0), product.free(1)
-    ('bh', 'd', 't', 's')
-    """
-
-    first: str
-    second: str
-    output: str
-
-    @classmethod
-    def parsed(cls, equation: str, ranks: Sequence[int]) -> Product:
-        """Raises `ValueError` for what is no product of matrices for each entry of the batch."""
-        found = re.fullmatch("([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)", equation.replace(" ", ""))
-        if found is not None and list(map(len, found.groups()[:2])) == list(ranks):
-            product = cls(*found.groups())
-            once = all(len(set(letters)) == len(letters) for letters in product)
-            alone = (set(product.first) ^ set(product.second)) ^ set(product.output)
-            if once and alone == set(product.shared) and product.shared[:1] == product.first[0] == product.output[0]:
-                return product
-        raise ValueError(
-            "equation must be a product of two arrays of a batch, whose axis is the first; "
-            f"{validation.received(equation=equation)}"
-        )
-
-    @property
-    def shared(self) -> str:
-        return "".join(letter for letter in self.first if letter in self.second and letter in self.output)
-
-    @property
-    def contracted(self) -> str:
-        return "".join(letter for letter in self.first if letter not in self.output)
-
-    def free(self, operand: int) -> str:
-        """The axes that only one of the arrays has."""
-        return "".join(letter for letter in self[operand] if letter not in self[1 - operand])
-
-    def lengths(self, shapes: Sequence[Sequence[Any]]) -> Dict[str, int]:
-        """Of all axes after the batch."""
-        pairs = [pair for letters, shape in zip(self[:2], shapes) for pair in list(zip(letters, shape))[1:]]
-        found = dict(pairs)
-        if None in found.values() or any(found[letter] != length for letter, length in pairs):
-            raise ValueError(f"lengths must be static, and agree; {validation.received(shapes=shapes)}")
-        return found
-
-
-def einsum_product(F: Any, x: Any, y: Any, product: Product, lengths: Dict[str, int]) -> Any:
-    """As `batch_dot` of matrices (free, contracted) and (contracted, free), for each entry of the shared axes."""
-    first, second = product.free(0), product.free(1)
-    letters = (product.shared + first + product.contracted, product.shared + product.contracted + second)
-    matrices = []
-    for array, given, wanted, rows in (
-        (x, product.first, letters[0], first),
-        (y, product.second, letters[1], product.contracted),
-    ):
-        array = _transposed(F, array, given, wanted)
-        columns = wanted[len(product.shared) + len(rows) :]
-        sides = (math.prod(lengths[letter] for letter in side) for side in (rows, columns))
-        matrices.append(F.reshape(array, shape=(-1, *sides)))
-    made = product.shared + first + second
-    out = F.reshape(F.batch_dot(*matrices), shape=(-1, *(lengths[letter] for letter in made[1:])))
-    return _transposed(F, out, made, product.output)

@@ -21,7 +21,10 @@ gluon = mx.gluon.nn
 GAMMA, BETA = Weight("gamma", "gamma", "scale"), Weight("beta", "beta", "center")
 KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
 MOVING = (Weight("moving_mean", "running_mean", trained=False), Weight("moving_variance", "running_var", trained=False))
-STATISTICS = [Weight(name, name, unless="mean", trained=False) for name in ("mean", "variance", "count")]
+STATISTICS = [
+    Weight(name, parameter, unless="mean", trained=False)
+    for name, parameter in (("mean", "mean"), ("variance", "variance"), ("count", ""))
+]
 
 
 # -- dense
@@ -127,12 +130,14 @@ def _over(x: Value, axes: Sequence[int], stored: Optional[tuple] = None) -> Tupl
     return tuple(x.ordered(full)), Conversion(to_mxnet, lambda array: array.transpose(x.keras_order).reshape(stored))
 
 
-def _scale_shift(site: Site, x: Value, axes: Sequence[int], before: str, **arguments: Any) -> Value:
-    used, conversion = _over(x, axes)
-    roles = site.layer.roles or ()
-    shapes = {role.parameter: used for role in roles}
-    conversions = {role.name: conversion for role in roles}
-    return site.weighted("scale_shift", x, shapes=shapes, conversions=conversions, before=before, **arguments)
+def _along(
+    site: Site, function: str, x: Value, axes: Sequence[int], stored: Optional[tuple] = None, **arguments: Any
+) -> Value:
+    """A function with the layer's weights, which have these axes of x."""
+    used, conversion = _over(x, axes, stored)
+    roles = [role for role in site.layer.roles or () if role.parameter]
+    shapes, conversions = {role.parameter: used for role in roles}, {role.name: conversion for role in roles}
+    return site.weighted(function, x, shapes=shapes, conversions=conversions, **arguments)
 
 
 @layer("LayerNormalization", order=SETTLED, weights=(GAMMA, BETA), masks=PASSES)
@@ -140,13 +145,15 @@ def _layer_norm(site: Site, x: Value) -> Value:
     axes = axes_of(site.config.get("axis", -1), x.rank)
     if site.config.get("rms_scaling"):
         raise ValueError(f"rms_scaling must be False; {validation.received(rms_scaling=True)}")
-    return _scale_shift(site, x, axes, "standardize", over=x.axes(axes), epsilon=site.number("epsilon", 1e-3))
+    return _along(
+        site, "scale_shift", x, axes, before="standardize", over=x.axes(axes), epsilon=site.number("epsilon", 1e-3)
+    )
 
 
 @layer("RMSNormalization", order=SETTLED, weights=[Weight("scale", "gamma")], masks=PASSES)
 def _rms_norm(site: Site, x: Value) -> Value:
     axes = axes_of(site.config.get("axis", -1), x.rank)
-    return _scale_shift(site, x, axes, "rms", over=x.axes(axes), epsilon=site.number("epsilon", 1e-6))
+    return _along(site, "scale_shift", x, axes, before="rms", over=x.axes(axes), epsilon=site.number("epsilon", 1e-6))
 
 
 @layer("GroupNormalization", weights=(GAMMA, BETA), masks=PASSES)
@@ -161,7 +168,9 @@ def _group_norm(site: Site, x: Value) -> Value:
         raise ValueError(
             f"channels must be a multiple of groups; {validation.received(channels=channels, groups=groups)}"
         )
-    return _scale_shift(site, x, axis, "group_norm", groups=groups, epsilon=site.number("epsilon", 1e-3))
+    return _along(
+        site, "scale_shift", x, axis, before="group_norm", groups=groups, epsilon=site.number("epsilon", 1e-3)
+    )
 
 
 @layer("UnitNormalization", masks=PASSES)
@@ -171,7 +180,7 @@ def _unit_norm(site: Site, x: Value) -> Value:
 
 @layer("LayerScale", order=SETTLED, weights=[Weight("gamma", "gamma")])
 def _layer_scale(site: Site, x: Value) -> Value:
-    return _scale_shift(site, x, [x.rank - 1], "identity")
+    return _along(site, "scale_shift", x, [x.rank - 1])
 
 
 @layer("Normalization", order=SETTLED, weights=STATISTICS)
@@ -180,13 +189,10 @@ def _normalization(site: Site, x: Value) -> Value:
     config, invert = site.config, bool(site.config.get("invert", False))
     axis = config.get("axis", -1)
     axes = [] if axis in (None, [], ()) else axes_of(axis, x.rank)
-    used, conversion = _over(x, axes)
-    names = ("mean", "variance")
     if config.get("mean") is None:
-        shapes, conversions = dict.fromkeys(names, used), dict.fromkeys(names, conversion)
-        return site.weighted("standardized_by", x, shapes=shapes, conversions=conversions, invert=invert)
-    stored = [x.shape[axis] for axis in axes]
-    arrays = {name: np.asarray(config[name], dtype="float32").ravel() for name in names}
+        return _along(site, "standardized_by", x, axes, invert=invert)
+    stored, (_, conversion) = [x.shape[axis] for axis in axes], _over(x, axes)
+    arrays = {name: np.asarray(config[name], dtype="float32").ravel() for name in ("mean", "variance")}
     arrays = {name: np.broadcast_to(array, (math.prod(stored),)).reshape(stored) for name, array in arrays.items()}
     arrays = {name: conversion.to_mxnet(array) for name, array in arrays.items()}
     return site.constant("standardized_by", x, arrays, invert=invert)
@@ -218,8 +224,8 @@ def _rescaling(site: Site, x: Value) -> Value:
 def _prelu(site: Site, x: Value) -> Value:
     shared = {axis % x.rank for axis in site.config.get("shared_axes") or []}
     axes = [axis for axis in range(1, x.rank) if axis not in shared]
-    used, conversion = _over(x, axes, tuple(1 if axis in shared else x.shape[axis] for axis in range(1, x.rank)))
-    return site.weighted("prelu", x, shapes={"alpha": used}, conversions={"alpha": conversion})
+    stored = tuple(1 if axis in shared else x.shape[axis] for axis in range(1, x.rank))
+    return _along(site, "prelu", x, axes, stored)
 
 
 # -- dropout and noise

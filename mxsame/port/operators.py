@@ -11,7 +11,7 @@ from mxsame import validation
 from mxsame.port.activations import as_layer
 from mxsame.port.blocks import COMPARISONS
 from mxsame.port.builder import Operand, Site, Value
-from mxsame.port.einsum import Product, einsum_product
+from mxsame.port.einsum import einsum_product, parse
 from mxsame.port.layers import axes_of, broadcasting, merged, to_order, to_shape
 from mxsame.port.rows import KERAS, UNPADDED, operator, values_in
 
@@ -36,7 +36,7 @@ SYNONYMS = {
     "pow": "power",
     "concat": "concatenate",
     "abs": "absolute",
-    **{f"reduce_{name}": name for name in ("mean", "sum", "max", "min", "prod")},
+    **{f"reduce_{name}": name for name in ("mean", "sum", "max", "min", "prod", "any")},
     "clip_by_value": "clip",
     "pad_v2": "pad",
     "permute_dimensions": "transpose",
@@ -117,15 +117,10 @@ def _after_batch(axis: Any, rank: int) -> List[int]:
     return axes
 
 
-@operator("logical_or", order=KERAS)
-def _either(site: Site, x: Value, y: Value) -> Value:
+@operator("logical_or", "logical_and", order=KERAS)
+def _logical(site: Site, x: Value, y: Value) -> Value:
     """Of ones and zeros, which masks are."""
-    return merged(site, "maximum", [x, y])
-
-
-@operator("logical_and", order=KERAS)
-def _both(site: Site, x: Value, y: Value) -> Value:
-    return merged(site, "minimum", [x, y])
+    return merged(site, "maximum" if _named(site) == "logical_or" else "minimum", [x, y])
 
 
 @operator("logical_not")
@@ -142,13 +137,6 @@ def _where(site: Site, condition: Value, x: Operand, y: Operand) -> Value:
         shapes = [condition.shape, *(each.shape for each in tensors)]
         raise ValueError(f"tensors must have one shape; {validation.received(shapes=shapes)}")
     return site.function("choose", condition, *tensors, numbers=numbers)
-
-
-@operator("any", order=KERAS)
-def _any(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -> Value:
-    """Of ones and zeros."""
-    axes = _after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
-    return site.function("max", x, axis=tuple(axes), keepdims=bool(keepdims))
 
 
 @operator("argmax", "argmin")
@@ -176,30 +164,23 @@ def _repeat(site: Site, x: Value, repeats: int, axis: int) -> Value:
     return site.function("repeat", x, repeats=validation.integer("repeats", repeats, 1), axis=x.axis(axis))
 
 
-@operator("mean", "sum", "max", "min", "prod")
+@operator("mean", "sum", "max", "min", "prod", "any")
 def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -> Value:
     axes = _after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
     if x.first and not keepdims and axes != list(range(1, x.rank - 1)):
         x = site.keras(x)
-    return site.function(_named(site), x, first=x.first and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
+    name = "max" if _named(site) == "any" else _named(site)  # of ones and zeros
+    return site.function(name, x, first=x.first and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
 
 
-def _unit(site: Site, x: Value, axis: Any = -1, epsilon: float = 1e-12) -> Value:
-    return site.function("unit", x, axes=x.axes(axes_of(axis, x.rank)), epsilon=float(epsilon))
-
-
-@operator("l2_normalize")
-def _l2_normalize(site: Site, x: Value, axis: Any = -1, epsilon: float = 1e-12) -> Value:
-    """TensorFlow's: its epsilon is that of the square."""
-    return _unit(site, x, axis, epsilon)
-
-
-@operator("normalize")
-def _normalize(site: Site, x: Value, axis: Any = -1, order: int = 2, epsilon: float = 1e-7) -> Value:
-    """Keras's: its epsilon is that of the length."""
+@operator("l2_normalize", "normalize")
+def _normalize(site: Site, x: Value, axis: Any = -1, order: int = 2, epsilon: Optional[float] = None) -> Value:
+    """TensorFlow's epsilon is that of the square, Keras's that of the length."""
     if order != 2:
         raise ValueError(f"order must be 2; {validation.received(order=order)}")
-    return _unit(site, x, axis, float(epsilon) ** 2)
+    of_length = _named(site) == "normalize"
+    epsilon = float((1e-7 if of_length else 1e-12) if epsilon is None else epsilon)
+    return site.function("unit", x, axes=x.axes(axes_of(axis, x.rank)), epsilon=epsilon**2 if of_length else epsilon)
 
 
 # -- shapes
@@ -382,10 +363,15 @@ def _matmul(site: Site, x: Value, y: Value, transpose_a: bool = False, transpose
 @operator("einsum", order=KERAS)
 def _einsum(site: Site, *operands: Operand, subscripts: str = "") -> Value:
     """Of two tensors, as a product of matrices for each entry of the axes that both and the output have."""
-    tensors = values_in(list(operands))
-    product = Product.parsed(subscripts or operands[0], [x.rank for x in tensors])
-    lengths = product.lengths([x.shape for x in tensors])
-    return site.function(einsum_product, *tensors, product=product, lengths=lengths)
+    x, y = values_in(list(operands))
+    einsum = parse(subscripts or operands[0], x.rank, y.rank)
+    pairs = [*zip(einsum.first, x.shape), *zip(einsum.second, y.shape)]
+    lengths = {letter: length for letter, length in pairs if letter != einsum.first[0]}
+    if not einsum.shared[:1] == einsum.first[0] == einsum.output[0] or None in lengths.values():
+        raise ValueError(
+            f"axes must be that of the batch, then static; {validation.received(shapes=[x.shape, y.shape])}"
+        )
+    return site.function(einsum_product, x, y, einsum=einsum, lengths=lengths)
 
 
 @operator("max_pool", "avg_pool", order=UNPADDED)
