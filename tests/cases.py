@@ -6,7 +6,6 @@ Arrays come from NumPy's PCG64 stream, rounded to float32, so the same case has 
 
 from __future__ import annotations
 
-import itertools
 import zlib
 from dataclasses import dataclass
 
@@ -162,84 +161,40 @@ def output_gradient(case: Case, shape, seed: int = 0) -> np.ndarray:
 def _conv_table():
     case = _maker("conv")
     # 1-D: every residue of n modulo s; k < s, k = s, k > s; n < k; odd and even kernels
-    for n, k, s in [
-        (7, 3, 2),
-        (8, 3, 2),
-        (8, 2, 3),
-        (9, 2, 3),
-        (10, 2, 3),
-        (11, 5, 3),
-        (9, 4, 4),
-        (10, 1, 2),
-        (2, 5, 1),
-    ]:
+    for n, k, s in [(7, 3, 2), (8, 3, 2), (8, 2, 3), (11, 5, 3), (9, 4, 4), (10, 1, 2), (2, 5, 1)]:
         yield case((n,), (k,), (s,))
-    yield case((3,), (8,), (2,))
-    yield case((12,), (6,), (5,))
     yield case((9,), (4,), (1,))
     yield case((1,), (4,), (3,))
-    yield case((10,), (1,), (1,))
-    yield case((7,), (1,), (3,), channels=2)
     yield case((11,), (4,), (2,), padding="valid")
-    yield case((9,), (2,), (3,), padding="valid", use_bias=False)
-    yield case((10,), (3,), (1,), dilation=(3,))
     yield case((10,), (4,), (1,), dilation=(2,))
-    yield case((11,), (3,), (2,), dilation=(2,))
     yield case((13,), (4,), (3,), dilation=(3,))
-    yield case((12,), (3,), (2,), dilation=(2,), padding="valid")
     yield case((9,), (3,), (2,), padding="causal")
-    yield case((10,), (4,), (1,), padding="causal")
     yield case((11,), (2,), (3,), padding="causal", dilation=(2,))
     yield case((12,), (3,), (1,), padding="causal", dilation=(3,), groups=2, in_channels=4)
-    yield case((2,), (5,), (1,), padding="causal")
-    yield case((9,), (3,), (2,), padding=((2, 0),))
     yield case((8,), (4,), (3,), padding=((0, 3),))
     yield case((7,), (2,), (2,), padding=((5, 4),))
     yield case((9,), (4,), (2,), groups=2, in_channels=4, channels=6)
     # 2-D: a different size, kernel and stride on every axis
     yield case((7, 10), (3, 2), (2, 3))
-    yield case((8, 11), (2, 5), (3, 2))
     yield case((9, 6), (4, 3), (2, 4))
-    yield case((10, 7), (1, 4), (2, 1))
-    yield case((6, 9), (5, 1), (4, 3), use_bias=False)
-    yield case((12, 5), (4, 7), (1, 2))
-    yield case((3, 2), (5, 4), (2, 1))
     yield case((2, 9), (6, 3), (3, 2))
-    yield case((1, 4), (3, 6), (2, 3))
     yield case((9, 8), (2, 4), (1, 1))
-    yield case((8, 9), (3, 5), (1, 1))
-    yield case((7, 6), (1, 1), (1, 1))
     yield case((7, 8), (1, 1), (3, 2))
-    yield case((7, 9), (2, 1), (3, 4))
     yield case((8, 7), (3, 2), (2, 3), batch=1, in_channels=1, channels=1)
     yield case((7, 10), (3, 4), (2, 3), padding="valid")
-    yield case((5, 6), (2, 3), (3, 4), padding="valid", use_bias=False)
     yield case((10, 9), (3, 2), (1, 1), dilation=(2, 3))
-    yield case((9, 11), (4, 3), (1, 1), dilation=(2, 1))
-    yield case((4, 5), (3, 4), (1, 1), dilation=(3, 2))
     yield case((11, 10), (3, 4), (2, 3), dilation=(2, 3))
-    yield case((10, 13), (2, 3), (3, 2), dilation=(1, 2), use_bias=False)
-    yield case((9, 12), (2, 3), (1, 1), dilation=(3, 2), padding="valid")
     yield case((12, 11), (2, 3), (2, 3), dilation=(3, 2), padding="valid")
-    yield case((7, 10), (3, 2), (1, 1), groups=2, in_channels=4, channels=6)
     yield case((8, 9), (2, 5), (2, 3), groups=3, in_channels=6, channels=3)
-    yield case((9, 7), (4, 3), (3, 2), groups=4, in_channels=4, channels=4)
     yield case((9, 10), (3, 2), (1, 1), dilation=(2, 3), groups=2, in_channels=2)
     yield case((8, 7), (3, 4), (2, 1), padding=((2, 1), (0, 3)))
-    yield case((7, 9), (2, 3), (1, 2), padding=((0, 2), (3, 1)))
     yield case((6, 5), (2, 3), (3, 2), padding=((3, 5), (4, 6)))
-    yield case((9, 10), (3, 3), (2, 2), padding=((1, 1), (1, 1)))
     yield case((10, 8), (3, 2), (2, 1), padding=((1, 3), (2, 0)), dilation=(2, 3))
     yield case((9, 8), (3, 2), (2, 3), padding=((0, 1), (4, 0)), groups=2, in_channels=4)
-    yield case((7, 8), (3, 4), (2, 3), padding=((0, 0), (0, 0)))
     # 3-D
     yield case((5, 6, 7), (3, 2, 4), (2, 3, 1))
-    yield case((6, 4, 5), (2, 3, 1), (3, 2, 2), use_bias=False)
     yield case((4, 5, 6), (3, 5, 2), (1, 1, 1))
-    yield case((3, 2, 5), (4, 3, 2), (2, 1, 3))
-    yield case((5, 6, 4), (1, 1, 1), (2, 1, 3))
     yield case((5, 7, 6), (2, 3, 4), (1, 2, 3), padding="valid")
-    yield case((6, 5, 7), (2, 3, 2), (1, 1, 1), dilation=(3, 2, 1))
     yield case((7, 6, 5), (3, 2, 2), (2, 3, 1), dilation=(2, 1, 3))
     yield case((4, 6, 5), (3, 2, 2), (2, 1, 3), padding=((2, 0), (0, 3), (1, 1)))
     yield case((5, 4, 6), (2, 3, 3), (2, 1, 2), groups=2, in_channels=4)
@@ -248,17 +203,10 @@ def _conv_table():
 def _depthwise_table():
     case = _maker("depthwise_conv")
     yield case((9,), (4,), (2,))
-    yield case((10,), (3,), (3,), depth_multiplier=2)
-    yield case((11,), (3,), (1,), dilation=(3,))
     yield case((10,), (3,), (2,), padding="causal", dilation=(2,), depth_multiplier=2)
-    yield case((3,), (6,), (2,))
-    yield case((7, 10), (3, 2), (2, 2))
     yield case((8, 9), (2, 5), (1, 1), depth_multiplier=3, in_channels=2)
     yield case((7, 11), (4, 3), (3, 2), depth_multiplier=2)
-    yield case((9, 8), (2, 1), (3, 4), use_bias=False)
     yield case((2, 4), (5, 3), (1, 2), depth_multiplier=2)
-    yield case((9, 7), (3, 4), (2, 3), padding="valid", depth_multiplier=2)
-    yield case((10, 9), (3, 2), (1, 1), dilation=(2, 3), depth_multiplier=2)
     yield case((9, 11), (2, 3), (3, 2), dilation=(3, 2))
     yield case((8, 7), (3, 2), (2, 1), padding=((2, 0), (0, 3)), depth_multiplier=2)
     yield case((6, 7), (1, 1), (1, 2), in_channels=1, depth_multiplier=3)
@@ -271,14 +219,10 @@ def _separable_table():
     yield case((9,), (4,), (2,))
     yield case((11,), (3,), (1,), dilation=(2,), depth_multiplier=2)
     yield case((10,), (3,), (3,), padding="causal", depth_multiplier=2)
-    yield case((10,), (2,), (3,), padding="valid")
     yield case((7, 10), (3, 2), (2, 2), depth_multiplier=2)
-    yield case((9, 8), (4, 5), (1, 1), channels=2)
     yield case((8, 11), (2, 3), (3, 2), use_bias=False)
-    yield case((3, 2), (4, 3), (1, 1), depth_multiplier=2)
     yield case((10, 9), (3, 2), (1, 1), dilation=(2, 3))
     yield case((9, 11), (2, 3), (2, 3), dilation=(3, 2), depth_multiplier=2)
-    yield case((9, 7), (3, 2), (2, 3), padding="valid", depth_multiplier=2)
     yield case((8, 7), (3, 2), (2, 1), padding=((2, 0), (0, 3)))
     yield case((5, 6, 7), (3, 2, 4), (2, 3, 1), depth_multiplier=2)
     yield case((6, 5, 4), (2, 3, 2), (1, 2, 3), dilation=(1, 2, 1))
@@ -288,44 +232,28 @@ def _transposed_table():
     case = _maker("conv_transpose")
     for n, k, s in [(5, 3, 2), (4, 4, 2), (6, 2, 2), (5, 2, 3), (4, 5, 3), (3, 1, 4), (7, 3, 1), (6, 4, 1), (1, 5, 2)]:
         yield case((n,), (k,), (s,))
-    yield case((2,), (8,), (3,), use_bias=False)
     yield case((5,), (3,), (2,), output_padding=(0,))
     yield case((5,), (3,), (2,), output_padding=(1,))
     yield case((4,), (4,), (3,), output_padding=(2,))
-    yield case((4,), (2,), (5,), output_padding=(1,))
-    yield case((5,), (3,), (2,), padding="valid", output_padding=(1,))
     yield case((5,), (2,), (4,), padding="valid")
-    yield case((4,), (5,), (2,), padding="valid")
     yield case((6,), (3,), (1,), dilation=(2,))
     yield case((5,), (2,), (3,), dilation=(3,))
-    yield case((5,), (4,), (2,), padding=((2, 1),))
     yield case((4,), (5,), (3,), padding=((0, 3),), output_padding=(1,))
     yield case((5,), (3,), (2,), groups=2, in_channels=4)
     yield case((4, 5), (3, 2), (2, 3))
-    yield case((5, 4), (4, 5), (2, 2))
     yield case((3, 5), (2, 1), (3, 4))
     yield case((4, 3), (2, 3), (2, 3), use_bias=False)
-    yield case((5, 6), (3, 4), (1, 1))
-    yield case((6, 5), (1, 1), (1, 2))
     yield case((1, 2), (4, 7), (3, 2))
     yield case((4, 5), (5, 2), (2, 1), batch=1, in_channels=1, channels=1)
-    yield case((4, 5), (3, 5), (2, 3), output_padding=(0, 1))
     yield case((5, 4), (3, 4), (2, 3), output_padding=(1, 2))
     yield case((4, 3), (2, 3), (3, 2), padding="valid", output_padding=(2, 0))
     yield case((3, 4), (2, 4), (3, 2), padding="valid")
-    yield case((4, 5), (2, 3), (5, 4), padding="valid", use_bias=False)
-    yield case((5, 6), (3, 2), (1, 1), dilation=(2, 2))
     yield case((4, 5), (3, 2), (2, 3), dilation=(2, 3))
-    yield case((4, 5), (3, 2), (1, 1), dilation=(3, 3), padding="valid")
     yield case((5, 4), (4, 3), (2, 1), padding=((1, 2), (2, 0)))
     yield case((4, 5), (3, 4), (3, 2), padding=((3, 1), (0, 2)), output_padding=(2, 1))
-    yield case((5, 6), (2, 3), (2, 3), padding=((2, 2), (5, 1)))
     yield case((4, 5), (3, 2), (2, 3), groups=2, in_channels=4, channels=6)
-    yield case((5, 4), (4, 3), (2, 1), groups=3, in_channels=3, channels=3)
     yield case((3, 4, 2), (3, 2, 4), (2, 3, 1))
-    yield case((2, 3, 4), (2, 1, 3), (3, 2, 2), use_bias=False)
     yield case((3, 2, 4), (4, 3, 2), (2, 1, 2), padding="valid")
-    yield case((3, 4, 2), (3, 3, 2), (2, 3, 2), output_padding=(1, 0, 1))
     yield case((2, 3, 3), (3, 2, 4), (2, 1, 3), padding=((1, 0), (0, 1), (2, 3)))
     yield case((3, 2, 3), (2, 3, 2), (1, 1, 1), dilation=(2, 1, 3))
     yield case((2, 3, 2), (2, 3, 3), (2, 3, 1), groups=2, in_channels=4)
@@ -333,17 +261,7 @@ def _transposed_table():
 
 def _pool_table(op):
     case = _maker(op)
-    for n, k, s in [
-        (7, 2, 2),
-        (8, 2, 2),
-        (9, 3, 2),
-        (10, 3, 2),
-        (8, 3, 3),
-        (10, 5, 3),
-        (9, 1, 2),
-        (7, 4, 1),
-        (3, 5, 1),
-    ]:
+    for n, k, s in [(7, 2, 2), (10, 3, 2), (8, 3, 3), (9, 1, 2), (7, 4, 1), (3, 5, 1)]:
         yield case((n,), (k,), (s,))
     yield case((10,), (2,), (3,))
     yield case((11,), (3,), (2,), padding="valid")
@@ -357,27 +275,17 @@ def _pool_table(op):
     yield case((7, 10), (2, 3), (2, 3))
     yield case((8, 9), (3, 2), (1, 2))
     yield case((9, 11), (4, 5), (3, 2), values="negative")
-    yield case((6, 7), (1, 2), (3, 1))
     yield case((2, 2), (5, 5), (1, 1))
-    yield case((3, 2), (5, 4), (2, 1), values="negative")
-    yield case((8, 10), (2, 1), (3, 4))
-    yield case((7, 6), (4, 2), (1, 1))
-    yield case((7, 6), (1, 1), (1, 1), batch=1, in_channels=1)
     yield case((8, 7), (3, 2), (2, 3), padding="valid")
     yield case((8, 7), (3, 4), (2, 3), padding=((2, 0), (1, 3)), values="negative")
-    yield case((8, 9), (3, 2), (2, 3), padding=((1, 1), (1, 1)))
     yield case((8, 10), (3, 4), (2, 3), padding=((1, 1), (0, 0)), ceil_mode=True)
     yield case((8, 9), (3, 2), (2, 2), padding="valid", ceil_mode=True)
-    yield case((7, 8), (3, 2), (2, 3), ceil_mode=True)
     yield case((5, 6, 7), (3, 2, 4), (2, 3, 1))
-    yield case((6, 5, 4), (2, 1, 3), (2, 2, 3))
     yield case((3, 2, 4), (4, 3, 2), (1, 2, 3), values="negative")
-    yield case((5, 6, 4), (2, 3, 2), (1, 2, 2), padding="valid")
     yield case((5, 4, 6), (3, 2, 3), (2, 1, 2), padding=((1, 2), (0, 1), (2, 0)))
     if op == "max_pool":
         yield case((9,), (4,), (2,), in_channels=8, values="ties")
         yield case((9, 8), (3, 2), (2, 3), values="ties")
-        yield case((7, 6), (3, 4), (1, 1), values="ties")
         yield case((4, 5, 6), (2, 3, 2), (1, 2, 3), values="ties")
     elif op == "lp_pool":
         for p_value in (1, 3):
@@ -385,10 +293,8 @@ def _pool_table(op):
             yield case((7, 10), (3, 2), (2, 3), p_value=p_value)
             yield case((5, 6, 4), (3, 2, 3), (2, 2, 1), p_value=p_value)
     else:
-        yield case((9,), (4,), (2,), count_include_pad=True)
         yield case((8,), (3,), (2,), count_include_pad=True, in_channels=8)
         yield case((7, 10), (3, 2), (2, 3), count_include_pad=True)
-        yield case((2, 3), (5, 4), (1, 2), count_include_pad=True)
         yield case((8, 7), (3, 4), (2, 3), padding=((2, 0), (1, 3)), count_include_pad=True)
         yield case((10, 8), (3, 4), (2, 3), padding=((1, 1), (2, 2)), count_include_pad=True, ceil_mode=True)
         yield case((5, 6, 4), (3, 2, 3), (2, 2, 1), count_include_pad=True)
@@ -400,23 +306,9 @@ def _concrete_table():
     big = ((7, 8), (30, 33), (31, 29), (15, 2), (40, 6))
     yield conv((224, 224), (7, 7), (2, 2), batch=1, other_sizes=big, name="concrete-7x7-stride-2-on-224")
     yield conv((100, 20), (4, 1), (1, 1), in_channels=8, name="concrete-kernel-4x1-on-100x20")
-    for n in (5, 6):
-        for padding in ("same", "valid"):
-            name = f"concrete-k2-s2-on-{n}x{n}-{padding}"
-            yield conv((n, n), (2, 2), (2, 2), padding=padding, in_channels=1, channels=24, name=name)
-    yield conv((32, 32), (3, 3), (1, 1), padding="valid", channels=8, name="concrete-sequential-3x3-valid-on-32")
-    yield conv((30, 30), (3, 3), (1, 1), in_channels=8, channels=8, name="concrete-sequential-3x3-same-on-30")
     yield max_pool((30, 30), (2, 2), (2, 2), in_channels=4, name="concrete-sequential-pool-2x2-on-30")
-    yield conv((15, 15), (3, 3), (1, 1), in_channels=8, channels=16, name="concrete-sequential-3x3-same-on-15")
-    for n in (28, 14, 7):
-        yield max_pool((n, n), (2, 2), (2, 2), name=f"concrete-autoencoder-pool-2x2-on-{n}")
-    yield conv((9, 9), (3, 3), (1, 1), dilation=(2, 2), name="concrete-odd-kernel-dilation-2")
-    yield conv((11, 11), (5, 5), (1, 1), dilation=(3, 3), name="concrete-odd-kernel-dilation-3")
-    yield conv((9, 9), (2, 2), (1, 1), name="concrete-even-kernel-2-stride-1")
-    yield conv((9, 9), (4, 4), (1, 1), name="concrete-even-kernel-4-stride-1")
     yield conv((16, 16), (3, 3), (2, 2), name="concrete-16-k3-s2-same")
     yield conv((16, 16), (3, 3), (2, 2), padding=((1, 1), (1, 1)), name="concrete-16-k3-s2-symmetric")
-    yield conv((16, 16), (3, 3), (2, 2), padding=((0, 1), (0, 1)), name="concrete-16-k3-s2-explicit-as-same")
     yield conv((14, 14), (3, 3), (2, 2), dilation=(2, 2), name="concrete-stride-2-dilation-2")
 
 
@@ -427,48 +319,38 @@ def _old_model_table():
         rest = {"count_include_pad": True, **rest} if op == "avg_pool" else rest
         return Case(op, *geometry, padding="keras-mxnet", **rest)
 
-    for n, k, s in [(7, 3, 2), (8, 3, 2), (9, 4, 1), (9, 2, 3), (10, 4, 3), (10, 1, 2), (2, 5, 1), (1, 4, 3)]:
+    for n, k, s in [(8, 3, 2), (9, 4, 1), (9, 2, 3), (10, 4, 3), (2, 5, 1)]:
         yield case("conv", (n,), (k,), (s,))
     yield case("conv", (11,), (3,), (2,), dilation=(2,))
-    yield case("conv", (10,), (4,), (1,), dilation=(3,), use_bias=False)
     yield case("conv", (7, 10), (3, 2), (2, 3))
-    yield case("conv", (8, 11), (2, 5), (3, 2))
     yield case("conv", (9, 8), (2, 4), (1, 1))
-    yield case("conv", (3, 2), (5, 4), (2, 1))
     yield case("conv", (8, 9), (3, 5), (1, 1), use_bias=False)
     yield case("conv", (11, 10), (3, 4), (2, 3), dilation=(2, 3))
     yield case("conv", (9, 7), (4, 3), (3, 2), groups=2, in_channels=4)
     yield case("conv", (5, 6, 7), (3, 2, 4), (2, 3, 2))
     yield case("conv", (4, 5, 6), (3, 4, 1), (1, 1, 1))
-    yield case("conv", (6, 4, 5), (2, 3, 2), (3, 2, 2), use_bias=False)
-    yield case("depthwise_conv", (9,), (4,), (2,))
     yield case("depthwise_conv", (7, 10), (3, 2), (2, 2))
     yield case("depthwise_conv", (8, 9), (2, 5), (1, 1), depth_multiplier=2)
     yield case("depthwise_conv", (10, 9), (3, 2), (1, 1), dilation=(2, 3))
     yield case("depthwise_conv", (5, 6, 4), (3, 2, 2), (2, 3, 2))
     yield case("separable_conv", (11,), (2,), (3,))
     yield case("separable_conv", (8, 11), (2, 3), (3, 2))
-    yield case("separable_conv", (9, 8), (4, 3), (1, 1), depth_multiplier=2)
     yield case("separable_conv", (5, 6, 7), (3, 2, 4), (2, 3, 2))
-    for n, k, s in [(5, 3, 2), (4, 4, 2), (6, 2, 2), (4, 5, 3), (7, 3, 1), (3, 4, 3)]:
+    for n, k, s in [(5, 3, 2), (4, 4, 2), (4, 5, 3), (7, 3, 1)]:
         yield case("conv_transpose", (n,), (k,), (s,))
     yield case("conv_transpose", (5,), (4,), (2,), output_padding=(0,))
-    yield case("conv_transpose", (5,), (2,), (1,), output_padding=(0,))
     yield case("conv_transpose", (4, 5), (3, 4), (2, 3))
-    yield case("conv_transpose", (5, 4), (5, 3), (2, 1), use_bias=False)
     yield case("conv_transpose", (4, 5), (3, 5), (2, 3), output_padding=(1, 2))
     yield case("conv_transpose", (5, 6), (3, 3), (1, 1), dilation=(2, 2))
     yield case("conv_transpose", (4, 5), (3, 4), (2, 3), groups=2, in_channels=4)
     yield case("conv_transpose", (3, 4, 2), (3, 4, 1), (2, 3, 1))
     for op in ("max_pool", "avg_pool"):
-        for n, k, s in [(8, 2, 2), (7, 2, 2), (10, 3, 2), (10, 4, 3), (7, 3, 1), (3, 5, 1), (10, 2, 3)]:
+        for n, k, s in [(7, 2, 2), (10, 3, 2), (10, 4, 3), (3, 5, 1), (10, 2, 3)]:
             yield case(op, (n,), (k,), (s,))
         yield case(op, (7, 10), (2, 3), (2, 3))
         yield case(op, (8, 9), (3, 5), (1, 1), values="negative")
-        yield case(op, (3, 2), (5, 3), (2, 1))
         yield case(op, (9, 11), (4, 5), (3, 2), ceil_mode=True)
         yield case(op, (5, 6, 7), (2, 3, 4), (1, 2, 2))
-        yield case(op, (4, 5, 6), (4, 1, 2), (1, 1, 2), values="negative")
     yield case("max_pool", (7, 6), (3, 4), (1, 2), values="ties")
 
 
@@ -491,31 +373,4 @@ def _table():
 
 CASES = _table()
 IN_TENSORFLOW = tuple(case for case in CASES if case.in_tensorflow)
-CONCRETE = tuple(case for case in CASES if case.name.startswith("concrete-"))
 BY_NAME = {case.name: case for case in CASES}
-
-
-# ---- heavy grids -----------------------------------------------------------------------------------------------------
-
-
-def grid(op, rank=1, sizes=range(1, 13), kernels=range(1, 6), strides=range(1, 5), dilations=range(1, 4), **rest):
-    """Every legal combination of the ranges, along one axis; `rest` goes to `Case` (groups, ...; padding and
-    output_padding as for one axis).
-
-    With more axes each combination appears once on every axis, next to a different one: axis a of case i has
-    combination i * p + q for a fixed p without a common divisor with their number.
-    """
-    if op in oracle.POOLS:
-        dilations = (1,)
-    axes = list(itertools.product(sizes, kernels, strides, dilations))
-    rest = {"batch": 1, "in_channels": 2, "channels": 2, **rest}
-    axes = [
-        axis for axis in axes if oracle.is_legal(Case(op, *[(value,) for value in axis[:3]], dilation=axis[3:], **rest))
-    ]
-    count = len(axes)
-    steps = [step for step in (1, 101, 211, 307, 401) if count % step or step == 1][:rank]
-    for i in range(count):
-        chosen = [axes[(i * step + 17 * axis) % count] for axis, step in enumerate(steps)]
-        size, kernel_size, stride, dilation = zip(*chosen)
-        every = {key: rest[key] * rank for key in ("padding", "output_padding") if isinstance(rest.get(key), tuple)}
-        yield Case(op, size, kernel_size, stride, **{**rest, "dilation": dilation, **every})

@@ -43,7 +43,7 @@ RECORDED = [case for case in CASES if f"{case.name}/shape" in GOLDEN]
 
 def test_what_keras_mxnet_can_run_is_recorded():
     assert {case.name for case in RECORDED} == {case.name for case in CASES if make_keras_mxnet.can_run(case)}
-    assert len(RECORDED) > 40 and {case.op for case in RECORDED} == set(cases.OPS) - {"lp_pool"}
+    assert len(RECORDED) > 30 and {case.op for case in RECORDED} == set(cases.OPS) - {"lp_pool"}
     for case in RECORDED:
         assert make.checksum(case, tuple(GOLDEN[f"{case.name}/shape"])) == GOLDEN[f"{case.name}/checksum"], case.name
 

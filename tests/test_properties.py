@@ -1,15 +1,19 @@
-"""The whole space, drawn by hypothesis: operators, graphs and strategies against the oracle, forward and gradients.
+"""The whole space, drawn by hypothesis: operators, graphs and strategies against the oracle, forward and gradients;
+and the oracle against TensorFlow.
 
 60 examples a test by default; `--hypothesis-profile=ci` draws 2,000 and `deep` 50,000.
 """
 
 from __future__ import annotations
 
+import cases
+import numpy as np
 import oracle
+import pytest
 import strategies
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from running import POOLS, expected_once
+from running import POOLS, assert_equal, expected_once
 from ways import WAYS, check
 
 from mxsame import padding
@@ -73,3 +77,37 @@ def test_arithmetic(case):
         elif not (case.op in POOLS and case.ceil_mode and pads != "same"):
             assert padding.resolve_pads(n, k, s, d, pads) == oracle.pads(case)[axis]
             assert padding.output_size(n, k, s, d, pads) == oracle.output_size(case)[axis]
+
+
+@pytest.fixture(scope="module")
+def tensorflow():
+    """Imported late: MXNet has to be first."""
+    tf_oracle = pytest.importorskip("tf_oracle", reason="live TensorFlow is the extra 'oracle' (2.13.1, Python 3.11)")
+    if tf_oracle.VERSION != "2.13.1":
+        pytest.skip(f"the rules are those of TensorFlow 2.13.1: found {tf_oracle.VERSION}")
+    return tf_oracle
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+@WHOLE_SPACE
+@given(case=strategies.cases())
+def test_the_oracle_is_tensorflow(tensorflow, case):
+    arrays, out, out_grad, gradients = expected_once(case)
+    if tensorflow.known_wrong(case, "float32") is None:
+        assert_equal(tensorflow.forward(case, arrays, "float32"), out)
+    if tensorflow.known_wrong(case, "float32", gradients=True) is None:
+        terms = out.size // out.shape[1]
+        assert_equal(tensorflow.gradients(case, arrays, out_grad, "float32"), gradients, terms=terms)
+
+
+@WHOLE_SPACE
+@given(strategies.cases(ops=[op for op in cases.OPS if op != "max_pool"]))
+def test_the_gradients_of_the_oracle_are_differences(case):
+    """Those of a maximum are too, but where elements are equal."""
+    arrays, _, out_grad, gradients = expected_once(case)
+    for name, array in arrays.items():
+        step = 1e-6 * np.random.RandomState(5).standard_normal(array.shape)
+        ends = [oracle.forward(case, {**arrays, name: array + sign * step}) for sign in (1, -1)]
+        slope = np.sum((ends[0] - ends[1]) * out_grad) / 2e-6
+        assert slope == pytest.approx(np.sum(gradients[name] * step) / 1e-6, rel=1e-5, abs=1e-4)

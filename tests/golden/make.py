@@ -1,4 +1,4 @@
-"""Records what TensorFlow 2.13.1 (CPU) gives for the table of cases, and Keras layers for the concrete ones.
+"""Records what TensorFlow 2.13.1 (CPU) gives for the table of cases.
 
     python tests/golden/make.py          # writes tensorflow-2.13.1.npz beside this file
     python tests/golden/make.py --check    # compares with the recorded file and writes nothing
@@ -68,40 +68,13 @@ def record_cases(tf_oracle):
     return result
 
 
-def record_keras(tf):
-    """Key -> array: `keras/<name>/shape`, `/parameters`, `/output` of the Keras layer, channels first.
-
-    Only what a Keras layer can say: no explicit pads, no stride and dilation together.
-    """
-    result = {}
-    for case in cases.CONCRETE:
-        both = set(case.strides) != {1} and set(case.dilation) != {1}
-        if both or not isinstance(case.padding, str):
-            continue
-        arrays = cases.arrays(case)
-        if case.op == "max_pool":
-            layer = tf.keras.layers.MaxPooling2D(case.kernel_size, case.strides, case.padding)
-        else:
-            rest = {"dilation_rate": case.dilation, "use_bias": case.use_bias}
-            layer = tf.keras.layers.Conv2D(case.channels, case.kernel_size, case.strides, case.padding, **rest)
-        data = arrays["data"].transpose(0, 2, 3, 1).astype(np.float32)
-        layer.build(data.shape)
-        if case.op == "conv":
-            layer.set_weights([arrays["weight"].transpose(2, 3, 1, 0), arrays["bias"]])
-        out = layer(data).numpy().transpose(0, 3, 1, 2)
-        result[f"keras/{case.name}/shape"] = np.array(out.shape, np.int32)
-        result[f"keras/{case.name}/parameters"] = np.array(layer.count_params(), np.int32)
-        result[f"keras/{case.name}/output"] = sample(out).astype(np.float32)
-    return result
-
-
 def record():
     """Everything the file holds."""
     import tensorflow as tf
     import tf_oracle
 
     versions = f"tensorflow {tf.__version__}, numpy {np.__version__}, python {sys.version.split()[0]}"
-    return {**record_cases(tf_oracle), **record_keras(tf), "versions": np.array(versions)}
+    return {**record_cases(tf_oracle), "versions": np.array(versions)}
 
 
 def pack(record):
