@@ -204,6 +204,7 @@ def _depthwise_table():
     case = _maker("depthwise_conv")
     yield case((9,), (4,), (2,))
     yield case((10,), (3,), (2,), padding="causal", dilation=(2,), depth_multiplier=2)
+    yield case((7, 10), (3, 2), (2, 2))
     yield case((8, 9), (2, 5), (1, 1), depth_multiplier=3, in_channels=2)
     yield case((7, 11), (4, 3), (3, 2), depth_multiplier=2)
     yield case((2, 4), (5, 3), (1, 2), depth_multiplier=2)

@@ -166,7 +166,7 @@ def test_they_would_run():
         [*command, str(path / "test_gpu.py")], cwd=path.parent, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert int(re.search(r"(\d+) passed", done.stdout).group(1)) > 20
+    assert int(re.search(r"(\d+) passed", done.stdout).group(1)) > 10
 
 
 # ---- deployed graphs with channels last ------------------------------------------------------------------------------

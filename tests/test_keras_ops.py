@@ -185,7 +185,7 @@ def test_np_mode():
             assert_equal(symbol.bind(mx.cpu(), given).forward()[0], out)
         print(len(rows))
         """
-    assert int(run_python(textwrap.dedent(code))) > 30
+    assert int(run_python(textwrap.dedent(code))) > 20
 
 
 @pytest.mark.parametrize("room", [backend, ops, layouts], ids=lambda room: room.__name__)
@@ -202,7 +202,7 @@ def test_everything_but_what_keras_refuses_is_recorded():
     chosen = make_keras3.chosen()
     assert {key.split("/")[0] for key in GOLDEN if "/" in key} - {"signature"} == {case.name for case in chosen}
     assert {(case.op, case.rank) for case in chosen} >= {(op, rank) for op in OPS for rank in (1, 2)}
-    assert len(chosen) > 100
+    assert len(chosen) > 60
     assert sum(key.endswith("gradient/data") for key in GOLDEN) > 0.9 * len(chosen)
 
 
