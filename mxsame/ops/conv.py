@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional
 
 from mxsame import tensors, validation
 from mxsame.ops._geometry import (
@@ -78,11 +78,11 @@ def conv(
     [1.0, 5.0, 4.0]
     """
     args = tensors.classic(data=data, weight=weight, bias=bias)
-    run = planned(_plan_conv, args, channels, kernel_size, strides, padding, dilation, groups, layout, input_size)
-    return args.restore(run(*args.arrays))
+    arguments = channels, kernel_size, strides, padding, dilation, groups, layout, input_size
+    return args.restore(planned(_plan_conv, args, "weight", *arguments)(*args.arrays))
 
 
-def _plan_conv(args: tensors.Arguments, *arguments: Any) -> Planned:
+def _plan_conv(args: tensors.Arguments, name: str, *arguments: Any) -> Planned:
     channels, kernel_size, strides, padding, dilation, groups, layout, input_size = arguments
     groups = validation.integer("groups", groups, 1)
     geometry = _geometry(args, layout, kernel_size, input_size)
@@ -90,9 +90,9 @@ def _plan_conv(args: tensors.Arguments, *arguments: Any) -> Planned:
     if in_channels is not None:
         validation.divisible("data channels", in_channels, "groups", groups)
     share = None if in_channels is None else in_channels // groups
-    kernel = geometry.kernel(1, "weight", kernel_size, {"channels": None, "data channels / groups": share})
-    found = channel_count("channels", channels, "the weight's first length", kernel.shape[0])
-    channels = required("channels", found, "weight")
+    kernel = geometry.kernel(1, name, kernel_size, {"channels": None, "data channels / groups": share})
+    found = channel_count("channels", channels, f"{name}'s first length", kernel.shape[0])
+    channels = required("channels", found, name)
     validation.divisible("channels", channels, "groups", groups)
     geometry.check_bias(channels)
     in_channels = geometry.graph_channels() if kernel.shape[1] is None else kernel.shape[1] * groups
@@ -148,14 +148,28 @@ def depthwise_conv(
     """
     args = tensors.classic(data=data, weight=weight, bias=bias)
     arguments = in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size
-    return args.restore(planned(_plan_depthwise_conv, args, *arguments)(*args.arrays))
+    return args.restore(planned(_plan_depthwise_conv, args, "weight", *arguments)(*args.arrays))
 
 
-def _plan_depthwise_conv(args: tensors.Arguments, *arguments: Any) -> Planned:
+def _plan_depthwise_conv(args: tensors.Arguments, name: str, *arguments: Any) -> Planned:
     in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size = arguments
     geometry = _geometry(args, layout, kernel_size, input_size)
-    kernel, work = _depthwise(geometry, "weight", kernel_size, in_channels, depth_multiplier)
-    geometry.check_bias(work.channels)
+    found = geometry.shape[1] if in_channels is not None else geometry.graph_channels()
+    in_channels = channel_count("in_channels", in_channels, "the data's channels", found)
+    if in_channels is None:
+        raise ValueError(
+            "in_channels must be given to build the graph of a depthwise convolution of data with unknown channels; "
+            "received in_channels=None"
+        )
+    kernel, found = geometry.kernel(1, name, kernel_size, {"C*m": None, "1": 1}), None
+    if kernel.shape[0] is not None:
+        validation.divisible(f"{name}'s first length", kernel.shape[0], "the data's channels", in_channels)
+        found = kernel.shape[0] // in_channels
+    source = f"{name}'s first length / the data's channels"
+    found = channel_count("depth_multiplier", depth_multiplier, source, found)
+    channels = in_channels * required("depth_multiplier", found, name)
+    geometry.check_bias(channels)
+    work = Work("conv", in_channels=in_channels, channels=channels, groups=in_channels)
     return _planned_convolution(geometry, work, kernel, strides, padding, dilation)
 
 
@@ -207,62 +221,17 @@ def separable_conv(
     """
     args = tensors.classic(data=data, depthwise_weight=depthwise_weight, pointwise_weight=pointwise_weight, bias=bias)
     arguments = in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size
-    return args.restore(planned(_plan_separable_conv, args, channels, *arguments)(*args.arrays))
-
-
-def _plan_separable_conv(args: tensors.Arguments, *arguments: Any) -> Planned:
-    channels, in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size = arguments
-    geometry = _geometry(args, layout, kernel_size, input_size)
-    kernel, work = _depthwise(geometry, "depthwise_weight", kernel_size, in_channels, depth_multiplier)
-    ones = (1,) * geometry.rank
-    pointwise = geometry.kernel(2, "pointwise_weight", ones, {"channels": None, "depthwise channels": work.channels})
-    found = channel_count("channels", channels, "pointwise_weight's first length", pointwise.shape[0])
-    channels = required("channels", found, "pointwise_weight")
-    geometry.check_bias(channels)
-    depthwise = _planned_convolution(geometry, work, kernel, strides, padding, dilation)
-    work = Work("conv", in_channels=work.channels, channels=channels)
-    shapes, shape = (None, *args.shapes[2:]), (None, work.in_channels, *(None,) * geometry.rank)
-
-    def after(hidden: Any) -> Planned:
-        second = replace(geometry, args=args._replace(shapes=shapes), data=hidden, shape=shape)
-        return _planned_convolution(second, work, pointwise, 1, "valid", 1)
-
-    if args.key is None:
-        return Planned(args.F, _in_turn(depthwise, lambda hidden, *weights: after(hidden)(hidden, *weights)))
-    return Planned(args.F, _in_turn(depthwise, after(geometry.data)))  # all arrays are alike
-
-
-def _in_turn(first: Callable, second: Callable) -> Callable:
-    return lambda data, depthwise_weight, *weights: second(first(data, depthwise_weight, None), *weights)
+    first = args._replace(arrays=(*args.arrays[:2], None), shapes=(*args.shapes[:2], None))
+    hidden = planned(_plan_depthwise_conv, first, "depthwise_weight", *arguments)(*first.arrays)
+    second = tensors.classic(data=hidden, pointwise_weight=args.arrays[2], bias=args.arrays[3])
+    ones = (1,) * len(kernel_size) if validation.is_sequence(kernel_size) else 1
+    arguments = channels, ones, 1, "valid", 1, 1, layout, None
+    return args.restore(planned(_plan_conv, second, "pointwise_weight", *arguments)(*second.arrays))
 
 
 def _geometry(args: tensors.Arguments, layout: Any, kernel_size: Any, input_size: Any) -> Geometry:
     tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")
     return Geometry.of(args, layout, "kernel_size", kernel_size, input_size)
-
-
-def _depthwise(
-    geometry: Geometry, name: str, kernel_size: Any, in_channels: Any, depth_multiplier: Any
-) -> Tuple[Kernel, Work]:
-    """The kernel of a depthwise convolution, and what it has to do."""
-    found = geometry.shape[1] if in_channels is not None else geometry.graph_channels()
-    in_channels = channel_count("in_channels", in_channels, "the data's channels", found)
-    if in_channels is None:
-        raise ValueError(
-            "in_channels must be given to build the graph of a depthwise convolution of data with unknown channels; "
-            "received in_channels=None"
-        )
-    kernel = geometry.kernel(1, name, kernel_size, {"C*m": None, "1": 1})
-    found = None
-    if kernel.shape[0] is not None:
-        validation.divisible(f"{name}'s first length", kernel.shape[0], "the data's channels", in_channels)
-        found = kernel.shape[0] // in_channels
-    source = f"{name}'s first length / the data's channels"
-    depth_multiplier = required(
-        "depth_multiplier", channel_count("depth_multiplier", depth_multiplier, source, found), name
-    )
-    channels = in_channels * depth_multiplier
-    return kernel, Work("conv", in_channels=in_channels, channels=channels, groups=in_channels)
 
 
 def _planned_convolution(
