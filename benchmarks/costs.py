@@ -15,7 +15,6 @@ from mxsame.graphs.tune import FLAGS, measure, spread
 
 MANY, FEW = (8, 64, 56, 56), (8, 3, 224, 224)  # data between layers, and pictures
 LINE = (4, 32, 3000)
-LARGE = (1, 16, 224, 224)  # a block of these channels does not fit into the cache
 WHOLE = (None,) * 4
 CHAIN = 20  # times seven operators in a row
 
@@ -39,7 +38,7 @@ class Probe(mx.gluon.HybridBlock):
 
 def constants(rounds: int = 15) -> Dict[str, float]:
     """Every constant of `mxsame.planner.Costs`, by name."""
-    many, few, large = (_times(shape, rounds) for shape in (MANY, FEW, LARGE))
+    many, few = (_times(shape, rounds) for shape in (MANY, FEW))
     trained, trained_line = (_times(shape, rounds, train=True) for shape in (MANY, LINE))
     elements, pixels = math.prod(MANY), math.prod(FEW)
     longer = 5 * 5 - 3 * 3  # kernel elements
@@ -61,10 +60,8 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         "slice_blocks": (many["1x1, slice"] - many["1x1"]) / elements,
         "offset": (many["placed, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
         "touch": (many["relu"] - many["nothing"]) / (2 * elements),
-        "dense_few": (few["conv k5"] - few["conv k3"]) / (longer * pixels / 4 * 32),
         "depthwise_slow": (few["depthwise k3"] - few["nothing"]) / (3 * 3 * pixels),
-        "pooling_partial": (many["average, partial"] - many["average"]) / (3 * 3 * elements / 4),
-        "pooling_large": (large["pool k3"] - large["nothing"]) / (3 * 3 * math.prod(LARGE)),
+        "pooling_slow": (many["average, partial"] - many["average"]) / (3 * 3 * elements / 4),
         "dense": (many["conv k5"] - many["conv k3"]) / (longer * elements * 64),
         "depthwise": (many["depthwise k5"] - many["depthwise k3"]) / (longer * elements),
         "pooling": (many["pool k5"] - many["pool k3"]) / (longer * elements),
@@ -91,8 +88,8 @@ def _times(shape: Shape, rounds: int, train: bool = False) -> Dict[str, float]:
 # -- what graphs are made of
 
 
-def _conv(F: Any, x: Any, weight: Any, kernel: int, channels: int = 64, stride: int = 1, groups: int = 1) -> Any:
-    sizes = {"kernel": (kernel, kernel), "stride": (stride, stride), "pad": (kernel // 2, kernel // 2)}
+def _conv(F: Any, x: Any, weight: Any, kernel: int, channels: int = 64, groups: int = 1) -> Any:
+    sizes = {"kernel": (kernel, kernel), "pad": (kernel // 2, kernel // 2)}
     return F.Convolution(x, weight, num_filter=channels, num_group=groups, no_bias=True, **sizes)
 
 
@@ -201,11 +198,5 @@ PROBES: Probes = {
     FEW: {
         "nothing": (UNUSED, lambda F, x, w: x),
         "depthwise k3": ((3, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, channels=3, groups=3)),
-        "conv k3": ((32, 3, 3, 3), lambda F, x, w: _conv(F, x, w, 3, channels=32, stride=2)),
-        "conv k5": ((32, 3, 5, 5), lambda F, x, w: _conv(F, x, w, 5, channels=32, stride=2)),
-    },
-    LARGE: {
-        "nothing": (UNUSED, lambda F, x, w: x),
-        "pool k3": (UNUSED, lambda F, x, w: F.Pooling(x, kernel=(3, 3), pad=(1, 1), pool_type="max")),
     },
 }

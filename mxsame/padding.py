@@ -319,22 +319,6 @@ def keras_transposed_size(
     return (size - 1) * stride + effective - _cropped_by_keras(effective, stride, padding, output_padding)
 
 
-def keras_mxnet_cuts_to(
-    length: int, size: int, kernel_size: int, stride: int = 1, dilation: int = 1
-) -> tuple[int, int]:
-    """(start, end): what keras-mxnet crops from a transposed convolution of `size` elements to `length` outputs, which
-    Keras computes from its static shape.
-
-    MXNet's own rule: pad ceil(crop/2) at both ends, and adj = 1 if the crop is odd.
-
-    >>> keras_mxnet_cuts_to(8, 4, 3, 2), keras_mxnet_cuts_to(8, 5, 3, 2)
-    ((1, 0), (2, 1))
-    """
-    effective = effective_kernel_size(kernel_size, dilation)
-    total = (size - 1) * stride + effective - length
-    return _halves(total, stride, length=length, size=size, ke=effective, stride=stride)
-
-
 def _halves(total: int, step: int, **received: Any) -> tuple[int, int]:
     if total < 0 or total % 2 >= step:
         raise ValueError(

@@ -250,45 +250,38 @@ def has_onednn() -> bool:
     return bool(mx.runtime.Features().is_enabled("MKLDNN"))
 
 
+class Use(NamedTuple):
+    """What data is for, and where it is; None if a graph may be for anything, or anywhere."""
+
+    purpose: Optional[str]  # "inference", "training" or "deployment"
+    device: Optional[str]  # "cpu" or "gpu"
+    gradients: bool  # whether a backward pass may follow
+
+    @property
+    def may_train(self) -> bool:
+        """Whether training may take the data."""
+        return self.purpose in (None, "training")
+
+    @property
+    def has_saliency(self) -> bool:
+        """Whether gradients may be asked for on the CPU although nothing is trained: for a saliency map, say."""
+        return self.gradients and self.purpose == "inference" and self.device != "gpu"
+
+
+def use_of(data: Any) -> Use:
+    """Of an array, or of a Symbol as far as its graph is built for a use."""
+    if isinstance(data, mx.nd.NDArray):
+        purpose = "training" if mx.autograd.is_training() else "inference"
+        return Use(purpose, "gpu" if data.ctx.device_type == "gpu" else "cpu", bool(mx.autograd.is_recording()))
+    record = current()
+    return Use(record.purpose, record.device, record.gradients or record.purpose in (None, "training"))
+
+
 def purpose_and_device(data: Any) -> tuple[str, str]:
-    """What an operation is for and where it is done; for a Symbol, what its graph is built for."""
-    if isinstance(data, mx.nd.NDArray):
-        return (
-            "training" if mx.autograd.is_training() else "inference",
-            "gpu" if data.ctx.device_type == "gpu" else "cpu",
-        )
-    built = current()
-    device = built.device or ("gpu" if mx.context.current_context().device_type == "gpu" else "cpu")
-    return built.purpose or "inference", device
-
-
-def may_take_gradients(data: Any) -> bool:
-    """Whether a backward pass may follow."""
-    if isinstance(data, mx.nd.NDArray):
-        return bool(mx.autograd.is_recording())
-    record = current()
-    return record.gradients or record.purpose in (None, "training")
-
-
-def may_need_noise(data: Any) -> bool:
-    """Whether training, or a graph that may be trained, takes this data: layers of noise do nothing elsewhere."""
-    if isinstance(data, mx.nd.NDArray):
-        return bool(mx.autograd.is_training())
-    record = current()
-    return record.purpose in (None, "training") and not record.exported
-
-
-def may_take_gradients_at_inference(data: Any) -> bool:
-    """Whether data on the CPU is recorded, or may be, although nothing is trained: for a saliency map, say."""
-    if isinstance(data, mx.nd.NDArray):
-        return bool(mx.autograd.is_recording() and not mx.autograd.is_training()) and not is_on_gpu(data)
-    record = current()
-    return record.gradients and record.purpose == "inference" and not is_on_gpu(data)
-
-
-def needs_gradients_at_inference(data: Any) -> bool:
-    """The same of data that is float32 for certain, for which oneDNN keeps nothing then."""
-    return may_take_gradients_at_inference(data) and known_type(data) == "float32"
+    """The same, with inference and MXNet's current device where a graph is for anything."""
+    purpose, device, _ = use_of(data)
+    here = "gpu" if mx.context.current_context().device_type == "gpu" else "cpu"
+    return purpose or "inference", device or here
 
 
 def known_type(data: Any) -> Optional[str]:
@@ -300,13 +293,6 @@ def known_type(data: Any) -> Optional[str]:
     except mx.base.MXNetError:  # an operator that insists on a known type
         return None
     return None if dtype is None else np.dtype(dtype).name
-
-
-def is_on_gpu(data: Any) -> bool:
-    """Whether data is on a GPU for certain: a Symbol, if its graph is built for GPUs alone."""
-    if isinstance(data, mx.nd.NDArray):
-        return bool(data.ctx.device_type == "gpu")
-    return current().device == "gpu"
 
 
 def describe(variable: Any, output: Any, shape: Optional[tuple] = None) -> Optional[tuple]:

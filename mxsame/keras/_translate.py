@@ -89,7 +89,7 @@ class KerasCall:
             tensors.forbid_float16_on_cpu(self.data, "convolution", self.names[0])
         # MXNet runs channels last in 2-D on GPUs only. Elsewhere data and kernels are transposed here, because
         # `mxsame.ops` would transpose the transposed kernel once more.
-        runs_last = self.channels_last and rank == 2 and tensors.is_on_gpu(self.data)
+        runs_last = self.channels_last and rank == 2 and tensors.use_of(self.data).device == "gpu"
         self.transposes = self.channels_last and not runs_last
         self.layout = validation.LAYOUTS[rank][runs_last]
         shape = shape or (None,) * (rank + 2)

@@ -135,7 +135,7 @@ class Geometry:
             if None in shape[2:]:
                 data = tensors.fixed(data, (None, *given, None) if channels_last else (None, None, *given))
             shape = shape[:2] + given
-        return cls(args, data, layout, tuple(shape), layout == "NHWC" and tensors.is_on_gpu(data))
+        return cls(args, data, layout, tuple(shape), layout == "NHWC" and tensors.use_of(data).device == "gpu")
 
     # -- the data
 

@@ -274,7 +274,7 @@ def convolution(lowering: Lowering, layout: Dict[str, str], work: Work, kernel: 
         weight = kernel(lowering, weight, work.channels, data)
         weights = (weight,) if bias is None else (weight, bias)
         operator, given = lowering.F.Convolution, arguments
-        if not shallow or tensors.is_on_gpu(data) or not tensors.may_take_gradients(data):
+        if not shallow or tensors.use_of(data).device == "gpu" or not tensors.use_of(data).gradients:
             return lowering.run(data, lambda ready: operator(ready, *weights, no_bias=bias is None, **given))
         pad, *others = arguments["pad"]
         given = {**arguments, "pad": (0, *others)}

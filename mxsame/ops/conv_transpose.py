@@ -123,8 +123,8 @@ def _plan_conv_transpose(args: tensors.Arguments, *arguments: Any) -> Planned:
 def _reorders_weight(geometry: Geometry, windows: tuple) -> bool:
     """Whether oneDNN leaves the weight, at inference, in an order that follows from the size, and fails for another
     size: with strides above 2. It does not reorder the weight itself if it is given a copy."""
-    purpose, _ = tensors.purpose_and_device(geometry.data)
-    return purpose == "inference" and not tensors.is_on_gpu(geometry.data) and any(w.stride > 2 for w in windows)
+    use = tensors.use_of(geometry.data)
+    return use.purpose in (None, "inference") and use.device != "gpu" and any(w.stride > 2 for w in windows)
 
 
 def _refused(geometry: Geometry, is_computed: bool, work: Work, windows: tuple, reorders: bool) -> Tuple[str, ...]:
@@ -136,8 +136,8 @@ def _refused(geometry: Geometry, is_computed: bool, work: Work, windows: tuple, 
     """
     if current().windows_noted:  # nothing runs; but a shape is inferred
         return _others_than_dilate() if geometry.rank == 3 and any(window.dilation > 1 for window in windows) else ()
-    purpose, _ = tensors.purpose_and_device(geometry.data)
-    on_gpu = tensors.is_on_gpu(geometry.data)
+    use = tensors.use_of(geometry.data)
+    on_gpu = use.device == "gpu"
     dilated = any(window.dilation > 1 for window in windows)
     wrong = dilated and (any(window.stride > 1 for window in windows) or geometry.rank == 3)
     if not on_gpu:
@@ -145,11 +145,10 @@ def _refused(geometry: Geometry, is_computed: bool, work: Work, windows: tuple, 
         wrong = wrong or (geometry.rank == 3 and not _is_float32(geometry.args.arrays[1]))
         in_blocks = work.in_channels is None or work.in_channels // work.groups >= ONE_BLOCK
         one_output = work.channels == work.groups
-        is_for_gradients = tensors.may_take_gradients(geometry.data)
-        wrong = wrong or (is_for_gradients and (reorders or (one_output and in_blocks)))
+        wrong = wrong or (use.gradients and (reorders or (one_output and in_blocks)))
     if wrong:
         return _others_than_dilate()
-    return () if on_gpu or purpose == "deployment" else ("kernel",)  # a longer kernel is a computed weight
+    return () if on_gpu or use.purpose == "deployment" else ("kernel",)  # a longer kernel is a computed weight
 
 
 def _others_than_dilate() -> Tuple[str, ...]:

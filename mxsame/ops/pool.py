@@ -226,7 +226,7 @@ class _Pool(NamedTuple):
             **self.more,
             **layout,
         }
-        takes_gradients = tensors.may_take_gradients(geometry.data)
+        takes_gradients = tensors.use_of(geometry.data).gradients
 
         def pooling(prepared: Any) -> Any:
             if plan.pairs:
@@ -244,7 +244,8 @@ class _Pool(NamedTuple):
 
 def _loses_workspace(geometry: Geometry, operator: str) -> bool:
     """Whether oneDNN keeps nothing for a backward pass, which may follow: of a maximum at inference."""
-    return operator == "max" and tensors.needs_gradients_at_inference(geometry.data)
+    data = geometry.data
+    return operator == "max" and tensors.use_of(data).has_saliency and tensors.known_type(data) == "float32"
 
 
 def _work(geometry: Geometry, operator: str) -> Work:

@@ -46,14 +46,10 @@ class Costs:
     weight: float = 5.0  #: per element of a weight that gets zeros or is flipped, including its way into blocks
     offset: float = 20.0  #: per element of a weight that is put at an offset among zeros
     dense: float = 0.0165  #: per multiplication of a convolution; twice that of a gradient, with pad > k // 2
-    dense_few: float = 0.025  #: of one of fewer input channels than a block has, or output channels than two have
     depthwise: float = 0.05  #: of a depthwise convolution
-    depthwise_slow: float = (
-        1.0  #: of those for which oneDNN has no fast code: few channels, one or three axes, gradients
-    )
+    depthwise_slow: float = 1.0  #: of those without fast code in oneDNN: few channels, one or three axes, gradients
     pooling: float = 0.04  #: per element of a pooling window
-    pooling_partial: float = 0.65  #: the same where windows of an average are partial, for which oneDNN has no code
-    pooling_large: float = 3.0  #: the same of plain data, a block of whose channels does not fit into the cache
+    pooling_slow: float = 0.65  #: the same without oneDNN: partial windows of averages, plain data beyond the cache
     touch: float = 0.15  #: per element that an operator reads or writes
     operator: float = 1.0e3  #: for each operator
 
@@ -108,19 +104,17 @@ class Layer:
         costs, elements, detour = self.costs, self.batch * self.in_channels, 0.0
         each = costs.pooling
         if self.work.operator == "avg" and is_partial(plan, self.windows, self.size):
-            each = costs.pooling_partial
+            each = costs.pooling_slow
         elif plan.blocks:
             detour = elements * math.prod(self.size) * costs.reorder
         elif self.work.plain and is_beyond_cache(plan, self.windows, self.size):
-            each = costs.pooling_large
+            each = costs.pooling_slow
         return detour + elements * self._reads(plan) * each * (2 if self.training else 1)
 
     def _convolution(self, plan: Any) -> float:
         costs, share = self.costs, max(self.in_channels // int(self.work.groups), 1)
-        few = self.in_channels < BLOCK or self.channels < 2 * BLOCK
         long = any(axis.pad > axis.kernel_size // 2 for axis in plan.axes)
-        each = costs.dense_few if few else costs.dense
-        backward = 2 * max(each, 2 * costs.dense if long else 0)  # the gradients of the data and of the weight
+        each, backward = costs.dense, (4 if long else 2) * costs.dense  # backward: gradients of the data and the weight
         if share == 1 and self.work.groups > 1:
             each = self.depthwise
             backward = costs.depthwise_slow if long or plan.axes[-1].kernel_size > 3 else 0.0

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Optional, Sequence
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
+from mxsame.building import current
 from mxsame.placeholders import lowered_later
 
 MASKED = -1e9  # what Keras adds to the scores of masked positions
@@ -129,7 +130,7 @@ def _resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
 
 def _global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
     """Of the last axes. oneDNN's maximum keeps nothing for a backward pass after inference."""
-    if kind == "max" and tensors.may_take_gradients_at_inference(x):
+    if kind == "max" and tensors.use_of(x).has_saliency:
         return F.max(x, axis=tuple(range(2, 2 + count)), keepdims=True)
     return F.Pooling(x, global_pool=True, pool_type=kind, kernel=(1,) * count)
 
@@ -298,7 +299,7 @@ def _noise(trained: Any) -> Any:
     """The function of a noise layer, from one that is the identity where `training` is 0, and noise where it is 1."""
 
     def noise(F: Any, x: Any, **arguments: Any) -> Any:
-        if not tensors.may_need_noise(x):
+        if not tensors.use_of(x).may_train or current().exported:
             return _output(F, x)
         return trained(F, x, F.abs(F.Dropout(F.ones_like(x), p=0.5) - 1), **arguments)
 
@@ -467,7 +468,7 @@ class BatchNorm1D(mx.gluon.nn.BatchNorm):
     """
 
     def hybrid_forward(self, F: Any, x: Any, *parameters: Any, **named: Any) -> Any:
-        if not tensors.may_take_gradients(x):
+        if not tensors.use_of(x).gradients:
             return super().hybrid_forward(F, x, *parameters, **named)
         return F.squeeze(super().hybrid_forward(F, F.expand_dims(x, axis=2), *parameters, **named), axis=2)
 
