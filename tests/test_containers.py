@@ -168,8 +168,11 @@ def test_a_network_that_gives_its_inputs():
 
 
 @pytest.mark.skipif(not mx.runtime.Features().is_enabled("MKLDNN"), reason="MXNet has no oneDNN")
-def test_a_net_that_is_optimised_for_a_backend_is_exported_so(tmp_path):
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_a_net_that_is_optimised_for_a_backend_is_exported_so(tmp_path, hybridized):
     net, data = ours(), images(20, 21)
+    if hybridized:
+        net.hybridize()
     want = net(data).asnumpy()
     net.optimize_for(data, backend="MKLDNN")
     net.export(str(tmp_path / "net"))

@@ -85,6 +85,7 @@ def _hybridize_as_gluon(net: Any, active: bool, *args: Any, **flags: Any) -> Non
     kept = vars(net).get("forward")
     if isinstance(kept, Specialised):
         kept.remove(net)
+        _gluon.clear_graph(net)  # which tools found in place of Gluon's
     own = super(HybridBlock, net).hybridize if isinstance(net, HybridBlock) else net.hybridize
     own(active, *args, **flags)
 
