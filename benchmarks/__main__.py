@@ -296,12 +296,5 @@ def targets() -> None:
     goals.show(goals.judge(goals.read(FOLDER)))
 
 
-@main.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def plot(file: Path) -> None:
-    """Draw the picture of a result file again."""
-    draw(file)
-
-
 if __name__ == "__main__":
     main(prog_name="python -m benchmarks")

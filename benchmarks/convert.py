@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -51,28 +52,21 @@ def write(folder: str, model: str, ending: str) -> int:
 
 def read(folder: str, model: str, ending: str, reader: str) -> Dict[str, float]:
     """Seconds, and MiB above what there was before."""
-    load = _loader(reader)
+    if reader == "tf.keras":
+        load, finish = partial(_keras().models.load_model, compile=False), bool
+    else:
+        import mxsame
+        from mxsame._mxnet import mx
+
+        load, finish = mxsame.from_keras, mx.nd.waitall
     load(_path(folder, SMALL, ending))
+    finish()
     before, began = resident(), time.perf_counter()
     kept = load(_path(folder, model, ending))
+    finish()
     found = {"seconds": time.perf_counter() - began, "mib": peak() - before}
     del kept
     return found
-
-
-def _loader(reader: str) -> Any:
-    if reader == "tf.keras":
-        keras = _keras()
-        return lambda path: keras.models.load_model(path, compile=False)
-    import mxsame
-    from mxsame._mxnet import mx
-
-    def load(path: str) -> Any:
-        net = mxsame.from_keras(path)
-        mx.nd.waitall()
-        return net
-
-    return load
 
 
 def _keras() -> Any:

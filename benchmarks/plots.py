@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from benchmarks import names
 from benchmarks.results import by_mode, variants
@@ -32,14 +32,9 @@ LOOKS = {  # colour and marker, the same in every picture; no two have the same 
     "sizes in turn": (SAME, "o"),
 }
 MORE_LOOKS = [
-    (colour, marker) for marker in "1234" for colour in ("#a21caf", "#ca8a04", "#57534e", "#0891b2", "#be123c")
+    (colour, marker) for marker in "<>Dp" for colour in ("#a21caf", "#ca8a04", "#57534e", "#0891b2", "#be123c")
 ]
 FAINT = "#d3dae0"
-TICKS = (  # by the span of an axis; the first that reaches far enough is taken
-    (1.5, (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5)),
-    (6, (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6)),
-    (1e9, (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100)),
-)
 LINE = 0.3  # inches for a row
 WIDTH = 9.6
 DPI = 110
@@ -134,7 +129,9 @@ def _scale(axes: Any, rows: List[dict]) -> None:
     low, high = min(*ends, 0.95) * 0.97, max(*ends, 1.1) * 1.03
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    axes.xaxis.set_major_locator(FixedLocator(next(ticks for span, ticks in TICKS if high / low < span)))
+    axes.xaxis.set_major_locator(
+        LogLocator(subs=(1, 1.5, 2, 3, 5, 7)) if high > 3 * low else MaxNLocator(8, steps=(1, 2, 5, 10))
+    )
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.tick_params(axis="x", labelsize=9, colors=INK)

@@ -19,10 +19,6 @@ def worst(values: List[float]) -> float:
     return max(values, default=math.nan)
 
 
-def any_row(row: dict) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Target:
     """A summary of figures over the rows of one mode, the value it must keep and the one it aims at.
@@ -39,7 +35,7 @@ class Target:
     must: float
     aim: float
     to: str = ""
-    only: Callable[[dict], bool] = any_row
+    only: Callable[[dict], bool] = lambda row: True
 
     def figure(self, tables: Tables) -> float:
         rows = [row for row in tables.get(self.table, []) if row["mode"] == self.mode and self.only(row)]

@@ -103,10 +103,8 @@ def command(context: click.Context, shapes: tuple, opset: int | None, dynamic_si
 def supervised(given: dict) -> int:
     """The exit code of `child` in another process, which is ended if it does not come back from reading: libhdf5
     follows some lists of damaged files without a bound, and only another process can be ended then."""
-    file, size = (
-        given["file"],
-        sum(os.path.getsize(given[name]) for name in ("file", "weights") if given[name] is not None),
-    )
+    files = [given[name] for name in ("file", "weights") if given[name] is not None]
+    size = sum(map(os.path.getsize, files))
     limit = SECONDS + size / BYTES_PER_SECOND
     reading, ready = os.pipe()
     arguments = json.dumps({**given, "path": sys.path, "ready": ready, "memory": MEMORY + 3 * size})
@@ -115,14 +113,14 @@ def supervised(given: dict) -> int:
     try:
         if not select.select([reading], [], [], limit)[0]:
             reason = f"libhdf5 did not return from it within {limit:.0f} seconds"
-            raise click.ClickException(f"{file} must be a whole model file: {reason}.")
+            raise click.ClickException(f"{files[0]} must be a whole model file: {reason}.")
         code = process.wait()
     finally:
         process.kill()
         process.wait()
         os.close(reading)
     if code < 0:
-        raise click.ClickException(f"the process that converts {file} ended with {signal.Signals(-code).name}.")
+        raise click.ClickException(f"the process that converts {files[0]} ended with {signal.Signals(-code).name}.")
     return code
 
 
