@@ -623,12 +623,7 @@ def constant():
         (Looking, (1, 3, 8, 8), TypeError, "net must not override forward; received net of type Looking"),
         (lambda: stack(Looking()), (1, 3, 8, 8), TypeError, "net must be HybridBlocks throughout"),
         (lambda: Own(lambda F, x: None), (1, 3, 8, 8), TypeError, "net must return arrays; received NoneType"),
-        (
-            constant,
-            (1, 3, 8, 8),
-            ValueError,
-            "net must have an output that depends on its input",
-        ),
+        (constant, (1, 3, 8, 8), ValueError, "net must have an output that depends on its input"),
     ],
 )
 def test_wrong_arguments(net, shape, error, message):

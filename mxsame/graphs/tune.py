@@ -6,10 +6,11 @@ import contextlib
 import json
 import os
 import random
-import statistics
 import time
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator, NamedTuple, Optional
+
+import numpy as np
 
 from mxsame import _gluon, measured, planner, validation
 from mxsame._mxnet import mx
@@ -228,10 +229,7 @@ def measure(
 
 def spread(figures: list[float]) -> tuple[float, float, float]:
     """(lower quartile, median, upper quartile)."""
-    if len(figures) == 1:
-        return figures[0], figures[0], figures[0]
-    low, middle, high = statistics.quantiles(figures, n=4, method="inclusive")
-    return low, middle, high
+    return tuple(np.percentile(figures, (25, 50, 75)).tolist())
 
 
 def _timed(call: Callable[[], object], repeats: int) -> float:
