@@ -53,6 +53,7 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any
 
     Notes
     -----
+    Calls from several threads take turns, backward passes do not: train in one thread.
     `mxsame.export` writes a file. `net.hybridize()` makes the net Gluon's again. As with Gluon's own, call
     `mxsame.hybridize` again after changing a layer inside a layer.
 
