@@ -120,6 +120,17 @@ def test_zeros_before_a_layer_with_same_stay_for_its_pads_follow_the_padded_size
     assert operators(path) == {"Pad": 1, "Conv": 1}
 
 
+@pytest.mark.parametrize(
+    "layer", [mxsame.nn.Conv2D(4, 3, 2, ((0, 1), (1, 0)), in_channels=3), mxsame.nn.MaxPool2D(3, 2, ((0, 1), (1, 0)))]
+)
+def test_pads_that_no_window_reads_are_kept_for_other_sizes(layer, path):
+    layer.initialize(mx.init.Normal(0.5))
+    assert difference(layer, path, data(2, 3, 9, 8), dynamic_size=True) < 1e-5
+    other = data(1, 3, 8, 9)
+    (got,) = onnx_running.run(path, other)
+    assert np.abs(got - layer(mx.nd.array(other)).asnumpy()).max() < 1e-5
+
+
 # -- lengths
 
 

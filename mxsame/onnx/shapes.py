@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
 from mxsame.rewriting.graph import Graph, Node, Output
-
-SPATIAL: Dict[str, Callable[[int], range]] = {  # where the channels are -> the other axes, of so many
-    "first": lambda ndim: range(2, ndim),
-    "last": lambda ndim: range(1, ndim - 1),
-}
 
 
 class Length(NamedTuple):
@@ -52,10 +47,10 @@ def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Dict[str, 
     """Other shapes of the inputs. Another size has the same remainders by all strides, and so the same pads; each axis
     grows by another amount, since axes of one length may differ in another call."""
     added, reasons = _reach(graph) if dynamic_size else 0, []
-    for order, axes in SPATIAL.items():
+    for order, first, last in (("first", 2, 0), ("last", 1, 1)):  # the channels, and the axes that are not spatial
         inputs = {}
         for name, (batch, *rest) in graph.inputs.items():
-            growth = {axis: added * count for count, axis in enumerate(axes(len(rest) + 1), 1)}
+            growth = {axis: added * count for count, axis in enumerate(range(first, len(rest) + 1 - last), 1)}
             lengths = [length + growth.get(axis, 0) for axis, length in enumerate(rest, 1)]
             inputs[name] = (batch + dynamic_batch, *lengths)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -55,7 +55,6 @@ class Writer:
         self.graph, self.shapes, self.opset, self._dtype, self._operators = graph, shapes, opset, dtype, operators
         self._dtypes = graph.dtypes()
         self.nodes: List[Any] = []
-        self.initializers: Dict[str, np.ndarray] = {}
         self._inputs = dict(input_names)
         self._names: Dict[Output, str] = {}
         self._outputs = list(output_names)
@@ -63,6 +62,7 @@ class Writer:
         self._now = ""  # the name of the node that is written
         self._parameters = {name: self._unique(name) for name in graph.values}  # an input may have a parameter's name
         self._constants: Dict[tuple, str] = {}
+        self._arrays = {self._parameters[name]: value for name, value in graph.values.items()}
 
     # -- the whole
 
@@ -77,11 +77,8 @@ class Writer:
             self._described(name, self.shape(output), self.dtype(output), names)
             for name, output in zip(self._outputs, self.graph.outputs)
         ]
-        self._drop_unused()
-        used = {name for node in self.nodes for name in node.input}
-        self.initializers = {name: array for name, array in self.initializers.items() if name in used}
-        helper = self._onnx.helper
-        arrays = [self._onnx.numpy_helper.from_array(array, name) for name, array in self.initializers.items()]
+        helper, used = self._onnx.helper, self._drop_unused()
+        arrays = [self.tensor(array, name) for name, array in self._arrays.items() if name in used]
         graph = helper.make_graph(self.nodes, "mxsame", inputs, outputs, arrays)
         opsets = [helper.make_opsetid("", self.opset)]
         about = {"producer_name": "mxsame", "ir_version": helper.find_min_ir_version_for(opsets)}
@@ -108,14 +105,15 @@ class Writer:
             for field in (node.input, node.output):
                 field[:] = [renamed.get(name, name) for name in field]
 
-    def _drop_unused(self) -> None:
-        """Of nodes whose outputs nothing uses, as those of weights that were computed."""
+    def _drop_unused(self) -> Set[str]:
+        """Drop nodes whose outputs nothing uses, as those of weights that were computed; the names that are used."""
         needed, kept = set(self._outputs), []
         for node in reversed(self.nodes):
             if needed.intersection(node.output):
                 needed.update(node.input)
                 kept.append(node)
         self.nodes = kept[::-1]
+        return needed
 
     def _write_all(self) -> List[str]:
         """Write every node; the names of the graph's outputs."""
@@ -159,10 +157,7 @@ class Writer:
     # -- what a row asks
 
     def name(self, output: Output) -> str:
-        """The name of an output of the graph; that of a parameter becomes an initializer."""
-        value = self.graph.value(output)
-        if value is not None:
-            self.initializers.setdefault(self._names[output], value)
+        """The name of an output of the graph."""
         if output not in self._names:
             raise Unsupported(
                 f"net must use outputs that ONNX has; received output {output.index} of {self.place(output.node)}"
@@ -213,7 +208,7 @@ class Writer:
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
             self._constants[key] = self._unique("constant")
-            self.initializers[self._constants[key]] = array
+            self._arrays[self._constants[key]] = array
         return self._constants[key]
 
     def integers(self, values: Sequence[int]) -> str:
@@ -232,9 +227,9 @@ class Writer:
         """ONNX's number of a type of NumPy."""
         return int(self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
-    def tensor(self, array: np.ndarray) -> Any:
-        """An attribute that holds an array."""
-        return self._onnx.numpy_helper.from_array(array)
+    def tensor(self, array: np.ndarray, name: Optional[str] = None) -> Any:
+        """An initializer, or an attribute that holds an array."""
+        return self._onnx.numpy_helper.from_array(array, name)
 
     def unsqueezed(self, name: str, axes: Sequence[int]) -> str:
         """With axes of length 1 inserted."""

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional, Sequence
 from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.building import NOTE, current
-from mxsame.plan import Plan, arrays
+from mxsame.plan import Plan, Window, arrays
 from mxsame.plan.arrays import SPATIAL
 
 
@@ -42,16 +42,20 @@ class Lowering:
 
     def run(self, data: Any, operator: Callable) -> Any:
         """`operator(data)` with all that the plan does before and after it."""
-        if current().windows_noted and self._is_more_than_the_operator():
+        if current().windows_noted and not self._shows_windows():
             with mx.AttrScope(**{NOTE: repr(list(map(asdict, self.windows)))}):
                 return self._run(data, operator)
         return self._run(data, operator)
 
-    def _is_more_than_the_operator(self) -> bool:
-        """Whether the operator's own attributes do not show the windows: those of a convolution of dilated data do, and
-        MXNet's Deconvolution is not right for all of its own."""
-        follow = (getattr(window, "follows_size", True) for window in self.windows)
-        return not self.plan.dilates and (bool(self.plan.steps) or any(follow))
+    def _shows_windows(self) -> bool:
+        """Whether the operator's own attributes are the windows, for every size. Those of a convolution of dilated data
+        are; MXNet's Deconvolution is not right for all of its own."""
+        own = (
+            isinstance(window, Window)
+            and (window.kernel_size, window.padding, window.ceil_mode) == (axis.kernel_size, (axis.pad,) * 2, False)
+            for window, axis in zip(self.windows, self.plan.axes)
+        )
+        return self.plan.dilates or (not self.plan.steps and all(own))
 
     def _run(self, data: Any, operator: Callable) -> Any:
         prepared, steps = data, self.plan.steps

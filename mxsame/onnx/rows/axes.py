@@ -17,19 +17,13 @@ from mxsame.rewriting.windows import has_windows
 KEPT_ZERO = -0.0
 
 
-@writes("Reshape")
-def reshape(w: Writer, node: Node, x: str) -> str:
-    """To the shape that MXNet infers, whatever its codes are."""
-    return w.reshaped(x, w.shape(node.inputs[0]), w.shape(Output(node)))
-
-
-@writes("reshape_like")
-def reshape_like(w: Writer, node: Node, x: str, like: str) -> str:
-    """To the shape of another array, or, of some of the axes, to the one that MXNet infers."""
+@writes("Reshape", "reshape_like")
+def reshape(w: Writer, node: Node, x: str, *like: str) -> str:
+    """To the shape that MXNet infers, whatever its codes; with several dynamic lengths, to that of another array."""
     target = w.shape(Output(node))
-    if target != w.shape(node.inputs[1]) or sum(not length.is_static for length in target) < 2:
-        return reshape(w, node, x)
-    return w.add("Reshape", x, w.add("Shape", like))
+    if like and target == w.shape(node.inputs[1]) and sum(not length.is_static for length in target) > 1:
+        return w.add("Reshape", x, w.add("Shape", *like))
+    return w.reshaped(x, w.shape(node.inputs[0]), target)
 
 
 @writes("transpose")
@@ -43,9 +37,7 @@ def transpose(w: Writer, node: Node, x: str) -> str:
 def swap_axes(w: Writer, node: Node, x: str) -> str:
     ndim = ndim_of(w, node)
     first, second = int(node.attr("dim1", 0)) % ndim, int(node.attr("dim2", 0)) % ndim
-    axes = list(range(ndim))
-    axes[first], axes[second] = second, first
-    return w.transposed(x, axes)
+    return w.transposed(x, [{first: second, second: first}.get(axis, axis) for axis in range(ndim)])
 
 
 @writes("expand_dims")
