@@ -157,13 +157,9 @@ class KerasCall:
         """The arrays in classic form, and their shapes."""
         return tensors.classic(**arrays)
 
-    def stored_order(self, kind: str, axes: Sequence) -> Sequence:
-        """From Keras's order of a kernel's axes to the one in which kernels are stored; the same."""
-        return axes
-
-    def keras_order(self, kind: str, axes: Sequence) -> Sequence:
-        """The way back."""
-        return axes
+    def stored_axes(self, kind: str) -> Sequence[int]:
+        """Which axis of a stored kernel each of Keras's is."""
+        return range(self.rank + 2)
 
     def weight(self, kernel: Any, kind: str, shape: tuple) -> Any:
         """A kernel, stored with this shape, as a weight for `mxsame.ops`."""
@@ -180,10 +176,11 @@ class KerasCall:
         """
         name, shape = self.names[position], self.args.shapes[position] or (None,) * (self.rank + 2)
         *axes, open_axis = AXES[kind]
-        order = ", ".join(self.stored_order(kind, ("*kernel size", *axes)))
-        lengths = self.stored_order(kind, (*(kernel_length,) * self.rank, *expected))
-        validation.shape(name, shape, lengths, f"({order})")
-        *kernel_size, first, second = found = self.keras_order(kind, shape)
+        stored = self.stored_axes(kind)
+        wanted = sorted(zip(stored, (*("kernel size",) * self.rank, *axes), (*(kernel_length,) * self.rank, *expected)))
+        _, meanings, lengths = zip(*wanted)
+        validation.shape(name, shape, lengths, f"({', '.join(meanings)})")
+        *kernel_size, first, second = found = [shape[axis] for axis in stored]
         if any(length is None and axis - len(found) != open_axis for axis, length in enumerate(found)):
             raise ValueError(
                 f"{name} must have a static shape, given to the variable as mx.sym.var(..., shape=...); "

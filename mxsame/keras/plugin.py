@@ -225,17 +225,9 @@ class KerasMXNetCall(KerasCall):
         shapes = (shape or _probed_shape(symbol) for shape, symbol in zip(args.shapes, args.arrays))
         return args._replace(shapes=tuple(shapes))
 
-    def stored_order(self, kind: str, axes: Sequence) -> Sequence:
-        if self.channels_last:
-            return axes
-        *size, first, second = axes
-        return (first, second, *size) if kind == "depthwise" else (second, first, *size)
-
-    def keras_order(self, kind: str, axes: Sequence) -> Sequence:
-        if self.channels_last:
-            return axes
-        first, second, *size = axes
-        return (*size, first, second) if kind == "depthwise" else (*size, second, first)
+    def stored_axes(self, kind: str) -> Sequence[int]:
+        axes = super().stored_axes(kind)
+        return axes if self.channels_last else (*axes[2:], *((0, 1) if kind == "depthwise" else (1, 0)))
 
     def weight(self, kernel: Any, kind: str, shape: tuple) -> Any:
         if self.channels_last:

@@ -26,6 +26,7 @@ class Layer(Checked, HybridBlock):
     num_spatial_dims: int
     act: Any = None  # the block of the activation
     _function: Callable[..., Any]
+    _argument_names: Tuple[str, ...]  # of the function's arguments that the layer has under these names, after "_"
     _groups = 1
 
     def __init__(self, layout: Optional[str], prefix: Optional[str], params: Any):
@@ -41,7 +42,7 @@ class Layer(Checked, HybridBlock):
 
     def _arguments(self) -> dict:
         """What the function takes in addition to arrays."""
-        raise NotImplementedError
+        return {name: getattr(self, f"_{name}") for name in self._argument_names}
 
     def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
         """What is wanted of data of this size; raises if nothing is left of it."""
@@ -177,6 +178,7 @@ class Layer(Checked, HybridBlock):
 class ConvolutionLayer(Layer):
     """Arguments and parameters that convolutions share; see :class:`mxsame.nn.Conv2D` for their meaning."""
 
+    _argument_names = ("kernel_size", "strides", "padding", "dilation", "layout")
     _channels: Any = None  # those of a depthwise convolution follow from the data's
     _words: Tuple[str, ...] = validation.WORDS  # what `padding` may be as a string
     _operator = "conv"  # or "transposed"
@@ -239,15 +241,6 @@ class ConvolutionLayer(Layer):
     def _out_channels(self, in_channels: int) -> Any:
         return self._channels
 
-    def _arguments(self) -> dict:
-        return {
-            "kernel_size": self._kernel_size,
-            "strides": self._strides,
-            "padding": self._padding,
-            "dilation": self._dilation,
-            "layout": self._layout,
-        }
-
     def _shown(self) -> dict:
         """The subclass's own arguments that `repr` shows."""
         return {} if self._groups == 1 else {"groups": self._groups}
@@ -271,11 +264,9 @@ class ConvolutionLayer(Layer):
 def _check_initializer(name: str, init: Any) -> None:
     if init is None or isinstance(init, mx.init.Initializer):
         return
-    if not isinstance(init, str):
-        raise TypeError(
-            f"{name} must be a string, an mx.init.Initializer or None; {validation.received(**{name: init})}"
-        )
     try:
         mx.init.create(init)
     except Exception:
-        raise ValueError(f"{name} must be the name of an initializer; {validation.received(**{name: init})}") from None
+        rule = f"{name} must be the name of an initializer, an mx.init.Initializer or None"
+        error = ValueError if isinstance(init, str) else TypeError
+        raise error(f"{rule}; {validation.received(**{name: init})}") from None

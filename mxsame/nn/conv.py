@@ -68,6 +68,7 @@ class _Conv(ConvolutionLayer):
     """
 
     _function = staticmethod(ops.conv)
+    _argument_names = (*ConvolutionLayer._argument_names, "channels", "groups")
 
     def __init__(
         self,
@@ -98,9 +99,6 @@ class _Conv(ConvolutionLayer):
     def _known_in_channels(self) -> Optional[int]:
         share = self.weight.shape[-1 if self._channels_last else 1]
         return share * self._groups if share > 0 else None
-
-    def _arguments(self) -> dict:
-        return {**super()._arguments(), "channels": self._channels, "groups": self._groups}
 
 
 class Conv1D(_Conv, mx.gluon.nn.Conv1D):

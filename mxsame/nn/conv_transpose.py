@@ -43,6 +43,7 @@ class _ConvTranspose(ConvolutionLayer):
     """
 
     _function = staticmethod(ops.conv_transpose)
+    _argument_names = (*ConvolutionLayer._argument_names, "channels", "groups", "output_padding")
     _operator = "transposed"
 
     def __init__(
@@ -85,10 +86,6 @@ class _ConvTranspose(ConvolutionLayer):
     def _known_in_channels(self) -> Optional[int]:
         found = self.weight.shape[0]
         return found if found > 0 else None
-
-    def _arguments(self) -> dict:
-        own = {"channels": self._channels, "groups": self._groups, "output_padding": self._output_padding}
-        return {**super()._arguments(), **own}
 
     def _shown(self) -> dict:
         own = {} if self._output_padding is None else {"output_padding": self._output_padding}

@@ -11,6 +11,8 @@ from mxsame.nn._layer import CAUSAL_WORDS, ConvolutionLayer
 class _Depthwise(ConvolutionLayer):
     """What the two have in common: a depth multiplier, and channels that must be known to build a graph."""
 
+    _argument_names = (*ConvolutionLayer._argument_names, "depth_multiplier")
+
     def __init__(self, depth_multiplier: int, *shared: Any):
         super().__init__(*shared)
         self._depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
@@ -20,8 +22,7 @@ class _Depthwise(ConvolutionLayer):
         return first // self._depth_multiplier if first > 0 else None
 
     def _arguments(self) -> dict:
-        own = {"in_channels": self._known_in_channels(), "depth_multiplier": self._depth_multiplier}
-        return {**super()._arguments(), **own}
+        return {**super()._arguments(), "in_channels": self._known_in_channels()}
 
     def _shown(self) -> dict:
         return {"depth_multiplier": self._depth_multiplier}
@@ -118,6 +119,7 @@ class _SeparableConv(_Depthwise):
     """
 
     _function = staticmethod(ops.separable_conv)
+    _argument_names = (*_Depthwise._argument_names, "channels")
 
     def __init__(
         self,
@@ -151,9 +153,6 @@ class _SeparableConv(_Depthwise):
             "depthwise_weight": self._weight_shape(depth_channels, 1, self._kernel_size),
             "pointwise_weight": self._weight_shape(self._channels, depth_channels, (1,) * self.num_spatial_dims),
         }
-
-    def _arguments(self) -> dict:
-        return {**super()._arguments(), "channels": self._channels}
 
 
 class DepthwiseConv1D(_DepthwiseConv):

@@ -14,6 +14,8 @@ from mxsame.plan.windows import AnyWindow, make_windows
 class _Pool(Layer):
     """What pooling layers share: a window, its strides, and no parameters."""
 
+    _argument_names = ("pool_size", "strides", "padding", "layout", "ceil_mode")
+
     def _alias(self) -> str:
         return "pool"  # as in gluon.nn
 
@@ -40,15 +42,6 @@ class _Pool(Layer):
         return make_windows(
             size, self._pool_size, self._strides, ones, self._padding, pool=True, ceil_mode=self._ceil_mode
         )
-
-    def _arguments(self) -> dict:
-        return {
-            "pool_size": self._pool_size,
-            "strides": self._strides,
-            "padding": self._padding,
-            "layout": self._layout,
-            "ceil_mode": self._ceil_mode,
-        }
 
     def __repr__(self) -> str:
         arguments = self._arguments()
@@ -115,6 +108,7 @@ class _AvgPool(_Pool):
     """
 
     _function = staticmethod(ops.avg_pool)
+    _argument_names = (*_Pool._argument_names, "count_include_pad")
 
     def __init__(
         self,
@@ -130,9 +124,6 @@ class _AvgPool(_Pool):
         super().__init__(pool_size, strides, padding, layout, ceil_mode, prefix, params)
         self._count_include_pad = validation.count_include_pad(count_include_pad, self._padding)
 
-    def _arguments(self) -> dict:
-        return {**super()._arguments(), "count_include_pad": self._count_include_pad}
-
 
 class _LpPool(_Pool):
     """Lp pooling with Keras's padding: (sum of x^p)^(1/p) over a window, see :func:`mxsame.ops.lp_pool`.
@@ -146,6 +137,7 @@ class _LpPool(_Pool):
     """
 
     _function = staticmethod(ops.lp_pool)
+    _argument_names = (*_Pool._argument_names, "p_value")
 
     def __init__(
         self,
@@ -160,9 +152,6 @@ class _LpPool(_Pool):
     ):
         super().__init__(pool_size, strides, padding, layout, ceil_mode, prefix, params)
         self._p_value = validation.integer("p_value", p_value, 1, 3)
-
-    def _arguments(self) -> dict:
-        return {**super()._arguments(), "p_value": self._p_value}
 
 
 class MaxPool1D(_MaxPool, mx.gluon.nn.MaxPool1D):

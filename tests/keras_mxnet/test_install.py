@@ -111,7 +111,7 @@ MISTAKES = {
     "no tensor": (lambda x, k: backend.conv2d(np.zeros((1, 2, 8, 7)), k, **FIRST), "x must be an NDArray, a Symbol"),
     "kernel of another format": (
         lambda x, k: backend.depthwise_conv2d(x, backend.variable(np.zeros((3, 3, 2, 3))), **FIRST),
-        r"\(input channels, depth multiplier, \*kernel size\), here \(2, \?, \?, \?\); received depthwise_kernel",
+        r"\(input channels, depth multiplier, kernel size, kernel size\), here \(2, \?, \?, \?\); received",
     ),
     "short pooled data": (
         lambda x, k: backend.pool2d(x, (9, 1), **FIRST),
