@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import cases
 import numpy as np
 import oracle
@@ -130,16 +128,6 @@ def test_depthwise_in_a_hybridized_parent_takes_its_channels_from_the_layer_befo
     assert_equal(out, oracle.forward(case, {"data": hidden.asnumpy(), **weights}))
 
 
-@pytest.mark.parametrize("op", ["depthwise_conv", "separable_conv"])
-def test_depthwise_first_in_a_hybridized_parent_names_what_is_missing(op):
-    case = next(case for case in CONVOLUTIONS_ONE_EACH if case.op == op and case.rank == 2)
-    net = sequential(layer(case, in_channels=False))
-    net.initialize()
-    net.hybridize()
-    with pytest.raises(ValueError, match=r"layer \w+: in_channels must be given .*; received in_channels=None"):
-        net(mx.nd.array(expected(case)[0]["data"]))
-
-
 # ---- parameters: names, files, sharing, initial values ---------------------------------------------------------------
 
 
@@ -216,28 +204,6 @@ def arrays_of(block):
     return {name: parameter.data().asnumpy() for name, parameter in block._reg_params.items() if parameter is not None}
 
 
-@pytest.mark.parametrize("kind", ["MaxPool", "AvgPool"])
-@pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize("ceil_mode", [False, True])
-@pytest.mark.parametrize("count_include_pad", [False, True])
-def test_pools_are_those_of_gluon_where_padding_is_symmetric(kind, rank, ceil_mode, count_include_pad):
-    given = {
-        "pool_size": (3, 4, 2)[:rank],
-        "strides": (2, 3, 1)[:rank],
-        "padding": (1, 1, 0)[:rank],
-        "ceil_mode": ceil_mode,
-    }
-    if kind == "AvgPool":
-        given["count_include_pad"] = count_include_pad
-    ours, theirs = (getattr(module, f"{kind}{rank}D")(**given) for module in (mxsame.nn, gluon.nn))
-    for size in [(7, 8, 5), (8, 9, 4), (9, 10, 6)]:
-        data = mx.nd.random.normal(shape=(2, 3, *size[:rank]))
-        for mode, turn in LAYER_MODES.items():
-            turn(ours)
-            assert_equal(ours(data), theirs(data).asnumpy(), what=f"{size}, {mode}")
-        ours.hybridize(False)
-
-
 @by_name(CONVOLUTIONS_ONE_EACH)
 def test_sharing_parameters(case):
     first = built(case)
@@ -250,86 +216,44 @@ def test_sharing_parameters(case):
         assert parameter is None or getattr(second, name) is parameter
 
 
-def test_initializers():
-    for make, names in [
-        (functools.partial(mxsame.nn.Conv2D, 4, 3, weight_initializer=mx.init.Constant(2)), {"weight": 2}),
-        (functools.partial(mxsame.nn.Conv2DTranspose, 4, 3, weight_initializer="ones"), {"weight": 1}),
-        (functools.partial(mxsame.nn.DepthwiseConv2D, 3, weight_initializer=mx.init.Constant(3)), {"weight": 3}),
-        (
-            functools.partial(
-                mxsame.nn.SeparableConv2D, 4, 3, depthwise_initializer="ones", pointwise_initializer=mx.init.Constant(5)
-            ),
-            {"depthwise_weight": 1, "pointwise_weight": 5},
-        ),
-    ]:
-        for block in (make(), make(in_channels=3), make(bias_initializer=mx.init.Constant(-1))):
-            block.initialize(mx.init.Constant(9))
-            block(mx.nd.zeros((1, 3, 5, 6)))
-            bias = block.bias.data().asnumpy()
-            assert set(bias.ravel()) <= {0.0, -1.0} and len(set(bias.ravel())) == 1
-            for name, value in names.items():
-                assert set(getattr(block, name).data().asnumpy().ravel()) == {value}
-    default = mxsame.nn.Conv2D(4, 3)
-    default.initialize(mx.init.Constant(9))
-    default(mx.nd.zeros((1, 3, 5, 6)))
-    assert set(default.weight.data().asnumpy().ravel()) == {9.0} and not default.bias.data().asnumpy().any()
+@pytest.mark.parametrize("in_channels", [0, 3])
+@pytest.mark.parametrize("kind", ["Conv2D", "Conv2DTranspose", "DepthwiseConv2D", "SeparableConv2D"])
+def test_initializers(kind, in_channels):
+    make, names = getattr(mxsame.nn, kind), ["bias", "weight"]
+    if kind == "SeparableConv2D":
+        names = ["bias", "depthwise_weight", "pointwise_weight"]
+    given = {
+        name.replace("_weight", "") + "_initializer": mx.init.Constant(value) for value, name in enumerate(names, 2)
+    }
+    sizes = {"kernel_size": 3, "in_channels": in_channels, **({} if kind.startswith("Depth") else {"channels": 4})}
+    for block, values in ((make(**sizes, **given), range(2, 5)), (make(**sizes), (0, 9, 9))):
+        block.initialize(mx.init.Constant(9))
+        block(mx.nd.zeros((1, 3, 5, 6)))
+        for name, value in zip(names, values):
+            assert set(getattr(block, name).data().asnumpy().ravel()) == {value}
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid", "tanh", "softrelu", "softsign"])
 @pytest.mark.parametrize("op", WITH_PARAMETERS)
 def test_activation(op, activation):
-    case = Case(op, (7, 8), (3, 2), (2, 1))
-    functions = {
-        "relu": lambda x: np.maximum(x, 0),
-        "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-        "tanh": np.tanh,
-        "softrelu": lambda x: np.log1p(np.exp(x)),
-        "softsign": lambda x: x / (1 + np.abs(x)),
-    }
-    arrays, out, _, _ = expected(case)
+    arrays, out, _, _ = expected(Case(op, (7, 8), (3, 2), (2, 1)))
+    wanted = mx.nd.Activation(mx.nd.array(out), activation).asnumpy()
     for turn in LAYER_MODES.values():
-        block = built(case, activation=activation)
+        block = built(Case(op, (7, 8), (3, 2), (2, 1)), activation=activation.upper())
         turn(block)
-        assert_equal(block(mx.nd.array(arrays["data"])), functions[activation](out))
-        assert activation in repr(block)
+        assert_equal(block(mx.nd.array(arrays["data"])), wanted)
     assert sorted(block.collect_params()) == sorted(f"{block.prefix}{name}" for name in arrays if name != "data")
 
 
 # ---- what a user looks at --------------------------------------------------------------------------------------------
 
 
-REPRESENTATIONS = {
-    "Conv1D(None -> 8, kernel_size=(3,), strides=(1,), padding='causal', dilation=(2,))": (
-        lambda: mxsame.nn.Conv1D(8, 3, padding="Causal", dilation=2)
-    ),
-    "Conv2D(4 -> 8, kernel_size=(3, 3), strides=(2, 2), padding='same', groups=2)": (
-        lambda: mxsame.nn.Conv2D(8, 3, 2, in_channels=4, groups=2)
-    ),
-    "Conv2D(None -> 8, kernel_size=(3, 3), strides=(1, 1), padding=((0, 1), (2, 2)))": (
-        lambda: mxsame.nn.Conv2D(8, 3, padding=((0, 1), 2))
-    ),
-    "Conv3D(None -> 8, kernel_size=(3, 3, 3), strides=(1, 1, 1), padding='same', layout=NDHWC, use_bias=False)": (
-        lambda: mxsame.nn.Conv3D(8, 3, layout="NDHWC", use_bias=False)
-    ),
-    "Conv2DTranspose(None -> 8, kernel_size=(3, 3), strides=(2, 2), padding='same', output_padding=(1, 1))": (
-        lambda: mxsame.nn.Conv2DTranspose(8, 3, 2, output_padding=1)
-    ),
-    "DepthwiseConv2D(4 -> 8, kernel_size=(3, 3), strides=(1, 1), padding='same', depth_multiplier=2)": (
-        lambda: mxsame.nn.DepthwiseConv2D(3, in_channels=4, depth_multiplier=2)
-    ),
-    "SeparableConv1D(6 -> 6, kernel_size=(3,), strides=(1,), padding='same', depth_multiplier=1, Activation(relu))": (
-        lambda: mxsame.nn.SeparableConv1D(6, 3, in_channels=6, activation="relu")
-    ),
-    "MaxPool2D(pool_size=(2, 2), strides=(2, 2), padding='same', layout=NCHW, ceil_mode=False)": mxsame.nn.MaxPool2D,
-    "AvgPool1D(pool_size=(3,), strides=(1,), padding='valid', layout=NCW, ceil_mode=False, count_include_pad=True)": (
-        lambda: mxsame.nn.AvgPool1D(3, 1, "valid", count_include_pad=True)
-    ),
-}
-
-
-@pytest.mark.parametrize("text", list(REPRESENTATIONS))
-def test_repr(text):
-    assert repr(REPRESENTATIONS[text]()) == text
+def test_repr():
+    """What the layers' own examples do not show."""
+    layer = mxsame.nn.Conv3D(8, 3, 1, 0, 2, layout="NDHWC", use_bias=False, activation="relu")
+    padding = "((0, 0), (0, 0), (0, 0)), dilation=(2, 2, 2)"
+    rest = "layout=NDHWC, use_bias=False, Activation(relu)"
+    assert repr(layer) == f"Conv3D(None -> 8, kernel_size=(3, 3, 3), strides=(1, 1, 1), padding={padding}, {rest})"
 
 
 @by_name(CONVOLUTIONS_ONE_EACH)
@@ -396,7 +320,7 @@ import cases
 from ways import check
 import mxsame
 
-print(sum(check(case, way) for case in cases.CASES for way in ("layer", "net.hybridize()")))
+print(sum(check(case, way) for case in cases.CASES[::7] for way in ("layer", "net.hybridize()")))
 net = mx.gluon.nn.HybridSequential()
 net.add(mxsame.nn.Conv2D(4, 3, 2), mxsame.nn.DepthwiseConv2D(3), mxsame.nn.Conv2DTranspose(4, 3, 2))
 net.add(mx.gluon.nn.BatchNorm(), mxsame.nn.MaxPool2D(2), mx.gluon.nn.Dense(2))
@@ -414,9 +338,9 @@ for hybridized in (True, False):  # at first, channels are deferred
 
 
 def test_numpy_mode():
-    """`npx.set_np()` is for a whole process: all cases in one of their own."""
+    """`npx.set_np()` is for a whole process: some cases in one of their own."""
     count, *are_ndarrays = run_python(NUMPY_MODE).split()
-    assert int(count) > 6 * len(CASES)
+    assert int(count) > len(CASES) // 2
     assert are_ndarrays == ["True", "True"]
 
 

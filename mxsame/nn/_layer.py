@@ -42,7 +42,8 @@ class Layer(Checked, HybridBlock):
 
     def _arguments(self) -> dict:
         """What the function takes in addition to arrays."""
-        return {name: getattr(self, f"_{name}") for name in self._argument_names}
+        own = vars(self)
+        return {name: own["_" + name] for name in self._argument_names}
 
     def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
         """What is wanted of data of this size; raises if nothing is left of it."""
