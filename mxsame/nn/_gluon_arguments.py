@@ -50,6 +50,7 @@ class GluonArguments(collections.UserDict):
             value = validation.per_axis(WRITTEN[name], value, self._layer.num_spatial_dims, 1)
         self.data[name] = value
         setattr(self._layer, f"_{WRITTEN[name]}", value)
+        vars(self._layer).pop("_arguments", None)  # computed from them
         _gluon.changed(self._layer)
 
     def __delitem__(self, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Optional, Sequence, Tuple
 
 import numpy as np
@@ -40,10 +41,10 @@ class Layer(Checked, HybridBlock):
 
     # -- what differs
 
+    @functools.cached_property
     def _arguments(self) -> dict:
         """What the function takes in addition to arrays."""
-        own = vars(self)
-        return {name: own["_" + name] for name in self._argument_names}
+        return {name: getattr(self, f"_{name}") for name in self._argument_names}
 
     def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
         """What is wanted of data of this size; raises if nothing is left of it."""
@@ -77,7 +78,7 @@ class Layer(Checked, HybridBlock):
 
     def hybrid_forward(self, F: Any, x: Any, **parameters: Any) -> Any:
         """The function of arrays, or of Symbols; there its operator has the name that it has in Gluon's graphs."""
-        out = self._function(x, **parameters, **self._arguments())
+        out = self._function(x, **parameters, **self._arguments)
         if isinstance(out, mx.sym.Symbol):
             out._set_attr(name=self.prefix + "fwd")
         return out if self.act is None else self.act(out)

@@ -21,8 +21,8 @@ class _Depthwise(ConvolutionLayer):
         first = next(iter(_gluon.own_parameters(self).values())).shape[0]
         return first // self._depth_multiplier if first > 0 else None
 
-    def _arguments(self) -> dict:
-        return {**super()._arguments(), "in_channels": self._known_in_channels()}
+    def hybrid_forward(self, F: Any, x: Any, **parameters: Any) -> Any:
+        return super().hybrid_forward(F, x, in_channels=self._known_in_channels(), **parameters)
 
     def _shown(self) -> dict:
         return {"depth_multiplier": self._depth_multiplier}

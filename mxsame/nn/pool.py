@@ -44,8 +44,7 @@ class _Pool(Layer):
         )
 
     def __repr__(self) -> str:
-        arguments = self._arguments()
-        arguments["padding"] = repr(self._padding)
+        arguments = {**self._arguments, "padding": repr(self._padding)}
         return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in arguments.items())})"
 
 
