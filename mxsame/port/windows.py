@@ -36,6 +36,13 @@ def _lengths(site: Site, rule: Callable, x: Value, *per_axis: Sequence) -> List[
     return [None if n is None else rule(n, *entries) for n, *entries in zip(site.sizes(x), *per_axis)]
 
 
+def _static(site: Site, x: Value) -> Tuple[int, ...]:
+    """The lengths of the spatial axes, which must be static."""
+    if None in site.sizes(x):
+        raise ValueError(f"data must have a static size; {validation.received(**{'data.shape': x.shape})}")
+    return tuple(n or 0 for n in site.sizes(x))
+
+
 def _conversion(site: Site, kind: str, depth_multiplier: Optional[int] = None) -> Conversion:
     """From a kernel as it is stored: keras-mxnet stores those of channels first in MXNet's order."""
     if not site.layer.native or not site.is_channels_first:
@@ -160,12 +167,9 @@ def _global_average_of_steps(site: Site, x: Value) -> Value:
 @layer(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Max", "Average") for rank in (1, 2, 3)), order=FIRST)
 def _adaptive_pooling(site: Site, x: Value) -> Value:
     """PyTorch's rule: output i of n is that of the elements from floor(i L / n) to ceil((i + 1) L / n)."""
-    counts, sizes = site.per_spatial_axis("output_size"), site.sizes(x)
-    if None in sizes:
-        raise ValueError(f"data must have a static size; {validation.received(**{'data.shape': x.shape})}")
     spans = [
         [(i * n // count, -(-(i + 1) * n // count)) for i in range(validation.integer("output_size", count, 1, n))]
-        for n, count in zip(sizes, counts)
+        for n, count in zip(_static(site, x), site.per_spatial_axis("output_size"))
     ]
     return site.function("pool_spans", x, kind="max" if "Max" in site.layer.class_name else "mean", spans=spans)
 
@@ -180,10 +184,8 @@ def _locally_connected(site: Site, x: Value) -> Value:
     if config.get("implementation", 1) != 1 or site.is_channels_first or _word(site) != "valid":
         raise ValueError("implementation must be 1, padding valid, and data_format channels_last")
     sizes, strides = site.per_spatial_axis("kernel_size"), site.per_spatial_axis("strides", 1)
-    ones, words = (1,) * len(sizes), ("valid",) * len(sizes)
-    lengths = _lengths(site, arithmetic.output_size, x, sizes, strides, ones, words)
-    if None in (*lengths, x.shape[-1]):
-        raise ValueError(f"data must have a static size; {validation.received(**{'data.shape': x.shape})}")
+    axes = zip(_static(site, x), sizes, strides)
+    lengths = tuple(arithmetic.output_size(*axis, padding="valid") for axis in axes)
     filters = validation.integer("filters", config["filters"], 1)
     shapes = {"weight": (math.prod(lengths), math.prod(sizes) * x.shape[-1], filters), "bias": (*lengths, filters)}
     out = site.weighted(
@@ -192,7 +194,7 @@ def _locally_connected(site: Site, x: Value) -> Value:
         shapes={role.parameter: shapes[role.parameter] for role in site.layer.roles or ()},
         sizes=sizes,
         strides=strides,
-        lengths=tuple(lengths),
+        lengths=lengths,
     )
     return activated(site, out)
 
@@ -261,12 +263,11 @@ def resized(site: Site, x: Value, size: Sequence[int], method: str) -> Value:
     height, width = (validation.integer("size", length, 1, LARGEST_INDEX) for length in size)
     if method == "bilinear":
         return site.function("resize_bilinear", x, size=(height, width))
-    known = site.sizes(x)
-    if method not in ("nearest", "bicubic") or None in known:
+    if method not in ("nearest", "bicubic"):
         raise ValueError(
-            'interpolation must be "bilinear", or "nearest" or "bicubic" for a static input size; '
-            f"{validation.received(interpolation=method, size=known)}"
+            f"interpolation must be bilinear, nearest or bicubic; {validation.received(interpolation=method)}"
         )
+    known = _static(site, x)
     if method == "nearest":
         rows, columns = (_nearest(n, length) for n, length in zip(known, (height, width)))
         return site.function("resize_nearest", x, rows=rows, columns=columns)
@@ -283,22 +284,22 @@ def _nearest(length: int, size: int) -> List[int]:
 def _cubic(length: int, size: int) -> np.ndarray:
     """(size, length): the weight of each element for each new one, by the kernel of Keys 1981 with a = -1/2, of which
     TensorFlow has a table of 1,024 steps; elements beyond the ends have none, and the others sum to 1."""
-    a, weights = -0.5, np.zeros((size, length))
+    validation.integer("length", length, 1, LARGEST_INDEX)
+    a, weights = -0.5, np.zeros((size, length), dtype="float32")
+    half, scale = np.float32(0.5), np.float32(length) / np.float32(size)
     for index in range(size):
-        position = float((np.float32(index) + np.float32(0.5)) * (np.float32(length) / np.float32(size))) - 0.5
+        position = float((np.float32(index) + half) * scale - half)
         first = math.floor(position)
         for source in range(max(first - 1, 0), min(first + 3, length)):
             away = abs(source - first - round((position - first) * 1024) / 1024)
             near, far = ((a + 2) * away - (a + 3)) * away**2 + 1, ((a * away - 5 * a) * away + 8 * a) * away - 4 * a
             weights[index, source] = near if away <= 1 else far
-    return np.asarray(weights / weights.sum(1, keepdims=True), dtype="float32")
+    return weights / weights.sum(1, keepdims=True)
 
 
 def _fitting(site: Site, x: Value, size: Sequence[int], padded: bool) -> List[Tuple[int, int]]:
     """What is cropped from each axis, or padded, for the ratio of the lengths of `size`: Keras's rule, in float32."""
-    (height, width), (new_height, new_width) = site.sizes(x), size
-    if height is None or width is None:
-        raise ValueError(f"data must have a static size; {validation.received(**{'data.shape': x.shape})}")
+    (height, width), (new_height, new_width) = _static(site, x), size
     wanted = (
         int(np.float32(width * new_height) / np.float32(new_width)),
         int(np.float32(height * new_width) / np.float32(new_height)),
