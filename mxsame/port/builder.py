@@ -16,7 +16,7 @@ from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.port.blocks import Function
-from mxsame.port.description import Call, Layer, Model, Shaped, Tensor, tensors_in
+from mxsame.port.description import Call, Layer, Model, Shaped, Tensor, leaves, mapped
 
 Size = Optional[int]
 Operand = Any  # of an operator: a tensor or a constant
@@ -118,19 +118,28 @@ class Step(NamedTuple):
 
 def inferred_shapes(block: Any, inputs: Sequence[Value], first: bool) -> List[Tuple[Size, ...]]:
     """The shapes of a block's outputs in Keras's order, as MXNet infers them: twice, with different numbers for dynamic
-    lengths."""
+    lengths, where they can be more than the batch."""
     names = [f"data{number}" for number in range(len(inputs))]
     outputs = block(*map(mx.sym.var, names))
     outputs = outputs if isinstance(outputs, list) else [outputs]
     if any(not isinstance(out, mx.sym.Symbol) or len(out.list_outputs()) != 1 for out in outputs):
         raise TypeError("outputs of a block must be Symbols of one output each")
-    group, found = mx.sym.Group(outputs), []
-    for length in LENGTHS:
+    group = mx.sym.Group(outputs)
+    used = set(group.list_arguments()).intersection(names)
+
+    def inferred(length: int) -> List[tuple]:
         shapes = {name: tuple(n or length for n in value.ordered(value.shape)) for name, value in zip(names, inputs)}
-        used = {name: shapes[name] for name in set(group.list_arguments()).intersection(names)}
-        found.append(group.infer_shape_partial(**used)[1])
-    shapes_here = [tuple(a if a == b and a else None for a, b in zip(*pair)) for pair in zip(*found)]
-    return [(shape[0], *shape[2:], shape[1]) if first else shape for shape in shapes_here]
+        return list(group.infer_shape_partial(**{name: shapes[name] for name in used})[1])
+
+    batch, found = LENGTHS[0], inferred(LENGTHS[0])
+    if all(None not in x.shape[1:] for x in inputs) and all(
+        shape[:1] == (batch,) and all(n % batch for n in shape[1:]) for shape in found
+    ):
+        shapes = [(None, *shape[1:]) for shape in found]
+    else:
+        pairs = zip(found, inferred(LENGTHS[1]))
+        shapes = [tuple(a if a == b and a else None for a, b in zip(*pair)) for pair in pairs]
+    return [(shape[0], *shape[2:], shape[1]) if first else shape for shape in shapes]
 
 
 class Builder:
@@ -156,20 +165,16 @@ class Builder:
         self._count += 1
         return Value(self._count, tuple(shape), first)
 
-    def emit(self, block: Any, inputs: Sequence[Value], layer: str, first: Any = None, shape: Any = None) -> Value:
-        """A step: `block` of the inputs. The order of axes is that of the first input unless given; the shape, in
-        Keras's order, is inferred unless given."""
+    def emit(
+        self, block: Any, inputs: Sequence[Value], layer: str, first: Any = None, shape: Any = None
+    ) -> List[Value]:
+        """The outputs of a step: `block` of the inputs. The order of axes is that of the first input unless given; the
+        shapes, in Keras's order, are inferred unless that of a single output is given."""
         first = inputs[0].first if first is None else first
-        if shape is None:
-            (shape,) = inferred_shapes(block, inputs, first)
-        validation.elements("the output", shape)
-        out = self.value(shape, first)
-        self.steps.append(Step(block, [value.key for value in inputs], [out.key], layer))
-        return out
-
-    def emit_several(self, block: Any, inputs: Sequence[Value], layer: str) -> List[Value]:
-        """A step of a block that takes and gives arrays in Keras's order of axes, one or several."""
-        outputs = [self.value(shape) for shape in inferred_shapes(block, inputs, False)]
+        outputs = []
+        for each in inferred_shapes(block, inputs, first) if shape is None else [shape]:
+            validation.elements("the output", each)
+            outputs.append(self.value(each, first))
         self.steps.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
         return outputs
 
@@ -177,7 +182,7 @@ class Builder:
                  **arguments: Any) -> Value:  # fmt: skip
         name = getattr(function, "__name__", function)
         block = Function(function, prefix=self.unique(f"{layer}_{name}"), **arguments)
-        return self.emit(block, inputs, layer, first, shape)
+        return self.emit(block, inputs, layer, first, shape)[0]
 
     def unique(self, name: str) -> str:
         """A prefix that no other block has."""
@@ -262,12 +267,9 @@ class Builder:
             raise ValueError(f"outputs of model {model.name!r} must be tensors of its layers; received {missing[0]}")
         return [values[tensor] for tensor in model.outputs]
 
-    def call(self, site: Site, args: list, kwargs: Dict[str, Any]) -> List[Value]:
-        """The outputs of a call of a layer or an operator."""
-        out = self.row_of(site.layer)(site, args, kwargs)
+    def count_call(self) -> None:
         self._calls += 1
         self.watch(self._calls)
-        return list(out) if isinstance(out, list) else [out]
 
 
 def _sorted(model: Model) -> List[Tuple[Layer, int, Call]]:
@@ -316,13 +318,14 @@ class Site:
 
     def built(self, values: Dict[Tensor, Value]) -> List[Value]:
         """The outputs of this call. Errors of its row name the layer."""
-        if self.layer.model is not None and self.layer.wrapped is None:
-            inputs = [self._resolved(tensor, values) for tensor in tensors_in(self.call.args)]
-            return self.builder.model(self.layer.model, self.path, inputs, self.training, self.once)
+        layer, builder = self.layer, self.builder
         try:
-            args = [self._resolved(value, values) for value in self.call.args]
-            kwargs = {name: self._resolved(value, values) for name, value in self.call.kwargs.items()}
-            return self.builder.call(self, args, kwargs)
+            args, kwargs = mapped([self.call.args, self.call.kwargs], Tensor, values.__getitem__)
+            if layer.model is not None and layer.wrapped is None:
+                return builder.model(layer.model, self.path, leaves(args, Value), self.training, self.once)
+            out = builder.row_of(layer)(self, args, kwargs)
+            builder.count_call()
+            return out if isinstance(out, list) else [out]
         except (Refused, Warning):
             raise
         except Exception as error:
@@ -333,18 +336,6 @@ class Site:
                 replacing = f"custom={{{self.layer.name!r}: function of (config, weights) -> HybridBlock}}"
                 reason += f"; {replacing} replaces the layer"
             raise Refused(f"layer {'/'.join(self.path)!r} ({self.layer.class_name}): {reason}") from error
-
-    def _resolved(self, value: Any, values: Mapping[Tensor, Value]) -> Any:
-        if isinstance(value, Tensor):
-            found = values.get(value)
-            if found is None:
-                raise ValueError(f"inputs must be tensors of the model; received {value}")
-            return found
-        if isinstance(value, (list, tuple)):
-            return [self._resolved(entry, values) for entry in value]
-        if isinstance(value, dict):
-            return {key: self._resolved(entry, values) for key, entry in value.items()}
-        return value
 
     # -- the configuration
 
@@ -432,7 +423,7 @@ class Site:
     ) -> Value:
         """A step of a block with the layer's weights, which is made at the layer's first call. `make(prefix)` makes it;
         `conversions` maps weights to conversions, others are as they are."""
-        return self.builder.emit(self._made(make, conversions), inputs, self.name, first, shape)
+        return self.builder.emit(self._made(make, conversions), inputs, self.name, first, shape)[0]
 
     def weighted(self, function: Any, *inputs: Value, shapes: Mapping[str, Any], conversions: Any = None,
                  **arguments: Any) -> Value:  # fmt: skip
@@ -443,7 +434,7 @@ class Site:
 
     def several(self, make: Callable, *inputs: Value, conversions: Any = None) -> List[Value]:
         """The same of a block that takes and gives arrays in Keras's order of axes, one or several."""
-        return self.builder.emit_several(self._made(make, conversions), inputs, self.name)
+        return self.builder.emit(self._made(make, conversions), inputs, self.name)
 
     def _made(self, make: Callable, conversions: Any) -> Any:
         if self.path not in self.builder.blocks:
@@ -463,7 +454,7 @@ class Site:
             parameter = getattr(block, name)
             parameter.grad_req = "null"
             set_parameter(parameter, SAME, array, parameter.name)
-        return self.builder.emit(block, [x], self.name)
+        return self.builder.emit(block, [x], self.name)[0]
 
     def _fill(self, block: Any, conversions: Mapping[str, Conversion]) -> None:
         """The layer's weights into the parameters. A network may be as large as the memory: one array after the other

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame import validation
-from mxsame.port.description import WRAPPER, Call, Layer, Model, Tensor, tensors_in
+from mxsame.port.description import WRAPPER, Call, Layer, Model, Tensor, leaves
 
 MODELS = ("Sequential", "Functional", "Model")
 DEEPEST = 32  # models in models
@@ -158,7 +158,7 @@ def _argument(value: Any) -> Any:
 
 def _references(value: Any) -> List[Tensor]:
     """`input_layers` and `output_layers`: one reference, a list of them, or an object."""
-    found = tensors_in(_argument(value))
+    found = leaves(_argument(value), Tensor)
     if not found:
         raise ValueError(
             f"input_layers and output_layers must hold [layer, node, tensor]; {validation.received(value=value)}"

@@ -11,10 +11,10 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import weights as weighing
 from mxsame.port.builder import Builder, Operand, Site, Value
-from mxsame.port.description import Layer, Model, Shaped, Weight
+from mxsame.port.description import Layer, Model, Shaped, Weight, leaves
 from mxsame.port.network import Network
 from mxsame.port.reading import read
-from mxsame.port.rows import KERAS, Row, values_in
+from mxsame.port.rows import KERAS, Row
 from mxsame.port.table import row_of
 
 
@@ -175,7 +175,7 @@ def _of_layer(functions: Mapping[str, Callable], layer: Layer) -> Optional[Calla
     return next((functions[name] for name in _names(layer) if name in functions), None)
 
 
-def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) -> Value:
+def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) -> List[Value]:
     """A block of the user's, on arrays in Keras's order."""
     layer, builder = site.layer, site.builder
     if site.path not in builder.blocks:
@@ -186,7 +186,8 @@ def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) 
         layer.weights = [Shaped(tuple(array.shape)) for array in layer.weights]
         if layer.roles is None and len(site.path) == 1:  # in a nested model, what is trained would come first
             layer.roles = [Weight(f"weight_{number}") for number in range(len(layer.weights))]
-    return builder.emit(builder.blocks[site.path], values_in([*inputs, *constants.values()]), site.name, False)
+    arrays = leaves([*inputs, *constants.values()], Value)
+    return builder.emit(builder.blocks[site.path], arrays, site.name, False)
 
 
 def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 WRAPPER = "TimeDistributed"
 
@@ -25,7 +25,7 @@ class Call:
 
     def tensors(self) -> List[Tensor]:
         """All inputs, in Keras's order."""
-        return [*tensors_in(self.args), *tensors_in(list(self.kwargs.values()))]
+        return leaves([*self.args, *self.kwargs.values()], Tensor)
 
 
 class Weight(NamedTuple):
@@ -117,12 +117,19 @@ class Model:
                 yield from layer.model.walk()
 
 
-def tensors_in(value: Any) -> List[Tensor]:
-    """The tensors of a nested structure, in the order in which Keras flattens it."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, dict):
-        return [tensor for key in sorted(value) for tensor in tensors_in(value[key])]
-    if isinstance(value, (list, tuple)):
-        return [tensor for entry in value for tensor in tensors_in(entry)]
-    return []
+def leaves(nested: Any, kind: type) -> list:
+    """The entries of this type in nested lists and dicts, in the order in which Keras flattens them."""
+    if isinstance(nested, kind):
+        return [nested]
+    if isinstance(nested, dict):
+        nested = [nested[key] for key in sorted(nested)]
+    return [leaf for entry in nested for leaf in leaves(entry, kind)] if isinstance(nested, (list, tuple)) else []
+
+
+def mapped(nested: Any, kind: type, function: Callable) -> Any:
+    """Nested lists and dicts with `function` of each entry of this type."""
+    if isinstance(nested, kind):
+        return function(nested)
+    if isinstance(nested, dict):
+        return {key: mapped(entry, kind, function) for key, entry in nested.items()}
+    return [mapped(entry, kind, function) for entry in nested] if isinstance(nested, (list, tuple)) else nested

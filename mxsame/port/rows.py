@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
 
 from mxsame import validation
 from mxsame.port.builder import Site, Value
-from mxsame.port.description import Layer, Weight
+from mxsame.port.description import Layer, Weight, leaves, mapped
 
 # orders of axes, and zeros that the data may still need around it
 AS_IT_IS, UNPADDED, FIRST, KERAS, ALIKE, SETTLED = "as it is", "unpadded", "first", "keras", "alike", "settled"
@@ -56,16 +56,18 @@ class Row:
     masks: str = STOPS
 
     def __call__(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
-        if self.masks == TAKES and kwargs.get("mask") is not None:
-            args, kwargs = _with_masks(list(args), kwargs["mask"]), {**kwargs, "mask": None}
-        inputs, named = self._bound(site, args, kwargs)
-        given = [*inputs, *named.values()]
-        found = iter(self._arranged(site, [value for entry in given for value in values_in(entry)]))
-        inputs = [_replaced(entry, found) for entry in inputs]
-        out = self.build(site, *inputs, **{name: _replaced(entry, found) for name, entry in named.items()})
+        if self.masks == TAKES and kwargs.get("mask") is not None:  # one for each input, or one for the first
+            masks = iter(kwargs["mask"] if isinstance(kwargs["mask"], list) else [kwargs["mask"]])
+            args = mapped(args, Value, lambda x: x._replace(mask=next(masks, x.mask)))
+            kwargs = {**kwargs, "mask": None}
+        given = self._bound(site, args, kwargs)
+        values = leaves(given, Value)
+        arranged = dict(zip(values, self._arranged(site, values)))
+        inputs, named = mapped(given, Value, arranged.__getitem__)
+        out = self.build(site, *inputs, **named)
         if self.masks == TAKES:
             return out
-        mask = values_in(list(args))[0].mask if self.masks == PASSES else None
+        mask = leaves(args, Value)[0].mask if self.masks == PASSES else None
         if isinstance(out, list):
             return [each._replace(mask=mask) for each in out]
         return out._replace(mask=mask) if isinstance(out, Value) else out  # lengths of a shape
@@ -90,9 +92,9 @@ class Row:
     def _bound(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Tuple[list, Dict[str, Any]]:
         """The arguments of a call by the parameters of the function. Operators of Keras 3 keep some in their
         configuration."""
-        parameters = dict(list(inspect.signature(self.build).parameters.items())[1:])
-        kinds = {parameter.kind: name for name, parameter in parameters.items()}
-        several, any_name = kinds.get(inspect.Parameter.VAR_POSITIONAL), inspect.Parameter.VAR_KEYWORD in kinds
+        signature = inspect.signature(self.build)
+        parameters = dict(list(signature.parameters.items())[1:])
+        kinds = [parameter.kind for parameter in parameters.values()]
         named: Dict[str, Any] = {}
         if site.layer.operator is None:  # a layer of several inputs is called with a list of them
             args = [value for entry in args for value in (entry if isinstance(entry, list) else [entry])]
@@ -100,60 +102,26 @@ class Row:
             key = ALIASES[name] if name not in parameters and ALIASES.get(name) in parameters else name
             if value is None or name in ALWAYS:
                 continue
-            if key not in parameters and not any_name and value is not False:
-                raise ValueError(f"argument {name} must not be given; {validation.received(**{name: value})}")
-            if key in parameters or any_name:
+            if key in parameters or inspect.Parameter.VAR_KEYWORD in kinds:
                 named[key] = value
-        if several is not None:
-            _check("inputs", parameters[several].annotation.replace("Value", "List[Value]"), list(args))
-            return list(args), named
-        free = [
-            name
-            for name, parameter in parameters.items()
-            if name not in named and parameter.kind != parameter.VAR_KEYWORD
-        ]
-        if len(args) > len(free):
-            raise ValueError(f"arguments must be {', '.join(parameters)} at most; received {len(args) + len(named)}")
+            elif value is not False:
+                raise ValueError(f"argument {name} must not be given; {validation.received(**{name: value})}")
+        free = [name for name, kind in zip(parameters, kinds) if name not in named and kind != kind.VAR_KEYWORD]
+        free = [] if inspect.Parameter.VAR_POSITIONAL in kinds else free
         named.update((name, value) for name, value in zip(free, args) if value is not None)
-        for name, parameter in parameters.items():
-            if name in named:
-                _check(name, parameter.annotation, named[name])
-            elif parameter.default is parameter.empty and parameter.kind != parameter.VAR_KEYWORD:
-                raise ValueError(f"argument {name} must be given")
-        return [], named
+        inputs = list(args[len(free) :])
+        for name, value in list(signature.bind(site, *inputs, **named).arguments.items())[1:]:
+            _check(name, parameters[name].annotation, list(value) if type(value) is tuple else value)
+        return inputs, named
 
 
 def _check(name: str, annotation: str, value: Any) -> None:
     """Tensors where the function takes tensors, and nowhere else."""
-    entries = value if isinstance(value, list) and annotation != "Value" else [value]
+    entries = value if isinstance(value, list) else [value]
     if "Value" in annotation and (not entries or not all(isinstance(entry, Value) for entry in entries)):
         raise ValueError(f"{name} must be {'a tensor' if annotation == 'Value' else 'tensors'}; received {value!r:.99}")
-    if "Value" not in annotation and annotation != "Operand" and values_in(value):
+    if "Value" not in annotation and annotation != "Operand" and leaves(value, Value):
         raise ValueError(f"{name} must be a constant; received a tensor")
-
-
-def values_in(entry: Any) -> List[Value]:
-    """The tensors in an argument."""
-    if isinstance(entry, Value):
-        return [entry]
-    if isinstance(entry, dict):
-        entry = list(entry.values())
-    return [value for part in entry for value in values_in(part)] if isinstance(entry, list) else []
-
-
-def _with_masks(args: List[Any], mask: Any) -> List[Any]:
-    """The inputs of a call with the masks that it is given: one for each, or one for the first."""
-    masks = iter(mask if isinstance(mask, list) else [mask])
-    return _replaced(args, iter([value._replace(mask=next(masks, value.mask)) for value in values_in(args)]))
-
-
-def _replaced(entry: Any, values: Any) -> Any:
-    """The argument with the next of these tensors in the place of each of its own."""
-    if isinstance(entry, Value):
-        return next(values)
-    if isinstance(entry, dict):
-        return {key: _replaced(part, values) for key, part in entry.items()}
-    return [_replaced(part, values) for part in entry] if isinstance(entry, list) else entry
 
 
 LAYERS: Dict[str, Row] = {}
