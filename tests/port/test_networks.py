@@ -40,37 +40,6 @@ def padded_in_many_ways(layers, Model):
     return Model(x, [*outputs, layers.ReLU()(layers.ZeroPadding2D(2)(padded)), layers.Conv2D(2, 2)(padded)])
 
 
-def operators(layers, Model):
-    import tensorflow as tf
-
-    x = layers.Input((6, 8, 4))
-    y = layers.Conv2D(4, 3, padding="same")(x)
-    outputs = [
-        *(x + y, 2.0 - y, y * 0.5, y / 3.0, -y, 1.0 / (y * y + 1.0), tf.abs(y), tf.maximum(x, y), tf.minimum(y, 0.5)),
-        *(y * [1.0, 2.0, 3.0, 4.0], y - [1.0, 2.0, 3.0, 4.0], tf.square(y), tf.sqrt(tf.abs(y) + 1.0), tf.exp(y)),
-        *(
-            tf.reduce_mean(y, [1, 2]),
-            tf.reduce_max(y, -1),
-            tf.reduce_sum(y, [1, 2], keepdims=True),
-            tf.reduce_min(y, 2),
-        ),
-        *(y[:, 1:, ::2], y[:, :, :, 1], y[:, None], y[:, -1], y[:, :, 2:-1, :2], tf.expand_dims(y, 1)),
-        *(tf.reshape(y, [-1, 48, 4]), tf.transpose(y, [0, 3, 1, 2]), tf.pad(y, [[0, 0], [1, 2], [0, 1], [0, 0]])),
-        *(tf.concat([x, y], -1), tf.concat([x, y], 1), tf.stack([x, y], 1), tf.squeeze(tf.reduce_sum(y, 1, True), 1)),
-        *(tf.nn.relu(y), tf.nn.relu6(y), tf.nn.silu(y), tf.nn.gelu(y), tf.sigmoid(y), tf.tanh(y), tf.nn.softmax(y)),
-        *(tf.nn.leaky_relu(y, 0.1), tf.clip_by_value(y, -0.2, 0.3), tf.pow(tf.abs(y), 1.5), tf.nn.elu(y)),
-        *(
-            tf.nn.depth_to_space(y, 2),
-            tf.nn.space_to_depth(y, 2),
-            tf.image.resize(y, (5, 9)),
-            tf.math.l2_normalize(y, -1),
-        ),
-        *tf.split(y, 2, axis=-1),
-        *tf.split(y, [1, 4, 1], axis=1),
-    ]
-    return Model(x, outputs)
-
-
 def nested_in_nested(layers, Model):
     inner = keras().Sequential(
         [layers.Input((9, 8, 3)), layers.Conv2D(3, 3, padding="same"), layers.BatchNormalization()]
@@ -83,7 +52,7 @@ def nested_in_nested(layers, Model):
     return Model(y, [layers.Add()([once, twice]), layers.Conv2D(2, 2)(pooled)])
 
 
-NETWORKS = [siamese, two_inputs_two_outputs, shared_layer, padded_in_many_ways, operators, nested_in_nested]
+NETWORKS = [siamese, two_inputs_two_outputs, shared_layer, padded_in_many_ways, nested_in_nested]
 
 
 def built(network):
@@ -91,12 +60,7 @@ def built(network):
     return randomise(network(keras().layers, keras().Model))
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.__name__)
-def test_network(network):
-    check(built(network), tolerance=1e-4 if network is operators else 2e-5)
-
-
-@pytest.mark.parametrize("network", NETWORKS[:-2], ids=lambda network: network.__name__)
+@pytest.mark.parametrize("network", NETWORKS[:-1], ids=lambda network: network.__name__)
 def test_channels_first_takes_and_gives_the_same(network):
     model = built(network)
     inputs = inputs_of(model)
@@ -115,67 +79,14 @@ def test_files_and_weights_back(network, ending, tmp_path):
     model.save(path)
     inputs = inputs_of(model)
     wanted = expected(model, inputs)
-    net = check(model, hybridize=False, tolerance=1e-4, source=path, inputs=inputs)
+    net = check(model, source=path, inputs=inputs)
     mxsame.to_keras_weights(net, tmp_path / "weights.h5")
     randomise(model, seed=7)
     model.load_weights(str(tmp_path / "weights.h5"))
     compare(expected(model, inputs), wanted, 0)
     (tmp_path / "model.json").write_text(model.to_json())
     again = mxsame.from_keras(tmp_path / "model.json", tmp_path / "weights.h5")
-    compare(arrays_of(again(*map(nd.array, inputs))), wanted, 1e-4)
-
-
-def test_sizes_that_are_dynamic():
-    layers = keras().layers
-    x = layers.Input((None, None, 3))
-    y = layers.Conv2D(4, 3, 2, "same")(x)
-    y = layers.Add()([y, layers.Conv2D(4, 1, 2, "same")(x)])
-    y = layers.BatchNormalization()(layers.UpSampling2D(2)(layers.MaxPooling2D(2, padding="same")(y)))
-    model = randomise(keras().Model(x, [y, layers.GlobalAveragePooling2D()(y)]))
-    net = mxsame.hybridize(mxsame.from_keras(model))
-    for sizes in ((9, 12), (10, 7), (16, 16)):
-        inputs = inputs_of(model, sizes)
-        compare(arrays_of(net(nd.array(inputs[0]))), expected(model, inputs))
-
-
-@pytest.mark.parametrize("hybridize", [False, True])
-def test_gradients_of_all_weights(hybridize):
-    """Through a loss, in training mode: batch statistics, and a layer that is not trained."""
-    import tensorflow as tf
-
-    layers = keras().layers
-    x = layers.Input((11, 10, 3))
-    y = layers.SeparableConv2D(5, 3, strides=2, padding="same", activation="swish", name="separable")(x)
-    y = layers.BatchNormalization(name="norm")(
-        layers.DepthwiseConv2D(3, padding="same", use_bias=False, name="depthwise")(y)
-    )
-    y = layers.PReLU(shared_axes=[1, 2], name="prelu")(layers.Conv2DTranspose(4, 3, 2, "same", name="up")(y))
-    y = layers.Conv2D(4, 3, 2, "same", trainable=False, name="frozen")(y)
-    y = layers.LayerNormalization(name="layer_norm")(y)
-    model = randomise(keras().Model(x, layers.Dense(3, name="dense")(layers.Flatten()(y))))
-    (data,) = inputs_of(model, batch=4)
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(data, training=True)))
-    gradients = tape.gradient(loss, model.trainable_weights)
-    wanted = {weight.name.split(":")[0]: grad.numpy() for weight, grad in zip(model.trainable_weights, gradients)}
-    net = mxsame.from_keras(model)
-    if hybridize:
-        mxsame.hybridize(net)
-    with autograd.record():
-        (net(nd.array(data)) ** 2).mean().backward()
-    seen = 0
-    for layer in net.description.walk():
-        for slot in net.slots.get(id(layer), ()):
-            key = f"{layer.name}/{slot.role}"
-            assert slot.parameter.name.startswith(f"{layer.name}_")
-            if key in wanted:
-                gradient = slot.conversion.to_keras(slot.parameter.grad().asnumpy())
-                scale = np.abs(wanted[key]).max()
-                np.testing.assert_allclose(gradient / scale, wanted[key] / scale, atol=1e-4, err_msg=key)
-                seen += 1
-            elif layer.name == "frozen":
-                assert slot.parameter.grad_req == "null"
-    assert seen == len(wanted)
+    compare(arrays_of(again(*map(nd.array, inputs))), wanted)
 
 
 def test_batch_norms_go_on_as_in_keras():
@@ -206,31 +117,8 @@ def test_training_false_keeps_statistics_and_dropout_out():
     net = mxsame.from_keras(model)
     with autograd.train_mode():
         compare(arrays_of(net(nd.array(inputs[0]))), expected(model, inputs))
-
-
-def test_noise_trains_as_in_keras():
-    """Mean and variance of what training makes of ones, hybridized too."""
-    layers = keras().layers
-    for layer, spread in (
-        (layers.GaussianNoise(0.3), 0.3),
-        (layers.GaussianDropout(0.2), 0.5),
-        (layers.Dropout(0.2), 0.5),
-        (layers.SpatialDropout1D(0.2), 0.5),
-    ):
-        net = mxsame.from_keras(keras().Sequential([layers.Input((100, 300)), layer]))
-        for hybridized in (False, True):
-            if hybridized:
-                net.hybridize()
-            with autograd.train_mode():
-                out = net(nd.ones((4, 100, 300))).asnumpy()
-            assert abs(out.mean() - 1) < 0.08
-            assert abs(out.std() - spread) < 0.06
-            assert (net(nd.ones((4, 100, 300))).asnumpy() == 1).all()
-    net = mxsame.from_keras(keras().Sequential([layers.Input((500,)), layers.AlphaDropout(0.3)]))
-    with autograd.train_mode():
-        out = net(nd.random.normal(shape=(200, 500))).asnumpy()
-    assert abs(out.mean()) < 0.05
-    assert abs(out.std() - 1) < 0.05
+    base.trainable = False
+    assert {each.grad_req for each in mxsame.from_keras(model).collect_params().values()} == {"null"}
 
 
 def test_unsupported_layers_are_named_and_custom_ones_are_taken(tmp_path):
@@ -261,6 +149,10 @@ def test_unsupported_layers_are_named_and_custom_ones_are_taken(tmp_path):
         def hybrid_forward(self, F, x, scale):
             return 2 * F.broadcast_mul(x, scale)
 
+    with pytest.raises(TypeError, match="custom must map names to functions"):
+        mxsame.from_keras(model, custom={"Doubled": 3})
+    with pytest.raises(TypeError, match="net must be one that from_keras returned"):
+        mxsame.to_keras_weights(gluon.nn.Dense(3), tmp_path / "weights.h5")
     net = check(model, custom={"Doubled": Block})
     check(model, custom={"twice": Block})
     with pytest.raises(ValueError, match=r"custom must have names of .*; received custom=\['Twice'\]"):
@@ -332,38 +224,6 @@ def test_custom_layers_with_weights_in_nested_models(tmp_path, ending):
         mxsame.to_keras_weights(net, tmp_path / "back.h5", custom={"Scaled": lambda block: []})
 
 
-def test_code_in_a_lambda_is_not_executed(tmp_path):
-    layers = keras().layers
-    model = keras().Sequential([layers.Input((3,)), layers.Lambda(lambda x: x + 1, name="plus")])
-    with pytest.raises(ValueError, match=r"received Lambda \('plus'\)"):
-        mxsame.from_keras(model)
-
-    class Plus(gluon.HybridBlock):
-        def hybrid_forward(self, F, x):
-            return x + 1
-
-    check(model, custom={"plus": lambda config, weights: Plus()})
-
-
-def test_deploy_and_export(tmp_path):
-    layers = keras().layers
-    model = built(two_inputs_two_outputs)
-    inputs = inputs_of(model)
-    net = mxsame.from_keras(model, layout="NCHW")
-    given = [nd.array(first(inputs[0])), nd.array(inputs[1])]
-    wanted = arrays_of(net(*given))
-    compare(arrays_of(mxsame.deploy(net, [x.shape for x in given])(*given)), wanted)
-    stack = [layers.Input((9, 8, 3)), layers.ZeroPadding2D(1), layers.Conv2D(4, 3, 2), layers.BatchNormalization()]
-    stack += [layers.GaussianNoise(0.1), layers.ReLU(), layers.Flatten(), layers.Dense(3)]
-    model = randomise(keras().Sequential(stack))
-    net = mxsame.from_keras(model)
-    (data,) = inputs_of(model)
-    symbol, params = mxsame.export(net, str(tmp_path / "net"), data.shape)
-    loaded = gluon.SymbolBlock.imports(symbol, ["data"], params)
-    compare(arrays_of(loaded(nd.array(data))), expected(model, [data]))
-    compare(arrays_of(mxsame.deploy(net, data.shape)(nd.array(data))), expected(model, [data]))
-
-
 def test_names_that_would_meet():
     """A separable layer `x` has a parameter x_depthwise_weight, and so has a layer `x_depthwise`."""
     layers = keras().layers
@@ -371,48 +231,6 @@ def test_names_that_would_meet():
     y = layers.DepthwiseConv2D(3, padding="same", name="x_depthwise")(layers.SeparableConv2D(4, 3, name="x")(x))
     net = check(randomise(keras().Model(x, y)))
     assert len(list(net.collect_params())) == 5
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"padding": "same"}, "padding must be"),
-        ({"layout": "NCHWD"}, "layout must be one of"),
-        ({"custom": {"A": 3}}, "custom must map"),
-    ],
-)
-def test_wrong_arguments(arguments, message):
-    model = keras().Sequential([keras().layers.Input((3,)), keras().layers.Dense(2)])
-    with pytest.raises((TypeError, ValueError), match=message):
-        mxsame.from_keras(model, **arguments)
-    with pytest.raises(TypeError, match="source must be a path or a Keras model"):
-        mxsame.from_keras(3)
-    with pytest.raises(TypeError, match="net must be one that from_keras returned"):
-        mxsame.to_keras_weights(gluon.nn.Dense(3), "weights.h5")
-
-
-def test_padding_of_keras_mxnet():
-    """Layers as `mxsame.nn` has them with that padding."""
-    layers = keras().layers
-    stack = [layers.Input((9, 10, 3)), layers.Conv2D(4, 3, 2, "same"), layers.MaxPooling2D(3, 2, "same")]
-    model = randomise(keras().Sequential([*stack, layers.ZeroPadding2D(1), layers.Conv2D(2, 2)]))
-    (data,) = inputs_of(model)
-    net = mxsame.from_keras(model, padding="keras-mxnet")
-    conv, last = (gluon_conv(layer) for layer in (model.layers[0], model.layers[-1]))
-    pool = mxsame.nn.MaxPool2D(3, 2, padding="keras-mxnet")
-    padded = nd.pad(pool(conv(nd.array(first(data)))), mode="constant", pad_width=(0, 0, 0, 0, 1, 1, 1, 1))
-    compare(arrays_of(net(nd.array(data))), [np.moveaxis(last(padded).asnumpy(), 1, -1)])
-
-
-def gluon_conv(layer):
-    """A convolution of mxsame.nn with a Keras layer's weights and keras-mxnet's padding."""
-    kernel, bias = layer.get_weights()
-    padding = "keras-mxnet" if layer.padding == "same" else layer.padding
-    conv = mxsame.nn.Conv2D(layer.filters, layer.kernel_size, layer.strides, padding, in_channels=kernel.shape[2])
-    conv.initialize()
-    conv.weight.set_data(nd.array(mxsame.keras.layouts.to_mxnet(kernel, "conv")))
-    conv.bias.set_data(nd.array(bias))
-    return conv
 
 
 @pytest.mark.parametrize("steps", [5, None])
@@ -444,31 +262,6 @@ def test_layers_for_every_step_in_time(tmp_path, steps):
     compare(expected(model, data), before, tolerance=1e-7)
 
 
-def test_layers_for_every_step_are_refused_by_name():
-    layers = keras().layers
-    x = layers.Input((5, 4))
-    model = keras().Model(x, layers.TimeDistributed(layers.Dense(3), name="steps")(x))
-    with pytest.raises(ValueError, match=r"layer 'steps' \(TimeDistributed\): .*received shape="):
-        mxsame.from_keras(model, padding="keras-mxnet")
-    model = keras().Model(x, layers.TimeDistributed(layers.Lambda(lambda x: x, name="code"), name="steps")(x))
-    with pytest.raises(ValueError, match=r"custom=\{'Lambda'.* received Lambda \('code'\)"):
-        mxsame.from_keras(model)
-
-
-def test_an_option_that_is_not_supported_names_the_layer_and_the_way_out():
-    layers = keras().layers
-    model = keras().Sequential([layers.Input((6, 7, 3)), layers.Resizing(3, 4, "bicubic", name="smaller")])
-    with pytest.raises(ValueError, match=r"layer 'smaller' \(Resizing\): interpolation .*custom=\{'smaller': function"):
-        mxsame.from_keras(model)
-
-
-def test_short_vectors_become_units():
-    """Keras's epsilon is 1e-12: of the square, which data of 1e-3 is far above."""
-    layers = keras().layers
-    model = keras().Sequential([layers.Input((4, 6)), layers.Rescaling(1e-3), layers.UnitNormalization()])
-    check(model)
-
-
 @pytest.mark.parametrize(
     ("layer", "shape", "axes"),
     [
@@ -491,13 +284,3 @@ def test_what_dropout_drops_together(layer, shape, axes):
         assert set(np.unique(kept.mean(axes))) == {0.0, 1.0} if axes else kept.reshape(-1, 40).mean(0).max() < 1
         assert 0.3 < kept.mean() < 0.7
         assert (kept[0] != kept[1]).any()
-
-
-def test_default_slopes():
-    """Of layers and of functions, which are other ones: LeakyReLU() 0.3, tf.nn.leaky_relu 0.2."""
-    import tensorflow as tf
-
-    layers = keras().layers
-    x = layers.Input((5, 4))
-    outputs = [layers.LeakyReLU()(x), tf.nn.leaky_relu(x), layers.Activation("elu")(x), layers.ReLU()(x)]
-    check(keras().Model(x, outputs))
