@@ -88,24 +88,6 @@ def test_a_trained_network_gives_what_it_gave(net):
     assert np.abs(old_network.probabilities(with_same, data) - wanted).max() > 1e-3, "the padding matters"
 
 
-def test_in_every_way_of_running(net, tmp_path):
-    data, _ = old_network.examples()
-    wanted, shape = old_network.probabilities(net, data), (1, old_network.CHANNELS, *old_network.SIZE)
-    path = str(tmp_path / "net")
-    for given in (shape, None):
-        mxsame.export(net, path, given)
-        block = mx.gluon.SymbolBlock.imports(f"{path}-symbol.json", ["data"], f"{path}-0000.params")
-        assert np.abs(old_network.probabilities(block, data) - wanted).max() < 1e-5
-    assert np.abs(old_network.probabilities(mxsame.deploy(net, shape), data) - wanted).max() < 1e-5
-    for hybridize in (mx.gluon.Block.hybridize, mxsame.hybridize):
-        hybridized = old_network.in_gluon()
-        old_network.move(WEIGHTS, hybridized)
-        hybridize(hybridized)
-        for size in (old_network.SIZE, (11, 14), (8, 9)):
-            cut = data[:, :, : size[0], : size[1]]
-            assert_equal(hybridized(nd.array(cut)), net(nd.array(cut)).asnumpy(), what=str(size))
-
-
 # ---- the arithmetic --------------------------------------------------------------------------------------------------
 
 GRID = list(itertools.product(range(1, 25), range(1, 8), range(1, 6), range(1, 4)))
@@ -222,21 +204,6 @@ REFUSED = {  # calls of what keras-mxnet cannot run
 def test_what_keras_mxnet_cannot_run_is_refused(call):
     with pytest.raises(ValueError, match=r"^keras-mxnet cannot run .*; received [a-z_]+="):
         call()
-
-
-def test_one_cell_behind_the_last_window_is_fine():
-    """The pad is ceil(-1/2) = 0 then, as for every second 1x1 convolution with stride 2."""
-    out = mxsame.ops.conv(nd.arange(6).reshape((1, 1, 6)), nd.ones((1, 1, 1)), strides=2, padding=KERAS_MXNET)
-    assert out.asnumpy().ravel().tolist() == [0, 2, 4]
-    out = mxsame.ops.max_pool(sym.var("data"), (1,), 2, KERAS_MXNET).bind(mx.cpu(), {"data": nd.ones((1, 1, 6))})
-    assert out.forward()[0].shape == (1, 1, 3)
-
-
-def test_a_word_stands_for_all_axes():
-    with pytest.raises(TypeError, match=r"received padding"):
-        mxsame.nn.Conv2D(1, 3, padding=(KERAS_MXNET, KERAS_MXNET))
-    with pytest.raises(ValueError, match=r'must be one of "same", "valid", "keras-mxnet"; received padding'):
-        mxsame.nn.Conv2D(1, 3, padding="keras_mxnet")
 
 
 @pytest.mark.parametrize("strategy", ["shift", "offset", "flip", "gather", "slice", "kernel", "pad"])

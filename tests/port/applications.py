@@ -184,19 +184,15 @@ def compare_recorded(folder, ending, onnx=False):
     return {**about, **found}
 
 
-def check(name, size=None, ending=None, onnx=False):
-    """One model of tf.keras at one size, in this process; live without an ending."""
+def check(name, size=None, onnx=False):
+    """One model of tf.keras at one size, live in this process."""
     import mxsame  # noqa: F401 - before TensorFlow
 
     import tensorflow as tf  # isort: skip
 
-    if ending is None:
-        model = built(tf.keras, name, size)
-        pictures = inputs(model)
-        return compare(model, pictures, model(pictures, training=False).numpy(), onnx)
-    with tempfile.TemporaryDirectory() as folder:
-        record(name, size, folder, ending)
-        return compare_recorded(folder, ending, onnx)
+    model = built(tf.keras, name, size)
+    pictures = inputs(model)
+    return compare(model, pictures, model(pictures, training=False).numpy(), onnx)
 
 
 def is_right(found):

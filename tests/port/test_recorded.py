@@ -28,7 +28,6 @@ import make_models_keras3  # noqa: E402
 from running import difference  # noqa: E402
 
 TOLERANCE = 1e-5  # right values differ by less, shifted ones by 0.01 and more
-MAY_BE_REFUSED: dict = {}
 BOTH_FORMATS = ("both_formats", "pooling_layers_1d")
 FORMATS = {"keras2": make_models_keras2.formats, "keras3": make_models_keras3.formats}
 
@@ -63,16 +62,9 @@ def recorded(tmp_path_factory):
     return found
 
 
-def read(folder, network, file, weights, **arguments):
-    """The network of a file; the test is skipped if its layers may be refused and are, with class and name."""
-    given = [str(folder / name) for name in (file, weights) if name]
-    if network not in MAY_BE_REFUSED:
-        return mxsame.from_keras(*given, **arguments)
-    try:
-        return mxsame.from_keras(*given, **arguments)
-    except ValueError as error:
-        assert any(name in str(error) for name in MAY_BE_REFUSED[network].split("|")), error
-        pytest.skip(f"refused: {error}")
+def read(folder, *files, **arguments):
+    """The network of recorded files."""
+    return mxsame.from_keras(*(str(folder / name) for name in files if name), **arguments)
 
 
 def called(net, arrays):
@@ -95,7 +87,7 @@ def assert_all_close(got, want):
 @pytest.mark.parametrize(("keras", "network", "file", "weights"), CASES)
 def test_outputs_are_those_of_keras(recorded, keras, network, file, weights):
     folder, arrays = recorded[keras]
-    net = read(folder, network, file, weights)
+    net = read(folder, file, weights)
     given, want = listed(arrays, f"{network}/input"), listed(arrays, f"{network}/output")
     assert_all_close(called(net, given), want)
     assert_all_close(called(mxsame.hybridize(net), given), want)
@@ -109,7 +101,7 @@ def test_channels_first_takes_and_gives_the_same_transposed(recorded, keras, net
         turned = lambda array: array  # noqa: E731 - Keras has them channels first
     else:
         turned = lambda array: keras_networks.channels_first(array) if array.ndim == 4 else array  # noqa: E731
-    net = read(folder, network, file, weights, layout="NCHW")
+    net = read(folder, file, weights, layout="NCHW")
     given, want = listed(arrays, f"{network}/input"), listed(arrays, f"{network}/output")
     assert_all_close(called(net, list(map(turned, given))), list(map(turned, want)))
 
@@ -124,7 +116,7 @@ def test_a_layout_is_refused_for_a_model_of_both(recorded):
 def test_gradients_of_all_weights_are_those_of_keras(recorded, network, tmp_path):
     """In training mode. The gradients replace the weights, and `to_keras_weights` puts them in Keras's order."""
     folder, arrays = recorded["keras2"]
-    net = read(folder, network, f"{network}.h5", None)
+    net = read(folder, f"{network}.h5")
     given = [mx.nd.array(array) for array in listed(arrays, f"{network}/input")]
     want = listed(arrays, f"{network}/trained")
     with mx.autograd.record():
@@ -153,19 +145,15 @@ def test_weights_go_back_as_keras_wrote_them(recorded, tmp_path):
     """Every dataset of the weights file, bit for bit."""
     folder, _ = recorded["keras2"]
     for network in make_models_keras2.ALL_FORMATS:
-        net = read(folder, network, f"{network}.keras", None)
+        net = read(folder, f"{network}.keras")
         mxsame.to_keras_weights(net, str(tmp_path / f"{network}.h5"))
         with h5py.File(tmp_path / f"{network}.h5") as ours, h5py.File(folder / f"{network}.legacy.h5") as theirs:
-            for name in datasets(theirs):
-                np.testing.assert_array_equal(ours[name][()], theirs[name][()], err_msg=f"{network}: {name}")
+            for layer in theirs.values():
+                for name in layer.attrs["weight_names"]:
+                    np.testing.assert_array_equal(
+                        ours[layer.name][name][()], layer[name][()], err_msg=f"{network}: {name}"
+                    )
             assert list(ours.attrs["layer_names"]) == list(theirs.attrs["layer_names"])
-
-
-def datasets(file):
-    """The paths of all datasets of an h5 file."""
-    found = []
-    file.visititems(lambda name, entry: found.append(name) if isinstance(entry, h5py.Dataset) else None)
-    return found
 
 
 def test_weights_may_be_written_over_the_file_that_was_read(recorded, tmp_path):
@@ -236,7 +224,7 @@ def test_averages_of_pytorch_warn(recorded, tmp_path):
 def test_a_part_of_a_net_can_start_anew(recorded):
     """With an initializer that takes no vectors: those have initializers of their own, which are Keras's."""
     folder, _ = recorded["keras2"]
-    net = read(folder, "sequential", "sequential.h5", None)
+    net = read(folder, "sequential.h5")
     before = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
     net.collect_params().initialize(mx.init.Xavier(), force_reinit=True)
     after = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
@@ -251,12 +239,11 @@ def test_every_row_has_a_recorded_case(recorded):
     """Of the layers and operators, and of the names that `activation` may be."""
     layers, operators = set(), set()
     for keras, (folder, _) in recorded.items():
-        for _, network, file, weights in (case.values for case in CASES if case.values[0] == keras):
-            if network not in MAY_BE_REFUSED:
-                for layer in reading.read(str(folder / file), weights and str(folder / weights)).walk():
-                    (layers if layer.operator is None else operators).add(layer.operator or layer.class_name)
-                    activation = layer.config.get("activation")
-                    operators.update([activation] if isinstance(activation, str) else [])
+        for _, _, file, weights in (case.values for case in CASES if case.values[0] == keras):
+            for layer in reading.read(str(folder / file), weights and str(folder / weights)).walk():
+                (layers if layer.operator is None else operators).add(layer.operator or layer.class_name)
+                activation = layer.config.get("activation")
+                operators.update([activation] if isinstance(activation, str) else [])
     others = {"CustomScaleLayer", "LayerScale", "StochasticDepth"}  # test_layers_of_applications
     others |= {"ConvLSTM1D", "ConvLSTM3D"}  # as in 2-D, which is recorded
     others |= {name for name in LAYERS if name.startswith("Adaptive")}  # test_adaptive_pooling: of Keras 3.13

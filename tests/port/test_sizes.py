@@ -178,16 +178,6 @@ def test_reshape_after_a_layer_whose_plan_is_the_same_for_a_wrong_size(how, tmp_
             net(data(2, 8, 6, 3)).wait_to_read()
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_inputs_of_many_axes(how, tmp_path):
-    shape = (2, 3, 2, 5, 2, 3)
-    net = HOW[how](read(tmp_path, [("ReLU", {}), ("Flatten", {})], shape[1:]), tmp_path)
-    given = data(*shape)
-    np.testing.assert_array_equal(net(given).asnumpy(), given.asnumpy().reshape(2, -1))
-    with pytest.raises(REFUSED, match=WORDS):
-        net(data(2, 2, 3, 5, 2, 3)).wait_to_read()
-
-
 class Strided(mx.gluon.HybridBlock):
     """A step of 64 in both directions: of short axes one element is left, whatever their length."""
 
@@ -202,22 +192,3 @@ def test_a_custom_block_of_large_strides_keeps_dynamic_lengths(tmp_path):
     left = given.asnumpy()[:, ::64, ::64]
     wanted = (left / np.linalg.norm(left, axis=-1, keepdims=True)).reshape(1, -1)
     np.testing.assert_allclose(net(given).asnumpy(), wanted, rtol=1e-5)
-
-
-@pytest.mark.oracle
-def test_keras_refuses_the_same():
-    import tensorflow as tf
-    from live_keras import check
-
-    layers = tf.keras.layers
-    for declared, taken, refused in (
-        ((4, 6, 3), (4, 6, 3), [(5, 7, 3), (4, 6, 4), (6, 4, 3)]),
-        ((None, 6, 3), (9, 6, 3), [(9, 7, 3), (9, 6, 4)]),
-    ):
-        model = tf.keras.Sequential([layers.Input(declared), layers.MaxPooling2D(2, padding="same")])
-        net = check(model, sizes=taken[: declared.count(None)])
-        for shape in refused:
-            with pytest.raises(ValueError, match="expected shape"):
-                model(np.zeros((2, *shape), "float32"))
-            with pytest.raises(ValueError, match=WORDS):
-                net(mx.nd.zeros((2, *shape)))
