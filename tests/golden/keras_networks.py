@@ -62,28 +62,6 @@ def sequential(keras, first=False):
     )
 
 
-@network(trained=True)
-def autoencoder(keras, first=False):
-    """Pooled to a code, and back by upsampling and a crop."""
-    layers = keras.layers
-    return keras.Sequential(
-        [
-            keras.Input(shaped((14, 10), 1, first)),
-            layers.Conv2D(4, 3, padding="same", activation="relu"),
-            layers.MaxPooling2D(2, padding="same"),
-            layers.Conv2D(3, 3, padding="same", activation="relu"),
-            layers.MaxPooling2D(2, padding="same"),
-            layers.Conv2D(3, 3, padding="same", activation="relu"),
-            layers.UpSampling2D(2),
-            layers.Conv2D(4, 3, padding="same", activation="relu"),
-            layers.UpSampling2D(2),
-            layers.Cropping2D(((1, 1), (0, 2))),
-            layers.Conv2D(1, 3, padding="same", activation="sigmoid"),
-        ],
-        name="autoencoder",
-    )
-
-
 @network(trained=True, first=True)
 def unet(keras, first=False):
     """Two levels, transposed convolutions, skip connections."""
@@ -105,22 +83,6 @@ def unet(keras, first=False):
     up = layers.Conv2DTranspose(3, 2, strides=2, padding="same")(up)
     up = layers.Add()([top, up])
     return keras.Model(data, layers.Conv2D(2, 1, activation="sigmoid")(up), name="unet")
-
-
-@network(trained=True)
-def wavenet(keras, first=False):
-    """Gated causal convolutions of growing dilation, residuals and a sum of skips."""
-    layers = keras.layers
-    data = keras.Input((17, 1))
-    level, skips = layers.Conv1D(4, 2, padding="causal")(data), []
-    for dilation in (1, 2, 4):
-        gate = layers.Conv1D(4, 2, padding="causal", dilation_rate=dilation, activation="sigmoid")(level)
-        value = layers.Conv1D(4, 2, padding="causal", dilation_rate=dilation, activation="tanh")(level)
-        value = layers.Multiply()([gate, value])
-        skips.append(layers.Conv1D(3, 1)(value))
-        level = layers.Add()([level, layers.Conv1D(4, 1)(value)])
-    out = layers.Activation("relu")(layers.Add()(skips))
-    return keras.Model(data, layers.Conv1D(5, 1, activation="softmax")(out), name="wavenet")
 
 
 @network(trained=True, first=True)
@@ -198,28 +160,6 @@ def shared_layers(keras, first=False):
     once = norm(conv(data))
     twice = norm(conv(once))
     return keras.Model(data, layers.Concatenate(name="both")([pool(once), pool(twice)]), name="shared_layers")
-
-
-@network(first=True)
-def mobile_block(keras, first=False):
-    """MobileNetV3's block: explicit padding, a strided depthwise convolution, squeeze and excite, a residual."""
-    layers, axis = keras.layers, 1 if first else -1
-    data = keras.Input(shaped((13, 10), 4, first))
-    out = layers.Conv2D(8, 1, use_bias=False)(data)
-    out = layers.BatchNormalization(axis=axis, epsilon=1e-3, momentum=0.999)(out)
-    out = layers.ZeroPadding2D(((0, 1), (1, 1)))(out)
-    out = layers.DepthwiseConv2D(3, strides=2, padding="valid", use_bias=False)(out)
-    out = layers.BatchNormalization(axis=axis)(out)
-    out = layers.ReLU(6.0)(out)
-    gate = layers.GlobalAveragePooling2D(keepdims=True)(out)
-    gate = layers.Conv2D(2, 1, activation="relu")(gate)
-    gate = layers.Conv2D(8, 1)(gate)
-    gate = layers.Multiply()([layers.ReLU(6.0)(gate + 3.0), layers.Rescaling(1.0 / 6.0)(gate)])
-    out = layers.Multiply()([out, gate])
-    out = layers.Conv2D(4, 1, use_bias=False)(out)
-    short = layers.AveragePooling2D(2, padding="same")(data)
-    short = layers.Cropping2D(((1, 0), (0, 0)))(short)
-    return keras.Model(data, layers.Add()([out, short]), name="mobile_block")
 
 
 # ---- tables of layers: one input for each rank, an output for each layer --------------------------------------------

@@ -444,7 +444,13 @@ def keras_3_weights_are_truncated(folder):
 # ---- configurations --------------------------------------------------------------------------------------------------
 
 
-@cases("model.json", lists="[" * 200_000, objects='{"config":' * 100_000, closed="[" * 90_000 + "]" * 90_000)
+@cases(
+    "nest|model.json",
+    models='{"class_name": "Sequential", "config": {"name": "nest", "layers": [' * 300 + "]}}" * 300,
+    lists="[" * 200_000,
+    objects='{"config":' * 100_000,
+    closed="[" * 90_000 + "]" * 90_000,
+)
 def json_deep_nesting(folder, text):
     return json_model(folder, text)
 
@@ -452,20 +458,6 @@ def json_deep_nesting(folder, text):
 @cases("model.json", null="null", number="3", text='"net"', list="[1]", nan="NaN", twice="{}{}", digits="1" * 200_000)
 def json_is_not_a_model(folder, text):
     return json_model(folder, text)
-
-
-@case(r"nest|model\.json")
-def models_nested_deep(folder):
-    """A thousand Sequential models, each in the next."""
-    entry = {"class_name": "Dense", "config": {"name": "dense", "units": 1, "batch_input_shape": [None, 1]}}
-    for number in range(1000):
-        entry = {"class_name": "Sequential", "config": {"name": f"nest{number}", "layers": [entry]}}
-    text, depth = "", 0
-    while entry["class_name"] == "Sequential":  # json.dumps refuses it, too
-        name = entry["config"]["name"]
-        text += f'{{"class_name": "Sequential", "config": {{"name": "{name}", "layers": ['
-        entry, depth = entry["config"]["layers"][0], depth + 1
-    return json_model(folder, text + json.dumps(entry) + "]}}" * depth)
 
 
 def step(name, *sources):
@@ -617,14 +609,10 @@ def layer_of_impossible_size(folder, value):
     no_config={"class_name": "Dense"},
     no_class={"class_name": None, "config": {"name": "grow"}},
     unknown={"class_name": "os.system", "config": {"name": "grow"}},
+    twice={"class_name": "ReLU", "config": {"name": "conv2d"}},
 )
 def layer_is_not_one(folder, entry):
     return changed_config(folder, lambda config: config["config"]["layers"].insert(3, entry))
-
-
-@cases("layers", none=None, text="layers", table={"a": 1}, empty=[])
-def layers_are_not_a_list(folder, value):
-    return changed_config(folder, lambda config: config["config"].update(layers=value))
 
 
 @case("conv2d|layer")
