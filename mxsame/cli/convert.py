@@ -161,6 +161,7 @@ def converted(
     from rich.console import Console
     from rich.progress import Progress
 
+    from mxsame._mxnet import mx
     from mxsame.port import convert, report
 
     hidden, written, checked = as_json or not sys.stderr.isatty(), None, None
@@ -174,7 +175,7 @@ def converted(
                 )
             model = None if keras is None else loaded(keras, file, weights)  # after mxsame refused code in the file
             sizes = input_shapes(net, shapes)
-            rows = report.rows(net, [report.zeros(shape) for shape in sizes])
+            rows = report.rows(net, list(map(mx.nd.zeros, sizes)))
             if output is not None:
                 bar.update(task, description="writing")
                 target = Path(output)

@@ -7,6 +7,7 @@ meet. A layer without an opinion (an activation, an addition, a batch norm) take
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -110,11 +111,6 @@ class Step(NamedTuple):
     outputs: List[int]
     layer: str
 
-    def run(self, values: Dict[int, Any]) -> None:
-        """The outputs of the block, among the values."""
-        out = self.block(*(values[key] for key in self.inputs))
-        values.update(zip(self.outputs, out if len(self.outputs) > 1 else [out]))
-
 
 def inferred_shapes(block: Any, inputs: Sequence[Value], first: bool) -> List[Tuple[Size, ...]]:
     """The shapes of a block's outputs in Keras's order, as MXNet infers them: twice, with different numbers for dynamic
@@ -155,15 +151,14 @@ class Builder:
         self.outputs: Dict[Tuple[str, ...], Tuple[Layer, Value]] = {}  # of the first call of each layer, by path
         self._first_calls: Dict[Any, Any] = {}
         self._arranged: Dict[Tuple[int, Any], Value] = {}  # by key, and the order or the pads
-        self._calls = self._count = 0
+        self.calls, self._keys = itertools.count(1), itertools.count()
         self._names: Dict[str, int] = {}
         self._parameters: set = set()
 
     # -- values
 
     def value(self, shape: Sequence[Size], first: bool = False) -> Value:
-        self._count += 1
-        return Value(self._count, tuple(shape), first)
+        return Value(next(self._keys), tuple(shape), first)
 
     def emit(
         self, block: Any, inputs: Sequence[Value], layer: str, first: Any = None, shape: Any = None
@@ -267,10 +262,6 @@ class Builder:
             raise ValueError(f"outputs of model {model.name!r} must be tensors of its layers; received {missing[0]}")
         return [values[tensor] for tensor in model.outputs]
 
-    def count_call(self) -> None:
-        self._calls += 1
-        self.watch(self._calls)
-
 
 def _sorted(model: Model) -> List[Tuple[Layer, int, Call]]:
     """The calls of all layers, each after those that it needs."""
@@ -324,7 +315,7 @@ class Site:
             if layer.model is not None and layer.wrapped is None:
                 return builder.model(layer.model, self.path, leaves(args, Value), self.training, self.once)
             out = builder.row_of(layer)(self, args, kwargs)
-            builder.count_call()
+            builder.watch(next(builder.calls))
             return out if isinstance(out, list) else [out]
         except (Refused, Warning):
             raise

@@ -202,14 +202,11 @@ def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]
 
 def _data_format(model: Model, layout: Optional[str]) -> str:
     """The one data format of a model's layers, which decides what a layout means for it."""
-    formats = {layer.config.get("data_format") for layer in model.walk() if _has_data_format(layer)}
+    found = [layer.config.get("data_format") for layer in model.walk()]
+    formats = {each for each in ("channels_last", "channels_first") if each in found}
     if layout is not None and len(formats) > 1:
         raise ValueError(f"layout must be None for a model of both data formats; {validation.received(layout=layout)}")
     return formats.pop() if len(formats) == 1 else "channels_last"
-
-
-def _has_data_format(layer: Layer) -> bool:
-    return layer.config.get("data_format") in ("channels_last", "channels_first")
 
 
 def _channels_first(shape: Sequence, layout: Optional[str], data_format: str) -> bool:

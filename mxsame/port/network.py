@@ -8,7 +8,7 @@ from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.nn import HybridBlock
 from mxsame.placeholders import lowered_later
-from mxsame.port.builder import Builder, Value
+from mxsame.port.builder import Builder, Step, Value
 from mxsame.port.description import Layer, Model
 
 
@@ -34,7 +34,7 @@ class Network(HybridBlock):
         self.slots, self.custom = builder.slots, builder.custom
         self._steps = steps = builder.steps
         self._layers = builder.outputs
-        self._inputs, self._outputs = [x.key for x in inputs], [x.key for x in outputs]
+        self._outputs = [x.key for x in outputs]
         last = {key: number for number, step in enumerate(steps) for key in step.inputs}
         self._done = [
             [key for key in dict.fromkeys(step.inputs) if last[key] == number and key not in self._outputs]
@@ -67,16 +67,18 @@ class Network(HybridBlock):
             if value.pads is None and layer.class_name != "InputLayer":
                 wanted.setdefault(value.key, []).append((path, layer, value))
         values = self._checked(arrays)
-        for step, done in zip(self._steps, self._done):
-            step.run(values)
+        for step in self._run(values):
             for path, layer, value in (entry for key in step.outputs for entry in wanted.get(key, ())):
                 out = values[value.key]
-                yield (
-                    path,
-                    layer,
-                    blocks.get("_".join(path), []),
-                    out.transpose(value.keras_order) if value.first else out,
-                )
+                out = out.transpose(value.keras_order) if value.first else out
+                yield path, layer, blocks.get("_".join(path), []), out
+
+    def _run(self, values: Dict[int, Any]) -> Iterator[Step]:
+        """Each step when its outputs are among the values; what no later step takes is then deleted."""
+        for step, done in zip(self._steps, self._done):
+            out = step.block(*(values[key] for key in step.inputs))
+            values.update(zip(step.outputs, out if len(step.outputs) > 1 else [out]))
+            yield step
             for key in done:
                 del values[key]
 
@@ -95,10 +97,8 @@ class Network(HybridBlock):
 
     def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
         values = self._checked((x, *others))
-        for step, done in zip(self._steps, self._done):
-            step.run(values)
-            for key in done:
-                del values[key]
+        for _ in self._run(values):
+            pass
         outputs = [values[key] for key in self._outputs]
         return outputs[0] if len(outputs) == 1 else outputs
 

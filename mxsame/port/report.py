@@ -7,7 +7,6 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 import numpy as np
 
-from mxsame._mxnet import mx
 from mxsame.port.network import Network
 
 
@@ -78,8 +77,3 @@ def _output(layer: Any, names: Sequence[str]) -> Any:
 
 def _listed(tensors: Any) -> list:
     return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
-
-
-def zeros(shape: Sequence[int]) -> Any:
-    """An input of the network."""
-    return mx.nd.zeros(tuple(shape))

@@ -111,36 +111,35 @@ def _snake_case(name: str) -> str:
 def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
     stored = {}
     for name in files.texts(group, "layer_names") or []:
-        entry = files.member(group, name, "group")
-        if entry is None:
-            raise ValueError(f"{group.name} must hold a group for each of its layer_names; {name!r} is missing")
-        names = files.texts(entry, "weight_names") or []
-        if names:
-            stored[name] = [_array(entry, weight) for weight in names]
-    # What holds a layer of an unknown class (a custom one) has weights if the file has some under its name.
+        entry = _needed(group, name, "group")
+        arrays = [_needed(entry, weight, "dataset") for weight in files.texts(entry, "weight_names") or []]
+        if arrays:
+            stored[name] = arrays
+    # A layer of an unknown class (a custom one) has weights if the file has some under the name of its entry.
     layers = [
         layer
         for layer in model.layers
-        if any(inner.roles for inner in _inner(layer)) or (_may_be_weighted(layer) and layer.name in stored)
+        if any(inner.roles or (inner.roles is None and layer.name in stored) for inner in _inner(layer))
     ]
     known = {layer.name for layer in layers}
     by_name = set(stored) == known
     if len(stored) != len(layers) or not (by_name or by_order):
-        missing = [name for name in known if name not in stored] or ["none by name"]
-        surplus = [name for name in stored if name not in known] or ["none by name"]
-        raise ValueError(
-            f"the file must have weights for {len(layers)} layers; received those of {len(stored)} (missing: "
-            f"{', '.join(sorted(missing)[:5])}; surplus: {', '.join(sorted(surplus)[:5])})"
+        missing, surplus = (
+            ", ".join(sorted(names)[:5]) or "none" for names in (known - set(stored), set(stored) - known)
         )
-    for layer, (name, arrays) in zip(layers, stored.items()):
-        _distribute(layer, stored[layer.name] if by_name else arrays, layer.name if by_name else name)
+        raise ValueError(
+            f"the file must have weights for {len(layers)} layers; received those of {len(stored)} "
+            f"(missing by name: {missing}; surplus: {surplus})"
+        )
+    for layer, arrays in zip(layers, stored.values()):
+        _distribute(layer, stored[layer.name] if by_name else arrays)
 
 
-def _array(group: Any, name: str) -> Any:
-    array = files.member(group, name, "dataset")
-    if array is None:
-        raise ValueError(f"{group.name} must hold an array for each of its weight_names; {name!r} is missing")
-    return array
+def _needed(group: Any, name: str, kind: str) -> Any:
+    found = files.member(group, name, kind)
+    if found is None:
+        raise ValueError(f"{group.name} must hold all that its attributes name; {name!r} is missing")
+    return found
 
 
 def _inner(layer: Layer) -> Iterable[Layer]:
@@ -148,12 +147,7 @@ def _inner(layer: Layer) -> Iterable[Layer]:
     return [layer] if layer.model is None else layer.model.walk()
 
 
-def _may_be_weighted(layer: Layer) -> bool:
-    """Whether it is, or holds, a layer of an unknown class (a custom one), which may have weights."""
-    return any(inner.roles is None for inner in _inner(layer))
-
-
-def _distribute(layer: Layer, arrays: List[Any], stored_as: str) -> None:
+def _distribute(layer: Layer, arrays: List[Any]) -> None:
     """The arrays of one entry to the layer, or to the layers of a nested model."""
     if layer.model is None and layer.roles is None:
         layer.weights = arrays
@@ -165,18 +159,14 @@ def _distribute(layer: Layer, arrays: List[Any], stored_as: str) -> None:
         shown = ", ".join(f"{owner.name}/{role}" for owner, role in slots[:8])
         raise ValueError(
             f"layer {layer.name!r} must have {len(slots)} weights ({shown}{', ..' if len(slots) > 8 else ''}); "
-            f"received {len(arrays)}, stored as {stored_as!r}"
+            f"received {len(arrays)}"
         )
     every = {role for _, role in slots}
-    placed: Dict[int, Dict[str, Any]] = {}
     for (owner, role), array in zip(slots, arrays):
         stored_role = array.name.rsplit("/", 1)[-1].split(":")[0]
         if stored_role != role and stored_role in every:
             raise ValueError(f"{role} of layer {owner.name!r} must be stored at its position; received {array.name!r}")
-        placed.setdefault(id(owner), {})[role] = array
-    for owner in _inner(layer):
-        if id(owner) in placed:
-            owner.weights = [placed[id(owner)][role.name] for role in owner.roles or ()]
+        owner.weights.append(array)  # of each layer, those that are trained come first
 
 
 def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
