@@ -311,7 +311,7 @@ class Site:
         """The outputs of this call. Errors of its row name the layer."""
         layer, builder = self.layer, self.builder
         try:
-            args, kwargs = mapped([self.call.args, self.call.kwargs], Tensor, values.__getitem__)
+            args, kwargs = mapped([list(self.call.args), self.call.kwargs], Tensor, values.__getitem__)
             if layer.model is not None and layer.wrapped is None:
                 return builder.model(layer.model, self.path, leaves(args, Value), self.training, self.once)
             out = builder.row_of(layer)(self, args, kwargs)

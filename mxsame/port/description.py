@@ -123,7 +123,7 @@ def leaves(nested: Any, kind: type) -> list:
         return [nested]
     if isinstance(nested, dict):
         nested = [nested[key] for key in sorted(nested)]
-    return [leaf for entry in nested for leaf in leaves(entry, kind)] if isinstance(nested, (list, tuple)) else []
+    return [leaf for entry in nested for leaf in leaves(entry, kind)] if isinstance(nested, list) else []
 
 
 def mapped(nested: Any, kind: type, function: Callable) -> Any:
@@ -132,4 +132,4 @@ def mapped(nested: Any, kind: type, function: Callable) -> Any:
         return function(nested)
     if isinstance(nested, dict):
         return {key: mapped(entry, kind, function) for key, entry in nested.items()}
-    return [mapped(entry, kind, function) for entry in nested] if isinstance(nested, (list, tuple)) else nested
+    return [mapped(entry, kind, function) for entry in nested] if isinstance(nested, list) else nested

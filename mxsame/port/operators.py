@@ -11,9 +11,10 @@ from mxsame import validation
 from mxsame.port.activations import as_layer
 from mxsame.port.blocks import COMPARISONS
 from mxsame.port.builder import Operand, Site, Value
+from mxsame.port.description import leaves
 from mxsame.port.einsum import einsum_product, parse
 from mxsame.port.layers import axes_of, broadcasting, merged, to_order, to_shape
-from mxsame.port.rows import KERAS, UNPADDED, operator, values_in
+from mxsame.port.rows import KERAS, UNPADDED, operator
 
 
 def name_of(operator: str) -> str:
@@ -363,7 +364,7 @@ def _matmul(site: Site, x: Value, y: Value, transpose_a: bool = False, transpose
 @operator("einsum", order=KERAS)
 def _einsum(site: Site, *operands: Operand, subscripts: str = "") -> Value:
     """Of two tensors, as a product of matrices for each entry of the axes that both and the output have."""
-    x, y = values_in(list(operands))
+    x, y = leaves(list(operands), Value)
     einsum = parse(subscripts or operands[0], x.rank, y.rank)
     pairs = [*zip(einsum.first, x.shape), *zip(einsum.second, y.shape)]
     lengths = {letter: length for letter, length in pairs if letter != einsum.first[0]}

@@ -60,7 +60,7 @@ class Row:
             masks = iter(kwargs["mask"] if isinstance(kwargs["mask"], list) else [kwargs["mask"]])
             args = mapped(args, Value, lambda x: x._replace(mask=next(masks, x.mask)))
             kwargs = {**kwargs, "mask": None}
-        given = self._bound(site, args, kwargs)
+        given = list(self._bound(site, args, kwargs))
         values = leaves(given, Value)
         arranged = dict(zip(values, self._arranged(site, values)))
         inputs, named = mapped(given, Value, arranged.__getitem__)
@@ -111,13 +111,16 @@ class Row:
         named.update((name, value) for name, value in zip(free, args) if value is not None)
         inputs = list(args[len(free) :])
         for name, value in list(signature.bind(site, *inputs, **named).arguments.items())[1:]:
-            _check(name, parameters[name].annotation, list(value) if type(value) is tuple else value)
+            annotation = parameters[name].annotation
+            if parameters[name].kind == inspect.Parameter.VAR_POSITIONAL:
+                annotation, value = annotation.replace("Value", "List[Value]"), list(value)
+            _check(name, annotation, value)
         return inputs, named
 
 
 def _check(name: str, annotation: str, value: Any) -> None:
     """Tensors where the function takes tensors, and nowhere else."""
-    entries = value if isinstance(value, list) else [value]
+    entries = value if isinstance(value, list) and annotation != "Value" else [value]
     if "Value" in annotation and (not entries or not all(isinstance(entry, Value) for entry in entries)):
         raise ValueError(f"{name} must be {'a tensor' if annotation == 'Value' else 'tensors'}; received {value!r:.99}")
     if "Value" not in annotation and annotation != "Operand" and leaves(value, Value):
