@@ -139,8 +139,6 @@ def test_what_is_wrong_is_said(folder, arguments, code, message):
     assert message in result.output
 
 
-
-
 @pytest.mark.oracle
 def test_check_shows_the_first_layer_that_departs(folder, monkeypatch):
     result = run(folder / "siamese.h5", "--check")
