@@ -18,7 +18,6 @@ Python 3.11 with tensorflow-cpu 2.13.1, onnx and onnxruntime; PYTHON is one of t
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -60,10 +59,8 @@ def built(keras, name, size=None):
     keras.backend.clear_session()
     keras.utils.set_random_seed(7)
     make = getattr(keras.applications, name)
-    if size is None:
-        model = make(weights=None, classifier_activation=None)
-    else:
-        model = make(weights=None, include_top=False, input_shape=(*size, 3))
+    top = {"classifier_activation": None} if size is None else {"include_top": False, "input_shape": (*size, 3)}
+    model = make(weights=None, **top)
     randomize(keras, model)
     return model
 
@@ -238,14 +235,6 @@ def _called(python, function, *arguments):
     return None if not result.returncode else (lines[-1][:300] if lines else f"exit status {result.returncode}")
 
 
-def commit():
-    """The tree's, if git has it."""
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    return "unknown"
-
-
 def main():
     """Check, and write the file after every model."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -267,7 +256,6 @@ def main():
             models[name] = {
                 **{key: about.get(key) for key in ("parameters", "layers", "padding")},
                 "date": datetime.date.today().isoformat(),
-                "commit": commit(),
                 "checks": [{key: found[key] for key in KEPT if key in found} for found in checks],
             }
             path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

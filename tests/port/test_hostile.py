@@ -11,7 +11,6 @@ import io
 import json
 import marshal
 import os
-import pickle
 import re
 import shutil
 import struct
@@ -348,13 +347,6 @@ def zip_path_trick(folder, name):
     return written_keras(folder, {**keras_members(folder), name: b"evil"})
 
 
-@case(r"config\.json")
-def zip_config_only_outside(folder):
-    members = keras_members(folder)
-    members["../config.json"] = members.pop("config.json")
-    return written_keras(folder, members)
-
-
 @case(r"config\.json .*at most 16777216 bytes")
 def zip_config_of_many_lists(folder):
     """A configuration of 20 MiB, every three bytes of which are an object in memory."""
@@ -524,6 +516,9 @@ def graph_of_exponential_calls(folder):
     rows=("Resizing", [6, 7, 3], {"height": 1 << 29, "width": 1, "interpolation": "nearest"}),
     no_parts=("split", [4], {"num_or_size_splits": 0, "axis": 1}),
     negative_repeat=("RepeatVector", [4], {"n": -3}),
+    upsampling=("UpSampling2D", [6, 7, 3], {"size": [1 << 30, 1 << 30]}),
+    reshape=("Reshape", [6, 7, 3], {"target_shape": [1 << 40, -1]}),
+    groups=("GroupNormalization", [6, 7, 3], {"groups": 0, "axis": -1, "scale": False, "center": False}),
     rate=("Dropout", [4], {"rate": 2}),
     rate_of_all=("AlphaDropout", [4], {"rate": 1}),
     no_axis=("UnitNormalization", [6, 7, 3], {"axis": []}),
@@ -576,32 +571,6 @@ def layer_is_not_possible(folder, given):
 
 
 @cases(
-    "grow",
-    upsampling=("UpSampling2D", {"size": [1 << 30, 1 << 30]}),
-    reshape=("Reshape", {"target_shape": [1 << 40, -1]}),
-    resizing=("Resizing", {"height": 1 << 40, "width": 1 << 40}),
-    embedding=("Embedding", {"input_dim": 1 << 50, "output_dim": 1 << 50}),
-    normalization=("BatchNormalization", {"axis": 17}),
-    group=("GroupNormalization", {"groups": 0, "axis": -1}),
-)
-def layer_of_impossible_size(folder, value):
-    kind, config = value
-    entry = {"class_name": kind, "name": "grow", "config": {"name": "grow", **config}}
-    data = {"name": "data", "batch_input_shape": [None, 4, 4, 2], "dtype": "float32"}
-    first = {"class_name": "InputLayer", "config": data}
-    model = {"class_name": "Sequential", "config": {"name": "model", "layers": [first, entry]}}
-    names = {"BatchNormalization": ("gamma", "beta", "moving_mean", "moving_variance"), "Embedding": ("embeddings",)}
-    names["GroupNormalization"] = ("gamma", "beta")
-    with h5py.File(folder / "weights.h5", "w") as file:
-        file.attrs["layer_names"] = [b"grow"]
-        group = file.create_group("grow")
-        group.attrs["weight_names"] = [f"grow/{name}:0".encode() for name in names.get(kind, ())]
-        for name in names.get(kind, ()):
-            group[f"grow/{name}:0"] = np.ones(2 if kind != "Embedding" else (4, 4), "float32")
-    return [*json_model(folder, model), str(folder / "weights.h5")]
-
-
-@cases(
     "layer",
     text="layer",
     none=None,
@@ -627,16 +596,6 @@ def weights_of_another_network(folder):
 def code(folder):
     """A function that writes a file when it is called."""
     return compile(f"open({str(folder / 'executed')!r}, 'w').write('x')", "evil", "exec")
-
-
-class Evil:
-    """Something that writes a file when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (str(self.path), "w")
 
 
 @cases("Lambda.*evil", code="code", name="name")
@@ -681,22 +640,6 @@ def operator_that_is_not_one(folder, function):
         "inbound_nodes": [["data", 0, 0, {"contents": "x", "filename": str(folder / "executed")}]],
     }
     return json_model(folder, functional(entry))
-
-
-@case("dense")
-def weights_that_are_pickles(folder):
-    content = np.frombuffer(pickle.dumps(Evil(folder / "executed")), "uint8")
-
-    def create(group, name):
-        group[name] = np.void(content.tobytes())
-
-    return with_dataset(folder, create)
-
-
-@cases(r"model\.(h5|keras)", h5="model.h5", keras="model.keras")
-def file_that_is_a_pickle(folder, name):
-    (folder / name).write_bytes(pickle.dumps(Evil(folder / "executed")))
-    return [str(folder / name)]
 
 
 # ---- the tests -------------------------------------------------------------------------------------------------------
