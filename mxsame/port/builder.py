@@ -114,28 +114,19 @@ class Step(NamedTuple):
 
 def inferred_shapes(block: Any, inputs: Sequence[Value], first: bool) -> List[Tuple[Size, ...]]:
     """The shapes of a block's outputs in Keras's order, as MXNet infers them: twice, with different numbers for dynamic
-    lengths, where they can be more than the batch."""
+    lengths."""
     names = [f"data{number}" for number in range(len(inputs))]
     outputs = block(*map(mx.sym.var, names))
     outputs = outputs if isinstance(outputs, list) else [outputs]
     if any(not isinstance(out, mx.sym.Symbol) or len(out.list_outputs()) != 1 for out in outputs):
         raise TypeError("outputs of a block must be Symbols of one output each")
-    group = mx.sym.Group(outputs)
+    group, found = mx.sym.Group(outputs), []
     used = set(group.list_arguments()).intersection(names)
-
-    def inferred(length: int) -> List[tuple]:
+    for length in LENGTHS:
         shapes = {name: tuple(n or length for n in value.ordered(value.shape)) for name, value in zip(names, inputs)}
-        return list(group.infer_shape_partial(**{name: shapes[name] for name in used})[1])
-
-    batch, found = LENGTHS[0], inferred(LENGTHS[0])
-    if all(None not in x.shape[1:] for x in inputs) and all(
-        shape[:1] == (batch,) and all(n % batch for n in shape[1:]) for shape in found
-    ):
-        shapes = [(None, *shape[1:]) for shape in found]
-    else:
-        pairs = zip(found, inferred(LENGTHS[1]))
-        shapes = [tuple(a if a == b and a else None for a, b in zip(*pair)) for pair in pairs]
-    return [(shape[0], *shape[2:], shape[1]) if first else shape for shape in shapes]
+        found.append(group.infer_shape_partial(**{name: shapes[name] for name in used})[1])
+    both = [tuple(a if a == b and a else None for a, b in zip(*pair)) for pair in zip(*found)]
+    return [(shape[0], *shape[2:], shape[1]) if first else shape for shape in both]
 
 
 class Builder:
