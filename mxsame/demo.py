@@ -252,7 +252,8 @@ def draw(last: Row) -> Figure:
     ):
         axes.set(xticks=[], yticks=[])
         axes.set_title(title, loc="left", pad=5, size=9.5, color=colour or INK)
-        axes.spines[:].set(color=colour or INK, linewidth=2 if colour else 0.8)
+        for spine in axes.spines.values():
+            spine.set(color=colour or INK, linewidth=2 if colour else 0.8)
         drawn = axes.imshow(values[..., 0], interpolation="nearest", **look)
     bar = axes.inset_axes((1.04, 0, 0.05, 1))
     figure.colorbar(drawn, cax=bar)
