@@ -1,4 +1,4 @@
-"""What is special to `mxsame.keras.backend`, whose cases test_keras_ops.py runs; live tf.keras.backend."""
+"""What is special to `mxsame.keras.backend`, whose cases test_keras_ops.py runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import oracle
 import pytest
 from cases import Case
 from keras_cases import DATA_FORMATS, backend_call, backend_can, shape_ordered, table
-from keras_running import expected, run, signature
-from running import assert_equal, evaluate, fits_one_graph, imperative
+from keras_running import expected, signature
+from running import assert_equal
 
 import mxsame.keras
 from mxsame._mxnet import mx
@@ -72,33 +72,6 @@ def test_image_data_format():
         assert backend.pool2d(x, (2, 2), data_format="channels_last").shape == (1, 3, 5, 5)
     finally:
         backend.set_image_data_format("channels_last")
-
-
-@pytest.mark.parametrize("mode", ["max", "avg"])
-@pytest.mark.parametrize("data_format", DATA_FORMATS)
-@pytest.mark.parametrize("kind", ["nd", "symbol"])
-def test_one_dimensional_pooling_as_the_layers_of_keras_do_it(mode, data_format, kind):
-    """Another axis of length 1 after the steps, and a window of 1 along it."""
-    for n, k, s, padding in itertools.product((1, 5, 8, 9), (1, 2, 3, 5), (1, 2, 3), ("same", "valid")):
-        case = Case(f"{mode}_pool", (n,), (k,), (s,), padding)
-        if not oracle.is_legal(case) or (kind == "symbol" and not fits_one_graph(case)):
-            continue
-        arrays, out, out_grad, gradients = expected(case, data_format)
-        axis = 2 if data_format == "channels_last" else 3
-
-        def pooled(given, k=k, s=s, padding=padding, axis=axis):
-            wide = given["data"].expand_dims(axis)
-            wide = backend.pool2d(wide, (k, 1), (s, 1), padding, data_format, mode)
-            return wide.squeeze(axis)
-
-        given = {"data": nd.array(arrays["data"])}
-        given["data"].attach_grad()
-        if kind == "nd":
-            got, got_gradients = imperative(pooled, given, out_grad)
-        else:
-            got, got_gradients = evaluate(pooled({"data": mx.sym.var("data")}), given, out_grad)
-        assert_equal(got, out, what=str(case))
-        assert_equal(got_gradients, gradients, what=str(case))
 
 
 def test_a_kernel_with_fewer_input_channels_makes_groups_in_a_graph_too():
@@ -186,74 +159,8 @@ def test_a_graph_refuses_data_that_the_output_shape_excludes():
                 symbol.bind(mx.cpu(), given).forward()[0].wait_to_read()
 
 
-# ---- TensorFlow ------------------------------------------------------------------------------------------------------
-
-
-def tf_refuses(case, data_format, gradients):
-    """Why tf.keras.backend on the CPU cannot say what is right, in words; None where it can."""
-    strided, dilated = set(case.strides) != {1}, set(case.dilation) != {1}
-    if strided and dilated:
-        return "strides and dilation together are refused, or the strides ignored"
-    if case.op in ("depthwise_conv", "separable_conv") and len(set(case.strides)) > 1:
-        return "strides that differ are refused"
-    if case.op == "conv_transpose" and len(set(case.dilation)) > 1:
-        return "dilations that differ are refused"
-    if case.padding == "causal" and data_format == "channels_first":
-        return "causal pads the channels"
-    if case.groups > 1 and (gradients or case.rank == 3):
-        return "groups have no gradient, and none in 3-D"
-    return None
-
-
-def by_tensorflow(case, data_format, arrays, out_grad, gradients):
-    """(output, gradients by name or None) of tf.keras.backend."""
-    import tf_oracle  # sets TensorFlow up
-    from keras.src import backend as theirs
-
-    tf = tf_oracle.tf
-    name, arguments = backend_call(case, data_format)
-    function = getattr(theirs, name)
-    if name == "separable_conv1d":  # tf.keras 2.13 hands "NWC" to a 2-D operator, which refuses it
-        axis = 1 if data_format == "channels_last" else 2
-        arguments["strides"], arguments["dilation_rate"] = case.strides * 2, (1, *case.dilation)
-
-        def function(data, *kernels, **rest):
-            kernels = [tf.expand_dims(kernel, 0) for kernel in kernels]
-            return tf.squeeze(theirs.separable_conv2d(tf.expand_dims(data, axis), *kernels, **rest), axis)
-
-    tensors = {key: tf.constant(array, "float32") for key, array in arrays.items()}
-    if not gradients:
-        return function(*tensors.values(), **arguments).numpy(), None
-    with tf.GradientTape() as tape:
-        tape.watch(tensors)
-        out = function(*tensors.values(), **arguments)
-        loss = tf.reduce_sum(out * tf.constant(out_grad, "float32"))
-    return out.numpy(), {key: gradient.numpy() for key, gradient in tape.gradient(loss, tensors).items()}
-
-
 @pytest.mark.oracle
 def test_signatures_are_those_of_keras():
     from keras.src import backend as theirs
 
     assert {name: signature(getattr(theirs, name)) for name in SIGNATURES} == SIGNATURES
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize(
-    ("case", "data_format"),
-    [
-        pytest.param(case, data_format, id=f"{case.name}-{data_format}")
-        for case, data_format in itertools.product(TABLE, DATA_FORMATS)
-        if tf_refuses(case, data_format, False) is None
-    ],
-)
-def test_every_case_against_tensorflow(case, data_format):
-    import tf_oracle
-
-    arrays, _, out_grad, _ = expected(case, data_format)
-    wrong = tf_oracle.known_wrong(case, gradients=True) or tf_refuses(case, data_format, True)
-    wanted, wanted_gradients = by_tensorflow(case, data_format, arrays, out_grad, gradients=wrong is None)
-    got, got_gradients = run(backend, backend_call, case, data_format, "nd", arrays, out_grad)
-    assert_equal(got, wanted)
-    if wrong is None:
-        assert_equal(got_gradients, wanted_gradients, terms=wanted.size // case.out_channels)

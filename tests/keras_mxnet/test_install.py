@@ -81,19 +81,6 @@ def test_models_built_before_and_in_between_keep_their_graphs(data_format):
     assert np.abs(built("plain", data_format).predict(data) - expected).max() < 1e-6  # again as it was
 
 
-def test_a_layer_made_before_is_exact_when_called_in_between():
-    layer, x = layers.Conv2D(2, 3, strides=2, padding="same", data_format="channels_first"), keras.Input((2, 8, 7))
-    wrong = keras.models.Model(x, layer(x))
-    with mxsame.keras.installed():
-        right = keras.models.Model(x, layer(x))
-    data = networks.stream("layer").standard_normal((1, 2, 8, 7))
-    case = cases.Case("conv", (8, 7), (3, 3), (2, 2), in_channels=2, channels=2)
-    weight, bias = layer.get_weights()
-    expected = oracle.forward(case, {"data": data, "weight": weight, "bias": bias})
-    assert differences("right", right.predict(data), expected) == []
-    assert differences("wrong", wrong.predict(data), expected) != []
-
-
 # ---- errors
 
 
