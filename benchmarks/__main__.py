@@ -229,6 +229,16 @@ def onnx(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
         yield name, lambda name=name: rows.measure(name, size=size, width=width, **timing)
 
 
+@table("A process whose calling thread had an OpenMP team")
+def threads(rounds: int) -> Iterator[Task]:
+    """A deployed network after arrays were read and copied, compared with before."""
+    from benchmarks import threads as rows
+
+    for name in ("mobilenetv2", "resnet50"):
+        for batch in (1, 8):
+            yield f"{name}, batch {batch}", lambda name=name, batch=batch: rows.measure(name, batch, rounds)
+
+
 # -- what is made of them, and the rest
 
 

@@ -1,0 +1,56 @@
+"""A deployed network before and after what gives the calling thread an OpenMP team: reading arrays that oneDNN keeps in
+blocks, copying a large array, saving parameters. Every figure is of a new process, once with that team ended before a
+graph runs, as mxsame ends it, and once without.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from typing import Any, Dict, List
+
+import mxsame
+from benchmarks import networks, results, worker
+from benchmarks.architectures import NETWORKS
+from mxsame import threads
+from mxsame._mxnet import mx
+
+BEFORE, AFTER, LEFT = "before", "after", "after, the team left"
+
+
+def times(name: str, batch: int, ends: bool, calls: int = 30) -> Dict[str, float]:
+    """Median seconds of a call before and after, in this process."""
+    network = next(each for each in NETWORKS if each.name == name)
+    case = networks.case(network, batch)
+    net = networks.kits(case, ["mxsame"])["mxsame"].net
+    run, data = mxsame.deploy(net, case.shape), networks.images(case)
+    if not ends:
+        threads.keep_awake()
+        threads.keep_awake = lambda: None
+    before = median(run, data, calls)
+    weight = mx.nd.ones((32, 3, 3, 3))
+    mx.nd.Convolution(data, weight, no_bias=True, kernel=(3, 3), num_filter=32).asnumpy()
+    networks.images(case)
+    run.save_parameters(os.devnull)
+    return {"before": before, "after": median(run, data, calls)}
+
+
+def median(run: Any, data: Any, calls: int) -> float:
+    seconds = []
+    for _ in range(calls):
+        began = time.perf_counter()
+        run(data).wait_to_read()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def measure(name: str, batch: int, rounds: int) -> List[dict]:
+    """A row: the call afterwards compared with that before, in both kinds of process."""
+    figures: Dict[str, List[float]] = {BEFORE: [], AFTER: [], LEFT: []}
+    for _ in range(rounds):
+        for ends, after in ((True, AFTER), (False, LEFT)):
+            found = worker.alone("threads:times", name=name, batch=batch, ends=ends)
+            figures[BEFORE].append(found["before"])
+            figures[after].append(found["after"])
+    return [results.row(f"{name}, batch {batch}", "inference, deployed", figures, BEFORE)]
