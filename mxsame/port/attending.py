@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
@@ -104,12 +105,8 @@ def _attended(
     """The outputs of a function of attention; the first has the mask of the query."""
     site.same_in_all_calls(masks=sorted(masks), **options)
     arguments.update(options, dropout=site.number("dropout", 0.0), masks=list(masks))
-    outputs = site.several(
-        lambda prefix: Function(function, prefix, shapes, **arguments),
-        *inputs,
-        *masks.values(),
-        conversions=conversions,
-    )
+    make = partial(Function, function, shapes=shapes, **arguments)
+    outputs = site.several(make, *inputs, *masks.values(), conversions=conversions)
     return [outputs[0]._replace(mask=inputs[0].mask), *outputs[1:]]
 
 

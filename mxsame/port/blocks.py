@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from functools import partial
 from typing import Any, Callable, Dict, Optional, Sequence
 
 from mxsame import _gluon, tensors, validation
@@ -47,10 +46,6 @@ def _celu(F: Any, x: Any, alpha: float = 1.0) -> Any:
 def _glu(F: Any, x: Any, axis: int = -1) -> Any:
     first, second = F.split(x, num_outputs=2, axis=axis)
     return first * F.sigmoid(second)
-
-
-def _activation(name: str, F: Any, x: Any) -> Any:
-    return F.Activation(x, act_type=name)
 
 
 def _softplus(F: Any, x: Any) -> Any:
@@ -329,10 +324,6 @@ def _alpha_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
     return (x * (1 - dropped) + dropped_value * dropped) * (1 + training * (a - 1)) + b * training
 
 
-def _average(F: Any, *arrays: Any, same: bool = True) -> Any:
-    return FUNCTIONS["add"](F, *arrays, same=same) / len(arrays)
-
-
 def _folded(elementwise: str, broadcast: str) -> Any:
     """Of two arrays or more; `same`: their shapes are the same."""
 
@@ -375,7 +366,7 @@ FUNCTIONS: Dict[str, Callable] = {
     "selu": _selu,
     "celu": _celu,
     "gelu": lambda F, x, approximate=False: _gelu_tanh(F, x) if approximate else F.LeakyReLU(x, act_type="gelu"),
-    **{name: partial(_activation, name) for name in ("sigmoid", "tanh", "softsign")},
+    **{kind: lambda F, x, kind=kind: F.Activation(x, act_type=kind) for kind in ("sigmoid", "tanh", "softsign")},
     "softplus": _softplus,
     "swish": lambda F, x, beta=1.0: x * F.sigmoid(x if beta == 1 else beta * x),
     "mish": lambda F, x: x * F.tanh(_softplus(F, x)),
@@ -443,7 +434,7 @@ FUNCTIONS: Dict[str, Callable] = {
     "minimum": _folded("broadcast_minimum", "broadcast_minimum"),
     "power": _folded("broadcast_power", "broadcast_power"),
     **{name: _folded(f"broadcast_{name}", f"broadcast_{name}") for name in COMPARISONS},
-    "average": _average,
+    "average": lambda F, *arrays, same=True: FUNCTIONS["add"](F, *arrays, same=same) / len(arrays),
     "concatenate": _concatenate,
     "dot": _dot,
 }

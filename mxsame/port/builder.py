@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -179,7 +180,7 @@ class Builder:
         """A block whose parameters have names of their own: a separable layer x has an x_depthwise_weight, and a layer
         x_depthwise has one, too."""
         while True:
-            block = make(self.unique(name))
+            block = make(prefix=self.unique(name))
             names = set(block.collect_params())
             if not names & self._parameters:
                 self._parameters |= names
@@ -403,16 +404,14 @@ class Site:
     def block(
         self, make: Callable, *inputs: Value, conversions: Any = None, first: Any = None, shape: Any = None
     ) -> Value:
-        """A step of a block with the layer's weights, which is made at the layer's first call. `make(prefix)` makes it;
+        """A step of a block with the layer's weights, which `make(prefix=..)` makes at the layer's first call;
         `conversions` maps weights to conversions, others are as they are."""
         return self.builder.emit(self._made(make, conversions), inputs, self.name, first, shape)[0]
 
     def weighted(self, function: Any, *inputs: Value, shapes: Mapping[str, Any], conversions: Any = None,
                  **arguments: Any) -> Value:  # fmt: skip
         """The same of a function, with parameters of these shapes."""
-        return self.block(
-            lambda prefix: Function(function, prefix, shapes, **arguments), *inputs, conversions=conversions
-        )
+        return self.block(partial(Function, function, shapes=shapes, **arguments), *inputs, conversions=conversions)
 
     def several(self, make: Callable, *inputs: Value, conversions: Any = None) -> List[Value]:
         """The same of a block that takes and gives arrays in Keras's order of axes, one or several."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from functools import partial
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -48,7 +49,7 @@ def _dense(site: Site, x: Value) -> Value:
 def _embedding(site: Site, x: Value) -> Value:
     config = site.config
     mask = site.function("scalar", x, operator="not_equal", value=0.0) if config.get("mask_zero") else None
-    out = site.block(lambda prefix: gluon.Embedding(config["input_dim"], config["output_dim"], prefix=prefix), x)
+    out = site.block(partial(gluon.Embedding, config["input_dim"], config["output_dim"]), x)
     return out._replace(mask=mask)
 
 
@@ -97,21 +98,17 @@ def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conv
     if site.builder.at_first(site.path, "statistics", frozen) != frozen:
         raise ValueError("a batch norm must be called with one value of training in all of its calls")
     make = blocks.BatchNorm1D if (x.rank, at) == (3, 1) else gluon.BatchNorm
-    return site.block(
-        lambda prefix: make(
-            axis=at,
-            momentum=site.number("momentum", 0.99),
-            epsilon=site.number("epsilon", 1e-3),
-            center=config.get("center", True),
-            scale=config.get("scale", True) and not site.builder.keras_mxnet,  # its batch norms have MXNet's fix_gamma
-            use_global_stats=frozen,
-            gamma_initializer="ones",
-            in_channels=length or 0,
-            prefix=prefix,
-        ),
-        x,
-        conversions=conversions,
-    )
+    arguments = {
+        "axis": at,
+        "momentum": site.number("momentum", 0.99),
+        "epsilon": site.number("epsilon", 1e-3),
+        "center": config.get("center", True),
+        "scale": config.get("scale", True) and not site.builder.keras_mxnet,  # its batch norms have MXNet's fix_gamma
+        "use_global_stats": frozen,
+        "gamma_initializer": "ones",
+        "in_channels": length or 0,
+    }
+    return site.block(partial(make, **arguments), x, conversions=conversions)
 
 
 def _over(x: Value, axes: Sequence[int], stored: Optional[tuple] = None) -> Tuple[tuple, Conversion]:

@@ -95,12 +95,7 @@ def _clip(site: Site, x: Value, x_min: float, x_max: float) -> Value:
     return site.function("clip", x, a_min=float(x_min), a_max=float(x_max))
 
 
-@operator("identity")
-def _identity(site: Site, x: Value, dtype: Any = "float32") -> Value:
-    return _cast(site, x, dtype)
-
-
-@operator("cast")
+@operator("identity", "cast")
 def _cast(site: Site, x: Value, dtype: Any = "float32") -> Value:
     if "float" not in str(dtype):
         raise ValueError(f"dtype must be a float; {validation.received(dtype=dtype)}")

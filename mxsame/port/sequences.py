@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame import nn, validation
@@ -91,14 +92,7 @@ def _recurrent(site: Site, x: Value, *states: Value, initial_state: Optional[Lis
     kind = site.layer.class_name
     given = _states(states, initial_state, KINDS[kind].states)
     arguments = _direction(site, kind, site.config, x, len(given))
-    return _outputs(
-        site,
-        lambda prefix: Recurrent(**arguments, prefix=prefix),
-        x,
-        given,
-        _conversions(kind),
-        arguments["options"],
-    )
+    return _outputs(site, partial(Recurrent, **arguments), x, given, _conversions(kind), arguments["options"])
 
 
 # -- both directions
@@ -146,15 +140,8 @@ def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional
     def children() -> List[Recurrent]:
         return [Recurrent(**arguments, prefix=prefix) for prefix, arguments in zip(("forward_", "backward_"), both)]
 
-    return _outputs(
-        site,
-        lambda prefix: Bidirectional(children, merge_mode, counts[0], prefix=prefix),
-        x,
-        given,
-        conversions,
-        both[0]["options"],
-        2 if merge_mode is None else 1,
-    )
+    make, sequences = partial(Bidirectional, children, merge_mode, counts[0]), 2 if merge_mode is None else 1
+    return _outputs(site, make, x, given, conversions, both[0]["options"], sequences)
 
 
 # -- with convolutions
@@ -179,14 +166,9 @@ def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[Lis
         x, given = _channels_to(site, x, 2), [_channels_to(site, state, 1) for state in given]
     filters, in_channels = validation.integer("filters", site.config["filters"], 1), x.shape[2] or 0
     use_bias = bool(site.config.get("use_bias", True))
-    outputs = _outputs(
-        site,
-        lambda prefix: ConvLSTM(filters, in_channels, CONVOLUTIONS[rank], window, options, use_bias, prefix=prefix),
-        x,
-        given,
-        {"kernel": kernel("conv"), "recurrent_kernel": kernel("conv")},
-        options,
-    )
+    make = partial(ConvLSTM, filters, in_channels, CONVOLUTIONS[rank], window, options, use_bias)
+    conversions = {"kernel": kernel("conv"), "recurrent_kernel": kernel("conv")}
+    outputs = _outputs(site, make, x, given, conversions, options)
     if site.is_channels_first:
         return outputs
     return [_channels_to(site, out, out.rank - 1, out.rank - 1 - rank) for out in outputs]

@@ -6,6 +6,7 @@ Only here shapes are computed by hand, with the formulas of `mxsame.padding`: MX
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -73,16 +74,10 @@ def _convolved(site: Site, x: Value, kind: str, lengths: Sequence[Optional[int]]
     channels = in_channels and in_channels * multiplier
     if kind != "depthwise":
         channels = arguments["channels"] = config["filters"]
-    out = site.block(
-        lambda prefix: layer_class(**arguments, prefix=prefix),
-        x,
-        conversions={
-            role.name: _conversion(site, kinds[role.name], multiplier)
-            for role in site.layer.roles or ()
-            if role.name in kinds
-        },
-        shape=site.per_axis(x.shape[0], lengths, channels),
-    )
+    names = [role.name for role in site.layer.roles or () if role.name in kinds]
+    conversions = {name: _conversion(site, kinds[name], multiplier) for name in names}
+    shape = site.per_axis(x.shape[0], lengths, channels)
+    out = site.block(partial(layer_class, **arguments), x, conversions=conversions, shape=shape)
     return activated(site, out)
 
 
@@ -135,11 +130,9 @@ def _pooling(site: Site, x: Value) -> Value:
     strides = site.per_spatial_axis("strides", sizes)
     rules = (sizes, strides, (1,) * len(sizes), (word,) * len(sizes))
     lengths = _lengths(site, arithmetic.output_size, x, *rules)
-    return site.block(
-        lambda prefix: getattr(nn, name)(sizes, strides, padding=word, prefix=prefix),
-        x,
-        shape=site.per_axis(x.shape[0], lengths, site.channels(x)),
-    )
+    make = partial(getattr(nn, name), sizes, strides, padding=word)
+    shape = site.per_axis(x.shape[0], lengths, site.channels(x))
+    return site.block(make, x, shape=shape)
 
 
 @layer("GlobalMaxPooling1D", "GlobalMaxPooling2D", "GlobalMaxPooling3D", order=UNPADDED)
