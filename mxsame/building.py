@@ -34,8 +34,9 @@ class Building:
         The graph is for a file, and for inference: noise that is only there in training is left out. The operators may
         still be trained.
     windows_noted : bool
-        The graph is made to be written in another format, and never run: each operator is one node, with its windows in
-        the attribute `NOTE`, between nodes with the same attribute, which only give data and output the right shape.
+        The graph is made to be written in another format, and never run: each operator is one node. Windows that its
+        own attributes do not show are in the attribute `NOTE`, which the nodes around it have as well: these only give
+        data and output the right shape.
     strategy : str, optional
         The one that :func:`mxsame.plan.force` asks for.
     decisions : list, optional

@@ -156,11 +156,10 @@ def note(graph: Graph, any_size: bool) -> None:
     every size of the data."""
     shapes, users = graph.shapes(), graph.users()
     for node in graph.nodes():
-        if not has_windows(node) or not is_channels_first(node) or node.inputs[0].node not in shapes:
+        if NOTE in node.attrs or not has_windows(node) or not is_channels_first(node):
             continue
-        if NOTE in node.attrs:
-            continue
-        if any_size and any(node.attr("target_shape") or ()):  # what is cropped follows from the size
+        crops_by_size = any(node.attr("target_shape") or ())
+        if node.inputs[0].node not in shapes or (any_size and crops_by_size):
             continue
         chosen = None
         for found in windowed(node, shapes, users):
