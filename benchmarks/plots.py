@@ -25,11 +25,7 @@ LOOKS = {  # colour and marker, the same in every picture; no two have the same 
     "symmetric, deployed": (SYMMETRIC, "P"),
     "explicit pad": (EXPLICIT, "^"),
     "explicit pad, deployed": (EXPLICIT, "v"),
-    "k//2 and slice": ("#57534e", "x"),
     "TensorFlow": ("#ca8a04", "X"),
-    "tf.keras": ("#ca8a04", "X"),
-    "ONNX Runtime, tf2onnx's file": ("#57534e", "h"),
-    "sizes in turn": (SAME, "o"),
 }
 MORE_LOOKS = [
     (colour, marker) for marker in "<>Dp" for colour in ("#a21caf", "#ca8a04", "#57534e", "#0891b2", "#be123c")
