@@ -159,16 +159,6 @@ class Geometry:
         """Whether the operator is given the data as it is, with channels last."""
         return self.native_last and None not in self.size
 
-    @property
-    def operator_layout(self) -> dict:
-        """What the operator is told of it."""
-        return {"layout": self.layout} if self.runs_last else {}
-
-    @property
-    def transposes(self) -> bool:
-        """Whether the operator is given channels first, and the caller has them last."""
-        return self.channels_last and not self.runs_last
-
     def graph_channels(self) -> Optional[int]:
         """The data's channels, inferred from the graph if the shape does not tell."""
         if self.shape[1] is not None or not isinstance(self.data, mx.sym.Symbol):
