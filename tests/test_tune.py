@@ -86,13 +86,8 @@ def test_every_geometry_is_measured_once_with_each_exact_plan():
 
 
 def test_layers_of_one_geometry_are_measured_together():
-    net = nn.HybridSequential()
-    for _ in range(2):
-        branch = nn.HybridSequential()
-        branch.add(mxsame.nn.Conv2D(3, 3, strides=2, in_channels=3))
-        net.add(branch)
-    both = mx.gluon.contrib.nn.HybridConcurrent(axis=1)
-    both.add(*net)
+    layers = [mxsame.nn.Conv2D(3, 3, strides=2, in_channels=3) for _ in range(2)]
+    both = running.Own(lambda F, x, left, right: left(x) + right(x), *layers)
     both.initialize()
     assert len(mxsame.autotune(both, images(), rounds=1)) == 1
 
@@ -178,15 +173,8 @@ def test_a_file_spares_measuring_again(tmp_path, monkeypatch):
 
 
 def test_several_inputs():
-    class Sum(mx.gluon.HybridBlock):
-        def __init__(self):
-            super().__init__()
-            self.conv = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
-
-        def hybrid_forward(self, F, x, more):
-            return self.conv(x) + self.conv(more[0]), self.conv(more[1])
-
-    net = Sum()
+    layer = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
+    net = running.Own(lambda F, x, more, conv: (conv(x) + conv(more[0]), conv(more[1])), layer)
     net.initialize()
     (tuned,) = mxsame.autotune(net, images(), [images(), images()], rounds=1, training=True)
     assert tuned.windows == STEM

@@ -271,8 +271,7 @@ class Call(NamedTuple):
     @classmethod
     def of(cls, args: tuple, arrays: list, training: Optional[bool] = None) -> Call:
         """A call with these arrays: as autograd is now, or as a step of training or inference."""
-        purpose, device = tensors.purpose_and_device(arrays[0])
-        gradients = mx.autograd.is_recording()
+        purpose, device, gradients = tensors.use_of(arrays[0])
         if training is not None:
             purpose, gradients = "training" if training else "inference", training
         leaves = tuple((type(array), array.shape, array.dtype) for array in arrays)
