@@ -23,6 +23,7 @@ from mxsame.plan import (
     STRATEGIES,
     AxisPlan,
     Plan,
+    Strategy,
     TransposedWindow,
     Window,
     exact_plans,
@@ -261,6 +262,12 @@ def test_transposed_convolutions_on_the_whole_grid():
             if strategy == "kernel" and d == 1 and step.pad < k + sum(step.zeros) - 1:  # no pad is longer
                 assert step.crop == (0, 0)
     assert tuple(served[strategy] for strategy in strategies_for("transposed")) == TRANSPOSED
+
+
+def test_a_draft_that_starts_at_another_element_is_refused():
+    drafted = Strategy("too early", transposed=lambda window: AxisPlan(3, crop=(0, 1)))
+    assert drafted.plan(TransposedWindow(None, 3, 2, 1, (0, 1))) is not None
+    assert drafted.plan(TransposedWindow(None, 3, 2, 1, (1, 0))) is None
 
 
 # ---- force -----------------------------------------------------------------------------------------------------------
