@@ -305,6 +305,14 @@ def test_adaptive_pooling(tmp_path, kind, reduced):
     assert_all_close(called(mxsame.from_keras(model_file(tmp_path / "model.json", (11, 7, 3), layer)), [data]), [want])
 
 
+def test_discretization_at_its_boundaries(tmp_path):
+    layer = ("Discretization", {"bin_boundaries": [-1.0, 0.0, 0.5]})
+    x = np.array([[-1.5, -1.0, 0.0, 0.25, 0.5, 2.0]], "float32")
+    assert called(mxsame.from_keras(model_file(tmp_path / "model.json", (6,), layer)), [x])[0].tolist() == [
+        [0, 1, 2, 2, 3, 3]
+    ]
+
+
 OLD = [
     ("Convolution2D", {"nb_filter": 4, "nb_row": 3, "nb_col": 2, "subsample": [2, 1], "border_mode": "same"}),
     ("MaxPooling2D", {"pool_size": [2, 2], "border_mode": "same", "dim_ordering": "tf"}),
