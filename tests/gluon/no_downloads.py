@@ -10,7 +10,7 @@ vision, model_store = mx.gluon.model_zoo.vision, mx.gluon.model_zoo.model_store
 
 def get_model_file(name, root=None):
     """A file of random parameters, with which the outputs are neither infinite nor zero."""
-    path = Path(tempfile.gettempdir()) / f"{name}-{mx.__version__}.params"
+    path = Path(tempfile.mkdtemp()) / f"{name}.params"
     net = vision.get_model(name)
     net.initialize(mx.init.Xavier())
     net(mx.nd.zeros((1, 3, 224, 224)))

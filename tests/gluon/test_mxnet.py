@@ -21,15 +21,15 @@ DIFFERENT = {
 }
 
 
-def passed(name, *plugins):
-    """The tests of a file that pass."""
+def passed(name, folder, *plugins):
+    """The tests of a file that pass, in a folder for what they write."""
     path = Path(SOURCE, "tests", "python", "unittest", f"test_{name}.py")
     options = ["-q", "-rp", "-p", "no:cacheprovider", "-k", f"not {LONG}", "-W", "ignore"]
     for plugin in plugins:
         options += ["-p", plugin]
     out = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, path.name],
-        cwd=path.parent,
+        [sys.executable, "-m", "pytest", *options, str(path)],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parent.parent}", "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
@@ -39,7 +39,7 @@ def passed(name, *plugins):
 
 @pytest.mark.skipif(not SOURCE, reason="MXNET_SOURCE is not set: a checkout of apache/mxnet at tag 1.9.1")
 @pytest.mark.parametrize("name", FILES)
-def test_what_passes_with_gluon_s_layers_passes(name):
-    theirs, ours = passed(name, "no_downloads"), passed(name, "no_downloads", "in_place")
+def test_what_passes_with_gluon_s_layers_passes(name, tmp_path):
+    theirs, ours = (passed(name, tmp_path, "no_downloads", *more) for more in ([], ["in_place"]))
     print(f"{name}: {len(theirs)} pass with Gluon's layers, {len(ours)} with mxsame's")
     assert theirs and theirs - ours <= DIFFERENT
