@@ -476,6 +476,12 @@ def test_data_in_shared_memory(hybridize, device):
         assert_equal(block(shared).asnumpy(), wanted, "float32")
 
 
+def test_the_names_of_keras_arguments():
+    for kind in (mxsame.nn.Conv2D, mxsame.nn.SeparableConv1D, mxsame.nn.MaxPool3D):
+        with pytest.raises(TypeError, match="data_format of Keras must be given as layout.*received data_format='NHWC'"):
+            kind(kernel_size=3, data_format="NHWC")
+
+
 @pytest.mark.parametrize("name", [f"{kind}{rank}D{end}" for rank in (1, 2, 3) for kind, end in OF_GLUON])
 def test_a_layer_is_one_of_gluons(name):
     arguments = (4, 3) if "Conv" in name else (3,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any, Callable, Optional, Sequence, Tuple
 
 import numpy as np
@@ -20,6 +21,15 @@ CAUSAL_WORDS = (*validation.WORDS, "causal")  # what `padding` may be as a strin
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
 
+KERAS_NAMES = {  # of arguments that Gluon calls by other names
+    "filters": "channels",
+    "data_format": 'layout: "NHWC" for "channels_last" and two axes',
+    "dilation_rate": "dilation",
+    "kernel_initializer": "weight_initializer",
+    "name": "prefix",
+}
+
+
 class Layer(Checked, HybridBlock):
     """A window over `num_spatial_dims` axes. A subclass stores arguments and names a function of `mxsame.ops`, which is
     called with them, and with the layer's parameters under their names."""
@@ -29,6 +39,18 @@ class Layer(Checked, HybridBlock):
     _function: Callable[..., Any]
     _argument_names: Tuple[str, ...]  # of the function's arguments that the layer has under these names, after "_"
     _groups = 1
+
+    def __init_subclass__(cls) -> None:
+        """Python 3.8 would take the signature from `__new__`."""
+        super().__init_subclass__()
+        own, *arguments = inspect.signature(cls.__init__).parameters.values()
+        cls.__signature__ = inspect.Signature(arguments)
+
+    def __new__(cls, *args: Any, **arguments: Any) -> Any:
+        for name in KERAS_NAMES.keys() & arguments.keys():
+            received = validation.received(**{name: arguments[name]})
+            raise TypeError(f"{name} of Keras must be given as {KERAS_NAMES[name]}; {received}")
+        return super().__new__(cls)
 
     def __init__(self, layout: Optional[str], prefix: Optional[str], params: Any):
         if prefix is not None and not isinstance(prefix, str):
