@@ -43,7 +43,7 @@ class Layer(Checked, HybridBlock):
     def __init_subclass__(cls) -> None:
         """Python 3.8 would take the signature from `__new__`."""
         super().__init_subclass__()
-        own, *arguments = inspect.signature(cls.__init__).parameters.values()
+        _, *arguments = inspect.signature(cls.__init__).parameters.values()
         cls.__signature__ = inspect.Signature(arguments)
 
     def __new__(cls, *args: Any, **arguments: Any) -> Any:
