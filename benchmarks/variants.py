@@ -102,7 +102,7 @@ def cropping(pads: Pads) -> Tuple[tuple, tuple]:
 
 
 def block(layer: Layer, module: Any, **more: Any) -> Any:
-    """The layer of `mxsame.nn` or `gluon.nn`, initialised."""
+    """The layer of `mxsame.nn` or `gluon.nn`, initialized."""
     ours, theirs, _ = KINDS[layer.kind]
     arguments: tuple = (layer.kernel_size, layer.stride)
     if layer.kind in ("max", "avg"):

@@ -36,7 +36,7 @@ def parameters(block: Any) -> dict[str, Any]:
     return found
 
 
-def is_initialised(parameter: Any) -> bool:
+def is_initialized(parameter: Any) -> bool:
     """Whether a parameter has its values."""
     return parameter._data is not None
 

@@ -237,7 +237,7 @@ def draw(last: Row) -> Figure:
     ):
         weight = "bold" if colour == INK else "normal"
         figure.text(left, top, text, size=size, weight=weight, color=colour, va="center")
-    plot_padding(8, 3, stride=2, beside="symmetric", ax=figure.add_axes((0.0165, 0.06, 0.5, 0.68)))
+    plot_padding(8, 3, stride=2, compare_with="symmetric", ax=figure.add_axes((0.0165, 0.06, 0.5, 0.68)))
 
     grid = figure.add_gridspec(2, 2, left=0.56, right=0.93, top=0.69, bottom=0.05, wspace=0.12, hspace=0.24)
     shown = image("autoencoder")

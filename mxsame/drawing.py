@@ -151,7 +151,7 @@ def plot_padding(
     dilation: int = 1,
     padding: Any = "same",
     *,
-    beside: Any = None,
+    compare_with: Any = None,
     transposed: bool = False,
     output_padding: int | None = None,
     ax: Axes | None = None,
@@ -168,7 +168,7 @@ def plot_padding(
         n, k, s and d of the axis.
     padding : "same", "valid", "causal", "keras-mxnet", int or (low, high)
         As for `mxsame.padding.output_size`.
-    beside : the same, or "symmetric"
+    compare_with : the same, or "symmetric"
         A second padding, drawn below the first; dashed frames show the windows of the first one. "symmetric" is
         ke//2 at both ends (k//2 without dilation), the usual replacement of SAME on MXNet.
     transposed : bool
@@ -193,7 +193,7 @@ def plot_padding(
     Examples
     --------
     >>> import mxsame
-    >>> ax = mxsame.plot_padding(8, 3, stride=2, beside="symmetric")
+    >>> ax = mxsame.plot_padding(8, 3, stride=2, compare_with="symmetric")
     >>> [text.get_text() for text in ax.texts if "pads" in text.get_text()]
     ['same: pads (0, 1), 4 outputs', 'symmetric: pads (1, 1), 4 outputs, each 1 element too early']
     >>> import matplotlib.pyplot
@@ -205,13 +205,12 @@ def plot_padding(
         raise ValueError(f"output_padding needs transposed=True; {received}")
     geometry = (size, kernel_size, stride, dilation)
     panels = [PaddedAxis.of(*geometry, padding, transposed, output_padding)]
-    if beside is not None:
+    if compare_with is not None:
         try:
-            panels.append(PaddedAxis.of(*geometry, beside, transposed, output_padding))
+            panels.append(PaddedAxis.of(*geometry, compare_with, transposed, output_padding))
         except (TypeError, ValueError) as error:
-            raise type(error)(
-                f'beside must be "symmetric" or a padding; {validation.received(beside=beside)}: {error}'
-            ) from None
+            received = validation.received(compare_with=compare_with)
+            raise type(error)(f'compare_with must be "symmetric" or a padding; {received}: {error}') from None
     picture = _Picture(panels)
     try:
         from matplotlib import pyplot

@@ -591,8 +591,8 @@ def constant():
     ("net", "shape", "error", "message"),
     [
         (lambda: 3, (1, 3, 8, 8), TypeError, "net must be a gluon.HybridBlock; received net of type int"),
-        (lambda: nn.Dense(3), (1, 3), ValueError, "net must be initialised, and called once"),
-        (lambda: normal(nn.Dense(3)), (1, 3), ValueError, r"received uninitialised=\['dense\d+_weight'\]"),
+        (lambda: nn.Dense(3), (1, 3), ValueError, "net must have parameters with values: call net.initialize()"),
+        (lambda: normal(nn.Dense(3)), (1, 3), ValueError, r"received uninitialized=\['dense\d+_weight'\]"),
         (small_net, [(1, 3, 8, 8), (1, 3, 8, -1)], ValueError, r"input_shape\[1\]\[3\] must be an integer >= 1"),
         (small_net, (1, 4, 8, 8), ValueError, "data must have in_channels=3 channels"),
         (

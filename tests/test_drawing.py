@@ -58,7 +58,7 @@ def test_kernel_elements_are_where_the_rule_puts_them():
 
 
 def test_a_second_padding_is_drawn_below_with_its_shift():
-    ax = drawn(8, 3, 2, beside="symmetric")
+    ax = drawn(8, 3, 2, compare_with="symmetric")
     first = [row[0][0] for row in kernel_elements(ax)]
     assert first == [0, 2, 4, 6, -1, 1, 3, 5]
     frames = sorted(
@@ -72,22 +72,28 @@ def test_a_second_padding_is_drawn_below_with_its_shift():
 @pytest.mark.parametrize(
     ("arguments", "title"),
     [
-        ({"size": 9, "kernel_size": 3, "stride": 2, "beside": "symmetric"}, "symmetric: pads (1, 1), 5 outputs"),
+        ({"size": 9, "kernel_size": 3, "stride": 2, "compare_with": "symmetric"}, "symmetric: pads (1, 1), 5 outputs"),
         (
-            {"size": 6, "kernel_size": 4, "beside": "Symmetric"},
+            {"size": 6, "kernel_size": 4, "compare_with": "Symmetric"},
             "symmetric: pads (2, 2), 7 outputs instead of 6, each 1 element too early",
         ),
-        ({"size": 6, "kernel_size": 3, "dilation": 2, "beside": "symmetric"}, "symmetric: pads (2, 2), 6 outputs"),
-        ({"size": 7, "kernel_size": 2, "stride": 2, "beside": "valid"}, "valid: pads (0, 0), 3 outputs instead of 4"),
         (
-            {"size": 6, "kernel_size": 3, "beside": (0, 2)},
+            {"size": 6, "kernel_size": 3, "dilation": 2, "compare_with": "symmetric"},
+            "symmetric: pads (2, 2), 6 outputs",
+        ),
+        (
+            {"size": 7, "kernel_size": 2, "stride": 2, "compare_with": "valid"},
+            "valid: pads (0, 0), 3 outputs instead of 4",
+        ),
+        (
+            {"size": 6, "kernel_size": 3, "compare_with": (0, 2)},
             "explicit: pads (0, 2), 6 outputs, each 1 element too late",
         ),
         ({"size": 5, "kernel_size": 3, "padding": "causal"}, "causal: pads (2, 0), 5 outputs"),
         ({"size": 1, "kernel_size": 1, "padding": 0}, "explicit: pads (0, 0), 1 output"),
         ({"size": 4, "kernel_size": 3, "stride": 2, "transposed": True}, "same: crops (0, 1), 8 outputs"),
         (
-            {"size": 4, "kernel_size": 3, "stride": 2, "transposed": True, "beside": "symmetric"},
+            {"size": 4, "kernel_size": 3, "stride": 2, "transposed": True, "compare_with": "symmetric"},
             "symmetric: crops (1, 1), 7 outputs instead of 8, each 1 element too early",
         ),
         (
@@ -110,7 +116,7 @@ def test_a_transposed_convolution_shows_where_inputs_are_written():
 
 
 def test_of_many_windows_both_ends_are_drawn():
-    ax = drawn(224, 7, 2, beside="symmetric")
+    ax = drawn(224, 7, 2, compare_with="symmetric")
     written = [text.get_text() for text in ax.texts]
     assert [text for text in written if text.startswith("output")][:6] == [
         *("output 0", "output 1", "output 2", "output 109", "output 110", "output 111"),

@@ -59,7 +59,7 @@ def test_they_mean_what_they_meant():
     net = called()
     assert _gluon.is_hybridized(net) and [each.name for each in _gluon.graph_inputs(net)] == ["data"]
     assert _gluon.own_parameters(net) == {"weight": net.weight, "bias": net.bias}
-    assert _gluon.is_initialised(net.weight) and not _gluon.is_deferred(net.weight)
+    assert _gluon.is_initialized(net.weight) and not _gluon.is_deferred(net.weight)
     _gluon.clear_graph(net)
     with pytest.raises(RuntimeError, match=r"Please first call block\.hybridize"):
         net.export("net")
@@ -85,7 +85,7 @@ def test_deferred_parameters():
     layer = mx.gluon.nn.Dense(2)
     assert not _gluon.is_deferred(layer.weight)
     layer.initialize()
-    assert _gluon.is_deferred(layer.weight) and not _gluon.is_initialised(layer.weight)
+    assert _gluon.is_deferred(layer.weight) and not _gluon.is_initialized(layer.weight)
     _gluon.initialise_deferred(layer.weight, (2, 5))
     assert layer.weight.data().shape == (2, 5) and not _gluon.is_deferred(layer.weight)
 

@@ -96,7 +96,7 @@ def small_net(layout="NCHW"):
     return net
 
 
-def initialised(ctx, layout="NCHW"):
+def initialized(ctx, layout="NCHW"):
     mx.random.seed(0)
     net = small_net(layout)
     net.initialize(mx.init.Normal(0.3), ctx=mx.cpu())
@@ -129,7 +129,7 @@ def test_training_on_several(count):
     data, labels = mx.nd.array(random.randn(4, 3, 16, 16)), mx.nd.array([0, 1, 2, 1])
     found = []
     for devices in ([mx.cpu(number) for number in range(count)], DEVICES[:count]):
-        net = initialised(devices)
+        net = initialized(devices)
         mxsame.hybridize(net)
         found.append(train(net, devices, data, labels))
     assert np.allclose(found[0], found[1], rtol=10 * TOLERANCE)
@@ -137,7 +137,7 @@ def test_training_on_several(count):
 
 
 def test_deployed():
-    net, data = initialised([mx.cpu()]), mx.nd.array(np.random.RandomState(0).randn(2, 3, 16, 16))
+    net, data = initialized([mx.cpu()]), mx.nd.array(np.random.RandomState(0).randn(2, 3, 16, 16))
     want = net(data).asnumpy()
     net.collect_params().reset_ctx(DEVICES[0])
     found = mxsame.deploy(net, data.shape)(data.as_in_context(DEVICES[0]))

@@ -294,7 +294,7 @@ def test_a_file_for_one_size_refuses_others(tmp_path):
         ({"input_shape": 32}, TypeError, "input_shape must be a sequence of integers; received input_shape=32"),
         ({"input_shape": (1, 3, 0, 4)}, ValueError, r"input_shape\[2\] must be an integer >= 1"),
         ({"epoch": -1}, ValueError, "epoch must be an integer >= 0; received epoch=-1"),
-        ({"net": nn.Dense(3)}, ValueError, "net must be initialised"),
+        ({"net": nn.Dense(3)}, ValueError, "net must have parameters with values"),
     ],
 )
 def test_wrong_arguments_of_export(tmp_path, change, error, message):

@@ -30,7 +30,7 @@ MOVING = {"Pad", "Slice", "Concat", "Gather", "Transpose"}
 
 
 def sequential(*layers, shape=SHAPE):
-    """An initialised net that has seen data."""
+    """An initialized net that has seen data."""
     net = gluon.HybridSequential()
     net.add(*layers)
     net.initialize(mx.init.Normal(0.2))  # small enough for a tanh
@@ -345,7 +345,7 @@ def test_an_unknown_operator_is_named_with_the_way_to_it(path):
 
 BAD = {
     "net": ({"net": 3}, TypeError, "net must be a gluon.HybridBlock"),
-    "uninitialised": ({"net": mxsame.nn.Conv2D(3, 3)}, ValueError, "net must be initialised"),
+    "uninitialized": ({"net": mxsame.nn.Conv2D(3, 3)}, ValueError, "net must have parameters with values"),
     "folder": ({"path": "/nowhere/net.onnx"}, ValueError, "path must be in a folder that exists"),
     "a folder": ({"path": "."}, ValueError, "path must be one that can be written: .* is a folder"),
     "shape": ({"input_shape": 3}, TypeError, "input_shape must be a sequence"),

@@ -214,7 +214,7 @@ REFUSED = [
     (lambda: (Own(), images()), {}, TypeError, "net must not override forward; received net of type Own"),
     (
         lambda: (mxsame.nn.Conv2D(3, 3), images()), {}, ValueError,
-        "net must be initialised, and called once where channels are deferred; received uninitialised=",
+        "input channels yet; received uninitialized=",
     ),
     (
         lambda: (network(), mx.nd.ones((1, 4, 8, 8))), {}, ValueError,

@@ -59,11 +59,6 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
 
     Exit codes: 0 if every layer is right or --fix has written the network, 1 if some are not or the file cannot be
     read, 2 for wrong options.
-
-    --json prints {"file", "shapes", "wrong", "outputs", "fixed", "layers"}: the names of the wrong layers, what is
-    accumulated at each output, the name of the file that --fix wrote or null, and each layer as {"name", "operator",
-    "status", "axes", "accumulated"}, each axis {"size", "output_size", "kernel_size", "stride", "dilation", "pads",
-    "same", "shift"}.
     """
     if fix is not None and not fix.resolve().parent.is_dir():
         raise click.BadParameter(f"the folder {str(fix.parent)!r} does not exist.", param_hint="--fix")

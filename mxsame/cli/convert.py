@@ -79,10 +79,6 @@ def command(context: click.Context, shapes: tuple, opset: int | None, dynamic_si
     damaged files. With --check, Keras reads it as well, in its own way: not for files that you do not trust.
 
     Exit codes: 0 if all is well, 1 if the file cannot be read or a layer departs from Keras's, 2 for wrong options.
-
-    --json prints {"file", "written", "transpositions", "layers", "check"}: the names of the files or null, how many
-    times data changes its order of axes, each layer as {"layer", "class_name", "operators", "output_shape",
-    "parameters", "padding"}, and null or, for each layer, {"layer", "class", "difference"}.
     """
     output = given["output"] and Path(given["output"])
     if output and not (output if output.is_dir() else output.resolve().parent).is_dir():
@@ -170,7 +166,7 @@ def converted(
         try:
             with limits():
                 watch = partial(bar.update, task)
-                net = convert.watched(
+                net = convert.import_model(
                     file, weights, layout, None, padding, lambda done, total: watch(completed=done, total=total)
                 )
             model = None if keras is None else loaded(keras, file, weights)  # after mxsame refused code in the file

@@ -18,9 +18,6 @@ def command(context: click.Context, as_json: bool) -> None:
     problem comes with the command that fixes it. Takes a few seconds.
 
     Exit codes: 0 if all is well, 1 if a problem was found, 2 for wrong options.
-
-    --json prints {"mxsame", "well", "checks"}, each check {"name", "status", "text", "fix"}; status is ok, note or
-    problem.
     """
     from mxsame import doctor
 

@@ -37,7 +37,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
     Parameters
     ----------
     net : gluon.HybridBlock
-        Initialised, and called once if its channels are deferred. It does not change; what is returned has parameters
+        Initialized, and called once if its channels are deferred. It does not change; what is returned has parameters
         of its own, so later training does not reach it. A deployed net is returned as it is.
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
@@ -53,7 +53,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
     Raises
     ------
     TypeError, ValueError
-        If the net is no HybridBlock, is not initialised or cannot be traced, or if the shapes do not fit it.
+        If the net is no HybridBlock, is not initialized or cannot be traced, or if the shapes do not fit it.
 
     Examples
     --------

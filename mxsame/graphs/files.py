@@ -24,7 +24,7 @@ def export(
     Parameters
     ----------
     net : gluon.HybridBlock
-        Initialised, and called once if its channels are deferred. One input is named `data` in the files, several are
+        Initialized, and called once if its channels are deferred. One input is named `data` in the files, several are
         `data0`, `data1` and so on.
     path : str or path
     input_shape : sequence of ints, an array, or a list of such, optional
@@ -44,7 +44,7 @@ def export(
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, a net that is not initialised, and a path that cannot be written: then neither file is.
+        For wrong arguments, a net that is not initialized, and a path that cannot be written: then neither file is.
 
     Examples
     --------

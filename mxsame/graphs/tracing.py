@@ -35,11 +35,11 @@ def check_ready(net: Any) -> None:
         raise TypeError(f"net must be a gluon.HybridBlock; received net of type {type(net).__name__}")
     if not is_traceable(net) and not isinstance(net, mx.gluon.SymbolBlock):  # a deployed net composes Symbols, too
         raise TypeError(f"net must not override forward; received net of type {type(net).__name__}")
-    unready = [name for name, parameter in net.collect_params().items() if not _gluon.is_initialised(parameter)]
+    unready = [name for name, parameter in net.collect_params().items() if not _gluon.is_initialized(parameter)]
     if unready:
         raise ValueError(
-            "net must be initialised, and called once where channels are deferred; "
-            f"{validation.received(uninitialised=unready)}"
+            "net must have parameters with values: call net.initialize(), and net(x) once if layers do not know their "
+            f"input channels yet; {validation.received(uninitialized=unready)}"
         )
 
 
@@ -328,15 +328,15 @@ class NetGraph:
         self.symbol, self._outputs = grouped(outputs), outputs
         shapes = call.named_shapes(net)
         names, parameters = self.symbol.list_inputs(), _gluon.parameters(net)
-        strange = [name for name in names if name not in shapes and name not in parameters]
-        if strange:
+        unknown = [name for name in names if name not in shapes and name not in parameters]
+        if unknown:
             raise ValueError(
-                f"net must compute with its inputs and parameters alone; {validation.received(variables=strange)}"
+                f"net must compute with its inputs and parameters alone; {validation.received(variables=unknown)}"
             )
         self._names = tuple(shapes)
         position = {name: number for number, name in enumerate(shapes)}
         self._sources = [position[name] if name in position else parameters[name] for name in names]
-        self._initialise(shapes)
+        self._initialize(shapes)
         self.memory = self._kept(shapes, call.purpose == "training") if flags.get("static_alloc") else 0
         if self.memory > most or (flags.get("static_shape") and has_loop(self.symbol)):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
@@ -358,7 +358,7 @@ class NetGraph:
         elements = [math.prod(shape) for shape in outputs if shape and min(shape) > 0]
         return BYTES * 2 * (sum(elements) if trains else max(elements, default=0))
 
-    def _initialise(self, shapes: Mapping[str, tuple]) -> None:
+    def _initialize(self, shapes: Mapping[str, tuple]) -> None:
         """Give deferred parameters the shapes that follow from those of the inputs."""
         waiting = (source for source in self._sources if not isinstance(source, int) and _gluon.is_deferred(source))
         deferred = {parameter.name: parameter for parameter in waiting}

@@ -52,7 +52,7 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
     Parameters
     ----------
     net : gluon.HybridBlock
-        Initialised, and called once if its channels are deferred. Its parameters are left as they are.
+        Initialized, and called once if its channels are deferred. Its parameters are left as they are.
     args : NDArray or mx.np.ndarray
         Data as the net will be called with.
     training : bool
@@ -71,7 +71,7 @@ def autotune(net: Any, *args: Any, training: bool = False, rounds: int = 9, path
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, data that does not fit the net, a net that is not initialised or overrides `forward`, and
+        For wrong arguments, data that does not fit the net, a net that is not initialized or overrides `forward`, and
         a file of another kind.
 
     Examples

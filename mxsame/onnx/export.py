@@ -47,7 +47,7 @@ def export_onnx(
     Parameters
     ----------
     net : gluon.HybridBlock
-        Initialised, and called once if its channels are deferred; of mxsame, of Gluon, from `mxsame.from_keras`, or a
+        Initialized, and called once if its channels are deferred; of mxsame, of Gluon, from `mxsame.from_keras`, or a
         SymbolBlock of files. In float32, float64 or float16. A deployed net is exported, too, but the slices of some
         transposed convolutions are left in its file; give the net that it was made of.
     path : str or path
@@ -81,7 +81,7 @@ def export_onnx(
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, a net that is not initialised or cannot be traced, an operator or argument that ONNX does
+        For wrong arguments, a net that is not initialized or cannot be traced, an operator or argument that ONNX does
         not have, with the way to it, and a file that onnx's checker or ONNX Runtime refuses, that does not give what
         the net gives, or that cannot be written.
     ImportError

@@ -457,7 +457,7 @@ class Site:
             if not role.trained:
                 parameter.grad_req = "null"
         for parameter in block.collect_params().values():
-            if not _gluon.is_initialised(parameter):
+            if not _gluon.is_initialized(parameter):
                 parameter.initialize(ctx=mx.cpu())
             if not layer.trainable:
                 parameter.grad_req = "null"

@@ -82,10 +82,10 @@ def from_keras(
     >>> mxsame.from_keras(path, layout="NCHW")(nd.zeros((1, 3, 7, 7))).shape
     (1, 3, 4, 4)
     """
-    return watched(source, weights, layout, custom, padding)
+    return import_model(source, weights, layout, custom, padding)
 
 
-def watched(
+def import_model(
     source: Any,
     weights: Any = None,
     layout: Optional[str] = None,

@@ -50,9 +50,11 @@ def test_another_process_does_it(folder, tmp_path):
 
 
 def test_files_are_written_and_give_what_the_net_gives(folder, tmp_path):
-    seen, watched = [], convert.watched
+    seen, import_model = [], convert.import_model
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convert, "watched", lambda *given: watched(*given[:-1], lambda *numbers: seen.append(numbers)))
+        patch.setattr(
+            convert, "import_model", lambda *given: import_model(*given[:-1], lambda *numbers: seen.append(numbers))
+        )
         result = run(folder / "sequential.h5", "-o", tmp_path, "--json")
     assert result.exit_code == 0, result.output
     assert seen == [(number, len(seen)) for number in range(1, len(seen) + 1)]
@@ -146,13 +148,13 @@ def test_check_shows_the_first_layer_that_departs(folder, monkeypatch):
     assert "layers give what Keras's give" in result.output
 
     def shifted(*arguments):
-        net = watched(*arguments)
+        net = import_model(*arguments)
         bias = next(value for name, value in net.collect_params().items() if name.endswith("conv2d_1_bias"))
         bias.set_data(bias.data() + 1)
         return net
 
-    watched = convert.watched
-    monkeypatch.setattr(convert, "watched", shifted)
+    import_model = convert.import_model
+    monkeypatch.setattr(convert, "import_model", shifted)
     result = run(folder / "sequential.h5", "--check")
     assert result.exit_code == 1
     assert "first layer that departs: conv2d_1 (Conv2D)" in result.output
