@@ -660,28 +660,6 @@ def test_gradients_of_inference_have_graphs_of_their_own():
     assert kinds == [("inference", "cpu", False), ("inference", "cpu", True), ("training", "cpu", True)]
 
 
-@pytest.mark.parametrize("kind", [mxsame.nn.MaxPool1D, mxsame.nn.MaxPool3D])
-@pytest.mark.parametrize("inside", [False, True], ids=["pool", "net"])
-def test_gradients_of_a_max_pool_at_inference(kind, inside):
-    """Saliency maps: they are those of training."""
-    net = nn.HybridSequential()
-    if inside:
-        net.add(nn.Activation("relu"))
-    net.add(kind(3, 2))
-    data = mx.nd.array(np.random.RandomState(0).randn(2, 16, *(9, 8, 7)[: kind.num_spatial_dims]))
-    data.attach_grad()
-    found = []
-    for how in (lambda net: None, mxsame.hybridize):
-        how(net)
-        for train_mode in (True, False):
-            with mx.autograd.record(train_mode=train_mode):
-                out = net(data)
-            out.backward()
-            found.append(data.grad.asnumpy())
-    for gradient in found[1:]:
-        running.assert_equal(gradient, found[0])
-
-
 # ---- what MXNet's tools reach for ------------------------------------------------------------------------------------
 
 
@@ -737,9 +715,3 @@ def test_data_on_another_device_is_named():
         net(args[0], args[1].as_in_context(mx.cpu(1)))
     with pytest.raises(ValueError, match=r"data0 must be on the device of the parameters, \[cpu\(0\)\].*cpu\(1\)"):
         net(*(array.as_in_context(mx.cpu(1)) for array in args))
-
-
-def test_data_in_shared_memory():
-    """As the workers of a DataLoader return it."""
-    net, data = mxsame.hybridize(small_network_called()), images(30, 33)
-    running.assert_equal(net(data.as_in_context(mx.Context("cpu_shared", 0))), net(data).asnumpy())

@@ -139,33 +139,3 @@ def test_large_numbers_stay_exact():
         ValueError, match="output of a transposed convolution must be at most 2147483647 long; received size"
     ):
         transposed_output_size(2**30, 3, 2)
-
-
-CALLS = {  # a function with arguments that are right, by name
-    same_pads: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
-    output_size: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1},
-    transposed_output_size: {"size": 7, "kernel_size": 3, "stride": 2, "dilation": 1, "output_padding": 1},
-}
-
-
-@pytest.mark.parametrize(("wrong", "error"), [(-1, ValueError), (True, TypeError), (2.0, TypeError), ("3", TypeError)])
-@pytest.mark.parametrize(("function", "name"), [(function, name) for function in CALLS for name in CALLS[function]])
-def test_integers_that_are_refused(function, name, wrong, error):
-    with pytest.raises(error, match=rf"^{name} must be an integer >= [01].*; received {name}={wrong!r}$"):
-        function(**{**CALLS[function], name: wrong})
-
-
-@pytest.mark.parametrize("function", [output_size, transposed_output_size])
-@pytest.mark.parametrize(
-    ("wrong", "error", "message"),
-    [
-        ("full", ValueError, r'^padding as a word must be one of "same", "valid".*; received padding=\'full\'$'),
-        ((1, -1), ValueError, r"^padding\[1\] must be an integer >= 0; received padding\[1\]=-1$"),
-        ((1, 2, 3), ValueError, r"^padding must be an integer or a \(low, high\) pair; received padding=\(1, 2, 3\)$"),
-        (None, TypeError, "^padding must be an integer >= 0; received padding=None$"),
-    ],
-    ids=repr,
-)
-def test_paddings_that_are_refused(function, wrong, error, message):
-    with pytest.raises(error, match=message):
-        function(**CALLS[function], padding=wrong)
