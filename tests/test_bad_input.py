@@ -488,6 +488,7 @@ ACCEPTED = {
     "numpy-pads": ({"padding": (np.array([1, 2]), np.int8(0))}, {"padding": ((1, 2), 0)}),
     "mixed-case": ({"padding": "VaLiD"}, {"padding": "valid"}),
     "zero-pads": ({"padding": 0}, {"padding": "valid"}),
+    "one-pad": ({"padding": 1}, {"padding": ((1, 1), (1, 1))}),
     "input_size": ({"input_size": [9, 7], "strides": 2}, {"strides": 2}),
     "everything-named": ({"channels": np.int32(6), "kernel_size": [3, 2], "groups": 1, "layout": "NCHW"}, {}),
 }

@@ -69,8 +69,6 @@ def test_a_derived_network():
     assert len(net.forward.graphs) == 1
     with pytest.raises(ValueError, match="max_graphs must be"):
         net.hybridize(max_graphs=0)
-    with pytest.raises(TypeError, match=r"flags must be those of HybridBlock\.hybridize; received no_flag=1"):
-        net.hybridize(no_flag=1)
 
 
 def test_parameter_files_are_gluon_s(tmp_path):
@@ -179,33 +177,3 @@ def test_a_net_that_is_optimised_for_a_backend_is_exported_so(tmp_path, hybridiz
     operators = {node["op"] for node in json.loads((tmp_path / "net-symbol.json").read_text())["nodes"]}
     assert "_sg_mkldnn_conv" in operators
     running.assert_equal(net(data), want)
-
-
-# ---- layers ----------------------------------------------------------------------------------------------------------
-
-
-def a_layer(**arguments):
-    layer = mxsame.nn.Conv2D(5, 3, strides=2, in_channels=3, **arguments)
-    layer.initialize(mx.init.Normal(0.5))
-    return layer
-
-
-def test_a_layer_has_graphs_for_shape_signatures():
-    layer = a_layer()
-    want = {size: layer(images(size, 20)).asnumpy() for size in (20, 21, 22)}
-    layer.hybridize(static_alloc=True)
-    for size, out in want.items():
-        running.assert_equal(layer(images(size, 20)), out)
-    assert len(layer.forward.graphs) == 2
-    layer.hybridize(False)
-    assert not is_specialised(layer)
-
-
-def test_layers_below_a_container_of_gluon_are_a_part_of_its_graph():
-    net = gluon.nn.HybridSequential()
-    net.add(a_layer(), mxsame.nn.MaxPool2D(3, 2))
-    want = {size: net(images(size, 20)).asnumpy() for size in (20, 21)}
-    net.hybridize()
-    for size, out in want.items():
-        running.assert_equal(net(images(size, 20)), out)
-    assert net._cached_graph and not net[0].forward.graphs and not net[1].forward.graphs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import textwrap
 
 import pytest
@@ -16,7 +15,7 @@ from running import assert_equal, by_name, fits_one_graph, run_python
 from running import expected as expected_in_mxnet
 
 from mxsame._mxnet import mx
-from mxsame.keras import backend, layouts, ops
+from mxsame.keras import backend, ops
 
 nd = mx.nd
 TABLE = table(ops_can)
@@ -117,53 +116,6 @@ def test_input_channels_of_a_kernel_may_follow_from_the_data():
         assert symbol.infer_shape(data=(2, 9, 8, 5))[0] == [(2, 9, 8, 5), whole]
 
 
-class Keras(mx.gluon.HybridBlock):
-    """Keras's functions on kernels in Keras's order, in a Gluon block."""
-
-    def __init__(self):
-        super().__init__()
-        with self.name_scope():
-            self.stem = self.params.get("stem", shape=(3, 4, 3, 6))
-            self.depthwise = self.params.get("depthwise", shape=(3, 3, 6, 2))
-            self.pointwise = self.params.get("pointwise", shape=(1, 1, 12, 4))
-            self.up = self.params.get("up", shape=(3, 2, 5, 4))
-
-    def hybrid_forward(self, F, x, stem, depthwise, pointwise, up):
-        x = F.relu(backend.conv2d(x, stem, (2, 1), "same"))
-        x = ops.max_pool(x, (3, 2), 2, "same")
-        x = backend.separable_conv2d(x, depthwise, pointwise, padding="same", dilation_rate=2)
-        x = ops.conv_transpose(x, up, 2, "same")
-        return backend.pool2d(x, (2, 3), (1, 2), "same", pool_mode="avg")
-
-
-def test_in_a_hybridized_block(tmp_path):
-    """One graph for every size, and a file of it."""
-    net = Keras()
-    net.initialize(mx.init.Normal(1))
-    data = [nd.random.normal(shape=(2, *size, 3)) for size in ((17, 22), (18, 21), (9, 30), (17, 22))]
-
-    def run_net(x):
-        x.attach_grad()
-        with mx.autograd.record():
-            out = net(x)
-        out.backward()
-        gradients = {"data": x.grad, **{name: parameter.grad() for name, parameter in net.collect_params().items()}}
-        return out.asnumpy(), {name: gradient.asnumpy() for name, gradient in gradients.items()}
-
-    wanted = [run_net(x) for x in data]
-    net.hybridize()
-    for x, (out, gradients) in zip(data, wanted):
-        got, got_gradients = run_net(x)
-        assert_equal(got, out)
-        assert_equal(got_gradients, gradients, terms=out.size)
-    net.export(str(tmp_path / "net"))
-    files = (str(tmp_path / f"net-{end}") for end in ("symbol.json", "0000.params"))
-    symbol, parameters = next(files), next(files)
-    imported = mx.gluon.SymbolBlock.imports(symbol, ["data"], parameters)
-    for x, (out, _) in zip(data, wanted):
-        assert_equal(imported(x), out)
-
-
 def test_np_mode():
     """`npx.set_np()` is for a whole process: some cases in one of their own, as arrays and as graphs."""
     code = """
@@ -186,13 +138,6 @@ def test_np_mode():
         print(len(rows))
         """
     assert int(run_python(textwrap.dedent(code))) > 20
-
-
-@pytest.mark.parametrize("room", [backend, ops, layouts], ids=lambda room: room.__name__)
-def test_every_public_docstring_has_an_example(room):
-    for name in room.__all__:
-        function = getattr(room, name)
-        assert not callable(function) or ">>>" in inspect.getdoc(function), name
 
 
 # ---- Keras 3 ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import cases
 import numpy as np
 import oracle
 import pytest
-from cases import BY_NAME, CASES, OPS, Case
+from cases import CASES, OPS, Case
 from running import (
     LAYER_MODES,
     PARAMETERS,
@@ -50,22 +50,6 @@ def check(block, case, dtype="float32", net=None, size=None):
         assert_equal(got_gradients, gradients, dtype)
 
 
-def parent(*children):
-    """A custom HybridBlock above the layers."""
-
-    class Parent(gluon.HybridBlock):
-        def __init__(self):
-            super().__init__()
-            with self.name_scope():
-                self.body = gluon.nn.HybridSequential()
-                self.body.add(*children)
-
-        def hybrid_forward(self, F, x):
-            return self.body(F.identity(x))
-
-    return Parent()
-
-
 # ---- deferred initialisation -----------------------------------------------------------------------------------------
 
 
@@ -91,11 +75,10 @@ def test_deferred_in_channels(case, mode):
     check(block, case)
 
 
-@pytest.mark.parametrize("custom", [False, True], ids=["sequential", "custom"])
 @by_name([case for case in CONVOLUTIONS_ONE_EACH if case.op in ("conv", "conv_transpose")])
-def test_deferred_in_channels_in_a_hybridized_parent(case, custom):
+def test_deferred_in_channels_in_a_hybridized_parent(case):
     block = layer(case, in_channels=False)
-    net = parent(block) if custom else sequential(block)
+    net = sequential(block)
     net.initialize()
     net.hybridize()
     arrays = expected(case)[0]
@@ -279,36 +262,6 @@ def test_cast_after_use(case, mode):
     check(block, case, "float64")
     block.cast("float32")
     check(block, case)
-
-
-@pytest.mark.parametrize("grad_req", ["add", "null"])
-def test_grad_req(grad_req):
-    case = BY_NAME["concrete-16-k3-s2-same"]
-    arrays, _, out_grad, gradients = expected(case)
-    block = built(case)
-    block.collect_params().setattr("grad_req", grad_req)
-    for _ in range(2):
-        data = mx.nd.array(arrays["data"])
-        data.attach_grad()
-        with mx.autograd.record():
-            out = block(data)
-        out.backward(mx.nd.array(out_grad))
-    assert_equal(data.grad, gradients["data"])
-    if grad_req == "add":
-        assert_equal(block.weight.grad(), 2 * gradients["weight"])
-
-
-# ---- parents ---------------------------------------------------------------------------------------------------------
-
-
-@by_name(ONE_EACH)
-def test_custom_parents(case):
-    block = built(case)
-    net = parent(block)
-    check(block, case, net=net)
-    net.hybridize(static_alloc=True)
-    check(block, case, net=net)
-    assert set(block.collect_params()) <= set(net.collect_params())
 
 
 # ---- mx.np -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import cases
 import numpy as np
 import oracle
 import pytest
-from cases import BY_NAME, CASES, IN_TENSORFLOW, OPS, Case
+from cases import CASES, IN_TENSORFLOW, OPS, Case
 from golden import make
 from running import (
     OPERATORS,
@@ -185,29 +185,6 @@ def test_max_pool_of_minus_infinity_and_of_large_negative_numbers():
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
-
-
-def test_one_number_stands_for_all_axes():
-    case = BY_NAME["concrete-16-k3-s2-same"]
-    arrays, out, _, _ = expected(case)
-    nd = as_nd(arrays)
-    assert_equal(mxsame.ops.conv(nd["data"], nd["weight"], nd["bias"], strides=2), out)
-    assert_equal(mxsame.ops.conv(nd["data"], nd["weight"], nd["bias"], strides=[2, 2], padding="SAME"), out)
-    assert_equal(mxsame.ops.conv(nd["data"], nd["weight"], nd["bias"], strides=np.array([2, 2])), out)
-    pool = BY_NAME["concrete-sequential-pool-2x2-on-30"]
-    arrays, out, _, _ = expected(pool)
-    assert_equal(mxsame.ops.max_pool(as_nd(arrays)["data"], 2), out)
-    assert_equal(mxsame.ops.max_pool(as_nd(arrays)["data"], 2, np.int64(2)), out)
-
-
-@pytest.mark.parametrize(
-    "spelling", [1, (1, 1), ((1, 1), (1, 1)), [1, [1, 1]], np.array([1, 1]), np.ones((2, 2), int).tolist()]
-)
-def test_spellings_of_explicit_pads(spelling):
-    case = BY_NAME["concrete-16-k3-s2-symmetric"]
-    arrays, out, _, _ = expected(case)
-    nd = as_nd(arrays)
-    assert_equal(mxsame.ops.conv(nd["data"], nd["weight"], nd["bias"], strides=2, padding=spelling), out)
 
 
 def test_an_average_that_counts_padding_counts_nothing_beyond_it():
