@@ -449,7 +449,7 @@ def test_command_prints_json(saved):
     [
         (["FILE"], 2, "Missing option '--shape'"),
         (["no-symbol.json", "--shape", "1,3,8,8"], 2, "does not exist"),
-        (["FILE", "--shape", "1,3,big,8"], 2, "must be integers with commas between"),
+        (["FILE", "--shape", "1,3,big,8"], 2, "or integers with commas between"),
         (["FILE", "--shape", "1,3,8,8", "--shape", "1,3,8,8"], 2, "must have a different NAME="),
         (["FILE", "--shape", "other=1,3,8,8"], 1, "of an input of the network"),
         (["FILE", "--shape", "1,3,8"], 1, "net must run on data of this shape"),

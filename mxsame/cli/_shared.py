@@ -41,18 +41,29 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
-class Picture(click.Path):
-    """A file name that can be written to, with a format as its ending."""
+class Target(click.Path):
+    """A name to write to, in a folder that exists."""
 
-    def __init__(self) -> None:
-        super().__init__(dir_okay=False, writable=True, path_type=Path)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(path_type=Path, **options)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(super().convert(value, param, ctx))
-        if path.suffix.lower() not in PICTURE_FORMATS:
-            self.fail(f"{path.name!r} must end in one of {', '.join(PICTURE_FORMATS)}.", param, ctx)
         if not path.resolve().parent.is_dir():
             self.fail(f"the folder {str(path.parent)!r} does not exist.", param, ctx)
+        return path
+
+
+class Picture(Target):
+    """A file with the format of a picture as its ending."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = super().convert(value, param, ctx)
+        if path.suffix.lower() not in PICTURE_FORMATS:
+            self.fail(f"{path.name!r} must end in one of {', '.join(PICTURE_FORMATS)}.", param, ctx)
         return path
 
 
@@ -61,7 +72,7 @@ class Integers(click.ParamType):
 
     name = "integers"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, tuple):
             return value
         try:

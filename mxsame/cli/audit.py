@@ -7,24 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mxsame.cli._shared import as_json, click, need_mxnet, print_json
+from mxsame.cli._shared import Integers, Target, as_json, click, need_mxnet, print_json
 
 
-class Shape(click.ParamType):
+class Shape(Integers):
     """`1,3,224,224`, or with the name of an input, `data=1,3,224,224`."""
 
     name = "shape"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str | None, tuple[int, ...]]:
-        if isinstance(value, tuple):
-            return value
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         name, _, lengths = value.rpartition("=")
-        try:
-            return name or None, tuple(int(length) for length in lengths.split(","))
-        except ValueError:
-            self.fail(f"{value!r} must be integers with commas between, as in 1,3,224,224", param, ctx)
+        return name or None, super().convert(lengths, param, ctx)
 
 
 @click.command("audit")
@@ -40,7 +33,7 @@ class Shape(click.ParamType):
 )
 @click.option(
     "--fix",
-    type=click.Path(path_type=Path),
+    type=Target(),
     metavar="OUT",
     help="Write OUT-symbol.json with exact SAME in place of the shifted layers, and the parameter files next to it.",
 )
@@ -60,8 +53,6 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
     Exit codes: 0 if every layer is right or --fix has written the network, 1 if some are not or the file cannot be
     read, 2 for wrong options.
     """
-    if fix is not None and not fix.resolve().parent.is_dir():
-        raise click.BadParameter(f"the folder {str(fix.parent)!r} does not exist.", param_hint="--fix")
     if fix is not None and Path(f"{fix}-symbol.json").resolve() == file.resolve():
         raise click.BadParameter(f"{str(fix)!r} must be another name than the network's own.", param_hint="--fix")
     names = [name for name, _ in shapes]

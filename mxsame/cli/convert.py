@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
+import multiprocessing
 import os
 import resource
-import select
 import signal
-import subprocess
 import sys
+import textwrap
 import warnings
 from functools import partial
-from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-from mxsame.cli._shared import as_json, click, need, need_mxnet, print_json
-from mxsame.cli.audit import Shape
+from mxsame.cli._shared import Integers, Target, as_json, click, need, need_mxnet, print_json
 
 SECONDS = 60.0  # to read a small file, on a busy machine, with the import of MXNet
 BYTES_PER_SECOND = 10e6  # more time for a large one
 MEMORY = 2**30  # bytes to read a file, and three times its size
-START = """
-import json, sys
-given = json.loads(sys.argv[1])
-sys.path[:] = given.pop("path")  # the other process looks for packages where this one does
-from mxsame.cli.convert import child
-child(**given)
-"""
 FIX = (  # of --check
     f"Fix it with: {sys.executable} -m pip install tensorflow==2.13.1 numpy==1.23.5, or, for a file of Keras 3, with "
     "keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
@@ -44,7 +34,7 @@ TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times
 @click.option(
     "-o",
     "--output",
-    type=click.Path(),
+    type=Target(),
     metavar="OUT",
     help="Write OUT-symbol.json and OUT-0000.params; into OUT, under the name of FILE, if it is a folder. A name that "
     "ends in .onnx is that of an ONNX file; it needs the package onnx.",
@@ -52,7 +42,7 @@ TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times
 @click.option(
     "--shape",
     "shapes",
-    type=Shape(),
+    type=Integers(),
     metavar="INT,INT,...",
     multiple=True,
     help="Shape of the input, batch included, in the order of --layout; of several inputs, repeated in Keras's order. "
@@ -65,7 +55,7 @@ TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times
 @click.option("--check", is_flag=True, help="Compare every layer with Keras's; needs TensorFlow or Keras.")
 @as_json
 @click.pass_context
-def command(context: click.Context, shapes: tuple, opset: int | None, dynamic_size: bool, **given: Any) -> None:
+def command(context: click.Context, opset: int | None, dynamic_size: bool, **given: Any) -> None:
     """A Keras model as an MXNet network, or as an ONNX file.
 
     FILE is an .h5 file of a whole model, a .keras archive, or a JSON file with --weights. Prints the table of layers.
@@ -80,20 +70,17 @@ def command(context: click.Context, shapes: tuple, opset: int | None, dynamic_si
 
     Exit codes: 0 if all is well, 1 if the file cannot be read or a layer departs from Keras's, 2 for wrong options.
     """
-    output = given["output"] and Path(given["output"])
-    if output and not (output if output.is_dir() else output.resolve().parent).is_dir():
-        raise click.BadParameter(f"the folder {str(output.parent)!r} does not exist.", param_hint="--output")
     need("h5py", "mxsame convert")
     need("rich", "mxsame convert")
-    onnx = None
+    output, onnx = given["output"], None
     if output and output.suffix == ".onnx" and not output.is_dir():
         need("onnx", "mxsame convert -o NAME.onnx")
-        onnx = {"dynamic_size": dynamic_size, **({} if opset is None else {"opset": opset})}
+        onnx = {"dynamic_size": dynamic_size, "opset": 13 if opset is None else opset}
     elif opset is not None or dynamic_size:
         raise click.UsageError("--opset and --dynamic-size are for an ONNX file: give -o NAME.onnx.")
     if given["check"] and given["padding"] is not None:
         raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
-    context.exit(supervised({**given, "onnx": onnx, "shapes": [shape for _, shape in shapes]}))
+    context.exit(supervised({**given, "onnx": onnx}))
 
 
 def supervised(given: dict) -> int:
@@ -102,25 +89,26 @@ def supervised(given: dict) -> int:
     files = [given[name] for name in ("file", "weights") if given[name] is not None]
     size = sum(map(os.path.getsize, files))
     limit = SECONDS + size / BYTES_PER_SECOND
-    reading, ready = os.pipe()
-    arguments = json.dumps({**given, "path": sys.path, "ready": ready, "memory": MEMORY + 3 * size})
-    process = subprocess.Popen([sys.executable, "-c", START, arguments], pass_fds=[ready])
-    os.close(ready)
+    new = multiprocessing.get_context("spawn")
+    reading, ready = new.Pipe(duplex=False)
+    process = new.Process(target=child, args=(ready, MEMORY + 3 * size, given))
+    process.start()
+    ready.close()
     try:
-        if not select.select([reading], [], [], limit)[0]:
+        if not reading.poll(limit):  # true when the last `ready` is closed, by a process that has ended, too
             reason = f"libhdf5 did not return from it within {limit:.0f} seconds"
             raise click.ClickException(f"{files[0]} must be a whole model file: {reason}.")
-        code = process.wait()
+        process.join()
     finally:
         process.kill()
-        process.wait()
-        os.close(reading)
+        process.join()
+    code = process.exitcode or 0
     if code < 0:
         raise click.ClickException(f"the process that converts {files[0]} ended with {signal.Signals(-code).name}.")
     return code
 
 
-def child(ready: int, memory: int, **given: Any) -> None:
+def child(ready: Any, memory: int, given: dict) -> None:
     """In the other process: converts, and tells by closing `ready` that the file was read."""
     try:
         code = converted(**given, limits=partial(limited, ready, memory))
@@ -133,7 +121,7 @@ def child(ready: int, memory: int, **given: Any) -> None:
 
 
 @contextlib.contextmanager
-def limited(ready: int, memory: int) -> Iterator[None]:
+def limited(ready: Any, memory: int) -> Iterator[None]:
     """While a file is read, no more memory than this above what is taken, where that can be told."""
     statistics: Any = Path("/proc/self/statm")
     limits = resource.getrlimit(resource.RLIMIT_AS)
@@ -144,11 +132,11 @@ def limited(ready: int, memory: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
-        os.close(ready)
+        ready.close()
 
 
 def converted(
-    file: str, weights: str | None, output: str | None, shapes: list, onnx: dict | None, layout: str | None,
+    file: str, weights: str | None, output: Path | None, shapes: tuple, onnx: dict | None, layout: str | None,
     padding: str | None, check: bool, as_json: bool, limits: Callable[[], Any] = contextlib.nullcontext,
 ) -> int:  # fmt: skip
     """Reads, writes and prints, in this process; the exit code."""
@@ -157,25 +145,28 @@ def converted(
     from rich.console import Console
     from rich.progress import Progress
 
+    from mxsame import export
     from mxsame._mxnet import mx
     from mxsame.port import convert, report
 
-    hidden, written, checked = as_json or not sys.stderr.isatty(), None, None
-    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
+    written, checked = [], None
+    with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading layers")
         try:
             with limits():
-                watch = partial(bar.update, task)
                 net = convert.import_model(
-                    file, weights, layout, None, padding, lambda done, total: watch(completed=done, total=total)
-                )
+                    file, weights, layout, None, padding,
+                    lambda done, total: bar.update(task, completed=done, total=total),
+                )  # fmt: skip
             model = None if keras is None else loaded(keras, file, weights)  # after mxsame refused code in the file
             sizes = input_shapes(net, shapes)
             rows = report.rows(net, list(map(mx.nd.zeros, sizes)))
             if output is not None:
                 bar.update(task, description="writing")
-                target = Path(output)
-                written = write(net, target, file, sizes) if onnx is None else write_onnx(net, target, sizes, onnx)
+                target = output / Path(file).stem if output.is_dir() else output
+                written = (
+                    list(export(net, str(target), sizes)) if onnx is None else write_onnx(net, target, sizes, onnx)
+                )
         except MemoryError as error:
             reason = "it takes more memory than its size allows"
             raise click.ClickException(f"{file} must be a whole model file: {reason}.") from error
@@ -188,34 +179,31 @@ def converted(
     if as_json:
         if checked is not None:  # JSON has no infinity
             checked = [{**row, "difference": row["difference"] if row["difference"] < inf else None} for row in checked]
-        found = {"file": file, "written": written, "transpositions": net.transpositions}
+        found = {"file": file, "written": written or None, "transpositions": net.transpositions}
         print_json({**found, "layers": [row._asdict() for row in rows], "check": checked})
     else:
         show(rows, net.transpositions)
-        for name in written or ():
+        for name in written:
             click.echo(f"written: {name}")
-        if checked is not None:
-            show_check(checked, departing)
+        if departing:
+            first = departing[0]
+            click.echo(f"first layer that departs: {first['layer']} ({first['class']}), by {first['difference']:.2g}")
+        elif checked is not None:
+            largest = max((row["difference"] for row in checked), default=0.0)
+            click.echo(f"{len(checked)} layers give what Keras's give: the largest difference is {largest:.1e}")
     return 1 if departing else 0
 
 
-def input_shapes(net: Any, given: list) -> list:
+def input_shapes(net: Any, given: tuple) -> list:
     """A shape for each input: as given, or the model's own."""
     own = [tuple(value.ordered(value.shape)) for value in net.inputs]
     if given:
         if len(given) != len(own):
             raise click.UsageError(f"--shape must be given for each of {len(own)} inputs; received {len(given)}.")
-        return [tuple(shape) for shape in given]
+        return list(given)
     if any(length is None for shape in own for length in shape[1:]):
         raise click.UsageError(f"--shape must be given: the model takes {', '.join(map(str, own))}, None for any size.")
     return [(1, *shape[1:]) for shape in own]
-
-
-def write(net: Any, output: Path, file: str, shapes: list) -> list:
-    """The names of the two files, for inputs of these shapes."""
-    from mxsame import export
-
-    return list(export(net, str(output / Path(file).stem if output.is_dir() else output), shapes))
 
 
 def write_onnx(net: Any, output: Path, shapes: list, options: dict) -> list:
@@ -234,14 +222,11 @@ def imported_keras() -> Any:
     """tf.keras or Keras."""
     reasons = []
     for package in ("tensorflow.keras", "keras"):
-        if find_spec(package.split(".")[0]) is None:
-            continue
         try:
             return importlib.import_module(package)
         except Exception as error:  # whatever a package raises that does not fit its neighbours
             reasons.append(f"{package} cannot be imported ({type(error).__name__}: {error})")
-    reason = "; ".join(reasons) or "neither is installed"
-    raise click.ClickException(f"--check needs TensorFlow or Keras: {reason}. {FIX}")
+    raise click.ClickException(f"--check needs TensorFlow or Keras: {'; '.join(reasons)}. {FIX}")
 
 
 def loaded(keras: Any, file: str, weights: str | None) -> Any:
@@ -253,8 +238,8 @@ def loaded(keras: Any, file: str, weights: str | None) -> Any:
         model.load_weights(weights)
         return model
     except Exception as error:  # Keras has no type for what it cannot load
-        version, words = getattr(keras, "__version__", ""), " ".join(str(error).split())
-        words = words if len(words) <= 300 else f"{words[:297]}..."  # some hold the whole configuration
+        version = getattr(keras, "__version__", "")
+        words = textwrap.shorten(str(error), 300, placeholder="...")  # some hold the whole configuration
         raise click.ClickException(
             f"--check needs a file that Keras {version} can load: {type(error).__name__}: {words}. {FIX}"
         ) from error
@@ -267,21 +252,13 @@ def compared(net: Any, model: Any, shapes: list) -> list:
     from mxsame._mxnet import mx
     from mxsame.port import report
 
-    random = np.random.default_rng(0)
-    entries = [
-        min(
-            (x.config["input_dim"] for x in net.description.walk() if x.class_name == "Embedding" and x.takes(tensor)),
-            default=0,
-        )
-        for tensor in net.description.inputs
-    ]
-    inputs = [
-        random.integers(count, size=shape).astype("float32") if count else random.normal(size=shape).astype("float32")
-        for shape, count in zip(shapes, entries)
-    ]
-    in_keras = [
-        array.transpose(value.keras_order) if value.first else array for value, array in zip(net.inputs, inputs)
-    ]
+    random, inputs = np.random.default_rng(0), []
+    for tensor, shape in zip(net.description.inputs, shapes):
+        layers = (layer for layer in net.description.walk() if layer.class_name == "Embedding" and layer.takes(tensor))
+        entries = min((layer.config["input_dim"] for layer in layers), default=None)
+        found = random.normal(size=shape) if entries is None else random.integers(entries, size=shape)
+        inputs.append(found.astype("float32"))
+    in_keras = [array.transpose(value.keras_order) for value, array in zip(net.inputs, inputs)]
     return list(report.differences(net, model, [mx.nd.array(array) for array in inputs], in_keras))
 
 
@@ -298,18 +275,3 @@ def show(rows: list, transpositions: int) -> None:
     total = sum(row.parameters for row in rows)
     times = f"{transpositions} transposition{'' if transpositions == 1 else 's'}"
     click.echo(f"{len(rows)} layers, {total:,} parameters, {times} of data")
-
-
-def show_check(checked: list, departing: list) -> None:
-    """The first layer that departs, and by how much; or the largest difference."""
-    if departing:
-        first = departing[0]
-        click.echo(f"first layer that departs: {first['layer']} ({first['class']}), by {first['difference']:.2g}")
-        return
-    if not checked:
-        click.echo("no layer computes anything at inference that could be compared")
-        return
-    worst = max(checked, key=lambda row: row["difference"])
-    click.echo(
-        f"{len(checked)} layers give what Keras's give: {worst['layer']} differs most, by {worst['difference']:.1e}"
-    )

@@ -177,21 +177,14 @@ def test_a_file_from_which_libhdf5_does_not_return(folder, tmp_path, monkeypatch
 
 
 def test_a_check_without_keras_fails_before_anything_is_written(folder, tmp_path, monkeypatch):
-    find = command.find_spec
-    monkeypatch.setattr(command, "find_spec", lambda name: None if name in ("tensorflow", "keras") else find(name))
-    result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
-    assert result.exit_code == 1
-    assert "--check needs TensorFlow or Keras: neither is installed. Fix it with: " in result.output
-    assert "-m pip install tensorflow==" in result.output
-
     def broken(name):
         raise TypeError("another NumPy")
 
-    monkeypatch.setattr(command, "find_spec", find if find("keras") else lambda name: name == "keras" or find(name))
     monkeypatch.setattr(command.importlib, "import_module", broken)
     result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
     assert result.exit_code == 1
-    assert "keras cannot be imported (TypeError: another NumPy)" in result.output
+    assert "--check needs TensorFlow or Keras: tensorflow.keras cannot be imported (TypeError: another" in result.output
+    assert "Fix it with: " in result.output and "-m pip install tensorflow==" in result.output
     assert not list(tmp_path.iterdir())
 
 
