@@ -596,24 +596,6 @@ def constant():
         (small_net, [(1, 3, 8, 8), (1, 3, 8, -1)], ValueError, r"input_shape\[1\]\[3\] must be an integer >= 1"),
         (small_net, (1, 4, 8, 8), ValueError, "data must have in_channels=3 channels"),
         (
-            small_net,
-            (3, 8, 8),
-            ValueError,
-            r"data must have the 4 axes \(N, C, H, W\); received data.shape=\(3, 8, 8\)",
-        ),
-        (
-            small_net,
-            [(1, 3, 8, 8), (1, 3, 8, 8)],
-            TypeError,
-            "net must be given all of its inputs.*received 2 of them: too many",
-        ),
-        (
-            lambda: normal(nn.Conv2D(2, 3, in_channels=3)),
-            (1, 3, 2, 2),
-            ValueError,
-            "net must run on data of this shape",
-        ),
-        (
             lambda: normal(nn.Dense(2, in_units=3), "float16"),
             (1, 3),
             TypeError,
@@ -634,7 +616,6 @@ def test_wrong_arguments(net, shape, error, message):
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
-        ([], TypeError, "a deployed net must be called with data; received inputs=0"),
         ([data_of((1, 3, 11, 12))] * 2, TypeError, "a deployed net must be called with data; received inputs=2"),
         ([np.zeros((1, 3, 11, 12))], TypeError, "data must be an NDArray; received data of type numpy.ndarray"),
         (

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +16,10 @@ from cases import CASES
 from emulation import on_cpu
 
 import mxsame
-from mxsame import planner
 from mxsame._mxnet import mx
 from mxsame.building import building
 from mxsame.graphs import tracing
-from mxsame.plan import Window, force
-from mxsame.planner import Work
+from mxsame.plan import force
 from mxsame.rewriting import constants, simplify
 from mxsame.rewriting.graph import Graph
 
@@ -132,25 +129,6 @@ def test_half_precision_goes_through(case, layout):
     size = oracle.output_size(case)
     inner = (*size, case.out_channels) if layout == "last" else (case.out_channels, *size)
     assert np.dtype(dtype) == np.float16 and shape == (case.batch, *inner)
-
-
-# ---- the planner -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("operator", ["conv", "max", "avg"])
-def test_what_costs_nothing_is_free_on_every_device(operator):
-    for device in ("cpu", "gpu"):
-        for kernel_size in (1, 3, 5):
-            windows = [Window(56, kernel_size, 1)] * 2
-            (step, _) = planner.choose(windows, Work(operator, 8, 64, 64, device=device)).axes
-            assert (step.pad, step.kernel_size) == (kernel_size // 2, kernel_size)
-
-
-def test_a_gpu_gets_the_plan_with_the_fewest_copies():
-    """Nothing was measured there; the costs are those of the CPU."""
-    windows, work = [Window(224, 3, 2)] * 2, Work("conv", 8, 3, 32, plain=True)
-    assert planner.choose(windows, replace(work, device="gpu")).copies == 0
-    assert planner.choose(windows, work).copies > 0
 
 
 # ---- the tests that need a GPU ---------------------------------------------------------------------------------------

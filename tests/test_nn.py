@@ -32,6 +32,7 @@ WITH_PARAMETERS = [op for op in OPS if op not in POOLS]
 ONE_EACH = [next(case for case in CASES if (case.op, case.rank) == (op, rank)) for op in OPS for rank in (1, 2, 3)]
 OF_GLUON = [("Conv", ""), ("Conv", "Transpose"), ("MaxPool", ""), ("AvgPool", "")]
 CONVOLUTIONS_ONE_EACH = [case for case in ONE_EACH if case.op in WITH_PARAMETERS]
+STUFFED = Case("conv_transpose", (5, 6), (3, 3), (2, 2), dilation=(2, 2), groups=2, in_channels=4, channels=6)
 
 
 def built(case, dtype="float32", **more):
@@ -62,7 +63,7 @@ def set_after_first_call(block, arrays):
 
 
 @pytest.mark.parametrize("mode", LAYER_MODES)
-@by_name(CONVOLUTIONS_ONE_EACH + [case for case in CASES if case.groups > 1][:6])
+@by_name([*CONVOLUTIONS_ONE_EACH, *[case for case in CASES if case.groups > 1][:6], STUFFED])
 def test_deferred_in_channels(case, mode):
     block = layer(case, in_channels=False)
     block.initialize()

@@ -108,15 +108,6 @@ def test_float16_poolings(case):
         np.testing.assert_allclose(got_gradients["data"], gradients["data"], rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if op not in POOLS])
-def test_float16_convolutions_are_refused_on_the_cpu(op):
-    case = next(case for case in CASES if case.op == op)
-    with pytest.raises(
-        TypeError, match=r"data must be float32 or float64 on the CPU.*; received data\.dtype='float16'"
-    ):
-        operate(case, as_nd(expected(case)[0], "float16"))
-
-
 # ---- the mathematics -------------------------------------------------------------------------------------------------
 
 

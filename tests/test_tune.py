@@ -193,34 +193,16 @@ def untrained():
     return net
 
 
-class Own(mx.gluon.HybridBlock):
-    def forward(self, x):
-        return x
-
-
 REFUSED = [
     (lambda: (3, images()), {}, TypeError, "net must be a gluon.HybridBlock; received net of type int"),
-    (lambda: (nn.Sequential(), images()), {}, TypeError, "net must be a gluon.HybridBlock; received net of type"),
     (lambda: (network(),), {}, TypeError, r"args must be arrays; received args of types \[\]"),
     (lambda: (network(), mx.sym.var("data")), {}, TypeError, "args must be arrays; received args of types"),
     (lambda: (network(), images()), {"training": 1}, TypeError, "training must be True or False; received training=1"),
     (lambda: (network(), images()), {"rounds": 0}, ValueError, "rounds must be an integer >= 1; received rounds=0"),
-    (lambda: (network(), images()), {"path": 3}, TypeError, "path must be a string or a path; received path=3"),
     (lambda: (network(), images()), {"path": "no/plans"}, ValueError, "path must be in a folder that exists; received"),
-    (lambda: (network(), images()), {"path": ""}, ValueError, "path must be one .*: .* is a folder; received path=''"),
-    (lambda: (network(), images()), {"path": "/proc/plans"}, ValueError, "path must be one that can be written:"),
     (lambda: (network(), images()), {"path": "tests"}, ValueError, "path must be a file .*; received path='tests'"),
     (lambda: (untrained(), images()), {"training": True}, ValueError, "MXNet says: .*computational graph"),
-    (lambda: (Own(), images()), {}, TypeError, "net must not override forward; received net of type Own"),
-    (
-        lambda: (mxsame.nn.Conv2D(3, 3), images()), {}, ValueError,
-        "input channels yet; received uninitialized=",
-    ),
-    (
-        lambda: (network(), mx.nd.ones((1, 4, 8, 8))), {}, ValueError,
-        "in_channels must agree with the shape of data|data must have",
-    ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
