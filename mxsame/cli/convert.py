@@ -150,7 +150,7 @@ def converted(
     from mxsame.port import convert, report
 
     written, checked = [], None
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("reading layers")
         try:
             with limits():

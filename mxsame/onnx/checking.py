@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 import warnings
@@ -13,7 +12,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs.deploy import frozen
-from mxsame.graphs.tracing import Inputs, reason
+from mxsame.graphs.tracing import Inputs
 from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx.shapes import Shape, reshape_that_loses
 
@@ -29,23 +28,14 @@ class NotCompared(UserWarning):
     """A file was checked by onnx alone."""
 
 
-def package(name: str, what: str) -> Any:
-    """The package, if it is installed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(f"{what} needs the package {name}; fix it with: {install(*ONNX)}") from error
-
-
 def save(model: Any, file: str) -> None:
     """Write a model, and have onnx check it with full shape inference.
 
     Raises `ValueError` for what it finds."""
-    onnx = package("onnx", "mxsame.export_onnx")
-    if sum(len(array.raw_data) for array in model.graph.initializer) < LARGEST:
-        onnx.save_model(model, file)
-    else:
-        onnx.save_model(model, file, save_as_external_data=True, location=f"{os.path.basename(file)}.data")
+    import onnx
+
+    is_large = sum(len(array.raw_data) for array in model.graph.initializer) >= LARGEST
+    onnx.save_model(model, file, save_as_external_data=is_large, location=f"{os.path.basename(file)}.data")
     try:
         onnx.checker.check_model(file, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -54,8 +44,8 @@ def save(model: Any, file: str) -> None:
 
 def compare(
     net: Any,
+    inputs: Inputs,
     shapes: Mapping[str, Shape],
-    structure: Any,
     given: Sequence[Optional[np.ndarray]],
     dtype: Any,
     tolerance: Optional[float],
@@ -64,28 +54,29 @@ def compare(
     """Run the file by onnxruntime, and the net by MXNet; a `ValueError` if they differ, or the file does not run, and a
     warning if onnxruntime is not installed.
 
-    They are run on arrays that were `given` for the inputs, which have these `shapes` and are nested as `structure`
-    says, and on uniform numbers for those without."""
+    They are run on arrays that were `given` for the `inputs`, whose `shapes` may be dynamic, and on uniform numbers for
+    those without."""
     try:
-        runtime = importlib.import_module("onnxruntime")
+        import onnxruntime
     except ImportError:
         message = "the file is checked by onnx, but not compared with the net: onnxruntime is not installed"
         warnings.warn(f"{message}; fix it with: {install(*ONNX)}", NotCompared, stacklevel=3)
         return
-    options = runtime.SessionOptions()
+    options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # errors are raised
-    session = _by_onnxruntime(runtime.InferenceSession, file, options, ["CPUExecutionProvider"])
+    session = _by_onnxruntime(onnxruntime.InferenceSession, file, options, ["CPUExecutionProvider"])
     least = TOLERANCE[str(dtype)] if tolerance is None else tolerance
     names, outputs = ([entry.name for entry in entries] for entries in (session.get_inputs(), session.get_outputs()))
     for number, sizes in enumerate(_tried(shapes)):
-        arrays = dict(zip(sizes, map(_data, sizes.values(), given, itertools.repeat(dtype))))
-        wanted = _by_mxnet(net, arrays, dtype, structure, may_refuse=number > 0)
+        tried = inputs._replace(shapes=sizes)
+        arrays = {name: _data(sizes[name], array, dtype) for name, array in zip(sizes, given)}
+        wanted = _by_mxnet(net, tried, arrays, dtype, may_refuse=number > 0)
         if wanted is None:
             continue
         got = _by_onnxruntime(session.run, None, dict(zip(names, arrays.values())))
         reason = _wrong(outputs, got, wanted, itertools.repeat(least))
         if reason is not None and tolerance is None and str(dtype) == "float32":
-            exact = _by_mxnet(net, arrays, np.dtype("float64"), structure, may_refuse=True)
+            exact = _by_mxnet(net, tried, arrays, np.dtype("float64"), may_refuse=True)
             if exact is not None:
                 reason = _wrong(outputs, got, exact, map(_rounding, wanted, exact))
         if reason is not None:
@@ -117,23 +108,22 @@ def _by_onnxruntime(call: Callable, *args: Any) -> Any:
 
 
 def _by_mxnet(
-    net: Any, arrays: Mapping[str, np.ndarray], dtype: Any, structure: Any, may_refuse: bool
+    net: Any, inputs: Inputs, arrays: Mapping[str, np.ndarray], dtype: Any, may_refuse: bool
 ) -> Optional[list[np.ndarray]]:
     """The net's outputs, in float32 for float16, which MXNet has no convolution for on the CPU; None if MXNet does not
     take these shapes, and may refuse them."""
     dtype = np.promote_types(dtype, np.float32)
     try:
-        shapes = {name: array.shape for name, array in arrays.items()}
-        graph, _ = frozen(net, Inputs(structure, shapes), dtype, purpose="inference", device="cpu")
+        graph, _ = frozen(net, inputs, dtype, purpose="inference", device="cpu")
         if reshape_that_loses(graph.shapes()) is not None:
             return None
         graph.context = mx.cpu()
         graph.values = {name: value.astype(dtype) for name, value in graph.values.items()}
         return graph.run(graph.outputs, {name: array.astype(dtype) for name, array in arrays.items()})
-    except mx.base.MXNetError as error:
+    except mx.base.MXNetError:
         if may_refuse:
             return None
-        raise ValueError(f"net must run in MXNet on data of input_shape; MXNet says: {reason(error)}") from None
+        raise
 
 
 def _wrong(

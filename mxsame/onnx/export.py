@@ -10,6 +10,7 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.graphs.deploy import float_dtype, frozen
+from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx import checking
 from mxsame.onnx.rows import OPERATORS
 from mxsame.onnx.shapes import Shapes
@@ -105,11 +106,14 @@ def export_onnx(
     >>> [list(attribute.ints) for attribute in conv.attribute if attribute.name == "pads"]  # starts, then ends
     [[0, 0, 1, 1]]
     """
-    newest = checking.package("onnx", "mxsame.export_onnx").defs.onnx_opset_version()
+    try:
+        import onnx
+    except ImportError as error:
+        raise ImportError(f"mxsame.export_onnx needs the package onnx; fix it with: {install(*ONNX)}") from error
     tracing.check_ready(net)
     path = files.check_path(path)
     wanted = tracing.inputs_of(net, input_shape)
-    opset = validation.integer("opset", opset, OLDEST, newest)
+    opset = validation.integer("opset", opset, OLDEST, onnx.defs.onnx_opset_version())
     dynamic = validation.flag("dynamic_batch", dynamic_batch), validation.flag("dynamic_size", dynamic_size)
     fold = validation.flag("fold", fold)
     inputs, shapes = wanted.shapes, list(wanted.shapes.values())
@@ -125,9 +129,9 @@ def export_onnx(
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
     writer = Writer(graph, found, opset, dict(zip(inputs, names)), outputs, dtype, OPERATORS)
     model = writer.model()
-    with files.beside(path) as file:
+    with tracing.explained(input_shape=input_shape), files.beside(path) as file:
         checking.save(model, file)
-        checking.compare(net, found.inputs, wanted.structure, arrays, dtype, tolerance, file)
+        checking.compare(net, wanted, found.inputs, arrays, dtype, tolerance, file)
     return path
 
 

@@ -9,17 +9,13 @@ import numpy as np
 from mxsame import validation
 from mxsame.building import NOTE
 from mxsame.onnx.shapes import Length, Shape, Shapes
-from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.graph import Graph, Node, Output, unused
 from mxsame.rewriting.windows import has_windows
 
 Row = Callable[
     ..., Any
 ]  # of the writer, a node and the names of its inputs: the name of its output, or a list of names
 SHOWN = 6  # nodes of a path in a message
-
-
-class Unsupported(ValueError):
-    """An operator, or one of its arguments, that cannot be written."""
 
 
 class Writer:
@@ -132,14 +128,12 @@ class Writer:
     def _write(self, node: Node) -> None:
         row = self._operators.get(node.kind)
         if row is None:
-            raise Unsupported(f"net must have operators that ONNX has; received {self.place(node)}")
-        self._now = node.name
+            raise ValueError(f"net must have operators that ONNX has; received {self.place(node)}")
+        self._now, inputs = node.name, [self.name(source) for source in node.inputs]
         try:
-            found = row(self, node, *map(self.name, node.inputs))
-        except Unsupported:
-            raise
+            found = row(self, node, *inputs)
         except (ValueError, OverflowError) as error:
-            raise Unsupported(f"{error}; in {self.place(node)}") from None
+            raise ValueError(f"{error}; in {self.place(node)}") from None
         for index, name in enumerate(found if isinstance(found, list) else [found]):
             self._names[Output(node, index)] = name
 
@@ -159,7 +153,7 @@ class Writer:
     def name(self, output: Output) -> str:
         """The name of an output of the graph."""
         if output not in self._names:
-            raise Unsupported(
+            raise ValueError(
                 f"net must use outputs that ONNX has; received output {output.index} of {self.place(output.node)}"
             )
         return self._names[output]
@@ -245,11 +239,7 @@ class Writer:
             return self.add(op, name, axes=list(axes), keepdims=int(keepdims))
         return self.add(op, name, self.integers(axes), keepdims=int(keepdims))
 
-    def sliced(self, name: str, axis: int, begin: Any, end: Any, step: int = 1) -> str:
-        """Along one axis; None is the end of the data."""
-        return self.slices(name, [(axis, begin, end, step)])
-
-    def slices(self, name: str, ranges: Sequence[Tuple[int, Any, Any, int]]) -> str:
+    def sliced(self, name: str, *ranges: Tuple[int, Any, Any, int]) -> str:
         """(axis, begin, end, step) each; None is the end of the data."""
         largest = np.iinfo(np.int64).max
         starts = [(0 if step > 0 else largest) if begin is None else begin for _, begin, _, step in ranges]
@@ -288,9 +278,6 @@ class Writer:
         return self.add("Shape", name)
 
     def _unique(self, name: str) -> str:
-        unique, count = name, 0
-        while unique in self._taken:
-            count += 1
-            unique = f"{name}_{count}"
+        unique = unused(name, self._taken)
         self._taken.add(unique)
         return unique

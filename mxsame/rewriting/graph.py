@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -75,6 +75,12 @@ class Node:
 def entries(value: Any) -> List[Any]:
     """Those of an attribute of one entry or several; none of None."""
     return [] if value is None else list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """A name, or if that is taken, the first of name_1, name_2, .. that is not."""
+    numbered = (f"{name}_{number}" for number in itertools.count(1))
+    return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
 def taken(node: Node, shape: Sequence[int]) -> Optional[List[range]]:
@@ -212,8 +218,7 @@ class Graph:
 
     def constant(self, name: str, value: np.ndarray) -> Output:
         """A new parameter, whose name begins like this."""
-        taken = self.values.keys() | {node.name for node in self.nodes()}
-        unique = next(each for each in (f"{name}{count or ''}" for count in itertools.count()) if each not in taken)
+        unique = unused(name, self.values.keys() | {node.name for node in self.nodes()})
         self.values[unique] = np.ascontiguousarray(value)
         return Output(Node("null", unique))
 

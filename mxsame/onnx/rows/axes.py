@@ -67,7 +67,7 @@ def split(w: Writer, node: Node, x: str) -> List[str]:
     if not length.is_static:
         raise ValueError("the axis that is split must be static")
     share = length.traced // count
-    parts = [w.sliced(x, axis, number * share, (number + 1) * share) for number in range(count)]
+    parts = [w.sliced(x, (axis, number * share, (number + 1) * share, 1)) for number in range(count)]
     return [w.squeezed(part, [axis]) for part in parts] if node.attr("squeeze_axis", False) else parts
 
 
@@ -77,26 +77,26 @@ def slice(w: Writer, node: Node, x: str) -> str:
     step += [None] * (len(begin) - len(step))
     ranges = [(axis, first, last, step[axis] or 1) for axis, (first, last) in enumerate(zip(begin, end))]
     wanted = [entry for entry in ranges if entry[1:] not in ((None, None, 1), (0, None, 1))]
-    return w.slices(x, wanted) if wanted else x
+    return w.sliced(x, *wanted) if wanted else x
 
 
 @writes("slice_axis")
 def slice_axis(w: Writer, node: Node, x: str) -> str:
-    return w.sliced(x, axis_of(w, node), node.attr("begin"), node.attr("end"))
+    return w.sliced(x, (axis_of(w, node), node.attr("begin"), node.attr("end"), 1))
 
 
 @writes("slice_like")
 def slice_like(w: Writer, node: Node, x: str, like: str) -> str:
     shape, axes = w.shape(node.inputs[1]), axes_of(node, ndim_of(w, node), "axes")
     if all(shape[axis].is_static for axis in axes):
-        return w.slices(x, [(axis, 0, shape[axis].traced, 1) for axis in axes])
+        return w.sliced(x, *((axis, 0, shape[axis].traced, 1) for axis in axes))
     ends = w.add("Gather", w.add("Shape", like), w.integers(axes), axis=0)
     return w.add("Slice", x, w.integers([0] * len(axes)), ends, w.integers(axes))
 
 
 @writes("reverse")
 def reverse(w: Writer, node: Node, x: str) -> str:
-    return w.slices(x, [(axis, None, None, -1) for axis in axes_of(node, ndim_of(w, node))])
+    return w.sliced(x, *((axis, None, None, -1) for axis in axes_of(node, ndim_of(w, node))))
 
 
 @writes("repeat")

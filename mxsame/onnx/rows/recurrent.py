@@ -82,7 +82,7 @@ def _layers(
 
 def _part(w: Writer, state: str, first: int, count: int, layers: int) -> str:
     """A layer's part of the states at the start; without any, all are 0."""
-    return state if layers == 1 or not state else w.sliced(state, 0, first, first + count)
+    return state if layers == 1 or not state else w.sliced(state, (0, first, first + count, 1))
 
 
 def _merged(w: Writer, x: str, directions: int, size: int) -> str:

@@ -150,6 +150,6 @@ def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
             "data of dynamic size must be resized to a static size, or by a scale, which must be an integer unless "
             f"align_corners is True; {validation.received(scales=given, align_corners=aligned)}"
         )
-    batch = w.sliced(w.add("Shape", x), 0, 0, 2)
+    batch = w.sliced(w.add("Shape", x), (0, 0, 2, 1))
     sizes = w.add("Concat", batch, w.integers([length.traced for length in target]), axis=0)
     return w.resized(x, sizes=sizes, **attrs)
