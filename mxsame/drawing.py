@@ -64,6 +64,9 @@ class PaddedAxis:
         output_padding: int | None = None,
     ) -> PaddedAxis:
         """The axis of a layer; `padding` is "symmetric" too."""
+        if output_padding is not None and not transposed:
+            received = validation.received(output_padding=output_padding)
+            raise ValueError(f"output_padding must be of a transposed convolution; {received}")
         name = padding.lower() if isinstance(padding, str) else "explicit"
         if name == SYMMETRIC:
             padding = (arithmetic.effective_kernel_size(kernel_size, dilation) // 2,) * 2
@@ -200,9 +203,6 @@ def plot_padding(
     >>> matplotlib.pyplot.close(ax.figure)
     """
     transposed = validation.flag("transposed", transposed)
-    if output_padding is not None and not transposed:
-        received = validation.received(output_padding=output_padding)
-        raise ValueError(f"output_padding needs transposed=True; {received}")
     geometry = (size, kernel_size, stride, dilation)
     panels = [PaddedAxis.of(*geometry, padding, transposed, output_padding)]
     if compare_with is not None:

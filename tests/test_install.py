@@ -210,7 +210,7 @@ REFUSED = {  # links, files, what the first line starts with, and what the fix s
     "another version": (
         NUMPY,
         raising("ValueError('a')", version="1.8.0.post0"),
-        "mxnet 1.8.0.post0 cannot be imported, and mxsame is made for 1.9.1: ValueError: a.",
+        "The installed MXNet is broken: ValueError: a.",
         REINSTALL,
     ),
     "system library": (

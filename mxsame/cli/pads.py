@@ -12,6 +12,7 @@ from mxsame import validation
 from mxsame.cli._shared import PICTURE_FORMATS, Integers, Picture, as_json, click, need, print_json
 from mxsame.drawing import DATA, PADDING, SKIPPED, PaddedAxis, save_padding, shown
 
+WINDOW = ("kernel", "stride", "dilation")
 WORDS = ("same", "valid", "causal", arithmetic.KERAS_MXNET)
 MARKS = {DATA: "#", PADDING: "o", SKIPPED: "."}
 
@@ -54,16 +55,9 @@ integers = partial(click.option, type=Integers(), metavar="INT[,INT]...")
     help=f"Write a picture of each axis too, padding.png by default; {', '.join(PICTURE_FORMATS)}.",
 )
 def command(
-    size: tuple[int, ...],
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    dilation: tuple[int, ...],
-    padding: tuple[Any, ...],
-    transposed: bool,
-    output_padding: int | None,
-    as_json: bool,
-    plot: Path | None,
-) -> None:
+    size: tuple[int, ...], padding: tuple[Any, ...], transposed: bool, output_padding: int | None, as_json: bool,
+    plot: Path | None, **window: tuple[int, ...],
+) -> None:  # fmt: skip
     """Where padding goes: low, high, output size, and a drawing.
 
     \b
@@ -74,13 +68,8 @@ def command(
     mxsame pads --size 28 --kernel 3 --stride 2 --plot padding.png
     """
     rank = len(size)
-    if rank > 3:
-        raise click.UsageError(f"--size must have at most three values, one for each axis; received {size}.")
     try:
-        if output_padding is not None and not transposed:
-            raise ValueError("--output-padding needs --transposed")
-        numbers = {"kernel": kernel, "stride": stride, "dilation": dilation}
-        each = [validation.per_axis(name, spread(value, rank), rank, 1) for name, value in numbers.items()]
+        each = [validation.per_axis(name, spread(window[name], rank), rank, 1) for name in WINDOW]
         given: Any = [entry if isinstance(entry, str) else spread(entry, 2) for entry in spread(padding, rank)]
         given = given[0] if isinstance(padding[0], str) and len(padding) == 1 else given
         given = validation.padding(given, rank, words=WORDS if rank == 1 else validation.WORDS)

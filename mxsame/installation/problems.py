@@ -148,7 +148,7 @@ def tensorflow_came_before_libstdcxx(libraries: List[str]) -> bool:
 
 def explain(error: Exception) -> InstallationError:
     """The problem behind an import of MXNet that failed with ``error``."""
-    wheel, version = next(iter(mxnet_wheels().items()), ("mxnet", MXNET_VERSION))
+    wheel = next(iter(mxnet_wheels()), "mxnet")
     if isinstance(error, ModuleNotFoundError) and error.name == "mxnet":
         return InstallationError("MXNet is not installed.", reinstall("mxnet"), FOR_A_GPU)
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("mxnet."):
@@ -157,9 +157,6 @@ def explain(error: Exception) -> InstallationError:
     library_problem = explain_library(error, wheel) if isinstance(error, OSError) else None
     if library_problem:
         return library_problem
-    if version != MXNET_VERSION:
-        made_for = f"{wheel} {version} cannot be imported, and mxsame is made for {MXNET_VERSION}"
-        return InstallationError(f"{made_for}: {type(error).__name__}: {error}.", reinstall(wheel))
     return InstallationError(f"The installed MXNet is broken: {type(error).__name__}: {error}.", reinstall(wheel))
 
 
