@@ -5,7 +5,6 @@ wrong, site-packages is a folder made for the case, of links to what is installe
 """
 
 import os
-import re
 import subprocess
 import sys
 import sysconfig
@@ -13,9 +12,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from fake_cuda import DRIVER_FUNCTIONS, make, make_driver, needs_gcc
+from fake_cuda import make, make_driver, needs_gcc
 
-from mxsame.installation import cuda
 from mxsame.installation.requirements import LIBRARIES, pins
 
 pytestmark = needs_gcc
@@ -183,38 +181,11 @@ def test_a_cudnn_that_another_package_has_loaded_is_used_with_its_own_parts(answ
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(cuda.has_driver(), reason="this machine has NVIDIA's driver")
-def test_no_driver(refused):
-    lines = refused(driver=None)
-    assert lines[0] == "mxnet-cu112 needs NVIDIA's driver (libcuda.so.1), and none is found that can be loaded."
-    assert lines[1].endswith(f", mxnet-cu112 1.9.1 ({SITE / 'mxnet'})")
-    assert lines[2] == f"  fix it with: {PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
-    assert lines[3] == (
-        "  The command changes to the MXNet that computes on the CPU. For a GPU install NVIDIA's driver; a container "
-        "gets it from its host (docker run --gpus all)."
-    )
-
-
-def test_a_driver_that_is_too_old(refused, tmp_path):
-    lines = refused(driver=make_driver(tmp_path, DRIVER_FUNCTIONS[:4] + DRIVER_FUNCTIONS[5:]))
-    assert re.fullmatch(
-        r"NVIDIA's driver is too old for mxnet-cu112: \S*/libmxnet\.so: undefined symbol: cuGraphNodeGetType\.",
-        lines[0],
-    )
-    assert lines[2] == f"  fix it with: {PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
-
-
 @pytest.mark.parametrize("library", LIBRARIES, ids=SONAMES)
 def test_a_missing_library(refused, site, library):
     lines = refused(site({library.soname: None}))
     assert lines[0] == f"mxnet-cu112 needs {library.soname}: not found."
     assert lines[2] == f"{AGAIN}{library.wheel}=={library.version}"
-
-
-def test_all_libraries_missing(refused, site):
-    lines = refused(site(dict.fromkeys(SONAMES)))
-    assert lines[0] == f"mxnet-cu112 needs {', '.join(SONAMES)}: not found."
-    assert lines[2] == f"{AGAIN}{' '.join(pins())}"
 
 
 def test_a_damaged_library(refused, site):

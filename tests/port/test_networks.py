@@ -10,61 +10,6 @@ import mxsame
 pytestmark = pytest.mark.oracle
 
 
-def shared_layer(layers, Model):
-    x = layers.Input((8, 9, 4))
-    conv, dense, norm = layers.Conv2D(4, 3, padding="same"), layers.Dense(4), layers.LayerNormalization()
-    y = norm(dense(conv(conv(x))))
-    return Model(x, [norm(dense(x)), layers.Concatenate(axis=1)([x, y]), layers.Concatenate()([x, y])])
-
-
-def padded_in_many_ways(layers, Model):
-    x = layers.Input((8, 9, 3))
-    padded = layers.ZeroPadding2D(((1, 2), (0, 1)))(x)
-    conv = layers.Conv2D(4, 3)
-    outputs = [layers.Conv2D(2, 3, 2)(padded), layers.MaxPooling2D(2)(padded), conv(padded), conv(x)]
-    return Model(x, [*outputs, layers.ReLU()(layers.ZeroPadding2D(2)(padded)), layers.Conv2D(2, 2)(padded)])
-
-
-def nested_in_nested(layers, Model):
-    inner = keras().Sequential(
-        [layers.Input((9, 8, 3)), layers.Conv2D(3, 3, padding="same"), layers.BatchNormalization()]
-    )
-    x = layers.Input((9, 8, 3))
-    middle = Model(x, [layers.ReLU()(inner(x)), layers.AveragePooling2D(padding="same")(x)], name="middle")
-    y = layers.Input((9, 8, 3))
-    once, pooled = middle(y)
-    twice, _ = middle(once)
-    return Model(y, [layers.Add()([once, twice]), layers.Conv2D(2, 2)(pooled)])
-
-
-NETWORKS = [shared_layer, padded_in_many_ways, nested_in_nested]
-
-
-def built(network):
-    keras().backend.clear_session()
-    return randomise(network(keras().layers, keras().Model))
-
-
-@pytest.mark.parametrize("ending", [".h5", ".keras"])
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.__name__)
-@pytest.mark.filterwarnings("ignore:You are saving your model:UserWarning")
-def test_files_and_weights_back(network, ending, tmp_path):
-    """A file gives the same net; and what `to_keras_weights` writes, Keras loads into a model of other weights."""
-    model = built(network)
-    path = str(tmp_path / f"model{ending}")
-    model.save(path)
-    inputs = inputs_of(model)
-    wanted = expected(model, inputs)
-    net = check(model, source=path, inputs=inputs)
-    mxsame.to_keras_weights(net, tmp_path / "weights.h5")
-    randomise(model, seed=7)
-    model.load_weights(str(tmp_path / "weights.h5"))
-    compare(expected(model, inputs), wanted, 0)
-    (tmp_path / "model.json").write_text(model.to_json())
-    again = mxsame.from_keras(tmp_path / "model.json", tmp_path / "weights.h5")
-    compare(arrays_of(again(*map(nd.array, inputs))), wanted)
-
-
 def test_batch_norms_go_on_as_in_keras():
     """One step of training moves the statistics by Keras's momentum."""
     layers = keras().layers
