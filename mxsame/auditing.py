@@ -115,7 +115,7 @@ def audit(net: Any, shape: Shapes) -> Audit:
     Parameters
     ----------
     net : gluon.HybridBlock, Symbol or path of a `-symbol.json` file
-    shape : sequence of ints, or a mapping from the name of each input to its shape
+    shape : sequence of ints, a list of one for each input of a net, or a mapping from names of inputs to shapes
         With the batch, as the network takes its data; a block of several inputs has them in this order.
 
     Returns
@@ -138,6 +138,8 @@ def audit(net: Any, shape: Shapes) -> Audit:
     >>> [(layer.status, layer.axes[0].pads, layer.axes[0].same, layer.accumulated) for layer in found.layers]
     [('shifted', (3, 2), (2, 3), (-1.0, -1.0)), ('shifted', (1, 0), (0, 1), (-3.0, -3.0))]
     """
+    if isinstance(net, mx.gluon.HybridBlock) and not isinstance(shape, Mapping):
+        shape = tracing.inputs_of(net, shape).shapes
     symbol = _symbol(net, shape)
     shapes = _shapes(symbol, shape)
     graph = Graph.of(symbol, {}, shapes)
@@ -167,7 +169,7 @@ def _symbol(net: Any, shape: Shapes) -> Any:
     if isinstance(net, mx.sym.Symbol):
         return net
     if isinstance(net, mx.gluon.HybridBlock):
-        outputs = net(*map(mx.sym.var, shape if isinstance(shape, Mapping) else ["data"]))
+        outputs = net(*map(mx.sym.var, shape))
         return mx.sym.Group(list(outputs)) if isinstance(outputs, (list, tuple)) else outputs
     if isinstance(net, (str, os.PathLike)):
         return _read(os.fspath(net))

@@ -215,6 +215,8 @@ def test_an_empty_batch_is_refused_where_mxnet_has_no_operator_for_it():
             with pytest.raises(ValueError, match=r"data must not be empty; received data.shape=\(0, 3, 8, 8\)"):
                 conv(empty)
             assert isinstance(conv(mx.np.ones((1, 3, 8, 8))), mx.np.ndarray)
+    with pytest.raises(ValueError, match="data must not be empty"):  # without these modes MXNet takes 0 as unknown
+        conv(images(8, 8)[0:0])
 
 
 def test_an_input_too_small_further_down_is_a_value_error():

@@ -432,7 +432,7 @@ def test_data_in_shared_memory(hybridize, device):
 
 def test_the_names_of_keras_arguments():
     for kind in (mxsame.nn.Conv2D, mxsame.nn.SeparableConv1D, mxsame.nn.MaxPool3D):
-        with pytest.raises(TypeError, match="data_format of Keras must be given as layout"):
+        with pytest.raises(TypeError, match="data_format must be given as layout"):
             kind(kernel_size=3, data_format="NHWC")
 
 

@@ -172,6 +172,8 @@ class Specialised:
     def _graph(self, call: tracing.Call) -> tracing.NetGraph:
         """The graph for a call."""
         key, kind = call.key, self._kinds.get(call.kind)
+        if key not in self._signatures and not mx.util.is_np_shape() and any(0 in shape for shape in call.shapes):
+            raise ValueError(f"data must not be empty; {validation.received(shapes=call.shapes)}")
         if kind is None:
             kind = Kind(self._net, call, self._flags)
             graph = self._compiled(call, kind.signature(call), kind.first.outputs)
@@ -252,7 +254,8 @@ class HybridBlock(mx.gluon.HybridBlock):
     def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Any:
         """Write the graph for every size; see :func:`mxsame.export`, which has one size as well."""
         if _gluon.is_hybridized(self) and not isinstance(self.forward, Specialised):  # by Gluon, with a backend
-            return super().export(path, epoch, remove_amp_cast)
+            super().export(path, epoch, remove_amp_cast)
+            return f"{path}-symbol.json", f"{path}-{epoch:04d}.params"
         return files.export(self, path, epoch=epoch, remove_amp_cast=remove_amp_cast)
 
 

@@ -68,6 +68,10 @@ class MxnetLoader(SourceFileLoader):
             check()
             forget_submodules()
         try:
+            threads.setting()
+        except ValueError as error:
+            raise InstallationError(str(error), f"unset {threads.SETTING}") from None
+        try:
             if MXNET_CUDA_WHEEL in mxnet_wheels():
                 missing = cuda.load()
                 if missing:

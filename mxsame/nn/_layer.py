@@ -21,12 +21,15 @@ CAUSAL_WORDS = (*validation.WORDS, "causal")  # what `padding` may be as a strin
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
 
-KERAS_NAMES = {  # of arguments that Gluon calls by other names
+OTHER_NAMES = {  # of arguments, in Keras and in MXNet's operators
     "filters": "channels",
     "data_format": 'layout: "NHWC" for "channels_last" and two axes',
     "dilation_rate": "dilation",
     "kernel_initializer": "weight_initializer",
     "name": "prefix",
+    "kernel": "kernel_size",
+    "stride": "strides",
+    "pad": "padding",
 }
 
 
@@ -47,9 +50,9 @@ class Layer(Checked, HybridBlock):
         cls.__signature__ = inspect.Signature(arguments)
 
     def __new__(cls, *args: Any, **arguments: Any) -> Any:
-        for name in KERAS_NAMES.keys() & arguments.keys():
+        for name in OTHER_NAMES.keys() & arguments.keys():
             received = validation.received(**{name: arguments[name]})
-            raise TypeError(f"{name} of Keras must be given as {KERAS_NAMES[name]}; {received}")
+            raise TypeError(f"{name} must be given as {OTHER_NAMES[name]}; {received}")
         return super().__new__(cls)
 
     def __init__(self, layout: Optional[str], prefix: Optional[str], params: Any):
