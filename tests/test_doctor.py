@@ -37,7 +37,6 @@ def test_a_wrong_result_is_an_error(monkeypatch):
 
 CRASH = "import os, signal\nprint('so far', flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)\n"
 BROKEN = {  # links, files, what the text of MXNet's check starts with, and its fix
-    "no NumPy": ((), {}, "NumPy cannot be imported: No module named 'numpy'.", f"{PIP} install 'numpy<2'"),
     "no MXNet": (sites.NUMPY, {}, "MXNet is not installed. (no wheel)", f"{PIP} install mxnet==1.9.1"),
     "crash": (
         sites.NUMPY,
@@ -45,7 +44,6 @@ BROKEN = {  # links, files, what the text of MXNet's check starts with, and its 
         "the process was killed by SIGSEGV: so far (mxnet 1.9.1)",
         f"{PIP} uninstall -y mxnet && {PIP} install mxnet==1.9.1",
     ),
-    "no driver": (sites.NUMPY, sites.mxnet("", "mxnet-cu112"), "mxnet-cu112 needs NVIDIA's driver", TO_CPU),
     "words that the terminal has no characters for": (
         sites.NUMPY,
         sites.mxnet("raise OSError('libmxnet.so: \u2018no\u2019')\n"),

@@ -77,14 +77,6 @@ def test_a_second_padding_is_drawn_below_with_its_shift():
             "symmetric: pads (2, 2), 7 outputs instead of 6, each 1 element too early",
         ),
         (
-            {"size": 6, "kernel_size": 3, "dilation": 2, "compare_with": "symmetric"},
-            "symmetric: pads (2, 2), 6 outputs",
-        ),
-        (
-            {"size": 7, "kernel_size": 2, "stride": 2, "compare_with": "valid"},
-            "valid: pads (0, 0), 3 outputs instead of 4",
-        ),
-        (
             {"size": 6, "kernel_size": 3, "compare_with": (0, 2)},
             "explicit: pads (0, 2), 6 outputs, each 1 element too late",
         ),

@@ -282,9 +282,9 @@ def test_layers_of_applications(tmp_path):
     assert parts == {0.0, 1.43}
 
 
-def model_file(path, shape, *layers):
+def model_file(path, shape, *layers, dtype="float32"):
     """The file of a Sequential of these (class name, configuration)."""
-    layers = [("InputLayer", {"batch_input_shape": [None, *shape]}), *layers]
+    layers = [("InputLayer", {"batch_input_shape": [None, *shape], "dtype": dtype}), *layers]
     entries = [
         {"class_name": name, "config": {"name": f"{name}_{n}", **given}} for n, (name, given) in enumerate(layers)
     ]
@@ -356,16 +356,23 @@ def test_names_of_keras_1(tmp_path):
     assert_all_close(*(called(net, [data]) for net in nets))
 
 
+def called_once(path, name, config, *inbound):
+    """The file of a functional model of one layer after the input `data`, (N, 4)."""
+    data = {"class_name": "InputLayer", "name": "data", "config": {"name": "data", "batch_input_shape": [None, 4]}}
+    one = {"class_name": name, "name": "one", "config": {"name": "one", **config}, "inbound_nodes": [[*inbound]]}
+    config = {"name": "net", "layers": [{**data, "inbound_nodes": []}, one], "input_layers": [["data", 0, 0]]}
+    config["output_layers"] = [["one", 0, 0]]
+    path.write_text(json.dumps({"class_name": "Functional", "config": config}))
+    return path
+
+
 @pytest.mark.parametrize("mode", ["sum", "mul", "concat", "ave", "max"])
 def test_merge_of_keras_1(tmp_path, mode):
-    data = {"class_name": "InputLayer", "name": "data", "config": {"batch_input_shape": [None, 4]}, "inbound_nodes": []}
-    merge = {"class_name": "Merge", "name": "one", "config": {"mode": mode, "concat_axis": -1, "dot_axes": -1}}
-    layers = [data, {**merge, "inbound_nodes": [[["data", 0, 0], ["data", 0, 0]]]}]
-    config = {"name": "net", "layers": layers, "input_layers": [["data", 0, 0]], "output_layers": [["one", 0, 0]]}
-    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Model", "config": config}))
+    merge = {"mode": mode, "concat_axis": -1, "dot_axes": -1}
+    model = called_once(tmp_path / "model.json", "Merge", merge, ["data", 0, 0], ["data", 0, 0])
     x = np.array([[1.0, 2.0, 3.0, -4.0]], "float32")
     want = {"sum": 2 * x, "mul": x * x, "concat": np.concatenate([x, x], 1)}.get(mode, x)
-    assert_all_close(called(mxsame.from_keras(tmp_path / "model.json"), [x]), [want])
+    assert_all_close(called(mxsame.from_keras(model), [x]), [want])
 
 
 def test_random_layers_warn(recorded):
@@ -383,29 +390,18 @@ def test_random_layers_warn(recorded):
     ],
 )
 def test_arguments_that_a_layer_does_not_take_are_refused(tmp_path, layer, kwargs, message):
-    data = {"class_name": "InputLayer", "name": "data", "config": {"name": "data", "batch_input_shape": [None, 4]}}
-    one = {"class_name": layer, "name": "one", "config": {"name": "one"}}
-    layers = [{**data, "inbound_nodes": []}, {**one, "inbound_nodes": [[["data", 0, 0, kwargs]]]}]
-    config = {"name": "net", "layers": layers, "input_layers": [["data", 0, 0]], "output_layers": [["one", 0, 0]]}
-    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Functional", "config": config}))
+    model = called_once(tmp_path / "model.json", layer, {}, ["data", 0, 0, kwargs])
     if message is None:
-        assert mxsame.from_keras(tmp_path / "model.json")(mx.nd.zeros((1, 4))).shape == (1, 4)
+        assert mxsame.from_keras(model)(mx.nd.zeros((1, 4))).shape == (1, 4)
         return
     with pytest.raises(ValueError, match=rf"layer 'one' \({layer}\): {message}"):
-        mxsame.from_keras(tmp_path / "model.json")
+        mxsame.from_keras(model)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float64"])
 def test_inputs_of_the_type_that_the_model_declares(tmp_path, dtype):
-    data = {
-        "class_name": "InputLayer",
-        "config": {"name": "data", "batch_input_shape": [None, 4, 4, 3], "dtype": dtype},
-    }
-    pool = {"class_name": "MaxPooling2D", "config": {"name": "pool", "pool_size": 3, "padding": "same"}}
-    scale = {"class_name": "Rescaling", "config": {"name": "scale", "scale": 0.5}}
-    config = {"class_name": "Sequential", "config": {"name": "net", "layers": [data, scale, pool]}}
-    (tmp_path / "model.json").write_text(json.dumps(config))
-    net = mxsame.from_keras(tmp_path / "model.json")
+    layers = ("Rescaling", {"scale": 0.5}), ("MaxPooling2D", {"pool_size": 3, "padding": "same"})
+    net = mxsame.from_keras(model_file(tmp_path / "model.json", (4, 4, 3), *layers, dtype=dtype))
     array = np.random.RandomState(0).randint(0, 255, (2, 4, 4, 3))
     (want,) = called(net, [array.astype("float32")])
     assert want.dtype == "float32" and want.max() > 100
