@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.windows import AnyWindow, TransposedWindow
@@ -83,10 +83,10 @@ class Layer:
         fast = self.rank == 2 and self.in_channels >= BLOCK
         return self.costs.depthwise if fast else self.costs.depthwise_slow
 
-    def moving(self, ranges: Sequence[Any], axes: Sequence[int], elements: int) -> float:
-        """A depthwise convolution with a single one between the first two numbers of these ranges."""
-        products: int = math.prod(most - least + 1 for least, most, *_ in ranges)
-        return (products * self.depthwise + 2 * self.costs.touch) * elements + self.move_operators(axes)
+    def moving(self, ranges: Mapping[int, Any], elements: int) -> float:
+        """A depthwise convolution with a single one between the first two numbers of these ranges, by axis."""
+        products: int = math.prod(most - least + 1 for least, most, *_ in ranges.values())
+        return (products * self.depthwise + 2 * self.costs.touch) * elements + self.move_operators(list(ranges))
 
     def move_operators(self, axes: Sequence[int]) -> float:
         """The operators that make a kernel with a single one along these axes."""

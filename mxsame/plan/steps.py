@@ -8,7 +8,7 @@ given, `mx.nd` or `mx.sym`, so nothing is imported from MXNet here. Costs are na
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple, Type
 
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
@@ -20,21 +20,15 @@ GATHER_OPERATORS = 30
 class Step:
     """What is done along some axes. `before` changes the data, `weight` the kernel and `after` the output.
 
-    `on` is what it runs on, a :class:`mxsame.ops._lowering.Lowering`; `layer` what it is estimated for, a
-    :class:`mxsame.plan.costs.Layer`.
+    `values` are those of its field of `AxisPlan`, by axis. `on` is what it runs on, a
+    :class:`mxsame.ops._lowering.Lowering`; `layer` what it is estimated for, a :class:`mxsame.plan.costs.Layer`.
     """
 
     fills = False  # padding becomes part of the data
     reorders = False  # data in oneDNN's blocks is brought into the plain layout, and back
 
-    def __init__(self, axes: Sequence[Any]):
-        self.plans = dict(enumerate(axes, SPATIAL))
-        self.axes = [axis for axis, plan in self.plans.items() if self.serves(plan)]
-
-    @staticmethod
-    def serves(plan: Any) -> bool:
-        """Whether the plan of an axis asks for this step."""
-        raise NotImplementedError
+    def __init__(self, plans: Mapping[int, Any], values: Mapping[int, Any]):
+        self.plans, self.values, self.axes = plans, values, list(values)
 
     @property
     def copies(self) -> int:
@@ -70,10 +64,6 @@ class Flip(Step):
     reorders = True
     copies = 2
 
-    @staticmethod
-    def serves(plan: Any) -> bool:
-        return bool(plan.flip)
-
     def before(self, on: Any, data: Any) -> Any:
         """By a slice that steps backwards: many times faster than `reverse`."""
         whole = (None,) * (SPATIAL + len(self.plans))
@@ -98,44 +88,27 @@ class Flip(Step):
 
 
 class Dilate(Step):
-    """Zeros between the elements of the data of a transposed convolution."""
+    """Zeros between the elements of the data of a transposed convolution. It is never chosen by its cost."""
 
     reorders = True
-
-    @staticmethod
-    def serves(plan: Any) -> bool:
-        return bool(plan.dilate > 1)
-
-    @property
-    def copies(self) -> int:
-        return 2 * len(self.axes)
 
     def before(self, on: Any, data: Any) -> Any:
         """n elements -> (n-1)*stride + 1."""
         F = on.F
-        for axis in self.axes:
-            stride, elements = self.plans[axis].dilate, F.expand_dims(data, axis=axis + 1)
+        for axis, stride in self.values.items():
+            if stride == 1:
+                continue
+            elements = F.expand_dims(data, axis=axis + 1)
             zeros = F.repeat(F.zeros_like(elements), repeats=stride - 1, axis=axis + 1)
             merged = F.reshape(F.concat(elements, zeros, dim=axis + 1), shape=(0,) * axis + (-3,) + (-2,))
             data = F.slice_axis(merged, axis=axis, begin=0, end=1 - stride)
         return data
-
-    def cost(self, layer: Layer) -> float:
-        per_element = 2 * (layer.costs.concat + layer.costs.slice)
-        return len(self.axes) * (per_element * layer.inputs + 5 * layer.costs.operator)
-
-    def weight_cost(self, layer: Layer) -> float:
-        return layer.costs.weight * layer.weights + 2 * layer.costs.operator
 
 
 class Concat(Step):
     """Elements are concatenated to the data."""
 
     fills = reorders = True
-
-    @staticmethod
-    def serves(plan: Any) -> bool:
-        return any(plan.concat)
 
     @property
     def copies(self) -> int:
@@ -150,8 +123,8 @@ class Concat(Step):
             data, first, back = F.expand_dims(data, axis=first), first + 1, (0, -3, 0)
         elif rank == 3 and on.channels is not None:
             data, first, back = F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, on.channels, -2)
-        for axis in self.axes:
-            data = arrays.concatenated(F, data, axis - SPATIAL + first, self.plans[axis].concat, on.fill)
+        for axis, counts in self.values.items():
+            data = arrays.concatenated(F, data, axis - SPATIAL + first, counts, on.fill)
         return F.reshape(data, shape=back) if back else data
 
     def cost(self, layer: Layer) -> float:
@@ -170,10 +143,6 @@ class Pad(Step):
 
     fills = reorders = True
 
-    @staticmethod
-    def serves(plan: Any) -> bool:
-        return any(plan.pad_operator)
-
     def before(self, on: Any, data: Any) -> Any:
         return arrays.padded(on.F, data, [plan.pad_operator for plan in self.plans.values()], on.fill)
 
@@ -186,10 +155,6 @@ class Gather(Step):
 
     fills = reorders = True
     copies = 3
-
-    @staticmethod
-    def serves(plan: Any) -> bool:
-        return bool(plan.gather)
 
     def before(self, on: Any, data: Any) -> Any:
         """One axis after another, each as the first: whole rows are copied then; a look-up along any other axis goes
@@ -225,27 +190,19 @@ class Gather(Step):
 class Shift(Step):
     """The data is shifted within its padding, so that its low appears to be the same for every size."""
 
-    @staticmethod
-    def serves(plan: Any) -> bool:
-        return plan.shift is not None
-
     def before(self, on: Any, data: Any) -> Any:
-        ones = {axis: One.back(*self.plans[axis].shift) for axis in self.axes}
+        ones = {axis: One.back(*values) for axis, values in self.values.items()}
         pads = [ones[axis].length - 1 if axis in ones else 0 for axis in self.plans]
         return _moved(on, data, data, ones, pads, [1] * len(pads))
 
     def cost(self, layer: Layer) -> float:
-        return layer.moving([self.plans[axis].shift for axis in self.axes], self.axes, layer.inputs)
+        return layer.moving(self.values, layer.inputs)
 
 
 class Zeros(Step):
     """(front, back) zeros are concatenated to the kernel."""
 
     copies = 0
-
-    @staticmethod
-    def serves(plan: Any) -> bool:
-        return any(plan.zeros)
 
     def weight(self, on: Any, weight: Any, channels: int, data: Any) -> Any:
         """Where the axes of the kernel are last, they go to the front for that on the CPU: whole blocks are copied
@@ -255,8 +212,8 @@ class Zeros(Step):
         if moves:
             weight = F.transpose(arrays.rewritten(weight), axes=(*range(first, first + rank), 0, 1))
             first = 0
-        for axis in self.axes:
-            weight = arrays.concatenated(F, weight, axis - SPATIAL + first, self.plans[axis].zeros)
+        for axis, counts in self.values.items():
+            weight = arrays.concatenated(F, weight, axis - SPATIAL + first, counts)
         return arrays.rewritten(F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
 
     def weight_cost(self, layer: Layer) -> float:
@@ -271,16 +228,12 @@ class Offset(Step):
 
     copies = 0
 
-    @staticmethod
-    def serves(plan: Any) -> bool:
-        return plan.offset is not None
-
     def weight(self, on: Any, weight: Any, channels: int, data: Any) -> Any:
         F, copied = on.F, arrays.copied
-        zeros = {axis: self.plans[axis].pad - self.plans[axis].offset[0] for axis in self.axes}
+        zeros = {axis: self.plans[axis].pad - least for axis, (least, _) in self.values.items()}
         pads = tuple(zeros.get(axis, 0) for axis in self.plans)
         kernels = F.expand_dims(F.reshape(copied(F, weight), shape=(-3, -2)), axis=1)
-        one = _single_one(on, data, {axis: One(zeros[axis] + 1, -self.plans[axis].offset[0], 1) for axis in self.axes})
+        one = _single_one(on, data, {axis: One(zeros[axis] + 1, -least, 1) for axis, (least, _) in self.values.items()})
         sizes = tuple(pad + 1 for pad in pads)
         kernels = F.Convolution(copied(F, kernels), one, kernel=sizes, pad=pads, num_filter=1, no_bias=True)
         return copied(F, F.reshape(F.reshape(kernels, shape=(-3, -2)), shape=(-4, channels, -1, -2)))
@@ -295,17 +248,10 @@ class Offset(Step):
 class Crop(Step):
     """(start, end) elements are dropped from the output; an end of None depends on the size."""
 
-    @staticmethod
-    def serves(plan: Any) -> bool:
-        return bool(plan.crop != (0, 0))
-
-    @property
-    def _dynamic(self) -> List[int]:
-        return [axis for axis in self.axes if self.plans[axis].crop[1] is None]
-
-    @property
-    def _is_static(self) -> bool:
-        return any(any(plan.crop) for plan in self.plans.values())
+    def __init__(self, plans: Mapping[int, Any], values: Mapping[int, Any]):
+        super().__init__(plans, values)
+        self._dynamic = [axis for axis, (_, end) in values.items() if end is None]
+        self._is_static = any(map(any, values.values()))
 
     def after(self, on: Any, out: Any, data: Any) -> Any:
         """What is after ceil(n/s) outputs goes by a thin array of such lengths."""
@@ -329,25 +275,32 @@ class Crop(Step):
 class Pick(Step):
     """Of the windows of every position those are picked that SAME has for the size."""
 
-    @staticmethod
-    def serves(plan: Any) -> bool:
-        return plan.pick is not None
-
     def after(self, on: Any, out: Any, data: Any) -> Any:
-        ones = {axis: One.back(*self.plans[axis].pick[:2]) for axis in self.axes}
+        ones = {axis: One.back(least, reach) for axis, (least, reach, _) in self.values.items()}
         pads = [plan.pick[2] if plan.pick else 0 for plan in self.plans.values()]
         strides = [window.stride if plan.pick else 1 for plan, window in zip(self.plans.values(), on.windows)]
         return _moved(on, out, data, ones, pads, strides)
 
     def cost(self, layer: Layer) -> float:
-        return layer.moving([self.plans[axis].pick for axis in self.axes], self.axes, layer.results)
+        return layer.moving(self.values, layer.results)
 
     def backward_cost(self, layer: Layer) -> float:
         return 0.0
 
 
-# Before the operator they run in this order, after it in the opposite one.
-STEPS = (Flip, Dilate, Concat, Pad, Gather, Shift, Zeros, Offset, Crop, Pick)
+# By the field of `AxisPlan`. Before the operator they run in this order, after it in the opposite one.
+STEPS: Dict[str, Type[Step]] = {
+    "flip": Flip,
+    "dilate": Dilate,
+    "concat": Concat,
+    "pad_operator": Pad,
+    "gather": Gather,
+    "shift": Shift,
+    "zeros": Zeros,
+    "offset": Offset,
+    "crop": Crop,
+    "pick": Pick,
+}
 
 
 # -- dynamic shapes: the graph reads a size off the data when it runs, in float64, which is exact for any length
@@ -443,6 +396,11 @@ def _moved(on: Any, array: Any, data: Any, ones: Mapping[int, One], pads: Sequen
 
 
 def steps_of(axes: Tuple[Any, ...]) -> Tuple[Step, ...]:
-    """The steps that plans of axes ask for."""
-    made = (step(axes) for step in STEPS)
-    return tuple(step for step in made if step.axes)
+    """The steps that plans of axes ask for: those whose field is not empty."""
+    plans, steps = dict(enumerate(axes, SPATIAL)), []
+    for field, step in STEPS.items():
+        values = {axis: getattr(plan, field) for axis, plan in plans.items()}
+        asked = {axis: value for axis, value in values.items() if value != getattr(type(plans[axis]), field)}
+        if asked:
+            steps.append(step(plans, asked))
+    return tuple(steps)
