@@ -9,7 +9,6 @@ from typing import Any, Callable, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame import _gluon, tensors, validation
-from mxsame import padding as arithmetic
 from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import HybridBlock
 from mxsame.graphs.tracing import Checked
@@ -71,7 +70,7 @@ class Layer(Checked, HybridBlock):
         """What the function takes in addition to arrays."""
         return {name: getattr(self, f"_{name}") for name in self._argument_names}
 
-    def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
+    def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:
         """What is wanted of data of this size; raises if nothing is left of it."""
         raise NotImplementedError
 
@@ -208,7 +207,6 @@ class ConvolutionLayer(Layer):
     _argument_names = ("kernel_size", "strides", "padding", "dilation", "layout")
     _channels: Any = None  # those of a depthwise convolution follow from the data's
     _words: Tuple[str, ...] = validation.WORDS  # what `padding` may be as a string
-    _operator = "conv"  # or "transposed"
 
     def _alias(self) -> str:
         return "conv"  # what gluon.nn's names of layers and parameters start with
@@ -224,9 +222,6 @@ class ConvolutionLayer(Layer):
         self._dilation = validation.per_axis("dilation", dilation, rank, 1)
         self._use_bias = validation.flag("use_bias", use_bias)
         self._in_channels = validation.integer("in_channels", in_channels, 0)
-        for kernel, dilate in zip(self._kernel_size, self._dilation):
-            arithmetic.effective_kernel_size(kernel, dilate)
-        arithmetic.check_outputs(self._padding, self._operator, self._kernel_size, self._strides, self._dilation)
         if activation is not None:
             activation = validation.mode("activation", activation, ACTIVATIONS)
             with self.name_scope():
@@ -240,6 +235,7 @@ class ConvolutionLayer(Layer):
 
     def _add_parameters(self, **initializers: Any) -> None:
         """The parameters of these names; unknown lengths are 0 and are settled by the first input."""
+        self._windows((None,) * self.num_spatial_dims)  # refuses what is wrong for every size
         shapes = self._shapes(self._in_channels)
         for name, init in initializers.items():
             _check_initializer(f"{name.replace('_weight', '')}_initializer", init)
@@ -255,7 +251,7 @@ class ConvolutionLayer(Layer):
         except AssertionError as error:
             raise ValueError(f"params must fit the layer: {error}; {validation.received(params=self.params)}") from None
 
-    def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
+    def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:
         return make_windows(size, self._kernel_size, self._strides, self._dilation, self._padding)
 
     def _shapes(self, in_channels: int) -> dict:

@@ -44,7 +44,6 @@ class _ConvTranspose(ConvolutionLayer):
 
     _function = staticmethod(ops.conv_transpose)
     _argument_names = (*ConvolutionLayer._argument_names, "channels", "groups", "output_padding")
-    _operator = "transposed"
 
     def __init__(
         self,
@@ -71,7 +70,6 @@ class _ConvTranspose(ConvolutionLayer):
         self._output_padding = None
         if output_padding is not None:
             self._output_padding = validation.per_axis("output_padding", output_padding, rank, 0)
-        self._windows((None,) * rank)  # refuses what is wrong for every size
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
     def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Optional, Tuple
 
 from mxsame import ops, validation
-from mxsame import padding as arithmetic
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
 from mxsame.plan.windows import AnyWindow, make_windows
@@ -34,10 +33,10 @@ class _Pool(Layer):
         self._pool_size = validation.per_axis("pool_size", pool_size, rank, 1)
         self._strides = self._pool_size if strides is None else validation.per_axis("strides", strides, rank, 1)
         self._padding = validation.pooling_padding(padding, self._pool_size)
-        arithmetic.check_outputs(self._padding, "pool", self._pool_size, self._strides, (1,) * rank)
         self._ceil_mode = validation.flag("ceil_mode", ceil_mode)
+        self._windows((None,) * rank)  # refuses what is wrong for every size
 
-    def _windows(self, size: Tuple[int, ...]) -> Tuple[AnyWindow, ...]:
+    def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:
         ones = (1,) * self.num_spatial_dims
         return make_windows(
             size, self._pool_size, self._strides, ones, self._padding, pool=True, ceil_mode=self._ceil_mode

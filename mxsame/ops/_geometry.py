@@ -35,18 +35,15 @@ class Planned(NamedTuple):
     F: Any  # mx.nd or mx.sym
     run: Callable  # of the arrays in the operator's layout
     ndim: int = 0  # the axes of the data if the caller has channels last and the operator has them first
-    data: Any = None  # the graph's data in the operator's layout; it refuses another size than the graph was told
+    data: Any = None  # the graph's data; it refuses another size than the graph was told
 
     def __call__(self, data: Any, *weights: Any) -> Any:
         F, run, ndim, of_graph = self
-        if of_graph is not None:
-            data = of_graph
-        elif ndim:
-            data = tensors.channels_first(F, data, ndim)
+        data = data if of_graph is None else of_graph
         if not ndim:
             return run(data, *weights)
-        weights = tuple(tensors.channels_first(F, weight, ndim) for weight in weights[:1]) + weights[1:]
-        return tensors.channels_last(F, run(data, *weights), ndim)
+        first = (tensors.channels_first(F, array, ndim) for array in (data, *weights[:1]))
+        return tensors.channels_last(F, run(*first, *weights[1:]), ndim)
 
 
 _PLANNED: Dict[Any, Planned] = {}  # by all that they follow from
@@ -173,6 +170,7 @@ class Geometry:
         `index` is the position of the weight among the arrays. With channels first its axes are these two, by what they
         mean and with their lengths (None for any), and then those of the kernel; with channels last the second is last.
         """
+        tensors.forbid_float16_on_cpu(self.data, "convolution")
         first, second = axes
         meaning = f"({first}, *kernel_size, {second})" if self.channels_last else f"({first}, {second}, *kernel_size)"
         shape = self.args.shapes[index]
@@ -214,7 +212,7 @@ class Geometry:
         of the layout; `weight_shape` is that of a convolution, None if it is unknown."""
         args, record = self.args, current()
         ndim = self.rank + 2 if self.channels_last and not self.runs_last else 0
-        data = tensors.channels_first(args.F, self.data, ndim) if ndim and args.key is None else self.data
+        data = self.data
         purpose, device = tensors.purpose_and_device(data)
         in_channels = self.shape[1] or work.in_channels
         if in_channels is None and None in self.size:

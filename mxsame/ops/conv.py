@@ -85,7 +85,7 @@ def conv(
 def _plan_conv(args: tensors.Arguments, name: str, *arguments: Any) -> Planned:
     channels, kernel_size, strides, padding, dilation, groups, layout, input_size = arguments
     groups = validation.integer("groups", groups, 1)
-    geometry = _geometry(args, layout, kernel_size, input_size)
+    geometry = Geometry.of(args, layout, "kernel_size", kernel_size, input_size)
     in_channels = geometry.shape[1]
     if in_channels is not None:
         validation.divisible("data channels", in_channels, "groups", groups)
@@ -153,7 +153,7 @@ def depthwise_conv(
 
 def _plan_depthwise_conv(args: tensors.Arguments, name: str, *arguments: Any) -> Planned:
     in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size = arguments
-    geometry = _geometry(args, layout, kernel_size, input_size)
+    geometry = Geometry.of(args, layout, "kernel_size", kernel_size, input_size)
     found = geometry.shape[1] if in_channels is not None else geometry.graph_channels()
     in_channels = channel_count("in_channels", in_channels, "the data's channels", found)
     if in_channels is None:
@@ -229,11 +229,6 @@ def separable_conv(
     return args.restore(planned(_plan_conv, second, "pointwise_weight", *arguments)(*second.arrays))
 
 
-def _geometry(args: tensors.Arguments, layout: Any, kernel_size: Any, input_size: Any) -> Geometry:
-    tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")
-    return Geometry.of(args, layout, "kernel_size", kernel_size, input_size)
-
-
 def _planned_convolution(
     geometry: Geometry, work: Work, kernel: Kernel, strides: Any, padding: Any, dilation: Any
 ) -> Planned:
@@ -254,10 +249,12 @@ def _planned_convolution(
     )
 
 
-def convolution(lowering: Lowering, layout: Dict[str, str], work: Work, kernel: Callable) -> Callable:
-    """MXNet's Convolution by a plan, as a function of data, weight and bias; `kernel(lowering, weight, channels, data)`
-    is the weight that the plan needs."""
-    axes, windows = lowering.plan.axes, lowering.windows
+def convolution(
+    lowering: Lowering, layout: Dict[str, str], work: Work, kernel: Callable, name: str = "Convolution"
+) -> Callable:
+    """MXNet's Convolution or Deconvolution by a plan, as a function of data, weight and bias;
+    `kernel(lowering, weight, channels, data)` is the weight that the plan needs."""
+    axes, windows, operator = lowering.plan.axes, lowering.windows, getattr(lowering.F, name)
     arguments = {
         "kernel": tuple(step.kernel_size for step in axes),
         "stride": tuple(step.strides(window) for step, window in zip(axes, windows)),
@@ -267,21 +264,21 @@ def convolution(lowering: Lowering, layout: Dict[str, str], work: Work, kernel: 
         "num_group": work.groups,
         **layout,
     }
-
+    if name == "Deconvolution":
+        arguments["adj"] = tuple(step.adj for step in axes)
     shallow = len(axes) == 3 and _is_shallow(windows[0], axes[0])
 
     def run(data: Any, weight: Any, bias: Any) -> Any:
         weight = kernel(lowering, weight, work.channels, data)
         weights = (weight,) if bias is None else (weight, bias)
-        operator, given = lowering.F.Convolution, arguments
         if not shallow or tensors.use_of(data).device == "gpu" or not tensors.use_of(data).gradients:
-            return lowering.run(data, lambda ready: operator(ready, *weights, no_bias=bias is None, **given))
+            return lowering.run(data, lambda ready: operator(ready, *weights, no_bias=bias is None, **arguments))
         pad, *others = arguments["pad"]
-        given = {**arguments, "pad": (0, *others)}
+        unpadded = {**arguments, "pad": (0, *others)}
 
         def on_padded(ready: Any) -> Any:
             ready = arrays.padded(lowering.F, ready, [(pad, pad), (0, 0), (0, 0)])
-            return operator(ready, *weights, no_bias=bias is None, **given)
+            return operator(ready, *weights, no_bias=bias is None, **unpadded)
 
         return lowering.run(data, on_padded)
 

@@ -83,7 +83,6 @@ def conv_transpose(
 def _plan_conv_transpose(args: tensors.Arguments, *arguments: Any) -> Planned:
     is_computed, channels, kernel_size, strides, padding, output_padding, dilation, groups, layout = arguments
     groups = validation.integer("groups", groups, 1)
-    tensors.forbid_float16_on_cpu(args.arrays[0], "convolution")
     geometry = Geometry.of(args, layout, "kernel_size", kernel_size)
     rank = geometry.rank
     kernel = geometry.kernel(1, "weight", kernel_size, {"data channels": geometry.shape[1], "channels / groups": None})
@@ -110,12 +109,16 @@ def _plan_conv_transpose(args: tensors.Arguments, *arguments: Any) -> Planned:
     if groups > 1 or "slice" in refused:
         geometry = replace(geometry, native_last=False)
 
+    def flipped(lowering: Lowering, weight: Any, channels: int, data: Any) -> Any:
+        return _flipped(lowering.F, weight, groups, rank)
+
+    def kernel(lowering: Lowering, weight: Any, channels: int, data: Any) -> Any:
+        return lowering.kernel(arrays.rewritten(weight) if reorders else weight, channels, data)
+
     def operator(lowering: Lowering, layout: dict) -> Callable:
         if lowering.plan.dilates:
-            return convolution(
-                lowering, layout, work, lambda _, weight, *__: _flipped(lowering.F, weight, groups, rank)
-            )
-        return _deconvolution(lowering, layout, work, reorders)
+            return convolution(lowering, layout, work, flipped)
+        return convolution(lowering, layout, work, kernel, "Deconvolution")
 
     return geometry.planned(windows, work, operator, weight_shape=args.shapes[1], refused=refused)
 
@@ -172,30 +175,6 @@ def _is_float32(weight: Any) -> bool:
     if isinstance(weight, mx.sym.Symbol):
         return weight.attr("__dtype__") == tensors.dtype_attribute(np.float32)
     return weight.dtype == np.float32
-
-
-def _deconvolution(lowering: Lowering, layout: dict, work: Work, copies: bool) -> Callable:
-    """MXNet's Deconvolution by a plan, as a function of data, weight and bias."""
-    axes, windows = lowering.plan.axes, lowering.windows
-    dilated = any(window.dilation > 1 for window in windows)
-    arguments = {
-        "kernel": tuple(step.kernel_size for step in axes),
-        "stride": tuple(window.stride for window in windows),
-        "pad": tuple(step.pad for step in axes),
-        "adj": tuple(step.adj for step in axes),
-        "num_filter": work.channels,
-        "num_group": work.groups,
-        **({"dilate": tuple(window.dilation for window in windows)} if dilated else {}),
-        **layout,
-    }
-
-    def run(data: Any, weight: Any, bias: Any) -> Any:
-        weight = lowering.kernel(arrays.rewritten(weight) if copies else weight, work.channels, data)
-        weights = (weight,) if bias is None else (weight, bias)
-        operator = lowering.F.Deconvolution
-        return lowering.run(data, lambda ready: operator(ready, *weights, no_bias=bias is None, **arguments))
-
-    return run
 
 
 def _flipped(F: Any, weight: Any, groups: int, rank: int) -> Any:

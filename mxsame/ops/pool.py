@@ -174,18 +174,16 @@ class _Pool(NamedTuple):
     def of_padded(self, geometry: Geometry, pads: Sequence[Tuple[int, int]]) -> Planned:
         """With ceil_mode the padding counts, and what a partial window has after it does not: so the padding becomes
         data. MXNet's pad operator has channels first."""
-        F, rank = geometry.args.F, geometry.rank
-        ndim, data = rank + 2 if geometry.channels_last else 0, geometry.data
-        of_graph = geometry.args.key is None
+        F, rank, data = geometry.args.F, geometry.rank, geometry.data
+        ndim, of_graph = rank + 2 if geometry.channels_last else 0, geometry.args.key is None
+        padded = data
         if of_graph:
-            data = arrays.padded(F, tensors.channels_first(F, data, ndim) if ndim else data, pads)
+            padded = arrays.padded(F, tensors.channels_first(F, data, ndim) if ndim else data, pads)
         size = tuple(None if n is None else n + sum(pair) for n, pair in zip(geometry.size, pads))
         shape, layout = geometry.shape[:2] + size, validation.layout(None, rank)
-        geometry = replace(geometry, native_last=False, data=data, layout=layout, shape=shape)
+        geometry = replace(geometry, native_last=False, data=padded, layout=layout, shape=shape)
         pooled = self._replace(operator="avg").planned(geometry, "valid")
-        if of_graph:
-            return Planned(F, pooled, ndim, data)
-        return Planned(F, lambda data: pooled(arrays.padded(F, data, pads)), ndim)
+        return Planned(F, lambda data: pooled.run(arrays.padded(F, data, pads)), ndim, data if of_graph else None)
 
     def planned(self, geometry: Geometry, padding: Any) -> Planned:
         """The call with its plan."""
