@@ -12,7 +12,6 @@ import re
 import shlex
 import shutil
 import sys
-import zipfile
 import zlib
 from importlib import util
 from pathlib import Path
@@ -63,12 +62,10 @@ def test_mxsame_is_imported_first(path):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The current folder: empty but for the example's model, and a model.h5 of Keras."""
+    """The current folder: empty but for the example's model."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").mkdir()
     shutil.copy(ROOT / "examples" / "digits.h5", tmp_path / "examples")
-    with zipfile.ZipFile(ROOT / "tests" / "golden" / "models" / "keras2.zip") as models:
-        (tmp_path / "model.h5").write_bytes(models.read("sequential.h5"))
 
 
 @pytest.mark.parametrize("block", blocks(README, "python"), ids=lambda block: block.split("\n")[-2][:40])

@@ -22,8 +22,8 @@ SECONDS = 60.0  # to read a small file, on a busy machine, with the import of MX
 BYTES_PER_SECOND = 10e6  # more time for a large one
 MEMORY = 2**30  # bytes to read a file, and three times its size
 FIX = (  # of --check
-    f"Fix it with: {sys.executable} -m pip install tensorflow==2.13.1 numpy==1.23.5, or, for a file of Keras 3, with "
-    "keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
+    f"Fix it with: {sys.executable} -m pip install tensorflow==2.13.1 numpy==1.23.5 'matplotlib<3.11' "
+    "'contourpy<1.3.3', or, for a file of Keras 3, with keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
 )
 TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times more
 
