@@ -287,7 +287,13 @@ def transposed_cuts(
     word = validation.mode("padding", padding, validation.WORDS)
     total = _cropped_by_keras(effective, stride, word, output_padding)
     if word == KERAS_MXNET:
-        return _halves(total, stride, ke=effective, stride=stride, output_padding=output_padding)
+        if total < 0 or total % 2 >= stride:
+            received = validation.received(ke=effective, stride=stride, output_padding=output_padding)
+            raise ValueError(
+                "keras-mxnet cannot run a transposed convolution whose output is longer than (n-1)*stride + ke, nor an "
+                f"odd crop with stride 1; {received}"
+            )
+        return total - total // 2, total // 2
     if word == "valid":
         return 0, total
     if output_padding is not None and not 0 < effective - total <= stride:
@@ -317,15 +323,6 @@ def keras_transposed_size(
     """
     effective = effective_kernel_size(kernel_size, dilation)
     return (size - 1) * stride + effective - _cropped_by_keras(effective, stride, padding, output_padding)
-
-
-def _halves(total: int, step: int, **received: Any) -> tuple[int, int]:
-    if total < 0 or total % 2 >= step:
-        raise ValueError(
-            "keras-mxnet cannot run a transposed convolution whose output is longer than (n-1)*stride + ke, nor an odd "
-            f"crop with stride 1; {validation.received(**received)}"
-        )
-    return total - total // 2, total // 2
 
 
 def transposed_cuts_to(

@@ -101,14 +101,11 @@ def device(context: Any) -> tuple[int, int]:
     return context.device_typeid & 1, context.device_id
 
 
-AMP_TYPES = ("float16", "float32")
-
-
 def are_cast(*arrays: Any) -> bool:
     """Whether `mxnet.contrib.amp` brings arrays of these types together, as it does for every operator once it was
     switched on."""
-    amp = sys.modules.get("mxnet.contrib.amp.amp")
-    return amp is not None and amp._amp_initialized and all(np.dtype(each.dtype).name in AMP_TYPES for each in arrays)
+    amp, types = sys.modules.get("mxnet.contrib.amp.amp"), ("float16", "float32")
+    return amp is not None and amp._amp_initialized and all(np.dtype(each.dtype).name in types for each in arrays)
 
 
 def _check_together(name: str, array: Any, data_name: str, data: Any) -> None:
@@ -256,11 +253,6 @@ class Use(NamedTuple):
     purpose: Optional[str]  # "inference", "training" or "deployment"
     device: Optional[str]  # "cpu" or "gpu"
     gradients: bool  # whether a backward pass may follow
-
-    @property
-    def may_train(self) -> bool:
-        """Whether training may take the data."""
-        return self.purpose in (None, "training")
 
     @property
     def has_saliency(self) -> bool:

@@ -17,11 +17,7 @@ Shape = Tuple[Optional[int], ...]
 
 LARGEST = 2**31 - 1  # MXNet keeps lengths, and the number of an array's elements, as 32-bit integers
 LARGEST_STEP = 2**29 - 1  # kernels, strides and pads: sums of a few of them must stay within that, too
-WORDS = (
-    "same",
-    "valid",
-    "keras-mxnet",
-)  # what padding may be for every operator; for 1-D convolutions "causal" as well
+WORDS = ("same", "valid", "keras-mxnet")  # what padding may be for every operator
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 FLOATS = ("float16", "float32", "float64")
 
@@ -104,9 +100,10 @@ def pads_of_axis(name: str, value: Any) -> Pair:
     return integer(f"{name}[0]", value[0], 0, LARGEST_STEP), integer(f"{name}[1]", value[1], 0, LARGEST_STEP)
 
 
-def padding(value: Any, num_spatial_dims: int, *, words: Sequence[str] = WORDS) -> Padding:
-    """A word, an int, or one int or (low, high) pair per axis -> a word or pairs."""
+def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Padding:
+    """A word, an int, or one int or (low, high) pair per axis -> a word or pairs; in 1-D, "causal" may be a word."""
     if isinstance(value, str):
+        words = (*WORDS, "causal") if causal and num_spatial_dims == 1 else WORDS
         if value.lower() == "causal" and "causal" not in words:
             raise ValueError(f'padding="causal" is for 1-D convolutions only; {received(padding=value)}')
         return mode("padding", value, words)
@@ -139,14 +136,13 @@ def pooling_padding(value: Any, pool_size: Sequence[int]) -> Padding:
 def count_include_pad(value: Any, padding: Any) -> bool:
     """Whether an average counts padding; keras-mxnet's always do, TensorFlow's never."""
     counted = isinstance(padding, str) and padding.lower() == "keras-mxnet"
-    if value is None:
-        return counted
-    if counted and not flag("count_include_pad", value):
+    counts = counted if value is None else flag("count_include_pad", value)
+    if counted and not counts:
         raise ValueError(
             'count_include_pad must be True with padding="keras-mxnet", whose averages count padding; '
             f"{received(count_include_pad=value)}"
         )
-    return flag("count_include_pad", value)
+    return counts
 
 
 def layout(value: Any, num_spatial_dims: int) -> str:

@@ -533,6 +533,12 @@ def test_an_input_that_is_added_to_integers_is_of_integers():
         deployed(mx.nd.array([[3, 4]]))
 
 
+def test_pooling_takes_no_integers():
+    deployed = mxsame.deploy(stack(mxsame.nn.MaxPool1D(), nn.Flatten()), (1, 2, 3))
+    with pytest.raises(TypeError, match=r"data must have the type of the parameters, .*received data\.dtype='int32'"):
+        deployed(mx.nd.ones((1, 2, 3), dtype="int32"))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
 def test_an_embedding_takes_integers(dtype):
     net = stack(nn.Embedding(10, 4), nn.Dense(3))

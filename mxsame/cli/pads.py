@@ -72,7 +72,7 @@ def command(
         each = [validation.per_axis(name, spread(window[name], rank), rank, 1) for name in WINDOW]
         given: Any = [entry if isinstance(entry, str) else spread(entry, 2) for entry in spread(padding, rank)]
         given = given[0] if isinstance(padding[0], str) and len(padding) == 1 else given
-        given = validation.padding(given, rank, words=WORDS if rank == 1 else validation.WORDS)
+        given = validation.padding(given, rank, causal=True)
         given = arithmetic.by_axis(given, "transposed" if transposed else "conv", *each)
         rows = list(zip(size, *each, given))
         axes = [PaddedAxis.of(*row, transposed, output_padding) for row in rows]

@@ -16,7 +16,6 @@ from mxsame.nn._gluon_arguments import GluonArguments
 from mxsame.placeholders import lowered_later
 from mxsame.plan.windows import AnyWindow, lengths, make_windows
 
-CAUSAL_WORDS = (*validation.WORDS, "causal")  # what `padding` may be as a string in 1-D
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
 
@@ -206,7 +205,7 @@ class ConvolutionLayer(Layer):
 
     _argument_names = ("kernel_size", "strides", "padding", "dilation", "layout")
     _channels: Any = None  # those of a depthwise convolution follow from the data's
-    _words: Tuple[str, ...] = validation.WORDS  # what `padding` may be as a string
+    _causal = True  # whether `padding` may be that, in 1-D
 
     def _alias(self) -> str:
         return "conv"  # what gluon.nn's names of layers and parameters start with
@@ -218,7 +217,7 @@ class ConvolutionLayer(Layer):
         rank, (kernel_size, strides, padding, dilation) = self.num_spatial_dims, window
         self._kernel_size = validation.per_axis("kernel_size", kernel_size, rank, 1)
         self._strides = validation.per_axis("strides", strides, rank, 1)
-        self._padding = validation.padding(padding, rank, words=self._words)
+        self._padding = validation.padding(padding, rank, causal=self._causal)
         self._dilation = validation.per_axis("dilation", dilation, rank, 1)
         self._use_bias = validation.flag("use_bias", use_bias)
         self._in_channels = validation.integer("in_channels", in_channels, 0)

@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 from mxsame import ops
 from mxsame._mxnet import mx
-from mxsame.nn._layer import CAUSAL_WORDS, ConvolutionLayer
+from mxsame.nn._layer import ConvolutionLayer
 
 
 class _Conv(ConvolutionLayer):
@@ -110,7 +110,6 @@ class Conv1D(_Conv, mx.gluon.nn.Conv1D):
     """
 
     num_spatial_dims = 1
-    _words = CAUSAL_WORDS
 
 
 class Conv2D(_Conv, mx.gluon.nn.Conv2D):

@@ -42,6 +42,7 @@ class _ConvTranspose(ConvolutionLayer):
         As :class:`mxsame.nn.Conv2D`, and for an `output_padding` that no forward convolution corresponds to.
     """
 
+    _causal = False
     _function = staticmethod(ops.conv_transpose)
     _argument_names = (*ConvolutionLayer._argument_names, "channels", "groups", "output_padding")
 

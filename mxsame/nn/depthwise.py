@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from mxsame import _gluon, ops, validation
-from mxsame.nn._layer import CAUSAL_WORDS, ConvolutionLayer
+from mxsame.nn._layer import ConvolutionLayer
 
 
 class _Depthwise(ConvolutionLayer):
@@ -164,7 +164,6 @@ class DepthwiseConv1D(_DepthwiseConv):
     """
 
     num_spatial_dims = 1
-    _words = CAUSAL_WORDS
 
 
 class DepthwiseConv2D(_DepthwiseConv):
@@ -204,7 +203,6 @@ class SeparableConv1D(_SeparableConv):
     """
 
     num_spatial_dims = 1
-    _words = CAUSAL_WORDS
 
 
 class SeparableConv2D(_SeparableConv):

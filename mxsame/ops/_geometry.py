@@ -19,7 +19,6 @@ from mxsame.planner import Work
 
 # Strategies whose steps stand apart from an operator with its own kernel; the last, which has none, for want of these.
 _NOTED = ("native", "pad", "slice", "dilate")
-CONVOLUTION_WORDS = {1: (*validation.WORDS, "causal"), 2: validation.WORDS, 3: validation.WORDS}
 
 
 class Kernel(NamedTuple):
@@ -254,17 +253,10 @@ def _allowed(operator: str, known: FrozenSet[Optional[str]], refused: Tuple[str,
     return tuple(name for name in names if name not in refused and STRATEGIES[name].needs in known)
 
 
-def channel_count(name: str, given: Any, source: str, found: Optional[int]) -> Optional[int]:
-    """A number of channels from an argument and from a shape, which must agree; None if neither shows it."""
-    if given is None:
-        return found
-    number = validation.integer(name, given, 1)
+def channel_count(name: str, given: Any, source: str, found: Optional[int], array: str) -> int:
+    """A number of channels from an argument and from the shape of an array, which must agree."""
+    if given is None and found is None:
+        raise ValueError(f"{name} must be given if the shape of {array} is unknown; received {name}=None")
+    number = found if given is None else validation.integer(name, given, 1)
     validation.agree(name, number, source, found)
     return number
-
-
-def required(name: str, value: Optional[int], weight: str) -> int:
-    """What is needed to build a graph if a weight's shape does not show it."""
-    if value is None:
-        raise ValueError(f"{name} must be given if the shape of {weight} is unknown; received {name}=None")
-    return value

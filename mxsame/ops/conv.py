@@ -6,15 +6,7 @@ from dataclasses import replace
 from typing import Any, Callable, Dict, Optional
 
 from mxsame import tensors, validation
-from mxsame.ops._geometry import (
-    CONVOLUTION_WORDS,
-    Geometry,
-    Kernel,
-    Planned,
-    channel_count,
-    planned,
-    required,
-)
+from mxsame.ops._geometry import Geometry, Kernel, Planned, channel_count, planned
 from mxsame.ops._lowering import Lowering
 from mxsame.plan import AxisPlan, Window, arrays, make_windows
 from mxsame.plan.windows import AnyWindow
@@ -91,8 +83,7 @@ def _plan_conv(args: tensors.Arguments, name: str, *arguments: Any) -> Planned:
         validation.divisible("data channels", in_channels, "groups", groups)
     share = None if in_channels is None else in_channels // groups
     kernel = geometry.kernel(1, name, kernel_size, {"channels": None, "data channels / groups": share})
-    found = channel_count("channels", channels, f"{name}'s first length", kernel.shape[0])
-    channels = required("channels", found, name)
+    channels = channel_count("channels", channels, f"{name}'s first length", kernel.shape[0], name)
     validation.divisible("channels", channels, "groups", groups)
     geometry.check_bias(channels)
     in_channels = geometry.graph_channels() if kernel.shape[1] is None else kernel.shape[1] * groups
@@ -155,19 +146,13 @@ def _plan_depthwise_conv(args: tensors.Arguments, name: str, *arguments: Any) ->
     in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size = arguments
     geometry = Geometry.of(args, layout, "kernel_size", kernel_size, input_size)
     found = geometry.shape[1] if in_channels is not None else geometry.graph_channels()
-    in_channels = channel_count("in_channels", in_channels, "the data's channels", found)
-    if in_channels is None:
-        raise ValueError(
-            "in_channels must be given to build the graph of a depthwise convolution of data with unknown channels; "
-            "received in_channels=None"
-        )
+    in_channels = channel_count("in_channels", in_channels, "the data's channels", found, "the data")
     kernel, found = geometry.kernel(1, name, kernel_size, {"C*m": None, "1": 1}), None
     if kernel.shape[0] is not None:
         validation.divisible(f"{name}'s first length", kernel.shape[0], "the data's channels", in_channels)
         found = kernel.shape[0] // in_channels
     source = f"{name}'s first length / the data's channels"
-    found = channel_count("depth_multiplier", depth_multiplier, source, found)
-    channels = in_channels * required("depth_multiplier", found, name)
+    channels = in_channels * channel_count("depth_multiplier", depth_multiplier, source, found, name)
     geometry.check_bias(channels)
     work = Work("conv", in_channels=in_channels, channels=channels, groups=in_channels)
     return _planned_convolution(geometry, work, kernel, strides, padding, dilation)
@@ -239,7 +224,7 @@ def _planned_convolution(
         kernel.size,
         validation.per_axis("strides", strides, rank, 1),
         validation.per_axis("dilation", dilation, rank, 1),
-        validation.padding(padding, rank, words=CONVOLUTION_WORDS[rank]),
+        validation.padding(padding, rank, causal=True),
     )
     geometry.check_windows("conv", work.channels, windows)
     if work.groups > 1:  # cuDNN does not promise all of these with channels last

@@ -10,7 +10,7 @@ import numpy as np
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
-from mxsame.ops._geometry import Geometry, Planned, channel_count, planned, required
+from mxsame.ops._geometry import Geometry, Planned, channel_count, planned
 from mxsame.ops._lowering import Lowering
 from mxsame.ops.conv import convolution
 from mxsame.plan import arrays, make_transposed_windows, strategies_for
@@ -90,8 +90,7 @@ def _plan_conv_transpose(args: tensors.Arguments, *arguments: Any) -> Planned:
     if in_channels is not None:
         validation.divisible("data channels", in_channels, "groups", groups)
     found = None if kernel.shape[1] is None else kernel.shape[1] * groups
-    found = channel_count("channels", channels, "the weight's second length times groups", found)
-    channels = required("channels", found, "weight")
+    channels = channel_count("channels", channels, "the weight's second length times groups", found, "weight")
     validation.divisible("channels", channels, "groups", groups)
     geometry.check_bias(channels)
     windows = make_transposed_windows(

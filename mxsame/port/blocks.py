@@ -294,7 +294,7 @@ def _noise(trained: Any) -> Any:
     """The function of a noise layer, from one that is the identity where `training` is 0, and noise where it is 1."""
 
     def noise(F: Any, x: Any, **arguments: Any) -> Any:
-        if not tensors.use_of(x).may_train or current().exported:
+        if tensors.use_of(x).purpose not in (None, "training") or current().exported:
             return _output(F, x)
         return trained(F, x, F.abs(F.Dropout(F.ones_like(x), p=0.5) - 1), **arguments)
 

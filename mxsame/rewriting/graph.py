@@ -252,16 +252,20 @@ class Graph:
 
     def accepted(self, name: str, dtypes: Sequence[Any]) -> tuple:
         """Those of these types that an input may have; MXNet's error if there is none. From now on its variable has
-        that type, or none if there are several."""
+        that type, or none if there are several. MXNet infers integers through Pooling, which cannot run on them."""
         inputs = [node for node in self.nodes() if node.op == "null" and node.name in self.inputs]
         variable = next((node for node in inputs if node.name == name), None)
         if variable is None:
             return tuple(dtypes)
         variable.attrs.pop("__dtype__", None)
         free, found, refusal = [node.name for node in inputs if "__dtype__" not in node.attrs], [], None
+        pooled = [node.inputs[0] for node in self.nodes() if node.op == "Pooling"]
+        symbol = self.symbol([*self.outputs, *pooled])
         for dtype in dtypes:
             try:
-                self.symbol().infer_type_partial(**dict.fromkeys(free, dtype))
+                _, types, _ = symbol.infer_type_partial(**dict.fromkeys(free, dtype))
+                if any(each is not None and np.dtype(each).kind != "f" for each in types[len(self.outputs) :]):
+                    raise mx.base.MXNetError(f"Pooling must be given floating types; received {dtype}")
                 found.append(dtype)
             except mx.base.MXNetError as error:
                 refusal = refusal or error
