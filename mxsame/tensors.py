@@ -293,18 +293,13 @@ def describe(variable: Any, output: Any, shape: Optional[tuple] = None) -> Optio
     shape, dtype = shape or known_shape(output), known_type(output)
     facts = {"__made__": str(not is_input(output))}
     if shape is not None:
-        facts["__shape__"] = shape_attribute(shape)
+        unknown = -1 if mx.util.is_np_shape() else 0
+        facts["__shape__"] = str(tuple(unknown if length is None else length for length in shape))
         facts["__blocks__"] = str(len(shape) == 3 and is_in_blocks(output))
     if dtype is not None:
         facts["__dtype__"] = dtype_attribute(dtype)
     variable._set_attr(**facts)
     return shape
-
-
-def shape_attribute(shape: Sequence[Optional[int]]) -> str:
-    """The value of a Symbol's attribute `__shape__` for a shape, in which None is unknown."""
-    unknown = -1 if mx.util.is_np_shape() else 0
-    return str(tuple(unknown if length is None else length for length in shape))
 
 
 def inferred_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:
