@@ -8,7 +8,7 @@ import nox
 
 nox.options.error_on_missing_interpreters = True
 nox.options.sessions = [
-    *("lint", "packaging", "docs", "cuda", "keras_mxnet", "gluon", "distributed"),
+    *("lint", "packaging", "docs", "cuda", "keras_mxnet", "distributed"),
     *("oracle", "tests-3.8", "tests-3.12"),  # README's command has run the whole suite, on one Python
 ]
 nox.options.reuse_existing_virtualenvs = False
@@ -47,7 +47,9 @@ def keras_mxnet(session):
 
 @nox.session(python="3.8")
 def gluon(session):
-    """Code that others wrote, with mxsame's layers: GluonCV's networks, and MXNet's own tests, which are fetched."""
+    """Code that others wrote, with mxsame's layers: GluonCV's networks, and MXNet's own tests, which are fetched.
+
+    Not among those of CI: it takes long and needs a network."""
     session.install("-r", "tests/gluon/requirements.txt")
     source = Path(os.environ.get("MXNET_SOURCE", Path(session.create_tmp(), "mxnet")))
     if not source.is_dir():
