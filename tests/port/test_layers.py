@@ -1,4 +1,4 @@
-"""Layers of the recorded networks between two convolutions, live against tf.keras 2.13: outputs and gradients.
+"""Layers of the recorded networks after a convolution, live against tf.keras 2.13, and gradients between two.
 
 test_recorded.py has them alone; random_models.py draws the others, and gradients at inference.
 """
@@ -31,6 +31,7 @@ MORE = [  # (shape of the data, class, arguments): what the recordings have no c
     (PICTURE, "Normalization", {"axis": (1, 3), "invert": True}),
     (PICTURE, "PReLU", {"shared_axes": [1, 2]}),
     (PICTURE, "Permute", {"dims": (2, 1, 3)}),
+    (PICTURE, "GlobalMaxPooling2D", {"keepdims": True}),
 ]
 
 
@@ -44,17 +45,17 @@ def layers_of(name):
 
 
 @pytest.mark.parametrize("name", [*TABLES, "more"])
-def test_layers_between_convolutions(name):
-    """And the gradients of the data and of all weights, in training."""
+def test_layers_after_a_convolution(name):
+    """And the gradients of the data and of all weights, in training, with another convolution after it."""
     for shape, layer in layers_of(name):
         print(shape, layer.get_config())  # which one, if it fails
         layers, rank = keras().layers, len(shape) - 1
         before = getattr(layers, f"Conv{rank}D" if rank else "Dense")(shape[-1], *[1] * bool(rank))
         model = keras().Sequential([layers.Input(shape), before, layer])
+        check(randomise(model))
         if rank and len(model.output_shape) == rank + 2:
             model.add(getattr(layers, f"Conv{rank}D")(3, 1))
-        check(randomise(model))
-        for found, wanted in gradients(model, training=True):
+        for found, wanted in gradients(randomise(model), training=True):
             scale = max(np.abs(each).max() for each in wanted.values())  # a bias before a norm has a gradient of 0
             assert found.keys() == wanted.keys()
             for key, want in wanted.items():
