@@ -1,11 +1,12 @@
-"""41 of GluonCV's networks with mxsame's layers in place of Gluon's: what they give, learn, and are as files."""
+"""42 of GluonCV's networks with mxsame's layers in place of Gluon's: what they give, learn, and are as files."""
 
 import in_place
 import pytest
-from gluoncv import model_zoo
 
 import mxsame
 from mxsame._mxnet import mx
+
+model_zoo = pytest.importorskip("gluoncv.model_zoo", reason="GluonCV is not installed: python -m nox -s gluon")
 
 SMALL, LARGE, VIDEO = (1, 3, 64, 64), (1, 3, 224, 224), (1, 3, 16, 64, 64)
 BASE = {"pretrained_base": False}
@@ -18,7 +19,7 @@ NETWORKS = {
     **dict.fromkeys(
         ("shufflenet_v2", "cifar_resnet20_v1", "cifar_resnet20_v2", "cifar_wideresnet16_10"), (1, 3, 32, 32)
     ),
-    **dict.fromkeys(("densenet121", "googlenet", "squeezenet1.1"), LARGE),
+    **dict.fromkeys(("densenet121", "googlenet", "residualattentionnet56", "squeezenet1.1"), LARGE),
     "inceptionv3": (1, 3, 299, 299),
     **dict.fromkeys(("mobile_pose_mobilenet1.0", "simple_pose_resnet18_v1b", "hrnet_w18_small_v1_s"), SMALL),
     **dict.fromkeys(("center_net_resnet18_v1b_voc", "center_net_mobilenetv3_small_duc_voc"), SMALL),
@@ -34,18 +35,20 @@ WITHOUT = {
     **dict.fromkeys(("hrnet_w18_small_v1_s", "psp_resnet50_ade"), ("onnx",)),
     # MXNet fails in training with Gluon's layers, too
     **dict.fromkeys(("i3d_inceptionv1_kinetics400", "r2plus1d_resnet18_kinetics400"), ("gradients",)),
-    # boxes whose random scores are nearly equal change places; the non-maximum suppression; training takes targets
-    "ssd_300_mobilenet0.25_voc": ("deploy", "onnx"),
-    "yolo3_mobilenet0.25_voc": ("deploy", "onnx", "gradients"),
+    "ssd_300_mobilenet0.25_voc": ("onnx",),  # _contrib_box_decode
+    "yolo3_mobilenet0.25_voc": ("gradients",),  # training takes targets
 }
+# Some of the 17 million inputs of its ReLUs are zero up to rounding. In float32 a graph and imperative calls find other
+# signs, with Gluon's layers, too, and gradients differ by a tenth. With a smooth function for ReLU they differ by 6e-5.
+IN_FLOAT64 = {"residualattentionnet56"}
 
 
 class Init(mx.init.Xavier):
-    """Networks from Symbols have a gamma that is a weight."""
+    """Of networks from Symbols, Gluon has batch norms initialised as weights."""
 
     def _init_weight(self, name, array):
         if array.ndim == 1:
-            array[:] = 1
+            array[:] = name.endswith(("gamma", "var"))
         else:
             super()._init_weight(name, array)
 
@@ -65,12 +68,15 @@ def difference(got, want):
 
 
 def made(name):
-    """The network without downloads."""
+    """Without downloads, and without non-maximum suppression, which sorts scores: random ones are nearly equal."""
     arguments = ARGUMENTS.get(name, BASE)
     try:
-        return model_zoo.get_model(name, **arguments)
+        net = model_zoo.get_model(name, **arguments)
     except (TypeError, Warning):  # not a network on top of another one
-        return model_zoo.get_model(name)
+        net = model_zoo.get_model(name)
+    if hasattr(net, "set_nms"):
+        net.set_nms(nms_thresh=0)
+    return net
 
 
 def pair(name, path):
@@ -120,6 +126,10 @@ def test_a_network(name, tmp_path):
             mxsame.export_onnx(ours, str(tmp_path / "net.onnx"), data.shape)
     else:
         mxsame.export_onnx(ours, str(tmp_path / "net.onnx"), data.shape)  # which compares
+    if name in IN_FLOAT64:
+        data = data.astype("float64")
+        for net in (ours, theirs):
+            net.cast("float64")
     if "gradients" not in without:
         assert (
             difference(gradients(ours, data), gradients(theirs, data)) < 2e-3
