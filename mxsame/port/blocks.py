@@ -144,16 +144,9 @@ def _tile(F: Any, x: Any, counts: Sequence[int]) -> Any:
     return x
 
 
-def _resize_nearest(F: Any, x: Any, rows: Sequence[int], columns: Sequence[int]) -> Any:
+def _resize_nearest(F: Any, x: Any, rows: Any, columns: Any) -> Any:
     """Rows and columns by their numbers."""
-    for axis, source in ((2, rows), (3, columns)):
-        index = (
-            F.concat(*(F.full((1,), number) for number in source), dim=0)
-            if len(source) > 1
-            else F.full((1,), source[0])
-        )
-        x = F.take(x, index, axis=axis, mode="clip")
-    return x
+    return F.take(F.take(x, rows, axis=2, mode="clip"), columns, axis=3, mode="clip")
 
 
 def _resize_by_matrix(F: Any, x: Any, rows: Any, columns: Any, size: Sequence[int]) -> Any:
@@ -245,16 +238,9 @@ def _dot(F: Any, x: Any, y: Any, axes: Sequence[int], normalize: bool = False) -
     """`keras.layers.Dot` of two matrices, or two vectors, for each entry of the batch."""
     if normalize:
         x, y = _unit(F, x, axes[:1]), _unit(F, y, axes[1:2])
-    vectors = [F.expand_dims(each, axis=1) if rank == 2 else each for each, rank in ((x, axes[2]), (y, axes[3]))]
-    left, right = vectors
-    first = axes[0] + (axes[2] == 2)
-    second = axes[1] + (axes[3] == 2)
-    out = F.batch_dot(left, right, transpose_a=first == 1, transpose_b=second == 2)
-    if axes[2] == 2 and axes[3] == 2:
-        return F.reshape(out, shape=(0, -1))
-    if axes[2] == 2:
-        return F.squeeze(out, axis=1)
-    return F.squeeze(out, axis=2) if axes[3] == 2 else out
+    left, right = (F.expand_dims(each, axis=1) if rank == 2 else each for each, rank in ((x, axes[2]), (y, axes[3])))
+    out = F.batch_dot(left, right, transpose_a=axes[::2] == (1, 3), transpose_b=axes[1::2] != (1, 3))
+    return F.squeeze(out, axis=axes[2:].index(2) + 1) if 2 in axes[2:] else out
 
 
 # -- with weights

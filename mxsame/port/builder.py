@@ -262,27 +262,22 @@ def _sorted(model: Model) -> List[Tuple[Layer, int, Call]]:
         for layer in model.layers
         for number, call in enumerate(layer.calls, layer.first_call)
     }
-    needed: Dict[Tuple[str, int], List[Tuple[str, int]]] = {}
-    missing: Dict[Tuple[str, int], int] = {}
-    for key, (layer, _, call) in calls.items():
-        sources = {(tensor.layer, tensor.call) for tensor in call.tensors()}
-        for source in sources:
-            if source not in calls:
-                raise ValueError(f"layer {layer.name!r} must be called on tensors of the model; received {source}")
-            needed.setdefault(source, []).append(key)
-        missing[key] = len(sources)
-    ready = [key for key, count in missing.items() if not count]
-    order = []
-    for key in ready:  # grows
-        order.append(calls[key])
-        for other in needed.get(key, ()):
-            missing[other] -= 1
-            if not missing[other]:
-                ready.append(other)
-    if len(order) < len(calls):
-        stuck = next(key for key, count in missing.items() if count)
-        raise ValueError(f"layers must not be called on their own outputs; layer {stuck[0]!r} is in a cycle")
-    return order
+    done: Dict[Tuple[str, int], Tuple[Layer, int, Call]] = {}
+    begun, waiting = set(), list(reversed(calls))
+    while waiting:
+        key = waiting[-1]
+        layer, _, call = calls[key]
+        needed = {(tensor.layer, tensor.call): None for tensor in call.tensors()}
+        for source in needed.keys() - calls.keys():
+            raise ValueError(f"layer {layer.name!r} must be called on tensors of the model; received {source}")
+        missing = [source for source in needed if source not in done]
+        if missing and key in begun:
+            raise ValueError(f"layers must not be called on their own outputs; layer {layer.name!r} is in a cycle")
+        begun.add(key)
+        waiting += missing
+        if not missing:
+            done[waiting.pop()] = calls[key]
+    return list(done.values())
 
 
 class Site:

@@ -11,9 +11,7 @@ import contextlib
 import io
 import json
 import math
-import mmap
 import os
-import struct
 import zipfile
 import zlib
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
@@ -47,7 +45,9 @@ def opened(path: Any, name: str) -> Contents:
             start = file.read(8)
     if start == HDF5_SIGNATURE:
         root = _hdf5(path, path)
-        return Contents(_attribute_json(root, "model_config", path), text(root, "keras_version"), root)
+        config = text(root, "model_config")
+        config = None if config is None else parsed(config.encode(), f"model_config of {path}")
+        return Contents(config, text(root, "keras_version"), root)
     if start[:4] == ZIP_SIGNATURE:
         return _archive(path)
     if start.lstrip()[:1] in (b"{", b"[", b'"'):
@@ -95,81 +95,32 @@ def parsed(text: bytes, where: str) -> Dict[str, Any]:
 def _archive(path: str) -> Contents:
     try:
         with zipfile.ZipFile(path) as archive:
-            if "config.json" not in archive.namelist():
-                raise ValueError(f"{path} must hold config.json, as a .keras file does")
-            config, metadata = (
-                parsed(_entry(archive, name, path), f"{name} of {path}") if name in archive.namelist() else {}
-                for name in ("config.json", "metadata.json")
-            )
-            weights = _weights(archive, path) if WEIGHTS in archive.namelist() else None
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        struct.error,
-        NotImplementedError,
-        EOFError,
-        OSError,
-        RuntimeError,
-    ) as error:
+            found = {
+                name: _entry(archive, name, path)
+                for name in ("config.json", "metadata.json", WEIGHTS)
+                if name in archive.namelist()
+            }
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         raise ValueError(f"{path} must be a whole zip archive: {error}") from None
+    if "config.json" not in found:
+        raise ValueError(f"{path} must hold config.json, as a .keras file does")
+    config, metadata = (
+        parsed(found.get(name, b"{}"), f"{name} of {path}") for name in ("config.json", "metadata.json")
+    )
+    weights = _hdf5(io.BytesIO(found[WEIGHTS]), f"{WEIGHTS} of {path}") if WEIGHTS in found else None
     return Contents(config, metadata.get("keras_version"), weights)
 
 
-def _entry(archive: zipfile.ZipFile, name: str, path: str, largest: int = LARGEST_CONFIG) -> bytes:
+def _entry(archive: zipfile.ZipFile, name: str, path: str) -> bytes:
     """What an entry holds, if that is what it declares."""
-    _check_size(archive.getinfo(name), path)
-    with archive.open(name) as file:
-        found = file.read(largest + 1)
-        file.read(1)  # compares the checksum
-    if len(found) > largest:
-        raise ValueError(f"{name} of {path} must have at most {largest} bytes")
-    return found
-
-
-def _check_size(entry: zipfile.ZipInfo, path: str) -> None:
+    entry = archive.getinfo(name)
     if entry.compress_size > os.path.getsize(path) or entry.file_size > LARGEST_RATIO * entry.compress_size + 4096:
         raise ValueError(
-            f"{entry.filename} of {path} must not declare more than the archive holds; "
+            f"{name} of {path} must not declare more than the archive holds; "
             f"{validation.received(declared=entry.file_size, stored=entry.compress_size)}"
         )
-
-
-def _weights(archive: zipfile.ZipFile, path: str) -> Any:
-    """The HDF5 file in an archive: mapped where it is if it is stored as it is, which is what Keras does."""
-    entry = archive.getinfo(WEIGHTS)
-    where = f"{WEIGHTS} of {path}"
-    if entry.compress_type != zipfile.ZIP_STORED:
-        return _hdf5(io.BytesIO(_entry(archive, WEIGHTS, path, entry.file_size)), where)
-    _check_size(entry, path)
-    with open(path, "rb") as file:
-        content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    name_length, extra_length = struct.unpack_from("<HH", content, entry.header_offset + 26)
-    start = entry.header_offset + 30 + name_length + extra_length
-    content = content[start : start + entry.file_size]
-    if zlib.crc32(content) != entry.CRC:
-        raise ValueError(f"{where} must have the checksum that the archive states")
-    return _hdf5(_Mapped(content), where)
-
-
-class _Mapped(io.RawIOBase):
-    """Bytes as a file, which are not copied."""
-
-    def __init__(self, content: memoryview):
-        super().__init__()
-        self._content, self._at = content, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._content)}[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        found = self._content[self._at : self._at + len(buffer)]
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
+    with archive.open(name) as file:
+        return file.read(entry.file_size + 1)
 
 
 # -- HDF5
@@ -297,8 +248,3 @@ def texts(thing: Any, name: str) -> Optional[List[str]]:
             return parts if number else None
         parts += [_decoded(entry, name) for entry in np.ravel(part)]
     raise ValueError(f"{name} of {thing.name} must have at most 10,000 parts")
-
-
-def _attribute_json(root: Any, name: str, where: str) -> Optional[Dict[str, Any]]:
-    found = attribute(root, name)
-    return None if found is None else parsed(_decoded(found, name).encode(), f"{name} of {where}")

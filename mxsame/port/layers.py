@@ -95,8 +95,7 @@ def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conv
     if site.training:
         raise ValueError("a batch norm must not be called with training=True")
     frozen = site.training is False or not site.layer.trainable
-    if site.builder.at_first(site.path, "statistics", frozen) != frozen:
-        raise ValueError("a batch norm must be called with one value of training in all of its calls")
+    site.same_in_all_calls(training=not frozen)
     make = blocks.BatchNorm1D if (x.rank, at) == (3, 1) else gluon.BatchNorm
     arguments = {
         "axis": at,

@@ -94,10 +94,8 @@ def _take_live(model: Model, live: Any) -> None:
     layers = {layer.name: layer for layer in live.layers}
     for layer in model.layers:
         found = layers.get(layer.name)
-        if found is None:
-            if layer.class_name == "InputLayer" or layer.operator is not None:
-                continue
-            raise ValueError(f"layer {layer.name!r} must be one of the model's; {validation.received(name=layer.name)}")
+        if found is None:  # the input of a Sequential, and operators of Keras 3, which are no layers
+            continue
         if layer.wrapped is not None:
             layer, found = layer.wrapped, found.layer
         if layer.model is not None:

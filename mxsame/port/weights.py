@@ -38,7 +38,8 @@ def assign(model: Model, group: Any, by_order: bool) -> None:
     for name in LAYERS_GROUPS:
         container = files.member(group, name, "group")
         if container is not None:
-            used = _assign_by_class(model, container, name)
+            _assign_by_class(model, container, name)
+            used = {array.name for layer in model.walk() for array in layer.weights}
             extra = [found for found in files.datasets(container)
                      if found not in used and not re.search("/(seed_generator|_random_generator)", found)]  # fmt: skip
             if extra:
@@ -53,9 +54,8 @@ def assign(model: Model, group: Any, by_order: bool) -> None:
 # -- the newer format
 
 
-def _assign_by_class(model: Model, group: Any, container: str) -> set:
+def _assign_by_class(model: Model, group: Any, container: str) -> None:
     counts: Dict[str, int] = {}
-    used: set = set()
     for layer in model.layers:
         if layer.operator is not None and container == "layers":  # operator nodes of Keras 3 are no layers
             continue
@@ -64,21 +64,21 @@ def _assign_by_class(model: Model, group: Any, container: str) -> set:
         found = files.member(group, f"{name}_{counts[name]}" if counts[name] else name, "group")
         if found is None:
             continue  # missing weights are noticed where a layer needs them
-        used |= _assign_group(layer, found, container)
+        _assign_group(layer, found, container)
         # tf.keras 2.13 counts a layer with weights twice: it lists those once more among all layers.
         if container == LAYERS_GROUPS[1] and (layer.weights or (len(found) > 1 and files.datasets(found))):
             counts[name] += 1
-    return used
 
 
-def _assign_group(layer: Layer, group: Any, container: str) -> set:
+def _assign_group(layer: Layer, group: Any, container: str) -> None:
     """The weights of a layer's group."""
-    if layer.wrapped is not None:
-        inner = files.member(group, "layer", "group")
-        return set() if inner is None else _assign_group(layer.wrapped, inner, container)
     if layer.model is not None:
-        inner = files.member(group, container, "group")
-        return set() if inner is None else _assign_by_class(layer.model, inner, container)
+        inner = files.member(group, container if layer.wrapped is None else "layer", "group")
+        if inner is not None and layer.wrapped is not None:
+            _assign_group(layer.wrapped, inner, container)
+        elif inner is not None:
+            _assign_by_class(layer.model, inner, container)
+        return
     for place in dict.fromkeys([role.group for role in layer.roles or ()] or [""]):
         arrays = _vars(group, place)
         for number in itertools.count() if arrays is not None else ():
@@ -86,7 +86,6 @@ def _assign_group(layer: Layer, group: Any, container: str) -> set:
             if array is None:
                 break
             layer.weights.append(array)
-    return {array.name for array in layer.weights}
 
 
 def _vars(group: Any, place: str) -> Any:

@@ -246,10 +246,10 @@ def _upsampling(site: Site, x: Value) -> Value:
     )
 
 
-LARGEST_INDEX = 10_000  # rows or columns by their numbers, each of which is in the graph
+LARGEST_INDEX = 10_000  # rows or columns
 
 
-def resized(site: Site, x: Value, size: Sequence[int], method: str) -> Value:
+def _resized(site: Site, x: Value, size: Sequence[int], method: str) -> Value:
     """`tf.image.resize` without antialiasing."""
     if x.rank != 4:
         raise ValueError(f"data must be pictures; {validation.received(**{'data.shape': x.shape})}")
@@ -260,18 +260,18 @@ def resized(site: Site, x: Value, size: Sequence[int], method: str) -> Value:
         raise ValueError(
             f"interpolation must be bilinear, nearest or bicubic; {validation.received(interpolation=method)}"
         )
-    known = _static(site, x)
+    rule = _nearest if method == "nearest" else _cubic
+    axes = zip(("rows", "columns"), _static(site, x), (height, width))
+    arrays = {name: rule(length, new) for name, length, new in axes}
     if method == "nearest":
-        rows, columns = (_nearest(n, length) for n, length in zip(known, (height, width)))
-        return site.function("resize_nearest", x, rows=rows, columns=columns)
-    weights = {name: _cubic(n, length) for name, n, length in zip(("rows", "columns"), known, (height, width))}
-    return site.constant("resize_by_matrix", x, weights, size=(height, width))
+        return site.constant("resize_nearest", x, arrays)
+    return site.constant("resize_by_matrix", x, arrays, size=(height, width))
 
 
-def _nearest(length: int, size: int) -> List[int]:
+def _nearest(length: int, size: int) -> np.ndarray:
     """The position of each of `size` elements, computed in float32 as TensorFlow does."""
     scale = np.float32(length) / np.float32(size)
-    return [min(int((np.float32(index) + np.float32(0.5)) * scale), length - 1) for index in range(size)]
+    return np.minimum(np.floor((np.arange(size, dtype="float32") + np.float32(0.5)) * scale), length - 1)
 
 
 def _cubic(length: int, size: int) -> np.ndarray:
@@ -304,26 +304,33 @@ def _fitting(site: Site, x: Value, size: Sequence[int], padded: bool) -> List[Tu
     return site.per_axis((0, 0), pairs, (0, 0))
 
 
-def _smart(
-    site: Site, x: Value, size: Sequence[int], method: str = "bilinear", crop_to_aspect_ratio: bool = True,
-    pad_to_aspect_ratio: bool = False, fill_value: float = 0.0,
+@operator("resize", order=FIRST)
+def _resize(
+    site: Site, x: Value, size: Any, interpolation: str = "bilinear", antialias: bool = False,
+    preserve_aspect_ratio: bool = False, crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
+    fill_mode: str = "constant", fill_value: float = 0.0, data_format: str = "channels_last",
 ) -> Value:  # fmt: skip
     """Resized, after a crop or padding for the new ratio of the lengths."""
+    if antialias or preserve_aspect_ratio or fill_mode != "constant" or data_format != "channels_last":
+        raise ValueError("antialias and preserve_aspect_ratio must be False, and channels last")
     if crop_to_aspect_ratio:
         x = _cropped(site, x, _fitting(site, x, size, padded=False))
     elif pad_to_aspect_ratio:
         x = site.function("pad", x, pads=x.ordered(_fitting(site, x, size, padded=True)), value=fill_value)
-    return resized(site, x, size, method)
+    return _resized(site, x, size, str(interpolation).lower())
+
+
+RESIZING = (
+    *("interpolation", "antialias", "crop_to_aspect_ratio", "pad_to_aspect_ratio"),
+    *("fill_mode", "fill_value"),
+)
 
 
 @layer("Resizing", order=FIRST)
 def _resizing(site: Site, x: Value) -> Value:
     config = site.config
-    if config.get("antialias") or config.get("fill_mode", "constant") != "constant":
-        raise ValueError("antialias must be False, and fill_mode constant")
-    ratios = [bool(config.get(f"{name}_to_aspect_ratio")) for name in ("crop", "pad")]
-    size, method = (config["height"], config["width"]), str(config.get("interpolation", "bilinear"))
-    return _smart(site, x, size, method, *ratios, site.number("fill_value", 0.0))
+    options = {name: config[name] for name in RESIZING if name in config}
+    return _resize(site, x, (config["height"], config["width"]), **options)
 
 
 @layer("CenterCrop", order=FIRST)
@@ -332,7 +339,7 @@ def _center_crop(site: Site, x: Value) -> Value:
     size = [validation.integer(name, site.config[name], 1) for name in ("height", "width")]
     surplus = [-1 if n is None else n - length for n, length in zip(site.sizes(x), size)]
     if min(surplus) < 0:
-        return _smart(site, x, size)
+        return _resize(site, x, size, crop_to_aspect_ratio=True)
     return _cropped(site, x, site.per_axis((0, 0), [(n // 2, n - n // 2) for n in surplus], (0, 0)))
 
 
@@ -340,18 +347,8 @@ def _center_crop(site: Site, x: Value) -> Value:
 def _random_crop(site: Site, x: Value) -> Value:
     """At inference Keras 2 resizes a part, and Keras 3 does nothing."""
     x = random_layer(site, x)
-    return x if site.version == 3 else _smart(site, x, (site.config["height"], site.config["width"]))
-
-
-@operator("resize", order=FIRST)
-def _resize(
-    site: Site, x: Value, size: Any, interpolation: str = "bilinear", antialias: bool = False,
-    preserve_aspect_ratio: bool = False, crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
-    fill_mode: str = "constant", fill_value: float = 0.0, data_format: str = "channels_last",
-) -> Value:  # fmt: skip
-    if antialias or preserve_aspect_ratio or fill_mode != "constant" or data_format != "channels_last":
-        raise ValueError("antialias and preserve_aspect_ratio must be False, and channels last")
-    return _smart(site, x, size, str(interpolation).lower(), crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value)
+    size = site.config["height"], site.config["width"]
+    return x if site.version == 3 else _resize(site, x, size, crop_to_aspect_ratio=True)
 
 
 @operator("depth_to_space", "space_to_depth", order=FIRST)
@@ -360,11 +357,4 @@ def _depth_to_space(site: Site, x: Value, block_size: int, data_format: str = "N
     if data_format != "NHWC" or x.rank != 4:
         raise ValueError("data must be pictures with channels last")
     function = "depth_to_space" if "depth_to_space" in str(site.layer.operator) else "space_to_depth"
-    height, width, channels = x.shape[1:]
-    for length, part in ((channels, block**2),) if function == "depth_to_space" else ((height, block), (width, block)):
-        if length is not None and length % part:
-            raise ValueError(
-                "lengths must be multiples of block_size, or channels of its square; "
-                f"{validation.received(block_size=block, **{'data.shape': x.shape})}"
-            )
     return site.function(function, x, block_size=block)
