@@ -97,9 +97,8 @@ def kernel(kind: str, depth_multiplier: Optional[int] = None) -> Conversion:
 
 
 class Slot(NamedTuple):
-    """A weight: its name in Keras, its parameter, and the conversion between them."""
+    """Where a weight is, and how it becomes its parameter."""
 
-    role: str
     parameter: Any
     conversion: Conversion
 
@@ -137,7 +136,7 @@ class Builder:
     def __init__(self, row_of: Callable, watch: Callable[[int], None], keras_mxnet: bool = False):
         self.row_of, self.watch, self.keras_mxnet = row_of, watch, keras_mxnet
         self.steps: List[Step] = []
-        self.slots: Dict[int, List[Slot]] = {}  # of each layer, by its identity
+        self.slots: Dict[int, Dict[str, Slot]] = {}  # of each layer, by its identity, and of each weight, by its name
         self.blocks: Dict[Any, Any] = {}  # of layers that were built, by path
         self.custom: Dict[int, Any] = {}  # blocks of the user's, by the identity of the layer
         self.outputs: Dict[Tuple[str, ...], Tuple[Layer, Value]] = {}  # of the first call of each layer, by path
@@ -439,14 +438,14 @@ class Site:
         if len(roles) != len(layer.weights):
             names = ", ".join(role.name for role in roles)
             raise ValueError(f"weights must be {names or 'none'}; received {len(layer.weights)} arrays")
-        slots = self.builder.slots[id(layer)] = []
+        slots = self.builder.slots[id(layer)] = {}
         for number, (role, array) in enumerate(zip(roles, layer.weights)):
             parameter = _parameter(block, role.parameter)
             if parameter is None:
                 layer.weights[number] = np.asarray(array)
                 continue
             conversion = conversions.get(role.name, SAME)
-            slots.append(Slot(role.name, parameter, conversion))
+            slots[role.name] = Slot(parameter, conversion)
             set_parameter(parameter, conversion, array, role.name)
             layer.weights[number] = Shaped(tuple(array.shape))
             if not role.trained:

@@ -236,7 +236,6 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
     if not isinstance(net, Network):
         raise TypeError(f"net must be one that from_keras returned; received net of type {type(net).__name__}")
     mx.nd.waitall()  # as mxsame.graphs.deploy.values
-    slots = {key: {slot.role: slot for slot in found} for key, found in net.slots.items()}
 
     def arrays(layer: Layer) -> Dict[str, Any]:
         names = [role.name for role in layer.roles or []]
@@ -245,7 +244,7 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
             return dict(zip(names, _custom_arrays(layer, block, custom or {})))
         found = {}
         for name, stored in zip(names, layer.weights):
-            slot = slots[id(layer)].get(name)
+            slot = net.slots[id(layer)].get(name)
             if slot is None:
                 found[name] = np.asarray(stored)
                 continue

@@ -34,8 +34,6 @@ STATISTICS = [
 @layer("Dense", order=SETTLED, weights=(KERNEL, BIAS), masks=PASSES)
 def _dense(site: Site, x: Value) -> Value:
     units = validation.integer("units", site.config["units"], 1)
-    if x.rank < 2:
-        raise ValueError(f"data must have 2 axes or more; {validation.received(**{'data.shape': x.shape})}")
     x = site.keras(x) if x.rank > 5 else x
     shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
     if not site.config.get("use_bias", True):
@@ -346,16 +344,8 @@ def to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
     target = [validation.integer("target_shape", length, -1) for length in target]
     if target.count(-1) > 1 or 0 in target:
         raise ValueError(f"target_shape must have one -1 at most, and no 0; {validation.received(target_shape=target)}")
-    known = None if None in x.shape[1:] else math.prod(x.shape[1:])
-    product = math.prod(length for length in target if length > 0)
-    if known is not None and (known % product or (-1 not in target and known != product)):
-        raise ValueError(
-            f"target_shape must have as many elements as the data; "
-            f"{validation.received(target_shape=target, **{'data.shape': x.shape})}"
-        )
-    rest = None if known is None else known // product
-    shape = (x.shape[0], *(rest if length == -1 else length for length in target))
-    return site.function("reshape", x, shape=shape, to=(0, *target))
+    dynamic = (x.shape[0], *(None if length == -1 else length for length in target))
+    return site.function("reshape", x, shape=dynamic if None in x.shape[1:] else None, to=(0, *target))
 
 
 @layer("Permute")
@@ -429,8 +419,6 @@ def _agreeing(inputs: Sequence[Value], apart_from: Optional[int] = None) -> List
     lengths = []
     for axis in range(inputs[0].rank):
         static = {x.shape[axis] for x in inputs} - {None, 1 if apart_from is None else None}
-        if axis != apart_from and len(static) > 1:
-            raise ValueError(f"shapes must agree; {validation.received(shapes=[x.shape for x in inputs])}")
         lengths.append(next(iter(static)) if len(static) == 1 and axis not in (0, apart_from) else None)
     return [x._replace(shape=tuple(n or length for n, length in zip(x.shape, lengths))) for x in inputs]
 
@@ -453,10 +441,9 @@ def _with_rank(site: Site, x: Value, rank: int) -> Value:
 
 @layer("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", masks=TAKES)
 def _merge(site: Site, *inputs: Value) -> Value:
-    function = site.layer.class_name.lower()
-    if not inputs or (function == "subtract" and len(inputs) != 2):
-        raise ValueError(f"inputs must be {'two' if function == 'subtract' else 'one or more'}; received {len(inputs)}")
-    return merged(site, function, inputs)._replace(mask=_merged_mask(site, [x.mask for x in inputs]))
+    return merged(site, site.layer.class_name.lower(), inputs)._replace(
+        mask=_merged_mask(site, [x.mask for x in inputs])
+    )
 
 
 def _merged_mask(site: Site, masks: Sequence[Any]) -> Any:
@@ -500,8 +487,6 @@ def _concatenate_operator(site: Site, xs: List[Value], axis: int = -1) -> Value:
 
 def concatenated(site: Site, inputs: Sequence[Value], axis: int) -> Value:
     """Along one of Keras's axes."""
-    if len({x.rank for x in inputs}) != 1:
-        raise ValueError(f"shapes must agree; {validation.received(shapes=[x.shape for x in inputs])}")
     at = inputs[0].axis(axis)
     if len(inputs) == 1:
         return inputs[0]

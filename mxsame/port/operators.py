@@ -224,8 +224,6 @@ def _expand_dims(site: Site, x: Value, axis: Any) -> Value:
 @operator("squeeze", order=KERAS)
 def _squeeze(site: Site, x: Value, axis: Any = None) -> Value:
     axes = [at for at, n in enumerate(x.shape) if at and n == 1] if axis in (None, []) else axes_of(axis, x.rank)
-    if any(x.shape[at] != 1 for at in axes):
-        raise ValueError(f"axis must be axes of length 1; {validation.received(axis=axis, shape=x.shape)}")
     return site.function("squeeze", x, axis=tuple(axes)) if axes else x
 
 

@@ -86,18 +86,15 @@ def _convolved(site: Site, x: Value, kind: str, lengths: Sequence[Optional[int]]
 @layer("SeparableConv1D", "SeparableConv2D", order=UNPADDED, weights=SEPARABLE)
 def _convolution(site: Site, x: Value) -> Value:
     """Zeros that a layer before puts around the data become pads of a "valid" convolution."""
-    class_name, pads = site.layer.class_name, None
+    class_name = site.layer.class_name
     kind = "conv" if class_name in CONVOLUTIONS else "depthwise" if class_name.startswith("Depth") else "separable"
     padding: Any = _word(site)
     if x.pads is not None and not site.is_channels_first and padding == "valid" and site.once:
-        pads, x = x.pads, x.without_pads
+        padding, x = x.pads, x.without_pads
     x = site.first(x)
     sizes, strides = site.per_spatial_axis("kernel_size"), site.per_spatial_axis("strides", 1)
     dilation = site.per_spatial_axis("dilation_rate", 1)
-    if max(strides) > 1 and max(dilation) > 1 and kind != "conv":
-        raise ValueError(f"strides and dilation_rate must not both be above 1; {validation.received(strides=strides)}")
-    padding = padding if pads is None else tuple(pads)
-    per_axis = padding if pads is not None else (padding,) * len(sizes)
+    per_axis = (padding,) * len(sizes) if isinstance(padding, str) else padding
     lengths = _lengths(site, arithmetic.output_size, x, sizes, strides, dilation, per_axis)
     arguments = {"kernel_size": sizes, "strides": strides, "padding": padding, "dilation": dilation}
     return _convolved(site, x, kind, lengths, arguments)
@@ -223,8 +220,6 @@ def _cropping(site: Site, x: Value) -> Value:
 
 
 def _cropped(site: Site, x: Value, per_axis: Sequence[Tuple[int, int]]) -> Value:
-    if any(n is not None and n - low - high < 1 for n, (low, high) in zip(x.shape, per_axis)):
-        raise ValueError(f"cropping must leave elements; {validation.received(**{'data.shape': x.shape})}")
     here = x.ordered(per_axis)
     return site.function("slice", x, begin=[low or None for low, _ in here], end=[-high or None for _, high in here])
 
