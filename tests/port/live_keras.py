@@ -108,8 +108,8 @@ def gradients(model, training):
         loss.backward(train_mode=training)
         found = {"data": given.grad.asnumpy()}
         for layer in net.description.walk():
-            for slot in net.slots.get(id(layer), ()):
+            for role, slot in net.slots.get(id(layer), {}).items():
                 if slot.parameter.grad_req != "null":
                     array = slot.parameter.grad().asnumpy()
-                    found[f"{layer.name}/{slot.role}"] = slot.conversion.to_keras(array)
+                    found[f"{layer.name}/{role}"] = slot.conversion.to_keras(array)
         yield found, {name: arrays_of(array)[0] for name, array in wanted.items()}
