@@ -441,9 +441,10 @@ def _with_rank(site: Site, x: Value, rank: int) -> Value:
 
 @layer("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", masks=TAKES)
 def _merge(site: Site, *inputs: Value) -> Value:
-    return merged(site, site.layer.class_name.lower(), inputs)._replace(
-        mask=_merged_mask(site, [x.mask for x in inputs])
-    )
+    function = site.layer.class_name.lower()
+    if function == "subtract" and len(inputs) != 2:
+        raise ValueError(f"inputs must be two; received {len(inputs)}")
+    return merged(site, function, inputs)._replace(mask=_merged_mask(site, [x.mask for x in inputs]))
 
 
 def _merged_mask(site: Site, masks: Sequence[Any]) -> Any:
@@ -487,6 +488,8 @@ def _concatenate_operator(site: Site, xs: List[Value], axis: int = -1) -> Value:
 
 def concatenated(site: Site, inputs: Sequence[Value], axis: int) -> Value:
     """Along one of Keras's axes."""
+    if len({x.rank for x in inputs}) != 1:
+        raise ValueError(f"shapes must agree; {validation.received(shapes=[x.shape for x in inputs])}")
     at = inputs[0].axis(axis)
     if len(inputs) == 1:
         return inputs[0]

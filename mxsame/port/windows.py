@@ -94,6 +94,8 @@ def _convolution(site: Site, x: Value) -> Value:
     x = site.first(x)
     sizes, strides = site.per_spatial_axis("kernel_size"), site.per_spatial_axis("strides", 1)
     dilation = site.per_spatial_axis("dilation_rate", 1)
+    if max(strides) > 1 and max(dilation) > 1 and kind != "conv":
+        raise ValueError(f"strides and dilation_rate must not both be above 1; {validation.received(strides=strides)}")
     per_axis = (padding,) * len(sizes) if isinstance(padding, str) else padding
     lengths = _lengths(site, arithmetic.output_size, x, sizes, strides, dilation, per_axis)
     arguments = {"kernel_size": sizes, "strides": strides, "padding": padding, "dilation": dilation}
@@ -220,6 +222,8 @@ def _cropping(site: Site, x: Value) -> Value:
 
 
 def _cropped(site: Site, x: Value, per_axis: Sequence[Tuple[int, int]]) -> Value:
+    if any(n is not None and n - low - high < 1 for n, (low, high) in zip(x.shape, per_axis)):
+        raise ValueError(f"cropping must leave elements; {validation.received(**{'data.shape': x.shape})}")
     here = x.ordered(per_axis)
     return site.function("slice", x, begin=[low or None for low, _ in here], end=[-high or None for _, high in here])
 
@@ -266,7 +270,8 @@ def _resized(site: Site, x: Value, size: Sequence[int], method: str) -> Value:
 def _nearest(length: int, size: int) -> np.ndarray:
     """The position of each of `size` elements, computed in float32 as TensorFlow does."""
     scale = np.float32(length) / np.float32(size)
-    return np.minimum(np.floor((np.arange(size, dtype="float32") + np.float32(0.5)) * scale), length - 1)
+    positions = [min(int((np.float32(index) + np.float32(0.5)) * scale), length - 1) for index in range(size)]
+    return np.array(positions)
 
 
 def _cubic(length: int, size: int) -> np.ndarray:
@@ -315,10 +320,7 @@ def _resize(
     return _resized(site, x, size, str(interpolation).lower())
 
 
-RESIZING = (
-    *("interpolation", "antialias", "crop_to_aspect_ratio", "pad_to_aspect_ratio"),
-    *("fill_mode", "fill_value"),
-)
+RESIZING = ("interpolation", "antialias", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "fill_mode", "fill_value")
 
 
 @layer("Resizing", order=FIRST)
