@@ -34,6 +34,8 @@ STATISTICS = [
 @layer("Dense", order=SETTLED, weights=(KERNEL, BIAS), masks=PASSES)
 def _dense(site: Site, x: Value) -> Value:
     units = validation.integer("units", site.config["units"], 1)
+    if x.rank < 2:
+        raise ValueError(f"data must have 2 axes or more; {validation.received(**{'data.shape': x.shape})}")
     x = site.keras(x) if x.rank > 5 else x
     shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
     if not site.config.get("use_bias", True):
