@@ -10,6 +10,13 @@ import mxsame
 pytestmark = pytest.mark.oracle
 
 
+def test_zeros_before_a_convolution_of_several_arrays():
+    """They are no pads of it, and the data of another layer."""
+    layers, x = keras().layers, keras().Input((8, 9, 3))
+    padded, conv = layers.ZeroPadding2D(((1, 2), (0, 1)))(x), layers.Conv2D(4, 3)
+    check(randomise(keras().Model(x, [conv(padded), conv(x), layers.MaxPooling2D(2)(padded)])))
+
+
 def test_batch_norms_go_on_as_in_keras():
     """One step of training moves the statistics by Keras's momentum."""
     layers = keras().layers
