@@ -12,13 +12,13 @@ SMALL, LARGE, VIDEO = (1, 3, 64, 64), (1, 3, 224, 224), (1, 3, 16, 64, 64)
 BASE = {"pretrained_base": False}
 CROP = {**BASE, "crop_size": 64}
 NETWORKS = {
-    **dict.fromkeys(("alexnet", "darknet53", "dla34", "hrnet_w18_small_v1_c", "resnest14", "shufflenet_v1"), SMALL),
+    **dict.fromkeys(
+        ("alexnet", "darknet53", "dla34", "hrnet_w18_small_v1_c", "resnest14", "shufflenet_v1", "shufflenet_v2"), SMALL
+    ),
     **dict.fromkeys(("mobilenet0.25", "mobilenetv2_0.25", "mobilenetv3_small", "vgg11_bn", "xception"), SMALL),
     **dict.fromkeys(("resnet18_v1", "resnet18_v1b", "resnet18_v2", "resnet50_v1d_0.11", "resnet50_v1e"), SMALL),
     **dict.fromkeys(("resnext50_32x4d", "se_resnet18_v1", "se_resnet18_v2", "se_resnext50_32x4d"), SMALL),
-    **dict.fromkeys(
-        ("shufflenet_v2", "cifar_resnet20_v1", "cifar_resnet20_v2", "cifar_wideresnet16_10"), (1, 3, 32, 32)
-    ),
+    **dict.fromkeys(("cifar_resnet20_v1", "cifar_resnet20_v2", "cifar_wideresnet16_10"), (1, 3, 32, 32)),
     **dict.fromkeys(("densenet121", "googlenet", "residualattentionnet56", "squeezenet1.1"), LARGE),
     "inceptionv3": (1, 3, 299, 299),
     **dict.fromkeys(("mobile_pose_mobilenet1.0", "simple_pose_resnet18_v1b", "hrnet_w18_small_v1_s"), SMALL),
@@ -38,9 +38,9 @@ WITHOUT = {
     "ssd_300_mobilenet0.25_voc": ("onnx",),  # _contrib_box_decode
     "yolo3_mobilenet0.25_voc": ("gradients",),  # training takes targets
 }
-# Some of the 17 million inputs of its ReLUs are zero up to rounding. In float32 a graph and imperative calls find other
-# signs, with Gluon's layers, too, and gradients differ by a tenth. With a smooth function for ReLU they differ by 6e-5.
-IN_FLOAT64 = {"residualattentionnet56"}
+# Of millions of inputs of ReLUs some are zero up to rounding. In float32 a graph and imperative calls find other signs,
+# with Gluon's layers, too, and gradients differ by a tenth. With a smooth function for ReLU they differ by 6e-5.
+IN_FLOAT64 = {"residualattentionnet56", "resnet18_v2"}
 
 
 class Init(mx.init.Xavier):
@@ -82,7 +82,8 @@ def made(name):
 def pair(name, path):
     """A network with Gluon's layers, the same with mxsame's, and data."""
     theirs = made(name)
-    theirs.initialize(Init())
+    mx.random.seed(0)
+    theirs.initialize(Init("gaussian", "in", 2))  # as large after many ReLUs: scores are not all alike
     data = mx.nd.random.normal(shape=NETWORKS[name])
     theirs(data)
     theirs.save_parameters(str(path / "theirs.params"))
