@@ -11,7 +11,9 @@ import contextlib
 import io
 import json
 import math
+import mmap
 import os
+import struct
 import zipfile
 import zlib
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
@@ -53,7 +55,8 @@ def opened(path: Any, name: str) -> Contents:
     if start.lstrip()[:1] in (b"{", b"[", b'"'):
         with open(path, "rb") as file:
             return _json(file.read(LARGEST_CONFIG + 1), path)
-    received = _other_format(path, start) or repr(path)
+    missing = "" if os.path.isfile(path) else ", a folder" if os.path.isdir(path) else ", which does not exist"
+    received = _other_format(path, start) or repr(path) + missing
     raise ValueError(f"{name} must be a file: HDF5, a .keras archive or JSON; received {received}")
 
 
@@ -95,32 +98,81 @@ def parsed(text: bytes, where: str) -> Dict[str, Any]:
 def _archive(path: str) -> Contents:
     try:
         with zipfile.ZipFile(path) as archive:
-            found = {
-                name: _entry(archive, name, path)
-                for name in ("config.json", "metadata.json", WEIGHTS)
-                if name in archive.namelist()
-            }
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+            if "config.json" not in archive.namelist():
+                raise ValueError(f"{path} must hold config.json, as a .keras file does")
+            config, metadata = (
+                parsed(_entry(archive, name, path), f"{name} of {path}") if name in archive.namelist() else {}
+                for name in ("config.json", "metadata.json")
+            )
+            weights = _weights(archive, path) if WEIGHTS in archive.namelist() else None
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        struct.error,
+        NotImplementedError,
+        EOFError,
+        OSError,
+        RuntimeError,
+    ) as error:
         raise ValueError(f"{path} must be a whole zip archive: {error}") from None
-    if "config.json" not in found:
-        raise ValueError(f"{path} must hold config.json, as a .keras file does")
-    config, metadata = (
-        parsed(found.get(name, b"{}"), f"{name} of {path}") for name in ("config.json", "metadata.json")
-    )
-    weights = _hdf5(io.BytesIO(found[WEIGHTS]), f"{WEIGHTS} of {path}") if WEIGHTS in found else None
     return Contents(config, metadata.get("keras_version"), weights)
 
 
-def _entry(archive: zipfile.ZipFile, name: str, path: str) -> bytes:
+def _entry(archive: zipfile.ZipFile, name: str, path: str, largest: int = LARGEST_CONFIG) -> bytes:
     """What an entry holds, if that is what it declares."""
-    entry = archive.getinfo(name)
+    _check_size(archive.getinfo(name), path)
+    with archive.open(name) as file:
+        found = file.read(largest + 1)
+        file.read(1)  # compares the checksum
+    if len(found) > largest:
+        raise ValueError(f"{name} of {path} must have at most {largest} bytes")
+    return found
+
+
+def _check_size(entry: zipfile.ZipInfo, path: str) -> None:
     if entry.compress_size > os.path.getsize(path) or entry.file_size > LARGEST_RATIO * entry.compress_size + 4096:
         raise ValueError(
-            f"{name} of {path} must not declare more than the archive holds; "
+            f"{entry.filename} of {path} must not declare more than the archive holds; "
             f"{validation.received(declared=entry.file_size, stored=entry.compress_size)}"
         )
-    with archive.open(name) as file:
-        return file.read(entry.file_size + 1)
+
+
+def _weights(archive: zipfile.ZipFile, path: str) -> Any:
+    """The HDF5 file in an archive: mapped where it is if it is stored as it is, which is what Keras does."""
+    entry = archive.getinfo(WEIGHTS)
+    where = f"{WEIGHTS} of {path}"
+    if entry.compress_type != zipfile.ZIP_STORED:
+        return _hdf5(io.BytesIO(_entry(archive, WEIGHTS, path, entry.file_size)), where)
+    _check_size(entry, path)
+    with open(path, "rb") as file:
+        content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    name_length, extra_length = struct.unpack_from("<HH", content, entry.header_offset + 26)
+    start = entry.header_offset + 30 + name_length + extra_length
+    content = content[start : start + entry.file_size]
+    if zlib.crc32(content) != entry.CRC:
+        raise ValueError(f"{where} must have the checksum that the archive states")
+    return _hdf5(_Mapped(content), where)
+
+
+class _Mapped(io.RawIOBase):
+    """Bytes as a file, which are not copied."""
+
+    def __init__(self, content: memoryview):
+        super().__init__()
+        self._content, self._at = content, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._content)}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
 
 
 # -- HDF5
