@@ -47,9 +47,9 @@ class Costs:
     offset: float = 20.0  #: per element of a weight that is put at an offset among zeros
     dense: float = 0.0165  #: per multiplication of a convolution; twice that of a gradient, with pad > k // 2
     depthwise: float = 0.05  #: of a depthwise convolution
-    depthwise_slow: float = 1.0  #: of those without fast code in oneDNN: few channels, one or three axes, gradients
+    depthwise_slow: float = 1.0  #: of those without fast code in oneDNN (few channels, one or three axes, gradients)
     pooling: float = 0.04  #: per element of a pooling window
-    pooling_slow: float = 0.65  #: the same without oneDNN: partial windows of averages, plain data beyond the cache
+    pooling_slow: float = 0.65  #: the same without oneDNN (partial windows of averages, plain data beyond the cache)
     touch: float = 0.15  #: per element that an operator reads or writes
     operator: float = 1.0e3  #: for each operator
 
