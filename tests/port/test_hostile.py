@@ -725,3 +725,12 @@ def test_a_damaged_file_is_read_or_refused(tmp_path, count):
     assert [report for report in found.values() if report["seen"] or report["length"] >= 2_000] == []
     assert set(tmp_path.iterdir()) - before == {tmp_path / "listing.json"}
     assert sum(report["kind"] is not None for report in found.values()) > count // 4
+
+
+def test_a_layer_that_was_written_by_hand_is_no_operator():
+    """Operators of Keras 3 in `.h5` files have no type, either."""
+    shape = {"class_name": "InputLayer", "config": {"name": "x", "batch_shape": [None, 4, 4, 1]}}
+    pad = {"class_name": "ZeroPadding2D", "config": {"name": "pad", "padding": [[1, 1], [1, 1]]}}
+    model = {"class_name": "Sequential", "config": {"name": "net", "layers": [shape, pad]}, "keras_version": "3.11.3"}
+    (row,) = [row for row in mxsame.from_keras(json.dumps(model)).description.layers if row.name == "pad"]
+    assert row.operator is None
