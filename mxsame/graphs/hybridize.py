@@ -172,14 +172,15 @@ class Specialised:
     def _graph(self, call: tracing.Call) -> tracing.NetGraph:
         """The graph for a call."""
         key, kind = call.key, self._kinds.get(call.kind)
-        if key not in self._signatures and not mx.util.is_np_shape() and any(0 in shape for shape in call.shapes):
+        is_new = key not in self._signatures
+        if is_new and not mx.util.is_np_shape() and any(0 in shape for shape in call.shapes):
             raise ValueError(f"data must not be empty; {validation.received(shapes=call.shapes)}")
         if kind is None:
             kind = Kind(self._net, call, self._flags)
             graph = self._compiled(call, kind.signature(call), kind.first.outputs)
             self._kinds[call.kind] = kind
             return graph
-        if key not in self._signatures:
+        if is_new:
             _keep(self._signatures, key, kind.signature(call), self.MOST_SHAPES)
         signature = self._signatures[key]
         if signature in self.graphs:
