@@ -7,10 +7,12 @@ arrays arrive here as shapes and names of types.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, TypeVar, Union, cast
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 Pair = Tuple[int, int]
 Padding = Union[str, Tuple[Pair, ...]]
 Shape = Tuple[Optional[int], ...]
@@ -34,6 +36,26 @@ def _short(value: Any) -> str:
         text = f"<{type(value).__name__}>"
     text = " ".join(text.split())
     return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def own_names(other_names: Mapping[str, str], arguments: Mapping[str, Any]) -> None:
+    """No argument under a name that another library gives it: `other_names` maps that name to the one here."""
+    for name in other_names.keys() & arguments.keys():
+        raise TypeError(f"{name} must be given as {other_names[name]}; {received(**{name: arguments[name]})}")
+
+
+def renamed(**other_names: str) -> Callable[[Function], Function]:
+    """A decorator: the function's arguments are checked by `own_names`."""
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def checked(*args: Any, **arguments: Any) -> Any:
+            own_names(other_names, arguments)
+            return function(*args, **arguments)
+
+        return cast(Function, checked)
+
+    return decorate
 
 
 def integer(name: str, value: Any, minimum: int, maximum: int = LARGEST) -> int:

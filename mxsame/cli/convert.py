@@ -16,6 +16,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
+from mxsame import validation
 from mxsame.cli._shared import Integers, Target, as_json, click, need, need_mxnet, print_json
 
 SECONDS = 60.0  # to read a small file, on a busy machine, with the import of MXNet
@@ -200,6 +201,9 @@ def input_shapes(net: Any, given: tuple) -> list:
     if given:
         if len(given) != len(own):
             raise click.UsageError(f"--shape must be given for each of {len(own)} inputs; received {len(given)}.")
+        for shape in given:
+            validation.per_axis("--shape", shape, len(shape), 1)
+            validation.elements("--shape", shape)
         return list(given)
     if any(length is None for shape in own for length in shape[1:]):
         raise click.UsageError(f"--shape must be given: the model takes {', '.join(map(str, own))}, None for any size.")

@@ -13,7 +13,15 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 from mxsame import validation
 from mxsame.building import building, current
 from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, AxisPlan, Plan, Strategy
-from mxsame.plan.windows import GIVE_SIZE, AnyWindow, TransposedWindow, Window, make_transposed_windows, make_windows
+from mxsame.plan.windows import (
+    GIVE_SIZE,
+    AnyWindow,
+    TransposedWindow,
+    Window,
+    described,
+    make_transposed_windows,
+    make_windows,
+)
 
 __all__ = [
     "OPERATORS",
@@ -125,7 +133,9 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     if plans:
         return next(iter(plans.values()))
     if forces:
-        raise ValueError(f"the strategy {strategy!r} is not exact for {windows}; received strategy={strategy!r}")
+        exact = ", ".join(exact_plans(tuple(windows), operator, allowed)) or "none"
+        received = f"{validation.received(strategy=strategy)}, {described(windows)}"
+        raise ValueError(f"strategy must be one that is exact for this layer ({exact}); {received}")
     window: Any = next((window for window in windows if window.size is None), windows[0])
     received = validation.received(padding=window.padding, stride=window.stride, ceil_mode=window.ceil_mode)
     raise ValueError(

@@ -170,6 +170,17 @@ def make_windows(
     return tuple(windows)
 
 
+def described(windows: Sequence[AnyWindow]) -> str:
+    """Windows in a message, by the names of a layer's arguments.
+
+    >>> described([Window(8, 3, 2), Window(9, 3, 2)])
+    "input_size=(8, 9), kernel_size=(3, 3), strides=(2, 2), dilation=(1, 1), padding=('same', 'same')"
+    """
+    names = {"size": "input_size", "kernel_size": "kernel_size", "stride": "strides", "dilation": "dilation"}
+    names["crop" if isinstance(windows[0], TransposedWindow) else "padding"] = "padding"
+    return ", ".join(f"{words}={tuple(getattr(each, name) for each in windows)}" for name, words in names.items())
+
+
 @functools.lru_cache(maxsize=4096)
 def check_static(windows: Tuple[AnyWindow, ...], pool: bool) -> None:
     """Raises `ValueError` if an axis of a known size has no output, or a window that would read no element of data."""
@@ -178,7 +189,9 @@ def check_static(windows: Tuple[AnyWindow, ...], pool: bool) -> None:
             continue
         if isinstance(window, TransposedWindow):
             if window.outputs(window.size) < 1:
-                raise ValueError(f"padding must leave at least one element of the output; received {window}")
+                raise ValueError(
+                    f"padding must leave at least one element of the output; received {described([window])}"
+                )
             continue
         rule = (window.kernel_size, window.stride, window.dilation, window.padding)
         arithmetic.output_size(window.size, *rule)

@@ -131,6 +131,7 @@ def test_json_with_weights_and_a_size(folder, tmp_path):
         (("unet.h5", "--layout", "NCHWD"), 1, "layout must be one of"),
         (("unet.h5", "-o", "net", "--opset", "13"), 2, "are for an ONNX file"),
         (("unet.h5", "--dynamic-size"), 2, "are for an ONNX file"),
+        (("unet.h5", "--shape", "1,0,8,3"), 1, "--shape[1] must be an integer >= 1; received --shape[1]=0"),
         (("sequential.h5", "--shape", "1,99,98,3"), 1, "received data.shape=(1, 99, 98, 3)"),
         (("sequential.h5", "--check", "--padding", "keras-mxnet"), 2, "--check must not be given with --padding"),
     ],

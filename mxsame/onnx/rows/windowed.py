@@ -14,7 +14,7 @@ from mxsame.onnx.pads import pads
 from mxsame.onnx.rows._shared import Array, must, ndim_of, writes
 from mxsame.onnx.writer import Writer
 from mxsame.plan import Window
-from mxsame.plan.windows import check_static
+from mxsame.plan.windows import check_static, described
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import has_windows, is_channels_first, windows
 
@@ -33,7 +33,7 @@ def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
     if attrs is None:
         raise ValueError(
             "the padding must be the same for every size, or that of SAME without dilation, to serve dynamic sizes: "
-            f"give dynamic_size=False; {validation.received(windows=[*found])}"
+            f"give dynamic_size=False; received {described(found)}"
         )
     kernel = [window.kernel_size for window in found]
     return found, {"kernel_shape": kernel, "strides": [window.stride for window in found], **attrs}
