@@ -15,6 +15,7 @@ import math
 import re
 import statistics
 import sys
+from operator import itemgetter
 from pathlib import Path
 from typing import Callable, Dict, Iterable, List, Sequence
 
@@ -154,19 +155,29 @@ VARIANTS = {
 
 
 def spread(rows: Iterable[dict], variant: str) -> float:
-    """The distance between the quartiles of a layer's times, as a part of the median: that of the middle layer."""
+    """Interquartile range divided by the median; the middle value over all layers."""
     found = [row["figures"][variant] for row in rows if variant in row["figures"]]
     return statistics.median((each["quartiles"][1] - each["quartiles"][0]) / each["median"] for each in found)
 
 
-def layers_summary(table: str = "layers") -> str:
-    rows = benchmark(table)["rows"]
-    head = ["", "geometric mean", "worst", "spread"]
-    lines = []
-    for variant, name in VARIANTS.items():
-        values = ratios(rows, variant)
-        lines.append([name, figure(geometric_mean(values)), figure(max(values)), f"{spread(rows, variant):.0%}"])
+def layers_summary() -> str:
+    modes = {"layers": "forward", "layers-train": "forward and backward"}
+    found = [benchmark(table)["rows"] for table in modes]
+    head = [f"{len(found[0])} layers"]
+    lines = [[name] for name in VARIANTS.values()]
+    for mode, rows in zip(modes.values(), found):
+        head += [mode, "spread"]
+        for line, variant in zip(lines, VARIANTS):
+            line += [mean_and_worst(ratios(rows, variant)), f"{spread(rows, variant):.0%}"]
     return markdown(head, lines)
+
+
+def mean_and_worst(values: Sequence[float]) -> str:
+    """
+    >>> mean_and_worst([0.5, 2.0])
+    '1.00, worst 2.00'
+    """
+    return f"{figure(geometric_mean(values))}, worst {figure(max(values))}"
 
 
 def layers() -> str:
@@ -209,7 +220,8 @@ def networks_summary() -> str:
         "",
         "`mxsame.hybridize`, inference",
         "training step",
-        "`mxsame.deploy`, compared with symmetric padding, deployed too",
+        "`mxsame.deploy`",
+        "`net.hybridize`, inference",
         "explicit padding, inference",
     ]
     lines = [
@@ -218,6 +230,7 @@ def networks_summary() -> str:
             by_batch(inference, network, "mxsame"),
             by_batch(training, network, "mxsame"),
             by_batch(deployed, network, "mxsame, deployed"),
+            by_batch(inference, network, "mxsame, dynamic shape"),
             by_batch(inference, network, "explicit pad"),
         ]
         for network, name in NETWORKS.items()
@@ -237,36 +250,48 @@ def speed_line() -> str:
     )
 
 
-def networks_any_size() -> str:
-    inference, training = rows_of("networks", "inference"), rows_of("networks", "training step")
-    head = ["", "`net.hybridize`, inference", "training step", "explicit padding, training step"]
+def networks_training() -> str:
+    """A training step of every network in graphs of dynamic shape, and with explicit padding."""
+    training = rows_of("networks", "training step")
+    head = ["training step", "`net.hybridize`", "explicit padding"]
+    variants = ("mxsame, dynamic shape", "explicit pad")
     lines = [
-        [
-            name,
-            by_batch(inference, network, "mxsame, dynamic shape"),
-            by_batch(training, network, "mxsame, dynamic shape"),
-            by_batch(training, network, "explicit pad"),
-        ]
-        for network, name in NETWORKS.items()
+        [name, *(by_batch(training, network, variant) for variant in variants)] for network, name in NETWORKS.items()
     ]
     return markdown(head, measured(lines)) + "\n\n" + provenance("networks")
+
+
+def compared_with_tensorflow() -> Dict[str, tuple]:
+    """Rows and variant by column."""
+    inference = rows_of("networks", "inference, compared with TensorFlow")
+    training = rows_of("networks", "training step, compared with TensorFlow")
+    return {
+        "`mxsame.deploy`, inference": (inference, "mxsame, deployed"),
+        "`mxsame.hybridize`, inference": (inference, "mxsame"),
+        "training step": (training, "mxsame"),
+    }
 
 
 def tensorflow() -> str:
-    """Times in units of TensorFlow's, of the networks that were measured with it."""
-    inference = rows_of("networks", "inference, compared with TensorFlow")
-    training = rows_of("networks", "training step, compared with TensorFlow")
-    head = ["", "`mxsame.deploy`, inference", "`mxsame.hybridize`, inference", "training step"]
+    """Times in units of TensorFlow's, over all networks that were measured with it."""
+    columns = compared_with_tensorflow()
+    lines = []
+    for batch in (1, 8):
+        line = [f"batch {batch}"]
+        for rows, variant in columns.values():
+            values = ratios([row for row in rows if row["batch"] == batch], variant, "TensorFlow")
+            line.append(mean_and_worst(values) if values else "")
+        lines.append(line)
+    return markdown(["compared with TensorFlow", *columns], lines)
+
+
+def tensorflow_each() -> str:
+    columns = compared_with_tensorflow()
     lines = [
-        [
-            name,
-            by_batch(inference, network, "mxsame, deployed", "TensorFlow"),
-            by_batch(inference, network, "mxsame", "TensorFlow"),
-            by_batch(training, network, "mxsame", "TensorFlow"),
-        ]
+        [name, *(by_batch(rows, network, variant, "TensorFlow") for rows, variant in columns.values())]
         for network, name in NETWORKS.items()
     ]
-    return markdown(head, measured(lines)) + "\n\n" + provenance("networks")
+    return markdown(["", *columns], measured(lines)) + "\n\n" + provenance("networks")
 
 
 def onnx() -> str:
@@ -358,14 +383,14 @@ def memory() -> str:
 
 def sizes() -> str:
     """One network called with many sizes."""
-    head = ["", "graphs", "first calls, time", "in turn, time", "first calls, memory"]
+    head = ["", "first calls, time", "in turn, time", "first calls, memory"]
     modes = ("first calls", "sizes in turn", "memory after first calls")
     found = {mode: {row["name"]: row for row in rows_of("sizes", mode)} for mode in modes}
     lines = []
-    for name, row in found["first calls"].items():
+    for name in found["first calls"]:
         figures = [figure(ratio(found[mode][name], "mxsame")) if name in found[mode] else "" for mode in modes]
-        lines.append([name, str(row["graphs"]), *figures])
-    return markdown(head, lines) + "\n\n" + provenance("sizes")
+        lines.append([name, *figures])
+    return markdown(head, lines)
 
 
 def planner() -> str:
@@ -375,7 +400,7 @@ def planner() -> str:
     for mode, rows in by_mode(benchmark("planner")["rows"]).items():
         losses = [row["loss"] for row in rows]
         lines.append([mode, str(len(losses)), figure(geometric_mean(losses)), figure(max(losses))])
-    return markdown(head, lines) + "\n\n" + provenance("planner")
+    return markdown(head, lines)
 
 
 def sampled() -> str:
@@ -394,8 +419,8 @@ def sampled() -> str:
             [ratio(row, "planner", "explicit pad") for row in rows],
             [row["loss"] for row in rows],
         ]
-        lines.append([mode, *(f"{figure(geometric_mean(values))}, worst {figure(max(values))}" for values in columns)])
-    return markdown(head, lines) + "\n\n" + provenance("sampled")
+        lines.append([mode, *map(mean_and_worst, columns)])
+    return markdown(head, lines)
 
 
 def convert() -> str:
@@ -411,7 +436,7 @@ def convert() -> str:
         ]
         for name, row in memories.items()
     ]
-    return markdown(head, lines) + "\n\n" + provenance("convert")
+    return markdown(head, lines)
 
 
 # -- applications
@@ -436,12 +461,19 @@ def applications(name: str) -> str:
     )
 
 
-def provenance(table: str) -> str:
-    made = benchmark(table)["provenance"]
+def provenance(*tables: str) -> str:
+    """When, where and with what the tables were measured; if they differ in a fact, each of its values."""
+    found = [benchmark(table)["provenance"] for table in tables]
+
+    def every(fact: Callable[[dict], str]) -> str:
+        return ", ".join(dict.fromkeys(map(fact, found)))
+
+    versions = {"Python": "python", "MXNet": "mxnet", "NumPy": "numpy", "TensorFlow": "tensorflow", "mxsame": "mxsame"}
     return (
-        f"Measured on {made['date']}: {made['cpu']}, {made['cores']} cores, Python {made['python']}, "
-        f"MXNet {made['mxnet']}, NumPy {made['numpy']}, TensorFlow {made['tensorflow']}, mxsame {made['mxsame']} "
-        f"({made['commit']}); {threads(made)}."
+        f"Measured on {every(itemgetter('date'))}: {every(itemgetter('cpu'))}, "
+        f"{every(lambda made: str(made['cores']))} cores, "
+        f"{', '.join(f'{name} {every(itemgetter(key))}' for name, key in versions.items())} "
+        f"({every(itemgetter('commit'))}); {every(threads)}."
     )
 
 
@@ -461,11 +493,11 @@ TABLES: Dict[str, Callable[[], str]] = {
     "parity-reference": lambda: parity_by_way("parity"),
     "parity-tensorflow": lambda: parity_by_way("parity-tensorflow"),
     "layers": layers_summary,
-    "layers-train": lambda: layers_summary("layers-train"),
     "layers-each": layers,
     "networks": networks_summary,
-    "networks-any-size": networks_any_size,
+    "networks-training": networks_training,
     "tensorflow": tensorflow,
+    "tensorflow-each": tensorflow_each,
     "onnx": onnx,
     "onnx-nodes": onnx_nodes,
     "exporters": exporters,
@@ -480,7 +512,13 @@ TABLES: Dict[str, Callable[[], str]] = {
     "applications-keras2": lambda: applications("applications-keras2"),
     "applications-keras3": lambda: applications("applications-keras3"),
 }
-SENTENCES = {"parity-line": parity_line, "speed-line": speed_line}
+SENTENCES = {
+    "parity-line": parity_line,
+    "speed-line": speed_line,
+    "speed-provenance": lambda: provenance(
+        "layers", "layers-train", "sampled", "sampled-train", "networks", "memory", "sizes", "planner", "convert"
+    ),
+}
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

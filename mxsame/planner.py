@@ -1,11 +1,25 @@
-"""Which of the exact plans is the fastest: what was measured goes first, then an estimate of what each costs.
+"""Chooses one of the exact plans: the one that was measured to be the fastest, or else is estimated to be.
 
-On the CPU the estimate adds up what a plan does in addition to the operator: elements copied, by the kind of copy;
-multiplications by zeros; and a fee for every operator of the graph. Its constants are nanoseconds measured on a 2-core
-machine (`python -m benchmarks costs` measures them on any other); plans are only ranked, so their ratios matter. oneDNN
-keeps what convolutions hand to each other in blocks of 8 or 16 channels. Whatever is no convolution, pooling or
-elementwise operator has to undo the blocks first, and the next convolution has to make them again. So copies of a
-network's input are cheap, and copies between layers expensive.
+On the CPU the estimate is a sum of counts, each multiplied by a constant of :class:`Costs`, in nanoseconds: elements
+that a step copies; kernel elements that get zeros or are flipped; the operator's multiplications, including those for
+zeros and for cropped outputs; elements that it reads or writes; and operators that the plan adds. oneDNN's own padding
+costs nothing. The constants were fitted to 180 layers drawn at random, each measured with every exact plan. Plans are
+only ranked, so only the ratios of the constants matter. `python -m benchmarks costs` measures most of them anywhere.
+
+The estimate includes four properties of MXNet:
+
+* Blocks. Between convolutions, oneDNN keeps data in blocks of 8 or 16 channels. Operators other than convolutions,
+  pooling and elementwise ones undo the blocks, and the next convolution makes them again. So copies are cheap at the
+  network's input and expensive between layers.
+* Purpose. In training, gradients are copied too. In a deployed net, whatever depends only on parameters is free. A
+  graph for every size serves both: it gets the plan with the smallest product of both estimates.
+* Slow code. These have constants of their own: convolutions of fewer than 8 channels; depthwise convolutions along one
+  or three axes; averages with partial windows; gradients of convolutions padded by more than half their kernel; and
+  gradients of depthwise convolutions longer than 3 along the last axis.
+* Pooling of large data that is not in blocks, such as a network's input. oneDNN is fast only if 16 channels of data and
+  output fit into 1 MiB, which are about 114 x 114 pixels with stride 2. Above that, and for the strategy `pick`, a
+  depthwise convolution with a single 1 first copies the data into blocks. This needs a float32 graph, and channels in
+  multiples of 8 (two axes) or 16 (one axis).
 
 On a GPU nothing was measured: there the plan with the fewest copies is chosen.
 """

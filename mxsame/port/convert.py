@@ -219,7 +219,7 @@ def _channels_first(shape: Sequence, layout: Optional[str], data_format: str) ->
 
 
 def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, Callable]] = None) -> None:
-    """Write the weights of a net from :func:`from_keras` as an `.h5` file that `model.load_weights` takes.
+    """Write the weights of a net from :func:`mxsame.from_keras` as an `.h5` file that `model.load_weights` takes.
 
     `custom` is for layers that were given to :func:`from_keras` so, and have weights: the name of a class or of a
     layer, and a function of the block that returns the layer's arrays, as Keras has them and in its order.
