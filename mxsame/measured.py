@@ -1,4 +1,4 @@
-"""The plans that were measured to be the fastest, in this process, or in another that left a file."""
+"""The plans that were measured to be the fastest, in this process or in one that wrote a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Windows = Tuple[AnyWindow, ...]
 
 @dataclass(frozen=True)
 class Work:
-    """What an operator has to do, apart from its windows; None for what is unknown.
+    """What an operator has to do, apart from its windows; None means unknown.
 
     Parameters
     ----------
@@ -24,14 +24,14 @@ class Work:
     batch, in_channels, channels : int, optional
     groups : int
     plain : bool
-        The data is an input of the graph, so it comes without blocks.
+        The data is an input of the graph, so it is not in oneDNN's blocks.
     purpose : "inference", "training" or "deployment"
-        With the last, what depends on parameters alone is computed beforehand.
+        For deployment, whatever depends only on parameters is computed beforehand.
     device : "cpu" or "gpu"
     in_blocks : bool
-        The data, of one axis, is in oneDNN's blocks, as a convolution leaves it.
+        The data has one spatial axis and is in oneDNN's blocks, like a convolution's output.
     pairs, blocks : bool
-        Whether a pooling operator may be given its data in pairs of channels, and in oneDNN's blocks.
+        Whether a pooling operator can take its data in pairs of channels, and in oneDNN's blocks.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def fastest(windows: Windows, work: Work) -> Optional[str]:
 
 
 def prefer(windows: Windows, work: Work, strategy: Optional[str]) -> None:
-    """From now on this strategy is the fastest, in this process; with None, it is not known which.
+    """Take this strategy for the fastest, in this process; None forgets it.
 
     >>> from mxsame.plan import Window
     >>> windows, work = (Window(8, 3, 2),), Work("conv", 1, 64, 64)
@@ -93,7 +93,7 @@ def prefer(windows: Windows, work: Work, strategy: Optional[str]) -> None:
 
 
 def forget() -> None:
-    """Forget all that `mxsame.autotune` has measured, here or in a file that it has read.
+    """Forget what `mxsame.autotune` has measured, or has read from files.
 
     >>> forget()
     """
@@ -111,7 +111,7 @@ def everything() -> dict[str, str]:
 
 
 def add(plans: dict[str, str]) -> None:
-    """Add what :func:`everything` was in another process.
+    """Add what :func:`everything` returned in another process.
 
     >>> add({"windows and work": "fast"})
     Traceback (most recent call last):

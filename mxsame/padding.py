@@ -4,9 +4,8 @@ Symbols, here and everywhere: n input size, k kernel size, s stride, d dilation,
 size. The rule is TensorFlow's (https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2), checked against
 TensorFlow 2.13.1 in the tests. Everything else in mxsame calls these functions; no formula of padding exists twice.
 
-A second rule, "keras-mxnet", is that of keras-mxnet 2.2.4.3, for networks that were trained in it: the
-extra padding element goes to the start. Its source is keras/backend/mxnet_backend.py of that release, with which the
-tests compare it.
+A second rule, "keras-mxnet", is that of keras-mxnet 2.2.4.3, for networks that were trained in it: the extra padding
+element goes to the start. The tests compare it with its source, keras/backend/mxnet_backend.py of that release.
 """
 
 from __future__ import annotations
@@ -63,9 +62,9 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
     """The zeros that Keras's SAME puts before and after `size` elements, as (low, high).
 
     out = ceil(n/s), P = max((out-1)s + ke - n, 0), low = P//2, high = P - low: the extra padding element goes to the
-    END. For a stride above 1 both depend on n modulo s, which is what symmetric padding gets wrong.
+    END. With a stride above 1, low and high depend on n modulo s; symmetric padding ignores that.
 
-    Raises `TypeError` for what is not an integer and `ValueError` for one below 1.
+    Raises `TypeError` for arguments that are not integers and `ValueError` for integers below 1.
 
     >>> same_pads(28, 3)
     (1, 1)
@@ -90,8 +89,8 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     (keras-mxnet pads both ends by ceil(P/2) and drops the last output if there is one too many. :func:`by_axis` has the
     axes where it does not.)
 
-    Raises `ValueError` if two or more elements are left after the last window, for which keras-mxnet asks MXNet for a
-    negative pad, and otherwise as `same_pads`.
+    Raises `ValueError` if two or more elements are left after the last window: keras-mxnet then asks MXNet for a
+    negative pad. Other errors are those of `same_pads`.
 
     >>> keras_mxnet_pads(28, 3), keras_mxnet_pads(224, 3, stride=2), keras_mxnet_pads(28, 4)
     ((1, 1), (1, 0), (2, 1))
@@ -112,11 +111,11 @@ def by_axis(
 
     With "keras-mxnet" the axes of an operator differ. It pads both ends by ceil(P/2), which gives n + 1 outputs for an
     even ke and stride 1. Convolutions drop the last one, except along the third axis in 3-D; pooling drops it only
-    along the first axis in 3-D. If it is kept, the entry is a pair. keras-mxnet goes on as if there were n outputs, see
+    along the first axis in 3-D. If it is kept, the entry is a pair. Keras's static shape still has n outputs, see
     :func:`keras_mxnet_axes`.
 
-    Raises `ValueError` for a transposed convolution with strides and dilation, with MXNet's own operator, whose
-    values are then wrong on the CPU.
+    Raises `ValueError` for a transposed convolution of keras-mxnet with strides and dilation: MXNet's operator then
+    computes wrong values on the CPU.
 
     >>> by_axis("same", "pool", (2, 2), (1, 2), (1, 1))
     ('same', 'same')
@@ -143,8 +142,8 @@ def by_axis(
 def check_outputs(
     padding: Any, operator: str, kernel_size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> None:
-    """Raises `ValueError` if keras-mxnet has n + 1 outputs along an axis: what it computes after them follows from n,
-    which the layers after them cannot see.
+    """Raises `ValueError` if keras-mxnet has n + 1 outputs along an axis: the layers after it are computed from n,
+    which they cannot see.
 
     >>> check_outputs("keras-mxnet", "pool", (2, 2), (2, 2), (1, 1))
     >>> check_outputs("keras-mxnet", "pool", (2, 2), (1, 1), (1, 1))
@@ -171,13 +170,14 @@ def keras_mxnet_axes(
     strides: Sequence[int],
     dilation: Sequence[int],
 ) -> tuple[tuple[int, int], ...]:
-    """(low, high) for each axis of a "conv" or "pool" of keras-mxnet that takes its input for another size than it is.
+    """(low, high) for each axis of a "conv" or "pool" of keras-mxnet whose input has another size than Keras's static
+    shape.
 
-    After an output too many (:func:`by_axis`) an array has `size` elements and Keras's static shape says `static_size`.
-    With channels first keras-mxnet computes pads and outputs from the latter: both ends are padded by ceil(P/2), and if
-    (out-1)s + ke - n is odd along any axis (of pooling: if any kernel is even) the outputs of all axes but those that
-    keep them are cropped to ceil(n/s). With channels last, and for 1-D pooling, both sizes are that of the data. A
-    negative `high` is how many elements have to be cropped from the end of the data.
+    After an output too many (:func:`by_axis`), an array has `size` elements, and its static shape `static_size`. With
+    channels first, keras-mxnet computes pads and outputs from `static_size`, which is n here. Both ends are padded by
+    ceil(P/2). If (out-1)s + ke - n is odd along any axis (pooling: if any kernel is even), the outputs are cropped to
+    ceil(n/s), except along the axes that keep them. With channels last, and for 1-D pooling, both sizes are that of
+    the data. A negative `high` is a number of elements to crop from the end of the data.
 
     Raises `ValueError` for what keras-mxnet cannot run.
 
@@ -261,14 +261,15 @@ def transposed_cuts(
 ) -> tuple[int, int]:
     """What a transposed convolution crops from its full extent F = (n-1)s + ke: (start, end).
 
-    A negative end means that many elements of nothing but bias at the end. The input size does not matter. SAME is the
-    gradient of the forward SAME convolution: F - out elements are cropped, half of them (rounded down) from the start.
-    With `output_padding` SAME gives out = (n-1)s + ke - 2(ke//2) + output_padding, as Keras's `deconv_output_length`.
-    An explicit pair is cropped as it is, less the output padding at the end. "keras-mxnet" crops as many elements as
-    SAME, half of them, rounded up, from the start; with `output_padding` as many as Keras's rule, for even kernels too.
+    A negative end is a number of elements at the end that hold only the bias. The input size does not matter. SAME is
+    the gradient of the forward SAME convolution: F - out elements are cropped, half of them (rounded down) from the
+    start. With `output_padding` SAME gives out = (n-1)s + ke - 2(ke//2) + output_padding, as Keras's
+    `deconv_output_length`. An explicit pair is cropped as it is, less the output padding at the end. "keras-mxnet"
+    crops as many elements as SAME, half of them (rounded up) from the start; with `output_padding` as many as Keras's
+    rule, for even kernels too.
 
-    Raises `ValueError` if output_padding is not below the stride, if the forward convolution of the output would
-    not give the input back, and for what keras-mxnet cannot run.
+    Raises `ValueError` if output_padding is not below the stride, if the forward convolution of the output would not
+    have the input's size, and for what keras-mxnet cannot run.
 
     >>> transposed_cuts(3, 2), transposed_cuts(3, 2, output_padding=0), transposed_cuts(3, 2, output_padding=1)
     ((0, 1), (1, 1), (0, 1))
@@ -333,8 +334,8 @@ def transposed_cuts_to(
 ) -> tuple[int, tuple[int, int]]:
     """(size, (start, end)): the input size of a transposed convolution with `length` outputs, and what it crops.
 
-    It is the gradient of the convolution that makes `size` of `length`, so the pads of that convolution are cropped,
-    less the elements after its last window. A negative end means that many elements of nothing but bias.
+    It is the gradient of the convolution from `length` elements to `size`, so the pads of that convolution are cropped,
+    less the elements after its last window. A negative end is a number of elements that hold only the bias.
 
     Raises `ValueError` if that convolution has no output.
 
@@ -351,7 +352,7 @@ def transposed_cuts_to(
 
 
 def split_cuts(cuts: Sequence[tuple[int, int]]) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """Crops (start, end) of each axis as explicit pads and output padding, which is what a negative end means.
+    """Crops (start, end) of each axis as explicit pads and output padding; a negative end is output padding.
 
     >>> split_cuts([(0, 1), (0, -1)])
     (((0, 1), (0, 0)), (0, 1))

@@ -55,7 +55,7 @@ LEAST_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
 
 
 class Decision(NamedTuple):
-    """How an operator that became part of a graph runs, and how it would for another shape.
+    """How an operator of a graph runs, and how it would run for another shape.
 
     `planned_for` gives what the graph depends on: the plan and the channels.
 
@@ -76,14 +76,15 @@ class Decision(NamedTuple):
     def depends_on_size(self) -> bool:
         """Whether the plan can differ between sizes, or some sizes are refused.
 
-        A convolution with stride 1 whose own padding is right has one plan, and MXNet refuses what is too short for it.
+        A convolution with stride 1 whose own padding is right has one plan, and MXNet itself refuses data that is too
+        short.
         """
         if self.work.operator != "conv" or any(window.stride > 1 for window in self.windows):
             return True
         return list(exact_plans(self.windows, "conv", self.allowed)) != ["native"]
 
     def output_shape(self, shape: Sequence[int]) -> Tuple[int, ...]:
-        """For data of this shape.
+        """The shape of the output for data of this shape.
 
         >>> from mxsame.plan import Window
         >>> Decision((Window(8, 3, 2),), Work("conv", 8, 3, 32), (), None).output_shape((1, 3, 7))
@@ -98,7 +99,7 @@ class Decision(NamedTuple):
         return (batch, *size)
 
     def planned_for(self, shape: Sequence[int]) -> Tuple[Plan, int]:
-        """For data of this shape.
+        """The plan and the channels for data of this shape.
 
         Raises `ValueError` for a shape that the operator does not take.
         """
@@ -110,7 +111,7 @@ class Decision(NamedTuple):
 
 
 def choose(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None) -> Plan:
-    """The exact plan that was measured to be the fastest, or else is estimated to be; of the `allowed` strategies.
+    """The exact plan of the `allowed` strategies that was measured to be the fastest, or else is estimated to be.
 
     Raises `ValueError` if there is none.
 
@@ -135,7 +136,7 @@ def choose(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[
 
 
 def preferences() -> Tuple[int, int]:
-    """What :func:`choose` depends on next to its arguments: for the same preferences it gives the same plan.
+    """What :func:`choose` depends on apart from its arguments: for the same preferences it gives the same plan.
 
     >>> preferences() == preferences()
     True
@@ -144,7 +145,7 @@ def preferences() -> Tuple[int, int]:
 
 
 def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None) -> Dict[str, Plan]:
-    """The exact plans of strategies that can be the fastest, or all exact plans if there is none of these.
+    """The exact plans of the strategies that compete for speed; all exact plans if there is no such plan.
 
     >>> from mxsame.plan import TransposedWindow
     >>> list(candidates((TransposedWindow(8, 3, 2, 1, (0, 1)),), Work("transposed")))
@@ -188,14 +189,14 @@ def _estimated_fastest(
 
 
 def laid_out(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
-    """The plan with the layout in which a pooling operator is given its data, of those that it may have.
+    """The plan with the layout of a pooling operator's data: as it is, in pairs of channels, or in blocks.
 
-    Pairs: (N, C, W) as pictures of two rows, each a channel. oneDNN's fast code for data that is not in blocks asks for
-    two spatial axes, both longer than 1, and for four channels; the code for the rest takes 2 to 8 times as long.
+    Pairs: (N, C, W) as pictures of two rows, each a channel. For data that is not in blocks, oneDNN's fast code needs
+    two spatial axes, both longer than 1, and four channels; other data takes 2 to 8 times as long.
 
-    Blocks: for plain data oneDNN has fast code only where the blocks of a few channels, of the data and of the output,
-    fit into its share of the cache (`jit_uni_pool_kernel` of oneDNN 2.0: 1 MiB if the processor does not tell); and
-    windows at every position are slow in it. There a copy in blocks is faster, by far.
+    Blocks: for plain data, oneDNN has fast code only if the blocks of a few channels, of data and output, fit into its
+    share of the cache (`jit_uni_pool_kernel` of oneDNN 2.0: 1 MiB if the processor does not report it). Above that, and
+    for windows at every position, a copy in blocks is much faster.
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> work = Work("max", in_channels=64, plain=True, blocks=True)
@@ -225,8 +226,7 @@ def _is_slow_in_plain_layout(plan: Plan, windows: Sequence[AnyWindow], operator:
 
 
 def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> float:
-    """Nanoseconds of an operator on the CPU run by a plan; right only in comparison with another plan for the same
-    windows.
+    """Nanoseconds that an operator takes on the CPU with a plan, to compare plans for the same windows.
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows = [Window(56, 3, 2), Window(56, 3, 2)]

@@ -27,7 +27,7 @@ _image_data_format = "channels_last"
 
 
 def image_data_format() -> str:
-    """The data format of a function that is given none: "channels_last" until it is set, as in Keras.
+    """The default data format: "channels_last" until it is set, as in Keras.
 
     Examples
     --------

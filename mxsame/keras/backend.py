@@ -2,18 +2,18 @@
 
 Names, order and defaults of the arguments are those of tf.keras 2.13, and so are the orders of axes: data is
 (batch, \\*size, channels) with "channels_last" and (batch, channels, \\*size) with "channels_first"; kernels are as
-tf.keras stores them whatever the data format (:mod:`mxsame.keras.layouts` has the table). What differs:
+tf.keras stores them, whatever the data format (:mod:`mxsame.keras.layouts` has the table). Differences:
 
-- An integer stands for one per axis wherever Keras takes a sequence of integers, and strings may be in any case.
-- Strides and dilation together, and strides that differ between the axes of a depthwise convolution, follow the rule;
-  TensorFlow on the CPU refuses them or ignores the strides.
+- An integer can replace a sequence of one per axis, and strings may be in any case.
+- Strides with dilation, and different strides along the axes of a depthwise convolution, follow SAME's rule; TensorFlow
+  on the CPU refuses them or ignores the strides.
 - conv1d with "causal" and "channels_first" pads the start of the axis; tf.keras 2.13 pads the channels.
-- A kernel that is a Symbol must have a static shape. Where the graph does not fix the data's channels, it is built for
-  a convolution in one group.
-- There is no 1-D pooling here, as there is none in Keras: its layers add an axis of length 1 to the data and use
-  :func:`pool2d` with a pool size of 1 along it. `mxsame.keras.ops` has 1-D pooling and transposed convolutions.
+- A kernel that is a Symbol must have a static shape. If the graph does not fix the data's channels, the convolution has
+  one group.
+- There is no 1-D pooling, as in Keras: its layers add an axis of length 1 to the data, and use :func:`pool2d` with a
+  pool size of 1 along it. `mxsame.keras.ops` has 1-D pooling and 1-D transposed convolutions.
 
-Everything raises `TypeError` or `ValueError` for wrong arguments, for shapes that do not fit together, and, with
+All functions raise `TypeError` or `ValueError` for wrong arguments, for shapes that do not fit together, and, with
 "valid", for data shorter than the kernel.
 """
 
@@ -81,7 +81,7 @@ def conv2d(
     x : NDArray, Symbol or mx.np.ndarray
         (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
     kernel : same kind as x
-        (\\*k, C/groups, channels): with fewer input channels than the data has, it is a convolution in groups.
+        (\\*k, C/groups, channels): if it has fewer input channels than the data, the convolution has groups.
     strides, dilation_rate : int or one int per axis
     padding : "same" or "valid"
     data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
@@ -145,9 +145,9 @@ def conv2d_transpose(
     kernel : same kind as x
         (\\*k, O, I).
     output_shape : one int or None per axis, or None
-        (N, \\*out, O) or (N, O, \\*out), by the data format; a sequence or an array of integers. Each out must be a
-        length that the convolution turns into the data's. None leaves it open: then out = n*s for "same" and
-        (n-1)s + max(ke, s) for "valid".
+        (N, \\*out, O) or (N, O, \\*out), by the data format; a sequence or an array of integers. The convolution must
+        turn each out into the data's length. None leaves it open: out = n*s for "same" and (n-1)s + max(ke, s) for
+        "valid".
     strides, padding, data_format, dilation_rate
         As in :func:`conv2d`.
 
@@ -251,7 +251,7 @@ def separable_conv2d(
     data_format: Optional[str] = None,
     dilation_rate: Any = (1, 1),
 ) -> Any:
-    """2-D depthwise convolution, which takes strides, padding and dilation, and then a 1x1 convolution.
+    """2-D depthwise convolution with the strides, padding and dilation, then a 1x1 convolution.
 
     Arguments are those of :func:`conv2d`, except:
 
@@ -310,7 +310,7 @@ def pool2d(
     >>> mxsame.keras.backend.pool2d(nd.ones((1, 15, 14, 3)), (2, 2), (2, 2), "same").shape
     (1, 8, 7, 3)
 
-    A 1-D pooling, as Keras's layers do it:
+    1-D pooling, as in Keras's layers:
 
     >>> x = nd.array([1, 2, 3]).reshape((1, 3, 1))
     >>> wide = mxsame.keras.backend.pool2d(x.expand_dims(2), (2, 1), (2, 1), "same", pool_mode="avg")

@@ -1,6 +1,6 @@
-"""Kernels as Keras stores them and weights as MXNet does: one into the other, both ways, by moving axes.
+"""Keras's kernels as MXNet's weights, and back: the axes are moved.
 
-Keras has one order, whatever the data format; MXNet's goes with the layout of the data:
+Keras has one order, whatever the data format; MXNet's order depends on the layout of the data:
 
 ============  ===================  =====================  ====================
 kind          Keras                MXNet, channels first  MXNet, channels last
@@ -29,7 +29,7 @@ KINDS = ("conv", "depthwise", "pointwise", "transposed")
 
 
 def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
-    """A Keras kernel as the weight of MXNet's operator, of `mxsame.ops` and of the layers of `mxsame.nn`.
+    """A Keras kernel as the weight of MXNet's operators, of `mxsame.ops` and of the layers of `mxsame.nn`.
 
     Parameters
     ----------
@@ -37,16 +37,16 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
         In Keras's order, see :mod:`mxsame.keras.layouts`.
     kind : "conv", "depthwise", "pointwise" or "transposed"
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"
-        Of the data; the one with channels first by default. A Symbol of unknown shape needs it.
+        Of the data; channels first by default. Required for a Symbol of unknown shape.
 
     Returns
     -------
-    Of the kind of `kernel`. Gradients flow through it, and `to_keras` gives the same kernel back.
+    Of the kind of `kernel`. Gradients flow through it; `to_keras` is the inverse.
 
     Raises
     ------
     TypeError, ValueError
-        For what is no array, and a kernel that does not have the axes of its kind and layout.
+        For anything but an array, and for a kernel without the axes of its kind and layout.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
 
 
 def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_multiplier: Optional[int] = None) -> Any:
-    """A weight of MXNet as Keras's kernel: the way back from :func:`to_mxnet`.
+    """A weight of MXNet as Keras's kernel: the inverse of :func:`to_mxnet`.
 
     Parameters
     ----------
@@ -79,15 +79,15 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
         In MXNet's order, see :mod:`mxsame.keras.layouts`.
     kind : "conv", "depthwise", "pointwise" or "transposed"
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"
-        Of the data; the one with channels first by default. A Symbol of unknown shape needs it.
+        Of the data; channels first by default. Required for a Symbol of unknown shape.
     depth_multiplier : int
-        m of a "depthwise" weight, whose first axis is C*m; for no other kind.
+        m of a "depthwise" weight, whose first axis is C*m; not for other kinds.
 
     Raises
     ------
     TypeError, ValueError
-        For what is no array, a weight that does not have the axes of its kind and layout, and a depth multiplier that
-        is missing, of another kind, or does not divide the first axis.
+        For anything but an array, for a weight without the axes of its kind and layout, and for a depth multiplier that
+        is missing, given for another kind, or does not divide the first axis.
 
     Examples
     --------

@@ -1,15 +1,15 @@
 """The convolutions and pooling of Keras 3, `keras.ops`, on NDArrays, Symbols and `mx.np` arrays.
 
-Names, order and defaults of the arguments are those of Keras 3.11; what they compute is what Keras 3 computes on
-TensorFlow. Data and kernels have the axes that :mod:`mxsame.keras.backend` describes; the number of axes decides
-whether it is 1-D, 2-D or 3-D. What differs:
+Names, order and defaults of the arguments are those of Keras 3.11; values are those of Keras 3 on TensorFlow. Data and
+kernels have the axes that :mod:`mxsame.keras.backend` describes; their number decides between 1-D, 2-D and 3-D.
+Differences:
 
-- Strides and dilation together follow the rule, as in Keras from 3.16 on.
+- Strides with dilation follow SAME's rule, as in Keras from 3.16 on.
 - Depthwise and separable convolutions work in 3-D, too.
-- A kernel that is a Symbol must have a static shape. Where the graph does not fix the data's channels, it is built for
-  a convolution in one group.
+- A kernel that is a Symbol must have a static shape. If the graph does not fix the data's channels, the convolution has
+  one group.
 
-Everything raises `TypeError` or `ValueError` for wrong arguments, for shapes that do not fit together, and, with
+All functions raise `TypeError` or `ValueError` for wrong arguments, for shapes that do not fit together, and, with
 "valid", for data shorter than the kernel.
 """
 
@@ -39,7 +39,7 @@ def conv(
     inputs : NDArray, Symbol or mx.np.ndarray
         (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
     kernel : same kind as inputs
-        (\\*k, C/groups, channels): with fewer input channels than the data has, it is a convolution in groups.
+        (\\*k, C/groups, channels): if it has fewer input channels than the data, the convolution has groups.
     strides, dilation_rate : int or one int per axis
     padding : "same" or "valid"
     data_format : "channels_first" or "channels_last", optional
@@ -100,7 +100,7 @@ def separable_conv(
     data_format: Optional[str] = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """A depthwise convolution, which takes strides, padding and dilation, and then a 1x1 convolution.
+    """A depthwise convolution with the strides, padding and dilation, then a 1x1 convolution.
 
     Arguments are those of :func:`conv`, except:
 
@@ -134,8 +134,7 @@ def conv_transpose(
 ) -> Any:
     """Transposed convolution.
 
-    out = n*s for "same" and (n-1)s + max(ke, s) for "valid"; with an output padding (n-1)s + ke - 2(ke//2) +
-    output_padding and (n-1)s + ke + output_padding. See :func:`mxsame.ops.conv_transpose`.
+    :func:`mxsame.ops.conv_transpose` has the number of outputs, without and with `output_padding`.
 
     Parameters
     ----------
@@ -144,14 +143,14 @@ def conv_transpose(
     kernel : same kind as inputs
         (\\*k, O, I).
     output_padding : int or one int per axis, optional
-        Less than the stride. None is not 0: the output has the first two lengths above.
+        Less than the stride. None is not 0.
     strides, padding, data_format, dilation_rate
         As in :func:`conv`.
 
     Raises
     ------
     TypeError, ValueError
-        See :mod:`mxsame.keras.ops`; also for an output padding if no convolution turns that output into the data.
+        See :mod:`mxsame.keras.ops`; also for an output padding whose output no convolution turns into the data.
 
     Examples
     --------

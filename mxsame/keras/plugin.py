@@ -1,8 +1,8 @@
-"""mxsame inside keras-mxnet 2.2.4.3: its convolution and pooling functions replaced by exact ones, and restored.
+"""mxsame inside keras-mxnet 2.2.4.3: replaces its convolution and pooling functions by exact ones, and restores them.
 
-Keras's layers call functions of `keras.backend`, the same objects as in `keras.backend.mxnet_backend`; both names are
-replaced. A layer of a transposed convolution passes on the shape of its output but not its output padding, so its
-`call` is replaced too.
+Keras's layers call functions of `keras.backend`, which are also in `keras.backend.mxnet_backend`; both names are
+replaced. A transposed convolution layer passes on the shape of its output but not its output padding, so its `call` is
+replaced, too.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _replaced: list[tuple[Any, str, Any]] = []  # (owner, name, what was there befor
 
 
 def install() -> None:
-    """Let keras-mxnet compute its convolution and pooling layers as TensorFlow does, from now on until `uninstall`.
+    """Let keras-mxnet compute its convolution and pooling layers as TensorFlow does, until `uninstall`.
 
-    Every layer built afterwards is exact: Conv1D, Conv2D, Conv3D, SeparableConv1D, SeparableConv2D, DepthwiseConv2D,
+    Layers built afterwards are exact: Conv1D, Conv2D, Conv3D, SeparableConv1D, SeparableConv2D, DepthwiseConv2D,
     Conv2DTranspose, Conv3DTranspose, and the max and average pooling layers in 1-D, 2-D and 3-D, for both data formats,
-    any depth_multiplier and dilation, and spatial sizes that are None. Kernels keep the shapes that keras-mxnet gives
-    them, so weight files load as before. Models built before keep their graphs, and a function that was imported from
-    `keras.backend` before stays keras-mxnet's. A second call changes nothing.
+    any depth_multiplier and dilation, and spatial sizes of None. Kernels keep keras-mxnet's shapes, so weight files
+    load as before. Models that were built earlier keep their graphs; functions that were imported from
+    `keras.backend` earlier stay keras-mxnet's. A second call changes nothing.
 
     Raises
     ------
@@ -78,10 +78,10 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Give keras-mxnet its own functions back, the identical objects; does nothing if nothing is installed.
+    """Restore keras-mxnet's own functions, the identical objects; does nothing if nothing is installed.
 
-    Models built in between keep their graphs, which are exact. A function that was imported from `keras.backend` in
-    between stays mxsame's.
+    Models that were built in between keep their exact graphs. Functions that were imported from `keras.backend` in
+    between stay mxsame's.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def uninstall() -> None:
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """`install` within a `with` block; afterwards everything is as it was before, after an error too.
+    """`install` within a `with` block; afterwards everything is as before, also after an error.
 
     Examples
     --------

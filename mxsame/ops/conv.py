@@ -29,9 +29,8 @@ def conv(
 ) -> Any:
     """Convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
 
-    Per axis, out = ceil(n/s) for "same", where P = max((out-1)s + ke - n, 0) zeros are put around the data, P//2
-    before it and the rest, the extra padding element among them, after it; :func:`mxsame.padding.same_pads` has the
-    source.
+    For "same", per axis: out = ceil(n/s), and P = max((out-1)s + ke - n, 0) zeros are added, P//2 before the data and
+    the rest, which has the extra padding element, after it; :func:`mxsame.padding.same_pads` has the source.
 
     Parameters
     ----------
@@ -44,9 +43,9 @@ def conv(
     channels, kernel_size : int, int or sequence of ints; optional if the weight's shape is known
     strides, dilation : int or one int per axis
     padding : "same", "valid", "causal" (1-D), "keras-mxnet", an int, or one int or (low, high) pair per axis
-        "keras-mxnet" is not TensorFlow's rule but that of keras-mxnet 2.2.4.3, for networks trained in it: the extra
-        padding element is at the start (:func:`mxsame.padding.keras_mxnet_pads`). An even kernel of stride 1 along
-        the third axis, which gives n + 1 outputs there, is refused (:func:`mxsame.padding.keras_mxnet_axes`).
+        "keras-mxnet" is the rule of keras-mxnet 2.2.4.3, not TensorFlow's, for networks trained in it: the extra
+        padding element is at the start (:func:`mxsame.padding.keras_mxnet_pads`). Refused with it: an even kernel of
+        stride 1 along the third axis, which has n + 1 outputs there (:func:`mxsame.padding.keras_mxnet_axes`).
     groups : int
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
@@ -116,7 +115,7 @@ def depthwise_conv(
     bias : same kind as data, optional
         (C*m,).
     in_channels : int, optional if the data's channels are known
-        C; a graph needs it to be built.
+        C; needed to build a graph.
     depth_multiplier : int, optional if the weight's shape is known
         m.
 
@@ -174,7 +173,7 @@ def separable_conv(
     layout: Optional[str] = None,
     input_size: Any = None,
 ) -> Any:
-    """A depthwise convolution, which takes the strides, padding and dilation, and then a 1x1 convolution with the bias.
+    """A depthwise convolution with the strides, padding and dilation, then a 1x1 convolution with the bias.
 
     Arguments are those of :func:`depthwise_conv`, except:
 

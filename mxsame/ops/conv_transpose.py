@@ -35,10 +35,12 @@ def conv_transpose(
 ) -> Any:
     """Transposed convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
 
-    Per axis, the full extent is (n-1)s + ke. "same" gives n*s outputs and "valid" (n-1)s + max(ke, s); with
-    `output_padding` it is (n-1)s + ke - 2(ke//2) + output_padding and (n-1)s + ke + output_padding. If elements are
-    cropped, half of them, rounded down, come from the start; see :func:`mxsame.padding.transposed_cuts` for the source.
-    Explicit pads are what is cropped: (n-1)s + ke - low - high + output_padding.
+    Per axis, the full extent is (n-1)s + ke. The number of outputs, without and with `output_padding`:
+
+    - "same": n*s, and (n-1)s + ke - 2(ke//2) + output_padding. Half of the cropped elements, rounded down, come from
+      the start; :func:`mxsame.padding.transposed_cuts` has the source.
+    - "valid": (n-1)s + max(ke, s), and (n-1)s + ke + output_padding.
+    - Explicit pads are cropped: (n-1)s + ke - low - high + output_padding.
 
     Parameters
     ----------
@@ -51,10 +53,10 @@ def conv_transpose(
     channels, kernel_size : int, int or sequence of ints; optional if the weight's shape is known
     strides, dilation : int or one int per axis
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
-        "keras-mxnet" is not TensorFlow's rule but that of keras-mxnet 2.2.4.3, for networks trained in it: as many
-        elements are cropped as with "same", half of them, rounded up, from the start.
+        "keras-mxnet" is the rule of keras-mxnet 2.2.4.3, not TensorFlow's, for networks trained in it: it crops as
+        many elements as "same", half of them, rounded up, from the start.
     output_padding : int or one int per axis, optional
-        Less than the stride. None is not 0: it asks for the sizes above.
+        Less than the stride. None is not 0, see above.
     groups : int
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
 

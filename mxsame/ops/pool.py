@@ -34,15 +34,16 @@ def max_pool(
     pool_size : int or one int per axis
     strides : int or one int per axis; the pool size by default
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
-        "keras-mxnet" is not TensorFlow's rule but that of keras-mxnet 2.2.4.3, for networks trained in it: the extra
-        padding element is at the start, and averages count padding. An even pool size of stride 1, which gives n + 1
-        outputs there, is refused, except along the first of three axes (:func:`mxsame.padding.keras_mxnet_axes`).
-        Each pad must be less than the pool size, so that every window holds an element of the data.
+        "keras-mxnet" is the rule of keras-mxnet 2.2.4.3, not TensorFlow's, for networks trained in it: the extra
+        padding element is at the start, and averages count padding. Refused with it: an even pool size of stride 1,
+        which has n + 1 outputs there, except along the first of three axes (:func:`mxsame.padding.keras_mxnet_axes`).
+        Explicit pads must be less than the pool size, so that every window holds an element of the data.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
         The spatial size of a Symbol. Without it the graph is right for every size.
     ceil_mode : bool
-        With "valid" and explicit pads, whether a partial window at the end counts: out is rounded up, not down.
+        With "valid" and explicit pads, whether a partial window at the end counts: the number of outputs is then
+        rounded up, not down.
 
     Returns
     -------
@@ -74,20 +75,20 @@ def avg_pool(
     *,
     ceil_mode: bool = False,
 ) -> Any:
-    """The mean over windows of the data, of those elements that are inside it, as in TensorFlow.
+    """The mean over windows of the data; padding does not count, as in TensorFlow.
 
     Arguments are those of :func:`max_pool`, and:
 
     Parameters
     ----------
     count_include_pad : bool, optional
-        Whether padding counts as zeros: False by default, and True with "keras-mxnet", which has nothing else. With
-        `ceil_mode`, what a partial window has after the padding does not count, as in `gluon.nn`.
+        Whether padding counts as zeros: False by default; always True with "keras-mxnet". With `ceil_mode`, the part of
+        a partial window after the padding does not count, as in `gluon.nn`.
 
     Raises
     ------
     TypeError, ValueError
-        As `max_pool`, and if padding must count with "keras-mxnet" but `count_include_pad` is False.
+        As `max_pool`, and for `count_include_pad=False` with "keras-mxnet".
 
     Examples
     --------
@@ -116,8 +117,8 @@ def lp_pool(
 ) -> Any:
     """The root of the sum of powers, (sum of x^p)^(1/p), over windows of the data; padding adds nothing.
 
-    As MXNet's Pooling has it, powers are of signed values: it is the Lp norm for p = 2, and for data that is not
-    negative. The gradient is not defined for a window of zeros only.
+    Powers are of signed values, as in MXNet's Pooling: the result is the Lp norm for p = 2, and for data that is not
+    negative. The gradient is not defined for a window with only zeros.
 
     Arguments are those of :func:`max_pool`, and:
 
@@ -129,7 +130,7 @@ def lp_pool(
     Raises
     ------
     TypeError, ValueError
-        As `max_pool`, and for another order.
+        As `max_pool`, and for another p.
 
     Examples
     --------

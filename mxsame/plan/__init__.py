@@ -1,7 +1,7 @@
-"""From the geometry of an operator to how MXNet runs it. Plain ints, no MXNet.
+"""How MXNet can run an operator of a given geometry. Plain ints, no MXNet.
 
-`make_windows` says what is wanted along each axis; `STRATEGIES` is the table of ways to get it; `exact_plans` gives
-every way that is exact. `mxsame.planner` chooses among them.
+`make_windows` makes a window for each axis; `STRATEGIES` is the table of ways to run windows; `exact_plans` gives the
+exact ones. `mxsame.planner` chooses among them.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def exact_plans(
 ) -> Mapping[str, Plan]:
     """Every exact plan, by the strategy that its axes have in common, in the order of `allowed`.
 
-    An axis that needs nothing runs natively in all of them, and one for which the strategy is not exact by the first
-    that is. If no axis needs anything there is only "native".
+    In all of them, an axis for which "native" is exact runs natively. An axis for which the strategy is not exact runs
+    by the first one that is. If all axes run natively, there is only "native".
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def _of_axis(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPlan]:
 
 
 def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None) -> Plan:
-    """The first of the exact plans, or the one that :func:`force` asks for: a `ValueError` if that is not exact.
+    """The first of the exact plans, or the one of :func:`force`; `ValueError` if that is not exact.
 
     >>> odd, even = first_plan([Window(7, 3, 2), Window(8, 3, 2)], "conv").axes
     >>> odd == AxisPlan(3, pad=1), even == AxisPlan(3, pad=2, crop=(1, 0))
@@ -144,7 +144,7 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
 
 
 def forced() -> Optional[str]:
-    """The strategy that :func:`force` asks for, or None.
+    """The strategy of :func:`force`, or None.
 
     >>> with force("concat"):
     ...     forced()
@@ -155,9 +155,10 @@ def forced() -> Optional[str]:
 
 @contextlib.contextmanager
 def force(strategy: Optional[str]) -> Iterator[None]:
-    """Within the `with` block graphs are built by this strategy, for tests and for experiments; None lifts a force.
+    """Within the `with` block, graphs are built by this strategy, for tests and experiments; None ends a force.
 
-    Operators which the strategy does not serve are left alone; a geometry for which it is not exact is a `ValueError`.
+    Operators that the strategy does not serve are not affected. Raises `ValueError` for a geometry for which it is not
+    exact.
 
     >>> with force("slice"):
     ...     first_plan([Window(224, 7, 2)], "conv").axes == (AxisPlan(kernel_size=7, pad=4, crop=(1, 0)),)

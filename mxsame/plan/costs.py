@@ -1,4 +1,4 @@
-"""What a layer costs on the CPU, however it is run: nanoseconds, by constants that were measured.
+"""What a layer costs on the CPU: nanoseconds, by constants that were measured.
 
 Plans are only ranked, so the ratios of the constants matter. The steps of a plan (`mxsame.plan.steps`) have their own
 costs, for the same `Layer`.
@@ -38,16 +38,16 @@ class Costs:
     concat_back: float = 0.6  #: its backward pass
     back_line: float = 4.5  #: the same along a single axis
     slice: float = 0.35  #: take a part
-    slice_blocks: float = 0.8  #: take a part of what a convolution has left in blocks
+    slice_blocks: float = 0.8  #: take a part of a convolution's output, which is in blocks
     slice_back: float = 1.2  #: the backward pass; twice that for a part of a dynamic shape
     flip: float = 1.1  #: reverse an axis
     gather: float = 4.0  #: transpose, copy rows, transpose back
     reorder: float = 1.5  #: from oneDNN's blocks to the plain layout, or back
     weight: float = 5.0  #: per element of a weight that gets zeros or is flipped, including its way into blocks
     offset: float = 20.0  #: per element of a weight that is put at an offset among zeros
-    dense: float = 0.0165  #: per multiplication of a convolution; twice that of a gradient, with pad > k // 2
-    depthwise: float = 0.05  #: of a depthwise convolution
-    depthwise_slow: float = 1.0  #: of those without fast code in oneDNN (few channels, one or three axes, gradients)
+    dense: float = 0.0165  #: per multiplication of a convolution; twice that for gradients with pad > k // 2
+    depthwise: float = 0.05  #: per multiplication of a depthwise convolution
+    depthwise_slow: float = 1.0  #: the same without fast code in oneDNN (few channels, one or three axes, gradients)
     pooling: float = 0.04  #: per element of a pooling window
     pooling_slow: float = 0.65  #: the same without oneDNN (partial windows of averages, plain data beyond the cache)
     touch: float = 0.15  #: per element that an operator reads or writes

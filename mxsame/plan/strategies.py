@@ -1,6 +1,6 @@
 """How MXNet runs a window: the steps of an `AxisPlan`, and the table of strategies that fill them in.
 
-MXNet's operators have one pad for both ends. The steps around an operator give the wanted values all the same::
+MXNet's operators have one pad for both ends. Steps around an operator make its values those of asymmetric padding::
 
     flip the data -> concatenate or pad -> gather, or shift, or dilate -> [longer kernel] operator(pad)
     -> crop the output -> flip back
@@ -36,27 +36,27 @@ class AxisPlan:
     pad_operator
         (low, high) elements added by MXNet's pad operator.
     gather
-        The data is gathered from itself, with pads computed in the graph.
+        The padded data is gathered from the data, with pads computed in the graph.
     shift
-        The data is shifted within its padding, so that low appears to be the first of these two numbers whatever it
-        is; the second is what the last window of any size needs.
+        (least, reach): the data is shifted within its padding, so that low is `least` for every size; `reach` is the
+        pad that the last window of any size needs.
     pick
-        The operator runs with stride 1; the outputs for the positions reach - low, reach - low + s, .. of those are
-        picked, where these numbers are (least low, reach, added zeros at both ends of the outputs).
+        (least, reach, zeros): the operator runs with stride 1, and its outputs at reach - low, reach - low + s, .. are
+        picked. `least` is the least low, `zeros` the zeros added to both ends of the outputs.
     dilate
         The data gets this stride minus one zeros between its elements, and the operator is a convolution with the
         flipped kernel (transposed convolutions only); 0 otherwise.
     zeros
         (front, back) zeros concatenated to the kernel.
     offset
-        The kernel is at an offset of pad - low among `kernel_size` elements; low is computed in the graph and lies
-        between these two.
+        (least, most) of low, which is computed in the graph: the kernel is at the offset pad - low among `kernel_size`
+        elements.
     pad
         The operator's own pad, the same at both ends.
     adj
         The operator's own output padding (transposed convolutions only).
     crop
-        (start, end) elements dropped from the output. An end of None depends on the size: ceil(n/s) are kept.
+        (start, end) elements dropped from the output. If end is None, ceil(n/s) elements are kept.
 
     Examples
     --------
@@ -85,9 +85,9 @@ class AxisPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """One plan for each axis; and for pooling operators the convention by which they count windows ("valid": floor,
-    "full": ceil), whether data of one axis goes to them as pictures of pairs of channels, and whether plain data is
-    copied into oneDNN's blocks before them (`mxsame.planner.laid_out`).
+    """One plan for each axis, and three facts for pooling operators: `convention`, how they count windows ("valid":
+    floor, "full": ceil); `pairs`, whether data of one axis goes to them as pictures of pairs of channels; `blocks`,
+    whether plain data is copied into oneDNN's blocks before them (`mxsame.planner.laid_out`).
 
     >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills
     True
@@ -105,7 +105,7 @@ class Plan:
 
     @property
     def fills(self) -> bool:
-        """Whether padding becomes part of the data, where an average cannot tell it from real elements."""
+        """Whether padding becomes part of the data, so that an average counts it."""
         return any(step.fills for step in self.steps)
 
     @property
@@ -375,16 +375,16 @@ class Strategy:
     transposed : callable, optional
         The same for the window of a transposed convolution.
     needs : str, optional
-        What must be known to build its graph: "weight", something of a weight's shape; "weight shape", all of it, as
-        nothing of it can be inferred through the graph; or "channels", those of the data.
+        What must be known to build its graph: "weight", a part of the weight's shape; "weight shape", all of it, since
+        MXNet cannot infer it through the graph; "channels", those of the data.
     channels_last : bool
-        Whether it is written for data with channels last, too.
+        Whether it also runs data with channels last.
     convention : str
         Of a pooling operator.
     together : bool
-        All axes run by it, or none.
+        Whether all axes must run by it.
     competes : bool
-        Whether it may be the fastest; otherwise it runs only if it is forced, or if nothing else is possible.
+        Whether the planner may choose it for its speed. Otherwise it runs only if forced, or if no other is exact.
 
     Examples
     --------
@@ -403,11 +403,11 @@ class Strategy:
     competes: bool = True
 
     def serves(self, operator: str) -> bool:
-        """Whether the operator may run by it."""
+        """Whether it can run the operator."""
         return self.transposed is not None if operator == "transposed" else operator in self.operators
 
     def plan(self, window: AnyWindow) -> Optional[AxisPlan]:
-        """The plan of one axis, or None if this is not exact for it."""
+        """The plan of one axis, or None if it is not exact."""
         if isinstance(window, TransposedWindow):
             return _checked_transposed(self.transposed(window), window) if self.transposed else None
         return self.axis(window) if self.axis else None

@@ -23,8 +23,8 @@ Ints = Tuple[int, ...]
 class Window:
     """One axis of a convolution or a pooling operator: output j reads the elements from j*s - low on.
 
-    `size` is None if it is dynamic. `padding` is "same", "keras-mxnet" or a (low, high) pair. `ceil_mode` adds as many
-    elements at the end as make the last, partial window count (pooling with explicit pads).
+    `size` is None if it is dynamic. `padding` is "same", "keras-mxnet" or a (low, high) pair. `ceil_mode` pads the end
+    until a partial last window is whole (pooling with explicit pads).
 
     >>> window = Window(size=7, kernel_size=2, stride=2)
     >>> window.pads(7), window.outputs(7)
@@ -45,9 +45,10 @@ class Window:
 
     @property
     def sizes(self) -> Sequence[int]:
-        """The size, or one size of each residue modulo the stride if it is dynamic.
+        """The size; if it is dynamic, one size for each remainder modulo the stride.
 
-        Pads, outputs and crops depend on nothing else (except for sizes shorter than the kernel; these are longer).
+        Pads, outputs and crops depend only on the remainder, for sizes that are not shorter than the kernel; these are
+        longer.
         """
         if self.size is not None:
             return (self.size,)
@@ -59,7 +60,7 @@ class Window:
         return self.stride * (1 - (-2 * self.effective_kernel_size // self.stride))
 
     def least(self) -> Window:
-        """The window of the least size that has the same plans: the one of `sizes` with the same remainder.
+        """The window of the smallest size with the same plans: that of `sizes` with the same remainder.
 
         >>> Window(224, 3, 2).least().size, Window(5, 3, 2).least().size
         (8, 5)
@@ -91,8 +92,8 @@ class Window:
         return (size + low + high - self.effective_kernel_size) // self.stride + 1
 
     def trimmed(self) -> Window:
-        """The window without the kernel elements, at its start and end, that read padding wherever it is, for a
-        pooling operator that ignores padding: MXNet insists on k <= n + 2*pad, and loops over every element."""
+        """The window without the kernel elements at its start and end that read only padding, for a pooling operator
+        that ignores padding: MXNet needs k <= n + 2*pad, and loops over every element."""
         if self.size is None:
             return self
         low, _ = self.pads(self.size)
@@ -107,8 +108,9 @@ class Window:
 
 @dataclass(frozen=True)
 class TransposedWindow:
-    """One axis of a transposed convolution: of its full extent (n-1)s + ke, `crop` elements are dropped at
-    (start, end); a negative end means that many elements of bias at the end. The crop does not depend on the size.
+    """One axis of a transposed convolution: `crop` is the number of elements of its full extent (n-1)s + ke that are
+    dropped at (start, end). A negative end is a number of elements that hold only the bias. The crop does not depend on
+    the size.
 
     >>> TransposedWindow(size=4, kernel_size=3, stride=2, crop=(0, 1)).outputs(4)
     8
@@ -126,7 +128,7 @@ class TransposedWindow:
         return (self.kernel_size - 1) * self.dilation + 1
 
     def least(self) -> TransposedWindow:
-        """The window that has the same plans: that of every size."""
+        """The window of every size, which has the same plans."""
         return replace(self, size=None)
 
     def outputs(self, size: int) -> int:
