@@ -6,8 +6,8 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from mxsame import validation
 from mxsame.port.builder import Site, Value
-from mxsame.port.description import Layer
-from mxsame.port.rows import LAYERS, PASSES, TAKES, layer, operator
+from mxsame.port.description import Layer, class_and_config
+from mxsame.port.rows import LAYERS, PASSES, TAKES, in_place, layer, operator
 
 WITHOUT_ARGUMENTS = (
     *("exponential", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "linear", "log_sigmoid", "mish", "relu"),
@@ -73,17 +73,11 @@ def _name(spec: Any) -> Optional[str]:
 
 def _layer(site: Site, spec: Dict[str, Any], x: Value) -> Value:
     """An activation that is a layer without weights, as `Activation(LeakyReLU())`."""
-    class_name = str(spec.get("class_name")).split(">")[-1]
-    inner = Layer(class_name, site.layer.name, spec["config"])
+    class_name, config = class_and_config(spec)
+    inner = Layer(class_name, site.layer.name, config)
     if class_name not in LAYERS or LAYERS[class_name].weights_of(inner):
         raise ValueError(f"activation must be a layer without weights; {validation.received(class_name=class_name)}")
-    return as_layer(site, class_name, spec["config"], x)
-
-
-def as_layer(site: Site, class_name: str, config: Dict[str, Any], x: Value) -> Any:
-    """What a layer of another class gives in the place of this one."""
-    inner = Layer(class_name, site.layer.name, config, calls=site.layer.calls)
-    return LAYERS[class_name](Site(site.builder, inner, site.path, site.call, site.model, site.training), [x], {})
+    return in_place(site, inner, x)
 
 
 def _operator(name: str) -> Callable:

@@ -347,9 +347,13 @@ class Site:
 
     # -- shapes of pictures, in Keras's order
 
+    def spatial(self, x: Value) -> range:
+        """The spatial axes."""
+        return range(2, x.rank) if self.is_channels_first else range(1, x.rank - 1)
+
     def sizes(self, x: Value) -> Tuple[Size, ...]:
-        """The lengths of the spatial axes."""
-        return x.shape[2:] if self.is_channels_first else x.shape[1:-1]
+        """Their lengths."""
+        return tuple(x.shape[axis] for axis in self.spatial(x))
 
     def channels(self, x: Value) -> Size:
         return x.shape[1] if self.is_channels_first else x.shape[-1]
@@ -395,16 +399,15 @@ class Site:
         """A step of a function of `mxsame.port.blocks`, or of an operator of MXNet."""
         return self.builder.function(self.name, name, inputs, first, shape, **arguments)
 
-    def block(
-        self, make: Callable, *inputs: Value, conversions: Any = None, first: Any = None, shape: Any = None
-    ) -> Value:
+    def block(self, make: Callable, *inputs: Value, conversions: Any = None, shape: Any = None) -> Value:
         """A step of a block with the layer's weights, which `make(prefix=..)` makes at the layer's first call;
         `conversions` maps weights to conversions, others are as they are."""
-        return self.builder.emit(self._made(make, conversions), inputs, self.name, first, shape)[0]
+        return self.builder.emit(self._made(make, conversions), inputs, self.name, shape=shape)[0]
 
     def weighted(self, function: Any, *inputs: Value, shapes: Mapping[str, Any], conversions: Any = None,
                  **arguments: Any) -> Value:  # fmt: skip
-        """The same of a function, with parameters of these shapes."""
+        """The same of a function, with parameters of these shapes: those that are weights of the layer."""
+        shapes = {role.parameter: shapes[role.parameter] for role in self.layer.roles or () if role.parameter}
         return self.block(partial(Function, function, shapes=shapes, **arguments), *inputs, conversions=conversions)
 
     def several(self, make: Callable, *inputs: Value, conversions: Any = None) -> List[Value]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame import validation
-from mxsame.port.description import WRAPPER, Call, Layer, Model, Tensor, leaves
+from mxsame.port.description import WRAPPER, Call, Layer, Model, Tensor, class_and_config, leaves
+from mxsame.port.operators import name_of
+from mxsame.port.table import LAYERS, OPERATORS
 
 MODELS = ("Sequential", "Functional", "Model")
 DEEPEST = 32  # models in models
@@ -27,8 +29,8 @@ def model_of(entry: Any, version: int) -> Model:
 
 def _class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
     """The configuration of a Sequential is the list of its layers before Keras 2.2.3."""
-    config = entry["config"]
-    return entry["class_name"].split(">")[-1], {"layers": config} if isinstance(config, list) else config
+    class_name, config = class_and_config(entry)
+    return class_name, {"layers": config} if isinstance(config, list) else config
 
 
 def _model(class_name: str, config: Dict[str, Any], version: int, depth: int) -> Model:
@@ -120,12 +122,14 @@ def _wrapped(entry: Any, version: int, depth: int) -> Model:
 
 
 def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any], version: int) -> Optional[str]:
-    """The function of an operator node."""
+    """The function of an operator node; None for a layer."""
     if class_name in ("TFOpLambda", "SlicingOpLambda"):
         return str(config.get("function", entry.get("name")))
     if "module" in entry or version == 2:
         return class_name if str(entry.get("module")).startswith("keras.src.ops") else None
-    return None if "dtype" in config else class_name  # an .h5 file of Keras 3 has no modules; layers have a type
+    # An .h5 file of Keras 3 has no modules. Its layers have a type; a layer that was written by hand may have none.
+    is_layer = "dtype" in config or (class_name in LAYERS and name_of(class_name) not in OPERATORS)
+    return None if is_layer else class_name
 
 
 def _call(call: Any) -> Call:

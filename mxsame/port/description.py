@@ -78,13 +78,13 @@ class Layer:
         """The layer or model that a TimeDistributed layer calls for every step in time."""
         return self.model.layers[1] if self.class_name == WRAPPER and self.model is not None else None
 
-    def takes(self, tensor: Tensor) -> bool:
-        """Whether it is called with this tensor."""
-        return any(tensor in call.tensors() for call in self.calls)
-
     @property
     def trainable(self) -> bool:
         return self.config.get("trainable", True) is not False
+
+    def walk(self) -> Iterator[Layer]:
+        """The layer, or those of a nested model."""
+        return iter([self]) if self.model is None else self.model.walk()
 
 
 @dataclass
@@ -110,11 +110,17 @@ class Model:
 
     def walk(self) -> Iterator[Layer]:
         """Every layer that is no model, those of nested models among them."""
-        for layer in self.layers:
-            if layer.model is None:
-                yield layer
-            else:
-                yield from layer.model.walk()
+        return (inner for layer in self.layers for inner in layer.walk())
+
+
+def class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
+    """Of `{"class_name": .., "config": ..}`; a class that was registered is written as `package>name`."""
+    return entry["class_name"].split(">")[-1], entry["config"]
+
+
+def listed(value: Any) -> list:
+    """Several in a list or a tuple, or a single one, as a list."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def leaves(nested: Any, kind: type) -> list:

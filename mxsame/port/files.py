@@ -105,15 +105,7 @@ def _archive(path: str) -> Contents:
                 for name in ("config.json", "metadata.json")
             )
             weights = _weights(archive, path) if WEIGHTS in archive.namelist() else None
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        struct.error,
-        NotImplementedError,
-        EOFError,
-        OSError,
-        RuntimeError,
-    ) as error:
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError) as error:
         raise ValueError(f"{path} must be a whole zip archive: {error}") from None
     return Contents(config, metadata.get("keras_version"), weights)
 

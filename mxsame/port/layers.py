@@ -15,8 +15,8 @@ from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.activations import activated
 from mxsame.port.builder import TRANSPOSED, Conversion, Site, Value
-from mxsame.port.description import Layer, Weight
-from mxsame.port.rows import ALIKE, KERAS, LAYERS, PASSES, SETTLED, TAKES, layer, operator
+from mxsame.port.description import Layer, Weight, class_and_config, listed
+from mxsame.port.rows import ALIKE, KERAS, LAYERS, PASSES, SETTLED, TAKES, in_place, layer, operator
 
 gluon = mx.gluon.nn
 GAMMA, BETA = Weight("gamma", "gamma", "scale"), Weight("beta", "beta", "center")
@@ -38,8 +38,6 @@ def _dense(site: Site, x: Value) -> Value:
         raise ValueError(f"data must have 2 axes or more; {validation.received(**{'data.shape': x.shape})}")
     x = site.keras(x) if x.rank > 5 else x
     shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
-    if not site.config.get("use_bias", True):
-        del shapes["bias"]
     ones = (1,) * (x.rank - 2) if x.first else ()
     out = site.weighted("dense", x, shapes=shapes, conversions={"kernel": TRANSPOSED}, units=units, ones=ones)
     return activated(site, out)
@@ -65,7 +63,7 @@ def _masking(site: Site, x: Value) -> Value:
 
 def axes_of(axis: Any, rank: int) -> List[int]:
     """The axes of an argument, in order."""
-    axes = list(axis) if isinstance(axis, (list, tuple)) else [axis]
+    axes = listed(axis)
     if not axes or not all(type(entry) is int and -rank <= entry < rank for entry in axes):
         raise ValueError(f"axis must be within {rank} axes; {validation.received(axis=axis)}")
     return sorted({entry % rank for entry in axes})
@@ -131,7 +129,7 @@ def _along(
 ) -> Value:
     """A function with the layer's weights, which have these axes of x."""
     used, conversion = _over(x, axes, stored)
-    roles = [role for role in site.layer.roles or () if role.parameter]
+    roles = site.layer.roles or ()
     shapes, conversions = {role.parameter: used for role in roles}, {role.name: conversion for role in roles}
     return site.weighted(function, x, shapes=shapes, conversions=conversions, **arguments)
 
@@ -249,7 +247,7 @@ def _dropout(site: Site, x: Value) -> Value:
 
 @layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", masks=PASSES)
 def _spatial_dropout(site: Site, x: Value) -> Value:
-    return _dropped(site, x, _rate(site), range(2, x.rank) if site.is_channels_first else range(1, x.rank - 1))
+    return _dropped(site, x, _rate(site), site.spatial(x))
 
 
 @layer("StochasticDepth")
@@ -267,15 +265,10 @@ def _noise(site: Site, x: Value) -> Value:
     return site.function(function, x, amount=amount) if amount and site.training is None else x
 
 
-@layer("ActivityRegularization", masks=PASSES)
+@layer("ActivityRegularization", "Identity", masks=TAKES)
 def _identity(site: Site, x: Value) -> Value:
-    return x
-
-
-@layer("Identity", masks=TAKES)
-def _identity_layer(site: Site, x: Value) -> Value:
-    """In Keras 3 masks pass."""
-    return x if site.version == 3 else x._replace(mask=None)
+    """Masks do not pass an Identity of Keras 2."""
+    return x._replace(mask=None) if (site.layer.class_name, site.version) == ("Identity", 2) else x
 
 
 @layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomContrast", "RandomBrightness", "RandomTranslation")
@@ -284,9 +277,8 @@ def random_layer(site: Site, x: Value) -> Value:
     """Nothing at inference; there is no such noise in training here."""
     if site.training and site.version == 2:  # Keras 3 writes so, and does as the model is called
         raise ValueError("random layers must not be called with training=True")
-    _only_at_inference(
-        site, "does nothing here, in training neither: change the pictures before the network takes them"
-    )
+    what = "does nothing here, in training neither: change the pictures before the network takes them"
+    _only_at_inference(site, what)
     return x
 
 
@@ -372,14 +364,13 @@ def _repeat_vector(site: Site, x: Value) -> Value:
 
 def _spectral_weights(config: Dict[str, Any]) -> List[Weight]:
     inner = _wrapped(config)
-    row = LAYERS.get(inner.class_name)
-    found = [] if row is None else row.weights_of(inner)
+    found = LAYERS[inner.class_name].weights_of(inner) if inner.class_name in LAYERS else []
     return [*(role._replace(group="layer") for role in found), Weight("vector_u", trained=False)]
 
 
 def _wrapped(config: Dict[str, Any]) -> Layer:
-    entry = config["layer"]
-    return Layer(str(entry["class_name"]).split(">")[-1], "", entry["config"])
+    class_name, inner = class_and_config(config["layer"])
+    return Layer(class_name, "", inner)
 
 
 @layer("SpectralNormalization", weights=_spectral_weights, masks=TAKES)
@@ -388,12 +379,11 @@ def _spectral_norm(site: Site, x: Value) -> Any:
     inner, layer = _wrapped(site.config), site.layer
     if inner.class_name not in LAYERS or site.training:
         raise ValueError(f"layer must be supported, and not called with training=True; received a {inner.class_name}")
-    inner.name, inner.calls, inner.roles = layer.name, layer.calls, (layer.roles or [])[:-1]
+    inner.roles = (layer.roles or [])[:-1]
     inner.weights = layer.weights[: len(inner.roles)]  # a `.keras` file has the kernel again, next to the vector
     inner.config = {**inner.config, "trainable": layer.trainable and inner.trainable}
     _only_at_inference(site, "does not divide its kernel here in training")
-    here = Site(site.builder, inner, site.path, site.call, site.model, site.training, site.once)
-    out = LAYERS[inner.class_name](here, [x], {})
+    out = in_place(site, inner, x)
     if id(inner) in site.builder.slots:
         site.builder.slots[id(layer)] = site.builder.slots.pop(id(inner))
         layer.weights = [*inner.weights, np.asarray(layer.weights[-1])]
@@ -451,14 +441,19 @@ def _merge(site: Site, *inputs: Value) -> Value:
 
 def _merged_mask(site: Site, masks: Sequence[Any]) -> Any:
     """Keras 2 keeps a step that no input masks; Keras 3 one that any input keeps, if all have a mask."""
-    found = list({mask.key: mask for mask in masks if mask is not None}.values())
-    if not found or (site.version == 3 and None in masks):
+    if site.version == 2:
+        return _combined(site, "multiply", masks)
+    if None in masks:
         return None
-    if len(found) == 1 or site.version == 2:
-        return found[0] if len(found) == 1 else site.function("multiply", *found)
-    if site.layer.class_name == "Multiply":
+    if site.layer.class_name == "Multiply" and len({mask.key for mask in masks}) > 1:
         raise ValueError("inputs must have one mask; received several")
-    return site.function("maximum", *found)
+    return _combined(site, "maximum", masks)
+
+
+def _combined(site: Site, function: str, masks: Sequence[Any]) -> Any:
+    """A function of the masks that are different; None of none."""
+    found = list({mask.key: mask for mask in masks if mask is not None}.values())
+    return site.function(function, *found) if len(found) > 1 else next(iter(found), None)
 
 
 @layer("CustomScaleLayer")
@@ -473,11 +468,10 @@ def _custom_scale(site: Site, first: Value, second: Value) -> Value:
 def _concatenate(site: Site, *inputs: Value) -> Value:
     axis, masks = site.config.get("axis", -1), [x.mask for x in inputs]
     out = concatenated(site, inputs, axis)
-    found = list({mask.key: mask for mask in masks if mask is not None}.values())
-    if not found:
+    if not any(masks):
         return out
     if axis % out.rank == out.rank - 1 and out.rank > 2:  # a step is kept that no input masks
-        return out._replace(mask=found[0] if len(found) == 1 else site.function("multiply", *found))
+        return out._replace(mask=_combined(site, "multiply", masks))
     if axis % out.rank == 1 and None not in masks:
         return out._replace(mask=site.function("concatenate", *masks, axis=1))
     raise ValueError(f"masks must be those of steps that are concatenated; {validation.received(axis=axis)}")

@@ -8,13 +8,12 @@ from typing import Any, Dict, List, Optional, Sequence
 import numpy as np
 
 from mxsame import validation
-from mxsame.port.activations import as_layer
 from mxsame.port.blocks import COMPARISONS
 from mxsame.port.builder import Operand, Site, Value
-from mxsame.port.description import leaves
+from mxsame.port.description import Layer, leaves, listed
 from mxsame.port.einsum import einsum_product, parse
 from mxsame.port.layers import axes_of, broadcasting, merged, to_order, to_shape
-from mxsame.port.rows import KERAS, UNPADDED, operator
+from mxsame.port.rows import KERAS, UNPADDED, in_place, operator
 
 
 def name_of(operator: str) -> str:
@@ -217,7 +216,7 @@ def _transpose(site: Site, x: Value, axes: Sequence[int]) -> Value:
 
 @operator("expand_dims", order=KERAS)
 def _expand_dims(site: Site, x: Value, axis: Any) -> Value:
-    axes = axis if isinstance(axis, list) else [axis]
+    axes = listed(axis)
     return site.function("expand_dims", x, axes=tuple(_after_batch(axes, x.rank + len(axes))))
 
 
@@ -300,9 +299,9 @@ WHOLE: Dict[str, Optional[int]] = {"start": None, "stop": None, "step": None}
 def _get_item(site: Site, x: Operand, key: Any) -> Any:
     """Slices, numbers of single elements, which take their axis away, and new axes; the batch stays as it is."""
     if not isinstance(x, Value):  # a shape
-        (key,) = key if isinstance(key, list) else [key]
+        (key,) = listed(key)
         return x[slice(key["start"], key["stop"], key["step"]) if isinstance(key, dict) else key]
-    entries = _indices(key if isinstance(key, list) else [key], x.rank)
+    entries = _indices(listed(key), x.rank)
     taken = [entry for entry in entries if entry is not None]
     if len(taken) != x.rank or taken[0] != WHOLE or entries[0] is None:
         raise ValueError(f"indices must leave the batch as it is; {validation.received(key=key)}")
@@ -379,4 +378,4 @@ def _pool(
     for name, value in (("pool_size", pool_size), ("strides", strides)):
         entries = value[1 : rank + 1] if isinstance(value, list) and len(value) == rank + 2 else value
         config[name] = entries[0] if isinstance(entries, list) and len(entries) == 1 else entries
-    return as_layer(site, f"{kind}Pooling{rank}D", config, x)
+    return in_place(site, Layer(f"{kind}Pooling{rank}D", site.name, config), x)

@@ -7,12 +7,11 @@ import warnings
 from typing import Any, Callable, Optional
 
 from mxsame import validation
-from mxsame.port import files, old_names, operators
+from mxsame.port import files, old_names
 from mxsame.port import weights as weighing
 from mxsame.port.config import model_of
 from mxsame.port.description import Model
-from mxsame.port.rows import LAYERS, OPERATORS
-from mxsame.port.table import roles_of
+from mxsame.port.table import LAYERS, roles_of
 
 MOST_CALLS = 20_000  # of layers; models that call models several times have more than their file shows
 
@@ -36,8 +35,6 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     if calls > MOST_CALLS:
         raise ValueError(f"layers must be called at most {MOST_CALLS} times in all; {validation.received(calls=calls)}")
     for layer in model.walk():
-        if layer.class_name in LAYERS and operators.name_of(layer.class_name) not in OPERATORS:
-            layer.operator = None  # of a configuration that was written by hand
         if layer.operator is None and layer.class_name in (*LAYERS, *old_names.CLASSES, "Merge"):
             old_names.renamed(layer)
     if check is not None:

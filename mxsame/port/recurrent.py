@@ -7,13 +7,14 @@ number of steps is static, and by MXNet's `foreach` if it is dynamic.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import copied
 from mxsame.port.blocks import run
+from mxsame.port.description import listed
 
 Activation = Tuple[str, Dict[str, Any]]  # a function of `mxsame.port.blocks`, and its arguments
 State = List[Any]
@@ -55,7 +56,6 @@ class Options(NamedTuple):
     return_sequences: bool = False
     return_state: bool = False
     go_backwards: bool = False
-    takes_states: bool = False
     takes_mask: bool = False
     zero_output_for_mask: bool = False
 
@@ -63,9 +63,9 @@ class Options(NamedTuple):
 class Stepwise(mx.gluon.HybridBlock):
     """What recurrent layers share: data (N, T, ..) to sequences (N, T, ..), or to the output (N, ..) of the last step.
 
-    Called with the data, then the initial states if the options have `takes_states`, then the mask (N, T) if they have
-    `takes_mask`: where that is 0, output and states stay what they were a step before. Returns the output, and the last
-    states if they have `return_state`.
+    Called with the data, then the initial states or none, then the mask (N, T) if the options have `takes_mask`: where
+    that is 0, output and states stay what they were a step before. Returns the output, and the last states if they have
+    `return_state`.
     """
 
     ndim = 3
@@ -147,7 +147,7 @@ class Recurrent(Stepwise):
         prefix: Optional[str] = None,
     ):
         super().__init__(options, prefix)
-        self._kind, self._units, self._reset_after = kind, units, reset_after
+        self.kind, self._units, self._reset_after = kind, units, reset_after
         self._rows = rows = units * len(KINDS[kind].gates)
         with self.name_scope():
             self.i2h_weight = self.params.get("i2h_weight", shape=(rows, in_units), allow_deferred_init=True)
@@ -162,16 +162,16 @@ class Recurrent(Stepwise):
         states, mode = states or self._zeros(F, x), None if mask is not None else self._mode()
         if mode is not None:
             return self._fused(F, mode, x, states, i2h_weight, h2h_weight, bias)
-        biases = [] if bias is None else [self._biases(F, bias)[0]]
-        x = F.FullyConnected(x, i2h_weight, *biases, num_hidden=self._rows, flatten=False, no_bias=bias is None)
-        return self.stepped(F, self._step(F, h2h_weight, bias), x, states, mask)
+        of_data, of_states = (None, None) if bias is None else self._biases(F, bias)
+        x = F.FullyConnected(x, i2h_weight, of_data, num_hidden=self._rows, flatten=False, no_bias=bias is None)
+        return self.stepped(F, self._step(F, h2h_weight, of_states), x, states, mask)
 
     def _zeros(self, F: Any, x: Any) -> State:
         """The initial states (N, units), for the batch of the data (T, N, in_units)."""
         entries = F.slice_axis(F.slice_axis(x, axis=0, begin=0, end=1), axis=2, begin=0, end=1)
         entries = F.squeeze(F.zeros_like(entries), axis=0)
         # one for each state: `foreach` refuses the same Symbol twice
-        return [F.broadcast_axis(entries, axis=1, size=self._units) for _ in range(KINDS[self._kind].states)]
+        return [F.broadcast_axis(entries, axis=1, size=self._units) for _ in range(KINDS[self.kind].states)]
 
     def _biases(self, F: Any, bias: Any) -> Tuple[Any, Any]:
         """That of the data, and that of the states."""
@@ -184,10 +184,10 @@ class Recurrent(Stepwise):
     def _mode(self) -> Optional[str]:
         """That of the operator with Keras's formulas, if it has one."""
         activation, gate = self.options.activation, self.options.recurrent_activation
-        if self._kind == "SimpleRNN":
+        if self.kind == "SimpleRNN":
             return {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(activation[0] if not activation[1] else "")
         gated = (activation, gate) == (("tanh", {}), ("sigmoid", {}))
-        if self._kind == "GRU":
+        if self.kind == "GRU":
             return "gru" if gated and self._reset_after else None
         return "lstm" if gated else None
 
@@ -217,10 +217,9 @@ class Recurrent(Stepwise):
         """From the data's part of the gates and the states to the next states, the first of which is the output."""
         activation, gate = self.activations(F)
         units, reset_after = self._units, self._reset_after
-        recurrent_bias = [self._biases(F, bias)[1]] if reset_after and bias is not None else []
 
-        def product(state: Any, weight: Any, rows: int, biases: Sequence[Any] = ()) -> Any:
-            return F.FullyConnected(state, weight, *biases, num_hidden=rows, no_bias=not biases)
+        def product(state: Any, weight: Any, rows: int, bias: Any = None) -> Any:
+            return F.FullyConnected(state, weight, bias, num_hidden=rows, no_bias=bias is None)
 
         def simple(x: Any, states: State) -> State:
             return [activation(x + product(states[0], weight, units))]
@@ -232,18 +231,18 @@ class Recurrent(Stepwise):
             (state,) = states
             parts = F.split(x, num_outputs=3, axis=1)
             if reset_after:
-                recurrent = F.split(product(state, weight, 3 * units, recurrent_bias), num_outputs=3, axis=1)
-                reset, update = gate(parts[0] + recurrent[0]), gate(parts[1] + recurrent[1])
-                new = activation(parts[2] + reset * recurrent[2])
+                recurrent = F.split(product(state, weight, 3 * units, bias), num_outputs=3, axis=1)
             else:
                 of_gates = F.slice_axis(weight, axis=0, begin=0, end=2 * units)
-                of_new = F.slice_axis(weight, axis=0, begin=2 * units, end=None)
                 recurrent = F.split(product(state, of_gates, 2 * units), num_outputs=2, axis=1)
-                reset, update = gate(parts[0] + recurrent[0]), gate(parts[1] + recurrent[1])
-                new = activation(parts[2] + product(reset * state, of_new, units))
-            return [update * state + (1 - update) * new]
+            reset, update = gate(parts[0] + recurrent[0]), gate(parts[1] + recurrent[1])
+            if reset_after:
+                new = reset * recurrent[2]
+            else:
+                new = product(reset * state, F.slice_axis(weight, axis=0, begin=2 * units, end=None), units)
+            return [update * state + (1 - update) * activation(parts[2] + new)]
 
-        return {"SimpleRNN": simple, "LSTM": lstm, "GRU": gru}[self._kind]
+        return {"SimpleRNN": simple, "LSTM": lstm, "GRU": gru}[self.kind]
 
 
 def _lstm(F: Any, gates: Any, cell: Any, activation: Callable, gate: Callable) -> State:
@@ -272,17 +271,17 @@ class Bidirectional(mx.gluon.HybridBlock):
     """Two recurrent layers on the same data, one of them backwards, whose outputs are merged (Schuster and Paliwal
     1997).
 
-    Called with the data, then the initial states of both, the first of which has `states` of them, then the mask.
+    Made of what makes either of them. Called with the data, then the initial states of both, or none, then the mask.
     Returns the output, or both with a `merge_mode` of None, and the last states of both if they return theirs.
     """
 
     def __init__(
-        self, make: Callable, merge_mode: Optional[str] = "concat", states: int = 0, prefix: Optional[str] = None
+        self, forwards: Callable, backwards: Callable, merge_mode: Optional[str], prefix: Optional[str] = None
     ):
         super().__init__(prefix=prefix)
-        self._merge_mode, self._states = merge_mode, states
+        self._merge_mode = merge_mode
         with self.name_scope():
-            self.forwards, self.backwards = make()
+            self.forwards, self.backwards = forwards(prefix="forward_"), backwards(prefix="backward_")
 
     def any_number_of_steps(self) -> None:
         for layer in (self.forwards, self.backwards):
@@ -291,8 +290,9 @@ class Bidirectional(mx.gluon.HybridBlock):
     def hybrid_forward(self, F: Any, x: Any, *more: Any) -> Any:
         options, states = self.forwards.options, list(more)
         mask = [states.pop()] if options.takes_mask else []
-        first = _listed(self.forwards(x, *states[: self._states], *mask))
-        second = _listed(self.backwards(x, *states[self._states :], *mask))
+        count = KINDS[self.forwards.kind].states
+        first = listed(self.forwards(x, *states[:count], *mask))
+        second = listed(self.backwards(x, *states[count:], *mask))
         outputs = [first.pop(0), second.pop(0)]
         if options.return_sequences:
             outputs[1] = F.reverse(outputs[1], axis=1)
@@ -300,34 +300,19 @@ class Bidirectional(mx.gluon.HybridBlock):
         return merged[0] if len(merged) == 1 and not first else [*merged, *first, *second]
 
 
-def _listed(outputs: Any) -> List[Any]:
-    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-
-
 class ConvLSTM(Stepwise):
     """(N, T, C, \\*size) -> (N, T, filters, \\*out), or (N, filters, \\*out): an LSTM whose products are convolutions
     (Shi et al. 2015, without peepholes).
 
-    `window` are the arguments of the layer of `mxsame.nn` that convolves the data. The states are convolved with SAME
-    and stride 1, as in Keras.
+    `i2h` and `h2h` make the layers of `mxsame.nn` that convolve the data and the states to the 4 * filters gates; the
+    latter with SAME and stride 1, as in Keras.
     """
 
-    def __init__(
-        self,
-        filters: int,
-        in_channels: int,
-        layer_class: Any,
-        window: Dict[str, Any],
-        options: Options,
-        use_bias: bool = True,
-        prefix: Optional[str] = None,
-    ):
+    def __init__(self, i2h: Callable, h2h: Callable, options: Options, prefix: Optional[str] = None):
         super().__init__(options, prefix)
-        self.ndim, self._filters = layer_class.num_spatial_dims + 3, filters
-        rows = 4 * filters
         with self.name_scope():
-            self.i2h = layer_class(rows, in_channels=in_channels, use_bias=use_bias, prefix="i2h_", **window)
-            self.h2h = layer_class(rows, window["kernel_size"], in_channels=filters, use_bias=False, prefix="h2h_")
+            self.i2h, self.h2h = i2h(prefix="i2h_"), h2h(prefix="h2h_")
+        self.ndim = self.i2h.num_spatial_dims + 3
 
     def sequence(self, F: Any, x: Any, states: State, mask: Any) -> Tuple[Any, State]:
         """All steps are one batch for the data's convolution."""
@@ -342,4 +327,4 @@ class ConvLSTM(Stepwise):
 
     def _zeros(self, F: Any, gates: Any) -> State:
         first = F.squeeze(F.slice_axis(gates, axis=0, begin=0, end=1), axis=0)
-        return [F.zeros_like(F.slice_axis(first, axis=1, begin=0, end=self._filters)) for _ in range(2)]
+        return [F.zeros_like(part) for part in F.split(first, num_outputs=4, axis=1)[:2]]

@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 import numpy as np
 
+from mxsame.port.description import listed
 from mxsame.port.network import Network
 
 
@@ -43,9 +44,8 @@ def differences(net: Network, model: Any, arrays: Sequence[Any], inputs: Sequenc
     `arrays` are the net's inputs, `inputs` the same in Keras's order. Layers in nested models are compared with the
     nested model's output only.
     """
-    live = {
-        layer.name: layer for layer in getattr(model, "operations", model.layers)
-    }  # operators of Keras 3 among them
+    # Operators of Keras 3 are among them.
+    live = {layer.name: layer for layer in getattr(model, "operations", model.layers)}
     found = {}
     for path, layer, _, out in net.layers(*arrays):
         if len(path) == 1 and path[0] in live:
@@ -56,8 +56,7 @@ def differences(net: Network, model: Any, arrays: Sequence[Any], inputs: Sequenc
     names = [*live, *(tensor._keras_history[0].name for tensor in model.inputs)]
     wanted = functional(model.inputs, [_output(live[name], names) for name in found])
     # In a graph: run eagerly, TensorFlow 2.18 is wrong for some strided convolutions with channels first on the CPU.
-    given = wanted.predict_on_batch(list(inputs) if len(inputs) > 1 else inputs[0])
-    given = given if isinstance(given, (list, tuple)) else [given]
+    given = listed(wanted.predict_on_batch(list(inputs) if len(inputs) > 1 else inputs[0]))
     for (name, (class_name, ours)), theirs in zip(found.items(), given):
         theirs = np.asarray(theirs)
         scale = max(float(np.abs(theirs).max()), 1e-12)
@@ -69,11 +68,7 @@ def differences(net: Network, model: Any, arrays: Sequence[Any], inputs: Sequenc
 def _output(layer: Any, names: Sequence[str]) -> Any:
     """The output of a layer's first call in the model. A nested model may have a call outside of it, its own."""
     for node in layer._inbound_nodes:
-        sources = [tensor._keras_history[0].name for tensor in _listed(node.input_tensors)]
+        sources = [tensor._keras_history[0].name for tensor in listed(node.input_tensors)]
         if set(sources) <= set(names):
-            return _listed(node.outputs)[0]
+            return listed(node.outputs)[0]
     raise ValueError(f"layer {layer.name!r} must be called in the model")
-
-
-def _listed(tensors: Any) -> list:
-    return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]

@@ -52,7 +52,7 @@ class Row:
 
     build: Callable
     order: str = AS_IT_IS
-    weights: Union[Tuple[Weight, ...], Callable[[Dict[str, Any]], Sequence[Weight]]] = ()
+    weights: Union[Sequence[Weight], Callable[[Dict[str, Any]], Sequence[Weight]]] = ()
     masks: str = STOPS
 
     def __call__(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
@@ -118,6 +118,13 @@ class Row:
         return inputs, named
 
 
+def in_place(site: Site, inner: Layer, x: Value) -> Any:
+    """What another layer gives in the place of this one."""
+    inner.name, inner.calls = site.layer.name, site.layer.calls
+    here = Site(site.builder, inner, site.path, site.call, site.model, site.training, site.once)
+    return LAYERS[inner.class_name](here, [x], {})
+
+
 def _check(name: str, annotation: str, value: Any) -> None:
     """Tensors where the function takes tensors, and nowhere else."""
     entries = value if isinstance(value, list) and annotation != "Value" else [value]
@@ -131,25 +138,22 @@ LAYERS: Dict[str, Row] = {}
 OPERATORS: Dict[str, Row] = {}
 
 
-Weights = Union[Sequence[Weight], Callable[[Dict[str, Any]], Sequence[Weight]]]
+def layer(*names: str, **declared: Any) -> Callable:
+    """Registers a function for layers of these classes; `declared` are fields of the row."""
+    return _register(LAYERS, names, declared)
 
 
-def layer(*names: str, order: str = AS_IT_IS, weights: Weights = (), masks: str = STOPS) -> Callable:
-    """Registers a function for layers of these classes."""
-    return _register(LAYERS, names, order, weights, masks)
+def operator(*names: str, **declared: Any) -> Callable:
+    """The same for operators of these names, which are those of `keras.ops`."""
+    return _register(OPERATORS, names, declared)
 
 
-def operator(*names: str, order: str = AS_IT_IS) -> Callable:
-    """Registers a function for operators of these names, which are those of `keras.ops`."""
-    return _register(OPERATORS, names, order, (), STOPS)
-
-
-def _register(table: Dict[str, Row], names: Sequence[str], order: str, weights: Weights, masks: str) -> Callable:
+def _register(table: Dict[str, Row], names: Sequence[str], declared: Dict[str, Any]) -> Callable:
     def register(build: Callable) -> Callable:
         for name in names:
             if name in table:
                 raise ValueError(f"{name} must have one row")
-            table[name] = Row(build, order, weights if callable(weights) else tuple(weights), masks)
+            table[name] = Row(build, **declared)
         return build
 
     return register

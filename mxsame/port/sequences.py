@@ -3,80 +3,70 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mxsame import nn, validation
 from mxsame.port.activations import named
 from mxsame.port.builder import Conversion, Site, Value, kernel
-from mxsame.port.description import Weight
+from mxsame.port.description import Weight, class_and_config
 from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
 from mxsame.port.rows import KERAS, TAKES, layer
+from mxsame.port.windows import window
 
 STEPS = {"activation": "tanh", "recurrent_activation": "sigmoid"}  # the functions of a step, by default
 FLAGS = ("return_sequences", "return_state", "go_backwards")
 
 
-def _options(site: Site, config: Dict[str, Any], x: Value, states: int, rank: int = 3, both: bool = False) -> Options:
+def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
     """Those of this configuration, for this data. In both directions, sequences are 0 where the mask is."""
+    rank = 3 + (site.num_spatial_dims or 0)
     if x.rank != rank:
         raise ValueError(f"data must have {rank} axes; {validation.received(**{'data.shape': x.shape})}")
     for option in ("stateful", "time_major"):
         if config.get(option):
             raise ValueError(f"{option} must be False; received {option}=True")
-    masked = x.mask is not None
-    site.same_in_all_calls(mask=masked, initial_state=bool(states))
+    both = site.layer.class_name == "Bidirectional"
     return Options(
         x.shape[1],
         *(named(site, config, name, default) for name, default in STEPS.items()),
         *(bool(config.get(name, False)) for name in FLAGS),
-        takes_states=bool(states),
-        takes_mask=masked,
-        zero_output_for_mask=both and masked and bool(config.get("return_sequences", False)),
+        takes_mask=x.mask is not None,
+        zero_output_for_mask=both and bool(config.get("return_sequences", False)),
     )
 
 
-def _weights(group: str = "cell", child: str = "", use_bias: bool = True) -> List[Weight]:
-    """Those of one direction; in both, of a child of the block."""
-    before, inside = (f"{child}_", f"{child}.") if child else ("", "")
-    found = [
-        Weight(f"{before}kernel", f"{inside}i2h_weight", group=group),
-        Weight(f"{before}recurrent_kernel", f"{inside}h2h_weight", group=group),
-        Weight(f"{before}bias", f"{inside}bias", "" if child else "use_bias", group=group),
-    ]
-    return found if use_bias else found[:-1]
+def _weights(kernel: str, recurrent_kernel: str, bias: str) -> List[Weight]:
+    """The weights of one direction, for these parameters of its block."""
+    named = {"kernel": kernel, "recurrent_kernel": recurrent_kernel, "bias": bias}
+    options = {"bias": "use_bias"}
+    return [Weight(name, parameter, options.get(name, ""), group="cell") for name, parameter in named.items()]
 
 
-def _conversions(kind: str, before: str = "") -> Dict[str, Conversion]:
+WEIGHTS = _weights("i2h_weight", "h2h_weight", "bias")
+
+
+def _conversions(kind: str) -> Dict[str, Conversion]:
     """The gates in MXNet's order."""
     matrix = Conversion(lambda array: gates_to_mxnet(array, kind).T, lambda array: gates_to_mxnet(array.T, kind))
     vector = Conversion(lambda array: gates_to_mxnet(array, kind), lambda array: gates_to_mxnet(array, kind))
-    return {f"{before}kernel": matrix, f"{before}recurrent_kernel": matrix, f"{before}bias": vector}
+    return {"kernel": matrix, "recurrent_kernel": matrix, "bias": vector}
 
 
-def _direction(
-    site: Site, kind: str, config: Dict[str, Any], x: Value, states: int, both: bool = False
-) -> Dict[str, Any]:
-    """The arguments of a `Recurrent`."""
-    return {
-        "kind": kind,
-        "units": validation.integer("units", config["units"], 1),
-        "in_units": x.shape[-1] or 0,
-        "options": _options(site, config, x, states, both=both),
-        "use_bias": bool(config.get("use_bias", True)),
-        "reset_after": kind == "GRU" and bool(config.get("reset_after", True)),
-    }
+def _direction(site: Site, kind: str, config: Dict[str, Any], x: Value) -> Callable:
+    """What makes the block of one direction."""
+    units, use_bias = validation.integer("units", config["units"], 1), bool(config.get("use_bias", True))
+    reset_after = kind == "GRU" and bool(config.get("reset_after", True))
+    return partial(Recurrent, kind, units, x.shape[-1] or 0, _options(site, config, x), use_bias, reset_after)
 
 
-def _outputs(
-    site: Site, make: Any, x: Value, states: List[Value], conversions: Any, options: Options, sequences: int = 1
-) -> List[Value]:
-    """Those of a block; the first ones, if they are sequences, have the mask of the data."""
-    masks = [] if x.mask is None else [x.mask]
-    if site.builder.at_first(site.path, "steps", options.steps) != options.steps:
+def _outputs(site: Site, make: Callable, x: Value, states: List[Value], conversions: Any) -> List[Value]:
+    """Those of a block; sequences have the mask of the data."""
+    masks, steps = [] if x.mask is None else [x.mask], x.shape[1]
+    site.same_in_all_calls(mask=bool(masks), initial_state=bool(states))
+    if site.builder.at_first(site.path, "steps", steps) != steps:
         site.builder.blocks[site.path].any_number_of_steps()
     outputs = site.several(make, x, *states, *masks, conversions=conversions)
-    kept = sequences if options.return_sequences else 0
-    return [out._replace(mask=x.mask) for out in outputs[:kept]] + outputs[kept:]
+    return [out._replace(mask=x.mask) if out.rank == x.rank else out for out in outputs]
 
 
 def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], count: int) -> List[Value]:
@@ -87,38 +77,37 @@ def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], coun
     return states
 
 
-@layer("SimpleRNN", "LSTM", "GRU", order=KERAS, weights=_weights(), masks=TAKES)
+@layer("SimpleRNN", "LSTM", "GRU", order=KERAS, weights=WEIGHTS, masks=TAKES)
 def _recurrent(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     kind = site.layer.class_name
     given = _states(states, initial_state, KINDS[kind].states)
-    arguments = _direction(site, kind, site.config, x, len(given))
-    return _outputs(site, partial(Recurrent, **arguments), x, given, _conversions(kind), arguments["options"])
+    return _outputs(site, _direction(site, kind, site.config, x), x, given, _conversions(kind))
 
 
 # -- both directions
 
-CHILDREN = ("forwards", "backwards")
+CHILDREN = {"forwards": "forward_layer/cell", "backwards": "backward_layer/cell"}  # and their groups in a file
 
 
 def _directions(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
     """The kind and the configuration of the layer forwards, and of that backwards."""
-    entries = [config["layer"], config.get("backward_layer") or config["layer"]]
-    kinds = [entry["class_name"].split(">")[-1] for entry in entries]
-    for kind in kinds:
+    forwards = class_and_config(config["layer"])
+    if config.get("backward_layer") is None:
+        backwards = forwards[0], {**forwards[1], "go_backwards": not forwards[1].get("go_backwards", False)}
+    else:
+        backwards = class_and_config(config["backward_layer"])
+    for kind, _ in (forwards, backwards):
         if kind not in KINDS:
             raise ValueError(f"layer must be one of {', '.join(KINDS)}; received a {kind}")
-    forwards, backwards = (entry["config"] for entry in entries)
-    if config.get("backward_layer") is None:
-        backwards = {**backwards, "go_backwards": not forwards.get("go_backwards", False)}
-    return list(zip(kinds, (forwards, backwards)))
+    return [forwards, backwards]
 
 
 def _weights_of_both(config: Dict[str, Any]) -> List[Weight]:
-    groups = ("forward_layer/cell", "backward_layer/cell")
     return [
-        weight
-        for group, child, (_, inner) in zip(groups, CHILDREN, _directions(config))
-        for weight in _weights(group, child, inner.get("use_bias", True))
+        weight._replace(name=f"{child}_{weight.name}", parameter=f"{child}.{weight.parameter}", group=group)
+        for (child, group), (_, inner) in zip(CHILDREN.items(), _directions(config))
+        for weight in WEIGHTS
+        if weight.is_in(inner)
     ]
 
 
@@ -130,45 +119,34 @@ def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional
             f"merge_mode must be one of {', '.join(map(str, MERGED))}; {validation.received(merge_mode=merge_mode)}"
         )
     directions = _directions(site.config)
-    counts = [KINDS[kind].states for kind, _ in directions]
-    given = _states(states, initial_state, sum(counts))
-    both = [_direction(site, kind, config, x, len(given), both=True) for kind, config in directions]
-    conversions = {}
-    for child, (kind, _) in zip(CHILDREN, directions):
-        conversions.update(_conversions(kind, f"{child}_"))
-
-    def children() -> List[Recurrent]:
-        return [Recurrent(**arguments, prefix=prefix) for prefix, arguments in zip(("forward_", "backward_"), both)]
-
-    make, sequences = partial(Bidirectional, children, merge_mode, counts[0]), 2 if merge_mode is None else 1
-    return _outputs(site, make, x, given, conversions, both[0]["options"], sequences)
+    given = _states(states, initial_state, sum(KINDS[kind].states for kind, _ in directions))
+    both = [_direction(site, kind, config, x) for kind, config in directions]
+    conversions = {
+        f"{child}_{name}": conversion
+        for child, (kind, _) in zip(CHILDREN, directions)
+        for name, conversion in _conversions(kind).items()
+    }
+    return _outputs(site, partial(Bidirectional, *both, merge_mode), x, given, conversions)
 
 
 # -- with convolutions
 
-CONVOLUTIONS = {1: nn.Conv1D, 2: nn.Conv2D, 3: nn.Conv3D}
-WEIGHTS_OF_CONVOLUTIONS = (
-    Weight("kernel", "i2h.weight", group="cell"),
-    Weight("recurrent_kernel", "h2h.weight", group="cell"),
-    Weight("bias", "i2h.bias", "use_bias", group="cell"),
-)
+WEIGHTS_OF_CONVOLUTIONS = _weights("i2h.weight", "h2h.weight", "i2h.bias")
 
 
 @layer("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", order=KERAS, weights=WEIGHTS_OF_CONVOLUTIONS, masks=TAKES)
 def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     rank = site.num_spatial_dims or 0
-    given = _states(states, initial_state, 2)
-    options = _options(site, site.config, x, len(given), rank + 3)
-    window = {name: site.per_spatial_axis(name, 1) for name in ("kernel_size", "strides")}
-    window["dilation"] = site.per_spatial_axis("dilation_rate", 1)
-    window["padding"] = str(site.config.get("padding", "valid")).lower()
+    given, options = _states(states, initial_state, 2), _options(site, site.config, x)
+    windows = {**window(site), "padding": str(site.config.get("padding", "valid")).lower()}
     if not site.is_channels_first:
         x, given = _channels_to(site, x, 2), [_channels_to(site, state, 1) for state in given]
     filters, in_channels = validation.integer("filters", site.config["filters"], 1), x.shape[2] or 0
-    use_bias = bool(site.config.get("use_bias", True))
-    make = partial(ConvLSTM, filters, in_channels, CONVOLUTIONS[rank], window, options, use_bias)
+    convolution, use_bias = partial(getattr(nn, f"Conv{rank}D"), 4 * filters), bool(site.config.get("use_bias", True))
+    i2h = partial(convolution, in_channels=in_channels, use_bias=use_bias, **windows)
+    h2h = partial(convolution, windows["kernel_size"], in_channels=filters, use_bias=False)
     conversions = {"kernel": kernel("conv"), "recurrent_kernel": kernel("conv")}
-    outputs = _outputs(site, make, x, given, conversions, options)
+    outputs = _outputs(site, partial(ConvLSTM, i2h, h2h, options), x, given, conversions)
     if site.is_channels_first:
         return outputs
     return [_channels_to(site, out, out.rank - 1, out.rank - 1 - rank) for out in outputs]

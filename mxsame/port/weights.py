@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from typing import Any, Dict, Iterable, Iterator, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 from mxsame import validation
 from mxsame.port import files
@@ -118,7 +118,7 @@ def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
     layers = [
         layer
         for layer in model.layers
-        if any(inner.roles or (inner.roles is None and layer.name in stored) for inner in _inner(layer))
+        if any(inner.roles or (inner.roles is None and layer.name in stored) for inner in layer.walk())
     ]
     known = {layer.name for layer in layers}
     by_name = set(stored) == known
@@ -139,11 +139,6 @@ def _needed(group: Any, name: str, kind: str) -> Any:
     if found is None:
         raise ValueError(f"{group.name} must hold all that its attributes name; {name!r} is missing")
     return found
-
-
-def _inner(layer: Layer) -> Iterable[Layer]:
-    """The layer, or those of a nested model."""
-    return [layer] if layer.model is None else layer.model.walk()
 
 
 def _distribute(layer: Layer, arrays: List[Any]) -> None:
@@ -189,23 +184,20 @@ def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
 
 def ordered(layer: Layer) -> List[Tuple[Layer, str]]:
     """The weights of one entry in the older format's order: what is trained, then what is not."""
-    return [*_collected(layer, True), *_collected(layer, False)]
+    trained, others = _collected(layer)
+    return [*trained, *others]
 
 
-def _collected(layer: Layer, trained: bool) -> Iterator[Tuple[Layer, str]]:
-    """As `trainable_weights` and `non_trainable_weights` of Keras 2 list them."""
-    if layer.model is not None:
-        if layer.trainable:
-            for inner in layer.model.layers:
-                yield from _collected(inner, trained)
-        elif not trained:
-            for kind in (True, False):
-                for inner in layer.model.layers:
-                    yield from _collected(inner, kind)
-        return
+def _collected(layer: Layer) -> Tuple[list, list]:
+    """`trainable_weights` and `non_trainable_weights`, as Keras 2 lists them."""
+    trained: list = []
+    others: list = []
+    for inner in [] if layer.model is None else layer.model.layers:
+        for found, more in zip((trained, others), _collected(inner)):
+            found += more
     for role in layer.roles or ():
-        if (role.trained and layer.trainable) == trained:
-            yield layer, role.name
+        (trained if role.trained else others).append((layer, role.name))
+    return (trained, others) if layer.trainable else ([], [*trained, *others])
 
 
 # -- back into a file

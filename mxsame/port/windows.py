@@ -5,9 +5,10 @@ Only here shapes are computed by hand, with the formulas of `mxsame.padding`: MX
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import partial
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -16,10 +17,9 @@ from mxsame import padding as arithmetic
 from mxsame.port.activations import activated
 from mxsame.port.builder import SAME, Conversion, Site, Value, kernel
 from mxsame.port.description import Weight
-from mxsame.port.layers import random_layer
+from mxsame.port.layers import BIAS, KERNEL, random_layer
 from mxsame.port.rows import FIRST, KERAS, TAKES, UNPADDED, layer, operator
 
-KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
 DEPTHWISE = Weight("depthwise_kernel", "weight")
 SEPARABLE = (Weight("depthwise_kernel", "depthwise_weight"), Weight("pointwise_kernel", "pointwise_weight"), BIAS)
 CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D")
@@ -32,8 +32,19 @@ def _word(site: Site) -> str:
     return arithmetic.KERAS_MXNET if site.builder.keras_mxnet and word == "same" else word
 
 
-def _lengths(site: Site, rule: Callable, x: Value, *per_axis: Sequence) -> List[Optional[int]]:
-    """A length for each spatial axis: what `rule` makes of it and of the axis's entries."""
+def window(site: Site) -> Dict[str, Any]:
+    """The windows of a convolution, as arguments of its layer of `mxsame.nn`, in the order of `mxsame.padding`."""
+    return {
+        "kernel_size": site.per_spatial_axis("kernel_size"),
+        "strides": site.per_spatial_axis("strides", 1),
+        "dilation": site.per_spatial_axis("dilation_rate", 1),
+        "padding": _word(site),
+    }
+
+
+def _lengths(site: Site, rule: Callable, x: Value, *given: Any) -> List[Optional[int]]:
+    """A length for each spatial axis: what `rule` makes of it and of what is given, for each axis or for all."""
+    per_axis = (entry if isinstance(entry, tuple) else itertools.repeat(entry) for entry in given)
     return [None if n is None else rule(n, *entries) for n, *entries in zip(site.sizes(x), *per_axis)]
 
 
@@ -50,9 +61,8 @@ def _conversion(site: Site, kind: str, depth_multiplier: Optional[int] = None) -
         found = kernel(kind, depth_multiplier if kind == "depthwise" else None)
         if site.layer.class_name != "Conv1D":
             return found
-        return found._replace(
-            to_mxnet=lambda array: found.to_mxnet(array[:, 0] if array.ndim == 4 else array)
-        )  # Keras 1
+        # Kernels of Keras 1 have an axis more.
+        return found._replace(to_mxnet=lambda array: found.to_mxnet(array[:, 0] if array.ndim == 4 else array))
     if kind != "depthwise":
         return SAME
     return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)
@@ -88,37 +98,30 @@ def _convolution(site: Site, x: Value) -> Value:
     """Zeros that a layer before puts around the data become pads of a "valid" convolution."""
     class_name = site.layer.class_name
     kind = "conv" if class_name in CONVOLUTIONS else "depthwise" if class_name.startswith("Depth") else "separable"
-    padding: Any = _word(site)
-    if x.pads is not None and not site.is_channels_first and padding == "valid" and site.once:
-        padding, x = x.pads, x.without_pads
-    x = site.first(x)
-    sizes, strides = site.per_spatial_axis("kernel_size"), site.per_spatial_axis("strides", 1)
-    dilation = site.per_spatial_axis("dilation_rate", 1)
-    if max(strides) > 1 and max(dilation) > 1 and kind != "conv":
+    arguments = window(site)
+    if x.pads is not None and not site.is_channels_first and arguments["padding"] == "valid" and site.once:
+        arguments["padding"], x = x.pads, x.without_pads
+    x, strides = site.first(x), arguments["strides"]
+    if max(strides) > 1 and max(arguments["dilation"]) > 1 and kind != "conv":
         raise ValueError(f"strides and dilation_rate must not both be above 1; {validation.received(strides=strides)}")
-    per_axis = (padding,) * len(sizes) if isinstance(padding, str) else padding
-    lengths = _lengths(site, arithmetic.output_size, x, sizes, strides, dilation, per_axis)
-    arguments = {"kernel_size": sizes, "strides": strides, "padding": padding, "dilation": dilation}
+    lengths = _lengths(site, arithmetic.output_size, x, *arguments.values())
     return _convolved(site, x, kind, lengths, arguments)
 
 
 @layer(*TRANSPOSED, order=FIRST, weights=(KERNEL, BIAS))
 def _transposed(site: Site, x: Value) -> Value:
-    config, word = site.config, _word(site)
-    sizes, strides = site.per_spatial_axis("kernel_size"), site.per_spatial_axis("strides", 1)
-    dilation, extra = site.per_spatial_axis("dilation_rate", 1), config.get("output_padding")
-    extra = None if extra is None else validation.per_axis("output_padding", extra, len(sizes), 0)
-    rules = (sizes, strides, dilation, (word,) * len(sizes), extra or (None,) * len(sizes))
-    lengths = _lengths(site, arithmetic.transposed_output_size, x, *rules)
-    if word == arithmetic.KERAS_MXNET:
-        believed = _lengths(site, arithmetic.keras_transposed_size, x, *rules[:3], ("same",) * len(sizes), rules[4])
+    arguments, extra = window(site), site.config.get("output_padding")
+    count = len(arguments["strides"])
+    arguments["output_padding"] = None if extra is None else validation.per_axis("output_padding", extra, count, 0)
+    lengths = _lengths(site, arithmetic.transposed_output_size, x, *arguments.values())
+    if arguments["padding"] == arithmetic.KERAS_MXNET:
+        believed = _lengths(site, arithmetic.keras_transposed_size, x, *{**arguments, "padding": "same"}.values())
         if believed != lengths:
             raise ValueError(
                 "keras-mxnet must take its output for the shape that it has; "
                 f"{validation.received(lengths=lengths, taken_for=believed)}"
             )
-    arguments = {"kernel_size": sizes, "strides": strides, "padding": word, "dilation": dilation}
-    return _convolved(site, x, "transposed", lengths, {**arguments, "output_padding": extra})
+    return _convolved(site, x, "transposed", lengths, arguments)
 
 
 @layer("MaxPooling1D", "MaxPooling2D", "MaxPooling3D", order=FIRST)
@@ -127,11 +130,9 @@ def _pooling(site: Site, x: Value) -> Value:
     name = site.layer.class_name.replace("Pooling", "Pool").replace("Average", "Avg")
     sizes, word = site.per_spatial_axis("pool_size", 2), _word(site)
     strides = site.per_spatial_axis("strides", sizes)
-    rules = (sizes, strides, (1,) * len(sizes), (word,) * len(sizes))
-    lengths = _lengths(site, arithmetic.output_size, x, *rules)
-    make = partial(getattr(nn, name), sizes, strides, padding=word)
+    lengths = _lengths(site, arithmetic.output_size, x, sizes, strides, 1, word)
     shape = site.per_axis(x.shape[0], lengths, site.channels(x))
-    return site.block(make, x, shape=shape)
+    return site.block(partial(getattr(nn, name), sizes, strides, padding=word), x, shape=shape)
 
 
 @layer("GlobalMaxPooling1D", "GlobalMaxPooling2D", "GlobalMaxPooling3D", order=UNPADDED)
@@ -139,10 +140,9 @@ def _pooling(site: Site, x: Value) -> Value:
 def _global_pooling(site: Site, x: Value) -> Value:
     kind, keepdims = "max" if "Max" in site.layer.class_name else "avg", bool(site.config.get("keepdims", False))
     x = site.builder.padded(x)
-    spatial = range(2, x.rank) if site.is_channels_first else range(1, x.rank - 1)
     if x.rank - 2 == site.num_spatial_dims and not x.first and not site.is_channels_first:
         # channels last, and no convolution around: no reason to turn it
-        return site.function("mean" if kind == "avg" else "max", x, axis=tuple(spatial), keepdims=keepdims)
+        return site.function("mean" if kind == "avg" else "max", x, axis=tuple(site.spatial(x)), keepdims=keepdims)
     pooled = site.function("global_pool", site.first(x), kind=kind, count=site.num_spatial_dims)
     return pooled if keepdims else site.function("reshape", pooled, first=False, to=(0, -1))
 
@@ -176,18 +176,11 @@ def _locally_connected(site: Site, x: Value) -> Value:
     if config.get("implementation", 1) != 1 or site.is_channels_first or _word(site) != "valid":
         raise ValueError("implementation must be 1, padding valid, and data_format channels_last")
     sizes, strides = site.per_spatial_axis("kernel_size"), site.per_spatial_axis("strides", 1)
-    axes = zip(_static(site, x), sizes, strides)
-    lengths = tuple(arithmetic.output_size(*axis, padding="valid") for axis in axes)
+    _static(site, x)
+    lengths = tuple(_lengths(site, arithmetic.output_size, x, sizes, strides, 1, "valid"))
     filters = validation.integer("filters", config["filters"], 1)
     shapes = {"weight": (math.prod(lengths), math.prod(sizes) * x.shape[-1], filters), "bias": (*lengths, filters)}
-    out = site.weighted(
-        "locally_connected",
-        x,
-        shapes={role.parameter: shapes[role.parameter] for role in site.layer.roles or ()},
-        sizes=sizes,
-        strides=strides,
-        lengths=lengths,
-    )
+    out = site.weighted("locally_connected", x, shapes=shapes, sizes=sizes, strides=strides, lengths=lengths)
     return activated(site, out)
 
 
@@ -248,25 +241,6 @@ def _upsampling(site: Site, x: Value) -> Value:
 LARGEST_INDEX = 10_000  # rows or columns
 
 
-def _resized(site: Site, x: Value, size: Sequence[int], method: str) -> Value:
-    """`tf.image.resize` without antialiasing."""
-    if x.rank != 4:
-        raise ValueError(f"data must be pictures; {validation.received(**{'data.shape': x.shape})}")
-    height, width = (validation.integer("size", length, 1, LARGEST_INDEX) for length in size)
-    if method == "bilinear":
-        return site.function("resize_bilinear", x, size=(height, width))
-    if method not in ("nearest", "bicubic"):
-        raise ValueError(
-            f"interpolation must be bilinear, nearest or bicubic; {validation.received(interpolation=method)}"
-        )
-    rule = _nearest if method == "nearest" else _cubic
-    axes = zip(("rows", "columns"), _static(site, x), (height, width))
-    arrays = {name: rule(length, new) for name, length, new in axes}
-    if method == "nearest":
-        return site.constant("resize_nearest", x, arrays)
-    return site.constant("resize_by_matrix", x, arrays, size=(height, width))
-
-
 def _nearest(length: int, size: int) -> np.ndarray:
     """The position of each of `size` elements, computed in float32 as TensorFlow does."""
     scale = np.float32(length) / np.float32(size)
@@ -310,14 +284,25 @@ def _resize(
     preserve_aspect_ratio: bool = False, crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
     fill_mode: str = "constant", fill_value: float = 0.0, data_format: str = "channels_last",
 ) -> Value:  # fmt: skip
-    """Resized, after a crop or padding for the new ratio of the lengths."""
+    """`tf.image.resize` without antialiasing, after a crop or padding for the new ratio of the lengths."""
     if antialias or preserve_aspect_ratio or fill_mode != "constant" or data_format != "channels_last":
         raise ValueError("antialias and preserve_aspect_ratio must be False, and channels last")
+    if x.rank != 4:
+        raise ValueError(f"data must be pictures; {validation.received(**{'data.shape': x.shape})}")
+    method = validation.mode("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
+    height, width = size = [validation.integer("size", length, 1, LARGEST_INDEX) for length in size]
     if crop_to_aspect_ratio:
         x = _cropped(site, x, _fitting(site, x, size, padded=False))
     elif pad_to_aspect_ratio:
         x = site.function("pad", x, pads=x.ordered(_fitting(site, x, size, padded=True)), value=fill_value)
-    return _resized(site, x, size, str(interpolation).lower())
+    if method == "bilinear":
+        return site.function("resize_bilinear", x, size=(height, width))
+    rule = _nearest if method == "nearest" else _cubic
+    rows, columns = map(rule, _static(site, x), size)
+    arrays = {"rows": rows, "columns": columns}
+    if method == "nearest":
+        return site.constant("resize_nearest", x, arrays)
+    return site.constant("resize_by_matrix", x, arrays, size=(height, width))
 
 
 RESIZING = ("interpolation", "antialias", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "fill_mode", "fill_value")

@@ -566,6 +566,8 @@ def layer_is_not_possible(folder, given):
     no_class={"class_name": None, "config": {"name": "grow"}},
     unknown={"class_name": "os.system", "config": {"name": "grow"}},
     twice={"class_name": "ReLU", "config": {"name": "conv2d"}},
+    wraps_none={"class_name": "Bidirectional", "config": {"name": "grow"}},
+    wraps_a_number={"class_name": "SpectralNormalization", "config": {"name": "grow", "layer": 7}},
 )
 def layer_is_not_one(folder, entry):
     return changed_config(folder, lambda config: config["config"]["layers"].insert(3, entry))
@@ -734,3 +736,7 @@ def test_a_layer_that_was_written_by_hand_is_no_operator():
     model = {"class_name": "Sequential", "config": {"name": "net", "layers": [shape, pad]}, "keras_version": "3.11.3"}
     (row,) = [row for row in mxsame.from_keras(json.dumps(model)).description.layers if row.name == "pad"]
     assert row.operator is None
+    mean = {"class_name": "Average", "module": "keras.src.ops.numpy", "config": {"name": "mean"}}  # not Average()
+    model["config"]["layers"][1] = mean
+    with pytest.raises(ValueError, match=r"every layer must be supported, .*received Average \('mean'\)"):
+        mxsame.from_keras(json.dumps(model))
