@@ -59,22 +59,20 @@ def attention(
     The score is, by `score_mode`: "dot", q . k; "concat", the sum of tanh(scale (q + k)), times a weight; "additive",
     the sum of scale tanh(q + k). `scale` is (1,), or for "additive" (D,), and `concat_score_weight` (1,).
     """
+
+    def times(x: Any, weight: Any, ndim: int) -> Any:
+        """x times a weight along the last of its axes, if there is one."""
+        return x if weight is None else F.broadcast_mul(x, F.reshape(weight, shape=(*(1,) * (ndim - 1), -1)))
+
     given = dict(zip(masks, arrays))
-    of_query, ones = given.pop("query", None), (1, 1, 1)
+    of_query = given.pop("query", None)
     if score_mode == "dot":
-        scores = F.batch_dot(query, key, transpose_b=True)
-        scores = scores if scale is None else F.broadcast_mul(scores, F.reshape(scale, shape=ones))
+        scores = times(F.batch_dot(query, key, transpose_b=True), scale, 3)
     else:
+        before, after = (scale, None) if score_mode == "concat" else (None, scale)
         pairs = F.broadcast_add(F.expand_dims(query, axis=2), F.expand_dims(key, axis=1))
-        shaped = None if scale is None else F.reshape(scale, shape=(1, 1, 1, -1))
-        if score_mode == "concat" and shaped is not None:
-            pairs = F.broadcast_mul(pairs, shaped)
-        pairs = F.tanh(pairs)
-        if score_mode == "additive" and shaped is not None:
-            pairs = F.broadcast_mul(pairs, shaped)
-        scores = F.sum(pairs, axis=3)
-        if concat_score_weight is not None:
-            scores = F.broadcast_mul(scores, F.reshape(concat_score_weight, shape=ones))
+        pairs = times(F.tanh(times(pairs, before, 4)), after, 4)
+        scores = times(F.sum(pairs, axis=3), concat_score_weight, 3)
     output, weights = attended(F, scores, value, given, use_causal_mask, dropout)
     if of_query is not None:
         output = F.broadcast_mul(output, F.expand_dims(of_query, axis=2))
@@ -104,9 +102,8 @@ def multi_head_attention(
     """
 
     def projected(x: Any, name: str) -> Any:
-        biases = [parameters[f"{name}_bias"]] if f"{name}_bias" in parameters else []
-        weight = parameters[f"{name}_weight"]
-        return F.FullyConnected(x, weight, *biases, num_hidden=units[name], flatten=False, no_bias=not biases)
+        weight, bias = parameters[f"{name}_weight"], parameters.get(f"{name}_bias")
+        return F.FullyConnected(x, weight, bias, num_hidden=units[name], flatten=False, no_bias=bias is None)
 
     def parted(x: Any, count: int) -> Any:
         """(N, T, count * D) -> (N * heads, T, D)."""

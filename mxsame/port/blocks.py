@@ -1,4 +1,4 @@
-"""What Gluon and `mxsame.nn` have no block for: functions without weights in one table, and a few blocks with weights.
+"""What Gluon and `mxsame.nn` have no block for: functions of arrays, and the block that a function becomes.
 
 Axes are those of the array here, whatever order Keras has: who makes a block has translated them.
 """
@@ -17,7 +17,7 @@ from mxsame.placeholders import lowered_later
 
 MASKED = -1e9  # what Keras adds to the scores of masked positions
 
-# -- functions, by name: f(F, *arrays, **arguments)
+# -- functions f(F, *arrays, **arguments); `FUNCTIONS` has those that are chosen by name
 
 
 def _relu(
@@ -53,7 +53,7 @@ def _softplus(F: Any, x: Any) -> Any:
     return F.relu(x) + F.log1p(F.exp(-F.abs(x)))
 
 
-def _pad(F: Any, x: Any, pads: Sequence[Sequence[int]], value: float = 0.0) -> Any:
+def pad(F: Any, x: Any, pads: Sequence[Sequence[int]], value: float = 0.0) -> Any:
     """Constant elements around the axes. MXNet's operator pads the last axes of 4 or 5."""
     ndim = len(pads)
     if any(map(any, pads[:2])) or ndim not in (3, 4, 5):
@@ -72,10 +72,10 @@ def _pad_axis(F: Any, x: Any, axis: int, low: int, high: int, value: float) -> A
         return x
     edge = F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1)) + value
     parts = [F.repeat(edge, repeats=count, axis=axis) if count else None for count in (low, high)]
-    return _concatenate(F, *(part for part in (parts[0], x, parts[1]) if part is not None), axis=axis, copied=low < 2)
+    return concatenate(F, *(part for part in (parts[0], x, parts[1]) if part is not None), axis=axis, copied=low < 2)
 
 
-def _pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) -> Any:
+def pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) -> Any:
     """The elements at each end once more, from the last to the first, after so many that are skipped."""
     for axis, (low, high) in enumerate(pads):
         before, after = (skipped, skipped + low), (-skipped - high, -skipped or None)
@@ -83,11 +83,11 @@ def _pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) -
             [F.reverse(F.slice_axis(x, axis=axis, begin=begin, end=end), axis=axis)] if count else []
             for count, (begin, end) in ((low, before), (high, after))
         ]
-        x = _concatenate(F, *mirrored[0], x, *mirrored[1], axis=axis, copied=low == 1) if low or high else x
+        x = concatenate(F, *mirrored[0], x, *mirrored[1], axis=axis, copied=low == 1) if low or high else x
     return x
 
 
-def _cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> Any:
+def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> Any:
     """The sum of an element and all before it; `exclusive` without itself, `backwards` of all after it."""
     x = F.reverse(x, axis=axis) if backwards else x
     sums = F.cumsum(x, axis=axis)
@@ -95,17 +95,17 @@ def _cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> A
     return F.reverse(sums, axis=axis) if backwards else sums
 
 
-def _choose(F: Any, condition: Any, *arrays: Any, numbers: Sequence[Optional[float]]) -> Any:
+def choose(F: Any, condition: Any, *arrays: Any, numbers: Sequence[Optional[float]]) -> Any:
     """Where the condition is not 0 the first of two operands, elsewhere the second; one may be a number."""
     found = iter(arrays)
     return F.where(condition, *(next(found) if n is None else F.zeros_like(condition) + n for n in numbers))
 
 
-def _with_array(F: Any, x: Any, array: Any, operator: str, reflected: bool) -> Any:
+def with_array(F: Any, x: Any, array: Any, operator: str, reflected: bool) -> Any:
     return FUNCTIONS[operator](F, *((array, x) if reflected else (x, array)), same=False)
 
 
-def _upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
+def upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
     """Every element of the last axes repeated."""
     if len(factors) == 2 and factors[0] == factors[1]:
         return F.UpSampling(x, scale=factors[0], sample_type="nearest")
@@ -114,7 +114,7 @@ def _upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
     return x
 
 
-def _resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
+def resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
     """Of one row or column MXNet takes the first, and not the centre, which is the middle one of three."""
     height, width = (3 if length == 1 else length for length in size)
     x = F.contrib.BilinearResize2D(x, height=height, width=width, align_corners=False)
@@ -123,33 +123,33 @@ def _resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
     return x
 
 
-def _global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
+def global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
     """Of the last axes. oneDNN's maximum keeps nothing for a backward pass after inference."""
     if kind == "max" and tensors.use_of(x).has_saliency:
         return F.max(x, axis=tuple(range(2, 2 + count)), keepdims=True)
     return F.Pooling(x, global_pool=True, pool_type=kind, kernel=(1,) * count)
 
 
-def _concatenate(F: Any, *arrays: Any, axis: int, copied: bool = False) -> Any:
+def concatenate(F: Any, *arrays: Any, axis: int, copied: bool = False) -> Any:
     """`copied` after a first part of length 1: oneDNN's softmax of such a concatenation ends the process, if there is
     nothing between that moves elements."""
     out = F.concat(*arrays, dim=axis)
     return F.slice_axis(out, axis=0, begin=0, end=None) if copied else out
 
 
-def _tile(F: Any, x: Any, counts: Sequence[int]) -> Any:
+def tile(F: Any, x: Any, counts: Sequence[int]) -> Any:
     """MXNet's own takes three axes in all."""
     for axis, count in enumerate(counts):
         x = F.concat(*[x] * count, dim=axis) if count > 1 else x
     return x
 
 
-def _resize_nearest(F: Any, x: Any, rows: Any, columns: Any) -> Any:
+def resize_nearest(F: Any, x: Any, rows: Any, columns: Any) -> Any:
     """Rows and columns by their numbers."""
     return F.take(F.take(x, rows, axis=2, mode="clip"), columns, axis=3, mode="clip")
 
 
-def _resize_by_matrix(F: Any, x: Any, rows: Any, columns: Any, size: Sequence[int]) -> Any:
+def resize_by_matrix(F: Any, x: Any, rows: Any, columns: Any, size: Sequence[int]) -> Any:
     """Each row and column a sum of all, by weights (new, old)."""
     for matrix, length in zip((columns, rows), reversed(size)):
         x = F.FullyConnected(x, matrix, num_hidden=length, flatten=False, no_bias=True)
@@ -157,16 +157,16 @@ def _resize_by_matrix(F: Any, x: Any, rows: Any, columns: Any, size: Sequence[in
     return x
 
 
-def _pool_spans(F: Any, x: Any, kind: str, spans: Sequence[Sequence[Sequence[int]]]) -> Any:
+def pool_spans(F: Any, x: Any, kind: str, spans: Sequence[Sequence[Sequence[int]]]) -> Any:
     """The mean or maximum of each span of elements of the last axes."""
     for axis, pairs in enumerate(spans, 2):
         parts = (F.slice_axis(x, axis=axis, begin=begin, end=end) for begin, end in pairs)
         parts = [getattr(F, kind)(part, axis=axis, keepdims=True) for part in parts]
-        x = _concatenate(F, *parts, axis=axis, copied=True)
+        x = concatenate(F, *parts, axis=axis, copied=True)
     return x
 
 
-def _locally_connected(
+def locally_connected(
     F: Any, x: Any, weight: Any, bias: Any = None, *, sizes: Sequence[int], strides: Sequence[int],
     lengths: Sequence[int],
 ) -> Any:  # fmt: skip
@@ -182,7 +182,7 @@ def _locally_connected(
 
 
 @lowered_later
-def _reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
+def reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
     """MXNet's Reshape drops elements, or reads beyond the array, if `to` is (0, *lengths) for another number of them:
     that is checked first. A graph of dynamic shape does so by splitting an axis, for which MXNet has a check."""
     product = math.prod(length for length in to if length > 0)
@@ -211,19 +211,19 @@ def _rms(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
     return F.broadcast_mul(x, F.rsqrt(F.mean(F.square(x), axis=tuple(over), keepdims=True) + epsilon))
 
 
-def _counted_below(F: Any, x: Any, boundaries: Any) -> Any:
+def counted_below(F: Any, x: Any, boundaries: Any) -> Any:
     """For each element, how many boundaries are not above it."""
     return F.sum(F.broadcast_greater_equal(F.expand_dims(x, axis=-1), boundaries), axis=-1)
 
 
-def _masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool) -> Any:
+def masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool) -> Any:
     """The mean of the steps that are not masked."""
     kept = F.expand_dims(mask, axis=3 - axis)
     sums = (F.sum(each, axis=axis, keepdims=keepdims) for each in (F.broadcast_mul(x, kept), kept))
     return F.broadcast_div(*sums)
 
 
-def _unit(F: Any, x: Any, axes: Sequence[int], epsilon: float = 1e-12) -> Any:
+def unit(F: Any, x: Any, axes: Sequence[int], epsilon: float = 1e-12) -> Any:
     """x / |x|, as `tf.math.l2_normalize`."""
     return F.broadcast_mul(x, F.rsqrt(F.maximum(F.sum(F.square(x), axis=tuple(axes), keepdims=True), epsilon)))
 
@@ -234,10 +234,10 @@ def _group_norm(F: Any, x: Any, groups: int, epsilon: float) -> Any:
     return F.reshape_like(standardized(F, grouped, (2,), epsilon), x)
 
 
-def _dot(F: Any, x: Any, y: Any, axes: Sequence[int], normalize: bool = False) -> Any:
+def dot(F: Any, x: Any, y: Any, axes: Sequence[int], normalize: bool = False) -> Any:
     """`keras.layers.Dot` of two matrices, or two vectors, for each entry of the batch."""
     if normalize:
-        x, y = _unit(F, x, axes[:1]), _unit(F, y, axes[1:2])
+        x, y = unit(F, x, axes[:1]), unit(F, y, axes[1:2])
     left, right = (F.expand_dims(each, axis=1) if rank == 2 else each for each, rank in ((x, axes[2]), (y, axes[3])))
     out = F.batch_dot(left, right, transpose_a=axes[::2] == (1, 3), transpose_b=axes[1::2] != (1, 3))
     return F.squeeze(out, axis=axes[2:].index(2) + 1) if 2 in axes[2:] else out
@@ -246,25 +246,22 @@ def _dot(F: Any, x: Any, y: Any, axes: Sequence[int], normalize: bool = False) -
 # -- with weights
 
 
-def _dense(F: Any, x: Any, weight: Any, bias: Any = None, *, units: int, ones: Sequence[int] = ()) -> Any:
+def dense(F: Any, x: Any, weight: Any, bias: Any = None, *, units: int, ones: Sequence[int] = ()) -> Any:
     """A matrix product along the last axis; with `ones` along the channels of a picture, as a 1x1 convolution."""
-    biases = [] if bias is None else [bias]
     if not ones:
-        return F.FullyConnected(x, weight, *biases, num_hidden=units, flatten=False, no_bias=not biases)
+        return F.FullyConnected(x, weight, bias, num_hidden=units, flatten=False, no_bias=bias is None)
     weight = F.reshape(weight, shape=(0, 0, *ones))
-    return F.Convolution(x, weight, *biases, kernel=ones, num_filter=units, no_bias=not biases)
+    return F.Convolution(x, weight, bias, kernel=ones, num_filter=units, no_bias=bias is None)
 
 
-def _scale_shift(
-    F: Any, x: Any, gamma: Any = None, beta: Any = None, before: str = "identity", **arguments: Any
-) -> Any:
+def scale_shift(F: Any, x: Any, gamma: Any = None, beta: Any = None, before: str = "identity", **arguments: Any) -> Any:
     """x * gamma + beta after the function `before`; either may be left out."""
     x = run(F, before, x, **arguments)
     x = x if gamma is None else F.broadcast_mul(x, gamma)
     return x if beta is None else F.broadcast_add(x, beta)
 
 
-def _standardized_by(F: Any, x: Any, mean: Any, variance: Any, invert: bool) -> Any:
+def standardized_by(F: Any, x: Any, mean: Any, variance: Any, invert: bool) -> Any:
     """(x - mean) / max(sqrt(variance), epsilon), or its inverse: `keras.layers.Normalization`."""
     deviation = F.maximum(F.sqrt(variance), 1e-7)
     if invert:
@@ -310,12 +307,12 @@ def _alpha_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
     return (x * (1 - dropped) + dropped_value * dropped) * (1 + training * (a - 1)) + b * training
 
 
-def _folded(elementwise: str, broadcast: str) -> Any:
-    """Of two arrays or more; `same`: their shapes are the same."""
+def _folded(operator: str, elementwise: bool = False) -> Any:
+    """Of two arrays or more; `elementwise`: MXNet has another operator for those that have the `same` shape."""
 
     def fold(F: Any, first: Any, *others: Any, same: bool = True) -> Any:
         for other in others:
-            first = getattr(F, elementwise if same else broadcast)(first, other)
+            first = getattr(F, f"{'elemwise' if same and elementwise else 'broadcast'}_{operator}")(first, other)
         return first
 
     return fold
@@ -336,7 +333,7 @@ PYTHON = {
 }
 
 
-def _scalar(F: Any, x: Any, operator: str, value: float, reflected: bool = False) -> Any:
+def scalar(F: Any, x: Any, operator: str, value: float, reflected: bool = False) -> Any:
     """An array and a number, which is the first if `reflected`. Comparisons give floats for integers, too."""
     if operator in ("maximum", "minimum"):
         return getattr(F, operator)(x, value)
@@ -370,59 +367,33 @@ FUNCTIONS: Dict[str, Callable] = {
     "glu": _glu,
     # one array
     "identity": lambda F, x: x,
-    "scalar": _scalar,
-    "reshape": _reshape,
     "unfold": lambda F, x, y: F.reshape_like(x, y, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2),
     "move_single_channel": lambda F, x, source, target: F.expand_dims(F.squeeze(x, axis=source), axis=target),
     "expand_dims": lambda F, x, axes: _each(F.expand_dims, x, axes),
     "repeat_vector": lambda F, x, count: F.repeat(F.expand_dims(x, axis=1), repeats=count, axis=1),
-    "tile": _tile,
-    "pad": _pad,
-    "upsample": _upsample,
     "upsample_bilinear": lambda F, x, factors: F.contrib.BilinearResize2D(
         x, scale_height=factors[0], scale_width=factors[1], align_corners=False
     ),
-    "resize_bilinear": _resize_bilinear,
-    "resize_nearest": _resize_nearest,
-    "resize_by_matrix": _resize_by_matrix,
-    "global_pool": _global_pool,
-    "pool_spans": _pool_spans,
-    "unit": _unit,
     "standardize": standardized,
     "group_norm": _group_norm,
     "rms": _rms,
-    "pad_mirrored": _pad_mirrored,
-    "cumulated": _cumulated,
-    "choose": _choose,
     # masks: ones, and zeros at steps to be skipped
     "any_not_equal": lambda F, x, value: F.max(F.cast(x != value, dtype="float32"), axis=-1),
     "masked": lambda F, x, mask: F.broadcast_mul(x, F.expand_dims(mask, axis=2)),
     "masked_scores": lambda F, x, mask: x + (1 - mask) * MASKED,
-    "masked_mean": _masked_mean,
     # noise
     "gaussian_noise": _noise(_gaussian_noise),
     "gaussian_dropout": _noise(_gaussian_dropout),
     "alpha_dropout": _noise(_alpha_dropout),
     # weights
-    "dense": _dense,
-    "scale_shift": _scale_shift,
-    "with_array": _with_array,
-    "counted_below": _counted_below,
-    "locally_connected": _locally_connected,
     "prelu": lambda F, x, alpha: F.relu(x) - F.broadcast_mul(alpha, F.relu(-x)),
-    "standardized_by": _standardized_by,
     # several arrays
-    "add": _folded("elemwise_add", "broadcast_add"),
-    "subtract": _folded("elemwise_sub", "broadcast_sub"),
-    "multiply": _folded("elemwise_mul", "broadcast_mul"),
-    "divide": _folded("elemwise_div", "broadcast_div"),
-    "maximum": _folded("broadcast_maximum", "broadcast_maximum"),
-    "minimum": _folded("broadcast_minimum", "broadcast_minimum"),
-    "power": _folded("broadcast_power", "broadcast_power"),
-    **{name: _folded(f"broadcast_{name}", f"broadcast_{name}") for name in COMPARISONS},
+    "add": _folded("add", elementwise=True),
+    "subtract": _folded("sub", elementwise=True),
+    "multiply": _folded("mul", elementwise=True),
+    "divide": _folded("div", elementwise=True),
+    **{name: _folded(name) for name in ("maximum", "minimum", "power", *COMPARISONS)},
     "average": lambda F, *arrays, same=True: FUNCTIONS["add"](F, *arrays, same=same) / len(arrays),
-    "concatenate": _concatenate,
-    "dot": _dot,
 }
 
 
@@ -433,7 +404,7 @@ def _each(operator: Any, x: Any, axes: Sequence[int]) -> Any:
 
 
 def run(F: Any, function: Any, *arrays: Any, **arguments: Any) -> Any:
-    """A function, one of `FUNCTIONS` by its name, or an operator of MXNet."""
+    """A function, as it is or one of `FUNCTIONS` by its name, or an operator of MXNet."""
     found = FUNCTIONS.get(function) if isinstance(function, str) else function
     return getattr(F, function)(*arrays, **arguments) if found is None else found(F, *arrays, **arguments)
 
@@ -451,11 +422,11 @@ class BatchNorm1D(mx.gluon.nn.BatchNorm):
 
 
 class Function(mx.gluon.HybridBlock):
-    """A function of (F, arrays, parameters, arguments) as a block: one of `FUNCTIONS`, or an operator of MXNet, by its
-    name, or any other.
+    """A function of (F, arrays, parameters, arguments) as a block: any, or one of `FUNCTIONS` or an operator of MXNet
+    by its name.
 
-    `shapes` are those of its parameters, by name; None for a shape that comes with the weight. Initializers matter if
-    somebody starts anew from a part of a network: those of vectors are Keras's.
+    `shapes` are those of its parameters, by name. Initializers matter if somebody starts anew from a part of a network:
+    those of vectors are Keras's.
     """
 
     def __init__(self, function: Any, prefix: Optional[str] = None, shapes: Any = None, **arguments: Any):

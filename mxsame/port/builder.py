@@ -17,7 +17,7 @@ import numpy as np
 from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
-from mxsame.port.blocks import Function
+from mxsame.port import blocks
 from mxsame.port.description import Call, Layer, Model, Shaped, Tensor, leaves, mapped
 
 Size = Optional[int]
@@ -167,7 +167,7 @@ class Builder:
     def function(self, layer: str, function: Any, inputs: Sequence[Value], first: Any = None, shape: Any = None,
                  **arguments: Any) -> Value:  # fmt: skip
         name = getattr(function, "__name__", function)
-        block = Function(function, prefix=self.unique(f"{layer}_{name}"), **arguments)
+        block = blocks.Function(function, prefix=self.unique(f"{layer}_{name}"), **arguments)
         return self.emit(block, inputs, layer, first, shape)[0]
 
     def unique(self, name: str) -> str:
@@ -203,15 +203,15 @@ class Builder:
         rank = value.rank
         if value.shape[-1] == 1:
             ends = (rank - 1, 1) if first else (1, rank - 1)
-            name, arguments = "move_single_channel", {"source": ends[0], "target": ends[1]}
+            function, arguments = "move_single_channel", {"source": ends[0], "target": ends[1]}
         elif all(length == 1 for length in value.shape[1:-1]):
             ones = (1,) * (rank - 2)
-            name, arguments = "reshape", {"to": (0, -1, *ones) if first else (0, *ones, -1)}
+            function, arguments = blocks.reshape, {"to": (0, -1, *ones) if first else (0, *ones, -1)}
         else:
             axes = (0, rank - 1, *range(1, rank - 1)) if first else value.keras_order
-            name, arguments = "transpose", {"axes": axes}
+            function, arguments = "transpose", {"axes": axes}
         layer = "to_channels_first" if first else "to_channels_last"
-        return self.function(layer, name, [value], first, value.shape, **arguments)
+        return self.function(layer, function, [value], first, value.shape, **arguments)
 
     def padded(self, value: Value) -> Value:
         """The value with its pads around it, by a step that is made once."""
@@ -220,7 +220,7 @@ class Builder:
         key = (value.key, value.pads)
         if key not in self._arranged:
             pads = value.ordered([(0, 0), *value.pads, (0, 0)])
-            self._arranged[key] = self.function("pad", "pad", [value.without_pads], pads=pads)
+            self._arranged[key] = self.function("pad", blocks.pad, [value.without_pads], pads=pads)
         return self._arranged[key]._replace(mask=value.mask)
 
     # -- models
@@ -408,7 +408,8 @@ class Site:
                  **arguments: Any) -> Value:  # fmt: skip
         """The same of a function, with parameters of these shapes: those that are weights of the layer."""
         shapes = {role.parameter: shapes[role.parameter] for role in self.layer.roles or () if role.parameter}
-        return self.block(partial(Function, function, shapes=shapes, **arguments), *inputs, conversions=conversions)
+        make = partial(blocks.Function, function, shapes=shapes, **arguments)
+        return self.block(make, *inputs, conversions=conversions)
 
     def several(self, make: Callable, *inputs: Value, conversions: Any = None) -> List[Value]:
         """The same of a block that takes and gives arrays in Keras's order of axes, one or several."""
@@ -424,10 +425,10 @@ class Site:
             self.builder.blocks[self.path] = block
         return self.builder.blocks[self.path]
 
-    def constant(self, function: str, x: Value, arrays: Mapping[str, Any], **arguments: Any) -> Value:
+    def constant(self, function: Any, x: Value, arrays: Mapping[str, Any], **arguments: Any) -> Value:
         """A step of a function whose parameters are numbers of the configuration."""
         shapes = {name: array.shape for name, array in arrays.items()}
-        block = Function(function, self.builder.unique(self.name), shapes, **arguments)
+        block = blocks.Function(function, self.builder.unique(self.name), shapes, **arguments)
         for name, array in arrays.items():
             parameter = getattr(block, name)
             parameter.grad_req = "null"

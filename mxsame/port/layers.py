@@ -39,14 +39,14 @@ def _dense(site: Site, x: Value) -> Value:
     x = site.keras(x) if x.rank > 5 else x
     shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
     ones = (1,) * (x.rank - 2) if x.first else ()
-    out = site.weighted("dense", x, shapes=shapes, conversions={"kernel": TRANSPOSED}, units=units, ones=ones)
+    out = site.weighted(blocks.dense, x, shapes=shapes, conversions={"kernel": TRANSPOSED}, units=units, ones=ones)
     return activated(site, out)
 
 
 @layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")], masks=TAKES)
 def _embedding(site: Site, x: Value) -> Value:
     config = site.config
-    mask = site.function("scalar", x, operator="not_equal", value=0.0) if config.get("mask_zero") else None
+    mask = site.function(blocks.scalar, x, operator="not_equal", value=0.0) if config.get("mask_zero") else None
     out = site.block(partial(gluon.Embedding, config["input_dim"], config["output_dim"]), x)
     return out._replace(mask=mask)
 
@@ -69,10 +69,15 @@ def axes_of(axis: Any, rank: int) -> List[int]:
     return sorted({entry % rank for entry in axes})
 
 
+def _axes(site: Site, x: Value) -> List[int]:
+    """Those of the layer, by default the last."""
+    return axes_of(site.config.get("axis", -1), x.rank)
+
+
 @layer("BatchNormalization", "SyncBatchNormalization", order=SETTLED, weights=(GAMMA, BETA, *MOVING), masks=TAKES)
 def _batch_norm(site: Site, x: Value) -> Value:
     """Of several axes: these as one, which is the last."""
-    axes = axes_of(site.config.get("axis", -1), x.rank)
+    axes = _axes(site, x)
     if len(axes) == 1:
         return _batch_norm_along(site, x, x.axis(axes[0]), x.shape[axes[0]], {})._replace(mask=x.mask)
     lengths = [x.shape[axis] for axis in axes]
@@ -82,7 +87,7 @@ def _batch_norm(site: Site, x: Value) -> Value:
     conversion = Conversion(np.ravel, lambda array: array.reshape(full))
     names, order = [role.name for role in site.layer.roles or ()], [axis for axis in range(x.rank) if axis not in axes]
     turned = site.function("transpose", site.keras(x), axes=(*order, *axes))
-    merged_axes = site.function("reshape", turned, to=(*(0 for _ in order), -1))
+    merged_axes = site.function(blocks.reshape, turned, to=(*(0 for _ in order), -1))
     out = _batch_norm_along(site, merged_axes, len(order), math.prod(lengths), dict.fromkeys(names, conversion))
     out = site.function("reshape_like", out, turned, shape=turned.shape)
     return site.function("transpose", out, axes=tuple(np.argsort([*order, *axes]).tolist()))._replace(mask=x.mask)
@@ -136,23 +141,21 @@ def _along(
 
 @layer("LayerNormalization", order=SETTLED, weights=(GAMMA, BETA), masks=PASSES)
 def _layer_norm(site: Site, x: Value) -> Value:
-    axes = axes_of(site.config.get("axis", -1), x.rank)
+    axes, epsilon = _axes(site, x), site.number("epsilon", 1e-3)
     if site.config.get("rms_scaling"):
         raise ValueError(f"rms_scaling must be False; {validation.received(rms_scaling=True)}")
-    return _along(
-        site, "scale_shift", x, axes, before="standardize", over=x.axes(axes), epsilon=site.number("epsilon", 1e-3)
-    )
+    return _along(site, blocks.scale_shift, x, axes, before="standardize", over=x.axes(axes), epsilon=epsilon)
 
 
 @layer("RMSNormalization", order=SETTLED, weights=[Weight("scale", "gamma")], masks=PASSES)
 def _rms_norm(site: Site, x: Value) -> Value:
-    axes = axes_of(site.config.get("axis", -1), x.rank)
-    return _along(site, "scale_shift", x, axes, before="rms", over=x.axes(axes), epsilon=site.number("epsilon", 1e-6))
+    axes, epsilon = _axes(site, x), site.number("epsilon", 1e-6)
+    return _along(site, blocks.scale_shift, x, axes, before="rms", over=x.axes(axes), epsilon=epsilon)
 
 
 @layer("GroupNormalization", weights=(GAMMA, BETA), masks=PASSES)
 def _group_norm(site: Site, x: Value) -> Value:
-    axis = axes_of(site.config.get("axis", -1), x.rank)
+    axis = _axes(site, x)
     if axis not in ([1], [x.rank - 1]) or x.rank < 3:
         raise ValueError(f"axis must be the channels of a picture; {validation.received(axis=axis)}")
     x = site.builder.arranged(x, axis != [1])
@@ -162,19 +165,18 @@ def _group_norm(site: Site, x: Value) -> Value:
         raise ValueError(
             f"channels must be a multiple of groups; {validation.received(channels=channels, groups=groups)}"
         )
-    return _along(
-        site, "scale_shift", x, axis, before="group_norm", groups=groups, epsilon=site.number("epsilon", 1e-3)
-    )
+    epsilon = site.number("epsilon", 1e-3)
+    return _along(site, blocks.scale_shift, x, axis, before="group_norm", groups=groups, epsilon=epsilon)
 
 
 @layer("UnitNormalization", masks=PASSES)
 def _unit_norm(site: Site, x: Value) -> Value:
-    return site.function("unit", x, axes=x.axes(axes_of(site.config.get("axis", -1), x.rank)))
+    return site.function(blocks.unit, x, axes=x.axes(_axes(site, x)))
 
 
 @layer("LayerScale", order=SETTLED, weights=[Weight("gamma", "gamma")])
 def _layer_scale(site: Site, x: Value) -> Value:
-    return _along(site, "scale_shift", x, [x.rank - 1])
+    return _along(site, blocks.scale_shift, x, [x.rank - 1])
 
 
 @layer("Normalization", order=SETTLED, weights=STATISTICS)
@@ -184,12 +186,12 @@ def _normalization(site: Site, x: Value) -> Value:
     axis = config.get("axis", -1)
     axes = [] if axis in (None, [], ()) else axes_of(axis, x.rank)
     if config.get("mean") is None:
-        return _along(site, "standardized_by", x, axes, invert=invert)
+        return _along(site, blocks.standardized_by, x, axes, invert=invert)
     stored, (_, conversion) = [x.shape[axis] for axis in axes], _over(x, axes)
     arrays = {name: np.asarray(config[name], dtype="float32").ravel() for name in ("mean", "variance")}
     arrays = {name: np.broadcast_to(array, (math.prod(stored),)).reshape(stored) for name, array in arrays.items()}
     arrays = {name: conversion.to_mxnet(array) for name, array in arrays.items()}
-    return site.constant("standardized_by", x, arrays, invert=invert)
+    return site.constant(blocks.standardized_by, x, arrays, invert=invert)
 
 
 def broadcasting(name: str, value: Any, x: Value) -> np.ndarray:
@@ -209,9 +211,9 @@ def _rescaling(site: Site, x: Value) -> Value:
     scale, offset = site.config["scale"], site.config.get("offset", 0.0)
     if isinstance(scale, (list, tuple)) or isinstance(offset, (list, tuple)):
         arrays = {"gamma": broadcasting("scale", scale, x), "beta": broadcasting("offset", offset, x)}
-        return site.constant("scale_shift", x, arrays)
-    x = site.function("scalar", x, operator="multiply", value=site.number("scale"))
-    return site.function("scalar", x, operator="add", value=site.number("offset")) if offset else x
+        return site.constant(blocks.scale_shift, x, arrays)
+    x = site.function(blocks.scalar, x, operator="multiply", value=site.number("scale"))
+    return site.function(blocks.scalar, x, operator="add", value=site.number("offset")) if offset else x
 
 
 @layer("PReLU", order=SETTLED, weights=[Weight("alpha", "alpha")], masks=PASSES)
@@ -301,7 +303,7 @@ def _discretization(site: Site, x: Value) -> Value:
     boundaries = np.asarray(site.config.get("bin_boundaries") or (), dtype="float32")
     if boundaries.ndim != 1 or not boundaries.size or any(np.diff(boundaries) < 0):
         raise ValueError(f"bin_boundaries must be sorted; {validation.received(bin_boundaries=boundaries)}")
-    out = site.constant("counted_below", x, {"boundaries": boundaries.reshape(*(1,) * x.rank, -1)})
+    out = site.constant(blocks.counted_below, x, {"boundaries": boundaries.reshape(*(1,) * x.rank, -1)})
     return _encoded(site, out, len(boundaries) + 1, str(site.config.get("output_mode", "int")))
 
 
@@ -325,7 +327,7 @@ def _encoded(site: Site, x: Value, count: Any, mode: str) -> Value:
 def _flatten(site: Site, x: Value) -> Value:
     if site.is_channels_first and x.rank > 2:
         x = site.function("transpose", x, axes=(0, *range(2, x.rank), 1))
-    return site.function("reshape", x, to=(0, -1))
+    return site.function(blocks.reshape, x, to=(0, -1))
 
 
 @layer("Reshape", order=KERAS)
@@ -339,7 +341,7 @@ def to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
     if target.count(-1) > 1 or 0 in target:
         raise ValueError(f"target_shape must have one -1 at most, and no 0; {validation.received(target_shape=target)}")
     dynamic = (x.shape[0], *(None if length == -1 else length for length in target))
-    return site.function("reshape", x, shape=dynamic if None in x.shape[1:] else None, to=(0, *target))
+    return site.function(blocks.reshape, x, shape=dynamic if None in x.shape[1:] else None, to=(0, *target))
 
 
 @layer("Permute")
@@ -397,7 +399,7 @@ def _time_distributed(site: Site, x: Value) -> Value:
         raise ValueError(
             f"inputs must have 3 axes or more, and not with padding=keras-mxnet; {validation.received(shape=x.shape)}"
         )
-    entries = site.function("reshape", x, to=(-3, -2))
+    entries = site.function(blocks.reshape, x, to=(-3, -2))
     (out,) = site.builder.model(site.layer.model, site.path, [entries], site.training, site.once)
     out = site.keras(out)
     return site.function("unfold", out, x, shape=(*x.shape[:2], *out.shape[1:]))
@@ -427,7 +429,7 @@ def _with_rank(site: Site, x: Value, rank: int) -> Value:
     if not missing:
         return x
     if x.rank == 2:  # numbers for each picture, as channels
-        return site.function("reshape", x, first=True, to=(0, -1, *(1,) * missing))
+        return site.function(blocks.reshape, x, first=True, to=(0, -1, *(1,) * missing))
     return site.function("expand_dims", site.keras(x), axes=(1,) * missing)
 
 
@@ -460,7 +462,7 @@ def _combined(site: Site, function: str, masks: Sequence[Any]) -> Any:
 def _custom_scale(site: Site, first: Value, second: Value) -> Value:
     """Of `keras.applications.inception_resnet_v2`: first + scale * second."""
     return merged(
-        site, "add", [first, site.function("scalar", second, operator="multiply", value=site.number("scale"))]
+        site, "add", [first, site.function(blocks.scalar, second, operator="multiply", value=site.number("scale"))]
     )
 
 
@@ -473,7 +475,7 @@ def _concatenate(site: Site, *inputs: Value) -> Value:
     if axis % out.rank == out.rank - 1 and out.rank > 2:  # a step is kept that no input masks
         return out._replace(mask=_combined(site, "multiply", masks))
     if axis % out.rank == 1 and None not in masks:
-        return out._replace(mask=site.function("concatenate", *masks, axis=1))
+        return out._replace(mask=site.function(blocks.concatenate, *masks, axis=1))
     raise ValueError(f"masks must be those of steps that are concatenated; {validation.received(axis=axis)}")
 
 
@@ -490,14 +492,14 @@ def concatenated(site: Site, inputs: Sequence[Value], axis: int) -> Value:
     if len(inputs) == 1:
         return inputs[0]
     inputs = _agreeing(inputs, axis % inputs[0].rank)
-    return site.function("concatenate", *inputs, axis=at, copied=inputs[0].shape[axis] in (1, None))
+    return site.function(blocks.concatenate, *inputs, axis=at, copied=inputs[0].shape[axis] in (1, None))
 
 
 @layer("Dot", order=KERAS)
 def _dot(site: Site, x: Value, y: Value) -> Value:
     axes = site.config["axes"]
     axes = [axes, axes] if isinstance(axes, int) else list(axes)
-    axes = [axes[0] % x.rank, axes[1] % y.rank]
+    axes, normalize = [axes[0] % x.rank, axes[1] % y.rank], bool(site.config.get("normalize", False))
     if not {x.rank, y.rank} <= {2, 3} or 0 in axes:
         raise ValueError(f"inputs must be vectors or matrices; {validation.received(shapes=[x.shape, y.shape])}")
-    return site.function("dot", x, y, axes=(*axes, x.rank, y.rank), normalize=bool(site.config.get("normalize", False)))
+    return site.function(blocks.dot, x, y, axes=(*axes, x.rank, y.rank), normalize=normalize)

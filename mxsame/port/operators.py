@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import numpy as np
 
 from mxsame import validation
-from mxsame.port.blocks import COMPARISONS
+from mxsame.port import blocks
 from mxsame.port.builder import Operand, Site, Value
 from mxsame.port.description import Layer, leaves, listed
 from mxsame.port.einsum import einsum_product, parse
@@ -59,7 +59,7 @@ def _named(site: Site) -> str:
 # -- element by element
 
 
-@operator("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", *COMPARISONS)
+@operator("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", *blocks.COMPARISONS)
 def _binary(site: Site, x: Operand, y: Operand) -> Any:
     """Of two tensors, or of one with a number or an array; a comparison gives ones and zeros."""
     function = _named(site)
@@ -75,9 +75,9 @@ def _binary(site: Site, x: Operand, y: Operand) -> Any:
         return _length_product(function, x, y)
     array = np.asarray(constant, dtype="float64")
     if array.size == 1:
-        return site.function("scalar", data, operator=function, value=float(array.ravel()[0]), reflected=reflected)
+        return site.function(blocks.scalar, data, operator=function, value=float(array.ravel()[0]), reflected=reflected)
     arrays = {"array": broadcasting("array", array, data)}
-    return site.constant("with_array", data, arrays, operator=function, reflected=reflected)
+    return site.constant(blocks.with_array, data, arrays, operator=function, reflected=reflected)
 
 
 UNARY = {"absolute": "abs", "stop_gradient": "BlockGrad"}  # MXNet's names, where they are others
@@ -120,7 +120,7 @@ def _logical(site: Site, x: Value, y: Value) -> Value:
 
 @operator("logical_not")
 def _not(site: Site, x: Value) -> Value:
-    return site.function("scalar", x, operator="subtract", value=1.0, reflected=True)
+    return site.function(blocks.scalar, x, operator="subtract", value=1.0, reflected=True)
 
 
 @operator("where", order=KERAS)
@@ -131,7 +131,7 @@ def _where(site: Site, condition: Value, x: Operand, y: Operand) -> Value:
     if any(each.shape != condition.shape for each in tensors):
         shapes = [condition.shape, *(each.shape for each in tensors)]
         raise ValueError(f"tensors must have one shape; {validation.received(shapes=shapes)}")
-    return site.function("choose", condition, *tensors, numbers=numbers)
+    return site.function(blocks.choose, condition, *tensors, numbers=numbers)
 
 
 @operator("argmax", "argmin")
@@ -145,7 +145,7 @@ def _position(site: Site, x: Value, axis: Any = None, keepdims: bool = False, ou
 @operator("cumsum")
 def _cumsum(site: Site, x: Value, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Value:
     (axis,) = _after_batch(axis, x.rank)
-    return site.function("cumulated", x, axis=x.axis(axis), exclusive=bool(exclusive), backwards=bool(reverse))
+    return site.function(blocks.cumulated, x, axis=x.axis(axis), exclusive=bool(exclusive), backwards=bool(reverse))
 
 
 @operator("flip")
@@ -174,8 +174,9 @@ def _normalize(site: Site, x: Value, axis: Any = -1, order: int = 2, epsilon: Op
     if order != 2:
         raise ValueError(f"order must be 2; {validation.received(order=order)}")
     of_length = _named(site) == "normalize"
-    epsilon = float((1e-7 if of_length else 1e-12) if epsilon is None else epsilon)
-    return site.function("unit", x, axes=x.axes(axes_of(axis, x.rank)), epsilon=epsilon**2 if of_length else epsilon)
+    default = 1e-7 if of_length else 1e-12
+    epsilon = float(default if epsilon is None else epsilon) ** (2 if of_length else 1)
+    return site.function(blocks.unit, x, axes=x.axes(axes_of(axis, x.rank)), epsilon=epsilon)
 
 
 # -- shapes
@@ -238,11 +239,11 @@ def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_
     if any(pads[0]):
         raise ValueError(f"the batch must not be padded; {validation.received(paddings=pad_width)}")
     if mode == "constant":
-        return site.function("pad", x, pads=x.ordered(pads), value=float(constant_values))
+        return site.function(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values))
     own = int(mode == "reflect")  # the element at the end is not repeated
     if any(n is not None and max(pair) > n - own for n, pair in zip(x.shape, pads)):
         raise ValueError(f"pads must be shorter than the data; {validation.received(paddings=pads, shape=x.shape)}")
-    return site.function("pad_mirrored", x, pads=x.ordered(pads), skipped=own)
+    return site.function(blocks.pad_mirrored, x, pads=x.ordered(pads), skipped=own)
 
 
 @operator("tile")
@@ -252,7 +253,7 @@ def _tile(site: Site, x: Value, repeats: Sequence[int]) -> Value:
             f"multiples must have one entry for each axis, 1 for the batch; {validation.received(multiples=repeats)}"
         )
     counts = [validation.integer("multiples", count, 1) for count in repeats]
-    return site.function("tile", x, counts=tuple(x.ordered(counts)))
+    return site.function(blocks.tile, x, counts=tuple(x.ordered(counts)))
 
 
 @operator("stack", order=KERAS)

@@ -14,6 +14,7 @@ import numpy as np
 
 from mxsame import nn, validation
 from mxsame import padding as arithmetic
+from mxsame.port import blocks
 from mxsame.port.activations import activated
 from mxsame.port.builder import SAME, Conversion, Site, Value, kernel
 from mxsame.port.description import Weight
@@ -143,8 +144,8 @@ def _global_pooling(site: Site, x: Value) -> Value:
     if x.rank - 2 == site.num_spatial_dims and not x.first and not site.is_channels_first:
         # channels last, and no convolution around: no reason to turn it
         return site.function("mean" if kind == "avg" else "max", x, axis=tuple(site.spatial(x)), keepdims=keepdims)
-    pooled = site.function("global_pool", site.first(x), kind=kind, count=site.num_spatial_dims)
-    return pooled if keepdims else site.function("reshape", pooled, first=False, to=(0, -1))
+    pooled = site.function(blocks.global_pool, site.first(x), kind=kind, count=site.num_spatial_dims)
+    return pooled if keepdims else site.function(blocks.reshape, pooled, first=False, to=(0, -1))
 
 
 @layer("GlobalAveragePooling1D", order=UNPADDED, masks=TAKES)
@@ -153,7 +154,7 @@ def _global_average_of_steps(site: Site, x: Value) -> Value:
     if x.mask is None:
         return _global_pooling(site, x)
     keepdims, axis = bool(site.config.get("keepdims", False)), 2 if site.is_channels_first else 1
-    return site.function("masked_mean", site.keras(x), x.mask, axis=axis, keepdims=keepdims)._replace(mask=None)
+    return site.function(blocks.masked_mean, site.keras(x), x.mask, axis=axis, keepdims=keepdims)._replace(mask=None)
 
 
 @layer(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Max", "Average") for rank in (1, 2, 3)), order=FIRST)
@@ -163,7 +164,7 @@ def _adaptive_pooling(site: Site, x: Value) -> Value:
         [(i * n // count, -(-(i + 1) * n // count)) for i in range(validation.integer("output_size", count, 1, n))]
         for n, count in zip(_static(site, x), site.per_spatial_axis("output_size"))
     ]
-    return site.function("pool_spans", x, kind="max" if "Max" in site.layer.class_name else "mean", spans=spans)
+    return site.function(blocks.pool_spans, x, kind="max" if "Max" in site.layer.class_name else "mean", spans=spans)
 
 
 # -- other weights at each position
@@ -180,7 +181,7 @@ def _locally_connected(site: Site, x: Value) -> Value:
     lengths = tuple(_lengths(site, arithmetic.output_size, x, sizes, strides, 1, "valid"))
     filters = validation.integer("filters", config["filters"], 1)
     shapes = {"weight": (math.prod(lengths), math.prod(sizes) * x.shape[-1], filters), "bias": (*lengths, filters)}
-    out = site.weighted("locally_connected", x, shapes=shapes, sizes=sizes, strides=strides, lengths=lengths)
+    out = site.weighted(blocks.locally_connected, x, shapes=shapes, sizes=sizes, strides=strides, lengths=lengths)
     return activated(site, out)
 
 
@@ -205,7 +206,7 @@ def _zero_padding(site: Site, x: Value) -> Value:
     shape = tuple(n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis))
     validation.elements("the output", shape)
     if not x.first:
-        return site.function("pad", x, pads=per_axis)
+        return site.function(blocks.pad, x, pads=per_axis)
     return x._replace(shape=shape, pads=tuple(per_axis[1:-1]))
 
 
@@ -229,7 +230,7 @@ def _upsampling(site: Site, x: Value) -> Value:
     factors = site.per_spatial_axis("size")
     interpolation = site.config.get("interpolation", "nearest")
     if interpolation == "nearest" or site.builder.keras_mxnet:  # which has no other
-        return site.function("upsample", x, factors=factors)
+        return site.function(blocks.upsample, x, factors=factors)
     if interpolation == "bilinear" and x.rank == 4:
         return site.function("upsample_bilinear", x, factors=factors)
     raise ValueError(
@@ -294,15 +295,15 @@ def _resize(
     if crop_to_aspect_ratio:
         x = _cropped(site, x, _fitting(site, x, size, padded=False))
     elif pad_to_aspect_ratio:
-        x = site.function("pad", x, pads=x.ordered(_fitting(site, x, size, padded=True)), value=fill_value)
+        x = site.function(blocks.pad, x, pads=x.ordered(_fitting(site, x, size, padded=True)), value=fill_value)
     if method == "bilinear":
-        return site.function("resize_bilinear", x, size=(height, width))
+        return site.function(blocks.resize_bilinear, x, size=(height, width))
     rule = _nearest if method == "nearest" else _cubic
     rows, columns = map(rule, _static(site, x), size)
     arrays = {"rows": rows, "columns": columns}
     if method == "nearest":
-        return site.constant("resize_nearest", x, arrays)
-    return site.constant("resize_by_matrix", x, arrays, size=(height, width))
+        return site.constant(blocks.resize_nearest, x, arrays)
+    return site.constant(blocks.resize_by_matrix, x, arrays, size=(height, width))
 
 
 RESIZING = ("interpolation", "antialias", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "fill_mode", "fill_value")

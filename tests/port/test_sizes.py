@@ -123,7 +123,7 @@ def test_a_net_is_printed_with_the_names_of_its_layers(tmp_path):
     names = [line.split(":")[0] for line in lines[1:-1]]
     assert names == [f"  ({name.lower()}_{number})" for number, (name, _) in enumerate(RESHAPED)]
     assert (
-        repr(blocks.Function("dense", shapes={"weight": (5, 3), "bias": (5,)}, units=5))
+        repr(blocks.Function(blocks.dense, shapes={"weight": (5, 3), "bias": (5,)}, units=5))
         == "dense(weight=(5, 3), bias=(5,), units=5)"
     )
 
