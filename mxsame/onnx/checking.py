@@ -1,4 +1,4 @@
-"""An ONNX file is checked, and compared with its net, before it is put at its place."""
+"""An ONNX file is checked, and compared with its net, before it gets its name."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def compare(
     net: Any,
     inputs: Inputs,
     shapes: Mapping[str, Shape],
-    given: Sequence[Optional[np.ndarray]],
+    data: Sequence[Optional[np.ndarray]],
     dtype: Any,
     tolerance: Optional[float],
     file: str,
@@ -54,8 +54,7 @@ def compare(
     """Run the file by onnxruntime, and the net by MXNet; a `ValueError` if they differ, or the file does not run, and a
     warning if onnxruntime is not installed.
 
-    They are run on arrays that were `given` for the `inputs`, whose `shapes` may be dynamic, and on uniform numbers for
-    those without."""
+    `data` has an array for each of the `inputs`, whose `shapes` may be dynamic, or None for uniform numbers."""
     try:
         import onnxruntime
     except ImportError:
@@ -67,18 +66,18 @@ def compare(
     session = _by_onnxruntime(onnxruntime.InferenceSession, file, options, ["CPUExecutionProvider"])
     least = TOLERANCE[str(dtype)] if tolerance is None else tolerance
     names, outputs = ([entry.name for entry in entries] for entries in (session.get_inputs(), session.get_outputs()))
-    for number, sizes in enumerate(_tried(shapes)):
-        tried = inputs._replace(shapes=sizes)
-        arrays = {name: _data(sizes[name], array, dtype) for name, array in zip(sizes, given)}
-        wanted = _by_mxnet(net, tried, arrays, dtype, may_refuse=number > 0)
-        if wanted is None:
+    for number, sizes in enumerate(_sample_shapes(shapes)):
+        sample = inputs._replace(shapes=sizes)
+        arrays = {name: _data(sizes[name], array, dtype) for name, array in zip(sizes, data)}
+        expected = _by_mxnet(net, sample, arrays, dtype, may_refuse=number > 0)
+        if expected is None:
             continue
         got = _by_onnxruntime(session.run, None, dict(zip(names, arrays.values())))
-        reason = _wrong(outputs, got, wanted, itertools.repeat(least))
+        reason = _first_difference(outputs, got, expected, itertools.repeat(least))
         if reason is not None and tolerance is None and str(dtype) == "float32":
-            exact = _by_mxnet(net, tried, arrays, np.dtype("float64"), may_refuse=True)
+            exact = _by_mxnet(net, sample, arrays, np.dtype("float64"), may_refuse=True)
             if exact is not None:
-                reason = _wrong(outputs, got, exact, map(_rounding, wanted, exact))
+                reason = _first_difference(outputs, got, exact, map(_rounding, expected, exact))
         if reason is not None:
             raise ValueError(
                 "the file must give what the net gives, and ONNX Runtime finds another "
@@ -86,17 +85,17 @@ def compare(
             )
 
 
-def _tried(shapes: Mapping[str, Shape]) -> list[dict[str, tuple]]:
-    """The shapes that the net was traced for; where lengths are dynamic, these and one more, or as MXNet takes them."""
+def _sample_shapes(shapes: Mapping[str, Shape]) -> list[dict[str, tuple]]:
+    """The shapes that the net was traced for, these plus 1 in dynamic lengths, and the others of `Length`."""
     ways = (lambda n: n.traced, lambda n: n.traced + (not n.is_static), lambda n: n.other)
-    tried = dict.fromkeys(tuple(tuple(map(way, shape)) for shape in shapes.values()) for way in ways)
-    return [dict(zip(shapes, each)) for each in tried]
+    distinct = dict.fromkeys(tuple(tuple(map(way, shape)) for shape in shapes.values()) for way in ways)
+    return [dict(zip(shapes, each)) for each in distinct]
 
 
 def _data(shape: Sequence[int], given: Optional[np.ndarray], dtype: Any) -> np.ndarray:
     """What was given, repeated for a larger shape; or numbers between -1 and 1."""
-    found = np.random.default_rng(0).uniform(-1, 1, shape) if given is None else np.resize(given, shape)
-    return found.astype(dtype)
+    array = np.random.default_rng(0).uniform(-1, 1, shape) if given is None else np.resize(given, shape)
+    return array.astype(dtype)
 
 
 def _by_onnxruntime(call: Callable, *args: Any) -> Any:
@@ -126,17 +125,17 @@ def _by_mxnet(
         raise
 
 
-def _wrong(
-    names: Sequence[str], got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], tolerances: Iterable[float]
+def _first_difference(
+    names: Sequence[str], got: Sequence[np.ndarray], expected: Sequence[np.ndarray], tolerances: Iterable[float]
 ) -> Optional[str]:
-    """The first output that differs from what is wanted by more than its tolerance, and by how much."""
-    for name, array, want, tolerance in zip(names, got, wanted, tolerances):
-        if array.shape != want.shape:
-            return f"{name} (MXNet: {want.shape}, file: {array.shape})"
-        array, want, scale = array.astype(np.float64), want.astype(np.float64), _largest(want)
-        if not np.allclose(array, want, rtol=0, atol=tolerance * scale, equal_nan=True):
-            different = ~((array == want) | (np.isnan(array) & np.isnan(want)))
-            relative = np.abs(array[different] - want[different]).max() / scale
+    """The first output that differs from the expected one by more than its tolerance, and by how much."""
+    for name, array, reference, tolerance in zip(names, got, expected, tolerances):
+        if array.shape != reference.shape:
+            return f"{name} (MXNet: {reference.shape}, file: {array.shape})"
+        array, reference, scale = array.astype(np.float64), reference.astype(np.float64), _largest(reference)
+        if not np.allclose(array, reference, rtol=0, atol=tolerance * scale, equal_nan=True):
+            different = ~((array == reference) | (np.isnan(array) & np.isnan(reference)))
+            relative = np.abs(array[different] - reference[different]).max() / scale
             return f"{name} (relative difference: {relative:.2g}, more than {tolerance:.2g})"
     return None
 

@@ -112,26 +112,25 @@ def export_onnx(
         raise ImportError(f"mxsame.export_onnx needs the package onnx; fix it with: {install(*ONNX)}") from error
     tracing.check_ready(net)
     path = files.check_path(path)
-    wanted = tracing.inputs_of(net, input_shape)
+    inputs = tracing.inputs_of(net, input_shape)
     opset = validation.integer("opset", opset, OLDEST, onnx.defs.onnx_opset_version())
     dynamic = validation.flag("dynamic_batch", dynamic_batch), validation.flag("dynamic_size", dynamic_size)
     fold = validation.flag("fold", fold)
-    inputs, shapes = wanted.shapes, list(wanted.shapes.values())
-    names = _checked_names("input_names", input_names, "data", len(inputs))
-    arrays = _checked_data(data, shapes)
+    names = _checked_names("input_names", input_names, "data", len(inputs.shapes))
+    arrays = _checked_data(data, list(inputs.shapes.values()))
     tolerance = None if tolerance is None else _checked_tolerance(tolerance)
     dtype = float_dtype(net.collect_params(), np.dtype("float32"))
     with tracing.explained(input_shape=input_shape):
-        graph = _graph(net, wanted, dtype, fold, dynamic_size)
-        found = Shapes(graph, *dynamic)
+        graph = _graph(net, inputs, dtype, fold, dynamic_size)
+        inferred = Shapes(graph, *dynamic)
         if dynamic_size:
-            _check_takes(net, wanted._replace(shapes=found.others), dtype)
+            _check_takes(net, inputs._replace(shapes=inferred.others), dtype)
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
-    writer = Writer(graph, found, opset, dict(zip(inputs, names)), outputs, dtype, OPERATORS)
+    writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, dtype, OPERATORS)
     model = writer.model()
     with tracing.explained(input_shape=input_shape), files.beside(path) as file:
         checking.save(model, file)
-        checking.compare(net, wanted, found.inputs, arrays, dtype, tolerance, file)
+        checking.compare(net, inputs, inferred.inputs, arrays, dtype, tolerance, file)
     return path
 
 
@@ -163,11 +162,13 @@ def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarra
     """An array for each input, or None."""
     if data is None:
         return [None] * len(shapes)
-    given = data if isinstance(data, (list, tuple)) else [data]
-    arrays = [each.asnumpy() if isinstance(each, mx.nd.NDArray) else np.asarray(each) for each in given]
-    found = [array.shape for array in arrays]
-    if found != list(shapes) or any(array.dtype.kind not in "fiub" for array in arrays):
-        raise ValueError(f"data must be arrays of input_shape; {validation.received(shapes=found, input_shape=shapes)}")
+    several = data if isinstance(data, (list, tuple)) else [data]
+    arrays = [each.asnumpy() if isinstance(each, mx.nd.NDArray) else np.asarray(each) for each in several]
+    array_shapes = [array.shape for array in arrays]
+    if array_shapes != list(shapes) or any(array.dtype.kind not in "fiub" for array in arrays):
+        raise ValueError(
+            f"data must be arrays of input_shape; {validation.received(shapes=array_shapes, input_shape=shapes)}"
+        )
     return list(arrays)
 
 

@@ -16,7 +16,7 @@ from mxsame.plan.windows import AnyWindow, check_dynamic
 AUTO_PAD = {"same": "SAME_UPPER", arithmetic.KERAS_MXNET: "SAME_LOWER"}  # where the extra padding element goes
 
 
-def pads(found: Sequence[AnyWindow], pool: bool = False) -> Optional[Dict[str, Any]]:
+def pads(windows: Sequence[AnyWindow], pool: bool = False) -> Optional[Dict[str, Any]]:
     """The attributes for windows, some of them of dynamic size; None if there are none for every size.
 
     Raises `ValueError` if a partial window of a pooling operator would be empty for some size.
@@ -28,20 +28,20 @@ def pads(found: Sequence[AnyWindow], pool: bool = False) -> Optional[Dict[str, A
     >>> pads([TransposedWindow(None, 3, 2, crop=(0, 1))]), pads([TransposedWindow(None, 2, 3, crop=(0, -1))])
     ({'pads': [0, 1]}, {'pads': [0, 0], 'output_padding': [1]})
     """
-    if isinstance(found[0], TransposedWindow):
-        crops: list = [window.crop for window in found]
+    if isinstance(windows[0], TransposedWindow):
+        crops: list = [window.crop for window in windows]
         added = [max(-end, 0) for _, end in crops]
         attrs = {"pads": [start for start, _ in crops] + [max(end, 0) for _, end in crops]}
         return {**attrs, "output_padding": added} if any(added) else attrs
-    check_dynamic(tuple(found), pool)
-    pairs = [_for_every_size(window) for window in found]
+    check_dynamic(tuple(windows), pool)
+    pairs = [_for_every_size(window) for window in windows]
     if None not in pairs:
         return {"pads": [low for low, _ in pairs] + [high for _, high in pairs]}
-    if all(window.ceil_mode and not window.follows_size for window in found):
-        ends = [replace(window, ceil_mode=False).pads(1) for window in found]
+    if all(window.ceil_mode and not window.follows_size for window in windows):
+        ends = [replace(window, ceil_mode=False).pads(1) for window in windows]
         return {"pads": [low for low, _ in ends] + [high for _, high in ends], "ceil_mode": 1}
-    rules = {window.padding for window in found}
-    if len(rules) == 1 and rules <= AUTO_PAD.keys() and all(map(_suits_auto_pad, found)):
+    rules = {window.padding for window in windows}
+    if len(rules) == 1 and rules <= AUTO_PAD.keys() and all(map(_suits_auto_pad, windows)):
         return {"auto_pad": AUTO_PAD[rules.pop()]}
     return None
 
@@ -54,8 +54,8 @@ def _suits_auto_pad(window: Window) -> bool:
 
 def _for_every_size(window: Window) -> Optional[Tuple[int, int]]:
     """The (low, high) that give the right windows, and no more, for the size, or for every size."""
-    found = [window.pads(size) for size in window.sizes]
-    low, high = found[0][0], max(high for _, high in found)
+    pairs = [window.pads(size) for size in window.sizes]
+    low, high = pairs[0][0], max(high for _, high in pairs)
     span = low + high - window.effective_kernel_size
     exact = all((size + span) // window.stride + 1 == window.outputs(size) for size in window.sizes)
-    return (low, high) if exact and all(pair[0] == low for pair in found) else None
+    return (low, high) if exact and all(pair[0] == low for pair in pairs) else None

@@ -55,7 +55,7 @@ class Writer:
         self._names: Dict[Output, str] = {}
         self._outputs = list(output_names)
         self._taken = {*self._inputs.values(), *self._outputs}
-        self._now = ""  # the name of the node that is written
+        self._node_name = ""  # of the node that is being written
         self._parameters = {name: self._unique(name) for name in graph.values}  # an input may have a parameter's name
         self._constants: Dict[tuple, str] = {}
         self._arrays = {self._parameters[name]: value for name, value in graph.values.items()}
@@ -88,11 +88,11 @@ class Writer:
             lengths.append(length.traced if length.is_static else names.setdefault(length, default))
         return self._onnx.helper.make_tensor_value_info(name, self.tensor_type(dtype), lengths)
 
-    def _rename(self, found: List[str], names: Sequence[str]) -> None:
+    def _rename(self, current: List[str], names: Sequence[str]) -> None:
         """Give the graph's outputs their names; what is no node's, or an output already, gets a node of its own."""
         produced = {name for node in self.nodes for name in node.output}
         renamed: Dict[str, str] = {}
-        for old, new in zip(found, names):
+        for old, new in zip(current, names):
             if old in produced and old not in renamed:
                 renamed[old] = new
             else:
@@ -128,23 +128,23 @@ class Writer:
     def _write(self, node: Node) -> None:
         row = self._operators.get(node.kind)
         if row is None:
-            raise ValueError(f"net must have operators that ONNX has; received {self.place(node)}")
-        self._now, inputs = node.name, [self.name(source) for source in node.inputs]
+            raise ValueError(f"net must have operators that ONNX has; received {self.path_to(node)}")
+        self._node_name, inputs = node.name, [self.name(source) for source in node.inputs]
         try:
-            found = row(self, node, *inputs)
+            written = row(self, node, *inputs)
         except (ValueError, OverflowError) as error:
-            raise ValueError(f"{error}; in {self.place(node)}") from None
-        for index, name in enumerate(found if isinstance(found, list) else [found]):
+            raise ValueError(f"{error}; in {self.path_to(node)}") from None
+        for index, name in enumerate(written if isinstance(written, list) else [written]):
             self._names[Output(node, index)] = name
 
-    def place(self, node: Node) -> str:
-        """An operator, its name, and the way to it from an input."""
-        path, here = [node.name], node
-        while here.inputs:
-            here = next(
-                (source for source, _ in here.inputs if source.name not in self.graph.values), here.inputs[0][0]
+    def path_to(self, node: Node) -> str:
+        """An operator, its name, and the path to it from an input."""
+        path, last = [node.name], node
+        while last.inputs:
+            last = next(
+                (source for source, _ in last.inputs if source.name not in self.graph.values), last.inputs[0][0]
             )
-            path.append(here.name)
+            path.append(last.name)
         shown = path if len(path) <= SHOWN else [*path[: SHOWN - 1], "...", path[-1]]
         return f"the operator {node.op}, {node.name} (path: {' -> '.join(reversed(shown))})"
 
@@ -154,7 +154,7 @@ class Writer:
         """The name of an output of the graph."""
         if output not in self._names:
             raise ValueError(
-                f"net must use outputs that ONNX has; received output {output.index} of {self.place(output.node)}"
+                f"net must use outputs that ONNX has; received output {output.index} of {self.path_to(output.node)}"
             )
         return self._names[output]
 
@@ -189,7 +189,7 @@ class Writer:
 
     def add(self, op: str, *inputs: Optional[str], outputs: int = 1, **attrs: Any) -> Any:
         """A node, named after the graph's: the name of its output, or a list of names."""
-        names = [self._unique(self._now) for _ in range(outputs)]
+        names = [self._unique(self._node_name) for _ in range(outputs)]
         sources = ["" if each is None else each for each in inputs]
         while sources and not sources[-1]:
             sources.pop()
@@ -249,7 +249,7 @@ class Writer:
         return self.add("Slice", name, *map(self.integers, (starts, ends, axes, steps)))
 
     def reshaped(self, name: str, source: Shape, target: Shape) -> str:
-        """Static lengths as they are, a dynamic one as 0 if it stays where it is; one other is worked out."""
+        """Static lengths as they are, a dynamic one as 0 if it stays where it is; one other is computed."""
         lengths = []
         for axis, length in enumerate(target):
             same = axis < len(source) and source[axis] == length

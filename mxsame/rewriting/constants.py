@@ -19,15 +19,15 @@ def fold(graph: Graph) -> None:
     for node in graph.nodes():
         if node.name in graph.values if node.op == "null" else _is_pure(node) and constant.issuperset(_sources(node)):
             constant.add(node)
-    wanted: List[Output] = []
+    needed: List[Output] = []
     for user in [*(node for node in graph.nodes() if node not in constant), None]:
-        wanted += [
-            out for out in graph.used_by(user) if out.node in constant and out.node.op != "null" and out not in wanted
+        needed += [
+            out for out in graph.used_by(user) if out.node in constant and out.node.op != "null" and out not in needed
         ]
-    if not wanted:
+    if not needed:
         return
     users = graph.users()
-    for output, value in zip(wanted, graph.run(wanted)):
+    for output, value in zip(needed, graph.run(needed)):
         folded = graph.constant(f"{output.node.name}_value", value)
         for user in users[output.node]:
             if graph.used_by(user.node)[user.position] == output:

@@ -177,17 +177,17 @@ class Graph:
 
     def nodes(self, outputs: Optional[Sequence[Output]] = None) -> List[Node]:
         """All nodes, each after its inputs. Without recursion, which deep networks would exhaust."""
-        found: Dict[Node, None] = {}
-        waiting = [node for node, _ in reversed(self.outputs if outputs is None else outputs)]
-        while waiting:
-            node = waiting[-1]
-            missing = [source for source, _ in node.inputs if source not in found]
-            if node in found or not missing:
-                found[node] = None
-                waiting.pop()
+        ordered: Dict[Node, None] = {}
+        stack = [node for node, _ in reversed(self.outputs if outputs is None else outputs)]
+        while stack:
+            node = stack[-1]
+            missing = [source for source, _ in node.inputs if source not in ordered]
+            if node in ordered or not missing:
+                ordered[node] = None
+                stack.pop()
             else:
-                waiting.extend(reversed(missing))
-        return list(found)
+                stack.extend(reversed(missing))
+        return list(ordered)
 
     def users(self) -> Dict[Node, List[User]]:
         """The users of every node."""
@@ -238,8 +238,8 @@ class Graph:
         outputs = self.used_outputs()
         names = {output.node.name for output in outputs if output.node.op == "null"}
         known = {name: shape for name, shape in (inputs or self.inputs).items() if name in names}
-        _, found, _ = self.symbol(outputs).infer_shape_partial(**known)
-        return {output: shape for output, shape in zip(outputs, found) if _is_complete(shape)}
+        _, inferred, _ = self.symbol(outputs).infer_shape_partial(**known)
+        return {output: shape for output, shape in zip(outputs, inferred) if _is_complete(shape)}
 
     def dtypes(self) -> Dict[Output, Any]:
         """The type of every output that is used; empty where an input may be of several types."""
@@ -247,8 +247,8 @@ class Graph:
         if not all(node.name in self.values or "__dtype__" in node.attrs for node in variables):
             return {}
         outputs = self.used_outputs()
-        _, found, _ = self.symbol(outputs).infer_type_partial()
-        return dict(zip(outputs, found or ()))
+        _, inferred, _ = self.symbol(outputs).infer_type_partial()
+        return dict(zip(outputs, inferred or ()))
 
     def accepted(self, name: str, dtypes: Sequence[Any]) -> tuple:
         """Those of these types that an input may have; MXNet's error if there is none. From now on its variable has
@@ -258,7 +258,7 @@ class Graph:
         if variable is None:
             return tuple(dtypes)
         variable.attrs.pop("__dtype__", None)
-        free, found, refusal = [node.name for node in inputs if "__dtype__" not in node.attrs], [], None
+        free, allowed, first_error = [node.name for node in inputs if "__dtype__" not in node.attrs], [], None
         pooled = [node.inputs[0] for node in self.nodes() if node.op == "Pooling"]
         symbol = self.symbol([*self.outputs, *pooled])
         for dtype in dtypes:
@@ -266,14 +266,14 @@ class Graph:
                 _, types, _ = symbol.infer_type_partial(**dict.fromkeys(free, dtype))
                 if any(each is not None and np.dtype(each).kind != "f" for each in types[len(self.outputs) :]):
                     raise mx.base.MXNetError(f"Pooling must be given floating types; received {dtype}")
-                found.append(dtype)
+                allowed.append(dtype)
             except mx.base.MXNetError as error:
-                refusal = refusal or error
-        if not found and refusal:
-            raise refusal
-        if len(found) == 1:
-            variable.attrs["__dtype__"] = tensors.dtype_attribute(found[0])
-        return tuple(found)
+                first_error = first_error or error
+        if not allowed and first_error:
+            raise first_error
+        if len(allowed) == 1:
+            variable.attrs["__dtype__"] = tensors.dtype_attribute(allowed[0])
+        return tuple(allowed)
 
     def run(self, outputs: Sequence[Output], data: Optional[Mapping[str, np.ndarray]] = None) -> list:
         """The arrays of outputs, for this data of the inputs. By a block, as an executor would let oneDNN fuse them."""
@@ -284,8 +284,8 @@ class Graph:
             return [array.asnumpy() for array in symbol.eval(ctx=self.context)]
         variables = [mx.sym.var(name, dtype=array.dtype) for name, array in zip(names, arrays)]
         with mx.util.np_array(False), mx.autograd.pause(train_mode=False):
-            found = mx.gluon.SymbolBlock(symbol, variables)(*arrays)
-        return [array.asnumpy() for array in (found if isinstance(found, list) else [found])]
+            computed = mx.gluon.SymbolBlock(symbol, variables)(*arrays)
+        return [array.asnumpy() for array in (computed if isinstance(computed, list) else [computed])]
 
     def prune(self) -> None:
         """Forget the arrays that nothing needs any more."""

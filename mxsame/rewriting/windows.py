@@ -34,7 +34,7 @@ def spatial(node: Node, along: Sequence[Any]) -> Tuple[Any, ...]:
     return tuple(along[2:] if is_channels_first(node) else along[1:-1])
 
 
-def windows(node: Node, size: Sequence[int]) -> Tuple[Any, ...]:
+def windows_of(node: Node, size: Sequence[int]) -> Tuple[Any, ...]:
     """The windows of an operator on data of this size: those in its note, or those of MXNet's attributes."""
     note = node.attr(NOTE)
     if note is not None:
@@ -75,12 +75,12 @@ def windowed(node: Node, shapes: Shapes, users: Users) -> Iterator[Windowed]:
     """An operator with the pads before it, then the same with one slice more after it, for as long as there are any
     that crop spatial axes. Nothing else uses what is between them."""
     data, size = node.inputs[0], spatial(node, shapes[node.inputs[0].node])
-    alone = tuple(replace(window, size=n) for window, n in zip(windows(node, size), size))
-    found = Windowed(alone, data, (node,))
-    found = _padded(node, found, shapes, users) or found
-    yield found
-    while len(users[found.last]) == 1:
-        after, shape = users[found.last][0].node, shapes[found.last]
+    own = tuple(replace(window, size=n) for window, n in zip(windows_of(node, size), size))
+    merged = Windowed(own, data, (node,))
+    merged = _padded(node, merged, shapes, users) or merged
+    yield merged
+    while len(users[merged.last]) == 1:
+        after, shape = users[merged.last][0].node, shapes[merged.last]
         parts = None if after is None or NOTE in after.attrs or after not in shapes else taken(after, shape)
         if parts is None or any(part.step != 1 for part in parts):
             return
@@ -88,8 +88,8 @@ def windowed(node: Node, shapes: Shapes, users: Users) -> Iterator[Windowed]:
         along = spatial(node, crops)
         if sum(map(any, along)) != sum(map(any, crops)):
             return
-        found = Windowed(tuple(map(_cropped, found.windows, along)), found.data, (*found.nodes, after))
-        yield found
+        merged = Windowed(tuple(map(_cropped, merged.windows, along)), merged.data, (*merged.nodes, after))
+        yield merged
 
 
 def _cropped(window: Any, crop: Tuple[int, int]) -> Any:
@@ -108,35 +108,35 @@ def _pads(window: Window) -> Tuple[int, int]:
     return window.padding
 
 
-def _padded(node: Node, found: Windowed, shapes: Shapes, users: Users) -> Optional[Windowed]:
+def _padded(node: Node, merged: Windowed, shapes: Shapes, users: Users) -> Optional[Windowed]:
     """The windows on the data before a pad operator, if they give the same."""
-    pad = found.data.node
+    pad = merged.data.node
     if pad.op != "Pad" or NOTE in pad.attrs or pad.inputs[0].node not in shapes or len(users[pad]) > 1:
         return None
     widths = pad.attr("pad_width")
     pairs = list(zip(widths[::2], widths[1::2]))
     along = spatial(node, pairs)
-    if sum(map(any, along)) != sum(map(any, pairs)) or not _gives_the_same(node, found.windows, pad):
+    if sum(map(any, along)) != sum(map(any, pairs)) or not _gives_the_same(node, merged.windows, pad):
         return None
-    added = [(low + before, high + after) for (low, high), (before, after) in zip(map(_pads, found.windows), along)]
-    if node.op == "Pooling" and any(max(pair) >= window.kernel_size for pair, window in zip(added, found.windows)):
+    added = [(low + before, high + after) for (low, high), (before, after) in zip(map(_pads, merged.windows), along)]
+    if node.op == "Pooling" and any(max(pair) >= window.kernel_size for pair, window in zip(added, merged.windows)):
         return None
     sizes = spatial(node, shapes[pad.inputs[0].node])
-    changed = [replace(window, size=n, padding=pair) for window, n, pair in zip(found.windows, sizes, added)]
+    changed = [replace(window, size=n, padding=pair) for window, n, pair in zip(merged.windows, sizes, added)]
     return Windowed(tuple(changed), pad.inputs[0], (pad, node))
 
 
-def _gives_the_same(node: Node, found: Sequence[Any], pad: Node) -> bool:
-    """Whether elements that a pad operator adds are as good as padding: zeros for convolutions and for averages that
-    count them; for a maximum copies of the edge, which is in the same windows, and zeros next to data that are never
-    negative."""
-    if node.op == "Deconvolution" or any(window.ceil_mode or window.follows_size for window in found):
+def _gives_the_same(node: Node, windows: Sequence[Any], pad: Node) -> bool:
+    """Whether elements that a pad operator adds give the values of padding: zeros do for convolutions and for averages
+    that count them; for a maximum copies of the edge do, which is in the same windows, and zeros next to data that are
+    never negative."""
+    if node.op == "Deconvolution" or any(window.ceil_mode or window.follows_size for window in windows):
         return False
     zeros = pad.attr("mode") == "constant" and not float(pad.attr("constant_value", 0.0))
     if node.op == "Convolution":
         return zeros
     if node.attr("pool_type", "max") == "max":
-        edge = pad.attr("mode") == "edge" and not any(any(window.padding) for window in found)
+        edge = pad.attr("mode") == "edge" and not any(any(window.padding) for window in windows)
         return edge or (zeros and _is_never_negative(pad.inputs[0].node))
     return zeros and node.attr("pool_type") == "avg" and bool(node.attr("count_include_pad", True))
 
@@ -162,8 +162,8 @@ def note(graph: Graph, any_size: bool) -> None:
         if node.inputs[0].node not in shapes or (any_size and crops_by_size):
             continue
         chosen = None
-        for found in windowed(node, shapes, users):
-            changed = _with_pads(found, spatial(node, shapes[found.last]), any_size)
+        for merged in windowed(node, shapes, users):
+            changed = _with_pads(merged, spatial(node, shapes[merged.last]), any_size)
             if changed is None:
                 break
             chosen = changed
@@ -172,13 +172,13 @@ def note(graph: Graph, any_size: bool) -> None:
                 each.attrs[NOTE] = repr(list(map(asdict, chosen.windows)))
 
 
-def _with_pads(found: Windowed, outputs: Sequence[int], any_size: bool) -> Optional[Windowed]:
+def _with_pads(merged: Windowed, outputs: Sequence[int], any_size: bool) -> Optional[Windowed]:
     """The same with pads that are not negative; None if the data would have to be cropped for it."""
-    slices = found.nodes[[*map(has_windows, found.nodes)].index(True) + 1 :]
+    slices = merged.nodes[[*map(has_windows, merged.nodes)].index(True) + 1 :]
     if any_size and any(_counts_from_the_start(each) for each in slices):
         return None
-    changed = [_with_high(window, count, any_size) for window, count in zip(found.windows, outputs)]
-    return None if None in changed else found._replace(windows=tuple(changed))
+    changed = [_with_high(window, count, any_size) for window, count in zip(merged.windows, outputs)]
+    return None if None in changed else merged._replace(windows=tuple(changed))
 
 
 def _counts_from_the_start(node: Node) -> bool:

@@ -76,8 +76,8 @@ def slice(w: Writer, node: Node, x: str) -> str:
     begin, end, step = (entries(node.attr(name)) for name in ("begin", "end", "step"))
     step += [None] * (len(begin) - len(step))
     ranges = [(axis, first, last, step[axis] or 1) for axis, (first, last) in enumerate(zip(begin, end))]
-    wanted = [entry for entry in ranges if entry[1:] not in ((None, None, 1), (0, None, 1))]
-    return w.sliced(x, *wanted) if wanted else x
+    needed = [entry for entry in ranges if entry[1:] not in ((None, None, 1), (0, None, 1))]
+    return w.sliced(x, *needed) if needed else x
 
 
 @writes("slice_axis")

@@ -104,8 +104,8 @@ def of_two(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
     kind = kind.replace("_scalar", "")
     one, other = (Array(w, node.inputs[0], name) for name in (reversed(operands) if reverses else operands))
     formula = ARITHMETIC.get(kind) or COMPARISONS[kind]
-    found = one(formula, other) if isinstance(formula, str) else formula(one, other)
-    return w.cast(found.name, w.dtype(Output(node))) if kind in COMPARISONS else found.name
+    out = one(formula, other) if isinstance(formula, str) else formula(one, other)
+    return w.cast(out.name, w.dtype(Output(node))) if kind in COMPARISONS else out.name
 
 
 # ---- formulas --------------------------------------------------------------------------------------------------------
@@ -266,5 +266,5 @@ def arange(w: Writer, node: Node, *_: str) -> str:
     start, step, repeat = node.attr("start", 0), node.attr("step", 1), node.attr("repeat", 1)
     if node.op == "_arange" and node.attr("stop") is None and not node.attr("infer_range", False):
         start = 0  # what is given is the stop
-    found = start + step * (np.arange(math.prod(shape)) // repeat).reshape(shape)
-    return w.constant(found, w.dtype(Output(node)))
+    numbers = start + step * (np.arange(math.prod(shape)) // repeat).reshape(shape)
+    return w.constant(numbers, w.dtype(Output(node)))

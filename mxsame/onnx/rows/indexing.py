@@ -32,8 +32,8 @@ def pick(w: Writer, node: Node, x: str, index: str) -> str:
     rows = _index(w, node.inputs[1], index, _length(w, node, axis), node.attr("mode", "clip"))
     if len(w.shape(node.inputs[1])) < ndim:
         rows = w.unsqueezed(rows, [axis])
-    found = w.add("GatherElements", x, rows, axis=axis)
-    return found if node.attr("keepdims", False) or ndim == 1 else w.squeezed(found, [axis])
+    picked = w.add("GatherElements", x, rows, axis=axis)
+    return picked if node.attr("keepdims", False) or ndim == 1 else w.squeezed(picked, [axis])
 
 
 def _length(w: Writer, node: Node, axis: int) -> int:
@@ -61,9 +61,9 @@ def _index(w: Writer, output: Output, name: str, length: int, mode: str = "clip"
 def one_hot(w: Writer, node: Node, x: str) -> str:
     """By a comparison with all positions: ONNX's OneHot counts negative ones from the end, MXNet's ignores them."""
     index = w.unsqueezed(w.cast(x, INT64), [ndim_of(w, node)])
-    found = w.add("Equal", index, w.integers(range(int(node.attr("depth")))))
+    matches = w.add("Equal", index, w.integers(range(int(node.attr("depth")))))
     values = float(node.attr("on_value", 1.0)), float(node.attr("off_value", 0.0))
-    return w.add("Where", found, *(w.scalar(value, Output(node)) for value in values))
+    return w.add("Where", matches, *(w.scalar(value, Output(node)) for value in values))
 
 
 @writes("topk", "sort", "argsort")
@@ -74,12 +74,12 @@ def topk(w: Writer, node: Node, x: str) -> Union[str, List[str]]:
     length, kind = _length(w, node, axis), {"sort": "value"}.get(node.op, node.attr("ret_typ", "indices"))
     count = min(int(node.attr("k", 1)), length) or length if node.op == "topk" else length
     largest = not node.attr("is_ascend", node.op != "topk")
-    values, found = w.add("TopK", x, w.integers([count]), outputs=2, axis=axis, largest=int(largest))
+    values, positions = w.add("TopK", x, w.integers([count]), outputs=2, axis=axis, largest=int(largest))
     if kind == "value":
         return values
     if kind == "mask":
         empty = w.add("ConstantOfShape", w.lengths(w.shape(node.inputs[0]), x), value=w.tensor(np.zeros(1, dtype)))
-        ones = w.add("ConstantOfShape", w.add("Shape", found), value=w.tensor(np.ones(1, dtype)))
-        return w.add("ScatterElements", empty, found, ones, axis=axis)
-    positions = w.cast(found, node.attr("dtype", "float32"))
+        ones = w.add("ConstantOfShape", w.add("Shape", positions), value=w.tensor(np.ones(1, dtype)))
+        return w.add("ScatterElements", empty, positions, ones, axis=axis)
+    positions = w.cast(positions, node.attr("dtype", "float32"))
     return [values, positions] if kind == "both" else positions

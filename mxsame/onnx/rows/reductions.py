@@ -40,8 +40,8 @@ def argument(w: Writer, node: Node, x: str) -> str:
     """The position of the largest or smallest element, as a float."""
     op = {"argmax": "ArgMax", "argmin": "ArgMin"}[node.kind]
     axis, keepdims = axis_of(w, node), bool(node.attr("keepdims", False))
-    found = w.cast(w.add(op, x, axis=axis, keepdims=int(keepdims)), w.dtype(Output(node)))
-    return number(w, node, found) if ndim_of(w, node) == 1 and not keepdims else found
+    positions = w.cast(w.add(op, x, axis=axis, keepdims=int(keepdims)), w.dtype(Output(node)))
+    return number(w, node, positions) if ndim_of(w, node) == 1 and not keepdims else positions
 
 
 @writes("_np_cumsum")

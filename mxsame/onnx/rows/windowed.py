@@ -16,27 +16,27 @@ from mxsame.onnx.writer import Writer
 from mxsame.plan import Window
 from mxsame.plan.windows import check_static, described
 from mxsame.rewriting.graph import Node, Output, entries
-from mxsame.rewriting.windows import has_windows, is_channels_first, windows
+from mxsame.rewriting.windows import has_windows, is_channels_first, windows_of
 
 
 def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
     """The windows of an operator, and their attributes."""
     lengths = w.shape(node.inputs[0])[2:]
-    found = windows(node, [length.traced for length in lengths])
+    windows = windows_of(node, [length.traced for length in lengths])
     target = any(node.attr("target_shape") or ())
     if target and NOTE not in node.attrs and not all(length.is_static for length in lengths):
         raise ValueError("target_shape must not be given, but pad and adj, to serve dynamic sizes")
     if node.op == "Pooling":
-        check_static(tuple(found), pool=True)
-    found = [replace(window, size=window.size if n.is_static else None) for window, n in zip(found, lengths)]
-    attrs = pads(found, node.op == "Pooling")
+        check_static(tuple(windows), pool=True)
+    windows = [replace(window, size=window.size if n.is_static else None) for window, n in zip(windows, lengths)]
+    attrs = pads(windows, node.op == "Pooling")
     if attrs is None:
         raise ValueError(
             "the padding must be the same for every size, or that of SAME without dilation, to serve dynamic sizes: "
-            f"give dynamic_size=False; received {described(found)}"
+            f"give dynamic_size=False; received {described(windows)}"
         )
-    kernel = [window.kernel_size for window in found]
-    return found, {"kernel_shape": kernel, "strides": [window.stride for window in found], **attrs}
+    kernel = [window.kernel_size for window in windows]
+    return windows, {"kernel_shape": kernel, "strides": [window.stride for window in windows], **attrs}
 
 
 def _check_layout(node: Node) -> None:
@@ -47,11 +47,11 @@ def _check_layout(node: Node) -> None:
 @writes("Convolution", "Deconvolution")
 def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
     _check_layout(node)
-    found, attrs = _windowed(w, node)
+    windows, attrs = _windowed(w, node)
     op = {"Convolution": "Conv", "Deconvolution": "ConvTranspose"}[node.op]
-    if node.op == "Deconvolution" and NOTE not in node.attrs and any(w.dilation > 1 < w.stride for w in found):
+    if node.op == "Deconvolution" and NOTE not in node.attrs and any(w.dilation > 1 < w.stride for w in windows):
         raise ValueError("a Deconvolution of MXNet must not have strides and dilation, of which it is wrong")
-    attrs.update(dilations=[window.dilation for window in found], group=int(node.attr("num_group", 1)))
+    attrs.update(dilations=[window.dilation for window in windows], group=int(node.attr("num_group", 1)))
     return w.add(op, x, weight, bias, **attrs)
 
 
@@ -65,14 +65,14 @@ def pooling(w: Writer, node: Node, x: str) -> str:
     more = {"p": 2} if kind == "lp" else {}
     if not has_windows(node):
         return w.add(f"Global{op}", x, **more)
-    found, attrs = _windowed(w, node)
+    windows, attrs = _windowed(w, node)
     if kind != "avg":
         return w.add(op, x, **more, **attrs)
     counts = str(node.attr("count_include_pad", True)) == "True"
     out = w.add(op, x, count_include_pad=int(counts), **attrs)
-    if not counts or not any(window.ceil_mode and not window.follows_size for window in found):
+    if not counts or not any(window.ceil_mode and not window.follows_size for window in windows):
         return out
-    return _without_what_follows_padding(w, node, out, found)
+    return _without_what_follows_padding(w, node, out, windows)
 
 
 def _signed_lp(w: Writer, node: Node, name: str, order: int) -> str:
@@ -80,20 +80,20 @@ def _signed_lp(w: Writer, node: Node, name: str, order: int) -> str:
     x = Array(w, node.inputs[0], name)
     powers = x if order == 1 else x * x * x
     if has_windows(node):
-        found, attrs = _windowed(w, node)
-        count = math.prod(window.kernel_size for window in found)
+        windows, attrs = _windowed(w, node)
+        count = math.prod(window.kernel_size for window in windows)
         total = powers("AveragePool", count_include_pad=1, **attrs) * count
     else:
         total = replace(x, name=w.reduced("ReduceSum", powers.name, range(2, ndim_of(w, node)), True))
     return (total if order == 1 else total("Sign") * total("Abs")("Pow", 1 / order)).name
 
 
-def _without_what_follows_padding(w: Writer, node: Node, out: str, found: Sequence[Window]) -> str:
+def _without_what_follows_padding(w: Writer, node: Node, out: str, windows: Sequence[Window]) -> str:
     """Padding counts in a mean, and what a partial window has after it does not: so the last means become larger."""
-    if any(window.size is None for window in found):
+    if any(window.size is None for window in windows):
         raise ValueError("padding must not count (count_include_pad=False) with ceil_mode, to serve dynamic sizes")
     scale = np.ones(())
-    for window in found:
+    for window in windows:
         low, high = window.padding
         starts = np.arange(window.outputs(window.size)) * window.stride - low
         counted = np.minimum(starts + window.kernel_size, window.size + high) - starts
@@ -111,9 +111,9 @@ def adaptive_average(w: Writer, node: Node, x: str) -> str:
     if size == [1, 1]:
         return w.add("GlobalAveragePool", x)
     lengths = w.shape(node.inputs[0])[2:]
-    if any(not length.is_static or length.traced % wanted for length, wanted in zip(lengths, size)):
+    if any(not length.is_static or length.traced % count for length, count in zip(lengths, size)):
         raise ValueError(f"output_size must divide a static size; {validation.received(output_size=size)}")
-    kernel = [length.traced // wanted for length, wanted in zip(lengths, size)]
+    kernel = [length.traced // count for length, count in zip(lengths, size)]
     return w.add("AveragePool", x, kernel_shape=kernel, strides=kernel)
 
 
