@@ -30,10 +30,10 @@ def own_arrays(block: Any, context: Any) -> dict[str, Any]:
 def parameters(block: Any) -> dict[str, Any]:
     """All parameters of a block and its children, by name: `collect_params` without its search for stray blocks, which
     takes longer than tracing the net."""
-    found = dict(block.params.items())
+    by_name = dict(block.params.items())
     for child in children(block):
-        found.update(parameters(child))
-    return found
+        by_name.update(parameters(child))
+    return by_name
 
 
 def is_initialized(parameter: Any) -> bool:

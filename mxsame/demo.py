@@ -118,21 +118,21 @@ def block(layer: Layer, weights: dict[str, np.ndarray], size: int | None = None)
     if size is not None and layer.padding == "same":
         pads = symmetric_pad(size, layer.kernel_size, layer.stride)
     if layer.kind == "conv":
-        found = module.Conv2D(layer.channels, layer.kernel_size, layer.stride, pads, activation=layer.activation)
+        built = module.Conv2D(layer.channels, layer.kernel_size, layer.stride, pads, activation=layer.activation)
     elif layer.kind == "pool":
-        found = module.MaxPool2D(layer.kernel_size, layer.stride, pads)
+        built = module.MaxPool2D(layer.kernel_size, layer.stride, pads)
     else:
-        found = OTHERS[layer.kind]()
-    found.initialize()
+        built = OTHERS[layer.kind]()
+    built.initialize()
     names = {"kernel": "weight", "moving_mean": "running_mean", "moving_variance": "running_var"}
     for name, value in weights.items():
         value = layouts.to_mxnet(value, "conv") if name == "kernel" else value
-        getattr(found, names.get(name, name)).set_data(mx.nd.array(value))
-    found.hybridize()
-    return found
+        getattr(built, names.get(name, name)).set_data(mx.nd.array(value))
+    built.hybridize()
+    return built
 
 
-# -- what they give
+# -- their outputs
 
 
 class Row(NamedTuple):
@@ -144,14 +144,14 @@ class Row(NamedTuple):
     mxsame: np.ndarray
     symmetric: np.ndarray
 
-    def difference(self, found: np.ndarray) -> float:
-        """The largest of any element to TensorFlow's; infinite for another shape."""
-        same_shape = found.shape == self.tensorflow.shape
-        return float(np.abs(found - self.tensorflow).max()) if same_shape else float("inf")
+    def difference(self, output: np.ndarray) -> float:
+        """The largest difference of any element from TensorFlow's; infinite for another shape."""
+        same_shape = output.shape == self.tensorflow.shape
+        return float(np.abs(output - self.tensorflow).max()) if same_shape else float("inf")
 
-    def is_right(self, found: np.ndarray) -> bool:
-        """Within 1e-4, times the largest output if that is above 1: float32 rounds relative to what it adds up."""
-        return self.difference(found) <= TOLERANCE * max(1.0, float(np.abs(self.tensorflow).max()))
+    def is_right(self, output: np.ndarray) -> bool:
+        """Within 1e-4, times the largest output if that is above 1: float32 rounds relative to its sums."""
+        return self.difference(output) <= TOLERANCE * max(1.0, float(np.abs(self.tensorflow).max()))
 
 
 def image(network: str) -> np.ndarray:

@@ -8,7 +8,7 @@ doctor has an answer even if nothing else works.
     {"mxsame": version, "well": whether no check is a problem, "checks": [check, ...]}
 
     check: {"name": .., "status": .., "text": .., "fix": ..}
-    status: "ok" (tried, and right), "note" (a fact), "problem"
+    status: "ok" (tested, and right), "note" (a fact), "problem"
     fix: the shell command that fixes it, never null for a problem
 """
 
@@ -29,7 +29,7 @@ from mxsame.threads import OF_MXNET, SETTING, Share
 
 __all__ = ["Check", "as_data", "examine"]
 
-MARK = "mxsame-doctor:"  # before each report of the child; MXNet and drivers print what they like between them
+MARK = "mxsame-doctor:"  # before each report of the child; MXNet and drivers may print other lines
 START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])  # the child looks for packages where this process does
@@ -48,39 +48,39 @@ class Check(NamedTuple):
     fix: Optional[str] = None
 
 
-def as_data(found: List[Check]) -> dict:
-    """What was found, as `mxsame doctor --json` prints it."""
-    well = not any(check.status == "problem" for check in found)
-    return {"mxsame": __version__, "well": well, "checks": [check._asdict() for check in found]}
+def as_data(checks: List[Check]) -> dict:
+    """The checks as `mxsame doctor --json` prints them."""
+    well = not any(check.status == "problem" for check in checks)
+    return {"mxsame": __version__, "well": well, "checks": [check._asdict() for check in checks]}
 
 
 def examine() -> Iterator[Check]:
     """The checks, one after the other."""
     yield Check("Python", "note", f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}")
-    wheels, found = mxnet_wheels(), ask()
+    wheels, reported = mxnet_wheels(), ask()
     again = reinstall(next(iter(wheels), "mxnet"))
-    yield Check("NumPy", "note", found.get("NumPy", "cannot be imported"))
+    yield Check("NumPy", "note", reported.get("NumPy", "cannot be imported"))
     installed = ", ".join(map(" ".join, wheels.items())) or "no wheel"
-    if "MXNet" not in found:
-        yield Check("MXNet", "problem", f"{found['error']} ({installed})", found.get("fix") or again)
+    if "MXNet" not in reported:
+        yield Check("MXNet", "problem", f"{reported['error']} ({installed})", reported.get("fix") or again)
     else:
-        version, path = found["MXNet"]
+        version, path = reported["MXNet"]
         other = f"; its version is {version}, and mxsame is made for {MXNET_VERSION}" * (version != MXNET_VERSION)
         yield Check("MXNet", "ok", f"{installed}, {path}{other}")
-    yield driver(wheels, found)
-    if "MXNet" not in found:
+    yield driver(wheels, reported)
+    if "MXNet" not in reported:
         return
-    if "threads" in found:
-        yield threads(*found["threads"])
-    for device in ("cpu(0)", *(f"gpu({number})" for number in range(found.get("gpus", 0)))):
-        if device not in found:  # those after it were not tried
+    if "threads" in reported:
+        yield threads(*reported["threads"])
+    for device in ("cpu(0)", *(f"gpu({number})" for number in range(reported.get("gpus", 0)))):
+        if device not in reported:  # those after it were not tested
             fix = again if device == "cpu(0)" else reinstall("mxnet")
-            yield Check(device, "problem", f"a convolution fails: {found['error']}", fix)
+            yield Check(device, "problem", f"a convolution fails: {reported['error']}", fix)
             return
         yield Check(device, "ok", "a convolution and its gradient are right")
 
 
-def driver(wheels: Dict[str, str], found: Dict[str, Any]) -> Check:
+def driver(wheels: Dict[str, str], reported: Dict[str, Any]) -> Check:
     """NVIDIA's driver and its GPUs, and whether an MXNet for CUDA can use them."""
     gpus = []
     try:
@@ -97,10 +97,10 @@ def driver(wheels: Dict[str, str], found: Dict[str, Any]) -> Check:
     if without and MXNET_CUDA_WHEEL in wheels:
         text += f"; {MXNET_CUDA_WHEEL} has no machine code for {', '.join(without)}, for which there is NVIDIA's MXNet"
         text += " container"
-    elif found.get("gpus", 0):
+    elif reported.get("gpus", 0):
         return Check("driver", "note", text)
     else:
-        text += f"; MXNet sees no GPU{'' if 'gpus' in found else ': ' + str(found.get('error'))}"
+        text += f"; MXNet sees no GPU{'' if 'gpus' in reported else ': ' + str(reported.get('error'))}"
     return Check("driver", "problem", f"{text}. The command changes to the CPU.", reinstall("mxnet"))
 
 
@@ -125,7 +125,7 @@ def threads(count: int, processors: int, cores: int, quota: Optional[float]) -> 
 
 
 def ask(limit: float = 120.0) -> Dict[str, Any]:
-    """What `tried` finds in a child process; with an "error" if it did not come to its end, and a "fix" if known."""
+    """What `probe` reports in a child process; with an "error" if it did not finish, and a "fix" if known."""
     command = [sys.executable, "-c", START, json.dumps(sys.path)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
@@ -137,24 +137,24 @@ def ask(limit: float = 120.0) -> Dict[str, Any]:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):  # a driver that hangs may keep it in the kernel
             output = process.communicate(timeout=5)[0]
-    found: Dict[str, Any] = {"error": end}
+    reported: Dict[str, Any] = {"error": end}
     for line in output.decode(errors="replace").splitlines():
         _, mark, what = line.partition(MARK)
         if mark:
-            found.update(json.loads(what))
+            reported.update(json.loads(what))
         elif line.strip():
-            found["error"] = f"{end}: {line.strip()[:200]}"
-    return found
+            reported["error"] = f"{end}: {line.strip()[:200]}"
+    return reported
 
 
 def report() -> None:
-    """In the child: prints each thing that was found, and at last an error or that there was none."""
+    """In the child: prints what `probe` yields, and at the end the error if there was one."""
 
     def write(**what: Any) -> None:
         os.write(1, f"\n{MARK}{json.dumps(what)}\n".encode())
 
     try:
-        for name, value in tried():
+        for name, value in probe():
             write(**{name: value})
     except InstallationError as problem:
         write(error=problem.problem, fix=problem.command)
@@ -163,7 +163,7 @@ def report() -> None:
     os._exit(0)
 
 
-def tried() -> Iterator[Tuple[str, Any]]:
+def probe() -> Iterator[Tuple[str, Any]]:
     """NumPy, MXNet, its threads and GPUs, and a convolution on each device."""
     with contextlib.suppress(ImportError):  # MXNet's import explains it
         import numpy
@@ -181,7 +181,7 @@ def tried() -> Iterator[Tuple[str, Any]]:
 
 
 def smoke(device: Any) -> bool:
-    """A SAME convolution of whole numbers, and its gradients; an `ArithmeticError` if they are others."""
+    """Computes a SAME convolution of whole numbers and its gradients; an `ArithmeticError` if they are wrong."""
     from mxsame import ops
     from mxsame._mxnet import mx
 

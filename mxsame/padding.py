@@ -187,16 +187,16 @@ def keras_mxnet_axes(
     (((1, 1),), ((1, -2),))
     """
     axes = list(zip(size, static_size, kernel_size, strides, dilation))
-    pads = [keras_mxnet_pads(believed, k, s, d) for _, believed, k, s, d in axes]
+    pads = [keras_mxnet_pads(static, k, s, d) for _, static, k, s, d in axes]
     odd = [_beyond(*rule) % 2 for _, *rule in axes]  # of a negative one, too
     crops = any(k % 2 == 0 for k in kernel_size) if operator == "pool" else any(odd)
-    found = []
-    for axis, ((n, believed, k, s, d), (low, _)) in enumerate(zip(axes, pads)):
+    pairs = []
+    for axis, ((n, static, k, s, d), (low, _)) in enumerate(zip(axes, pads)):
         keeps = not crops or axis in _KEEPS_ALL_OUTPUTS[operator][len(axes)]
-        outputs = output_size(n, k, s, d, (low, low)) if keeps else _ceil_div(believed, s)
+        outputs = output_size(n, k, s, d, (low, low)) if keeps else _ceil_div(static, s)
         high = (outputs - 1) * s + effective_kernel_size(k, d) - n - low
-        found.append((low, 0 if high < 0 and output_size(n, k, s, d, (low, 0)) == outputs else high))
-    return tuple(found)
+        pairs.append((low, 0 if high < 0 and output_size(n, k, s, d, (low, 0)) == outputs else high))
+    return tuple(pairs)
 
 
 def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:

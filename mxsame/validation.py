@@ -168,7 +168,7 @@ def count_include_pad(value: Any, padding: Any) -> bool:
 
 
 def layout(value: Any, num_spatial_dims: int) -> str:
-    """A layout of this rank; None stands for the one with channels first."""
+    """A layout of this rank; None is the one with channels first."""
     allowed = LAYOUTS[num_spatial_dims]
     if value is None:
         return allowed[0]
@@ -183,7 +183,7 @@ def layout(value: Any, num_spatial_dims: int) -> str:
 
 
 def rank_of_layout(value: Any) -> int:
-    """The number of spatial axes a layout string speaks of."""
+    """The number of spatial axes of a layout string."""
     if not isinstance(value, str):
         raise TypeError(f"layout must be a string; {received(layout=value)}")
     for num_spatial_dims, allowed in LAYOUTS.items():
@@ -194,7 +194,7 @@ def rank_of_layout(value: Any) -> int:
 
 
 def rank(candidates: dict[str, int | None]) -> int:
-    """The number of spatial axes on which all that is known agrees: `candidates` maps where from -> how many."""
+    """The number of spatial axes, on which all sources agree: `candidates` maps sources to numbers."""
     known = {name: count for name, count in candidates.items() if count is not None}
     if not known:
         raise ValueError(
@@ -203,8 +203,8 @@ def rank(candidates: dict[str, int | None]) -> int:
         )
     first = next(iter(known.values()))
     if any(count != first for count in known.values()) or first not in LAYOUTS:
-        found = ", ".join(f"{name}={count}" for name, count in known.items())
-        raise ValueError(f"the number of spatial axes must be 1, 2 or 3 and the same everywhere; received {found}")
+        counts = ", ".join(f"{name}={count}" for name, count in known.items())
+        raise ValueError(f"the number of spatial axes must be 1, 2 or 3 and the same everywhere; received {counts}")
     return first
 
 
@@ -214,20 +214,20 @@ def divisible(name: str, value: int, by_name: str, by: int) -> None:
         raise ValueError(f"{name} must be a multiple of {by_name}; {received(**{name: value, by_name: by})}")
 
 
-def agree(name: str, given: Any, source: str, found: Any) -> None:
+def agree(name: str, given: Any, source: str, actual: Any) -> None:
     """Two statements about one thing: an argument, and what an array shows."""
-    if given is not None and found is not None and given != found:
-        raise ValueError(f"{name} must agree with {source}, {found}; {received(**{name: given})}")
+    if given is not None and actual is not None and given != actual:
+        raise ValueError(f"{name} must agree with {source}, {actual}; {received(**{name: given})}")
 
 
 def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None], meaning: str) -> None:
     """A shape that fits the rule, as far as both are known."""
     if len(value) != len(expected) or any(
-        have is not None and want is not None and have != want for have, want in zip(value, expected)
+        None not in (length, required) and length != required for length, required in zip(value, expected)
     ):
-        wanted = "(" + ", ".join("?" if want is None else str(want) for want in expected) + ")"
+        shown = "(" + ", ".join("?" if length is None else str(length) for length in expected) + ")"
         raise ValueError(
-            f"{name} must have the shape {meaning}, here {wanted}; {received(**{f'{name}.shape': tuple(value)})}"
+            f"{name} must have the shape {meaning}, here {shown}; {received(**{f'{name}.shape': tuple(value)})}"
         )
 
 

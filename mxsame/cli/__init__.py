@@ -14,7 +14,7 @@ from mxsame.cli._shared import click
 
 
 class Commands(click.Group):
-    """A group whose commands end with one line where a file or the output cannot be written."""
+    """A group whose commands print one line if a file or the output cannot be written."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         if not os.environ.get("COLUMNS", "80").strip("0 "):  # a terminal without columns: click and rich find 80

@@ -1,4 +1,4 @@
-"""What commands share: options of their kinds, and one line for what is missing."""
+"""What commands share: types of options, and one line for a package that is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INSTALLS = {"onnx": requirements.ONNX, "h5py": ("h5py",)}
 
 
 def need(package: str, what: str) -> None:
-    """Ends the program with one line, and the command that installs a package, unless the package is there."""
+    """Ends the program, unless the package is installed, with one line that has the command to install it."""
     if find_spec(package) is None:
         command = requirements.install(*INSTALLS.get(package, COMMAND_LINE))
         sys.exit(f"mxsame: {what} needs {package}, which is not installed; fix it with: {command}")
@@ -30,7 +30,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON and n
 
 
 def need_mxnet() -> None:
-    """Imports MXNet; where that fails, its explanation is the error."""
+    """Imports MXNet, or ends with the message of the `InstallationError`."""
     try:
         from mxsame import _mxnet  # noqa: F401
     except ImportError as error:
@@ -55,7 +55,7 @@ class Target(click.Path):
 
 
 class Picture(Target):
-    """A file with the format of a picture as its ending."""
+    """A file name that ends in the format of a picture."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True)

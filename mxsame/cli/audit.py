@@ -62,20 +62,20 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
     from mxsame.auditing import audit
 
     try:
-        found = audit(file, dict(shapes) if names[0] is not None else shapes[0][1])
+        report = audit(file, dict(shapes) if names[0] is not None else shapes[0][1])
     except (ValueError, TypeError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    written = None if fix is None else write(found.fixed_symbol(), file, fix)
+    written = None if fix is None else write(report.fixed_symbol(), file, fix)
     if as_json:
-        layers = [asdict(layer) for layer in found.layers]
-        wrong = [layer.name for layer in found.wrong]
-        results = {"wrong": wrong, "outputs": found.outputs, "fixed": written, "layers": layers}
-        print_json({"file": str(file), "shapes": found.shapes, **results})
+        layers = [asdict(layer) for layer in report.layers]
+        wrong = [layer.name for layer in report.wrong]
+        results = {"wrong": wrong, "outputs": report.outputs, "fixed": written, "layers": layers}
+        print_json({"file": str(file), "shapes": report.shapes, **results})
     else:
-        click.echo(str(found))
+        click.echo(str(report))
         if written is not None:
             click.echo(f"written: {written}")
-    context.exit(1 if found.wrong and written is None else 0)
+    context.exit(1 if report.wrong and written is None else 0)
 
 
 def write(symbol: Any, file: Path, out: Path) -> str:

@@ -66,10 +66,11 @@ def command(context: click.Context, opset: int | None, dynamic_size: bool, **giv
     mxsame convert model.keras -o net --layout NCHW --shape 1,3,224,224 --check
     mxsame convert model.h5 -o net.onnx
 
-    Another process does it, with limits of time and memory while it reads FILE: libhdf5 does not return from some
-    damaged files. With --check, Keras reads it as well, in its own way: not for files that you do not trust.
+    It runs in another process, with limits of time and memory while it reads FILE: libhdf5 does not return from some
+    damaged files. With --check Keras reads FILE, too, without these limits: do not use it for files that you do not
+    trust.
 
-    Exit codes: 0 if all is well, 1 if the file cannot be read or a layer departs from Keras's, 2 for wrong options.
+    Exit codes: 0 if all is well, 1 if the file cannot be read or a layer differs from Keras's, 2 for wrong options.
     """
     need("h5py", "mxsame convert")
     need("rich", "mxsame convert")
@@ -85,8 +86,8 @@ def command(context: click.Context, opset: int | None, dynamic_size: bool, **giv
 
 
 def supervised(given: dict) -> int:
-    """The exit code of `child` in another process, which is ended if it does not come back from reading: libhdf5
-    follows some lists of damaged files without a bound, and only another process can be ended then."""
+    """The exit code of `child` in another process, which is killed if reading takes too long: libhdf5 follows some
+    lists of damaged files without end, and then only a process can be stopped."""
     files = [given[name] for name in ("file", "weights") if given[name] is not None]
     size = sum(map(os.path.getsize, files))
     limit = SECONDS + size / BYTES_PER_SECOND
@@ -110,7 +111,7 @@ def supervised(given: dict) -> int:
 
 
 def child(ready: Any, memory: int, given: dict) -> None:
-    """In the other process: converts, and tells by closing `ready` that the file was read."""
+    """In the other process: converts; it closes `ready` when the file is read."""
     try:
         code = converted(**given, limits=partial(limited, ready, memory))
     except click.ClickException as error:
@@ -118,12 +119,12 @@ def child(ready: Any, memory: int, given: dict) -> None:
         code = error.exit_code
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # MXNet's own end may not find the memory that it wants
+    os._exit(code)  # without MXNet's own cleanup, which may run out of memory
 
 
 @contextlib.contextmanager
 def limited(ready: Any, memory: int) -> Iterator[None]:
-    """While a file is read, no more memory than this above what is taken, where that can be told."""
+    """While a file is read, the process may take this many bytes more, on systems that report how many it has."""
     statistics: Any = Path("/proc/self/statm")
     limits = resource.getrlimit(resource.RLIMIT_AS)
     if statistics.exists():
@@ -176,23 +177,23 @@ def converted(
         if model is not None:
             bar.update(task, description="comparing with Keras")
             checked = compared(net, model, sizes)
-    departing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
+    differing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
     if as_json:
         if checked is not None:  # JSON has no infinity
             checked = [{**row, "difference": row["difference"] if row["difference"] < inf else None} for row in checked]
-        found = {"file": file, "written": written or None, "transpositions": net.transpositions}
-        print_json({**found, "layers": [row._asdict() for row in rows], "check": checked})
+        summary = {"file": file, "written": written or None, "transpositions": net.transpositions}
+        print_json({**summary, "layers": [row._asdict() for row in rows], "check": checked})
     else:
         show(rows, net.transpositions)
         for name in written:
             click.echo(f"written: {name}")
-        if departing:
-            first = departing[0]
-            click.echo(f"first layer that departs: {first['layer']} ({first['class']}), by {first['difference']:.2g}")
+        if differing:
+            first = differing[0]
+            click.echo(f"first layer that differs: {first['layer']} ({first['class']}), by {first['difference']:.2g}")
         elif checked is not None:
             largest = max((row["difference"] for row in checked), default=0.0)
-            click.echo(f"{len(checked)} layers give what Keras's give: the largest difference is {largest:.1e}")
-    return 1 if departing else 0
+            click.echo(f"{len(checked)} layers equal Keras's: the largest difference is {largest:.1e}")
+    return 1 if differing else 0
 
 
 def input_shapes(net: Any, given: tuple) -> list:
@@ -260,8 +261,8 @@ def compared(net: Any, model: Any, shapes: list) -> list:
     for tensor, shape in zip(net.description.inputs, shapes):
         layers = (layer for layer in net.description.walk() if layer.class_name == "Embedding" and layer.takes(tensor))
         entries = min((layer.config["input_dim"] for layer in layers), default=None)
-        found = random.normal(size=shape) if entries is None else random.integers(entries, size=shape)
-        inputs.append(found.astype("float32"))
+        values = random.normal(size=shape) if entries is None else random.integers(entries, size=shape)
+        inputs.append(values.astype("float32"))
     in_keras = [array.transpose(value.keras_order) for value, array in zip(net.inputs, inputs)]
     return list(report.differences(net, model, [mx.nd.array(array) for array in inputs], in_keras))
 

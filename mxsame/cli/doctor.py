@@ -21,12 +21,12 @@ def command(context: click.Context, as_json: bool) -> None:
     """
     from mxsame import doctor
 
-    found = list(doctor.examine())
-    data = doctor.as_data(found)
+    checks = list(doctor.examine())
+    data = doctor.as_data(checks)
     if as_json:
         print_json(data)
     else:
-        for check in found:
+        for check in checks:
             click.secho(f"{check.status:8}", fg=COLORS[check.status], nl=False)
             click.echo(f"{check.name}: {check.text}")
             if check.fix:

@@ -109,14 +109,14 @@ def spread(values: tuple, count: int) -> tuple:
 
 def as_data(axis: PaddedAxis, given: tuple, output_padding: int | None) -> dict[str, Any]:
     """One axis as `--json` prints it; for a transposed convolution `low` and `high` are cropped."""
-    found = {
+    fields = {
         **dict(zip(("size", "kernel_size", "stride", "dilation", "padding"), given)),
         "transposed": axis.transposed,
         "low": axis.low,
         "high": axis.high,
         "output_size": axis.elements if axis.transposed else axis.windows,
     }
-    return {**found, "output_padding": output_padding} if axis.transposed else found
+    return {**fields, "output_padding": output_padding} if axis.transposed else fields
 
 
 def drawing(axis: PaddedAxis, width: int) -> list[str]:

@@ -1,11 +1,11 @@
 """What `import mxsame` does so that `import mxnet` works, and how mxsame itself imports MXNet.
 
-MXNet 1.9.1 was written for older companions. Its import alone fails on NumPy 1.24 and later (``numpy.bool`` is gone)
-and on a Python 3.12 without setuptools (``distutils`` is gone). Both are lent during the import and taken back;
-afterwards MXNet's own modules, and only they, see a NumPy that still has the aliases. MXNet for CUDA does not find the
+MXNet 1.9.1 was written for older versions of Python and NumPy. Its import fails on NumPy 1.24 and later (``numpy.bool``
+is gone) and on a Python 3.12 without setuptools (``distutils`` is gone). Both are put back for the time of the import;
+after it MXNet's own modules, and only they, see a NumPy that still has the aliases. MXNet for CUDA does not find the
 libraries that come in wheels; they are loaded first. What cannot be fixed is an ``InstallationError``.
 
-All this happens when MXNet is imported, by mxsame or by anybody else: a finder on ``sys.meta_path`` gives the module
+All this happens when MXNet is imported, by mxsame or by other code: a finder on ``sys.meta_path`` gives the module
 ``mxnet`` a loader of its own. An MXNet that was imported before is left as it is.
 """
 
@@ -61,7 +61,7 @@ class MxnetFinder:
 
 
 class MxnetLoader(SourceFileLoader):
-    """Checks what MXNet needs, lends it what it expects while its code runs, and explains its failure."""
+    """Checks what MXNet needs, adds the names that it expects while its code runs, and explains its failure."""
 
     def exec_module(self, module: types.ModuleType) -> None:
         if not hasattr(module, "__version__"):  # as after importlib.reload
@@ -77,7 +77,7 @@ class MxnetLoader(SourceFileLoader):
                 if missing:
                     names = ", ".join(library.soname for library in missing)
                     raise InstallationError(f"{MXNET_CUDA_WHEEL} needs {names}: not found.", pip_again(pins(missing)))
-            with lent_numpy_names(), lent_distutils(), threads.given_to_mxnet():
+            with added_numpy_names(), replaced_distutils(), threads.given_to_mxnet():
                 super().exec_module(module)
         except InstallationError:
             raise
@@ -95,19 +95,19 @@ def forget_submodules() -> None:
 
 
 @contextlib.contextmanager
-def lent_numpy_names() -> Iterator[None]:
-    """Puts the names that MXNet expects into NumPy, so that none is missing and none raises a DeprecationWarning."""
+def added_numpy_names() -> Iterator[None]:
+    """Adds the names that MXNet expects to NumPy, so that none is missing and none raises a DeprecationWarning."""
     import numpy
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         expected = {**NUMPY_ALIASES, **{name: getattr(numpy, name) for name in NUMPY_EXPIRED}}
-    lent = {name: value for name, value in expected.items() if name not in vars(numpy)}
-    vars(numpy).update(lent)
+    added = {name: value for name, value in expected.items() if name not in vars(numpy)}
+    vars(numpy).update(added)
     try:
         yield
     finally:
-        for name in lent:
+        for name in added:
             del vars(numpy)[name]
 
 
@@ -122,29 +122,29 @@ class Version:
 
 
 @contextlib.contextmanager
-def lent_distutils() -> Iterator[None]:
+def replaced_distutils() -> Iterator[None]:
     """Replaces ``distutils.version``: gone from Python 3.12, a DeprecationWarning on 3.10 and 3.11."""
     name = "distutils.version"
-    found = sys.modules.get(name)
-    standin = types.ModuleType(name)
-    vars(standin).update(StrictVersion=Version, LooseVersion=Version)
-    sys.modules[name] = standin
+    previous = sys.modules.get(name)
+    substitute = types.ModuleType(name)
+    vars(substitute).update(StrictVersion=Version, LooseVersion=Version)
+    sys.modules[name] = substitute
     try:
         yield
     finally:
         del sys.modules[name]
-        if found is not None:
-            sys.modules[name] = found
+        if previous is not None:
+            sys.modules[name] = previous
 
 
 def keep_numpy_aliases_for_mxnet() -> None:
     """Lets MXNet's modules see a copy of NumPy's namespace that keeps the aliases: some functions use them later."""
     import numpy
 
-    standin = types.ModuleType("numpy", numpy.__doc__)
-    vars(standin).update({**NUMPY_ALIASES, **vars(numpy)})
+    substitute = types.ModuleType("numpy", numpy.__doc__)
+    vars(substitute).update({**NUMPY_ALIASES, **vars(numpy)})
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] == "mxnet":
             for key, value in list(vars(module).items()):
                 if value is numpy:
-                    setattr(module, key, standin)
+                    setattr(module, key, substitute)

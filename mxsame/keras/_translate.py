@@ -71,8 +71,8 @@ class KerasCall:
         The data and then the kernels, under the names that Keras's function gives them.
     data_format : "channels_first", "channels_last" or None
     rank : int, optional
-        The number of spatial axes if the function has it in its name; otherwise the arrays tell, and for a pooling
-        function `pool_size` as well.
+        The number of spatial axes if the function has it in its name; otherwise it follows from the arrays, and
+        for a pooling function from `pool_size`.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class KerasCall:
         self.channels_last = validation.mode("data_format", data_format, DATA_FORMATS) == "channels_last"
         self.args, self.names = self.opened(arrays), tuple(arrays)
         self.data, shape = self.args.arrays[0], self.args.shapes[0]
-        found = {f"{name}.ndim - 2": shape and len(shape) - 2 for name, shape in zip(self.names, self.args.shapes)}
-        found["len(pool_size)"] = len(pool_size) if validation.is_sequence(pool_size) else None
-        self.rank = rank = validation.rank({"num_spatial_dims": rank, **found})
+        ranks = {f"{name}.ndim - 2": shape and len(shape) - 2 for name, shape in zip(self.names, self.args.shapes)}
+        ranks["len(pool_size)"] = len(pool_size) if validation.is_sequence(pool_size) else None
+        self.rank = rank = validation.rank({"num_spatial_dims": rank, **ranks})
         if len(self.names) > 1:
             tensors.forbid_float16_on_cpu(self.data, "convolution", self.names[0])
         # MXNet runs channels last in 2-D on GPUs only. Elsewhere data and kernels are transposed here, because
@@ -177,11 +177,11 @@ class KerasCall:
         name, shape = self.names[position], self.args.shapes[position] or (None,) * (self.rank + 2)
         *axes, open_axis = AXES[kind]
         stored = self.stored_axes(kind)
-        wanted = sorted(zip(stored, (*("kernel size",) * self.rank, *axes), (*(kernel_length,) * self.rank, *expected)))
-        _, meanings, lengths = zip(*wanted)
+        meanings, lengths = (*("kernel size",) * self.rank, *axes), (*(kernel_length,) * self.rank, *expected)
+        _, meanings, lengths = zip(*sorted(zip(stored, meanings, lengths)))
         validation.shape(name, shape, lengths, f"({', '.join(meanings)})")
-        *kernel_size, first, second = found = [shape[axis] for axis in stored]
-        if any(length is None and axis - len(found) != open_axis for axis, length in enumerate(found)):
+        *kernel_size, first, second = lengths = [shape[axis] for axis in stored]
+        if any(length is None and axis - len(lengths) != open_axis for axis, length in enumerate(lengths)):
             raise ValueError(
                 f"{name} must have a static shape, given to the variable as mx.sym.var(..., shape=...); "
                 f"{validation.received(**{f'{name}.shape': shape})}"
@@ -215,7 +215,7 @@ class KerasCall:
         dynamic, the graph refuses any but that one.
         """
         batch, *lengths = self._output_lengths(output_shape, channels)
-        crops, wanted = [], [None if self.batch else batch, None]
+        crops, data_shape = [], [None if self.batch else batch, None]
         for axis, (n, length, *window) in enumerate(zip(self.size, lengths, kernel_size, strides, dilation)):
             size = n
             if length is None:
@@ -232,8 +232,8 @@ class KerasCall:
                     f"with this kernel, strides and padding turns into that of {self.names[0]}; "
                     f"{validation.received(output_shape=output_shape)}"
                 )
-            wanted.append(None if n else size)
+            data_shape.append(None if n else size)
         if self.channels_last:
-            wanted.append(wanted.pop(1))
-        self.data = tensors.fixed(self.data, wanted)
+            data_shape.append(data_shape.pop(1))
+        self.data = tensors.fixed(self.data, data_shape)
         return arithmetic.split_cuts(crops)

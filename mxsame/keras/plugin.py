@@ -264,11 +264,11 @@ def _probed_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:
         name: ast.literal_eval(text["__shape__"]) for name, text in symbol.attr_dict().items() if "__shape__" in text
     }
     inputs = {name for name in symbol.list_arguments() if 0 in declared.get(name, ()) and any(declared[name])}
-    found = []
+    inferred = []
     for length in PROBES:
         shapes = {name: tuple(entry or length for entry in declared[name]) for name in inputs}
         try:
-            found.append(symbol.infer_shape_partial(**shapes)[1][0])
+            inferred.append(symbol.infer_shape_partial(**shapes)[1][0])
         except mx.base.MXNetError:
             return None
-    return tuple(one or None if one == other else None for one, other in zip(*found)) or None
+    return tuple(one or None if one == other else None for one, other in zip(*inferred)) or None

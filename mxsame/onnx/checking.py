@@ -21,11 +21,11 @@ LARGEST = 2**31 - 2**20  # bytes in one file of Protocol Buffers, with room for 
 # differs by a hundred times more.
 TOLERANCE = {"float32": 1e-4, "float64": 1e-7, "float16": 2e-2}
 ROUNDING = 10  # times what MXNet's own float32 differs from its float64, ONNX Runtime's may
-LARGEST_ROUNDING = 1e-2  # relative to an output's largest element; beyond, nothing can be told
+LARGEST_ROUNDING = 1e-2  # relative to an output's largest element; with more a comparison shows nothing
 
 
 class NotCompared(UserWarning):
-    """A file was checked by onnx alone."""
+    """A file was checked by onnx only."""
 
 
 def save(model: Any, file: str) -> None:
@@ -80,7 +80,7 @@ def compare(
                 reason = _first_difference(outputs, got, exact, map(_rounding, expected, exact))
         if reason is not None:
             raise ValueError(
-                "the file must give what the net gives, and ONNX Runtime finds another "
+                "the outputs of the file must equal those of the net, and ONNX Runtime computes another "
                 f"{reason}; {validation.received(input_shapes=sizes, tolerance=tolerance)}"
             )
 
@@ -99,7 +99,7 @@ def _data(shape: Sequence[int], given: Optional[np.ndarray], dtype: Any) -> np.n
 
 
 def _by_onnxruntime(call: Callable, *args: Any) -> Any:
-    """What a call gives; a `ValueError` for its errors, which have no class in common."""
+    """The result of a call; a `ValueError` for its errors, which have no class in common."""
     try:
         return call(*args)
     except Exception as error:

@@ -56,21 +56,21 @@ def export_onnx(
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
     opset : int
-        The version of ONNX's operators: from 13 to the newest that the installed onnx knows.
+        The version of ONNX's operators: from 13 to the newest that the installed onnx supports.
     dynamic_batch : bool
         Whether the file serves every batch.
     dynamic_size : bool
         Whether the file serves every size, which the net must take: a model of Keras with a fixed size does not, nor a
-        deployed net. Pads that depend on the size are left to ONNX's `auto_pad`, which knows no dilation in all
-        runtimes; a layer for which there is nothing is a `ValueError`.
+        deployed net. Pads that depend on the size are left to ONNX's `auto_pad`, which supports no dilation in some
+        runtimes; a layer that `auto_pad` cannot express is a `ValueError`.
     fold : bool
         Whether parts that depend on parameters alone are computed, and batch norms folded into weights, as by
         `mxsame.deploy`.
     input_names, output_names : sequence of str, optional
         By default "data", or "data0", .. of several inputs, and "output", or "output0", ..
     data : array, or list of arrays, optional
-        Of `input_shape`: what the file and the net are compared on. By default numbers between -1 and 1, which tell
-        little of a network that takes the numbers of rows, or pictures of 0 to 255.
+        Of `input_shape`: the data of the comparison. By default numbers between -1 and 1, which test little of a
+        network that takes indices, or pixels of 0 to 255.
     tolerance : float, optional
         By how much the file may differ from the net, relative to the largest element of an output. By default 1e-4 in
         float32, or ten times what float32 itself costs the net (at most 1e-2), 1e-7 in float64 and 2e-2 in float16.
@@ -83,8 +83,8 @@ def export_onnx(
     ------
     TypeError, ValueError
         For wrong arguments, a net that is not initialized or cannot be traced, an operator or argument that ONNX does
-        not have, with the way to it, and a file that onnx's checker or ONNX Runtime refuses, that does not give what
-        the net gives, or that cannot be written.
+        not have, with the path to it, and a file that onnx's checker or ONNX Runtime refuses, whose outputs differ
+        from the net's, or that cannot be written.
     ImportError
         If onnx is not installed.
 

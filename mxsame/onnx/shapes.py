@@ -79,7 +79,7 @@ def _check_fits(graph: Graph, inputs: Dict[str, tuple]) -> None:
         raise ValueError(f"{misfit.name} reshapes to {shapes[misfit]}")
     for node, shape in shapes.items():
         if len(shape) != len(traced.get(node, shape)):
-            raise ValueError(f"{node.name} gives {traced[node]} for one and {shape} for another")
+            raise ValueError(f"{node.name} has the shape {traced[node]} for one size and {shape} for another")
 
 
 def reshape_that_loses(shapes: Mapping[Node, tuple]) -> Optional[Node]:

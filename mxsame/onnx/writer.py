@@ -119,7 +119,7 @@ class Writer:
                 self._names[Output(node)] = variables[node.name]
             elif node.op == "_zeros" and all(user is not None and user.op == "RNN" for user, _ in users[node]):
                 self._names[Output(node)] = ""  # states that are not given are 0
-            elif NOTE in node.attrs and not has_windows(node):  # the operator next to it does what it did
+            elif NOTE in node.attrs and not has_windows(node):  # its pads or crops are in the operator next to it
                 self._names[Output(node)] = self.name(node.inputs[0])
             else:
                 self._write(node)
@@ -148,7 +148,7 @@ class Writer:
         shown = path if len(path) <= SHOWN else [*path[: SHOWN - 1], "...", path[-1]]
         return f"the operator {node.op}, {node.name} (path: {' -> '.join(reversed(shown))})"
 
-    # -- what a row asks
+    # -- for rows, to read
 
     def name(self, output: Output) -> str:
         """The name of an output of the graph."""
@@ -185,7 +185,7 @@ class Writer:
         (value,) = self.graph.run([output])
         return np.asarray(value)
 
-    # -- what a row adds
+    # -- for rows, to write
 
     def add(self, op: str, *inputs: Optional[str], outputs: int = 1, **attrs: Any) -> Any:
         """A node, named after the graph's: the name of its output, or a list of names."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.building import building, current
@@ -134,12 +134,13 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
         return next(iter(plans.values()))
     if forces:
         exact = ", ".join(exact_plans(tuple(windows), operator, allowed)) or "none"
-        received = f"{validation.received(strategy=strategy)}, {described(windows)}"
-        raise ValueError(f"strategy must be one that is exact for this layer ({exact}); {received}")
-    window: Any = next((window for window in windows if window.size is None), windows[0])
-    received = validation.received(padding=window.padding, stride=window.stride, ceil_mode=window.ceil_mode)
+        raise ValueError(
+            f"strategy must be one that is exact for this layer ({exact}); received strategy={strategy!r}, "
+            f"{described(windows)}"
+        )
     raise ValueError(
-        f"an input of dynamic shape with this padding and stride has no exact graph; {GIVE_SIZE}; {received}"
+        "an input of dynamic shape with this padding and stride has no exact graph; "
+        f"{GIVE_SIZE}; received {described(windows)}"
     )
 
 

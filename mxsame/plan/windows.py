@@ -6,7 +6,7 @@ Here a padding becomes pads. Nothing after this file resolves the name of a padd
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Optional, Sequence, Tuple, Union
 
 from mxsame import padding as arithmetic
@@ -175,11 +175,11 @@ def make_windows(
 def described(windows: Sequence[AnyWindow]) -> str:
     """Windows in a message, by the names of a layer's arguments.
 
-    >>> described([Window(8, 3, 2), Window(9, 3, 2)])
-    "input_size=(8, 9), kernel_size=(3, 3), strides=(2, 2), dilation=(1, 1), padding=('same', 'same')"
+    >>> described([TransposedWindow(8, 3, 2), TransposedWindow(9, 3, 2)])
+    'input_size=(8, 9), kernel_size=(3, 3), strides=(2, 2), dilation=(1, 1), crop=((0, 0), (0, 0))'
     """
-    names = {"size": "input_size", "kernel_size": "kernel_size", "stride": "strides", "dilation": "dilation"}
-    names["crop" if isinstance(windows[0], TransposedWindow) else "padding"] = "padding"
+    names = {field.name: field.name for field in fields(windows[0])}
+    names.update(size="input_size", stride="strides")
     return ", ".join(f"{words}={tuple(getattr(each, name) for each in windows)}" for name, words in names.items())
 
 

@@ -39,7 +39,7 @@ def _sources(node: Node) -> List[Node]:
 
 
 def _is_pure(node: Node) -> bool:
-    """Whether a node with inputs gives the same whenever it runs, and what it stands for."""
+    """Whether a node with inputs has the same outputs at every run."""
     return (
         bool(node.inputs)
         and NOTE not in node.attrs

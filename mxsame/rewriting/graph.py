@@ -208,7 +208,7 @@ class Graph:
         self.used_by(user.node)[user.position] = output
 
     def replace(self, node: Node, output: Output) -> None:
-        """Let whoever uses the first output of a node use this one."""
+        """Let all users of the first output of a node use this one."""
         for user in self.users().get(node, ()):
             self.connect(user, output)
 

@@ -1,8 +1,8 @@
 """The windows of convolutions and pooling operators, with the pads before them and the slices after them.
 
-MXNet's operators pad both ends alike. What pads the ends of an axis differently has an operator before it that adds
-elements, or one after it that drops outputs; :func:`windowed` takes all of them for one operator with other windows.
-:func:`note` writes such windows into the attribute `NOTE`, as graphs have it that are traced with windows noted.
+MXNet's operators pad both ends alike. A layer that pads the ends of an axis differently has an operator before it that
+adds elements, or one after it that drops outputs; :func:`windowed` reads them all as one operator with other windows.
+:func:`note` writes such windows into the attribute `NOTE`, which graphs that are traced with windows noted have, too.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _pads(window: Window) -> Tuple[int, int]:
 
 
 def _padded(node: Node, merged: Windowed, shapes: Shapes, users: Users) -> Optional[Windowed]:
-    """The windows on the data before a pad operator, if they give the same."""
+    """The windows on the data before a pad operator, if their outputs are the same."""
     pad = merged.data.node
     if pad.op != "Pad" or NOTE in pad.attrs or pad.inputs[0].node not in shapes or len(users[pad]) > 1:
         return None

@@ -143,10 +143,10 @@ def test_what_is_wrong_is_said(folder, arguments, code, message):
 
 
 @pytest.mark.oracle
-def test_check_shows_the_first_layer_that_departs(folder, monkeypatch):
+def test_check_shows_the_first_layer_that_differs(folder, monkeypatch):
     result = run(folder / "siamese.h5", "--check")
     assert result.exit_code == 0, result.output
-    assert "layers give what Keras's give" in result.output
+    assert "layers equal Keras's" in result.output
 
     def shifted(*arguments):
         net = import_model(*arguments)
@@ -158,7 +158,7 @@ def test_check_shows_the_first_layer_that_departs(folder, monkeypatch):
     monkeypatch.setattr(convert, "import_model", shifted)
     result = run(folder / "sequential.h5", "--check")
     assert result.exit_code == 1
-    assert "first layer that departs: conv2d_1 (Conv2D)" in result.output
+    assert "first layer that differs: conv2d_1 (Conv2D)" in result.output
 
 
 def test_a_file_from_which_libhdf5_does_not_return(folder, tmp_path, monkeypatch):

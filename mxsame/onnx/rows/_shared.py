@@ -85,10 +85,10 @@ def axis_of(w: Writer, node: Node, default: Optional[int] = None) -> int:
     return int(axis) % ndim_of(w, node)
 
 
-def must(node: Node, name: str, wanted: Any) -> None:
+def must(node: Node, name: str, required: Any) -> None:
     """Raise `ValueError` unless an attribute has this value, or is not given."""
-    if node.attr(name, wanted) != wanted:
-        raise ValueError(f"{name} must be {wanted}; {validation.received(**{name: node.attr(name)})}")
+    if node.attr(name, required) != required:
+        raise ValueError(f"{name} must be {required}; {validation.received(**{name: node.attr(name)})}")
 
 
 def number(w: Writer, node: Node, x: str) -> str:

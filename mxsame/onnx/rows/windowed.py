@@ -50,7 +50,7 @@ def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] 
     windows, attrs = _windowed(w, node)
     op = {"Convolution": "Conv", "Deconvolution": "ConvTranspose"}[node.op]
     if node.op == "Deconvolution" and NOTE not in node.attrs and any(w.dilation > 1 < w.stride for w in windows):
-        raise ValueError("a Deconvolution of MXNet must not have strides and dilation, of which it is wrong")
+        raise ValueError("a Deconvolution must not have strides and dilation, with which MXNet computes wrong values")
     attrs.update(dilations=[window.dilation for window in windows], group=int(node.attr("num_group", 1)))
     return w.add(op, x, weight, bias, **attrs)
 
