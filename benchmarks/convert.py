@@ -23,17 +23,17 @@ SMALL = "small"
 def measure(folder: str, model: str, ending: str, rounds: int) -> List[dict]:
     """Rows for time and memory: the readers take turns."""
     parameters = alone("convert:write", folder=folder, model=model, ending=ending)
-    found: Dict[str, Dict[str, List[float]]] = {kind: {reader: [] for reader in READERS} for kind in ("seconds", "mib")}
+    runs: Dict[str, Dict[str, List[float]]] = {kind: {reader: [] for reader in READERS} for kind in ("seconds", "mib")}
     for turn in range(rounds):
         for reader in READERS if turn % 2 else reversed(READERS):
             once = alone("convert:read", folder=folder, model=model, ending=ending, reader=reader)
-            for kind, values in found.items():
+            for kind, values in runs.items():
                 values[reader].append(once[kind])
     more = {"model": model, "ending": ending, "parameters": parameters}
     weights = {"weights": [parameters * 4 / MIB]}
     return [
-        results.row(f"{model} {ending}", "time", found["seconds"], "tf.keras", **more),
-        results.row(f"{model} {ending}", "peak memory", {**weights, **found["mib"]}, "weights", unit="MiB", **more),
+        results.row(f"{model} {ending}", "time", runs["seconds"], "tf.keras", **more),
+        results.row(f"{model} {ending}", "peak memory", {**weights, **runs["mib"]}, "weights", unit="MiB", **more),
     ]
 
 
@@ -64,9 +64,9 @@ def read(folder: str, model: str, ending: str, reader: str) -> Dict[str, float]:
     before, began = resident(), time.perf_counter()
     kept = load(_path(folder, model, ending))
     finish()
-    found = {"seconds": time.perf_counter() - began, "mib": peak() - before}
+    figures = {"seconds": time.perf_counter() - began, "mib": peak() - before}
     del kept
-    return found
+    return figures
 
 
 def _keras() -> Any:

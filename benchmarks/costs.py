@@ -49,7 +49,7 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         """Of the backward pass of one operator, per element."""
         return (trained[name] - trained["nothing"] - many[name] + many["nothing"]) / elements
 
-    found = {
+    costs = {
         "concat": concat,
         "concat_row": concat_row,
         "concat_back": back("concat") / 2,
@@ -67,8 +67,8 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         "pooling": (many["pool k5"] - many["pool k3"]) / (longer * elements),
         **{name: (many[name] - many["nothing"]) / elements for name in ("slice", "flip", "gather")},
     }
-    found["reorder"] = (many["1x1, flip"] - many["1x1"]) / elements - found["flip"]
-    return {name: max(value, 0.0) for name, value in found.items()}
+    costs["reorder"] = (many["1x1, flip"] - many["1x1"]) / elements - costs["flip"]
+    return {name: max(value, 0.0) for name, value in costs.items()}
 
 
 def _times(shape: Shape, rounds: int, train: bool = False) -> Dict[str, float]:

@@ -71,10 +71,10 @@ EXPORTERS: Dict[str, Callable[[Any, tuple, str], None]] = {OURS: by_mxsame, MXNE
 def measure(source: str, name: str) -> dict:
     """A row: for each exporter what `exported` finds, from a process of its own."""
     try:
-        found = alone("exporters:measure_one", source=source, name=name)
+        reports = alone("exporters:measure_one", source=source, name=name)
     except RuntimeError as error:  # the process crashed
-        found = {exporter: {"error": str(error)} for exporter in EXPORTERS}
-    return {"name": name, "mode": source, "exporters": found}
+        reports = {exporter: {"error": str(error)} for exporter in EXPORTERS}
+    return {"name": name, "mode": source, "exporters": reports}
 
 
 def measure_one(source: str, name: str) -> Dict[str, dict]:
@@ -93,22 +93,22 @@ def exported(export: Callable[[Any, tuple, str], None], net: Any, data: np.ndarr
         file = os.path.join(folder, "net.onnx")
         try:
             export(net, data.shape, file)
-            found: Dict[str, Any] = {"seconds": round(time.perf_counter() - began, 2), "operators": onnx.nodes(file)}
+            report: Dict[str, Any] = {"seconds": round(time.perf_counter() - began, 2), "operators": onnx.nodes(file)}
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"[:300]}
         try:
-            return {**found, "difference": networks.difference(onnx.in_session(file, data)(), want)}
+            return {**report, "difference": networks.difference(onnx.in_session(file, data)(), want)}
         except Exception as error:
-            return {**found, "refused": f"{type(error).__name__}: {error}"[:300]}
+            return {**report, "refused": f"{type(error).__name__}: {error}"[:300]}
 
 
-def is_right(found: dict) -> bool:
-    return found.get("difference", float("inf")) <= TOLERANCE
+def is_right(report: dict) -> bool:
+    return report.get("difference", float("inf")) <= TOLERANCE
 
 
 def counts(rows: List[dict]) -> Iterator[Tuple[str, str, int, int, int]]:
     """(where the nets are from, exporter, how many there are, are written, are right)."""
     for source, group in results.by_mode(rows).items():
         for exporter in EXPORTERS:
-            found = [row["exporters"][exporter] for row in group]
-            yield source, exporter, len(found), sum("error" not in each for each in found), sum(map(is_right, found))
+            files = [row["exporters"][exporter] for row in group]
+            yield source, exporter, len(files), sum("error" not in each for each in files), sum(map(is_right, files))

@@ -89,6 +89,6 @@ def half(layer: Layer) -> Optional[Any]:
 def measure(layer: Layer, train: bool = False, **timing: Any) -> dict:
     """One row: every variant compared with the baseline."""
     data = inputs(layer, train)
-    found = timed({name: call(net, data, train) for name, net in variants(layer).items()}, **timing)
+    figures = timed({name: call(net, data, train) for name, net in variants(layer).items()}, **timing)
     mode = "forward and backward" if train else "forward"
-    return results.row(layer.name, mode, found, "symmetric", odd=layer.odd, batch=layer.batch)
+    return results.row(layer.name, mode, figures, "symmetric", odd=layer.odd, batch=layer.batch)

@@ -151,10 +151,10 @@ def training_step(case: Case, net: Any, data: Any, aims: Any) -> Callable[[], fl
 
     def step() -> float:
         with mx.autograd.record():
-            found = loss(net(data), aims).mean()
-        found.backward()
+            value = loss(net(data), aims).mean()
+        value.backward()
         trainer.step(1)
-        return found.asscalar()
+        return value.asscalar()
 
     return step
 
@@ -179,9 +179,9 @@ def check(calls: Dict[str, Callable[[], Any]], allowed: float, calls_each: int =
     """
     differences: Dict[str, float] = {}
     for _ in range(calls_each):
-        found = {name: call() for name, call in calls.items()}
-        for name, got in found.items():
-            wrong = difference(got, found["explicit pad"])
+        outputs = {name: call() for name, call in calls.items()}
+        for name, got in outputs.items():
+            wrong = difference(got, outputs["explicit pad"])
             if name != "TensorFlow" and "symmetric" not in name and wrong > allowed:
                 raise Disagreement(f"{name} and explicit pad differ by {wrong:.2g} of the largest output")
             differences.setdefault(name, wrong)
@@ -213,9 +213,9 @@ def _rows(case: Case, mode: str, figures: Dict[str, List[float]], differences: D
     more = {"network": case.network.name, "batch": case.batch, "size": case.size, "width": case.width}
     rows = []
     for mode, variants in groups:
-        found = {name: figures[name] for name in variants if name in figures}
-        if found:
-            wrong = {name: differences[name] for name in found}  # from explicit padding
+        shown = {name: figures[name] for name in variants if name in figures}
+        if shown:
+            wrong = {name: differences[name] for name in shown}  # from explicit padding
             name = f"{case.network.name}, batch {case.batch}"
-            rows.append(results.row(name, mode, found, variants[0], **more, differences=wrong))
+            rows.append(results.row(name, mode, shown, variants[0], **more, differences=wrong))
     return rows

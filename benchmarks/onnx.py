@@ -142,10 +142,10 @@ def calls(model: Any, net: Any, files: Dict[str, str], batch: int) -> Dict[str, 
     }
 
 
-def check(found: Dict[str, Callable[[], Any]]) -> Dict[str, float]:
+def check(calls: Dict[str, Callable[[], Any]]) -> Dict[str, float]:
     """How far each variant is from TensorFlow; raises `Disagreement` if that is more than rounding."""
-    want = found[TENSORFLOW]()
-    differences = {name: networks.difference(call(), want) for name, call in found.items()}
+    want = calls[TENSORFLOW]()
+    differences = {name: networks.difference(call(), want) for name, call in calls.items()}
     for name, wrong in differences.items():
         if wrong > TOLERANCE:
             raise networks.Disagreement(f"{name} and TensorFlow differ by {wrong:.2g} of the largest output")
@@ -169,9 +169,9 @@ def measure(
         totals = {variant: [float(sum(count.values()))] for variant, count in counts.items()}
         rows.append(results.row(name, "nodes of the file", totals, THEIRS, unit="nodes", **more, operators=counts))
         for batch in batches:
-            found = calls(model, net, files, batch)
-            differences = check(found)
-            figures = timed(found, **timing)
+            variants = calls(model, net, files, batch)
+            differences = check(variants)
+            figures = timed(variants, **timing)
             rows.append(
                 results.row(
                     f"{name}, batch {batch}",

@@ -1,5 +1,5 @@
 """The planner compared with the best of all exact ways: every exact strategy is forced on a layer, and timed, and so is
-explicit padding, except for averages, in which it counts. MXNet's symmetric padding is timed beside them.
+explicit padding, except for averages, in which it counts. MXNet's symmetric padding is timed next to them.
 
 Strategies that give the same graph are one variant. What beats the planner's choice is measured against it once more,
 only these two: the least of many noisy medians would flatter it.

@@ -103,8 +103,8 @@ def _panel(axes: Any, mode: str, rows: List[dict], looks: Dict[str, Tuple[str, s
 
 
 def _dots(axes: Any, name: str, look: Tuple[str, str], rows: List[dict], offset: float) -> None:
-    found = [(number + offset, row) for number, row in enumerate(rows) if name in row["figures"]]
-    heights, figures = [height for height, _ in found], [row["figures"][name] for _, row in found]
+    placed = [(number + offset, row) for number, row in enumerate(rows) if name in row["figures"]]
+    heights, figures = [height for height, _ in placed], [row["figures"][name] for _, row in placed]
     scales = [figure["ratio"] / figure["median"] for figure in figures]
     lows, highs = ([x["quartiles"][end] * scale for x, scale in zip(figures, scales)] for end in (0, 1))
     colour, marker = look

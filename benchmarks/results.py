@@ -30,16 +30,16 @@ def row(name: str, mode: str, figures: Dict[str, List[float]], reference: str, u
     (3.3, 1.1)
     """
     baseline = spread(figures[reference])[1]
-    found = {}
+    compared = {}
     for variant, values in figures.items():
         low, median, high = spread(values)
-        found[variant] = {
+        compared[variant] = {
             "ratio": median / baseline,
             "median": median,
             "quartiles": [low, high],
             "rounds": len(values),
         }
-    return {"name": name, "mode": mode, "unit": unit, "reference": reference, "figures": found, **more}
+    return {"name": name, "mode": mode, "unit": unit, "reference": reference, "figures": compared, **more}
 
 
 def ratio(row: dict, variant: str, to: str = "") -> float:
@@ -97,10 +97,10 @@ def load(path: Path) -> dict:
 
 def by_mode(rows: List[dict]) -> Dict[str, List[dict]]:
     """Rows of one mode together, in the order in which they come."""
-    found: Dict[str, List[dict]] = {}
+    groups: Dict[str, List[dict]] = {}
     for each in rows:
-        found.setdefault(each["mode"], []).append(each)
-    return found
+        groups.setdefault(each["mode"], []).append(each)
+    return groups
 
 
 def variants(rows: List[dict]) -> List[str]:

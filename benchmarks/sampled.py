@@ -72,7 +72,7 @@ def _differs(kernel: int, stride: int) -> bool:
 def _is_moderate(layer: Layer) -> bool:
     share = 1 if layer.kind != "conv" else layer.in_channels
     outputs = math.prod(-(-n // window.stride) for n, window in zip(layer.size, layer.windows))
-    taps = math.prod(window.kernel_size for window in layer.windows)
-    products: int = layer.batch * layer.channels * share * outputs * taps
+    kernel_elements = math.prod(window.kernel_size for window in layer.windows)
+    products: int = layer.batch * layer.channels * share * outputs * kernel_elements
     least = LEAST_PRODUCTS if layer.kind == "conv" else 0
     return LEAST_ELEMENTS <= math.prod(layer.shape) <= MOST_ELEMENTS and least <= products <= MOST_PRODUCTS

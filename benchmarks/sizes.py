@@ -69,12 +69,12 @@ def first_calls(network: str, width: float, variant: str, shape: str, count: int
 def measure_first_calls(network: str, width: float, shape: str, count: int, rounds: int) -> List[dict]:
     """Two rows: time and memory of the first calls; in every round a new process of each variant, in random order."""
     given = {"network": network, "width": width, "shape": shape, "count": count}
-    found: Dict[str, List[Dict[str, float]]] = {variant: [] for variant in VARIANTS}
+    runs_of: Dict[str, List[Dict[str, float]]] = {variant: [] for variant in VARIANTS}
     for variant in turns(VARIANTS, rounds):
-        found[variant].append(alone("sizes:first_calls", variant=variant, **given))
-    name, more = _name(shape, count), {**given, "graphs": found["mxsame"][0]["graphs"]}
-    times = {variant: [each["seconds"] for each in runs] for variant, runs in found.items()}
-    memory = {variant: [max(each["MiB"], 0.1) for each in runs] for variant, runs in found.items()}
+        runs_of[variant].append(alone("sizes:first_calls", variant=variant, **given))
+    name, more = _name(shape, count), {**given, "graphs": runs_of["mxsame"][0]["graphs"]}
+    times = {variant: [each["seconds"] for each in runs] for variant, runs in runs_of.items()}
+    memory = {variant: [max(each["MiB"], 0.1) for each in runs] for variant, runs in runs_of.items()}
     return [
         results.row(name, "first calls", times, "symmetric", **more),
         results.row(name, "memory after first calls", memory, "symmetric", unit="MiB", **more),
@@ -96,11 +96,11 @@ def measure_steady(network: str, width: float, shape: str, count: int, rounds: i
         figures[name][ONE if way is one_at_a_time else IN_TURN].append(way(nets[name], data))
     name, more = _name(shape, count), {"network": network, "width": width, "shape": shape, "count": count}
     own = [
-        results.row(f"{name}, {variant}", "steady state", found, ONE, variant=variant, **more)
-        for variant, found in figures.items()
+        results.row(f"{name}, {variant}", "steady state", times, ONE, variant=variant, **more)
+        for variant, times in figures.items()
     ]
     between = [
-        results.row(name, way, {key: found[way] for key, found in figures.items()}, "symmetric", **more)
+        results.row(name, way, {key: times[way] for key, times in figures.items()}, "symmetric", **more)
         for way in (ONE, IN_TURN)
     ]
     return own + between

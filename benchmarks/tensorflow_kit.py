@@ -122,9 +122,9 @@ def training(model: Any, data: np.ndarray, aims: np.ndarray, classifies: bool) -
     @tf.function
     def step() -> Any:
         with tf.GradientTape() as tape:
-            found = loss(model(images, training=True))
+            value = loss(model(images, training=True))
         variables = model.trainable_variables
-        optimizer.apply_gradients(zip(tape.gradient(found, variables), variables))
-        return found
+        optimizer.apply_gradients(zip(tape.gradient(value, variables), variables))
+        return value
 
     return lambda: float(step().numpy())

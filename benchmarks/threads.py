@@ -50,7 +50,7 @@ def measure(name: str, batch: int, rounds: int) -> List[dict]:
     figures: Dict[str, List[float]] = {BEFORE: [], AFTER: [], LEFT: []}
     for _ in range(rounds):
         for ends, after in ((True, AFTER), (False, LEFT)):
-            found = worker.alone("threads:times", name=name, batch=batch, ends=ends)
-            figures[BEFORE].append(found["before"])
-            figures[after].append(found["after"])
+            medians = worker.alone("threads:times", name=name, batch=batch, ends=ends)
+            figures[BEFORE].append(medians["before"])
+            figures[after].append(medians["after"])
     return [results.row(f"{name}, batch {batch}", "inference, deployed", figures, BEFORE)]
