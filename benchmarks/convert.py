@@ -1,6 +1,6 @@
 """Files of Keras models, read by `mxsame.from_keras` and by tf.keras, each in a process of its own: seconds, and peak
 memory as a ratio to the weights. Memory is what the process had at most, less what it had once everything was imported
-and a small file had been read. TensorFlow writes the files, with weights as it initialises them.
+and a small file had been read. TensorFlow writes the files, with weights as it initializes them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from mxsame._mxnet import mx
 from mxsame.graphs.tune import FLAGS, measure
 
 TOLERANCE = 1e-4  # of outputs, as a part of the largest: rounding
-LOSS_TOLERANCE = 1e-3  # normalising by a batch magnifies rounding
+LOSS_TOLERANCE = 1e-3  # normalization by a batch magnifies rounding
 CHANNELS = 3
 GRAPHS = ("symmetric", "mxsame", "mxsame, dynamic shape", "explicit pad")
 DEPLOYED = ("symmetric, deployed", "mxsame, deployed", "explicit pad, deployed")

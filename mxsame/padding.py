@@ -129,8 +129,8 @@ def by_axis(
     if padding == KERAS_MXNET:
         if operator == "transposed" and max(strides) > 1 and max(dilation) > 1:
             raise ValueError(
-                "keras-mxnet cannot run a transposed convolution with strides and dilation, whose values MXNet has "
-                f"wrong; {validation.received(strides=tuple(strides), dilation=tuple(dilation))}"
+                "keras-mxnet cannot run a transposed convolution with strides and dilation, for which MXNet "
+                f"computes wrong values; {validation.received(strides=tuple(strides), dilation=tuple(dilation))}"
             )
         for axis in _KEEPS_ALL_OUTPUTS[operator][rank]:
             effective = effective_kernel_size(kernel_size[axis], dilation[axis])
@@ -155,7 +155,7 @@ def check_outputs(
     if any(entry != KERAS_MXNET for entry in by_axis(padding, operator, kernel_size, strides, dilation)):
         raise ValueError(
             'padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for this even '
-            "kernel of stride 1, after which it goes on as if there were not; give this layer and those after it the "
+            "kernel of stride 1, which its later layers do not count; give this layer and those after it the "
             "pads of mxsame.padding.keras_mxnet_axes"
             f"{' (and count_include_pad=True to averages)' if operator == 'pool' else ''}; "
             f"{validation.received(kernel_size=tuple(kernel_size), strides=tuple(strides))}"
@@ -302,7 +302,7 @@ def transposed_cuts(
         return 0, total
     if output_padding is not None and not 0 < effective - total <= stride:
         raise ValueError(
-            "output_padding must leave an output whose forward SAME convolution gives the input size back: "
+            "output_padding must leave an output whose forward SAME convolution has the input size: "
             "at least 1 if the effective kernel size is even; "
             f"{validation.received(output_padding=output_padding, effective_kernel_size=effective, stride=stride)}"
         )

@@ -14,7 +14,7 @@ INWARD, OUTWARD = "(0, 3, 1, 2)", "(0, 2, 3, 1)"
 def on_cpu(symbol):
     """The same graph with every operator that has channels last between transposes."""
     graph = json.loads(symbol.tojson())
-    written, place_of = [], {}
+    written, position_of = [], {}
 
     def add(node) -> int:
         written.append(node)
@@ -24,19 +24,19 @@ def on_cpu(symbol):
         node = {"op": "transpose", "name": name, "attrs": {"axes": axes}, "inputs": [source]}
         return [add(node), 0, 0]
 
-    for place, node in enumerate(graph["nodes"]):
-        node["inputs"] = [[place_of[source], index, 0] for source, index, *_ in node["inputs"]]
+    for position, node in enumerate(graph["nodes"]):
+        node["inputs"] = [[position_of[source], index, 0] for source, index, *_ in node["inputs"]]
         layout = node.get("attrs", {}).get("layout")
         if layout not in FIRST:
-            place_of[place] = add(node)
+            position_of[position] = add(node)
             continue
         node["attrs"]["layout"] = FIRST[layout]
         weighted = 2 if node["op"] in WEIGHTED else 1
         for number, source in enumerate(node["inputs"][:weighted]):
             node["inputs"][number] = turned(source, INWARD, f"{node['name']}_in{number}")
-        place_of[place] = turned([add(node), 0, 0], OUTWARD, f"{node['name']}_out")[0]
-    graph["heads"] = [[place_of[source], index, 0] for source, index, *_ in graph["heads"]]
-    graph["arg_nodes"] = [place for place, node in enumerate(written) if node["op"] == "null"]
+        position_of[position] = turned([add(node), 0, 0], OUTWARD, f"{node['name']}_out")[0]
+    graph["heads"] = [[position_of[source], index, 0] for source, index, *_ in graph["heads"]]
+    graph["arg_nodes"] = [position for position, node in enumerate(written) if node["op"] == "null"]
     graph["nodes"] = written
     graph.pop("node_row_ptr", None)
     return mx.sym.load_json(json.dumps(graph))

@@ -41,13 +41,13 @@ SLOW = "mx.np or float64 or channels_last or input_size or with_shapes or static
 
 def mutations() -> list[tuple[str, str, str, str]]:
     """(name, file, old text, new text) of each paragraph of mutations.txt."""
-    found = []
+    entries = []
     for paragraph in (ROOT / "tests" / "mutations.txt").read_text(encoding="utf-8").rstrip().split("\n\n"):
         title, *lines = paragraph.splitlines()
         name, file = title.rsplit(" in ", 1)
         old, new = ("\n".join(line[2:] for line in lines if line.startswith(sign)) for sign in "-+")
-        found.append((name, file, old, new))
-    return found
+        entries.append((name, file, old, new))
+    return entries
 
 
 def copy(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """A network as somebody has trained it in keras-mxnet, and what becomes of it: plain Gluon, with its weights.
 
-Strides on even and odd sizes, even kernels, both poolings, depthwise and separable convolutions, normalisations with
-the epsilon of Keras. Channels first; nothing here imports a Keras.
+Strides on even and odd sizes, even kernels, both kinds of pooling, depthwise and separable convolutions, batch norms
+with the epsilon of Keras. Channels first; nothing here imports a Keras.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """NumPy reference in float64: what every operator must return, by explicit lists of indices.
 
-For each axis a list says, for every output position and every tap of the window, which input cell the tap reads, or
-that it reads none.  Everything else (forward, gradients, transposed convolutions) is gathering and scattering along
-these lists.  No code is shared with mxsame; the rules are those of TensorFlow 2.13 and Keras 2, and
-for the padding "keras-mxnet" what keras-mxnet 2.2.4.3 does: both ends padded alike, outputs dropped at the end.
+For each axis a list has, for every output position and every kernel element, the index of the input element that it
+reads, or that it reads none. Everything else (forward, gradients, transposed convolutions) is gathering and scattering
+along these lists. No code is shared with mxsame; the rules are those of TensorFlow 2.13 and Keras 2, and for the
+padding "keras-mxnet" what keras-mxnet 2.2.4.3 does: both ends padded alike, outputs dropped at the end.
 
 Arrays are channels-first, weights in MXNet's layout (see `cases.arrays`).
 """
@@ -19,7 +19,7 @@ import numpy as np
 if TYPE_CHECKING:
     from cases import Case
 
-NONE = -1  # in a list of indices: this tap reads no cell
+NONE = -1  # in a list of indices: padding
 
 CONVOLUTIONS = ("conv", "depthwise_conv", "separable_conv")
 POOLS = ("max_pool", "avg_pool", "lp_pool")
@@ -58,16 +58,16 @@ def _window_axis(n, k, s, d, padding, full=False, drops=True):
 
 
 def _transposed_axis(n, k, s, d, padding, output_padding):
-    """(out, low, high): the convolution of `out` cells with these pads gives n, and its gradient is the operator."""
+    """(out, low, high): the convolution of `out` elements with these pads gives n, and its gradient is the operator."""
     extent = (k - 1) * d + 1
     if output_padding is not None and not 0 <= output_padding < s:
         raise ValueError(f"output_padding must be in [0, stride): received {output_padding} with stride {s}")
     if padding == "keras-mxnet":
         out = n * s if output_padding is None else (n - 1) * s + extent - 2 * (extent // 2) + output_padding
-        cut = (n - 1) * s + extent - out
-        if out < 1 or cut < 0 or (cut % 2 and s == 1):
-            raise ValueError(f"keras-mxnet cannot make {out} cells of {n}: extent {extent}, s {s}")
-        return out, math.ceil(cut / 2), cut // 2
+        crop = (n - 1) * s + extent - out
+        if out < 1 or crop < 0 or (crop % 2 and s == 1):
+            raise ValueError(f"keras-mxnet cannot make {out} elements of {n}: extent {extent}, s {s}")
+        return out, math.ceil(crop / 2), crop // 2
     if padding in ("same", "valid"):
         if output_padding is not None:
             out = (n - 1) * s + extent - (2 * (extent // 2) if padding == "same" else 0) + output_padding
@@ -76,7 +76,7 @@ def _transposed_axis(n, k, s, d, padding, output_padding):
         else:
             out = (n - 1) * s + max(extent, s)
         if out < 1 or _window_axis(out, k, s, d, padding)[0] != n:
-            raise ValueError(f"a convolution of {out} cells does not give {n}: output_padding={output_padding}")
+            raise ValueError(f"a convolution of {out} elements does not give {n}: output_padding={output_padding}")
         return out, *_window_axis(out, k, s, d, padding)[1:]
     if padding == "causal":
         raise ValueError("causal padding does not exist for transposed convolutions")
@@ -85,16 +85,16 @@ def _transposed_axis(n, k, s, d, padding, output_padding):
         raise ValueError(f"pads must not be negative: received padding={(low, high)}")
     out = (n - 1) * s + extent - low - high + (output_padding or 0)
     if out < 1:
-        raise ValueError(f"nothing is left after the cut: output size {out}")
+        raise ValueError(f"nothing is left after the crop: output size {out}")
     return out, low, high - (output_padding or 0)
 
 
-def _cells(out, n, k, s, d, low):
-    """The list of indices, (out, k): the cell of the input that each tap reads, NONE outside."""
+def _indices(out, n, k, s, d, low):
+    """The list of indices, (out, k): of the input element that each kernel element reads, NONE outside."""
     rows = []
     for position in range(out):
-        cells = [position * s + tap * d - low for tap in range(k)]
-        rows.append([cell if 0 <= cell < n else NONE for cell in cells])
+        indices = [position * s + i * d - low for i in range(k)]
+        rows.append([index if 0 <= index < n else NONE for index in indices])
     return np.array(rows, dtype=np.int64).reshape(out, k)
 
 
@@ -132,8 +132,8 @@ def _geometry(case: Case, size=None):
             continue
         drops = axis == 0 and case.rank == 3 if case.op in POOLS else axis < 2
         out, low, high = _window_axis(n, k, s, d, padding, case.ceil_mode, drops)
-        if case.op in POOLS and (_cells(out, n, k, s, d, low) == NONE).all(axis=1).any():
-            raise ValueError(f"a pooling window without any cell of the input: n {n}, k {k}, s {s}, pads {(low, high)}")
+        if case.op in POOLS and (_indices(out, n, k, s, d, low) == NONE).all(axis=1).any():
+            raise ValueError(f"a pooling window of padding only: n {n}, k {k}, s {s}, pads {(low, high)}")
         result.append((out, low, high))
     return result
 
@@ -146,7 +146,7 @@ def output_size(case: Case, size=None) -> tuple:
 def pads(case: Case, size=None) -> tuple:
     """One (low, high) per axis.
 
-    For transposed convolutions the cut of the full extent (n-1)s + ke; a negative `high` is zeros added at the tail.
+    For transposed convolutions the crop of the full extent (n-1)s + ke; a negative `high` is zeros added at the end.
     """
     if case.op != "conv_transpose":
         return tuple((low, high) for _, low, high in _geometry(case, size))
@@ -168,8 +168,8 @@ def is_legal(case: Case, size=None) -> bool:
 # ---- gather and scatter along the lists ------------------------------------------------------------------------------
 
 
-def _flat_cells(lists, size):
-    """Join the axes' lists: (positions, taps) of flat cell numbers in row-major order, NONE outside."""
+def _flat_indices(lists, size):
+    """The axes' lists combined: (positions, kernel elements) of flat indices in row-major order, NONE outside."""
     positions = list(itertools.product(*(range(len(rows)) for rows in lists)))
     flat = np.zeros((len(positions), 1), dtype=np.int64)
     outside = np.zeros((len(positions), 1), dtype=bool)
@@ -180,46 +180,46 @@ def _flat_cells(lists, size):
     return np.where(outside, NONE, flat)
 
 
-def _gather(data, cells, fill):
-    """(N, C, *size) -> (N, C, positions, taps)."""
+def _gather(data, indices, fill):
+    """(N, C, *size) -> (N, C, positions, kernel elements)."""
     flat = data.reshape(*data.shape[:2], -1)
-    flat = np.concatenate([flat, np.full((*data.shape[:2], 1), fill)], axis=2)  # cell -1 is the last one: the fill
-    return flat[:, :, cells]
+    flat = np.concatenate([flat, np.full((*data.shape[:2], 1), fill)], axis=2)  # index -1 is the last one: the fill
+    return flat[:, :, indices]
 
 
-def _scatter(patches, cells, size):
-    """Transpose of `_gather`: (N, C, positions, taps) -> (N, C, *size), adding up; what reads no cell is dropped."""
+def _scatter(patches, indices, size):
+    """Transpose of `_gather`: (N, C, positions, kernel elements) -> (N, C, *size), adding up; padding is dropped."""
     count = int(np.prod(size))
-    rows = patches.reshape(-1, cells.size)
-    inside = cells.ravel() != NONE
-    numbers = cells.ravel()[inside]
+    rows = patches.reshape(-1, indices.size)
+    inside = indices.ravel() != NONE
+    numbers = indices.ravel()[inside]
     sums = [np.bincount(numbers, weights=row[inside], minlength=count) for row in rows]
     return np.array(sums, dtype=np.float64).reshape(*patches.shape[:2], *size)
 
 
-def _convolve(data, weight, cells, groups):
+def _convolve(data, weight, indices, groups):
     """(N, C, *size), (O, C/groups, *k) -> (N, O, positions)."""
-    patches = _gather(data, cells, 0.0)
-    batch, channels, positions, taps = patches.shape
-    patches = patches.reshape(batch, groups, channels // groups, positions, taps)
-    weight = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], taps)
+    patches = _gather(data, indices, 0.0)
+    batch, channels, positions, count = patches.shape
+    patches = patches.reshape(batch, groups, channels // groups, positions, count)
+    weight = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], count)
     return np.einsum("bgcpt,goct->bgop", patches, weight, optimize=True).reshape(batch, -1, positions)
 
 
-def _convolve_data_gradient(out_grad, weight, cells, groups, size):
+def _convolve_data_gradient(out_grad, weight, indices, groups, size):
     """Transpose of `_convolve` in data: (N, O, positions) -> (N, C, *size)."""
     batch, channels, positions = out_grad.shape
     out_grad = out_grad.reshape(batch, groups, channels // groups, positions)
-    weight = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], cells.shape[1])
+    weight = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], indices.shape[1])
     patches = np.einsum("bgop,goct->bgcpt", out_grad, weight, optimize=True)
-    return _scatter(patches.reshape(batch, -1, positions, cells.shape[1]), cells, size)
+    return _scatter(patches.reshape(batch, -1, positions, indices.shape[1]), indices, size)
 
 
-def _convolve_weight_gradient(data, out_grad, cells, groups, shape):
+def _convolve_weight_gradient(data, out_grad, indices, groups, shape):
     """Transpose of `_convolve` in weight: (N, C, *size), (N, O, positions) -> (O, C/groups, *k)."""
-    patches = _gather(data, cells, 0.0)
-    batch, channels, positions, taps = patches.shape
-    patches = patches.reshape(batch, groups, channels // groups, positions, taps)
+    patches = _gather(data, indices, 0.0)
+    batch, channels, positions, count = patches.shape
+    patches = patches.reshape(batch, groups, channels // groups, positions, count)
     out_grad = out_grad.reshape(batch, groups, -1, positions)
     return np.einsum("bgcpt,bgop->goct", patches, out_grad, optimize=True).reshape(shape)
 
@@ -227,28 +227,28 @@ def _convolve_weight_gradient(data, out_grad, cells, groups, shape):
 # ---- operators -------------------------------------------------------------------------------------------------------
 
 
-def _window_cells(case: Case, size):
-    """(cells, output size) of a convolution or pooling."""
+def _window_indices(case: Case, size):
+    """(indices, output size) of a convolution or pooling."""
     axes, geometry = _axes(case, size), _geometry(case, size)
-    lists = [_cells(out, n, k, s, d, low) for (n, k, s, d, _, _), (out, low, _) in zip(axes, geometry)]
-    return _flat_cells(lists, size), tuple(out for out, _, _ in geometry)
+    lists = [_indices(out, n, k, s, d, low) for (n, k, s, d, _, _), (out, low, _) in zip(axes, geometry)]
+    return _flat_indices(lists, size), tuple(out for out, _, _ in geometry)
 
 
-def _transposed_cells(case: Case, size):
-    """(cells, output size): the lists of the convolution that leads from the output back to the input."""
+def _transposed_indices(case: Case, size):
+    """(indices, output size): the lists of the convolution that leads from the output back to the input."""
     axes, geometry = _axes(case, size), _geometry(case, size)
-    lists = [_cells(n, out, k, s, d, low) for (n, k, s, d, _, _), (out, low, _) in zip(axes, geometry)]
+    lists = [_indices(n, out, k, s, d, low) for (n, k, s, d, _, _), (out, low, _) in zip(axes, geometry)]
     out = tuple(out for out, _, _ in geometry)
-    return _flat_cells(lists, out), out
+    return _flat_indices(lists, out), out
 
 
-def _divisors(case: Case, size, cells):
-    """What each average is divided by: the cells inside the input, or inside the padded input (count_include_pad)."""
+def _divisors(case: Case, size, indices):
+    """What each average is divided by: the elements of the input, or of the padded input (count_include_pad)."""
     if not case.count_include_pad:
-        return (cells != NONE).sum(axis=1)
+        return (indices != NONE).sum(axis=1)
     divisors = np.ones(1)
     for (n, k, s, _, _, _), (out, low, high) in zip(_axes(case, size), _geometry(case, size)):
-        inside = [sum(-low <= position * s + tap - low < n + high for tap in range(k)) for position in range(out)]
+        inside = [sum(-low <= position * s + i - low < n + high for i in range(k)) for position in range(out)]
         divisors = (divisors[:, None] * np.array(inside)).ravel()
     return divisors
 
@@ -267,24 +267,24 @@ def forward(case: Case, arrays: dict) -> np.ndarray:
     data = arrays["data"]
     size = data.shape[2:]
     if case.op == "conv_transpose":
-        cells, out = _transposed_cells(case, size)
+        indices, out = _transposed_indices(case, size)
         flat = data.reshape(*data.shape[:2], -1)
-        return _add_bias(_convolve_data_gradient(flat, arrays["weight"], cells, _groups(case), out), arrays)
-    cells, out = _window_cells(case, size)
+        return _add_bias(_convolve_data_gradient(flat, arrays["weight"], indices, _groups(case), out), arrays)
+    indices, out = _window_indices(case, size)
     if case.op == "max_pool":
-        return _gather(data, cells, -np.inf).max(axis=3).reshape(*data.shape[:2], *out)
+        return _gather(data, indices, -np.inf).max(axis=3).reshape(*data.shape[:2], *out)
     if case.op == "avg_pool":
-        sums = _gather(data, cells, 0.0).sum(axis=3)
-        return (sums / _divisors(case, size, cells)).reshape(*data.shape[:2], *out)
+        sums = _gather(data, indices, 0.0).sum(axis=3)
+        return (sums / _divisors(case, size, indices)).reshape(*data.shape[:2], *out)
     if case.op == "lp_pool":
-        sums = (_gather(data, cells, 0.0) ** case.p_value).sum(axis=3)  # of signed values, as MXNet has it
+        sums = (_gather(data, indices, 0.0) ** case.p_value).sum(axis=3)  # of signed values, as MXNet has it
         return (np.sign(sums) * np.abs(sums) ** (1 / case.p_value)).reshape(*data.shape[:2], *out)
     if case.op == "separable_conv":
-        middle = _convolve(data, arrays["depthwise_weight"], cells, _groups(case))
+        middle = _convolve(data, arrays["depthwise_weight"], indices, _groups(case))
         pointwise = arrays["pointwise_weight"].reshape(-1, middle.shape[1])
         result = np.einsum("bcp,oc->bop", middle, pointwise)
     else:
-        result = _convolve(data, arrays["weight"], cells, _groups(case))
+        result = _convolve(data, arrays["weight"], indices, _groups(case))
     return _add_bias(result.reshape(*result.shape[:2], *out), arrays)
 
 
@@ -298,38 +298,40 @@ def gradients(case: Case, arrays: dict, out_grad: np.ndarray) -> dict:
     if "bias" in arrays:
         result["bias"] = out_grad.sum(axis=(0, *range(2, out_grad.ndim)))
     if case.op == "conv_transpose":
-        cells, _ = _transposed_cells(case, size)
+        indices, _ = _transposed_indices(case, size)
         weight, groups = arrays["weight"], _groups(case)
         flat = data.reshape(*data.shape[:2], -1)
-        result["data"] = _convolve(out_grad, weight, cells, groups).reshape(data.shape)
-        result["weight"] = _convolve_weight_gradient(out_grad, flat, cells, groups, weight.shape)
+        result["data"] = _convolve(out_grad, weight, indices, groups).reshape(data.shape)
+        result["weight"] = _convolve_weight_gradient(out_grad, flat, indices, groups, weight.shape)
         return result
-    cells, _ = _window_cells(case, size)
+    indices, _ = _window_indices(case, size)
     flat_grad = out_grad.reshape(*out_grad.shape[:2], -1)
     if case.op == "max_pool":
-        patches = _gather(data, cells, -np.inf)
-        first = patches.argmax(axis=3)[..., None]  # taps are in row-major order: ties go to the first cell
+        patches = _gather(data, indices, -np.inf)
+        first = patches.argmax(axis=3)[..., None]  # row-major order: ties go to the first element
         patches = np.zeros_like(patches)
         np.put_along_axis(patches, first, flat_grad[..., None], axis=3)
-        result["data"] = _scatter(patches, cells, size)
+        result["data"] = _scatter(patches, indices, size)
     elif case.op == "avg_pool":
-        share = (flat_grad / _divisors(case, size, cells))[..., None]
-        result["data"] = _scatter(np.broadcast_to(share, (*share.shape[:3], cells.shape[1])), cells, size)
+        share = (flat_grad / _divisors(case, size, indices))[..., None]
+        result["data"] = _scatter(np.broadcast_to(share, (*share.shape[:3], indices.shape[1])), indices, size)
     elif case.op == "lp_pool":
-        patches = _gather(data, cells, 0.0)
+        patches = _gather(data, indices, 0.0)
         norms = forward(case, arrays).reshape(*flat_grad.shape, 1)
         slopes = (patches / norms) ** (case.p_value - 1)
-        result["data"] = _scatter(slopes * flat_grad[..., None], cells, size)
+        result["data"] = _scatter(slopes * flat_grad[..., None], indices, size)
     elif case.op == "separable_conv":
         depthwise, pointwise = arrays["depthwise_weight"], arrays["pointwise_weight"]
         matrix = pointwise.reshape(pointwise.shape[0], -1)
-        middle = _convolve(data, depthwise, cells, _groups(case))
+        middle = _convolve(data, depthwise, indices, _groups(case))
         middle_grad = np.einsum("bop,oc->bcp", flat_grad, matrix)
         result["pointwise_weight"] = np.einsum("bop,bcp->oc", flat_grad, middle).reshape(pointwise.shape)
-        result["data"] = _convolve_data_gradient(middle_grad, depthwise, cells, _groups(case), size)
-        result["depthwise_weight"] = _convolve_weight_gradient(data, middle_grad, cells, _groups(case), depthwise.shape)
+        result["data"] = _convolve_data_gradient(middle_grad, depthwise, indices, _groups(case), size)
+        result["depthwise_weight"] = _convolve_weight_gradient(
+            data, middle_grad, indices, _groups(case), depthwise.shape
+        )
     else:
         weight, groups = arrays["weight"], _groups(case)
-        result["data"] = _convolve_data_gradient(flat_grad, weight, cells, groups, size)
-        result["weight"] = _convolve_weight_gradient(data, flat_grad, cells, groups, weight.shape)
+        result["data"] = _convolve_data_gradient(flat_grad, weight, indices, groups, size)
+        result["weight"] = _convolve_weight_gradient(data, flat_grad, indices, groups, weight.shape)
     return result

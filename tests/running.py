@@ -308,8 +308,8 @@ def signed_graphs(net, calls):
     """The signature and the nodes of a graph for each call of a net, all of one kind."""
     kind = Kind(net, calls[0], {})
     for call in calls:
-        found = nodes(grouped(call.lowered(net, kind.trace).outputs))
-        yield kind.signature(call), [(node["op"], node.get("attrs")) for node in found]
+        graph_nodes = nodes(grouped(call.lowered(net, kind.trace).outputs))
+        yield kind.signature(call), [(node["op"], node.get("attrs")) for node in graph_nodes]
 
 
 def in_threads(work: Callable, count: int = 4) -> None:

@@ -29,9 +29,9 @@ def bound(symbol, arrays):
     return [out.asnumpy() for out in symbol.bind(mx.cpu(), arrays).forward()]
 
 
-def only(found):
+def only(report):
     """The one layer of an audit."""
-    (layer,) = found.layers
+    (layer,) = report.layers
     return layer
 
 
@@ -104,10 +104,10 @@ def test_a_status_is_true_of_the_values(op, size, kernel, strides, dilation, pad
     if weight:
         arrays["weight"] = generator.normal(size=weight)
     symbol = symmetric(op, kernel, strides, dilation, pads)
-    found = audit(symbol, (2, 2, *size))
+    report = audit(symbol, (2, 2, *size))
     (got,) = bound(symbol, arrays)
     want = same(op, size, kernel, strides, dilation, arrays)
-    status = only(found).status
+    status = only(report).status
     if got.shape != want.shape and op == "conv_transpose" and status in ("same", "shifted"):
         reach = [2 * (k // 2) - k for k in kernel]  # Keras's output_padding for this shape
         extra = [out - (n - 1) * s + more for out, n, s, more in zip(got.shape[2:], size, strides, reach)]
@@ -117,9 +117,9 @@ def test_a_status_is_true_of_the_values(op, size, kernel, strides, dilation, pad
     else:
         assert status == ("same" if difference(got, want) < 1e-4 else "shifted")
     if status == "shifted":
-        (fixed,) = bound(found.fixed_symbol(), arrays)
+        (fixed,) = bound(report.fixed_symbol(), arrays)
         assert difference(fixed, want) < 1e-4
-        assert audit(found.fixed_symbol(), (2, 2, *size)).wrong == ()
+        assert audit(report.fixed_symbol(), (2, 2, *size)).wrong == ()
 
 
 # ---- layers with something before or after them ----------------------------------------------------------------------
@@ -213,13 +213,13 @@ def test_a_slice_is_replaced_with_its_layer_or_stays_after_it(kernel):
     symbol = mx.sym.slice(layer, begin=(None, None, *begin), end=(None, None, *end), name="cropped")
     generator, shape = np.random.RandomState(3), (2, 2, 8, 10)
     arrays = {"data": generator.normal(size=shape), "conv_weight": generator.normal(size=(2, 2, kernel, kernel))}
-    found = audit(symbol, shape)
-    assert only(found).status == "shifted"
+    report = audit(symbol, shape)
+    assert only(report).status == "shifted"
     want = mxsame.ops.conv(*map(mx.nd.array, arrays.values()), strides=1 if even else 2).asnumpy()
     want = want if even else want[(..., *crop)]
     assert difference(bound(symbol, arrays)[0], want) > 0.1
-    assert difference(bound(found.fixed_symbol(), arrays)[0], want) < 1e-5
-    assert found.fixed_symbol().list_outputs() == symbol.list_outputs()
+    assert difference(bound(report.fixed_symbol(), arrays)[0], want) < 1e-5
+    assert report.fixed_symbol().list_outputs() == symbol.list_outputs()
 
 
 def test_a_layer_that_is_called_twice_is_fixed_where_it_is_wrong():
@@ -227,11 +227,11 @@ def test_a_layer_that_is_called_twice_is_fixed_where_it_is_wrong():
     net = gluon.nn.HybridSequential()
     net.add(layer, layer)
     net.initialize(mx.init.Normal(1))
-    found = audit(net, (1, 2, 10, 10))
-    assert [(layer.status, layer.axes[0].size) for layer in found.layers] == [("shifted", 10), ("same", 5)]
+    report = audit(net, (1, 2, 10, 10))
+    assert [(layer.status, layer.axes[0].size) for layer in report.layers] == [("shifted", 10), ("same", 5)]
     data = mx.nd.random.normal(shape=(1, 2, 10, 10))
     ours = mxsame.nn.Conv2D(2, 3, 2, in_channels=2, params=layer.params)
-    block = gluon.SymbolBlock(found.fixed_symbol(), DATA, params=net.collect_params())
+    block = gluon.SymbolBlock(report.fixed_symbol(), DATA, params=net.collect_params())
     assert difference(block(data).asnumpy(), ours(ours(data)).asnumpy()) < 1e-5
 
 
@@ -240,10 +240,10 @@ def test_other_channels_last_and_groups_are_kept():
     arrays = {"data": generator.normal(size=(2, 4, 8, 10)), "conv_weight": generator.normal(size=(4, 2, 3, 3))}
     symbol = mx.sym.Convolution(DATA, kernel=(3, 3), stride=(2, 2), pad=(1, 1), num_filter=4, num_group=2, name="conv")
     arrays["conv_bias"] = generator.normal(size=4)
-    found = audit(symbol, (2, 4, 8, 10)).fixed_symbol()
+    exact = audit(symbol, (2, 4, 8, 10)).fixed_symbol()
     data, weight, bias = map(mx.nd.array, arrays.values())
     want = mxsame.ops.conv(data, weight, bias, strides=2, groups=2).asnumpy()
-    assert difference(bound(found, arrays)[0], want) < 1e-5
+    assert difference(bound(exact, arrays)[0], want) < 1e-5
     last = mx.sym.Convolution(DATA, kernel=(3, 3), stride=(2, 2), pad=(1, 1), num_filter=4, layout="NHWC", name="conv")
     (layer,) = audit(last, (2, 8, 11, 4)).wrong
     assert [(axis.size, axis.shift) for axis in layer.axes] == [(8, -1), (11, 0)]
@@ -284,9 +284,9 @@ def test_a_fixed_mobile_net_gives_what_the_same_net_of_mxsame_gives(size):
     data = mx.nd.random.normal(shape=(2, 3, *size))
     want = ours(data).asnumpy()
     assert difference(theirs(data).asnumpy(), want) > 0.05
-    found = audit(theirs, (2, 3, *size))
-    assert found.wrong
-    block = gluon.SymbolBlock(found.fixed_symbol(), DATA, params=theirs.collect_params())
+    report = audit(theirs, (2, 3, *size))
+    assert report.wrong
+    block = gluon.SymbolBlock(report.fixed_symbol(), DATA, params=theirs.collect_params())
     assert difference(block(data).asnumpy(), want) < 1e-5
     assert difference(block(data[:1]).asnumpy(), want[:1]) < 1e-5  # any batch
     with pytest.raises(mx.base.MXNetError, match="data_must_be"):
@@ -320,10 +320,10 @@ def test_what_is_accumulated_is_what_a_ramp_shows():
         kernel[..., 0] = 1
         parameter.set_data(mx.nd.array(kernel))
     ramp = mx.nd.arange(128).reshape((1, 1, 128))
-    found = audit(net, ramp.shape)
-    fixed = gluon.SymbolBlock(found.fixed_symbol(), DATA, params=net.collect_params())
+    report = audit(net, ramp.shape)
+    fixed = gluon.SymbolBlock(report.fixed_symbol(), DATA, params=net.collect_params())
     apart = (net(ramp) - fixed(ramp)).asnumpy()[0, 0, 6:-3]
-    assert set(apart) == {found.outputs[next(iter(found.outputs))][0]} == {-1.0 - 2.0 - 4.0}
+    assert set(apart) == {report.outputs[next(iter(report.outputs))][0]} == {-1.0 - 2.0 - 4.0}
 
 
 def test_branches_and_transposed_convolutions_add_up():
@@ -332,17 +332,17 @@ def test_branches_and_transposed_convolutions_add_up():
     up = mx.sym.Deconvolution(
         down, kernel=(3, 3), stride=(2, 2), pad=(1, 1), adj=(1, 1), num_filter=2, no_bias=True, name="up"
     )
-    found = audit(up + data, (1, 2, 8, 8))
-    assert [(layer.name, layer.accumulated) for layer in found.layers] == [("down", (-1.0, -1.0)), ("up", (0.0, 0.0))]
-    assert [axis.shift for axis in found.layers[1].axes] == [1, 1]
+    report = audit(up + data, (1, 2, 8, 8))
+    assert [(layer.name, layer.accumulated) for layer in report.layers] == [("down", (-1.0, -1.0)), ("up", (0.0, 0.0))]
+    assert [axis.shift for axis in report.layers[1].axes] == [1, 1]
 
 
 def test_several_inputs_and_outputs():
     one, other = mx.sym.var("one"), mx.sym.var("other")
     symbol = mx.sym.Group([conv(one, name="first"), conv(other, name="second")])
-    found = audit(symbol, {"one": (1, 2, 8, 8), "other": (1, 2, 9, 9)})
-    assert [layer.status for layer in found.layers] == ["shifted", "same"]
-    assert found.outputs == {"first_output": (-1.0, -1.0), "second_output": (0.0, 0.0)}
+    report = audit(symbol, {"one": (1, 2, 8, 8), "other": (1, 2, 9, 9)})
+    assert [layer.status for layer in report.layers] == ["shifted", "same"]
+    assert report.outputs == {"first_output": (-1.0, -1.0), "second_output": (0.0, 0.0)}
     with pytest.raises(ValueError, match=r"given for every input of the network.*second"):
         audit(symbol, {"one": (1, 2, 8, 8)})
     with pytest.raises(ValueError, match=r"of an input of the network; received name='third'"):
@@ -436,10 +436,10 @@ def test_command_lists_and_fixes(saved):
 
 def test_command_prints_json(saved):
     result = invoke(saved / "net-symbol.json", "--shape", "data=1,3,32,48", "--json")
-    found = json.loads(result.output)
-    assert set(found) == {"file", "shapes", "wrong", "outputs", "fixed", "layers"}
-    assert found["shapes"] == {"data": [1, 3, 32, 48]} and found["fixed"] is None
-    first = found["layers"][0]
+    report = json.loads(result.output)
+    assert set(report) == {"file", "shapes", "wrong", "outputs", "fixed", "layers"}
+    assert report["shapes"] == {"data": [1, 3, 32, 48]} and report["fixed"] is None
+    first = report["layers"][0]
     assert set(first) == {"name", "operator", "status", "axes", "accumulated"} and first["status"] == "shifted"
     assert first["axes"][0] == dataclasses.asdict(Axis(32, 16, 3, 2, 1, [1, 0], [0, 1], -1))
 

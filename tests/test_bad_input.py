@@ -238,7 +238,10 @@ CONTRADICTIONS = [
     (lambda: ops.conv_transpose(S, V, kernel_size=(3, 3)), "channels must be given"),
     (lambda: ops.depthwise_conv(S, V, kernel_size=(3, 3), depth_multiplier=1), "in_channels must be given"),
     (lambda: ops.depthwise_conv(S, V, kernel_size=(3, 3), in_channels=2), "depth_multiplier must"),
-    (lambda: ops.max_pool(S, (2, 2), 3, padding=1, ceil_mode=True), "received input_size=None"),
+    (
+        lambda: ops.max_pool(S, (2, 2), 3, padding=1, ceil_mode=True),
+        r"received input_size=\(None,\), kernel_size=\(2,\), strides=\(3,\)",
+    ),
     (lambda: ops.conv(S, V, strides=10**6, **GRAPH), "give data of static shape"),
     (lambda: ops.conv(S, W, **GRAPH), "weight must be of the same kind as data, a Symbol"),
     (lambda: ops.conv(D.astype("float16"), W.astype("float16")), "float32 or float64 on the CPU"),
@@ -356,7 +359,7 @@ CALLS = {
     "mx.np": (lambda: nn.Conv2D(6, 3), D.as_np_ndarray(), "same kind"),
     "valid": (lambda: nn.DepthwiseConv2D((1, 3), dilation=4, padding="valid"), D, "at least as long as the kernel"),
     "valid-pool": (lambda: nn.MaxPool2D(8, padding="valid"), D, "at least as long as the kernel"),
-    "cut-away": (lambda: nn.Conv2DTranspose(6, 3, padding=5), D, "must not crop the whole output"),
+    "cropped": (lambda: nn.Conv2DTranspose(6, 3, padding=5), D, "must not crop the whole output"),
     "padded-plane": (lambda: nn.Conv2D(6, 3, padding=10**5), D, "fewer than"),
     "weight-elements": (lambda: nn.DepthwiseConv2D(3, depth_multiplier=2**30), D, "fewer than"),
 }

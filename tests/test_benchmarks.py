@@ -117,10 +117,10 @@ def test_variants_of_a_layer_are_as_exact_as_they_claim(layer):
     for net in nets.values():
         for source, parameter in zip(nets["symmetric"].collect_params().values(), net.collect_params().values()):
             parameter.set_data(source.data())
-    found = {name: net(data).asnumpy() for name, net in nets.items()}
-    want = found["mxsame, static shape"]
-    assert ("k//2 and slice" in found) == (layer.stride == 1)
-    for name, got in found.items():
+    outputs = {name: net(data).asnumpy() for name, net in nets.items()}
+    want = outputs["mxsame, static shape"]
+    assert ("k//2 and slice" in outputs) == (layer.stride == 1)
+    for name, got in outputs.items():
         assert got.shape == want.shape or (name == "symmetric" and layer.stride == 1), name
         if name in EXACT and (name, layer.kind) != ("explicit pad", "avg"):
             assert running.difference(got, want) < 1e-5, name
@@ -164,8 +164,8 @@ def test_many_sizes_are_different_and_all_are_called():
     assert len(set(sizes.sizes("rectangles", 100))) == 100
     rows = sizes.measure_steady("autoencoder", 0.05, "rectangles", 2, rounds=1)
     assert {row["reference"] for row in rows} == {"one size at a time", "symmetric"}
-    found = sizes.first_calls("autoencoder", 0.05, "mxsame", "squares", 9)
-    assert 1 <= found["graphs"] <= 9
+    figures = sizes.first_calls("autoencoder", 0.05, "mxsame", "squares", 9)
+    assert 1 <= figures["graphs"] <= 9
 
 
 @pytest.mark.oracle
@@ -220,7 +220,7 @@ def test_targets_are_judged_from_all_files_of_a_folder(tmp_path):
     for name, time in (("a", 2.0), ("b", 2.42)):
         row = results.row(name, "forward", {"symmetric": [2.0], "mxsame, static shape": [time]}, "symmetric", odd=False)
         results.save(tmp_path / f"{name}.json", "layers", "Layers", [row])
-    judged = {target.name: found for target, *found in targets.judge(targets.read(tmp_path))}
+    judged = {target.name: figures for target, *figures in targets.judge(targets.read(tmp_path))}
     assert judged["layers, static shape: geometric mean"] == [pytest.approx(1.1), "NOT MET"]
     assert judged["layers, static shape: worst"] == [pytest.approx(1.21), "met"]
     assert judged["planner, static shape: worst"][1] == "not measured"

@@ -83,8 +83,8 @@ def test_a_graph_for_every_size_picks_windows_if_its_channels_are_known(name, si
     net.add(mx.gluon.nn.Conv2D(8, 1), layer(3, 2))
     net.initialize()
     running.in_one_graph(net)
-    found = running.operators(net(mx.sym.var("data")))
-    assert found.count("Convolution") == 2 and "take" not in found
+    names = running.operators(net(mx.sym.var("data")))
+    assert names.count("Convolution") == 2 and "take" not in names
     x = mx.nd.random.normal(shape=(2, 3, size, size + 1))
     case = Case(f"{name}_pool", x.shape[2:], (3, 3), (2, 2), in_channels=8)
     want = oracle.forward(case, {"data": net[0](x).asnumpy()})
@@ -103,9 +103,9 @@ def test_channels_are_known_behind_a_layer_whose_padding_is_computed(strategy):
     for layer in others:
         out = layer(out)
     assert others[0].weight.shape == (8, 1, 3, 3)
-    found = running.operators(out)
-    assert found.count("Convolution") - before.count("Convolution") == 2, "the layer's, and one that picks windows"
-    assert found.count("take") == before.count("take")
+    names = running.operators(out)
+    assert names.count("Convolution") - before.count("Convolution") == 2, "the layer's, and one that picks windows"
+    assert names.count("take") == before.count("take")
 
 
 CHAINS = {
@@ -132,8 +132,8 @@ def test_sizes_of_one_signature_have_one_graph(name, train):
     sizes = list(itertools.product(LENGTHS[rank], repeat=rank))
     arrays = [mx.nd.empty((1, channels, *size)) for size in random.Random(0).sample(sizes, min(len(sizes), 30))]
     calls = [tracing.Call.of((array,), [array], train) for array in arrays]
-    for array, (signature, found) in zip(arrays, running.signed_graphs(net, calls)):
-        assert seen.setdefault(signature, found) == found, array.shape
+    for array, (signature, graph) in zip(arrays, running.signed_graphs(net, calls)):
+        assert seen.setdefault(signature, graph) == graph, array.shape
     assert len(seen) > 1
 
 

@@ -38,9 +38,9 @@ def test_help(command):
     result = run(*([command] if command else []), "-h")
     assert result.exit_code == 0
     assert result.output.startswith(f"Usage: mxsame {command or '[OPTIONS]'}")
-    found = cli.main.commands[command] if command else cli.main
-    assert found.help
-    assert all(parameter.help for parameter in found.params if parameter.param_type_name == "option")
+    described = cli.main.commands[command] if command else cli.main
+    assert described.help
+    assert all(parameter.help for parameter in described.params if parameter.param_type_name == "option")
 
 
 def test_version():

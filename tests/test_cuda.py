@@ -72,8 +72,8 @@ def test_libraries_are_loaded_in_order_from_wheels_or_from_where_the_linker_find
 @needs_gcc
 def test_the_parts_of_a_cudnn_that_is_loaded_are_its_own(wheels, tmp_path):
     other = fake_cuda.make(tmp_path, "libcudnn.so.8")
-    found, missing = loaded([wheels], f"import ctypes; ctypes.CDLL({str(other)!r})")
-    assert found == [name for name in SONAMES if "cudnn" not in name] and not missing
+    libraries, missing = loaded([wheels], f"import ctypes; ctypes.CDLL({str(other)!r})")
+    assert libraries == [name for name in SONAMES if "cudnn" not in name] and not missing
 
 
 @needs_gcc

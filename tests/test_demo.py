@@ -51,8 +51,8 @@ def test_the_command_prints_a_table_and_writes_a_picture_with_something_in_every
         part = drawn[int(top * height) : int((top + 0.1) * height), int(left * width) : int((left + 0.1) * width)]
         assert part.std() > 0.03
     for colour in COLOURS:
-        wanted = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
-        assert (np.abs(drawn[:, : width // 2] - wanted).max(axis=-1) < 0.02).sum() > 5000  # the windows
+        expected = np.array([int(colour[start : start + 2], 16) for start in (1, 3, 5)]) / 255
+        assert (np.abs(drawn[:, : width // 2] - expected).max(axis=-1) < 0.02).sum() > 5000  # the windows
 
 
 @pytest.mark.parametrize("wrong", ["a value", "not a number", "shape"])
@@ -62,9 +62,9 @@ def test_a_wrong_layer_gives_exit_code_1(tmp_path, monkeypatch, wrong):
     def broken(network):
         for row in compare(network):
             if row.layer.name == "conv5":
-                found = row.mxsame[1:] if wrong == "shape" else row.mxsame.copy()
-                found[3, 4, 5] += {"a value": 0.01, "not a number": np.nan, "shape": 0}[wrong]
-                row = row._replace(mxsame=found)
+                output = row.mxsame[1:] if wrong == "shape" else row.mxsame.copy()
+                output[3, 4, 5] += {"a value": 0.01, "not a number": np.nan, "shape": 0}[wrong]
+                row = row._replace(mxsame=output)
             yield row
 
     monkeypatch.setattr(demo, "compare", broken)

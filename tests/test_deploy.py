@@ -30,7 +30,7 @@ def data_of(shape, seed=0, dtype="float32"):
 
 
 def trained(net, *shapes, seed=0):
-    """The net with parameters that are not what initialisers make of them: scales, shifts and statistics too."""
+    """The net with parameters that are not what initializers make of them: scales, shifts and statistics too."""
     mx.random.seed(seed)
     net.initialize(mx.init.Normal(0.2))
     net(*(data_of(shape) for shape in shapes))
@@ -182,8 +182,8 @@ def test_networks(name, dtype):
 
 def test_channels_last_costs_two_transposes_at_most():
     make, shape = NETWORKS["residual-last"]
-    found = operators(mxsame.deploy(trained(make(), shape), shape))
-    assert found.count("transpose") == 2  # of the input, and of what is flattened for the dense layer
+    names = operators(mxsame.deploy(trained(make(), shape), shape))
+    assert names.count("transpose") == 2  # of the input, and of what is flattened for the dense layer
 
 
 class Random(mx.gluon.HybridBlock):
@@ -379,8 +379,8 @@ def test_a_fused_graph_that_is_wrong_is_not_used(monkeypatch):
 def test_a_batch_norm_that_cannot_be_folded_is_fused_with_its_activation():
     shape = (2, 5, 9, 8)
     net = stack(nn.BatchNorm(scale=False), nn.Activation("relu"), mxsame.nn.Conv2D(4, 3, strides=2), relu6())
-    found = operators(assert_same(trained(net, shape), shape))
-    assert found[:2] == (["Convolution", "Activation"] if FUSES else ["BatchNorm", "Activation"])
+    names = operators(assert_same(trained(net, shape), shape))
+    assert names[:2] == (["Convolution", "Activation"] if FUSES else ["BatchNorm", "Activation"])
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -392,11 +392,11 @@ def test_a_file_loads_without_mxsame(tmp_path):
     data = data_of((3, *shape[1:]))
     files = mxsame.deploy(net, shape).export(str(tmp_path / "net"), epoch=7)
     assert [file.rsplit("/", 1)[-1] for file in files] == ["net-symbol.json", "net-0007.params"]
-    found = running.nodes(mx.sym.load(files[0]))
+    nodes = running.nodes(mx.sym.load(files[0]))
     assert not [
-        node for node in found if node["op"].startswith("_sg") or node["op"] in ("BatchNorm", "Dropout", "Concat")
+        node for node in nodes if node["op"].startswith("_sg") or node["op"] in ("BatchNorm", "Dropout", "Concat")
     ]
-    assert all(node["name"].endswith("_shared") for node in found if node["op"] == "BlockGrad")
+    assert all(node["name"].endswith("_shared") for node in nodes if node["op"] == "BlockGrad")
     np.save(tmp_path / "data.npy", data.asnumpy())
     code = f"""
 import numpy as np, mxnet as mx
@@ -458,8 +458,8 @@ def assert_files_are_right(net, shape, folder):
     if FUSES:
         loaded = mx.gluon.SymbolBlock.imports(names[0], ["data"], names[1])
         loaded.optimize_for(data, backend="MKLDNN")
-        found = loaded(data)
-        runs["optimize_for"] = found if isinstance(found, list) else [found]
+        outputs = loaded(data)
+        runs["optimize_for"] = outputs if isinstance(outputs, list) else [outputs]
     for runner, got in runs.items():
         for index, (have, expected) in enumerate(zip(got, want)):
             assert running.difference(have.asnumpy(), expected.asnumpy(), 1e-30) < 1e-4, (runner, index)
@@ -677,7 +677,7 @@ def test_a_batch_norm_far_from_zero_keeps_its_digits(mean):
     assert np.abs(mxsame.deploy(net, data.shape)(data).asnumpy() - want).max() < 1e-5 * np.abs(want).max()
 
 
-def test_initialising_a_parent_changes_nothing():
+def test_initializing_a_parent_changes_nothing():
     make, shape = NETWORKS["residual"]
     deployed = mxsame.deploy(trained(make(), shape), shape)
     data = data_of(shape)

@@ -17,9 +17,9 @@ TO_CPU = f"{PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
 
 
 def test_this_machine_is_well():
-    found = list(doctor.examine())
-    assert doctor.as_data(found)["well"], found
-    checks = {check.name: check for check in found}
+    examined = list(doctor.examine())
+    assert doctor.as_data(examined)["well"], examined
+    checks = {check.name: check for check in examined}
     assert checks["MXNet"].text.startswith("mxnet 1.9.1, ") and sys.executable in checks["Python"].text
     assert checks["cpu(0)"].status == "ok" and "MXNet has" in checks["threads"].text
 
@@ -68,9 +68,9 @@ def test_a_broken_machine(tmp_path, links, files, text, fix):
 
 def test_json_and_other_commands_where_nothing_is_installed(tmp_path):
     site = sites.make(tmp_path, "click")
-    found = json.loads(sites.run(site, "-m", "mxsame", "doctor", "--json").stdout)
-    assert set(found) == {"mxsame", "well", "checks"} and not found["well"]
-    assert [set(check) for check in found["checks"]] == [{"name", "status", "text", "fix"}] * len(found["checks"])
+    report = json.loads(sites.run(site, "-m", "mxsame", "doctor", "--json").stdout)
+    assert set(report) == {"mxsame", "well", "checks"} and not report["well"]
+    assert [set(check) for check in report["checks"]] == [{"name", "status", "text", "fix"}] * len(report["checks"])
     done = sites.run(site, "-m", "mxsame", "pads", "--size", "8", "--kernel", "3", "--stride", "2")
     assert done.returncode == 0 and done.stdout.startswith("pads (0, 1), output size 4")
 
@@ -96,10 +96,10 @@ print("noise without an end", end="", flush=True)
 )
 def test_what_becomes_of_a_child(monkeypatch, code, error):
     monkeypatch.setattr(doctor, "START", CHILD + code)
-    found = doctor.ask(limit=2)
-    assert found["error"] == error
+    reported = doctor.ask(limit=2)
+    assert reported["error"] == error
     with pytest.raises(ProcessLookupError):
-        os.kill(found["pid"], 0)
+        os.kill(reported["pid"], 0)
 
 
 # ---- GPUs that are not here ------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ AMPERE, HOPPER = "535.104.05, NVIDIA A100, 8.0\n", "535.104.05, NVIDIA H100, 9.0
 
 
 @pytest.mark.parametrize(
-    ("said", "found", "words"),
+    ("said", "reported", "words"),
     [
         (AMPERE, {"gpus": 1}, None),
         (AMPERE + HOPPER, {"gpus": 2}, "no machine code for NVIDIA H100, for which there is NVIDIA's MXNet container"),
@@ -120,24 +120,24 @@ AMPERE, HOPPER = "535.104.05, NVIDIA A100, 8.0\n", "535.104.05, NVIDIA H100, 9.0
     ],
     ids=["Ampere", "Hopper", "Kepler", "unseen", "no GPU", "no driver", "hangs"],
 )
-def test_what_an_mxnet_for_cuda_can_use(monkeypatch, said, found, words):
+def test_what_an_mxnet_for_cuda_can_use(monkeypatch, said, reported, words):
     def smi(command, **options):
         if isinstance(said, Exception):
             raise said
         return subprocess.CompletedProcess(command, 0, said, "")
 
     monkeypatch.setattr(subprocess, "run", smi)
-    check = doctor.driver({"mxnet-cu112": "1.9.1"}, found)
+    check = doctor.driver({"mxnet-cu112": "1.9.1"}, reported)
     assert (check.status, check.fix) == (
         ("problem", TO_CPU.replace("mxnet-cu112", "mxnet")) if words else ("note", None)
     )
     assert (words or "535.104.05, NVIDIA A100, 8.0") in check.text
-    assert doctor.driver({"mxnet": "1.9.1"}, found).status == "note"
+    assert doctor.driver({"mxnet": "1.9.1"}, reported).status == "note"
 
 
 def test_every_device_that_mxnet_sees_is_tried_until_one_fails(monkeypatch):
-    found = {"MXNet": ("1.9.1", "/x"), "gpus": 3, "cpu(0)": True, "gpu(0)": True, "error": "killed by SIGSEGV"}
-    monkeypatch.setattr(doctor, "ask", lambda: found)
+    reported = {"MXNet": ("1.9.1", "/x"), "gpus": 3, "cpu(0)": True, "gpu(0)": True, "error": "killed by SIGSEGV"}
+    monkeypatch.setattr(doctor, "ask", lambda: reported)
     *_, on_cpu, first, second = doctor.examine()
     assert [check.name for check in (on_cpu, first, second)] == ["cpu(0)", "gpu(0)", "gpu(1)"]
     assert (on_cpu.status, second.text) == ("ok", "a convolution fails: killed by SIGSEGV")

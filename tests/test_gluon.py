@@ -126,19 +126,19 @@ def test_a_late_gradient_takes_memory_when_it_is_needed():
 
 
 def test_two_threads_get_the_same_late_gradient(monkeypatch):
-    parameter, original, found = parameter_with(ARRAY), mx.gluon.Parameter._init_grad, []
+    parameter, original, gradients = parameter_with(ARRAY), mx.gluon.Parameter._init_grad, []
 
     def slow(each):
         time.sleep(0.05)
         original(each)
 
     monkeypatch.setattr(mx.gluon.Parameter, "_init_grad", slow)
-    threads = [threading.Thread(target=lambda: found.append(parameter.grad())) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: gradients.append(parameter.grad())) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found[0] is found[1]
+    assert gradients[0] is gradients[1]
 
 
 def test_late_gradients_follow_grad_req():

@@ -113,35 +113,35 @@ def train(net, devices, data, labels, steps=3):
         parts = mx.gluon.utils.split_and_load(data, devices)
         targets = mx.gluon.utils.split_and_load(labels, devices)
         with mx.autograd.record():
-            found = [loss(net(part), target) for part, target in zip(parts, targets)]
-        mx.autograd.backward(found)
+            part_losses = [loss(net(part), target) for part, target in zip(parts, targets)]
+        mx.autograd.backward(part_losses)
         trainer.step(data.shape[0])
-        losses.append(sum(float(part.sum().asscalar()) for part in found))
+        losses.append(sum(float(part.sum().asscalar()) for part in part_losses))
     return losses
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_training_on_several(count):
-    """`split_and_load` and `Trainer`: with two devices as with the CPU's two, and as with one but for normalisation."""
+    """`split_and_load` and `Trainer`: with two devices as with the CPU's two, and as with one, except in batch norm."""
     if len(DEVICES) < count:
         pytest.skip(f"there are not {count} GPUs")
     random = np.random.RandomState(0)
     data, labels = mx.nd.array(random.randn(4, 3, 16, 16)), mx.nd.array([0, 1, 2, 1])
-    found = []
+    runs = []
     for devices in ([mx.cpu(number) for number in range(count)], DEVICES[:count]):
         net = initialized(devices)
         mxsame.hybridize(net)
-        found.append(train(net, devices, data, labels))
-    assert np.allclose(found[0], found[1], rtol=10 * TOLERANCE)
-    assert found[1][-1] < found[1][0]
+        runs.append(train(net, devices, data, labels))
+    assert np.allclose(runs[0], runs[1], rtol=10 * TOLERANCE)
+    assert runs[1][-1] < runs[1][0]
 
 
 def test_deployed():
     net, data = initialized([mx.cpu()]), mx.nd.array(np.random.RandomState(0).randn(2, 3, 16, 16))
     want = net(data).asnumpy()
     net.collect_params().reset_ctx(DEVICES[0])
-    found = mxsame.deploy(net, data.shape)(data.as_in_context(DEVICES[0]))
-    assert running.difference(found.asnumpy(), want) < TOLERANCE
+    out = mxsame.deploy(net, data.shape)(data.as_in_context(DEVICES[0]))
+    assert running.difference(out.asnumpy(), want) < TOLERANCE
 
 
 def test_cases_are_what_they_are_called():

@@ -106,9 +106,9 @@ def test_sizes_of_one_class_have_one_graph(layout="NHWC"):
     for height, width in ((64, 64), (65, 64), (66, 40), (67, 64), (88, 52), (70, 61), (76, 64), (64, 76)):
         array = mx.nd.zeros((2, height, width, 3))
         calls.append(tracing.Call.of((array,), [array])._replace(device="gpu"))
-    for signature, found in running.signed_graphs(net, calls):
-        assert seen.setdefault(signature, found) == found
-        assert sum(op == "transpose" for op, _ in found) == 3  # those of the grouped convolution
+    for signature, graph in running.signed_graphs(net, calls):
+        assert seen.setdefault(signature, graph) == graph
+        assert sum(op == "transpose" for op, _ in graph) == 3  # those of the grouped convolution
     assert 1 < len(seen) < 8
 
 

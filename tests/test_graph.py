@@ -84,16 +84,16 @@ def test_no_static_size_is_computed_in_the_graph():
 
 
 def test_training_moves_the_shared_statistics():
-    net, found = small_network_called(), []
+    net, means = small_network_called(), []
     for how in (lambda net: None, mxsame.hybridize):
         how(net)
         net[1].running_mean.set_data(mx.nd.zeros(6))
         with mx.autograd.record():
             loss = net(images(30, 33)).sum()
         loss.backward()
-        found.append(net[1].running_mean.data().asnumpy())
-    assert np.abs(found[0]).max() > 1e-4
-    running.assert_equal(found[1], found[0])
+        means.append(net[1].running_mean.data().asnumpy())
+    assert np.abs(means[0]).max() > 1e-4
+    running.assert_equal(means[1], means[0])
 
 
 def test_deferred_channels_are_settled_even_where_a_plain_graph_would_need_them():
@@ -151,14 +151,14 @@ def test_inference_from_several_threads():
 def test_a_call_waits_for_its_turn(make):
     """MXNet's engine blocks for good if two threads hand over operators on the same arrays at the same time."""
     net, data = make(small_network_called()), images(20, 21)
-    want, found = net(data).asnumpy(), []
-    thread = threading.Thread(target=lambda: found.append(net(data).asnumpy()))
+    want, outputs = net(data).asnumpy(), []
+    thread = threading.Thread(target=lambda: outputs.append(net(data).asnumpy()))
     with tracing.TURN:
         thread.start()
         thread.join(timeout=0.3)
-        assert not found
+        assert not outputs
     thread.join(timeout=60)
-    running.assert_equal(found[0], want)
+    running.assert_equal(outputs[0], want)
 
 
 def test_a_changed_net_is_traced_again():

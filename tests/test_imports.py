@@ -162,13 +162,13 @@ def in_circles(imports):
     """The files from which a way along imports leads back to themselves."""
 
     def reached(start):
-        found, waiting = set(), list(imports[start])
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                waiting += imports[name]
-        return found
+        seen, left = set(), list(imports[start])
+        while left:
+            name = left.pop()
+            if name not in seen:
+                seen.add(name)
+                left += imports[name]
+        return seen
 
     return {name for name in imports if name in reached(name)}
 

@@ -51,7 +51,7 @@ def check(block, case, dtype="float32", net=None, size=None):
         assert_equal(got_gradients, gradients, dtype)
 
 
-# ---- deferred initialisation -----------------------------------------------------------------------------------------
+# ---- deferred initialization -----------------------------------------------------------------------------------------
 
 
 def set_after_first_call(block, arrays):
@@ -249,7 +249,7 @@ def test_repr_knows_the_channels_after_the_first_call(case):
     assert f"({case.in_channels} -> {case.out_channels}, " in repr(block)
 
 
-# ---- types and places ------------------------------------------------------------------------------------------------
+# ---- types and devices -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", LAYER_MODES)
@@ -377,8 +377,8 @@ def test_inference_of_one_output_channel_runs_mxnets_own_operator(way):
         plans = [decision.plan for decision in decisions]
         assert [plan.dilates for plan in plans] == [False, True]
     else:
-        found = [operators(graph.symbol) for graph in layer.forward.graphs.values()]
-        assert ["Deconvolution" in names for names in found] == [True, False]
+        graphs = [operators(graph.symbol) for graph in layer.forward.graphs.values()]
+        assert ["Deconvolution" in names for names in graphs] == [True, False]
 
 
 def test_a_lone_layer_that_was_cast_before_its_first_input_is_hybridized():

@@ -145,7 +145,7 @@ def test_what_has_an_output_too_many_is_refused_and_has_pads(operator, size, ker
 
 
 def test_cuts_of_transposed_convolutions():
-    """The head loses the larger half of what SAME cuts."""
+    """The start loses the larger half of what SAME crops."""
     for k, s, d in itertools.product(range(1, 8), range(1, 6), range(1, 4)):
         extent = (k - 1) * d + 1
         if extent < s or (s == 1 and extent % 2 == 0):
@@ -189,8 +189,8 @@ REFUSED = {  # calls of what keras-mxnet cannot run
     "symbol": lambda: mxsame.ops.max_pool(sym.var("data"), 1, input_size=(6, 7), **OLD),
     "unknown size": lambda: mxsame.ops.max_pool(sym.var("data"), (1, 1), **OLD),
     "longer output": lambda: mxsame.ops.conv_transpose(DATA, WEIGHT, strides=3, padding=KERAS_MXNET),
-    "odd cut": lambda: mxsame.ops.conv_transpose(DATA, WEIGHT, strides=1, padding=KERAS_MXNET),
-    "negative cut": lambda: mxsame.ops.conv_transpose(
+    "odd crop": lambda: mxsame.ops.conv_transpose(DATA, WEIGHT, strides=1, padding=KERAS_MXNET),
+    "negative crop": lambda: mxsame.ops.conv_transpose(
         DATA, nd.ones((1, 1, 1, 1)), strides=2, padding=KERAS_MXNET, output_padding=1
     ),
     "strides, dilation": lambda: mxsame.ops.conv_transpose(
@@ -215,7 +215,7 @@ def test_strategies_for_unknown_sizes_round_up(strategy):
         try:
             out = operate(case, {name: sym.var(name) for name in arrays}, channels=4, kernel_size=(4,))
         except ValueError as error:
-            assert "is not exact" in str(error)
+            assert "must be one that is exact" in str(error)
             return
     for size in (8, 9, 13, 14, 3, 1):
         arrays = cases.arrays(case, (size,))

@@ -57,8 +57,8 @@ def random(*shape, seed=0):
 
 
 def outputs(net, *arrays):
-    found = net(*map(mx.nd.array, arrays))
-    return [array.asnumpy() for array in (found if isinstance(found, (list, tuple)) else [found])]
+    of_net = net(*map(mx.nd.array, arrays))
+    return [array.asnumpy() for array in (of_net if isinstance(of_net, (list, tuple)) else [of_net])]
 
 
 def check(net, path, *arrays, **options):
@@ -161,7 +161,7 @@ def test_a_layer_that_cannot_be_dynamic_is_named(path):
         net = sequential(mxsame.nn.Conv2D(4, 3, layout="NHWC"), gluon.Dense(3, prefix="dense0_"), shape=(2, 8, 9, 3))
         mxsame.export_onnx(net, path, (2, 8, 9, 3), dynamic_size=True)
     net = sequential(mxsame.nn.Conv2D(4, 3), gluon.Dense(3, prefix="classes_"))
-    with pytest.raises(ValueError, match=r"none of its layers may fix one; received dynamic_size=True: .*classes_fwd"):
+    with pytest.raises(ValueError, match=r"no layer may fix one; received dynamic_size=True: .*classes_fwd"):
         mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
     assert not path.exists()
 
@@ -449,12 +449,12 @@ NETWORKS = [
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """Keras -> (folder of its files, key -> array)."""
-    found = {}
+    recordings = {}
     for keras in ("keras2", "keras3"):
         folder = tmp_path_factory.mktemp(keras)
         keras_recording.unpack(keras, folder)
-        found[keras] = folder, keras_recording.load(keras_recording.FOLDER / f"{keras}.npz")
-    return found
+        recordings[keras] = folder, keras_recording.load(keras_recording.FOLDER / f"{keras}.npz")
+    return recordings
 
 
 @pytest.mark.filterwarnings("ignore:layer .* does no")
@@ -474,4 +474,4 @@ def test_keras_network(recorded, keras, network, path):
 
 def keys_of(arrays, prefix):
     """`<prefix>/0`, `<prefix>/1`, .."""
-    return [key for key in (f"{prefix}/{place}" for place in range(len(arrays))) if key in arrays]
+    return [key for key in (f"{prefix}/{position}" for position in range(len(arrays))) if key in arrays]

@@ -74,7 +74,7 @@ def test_layers(case, tmp_path):
 def nets(draw):
     """Some layers one after the other, whose channels and sizes fit; (layers, size)."""
     first = draw(strategies.cases())
-    found, size, channels = [first], oracle.output_size(first), first.out_channels
+    layers, size, channels = [first], oracle.output_size(first), first.out_channels
     for _ in range(draw(st.integers(0, 3))):
         following = draw(strategies.cases(ranks=(first.rank,)))
         groups = following.groups if channels % following.groups == 0 else 1
@@ -91,9 +91,9 @@ def nets(draw):
         following_size = oracle.output_size(changed)
         if math.prod(following_size) > 4000 or changed.out_channels > 64:
             break
-        found.append(changed)
+        layers.append(changed)
         size, channels = following_size, changed.out_channels
-    return found
+    return layers
 
 
 @FUZZ

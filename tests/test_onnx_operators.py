@@ -307,8 +307,8 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
 
 TABLE = [
     pytest.param(kind, *(case if isinstance(case, tuple) else (SHAPE, case)), id=f"{kind}-{number}")
-    for kind, found in CASES.items()
-    for number, case in enumerate(found)
+    for kind, cases in CASES.items()
+    for number, case in enumerate(cases)
 ]
 STATIC = ("shape_array", "RNN")  # their first axis is no batch
 
@@ -338,8 +338,8 @@ def inputs_of(shape, seed=0):
 
 
 def outputs(block, arrays):
-    found = block(*map(mx.nd.array, arrays))
-    return [array.asnumpy() for array in (found if isinstance(found, list) else [found])]
+    of_net = block(*map(mx.nd.array, arrays))
+    return [array.asnumpy() for array in (of_net if isinstance(of_net, list) else [of_net])]
 
 
 @pytest.mark.parametrize(("kind", "shape", "function"), TABLE)
@@ -384,7 +384,7 @@ REFUSED = {  # what -> shape, function, message
         [(5, 2, 3), (36,), (1, 2, 4)], lambda F, x, p, h: F.RNN(x, p, h, mode="rnn_tanh", num_layers=1, state_size=4),
         "must depend on parameters alone",
     ),
-    "the mean beside the norm": (
+    "the mean next to the norm": (
         SHAPE, norm("LayerNorm", 7, output_mean_var=True), r"outputs that ONNX has; received output 1 of .* LayerNorm",
     ),
     "broadcast to the batch": (

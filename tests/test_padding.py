@@ -126,8 +126,8 @@ def test_numpy_integers(kind):
     out = output_size(kind(8), kind(3), kind(2), kind(1), (kind(1), kind(1)))
     assert out == 4 and type(out) is int
     assert output_size(8, 3, 2, 1, np.array([1, 1], dtype=kind)) == 4
-    cuts = transposed_cuts(kind(3), kind(2), kind(1), "same", kind(0))
-    assert cuts == (1, 1) and {type(cut) for cut in cuts} == {int}
+    crops = transposed_cuts(kind(3), kind(2), kind(1), "same", kind(0))
+    assert crops == (1, 1) and {type(crop) for crop in crops} == {int}
 
 
 def test_large_numbers_stay_exact():

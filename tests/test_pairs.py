@@ -112,7 +112,7 @@ def special(dtype):
 def test_values_are_those_of_the_operator_in_1_d(monkeypatch, name, window, dtype, train_mode):
     if name == "avg" and window.get("padding") == "keras-mxnet":
         pytest.skip("padding always counts")
-    found = []
+    runs = []
     for least in (planner.LEAST_CHANNELS, 1000):
         monkeypatch.setattr(planner, "LEAST_CHANNELS", least)
         planner._estimated_fastest.cache_clear()
@@ -122,8 +122,8 @@ def test_values_are_those_of_the_operator_in_1_d(monkeypatch, name, window, dtyp
         with mx.autograd.record(train_mode=train_mode):
             out = POOLS[name](x, **window)
         out.backward(mx.nd.array(np.random.RandomState(1).standard_normal(out.shape), dtype=dtype))
-        found.append((out.asnumpy(), x.grad.asnumpy()))
-    (out, gradient), (plain_out, plain_gradient) = found
+        runs.append((out.asnumpy(), x.grad.asnumpy()))
+    (out, gradient), (plain_out, plain_gradient) = runs
     np.testing.assert_array_equal(out, plain_out)
     assert (np.signbit(out) == np.signbit(plain_out)).all()
     tolerance = 4 * float(np.finfo(dtype).eps)

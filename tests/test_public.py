@@ -78,15 +78,15 @@ def test_the_table_of_public_names_agrees_with_the_imports_for_type_checkers():
         for node in ast.parse(inspect.getsource(mxsame)).body
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
     )
-    found = {}
+    public = {}
     for node in block.body:
         for alias in node.names:
             assert alias.name == alias.asname, "only so is it exported, for type checkers"
-            found[alias.name] = (
+            public[alias.name] = (
                 f"{node.module}.{alias.name}" if node.module == "mxsame" else f"{node.module}:{alias.name}"
             )
-    assert found == mxsame._PUBLIC
-    assert sorted(mxsame.__all__) == sorted(["__version__", *found])
+    assert public == mxsame._PUBLIC
+    assert sorted(mxsame.__all__) == sorted(["__version__", *public])
 
 
 def test_no_module_of_the_package_takes_the_place_of_a_public_function():

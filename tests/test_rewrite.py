@@ -64,7 +64,7 @@ GRAPHS = {
         WEIGHT,
         ["Convolution", "slice", "Activation", "Pooling"],
     ),
-    "only as far as one place leaves": (
+    "only as far as one position leaves": (
         lambda F, x, p: (lambda y: (F.Pooling(y, kernel=(2, 2)), F.sigmoid(y) * 2))(
             F.relu(without_start(F, conv(F, x, p), 3))
         ),

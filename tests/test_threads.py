@@ -44,9 +44,9 @@ def machine(root, siblings=(), mount="", groups="0::/", limits=()):
 )
 def test_cores(allowed, siblings, cores, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: allowed)
-    found = threads.share(machine(tmp_path, siblings))
-    assert found == (len(allowed), cores, None)
-    assert found.threads == cores
+    share = threads.share(machine(tmp_path, siblings))
+    assert share == (len(allowed), cores, None)
+    assert share.threads == cores
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_cores(allowed, siblings, cores, tmp_path, monkeypatch):
 )
 def test_quotas(mount, groups, limits, quota, count, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8))
-    found = threads.share(machine(tmp_path, mount=mount, groups=groups, limits=limits))
-    assert (found.quota, found.threads) == (quota, count)
+    share = threads.share(machine(tmp_path, mount=mount, groups=groups, limits=limits))
+    assert (share.quota, share.threads) == (quota, count)
 
 
 # -- processes
@@ -137,8 +137,8 @@ def printed(code, **environment):
 )
 def test_threads_of_mxnet(environment, in_use):
     code = "import mxsame, mxnet; from mxsame import threads; print(json.dumps([threads.in_use(), dict(os.environ)]))"
-    found, left = printed(code, **environment)
-    assert found == in_use
+    threads_in_use, left = printed(code, **environment)
+    assert threads_in_use == in_use
     assert {name: value for name, value in left.items() if "THREADS" in name} == environment  # nothing for children
 
 
@@ -160,13 +160,13 @@ def test_a_graph_runs_with_the_teams_it_had_before(run):
     code = f"""{NETWORK}{TEAMS}{RUNS[run]}
 for _ in range(10):
     run(x).wait_to_read()
-before, found = count(), {{}}
+before, counts = count(), {{}}
 for name, start in STARTS.items():
     start()
     more = count() - before
     run(x).wait_to_read()
-    found[name] = [more, settled(before) - before]
-print(json.dumps(found))
+    counts[name] = [more, settled(before) - before]
+print(json.dumps(counts))
 """
     starts = ("an output in blocks", "a weight in blocks", "a large array")
     assert printed(code, OMP_NUM_THREADS="3") == {name: [2, 0] for name in starts}

@@ -74,15 +74,15 @@ def operators(net, data):
 
 
 def test_every_geometry_is_measured_once_with_each_exact_plan():
-    found = {tuned.windows: tuned for tuned in mxsame.autotune(network(), images(), rounds=1)}
-    assert set(found) == {STEM, DEPTHWISE, POOL}  # the last convolution needs nothing
+    tuned_by = {tuned.windows: tuned for tuned in mxsame.autotune(network(), images(), rounds=1)}
+    assert set(tuned_by) == {STEM, DEPTHWISE, POOL}  # the last convolution needs nothing
     for windows in (STEM, DEPTHWISE, POOL):
-        tuned = found[windows]
+        tuned = tuned_by[windows]
         assert set(tuned.seconds) == set(planner.candidates(windows, tuned.work))
         assert all(seconds > 0 for seconds in tuned.seconds.values())
         assert tuned.chosen in tuned.seconds and measured.fastest(windows, tuned.work) == tuned.chosen
-    assert found[STEM].work.plain and not found[DEPTHWISE].work.plain
-    assert found[DEPTHWISE].work.groups == 8
+    assert tuned_by[STEM].work.plain and not tuned_by[DEPTHWISE].work.plain
+    assert tuned_by[DEPTHWISE].work.groups == 8
 
 
 def test_layers_of_one_geometry_are_measured_together():
@@ -137,8 +137,8 @@ def test_the_net_stays_as_it_was(training):
     before = {name: array.asnumpy().copy() for name, array in arrays.items()}
     gradient, want = data.grad.asnumpy().copy(), net(data).asnumpy()
     assert any(name.endswith("running_mean value") for name in before)
-    found = mxsame.autotune(net, data, training=training, rounds=1)
-    assert {tuned.work.purpose for tuned in found} == {"training" if training else "inference"}
+    plans = mxsame.autotune(net, data, training=training, rounds=1)
+    assert {tuned.work.purpose for tuned in plans} == {"training" if training else "inference"}
     for name, array in arrays.items():
         assert np.array_equal(array.asnumpy(), before[name]), name
     assert np.array_equal(data.grad.asnumpy(), gradient)
@@ -183,8 +183,8 @@ def test_several_inputs():
 def test_a_forced_plan_does_not_keep_from_measuring(monkeypatch):
     fastest(monkeypatch, "slice")
     with mxsame.plan.force("pad"):
-        found = mxsame.autotune(network(), images(), rounds=1)
-    assert all(len(tuned.seconds) > 1 for tuned in found)
+        plans = mxsame.autotune(network(), images(), rounds=1)
+    assert all(len(tuned.seconds) > 1 for tuned in plans)
 
 
 def untrained():

@@ -5,11 +5,11 @@ A process that uses MXNet too has to import it BEFORE this module: TensorFlow fi
 TensorFlow's own functions do the work wherever they accept the case.  On CPU they refuse some; then
 
 - dilation in gradients and in 3-D goes through `tf.nn.convolution`, and where that refuses as well (together with a
-  stride) through a kernel with zeros between its taps, which has the same extent and so the same padding;
+  stride) through a kernel with zeros between its elements, which has the same extent and so the same padding;
 - groups in gradients and in 3-D are convolved one by one;
 - depthwise with unequal strides, in 3-D, or with stride and dilation, is a convolution per channel;
-- explicit pads are `tf.pad` (of -inf for max pool) before VALID, causal is `tf.pad` at the head;
-- an average over explicit pads is the padded average over the average of the cells that count.
+- explicit pads are `tf.pad` (of -inf for max pool) before VALID, causal is `tf.pad` at the start;
+- an average over explicit pads is the padded average over the average of the elements that count.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def known_wrong(case: Case, dtype: str = "float32", gradients: bool = False, siz
     ):
         return "the gradient of avg_pool with k > n is wrong in float64"
     if gradients and case.rank < 3 and set(extents) == {1} and smaller and not pool and dtype == "float32":
-        return "weight gradients of strided 1x1 convolutions with oneDNN read cells that are not there"
+        return "weight gradients of strided 1x1 convolutions with oneDNN read elements that are not there"
     if gradients and case.rank == 3 and case.op == "max_pool" and _nearly_tied(case, size):
-        return "max_pool3d gives the whole gradient to every cell of a tie, and of what is nearly one"
+        return "max_pool3d gives the whole gradient to every element of a tie, and of what is nearly one"
     return None
 
 
@@ -84,7 +84,7 @@ def _kernel(weight):
 
 
 def _with_zeros(kernel, dilation):
-    """The kernel with d - 1 zeros between its taps."""
+    """The kernel with d - 1 zeros between its elements."""
     for axis, d in enumerate(dilation):
         k = kernel.shape[axis]
         kernel = tf.expand_dims(kernel, axis + 1)
@@ -153,10 +153,10 @@ def _depthwise(data, weight, case, differentiable):
 
 
 def _transposed(data, kernel, case):
-    """kernel (*k, O, I); the output's size is what TensorFlow has to be told, and Keras's formula tells it."""
+    """kernel (*k, O, I); TensorFlow takes the output's size, by Keras's formula."""
     extents = [(k - 1) * d + 1 for k, d in zip(case.kernel_size, case.dilation)]
     given = case.output_padding or (None,) * case.rank
-    size, cut = [], []
+    size, crop = [], []
     for axis, (n, s, extent, extra) in enumerate(zip(data.shape[1:-1], case.strides, extents, given)):
         if case.padding == "same":
             size.append(n * s if extra is None else (n - 1) * s + extent - 2 * (extent // 2) + extra)
@@ -165,7 +165,7 @@ def _transposed(data, kernel, case):
         else:
             low, high = case.padding[axis]
             size.append((n - 1) * s + extent + (extra or 0))
-            cut.append(slice(low, size[-1] - high))
+            crop.append(slice(low, size[-1] - high))
     shape = (data.shape[0], *size, kernel.shape[-2])
     padding = "SAME" if case.padding == "same" else "VALID"
     if set(case.dilation) == {1}:
@@ -176,7 +176,7 @@ def _transposed(data, kernel, case):
     else:
         function = {1: tf.nn.conv1d_transpose, 2: tf.nn.conv2d_transpose, 3: tf.nn.conv3d_transpose}[case.rank]
         out = function(data, _with_zeros(kernel, case.dilation), shape, case.strides, padding)
-    return out[(slice(None), *cut, slice(None))] if cut else out
+    return out[(slice(None), *crop, slice(None))] if crop else out
 
 
 def _pool(data, case):
@@ -193,17 +193,17 @@ def _pool(data, case):
         sums = tf.reshape(sums, (shape[0], shape[-1], *sums.shape[1:-1]))
         return _to_last(sums) / float(np.prod(case.kernel_size))
     pairs = [(0, 0)] * case.rank if case.padding == "valid" else case.padding
-    tail = []
+    after = []
     for n, k, s, (low, high) in zip(data.shape[1:-1], case.kernel_size, case.strides, pairs):
-        tail.append(-(n + low + high - k) % s if case.ceil_mode else 0)
-    pads = [(0, 0), *[(low, high + extra) for (low, high), extra in zip(pairs, tail)], (0, 0)]
+        after.append(-(n + low + high - k) % s if case.ceil_mode else 0)
+    pads = [(0, 0), *[(low, high + extra) for (low, high), extra in zip(pairs, after)], (0, 0)]
     padded = tf.pad(data, pads, constant_values=-np.inf if maximum else 0.0)
     out = function(padded, case.kernel_size, case.strides, "VALID")
     if maximum:
         return out
     if case.count_include_pad:
-        counted = tf.ones([n - extra for n, extra in zip(padded.shape, (0, *tail, 0))], data.dtype)
-        counted = tf.pad(counted, [(0, 0), *[(0, extra) for extra in tail], (0, 0)])
+        counted = tf.ones([n - extra for n, extra in zip(padded.shape, (0, *after, 0))], data.dtype)
+        counted = tf.pad(counted, [(0, 0), *[(0, extra) for extra in after], (0, 0)])
     else:
         counted = tf.pad(tf.ones_like(data), pads)
     return out / function(counted, case.kernel_size, case.strides, "VALID")

@@ -1,6 +1,6 @@
 """Checkpoints: folders that are there whole or not at all.
 
-A checkpoint is written next to its place, brought to the disk, and renamed, which a file system does whole or not at
+A checkpoint is written under another name, brought to the disk, and renamed, which a file system does whole or not at
 all. So what has the name of a checkpoint is one, whenever the writer is killed.
 """
 

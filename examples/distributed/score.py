@@ -129,9 +129,11 @@ def score(
         num_cpus=1,  # Ray also makes it the number of OpenMP's threads
     )
     scored.write_parquet(str(draft))
-    found = np.concatenate([table[KEY].to_numpy() for table in tables(draft, [KEY])])
-    if not np.array_equal(found, keys):
-        raise RuntimeError(f"{len(keys)} keys should be written, each once and in order; found {len(found)} in {draft}")
+    keys_written = np.concatenate([table[KEY].to_numpy() for table in tables(draft, [KEY])])
+    if not np.array_equal(keys_written, keys):
+        raise RuntimeError(
+            f"{len(keys)} keys should be written, each once and in order; found {len(keys_written)} in {draft}"
+        )
     os.rename(draft, out)
     return len(keys)
 

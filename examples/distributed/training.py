@@ -126,10 +126,10 @@ def joined() -> Any:
 
 def agree(store: Any, name: str, value: int) -> None:
     """Raise unless this worker has the first one's number. The key is one that no parameter has."""
-    found = nd.array([value], dtype="float64")
-    store.broadcast(UNUSED_KEY, found.copy(), found)
-    if found.asscalar() != value:
-        raise ValueError(f"all workers must have the same {name}, {found.asscalar():.0f}; received {value}")
+    shared = nd.array([value], dtype="float64")
+    store.broadcast(UNUSED_KEY, shared.copy(), shared)
+    if shared.asscalar() != value:
+        raise ValueError(f"all workers must have the same {name}, {shared.asscalar():.0f}; received {value}")
 
 
 # -- the run

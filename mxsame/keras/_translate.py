@@ -228,8 +228,8 @@ class KerasCall:
                     size = 0
             if size == 0 or n not in (None, size):
                 raise ValueError(
-                    f"output_shape[{axis + (1 if self.channels_last else 2)}] must be a length that the convolution "
-                    f"with this kernel, strides and padding turns into that of {self.names[0]}; "
+                    f"output_shape[{axis + (1 if self.channels_last else 2)}] must be a length whose convolution "
+                    f"with this kernel, strides and padding has the length of {self.names[0]}; "
                     f"{validation.received(output_shape=output_shape)}"
                 )
             data_shape.append(None if n else size)

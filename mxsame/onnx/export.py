@@ -164,10 +164,10 @@ def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarra
         return [None] * len(shapes)
     several = data if isinstance(data, (list, tuple)) else [data]
     arrays = [each.asnumpy() if isinstance(each, mx.nd.NDArray) else np.asarray(each) for each in several]
-    array_shapes = [array.shape for array in arrays]
-    if array_shapes != list(shapes) or any(array.dtype.kind not in "fiub" for array in arrays):
+    actual = [array.shape for array in arrays]
+    if actual != list(shapes) or any(array.dtype.kind not in "fiub" for array in arrays):
         raise ValueError(
-            f"data must be arrays of input_shape; {validation.received(shapes=array_shapes, input_shape=shapes)}"
+            f"data must be arrays of input_shape; {validation.received(shapes=actual, input_shape=shapes)}"
         )
     return list(arrays)
 

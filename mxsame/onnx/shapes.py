@@ -62,8 +62,7 @@ def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Dict[str, 
         else:
             return inputs
     raise ValueError(
-        "net must take data of every size, and none of its layers may fix one; received dynamic_size=True: "
-        + "; ".join(reasons)
+        "net must take data of every size, and no layer may fix one; received dynamic_size=True: " + "; ".join(reasons)
     )
 
 

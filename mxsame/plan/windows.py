@@ -20,28 +20,34 @@ Ints = Tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Window:
+class _Axis:
+    """One axis of an operator's data, and the kernel along it. `size` is None if it is dynamic."""
+
+    size: Optional[int]
+    kernel_size: int
+    stride: int
+    dilation: int = 1
+
+    @property
+    def effective_kernel_size(self) -> int:
+        """ke = (k-1)d + 1."""
+        return (self.kernel_size - 1) * self.dilation + 1
+
+
+@dataclass(frozen=True)
+class Window(_Axis):
     """One axis of a convolution or a pooling operator: output j reads the elements from j*s - low on.
 
-    `size` is None if it is dynamic. `padding` is "same", "keras-mxnet" or a (low, high) pair. `ceil_mode` pads the end
-    until a partial last window is whole (pooling with explicit pads).
+    `padding` is "same", "keras-mxnet" or a (low, high) pair. `ceil_mode` pads the end until a partial last window is
+    whole (pooling with explicit pads).
 
     >>> window = Window(size=7, kernel_size=2, stride=2)
     >>> window.pads(7), window.outputs(7)
     ((0, 1), 4)
     """
 
-    size: Optional[int]
-    kernel_size: int
-    stride: int
-    dilation: int = 1
     padding: Union[str, Tuple[int, int]] = "same"
     ceil_mode: bool = False
-
-    @property
-    def effective_kernel_size(self) -> int:
-        """ke = (k-1)d + 1."""
-        return (self.kernel_size - 1) * self.dilation + 1
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -107,7 +113,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class TransposedWindow:
+class TransposedWindow(_Axis):
     """One axis of a transposed convolution: `crop` is the number of elements of its full extent (n-1)s + ke that are
     dropped at (start, end). A negative end is a number of elements that hold only the bias. The crop does not depend on
     the size.
@@ -116,16 +122,7 @@ class TransposedWindow:
     8
     """
 
-    size: Optional[int]
-    kernel_size: int
-    stride: int
-    dilation: int = 1
     crop: Tuple[int, int] = (0, 0)
-
-    @property
-    def effective_kernel_size(self) -> int:
-        """ke = (k-1)d + 1."""
-        return (self.kernel_size - 1) * self.dilation + 1
 
     def least(self) -> TransposedWindow:
         """The window of every size, which has the same plans."""
@@ -229,8 +226,7 @@ def _check_no_window_is_empty(window: Window) -> None:
             any_size = f", for any size that is possible; {GIVE_SIZE}" if window.size is None else ""
             raise ValueError(
                 f"ceil_mode must leave no window without an element of the data{any_size}; "
-                f"{validation.received(input_size=window.size, pool_size=window.kernel_size)}, "
-                f"strides={window.stride}, padding={window.padding}"
+                f"received {described([window])}"
             )
 
 

@@ -46,7 +46,7 @@ def is_whole(checkpoint):
 
 
 def test_a_writer_that_is_killed_anywhere_leaves_whole_checkpoints(tmp_path):
-    found = set()
+    steps = set()
     for calls in range(100):
         folder = tmp_path / str(calls)
         write(folder, 10)
@@ -55,7 +55,7 @@ def test_a_writer_that_is_killed_anywhere_leaves_whole_checkpoints(tmp_path):
         there = checkpoints.all_of(folder)
         assert there
         assert all(map(is_whole, there)), calls
-        found.add(checkpoints.step_of(checkpoints.newest(folder)))
+        steps.add(checkpoints.step_of(checkpoints.newest(folder)))
         write(folder, 40)  # what is left of the other does not matter
         assert checkpoints.step_of(checkpoints.newest(folder)) == 40
         if done.returncode == 0:
@@ -63,7 +63,7 @@ def test_a_writer_that_is_killed_anywhere_leaves_whole_checkpoints(tmp_path):
         assert done.returncode == -9, done.stderr
     assert done.returncode == 0
     assert calls > 15, "it was killed at many points"
-    assert found == {10, 20, 30}
+    assert steps == {10, 20, 30}
 
 
 def test_only_the_newest_remain(tmp_path):

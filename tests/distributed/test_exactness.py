@@ -112,8 +112,8 @@ def test_batch_norm_is_computed_from_each_workers_part(data, tmp_path, optimizer
     """As by a process that runs the parts one by one, not the joined batch; statistics are per worker."""
     workers = trained(data, tmp_path, "networks:normalized", "--optimizer", optimizer, "--update-on", update_on)
     expected = reference(data, networks.normalized, optimizer, parts=2)
-    for found, wanted in zip(workers, expected):
-        assert distance(found, wanted) < CLOSE
+    for ours, want in zip(workers, expected):
+        assert distance(ours, want) < CLOSE
     (joined,) = reference(data, networks.normalized, optimizer)
     assert distance(workers[0], joined) > DIFFERENT
 

@@ -149,5 +149,5 @@ def test_the_command_scores_a_folder_of_pictures(files, tmp_path):
     keys = [key for table in tables for key in table[score.KEY].to_pylist()]
     assert [Path(key).name for key in keys] == [f"{number:02}.png" for number in range(12)]
     expected = networks.frozen()(nd.array(pictures.transpose(0, 3, 1, 2) / 255)).asnumpy()
-    found = np.concatenate([np.stack(table[score.SCORES].to_numpy()) for table in tables])
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    scores = np.concatenate([np.stack(table[score.SCORES].to_numpy()) for table in tables])
+    np.testing.assert_allclose(scores, expected, atol=2e-6)

@@ -54,10 +54,10 @@ def resumed(out, *more):
 def undisturbed(engine, tmp_path_factory):
     """The losses of a run without a fault, by step."""
     out = tmp_path_factory.mktemp("undisturbed")
-    found = losses(cluster.run(training.train, options_of(out), workers=2, servers=1, patience=60))
-    assert list(found) == list(range(1, STEPS + 1))
-    assert found[STEPS] < found[1]
-    return found
+    of_steps = losses(cluster.run(training.train, options_of(out), workers=2, servers=1, patience=60))
+    assert list(of_steps) == list(range(1, STEPS + 1))
+    assert of_steps[STEPS] < of_steps[1]
+    return of_steps
 
 
 def test_a_worker_that_is_killed_is_named_and_the_run_resumes(tmp_path, undisturbed):
@@ -75,9 +75,9 @@ def test_momentum_is_resumed_where_workers_update(tmp_path, undisturbed, lost):
     states = tmp_path / "checkpoints" / "step-00000004" / "states"
     momenta, optimizer = pickle.loads(states.read_bytes())
     states.write_bytes(pickle.dumps(({key: value * (not lost) for key, value in momenta.items()}, optimizer)))
-    found = losses(resumed(tmp_path, *more))
+    of_steps = losses(resumed(tmp_path, *more))
     expected = {step: loss for step, loss in undisturbed.items() if step > 4}
-    assert (found == pytest.approx(expected, rel=1e-5)) is not lost
+    assert (of_steps == pytest.approx(expected, rel=1e-5)) is not lost
 
 
 def test_a_worker_that_hangs_is_noticed(tmp_path, engine):

@@ -668,14 +668,14 @@ def weights(model):
 def inputs(model):
     """An array for each input of the model, with 11 elements along axes of any length, and then 14."""
     random = seeded(f"inputs of {model.name}")
-    found = []
+    arrays = []
     for tensor in model.inputs:
         shape = [BATCH, *(n or 8 + 3 * axis for axis, n in enumerate(tensor.shape[1:], 1))]
         if "int" in str(tensor.dtype):
-            found.append(random.randint(0, EMBEDDED, shape).astype("int32"))
+            arrays.append(random.randint(0, EMBEDDED, shape).astype("int32"))
         else:
-            found.append(random.normal(0, 1, shape).astype("float32"))
-    return found
+            arrays.append(random.normal(0, 1, shape).astype("float32"))
+    return arrays
 
 
 def channels_first(array):

@@ -61,8 +61,8 @@ def recorded(keras, name):
     got = called(runs, given)
     if model is not runs:
         given, got = (list(map(keras_networks.channels_first, arrays)) for arrays in (given, got))
-    arrays = {f"{name}/input/{place}": array for place, array in enumerate(given)}
-    return model, {**arrays, **{f"{name}/output/{place}": array for place, array in enumerate(got)}}
+    arrays = {f"{name}/input/{position}": array for position, array in enumerate(given)}
+    return model, {**arrays, **{f"{name}/output/{position}": array for position, array in enumerate(got)}}
 
 
 def gradients(keras, tensorflow, name, write):
@@ -74,11 +74,11 @@ def gradients(keras, tensorflow, name, write):
     given = keras_networks.inputs(model)
     with tensorflow.GradientTape() as tape:
         outputs = listed(model(given if len(given) > 1 else given[0], training=True))
-        heads = [head_gradient(name, place, out.shape) for place, out in enumerate(outputs)]
+        heads = [head_gradient(name, position, out.shape) for position, out in enumerate(outputs)]
         loss = sum(tensorflow.reduce_sum(out * head) for out, head in zip(outputs, heads))
-    found = dict(zip((id(v) for v in model.trainable_weights), tape.gradient(loss, model.trainable_weights)))
-    model.set_weights([np.asarray(found.get(id(v), tensorflow.zeros(v.shape))) for v in model.weights])
-    result = {f"{name}/trained/{place}": np.asarray(out) for place, out in enumerate(outputs)}
+    of_weights = dict(zip((id(v) for v in model.trainable_weights), tape.gradient(loss, model.trainable_weights)))
+    model.set_weights([np.asarray(of_weights.get(id(v), tensorflow.zeros(v.shape))) for v in model.weights])
+    result = {f"{name}/trained/{position}": np.asarray(out) for position, out in enumerate(outputs)}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "gradients.h5"
         write(model, str(path))
@@ -93,9 +93,9 @@ def gradients(keras, tensorflow, name, write):
     return {key: array for key, array in result.items() if key not in moving}
 
 
-def head_gradient(name, place, shape):
+def head_gradient(name, position, shape):
     """What comes back from above to an output: the test makes it again."""
-    random = keras_networks.seeded(f"head gradient {place} of {name}")
+    random = keras_networks.seeded(f"head gradient {position} of {name}")
     return random.normal(0, 1, tuple(shape)).astype("float32")
 
 
@@ -137,7 +137,7 @@ def check(keras, name, read, formats):
                 equal = len(loaded.weights) == len(weights) and all(map(np.array_equal, loaded.get_weights(), weights))
                 if equal and network in keras_networks.NETWORKS:  # channels last, which runs on the CPU
                     got = called(loaded, keras_networks.inputs(loaded))
-                    equal = all(make.close(old[f"{network}/output/{place}"], out) for place, out in enumerate(got))
+                    equal = all(make.close(old[f"{network}/output/{number}"], out) for number, out in enumerate(got))
                 wrong += [] if equal else [f"{network}{ending}"]
     print(f"{len(old)} arrays recorded; different: {wrong}")
     return 1 if wrong else 0

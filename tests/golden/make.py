@@ -1,6 +1,6 @@
 """Records what TensorFlow 2.13.1 (CPU) gives for the table of cases.
 
-    python tests/golden/make.py          # writes tensorflow-2.13.1.npz beside this file
+    python tests/golden/make.py          # writes tensorflow-2.13.1.npz next to this file
     python tests/golden/make.py --check    # compares with the recorded file and writes nothing
 
 Inputs are not stored: `cases.arrays` and `cases.output_gradient` make them again; their checksum is stored instead.

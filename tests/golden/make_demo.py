@@ -93,7 +93,7 @@ def sequential(image: np.ndarray) -> tf.keras.Model:
 
 
 def training_patches(pixels: np.ndarray, count: int) -> np.ndarray:
-    """Grey 28x28 patches: square windows of every size and place, mirrored at random, area averaged."""
+    """Grey 28x28 patches: square windows of every size and position, mirrored at random, area averaged."""
     rng = np.random.default_rng(SEED)
     luminance = (pixels.astype(np.float64) @ LUMINANCE / 255)[..., None]
     patches = []

@@ -121,11 +121,11 @@ def mistakes(name, case, data_format, gradients=True, dynamic_shape=False):
             out_grad = cases.output_gradient(case, expected.shape)
             executor.backward(mx.nd.array(to_format(out_grad, data_format)))
             for key, gradient in oracle.gradients(case, arrays, out_grad).items():
-                found = executor.grad_dict[variables[key]].asnumpy()
+                gradient_array = executor.grad_dict[variables[key]].asnumpy()
                 stored = (
                     to_format if key == "data" else lambda array, _, key=key: to_kernel(key, array, case, data_format)
                 )
-                wrong += differences(f"gradient of {key}", found, stored(gradient, data_format))
+                wrong += differences(f"gradient of {key}", gradient_array, stored(gradient, data_format))
     except mx.base.MXNetError as error:
         wrong.append(f"MXNetError: {str(error).splitlines()[0]}")
     return wrong
@@ -140,10 +140,10 @@ def run(symbol, values, gradients=None):
     return executor.forward(is_train=gradients is not None)[0].asnumpy(), executor
 
 
-def differences(what, found, expected):
+def differences(what, actual, expected):
     """None or one sentence; the scale is the root mean square of what is expected, 1 at least."""
-    if found.shape != expected.shape:
-        return [f"{what} of shape {found.shape}, not {expected.shape}"]
+    if actual.shape != expected.shape:
+        return [f"{what} of shape {actual.shape}, not {expected.shape}"]
     scale = max(1.0, float(np.sqrt(np.mean(np.square(expected)))))
-    largest = float(np.abs(found - expected).max()) / scale
+    largest = float(np.abs(actual - expected).max()) / scale
     return [] if largest <= TOLERANCE else [f"{what} differs by {largest:.2g}"]

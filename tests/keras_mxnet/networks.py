@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 
 STEPS, LEARNING_RATE = 3, 0.05
-SCALES = {"normalized": (2, 8)}  # places of batch normalisations' gamma among the weights
+SCALES = {"normalized": (2, 8)}  # positions of batch norms' gamma among the weights
 
 
 class Layers:

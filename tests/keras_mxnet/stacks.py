@@ -86,10 +86,10 @@ def weight(values, variable, array):
 
 def appended(choose, x, rank, data_format, transposed):
     """The output after one more layer, or after two branches of layers; raises if Keras believes in another shape."""
-    found = _appended(choose, x, rank, data_format, transposed)
-    if is_longer(found):
+    longer = _appended(choose, x, rank, data_format, transposed)
+    if is_longer(longer):
         raise ValueError("keras-mxnet takes an array for another shape than it has")
-    return found
+    return longer
 
 
 def _appended(choose, x, rank, data_format, transposed):
@@ -161,7 +161,7 @@ def verdict(seed, transposed=False):
         model.save(path, include_optimizer=False)
         try:
             net = mxsame.from_keras(path, padding="keras-mxnet")
-            found = net(mx.nd.array(data)).asnumpy()
+            actual = net(mx.nd.array(data)).asnumpy()
         except ValueError as error:
             if "layer '" in str(error) and expected is None:
                 return "refused"
@@ -170,10 +170,10 @@ def verdict(seed, transposed=False):
             return f"mxsame fails: {' '.join(str(error).split())[:300]}"
     if expected is None:
         return f"refused by keras-mxnet only: {reason}"
-    if found.shape != expected.shape:
-        return f"shapes differ: {found.shape}, {expected.shape}"
+    if actual.shape != expected.shape:
+        return f"shapes differ: {actual.shape}, {expected.shape}"
     scale = max(1.0, float(np.abs(expected).max()))
-    worst = float(np.abs(found - expected).max()) / scale if expected.size else 0.0
+    worst = float(np.abs(actual - expected).max()) / scale if expected.size else 0.0
     return "equal" if worst <= TOLERANCE else f"outputs differ by {worst:.2g}"
 
 
@@ -181,10 +181,10 @@ def table(count, transposed=False, first=0):
     """Verdict -> how many of `count` stacks that Keras builds, and what is wrong, by seed."""
     counts, wrong, seed = collections.Counter(), {}, first
     while sum(counts.values()) < count:
-        found = verdict(seed, transposed)
-        if found != "unbuilt":
-            counts[found if found in RAN else "wrong"] += 1
-            if found not in RAN:
-                wrong[seed] = found
+        outcome = verdict(seed, transposed)
+        if outcome != "unbuilt":
+            counts[outcome if outcome in RAN else "wrong"] += 1
+            if outcome not in RAN:
+                wrong[seed] = outcome
         seed += 1
     return counts, wrong

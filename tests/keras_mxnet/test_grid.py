@@ -15,5 +15,5 @@ SAMPLE = 37  # a prime, so that every size, kernel, stride and padding is met
 def test_the_grid_is_right(name, data_format, dynamic_shape, every):
     with plugin.installed():
         chosen = list(grid(name))[5 * dynamic_shape * (every > 1) :: every]
-        found = {case.name: mistakes(name, case, data_format, dynamic_shape=dynamic_shape) for case in chosen}
-    assert {case: words for case, words in found.items() if words} == {}
+        mistaken = {case.name: mistakes(name, case, data_format, dynamic_shape=dynamic_shape) for case in chosen}
+    assert {case: words for case, words in mistaken.items() if words} == {}

@@ -49,10 +49,10 @@ def layers_of(model):
     return [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
 
 
-def error(found, expected):
+def error(actual, expected):
     """The largest difference, in units of the largest value where that is above 1."""
-    assert found.shape == expected.shape
-    return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
+    assert actual.shape == expected.shape
+    return float(np.abs(actual - expected).max() / max(1.0, np.abs(expected).max()))
 
 
 def errors(name, model, data_format):
@@ -72,8 +72,8 @@ def compiled(name, model):
 
 
 def training_batch(name, model, data_format):
-    places = sum(1 for _ in layers_of(model)) - 1
-    target = networks.target(name, tuple(GOLDEN[f"{name}/{places}/shape"]))
+    last = sum(1 for _ in layers_of(model)) - 1
+    target = networks.target(name, tuple(GOLDEN[f"{name}/{last}/shape"]))
     return placed(networks.data(name), data_format), placed(target, data_format)
 
 
@@ -82,8 +82,8 @@ def training_batch(name, model, data_format):
 def test_every_layer_puts_out_what_tf_keras_does(name, data_format):
     with plugin.installed():
         model = built(name, data_format)
-    found = errors(name, model, data_format)
-    assert max(found) <= TOLERANCE, found
+    deviations = errors(name, model, data_format)
+    assert max(deviations) <= TOLERANCE, deviations
 
 
 @pytest.mark.parametrize("data_format", FORMATS)

@@ -66,6 +66,6 @@ def test_batch_norms_ignore_gamma(tmp_path):
     model.set_weights([np.full(4, value, "float32") for value in (3, 1, 0, 1)])
     model.compile("sgd", "mse")
     model.save(str(tmp_path / "model.h5"), include_optimizer=False)
-    found = mxsame.from_keras(tmp_path / "model.h5", padding="keras-mxnet")(mx.nd.array(data)).asnumpy()
-    np.testing.assert_allclose(found, model.predict(data), atol=1e-6)
-    assert np.abs(found - (3 * data + 1)).max() > 0.5
+    out = mxsame.from_keras(tmp_path / "model.h5", padding="keras-mxnet")(mx.nd.array(data)).asnumpy()
+    np.testing.assert_allclose(out, model.predict(data), atol=1e-6)
+    assert np.abs(out - (3 * data + 1)).max() > 0.5

@@ -133,13 +133,13 @@ def compare(source, pictures, want, onnx=False):
     began = time.perf_counter()
     net = mxsame.from_keras(source)
     seconds = time.perf_counter() - began
-    found = {
+    figures = {
         "size": list(pictures.shape[1:3]),
         "seconds": seconds,
         "difference": difference(net(mx.nd.array(pictures)).asnumpy(), want),
         "variation": float(np.abs(want[0] - want[1]).max() / np.abs(want).max()),
     }
-    return {**found, "onnx": compare_onnx(net, pictures, want)} if onnx else found
+    return {**figures, "onnx": compare_onnx(net, pictures, want)} if onnx else figures
 
 
 def difference(got, want):
@@ -172,13 +172,13 @@ def compare_recorded(folder, ending, onnx=False):
     """The same of what `record` wrote, with what it wrote about the model."""
     arrays = np.load(os.path.join(folder, "arrays.npz"))
     about = json.loads(Path(folder, "about.json").read_text(encoding="utf-8"))
-    found = compare(os.path.join(folder, f"model{ending}"), arrays["inputs"], arrays["outputs"], onnx)
+    figures = compare(os.path.join(folder, f"model{ending}"), arrays["inputs"], arrays["outputs"], onnx)
     from mxsame._mxnet import mx
 
     packages = ("onnx", "onnxruntime") if onnx else ()
     about["versions"].update({package: importlib.metadata.version(package) for package in packages})
     about["versions"].update(mxnet=mx.__version__, numpy=np.__version__)
-    return {**about, **found}
+    return {**about, **figures}
 
 
 def check(name, size=None, onnx=False):
@@ -192,19 +192,19 @@ def check(name, size=None, onnx=False):
     return compare(model, pictures, model(pictures, training=False).numpy(), onnx)
 
 
-def is_right(found):
+def is_right(check):
     """Whether a check came to an end, and to a difference that is small, also compared with what another picture
     changes: deep networks with random weights give nearly the same for all pictures. So for the ONNX file, if there is
     one."""
-    compared = [found, *([found["onnx"]] if "onnx" in found else [])]
+    compared = [check, *([check["onnx"]] if "onnx" in check else [])]
     return all(
-        "error" not in each and each["difference"] < min(TOLERANCE, found["variation"] / 100) for each in compared
+        "error" not in each and each["difference"] < min(TOLERANCE, check["variation"] / 100) for each in compared
     )
 
 
 def is_complete(model, onnx):
     """Whether all checks of a model are there, and right."""
-    return all(is_right(found) and ("onnx" in found or not onnx) for found in model["checks"])
+    return all(is_right(check) and ("onnx" in check or not onnx) for check in model["checks"])
 
 
 # -- the command
@@ -251,12 +251,12 @@ def main():
     for number, name in enumerate(chosen, 1):
         if given.again or not (name in models and is_complete(models[name], onnx)):
             checks = [in_other_processes(name, size, given.keras or sys.executable, ending, onnx) for size in SIZES]
-            about = next((found for found in checks if "error" not in found), {})
+            about = next((check for check in checks if "error" not in check), {})
             results["versions"] = about.get("versions", results.get("versions"))
             models[name] = {
                 **{key: about.get(key) for key in ("parameters", "layers", "padding")},
                 "date": datetime.date.today().isoformat(),
-                "checks": [{key: found[key] for key in KEPT if key in found} for found in checks],
+                "checks": [{key: check[key] for key in KEPT if key in check} for check in checks],
             }
             path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         failed += [] if all(map(is_right, models[name]["checks"])) else [name]

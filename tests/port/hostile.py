@@ -99,8 +99,8 @@ def main():
         signal.alarm(0)
         faulthandler.cancel_dump_traceback_later()
         seen, watch.seen = watch.seen, None
-        found = {"name": name, "kind": kind, "message": message[:2000], "seen": seen}
-        print(json.dumps({**found, "length": len(message), "seconds": time.monotonic() - began}), flush=True)
+        report = {"name": name, "kind": kind, "message": message[:2000], "seen": seen}
+        print(json.dumps({**report, "length": len(message), "seconds": time.monotonic() - began}), flush=True)
 
 
 if __name__ == "__main__":

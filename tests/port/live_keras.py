@@ -106,10 +106,10 @@ def gradients(model, training):
         with autograd.record(train_mode=training):
             loss = (net(given) * nd.array(factors)).sum()
         loss.backward(train_mode=training)
-        found = {"data": given.grad.asnumpy()}
+        ours = {"data": given.grad.asnumpy()}
         for layer in net.description.walk():
             for role, slot in net.slots.get(id(layer), {}).items():
                 if slot.parameter.grad_req != "null":
                     array = slot.parameter.grad().asnumpy()
-                    found[f"{layer.name}/{role}"] = slot.conversion.to_keras(array)
-        yield found, {name: arrays_of(array)[0] for name, array in wanted.items()}
+                    ours[f"{layer.name}/{role}"] = slot.conversion.to_keras(array)
+        yield ours, {name: arrays_of(array)[0] for name, array in wanted.items()}

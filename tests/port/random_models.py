@@ -221,8 +221,8 @@ def check(seed: int, with_gradients: bool = False) -> None:
             raise AssertionError(f"seed {seed}, {name}: {error}\n{layers}") from error
     # TensorFlow's max_pool3d gives every element of a tie the whole gradient.
     if with_gradients and not drawn.sizes and not any("MaxPooling3D" in type(layer).__name__ for layer in model.layers):
-        for found, expectations in gradients(model, training=False):
-            for name, array in found.items():
+        for ours, expectations in gradients(model, training=False):
+            for name, array in ours.items():
                 compare([array], [expectations[name]], 1e-3)
 
 

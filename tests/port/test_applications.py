@@ -19,9 +19,9 @@ SMALL = ["MobileNet", "MobileNetV2", "MobileNetV3Small"]
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_model_of_an_odd_size(name):
-    found = applications.check(name, (65, 83), onnx=bool(importlib.util.find_spec("onnxruntime")))
-    assert applications.is_right(found), found
-    nodes = found["onnx"]["nodes"] if "onnx" in found else {"Pad": 0, "Slice": 0, "Transpose": 2}
+    check = applications.check(name, (65, 83), onnx=bool(importlib.util.find_spec("onnxruntime")))
+    assert applications.is_right(check), check
+    nodes = check["onnx"]["nodes"] if "onnx" in check else {"Pad": 0, "Slice": 0, "Transpose": 2}
     assert (nodes["Pad"], nodes["Slice"], nodes["Transpose"]) == (0, 0, 2)
 
 

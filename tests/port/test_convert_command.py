@@ -26,9 +26,9 @@ import keras_recording
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    found = tmp_path_factory.mktemp("keras2")
-    keras_recording.unpack("keras2", found)
-    return found
+    path = tmp_path_factory.mktemp("keras2")
+    keras_recording.unpack("keras2", path)
+    return path
 
 
 def run(*arguments):
@@ -58,14 +58,14 @@ def test_files_are_written_and_give_what_the_net_gives(folder, tmp_path):
         result = run(folder / "sequential.h5", "-o", tmp_path, "--json")
     assert result.exit_code == 0, result.output
     assert seen == [(number, len(seen)) for number in range(1, len(seen) + 1)]
-    found = json.loads(result.stdout)
-    assert found["written"] == [str(tmp_path / f"sequential{end}") for end in ("-symbol.json", "-0000.params")]
-    assert found["check"] is None
-    assert [layer["class_name"] for layer in found["layers"]][:2] == ["Conv2D", "BatchNormalization"]
+    report = json.loads(result.stdout)
+    assert report["written"] == [str(tmp_path / f"sequential{end}") for end in ("-symbol.json", "-0000.params")]
+    assert report["check"] is None
+    assert [layer["class_name"] for layer in report["layers"]][:2] == ["Conv2D", "BatchNormalization"]
     net = mxsame.from_keras(folder / "sequential.h5")
     shape = tuple(1 if n is None else n for n in net.inputs[0].shape)
     data = nd.array(np.random.default_rng(0).normal(size=shape))
-    loaded = gluon.SymbolBlock.imports(found["written"][0], ["data"], found["written"][1])
+    loaded = gluon.SymbolBlock.imports(report["written"][0], ["data"], report["written"][1])
     np.testing.assert_allclose(loaded(data).asnumpy(), net(data).asnumpy(), rtol=0, atol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Broken and hostile model files: a ValueError or TypeError that names the place, in seconds, in bounded memory.
+"""Broken and hostile model files: a ValueError or TypeError that names the part, in seconds, in bounded memory.
 
 Every case is a function that writes files into a folder and returns the arguments of `mxsame.from_keras`. They are read
 in another process (`hostile.py`), which reports what was raised and whether anything was executed or written.
@@ -33,22 +33,22 @@ import keras_recording  # noqa: E402
 CASES = {}  # name -> (function of a folder with good files, pattern that the message must match, None for no error)
 
 
-def case(place):
-    """Registers a case: `place` is what the message must name."""
+def case(pattern):
+    """Registers a case; the message must match `pattern`."""
 
     def register(function):
-        CASES[function.__name__] = function, place
+        CASES[function.__name__] = function, pattern
         return function
 
     return register
 
 
-def cases(place, **variants):
+def cases(pattern, **variants):
     """Registers a case for each variant, which the function takes after the folder."""
 
     def register(function):
         for name, value in variants.items():
-            CASES[f"{function.__name__}[{name}]"] = (lambda folder, value=value: function(folder, value)), place
+            CASES[f"{function.__name__}[{name}]"] = (lambda folder, value=value: function(folder, value)), pattern
         return function
 
     return register
@@ -373,10 +373,10 @@ def rewritten_sizes(path, name, size):
     """The file with another uncompressed size of a member in its directory and before its data."""
     content = bytearray(Path(path).read_bytes())
     for signature, offset, at in ((b"PK\x01\x02", 46, 24), (b"PK\x03\x04", 30, 22)):
-        found = -1
-        while (found := content.find(signature, found + 1)) >= 0:
-            if content[found + offset : found + offset + len(name)] == name.encode():
-                content[found + at : found + at + 4] = struct.pack("<I", size)
+        start = -1
+        while (start := content.find(signature, start + 1)) >= 0:
+            if content[start + offset : start + offset + len(name)] == name.encode():
+                content[start + at : start + at + 4] = struct.pack("<I", size)
     Path(path).write_bytes(content)
     return [path]
 
@@ -388,9 +388,9 @@ def zip_member_cannot_be_read(folder, field):
     (path,) = written_keras(folder, keras_members(folder))
     content = bytearray(Path(path).read_bytes())
     for signature, shift in ((b"PK\x03\x04", 0), (b"PK\x01\x02", 2)):
-        found = -1
-        while (found := content.find(signature, found + 1)) >= 0:
-            content[found + at + shift : found + at + shift + 2] = struct.pack("<H", value)
+        start = -1
+        while (start := content.find(signature, start + 1)) >= 0:
+            content[start + at + shift : start + at + shift + 2] = struct.pack("<H", value)
     Path(path).write_bytes(content)
     return [path]
 
@@ -448,7 +448,7 @@ def json_is_not_a_model(folder, text):
 
 def step(name, *sources):
     """A layer without weights of a functional Keras 2 model, called on these layers."""
-    inbound = [[[source, *(place if place else (0, 0)), {}] for source, *place in sources]]
+    inbound = [[[source, *(position if position else (0, 0)), {}] for source, *position in sources]]
     config = {"name": name, "activation": "relu"}
     return {"class_name": "Activation", "name": name, "config": config, "inbound_nodes": inbound}
 
@@ -532,9 +532,9 @@ def configuration_is_not_one(folder, given):
     else:
         entry.update(class_name="TFOpLambda", config={"name": "one", "function": name})
         entry["inbound_nodes"] = [["data", 0, 0, values]]
-    found = functional(entry)
-    found["config"]["layers"][0]["config"]["batch_input_shape"] = [None, *shape]
-    return json_model(folder, found)
+    model = functional(entry)
+    model["config"]["layers"][0]["config"]["batch_input_shape"] = [None, *shape]
+    return json_model(folder, model)
 
 
 @cases(
@@ -649,17 +649,17 @@ def reports(tmp_path_factory):
         listing.append((name, build(folder)))
         before[name] = folder, set(folder.iterdir())
     fine = ["fine", [str(good / "keras2" / "sequential.h5")]]
-    found = read_in_another_process(root, fine, listing)
-    return {name: (found[name], set(folder.iterdir()) - files) for name, (folder, files) in before.items()}
+    outcomes = read_in_another_process(root, fine, listing)
+    return {name: (outcomes[name], set(folder.iterdir()) - files) for name, (folder, files) in before.items()}
 
 
 def read_in_another_process(root, fine, listing):
     """Name -> report. Where the process ends, or stays, at one file, another one goes on after it."""
-    found = {}
+    outcomes = {}
     path = [str(Path(__file__).parent), str(Path(mxsame.__file__).parent.parent)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1", "TMPDIR": str(root)}
-    while len(found) < len(listing):
-        left = [entry for entry in listing if entry[0] not in found]
+    while len(outcomes) < len(listing):
+        left = [entry for entry in listing if entry[0] not in outcomes]
         (root / "listing.json").write_text(json.dumps([fine, *left]), encoding="utf-8")
         command = [sys.executable, str(Path(__file__).with_name("hostile.py")), str(root / "listing.json")]
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -672,19 +672,19 @@ def read_in_another_process(root, fine, listing):
         assert reports and reports[0]["kind"] is None, (
             f"a file that is fine must be read: {reports[:1]} {errors[-3000:]}"
         )
-        found.update({report["name"]: report for report in reports[1:]})
+        outcomes.update({report["name"]: report for report in reports[1:]})
         if len(reports) <= len(left):
             ended = {"kind": "end of the process", "message": errors[-500:], "seen": [], "seconds": 0.0, "length": 0}
-            found[left[len(reports) - 1][0]] = ended
-    return found
+            outcomes[left[len(reports) - 1][0]] = ended
+    return outcomes
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_file_is_refused(reports, name):
     report, new_files = reports[name]
-    place = CASES[name][1]
-    assert report["kind"] in ((None,) if place is None else ("ValueError", "TypeError")), report
-    assert place is None or re.search(place, report["message"], re.DOTALL), report
+    pattern = CASES[name][1]
+    assert report["kind"] in ((None,) if pattern is None else ("ValueError", "TypeError")), report
+    assert pattern is None or re.search(pattern, report["message"], re.DOTALL), report
     assert report["seen"] == [] and new_files == set(), report
     assert report["length"] < 2_000, report
 
@@ -721,12 +721,12 @@ def test_a_damaged_file_is_read_or_refused(tmp_path, count):
         keras_recording.unpack(keras, tmp_path / keras)
     listing = [(f"damaged{number}", damaged(tmp_path, number)) for number in range(count)]
     before = set(tmp_path.iterdir())
-    found = read_in_another_process(tmp_path, ["fine", [str(tmp_path / "keras2" / "sequential.h5")]], listing)
-    wrong = [report for report in found.values() if report["kind"] not in (None, "ValueError", "TypeError")]
+    outcomes = read_in_another_process(tmp_path, ["fine", [str(tmp_path / "keras2" / "sequential.h5")]], listing)
+    wrong = [report for report in outcomes.values() if report["kind"] not in (None, "ValueError", "TypeError")]
     assert wrong == []
-    assert [report for report in found.values() if report["seen"] or report["length"] >= 2_000] == []
+    assert [report for report in outcomes.values() if report["seen"] or report["length"] >= 2_000] == []
     assert set(tmp_path.iterdir()) - before == {tmp_path / "listing.json"}
-    assert sum(report["kind"] is not None for report in found.values()) > count // 4
+    assert sum(report["kind"] is not None for report in outcomes.values()) > count // 4
 
 
 def test_a_layer_that_was_written_by_hand_is_no_operator():

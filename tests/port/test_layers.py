@@ -55,12 +55,12 @@ def test_layers_after_a_convolution(name):
         check(randomise(model))
         if rank and len(model.output_shape) == rank + 2:
             model.add(getattr(layers, f"Conv{rank}D")(3, 1))
-        for found, wanted in gradients(randomise(model), training=True):
+        for ours, wanted in gradients(randomise(model), training=True):
             scale = max(np.abs(each).max() for each in wanted.values())  # a bias before a norm has a gradient of 0
-            assert found.keys() == wanted.keys()
+            assert ours.keys() == wanted.keys()
             for key, want in wanted.items():
                 size = max(np.abs(want).max(), 1e-2 * scale)
-                np.testing.assert_allclose(found[key] / size, want / size, rtol=0, atol=2e-4, err_msg=key)
+                np.testing.assert_allclose(ours[key] / size, want / size, rtol=0, atol=2e-4, err_msg=key)
 
 
 @pytest.mark.parametrize("shape", [(5, 1), (1, 1, 5), (4, 5, 1)])

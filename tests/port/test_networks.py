@@ -30,9 +30,9 @@ def test_batch_norms_go_on_as_in_keras():
     got.backward()  # MXNet moves the statistics here
     compare(arrays_of(got), arrays_of(model(data, training=True)))
     mean, variance = model.layers[0].get_weights()[2:]
-    found = net.collect_params()
-    np.testing.assert_allclose(found["norm_running_mean"].data().asnumpy(), mean, rtol=1e-5)
-    np.testing.assert_allclose(found["norm_running_var"].data().asnumpy(), variance, rtol=1e-5)
+    parameters = net.collect_params()
+    np.testing.assert_allclose(parameters["norm_running_mean"].data().asnumpy(), mean, rtol=1e-5)
+    np.testing.assert_allclose(parameters["norm_running_var"].data().asnumpy(), variance, rtol=1e-5)
 
 
 def test_training_false_keeps_statistics_and_dropout_out():

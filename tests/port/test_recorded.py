@@ -54,12 +54,12 @@ WHOLE = [  # one for each network that has one data format
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory):
     """Keras -> (folder of its files, key -> array)."""
-    found = {}
+    recordings = {}
     for keras in FORMATS:
         folder = tmp_path_factory.mktemp(keras)
         keras_recording.unpack(keras, folder)
-        found[keras] = folder, keras_recording.load(keras_recording.FOLDER / f"{keras}.npz")
-    return found
+        recordings[keras] = folder, keras_recording.load(keras_recording.FOLDER / f"{keras}.npz")
+    return recordings
 
 
 def read(folder, *files, **arguments):
@@ -75,13 +75,13 @@ def called(net, arrays):
 
 def listed(arrays, prefix):
     """The arrays `<prefix>/0`, `<prefix>/1`, .."""
-    return [arrays[key] for key in (f"{prefix}/{place}" for place in range(len(arrays))) if key in arrays]
+    return [arrays[key] for key in (f"{prefix}/{position}" for position in range(len(arrays))) if key in arrays]
 
 
 def assert_all_close(got, want):
     assert [array.shape for array in got] == [array.shape for array in want]
-    worst = {place: difference(*pair) for place, pair in enumerate(zip(got, want))}
-    assert {place: value for place, value in worst.items() if not value < TOLERANCE} == {}
+    worst = {position: difference(*pair) for position, pair in enumerate(zip(got, want))}
+    assert {position: value for position, value in worst.items() if not value < TOLERANCE} == {}
 
 
 @pytest.mark.parametrize(("keras", "network", "file", "weights"), CASES)
@@ -122,7 +122,7 @@ def test_gradients_of_all_weights_are_those_of_keras(recorded, network, tmp_path
     with mx.autograd.record():
         out = net(*given)
         outputs = list(out) if isinstance(out, (list, tuple)) else [out]
-        heads = [keras_recording.head_gradient(network, place, array.shape) for place, array in enumerate(want)]
+        heads = [keras_recording.head_gradient(network, position, array.shape) for position, array in enumerate(want)]
         loss = sum((array * mx.nd.array(head)).sum() for array, head in zip(outputs, heads))
     loss.backward()
     assert_all_close([array.asnumpy() for array in outputs], want)
@@ -277,8 +277,8 @@ def test_layers_of_applications(tmp_path):
     net = mxsame.from_keras(tmp_path / "model.json", tmp_path / "weights.h5")
     assert_all_close(called(net, [data]), [data + 0.2 * gamma * data])
     with mx.autograd.train_mode():  # the branch of a picture is dropped, or 1 / 0.7 as much
-        (found,) = called(net, [np.repeat(data[:1], 60, 0)])
-    parts = {round(float(x), 2) for x in ((found - data[:1]) / (0.2 * gamma * data[:1])).reshape(60, -1).mean(1)}
+        (noisy,) = called(net, [np.repeat(data[:1], 60, 0)])
+    parts = {round(float(x), 2) for x in ((noisy - data[:1]) / (0.2 * gamma * data[:1])).reshape(60, -1).mean(1)}
     assert parts == {0.0, 1.43}
 
 
@@ -341,7 +341,8 @@ def test_names_of_keras_1(tmp_path):
     shapes = {1: [(3, 2, 2, 4), (4,)], 3: [(2, 2, 4, 3)], 6: [(3, 3, 4), (4,)], 8: [(16, 5), (5,)]}
     data, nets = random.normal(size=(2, 19, 7, 2)).astype("float32"), []
     weights = {
-        number: [random.normal(size=shape).astype("float32") for shape in found] for number, found in shapes.items()
+        number: [random.normal(size=shape).astype("float32") for shape in input_shapes]
+        for number, input_shapes in shapes.items()
     }
     for name, layers in (("old", OLD), ("new", NEW)):
         with h5py.File(tmp_path / f"{name}.h5", "w") as file:

@@ -135,7 +135,7 @@ def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
     source, target = w.shape(node.inputs[0])[2:], w.shape(Output(node))[2:]
     if not aligned and any(after == (1, 1) != before for before, after in zip(source, target)):
         raise ValueError(
-            "align_corners must be True for a length of 1, which MXNet gives the first element; received "
+            "align_corners must be True for a length of 1, for which MXNet takes the first element; received "
             "align_corners=False"
         )
     given = [node.attr(name) for name in ("scale_height", "scale_width")]
