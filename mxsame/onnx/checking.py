@@ -16,11 +16,11 @@ from mxsame.graphs.tracing import Inputs
 from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx.shapes import Shape, reshape_that_loses
 
-LARGEST = 2**31 - 2**20  # bytes in one file of Protocol Buffers, with room for what is not an array
-# By how much ONNX Runtime may differ from MXNet, relative to an output's largest element. What is shifted by an element
-# differs by a hundred times more.
+LARGEST = 2**31 - 2**20  # bytes of arrays in one file of Protocol Buffers, which may have 2 GiB
+# By how much ONNX Runtime may differ from MXNet, relative to an output's largest element. An output that is
+# shifted by an element differs by a hundred times more.
 TOLERANCE = {"float32": 1e-4, "float64": 1e-7, "float16": 2e-2}
-ROUNDING = 10  # times what MXNet's own float32 differs from its float64, ONNX Runtime's may
+ROUNDING = 10  # how many times the difference of MXNet's float32 from its float64 is allowed
 LARGEST_ROUNDING = 1e-2  # relative to an output's largest element; with more a comparison shows nothing
 
 
@@ -51,8 +51,8 @@ def compare(
     tolerance: Optional[float],
     file: str,
 ) -> None:
-    """Run the file by onnxruntime, and the net by MXNet; a `ValueError` if they differ, or the file does not run, and a
-    warning if onnxruntime is not installed.
+    """Run the file with onnxruntime and the net with MXNet: a `ValueError` if they differ or the file does not run, and
+    a warning if onnxruntime is not installed.
 
     `data` has an array for each of the `inputs`, whose `shapes` may be dynamic, or None for uniform numbers."""
     try:
@@ -109,8 +109,8 @@ def _by_onnxruntime(call: Callable, *args: Any) -> Any:
 def _by_mxnet(
     net: Any, inputs: Inputs, arrays: Mapping[str, np.ndarray], dtype: Any, may_refuse: bool
 ) -> Optional[list[np.ndarray]]:
-    """The net's outputs, in float32 for float16, which MXNet has no convolution for on the CPU; None if MXNet does not
-    take these shapes, and may refuse them."""
+    """The net's outputs, in float32 instead of float16, for which MXNet has no convolution on the CPU; None if MXNet
+    does not take these shapes, and may refuse them."""
     dtype = np.promote_types(dtype, np.float32)
     try:
         graph, _ = frozen(net, inputs, dtype, purpose="inference", device="cpu")
@@ -141,12 +141,12 @@ def _first_difference(
 
 
 def _rounding(rounded: np.ndarray, exact: np.ndarray) -> float:
-    """The tolerance that follows from what float32 costs the net in MXNet."""
+    """The tolerance that follows from MXNet's own float32 rounding in the net."""
     with np.errstate(invalid="ignore"):
         lost = _largest(rounded - exact, default=0.0)
     return min(max(ROUNDING * lost / _largest(exact), TOLERANCE["float32"]), LARGEST_ROUNDING)
 
 
 def _largest(array: np.ndarray, default: float = 1.0) -> float:
-    """The size of the largest finite element; the default if all are 0."""
+    """The largest absolute value of the finite elements; the default if all are 0."""
     return float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) or default

@@ -135,7 +135,7 @@ def export_onnx(
 
 
 def _graph(net: Any, inputs: tracing.Inputs, dtype: Any, fold: bool, dynamic_size: bool) -> Graph:
-    """The net with its windows noted."""
+    """The graph of the net, with its windows noted."""
     use = {"purpose": "deployment", "device": "cpu", "windows_noted": True}
     graph, _ = frozen(net, inputs, dtype, **use)
     graph.context = mx.cpu()
@@ -147,8 +147,7 @@ def _graph(net: Any, inputs: tracing.Inputs, dtype: Any, fold: bool, dynamic_siz
 
 
 def _check_takes(net: Any, inputs: tracing.Inputs, dtype: Any) -> None:
-    """Raise `ValueError` if the net itself takes no data of another size: what it is for one size may be wrong for
-    others."""
+    """Raise `ValueError` if the net takes no data of another size: its graph for one size may be wrong for others."""
     try:
         frozen(net, inputs, dtype, purpose="inference", device="cpu")
     except (mx.base.MXNetError, ValueError) as error:
@@ -179,7 +178,7 @@ def _checked_tolerance(tolerance: Any) -> float:
 
 
 def _checked_names(what: str, names: Any, default: str, count: int, taken: Sequence[str] = ()) -> List[str]:
-    """A name for each, none of them twice."""
+    """A name for each input or output, all different."""
     if names is None:
         return [default] if count == 1 else [f"{default}{position}" for position in range(count)]
     if not validation.is_sequence(names) or not all(isinstance(name, str) and name for name in names):

@@ -1,7 +1,7 @@
 """Windows as attributes of ONNX's convolutions and pooling operators.
 
-ONNX's operators have a pad for each end of each axis, so every window of a static size needs nothing but `pads`. For a
-dynamic size pads serve if they are the same for every size, and `auto_pad` if they follow the rule of SAME.
+ONNX's operators have a pad for each end of each axis, so a window of a static size needs only `pads`. A dynamic size
+needs pads that are the same for every size, or the rule of SAME, which is `auto_pad`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ AUTO_PAD = {"same": "SAME_UPPER", arithmetic.KERAS_MXNET: "SAME_LOWER"}  # where
 
 
 def pads(windows: Sequence[AnyWindow], pool: bool = False) -> Optional[Dict[str, Any]]:
-    """The attributes for windows, some of them of dynamic size; None if there are none for every size.
+    """The attributes for windows, some of dynamic size; None if no attributes are right for every size.
 
     Raises `ValueError` if a partial window of a pooling operator would be empty for some size.
 
@@ -47,13 +47,13 @@ def pads(windows: Sequence[AnyWindow], pool: bool = False) -> Optional[Dict[str,
 
 
 def _suits_auto_pad(window: Window) -> bool:
-    """Runtimes are right about `auto_pad` for these: of a kernel shorter than its stride ONNX Runtime makes negative
-    pads, and with a dilation it refuses or ignores it."""
+    """Whether runtimes compute `auto_pad` correctly: ONNX Runtime computes negative pads for a kernel shorter than its
+    stride, and refuses or ignores `auto_pad` with a dilation."""
     return window.dilation == 1 and window.kernel_size >= window.stride
 
 
 def _for_every_size(window: Window) -> Optional[Tuple[int, int]]:
-    """The (low, high) that give the right windows, and no more, for the size, or for every size."""
+    """The (low, high) that give exactly the right windows for every size of the window; None if there are none."""
     pairs = [window.pads(size) for size in window.sizes]
     low, high = pairs[0][0], max(high for _, high in pairs)
     span = low + high - window.effective_kernel_size

@@ -11,7 +11,7 @@ from mxsame.rewriting.graph import Graph, Node, Output
 
 
 class Length(NamedTuple):
-    """A length for the shape that the net was traced for, and for another one that the file serves."""
+    """A length in the shape that the net was traced for, and in another one that the file serves."""
 
     traced: int
     other: int
@@ -28,7 +28,7 @@ Shape = Tuple[Length, ...]
 class Shapes:
     """The shape of every output.
 
-    The graph's shapes are inferred twice: what is different then is dynamic.
+    The graph's shapes are inferred for two sets of input shapes: lengths that differ are dynamic.
     """
 
     def __init__(self, graph: Graph, dynamic_batch: bool, dynamic_size: bool):
@@ -44,8 +44,8 @@ class Shapes:
 
 
 def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Dict[str, tuple]:
-    """Other shapes of the inputs. Another size has the same remainders by all strides, and so the same pads; each axis
-    grows by another amount, since axes of one length may differ in another call."""
+    """Other shapes of the inputs. A size changes by a multiple of all strides, so that its pads are the same, and each
+    axis by a different amount, since axes that have one length here may differ in another call."""
     added, reasons = _reach(graph) if dynamic_size else 0, []
     for order, first, last in (("first", 2, 0), ("last", 1, 1)):  # the channels, and the axes that are not spatial
         inputs = {}
@@ -67,7 +67,7 @@ def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Dict[str, 
 
 
 def _check_fits(graph: Graph, inputs: Dict[str, tuple]) -> None:
-    """Raise `ValueError` if these shapes do not fit, or an array has another number of axes then."""
+    """Raise `ValueError` if the net does not take these shapes, or if they change the number of an array's axes."""
     traced = graph.shapes()
     try:
         shapes = graph.shapes(inputs)
@@ -82,8 +82,8 @@ def _check_fits(graph: Graph, inputs: Dict[str, tuple]) -> None:
 
 
 def reshape_that_loses(shapes: Mapping[Node, tuple]) -> Optional[Node]:
-    """A Reshape with fewer or more elements after it than before, which MXNet runs: it reads or writes past the end of
-    its arrays."""
+    """A Reshape whose output has fewer or more elements than its input: MXNet runs it, and reads or writes past the end
+    of its arrays."""
     for node, shape in shapes.items():
         before = shapes.get(node.inputs[0].node) if node.op == "Reshape" else None
         if before is not None and math.prod(shape) != math.prod(before):
@@ -92,7 +92,7 @@ def reshape_that_loses(shapes: Mapping[Node, tuple]) -> Optional[Node]:
 
 
 def _reach(graph: Graph) -> int:
-    """The largest product of strides from an input to any node."""
+    """The largest product of strides along any path from an input."""
     reach: Dict[Node, int] = {}
     for node in graph.nodes():
         strides = node.attr("stride") or (1,)

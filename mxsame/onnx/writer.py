@@ -1,4 +1,4 @@
-"""Writes a graph as ONNX, node by node, by a table of operators."""
+"""Writes a graph as ONNX, node by node, with a table of operators."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class Writer:
         self._outputs = list(output_names)
         self._taken = {*self._inputs.values(), *self._outputs}
         self._node_name = ""  # of the node that is being written
-        self._parameters = {name: self._unique(name) for name in graph.values}  # an input may have a parameter's name
+        self._parameters = {
+            name: self._unique(name) for name in graph.values
+        }  # made unique, as an input may have the same name
         self._constants: Dict[tuple, str] = {}
         self._arrays = {self._parameters[name]: value for name, value in graph.values.items()}
 
@@ -81,7 +83,7 @@ class Writer:
         return helper.make_model(graph, opset_imports=opsets, **about)
 
     def _described(self, name: str, shape: Shape, dtype: Any, names: Dict[Length, str]) -> Any:
-        """An input or an output."""
+        """The description of an input or an output."""
         lengths: List[Any] = []
         for axis, length in enumerate(shape):
             default = "N" if axis == 0 and "N" not in names.values() else f"{name}_{axis}"
@@ -89,7 +91,8 @@ class Writer:
         return self._onnx.helper.make_tensor_value_info(name, self.tensor_type(dtype), lengths)
 
     def _rename(self, current: List[str], names: Sequence[str]) -> None:
-        """Give the graph's outputs their names; what is no node's, or an output already, gets a node of its own."""
+        """Give the graph's outputs their names; an output that no node computes, or that occurs twice, gets an
+        Identity."""
         produced = {name for node in self.nodes for name in node.output}
         renamed: Dict[str, str] = {}
         for old, new in zip(current, names):
@@ -102,7 +105,8 @@ class Writer:
                 field[:] = [renamed.get(name, name) for name in field]
 
     def _drop_unused(self) -> Set[str]:
-        """Drop nodes whose outputs nothing uses, as those of weights that were computed; the names that are used."""
+        """Drop nodes whose outputs are not used, such as those of weights that were computed; returns the names that
+        are used."""
         needed, kept = set(self._outputs), []
         for node in reversed(self.nodes):
             if needed.intersection(node.output):
@@ -112,7 +116,7 @@ class Writer:
         return needed
 
     def _write_all(self) -> List[str]:
-        """Write every node; the names of the graph's outputs."""
+        """Write every node; returns the names of the graph's outputs."""
         variables, users = {**self._parameters, **self._inputs}, self.graph.users()
         for node in self.graph.nodes():
             if node.op == "null":
@@ -176,7 +180,7 @@ class Writer:
         return np.dtype(self._dtypes[output])
 
     def computed(self, output: Output) -> np.ndarray:
-        """The array of a parameter, or of what depends on parameters alone."""
+        """The array of a parameter, or of an output that depends on parameters only."""
         value = self.graph.value(output)
         if value is not None:
             return value
@@ -188,7 +192,7 @@ class Writer:
     # -- for rows, to write
 
     def add(self, op: str, *inputs: Optional[str], outputs: int = 1, **attrs: Any) -> Any:
-        """A node, named after the graph's: the name of its output, or a list of names."""
+        """Add a node, named after the graph's; returns the name of its output, or a list of names."""
         names = [self._unique(self._node_name) for _ in range(outputs)]
         sources = ["" if each is None else each for each in inputs]
         while sources and not sources[-1]:
@@ -197,7 +201,7 @@ class Writer:
         return names[0] if outputs == 1 else names
 
     def constant(self, value: Any, dtype: Any = None) -> str:
-        """An initializer; equal ones are one."""
+        """An initializer; equal arrays share one."""
         array = np.asarray(value, dtype=dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
@@ -210,15 +214,15 @@ class Writer:
         return self.constant(list(values), np.int64)
 
     def scalar(self, value: float, like: Output) -> str:
-        """An initializer of one number, of another's type."""
+        """An initializer of one number, of the type of another output."""
         return self.constant(value, self.dtype(like))
 
     def cast(self, name: str, dtype: Any) -> str:
-        """To this type of NumPy."""
+        """Cast to this type of NumPy."""
         return self.add("Cast", name, to=self.tensor_type(dtype))
 
     def tensor_type(self, dtype: Any) -> int:
-        """ONNX's number of a type of NumPy."""
+        """The number that ONNX has for a type of NumPy."""
         return int(self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def tensor(self, array: np.ndarray, name: Optional[str] = None) -> Any:
@@ -226,7 +230,7 @@ class Writer:
         return self._onnx.numpy_helper.from_array(array, name)
 
     def unsqueezed(self, name: str, axes: Sequence[int]) -> str:
-        """With axes of length 1 inserted."""
+        """With axes of length 1 inserted at these positions."""
         return self.add("Unsqueeze", name, self.integers(axes))
 
     def squeezed(self, name: str, axes: Sequence[int]) -> str:
@@ -234,13 +238,13 @@ class Writer:
         return self.add("Squeeze", name, self.integers(axes))
 
     def reduced(self, op: str, name: str, axes: Sequence[int], keepdims: bool) -> str:
-        """A reduction; its axes are an input from opset 18 on, those of ReduceSum in every one."""
+        """A reduction; its axes are an input from opset 18 on, and those of ReduceSum in every opset."""
         if self.opset < 18 and op != "ReduceSum":
             return self.add(op, name, axes=list(axes), keepdims=int(keepdims))
         return self.add(op, name, self.integers(axes), keepdims=int(keepdims))
 
     def sliced(self, name: str, *ranges: Tuple[int, Any, Any, int]) -> str:
-        """(axis, begin, end, step) each; None is the end of the data."""
+        """Sliced by (axis, begin, end, step) each; None is the end of the data."""
         largest = np.iinfo(np.int64).max
         starts = [(0 if step > 0 else largest) if begin is None else begin for _, begin, _, step in ranges]
         ends = [(largest if step > 0 else -largest) if end is None else end for _, _, end, step in ranges]
@@ -249,7 +253,7 @@ class Writer:
         return self.add("Slice", name, *map(self.integers, (starts, ends, axes, steps)))
 
     def reshaped(self, name: str, source: Shape, target: Shape) -> str:
-        """Static lengths as they are, a dynamic one as 0 if it stays where it is; one other is computed."""
+        """A Reshape: static lengths as numbers, dynamic ones as 0 if they stay on their axis; one other is computed."""
         lengths = []
         for axis, length in enumerate(target):
             same = axis < len(source) and source[axis] == length
@@ -261,7 +265,7 @@ class Writer:
     def resized(
         self, name: str, scales: Optional[Sequence[float]] = None, sizes: Optional[str] = None, **attrs: Any
     ) -> str:
-        """By factors or to a size; by default elements are repeated."""
+        """Resized by factors or to a size; by default elements are repeated."""
         if not attrs:
             attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         factors = None if scales is None else self.constant(scales, np.float32)

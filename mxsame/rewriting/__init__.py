@@ -13,13 +13,13 @@ __all__ = ["simplify"]
 
 
 def simplify(graph: Graph, fuses: bool) -> None:
-    """All passes, in their order; `fuses` is whether oneDNN will run the graph, in float32."""
-    canonical.drop(graph)  # what changes nothing hides from every other pass what is next to each other
-    canonical.canonicalize(graph)  # the passes below look for one operator where MXNet has several
+    """Runs all passes, in their order; `fuses` is whether oneDNN will run the graph, in float32."""
+    canonical.drop(graph)  # identities would hide from the other passes which operators are next to each other
+    canonical.canonicalize(graph)  # the passes below look for one name where MXNet has several operators
     constants.fold(graph)  # a weight that is computed is a parameter before anything is folded into it
-    batch_norm.fold(graph)  # what is folded is no longer in the way of slices and transposes
-    sinking.sink(graph)  # only what could not be folded is worth another convolution
+    batch_norm.fold(graph)  # a batch norm that is folded is no longer in the way of slices and transposes
+    sinking.sink(graph)  # only batch norms that could not be folded become convolutions
     if fuses:
-        batch_norm.convolve(graph)  # it makes convolutions that nothing should be folded into
+        batch_norm.convolve(graph)  # after folding, which must not fold anything into these convolutions
     canonical.separate(graph)  # an output may have become a parameter, or another output
     graph.prune()

@@ -27,7 +27,7 @@ SCALARS = {f"{form}{kind}_scalar": (kind, not form) for kind in OPERANDS for for
 
 
 class Affine(NamedTuple):
-    """scale * data + shift along an axis; scalars where all channels are treated alike."""
+    """scale * data + shift along an axis; scalars if all channels have the same."""
 
     data: Output
     scale: np.ndarray
@@ -38,7 +38,7 @@ class Affine(NamedTuple):
 def fold(graph: Graph) -> None:
     """Fold every scale and shift that follows a linear node which nothing else uses, directly or after movements."""
     shapes = graph.shapes()
-    with np.errstate(all="ignore"):  # what is not finite is not folded
+    with np.errstate(all="ignore"):  # values that are not finite are not folded
         for node in graph.nodes():
             affine = _as_affine(graph, node, shapes)
             if affine is not None:
@@ -50,8 +50,8 @@ def fold(graph: Graph) -> None:
 
 
 def convolve(graph: Graph) -> None:
-    """Every other batch norm of pictures becomes a convolution of each channel with one number, which oneDNN runs as
-    one step with the activation after it. Float32 only: MXNet's own convolution of each channel is slow."""
+    """Turn every remaining batch norm of pictures into a depthwise 1x1 convolution, which oneDNN runs as one step with the
+    activation after it. Float32 only: MXNet's own depthwise convolution is slow."""
     shapes = graph.shapes()
     for node in graph.nodes():
         if node.kind == "batch_norm" and len(shapes.get(node, ())) == 4:
@@ -73,7 +73,7 @@ def _has_far_mean(graph: Graph, node: Node, scale: np.ndarray) -> bool:
 
 
 def _by_channel(graph: Graph, name: str, data: Output, scale: np.ndarray, shift: np.ndarray) -> Node:
-    """scale * data + shift as a convolution of each channel of pictures with one number."""
+    """scale * data + shift as a depthwise 1x1 convolution."""
     inputs = [data, graph.constant(f"{name}_weight", scale.reshape(-1, 1, 1, 1))]
     if np.any(shift):
         inputs.append(graph.constant(f"{name}_bias", shift))
@@ -122,7 +122,7 @@ def _batch_norm(graph: Graph, node: Node, ndim: int) -> Optional[Affine]:
 
 
 def _linear_before(users: dict, shapes: dict, data: Output, axis: int) -> Tuple[Optional[Node], int]:
-    """The linear node before movements, each used once, and the position of the axis in its output."""
+    """The linear node before movements, if each of them is used once, and the position of the axis in its output."""
     while data.index == 0 and len(users[data.node]) == 1 and data.node in shapes:
         node = data.node
         if node.op in LINEAR:
@@ -141,7 +141,8 @@ def _channel_axis(producer: Node, shapes: dict) -> int:
 
 
 def _fold_into(graph: Graph, producer: Node, affine: Affine, along_channels: bool) -> bool:
-    """Whether that could be done: the parameters must be known, and what differs must differ by channel."""
+    """Fold into the parameters, if they are known and the scale and shift are per output channel; whether it was
+    done."""
     weight, *rest = (graph.value(source) for source in producer.inputs[1:])
     if weight is None or any(bias is None for bias in rest):
         return False
@@ -161,12 +162,13 @@ def _fold_into(graph: Graph, producer: Node, affine: Affine, along_channels: boo
 
 
 def _scaled(producer: Node, weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """The weight with every output channel scaled: these are its first axis; for a Deconvolution, whose weight is
-    (I, O/groups, *k), the second in each group; with channels last, (I, *k, O/groups), the last."""
+    """The weight with every output channel scaled. Output channels are its first axis; for a Deconvolution, whose
+    weight is (I, O/groups, *k), the second one in each group, or with channels last, (I, *k, O/groups), the last
+    one."""
     if producer.op != "Deconvolution":
         return weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
     if not is_channels_first(producer):
-        return weight * scale  # mxsame makes none of several groups with channels last
+        return weight * scale  # mxsame builds none with several groups and channels last
     groups = int(producer.attr("num_group", 1))
     grouped = weight.reshape(groups, -1, *weight.shape[1:])
     return (grouped * scale.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))).reshape(weight.shape)

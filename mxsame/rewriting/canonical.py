@@ -1,4 +1,4 @@
-"""What changes nothing at inference is dropped; the rest is written in one way, the one that oneDNN fuses."""
+"""Operators that change nothing at inference are dropped; others get the one form that oneDNN fuses."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from mxsame.rewriting.graph import Graph, Node, Output
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softsign")
-NEUTRAL = {  # op -> the scalar that makes it the identity; not NumPy's, which make floats of integers and bools
+NEUTRAL = {  # op -> the scalar that makes it the identity; not NumPy's, which turn integers and bools into floats
     **dict.fromkeys(("_mul_scalar", "_div_scalar", "_power_scalar"), 1.0),
     **dict.fromkeys(("_plus_scalar", "_minus_scalar"), 0.0),
 }
 
 
 def drop(graph: Graph) -> None:
-    """Identities, arithmetic with 0 or 1 that changes nothing, dropout, and reshapes that only check a size."""
+    """Drop identities, arithmetic with 0 or 1 that changes nothing, dropout, and reshapes that only check a size."""
     for node in graph.nodes():
         if _is_identity(node):
             graph.replace(node, node.inputs[0])
@@ -31,7 +31,8 @@ def _is_identity(node: Node) -> bool:
 
 
 def canonicalize(graph: Graph) -> None:
-    """Activations of floats as `Activation`, which takes no integers; a batch norm with a relu inside as both."""
+    """Write activations of floats as `Activation`, which takes no integers, and a batch norm with a relu inside as two
+    nodes."""
     dtypes = graph.dtypes()
     for node in graph.nodes():
         if node.kind in ACTIVATIONS and np.dtype(dtypes.get(Output(node)) or int).kind == "f":
@@ -44,7 +45,7 @@ def canonicalize(graph: Graph) -> None:
 
 
 def separate(graph: Graph) -> None:
-    """An output that is a variable, or that is there twice, becomes one of a node of its own."""
+    """Give an output that is a variable, or that occurs twice, a node of its own."""
     seen = set()
     for position, output in enumerate(graph.outputs):
         if output.node.op == "null" or output in seen:

@@ -1,4 +1,4 @@
-"""What depends on parameters alone is computed once and becomes a parameter."""
+"""Operators that depend on parameters only are computed once, and their outputs become parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IMPURE = (
 
 
 def fold(graph: Graph) -> None:
-    """Evaluate every output of constant operators that any other operator uses."""
+    """Evaluate the outputs of constant operators that other operators use."""
     constant = set()
     for node in graph.nodes():
         if node.name in graph.values if node.op == "null" else _is_pure(node) and constant.issuperset(_sources(node)):

@@ -14,7 +14,7 @@ import numpy as np
 from mxsame import tensors
 from mxsame._mxnet import mx
 
-# What an operator computes, and what MXNet calls it: on arrays of one shape, broadcast, as NumPy's, with a number.
+# What an operator computes -> MXNet's names: for arrays of one shape, with broadcasting, as in NumPy, with a number.
 ARITHMETIC = {
     "add": ("add", "plus"),
     "subtract": ("sub", "subtract", "minus"),
@@ -53,15 +53,15 @@ class Node:
     name: str
     inputs: List[Output] = field(default_factory=list)
     attrs: Dict[str, str] = field(default_factory=dict)
-    more: Dict[str, Any] = field(default_factory=dict)  # what else the file has of it: the graphs inside of a loop
+    more: Dict[str, Any] = field(default_factory=dict)  # other fields of the file: the graphs inside a loop
 
     @property
     def kind(self) -> str:
-        """What it computes: one name for an operator and its twins."""
+        """What it computes: one name for all operators that compute the same."""
         return KINDS.get(self.op, self.op)
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute's value; that of None is the default."""
+        """An attribute's value; the default if it is None."""
         text = self.attrs.get(name, "None")
         if text in FLAGS:
             return FLAGS[text]
@@ -73,18 +73,18 @@ class Node:
 
 
 def entries(value: Any) -> List[Any]:
-    """Those of an attribute of one entry or several; none of None."""
+    """An attribute of one entry or several as a list; None is an empty one."""
     return [] if value is None else list(value) if isinstance(value, (tuple, list)) else [value]
 
 
 def unused(name: str, taken: Collection[str]) -> str:
-    """A name, or if that is taken, the first of name_1, name_2, .. that is not."""
+    """The name, or if it is taken, the first of name_1, name_2, .. that is not."""
     numbered = (f"{name}_{number}" for number in itertools.count(1))
     return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
 def taken(node: Node, shape: Sequence[int]) -> Optional[List[range]]:
-    """What a slice takes of each axis of data of this shape; None for any other operator."""
+    """The positions that a slice takes along each axis of data of this shape; None for any other operator."""
     whole = [range(length) for length in shape]
     if node.op == "slice_axis":
         axis = node.attr("axis") % len(shape)
@@ -105,7 +105,7 @@ class Output(NamedTuple):
 
 
 class User(NamedTuple):
-    """Who uses an output: a node and the position among its inputs, or no node and the position among the graph's
+    """A user of an output: a node and the position among its inputs, or no node and the position among the graph's
     outputs."""
 
     node: Optional[Node]
@@ -113,8 +113,8 @@ class User(NamedTuple):
 
 
 class Graph:
-    """The nodes that some outputs need. `values` holds the array of each variable that is a parameter, `inputs` the
-    shape of each that is an input; `context` is where it runs, the CPU by default."""
+    """The nodes that compute some outputs. `values` holds the array of each variable that is a parameter, `inputs` the
+    shape of each that is an input; `context` is the device, the CPU by default."""
 
     def __init__(
         self,
@@ -168,8 +168,8 @@ class Graph:
         return mx.sym.load_json(json.dumps(graph, ensure_ascii=False))
 
     def _variable(self, node: Node) -> Dict[str, str]:
-        """A parameter's variable has the shape and type of its array: a net's variables keep the type from before a
-        cast."""
+        """The attributes of a variable; a parameter's are the shape and type of its array, as a net's variables keep
+        the type from before a cast."""
         value = self.values.get(node.name)
         if value is None:
             return node.attrs
@@ -217,7 +217,7 @@ class Graph:
         return self.values.get(output.node.name) if output.node.op == "null" else None
 
     def constant(self, name: str, value: np.ndarray) -> Output:
-        """A new parameter, whose name begins like this."""
+        """Adds a parameter, whose name starts with this."""
         unique = unused(name, self.values.keys() | {node.name for node in self.nodes()})
         self.values[unique] = np.ascontiguousarray(value)
         return Output(Node("null", unique))
@@ -242,7 +242,7 @@ class Graph:
         return {output: shape for output, shape in zip(outputs, inferred) if _is_complete(shape)}
 
     def dtypes(self) -> Dict[Output, Any]:
-        """The type of every output that is used; empty where an input may be of several types."""
+        """The type of every output that is used; empty if an input may be of several types."""
         variables = [node for node in self.nodes() if node.op == "null"]
         if not all(node.name in self.values or "__dtype__" in node.attrs for node in variables):
             return {}
@@ -251,8 +251,9 @@ class Graph:
         return dict(zip(outputs, inferred or ()))
 
     def accepted(self, name: str, dtypes: Sequence[Any]) -> tuple:
-        """Those of these types that an input may have; MXNet's error if there is none. From now on its variable has
-        that type, or none if there are several. MXNet infers integers through Pooling, which cannot run on them."""
+        """Which of these types an input may have; raises MXNet's error if it is none. The input's variable gets the
+        type if it is only one, and loses its type if there are several. Integers are refused for Pooling, for which
+        MXNet infers them but cannot run."""
         inputs = [node for node in self.nodes() if node.op == "null" and node.name in self.inputs]
         variable = next((node for node in inputs if node.name == name), None)
         if variable is None:
@@ -276,7 +277,8 @@ class Graph:
         return tuple(allowed)
 
     def run(self, outputs: Sequence[Output], data: Optional[Mapping[str, np.ndarray]] = None) -> list:
-        """The arrays of outputs, for this data of the inputs. By a block, as an executor would let oneDNN fuse them."""
+        """The arrays of outputs for this data of the inputs. A block runs them: an executor would let oneDNN fuse
+        operators."""
         symbol, given = self.symbol(outputs), {**self.values, **(data or {})}
         names = symbol.list_inputs()
         arrays = [mx.nd.array(given[name], ctx=self.context, dtype=given[name].dtype) for name in names]
@@ -288,7 +290,7 @@ class Graph:
         return [array.asnumpy() for array in (computed if isinstance(computed, list) else [computed])]
 
     def prune(self) -> None:
-        """Forget the arrays that nothing needs any more."""
+        """Drop the arrays of parameters that no node uses any more."""
         names = {node.name for node in self.nodes()}
         self.values = {name: value for name, value in self.values.items() if name in names}
 

@@ -1,4 +1,4 @@
-"""oneDNN's fusing of MXNet 1.9.1, and a graph in which it stays correct."""
+"""oneDNN's operator fusion in MXNet 1.9.1, and barriers that keep it correct."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 from mxsame.rewriting.graph import Graph, Node, Output
 
-LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain can go on
+LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain may continue
 
 
 def protect(graph: Graph) -> None:

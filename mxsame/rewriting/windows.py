@@ -20,17 +20,17 @@ Users = Mapping[Node, Sequence[User]]
 
 
 def has_windows(node: Node) -> bool:
-    """Whether a node is an operator that has windows; a pooling operator over all of the data has none."""
+    """Whether an operator has windows; a global pooling operator has none."""
     return node.op in WITH_WINDOWS and not node.attr("global_pool", False)
 
 
 def is_channels_first(node: Node) -> bool:
-    """Whether an operator has its channels on the second axis, as those without a layout."""
+    """Whether an operator has its channels on the second axis, which is so without a layout."""
     return str(node.attr("layout")) in ("None", "NCW", "NCHW", "NCDHW")
 
 
 def spatial(node: Node, along: Sequence[Any]) -> Tuple[Any, ...]:
-    """What is spatial of a shape, or of anything else that an operator's data have along each axis."""
+    """The spatial part of a shape, or of any other sequence with an entry for each axis of an operator's data."""
     return tuple(along[2:] if is_channels_first(node) else along[1:-1])
 
 
@@ -59,11 +59,11 @@ def windows_of(node: Node, size: Sequence[int]) -> Tuple[Any, ...]:
 class Windowed(NamedTuple):
     """An operator with the pads before it and slices after it.
 
-    Pads are (low, high) as they follow from all of them: a negative one counts elements that no window reads."""
+    The windows' pads are the sum of all of them; a negative one is a number of elements that no window reads."""
 
     windows: Tuple[Any, ...]
-    data: Output  # before what pads it
-    nodes: Tuple[Node, ...]  # that the data passes, the operator among them
+    data: Output  # before the pads
+    nodes: Tuple[Node, ...]  # in the order of the data, with the operator among them
 
     @property
     def last(self) -> Node:
@@ -72,8 +72,8 @@ class Windowed(NamedTuple):
 
 
 def windowed(node: Node, shapes: Shapes, users: Users) -> Iterator[Windowed]:
-    """An operator with the pads before it, then the same with one slice more after it, for as long as there are any
-    that crop spatial axes. Nothing else uses what is between them."""
+    """An operator with the pads before it, then the same with one more slice after it, as long as slices that crop
+    spatial axes follow. No other operator uses the arrays between them."""
     data, size = node.inputs[0], spatial(node, shapes[node.inputs[0].node])
     own = tuple(replace(window, size=n) for window, n in zip(windows_of(node, size), size))
     merged = Windowed(own, data, (node,))
@@ -102,7 +102,7 @@ def _cropped(window: Any, crop: Tuple[int, int]) -> Any:
 
 
 def _pads(window: Window) -> Tuple[int, int]:
-    """Also of a window whose pads are negative."""
+    """The (low, high) of a window, which may be negative."""
     if isinstance(window.padding, str) or window.ceil_mode:
         return window.pads(window.size)
     return window.padding
@@ -151,9 +151,9 @@ def _is_never_negative(node: Node) -> bool:
 
 
 def note(graph: Graph, any_size: bool) -> None:
-    """Note the windows of every operator together with the pads before it and the slices after it: in the operator,
-    and in these, which only give its data and its output the right shape then. For `any_size` only what is right for
-    every size of the data."""
+    """Note the windows of every operator, together with the pads before it and the slices after it, in all of these
+    nodes. The pads and slices then only describe shapes. With `any_size` only windows that are right for every size are
+    noted."""
     shapes, users = graph.shapes(), graph.users()
     for node in graph.nodes():
         if NOTE in node.attrs or not has_windows(node) or not is_channels_first(node):
@@ -173,7 +173,7 @@ def note(graph: Graph, any_size: bool) -> None:
 
 
 def _with_pads(merged: Windowed, outputs: Sequence[int], any_size: bool) -> Optional[Windowed]:
-    """The same with pads that are not negative; None if the data would have to be cropped for it."""
+    """The same with pads that are not negative; None if that needs a crop of the data."""
     slices = merged.nodes[[*map(has_windows, merged.nodes)].index(True) + 1 :]
     if any_size and any(_counts_from_the_start(each) for each in slices):
         return None
@@ -182,7 +182,7 @@ def _with_pads(merged: Windowed, outputs: Sequence[int], any_size: bool) -> Opti
 
 
 def _counts_from_the_start(node: Node) -> bool:
-    """Whether a slice ends at a number of elements, and not so many before the end."""
+    """Whether a slice ends at a position counted from the start, not from the end."""
     return any(entry is not None and entry >= 0 for entry in entries(node.attr("end")))
 
 
@@ -190,7 +190,7 @@ def _with_high(window: Any, outputs: int, any_size: bool) -> Any:
     if isinstance(window, TransposedWindow) or window.follows_size or window.ceil_mode:
         return window
     low, high = _pads(window)
-    if high < 0 and not any_size:  # the last elements may be read by no window
+    if high < 0 and not any_size:  # no window may read the last elements
         high = max((outputs - 1) * window.stride + window.effective_kernel_size - window.size - low, 0)
     if min(low, high) < 0 or outputs < 1:
         return None

@@ -36,7 +36,7 @@ def writes(*kinds: str) -> Callable[[Row], Row]:
 
 @dataclass(frozen=True)
 class Array:
-    """An array of a file in a formula: `x * 2` is a node, whose number has the type of an output of the graph."""
+    """An array of a file in a formula: `x * 2` adds a node, and the number gets the type of an output of the graph."""
 
     w: Writer
     like: Output
@@ -64,7 +64,7 @@ class Array:
 
 
 def axes_of(node: Node, ndim: int, name: str = "axis") -> List[int]:
-    """An attribute of one axis or several as numbers from 0; all for none."""
+    """An attribute of one axis or several as a list of numbers from 0; all axes if it is None."""
     given = node.attr(name)
     if given is None or given == ():
         return list(range(ndim))
@@ -78,7 +78,7 @@ def ndim_of(w: Writer, node: Node) -> int:
 
 
 def axis_of(w: Writer, node: Node, default: Optional[int] = None) -> int:
-    """The axis of a node as a number from 0; the default is for one that has no such attribute."""
+    """The axis of a node as a number from 0; the default is for a node without this attribute."""
     axis = node.attr("axis", None if "axis" in node.attrs else default)
     if axis is None:
         raise ValueError("axis must be given, as ONNX flattens nothing; received axis=None")
@@ -92,5 +92,5 @@ def must(node: Node, name: str, required: Any) -> None:
 
 
 def number(w: Writer, node: Node, x: str) -> str:
-    """What has no axis in ONNX, and one in MXNet unless NumPy's shapes are on."""
+    """A scalar of ONNX as MXNet has it: with one axis, unless NumPy's shapes are on."""
     return w.add("Reshape", x, w.integers([1])) if len(w.shape(Output(node))) == 1 else x

@@ -1,4 +1,4 @@
-"""Shapes and axes, and parts of arrays."""
+"""Operators that change shapes and axes or take parts of arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ KEPT_ZERO = -0.0
 
 @writes("Reshape", "reshape_like")
 def reshape(w: Writer, node: Node, x: str, *like: str) -> str:
-    """To the shape that MXNet infers, whatever its codes; with several dynamic lengths, to that of another array."""
+    """To the shape that MXNet infers, whatever its special codes are; with several dynamic lengths, to the shape of
+    another array."""
     target = w.shape(Output(node))
     if like and target == w.shape(node.inputs[1]) and sum(not length.is_static for length in target) > 1:
         return w.add("Reshape", x, w.add("Shape", *like))
@@ -101,7 +102,7 @@ def reverse(w: Writer, node: Node, x: str) -> str:
 
 @writes("repeat")
 def repeat(w: Writer, node: Node, x: str) -> str:
-    """Every element of an axis so many times, one after the other."""
+    """Repeats every element of an axis."""
     shape, count = list(w.shape(node.inputs[0])), int(node.attr("repeats"))
     axis = axis_of(w, node)
     if shape[axis].is_static:
@@ -122,7 +123,8 @@ def tile(w: Writer, node: Node, x: str) -> str:
 
 @writes("broadcast_axis", "broadcast_to", "broadcast_like")
 def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
-    """To the shape that MXNet infers; a dynamic length is the data's own, or that of all of another array's."""
+    """To the shape that MXNet infers; a dynamic length is that of the data, or all lengths are those of another
+    array."""
     source, shape = w.shape(node.inputs[0]), w.shape(Output(node))
     if all(after.is_static or before == after for before, after in zip(source, shape)):
         return w.add("Expand", x, w.integers([n.traced if n.is_static else 1 for n in shape]))
@@ -146,7 +148,7 @@ def pad(w: Writer, node: Node, x: str) -> str:
 
 
 def _readers(w: Writer, node: Node) -> Iterator[Node]:
-    """The nodes that use an output, in place of noted ones that only pass it on."""
+    """The nodes that use an output; noted nodes, which only pass it on, are replaced by their users."""
     for user, _ in w.graph.users()[node]:
         if user is not None and NOTE in user.attrs and not has_windows(user):
             yield from _readers(w, user)

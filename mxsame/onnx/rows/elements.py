@@ -1,4 +1,4 @@
-"""One array, element by element, two arrays, and arrays of constants."""
+"""Elementwise operators of one array or two, and arrays of constants."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def with_attributes(w: Writer, node: Node, *xs: str) -> str:
 
 
 def _modulo(x: Array, y: Array) -> Array:
-    """What is left of a division, with the divisor's sign, and 0 of one by 0; ONNX's for floats has the dividend's."""
+    """The remainder of a division, with the divisor's sign, and 0 for a divisor of 0; ONNX's for floats has the
+    dividend's sign."""
     none = y("Equal", 0)
     divisor = _where(none, 1, y)
     rest = x("Mod", divisor, fmod=1)
@@ -97,8 +98,8 @@ COMPARISONS: Dict[str, Any] = {
 @writes("rsubtract_scalar", "rdivide_scalar", "rpower_scalar", "rmodulo_scalar")
 @writes(*COMPARISONS, *(f"{kind}_scalar" for kind in COMPARISONS))
 def of_two(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
-    """A number has the data's type, and comes first if the name starts with r. A comparison gives 0 or 1 of that type,
-    as MXNet has it."""
+    """A scalar has the data's type, and is the first operand if the name starts with r. A comparison returns 0 or 1 of
+    that type, as in MXNet."""
     operands = [x, w.scalar(float(node.attr("scalar")), node.inputs[0]) if y is None else y]
     kind, reverses = re.subn("^r(?=.*_scalar)", "", node.kind)
     kind = kind.replace("_scalar", "")
@@ -112,7 +113,7 @@ def of_two(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
 
 
 def _log1p(x: Array) -> Array:
-    """log(u) with u = 1 + x; next to 0 times x / (u - 1), in which the rounding of u cancels out, or x if u is 1."""
+    """log(u) with u = 1 + x; near 0 times x / (u - 1), which cancels the rounding of u, or x if u is 1."""
     u = x + 1
     small = _where(u("Equal", 1), x, x * (u("Log") / (u - 1)))
     return _where(x("Abs") < 0.5, small, u("Log"))
@@ -125,14 +126,14 @@ def _expm1(x: Array) -> Array:
 
 
 def _round_half_away(x: Array) -> Array:
-    """ONNX's Round takes the even number of two that are as near, MXNet's the one further from 0."""
+    """MXNet rounds a tie away from 0, ONNX's Round to the even number."""
     size = x("Abs")
     whole = size("Floor")
     return x("Sign") * _where(size - whole < 0.5, whole, whole + 1)
 
 
 def _round_half_down(x: Array) -> Array:
-    """MXNet's rint takes the lower number of two that are as near."""
+    """MXNet's rint rounds a tie down."""
     low, high = x("Floor"), x("Ceil")
     return _where(high - x < x - low, high, low)
 
@@ -265,6 +266,6 @@ def arange(w: Writer, node: Node, *_: str) -> str:
     shape = w.static(Output(node), "its shape")
     start, step, repeat = node.attr("start", 0), node.attr("step", 1), node.attr("repeat", 1)
     if node.op == "_arange" and node.attr("stop") is None and not node.attr("infer_range", False):
-        start = 0  # what is given is the stop
+        start = 0  # the only number given is the stop
     numbers = start + step * (np.arange(math.prod(shape)) // repeat).reshape(shape)
     return w.constant(numbers, w.dtype(Output(node)))

@@ -1,4 +1,4 @@
-"""Elements and rows by their number."""
+"""Elements and rows by their indices."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pick(w: Writer, node: Node, x: str, index: str) -> str:
 
 
 def _length(w: Writer, node: Node, axis: int) -> int:
-    """Of an axis that elements are chosen along."""
+    """The length of the axis along which elements are chosen."""
     length = w.shape(node.inputs[0])[axis]
     if not length.is_static:
         raise ValueError(f"the axis of {node.op} must be static")
@@ -45,7 +45,7 @@ def _length(w: Writer, node: Node, axis: int) -> int:
 
 
 def _index(w: Writer, output: Output, name: str, length: int, mode: str = "clip") -> str:
-    """Numbers of rows, which MXNet keeps as floats and clips or wraps, as integers."""
+    """Indices as integers: MXNet keeps them as floats, and clips or wraps them."""
     if mode not in ("clip", "wrap"):
         raise ValueError(f"mode must be clip or wrap; {validation.received(mode=mode)}")
     value = w.graph.value(output)
@@ -59,7 +59,7 @@ def _index(w: Writer, output: Output, name: str, length: int, mode: str = "clip"
 
 @writes("one_hot")
 def one_hot(w: Writer, node: Node, x: str) -> str:
-    """By a comparison with all positions: ONNX's OneHot counts negative ones from the end, MXNet's ignores them."""
+    """By a comparison with all positions: ONNX's OneHot counts negative indices from the end, MXNet's ignores them."""
     index = w.unsqueezed(w.cast(x, INT64), [ndim_of(w, node)])
     matches = w.add("Equal", index, w.integers(range(int(node.attr("depth")))))
     values = float(node.attr("on_value", 1.0)), float(node.attr("off_value", 0.0))

@@ -1,4 +1,4 @@
-"""Batch norm and its relatives."""
+"""Batch norm and other normalizations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers: an RNN of MXNet is all layers and directions, an LSTM, GRU or RNN of ONNX is one layer."""
+"""Recurrent layers: one RNN of MXNet has all layers and directions, an LSTM, GRU or RNN of ONNX is one layer."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _layers(
 
 
 def _part(w: Writer, state: str, first: int, count: int, layers: int) -> str:
-    """A layer's part of the states at the start; without any, all are 0."""
+    """A layer's part of the initial states; without any, all are 0."""
     return state if layers == 1 or not state else w.sliced(state, (0, first, first + count, 1))
 
 

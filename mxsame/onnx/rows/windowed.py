@@ -1,4 +1,4 @@
-"""What works on pictures: convolutions, transposed convolutions, pooling operators, and resizing."""
+"""Operators on pictures: convolutions, transposed convolutions, pooling operators, and resizing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mxsame.rewriting.windows import has_windows, is_channels_first, windows_of
 
 
 def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
-    """The windows of an operator, and their attributes."""
+    """The windows of an operator, and the attributes for them."""
     lengths = w.shape(node.inputs[0])[2:]
     windows = windows_of(node, [length.traced for length in lengths])
     target = any(node.attr("target_shape") or ())
@@ -89,7 +89,8 @@ def _signed_lp(w: Writer, node: Node, name: str, order: int) -> str:
 
 
 def _without_what_follows_padding(w: Writer, node: Node, out: str, windows: Sequence[Window]) -> str:
-    """Padding counts in a mean, and what a partial window has after it does not: so the last means become larger."""
+    """Corrects averages of a partial last window: MXNet counts the padding in it, and not the elements after the
+    padding."""
     if any(window.size is None for window in windows):
         raise ValueError("padding must not count (count_include_pad=False) with ceil_mode, to serve dynamic sizes")
     scale = np.ones(())
@@ -105,7 +106,7 @@ def _without_what_follows_padding(w: Writer, node: Node, out: str, windows: Sequ
 
 @writes("_contrib_AdaptiveAvgPooling2D")
 def adaptive_average(w: Writer, node: Node, x: str) -> str:
-    """To one element, or by equal windows."""
+    """To one element, or with equal windows."""
     size = entries(node.attr("output_size")) or [1]
     size = size * 2 if len(size) == 1 else size
     if size == [1, 1]:
