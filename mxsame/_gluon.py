@@ -1,7 +1,7 @@
-"""Gluon's private names: all that mxsame uses of them, and nothing else in the package touches one.
+"""The private names of Gluon that mxsame uses; no other file of the package uses one.
 
-Gluon has no public way to a block's children, to whether it is hybridized, to hear that it changed, or to what a
-deferred parameter waits for. MXNet 1.9.1 is the last release; `tests/test_gluon.py` fails if one of the names is gone.
+Gluon has no public way to get a block's children, to see whether it is hybridized or has changed, or to initialize a
+deferred parameter. MXNet 1.9.1 is the last release; `tests/test_gluon.py` fails if one of the names is gone.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from mxsame._mxnet import mx
 
 
 def children(block: Any) -> list[Any]:
-    """The blocks that a block registered."""
+    """The child blocks of a block."""
     return list(block._children.values())
 
 
 def own_parameters(block: Any) -> dict[str, Any]:
-    """The parameters that a block passes to its `hybrid_forward`, by the names that this takes."""
+    """The parameters that a block passes to its `hybrid_forward`, by the names of its arguments."""
     return dict(block._reg_params)
 
 
@@ -29,7 +29,7 @@ def own_arrays(block: Any, context: Any) -> dict[str, Any]:
 
 def parameters(block: Any) -> dict[str, Any]:
     """All parameters of a block and its children, by name: `collect_params` without its search for stray blocks, which
-    takes longer than tracing the net."""
+    takes longer than a trace of the net."""
     by_name = dict(block.params.items())
     for child in children(block):
         by_name.update(parameters(child))
@@ -53,11 +53,11 @@ def initialise_deferred(parameter: Any, shape: tuple) -> None:
 
 
 class LateGradient(mx.gluon.Parameter):
-    """A parameter without memory for its gradient, until that is asked for or an operator is recorded that takes the
-    parameter. To all who use it, it is as any other."""
+    """A parameter that allocates its gradient when it is first asked for, or when an operator that takes the parameter
+    is recorded. Otherwise it behaves like any other."""
 
     _late_grad: Optional[list[Any]] = None
-    _LOCK = threading.RLock()  # or each of two threads makes a gradient, and one is lost
+    _LOCK = threading.RLock()  # otherwise two threads would each make a gradient, and one would be lost
 
     @property
     def _grad(self) -> Optional[list[Any]]:
@@ -89,7 +89,7 @@ def initialise_with(parameter: Any, array: Any) -> None:
 
 
 def watch(block: Any, operator: Any) -> None:
-    """Let a CachedOp call what `register_op_hook` of the block was given."""
+    """Let a CachedOp call the hook that was registered with the block's `register_op_hook`."""
     if block._callback:
         operator._register_op_hook(block._callback, block._monitor_all)
 
@@ -112,7 +112,8 @@ def show_graph(block: Any, graph: Sequence[Any], structure: Any) -> None:
 
 
 def input_structure(block: Any) -> Optional[list]:
-    """How the arguments of the last call as a graph were nested, with True in place of each array; None before it."""
+    """How the arguments of the last call as a graph were nested, with True in place of each array; None before the
+    first."""
     kept = block._in_format
     return None if kept is None else _mapped(kept if isinstance(kept, list) else [kept], {-1: None}, True)
 
@@ -125,7 +126,7 @@ def _mapped(nested: Any, table: dict[Any, Any], default: Any) -> Any:
 
 
 def clear_graph(block: Any) -> None:
-    """What Gluon does when a block changed: forget its graph."""
+    """Gluon's own reaction to a change of a block: drop its graph."""
     type(block)._clear_cached_op(block)
 
 
@@ -135,10 +136,10 @@ def changed(block: Any) -> None:
 
 
 def on_change(block: Any, callback: Callable[[], None]) -> None:
-    """Call this when the block gets another child, type or flag, in place of Gluon's `clear_graph`."""
+    """Call this function when the block gets another child, type or flag, in place of Gluon's `clear_graph`."""
     block._clear_cached_op = callback
 
 
 def off_change(block: Any) -> None:
-    """Take `on_change` back."""
+    """Undo `on_change`."""
     vars(block).pop("_clear_cached_op", None)

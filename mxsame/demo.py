@@ -112,8 +112,8 @@ def symmetric_pad(size: int, kernel_size: int, stride: int = 1, dilation: int = 
 
 
 def block(layer: Layer, weights: dict[str, np.ndarray], size: int | None = None) -> Any:
-    """The layer of `mxsame.nn`, which needs no input size; or with a size, as it is usually ported, of `gluon.nn` with
-    symmetric padding. Weights are as tf.keras stores them."""
+    """The layer of `mxsame.nn`, which needs no input size; or with a size, the layer of `gluon.nn` with symmetric
+    padding, as it is usually ported. Weights are as tf.keras stores them."""
     module, pads = (nn, layer.padding) if size is None else (mx.gluon.nn, layer.padding)
     if size is not None and layer.padding == "same":
         pads = symmetric_pad(size, layer.kernel_size, layer.stride)
@@ -155,7 +155,7 @@ class Row(NamedTuple):
 
 
 def image(network: str) -> np.ndarray:
-    """The photograph in a network's size, (H, W, C) in 0..1: the mean over equal squares of pixels."""
+    """The photograph at a network's size, (H, W, C) in 0..1: the mean over equal squares of pixels."""
     from matplotlib.image import imread
 
     pixels, size = np.rint(imread(DATA / "photograph.png")[..., :3] * 255), NETWORKS[network].size
@@ -222,8 +222,8 @@ def run(console: Console, picture: Path) -> bool:
 
 
 def draw(last: Row) -> Figure:
-    """The picture, which is README's too: on the left windows with SAME and with symmetric padding; on the right the
-    input of the autoencoder, its output with either padding, and how these differ."""
+    """The picture, which is also in the README: on the left windows with SAME and with symmetric padding; on the right
+    the input of the autoencoder, its output with either padding, and their difference."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.9, 5.3), facecolor="white")

@@ -125,7 +125,7 @@ def threads(count: int, processors: int, cores: int, quota: Optional[float]) -> 
 
 
 def ask(limit: float = 120.0) -> Dict[str, Any]:
-    """What `probe` reports in a child process; with an "error" if it did not finish, and a "fix" if known."""
+    """What `probe` reports in a child process; with an "error" if it did not finish, and a "fix" if there is one."""
     command = [sys.executable, "-c", START, json.dumps(sys.path)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
@@ -135,7 +135,7 @@ def ask(limit: float = 120.0) -> Dict[str, Any]:
     except subprocess.TimeoutExpired as error:
         output, end = error.output or b"", f"no answer within {limit:g} seconds"
         process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver that hangs may keep it in the kernel
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver that hangs may keep the process in the kernel
             output = process.communicate(timeout=5)[0]
     reported: Dict[str, Any] = {"error": end}
     for line in output.decode(errors="replace").splitlines():
@@ -165,7 +165,7 @@ def report() -> None:
 
 def probe() -> Iterator[Tuple[str, Any]]:
     """NumPy, MXNet, its threads and GPUs, and a convolution on each device."""
-    with contextlib.suppress(ImportError):  # MXNet's import explains it
+    with contextlib.suppress(ImportError):  # the import of MXNet explains it
         import numpy
 
         yield "NumPy", f"{numpy.__version__}, {os.path.dirname(str(numpy.__file__))}"

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional
 
-SETTING = "MXSAME_THREADS"  # 0: MXNet as it comes; another number: so many threads
+SETTING = "MXSAME_THREADS"  # 0: MXNet's own default; another number: that many threads
 MOST = "MXNET_OMP_MAX_THREADS"
 OF_MXNET = ("OMP_NUM_THREADS", MOST)
 ENGINES_OPENMP = ("5mxnet6engine6OpenMP3GetEv", "K5mxnet6engine6OpenMP28GetRecommendedOMPThreadCountEb")
@@ -48,7 +48,7 @@ class Share(NamedTuple):
 
 
 def share(root: Path = Path("/")) -> Share:
-    """What this process may use; `root` is where Linux shows it."""
+    """What this process may use; `root` is the root of Linux's file system."""
     processors = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     cores = {_text(root / topology.format(number)) or str(number) for number in processors}
@@ -87,7 +87,7 @@ def _text(path: Path) -> str:
 
 
 def setting() -> Optional[int]:
-    """What the user has set as `MXSAME_THREADS`."""
+    """The user's `MXSAME_THREADS`."""
     text = os.environ.get(SETTING, "")
     if text and not text.isdecimal():
         raise ValueError(f"{SETTING} must be a number of threads, or 0 for MXNet's own; received {SETTING}={text!r}")
@@ -95,7 +95,7 @@ def setting() -> Optional[int]:
 
 
 def chosen() -> Optional[int]:
-    """The threads that MXNet is to have; None if MXNet, or the user by MXNet's own variables, decides."""
+    """The number of threads for MXNet; None if MXNet decides, or the user by MXNet's own variables."""
     if setting() == 0 or any(map(os.environ.get, OF_MXNET)):
         return None
     return setting() or share().threads
@@ -127,11 +127,11 @@ def _library() -> Any:
 
 
 def in_use() -> int:
-    """The threads that MXNet divides an operator among: what its engine asks for, from MXNet itself."""
+    """The number of threads that MXNet divides an operator among, as MXNet's engine reports it."""
     library = _library()
     try:
         openmp, recommended = (library[f"_ZN{name}"] for name in ENGINES_OPENMP)
-    except AttributeError:  # another build, which hides them
+    except AttributeError:  # another build, which does not export them
         return int(library.omp_get_max_threads())
     openmp.restype = ctypes.c_void_p
     return int(recommended(ctypes.c_void_p(openmp()), True))

@@ -1,4 +1,4 @@
-"""Arguments into canonical form, and every message a user can get for a wrong one.
+"""Checks arguments and brings them into canonical form, with every message for a wrong one.
 
 Each function takes the argument's name, so that its message can say the rule and then "received name=value".
 A wrong type is a `TypeError`, a wrong value a `ValueError`. This module imports nothing of mxsame and no MXNet:
@@ -18,8 +18,8 @@ Padding = Union[str, Tuple[Pair, ...]]
 Shape = Tuple[Optional[int], ...]
 
 LARGEST = 2**31 - 1  # MXNet keeps lengths, and the number of an array's elements, as 32-bit integers
-LARGEST_STEP = 2**29 - 1  # kernels, strides and pads: sums of a few of them must stay within that, too
-WORDS = ("same", "valid", "keras-mxnet")  # what padding may be for every operator
+LARGEST_STEP = 2**29 - 1  # of kernels, strides and pads, so that sums of a few of them stay below `LARGEST`
+WORDS = ("same", "valid", "keras-mxnet")  # paddings of every operator
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 FLOATS = ("float16", "float32", "float64")
 
@@ -39,13 +39,14 @@ def _short(value: Any) -> str:
 
 
 def own_names(other_names: Mapping[str, str], arguments: Mapping[str, Any]) -> None:
-    """No argument under a name that another library gives it: `other_names` maps that name to the one here."""
+    """Raises a `TypeError` for an argument under another library's name; `other_names` maps such names to the names
+    here."""
     for name in other_names.keys() & arguments.keys():
         raise TypeError(f"{name} must be given as {other_names[name]}; {received(**{name: arguments[name]})}")
 
 
 def renamed(**other_names: str) -> Callable[[Function], Function]:
-    """A decorator: the function's arguments are checked by `own_names`."""
+    """A decorator: `own_names` checks the function's arguments."""
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
@@ -75,14 +76,14 @@ def integer(name: str, value: Any, minimum: int, maximum: int = LARGEST) -> int:
 
 
 def flag(name: str, value: Any) -> bool:
-    """A real bool."""
+    """A bool."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False; {received(**{name: value})}")
     return value
 
 
 def is_sequence(value: Any) -> bool:
-    """Whether `value` holds one entry per axis, rather than standing for all of them."""
+    """Whether `value` has one entry per axis, and is not one value for all axes."""
     return isinstance(value, (tuple, list)) or (hasattr(value, "__array__") and getattr(value, "ndim", 0) == 1)
 
 
@@ -103,7 +104,7 @@ def per_axis(
 
 
 def mode(name: str, value: Any, allowed: Sequence[str]) -> str:
-    """One of the `allowed` words, in any case -> in lower case."""
+    """One of the `allowed` words, in any case -> the word in lower case."""
     rule = f"{name} as a word must be one of " + ", ".join(f'"{entry}"' for entry in allowed)
     if not isinstance(value, str):
         raise TypeError(f"{rule}; {received(**{name: value})}")
@@ -156,7 +157,7 @@ def pooling_padding(value: Any, pool_size: Sequence[int]) -> Padding:
 
 
 def count_include_pad(value: Any, padding: Any) -> bool:
-    """Whether an average counts padding; keras-mxnet's always do, TensorFlow's never."""
+    """Whether an average counts padding; keras-mxnet's averages always do, TensorFlow's never."""
     counted = isinstance(padding, str) and padding.lower() == "keras-mxnet"
     counts = counted if value is None else flag("count_include_pad", value)
     if counted and not counts:
@@ -209,19 +210,19 @@ def rank(candidates: dict[str, int | None]) -> int:
 
 
 def divisible(name: str, value: int, by_name: str, by: int) -> None:
-    """`name` in equal groups."""
+    """`name` must be a multiple of `by_name`."""
     if value % by:
         raise ValueError(f"{name} must be a multiple of {by_name}; {received(**{name: value, by_name: by})}")
 
 
 def agree(name: str, given: Any, source: str, actual: Any) -> None:
-    """Two statements about one thing: an argument, and what an array shows."""
+    """An argument must agree with what an array shows."""
     if given is not None and actual is not None and given != actual:
         raise ValueError(f"{name} must agree with {source}, {actual}; {received(**{name: given})}")
 
 
 def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None], meaning: str) -> None:
-    """A shape that fits the rule, as far as both are known."""
+    """A shape must fit the expected one, where both are known."""
     if len(value) != len(expected) or any(
         None not in (length, required) and length != required for length, required in zip(value, expected)
     ):
@@ -232,7 +233,7 @@ def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None]
 
 
 def elements(name: str, value: Sequence[int | None]) -> None:
-    """No array of more elements than MXNet can count, as far as its shape is known."""
+    """An array must not have more elements than MXNet can count, as far as its shape is known."""
     known = [length for length in value if length is not None]
     if math.prod(known) >= LARGEST:
         shown = ", ".join("?" if length is None else str(length) for length in value)
@@ -240,6 +241,6 @@ def elements(name: str, value: Sequence[int | None]) -> None:
 
 
 def float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:
-    """A floating type that MXNet has this operator for."""
+    """A floating type that MXNet supports for this operator."""
     if dtype not in allowed:
         raise TypeError(f"{name} must be {' or '.join(allowed)}{why}; {received(**{f'{name}.dtype': dtype})}")

@@ -1,4 +1,4 @@
-"""The command line, one file for each command. What is heavy is imported by the command that needs it."""
+"""The command line, one file for each command. A command imports large packages when it runs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class Commands(click.Group):
     """A group whose commands print one line if a file or the output cannot be written."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        if not os.environ.get("COLUMNS", "80").strip("0 "):  # a terminal without columns: click and rich find 80
+        if not os.environ.get("COLUMNS", "80").strip("0 "):  # a terminal without columns: click and rich then use 80
             del os.environ["COLUMNS"]
         try:
             try:
                 if isinstance(sys.stdout, io.TextIOWrapper):
-                    sys.stdout.reconfigure(errors="replace")  # a terminal's encoding may lack characters of messages
+                    sys.stdout.reconfigure(errors="replace")  # the encoding may not have all characters of a message
                 return super().main(*args, **options)
             finally:
-                if sys.stdout:  # None where the process was started with it closed
+                if sys.stdout:  # None if it was closed when the process started
                     sys.stdout.flush()
         except OSError as error:
-            with contextlib.suppress(OSError):  # what is still in the buffer cannot be written at exit either
+            with contextlib.suppress(OSError):  # the rest of the buffer cannot be written at exit either
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(f"mxsame: {error}")
 
@@ -38,7 +38,7 @@ class Commands(click.Group):
 def main() -> None:
     """Keras's padding="same", exact on MXNet.
 
-    Start with `mxsame demo`. `mxsame convert model.h5 -o model` makes an MXNet network of a Keras model. `mxsame pads
+    Start with `mxsame demo`. `mxsame convert model.h5 -o model` makes an MXNet network from a Keras model. `mxsame pads
     --size 28 --kernel 3 --stride 2` shows where padding goes, and `mxsame doctor` what keeps MXNet from working. `pads`
     and `doctor` run without MXNet.
 

@@ -42,7 +42,7 @@ def print_json(value: Any) -> None:
 
 
 class Target(click.Path):
-    """A name to write to, in a folder that exists."""
+    """A path to write to, in a folder that exists."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(path_type=Path, **options)
@@ -68,7 +68,7 @@ class Picture(Target):
 
 
 class Integers(click.ParamType):
-    """`28` or `28,30`: integers with commas between."""
+    """`28` or `28,30`: integers separated by commas."""
 
     name = "integers"
 

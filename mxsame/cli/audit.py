@@ -79,7 +79,8 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
 
 
 def write(symbol: Any, file: Path, out: Path) -> str:
-    """The network's file and copies of its parameter files, under another name: the name of the first."""
+    """Writes the network's file, and copies of its parameter files, under another name; returns the path of the
+    first."""
     prefix = file.name.replace("-symbol.json", "")
     target = f"{out}-symbol.json"
     try:

@@ -19,14 +19,14 @@ from typing import Any, Callable, Iterator
 from mxsame import validation
 from mxsame.cli._shared import Integers, Target, as_json, click, need, need_mxnet, print_json
 
-SECONDS = 60.0  # to read a small file, on a busy machine, with the import of MXNet
+SECONDS = 60.0  # to read a small file on a busy machine, the import of MXNet included
 BYTES_PER_SECOND = 10e6  # more time for a large one
 MEMORY = 2**30  # bytes to read a file, and three times its size
 FIX = (  # of --check
     f"Fix it with: {sys.executable} -m pip install tensorflow==2.13.1 numpy==1.23.5 'matplotlib<3.11' "
     "'contourpy<1.3.3', or, for a file of Keras 3, with keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
 )
-TOLERANCE = 1e-4  # right values differ by less, shifted ones by a hundred times more
+TOLERANCE = 1e-4  # rounding makes less of a difference, a shift a hundred times more
 
 
 @click.command("convert")
@@ -97,7 +97,7 @@ def supervised(given: dict) -> int:
     process.start()
     ready.close()
     try:
-        if not reading.poll(limit):  # true when the last `ready` is closed, by a process that has ended, too
+        if not reading.poll(limit):  # true once `ready` is closed, which the end of the process does, too
             reason = f"libhdf5 did not return from it within {limit:.0f} seconds"
             raise click.ClickException(f"{files[0]} must be a whole model file: {reason}.")
         process.join()
@@ -124,7 +124,7 @@ def child(ready: Any, memory: int, given: dict) -> None:
 
 @contextlib.contextmanager
 def limited(ready: Any, memory: int) -> Iterator[None]:
-    """While a file is read, the process may take this many bytes more, on systems that report how many it has."""
+    """While a file is read, the process may allocate this many bytes more, on systems with /proc."""
     statistics: Any = Path("/proc/self/statm")
     limits = resource.getrlimit(resource.RLIMIT_AS)
     if statistics.exists():
@@ -160,7 +160,7 @@ def converted(
                     file, weights, layout, None, padding,
                     lambda done, total: bar.update(task, completed=done, total=total),
                 )  # fmt: skip
-            model = None if keras is None else loaded(keras, file, weights)  # after mxsame refused code in the file
+            model = None if keras is None else loaded(keras, file, weights)  # after mxsame has refused files with code
             sizes = input_shapes(net, shapes)
             rows = report.rows(net, list(map(mx.nd.zeros, sizes)))
             if output is not None:
@@ -212,7 +212,7 @@ def input_shapes(net: Any, given: tuple) -> list:
 
 
 def write_onnx(net: Any, output: Path, shapes: list, options: dict) -> list:
-    """The name of the file."""
+    """Writes the file and prints its warnings; returns its name in a list."""
     from mxsame.onnx import NotCompared, export_onnx
 
     with warnings.catch_warnings(record=True) as warned:
@@ -224,34 +224,34 @@ def write_onnx(net: Any, output: Path, shapes: list, options: dict) -> list:
 
 
 def imported_keras() -> Any:
-    """tf.keras or Keras."""
+    """The module tf.keras or Keras."""
     reasons = []
     for package in ("tensorflow.keras", "keras"):
         try:
             return importlib.import_module(package)
-        except Exception as error:  # whatever a package raises that does not fit its neighbours
+        except Exception as error:  # a package with other versions of its dependencies may raise anything
             reasons.append(f"{package} cannot be imported ({type(error).__name__}: {error})")
     raise click.ClickException(f"--check needs TensorFlow or Keras: {'; '.join(reasons)}. {FIX}")
 
 
 def loaded(keras: Any, file: str, weights: str | None) -> Any:
-    """The live model."""
+    """The model, loaded by Keras."""
     try:
         if weights is None:
             return keras.models.load_model(file, compile=False)
         model = keras.models.model_from_json(Path(file).read_text(encoding="utf-8"))
         model.load_weights(weights)
         return model
-    except Exception as error:  # Keras has no type for what it cannot load
+    except Exception as error:  # Keras has no type of error for files that it cannot load
         version = getattr(keras, "__version__", "")
-        words = textwrap.shorten(str(error), 300, placeholder="...")  # some hold the whole configuration
+        words = textwrap.shorten(str(error), 300, placeholder="...")  # some contain the whole configuration
         raise click.ClickException(
             f"--check needs a file that Keras {version} can load: {type(error).__name__}: {words}. {FIX}"
         ) from error
 
 
 def compared(net: Any, model: Any, shapes: list) -> list:
-    """Each layer compared with that of the live model, for random inputs; numbers of entries for an Embedding."""
+    """The difference of each layer from Keras's, for random inputs; for an Embedding they are random indices."""
     import numpy as np
 
     from mxsame._mxnet import mx

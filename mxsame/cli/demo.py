@@ -21,7 +21,7 @@ def command(context: click.Context, out: Path) -> None:
     """Three networks on a photograph, layer by layer, compared with TensorFlow.
 
     Runs a stem, a Sequential network and an autoencoder in Gluon with recorded weights, compares every layer's output
-    with TensorFlow's recorded output and with what symmetric padding gives, and draws a picture of the difference.
+    with TensorFlow's recorded output and with that of symmetric padding, and draws a picture of the difference.
     Takes a few seconds.
 
     Exit codes: 0 if every layer is right, 1 if any is off or the demo cannot run, 2 for wrong options.

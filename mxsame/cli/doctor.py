@@ -14,8 +14,8 @@ def command(context: click.Context, as_json: bool) -> None:
     """What is installed, what works, and what fixes the rest.
 
     Looks at Python, NumPy and MXNet, at NVIDIA's driver and GPUs, and runs a convolution and its gradient on the CPU
-    and on each GPU. Counts MXNet's threads and the cores that it could use. A child process does what may fail. Every
-    problem comes with the command that fixes it. Takes a few seconds.
+    and on each GPU. Counts MXNet's threads and the cores that it could use. What may fail runs in a child process.
+    Every problem comes with the command that fixes it. Takes a few seconds.
 
     Exit codes: 0 if all is well, 1 if a problem was found, 2 for wrong options.
     """

@@ -94,7 +94,7 @@ def command(
 
 
 def written(axes: list[PaddedAxis], plot: Path) -> list[Path]:
-    """The pictures' names; of several axes each has one of its own, with the number of the axis."""
+    """Writes the pictures; returns their names, which end in the number of the axis if there are several."""
     need("matplotlib", "`mxsame pads --plot`")
     names = [f"{plot.stem}-{number}{plot.suffix}" for number in range(len(axes))] if len(axes) > 1 else [plot.name]
     for axis, name in zip(axes, names):
@@ -103,12 +103,12 @@ def written(axes: list[PaddedAxis], plot: Path) -> list[Path]:
 
 
 def spread(values: tuple, count: int) -> tuple:
-    """One value for each, of one for all."""
+    """One value for each axis, if one for all is given."""
     return values * count if len(values) == 1 else values
 
 
 def as_data(axis: PaddedAxis, given: tuple, output_padding: int | None) -> dict[str, Any]:
-    """One axis as `--json` prints it; for a transposed convolution `low` and `high` are cropped."""
+    """One axis as `--json` prints it; `low` and `high` of a transposed convolution are cropped."""
     fields = {
         **dict(zip(("size", "kernel_size", "stride", "dilation", "padding"), given)),
         "transposed": axis.transposed,
@@ -120,7 +120,8 @@ def as_data(axis: PaddedAxis, given: tuple, output_padding: int | None) -> dict[
 
 
 def drawing(axis: PaddedAxis, width: int) -> list[str]:
-    """Windows over elements, one line each: those of the outputs over the input, or, transposed, the inverse."""
+    """Windows over elements, one line each: the windows of outputs over the input, or transposed, of inputs over the
+    output."""
     name, legend = "output", "each line: the elements one output reads; # data, o padding, . skipped by dilation"
     if axis.transposed:
         name = "input"
@@ -133,7 +134,7 @@ def drawing(axis: PaddedAxis, width: int) -> list[str]:
         parts = ["".join(f" {marks.get(position, ' ')}" for position in span) for span in columns]
         return (words.ljust(label) + "  ...".join(parts)).rstrip()
 
-    digits = len(str(axis.elements - 1))  # numbers of elements read downwards: 12 is a 1 with a 2 below
+    digits = len(str(axis.elements - 1))  # indices are read downwards: 12 is a 1 above a 2
     lines = [line("", heading(axis, columns, row, digits)) for row in range(digits)]
     for number, span in enumerate(axis.ends):
         lines += ["..."] if number else []
@@ -144,7 +145,7 @@ def drawing(axis: PaddedAxis, width: int) -> list[str]:
 
 
 def heading(axis: PaddedAxis, columns: list[range], row: int, digits: int) -> dict[int, str]:
-    """One digit of the number of each element; around them the padding."""
+    """One digit of the index of each element, and the padding around them."""
     marks = {}
     for position in (position for span in columns for position in span):
         if axis.kind(position) == DATA:

@@ -13,16 +13,13 @@ from typing import List, Optional
 from mxsame.installation.requirements import LIBRARIES, Library
 
 DRIVER = "libcuda.so.1"
-DRIVER_FOLDERS = (
-    "/usr/local/nvidia/lib64",
-    "/usr/lib/wsl/lib",
-)  # of containers and WSL; unknown to the linker
+DRIVER_FOLDERS = ("/usr/local/nvidia/lib64", "/usr/lib/wsl/lib")  # of containers and WSL, unknown to the linker
 
 
 def load() -> List[Library]:
-    """Loads CUDA's libraries from wheels, or from where the linker finds them; returns those that are in neither.
+    """Loads CUDA's libraries from wheels, or from the folders of the dynamic linker; returns those that are in neither.
 
-    What the process has loaded stays: parts of cuDNN have to be of the version of the cuDNN that loads them. An
+    Libraries that the process has loaded stay: all parts of cuDNN must have one version. An
     ``OSError`` names a wheel's library that cannot be loaded.
     """
     in_use = {library.wheel for library in LIBRARIES if is_loaded(library.soname)}
@@ -36,9 +33,9 @@ def load() -> List[Library]:
         except OSError:
             if not path:
                 missing.append(library)
-            elif not missing:  # else it may be one of them that this library needs
+            elif not missing:  # otherwise this library may need one that is missing
                 raise
-    os.environ.setdefault("MXNET_CUDNN_LIB_CHECKING", "0")  # MXNet would warn of every cuDNN but 8.1.1
+    os.environ.setdefault("MXNET_CUDNN_LIB_CHECKING", "0")  # MXNet would warn of every cuDNN except 8.1.1
     return missing
 
 
@@ -52,7 +49,7 @@ def is_loaded(soname: str) -> bool:
 
 
 def in_wheel(soname: str) -> Optional[str]:
-    """The path of a library in one of the wheels ``nvidia-*`` that this Python sees."""
+    """The path of a library in one of the wheels ``nvidia-*`` that this Python can import from."""
     patterns = (os.path.join(glob.escape(path), "nvidia", "*", "lib", soname) for path in sys.path)
     return next((os.path.abspath(path) for pattern in patterns for path in sorted(glob.glob(pattern))), None)
 

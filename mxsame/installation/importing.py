@@ -25,7 +25,7 @@ from mxsame.installation.problems import InstallationError, check, explain, mxne
 from mxsame.installation.requirements import MXNET_CUDA_WHEEL, pins
 
 NUMPY_ALIASES: Dict[str, Any] = {"bool": bool, "int": int}  # what MXNet uses of the aliases gone since NumPy 1.24
-NUMPY_EXPIRED = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")  # MXNet passes them on; NumPy 1.20 and later warn
+NUMPY_EXPIRED = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")  # MXNet exports them, too; NumPy 1.20 and later warn
 
 
 def prepare() -> None:
@@ -51,7 +51,7 @@ def import_mxnet() -> Any:
 
 
 class MxnetFinder:
-    """Finds ``mxnet`` where Python finds it, and gives it another loader."""
+    """Finds ``mxnet`` where Python does, and gives it another loader."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         spec = PathFinder.find_spec(name) if name == "mxnet" else None

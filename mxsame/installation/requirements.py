@@ -1,4 +1,4 @@
-"""The versions and the wheels that mxsame is made for. It imports nothing of the package, as `setup.py` runs it."""
+"""The versions and the wheels that mxsame is made for. It imports nothing from the package, as `setup.py` runs it."""
 
 import shlex
 import sys
@@ -10,7 +10,8 @@ MXNET_CUDA_WHEEL = "mxnet-cu112"
 # mxnet-cu112 has machine code for compute capability 5.0 to 8.6, which 8.9 runs too, and no PTX for newer ones.
 OLDEST_CAPABILITY, FIRST_WITHOUT = (5, 0), (9, 0)
 
-ONNX = ("onnx>=1.14", "onnxruntime>=1.16", "numpy<2")  # the extra [onnx]; alone, onnx brings a NumPy without MXNet
+# The extra [onnx]. Without the last one onnx would install a NumPy that MXNet cannot use.
+ONNX = ("onnx>=1.14", "onnxruntime>=1.16", "numpy<2")
 
 
 class Library(NamedTuple):

@@ -12,9 +12,7 @@ from mxsame.onnx.shapes import Length, Shape, Shapes
 from mxsame.rewriting.graph import Graph, Node, Output, unused
 from mxsame.rewriting.windows import has_windows
 
-Row = Callable[
-    ..., Any
-]  # of the writer, a node and the names of its inputs: the name of its output, or a list of names
+Row = Callable[..., Any]  # (writer, node, *names of inputs) -> the name of the output, or a list of names
 SHOWN = 6  # nodes of a path in a message
 
 
@@ -56,9 +54,7 @@ class Writer:
         self._outputs = list(output_names)
         self._taken = {*self._inputs.values(), *self._outputs}
         self._node_name = ""  # of the node that is being written
-        self._parameters = {
-            name: self._unique(name) for name in graph.values
-        }  # made unique, as an input may have the same name
+        self._parameters = {name: self._unique(name) for name in graph.values}  # inputs may have the same names
         self._constants: Dict[tuple, str] = {}
         self._arrays = {self._parameters[name]: value for name, value in graph.values.items()}
 

@@ -50,8 +50,8 @@ def fold(graph: Graph) -> None:
 
 
 def convolve(graph: Graph) -> None:
-    """Turn every remaining batch norm of pictures into a depthwise 1x1 convolution, which oneDNN runs as one step with the
-    activation after it. Float32 only: MXNet's own depthwise convolution is slow."""
+    """Turn the remaining batch norms of pictures into depthwise 1x1 convolutions, which oneDNN runs as one step with
+    the activation after them. Float32 only: MXNet's own depthwise convolution is slow."""
     shapes = graph.shapes()
     for node in graph.nodes():
         if node.kind == "batch_norm" and len(shapes.get(node, ())) == 4:

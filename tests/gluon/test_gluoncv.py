@@ -132,6 +132,5 @@ def test_a_network(name, tmp_path):
         for net in (ours, theirs):
             net.cast("float64")
     if "gradients" not in without:
-        assert (
-            difference(gradients(ours, data), gradients(theirs, data)) < 2e-3
-        )  # a shift of one element is a tenth and more
+        # A shift of one element is a tenth and more.
+        assert difference(gradients(ours, data), gradients(theirs, data)) < 2e-3

@@ -133,9 +133,7 @@ def test_gradients_of_all_weights_are_those_of_keras(recorded, network, tmp_path
     wanted = {key.split("/gradient/")[1]: array for key, array in arrays.items() if key.startswith(f"{network}/grad")}
     with h5py.File(tmp_path / "gradients.h5", "r") as file:
         got = {name: file[name][()] for name in wanted}
-    scale = max(
-        float(np.abs(array).max()) for array in wanted.values()
-    )  # a bias before a batch norm has a gradient of 0
+    scale = max(float(np.abs(array).max()) for array in wanted.values())  # a bias before a batch norm: 0
     assert {name: array.shape for name, array in got.items()} == {name: array.shape for name, array in wanted.items()}
     worst = {name: difference(got[name], array, 1e-2 * scale) for name, array in wanted.items()}
     assert {name: value for name, value in worst.items() if not value < 1e-4} == {}
