@@ -122,7 +122,7 @@ def links(app: Sphinx, what: str, name: str, subject: Any, options: Any, lines: 
     for number, line in enumerate(lines):
         declared = DECLARED.match(line)
         if declared and TYPE.search(declared[2]):
-            types = TYPE.sub(lambda found: f":class:`{found[0]} <{TYPES[found[0]]}>`", declared[2])
+            types = TYPE.sub(lambda match: f":class:`{match[0]} <{TYPES[match[0]]}>`", declared[2])
             lines[number] = f"{declared[1]}{types}{declared[3]}"
         elif ERRORS.match(line.strip()):
             lines[number] = re.sub(r"\w+", r":exc:`\g<0>`", line)

@@ -55,8 +55,8 @@ def write(folder: Path = GENERATED) -> Dict[str, Tuple[str, str]]:
     mapping = {}
     for project, (address, names) in PROJECTS.items():
         lines = []
-        for name, place in names.items():
-            page, kind = place.split()
+        for name, location in names.items():
+            page, kind = location.split()
             lines.append(f"{name} py:{kind} 1 {page}#$ -\n")
         head = f"# Sphinx inventory version 2\n# Project: {project}\n# Version: \n# Compressed with zlib:\n"
         path = folder / f"{project}.inv"

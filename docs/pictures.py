@@ -56,8 +56,8 @@ def speed() -> None:
     names = [name for name in NETWORKS if name in rows]
     figure = Figure(figsize=(8.4, 0.7 + 0.45 * len(names)), facecolor="white", layout="constrained")
     axes = figure.add_subplot()
-    for place, (variant, (label, colour, hatch)) in enumerate(variants.items()):
-        heights = [number + 0.36 * place for number in range(len(names))]
+    for position, (variant, (label, colour, hatch)) in enumerate(variants.items()):
+        heights = [number + 0.36 * position for number in range(len(names))]
         times = [tables.ratio(rows[name], variant) for name in names]
         bars = axes.barh(heights, times, 0.34, color=colour, hatch=hatch, edgecolor="white", label=label)
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
@@ -288,9 +288,9 @@ def two_axes(size: int = 6, kernel_size: int = 3, stride: int = 2) -> None:
         axes.set_title(f"{name}: pads {low, high} along both axes", loc="left", size=10, weight="bold", color=colour)
         for row, column in np.ndindex(low + size + high, low + size + high):
             two_axes_element(axes, row - low, column - low, size, colour)
-        for place in range(size):
-            axes.text(place + 0.5, -low - 0.35, place, size=8, color=INK, ha="center", va="center")
-            axes.text(-low - 0.35, place + 0.5, place, size=8, color=INK, ha="center", va="center")
+        for index in range(size):
+            axes.text(index + 0.5, -low - 0.35, index, size=8, color=INK, ha="center", va="center")
+            axes.text(-low - 0.35, index + 0.5, index, size=8, color=INK, ha="center", va="center")
         last = (mxsame.padding.output_size(size, kernel_size, stride) - 1) * stride - low
         for start in (-low, last):
             two_axes_window(axes, start, kernel_size, size, colour)

@@ -82,13 +82,13 @@ def recorded(name: str) -> dict:
 
 
 def parity_summary() -> str:
-    found = {"a NumPy reference in float64": recorded("parity"), "TensorFlow 2.13.1": recorded("parity-tensorflow")}
+    records = {"a NumPy reference in float64": recorded("parity"), "TensorFlow 2.13.1": recorded("parity-tensorflow")}
     head = ["compared with", "cases", "ways to run them", "comparisons", "mismatches"]
     rows = []
-    for name, result in found.items():
-        counts = [sum(row[kind] for row in result["rows"]) for kind in ("comparisons", "mismatches")]
-        ways = len({row["way"] for row in result["rows"] if row["comparisons"]})
-        rows.append([name, str(result["cases"]), str(ways), *(f"{count:,}" for count in counts)])
+    for name, record in records.items():
+        counts = [sum(row[kind] for row in record["rows"]) for kind in ("comparisons", "mismatches")]
+        ways = len({row["way"] for row in record["rows"] if row["comparisons"]})
+        rows.append([name, str(record["cases"]), str(ways), *(f"{count:,}" for count in counts)])
     return markdown(head, rows)
 
 
@@ -97,11 +97,11 @@ def applications_summary() -> str:
     head = ["", "models", "comparisons", "largest difference"]
     lines = []
     for name, result in {".h5": "applications-keras2", ".keras": "applications-keras3"}.items():
-        found = recorded(result)
-        differences = [check["difference"] for model in found["models"].values() for check in model["checks"]]
-        source = f"Keras {found['versions']['keras']}, `{name}`"
-        lines.append([source, str(len(found["models"])), str(len(differences)), f"{max(differences):.1e}"])
-        files = [check["onnx"] for model in found["models"].values() for check in model["checks"] if "onnx" in check]
+        record = recorded(result)
+        differences = [check["difference"] for model in record["models"].values() for check in model["checks"]]
+        source = f"Keras {record['versions']['keras']}, `{name}`"
+        lines.append([source, str(len(record["models"])), str(len(differences)), f"{max(differences):.1e}"])
+        files = [check["onnx"] for model in record["models"].values() for check in model["checks"] if "onnx" in check]
         if files:
             largest = f"{max(file['difference'] for file in files):.1e}"
             lines.append([f"{source}, as ONNX files", "", str(len(files)), largest])
@@ -131,7 +131,7 @@ def parity_by_way(name: str) -> str:
         counts = f"{row['mismatches']} / {row['comparisons']:,}" if row["comparisons"] else ""
         lines.setdefault(row["way"], {})[row["op"]] = counts
     head = ["mismatches / comparisons", *OPERATORS.values()]
-    rows = [[code(way), *(found[operator] for operator in OPERATORS)] for way, found in lines.items()]
+    rows = [[code(way), *(counts[operator] for operator in OPERATORS)] for way, counts in lines.items()]
     versions = ", ".join(f"{package} {version}" for package, version in result["versions"].items())
     return f"{markdown(head, [row for row in rows if any(row[1:])])}\n\nRecorded on {result['date']} with {versions}."
 
@@ -156,16 +156,16 @@ VARIANTS = {
 
 def spread(rows: Iterable[dict], variant: str) -> float:
     """Interquartile range divided by the median; the middle value over all layers."""
-    found = [row["figures"][variant] for row in rows if variant in row["figures"]]
-    return statistics.median((each["quartiles"][1] - each["quartiles"][0]) / each["median"] for each in found)
+    measured = [row["figures"][variant] for row in rows if variant in row["figures"]]
+    return statistics.median((each["quartiles"][1] - each["quartiles"][0]) / each["median"] for each in measured)
 
 
 def layers_summary() -> str:
     modes = {"layers": "forward", "layers-train": "forward and backward"}
-    found = [benchmark(table)["rows"] for table in modes]
-    head = [f"{len(found[0])} layers"]
+    tables = [benchmark(table)["rows"] for table in modes]
+    head = [f"{len(tables[0])} layers"]
     lines = [[name] for name in VARIANTS.values()]
-    for mode, rows in zip(modes.values(), found):
+    for mode, rows in zip(modes.values(), tables):
         head += [mode, "spread"]
         for line, variant in zip(lines, VARIANTS):
             line += [mean_and_worst(ratios(rows, variant)), f"{spread(rows, variant):.0%}"]
@@ -200,8 +200,8 @@ def layers() -> str:
 
 def by_batch(rows: List[dict], network: str, variant: str, to: str = "") -> str:
     """The ratios of one network, in the order of their batches."""
-    found = sorted((row for row in rows if row["network"] == network), key=lambda row: row["batch"])
-    return ", ".join(figure(value) for value in ratios(found, variant, to))
+    batches = sorted((row for row in rows if row["network"] == network), key=lambda row: row["batch"])
+    return ", ".join(figure(value) for value in ratios(batches, variant, to))
 
 
 def measured(lines: Iterable[List[str]]) -> List[List[str]]:
@@ -344,20 +344,20 @@ def onnx_of_gluon() -> str:
     head = ["network", "difference", "nodes", *MOVING]
     lines = []
     for row in benchmark("exporters")["rows"]:
-        found = row["exporters"]["mxsame.export_onnx"]
-        if row["mode"] != "keras.applications" and "operators" in found:
-            counts = [sum(found["operators"].values()), *(found["operators"].get(kind, 0) for kind in MOVING)]
-            lines.append([f"`{row['mode']}` {row['name']}", f"{found['difference']:.1e}", *map(str, counts)])
+        report = row["exporters"]["mxsame.export_onnx"]
+        if row["mode"] != "keras.applications" and "operators" in report:
+            counts = [sum(report["operators"].values()), *(report["operators"].get(kind, 0) for kind in MOVING)]
+            lines.append([f"`{row['mode']}` {row['name']}", f"{report['difference']:.1e}", *map(str, counts)])
     return f"{markdown(head, lines)}\n\n{provenance('exporters')}"
 
 
 def onnx_of_applications() -> str:
     """How far ONNX Runtime is from Keras at two sizes, and what is in the first file; in brackets the layers of Keras
     that pad and crop."""
-    found = recorded("applications-keras2")
+    record = recorded("applications-keras2")
     head = ["model", "difference", "without the top", "nodes", "Pad (ZeroPadding2D)", "Slice (Cropping2D)", "Transpose"]
     lines, rest = [], []
-    for model, result in found["models"].items():
+    for model, result in record["models"].items():
         files = [check["onnx"] for check in result["checks"] if "onnx" in check]
         if len(files) < len(result["checks"]):
             rest.append(f"{model} ({result['parameters'] / 1e6:.0f} million parameters)")
@@ -366,9 +366,9 @@ def onnx_of_applications() -> str:
         kinds = [f"{nodes['Pad']} ({padding['ZeroPadding2D']})", f"{nodes['Slice']} ({padding['Cropping2D']})"]
         differences = [f"{file['difference']:.1e}" for file in files]
         lines.append([model, *differences, str(nodes["all"]), *kinds, str(nodes["Transpose"])])
-    text = f"{markdown(head, lines)}\n\n{len(lines)} of {len(found['models'])} models"
+    text = f"{markdown(head, lines)}\n\n{len(lines)} of {len(record['models'])} models"
     text += f"; not exported yet: {', '.join(rest)}." if rest else "."
-    return f"{text} Recorded with {', '.join(f'{name} {version}' for name, version in found['versions'].items())}."
+    return f"{text} Recorded with {', '.join(f'{name} {version}' for name, version in record['versions'].items())}."
 
 
 def memory() -> str:
@@ -385,10 +385,10 @@ def sizes() -> str:
     """One network called with many sizes."""
     head = ["", "first calls, time", "in turn, time", "first calls, memory"]
     modes = ("first calls", "sizes in turn", "memory after first calls")
-    found = {mode: {row["name"]: row for row in rows_of("sizes", mode)} for mode in modes}
+    by_mode = {mode: {row["name"]: row for row in rows_of("sizes", mode)} for mode in modes}
     lines = []
-    for name in found["first calls"]:
-        figures = [figure(ratio(found[mode][name], "mxsame")) if name in found[mode] else "" for mode in modes]
+    for name in by_mode["first calls"]:
+        figures = [figure(ratio(by_mode[mode][name], "mxsame")) if name in by_mode[mode] else "" for mode in modes]
         lines.append([name, *figures])
     return markdown(head, lines)
 
@@ -444,17 +444,17 @@ def convert() -> str:
 
 def applications(name: str) -> str:
     """Every model, the seconds that its file takes, and at two sizes how far its outputs are from Keras's."""
-    found = recorded(name)
+    record = recorded(name)
     head = ["model", "parameters", "layers", "seconds", "difference", "size", "difference without the top", "size"]
     lines = []
-    for model, result in found["models"].items():
+    for model, result in record["models"].items():
         cells = [f"{result['parameters']:,}", str(result["layers"]), f"{result['checks'][0]['seconds']:.1f}"]
         for check in result["checks"]:
             cells += [f"{check['difference']:.1e}", "x".join(map(str, check["size"]))]
         lines.append([model, *cells])
-    differences = [check["difference"] for result in found["models"].values() for check in result["checks"]]
-    dates = sorted({result["date"] for result in found["models"].values()})
-    versions = ", ".join(f"{package} {version}" for package, version in found["versions"].items())
+    differences = [check["difference"] for result in record["models"].values() for check in result["checks"]]
+    dates = sorted({result["date"] for result in record["models"].values()})
+    versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
     return (
         f"{markdown(head, lines)}\n\n{len(lines)} models; the largest difference is {max(differences):.1e}. "
         f"Recorded on {' to '.join(dict.fromkeys((dates[0], dates[-1])))} with {versions}."
@@ -463,10 +463,10 @@ def applications(name: str) -> str:
 
 def provenance(*tables: str) -> str:
     """When, where and with what the tables were measured; if they differ in a fact, each of its values."""
-    found = [benchmark(table)["provenance"] for table in tables]
+    provenances = [benchmark(table)["provenance"] for table in tables]
 
     def every(fact: Callable[[dict], str]) -> str:
-        return ", ".join(dict.fromkeys(map(fact, found)))
+        return ", ".join(dict.fromkeys(map(fact, provenances)))
 
     versions = {"Python": "python", "MXNet": "mxnet", "NumPy": "numpy", "TensorFlow": "tensorflow", "mxsame": "mxsame"}
     return (
@@ -529,8 +529,8 @@ def filled(text: str) -> str:
     'no table'
     """
 
-    def table(found: re.Match[str]) -> str:
-        start, name, end = found.groups()
+    def table(match: re.Match[str]) -> str:
+        start, name, end = match.groups()
         made = {**TABLES, **SENTENCES}
         if name not in made:
             raise ValueError(f"a table must be one of {', '.join(made)}; received {name!r}")
@@ -549,11 +549,11 @@ def stale() -> Dict[Path, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
-    found = stale()
+    outdated = stale()
     if parser.parse_args().check:
-        print("\n".join(str(page.relative_to(ROOT)) for page in found))
-        return int(bool(found))
-    for page, text in found.items():
+        print("\n".join(str(page.relative_to(ROOT)) for page in outdated))
+        return int(bool(outdated))
+    for page, text in outdated.items():
         page.write_text(text, encoding="utf-8")
     return 0
 
