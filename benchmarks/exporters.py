@@ -69,7 +69,7 @@ EXPORTERS: Dict[str, Callable[[Any, tuple, str], None]] = {OURS: by_mxsame, MXNE
 
 
 def measure(source: str, name: str) -> dict:
-    """A row: for each exporter what `exported` finds, from a process of its own."""
+    """A row: for each exporter the report of `exported`, from a process of its own."""
     try:
         reports = alone("exporters:measure_one", source=source, name=name)
     except RuntimeError as error:  # the process crashed
@@ -107,7 +107,7 @@ def is_right(report: dict) -> bool:
 
 
 def counts(rows: List[dict]) -> Iterator[Tuple[str, str, int, int, int]]:
-    """(where the nets are from, exporter, how many there are, are written, are right)."""
+    """(source of the nets, exporter, how many there are, how many are written, how many are right)."""
     for source, group in results.by_mode(rows).items():
         for exporter in EXPORTERS:
             files = [row["exporters"][exporter] for row in group]

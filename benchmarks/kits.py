@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, List, Tuple, Union
 
 import mxsame
-from benchmarks.variants import LOWEST, Recipe, cropping, symmetric_cut
+from benchmarks.variants import LOWEST, Recipe, cropping, symmetric_crop
 from mxsame._mxnet import mx
 from mxsame.demo import symmetric_pad
 from mxsame.padding import output_size, resolve_pads, transposed_cuts
@@ -57,7 +57,7 @@ class Window:
 
 
 class Net(mx.gluon.HybridBlock):
-    """Steps in a row; each makes one value from values before it. The last value is the output."""
+    """Steps in a row; each computes one value from earlier values. The last value is the output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class Symmetric(Kit):
         return gluon_window(window, [symmetric_pad(*axis) if window.padding == "same" else 0 for axis in window.axes])
 
     def transposed_window(self, channels: int, kernel_size: int, stride: int, **more: Any) -> Any:
-        return gluon.Conv2DTranspose(channels, kernel_size, stride, *symmetric_cut(kernel_size, stride), **more)
+        return gluon.Conv2DTranspose(channels, kernel_size, stride, *symmetric_crop(kernel_size, stride), **more)
 
 
 class Explicit(Kit):

@@ -11,7 +11,7 @@ from benchmarks.architectures import named
 from benchmarks.worker import alone, peak, resident
 from mxsame._mxnet import mx
 
-STEPS = 3  # after which nothing grows any more
+STEPS = 3  # after which memory does not grow any more
 
 
 def measure(case: networks.Case) -> List[dict]:

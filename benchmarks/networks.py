@@ -163,7 +163,7 @@ def training_step(case: Case, net: Any, data: Any, aims: Any) -> Callable[[], fl
 
 
 def difference(got: Any, reference: Any) -> float:
-    """The largest, as a part of the largest value of the reference; infinite for other shapes."""
+    """The largest difference, relative to the largest value of the reference; infinite if shapes differ."""
     got, reference = (np.asarray(x.asnumpy() if hasattr(x, "asnumpy") else x) for x in (got, reference))
     if got.shape != reference.shape or not np.isfinite(got).all():
         return float("inf")

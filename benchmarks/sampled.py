@@ -1,4 +1,4 @@
-"""Layers that nobody chose: geometries drawn at random, for estimates to be fitted to, and to be held against.
+"""Layers drawn at random, to which estimates are fitted, and with which they are compared.
 
 What is drawn follows networks: sizes are halved where channels are doubled, batches are small, and most kernels are
 short. A seed names a set of layers for good; the estimate of `mxsame.planner` was fitted to `FITTED`, so figures come
@@ -19,7 +19,7 @@ HELD_OUT = 2
 
 MOST_ELEMENTS = 4_000_000  # of the data
 MOST_PRODUCTS = 400_000_000
-LEAST_PRODUCTS = 2_000_000  # of a convolution; below, nothing but the calls of operators is measured
+LEAST_PRODUCTS = 2_000_000  # of a convolution; with fewer, only the calls of operators are measured
 LEAST_ELEMENTS = 100_000  # of the data
 KINDS = ("conv", "conv", "conv", "depthwise", "max", "avg")
 RANKS = (1, 2, 2, 2, 2, 3)

@@ -60,7 +60,7 @@ class Layer:
 
     @property
     def pads(self) -> List[Tuple[int, int]]:
-        """(low, high) of each axis that SAME adds, or crops from a transposed convolution's output."""
+        """(low, high) of each axis: what SAME adds, or crops from a transposed convolution's output."""
         if self.kind == "transposed":
             return [padding.transposed_cuts(x.kernel_size, x.stride, x.dilation) for x in self.windows]
         return [window.pads(window.size) for window in self.windows]
@@ -130,16 +130,16 @@ def symmetric(layer: Layer) -> Any:
     """MXNet's own layer, padded or cropped alike at both ends: the baseline."""
     steps = [(window.kernel_size, window.stride, window.dilation) for window in layer.windows]
     if layer.kind == "transposed":
-        pads, adj = zip(*(symmetric_cut(*step) for step in steps))
+        pads, adj = zip(*(symmetric_crop(*step) for step in steps))
         return hybridized(block(layer, mx.gluon.nn, padding=pads, output_padding=adj))
     pads = tuple(symmetric_pad(n, *step) for n, step in zip(layer.size, steps))
     return hybridized(block(layer, mx.gluon.nn, padding=pads))
 
 
-def symmetric_cut(kernel_size: int, stride: int = 1, dilation: int = 1) -> Tuple[int, int]:
+def symmetric_crop(kernel_size: int, stride: int = 1, dilation: int = 1) -> Tuple[int, int]:
     """(pad, adj) with which MXNet's transposed convolution gives n*s outputs.
 
-    >>> symmetric_cut(3, 2), symmetric_cut(2, 2), symmetric_cut(1, 3)
+    >>> symmetric_crop(3, 2), symmetric_crop(2, 2), symmetric_crop(1, 3)
     ((1, 1), (0, 0), (0, 2))
     """
     over = padding.effective_kernel_size(kernel_size, dilation) - stride

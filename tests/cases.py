@@ -69,7 +69,7 @@ class Case:
 
 
 def _describe(case):
-    """A name that tells every argument that is not its default."""
+    """A name with every argument that is not its default."""
     parts = [case.op, "x".join(map(str, case.size)), "k" + "x".join(map(str, case.kernel_size))]
     parts.append("s" + "x".join(map(str, case.strides)))
     if set(case.dilation) != {1}:
@@ -150,7 +150,7 @@ def arrays(case: Case, size=None, seed: int = 0) -> dict:
 
 
 def output_gradient(case: Case, shape, seed: int = 0) -> np.ndarray:
-    """The gradient that comes back from above, in the shape of the output; normal values that float32 holds exactly."""
+    """A gradient in the shape of the output; normal values that float32 holds exactly."""
     stream = np.random.Generator(np.random.PCG64([seed, zlib.crc32(case.name.encode()), 1]))
     return stream.standard_normal(shape).astype(np.float32).astype(np.float64)
 
@@ -314,7 +314,7 @@ def _concrete_table():
 
 
 def _old_model_table():
-    """The padding of keras-mxnet, without what gives n + 1 outputs."""
+    """The padding of keras-mxnet, except for layers with n + 1 outputs."""
 
     def case(op, *geometry, **rest):
         rest = {"count_include_pad": True, **rest} if op == "avg_pool" else rest

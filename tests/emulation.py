@@ -1,4 +1,4 @@
-"""Graphs for a GPU, run on the CPU: what only a GPU has is put in terms of what every MXNet has."""
+"""Graphs for a GPU, run on the CPU: operators that only a GPU has are replaced by those that every MXNet has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-ins for NVIDIA's driver and CUDA's libraries: shared libraries made by gcc."""
+"""Replacements of NVIDIA's driver and CUDA's libraries: shared libraries made by gcc."""
 
 import shutil
 import subprocess

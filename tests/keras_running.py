@@ -1,4 +1,4 @@
-"""A case run by mxsame.keras, and what it must give, in Keras's orders of axes. What the suites of it share."""
+"""Runs a case with mxsame.keras, and computes what it must return, in Keras's orders of axes. Shared by its suites."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def expected(case: Case, data_format: str) -> tuple[dict, np.ndarray, np.ndarray
 
 
 def check(module, call, case: Case, data_format: str, kind: str, dtype: str = "float32") -> None:
-    """mxsame's function gives what the oracle does, forward and gradients."""
+    """mxsame's function equals the oracle, forward and gradients."""
     arrays, out, out_grad, gradients = expected(case, data_format)
     got, got_gradients = run(module, call, case, data_format, kind, arrays, out_grad, dtype)
     what = f"{kind}, {data_format}"

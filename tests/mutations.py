@@ -57,7 +57,7 @@ def copy(folder: Path) -> None:
 
 
 def tests_of(file: str) -> list:
-    """The tests that should notice a break of this file."""
+    """The tests that should fail if this file is broken."""
     return next((tests for start, tests in TESTS_OF.items() if file.startswith(start)), TESTS)
 
 

@@ -1,4 +1,4 @@
-"""A network as somebody has trained it in keras-mxnet, and what becomes of it: plain Gluon, with its weights.
+"""A network trained in keras-mxnet, and the same in plain Gluon, with its weights.
 
 Strides on even and odd sizes, even kernels, both kinds of pooling, depthwise and separable convolutions, batch norms
 with the epsilon of Keras. Channels first; nothing here imports a Keras.

@@ -40,7 +40,7 @@ def run(path, *arrays) -> list[np.ndarray]:
 
 
 def exported(net, path, *arrays, shapes=None, **options) -> list[np.ndarray]:
-    """What ONNX Runtime gives for arrays, of a file made for their shapes or for others."""
+    """The outputs of ONNX Runtime for arrays, by a file made for their shapes or for others."""
     shapes = [array.shape for array in arrays] if shapes is None else shapes
     mxsame.export_onnx(net, path, shapes[0] if len(shapes) == 1 else shapes, **options)
     return run(path, *arrays)

@@ -3,9 +3,9 @@
 Outputs and gradients of every case, in every way. With --record the figures go to tests/results, of which the tables of
 the documentation are made.
 
-A comparison is one output or one gradient of one array, held against the NumPy reference in float64, or, with
---tensorflow, against TensorFlow where it is right by its own rules. It is a mismatch from 1e-4 on (1e-10 in float64
-against the reference), in units of the largest wanted value where that is above 1.
+A comparison is one output or one gradient of one array, compared with the NumPy reference in float64, or, with
+--tensorflow, with TensorFlow where it is right by its own rules. It is a mismatch if they differ by 1e-4 or more (1e-10
+in float64), relative to the largest expected value if that is above 1.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def compare(way: str, op: str, forward, gradients, table) -> Comparison:
             with mxsame.plan.force(strategy):
                 pairs = list(compared(make, case, sizes(case), dtype, forward, gradients))
         except ValueError as error:
-            if "must be one that is exact" in str(error):  # a forced strategy that does not go here
+            if "must be one that is exact" in str(error):  # a forced strategy that is not possible here
                 continue
             raise
         comparisons += len(pairs)
@@ -94,7 +94,7 @@ def compare(way: str, op: str, forward, gradients, table) -> Comparison:
 
 
 def compared(make, case, sizes, dtype, forward, gradients):
-    """What the case gives at each size, and what is wanted, where the reference can judge."""
+    """The outputs and gradients of the case at each size, and those of the reference, where it can judge."""
     run = make(case, cases.arrays(case), dtype)
     for size in sizes:
         arrays = cases.arrays(case, size=size)

@@ -1,4 +1,4 @@
-"""A case run by mxsame: as an operator, as a graph, as a layer, with gradients. What the suites share."""
+"""Runs a case with mxsame: as an operator, as a graph, as a layer, with gradients. Shared by the suites."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import Kind
 from mxsame.graphs.tracing import grouped
 
-TOLERANCE = {"float32": 1e-4, "float64": 1e-10}  # right results differ less, wrong ones by 0.09 and more
+TOLERANCE = {"float32": 1e-4, "float64": 1e-10}  # rounding is less, wrong results differ by 0.09 and more
 PARAMETERS = ("weight", "depthwise_weight", "pointwise_weight", "bias")
 POOLS = ("max_pool", "avg_pool", "lp_pool")
 OPERATORS = {  # the operators of mxsame.ops, and their names in mxsame.plan
@@ -47,7 +47,7 @@ def by_name(table: Sequence[Case]):
 
 @functools.lru_cache(maxsize=None)
 def expected(case: Case, size=None) -> tuple[dict, np.ndarray, np.ndarray, dict]:
-    """(arrays, output, gradient that comes back from above, gradients) by the oracle; not to be changed."""
+    """(arrays, output, output gradient, gradients) by the oracle; not to be changed."""
     return _expected(case, size)
 
 
@@ -59,12 +59,12 @@ def _expected(case: Case, size=None) -> tuple[dict, np.ndarray, np.ndarray, dict
 
 
 def expected_once(case: Case, size=None) -> tuple[dict, np.ndarray, np.ndarray, dict]:
-    """The same for cases that do not come back: nothing is kept."""
+    """The same without a cache, for cases that are used once."""
     return _expected(case, size)
 
 
 def difference(got, want, scale: float = 1.0) -> float:
-    """The largest difference, as a part of the largest wanted value or of `scale`; infinite where shapes differ."""
+    """The largest difference, relative to the largest expected value or to `scale`; infinite if shapes differ."""
     got, want = np.asarray(got), np.asarray(want)
     if got.shape != want.shape:
         return float("inf")
@@ -89,7 +89,7 @@ def assert_equal(got, want, dtype: str = "float32", what: str = "", terms: int =
 
 
 def assert_alike(got, want, tolerance: float) -> None:
-    """The same nesting of the same arrays, to a part of the largest value of each."""
+    """Both have the same nesting of the same arrays, up to rounding relative to the largest value of each."""
     assert type(got) is type(want)
     if isinstance(want, (list, tuple)):
         assert len(got) == len(want)
@@ -101,7 +101,7 @@ def assert_alike(got, want, tolerance: float) -> None:
 
 
 def fits_one_graph(case: Case, size=None) -> bool:
-    """Whether a graph for every size takes this one: MXNet refuses an axis of one element to windows of two."""
+    """Whether a graph for every size takes this case: MXNet refuses an axis of one element for windows of two."""
     size = case.size if size is None else size
     windows = zip(size, case.kernel_size, case.strides)
     return not (case.op in POOLS and case.padding == "same" and any(axis == (1, 2, 2) for axis in windows))
@@ -148,7 +148,7 @@ def arguments(case: Case) -> dict:
 
 
 def graph_arguments(case: Case) -> dict:
-    """What an operator must be told where no array has a shape."""
+    """The arguments that an operator needs if no array has a shape."""
     if case.op in POOLS:
         return {}
     given: dict = {"kernel_size": case.kernel_size}
@@ -229,7 +229,7 @@ def nodes(symbol) -> list:
 
 
 def operators(symbol) -> list:
-    """Their names."""
+    """The names of a graph's operators."""
     return [node["op"] for node in nodes(symbol)]
 
 
@@ -237,7 +237,7 @@ def operators(symbol) -> list:
 
 
 def layer(case: Case, in_channels: bool = True, module=None, **more):
-    """The layer of the case, of `mxsame.nn` unless told otherwise."""
+    """The layer of the case, of `mxsame.nn` by default."""
     module = mxsame.nn if module is None else module
     kind = {
         "conv": "Conv{}D",
@@ -262,7 +262,7 @@ def layer(case: Case, in_channels: bool = True, module=None, **more):
 
 
 def set_parameters(block, arrays: dict, dtype: str = "float32", ctx=None) -> None:
-    """Give a layer the arrays of a case; they must be all of its parameters."""
+    """Give a layer the arrays of a case, which must be all of its parameters."""
     block.initialize(ctx=ctx)
     block.cast(dtype)
     parameters = {name: array for name, array in arrays.items() if name in PARAMETERS}
@@ -313,7 +313,7 @@ def signed_graphs(net, calls):
 
 
 def in_threads(work: Callable, count: int = 4) -> None:
-    """Call `work(number)` in so many threads at once; what it raises is raised, and none may wait without end."""
+    """Call `work(number)` in this many threads at once; raises what they raise, and does not wait without end."""
     errors = []
 
     def caught(number):
@@ -335,7 +335,7 @@ def in_threads(work: Callable, count: int = 4) -> None:
 # ---- in threads, and in another process ------------------------------------------------------------------------------
 
 
-# Where mxsame cannot be imported, somebody else has to give MXNet 1.9.1 the NumPy and distutils it was written for.
+# Without mxsame, MXNet 1.9.1 needs the NumPy and distutils that it was written for.
 WITHOUT_MXSAME = """
 import sys, types
 import numpy as np

@@ -36,11 +36,11 @@ def cases(draw, ops=OPS, ranks=(1, 2, 3), paddings=("same", "valid", "causal", "
         output_padding = draw(st.integers(first, s - 1)) if with_output_padding else 0
         pair = None
         if kind == "explicit" and transposed:
-            room = (n - 1) * s + extent + output_padding - 1  # at least one cell is left
+            room = (n - 1) * s + extent + output_padding - 1  # at least one element is left
             low = draw(st.integers(0, min(room, extent + 2)))
             pair = (low, draw(st.integers(0, min(room - low, extent + 2))))
         elif kind == "explicit":
-            most = k - 1 if pool else extent + 2  # a pooling window without a cell has no value
+            most = k - 1 if pool else extent + 2  # a pooling window without an element has no value
             low = draw(st.integers(0, most))
             pair = (low, draw(st.integers(max(0, extent - n - low), most)))
         axes.append((n, k, s, d, output_padding, pair))

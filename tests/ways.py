@@ -69,7 +69,7 @@ def by_inference(case, arrays, dtype, **layout):
 
 
 def by_deploying(case, arrays, dtype, **layout):
-    """For each size anew."""
+    """Deployed again for each size."""
     layer, net = running.layer(case, **layout), mx.gluon.nn.HybridSequential()
     net.add(layer)
     running.set_parameters(layer, arrays, dtype)
@@ -127,7 +127,8 @@ def check(
     strategy: str | None = None,
     expected: Callable = running.expected,
 ) -> int:
-    """The case gives what the oracle does, in this way and layout, at each size that goes; how many do.
+    """The case equals the oracle, in this way and layout, at each size that is possible; returns how many are. The
+    first size is tested again at the end: the first call of a graph differs from later ones.
 
     The first size comes again at the end: the first call of a graph is not like the others.
     """
