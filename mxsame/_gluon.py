@@ -19,12 +19,7 @@ def children(block: Any) -> list[Any]:
 
 def own_parameters(block: Any) -> dict[str, Any]:
     """The parameters that a block passes to its `hybrid_forward`, by the names of its arguments."""
-    return dict(block._reg_params)
-
-
-def own_arrays(block: Any, context: Any) -> dict[str, Any]:
-    """The values of these parameters on a device; raises if there are none yet."""
-    return {name: parameter.data(context) for name, parameter in block._reg_params.items()}
+    return block._reg_params
 
 
 def parameters(block: Any) -> dict[str, Any]:

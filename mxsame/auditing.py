@@ -169,8 +169,7 @@ def _symbol(net: Any, shape: Shapes) -> Any:
     if isinstance(net, mx.sym.Symbol):
         return net
     if isinstance(net, mx.gluon.HybridBlock):
-        outputs = net(*map(mx.sym.var, shape))
-        return mx.sym.Group(list(outputs)) if isinstance(outputs, (list, tuple)) else outputs
+        return tracing.grouped(net(*map(mx.sym.var, shape)))
     if isinstance(net, (str, os.PathLike)):
         return _read(os.fspath(net))
     raise TypeError(

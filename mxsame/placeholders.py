@@ -41,9 +41,7 @@ class Placeholder(NamedTuple):
         others = iter(symbols)
 
         def other(value: Any) -> Any:
-            if not isinstance(value, mx.sym.Symbol):
-                return value
-            return next(others).as_np_ndarray() if isinstance(value, mx.sym.numpy._Symbol) else next(others)
+            return tensors.of_kind(next(others), value) if isinstance(value, mx.sym.Symbol) else value
 
         args = tuple(map(other, self.args))
         return self.function(*args, **{name: other(value) for name, value in self.kwargs.items()})
@@ -69,6 +67,6 @@ def lowered_later(function: Callable) -> Callable:
         if variable.attr("__subgraph_name__"):
             return function(*args, **kwargs)
         placeholders.append(Placeholder(variable, function, args, kwargs))
-        return variable.as_np_ndarray() if isinstance(data, mx.sym.numpy._Symbol) else variable
+        return tensors.of_kind(variable, data)
 
     return wrapper

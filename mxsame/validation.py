@@ -240,6 +240,12 @@ def elements(name: str, value: Sequence[int | None]) -> None:
         raise ValueError(f"{name} must have fewer than {LARGEST} elements; received the shape ({shown})")
 
 
+def not_empty(name: str, value: Sequence[int]) -> None:
+    """The shape of an array that has elements."""
+    if 0 in value:
+        raise ValueError(f"{name} must not be empty; {received(**{f'{name}.shape': tuple(value)})}")
+
+
 def float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:
     """A floating type that MXNet supports for this operator."""
     if dtype not in allowed:

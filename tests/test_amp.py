@@ -71,7 +71,7 @@ try:
 except TypeError as error:
     print(error)
 weight = mx.nd.ones((2, 3, 3, 3))
-mxsame.tensors._check_together("weight", weight, "data", half)  # AMP's to bring together
+mxsame.operands._check_together("weight", weight, "data", half)  # AMP's to bring together
 print("together")
 """
 

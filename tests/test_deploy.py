@@ -647,6 +647,15 @@ def test_wrong_data(args, error, message):
         mxsame.deploy(small_net(), (2, 3, 11, 12))(*args)
 
 
+@pytest.mark.parametrize("device", ["cpu_shared", "cpu_pinned"])
+def test_data_in_shared_memory(device):
+    """As the workers of a DataLoader give it."""
+    data = data_of((2, 3, 11, 12))
+    deployed = mxsame.deploy(small_net(), data.shape)
+    got = deployed(data.as_in_context(mx.Context(device, 0)))
+    assert got.context == mx.cpu() and np.array_equal(got.asnumpy(), deployed(data).asnumpy())
+
+
 # ---- what a rewriting must not lose ----------------------------------------------------------------------------------
 
 
@@ -729,7 +738,8 @@ def test_graphs_around_it_refuse_other_sizes(layer, tmp_path):
     callers = {**parents(deployed), "loaded": mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])}
     for name, caller in callers.items():
         assert running.difference(caller(right).asnumpy(), want) < 1e-5, name
-        with pytest.raises((ValueError, mx.base.MXNetError), match=r"data_must_be_|deployed for"):
+        refused = r"data_must_be_N_3_9_9|takes data of the shape \(N, 3, 9, 9\) only|deployed for"
+        with pytest.raises((ValueError, mx.base.MXNetError), match=refused):
             caller(wrong).wait_to_read()
     parent = parents(deployed)["hybridized"]
     assert running.difference(mxsame.deploy(parent, right.shape)(right).asnumpy(), want) < 1e-5

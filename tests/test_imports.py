@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "mxsame"
 # A part may import parts of the rows before its own: padding <- plan <- planner <- ops <- graphs <- nn <- port;
 # ops <- keras; graphs, rewriting <- onnx; validation and threads are leaves; installation alone imports MXNet.
 PURE = {"validation", "padding"}
-CORE = PURE | {"building", "measured", "plan", "planner", "_mxnet", "_gluon", "tensors", "placeholders"}
+CORE = PURE | {"building", "measured", "plan", "planner", "_mxnet", "_gluon", "tensors", "operands", "placeholders"}
 LIBRARY = CORE | {"ops", "nn", "keras", "graphs", "onnx", "port", "auditing", "drawing"}
 MAY_IMPORT = {
     "threads": set(),
@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "measured": {"plan", "validation"},
     "planner": {"building", "measured", "plan"},
     "_gluon": {"_mxnet"},
-    "tensors": {"building", "validation", "_mxnet"},
+    "tensors": {"building", "_mxnet"},
+    "operands": {"tensors", "validation", "_mxnet"},
     "placeholders": {"building", "tensors", "_mxnet"},
     "rewriting": {"_mxnet", "building", "plan", "tensors"},
     "ops": CORE,

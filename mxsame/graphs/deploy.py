@@ -9,7 +9,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from mxsame import tensors, threads, validation
+from mxsame import operands, tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.rewriting import simplify
@@ -73,12 +73,11 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
         return net
     tracing.check_ready(net)
     inputs, parameters = tracing.inputs_of(net, input_shape), net.collect_params()
-    devices = contexts(parameters) if ctx is None else _checked_contexts(ctx)
-    dtype = float_dtype(parameters, None)
+    devices = tracing.contexts(parameters) if ctx is None else _checked_contexts(ctx)
+    dtype = tracing.float_dtype(parameters)
     on_cpu = any(map(_is_cpu, devices))
     if dtype is not None and on_cpu:
-        why = " on the CPU, where MXNet has no float16 convolution"
-        validation.float_type("net", str(dtype), ("float32", "float64"), why)
+        validation.float_type("net", str(dtype), *operands.NO_FLOAT16)
     with tracing.explained(input_shape=input_shape):
         use = {"purpose": "deployment", "device": "cpu" if on_cpu else "gpu"}
         graph, structure = frozen(net, inputs, dtype, **use)
@@ -108,13 +107,13 @@ class Signature:
         for name, array in zip(self.shapes, args):
             shape = self.shapes[name]
             if type(array) is not kind:  # of which sparse arrays are subclasses
-                raise TypeError(f"{name} must be an {kind.__name__}; {tensors.received(name, array)}")
+                raise TypeError(f"{name} must be an {kind.__name__}; {operands.received(name, array)}")
             if len(array.shape) != len(shape) or array.shape[1:] != shape[1:] or array.shape[0] < 1:
                 raise ValueError(
                     f"{name} must have the shape that the net was deployed for, {_described(shape)}; "
                     f"{validation.received(**{f'{name}.shape': array.shape})}"
                 )
-            tracing.check_fits(name, array, self.dtypes[name], contexts)
+            operands.check_fits(name, array, "the parameters", self.dtypes[name], contexts)
 
     def random(self, context: Any) -> list:
         """Data to try a graph with, of the first types. The user's own random numbers stay as they were."""
@@ -188,8 +187,8 @@ class Deployed(mx.gluon.SymbolBlock):
         if all(isinstance(arg, mx.sym.Symbol) for arg in args):
             outputs = self.composed(args)
         else:
-            self.signature.check(args, contexts(self.params))  # all are there: no search through the children
-            outputs = self.outputs(self.used(args))
+            self.signature.check(args, tracing.contexts(self.params))  # all are there: no search through the children
+            outputs = self.outputs(list(map(operands.in_own_memory, self.used(args))))
         return tracing.regrouped(self.signature.structure, iter(outputs))
 
     def composed(self, variables: Sequence[Any]) -> list:
@@ -230,7 +229,7 @@ class Deployed(mx.gluon.SymbolBlock):
 
     def __reduce__(self) -> tuple:
         """For copies, and for pickling."""
-        devices = contexts(self.collect_params())
+        devices = tracing.contexts(self.collect_params())
         arrays = values(self.collect_params(), devices[0])
         return _rebuilt, (self.graph.tojson(), arrays, self.signature, devices, bool(self._fused))
 
@@ -259,21 +258,10 @@ def frozen(net: Any, inputs: tracing.Inputs, dtype: Any, **built_for: Any) -> tu
             f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"
         ) from error
     parameters = net.collect_params()
-    context = contexts(parameters)[0]
+    context = tracing.contexts(parameters)[0]
     graph = Graph.of(tracing.grouped(outputs), values(parameters, context), inputs.shapes, context)
     graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
     return graph, tracing.regrouped(outputs, itertools.repeat(True))
-
-
-def contexts(parameters: Any) -> list[Any]:
-    """The devices of a net's parameters."""
-    return next((parameter.list_ctx() for parameter in parameters.values()), [mx.current_context()])
-
-
-def float_dtype(parameters: Any, default: Any) -> Any:
-    """The floating type of the parameters. Those of a batch norm stay float32 when the rest is cast to float16."""
-    dtypes = [np.dtype(parameter.dtype) for parameter in parameters.values()]
-    return min((dtype for dtype in dtypes if dtype.kind == "f"), key=lambda dtype: dtype.itemsize, default=default)
 
 
 def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:

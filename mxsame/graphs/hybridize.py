@@ -173,8 +173,9 @@ class Specialised:
         """The graph for a call."""
         key, kind = call.key, self._kinds.get(call.kind)
         is_new = key not in self._signatures
-        if is_new and not mx.util.is_np_shape() and any(0 in shape for shape in call.shapes):
-            raise ValueError(f"data must not be empty; {validation.received(shapes=call.shapes)}")
+        if is_new and not mx.util.is_np_shape():  # where MXNet takes 0 for an unknown length
+            for name, shape in call.named_shapes(self._net).items():
+                validation.not_empty(name, shape)
         if kind is None:
             kind = Kind(self._net, call, self._flags)
             graph = self._compiled(call, kind.signature(call), kind.first.outputs)
@@ -337,8 +338,8 @@ class Kind:
             if found is None:
                 return None
             shape = tuple(found[0] or ())
-            if decisions and 0 in shape and mx.util.is_np_shape():  # else 0 is an unknown length
-                raise ValueError(f"data must not be empty; {validation.received(**{'data.shape': shape})}")
+            if decisions and mx.util.is_np_shape():  # else 0 is an unknown length
+                validation.not_empty("data", shape)
             if not shape or min(shape) <= 0:
                 plans.append(shape)
             elif decisions:

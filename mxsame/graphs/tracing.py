@@ -10,12 +10,13 @@ import copy
 import inspect
 import itertools
 import math
+import re
 import threading
 from typing import Any, Hashable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from mxsame import _gluon, tensors, threads, validation
+from mxsame import _gluon, operands, tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.building import building, current
 from mxsame.placeholders import Placeholder
@@ -95,7 +96,7 @@ class Trace(NamedTuple):
         whole = mx.sym.Group([*ends, *(found[placeholder.variable.name] for placeholder in self.placeholders)])
         _replace(whole, found)
         kinds = flattened(self.outputs)
-        outputs = [of_mode(_resolved(end, found), _is_np(kind)) for end, kind in zip(ends, kinds)]
+        outputs = [tensors.of_kind(_resolved(end, found), kind) for end, kind in zip(ends, kinds)]
         return Lowered(regrouped(self.outputs, iter(outputs)), decisions, known)
 
     def _copied(self) -> Iterator[Any]:
@@ -120,10 +121,6 @@ def _replace(whole: Any, found: Mapping[str, Any]) -> None:
 def _resolved(symbol: Any, found: Mapping[str, Any]) -> Any:
     """What is found in place of a Symbol, if that is a variable."""
     return found.get(symbol.name, symbol) if symbol.get_children() is None else symbol
-
-
-def _is_np(symbol: Any) -> bool:
-    return isinstance(symbol, mx.sym.numpy._Symbol)
 
 
 def of_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
@@ -173,7 +170,7 @@ def grouped(outputs: Any) -> Any:
         raise TypeError(f"net must return arrays; received {type(outputs).__name__}")
     if len(leaves) == 1:
         return leaves[0]
-    return of_mode(mx.sym.Group(leaves), _is_np(leaves[0]))
+    return tensors.of_kind(mx.sym.Group(leaves), leaves[0])
 
 
 def fixed(variable: Any, shape: tuple) -> Any:
@@ -239,9 +236,13 @@ def variable(name: str, dtype: Any = None, is_np: Optional[bool] = None) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """The last line of MXNet's message, which holds the reason."""
+    """Why MXNet refuses something: the last line of its message, or what the name of a refusing operator says."""
+    fixed = re.search(rf"{tensors.FIXED}(\w+)", str(error))
+    if fixed:
+        return f"a part of it takes data of the shape ({', '.join(fixed[1].split('_'))}) only"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "nothing"
+    says = "MXNet says: " if isinstance(error, mx.base.MXNetError) else ""
+    return says + (lines[-1][:200] if lines else "nothing")
 
 
 @contextlib.contextmanager
@@ -251,7 +252,7 @@ def explained(**given: Any) -> Iterator[None]:
         yield
     except mx.base.MXNetError as error:
         raise ValueError(
-            f"net must run on data of this shape; {validation.received(**given)}; MXNet says: {reason(error)}"
+            f"net must run on data of this shape; {validation.received(**given)}; {reason(error)}"
         ) from None
 
 
@@ -334,16 +335,16 @@ class NetGraph:
                 f"net must compute with its inputs and parameters alone; {validation.received(variables=unknown)}"
             )
         self._names = tuple(shapes)
-        position = {name: number for number, name in enumerate(shapes)}
-        self._sources = [position[name] if name in position else parameters[name] for name in names]
+        self._parameters = {name: parameters[name] for name in names if name not in shapes}
+        sources = {**self._parameters, **{name: position for position, name in enumerate(shapes)}}
+        self._sources = [sources[name] for name in names]
         self._initialize(shapes)
         self.memory = self._kept(shapes, call.purpose == "training") if flags.get("static_alloc") else 0
         if self.memory > most or (flags.get("static_shape") and has_loop(self.symbol)):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
-        fed: dict[str, list[int]] = {"data_indices": [], "param_indices": []}
-        for index, source in enumerate(self._sources):
-            fed["data_indices" if isinstance(source, int) else "param_indices"].append(index)
-        self.operator = mx.nd.CachedOp(self.symbol, [*fed.items(), *flags.items()])
+        data = [index for index, name in enumerate(names) if name in shapes]
+        kept = [index for index, name in enumerate(names) if name not in shapes]
+        self.operator = mx.nd.CachedOp(self.symbol, [("data_indices", data), ("param_indices", kept), *flags.items()])
 
     def takes(self, shapes: Sequence[tuple]) -> bool:
         """Whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
@@ -360,8 +361,7 @@ class NetGraph:
 
     def _initialize(self, shapes: Mapping[str, tuple]) -> None:
         """Give deferred parameters the shapes that follow from those of the inputs."""
-        waiting = (source for source in self._sources if not isinstance(source, int) and _gluon.is_deferred(source))
-        deferred = {parameter.name: parameter for parameter in waiting}
+        deferred = {name: each for name, each in self._parameters.items() if _gluon.is_deferred(each)}
         if not deferred:
             return
         names, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
@@ -380,48 +380,41 @@ class NetGraph:
 
     def __call__(self, *arrays: Any) -> Any:
         threads.keep_awake()
-        arrays = tuple(map(_on_device, arrays))
+        arrays = tuple(map(operands.in_own_memory, arrays))
         try:
             with TURN, arrays[0].ctx as context:
                 inputs = [
                     arrays[source] if isinstance(source, int) else source.data(context) for source in self._sources
                 ]
                 outputs = self.operator(*inputs)
-        except RuntimeError:
-            self._explain(arrays)
+        except RuntimeError as error:
+            self._explain(arrays, error)
             raise
         return regrouped(self._outputs, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
 
-    def _explain(self, arrays: Sequence[Any]) -> None:
+    def _explain(self, arrays: Sequence[Any], error: Exception) -> None:
         """Raise what is wrong with an array that MXNet has refused; nothing if it is something else."""
-        parameters = [source for source in self._sources if not isinstance(source, int) and source.list_ctx()]
-        contexts = parameters[0].list_ctx() if parameters else [arrays[0].ctx]
-        dtype = next((np.dtype(each.dtype) for each in parameters if np.dtype(each.dtype).kind == "f"), None)
-        if arrays[0].ctx in contexts:
-            contexts = [arrays[0].ctx]
+        devices, dtype = contexts(self._parameters), float_dtype(self._parameters)
+        if not self._parameters or arrays[0].ctx in devices:
+            devices = [arrays[0].ctx]
         for name, array in zip(self._names, arrays):
             given = np.dtype(array.dtype)
-            check_fits(name, array, (given if dtype is None or given.kind != "f" else dtype,), contexts)
+            wanted = given if dtype is None or given.kind != "f" else dtype
+            operands.check_fits(name, array, "the parameters", [wanted], devices)
+        if tensors.FIXED in str(error):
+            shapes = {f"{name}.shape": array.shape for name, array in zip(self._names, arrays)}
+            raise ValueError(f"net must be given data that it takes; {validation.received(**shapes)}; {reason(error)}")
 
 
-def check_fits(name: str, array: Any, dtypes: Sequence[Any], contexts: Sequence[Any]) -> None:
-    """Raise what is wrong with the type or the device of an array for a graph with these parameters."""
-    if array.dtype not in dtypes:
-        raise TypeError(
-            f"{name} must have the type of the parameters, {' or '.join(map(str, dtypes))}; "
-            f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
-        )
-    if array.ctx not in contexts:
-        raise ValueError(
-            f"{name} must be on the device of the parameters, {contexts}; "
-            f"{validation.received(**{f'{name}.context': str(array.ctx)})}"
-        )
+def contexts(parameters: Mapping[str, Any]) -> list[Any]:
+    """The devices of a net's parameters."""
+    return next((parameter.list_ctx() for parameter in parameters.values()), [mx.current_context()])
 
 
-def _on_device(array: Any) -> Any:
-    """An array that a graph takes: of memory that is pinned or shared between processes, a copy."""
-    context = array.ctx
-    return array if context.device_type in ("cpu", "gpu") else array.as_in_context(mx.cpu())
+def float_dtype(parameters: Mapping[str, Any]) -> Any:
+    """The floating type of the parameters. Those of a batch norm stay float32 when the rest is cast to float16."""
+    dtypes = [np.dtype(parameter.dtype) for parameter in parameters.values()]
+    return min((dtype for dtype in dtypes if dtype.kind == "f"), key=lambda dtype: dtype.itemsize, default=None)
 
 
 # -- arguments may be nested lists, and None

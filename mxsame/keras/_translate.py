@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional, Sequence
 
-from mxsame import ops, tensors, validation
+from mxsame import operands, ops, tensors, validation
 from mxsame import padding as arithmetic
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
@@ -86,7 +86,7 @@ class KerasCall:
         ranks["len(pool_size)"] = len(pool_size) if validation.is_sequence(pool_size) else None
         self.rank = rank = validation.rank({"num_spatial_dims": rank, **ranks})
         if len(self.names) > 1:
-            tensors.forbid_float16_on_cpu(self.data, "convolution", self.names[0])
+            operands.forbid_float16_on_cpu(self.names[0], self.data)
         # MXNet runs channels last in 2-D on GPUs only. Elsewhere data and kernels are transposed here, because
         # `mxsame.ops` would transpose the transposed kernel once more.
         runs_last = self.channels_last and rank == 2 and tensors.use_of(self.data).device == "gpu"
@@ -153,9 +153,9 @@ class KerasCall:
 
     # ---- what differs in keras-mxnet
 
-    def opened(self, arrays: Mapping[str, Any]) -> tensors.Arguments:
+    def opened(self, arrays: Mapping[str, Any]) -> operands.Operands:
         """The arrays in classic form, and their shapes."""
-        return tensors.classic(**arrays)
+        return operands.classic(**arrays)
 
     def stored_axes(self, kind: str) -> Sequence[int]:
         """Which axis of a stored kernel each of Keras's is."""

@@ -21,7 +21,7 @@ from typing import Any, Optional
 
 import numpy as np
 
-from mxsame import tensors, validation
+from mxsame import operands, validation
 
 __all__ = ["KINDS", "to_keras", "to_mxnet"]
 
@@ -122,12 +122,12 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
     return restore(F.transpose(weight, axes=axes))
 
 
-def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[tensors.Arguments, int, bool]:
+def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[operands.Operands, int, bool]:
     """(the array in the form in which its axes are moved, number of spatial axes, whether channels are last)."""
     if isinstance(array, np.ndarray):
-        args = tensors.Arguments(np, (array,), (array.shape,), np.ascontiguousarray)
+        args = operands.Operands(np, (array,), (array.shape,), np.ascontiguousarray)
     else:
-        args = tensors.classic(**{name: array})
+        args = operands.classic(**{name: array})
     (shape,) = args.shapes
     rank = validation.rank(
         {

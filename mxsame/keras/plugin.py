@@ -16,7 +16,7 @@ import sys
 from importlib import metadata
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
-from mxsame import tensors, validation
+from mxsame import operands, validation
 from mxsame._mxnet import mx
 from mxsame.building import building
 from mxsame.installation.problems import InstallationError
@@ -220,7 +220,7 @@ class KerasMXNetCall(KerasCall):
     Depthwise kernels are (C, m, \\*k) then.
     """
 
-    def opened(self, arrays: Mapping[str, Any]) -> tensors.Arguments:
+    def opened(self, arrays: Mapping[str, Any]) -> operands.Operands:
         args = super().opened(arrays)
         shapes = (shape or _probed_shape(symbol) for shape, symbol in zip(args.shapes, args.arrays))
         return args._replace(shapes=tuple(shapes))

@@ -6,9 +6,7 @@ import functools
 import inspect
 from typing import Any, Callable, Optional, Sequence, Tuple
 
-import numpy as np
-
-from mxsame import _gluon, tensors, validation
+from mxsame import _gluon, operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import HybridBlock
 from mxsame.graphs.tracing import Checked
@@ -42,8 +40,10 @@ class Layer(Checked, HybridBlock):
     _groups = 1
 
     def __init_subclass__(cls) -> None:
-        """Python 3.8 would take the signature from `__new__`."""
+        """In a docstring, `{shared}` is that of the first base. Python 3.8 would take the signature from `__new__`."""
         super().__init_subclass__()
+        if cls.__doc__:
+            cls.__doc__ = cls.__doc__.replace("{shared}", (cls.__bases__[0].__doc__ or "").strip())
         _, *arguments = inspect.signature(cls.__init__).parameters.values()
         cls.__signature__ = inspect.Signature(arguments)
 
@@ -92,38 +92,36 @@ class Layer(Checked, HybridBlock):
             return self._traced(x)
         if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
             self.infer_shape(x)  # with its checks; a graph that is there already has none
-            return super().forward(self._in_own_memory(x))
+            return super().forward(operands.in_own_memory(x))
         try:
-            return self.hybrid_forward(mx.nd, x, **_gluon.own_arrays(self, x.ctx))
+            context = x.ctx
+            own = {name: parameter.data(context) for name, parameter in _gluon.own_parameters(self).items()}
+            return self.hybrid_forward(mx.nd, x, **own)
         except Exception:  # the operator's own, or there are no parameters yet
             self.check(x)
         return super().forward(x)
 
     def hybrid_forward(self, F: Any, x: Any, **parameters: Any) -> Any:
-        """The function of arrays, or of Symbols; there its operator has the name that it has in Gluon's graphs."""
+        """The function of arrays, or of Symbols; there its operator has the name that it has in Gluon's graphs, and
+        parameters the types and shapes that they have now."""
+        if F is mx.sym:
+            for parameter in _gluon.own_parameters(self).values():
+                tensors.renew(parameter)
         out = self._function(x, **parameters, **self._arguments)
-        if isinstance(out, mx.sym.Symbol):
+        if F is mx.sym:
             out._set_attr(name=self.prefix + "fwd")
         return out if self.act is None else self.act(out)
-
-    def _in_own_memory(self, x: Any) -> Any:
-        """The array out of memory that processes share, as a DataLoader gives it: a graph takes none of that."""
-        kept = {parameter.list_ctx()[0] for parameter in _gluon.own_parameters(self).values()}
-        return x.as_in_context(kept.pop()) if x.ctx.device_type in ("cpu_shared", "cpu_pinned") and kept else x
 
     @lowered_later
     def _traced(self, x: Any) -> Any:
         """The output as a part of a graph."""
-        tensors.check("data", x)
+        operands.check("data", x)
         shape = tensors.known_shape(x)
         if shape is not None:
             self._check_shape(shape)
-        parameters = _gluon.own_parameters(self).values()
-        if parameters and not self._known_in_channels():
+        if _gluon.own_parameters(self) and not self._known_in_channels():
             ndim = self.num_spatial_dims + 2
             self._settle(tensors.probed_channels(x, ndim, ndim - 1 if self._channels_last else 1))
-        for parameter in parameters:
-            tensors.renew(parameter)
         try:
             return super().forward(x)
         except ValueError as error:
@@ -133,12 +131,6 @@ class Layer(Checked, HybridBlock):
     def _kwargs(self) -> GluonArguments:
         """Where Gluon's layers have their arguments."""
         return GluonArguments(self)
-
-    def cast(self, dtype: Any) -> None:
-        """As every Block; graphs are told the type as well."""
-        super().cast(dtype)
-        for parameter in _gluon.own_parameters(self).values():
-            tensors.renew(parameter)
 
     def infer_shape(self, x: Any) -> None:
         """Shapes of the parameters from an input; no graph is needed for that."""
@@ -152,21 +144,21 @@ class Layer(Checked, HybridBlock):
                 shape = self._shapes(in_channels)[name]
                 validation.elements(parameter.name, shape)
                 parameter.shape = shape
-                tensors.renew(parameter)  # a lone layer is traced by Gluon, which does not ask it again
 
     # -- what can be wrong with the data
 
     def check(self, x: Any) -> None:
         """Raise what is wrong with an array."""
-        tensors.check("data", x)
-        if isinstance(x, mx.nd.NDArray):
-            shape = x.shape
-            self._check_shape(shape)
-            if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
-                raise TypeError(f"data must be an mx.np.ndarray in np mode (npx.set_np); {tensors.received('data', x)}")
-            _, outputs = lengths(self._windows(shape[1:-1] if self._channels_last else shape[2:]))
-            validation.elements("the output", (shape[0], self._out_channels(self._channels_of(shape)), *outputs))
-            self._check_parameters(x)
+        shape, *_ = operands.check("data", x)
+        self._check_shape(shape)
+        if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
+            raise TypeError(f"data must be an mx.np.ndarray in np mode (npx.set_np); {operands.received('data', x)}")
+        _, outputs = lengths(self._windows(shape[1:-1] if self._channels_last else shape[2:]))
+        validation.elements("the output", (shape[0], self._out_channels(self._channels_of(shape)), *outputs))
+        for parameter in _gluon.own_parameters(self).values():
+            operands.forbid_float16_on_cpu("data", x)
+            dtype = x.dtype if operands.are_cast(parameter, x) else parameter.dtype
+            operands.check_fits("data", x, "the parameters", [dtype], parameter.list_ctx())
 
     def _channels_of(self, shape: Sequence[Any]) -> Any:
         return shape[-1] if self._channels_last else shape[1]
@@ -182,22 +174,6 @@ class Layer(Checked, HybridBlock):
         if known and in_channels != known:
             raise ValueError(f"data must have in_channels={known} channels; {received}")
         validation.divisible("data channels", in_channels, "groups", self._groups)
-
-    def _check_parameters(self, x: Any) -> None:
-        """Raises if the data is on another device than the parameters, or of another type."""
-        for parameter in _gluon.own_parameters(self).values():
-            tensors.forbid_float16_on_cpu(x, "convolution")
-            contexts = parameter.list_ctx()
-            if tensors.device(x.ctx) not in map(tensors.device, contexts):
-                raise ValueError(
-                    f"data must be on the device of the parameters, {contexts}; "
-                    f"{validation.received(**{'data.context': str(x.ctx)})}"
-                )
-            if np.dtype(parameter.dtype) != x.dtype and not tensors.are_cast(parameter, x):
-                raise TypeError(
-                    f"data must have the type of the parameters, {np.dtype(parameter.dtype)} (see net.cast); "
-                    f"{validation.received(**{'data.dtype': str(np.dtype(x.dtype))})}"
-                )
 
 
 class ConvolutionLayer(Layer):

@@ -113,9 +113,9 @@ class Conv1D(_Conv, mx.gluon.nn.Conv1D):
 
 
 class Conv2D(_Conv, mx.gluon.nn.Conv2D):
-    __doc__ = f"""2-D convolution: (N, C, H, W) -> (N, channels, H', W').
+    """2-D convolution: (N, C, H, W) -> (N, channels, H', W').
 
-    {_Conv.__doc__.strip()}
+    {shared}
 
     Examples
     --------
@@ -126,6 +126,7 @@ class Conv2D(_Conv, mx.gluon.nn.Conv2D):
     >>> layer(nd.zeros((1, 3, 224, 224))).shape
     (1, 64, 112, 112)
     """
+
     num_spatial_dims = 2
 
 

@@ -103,9 +103,9 @@ class Conv1DTranspose(_ConvTranspose, mx.gluon.nn.Conv1DTranspose):
 
 
 class Conv2DTranspose(_ConvTranspose, mx.gluon.nn.Conv2DTranspose):
-    __doc__ = f"""2-D transposed convolution: (N, C, H, W) -> (N, channels, H', W').
+    """2-D transposed convolution: (N, C, H, W) -> (N, channels, H', W').
 
-    {_ConvTranspose.__doc__.strip()}
+    {shared}
 
     Examples
     --------
@@ -116,6 +116,7 @@ class Conv2DTranspose(_ConvTranspose, mx.gluon.nn.Conv2DTranspose):
     >>> layer(nd.zeros((1, 4, 7, 5))).shape
     (1, 8, 14, 10)
     """
+
     num_spatial_dims = 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from mxsame import _gluon, ops, validation
+from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
 
 
@@ -22,7 +23,9 @@ class _Depthwise(ConvolutionLayer):
         return first // self._depth_multiplier if first > 0 else None
 
     def hybrid_forward(self, F: Any, x: Any, **parameters: Any) -> Any:
-        return super().hybrid_forward(F, x, in_channels=self._known_in_channels(), **parameters)
+        if F is mx.sym:
+            parameters["in_channels"] = self._known_in_channels()
+        return super().hybrid_forward(F, x, **parameters)
 
     def _shown(self) -> dict:
         return {"depth_multiplier": self._depth_multiplier}
@@ -167,9 +170,9 @@ class DepthwiseConv1D(_DepthwiseConv):
 
 
 class DepthwiseConv2D(_DepthwiseConv):
-    __doc__ = f"""2-D depthwise convolution: (N, C, H, W) -> (N, C*m, H', W').
+    """2-D depthwise convolution: (N, C, H, W) -> (N, C*m, H', W').
 
-    {_DepthwiseConv.__doc__.strip()}
+    {shared}
 
     Examples
     --------
@@ -180,6 +183,7 @@ class DepthwiseConv2D(_DepthwiseConv):
     >>> layer(nd.zeros((1, 8, 15, 16))).shape
     (1, 8, 8, 8)
     """
+
     num_spatial_dims = 2
 
 
@@ -206,9 +210,9 @@ class SeparableConv1D(_SeparableConv):
 
 
 class SeparableConv2D(_SeparableConv):
-    __doc__ = f"""2-D separable convolution: (N, C, H, W) -> (N, channels, H', W').
+    """2-D separable convolution: (N, C, H, W) -> (N, channels, H', W').
 
-    {_SeparableConv.__doc__.strip()}
+    {shared}
 
     Examples
     --------
@@ -219,6 +223,7 @@ class SeparableConv2D(_SeparableConv):
     >>> layer(nd.zeros((1, 8, 15, 16))).shape
     (1, 16, 8, 8)
     """
+
     num_spatial_dims = 2
 
 

@@ -164,9 +164,9 @@ class MaxPool1D(_MaxPool, mx.gluon.nn.MaxPool1D):
 
 
 class MaxPool2D(_MaxPool, mx.gluon.nn.MaxPool2D):
-    __doc__ = f"""2-D max pooling: (N, C, H, W) -> (N, C, H', W').
+    """2-D max pooling: (N, C, H, W) -> (N, C, H', W').
 
-    {_MaxPool.__doc__.strip()}
+    {shared}
 
     Examples
     --------
@@ -175,6 +175,7 @@ class MaxPool2D(_MaxPool, mx.gluon.nn.MaxPool2D):
     >>> mxsame.nn.MaxPool2D()(nd.zeros((1, 8, 7, 7))).shape
     (1, 8, 4, 4)
     """
+
     num_spatial_dims = 2
 
 
@@ -201,9 +202,9 @@ class AvgPool1D(_AvgPool, mx.gluon.nn.AvgPool1D):
 
 
 class AvgPool2D(_AvgPool, mx.gluon.nn.AvgPool2D):
-    __doc__ = f"""2-D average pooling: (N, C, H, W) -> (N, C, H', W').
+    """2-D average pooling: (N, C, H, W) -> (N, C, H', W').
 
-    {_AvgPool.__doc__.strip()}
+    {shared}
 
     Examples
     --------
@@ -212,6 +213,7 @@ class AvgPool2D(_AvgPool, mx.gluon.nn.AvgPool2D):
     >>> mxsame.nn.AvgPool2D(2)(nd.array([[[[1, 2, 3]]]])).asnumpy().tolist()
     [[[[1.5, 3.0]]]]
     """
+
     num_spatial_dims = 2
 
 
@@ -238,9 +240,9 @@ class LpPool1D(_LpPool):
 
 
 class LpPool2D(_LpPool):
-    __doc__ = f"""2-D Lp pooling: (N, C, H, W) -> (N, C, H', W').
+    """2-D Lp pooling: (N, C, H, W) -> (N, C, H', W').
 
-    {_LpPool.__doc__.strip()}
+    {shared}
 
     Examples
     --------
@@ -249,6 +251,7 @@ class LpPool2D(_LpPool):
     >>> mxsame.nn.LpPool2D()(nd.array([[[[3, 4, -5]]]])).asnumpy().tolist()
     [[[[5.0, 5.0]]]]
     """
+
     num_spatial_dims = 2
 
 

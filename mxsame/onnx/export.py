@@ -9,7 +9,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
-from mxsame.graphs.deploy import float_dtype, frozen
+from mxsame.graphs.deploy import frozen
 from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx import checking
 from mxsame.onnx.rows import OPERATORS
@@ -119,7 +119,7 @@ def export_onnx(
     names = _checked_names("input_names", input_names, "data", len(inputs.shapes))
     arrays = _checked_data(data, list(inputs.shapes.values()))
     tolerance = None if tolerance is None else _checked_tolerance(tolerance)
-    dtype = float_dtype(net.collect_params(), np.dtype("float32"))
+    dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
     with tracing.explained(input_shape=input_shape):
         graph = _graph(net, inputs, dtype, fold, dynamic_size)
         inferred = Shapes(graph, *dynamic)

@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, FrozenSet, Mapping, NamedTuple, Optional, Set, Tuple
 
-from mxsame import planner, tensors, validation
+from mxsame import operands, planner, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import NOTHING, current
 from mxsame.ops._lowering import Lowering
@@ -19,13 +19,6 @@ from mxsame.planner import Work
 
 # Strategies whose steps stand apart from an operator with its own kernel; the last, which has none, for want of these.
 _NOTED = ("native", "pad", "slice", "dilate")
-
-
-class Kernel(NamedTuple):
-    """A convolution's weight: its shape with channels first, None for unknown lengths, and the kernel size."""
-
-    shape: Tuple[Optional[int], ...]
-    size: Tuple[int, ...]
 
 
 class Planned(NamedTuple):
@@ -50,8 +43,13 @@ MOST_PLANNED = 4096
 _PLAIN, _INTEGERS = {int, str, type(None)}, {int}
 
 
-def planned(plan: Callable[..., Planned], args: tensors.Arguments, *arguments: Any) -> Planned:
-    """`plan(args, *arguments)`, which is remembered for arrays: a second call with the same shapes costs a look-up."""
+def apply(plan: Callable[..., Planned], args: operands.Operands, *arguments: Any) -> Any:
+    """What an operator gives for its arrays, in the kind in which they came; `plan(args, *arguments)` is the call."""
+    return args.restore(_planned(plan, args, *arguments)(*args.arrays))
+
+
+def _planned(plan: Callable[..., Planned], args: operands.Operands, *arguments: Any) -> Planned:
+    """The call, which is remembered for arrays: a second one with the same shapes costs a look-up."""
     if args.key is None or current() is not NOTHING:
         return plan(args, *arguments)
     try:
@@ -83,7 +81,7 @@ class Geometry:
 
     Parameters
     ----------
-    args : mxsame.tensors.Arguments
+    args : mxsame.operands.Operands
     data : NDArray or Symbol
         In the layout of the caller; a graph that was told its size refuses another.
     layout : str
@@ -93,7 +91,7 @@ class Geometry:
         Whether MXNet's operators run this layout, channels last, on the data's device.
     """
 
-    args: tensors.Arguments
+    args: operands.Operands
     data: Any
     layout: str
     shape: Tuple[Optional[int], ...]
@@ -101,7 +99,7 @@ class Geometry:
 
     @classmethod
     def of(
-        cls, args: tensors.Arguments, layout: Any, window: str, window_size: Any, input_size: Any = None
+        cls, args: operands.Operands, layout: Any, window: str, window_size: Any, input_size: Any = None
     ) -> Geometry:
         """Infer the rank from everything that shows it, then the layout and the data's shape.
 
@@ -163,19 +161,19 @@ class Geometry:
 
     # -- the weights
 
-    def kernel(self, index: int, name: str, kernel_size: Any, axes: Mapping[str, Optional[int]]) -> Kernel:
-        """The kernel size from the argument and from the weight, which must agree; the weight's shape checked.
+    def kernel(
+        self, name: str, kernel_size: Any, axes: Mapping[str, Optional[int]]
+    ) -> Tuple[Tuple[Optional[int], ...], Tuple[int, ...]]:
+        """The checked shape of the weight, the second array, with channels first, None for unknown lengths; and the
+        kernel size from the argument and from that shape, which must agree.
 
-        `index` is the position of the weight among the arrays. With channels first its axes are these two, by what they
-        mean and with their lengths (None for any), and then those of the kernel; with channels last the second is last.
+        With channels first its axes are these two, by what they mean and with their lengths (None for any), and then
+        those of the kernel; with channels last the second is last.
         """
-        tensors.forbid_float16_on_cpu(self.data, "convolution")
+        operands.forbid_float16_on_cpu("data", self.data)
         first, second = axes
         meaning = f"({first}, *kernel_size, {second})" if self.channels_last else f"({first}, {second}, *kernel_size)"
-        shape = self.args.shapes[index]
-        if shape is not None and len(shape) != self.rank + 2:
-            validation.shape(name, shape, (None,) * (self.rank + 2), meaning)
-        given = shape if shape is not None else (None,) * (self.rank + 2)
+        given = self.args.shapes[1] or (None,) * (self.rank + 2)
         shape = tensors.shape_channels_first(given) if self.channels_last else given
         if kernel_size is not None:
             size = validation.per_axis("kernel_size", kernel_size, self.rank, 1)
@@ -187,7 +185,7 @@ class Geometry:
             size = tuple(shape[2:])
         expected = (axes[first], *size, axes[second]) if self.channels_last else (*axes.values(), *size)
         validation.shape(name, given, expected, meaning)
-        return Kernel(shape, size)
+        return shape, size
 
     def check_bias(self, channels: int) -> None:
         """A bias, the last of the arrays, is (channels,)."""

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict, dataclass
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.building import NOTE, current
 from mxsame.plan import Plan, Window, arrays
 from mxsame.plan.arrays import SPATIAL
+
+ONES, ZEROS = ((1,), (1, 1), (1, 1, 1)), ((0,), (0, 0), (0, 0, 0))
+COMMON: Dict[str, tuple] = {"stride": ONES, "dilate": ONES, "pad": ZEROS, "num_group": (1,)}
+DEFAULTS: Dict[str, Dict[str, tuple]] = {  # of MXNet's operators, for any number of axes
+    "Convolution": {**COMMON, "no_bias": (False,)},
+    "Deconvolution": {**COMMON, "no_bias": (True,), "adj": ZEROS},
+    "Pooling": {**COMMON, "pool_type": ("max",), "pooling_convention": ("valid",)},
+}
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,13 @@ class Lowering:
     def thin(self, data: Any) -> Any:
         """One batch entry and one channel of the data."""
         return arrays.thin(self.F, data, (0, 1 if self.first == SPATIAL else len(self.windows) + 1))
+
+    def operator(self, name: str, arguments: Dict[str, Any]) -> Callable:
+        """MXNet's operator as a function of its inputs. It parses its arguments in each call, so a call on arrays has
+        no defaults among them; a graph has them all, for whoever reads it."""
+        defaults: Dict[str, tuple] = {} if self.F is mx.sym else DEFAULTS[name]
+        told = {key: value for key, value in arguments.items() if value not in defaults.get(key, ())}
+        return functools.partial(getattr(self.F, name), **told)
 
     def is_on_cpu(self, array: Any) -> bool:
         """Whether the array is, or its graph is built for it."""

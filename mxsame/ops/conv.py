@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
-from mxsame import tensors, validation
-from mxsame.ops._geometry import Geometry, Kernel, Planned, channel_count, planned
+from mxsame import operands, tensors, validation
+from mxsame.ops._geometry import Geometry, Planned, apply, channel_count
 from mxsame.ops._lowering import Lowering
 from mxsame.plan import AxisPlan, Window, arrays, make_windows
 from mxsame.plan.windows import AnyWindow
@@ -68,12 +69,12 @@ def conv(
     >>> mxsame.ops.conv(data, nd.ones((1, 1, 2)), strides=2).asnumpy().ravel().tolist()
     [1.0, 5.0, 4.0]
     """
-    args = tensors.classic(data=data, weight=weight, bias=bias)
+    args = operands.classic(data=data, weight=weight, bias=bias)
     arguments = channels, kernel_size, strides, padding, dilation, groups, layout, input_size
-    return args.restore(planned(_plan_conv, args, "weight", *arguments)(*args.arrays))
+    return apply(_plan_conv, args, "weight", *arguments)
 
 
-def _plan_conv(args: tensors.Arguments, name: str, *arguments: Any) -> Planned:
+def _plan_conv(args: operands.Operands, name: str, *arguments: Any) -> Planned:
     channels, kernel_size, strides, padding, dilation, groups, layout, input_size = arguments
     groups = validation.integer("groups", groups, 1)
     geometry = Geometry.of(args, layout, "kernel_size", kernel_size, input_size)
@@ -81,13 +82,13 @@ def _plan_conv(args: tensors.Arguments, name: str, *arguments: Any) -> Planned:
     if in_channels is not None:
         validation.divisible("data channels", in_channels, "groups", groups)
     share = None if in_channels is None else in_channels // groups
-    kernel = geometry.kernel(1, name, kernel_size, {"channels": None, "data channels / groups": share})
-    channels = channel_count("channels", channels, f"{name}'s first length", kernel.shape[0], name)
+    shape, kernel_size = geometry.kernel(name, kernel_size, {"channels": None, "data channels / groups": share})
+    channels = channel_count("channels", channels, f"{name}'s first length", shape[0], name)
     validation.divisible("channels", channels, "groups", groups)
     geometry.check_bias(channels)
-    in_channels = geometry.graph_channels() if kernel.shape[1] is None else kernel.shape[1] * groups
+    in_channels = geometry.graph_channels() if shape[1] is None else shape[1] * groups
     work = Work("conv", in_channels=in_channels, channels=channels, groups=groups)
-    return _planned_convolution(geometry, work, kernel, strides, padding, dilation)
+    return _planned_convolution(geometry, work, kernel_size, strides, padding, dilation)
 
 
 def depthwise_conv(
@@ -136,25 +137,25 @@ def depthwise_conv(
     >>> mxsame.ops.depthwise_conv(data, weight, strides=2).asnumpy().tolist()
     [[[3.0, 2.0], [6.0, 4.0]]]
     """
-    args = tensors.classic(data=data, weight=weight, bias=bias)
+    args = operands.classic(data=data, weight=weight, bias=bias)
     arguments = in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size
-    return args.restore(planned(_plan_depthwise_conv, args, "weight", *arguments)(*args.arrays))
+    return apply(_plan_depthwise_conv, args, "weight", *arguments)
 
 
-def _plan_depthwise_conv(args: tensors.Arguments, name: str, *arguments: Any) -> Planned:
+def _plan_depthwise_conv(args: operands.Operands, name: str, *arguments: Any) -> Planned:
     in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size = arguments
     geometry = Geometry.of(args, layout, "kernel_size", kernel_size, input_size)
     found = geometry.shape[1] if in_channels is not None else geometry.graph_channels()
     in_channels = channel_count("in_channels", in_channels, "the data's channels", found, "the data")
-    kernel, found = geometry.kernel(1, name, kernel_size, {"C*m": None, "1": 1}), None
-    if kernel.shape[0] is not None:
-        validation.divisible(f"{name}'s first length", kernel.shape[0], "the data's channels", in_channels)
-        found = kernel.shape[0] // in_channels
+    ((first, *_), kernel_size), found = geometry.kernel(name, kernel_size, {"C*m": None, "1": 1}), None
+    if first is not None:
+        validation.divisible(f"{name}'s first length", first, "the data's channels", in_channels)
+        found = first // in_channels
     source = f"{name}'s first length / the data's channels"
     channels = in_channels * channel_count("depth_multiplier", depth_multiplier, source, found, name)
     geometry.check_bias(channels)
     work = Work("conv", in_channels=in_channels, channels=channels, groups=in_channels)
-    return _planned_convolution(geometry, work, kernel, strides, padding, dilation)
+    return _planned_convolution(geometry, work, kernel_size, strides, padding, dilation)
 
 
 def separable_conv(
@@ -203,24 +204,23 @@ def separable_conv(
     >>> out.asnumpy().tolist()
     [[[6.0, 4.0]]]
     """
-    args = tensors.classic(data=data, depthwise_weight=depthwise_weight, pointwise_weight=pointwise_weight, bias=bias)
+    args = operands.classic(data=data, depthwise_weight=depthwise_weight, pointwise_weight=pointwise_weight, bias=bias)
     arguments = in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size
     first = args._replace(arrays=(*args.arrays[:2], None), shapes=(*args.shapes[:2], None))
-    hidden = planned(_plan_depthwise_conv, first, "depthwise_weight", *arguments)(*first.arrays)
-    second = tensors.classic(data=hidden, pointwise_weight=args.arrays[2], bias=args.arrays[3])
+    hidden = apply(_plan_depthwise_conv, first, "depthwise_weight", *arguments)
+    second = operands.classic(data=hidden, pointwise_weight=pointwise_weight, bias=bias)
     ones = (1,) * len(kernel_size) if validation.is_sequence(kernel_size) else 1
-    arguments = channels, ones, 1, "valid", 1, 1, layout, None
-    return args.restore(planned(_plan_conv, second, "pointwise_weight", *arguments)(*second.arrays))
+    return apply(_plan_conv, second, "pointwise_weight", channels, ones, 1, "valid", 1, 1, layout, None)
 
 
 def _planned_convolution(
-    geometry: Geometry, work: Work, kernel: Kernel, strides: Any, padding: Any, dilation: Any
+    geometry: Geometry, work: Work, kernel_size: Tuple[int, ...], strides: Any, padding: Any, dilation: Any
 ) -> Planned:
     """MXNet's Convolution on checked arrays."""
     rank = geometry.rank
     windows = make_windows(
         geometry.size,
-        kernel.size,
+        kernel_size,
         validation.per_axis("strides", strides, rank, 1),
         validation.per_axis("dilation", dilation, rank, 1),
         validation.padding(padding, rank, causal=True),
@@ -228,51 +228,59 @@ def _planned_convolution(
     geometry.check_windows("conv", work.channels, windows)
     if work.groups > 1:  # cuDNN does not promise all of these with channels last
         geometry = replace(geometry, native_last=False)
-    return geometry.planned(
-        windows, work, lambda *how: convolution(*how, work, Lowering.kernel), weight_shape=geometry.args.shapes[1]
-    )
+    operator = functools.partial(convolution, geometry, work)
+    return geometry.planned(windows, work, operator, weight_shape=geometry.args.shapes[1])
 
 
 def convolution(
-    lowering: Lowering, layout: Dict[str, str], work: Work, kernel: Callable, name: str = "Convolution"
+    geometry: Geometry,
+    work: Work,
+    lowering: Lowering,
+    layout: Dict[str, str],
+    kernel: Optional[Callable] = None,
+    name: str = "Convolution",
 ) -> Callable:
     """MXNet's Convolution or Deconvolution by a plan, as a function of data, weight and bias;
-    `kernel(lowering, weight, channels, data)` is the weight that the plan needs."""
-    axes, windows, operator = lowering.plan.axes, lowering.windows, getattr(lowering.F, name)
-    arguments = {
+    `kernel(weight, channels, data)` is the weight that it needs, by default the plan's."""
+    kernel = kernel or lowering.kernel
+    axes, windows = lowering.plan.axes, lowering.windows
+    arguments: Dict[str, Any] = {
         "kernel": tuple(step.kernel_size for step in axes),
         "stride": tuple(step.strides(window) for step, window in zip(axes, windows)),
         "dilate": tuple(window.dilation for window in windows),
         "pad": tuple(step.pad for step in axes),
         "num_filter": work.channels,
         "num_group": work.groups,
+        "no_bias": geometry.args.arrays[-1] is None,
         **layout,
     }
     if name == "Deconvolution":
         arguments["adj"] = tuple(step.adj for step in axes)
-    shallow = len(axes) == 3 and _is_shallow(windows[0], axes[0])
+    padded, use = 0, tensors.use_of(geometry.data)
+    if use.gradients and use.device != "gpu" and _is_shallow(windows, axes):
+        padded, *others = arguments["pad"]
+        arguments["pad"] = (0, *others)
+    operator = lowering.operator(name, arguments)
 
     def run(data: Any, weight: Any, bias: Any) -> Any:
-        weight = kernel(lowering, weight, work.channels, data)
+        weight = kernel(weight, work.channels, data)
         weights = (weight,) if bias is None else (weight, bias)
-        if not shallow or tensors.use_of(data).device == "gpu" or not tensors.use_of(data).gradients:
-            return lowering.run(data, lambda ready: operator(ready, *weights, no_bias=bias is None, **arguments))
-        pad, *others = arguments["pad"]
-        unpadded = {**arguments, "pad": (0, *others)}
 
-        def on_padded(ready: Any) -> Any:
-            ready = arrays.padded(lowering.F, ready, [(pad, pad), (0, 0), (0, 0)])
-            return operator(ready, *weights, no_bias=bias is None, **unpadded)
+        def convolved(ready: Any) -> Any:
+            if padded:
+                ready = arrays.padded(lowering.F, ready, [(padded, padded), (0, 0), (0, 0)])
+            return operator(ready, *weights)
 
-        return lowering.run(data, on_padded)
+        return lowering.run(data, convolved)
 
     return run
 
 
-def _is_shallow(window: AnyWindow, step: AxisPlan) -> bool:
+def _is_shallow(windows: Sequence[AnyWindow], axes: Sequence[AxisPlan]) -> bool:
     """Whether there are several windows with a stride, none of which lies inside the data of the operator: along the
     first of three axes, oneDNN then adds the weight's gradient to memory that it has not cleared."""
-    if not isinstance(window, Window) or window.size is None or not step.pad:
+    window, step = windows[0], axes[0]
+    if len(axes) < 3 or not isinstance(window, Window) or window.size is None or not step.pad:
         return False
     stride, length = step.strides(window), window.size + sum(step.concat) + sum(step.pad_operator)
     span = length - ((step.kernel_size - 1) * window.dilation + 1)

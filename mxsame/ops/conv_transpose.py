@@ -7,10 +7,10 @@ from typing import Any, Callable, Optional, Tuple
 
 import numpy as np
 
-from mxsame import tensors, validation
+from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
-from mxsame.ops._geometry import Geometry, Planned, channel_count, planned
+from mxsame.ops._geometry import Geometry, Planned, apply, channel_count
 from mxsame.ops._lowering import Lowering
 from mxsame.ops.conv import convolution
 from mxsame.plan import arrays, make_transposed_windows, strategies_for
@@ -77,27 +77,28 @@ def conv_transpose(
     >>> out.asnumpy().ravel().tolist()
     [1.0, 2.0, 13.0, 20.0]
     """
-    args = tensors.classic(data=data, weight=weight, bias=bias)
+    args = operands.classic(data=data, weight=weight, bias=bias)
     arguments = channels, kernel_size, strides, padding, output_padding, dilation, groups, layout
-    return args.restore(planned(_plan_conv_transpose, args, _is_computed(weight), *arguments)(*args.arrays))
+    return apply(_plan_conv_transpose, args, _is_computed(weight), *arguments)
 
 
-def _plan_conv_transpose(args: tensors.Arguments, *arguments: Any) -> Planned:
+def _plan_conv_transpose(args: operands.Operands, *arguments: Any) -> Planned:
     is_computed, channels, kernel_size, strides, padding, output_padding, dilation, groups, layout = arguments
     groups = validation.integer("groups", groups, 1)
     geometry = Geometry.of(args, layout, "kernel_size", kernel_size)
     rank = geometry.rank
-    kernel = geometry.kernel(1, "weight", kernel_size, {"data channels": geometry.shape[1], "channels / groups": None})
-    in_channels = geometry.shape[1] or kernel.shape[0] or geometry.graph_channels()
+    axes = {"data channels": geometry.shape[1], "channels / groups": None}
+    shape, kernel_size = geometry.kernel("weight", kernel_size, axes)
+    in_channels = geometry.shape[1] or shape[0] or geometry.graph_channels()
     if in_channels is not None:
         validation.divisible("data channels", in_channels, "groups", groups)
-    found = None if kernel.shape[1] is None else kernel.shape[1] * groups
+    found = None if shape[1] is None else shape[1] * groups
     channels = channel_count("channels", channels, "the weight's second length times groups", found, "weight")
     validation.divisible("channels", channels, "groups", groups)
     geometry.check_bias(channels)
     windows = make_transposed_windows(
         geometry.size,
-        kernel.size,
+        kernel_size,
         validation.per_axis("strides", strides, rank, 1),
         validation.per_axis("dilation", dilation, rank, 1),
         validation.padding(padding, rank),
@@ -110,16 +111,16 @@ def _plan_conv_transpose(args: tensors.Arguments, *arguments: Any) -> Planned:
     if groups > 1 or "slice" in refused:
         geometry = replace(geometry, native_last=False)
 
-    def flipped(lowering: Lowering, weight: Any, channels: int, data: Any) -> Any:
-        return _flipped(lowering.F, weight, groups, rank)
-
-    def kernel(lowering: Lowering, weight: Any, channels: int, data: Any) -> Any:
-        return lowering.kernel(arrays.rewritten(weight) if reorders else weight, channels, data)
-
     def operator(lowering: Lowering, layout: dict) -> Callable:
+        def flipped(weight: Any, channels: int, data: Any) -> Any:
+            return _flipped(lowering.F, weight, groups, rank)
+
+        def copied(weight: Any, channels: int, data: Any) -> Any:
+            return lowering.kernel(arrays.rewritten(weight) if reorders else weight, channels, data)
+
         if lowering.plan.dilates:
-            return convolution(lowering, layout, work, flipped)
-        return convolution(lowering, layout, work, kernel, "Deconvolution")
+            return convolution(geometry, work, lowering, layout, flipped)
+        return convolution(geometry, work, lowering, layout, copied, "Deconvolution")
 
     return geometry.planned(windows, work, operator, weight_shape=args.shapes[1], refused=refused)
 

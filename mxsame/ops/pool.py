@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
+from mxsame import operands, tensors, validation
 from mxsame import padding as arithmetic
-from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
-from mxsame.ops._geometry import Geometry, Planned, planned
+from mxsame.ops._geometry import Geometry, Planned, apply
 from mxsame.ops._lowering import Lowering
 from mxsame.plan import arrays, make_windows
 from mxsame.planner import Work
@@ -145,11 +145,10 @@ def lp_pool(
 
 def _run(operator: str, more: dict, data: Any, *arguments: Any) -> Any:
     """One of `mxsame.plan.POOLS` on data; `more` is what MXNet's Pooling is told in addition."""
-    args = tensors.classic(data=data)
-    return args.restore(planned(_plan_pool, args, operator, *more.items(), *arguments)(*args.arrays))
+    return apply(_plan_pool, operands.classic(data=data), operator, *more.items(), *arguments)
 
 
-def _plan_pool(args: tensors.Arguments, operator: str, *arguments: Any) -> Planned:
+def _plan_pool(args: operands.Operands, operator: str, *arguments: Any) -> Planned:
     *more, pool_size, strides, padding, layout, input_size, ceil_mode = arguments
     ceil_mode = validation.flag("ceil_mode", ceil_mode)
     geometry = Geometry.of(args, layout, "pool_size", pool_size, input_size)
@@ -175,16 +174,10 @@ class _Pool(NamedTuple):
     def of_padded(self, geometry: Geometry, pads: Sequence[Tuple[int, int]]) -> Planned:
         """With ceil_mode the padding counts, and what a partial window has after it does not: so the padding becomes
         data. MXNet's pad operator has channels first."""
-        F, rank, data = geometry.args.F, geometry.rank, geometry.data
-        ndim, of_graph = rank + 2 if geometry.channels_last else 0, geometry.args.key is None
-        padded = data
-        if of_graph:
-            padded = arrays.padded(F, tensors.channels_first(F, data, ndim) if ndim else data, pads)
-        size = tuple(None if n is None else n + sum(pair) for n, pair in zip(geometry.size, pads))
-        shape, layout = geometry.shape[:2] + size, validation.layout(None, rank)
-        geometry = replace(geometry, native_last=False, data=padded, layout=layout, shape=shape)
-        pooled = self._replace(operator="avg").planned(geometry, "valid")
-        return Planned(F, lambda data: pooled.run(arrays.padded(F, data, pads)), ndim, data if of_graph else None)
+        F, size = geometry.args.F, tuple(None if n is None else n + sum(pair) for n, pair in zip(geometry.size, pads))
+        padded = replace(geometry, native_last=False, shape=geometry.shape[:2] + size)
+        pooled = self._replace(operator="avg").planned(padded, "valid")
+        return pooled._replace(run=lambda data: pooled.run(arrays.padded(F, data, pads)))
 
     def planned(self, geometry: Geometry, padding: Any) -> Planned:
         """The call with its plan."""
@@ -215,16 +208,18 @@ class _Pool(NamedTuple):
         """MXNet's Pooling by a plan, as a function of data."""
         F, plan, operator = lowering.F, lowering.plan, self.operator
         along = 1 if plan.pairs else 0  # an axis before those of the windows, along which nothing is pooled
-        arguments = {
+        arguments: Dict[str, Any] = {
             "kernel": (1,) * along + tuple(axis.kernel_size for axis in plan.axes),
             "stride": (1,) * along + tuple(axis.strides(window) for axis, window in zip(plan.axes, lowering.windows)),
             "pad": (0,) * along + tuple(axis.pad for axis in plan.axes),
             "pool_type": operator.split()[0],
             "pooling_convention": plan.convention,
-            "count_include_pad": operator == "avg with padding",
             **self.more,
             **layout,
         }
+        if operator.startswith("avg"):
+            arguments["count_include_pad"] = operator == "avg with padding"
+        pool = lowering.operator("Pooling", arguments)
         takes_gradients = tensors.use_of(geometry.data).gradients
 
         def pooling(prepared: Any) -> Any:
@@ -232,7 +227,7 @@ class _Pool(NamedTuple):
                 prepared = arrays.paired(F, prepared, takes_gradients)
             if plan.blocks:
                 prepared = arrays.in_blocks(F, prepared, lowering.channels // (1 + along))
-            out = F.Pooling(prepared, **arguments)
+            out = pool(prepared)
             return arrays.unpaired(F, out, copies=plan.blocks) if plan.pairs else out
 
         if not _loses_workspace(geometry, operator):

@@ -442,9 +442,14 @@ class Function(mx.gluon.HybridBlock):
         return run(F, self._function, x, *others, **parameters, **self.arguments)
 
     def __repr__(self) -> str:
+        """As of Gluon's layers: units of data and output, or else the shapes of parameters, and what is not off."""
+        shown = {name: value for name, value in self.arguments.items() if value or type(value) is int}
         shapes = {name: parameter.shape for name, parameter in _gluon.own_parameters(self).items()}
-        shown = (f"{name}={value}" for name, value in {**shapes, **self.arguments}.items())
-        return f"{self.function}({', '.join(shown)})"
+        parts = [f"{name}={shape}" for name, shape in shapes.items()]
+        if shown.pop("units", None):
+            weights = [shape for name, shape in shapes.items() if name.endswith("weight")]
+            parts = [f"{weights[0][-1]} -> {weights[-1][0]}"]
+        return f"{self.function}({', '.join([*parts, *(f'{name}={value}' for name, value in shown.items())])})"
 
 
 INITIALIZERS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from mxsame import tensors, validation
+from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.nn import HybridBlock
 from mxsame.placeholders import lowered_later
@@ -108,7 +108,7 @@ def _of_size(value: Value, array: Any) -> Any:
     """An input of the static lengths: an array of others is refused, by a graph, too."""
     if not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
         raise TypeError(
-            f"data must be an NDArray, as nd.array(data) is, or a Symbol; {tensors.received('data', array)}"
+            f"data must be an NDArray, as nd.array(data) is, or a Symbol; {operands.received('data', array)}"
         )
     wanted = tuple(value.ordered(value.shape))
     symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)

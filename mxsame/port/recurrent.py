@@ -155,6 +155,9 @@ class Recurrent(Stepwise):
             if use_bias:
                 self.bias = self.params.get("bias", shape=(2, rows) if reset_after else (rows,), init="zeros")
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.i2h_weight.shape[1]} -> {self._units}, {self._kind})"
+
     def sequence(
         self, F: Any, x: Any, states: State, mask: Any, i2h_weight: Any, h2h_weight: Any, bias: Any = None
     ) -> Tuple[Any, State]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mxsame import tensors
 from mxsame.rewriting.graph import Graph, Node, Output
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softsign")
@@ -18,7 +19,7 @@ def drop(graph: Graph) -> None:
     for node in graph.nodes():
         if _is_identity(node):
             graph.replace(node, node.inputs[0])
-        elif node.op == "Reshape" and node.inputs[0].node.name.startswith("data_must_be_"):
+        elif node.op == "Reshape" and tensors.FIXED in node.inputs[0].node.name:
             graph.replace(node, node.inputs[0].node.inputs[0])
 
 

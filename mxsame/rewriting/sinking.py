@@ -20,6 +20,7 @@ UNARY = {
 }
 BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum"}
 MOVING = ("slice", "slice_axis", "transpose")
+AXIS = {"BatchNorm": "axis", "Concat": "dim"}  # the attribute with the one axis of an operator, by default 1
 RECTIFIERS = ("leaky", "elu", "selu", "gelu", "prelu")
 Users = Dict[Node, List[User]]
 LEAST_KEPT = 0.5  # a slice that drops more stays: what follows it is cheap
@@ -35,6 +36,10 @@ class Movement(NamedTuple):
     def before(self, axis: int) -> Optional[int]:
         """The position of an axis in the data that was moved; None for one that is sliced."""
         return None if axis in self.sliced else self.axes[axis]
+
+    def axis_before(self, node: Node) -> Optional[int]:
+        """The position of an operator's axis in that data."""
+        return self.before(node.attr(AXIS[node.op], 1) % len(self.axes))
 
 
 def movement(node: Node, shapes: dict) -> Optional[Movement]:
@@ -104,7 +109,7 @@ def _sink_one(graph: Graph, node: Node, found: Movement, users: Users, shapes: d
     for user in users[node]:
         graph.connect(user, source)
     for each in region:
-        _put_before(graph, each, found, len(moved))
+        _put_before(graph, each, found)
         shapes[each] = shapes[source.node]
     for user in users[leaving]:
         graph.connect(user, Output(node))
@@ -135,42 +140,35 @@ def _leaving(nodes: Sequence[Node], users: Users) -> List[Node]:
 def _commutes(graph: Graph, node: Node, inside: Sequence[Node], found: Movement, shapes: dict) -> bool:
     """Whether a node gives the same, moved, for data that has not been moved."""
     arrays = [source for source in node.inputs if source.node in inside]
-    others = [source for source in node.inputs if source.node not in inside]
-    shape = shapes[inside[0]]
-    if not arrays or shapes.get(node) != shape or any(source.index for source in arrays):
+    others = [graph.value(source) for source in node.inputs if source.node not in inside]
+    if not arrays or shapes.get(node) != shapes[inside[0]] or any(source.index for source in arrays):
         return False
     if node.kind in UNARY:
         return True
-    if node.kind in BINARY:
-        return all(_fits(graph.value(source), shape, found) for source in others)
     if node.op == "LeakyReLU" and node.attr("act_type", "leaky") in RECTIFIERS:
         return not others or found.before(1) == 1
-    if node.op == "BatchNorm" and not node.attr("output_mean_var", False):
-        constant = all(graph.value(source) is not None for source in others)
-        return constant and found.before(node.attr("axis", 1) % len(shape)) is not None
-    return False
-
-
-def _fits(value: Optional[np.ndarray], shape: tuple, found: Movement) -> bool:
-    """Whether a constant operand has one element along what is sliced."""
-    if value is None:
+    if any(value is None for value in others):
         return False
-    whole = (1,) * (len(shape) - value.ndim) + value.shape
-    return all(whole[axis] == 1 for axis in found.sliced)
+    if node.kind in BINARY:
+        return all(_whole(value, found).shape[axis] == 1 for value in others for axis in found.sliced)
+    return node.op == "BatchNorm" and not node.attr("output_mean_var", False) and found.axis_before(node) is not None
 
 
-def _put_before(graph: Graph, node: Node, found: Movement, ndim: int) -> None:
+def _whole(value: np.ndarray, found: Movement) -> np.ndarray:
+    """A constant operand with all axes of the data."""
+    return value.reshape((1,) * (len(found.axes) - value.ndim) + value.shape)
+
+
+def _put_before(graph: Graph, node: Node, found: Movement) -> None:
     """Attributes and constant operands of a node that now sees data before the movement."""
-    if node.op == "BatchNorm":
-        node.attrs["axis"] = str(found.before(node.attr("axis", 1) % ndim))
-    if node.op == "Concat":
-        node.attrs["dim"] = str(found.before(node.attr("dim", 1) % ndim))
+    if node.op in AXIS:
+        node.attrs[AXIS[node.op]] = str(found.axis_before(node))
     if node.kind in BINARY and not found.sliced:
         for position, source in enumerate(node.inputs):
             value = graph.value(source)
             if value is not None and value.size > 1:
-                whole = value.reshape((1,) * (ndim - value.ndim) + value.shape)
-                node.inputs[position] = graph.constant(source.node.name, whole.transpose(np.argsort(found.axes)))
+                moved = _whole(value, found).transpose(np.argsort(found.axes))
+                node.inputs[position] = graph.constant(source.node.name, moved)
 
 
 # -- equal ones, whose data meet in one operator
@@ -187,9 +185,9 @@ def _sink_together(graph: Graph, node: Node, found: Movement, users: Users, shap
     if any(_movement(each, shapes) != found or len(users[each]) != 1 for each in alike):
         return False
     before = [shapes[each.inputs[0].node] for each in alike]
-    moved, ndim = shapes[meeting], len(shapes[meeting])
+    moved = shapes[meeting]
     if meeting.op == "Concat":
-        axis = found.before(meeting.attr("dim", 1) % ndim)
+        axis = found.axis_before(meeting)
         if axis is None:
             return False
         length = sum(shape[axis] for shape in before)
@@ -197,7 +195,7 @@ def _sink_together(graph: Graph, node: Node, found: Movement, users: Users, shap
     if any(shape != before[0] for shape in before):
         return False
     meeting.inputs = [each.inputs[0] for each in alike]
-    _put_before(graph, meeting, found, ndim)
+    _put_before(graph, meeting, found)
     for other in users[meeting]:
         graph.connect(other, Output(node))
     node.inputs, shapes[meeting], shapes[node] = [Output(meeting)], before[0], moved

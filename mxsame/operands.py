@@ -1,0 +1,149 @@
+"""The array arguments of operators: checked before MXNet sees them, and brought into one form, classic NDArrays or
+Symbols."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from typing import Any, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from mxsame import validation
+from mxsame._mxnet import mx
+from mxsame.tensors import known_shape
+
+_AS_IT_IS, _AS_NUMPY_KIND = (lambda out: out), operator.methodcaller("as_np_ndarray")
+_DENSE = (mx.nd.NDArray, mx.np.ndarray)  # those of sparse arrays are derived from the first
+_FLOATS = (np.float16, np.float32, np.float64)
+_NUMPY_KINDS = (mx.np.ndarray, mx.sym.numpy._Symbol)
+_DTYPES = {code: dtype for code, dtype in mx.nd.ndarray._DTYPE_MX_TO_NP.items() if np.dtype(dtype).kind in "biuf"}
+_STYPES = mx.nd.ndarray._STORAGE_TYPE_ID_TO_STR
+
+
+class Operands(NamedTuple):
+    """An operator's array arguments in classic form."""
+
+    F: Any  # mx.nd or mx.sym
+    arrays: tuple  # data first; None for those left out
+    shapes: tuple  # of each array: a tuple with None for what is unknown, or None where even the rank is
+    restore: Any  # gives an output back in the kind in which the data came
+    key: Any = None  # of arrays: all that a plan may depend on, of them and of autograd; None for Symbols
+
+
+def classic(**named: Any) -> Operands:
+    """Check that all arrays are of one kind, type and device, and bring them into classic form."""
+    given = {name: array for name, array in named.items() if array is not None or name != "bias"}
+    facts = [check(name, array) for name, array in given.items()]
+    data, *_ = arrays = tuple(named.values())
+    for (name, array), found in zip(given.items(), facts):
+        if type(array) is not type(data) or (found is not None and found[1:] != facts[0][1:]):
+            _check_together(name, array, next(iter(named)), data)
+    restore = _AS_IT_IS
+    if isinstance(data, _NUMPY_KINDS):
+        arrays, restore = tuple(None if array is None else array.as_nd_ndarray() for array in arrays), _AS_NUMPY_KIND
+    if facts[0] is None:
+        shapes = tuple(None if array is None else known_shape(array) for array in arrays)
+        return Operands(mx.sym, arrays, shapes, restore)
+    shapes, dtypes, contexts = zip(*facts)
+    shapes += (None,) * (len(arrays) - len(shapes))  # a bias is the last
+    key = shapes, dtypes, contexts[0].device_type, mx.autograd.is_training(), mx.autograd.is_recording()
+    return Operands(mx.nd, arrays, shapes, restore, key)
+
+
+def check(name: str, array: Any) -> Optional[tuple]:
+    """What must hold of any one array: its kind, a floating type, that it is dense and not empty; gives its shape, type
+    and device, None for a Symbol."""
+    if isinstance(array, mx.sym.Symbol):
+        _check_symbol(name, array)
+        return None
+    if not isinstance(array, mx.nd.NDArray):
+        raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {received(name, array)}")
+    if type(array) not in _DENSE:
+        _check_dense(name, array.stype)
+    shape, dtype = array.shape, array.dtype
+    if dtype not in _FLOATS:
+        validation.float_type(name, str(np.dtype(dtype)))
+    validation.not_empty(name, shape)  # in np mode MXNet's operators seem to take it, and fail at the next wait
+    return shape, dtype, array.ctx
+
+
+def _check_symbol(name: str, symbol: Any) -> None:
+    """One output; and the attributes of a variable, which nobody would look at before the graph is bound."""
+    outputs = symbol.list_outputs()
+    if len(outputs) != 1:
+        raise ValueError(
+            f"{name} must be a Symbol with one output; {validation.received(**{f'{name}.outputs': outputs})}"
+        )
+    dtype, stype = symbol.attr("__dtype__"), symbol.attr("__storage_type__")
+    if dtype is not None and int(dtype) in _DTYPES:
+        validation.float_type(name, str(np.dtype(_DTYPES[int(dtype)])))
+    if stype is not None:
+        _check_dense(name, _STYPES.get(int(stype), "default"))
+
+
+def _check_dense(name: str, stype: str) -> None:
+    if stype != "default":
+        raise TypeError(f"{name} must be a dense array; {validation.received(**{f'{name}.stype': stype})}")
+
+
+def _device(context: Any) -> tuple[int, int]:
+    """The device; memory that is pinned or shared between processes, as a DataLoader gives it, is the CPU's."""
+    return context.device_typeid & 1, context.device_id
+
+
+def are_cast(*arrays: Any) -> bool:
+    """Whether `mxnet.contrib.amp` brings arrays of these types together, as it does for every operator once it was
+    switched on."""
+    amp, types = sys.modules.get("mxnet.contrib.amp.amp"), ("float16", "float32")
+    return amp is not None and amp._amp_initialized and all(np.dtype(each.dtype).name in types for each in arrays)
+
+
+def _check_together(name: str, array: Any, data_name: str, data: Any) -> None:
+    """An array's kind, type and device, which are the data's."""
+    kind = _kind(data)
+    if _kind(array) != kind:
+        raise TypeError(f"{name} must be of the same kind as {data_name}, {kind}; {received(name, array)}")
+    if isinstance(data, mx.nd.NDArray):
+        dtype = array.dtype if are_cast(array, data) else data.dtype
+        check_fits(name, array, data_name, [dtype], [data.ctx])
+
+
+def check_fits(name: str, array: Any, owner: str, dtypes: Sequence[Any], contexts: Sequence[Any]) -> None:
+    """Raise if an array is of none of these types, or on none of these devices, which are those of `owner`."""
+    dtypes = [np.dtype(dtype) for dtype in dtypes]
+    if array.dtype not in dtypes:
+        raise TypeError(
+            f"{name} must have the type of {owner}, {' or '.join(map(str, dtypes))}; "
+            f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
+        )
+    if _device(array.ctx) not in map(_device, contexts):
+        raise ValueError(
+            f"{name} must be on the device of {owner}, {contexts}; "
+            f"{validation.received(**{f'{name}.context': str(array.ctx)})}"
+        )
+
+
+def in_own_memory(array: Any) -> Any:
+    """An array that a graph takes: of memory that is pinned or shared between processes, a copy."""
+    return array if array.ctx.device_type in ("cpu", "gpu") else array.as_in_context(mx.cpu())
+
+
+NO_FLOAT16 = ("float32", "float64"), " on the CPU, where MXNet has no float16 convolution"
+
+
+def forbid_float16_on_cpu(name: str, data: Any) -> None:
+    """MXNet has no float16 matrix product on the CPU, so neither convolutions."""
+    if isinstance(data, mx.nd.NDArray) and data.ctx.device_type.startswith("cpu"):
+        validation.float_type(name, str(np.dtype(data.dtype)), *NO_FLOAT16)
+
+
+def _kind(array: Any) -> str:
+    if isinstance(array, mx.sym.Symbol):
+        return "an mx.np Symbol" if isinstance(array, _NUMPY_KINDS) else "a Symbol"
+    return "an mx.np.ndarray" if isinstance(array, _NUMPY_KINDS) else "an NDArray"
+
+
+def received(name: str, array: Any) -> str:
+    kind = type(array)
+    return f"received {name} of type {kind.__module__}.{kind.__name__}"
