@@ -144,7 +144,7 @@ ODD_ARRAYS = {
     "int32": (lambda shape: nd.ones(shape, dtype="int32"), "must be float", TypeError),
     "uint8": (lambda shape: nd.ones(shape, dtype="uint8"), "must be float", TypeError),
     "bool": (lambda shape: nd.ones(shape).astype("bool"), "must be float", TypeError),
-    "offset": (lambda shape: nd.ones(shape, ctx=mx.cpu(1)), "must be on the device of data", ValueError),
+    "offset": (lambda shape: nd.ones(shape, ctx=mx.cpu(1)), "must be on the device of", ValueError),
     "sparse": (lambda shape: nd.ones(shape).tostype("row_sparse"), "dense", TypeError),
     "rank0": (lambda shape: nd.ones((1,)), "spatial axes|shape", ValueError),
     "rank+1": (lambda shape: nd.ones((*shape, 1)), "spatial axes|shape", ValueError),
