@@ -343,8 +343,8 @@ class NetGraph:
         if self.memory > most or (flags.get("static_shape") and has_loop(self.symbol)):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
         data = [index for index, name in enumerate(names) if name in shapes]
-        kept = [index for index, name in enumerate(names) if name not in shapes]
-        self.operator = mx.nd.CachedOp(self.symbol, [("data_indices", data), ("param_indices", kept), *flags.items()])
+        own = [index for index, name in enumerate(names) if name not in shapes]
+        self.operator = mx.nd.CachedOp(self.symbol, [("data_indices", data), ("param_indices", own), *flags.items()])
 
     def takes(self, shapes: Sequence[tuple]) -> bool:
         """Whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
