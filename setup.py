@@ -27,7 +27,7 @@ def description():
 REQUIREMENTS = runpy.run_path(str(HERE / "mxsame" / "installation" / "requirements.py"))
 
 
-# The photograph of the demo is CC0. setuptools knows licence expressions from 77 on, which Python 3.8 does not get.
+# The photograph of the demo is CC0. setuptools supports license expressions from version 77 on, which needs Python 3.9.
 LICENCE = "Apache-2.0 AND CC0-1.0"
 KNOWS_EXPRESSIONS = int(setuptools.__version__.split(".")[0]) >= 77
 

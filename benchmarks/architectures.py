@@ -196,7 +196,7 @@ def unet(kit: Any, x: Any) -> Any:
 
 
 def autoencoder(kit: Any, x: Any) -> Any:
-    """Convolutions and poolings down to an eighth, transposed convolutions of every kernel back up."""
+    """Convolutions and pooling layers down to an eighth, transposed convolutions of every kernel back up."""
     channels = x.channels
     x = kit.relu(kit.conv(x, kit.scaled(32), 3, use_bias=True))
     x = kit.max_pool(x, 2, 2)

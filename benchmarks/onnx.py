@@ -34,7 +34,7 @@ OPSET = 13
 
 
 def model_of(name: str, size: Optional[int] = None, width: float = 1.0) -> Any:
-    """A Keras model with random weights; `width` is for `ARCHITECTURES` alone."""
+    """A Keras model with random weights; `width` is for `ARCHITECTURES` only."""
     from benchmarks import tensorflow_kit
 
     keras = tensorflow_kit.tf.keras

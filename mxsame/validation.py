@@ -22,6 +22,7 @@ LARGEST_STEP = 2**29 - 1  # of kernels, strides and pads, so that sums of a few 
 WORDS = ("same", "valid", "keras-mxnet")  # paddings of every operator
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 FLOATS = ("float16", "float32", "float64")
+GIVE_SIZE = "give data of static shape, or a net to mxsame.hybridize"  # where a dynamic shape is refused
 
 
 def received(**values: Any) -> str:

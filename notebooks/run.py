@@ -17,7 +17,7 @@ TIMEOUT = 300  # seconds, of one cell
 
 
 def executed(path):
-    """The notebook, run from the first cell to the last; raises where a cell does."""
+    """The notebook, run from the first cell to the last; raises what a cell raises."""
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook, timeout=TIMEOUT, kernel_name="python3", record_timing=False, resources={"metadata": {"path": FOLDER}}

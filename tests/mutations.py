@@ -102,7 +102,7 @@ def main() -> int:
             path = folder / file
             source = path.read_text(encoding="utf-8")
             if source.count(old) != 1:
-                print(f"{name}: the text to replace stands {source.count(old)} times in {file}")
+                print(f"{name}: the text to replace is {source.count(old)} times in {file}")
                 survived.append(name)
                 continue
             path.write_text(source.replace(old, new), encoding="utf-8")

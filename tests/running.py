@@ -130,7 +130,7 @@ LAYER_MODES = {
 
 
 def arguments(case: Case) -> dict:
-    """The case's keyword arguments, as both `mxsame.ops` and `mxsame.nn` spell them."""
+    """The case's keyword arguments, as in both `mxsame.ops` and `mxsame.nn`."""
     given: dict = {"strides": case.strides, "padding": case.padding}
     if case.op in POOLS:
         given["ceil_mode"] = case.ceil_mode

@@ -77,7 +77,7 @@ print("together")
 
 
 def test_layers_called_one_by_one_leave_types_to_it():
-    """A layer behind another is given float16 and has weights of float32; on the CPU that ends where float16 ends."""
+    """A layer after another gets float16 and has weights of float32; on the CPU float16 ends there."""
     out = running.run_python(PREPARED + CALLED)
     assert "received data.dtype='float16'" in out and "on the CPU, where MXNet has no float16 convolution" in out
     assert "must have the type of the parameters" not in out and "together" in out

@@ -1,5 +1,5 @@
 """The README and the pages of the site: their Python runs and prints what its comments say, their commands print what
-stands below them, and their tables are those of the recorded figures."""
+is below them, and their tables are those of the recorded figures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def imported(block: str) -> set[str]:
 
 
 def run(path: Path, block: str, namespace: dict) -> None:
-    """Whatever is printed has to be in the comment behind the print."""
+    """Whatever is printed has to be in the comment after the print."""
     said = re.findall(r"^print\(.*\)  # (.*?)(?:: .*)?$", block, re.MULTILINE)
     assert len(said) == block.count("print("), f"a print without a comment that says what it prints:\n{block}"
     printed = io.StringIO()

@@ -62,7 +62,7 @@ def test_layers_hybridized(case, way):
 @gpu_alone
 @running.by_name(PLANAR)
 def test_channels_last(case):
-    """Without a transpose where cuDNN knows the layout."""
+    """Without a transpose if cuDNN supports the layout."""
     assert check(case, "operator", last=True)
 
 

@@ -64,7 +64,7 @@ def test_nhwc_runs_as_it_is(case):
         assert "transpose" not in running.operators(symbol)
         layouts = {node["attrs"].get("layout") for node in running.nodes(symbol) if "kernel" in node.get("attrs", {})}
         assert layouts == {"NHWC"}
-    # On the CPU the gradient of a transposed convolution's turned weight ends in a crash, which no GPU knows.
+    # On the CPU the gradient of a transposed convolution's transposed weight ends in a crash; on a GPU it does not.
     out_grad = None if case.op == "conv_transpose" else running.channels_last(out_grad)
     got, got_gradients = running.evaluate(on_cpu(symbol), running.as_nd(last), out_grad)
     running.assert_equal(got, running.channels_last(out), what="output")

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "mxsame"
 
 # A part may import parts of the rows before its own: padding <- plan <- planner <- ops <- graphs <- nn <- port;
-# ops <- keras; graphs, rewriting <- onnx; validation and threads are leaves; installation alone imports MXNet.
+# ops <- keras; graphs, rewriting <- onnx; validation and threads are leaves; only installation imports MXNet.
 PURE = {"validation", "padding"}
 CORE = PURE | {"building", "measured", "plan", "planner", "_mxnet", "_gluon", "tensors", "operands", "placeholders"}
 LIBRARY = CORE | {"ops", "nn", "keras", "graphs", "onnx", "port", "auditing", "drawing"}
@@ -148,7 +148,7 @@ def file_name(path):
 
 def imports_of_files(sources):
     """The files that each file imports, by name; `sources` maps names to (path, text). The package's own `__init__`,
-    which imports what a public name stands for when it is first used, is none of them."""
+    which imports a public name when it is first used, is none of them."""
     return {name: set(_files_imported(*source, sources)) - {name} for name, source in sources.items()}
 
 

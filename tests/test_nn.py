@@ -32,7 +32,7 @@ WITH_PARAMETERS = [op for op in OPS if op not in POOLS]
 ONE_EACH = [next(case for case in CASES if (case.op, case.rank) == (op, rank)) for op in OPS for rank in (1, 2, 3)]
 OF_GLUON = [("Conv", ""), ("Conv", "Transpose"), ("MaxPool", ""), ("AvgPool", "")]
 CONVOLUTIONS_ONE_EACH = [case for case in ONE_EACH if case.op in WITH_PARAMETERS]
-STUFFED = Case("conv_transpose", (5, 6), (3, 3), (2, 2), dilation=(2, 2), groups=2, in_channels=4, channels=6)
+DILATED = Case("conv_transpose", (5, 6), (3, 3), (2, 2), dilation=(2, 2), groups=2, in_channels=4, channels=6)
 
 
 def built(case, dtype="float32", **more):
@@ -63,7 +63,7 @@ def set_after_first_call(block, arrays):
 
 
 @pytest.mark.parametrize("mode", LAYER_MODES)
-@by_name([*CONVOLUTIONS_ONE_EACH, *[case for case in CASES if case.groups > 1][:6], STUFFED])
+@by_name([*CONVOLUTIONS_ONE_EACH, *[case for case in CASES if case.groups > 1][:6], DILATED])
 def test_deferred_in_channels(case, mode):
     block = layer(case, in_channels=False)
     block.initialize()
@@ -96,7 +96,7 @@ def sequential(*blocks):
 
 @pytest.mark.parametrize("op", ["depthwise_conv", "separable_conv"])
 def test_depthwise_in_a_hybridized_parent_takes_its_channels_from_the_layer_before(op):
-    """A graph needs the number of groups; the convolution before tells it, over batch norm, activation and pooling."""
+    """A graph needs the number of groups: the channels of the convolution before batch norm, activation, pooling."""
     case = Case(op, (9, 8), (3, 2), (2, 1), in_channels=4, depth_multiplier=2, channels=3)
     block = layer(case, in_channels=False)
     first = mxsame.nn.Conv2D(4, 3, strides=2)

@@ -1,4 +1,4 @@
-"""The notebooks run from the first cell to the last, and what they state holds: they assert it themselves."""
+"""The notebooks run from the first cell to the last, and assert what they state."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ FUZZ = settings(SPACE, max_examples=500 if settings.default.max_examples > 500 e
 
 
 def check_layer(case, path):
-    """A layer alone, for its own size and for a dynamic one; but for what ONNX has no operator for, it is one node."""
+    """One layer, for its own size and for a dynamic one; it is one node, except where ONNX has no operator for it."""
     arrays, want, *_ = expected(case)
     block = layer(case)
     set_parameters(block, arrays)

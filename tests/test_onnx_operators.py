@@ -382,7 +382,7 @@ REFUSED = {  # what -> shape, function, message
     ),
     "weights that are data": (
         [(5, 2, 3), (36,), (1, 2, 4)], lambda F, x, p, h: F.RNN(x, p, h, mode="rnn_tanh", num_layers=1, state_size=4),
-        "must depend on parameters alone",
+        "must depend on parameters only",
     ),
     "the mean next to the norm": (
         SHAPE, norm("LayerNorm", 7, output_mean_var=True), r"outputs that ONNX has; received output 1 of .* LayerNorm",

@@ -93,7 +93,7 @@ def test_every_strategy(case, way):
 
 @by_name([case for case in CASES if case.op in POOLS and case.values != "negative" and case.p_value < 3])
 def test_float16_poolings(case):
-    """On the CPU MXNet has float16 for poolings only."""
+    """On the CPU MXNet supports float16 only in pooling operators."""
     arrays, out, out_grad, gradients = expected(case)
     try:
         got, got_gradients = imperative(functools.partial(operate, case), as_nd(arrays, "float16"), out_grad)
@@ -101,7 +101,7 @@ def test_float16_poolings(case):
         pytest.fail(f"an MXNetError reached the user: {str(error).splitlines()[-1]}")
     assert got.dtype == np.float16
     half = case.op == "max_pool"
-    if half:  # a maximum of rounded cells is the rounded maximum
+    if half:  # a maximum of rounded elements is the rounded maximum
         np.testing.assert_array_equal(got, oracle.forward(case, {"data": np.float16(arrays["data"])}))
     else:
         np.testing.assert_allclose(got, out, rtol=5e-3, atol=5e-3)
@@ -179,7 +179,7 @@ def test_max_pool_of_minus_infinity_and_of_large_negative_numbers():
 
 
 def test_an_average_that_counts_padding_counts_nothing_beyond_it():
-    """Without padding, the partial window of ceil_mode divides by the cells that it has."""
+    """Without padding, the partial window of ceil_mode divides by the elements that it has."""
     data = mx.nd.array([[[1, 2, 3]]])
     for padding, want in (("valid", [1.5, 3.0]), (0, [1.5, 3.0]), (((0, 1),), [1.5, 1.5]), (((1, 0),), [0.5, 2.5])):
         out = mxsame.ops.avg_pool(data, 2, 2, padding, count_include_pad=True, ceil_mode=True)

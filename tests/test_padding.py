@@ -33,7 +33,7 @@ def test_same_is_the_least_padding_that_gives_every_output(k, s):
     """The definition: ceil(n/s) windows, as few zeros as they need, the odd one at the end."""
     for n in SIZES:
         for d in DILATIONS:
-            starts = range(0, n, s)  # every s-th cell has a window
+            starts = range(0, n, s)  # every s-th element has a window
             needed = max(starts[-1] + (k - 1) * d + 1 - n, 0)  # how far the last one reaches beyond the data
             low, high = same_pads(n, k, s, d)
             assert (low + high, high - low) == (needed, needed % 2)

@@ -1,4 +1,4 @@
-"""Plans, without MXNet: what every output of a plan reads, element by element, against what the window wants.
+"""Plans, without MXNet: what every output of a plan reads, element by element, compared with the window.
 
 `reads` carries out an `AxisPlan` on a list of numbers, step by step as its documentation says. For an unknown size one
 plan has to be right for every size.
@@ -146,7 +146,7 @@ TRANSPOSED = (1575, 6615, 6615, 6615)
 @pytest.mark.parametrize("sizes", [SIZES, [None]], ids=["static", "dynamic"])
 @pytest.mark.parametrize("operator", ["conv", "max", "avg"])
 def test_every_strategy_on_the_whole_grid(operator, sizes):
-    """A plan is exact for every size that its window stands for; and no strategy serves fewer windows than it can."""
+    """A plan is exact for every size of its window; and no strategy serves fewer windows than it can."""
     pool, served = operator in POOLS, collections.Counter()
     for padding, ceil_mode in itertools.product(PADDINGS, (False, True) if pool else (False,)):
         if padding == "causal" and pool:
@@ -175,7 +175,7 @@ def test_every_strategy_on_the_whole_grid(operator, sizes):
 
 @pytest.mark.parametrize("operator", ["max", "avg"])
 def test_the_least_size_has_the_plans_of_the_sizes_that_it_stands_for(operator):
-    """Plans are made for `Window.least()` alone: each is exact for the window's own size as well."""
+    """Plans are made only for `Window.least()`: each is exact for the window's own size as well."""
     count = 0
     for k, s in itertools.product(range(1, 5), range(1, 7)):
         for low, high, n in itertools.product(range(k), range(k), range(k, 40, 3)):

@@ -142,7 +142,7 @@ def test_what_was_measured_goes_before_the_estimate_and_force_before_both():
     assert chosen(dynamic, work) == estimated, "it is not exact for every size"
 
 
-# ---- what tells graphs apart -----------------------------------------------------------------------------------------
+# ---- signatures of graphs --------------------------------------------------------------------------------------------
 
 
 def decision(*window, operator="conv", **work):
@@ -186,7 +186,7 @@ def test_an_output_of_a_transposed_convolution_depends_on_the_size():
     windows = (TransposedWindow(None, 4, 2, 1, (2, 2)),) * 2
     upward = Decision(windows, Work("transposed"), ("native",), plan=None)
     assert upward.depends_on_size
-    with pytest.raises(ValueError, match="padding must leave at least one element of the output"):
+    with pytest.raises(ValueError, match="padding must leave an element of the output"):
         upward.planned_for((1, 3, 1, 1))
 
 

@@ -1,4 +1,4 @@
-"""The commands that messages print: who runs each of them, in an environment that has MXNet alone, gets there."""
+"""The commands that messages print work one after the other, in an environment with only MXNet."""
 
 import re
 import shlex

@@ -23,8 +23,8 @@ WHOLE_SPACE = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.
 
 
 def some_size_has_an_empty_window(case):
-    """With ceil_mode and explicit pads the last window of a pooling may hold no cell, which a graph for every size must
-    refuse."""
+    """With ceil_mode and explicit pads the last window of a pooling layer may have no element: a graph for every size
+    must refuse it."""
     sizes = [tuple(8 * s + residue for s in case.strides) for residue in range(max(case.strides))]
     return case.ceil_mode and not all(oracle.is_legal(case, size) for size in sizes)
 

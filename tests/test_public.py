@@ -65,7 +65,7 @@ def test_the_order_of_arguments_without_a_model_in_gluon():
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["MaxPool{}D", "AvgPool{}D"])
 def test_poolings_take_arguments_in_the_order_of_gluon_as_far_as_it_has_one(kind, rank):
-    """After the padding, gluon's poolings of different rank disagree on the place of layout and ceil_mode."""
+    """After the padding, gluon's pooling layers of different rank have layout and ceil_mode in different positions."""
     ours, theirs = (arguments(module, kind.format(rank)) for module in (mxsame.nn, gluon.nn))
     assert set(theirs) <= set(ours)
     same = len(theirs) if rank == 2 else 4

@@ -1,4 +1,4 @@
-"""The rewriting behind mxsame.deploy, step by step: small graphs, their values, and what remains of them."""
+"""The rewriting of mxsame.deploy, step by step: small graphs, their values, and what remains of them."""
 
 from __future__ import annotations
 

@@ -142,7 +142,9 @@ def test_threads_of_mxnet(environment, in_use):
     assert {name: value for name, value in left.items() if "THREADS" in name} == environment  # nothing for children
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="MXNet alone needs distutils, which Python 3.12 has not")
+@pytest.mark.skipif(
+    sys.version_info >= (3, 12), reason="MXNet by itself needs distutils, which Python 3.12 does not have"
+)
 def test_an_mxnet_that_was_imported_before_keeps_its_threads():
     alias = "import numpy; numpy.bool = bool"  # which MXNet misses in NumPy 1.24 and newer
     code = f"{alias}; import mxnet, mxsame.nn; from mxsame import threads; print(threads.in_use())"

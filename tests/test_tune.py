@@ -56,12 +56,12 @@ def images(batch=2, size=16, kind=None):
 def fastest(monkeypatch, *strategies):
     """From now on the first of these strategies that is measured takes half the time of all others."""
 
-    def measure(contestants, rounds, seconds):
-        for call in contestants.values():
+    def measure(variants, rounds, seconds):
+        for call in variants.values():
             call()
         mx.nd.waitall()
-        best = next(iter([name for name in strategies if name in contestants]), None)
-        return {name: [0.5 if name == best else 1.0] * rounds for name in contestants}
+        best = next(iter([name for name in strategies if name in variants]), None)
+        return {name: [0.5 if name == best else 1.0] * rounds for name in variants}
 
     monkeypatch.setattr(tune, "measure", measure)
 
@@ -96,7 +96,7 @@ def test_what_was_the_fastest_runs_from_then_on(monkeypatch, tmp_path):
     """In graphs that are there already, and in files for one size."""
     fastest(monkeypatch, "kernel")
     net, data = mxsame.hybridize(stem()), images()
-    want = net(data).asnumpy()  # builds a graph that knows nothing yet
+    want = net(data).asnumpy()  # builds a graph before anything is measured
     (tuned,) = mxsame.autotune(net, data, rounds=3)
     assert tuned.chosen == "kernel" and tuned.seconds["kernel"] == 0.5
     assert "transpose" in operators(net, data)
@@ -108,8 +108,8 @@ def test_what_was_the_fastest_runs_from_then_on(monkeypatch, tmp_path):
 def test_a_difference_that_may_be_noise_changes_nothing(monkeypatch):
     net = network()
 
-    def measure(contestants, rounds, seconds):
-        names = list(contestants)
+    def measure(variants, rounds, seconds):
+        names = list(variants)
         return {name: [1.0 if name == names[-1] else 1.01] for name in names}
 
     monkeypatch.setattr(tune, "measure", measure)

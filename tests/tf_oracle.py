@@ -1,4 +1,4 @@
-"""Live TensorFlow 2.13.1 on CPU behind the interface of `oracle.py`.
+"""TensorFlow 2.13.1 on the CPU, with the interface of `oracle.py`.
 
 A process that uses MXNet too has to import it BEFORE this module: TensorFlow first makes the import of MXNet crash.
 

@@ -1,7 +1,7 @@
 """The scheduler and the servers of MXNet's parameter server, which here also save and load the state of the optimizer.
 
 Where servers update the weights, momentum and all other state of the optimizer are theirs, and MXNet gives workers no
-way to save them. `import mxnet` in such a process serves at once, until the end, and knows one command: a pickled
+way to save them. `import mxnet` in such a process serves at once, until the end, and accepts one command: a pickled
 optimizer. Here MXNet is imported as in a worker first, and two commands are added, as JSON: save, load.
 """
 

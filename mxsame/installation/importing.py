@@ -45,7 +45,7 @@ def import_mxnet() -> Any:
     except ModuleNotFoundError as error:
         check()
         raise explain(error) from error
-    if not hasattr(module, "__version__"):  # a script, or a folder that an uninstall has left behind
+    if not hasattr(module, "__version__"):  # a script, or a folder that an uninstall has left
         raise explain(ImportError(f"{getattr(module, '__file__', None) or module.__path__[0]} is something else"))
     return module
 
@@ -89,7 +89,7 @@ class MxnetLoader(SourceFileLoader):
 
 
 def forget_submodules() -> None:
-    """Drops the submodules that a failed ``import mxnet`` leaves behind, which would break the next one."""
+    """Drops the submodules that a failed ``import mxnet`` leaves, which would break the next one."""
     for name in [name for name in sys.modules if name.startswith("mxnet.")]:
         del sys.modules[name]
 

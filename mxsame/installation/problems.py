@@ -147,7 +147,7 @@ def tensorflow_came_before_libstdcxx(libraries: List[str]) -> bool:
 
 
 def explain(error: Exception) -> InstallationError:
-    """The problem behind an import of MXNet that failed with ``error``."""
+    """The reason why an import of MXNet failed with ``error``."""
     wheel = next(iter(mxnet_wheels()), "mxnet")
     if isinstance(error, ModuleNotFoundError) and error.name == "mxnet":
         return InstallationError("MXNet is not installed.", reinstall("mxnet"), FOR_A_GPU)

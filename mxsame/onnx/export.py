@@ -64,7 +64,7 @@ def export_onnx(
         deployed net. Pads that depend on the size are left to ONNX's `auto_pad`, which supports no dilation in some
         runtimes; a layer that `auto_pad` cannot express is a `ValueError`.
     fold : bool
-        Whether parts that depend on parameters alone are computed, and batch norms folded into weights, as by
+        Whether parts that depend on parameters only are computed, and batch norms folded into weights, as by
         `mxsame.deploy`.
     input_names, output_names : sequence of str, optional
         By default "data", or "data0", .. of several inputs, and "output", or "output0", ..

@@ -181,7 +181,7 @@ class Writer:
         if value is not None:
             return value
         if any(node.op == "null" and node.name not in self.graph.values for node in self.graph.nodes([output])):
-            raise ValueError(f"{output.node.name} must depend on parameters alone")
+            raise ValueError(f"{output.node.name} must depend on parameters only")
         (value,) = self.graph.run([output])
         return np.asarray(value)
 

@@ -13,15 +13,7 @@ from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
 from mxsame import validation
 from mxsame.building import building, current
 from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, AxisPlan, Plan, Strategy
-from mxsame.plan.windows import (
-    GIVE_SIZE,
-    AnyWindow,
-    TransposedWindow,
-    Window,
-    described,
-    make_transposed_windows,
-    make_windows,
-)
+from mxsame.plan.windows import AnyWindow, TransposedWindow, Window, described, make_transposed_windows, make_windows
 
 __all__ = [
     "OPERATORS",
@@ -140,7 +132,7 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
         )
     raise ValueError(
         "an input of dynamic shape with this padding and stride has no exact graph; "
-        f"{GIVE_SIZE}; received {described(windows)}"
+        f"{validation.GIVE_SIZE}; received {described(windows)}"
     )
 
 

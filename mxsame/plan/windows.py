@@ -13,7 +13,6 @@ from mxsame import padding as arithmetic
 from mxsame import validation
 
 MOST_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride
-GIVE_SIZE = "give data of static shape, or a net to mxsame.hybridize"
 
 Sizes = Tuple[Optional[int], ...]
 Ints = Tuple[int, ...]
@@ -175,9 +174,9 @@ def described(windows: Sequence[AnyWindow]) -> str:
     >>> described([TransposedWindow(8, 3, 2), TransposedWindow(9, 3, 2)])
     'input_size=(8, 9), kernel_size=(3, 3), strides=(2, 2), dilation=(1, 1), crop=((0, 0), (0, 0))'
     """
-    names = {field.name: field.name for field in fields(windows[0])}
-    names.update(size="input_size", stride="strides")
-    return ", ".join(f"{words}={tuple(getattr(each, name) for each in windows)}" for name, words in names.items())
+    names = {"size": "input_size", "stride": "strides"}
+    values = {field.name: tuple(getattr(window, field.name) for window in windows) for field in fields(windows[0])}
+    return ", ".join(f"{names.get(name, name)}={value}" for name, value in values.items())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -188,9 +187,7 @@ def check_static(windows: Tuple[AnyWindow, ...], pool: bool) -> None:
             continue
         if isinstance(window, TransposedWindow):
             if window.outputs(window.size) < 1:
-                raise ValueError(
-                    f"padding must leave at least one element of the output; received {described([window])}"
-                )
+                raise ValueError(f"padding must leave an element of the output; received {described([window])}")
             continue
         rule = (window.kernel_size, window.stride, window.dilation, window.padding)
         arithmetic.output_size(window.size, *rule)
@@ -201,19 +198,18 @@ def check_static(windows: Tuple[AnyWindow, ...], pool: bool) -> None:
 @functools.lru_cache(maxsize=4096)
 def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
     """Raises `ValueError` if there is no graph for every size of the axes that are dynamic."""
-    strides, kernel_size, dilation = zip(*((window.stride, window.kernel_size, window.dilation) for window in windows))
     for window in windows:
         if window.size is not None:
             continue
         if window.extra_at_start and window.stride > window.effective_kernel_size + 1:
             raise ValueError(
-                f"keras-mxnet cannot run every size with a stride so much longer than the kernel; {GIVE_SIZE}; "
-                f"{validation.received(strides=strides, kernel_size=kernel_size, dilation=dilation)}"
+                "keras-mxnet cannot run every size with a stride so much longer than the kernel; "
+                f"{validation.GIVE_SIZE}; received {described(windows)}"
             )
         if window.stride > MOST_RESIDUES:
             raise ValueError(
-                f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape; {GIVE_SIZE}; "
-                f"{validation.received(strides=strides)}"
+                f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape; {validation.GIVE_SIZE}; "
+                f"received {described(windows)}"
             )
         if pool:
             _check_no_window_is_empty(window)
@@ -223,7 +219,7 @@ def _check_no_window_is_empty(window: Window) -> None:
     """With ceil_mode the last window may start after the data."""
     for size in window.sizes:
         if (window.outputs(size) - 1) * window.stride - window.pads(size)[0] >= size:
-            any_size = f", for any size that is possible; {GIVE_SIZE}" if window.size is None else ""
+            any_size = f", for any size that is possible; {validation.GIVE_SIZE}" if window.size is None else ""
             raise ValueError(
                 f"ceil_mode must leave no window without an element of the data{any_size}; "
                 f"received {described([window])}"

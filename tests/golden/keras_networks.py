@@ -585,7 +585,7 @@ def resizing(keras, first=False):
 
 @network()
 def counted(keras, first=False):
-    """Numbers as the bins that they are in, and numbers of bins as ones; what Keras 2 alone has."""
+    """Numbers as the indices of their bins, and indices of bins as ones; layers that only Keras 2 has."""
     layers = keras.layers
     data, words = keras.Input((5, 4)), keras.Input((4,), dtype="int32", name="words")
     out = [layers.Rescaling(0.5)(layers.Discretization([-1.0, 0.0, 0.5])(data))]

@@ -28,7 +28,7 @@ def formats(network):
 
 
 def save(model, path):
-    """A whole model, or weights alone."""
+    """A whole model, or only weights."""
     if path.endswith((".legacy.h5", ".weights.h5")):
         model.save_weights(path)
     else:
@@ -36,7 +36,7 @@ def save(model, path):
 
 
 def load(model, path):
-    """The model of a file; where it holds weights alone, they go into the model that is given."""
+    """The model of a file; if it holds only weights, they go into the given model."""
     import tensorflow as tf
 
     if path.endswith((".legacy.h5", ".weights.h5")):

@@ -32,12 +32,12 @@ def formats(network):
 
 
 def save(model, path):
-    """A whole model, or weights alone."""
+    """A whole model, or only weights."""
     model.save_weights(path) if path.endswith(".weights.h5") else model.save(path)
 
 
 def load(model, path):
-    """The model of a file; where it holds weights alone, they go into the model that is given."""
+    """The model of a file; if it holds only weights, they go into the given model."""
     import keras
 
     if path.endswith(".weights.h5"):

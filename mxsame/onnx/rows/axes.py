@@ -13,7 +13,7 @@ from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import has_windows
 
 # ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
-# never win a maximum and do not count in an average. It leaves a Pad with -0 alone.
+# never win a maximum and do not count in an average. It does not move a Pad with -0.
 KEPT_ZERO = -0.0
 
 
