@@ -17,23 +17,17 @@ from mxsame.port.description import Weight
 from mxsame.port.einsum import bias_axes_shape, einsum_dense, parse, weight_to_keras, weight_to_mxnet
 from mxsame.port.rows import KERAS, TAKES, layer
 
-PROJECTIONS = ("query", "key", "value", "output")
+PROJECTIONS = [
+    Weight(f"{name}_{kind}", f"{name}_{parameter}", option, group=f"{name}_dense")
+    for name in ("query", "key", "value", "output")
+    for kind, parameter, option in (("kernel", "weight", ""), ("bias", "bias", "use_bias"))
+]
 
 
 def _sequences(*inputs: Value) -> None:
     if any(x.rank != 3 or not x.shape[2] for x in inputs):
         shapes = [x.shape for x in inputs]
         raise ValueError(f"inputs must be sequences (N, T, D) of a static D; {validation.received(shapes=shapes)}")
-
-
-def _projections(config: Dict[str, Any]) -> List[Weight]:
-    """A kernel, and a bias, for each."""
-    kinds = {"kernel": "weight", "bias": "bias"} if config.get("use_bias", True) else {"kernel": "weight"}
-    return [
-        Weight(f"{name}_{kind}", f"{name}_{parameter}", group=f"{name}_dense")
-        for name in PROJECTIONS
-        for kind, parameter in kinds.items()
-    ]
 
 
 def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
@@ -44,7 +38,7 @@ def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
     return Conversion(lambda array: array.reshape(-1, columns).T, lambda array: array.T.reshape(shape))
 
 
-@layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=_projections, masks=TAKES)
+@layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=PROJECTIONS, masks=TAKES)
 def _multi_head(
     site: Site,
     query: Value,
@@ -60,10 +54,8 @@ def _multi_head(
     """Keras 3 writes the masks of the inputs as arguments."""
     config, key = site.config, value if key is None else key
     _sequences(query, key, value)
-    masks_given = (query_mask, value_mask, key_mask)
-    query, value, key = (
-        x if mask is None else x._replace(mask=mask) for x, mask in zip((query, value, key), masks_given)
-    )
+    pairs = zip((query, value, key), (query_mask, value_mask, key_mask))
+    query, value, key = (x if mask is None else x._replace(mask=mask) for x, mask in pairs)
     axes = config.get("attention_axes")
     if axes not in (None, 1, [1], (1,)):
         raise ValueError(f"attention_axes must be that of the sequence; {validation.received(attention_axes=axes)}")

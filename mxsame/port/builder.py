@@ -18,7 +18,7 @@ from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.port import blocks
-from mxsame.port.description import Call, Layer, Model, Shaped, Tensor, leaves, mapped
+from mxsame.port.description import Call, Layer, Model, Placed, Tensor, leaves, mapped
 
 Size = Optional[int]
 Operand = Any  # of an operator: a tensor or a constant
@@ -96,13 +96,6 @@ def kernel(kind: str, depth_multiplier: Optional[int] = None) -> Conversion:
     )
 
 
-class Slot(NamedTuple):
-    """Where a weight is, and how it becomes its parameter."""
-
-    parameter: Any
-    conversion: Conversion
-
-
 class Step(NamedTuple):
     """A block, and the keys of its inputs and outputs."""
 
@@ -136,7 +129,6 @@ class Builder:
     def __init__(self, row_of: Callable, watch: Callable[[int], None], keras_mxnet: bool = False):
         self.row_of, self.watch, self.keras_mxnet = row_of, watch, keras_mxnet
         self.steps: List[Step] = []
-        self.slots: Dict[int, Dict[str, Slot]] = {}  # of each layer, by its identity, and of each weight, by its name
         self.blocks: Dict[Any, Any] = {}  # of layers that were built, by path
         self.custom: Dict[int, Any] = {}  # blocks of the user's, by the identity of the layer
         self.outputs: Dict[Tuple[str, ...], Tuple[Layer, Value]] = {}  # of the first call of each layer, by path
@@ -283,7 +275,7 @@ class Site:
     """A layer where it is called: what a row sees."""
 
     def __init__(self, builder: Builder, layer: Layer, path: Tuple[str, ...], call: Call, model: Model,
-                 training: Optional[bool] = None, once: bool = True):  # fmt: skip
+                 training: Optional[bool], once: bool):  # fmt: skip
         self.builder, self.layer, self.path, self.call, self.model = builder, layer, path, call, model
         self.config, self.version = layer.config, model.version
         self.name = "_".join(path)
@@ -437,21 +429,19 @@ class Site:
 
     def _fill(self, block: Any, conversions: Mapping[str, Conversion]) -> None:
         """The layer's weights into the parameters. A network may be as large as the memory: one array after the other
-        is read, and of those that are in a parameter the layer keeps the shape."""
+        is read, and is the layer's no more once it is in its parameter."""
         layer, roles = self.layer, self.layer.roles or []
         if len(roles) != len(layer.weights):
             names = ", ".join(role.name for role in roles)
             raise ValueError(f"weights must be {names or 'none'}; received {len(layer.weights)} arrays")
-        slots = self.builder.slots[id(layer)] = {}
         for number, (role, array) in enumerate(zip(roles, layer.weights)):
             parameter = _parameter(block, role.parameter)
             if parameter is None:
                 layer.weights[number] = np.asarray(array)
                 continue
             conversion = conversions.get(role.name, SAME)
-            slots[role.name] = Slot(parameter, conversion)
             set_parameter(parameter, conversion, array, role.name)
-            layer.weights[number] = Shaped(tuple(array.shape))
+            layer.weights[number] = Placed(tuple(array.shape), parameter, conversion.to_keras)
             if not role.trained:
                 parameter.grad_req = "null"
         for parameter in block.collect_params().values():

@@ -11,7 +11,7 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import weights as weighing
 from mxsame.port.builder import Builder, Operand, Site, Value
-from mxsame.port.description import Layer, Model, Shaped, Weight, leaves
+from mxsame.port.description import Layer, Model, Placed, Weight, leaves
 from mxsame.port.network import Network
 from mxsame.port.reading import read
 from mxsame.port.rows import KERAS, Row
@@ -183,7 +183,7 @@ def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) 
         if not isinstance(block, mx.gluon.HybridBlock):
             raise TypeError(f"custom must return a HybridBlock; received a {type(block).__name__}")
         builder.blocks[site.path] = builder.custom[id(layer)] = block
-        layer.weights = [Shaped(tuple(array.shape)) for array in layer.weights]
+        layer.weights = [Placed(tuple(array.shape)) for array in layer.weights]
         if layer.roles is None and len(site.path) == 1:  # in a nested model, what is trained would come first
             layer.roles = [Weight(f"weight_{number}") for number in range(len(layer.weights))]
     arrays = leaves([*inputs, *constants.values()], Value)
@@ -242,20 +242,20 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
         block = net.custom.get(id(layer))
         if block is not None and layer.weights:
             return dict(zip(names, _custom_arrays(layer, block, custom or {})))
-        found = {}
-        for name, stored in zip(names, layer.weights):
-            slot = net.slots[id(layer)].get(name)
-            if slot is None:
-                found[name] = np.asarray(stored)
-                continue
-            value = slot.parameter.data(slot.parameter.list_ctx()[0]).asnumpy()
-            found[name] = np.ascontiguousarray(slot.conversion.to_keras(value))
-        return found
+        return dict(zip(names, map(_array, layer.weights)))
 
     for layer in net.description.walk():
         if layer.weights and layer.roles is None:
             raise ValueError(f"custom layers with weights must not be in nested models; received {layer.name!r}")
     weighing.write(path, net.description, arrays)
+
+
+def _array(stored: Any) -> np.ndarray:
+    """A weight as Keras has it."""
+    if not isinstance(stored, Placed):
+        return np.asarray(stored)
+    value = stored.parameter.data(stored.parameter.list_ctx()[0]).asnumpy()
+    return np.ascontiguousarray(stored.to_keras(value))
 
 
 def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> List[Any]:

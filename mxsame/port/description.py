@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -45,10 +46,13 @@ class Weight(NamedTuple):
         return config.get(self.option, True) not in (False, None) and config.get(self.unless) is None
 
 
-class Shaped(NamedTuple):
-    """What is left of an array that is in a parameter now."""
+class Placed(NamedTuple):
+    """A weight that is in a parameter now: its shape in Keras, and the parameter and the way back from it, unless these
+    are the user's own."""
 
     shape: Tuple[int, ...]
+    parameter: Any = None
+    to_keras: Optional[Callable] = None
 
 
 @dataclass
@@ -57,7 +61,7 @@ class Layer:
 
     `operator` is the name of the function of an operator node ("math.add" of TensorFlow, "Add" of Keras 3), else None.
     `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read,
-    and a `Shaped` when it is in a parameter. `roles` are those that the layer's class has in this configuration; None
+    and a `Placed` when it is in a parameter. `roles` are those that the layer's class has in this configuration; None
     for a class that is not in the table. `native`: they are as keras-mxnet stores them. A TimeDistributed layer has the
     layer that it wraps as a model. `first_call` is the number of the first of its calls.
     """
@@ -116,6 +120,13 @@ class Model:
 def class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
     """Of `{"class_name": .., "config": ..}`; a class that was registered is written as `package>name`."""
     return entry["class_name"].split(">")[-1], entry["config"]
+
+
+def snake_case(name: str) -> str:
+    """As `keras.utils.naming.to_snake_case`."""
+    name = re.sub(r"\W+", "", name)
+    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
 def listed(value: Any) -> list:

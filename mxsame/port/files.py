@@ -24,6 +24,7 @@ from mxsame import validation
 
 LARGEST_CONFIG = 2**24  # bytes of JSON; that of NASNetLarge has one million
 LARGEST_RATIO = 100  # how many times its stored bytes an array or an entry may have
+MOST_ARRAYS = 10**6  # in a file of weights
 WEIGHTS = "model.weights.h5"  # in a .keras archive
 HDF5_SIGNATURE, ZIP_SIGNATURE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
 
@@ -237,18 +238,18 @@ def checked_array(dataset: Any) -> Any:
     return dataset
 
 
-def datasets(group: Any, at_most: int = 10**6) -> List[str]:
+def datasets(group: Any) -> List[str]:
     """The names of all datasets below a group, each once, whatever the links are."""
     h5py, found = h5py_module(), []
 
     def visit(name: str, thing: Any) -> Optional[bool]:
         if isinstance(thing, h5py.Dataset):
             found.append(f"{group.name.rstrip('/')}/{name}")
-        return True if len(found) > at_most else None
+        return True if len(found) > MOST_ARRAYS else None
 
     with _readable(group.name):
         if group.visititems(visit):
-            raise ValueError(f"{group.name} must hold at most {at_most} arrays")
+            raise ValueError(f"{group.name} must hold at most {MOST_ARRAYS} arrays")
     return found
 
 

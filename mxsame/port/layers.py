@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from functools import partial
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -15,7 +14,7 @@ from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.activations import activated
 from mxsame.port.builder import TRANSPOSED, Conversion, Site, Value
-from mxsame.port.description import Layer, Weight, class_and_config, listed
+from mxsame.port.description import Layer, Weight, class_and_config, listed, snake_case
 from mxsame.port.rows import ALIKE, KERAS, LAYERS, PASSES, SETTLED, TAKES, in_place, layer, operator
 
 gluon = mx.gluon.nn
@@ -260,7 +259,7 @@ def _stochastic_depth(site: Site, x: Value) -> Value:
 
 @layer("AlphaDropout", "GaussianDropout", "GaussianNoise", masks=PASSES)
 def _noise(site: Site, x: Value) -> Value:
-    function = re.sub("(?<=[a-z])(?=[A-Z])", "_", site.layer.class_name).lower()
+    function = snake_case(site.layer.class_name)
     amount = site.number("stddev") if function == "gaussian_noise" else _rate(site)
     if site.training:
         raise ValueError("noise must not be called with training=True")
@@ -386,9 +385,7 @@ def _spectral_norm(site: Site, x: Value) -> Any:
     inner.config = {**inner.config, "trainable": layer.trainable and inner.trainable}
     _only_at_inference(site, "does not divide its kernel here in training")
     out = in_place(site, inner, x)
-    if id(inner) in site.builder.slots:
-        site.builder.slots[id(layer)] = site.builder.slots.pop(id(inner))
-        layer.weights = [*inner.weights, np.asarray(layer.weights[-1])]
+    layer.weights = [*inner.weights, np.asarray(layer.weights[-1])]
     return out
 
 

@@ -31,7 +31,7 @@ class Network(HybridBlock):
     def __init__(self, description: Model, builder: Builder, inputs: List[Value], outputs: List[Value]):
         super().__init__(prefix="")
         self.description, self.inputs = description, inputs
-        self.slots, self.custom = builder.slots, builder.custom
+        self.custom = builder.custom
         self._steps = steps = builder.steps
         self._layers = builder.outputs
         self._outputs = [x.key for x in outputs]

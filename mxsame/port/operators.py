@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from mxsame import validation
 from mxsame.port import blocks
 from mxsame.port.builder import Operand, Site, Value
-from mxsame.port.description import Layer, leaves, listed
+from mxsame.port.description import Layer, leaves, listed, snake_case
 from mxsame.port.einsum import einsum_product, parse
 from mxsame.port.layers import axes_of, broadcasting, merged, to_order, to_shape
 from mxsame.port.rows import KERAS, UNPADDED, in_place, operator
@@ -22,9 +21,8 @@ def name_of(operator: str) -> str:
     >>> name_of("math.reduce_mean"), name_of("Mean"), name_of("__operators__.getitem"), name_of("GetItem")
     ('mean', 'mean', 'get_item', 'get_item')
     """
-    last = operator.rsplit(".", 1)[-1]
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last).lower()
-    return SYNONYMS.get(snake, snake)
+    name = snake_case(operator.rsplit(".", 1)[-1])
+    return SYNONYMS.get(name, name)
 
 
 SYNONYMS = {

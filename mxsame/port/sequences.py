@@ -37,9 +37,8 @@ def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
 
 def _weights(kernel: str, recurrent_kernel: str, bias: str) -> List[Weight]:
     """The weights of one direction, for these parameters of its block."""
-    named = {"kernel": kernel, "recurrent_kernel": recurrent_kernel, "bias": bias}
-    options = {"bias": "use_bias"}
-    return [Weight(name, parameter, options.get(name, ""), group="cell") for name, parameter in named.items()]
+    weight = partial(Weight, group="cell")
+    return [weight("kernel", kernel), weight("recurrent_kernel", recurrent_kernel), weight("bias", bias, "use_bias")]
 
 
 WEIGHTS = _weights("i2h_weight", "h2h_weight", "bias")

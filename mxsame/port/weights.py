@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Tuple
 
 from mxsame import validation
 from mxsame.port import files
-from mxsame.port.description import Layer, Model
+from mxsame.port.description import Layer, Model, snake_case
 
 PYTHON_NAMES = {"GroupQueryAttention": "GroupedQueryAttention"}  # Keras 3's class is exported by another name
 LAYERS_GROUPS = ("layers", "_layer_checkpoint_dependencies")  # Keras 3, tf.keras 2.13
@@ -59,7 +59,7 @@ def _assign_by_class(model: Model, group: Any, container: str) -> None:
     for layer in model.layers:
         if layer.operator is not None and container == "layers":  # operator nodes of Keras 3 are no layers
             continue
-        name = _snake_case(PYTHON_NAMES.get(layer.class_name, layer.class_name))
+        name = snake_case(PYTHON_NAMES.get(layer.class_name, layer.class_name))
         counts[name] = counts.get(name, -1) + 1
         found = files.member(group, f"{name}_{counts[name]}" if counts[name] else name, "group")
         if found is None:
@@ -95,13 +95,6 @@ def _vars(group: Any, place: str) -> Any:
         if found is not None:
             return found
     return None
-
-
-def _snake_case(name: str) -> str:
-    """As `keras.utils.naming.to_snake_case`."""
-    name = re.sub(r"\W+", "", name)
-    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
-    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
 # -- the older format

@@ -24,7 +24,6 @@ from mxsame.port.rows import FIRST, KERAS, TAKES, UNPADDED, layer, operator
 DEPTHWISE = Weight("depthwise_kernel", "weight")
 SEPARABLE = (Weight("depthwise_kernel", "depthwise_weight"), Weight("pointwise_kernel", "pointwise_weight"), BIAS)
 CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D")
-TRANSPOSED = ("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
 
 
 def _word(site: Site) -> str:
@@ -49,14 +48,14 @@ def _lengths(site: Site, rule: Callable, x: Value, *given: Any) -> List[Optional
     return [None if n is None else rule(n, *entries) for n, *entries in zip(site.sizes(x), *per_axis)]
 
 
-def _static(site: Site, x: Value) -> Tuple[int, ...]:
+def _static(site: Site, x: Value) -> Tuple[Any, ...]:
     """The lengths of the spatial axes, which must be static."""
     if None in site.sizes(x):
         raise ValueError(f"data must have a static size; {validation.received(**{'data.shape': x.shape})}")
-    return tuple(n or 0 for n in site.sizes(x))
+    return site.sizes(x)
 
 
-def _conversion(site: Site, kind: str, depth_multiplier: Optional[int] = None) -> Conversion:
+def _conversion(site: Site, kind: str, depth_multiplier: int) -> Conversion:
     """From a kernel as it is stored: keras-mxnet stores those of channels first in MXNet's order."""
     if not site.layer.native or not site.is_channels_first:
         found = kernel(kind, depth_multiplier if kind == "depthwise" else None)
@@ -109,7 +108,7 @@ def _convolution(site: Site, x: Value) -> Value:
     return _convolved(site, x, kind, lengths, arguments)
 
 
-@layer(*TRANSPOSED, order=FIRST, weights=(KERNEL, BIAS))
+@layer("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose", order=FIRST, weights=(KERNEL, BIAS))
 def _transposed(site: Site, x: Value) -> Value:
     arguments, extra = window(site), site.config.get("output_padding")
     count = len(arguments["strides"])

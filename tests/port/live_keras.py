@@ -5,6 +5,7 @@ import numpy as np
 from mxnet import autograd, nd
 
 from mxsame import port
+from mxsame.port.description import Placed
 
 
 def keras():
@@ -108,8 +109,8 @@ def gradients(model, training):
         loss.backward(train_mode=training)
         ours = {"data": given.grad.asnumpy()}
         for layer in net.description.walk():
-            for role, slot in net.slots.get(id(layer), {}).items():
-                if slot.parameter.grad_req != "null":
-                    array = slot.parameter.grad().asnumpy()
-                    ours[f"{layer.name}/{role}"] = slot.conversion.to_keras(array)
+            for role, stored in zip(layer.roles or (), layer.weights):
+                if isinstance(stored, Placed) and stored.parameter.grad_req != "null":
+                    array = stored.parameter.grad().asnumpy()
+                    ours[f"{layer.name}/{role.name}"] = stored.to_keras(array)
         yield ours, {name: arrays_of(array)[0] for name, array in wanted.items()}
