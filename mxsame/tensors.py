@@ -234,6 +234,6 @@ def channels_last(F: Any, array: Any, ndim: int) -> Any:
     return F.transpose(array, axes=(0, *range(2, ndim), 1))
 
 
-def shape_channels_first(shape: Any) -> Any:
+def shape_channels_first(shape: Sequence[Any]) -> tuple:
     """The same for a shape."""
-    return None if shape is None else (shape[0], shape[-1], *shape[1:-1])
+    return (shape[0], shape[-1], *shape[1:-1])

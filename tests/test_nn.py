@@ -430,6 +430,15 @@ def test_data_in_shared_memory(hybridize, device):
         assert_equal(block(shared).asnumpy(), wanted, "float32")
 
 
+@pytest.mark.parametrize("hybridize", [lambda net: None, mxsame.hybridize, gluon.HybridBlock.hybridize])
+def test_an_average_over_padding_only(hybridize):
+    """A partial window that starts in the padding, which counts; what is after the padding does not."""
+    block = mxsame.nn.AvgPool1D(2, 2, padding=((0, 1),), ceil_mode=True, count_include_pad=True)
+    hybridize(block)
+    assert block(mx.nd.array([[[1, 3, 5, 7]]])).asnumpy().tolist() == [[[2, 6, 0]]]
+    assert block(mx.nd.array([[[1, 3, 5]]])).asnumpy().tolist() == [[[2, 2.5]]]
+
+
 def test_the_names_of_keras_arguments():
     for kind in (mxsame.nn.Conv2D, mxsame.nn.SeparableConv1D, mxsame.nn.MaxPool3D):
         with pytest.raises(TypeError, match="data_format must be given as layout"):

@@ -174,8 +174,8 @@ class Specialised:
         key, kind = call.key, self._kinds.get(call.kind)
         is_new = key not in self._signatures
         if is_new and not mx.util.is_np_shape():  # where MXNet takes 0 for an unknown length
-            for name, shape in call.named_shapes(self._net).items():
-                validation.not_empty(name, shape)
+            for shape in call.shapes:
+                validation.not_empty("data", shape)
         if kind is None:
             kind = Kind(self._net, call, self._flags)
             graph = self._compiled(call, kind.signature(call), kind.first.outputs)

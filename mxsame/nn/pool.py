@@ -107,6 +107,7 @@ class _AvgPool(_Pool):
 
     _function = staticmethod(ops.avg_pool)
     _argument_names = (*_Pool._argument_names, "count_include_pad")
+    _count_include_pad = False
 
     def __init__(
         self,
@@ -121,6 +122,13 @@ class _AvgPool(_Pool):
     ):
         super().__init__(pool_size, strides, padding, layout, ceil_mode, prefix, params)
         self._count_include_pad = validation.count_include_pad(count_include_pad, self._padding)
+
+    def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:
+        if not self._count_include_pad or not self._ceil_mode or isinstance(self._padding, str):
+            return super()._windows(size)
+        ones = (1,) * self.num_spatial_dims  # as in mxsame.ops, padding that counts becomes data
+        size = tuple(None if n is None else n + sum(pads) for n, pads in zip(size, self._padding))
+        return make_windows(size, self._pool_size, self._strides, ones, "valid", pool=True, ceil_mode=True)
 
 
 class _LpPool(_Pool):
