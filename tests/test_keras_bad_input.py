@@ -124,11 +124,11 @@ MORE = [
     ),
     (
         lambda: backend.conv2d_transpose(X, TRANSPOSED, (2, 10, 9, 5)),
-        r"output_shape\[2\] must be a length .* that of x; received output_shape=\(2, 10, 9, 5\)",
+        r"output_shape\[2\] must be a length .* the length of x; received output_shape=\(2, 10, 9, 5\)",
     ),
     (
         lambda: backend.conv2d_transpose(UNKNOWN, variable((3, 2, 5, 4)), (2, 1, 9, 5)),
-        r"output_shape\[1\] must be a length .* that of x; received",
+        r"output_shape\[1\] must be a length .* the length of x; received",
     ),
     *(
         (lambda shape=shape: backend.conv2d_transpose(X, TRANSPOSED, shape), "output_shape")

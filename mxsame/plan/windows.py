@@ -209,7 +209,7 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
         if window.stride > MOST_RESIDUES:
             raise ValueError(
                 f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape; {validation.GIVE_SIZE}; "
-                f"received {described(windows)}"
+                f"{validation.received(strides=tuple(each.stride for each in windows))}"
             )
         if pool:
             _check_no_window_is_empty(window)

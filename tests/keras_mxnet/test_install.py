@@ -108,7 +108,7 @@ MISTAKES = {
         lambda x, k: backend.conv2d_transpose(
             x, backend.variable(TRANSPOSED), (None, 3, 18, 14), (2, 2), "same", **FIRST
         ),
-        r"output_shape\[2\] must be a length .* that of x; received output_shape=\(None, 3, 18, 14\)",
+        r"output_shape\[2\] must be a length .* the length of x; received output_shape=\(None, 3, 18, 14\)",
     ),
     "output padding": (
         lambda x, k: layers.Conv2DTranspose(3, 2, strides=2, padding="same", output_padding=0, **FIRST)(
