@@ -219,6 +219,18 @@ def test_an_empty_batch_is_refused_where_mxnet_has_no_operator_for_it():
         conv(images(8, 8)[0:0])
 
 
+@pytest.mark.parametrize("layout", ["NCW", "NWC"])
+def test_padding_that_becomes_data_tells_graphs_apart(layout):
+    """4 and 5 elements make two windows without the padding; with it, which counts, 5 make three."""
+    net = nn.HybridSequential()
+    net.add(mxsame.nn.AvgPool1D(3, 3, padding=1, layout=layout, ceil_mode=True, count_include_pad=True))
+    data = [images(length) if layout == "NCW" else images(length).swapaxes(1, 2) for length in (4, 5)]
+    want = [net(array).asnumpy() for array in data]
+    mxsame.hybridize(net)
+    for array, out in zip(data, want):
+        running.assert_equal(net(array), out)
+
+
 def test_an_input_too_small_further_down_is_a_value_error():
     net = nn.HybridSequential()
     net.add(mxsame.nn.MaxPool2D(4), mxsame.nn.Conv2D(4, 3, padding="valid"))

@@ -309,7 +309,7 @@ class Kind:
         self.first = call.lowered(net, self.trace)
         # None for an operator on other data than it is given, whose shape does not follow from what was decided.
         self._decisions = [
-            None if decisions and None not in (data or [None]) and _output_shape(decisions, data) != out else decisions
+            None if decisions and None not in (data or [None]) and not _are_of(decisions, data, out) else decisions
             for decisions, (data, out) in zip(self.first.decisions, self.first.shapes)
         ]
 
@@ -351,6 +351,12 @@ class Kind:
                 plans.append(shape if decisions is None else None)
                 known[placeholder.variable.name] = placeholder.output_shape(shape)
         return tuple(plans)
+
+
+def _are_of(decisions: Sequence[Decision], data: tuple, out: tuple) -> bool:
+    """Whether these operators are of this data, one after the other, and give this output."""
+    size = data[1:-1] if decisions[0].channels_last else data[2:]
+    return size == tuple(window.size for window in decisions[0].windows) and _output_shape(decisions, data) == out
 
 
 def _output_shape(decisions: Sequence[Decision], shape: tuple) -> tuple:
