@@ -14,6 +14,7 @@ from running import Own
 import mxsame
 from mxsame._mxnet import mx
 from mxsame.port.recurrent import Options, Recurrent
+from mxsame.rewriting.graph import Graph, Node, Output
 
 nn = mx.gluon.nn
 FUSES = mx.runtime.Features().is_enabled("MKLDNN")
@@ -46,6 +47,11 @@ def trained(net, *shapes, seed=0):
 def operators(deployed):
     """Of the plain graph, in the order in which they run."""
     return running.operators(deployed._cached_graph[1])
+
+
+def fused_operators(deployed):
+    """Of the graph that oneDNN has fused."""
+    return [node["op"] for node in running.nodes(deployed._fused.__self__._cached_graph[1])]
 
 
 def assert_same(net, *shapes, batches=(1, 3), dtype="float32", tolerance=None):
@@ -376,6 +382,20 @@ def test_a_fused_graph_that_is_wrong_is_not_used(monkeypatch):
     running.assert_alike(deployed(data), want, 1e-5)
 
 
+def test_a_fused_graph_that_mxnet_refuses_is_not_used(monkeypatch):
+    def refused(graph):
+        gated = graph.outputs[0]
+        graph = Graph([Output(Node("_backward_Activation", "gate", [gated], {"act_type": "relu"}))], {}, {})
+        return graph.symbol()
+
+    net, data = stack(conv(4, 3)), data_of((2, 3, 7, 8))
+    want = trained(net, data.shape)(data)
+    monkeypatch.setattr("mxsame.graphs.deploy.fused", refused)
+    deployed = mxsame.deploy(net, data.shape)
+    assert deployed._fused is None
+    running.assert_alike(deployed(data), want, 1e-5)
+
+
 def test_a_batch_norm_that_cannot_be_folded_is_fused_with_its_activation():
     shape = (2, 5, 9, 8)
     net = stack(nn.BatchNorm(scale=False), nn.Activation("relu"), mxsame.nn.Conv2D(4, 3, strides=2), relu6())
@@ -508,8 +528,28 @@ def test_convolution_batch_norm_and_activation_are_one_step(strategy):
     assert operators(deployed) == parts * 2
     assert len(list(deployed.collect_params())) == 4
     if FUSES:
-        running_graph = [node["op"] for node in running.nodes(deployed._fused.__self__._cached_graph[1])]
-        assert running_graph == (["_sg_mkldnn_conv"] + ["slice"] * (strategy == "slice")) * 2
+        assert fused_operators(deployed) == (["_sg_mkldnn_conv"] + ["slice"] * (strategy == "slice")) * 2
+
+
+@pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_product_with_a_sigmoid_is_one_step(rank):
+    """Swish between convolutions, a gate of two arrays, and an array that a gate and an activation share."""
+    layer = getattr(mxsame.nn, f"Conv{rank}D")
+
+    def gated(F, x, *convs):
+        x = convs[0](x)
+        x = convs[1](x * F.sigmoid(x))
+        y = F.sigmoid(convs[2](x)) * x
+        shared = convs[3](y)
+        return shared * F.sigmoid(shared) + F.relu(shared), y
+
+    net = Own(gated, *(layer(8, 3, in_channels=8) for _ in range(4)))
+    shape = (2, 8, *(7, 6, 5)[:rank])
+    found = fused_operators(assert_same(trained(net, shape), shape))
+    assert found.count("_backward_Activation") == 3 and "elemwise_mul" not in found
+    if rank == 2:  # neither swish nor the convolution that only gates use needs a copy
+        assert found[:3] == ["_sg_mkldnn_conv", "_backward_Activation", "_sg_mkldnn_conv"]
 
 
 # ---- types, and shapes that depend on values -------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
 from dataclasses import dataclass
@@ -206,15 +207,16 @@ class Deployed(mx.gluon.SymbolBlock):
             return tracing.flattened(run(*inputs))
 
     def self_check(self, context: Any) -> None:
-        """Run once, so that MXNet refuses now what it would refuse later; and stay fused only if the plain graph gives
-        the same."""
+        """Run once, so that MXNet refuses now what it would refuse later; and stay fused only if that runs, and the
+        plain graph gives the same."""
         data = self.used(self.signature.random(context))
         plain = [array.asnumpy() for array in self.outputs(data, fuses=False)]
         if self._fused and _is_cpu(context):
-            if all(map(_alike, [array.asnumpy() for array in self.outputs(data)], plain)):
-                self.hybridize(**self._static)  # releases the memory of the plain graph
-            else:
-                self._fused = None
+            with contextlib.suppress(mx.base.MXNetError):
+                if all(map(_alike, [array.asnumpy() for array in self.outputs(data)], plain)):
+                    self.hybridize(**self._static)  # releases the memory of the plain graph
+                    return
+            self._fused = None
 
     def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
         """Write `path-symbol.json` and `path-0000.params`, which load without mxsame, and return their names.

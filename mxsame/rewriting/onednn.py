@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output
 
 LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain may continue
+GATE = "_backward_Activation"
 
 
 def protect(graph: Graph) -> None:
@@ -20,7 +22,9 @@ def protect(graph: Graph) -> None:
     """
     for node, users in graph.users().items():
         users = [user for user in users if not graph.used_by(user.node)[user.position].index]
-        if node.kind in LINKS and (len(users) > 1 or any(_is_over_another_axis(user.node) for user in users)):
+        ends = all(user.node is not None and user.node.op == GATE for user in users)  # no chain goes on with it
+        shared = len(users) > 1 and not ends
+        if node.kind in LINKS and (shared or any(_is_over_another_axis(user.node) for user in users)):
             barrier = Output(Node("BlockGrad", f"{node.name}_shared", [Output(node)]))
             for user in users:
                 graph.connect(user, barrier)
@@ -34,5 +38,35 @@ def _is_over_another_axis(node: Optional[Node]) -> bool:
 
 
 def fused(graph: Graph) -> Any:
-    """The Symbol of a protected graph, with chains of operators fused into one."""
-    return graph.symbol().optimize_for("MKLDNN")
+    """The Symbol in which oneDNN has fused chains of operators into one. The graph itself stays as it is."""
+    own = Graph.of(graph.symbol(), graph.values, graph.inputs)
+    canonical.drop(own)  # the barriers of a protected graph
+    gate(own)
+    protect(own)
+    return own.symbol().optimize_for("MKLDNN")
+
+
+def gate(graph: Graph) -> None:
+    """Each product a * sigmoid(b) of two arrays of one shape, as swish is with a = b, becomes one step of oneDNN.
+
+    MXNet multiplies arrays in the plain layout only, so that both are copied out of oneDNN's blocks, and the product
+    back. The sigmoid is the derivative of softplus, log(1 + exp(b)), and oneDNN's backward pass of an activation
+    multiplies its derivative with the gradient that it is given, in any layout: here with a. MXNet's operator has the
+    inputs gradient, output and data, of which oneDNN does not read the output.
+
+    It has no gradient of its own, for which MXNet asks unless whatever follows passes none on: a fused convolution does
+    not, and BlockGrad, which costs a copy.
+    """
+    users = graph.users()
+    for node in graph.nodes():
+        for data, factor in (node.inputs, node.inputs[::-1]) if node.kind == "multiply" else ():
+            is_sigmoid = factor.node.op == "Activation" and factor.node.attr("act_type") == "sigmoid"
+            is_of_one_shape = node.op == "elemwise_mul" or [data] == factor.node.inputs
+            if is_sigmoid and is_of_one_shape and len(users[factor.node]) == 1:
+                logits = factor.node.inputs[0]
+                node.op, node.attrs, node.inputs = GATE, {"act_type": "softrelu"}, [data, logits, logits]
+                end = Output(Node("BlockGrad", f"{node.name}_end", [Output(node)]))
+                for user in users[node]:
+                    if user.node is None or user.node.op != "Convolution" or len(user.node.attr("kernel")) != 2:
+                        graph.connect(user, end)
+                break
