@@ -1,8 +1,8 @@
-"""What a graph is built for: the one record that everything consults while operators become part of a graph.
+"""What a graph is built for: one record, which all of mxsame reads while operators become part of a graph.
 
 An operator on arrays sees their shapes, their device and whether autograd records. An operator on Symbols sees none of
-that, so whoever traces a net says it here: :func:`building` changes the record for the time of a `with` block. Nothing
-else in mxsame is a context variable.
+that, so code that traces a net records it here, with :func:`building`, for the time of a `with` block. Nothing else in
+mxsame is a context variable.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Building:
     placeholders: Optional[list[Any]] = None
 
 
-NOTHING = Building()  # operators on arrays, or on Symbols that somebody else traces
+NOTHING = Building()  # operators on arrays, or on Symbols that other code traces
 _CURRENT: contextvars.ContextVar[Building] = contextvars.ContextVar("mxsame_building", default=NOTHING)
 
 
 def current() -> Building:
-    """The record in force.
+    """The current record.
 
     >>> current().windows_noted
     False
@@ -70,7 +70,7 @@ def current() -> Building:
 
 @contextlib.contextmanager
 def building(**changes: Any) -> Iterator[Building]:
-    """Within the `with` block, in this thread, the record has these fields changed.
+    """Changes these fields of the record within the `with` block, in this thread.
 
     >>> with building(purpose="training") as record:
     ...     record is current(), current().purpose

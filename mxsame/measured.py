@@ -52,7 +52,7 @@ class Work:
     blocks: bool = False
 
 
-_MEASURED: dict[str, str] = {}  # the strategy by windows and work, in the words of `_key`
+_MEASURED: dict[str, str] = {}  # the strategy by windows and work, as `_key` writes them
 _changes = 0
 
 
@@ -61,7 +61,7 @@ def _key(windows: Windows, work: Work) -> str:
 
 
 def changes() -> int:
-    """How often what was measured has changed."""
+    """How often the measured plans have changed."""
     return _changes
 
 
@@ -76,7 +76,7 @@ def fastest(windows: Windows, work: Work) -> Optional[str]:
 
 
 def prefer(windows: Windows, work: Work, strategy: Optional[str]) -> None:
-    """Take this strategy for the fastest, in this process; None forgets it.
+    """Record this strategy as the fastest, in this process; None removes the record.
 
     >>> from mxsame.plan import Window
     >>> windows, work = (Window(8, 3, 2),), Work("conv", 1, 64, 64)
@@ -102,7 +102,7 @@ def forget() -> None:
 
 
 def everything() -> dict[str, str]:
-    """All that was measured, for a file.
+    """All measured plans, for a file.
 
     >>> everything()
     {}

@@ -158,7 +158,7 @@ class KerasCall:
         return operands.classic(**arrays)
 
     def stored_axes(self, kind: str) -> Sequence[int]:
-        """Which axis of a stored kernel each of Keras's is."""
+        """For each axis of Keras's kernel, the axis of the stored kernel."""
         return range(self.rank + 2)
 
     def weight(self, kernel: Any, kind: str, shape: tuple) -> Any:
