@@ -56,7 +56,7 @@ TOLERANCE = 1e-4  # rounding makes less of a difference, a shift a hundred times
 @click.option("--check", is_flag=True, help="Compare every layer with Keras's; needs TensorFlow or Keras.")
 @as_json
 @click.pass_context
-def command(context: click.Context, opset: int | None, dynamic_size: bool, **given: Any) -> None:
+def command(context: click.Context, opset: int | None, dynamic_size: bool, **options: Any) -> None:
     """A Keras model as an MXNet network, or as an ONNX file.
 
     FILE is an .h5 file of a whole model, a .keras archive, or a JSON file with --weights. Prints the table of layers.
@@ -74,26 +74,26 @@ def command(context: click.Context, opset: int | None, dynamic_size: bool, **giv
     """
     need("h5py", "mxsame convert")
     need("rich", "mxsame convert")
-    output, onnx = given["output"], None
+    output, onnx = options["output"], None
     if output and output.suffix == ".onnx" and not output.is_dir():
         need("onnx", "mxsame convert -o NAME.onnx")
         onnx = {"dynamic_size": dynamic_size, "opset": 13 if opset is None else opset}
     elif opset is not None or dynamic_size:
         raise click.UsageError("--opset and --dynamic-size are for an ONNX file: give -o NAME.onnx.")
-    if given["check"] and given["padding"] is not None:
+    if options["check"] and options["padding"] is not None:
         raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
-    context.exit(supervised({**given, "onnx": onnx}))
+    context.exit(run_in_child({**options, "onnx": onnx}))
 
 
-def supervised(given: dict) -> int:
+def run_in_child(options: dict) -> int:
     """The exit code of `child` in another process, which is killed if reading takes too long: libhdf5 follows some
     lists of damaged files without end, and then only a process can be stopped."""
-    files = [given[name] for name in ("file", "weights") if given[name] is not None]
+    files = [options[name] for name in ("file", "weights") if options[name] is not None]
     size = sum(map(os.path.getsize, files))
     limit = SECONDS + size / BYTES_PER_SECOND
     new = multiprocessing.get_context("spawn")
     reading, ready = new.Pipe(duplex=False)
-    process = new.Process(target=child, args=(ready, MEMORY + 3 * size, given))
+    process = new.Process(target=child, args=(ready, MEMORY + 3 * size, options))
     process.start()
     ready.close()
     try:
@@ -110,10 +110,10 @@ def supervised(given: dict) -> int:
     return code
 
 
-def child(ready: Any, memory: int, given: dict) -> None:
+def child(ready: Any, memory: int, options: dict) -> None:
     """In the other process: converts; it closes `ready` when the file is read."""
     try:
-        code = converted(**given, limits=partial(limited, ready, memory))
+        code = convert_file(**options, limits=partial(reading_limits, ready, memory))
     except click.ClickException as error:
         error.show()
         code = error.exit_code
@@ -123,13 +123,13 @@ def child(ready: Any, memory: int, given: dict) -> None:
 
 
 @contextlib.contextmanager
-def limited(ready: Any, memory: int) -> Iterator[None]:
+def reading_limits(ready: Any, memory: int) -> Iterator[None]:
     """While a file is read, the process may allocate this many bytes more, on systems with /proc."""
     statistics: Any = Path("/proc/self/statm")
     limits = resource.getrlimit(resource.RLIMIT_AS)
     if statistics.exists():
-        taken = int(statistics.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + memory, limits[1]))
+        used = int(statistics.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + memory, limits[1]))
     try:
         yield
     finally:
@@ -137,7 +137,7 @@ def limited(ready: Any, memory: int) -> Iterator[None]:
         ready.close()
 
 
-def converted(
+def convert_file(
     file: str, weights: str | None, output: Path | None, shapes: tuple, onnx: dict | None, layout: str | None,
     padding: str | None, check: bool, as_json: bool, limits: Callable[[], Any] = contextlib.nullcontext,
 ) -> int:  # fmt: skip

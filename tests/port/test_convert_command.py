@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 def run(*arguments):
     """The command in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "supervised", lambda given: command.converted(**given))
+        patch.setattr(command, "run_in_child", lambda options: command.convert_file(**options))
         return CliRunner().invoke(main, ["convert", *map(str, arguments)])
 
 

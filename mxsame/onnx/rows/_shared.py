@@ -65,11 +65,11 @@ class Array:
 
 def axes_of(node: Node, ndim: int, name: str = "axis") -> List[int]:
     """An attribute of one axis or several as a list of numbers from 0; all axes if it is None."""
-    given = node.attr(name)
-    if given is None or given == ():
+    value = node.attr(name)
+    if value is None or value == ():
         return list(range(ndim))
-    given = [given] if isinstance(given, int) else list(given)
-    return [axis % ndim for axis in given]
+    value = [value] if isinstance(value, int) else list(value)
+    return [axis % ndim for axis in value]
 
 
 def ndim_of(w: Writer, node: Node) -> int:

@@ -64,7 +64,7 @@ def _layers(
     """MXNet's vector of all weights, layer by layer and direction by direction, and of all biases after them."""
     rest, height = vector, len(order) * size
 
-    def taken(*shape: int) -> Any:
+    def next_weights(*shape: int) -> Any:
         nonlocal rest
         count = int(np.prod(shape))
         array, rest = rest[:count].reshape(len(order), size, *shape[1:]), rest[count:]
@@ -73,10 +73,10 @@ def _layers(
     weights = []
     for number in range(layers):
         width = channels if number == 0 else directions * size
-        pairs = [(taken(height, width), taken(height, size)) for _ in range(directions)]
+        pairs = [(next_weights(height, width), next_weights(height, size)) for _ in range(directions)]
         weights.append([np.stack(arrays) for arrays in zip(*pairs)])
     for weight, recurrence in weights:
-        biases = [np.concatenate([taken(height), taken(height)]) for _ in range(directions)]
+        biases = [np.concatenate([next_weights(height), next_weights(height)]) for _ in range(directions)]
         yield Layer(weight, recurrence, np.stack(biases))
 
 

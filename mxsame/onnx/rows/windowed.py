@@ -139,17 +139,17 @@ def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
             "align_corners must be True for a length of 1, for which MXNet takes the first element; received "
             "align_corners=False"
         )
-    given = [node.attr(name) for name in ("scale_height", "scale_width")]
+    factors = [node.attr(name) for name in ("scale_height", "scale_width")]
     if all(length.is_static for length in (*source, *target)):
         exact = [after.traced / before.traced for before, after in zip(source, target)]
         if all(scale.is_integer() for scale in exact):
             return w.resized(x, scales=[1.0, 1.0, *exact], **attrs)
-    elif None not in given and (aligned or all(float(scale).is_integer() for scale in given)):
-        return w.resized(x, scales=[1.0, 1.0, *map(float, given)], **attrs)
+    elif None not in factors and (aligned or all(float(scale).is_integer() for scale in factors)):
+        return w.resized(x, scales=[1.0, 1.0, *map(float, factors)], **attrs)
     if not all(length.is_static for length in target):
         raise ValueError(
             "data of dynamic size must be resized to a static size, or by a scale, which must be an integer unless "
-            f"align_corners is True; {validation.received(scales=given, align_corners=aligned)}"
+            f"align_corners is True; {validation.received(scales=factors, align_corners=aligned)}"
         )
     batch = w.sliced(w.add("Shape", x), (0, 0, 2, 1))
     sizes = w.add("Concat", batch, w.integers([length.traced for length in target]), axis=0)
