@@ -14,7 +14,7 @@ from typing import Iterator, List
 from benchmarks.variants import Layer
 from mxsame.plan import Window
 
-FITTED = (1, 3)  # the seeds of the layers that the planner's constants were fitted to
+FITTED = (21, 23)  # the seeds of the layers that the planner's constants were fitted to
 HELD_OUT = 2
 
 MOST_ELEMENTS = 4_000_000  # of the data

@@ -37,19 +37,18 @@ class Costs:
     concat_row: float = 15.0  #: in addition, for each row of elements next to each other that is copied
     concat_back: float = 0.6  #: its backward pass
     back_line: float = 4.5  #: the same along a single axis
-    slice: float = 0.35  #: take a part
-    slice_blocks: float = 0.8  #: take a part of a convolution's output, which is in blocks
+    slice: float = 0.6  #: take a part, also of what a convolution has left in blocks
     slice_back: float = 1.2  #: the backward pass; twice that for a part of a dynamic shape
     flip: float = 1.1  #: reverse an axis
     gather: float = 4.0  #: transpose, copy rows, transpose back
     reorder: float = 1.5  #: from oneDNN's blocks to the plain layout, or back
     weight: float = 5.0  #: per element of a weight that gets zeros or is flipped, including its way into blocks
     offset: float = 20.0  #: per element of a weight that is put at an offset among zeros
-    dense: float = 0.0165  #: per multiplication of a convolution; twice that for gradients with pad > k // 2
+    dense: float = 0.024  #: per multiplication of a convolution; twice that for gradients with pad > k // 2
     depthwise: float = 0.05  #: per multiplication of a depthwise convolution
     depthwise_slow: float = 1.0  #: the same without fast code in oneDNN (few channels, one or three axes, gradients)
     pooling: float = 0.04  #: per element of a pooling window
-    pooling_slow: float = 0.65  #: the same without oneDNN (partial windows of averages, plain data beyond the cache)
+    pooling_slow: float = 0.9  #: the same without oneDNN (partial windows of averages, plain data beyond the cache)
     touch: float = 0.15  #: per element that an operator reads or writes
     operator: float = 1.0e3  #: for each operator
 
@@ -106,7 +105,7 @@ class Layer:
         if self.work.operator == "avg" and is_partial(plan, self.windows, self.size):
             each = costs.pooling_slow
         elif plan.blocks:
-            detour = elements * math.prod(self.size) * costs.reorder
+            detour = 4 * elements * math.prod(self.size) * costs.touch  # into blocks: two reads, two writes
         elif self.work.plain and is_beyond_cache(plan, self.windows, self.size):
             each = costs.pooling_slow
         return detour + elements * self._reads(plan) * each * (2 if self.training else 1)

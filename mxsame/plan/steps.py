@@ -264,9 +264,8 @@ class Crop(Step):
         return on.F.slice_like(out, like, axes=self._dynamic)
 
     def cost(self, layer: Layer) -> float:
-        each = layer.costs.slice_blocks if layer.output_in_blocks else layer.costs.slice
         static, dynamic = self._is_static, bool(self._dynamic)
-        return (static + dynamic) * each * layer.results + (static + 4 * dynamic) * layer.costs.operator
+        return (static + dynamic) * layer.costs.slice * layer.results + (static + 4 * dynamic) * layer.costs.operator
 
     def backward_cost(self, layer: Layer) -> float:
         return (self._is_static + 2 * bool(self._dynamic)) * layer.costs.slice_back * layer.results
