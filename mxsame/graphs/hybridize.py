@@ -355,8 +355,11 @@ class Kind:
 
 def _are_of(decisions: Sequence[Decision], data: tuple, out: tuple) -> bool:
     """Whether these operators are of this data, one after the other, and give this output."""
-    size = data[1:-1] if decisions[0].channels_last else data[2:]
-    return size == tuple(window.size for window in decisions[0].windows) and _output_shape(decisions, data) == out
+    for decision in decisions:
+        if tuple(window.size for window in decision.windows) != (data[1:-1] if decision.channels_last else data[2:]):
+            return False
+        data = decision.output_shape(data)
+    return data == out
 
 
 def _output_shape(decisions: Sequence[Decision], shape: tuple) -> tuple:
