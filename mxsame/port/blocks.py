@@ -351,7 +351,7 @@ FUNCTIONS: Dict[str, Callable] = {
     "gelu": lambda F, x, approximate=False: _gelu_tanh(F, x) if approximate else F.LeakyReLU(x, act_type="gelu"),
     **{kind: lambda F, x, kind=kind: F.Activation(x, act_type=kind) for kind in ("sigmoid", "tanh", "softsign")},
     "softplus": _softplus,
-    "swish": lambda F, x, beta=1.0: x * F.sigmoid(x if beta == 1 else beta * x),
+    "swish": lambda F, x, beta=1.0: x * F.Activation(x if beta == 1 else beta * x, act_type="sigmoid"),
     "mish": lambda F, x: x * F.tanh(_softplus(F, x)),
     "hard_sigmoid": lambda F, x, slope: F.clip(slope * x + 0.5, a_min=0, a_max=1),
     "hard_swish": lambda F, x: x * F.clip(x / 6 + 0.5, a_min=0, a_max=1),
