@@ -24,6 +24,7 @@ __all__ = ["Audit", "Axis", "Layer", "audit"]
 
 WRONG = ("shifted", "counts padding")
 RESIZING = ("UpSampling", "_contrib_BilinearResize2D")
+OF_KERAS = (b"\x89HDF", b"PK\x03\x04")  # how files of HDF5 and zip start
 KEEP_VALUES = ("identity", "transpose", "Reshape", "SwapAxis", "reverse", "Cast")
 
 Shapes = Union[Sequence[int], Mapping[str, Sequence[int]]]
@@ -182,9 +183,14 @@ def _read(path: str) -> Any:
     """The Symbol of a file. MXNet takes what it reads for granted, so that is checked before."""
     with open(path, "rb") as file:
         content = file.read()
+    if content[:4] in OF_KERAS or b'"class_name"' in content[:64]:
+        steps = f"run mxsame convert {path} -o model, and audit model-symbol.json"
+        raise ValueError(f"net must be a -symbol.json file of MXNet; received a file of Keras, {path!r}: {steps}")
     try:
         text = content.decode("utf-8")
         read = json.loads(text)
+        if not isinstance(read, dict) or "nodes" not in read:
+            raise ValueError("it must be a JSON object with nodes")
         nodes = read["nodes"]
         for number, node in enumerate(nodes):
             named = isinstance(node["op"], str) and isinstance(node["name"], str)
@@ -195,7 +201,8 @@ def _read(path: str) -> Any:
         return mx.sym.load_json(text)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, mx.base.MXNetError) as error:
         reason = (str(error).strip().splitlines() or ["nothing"])[0][:200]
-        raise ValueError(f"net must be a file that Symbol.save wrote; received {path!r}: {reason}") from None
+        reason = "it is not JSON" if isinstance(error, (UnicodeDecodeError, json.JSONDecodeError)) else reason
+        raise ValueError(f"net must be a -symbol.json file of MXNet; received {path!r}: {reason}") from None
 
 
 def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:

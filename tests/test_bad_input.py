@@ -265,6 +265,7 @@ CONTRADICTIONS = [
     # arithmetic and plans
     (lambda: padding.output_size(4, 3, dilation=2, padding="valid"), "at least as long as the kernel"),
     (lambda: padding.same_pads(9, 2**20, dilation=2**20), "effective kernel size"),
+    (lambda: mxsame.from_keras("model.h5", custom_objects={}), "custom_objects must be given as custom: a dict"),
     (lambda: padding.same_pads(9, 3, strides=2), "strides must be given as stride; received strides=2"),
     (lambda: padding.output_size(2**31 - 1, 3, padding=1), "the padded input must be at most"),
     (lambda: padding.transposed_output_size(1, 3, padding=2), "must not crop the whole"),

@@ -48,9 +48,7 @@ class Layer(Checked, HybridBlock):
         cls.__signature__ = inspect.Signature(arguments)
 
     def __new__(cls, *args: Any, **arguments: Any) -> Any:
-        for name in OTHER_NAMES.keys() & arguments.keys():
-            received = validation.received(**{name: arguments[name]})
-            raise TypeError(f"{name} must be given as {OTHER_NAMES[name]}; {received}")
+        validation.own_names(OTHER_NAMES, arguments)
         return super().__new__(cls)
 
     def __init__(self, layout: Optional[str], prefix: Optional[str], params: Any):

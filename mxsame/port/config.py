@@ -18,10 +18,10 @@ def model_of(entry: Any, version: int) -> Model:
     """The model of `{"class_name": .., "config": ..}`."""
     try:
         return _model(*_class_and_config(entry), version, 0)
-    except NOT_AS_KERAS_WRITES as error:
+    except NOT_AS_KERAS_WRITES:
         raise ValueError(
             "a model's configuration must have class_name, config and layers as Keras writes them; "
-            f"received {type(error).__name__}: {error}"
+            f"{validation.received(config=entry)}"
         ) from None
     except RecursionError:
         raise ValueError("a model's configuration must not be nested that deeply") from None

@@ -18,6 +18,7 @@ from mxsame.port.rows import KERAS, Row
 from mxsame.port.table import row_of
 
 
+@validation.renamed(custom_objects="custom: a dict of functions of (config, weights)")
 def from_keras(
     source: Any,
     weights: Any = None,

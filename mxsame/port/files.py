@@ -56,7 +56,8 @@ def opened(path: Any, name: str) -> Contents:
     if start.lstrip()[:1] in (b"{", b"[", b'"'):
         with open(path, "rb") as file:
             return _json(file.read(LARGEST_CONFIG + 1), path)
-    missing = "" if os.path.isfile(path) else ", a folder" if os.path.isdir(path) else ", which does not exist"
+    empty = ", a folder" if os.path.isdir(path) else ", which is empty"
+    missing = "" if start else empty if os.path.exists(path) else ", which does not exist"
     received = _other_format(path, start) or repr(path) + missing
     raise ValueError(f"{name} must be a file: HDF5, a .keras archive or JSON; received {received}")
 
