@@ -41,7 +41,7 @@ def is_deferred(parameter: Any) -> bool:
     return bool(parameter._deferred_init)
 
 
-def initialise_deferred(parameter: Any, shape: tuple) -> None:
+def initialize_deferred(parameter: Any, shape: tuple) -> None:
     """Give a deferred parameter its shape and its values."""
     parameter.shape = shape
     parameter._finish_deferred_init()
@@ -75,7 +75,7 @@ class LateGradient(mx.gluon.Parameter):
         return super()._check_and_get(arr_list, ctx)
 
 
-def initialise_with(parameter: Any, array: Any) -> None:
+def initialize_with(parameter: Any, array: Any) -> None:
     """Make an array the data of a parameter, without the copies that Gluon makes of it, and its gradient a late one."""
     parameter.__class__ = LateGradient
     parameter.shape = array.shape

@@ -135,8 +135,8 @@ def audit(net: Any, shape: Shapes) -> Audit:
     >>> from mxnet import gluon
     >>> net = gluon.nn.HybridSequential()
     >>> net.add(gluon.nn.Conv2D(8, 7, strides=2, padding=3), gluon.nn.MaxPool2D(3, 2, padding=1))
-    >>> found = mxsame.audit(net, (1, 3, 224, 224))
-    >>> [(layer.status, layer.axes[0].pads, layer.axes[0].same, layer.accumulated) for layer in found.layers]
+    >>> report = mxsame.audit(net, (1, 3, 224, 224))
+    >>> [(layer.status, layer.axes[0].pads, layer.axes[0].same, layer.accumulated) for layer in report.layers]
     [('shifted', (3, 2), (2, 3), (-1.0, -1.0)), ('shifted', (1, 0), (0, 1), (-3.0, -3.0))]
     """
     if isinstance(net, mx.gluon.HybridBlock) and not isinstance(shape, Mapping):
@@ -145,15 +145,15 @@ def audit(net: Any, shape: Shapes) -> Audit:
     shapes = _shapes(symbol, shape)
     graph = Graph.of(symbol, {}, shapes)
     with tracing.explained(shape=shape):
-        found = graph.shapes()
-    unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and node not in found]
+        node_shapes = graph.shapes()
+    unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and node not in node_shapes]
     if unknown:
         raise ValueError(
             "shape must be given for every input of the network, by name, so that the shapes of all layers are known; "
             f"{validation.received(shape=shape, unknown=unknown)}"
         )
-    judged = {layer.last: layer for layer in _judged(graph, found)}
-    seen = _seen(graph, judged, found)
+    judged = {layer.last: layer for layer in _judged(graph, node_shapes)}
+    seen = _seen(graph, judged, node_shapes)
     layers = (judged[node] for node in seen if node in judged)
     return Audit(
         symbol,
@@ -223,18 +223,18 @@ def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
 class _Judged:
     """A convolution or a pooling operator, compared with SAME's of the same size."""
 
-    def __init__(self, node: Node, found: Windowed, shapes: Dict[Node, tuple]):
-        self.node, self.last, self.data = node, found.last, found.data
-        self.is_padded = found.data != node.inputs[0]
+    def __init__(self, node: Node, operator: Windowed, shapes: Dict[Node, tuple]):
+        self.node, self.last, self.data = node, operator.last, operator.data
+        self.is_padded = operator.data != node.inputs[0]
         self.is_transposed, self.is_pool = node.op == "Deconvolution", node.op == "Pooling"
-        self.shape = shapes[found.data.node]
-        sizes = spatial(node, shapes[found.last])
+        self.shape = shapes[operator.data.node]
+        sizes = spatial(node, shapes[operator.last])
         if self.is_transposed:
-            self.output_padding, self.fits = _output_padding(found.windows, sizes)
-            self.axes = tuple(map(_transposed_axis, found.windows, sizes, self.output_padding))
+            self.output_padding, self.fits = _output_padding(operator.windows, sizes)
+            self.axes = tuple(map(_transposed_axis, operator.windows, sizes, self.output_padding))
         else:
-            self.axes = tuple(map(_axis, found.windows, sizes))
-            self.fits = sizes == tuple(padding.output_size(w.size, w.kernel_size, w.stride) for w in found.windows)
+            self.axes = tuple(map(_axis, operator.windows, sizes))
+            self.fits = sizes == tuple(padding.output_size(w.size, w.kernel_size, w.stride) for w in operator.windows)
 
     @property
     def status(self) -> str:
@@ -287,13 +287,13 @@ def _transposed_axis(window: Any, outputs: int, output_padding: Optional[int]) -
     return Axis(window.size, outputs, *rule, window.crop, same, window.crop[0] - same[0])
 
 
-def _output_padding(found: Sequence[Any], sizes: tuple) -> Tuple[tuple, bool]:
+def _output_padding(windows: Sequence[Any], sizes: tuple) -> Tuple[tuple, bool]:
     """The output_padding of Keras's transposed SAME convolution that gives these sizes, and whether one does."""
     default = (None,) * len(sizes)
-    for given in (default, *itertools.product(*(range(window.stride) for window in found))):
-        axes = ((w.kernel_size, w.stride, w.dilation, "same", extra) for w, extra in zip(found, given))
+    for given in (default, *itertools.product(*(range(window.stride) for window in windows))):
+        axes = ((w.kernel_size, w.stride, w.dilation, "same", extra) for w, extra in zip(windows, given))
         with contextlib.suppress(ValueError):  # Keras has no such layer
-            if sizes == tuple(padding.transposed_output_size(w.size, *axis) for w, axis in zip(found, axes)):
+            if sizes == tuple(padding.transposed_output_size(w.size, *axis) for w, axis in zip(windows, axes)):
                 return given, True
     return default, False
 
@@ -311,7 +311,7 @@ def _judged(graph: Graph, shapes: Dict[Node, tuple]) -> Iterable[_Judged]:
     users = graph.users()
     for node in graph.nodes():
         if has_windows(node):
-            layers = [_Judged(node, found, shapes) for found in windowed(node, shapes, users)]
+            layers = [_Judged(node, operator, shapes) for operator in windowed(node, shapes, users)]
             yield next((layer for layer in layers if layer.fits), layers[0])
 
 
@@ -372,14 +372,14 @@ ADVICE = (
 )
 
 
-def _table(found: Audit) -> Iterable[str]:
+def _table(audit: Audit) -> Iterable[str]:
     """A line for every wrong layer, what it comes to, and what to do."""
-    shapes = ", ".join(f"{name} {shape}" for name, shape in found.shapes.items())
-    yield f"{len(found.layers)} convolutions and pooling operators on {shapes}: {len(found.wrong)} not as Keras's SAME"
-    if not found.wrong:
+    shapes = ", ".join(f"{name} {shape}" for name, shape in audit.shapes.items())
+    yield f"{len(audit.layers)} convolutions and pooling operators on {shapes}: {len(audit.wrong)} not as Keras's SAME"
+    if not audit.wrong:
         return
     rows = [("layer", "operator", "size", "kernel", "stride", "pads", "SAME", "shift", "accumulated", "")]
-    for layer in found.wrong:
+    for layer in audit.wrong:
         along = [[str(getattr(axis, name)) for axis in layer.axes] for name in ("size", "kernel_size", "stride")]
         pairs = [["({},{})".format(*getattr(axis, name)) for axis in layer.axes] for name in ("pads", "same")]
         moved = [
@@ -390,7 +390,7 @@ def _table(found: Audit) -> Iterable[str]:
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:
         yield "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
-    for name, pixels in found.outputs.items():
+    for name, pixels in audit.outputs.items():
         if any(pixels):
             yield f"{name}: off by {' and '.join(f'{each:+g}' for each in pixels)} pixels of the input"
     yield ADVICE

@@ -36,8 +36,8 @@ def classic(**named: Any) -> Operands:
     given = {name: array for name, array in named.items() if array is not None or name != "bias"}
     facts = [check(name, array) for name, array in given.items()]
     data, *_ = arrays = tuple(named.values())
-    for (name, array), found in zip(given.items(), facts):
-        if type(array) is not type(data) or (found is not None and found[1:] != facts[0][1:]):
+    for (name, array), other in zip(given.items(), facts):
+        if type(array) is not type(data) or (other is not None and other[1:] != facts[0][1:]):
             _check_together(name, array, next(iter(named)), data)
     restore = _AS_IT_IS
     if isinstance(data, _NUMPY_KINDS):

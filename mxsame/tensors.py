@@ -46,12 +46,12 @@ def probed_channels(symbol: Any, ndim: int, axis: int) -> Optional[int]:
     """
     attributes = symbol.attr_dict()
     unshaped = [name for name in symbol.list_arguments() if "__shape__" not in attributes.get(name, {})]
-    found = set()
+    lengths = set()
     for size in (509, 1021):  # larger than what networks reduce to nothing; inference allocates no memory
         probe = tuple(_unknown_length() if other == axis else size for other in range(ndim))
         shape = _inferred_shape(symbol, dict.fromkeys(unshaped, probe))
-        found.add(None if shape is None or len(shape) != ndim else shape[axis])
-    return found.pop() if len(found) == 1 else None
+        lengths.add(None if shape is None or len(shape) != ndim else shape[axis])
+    return lengths.pop() if len(lengths) == 1 else None
 
 
 def inferred_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:

@@ -86,7 +86,7 @@ def test_deferred_parameters():
     assert not _gluon.is_deferred(layer.weight)
     layer.initialize()
     assert _gluon.is_deferred(layer.weight) and not _gluon.is_initialized(layer.weight)
-    _gluon.initialise_deferred(layer.weight, (2, 5))
+    _gluon.initialize_deferred(layer.weight, (2, 5))
     assert layer.weight.data().shape == (2, 5) and not _gluon.is_deferred(layer.weight)
 
 
@@ -95,7 +95,7 @@ def test_deferred_parameters():
 
 def parameter_with(array, **arguments):
     parameter = mx.gluon.Parameter("weight", shape=array.shape, **arguments)
-    _gluon.initialise_with(parameter, array.copy())
+    _gluon.initialize_with(parameter, array.copy())
     return parameter
 
 
@@ -178,7 +178,7 @@ def trained(late, hybridized):
     net.initialize(mx.init.One())
     if late:
         for parameter in (net.weight, net.bias):
-            _gluon.initialise_with(parameter, parameter.data())
+            _gluon.initialize_with(parameter, parameter.data())
     if hybridized:
         net.hybridize(**hybridized)
     trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01, "momentum": 0.9})

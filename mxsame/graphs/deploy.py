@@ -134,7 +134,7 @@ class _Fixed(mx.gluon.Parameter):
         super().set_data((mx.np if mx.util.is_np_array() else mx.nd).array(value, dtype=value.dtype))
 
     def initialize(self, *args: Any, **more: Any) -> None:
-        """Nothing, for a parent that initialises its children."""
+        """Nothing, for a parent that initializes its children."""
 
     def set_data(self, data: Any) -> None:
         """Refused, as another type is."""

@@ -89,14 +89,14 @@ def written(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast
     arrays = {name: parameter.data(parameter.list_ctx()[0]) for name, parameter in saved.items()}
     save = mx.npx.save if mx.util.is_np_array() else mx.nd.save
     ends = "-symbol.json", f"-{epoch:04d}.params"
-    with beside(path) as draft:
+    with draft_for(path) as draft:
         symbol.save(draft + ends[0], remove_amp_cast)
         save(draft + ends[1], arrays)
     return path + ends[0], path + ends[1]
 
 
 @contextlib.contextmanager
-def beside(path: str) -> Iterator[str]:
+def draft_for(path: str) -> Iterator[str]:
     """A name in a new folder next to `path`; what is written there goes to the folder of `path` at the end, if nothing
     is raised.
 

@@ -334,10 +334,10 @@ class Kind:
         known = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
         plans: list[Any] = []
         for placeholder, decisions in zip(self.trace.placeholders, self._decisions):
-            found = tensors.inferred_shapes(placeholder.symbols[0], known)
-            if found is None:
+            inferred = tensors.inferred_shapes(placeholder.symbols[0], known)
+            if inferred is None:
                 return None
-            shape = tuple(found[0] or ())
+            shape = tuple(inferred[0] or ())
             if decisions and mx.util.is_np_shape():  # else 0 is an unknown length
                 validation.not_empty("data", shape)
             if not shape or min(shape) <= 0:

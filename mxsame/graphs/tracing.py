@@ -81,22 +81,22 @@ class Trace(NamedTuple):
         One operator after the other is lowered. The variables in whose place they are, in a copy of the trace, have as
         attributes what is known of their outputs so far; at the end the outputs replace them.
         """
-        copied, found, decisions, known = self._copied(), {}, [], []
+        copied, lowered, decisions, known = self._copied(), {}, [], []
         for symbol, shape, variable in zip(inputs, shapes, copied):
             tensors.describe(variable, symbol, shape)
-            found[variable.name] = symbol.as_nd_ndarray()
+            lowered[variable.name] = symbol.as_nd_ndarray()
         for placeholder in self.placeholders:
             variable, symbols = next(copied), [next(copied) for _ in placeholder.symbols]
             decisions.append([])
             with building(**self.built_for, placeholders=None, decisions=decisions[-1]):
                 output = placeholder.lowered(symbols).as_nd_ndarray()
                 known.append((tensors.known_shape(symbols[0]), tensors.describe(variable, output)))
-            found[variable.name] = _resolved(output, found)
+            lowered[variable.name] = _resolved(output, lowered)
         ends = list(copied)
-        whole = mx.sym.Group([*ends, *(found[placeholder.variable.name] for placeholder in self.placeholders)])
-        _replace(whole, found)
+        whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in self.placeholders)])
+        _replace(whole, lowered)
         kinds = flattened(self.outputs)
-        outputs = [tensors.of_kind(_resolved(end, found), kind) for end, kind in zip(ends, kinds)]
+        outputs = [tensors.of_kind(_resolved(end, lowered), kind) for end, kind in zip(ends, kinds)]
         return Lowered(regrouped(self.outputs, iter(outputs)), decisions, known)
 
     def _copied(self) -> Iterator[Any]:
@@ -110,17 +110,17 @@ class Trace(NamedTuple):
         return (_resolved(each, self.variables) for each in whole)
 
 
-def _replace(whole: Any, found: Mapping[str, Any]) -> None:
-    """What is found in place of the variables that operators are given; without operators, MXNet would make one of a
-    variable."""
+def _replace(whole: Any, replacements: Mapping[str, Any]) -> None:
+    """Put these Symbols in place of variables of the same names that operators take; without operators MXNet would make
+    an operator of a variable."""
     if whole.get_children() is not None:
         names = set(whole.list_inputs())
-        whole._compose(**{name: symbol for name, symbol in found.items() if name in names})
+        whole._compose(**{name: symbol for name, symbol in replacements.items() if name in names})
 
 
-def _resolved(symbol: Any, found: Mapping[str, Any]) -> Any:
-    """What is found in place of a Symbol, if that is a variable."""
-    return found.get(symbol.name, symbol) if symbol.get_children() is None else symbol
+def _resolved(symbol: Any, replacements: Mapping[str, Any]) -> Any:
+    """The replacement of a Symbol, if it is a variable that has one."""
+    return replacements.get(symbol.name, symbol) if symbol.get_children() is None else symbol
 
 
 def of_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
@@ -352,10 +352,10 @@ class NetGraph:
 
     def _kept(self, shapes: Mapping[str, tuple], trains: bool) -> int:
         """Bytes: those of all outputs of operators, and as many of gradients; in inference of the two largest."""
-        found = self.symbol.get_internals()
-        inferred = tensors.inferred_shapes(found, shapes) or []
+        internals = self.symbol.get_internals()
+        inferred = tensors.inferred_shapes(internals, shapes) or []
         inputs = set(self.symbol.list_inputs())
-        outputs = (shape for name, shape in zip(found.list_outputs(), inferred) if name not in inputs)
+        outputs = (shape for name, shape in zip(internals.list_outputs(), inferred) if name not in inputs)
         elements = [math.prod(shape) for shape in outputs if shape and min(shape) > 0]
         return BYTES * 2 * (sum(elements) if trains else max(elements, default=0))
 
@@ -368,15 +368,15 @@ class NetGraph:
         given = {name: shape for name, shape in shapes.items() if name in names}
         with explained(shapes=list(given.values())):
             arguments, _, auxiliary = self.symbol.infer_shape_partial(**given)
-        found = dict(zip([*names, *states], [*arguments, *auxiliary]))
-        unknown = [name for name in deferred if not found[name] or min(found[name]) <= 0]
+        all_shapes = dict(zip([*names, *states], [*arguments, *auxiliary]))
+        unknown = [name for name in deferred if not all_shapes[name] or min(all_shapes[name]) <= 0]
         if unknown:
             raise ValueError(
                 "the shapes of all parameters must follow from those of the data: give in_channels or in_units; "
                 f"{validation.received(unknown=unknown, **given)}"
             )
         for name, parameter in deferred.items():
-            _gluon.initialise_deferred(parameter, found[name])
+            _gluon.initialize_deferred(parameter, all_shapes[name])
 
     def __call__(self, *arrays: Any) -> Any:
         threads.keep_awake()

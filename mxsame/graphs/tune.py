@@ -129,16 +129,16 @@ class _Tuning(NamedTuple):
 
     def run(self) -> list[Tuned]:
         """Measure each geometry that has a choice and was not measured yet."""
-        found: list[Tuned] = []
+        tuned_layers: list[Tuned] = []
         decisions = [decision for each in self._lowered().decisions for decision in each]
         for decision in {(decision.windows, decision.work): decision for decision in decisions}.values():
             plans = planner.candidates(decision.windows, decision.work, decision.allowed)
             if len(plans) > 1 and measured.fastest(decision.windows, decision.work) is None:
-                if not found:
+                if not tuned_layers:
                     self._save()  # what cannot be written fails now
-                found.append(self._fastest(decision, plans))
+                tuned_layers.append(self._fastest(decision, plans))
                 self._save()  # who loses patience keeps what was measured
-        return found
+        return tuned_layers
 
     def _lowered(self) -> tracing.Lowered:
         with force(None):
@@ -146,7 +146,7 @@ class _Tuning(NamedTuple):
 
     def _save(self) -> None:
         if self.path is not None:
-            with files.beside(self.path) as draft, open(draft, "w", encoding="utf-8") as file:
+            with files.draft_for(self.path) as draft, open(draft, "w", encoding="utf-8") as file:
                 json.dump({FORMAT: measured.everything()}, file, indent=1)
 
     def _fastest(self, decision: Any, plans: dict[str, Plan]) -> Tuned:
@@ -214,17 +214,17 @@ def measure(
         for _ in range(2):
             _timed(call, 1)
         repeats[name] = max(1, round(turn / max(_timed(call, 1), 1e-6)))
-    found: dict[str, list[float]] = {name: [] for name in variants}
+    seconds_of: dict[str, list[float]] = {name: [] for name in variants}
     order, shuffle = list(variants), random.Random(0).shuffle
     began = time.perf_counter()
     for finished in range(rounds):
         shuffle(order)
         for name in order:
             _timed(variants[name], 1)
-            found[name].append(_timed(variants[name], repeats[name]) / repeats[name])
+            seconds_of[name].append(_timed(variants[name], repeats[name]) / repeats[name])
         if finished >= 4 and time.perf_counter() - began > seconds * len(variants):
             break
-    return found
+    return seconds_of
 
 
 def spread(figures: list[float]) -> tuple[float, float, float]:

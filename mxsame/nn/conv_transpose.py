@@ -83,8 +83,8 @@ class _ConvTranspose(ConvolutionLayer):
         return {**super()._shapes(in_channels), "weight": weight}
 
     def _known_in_channels(self) -> Optional[int]:
-        found = self.weight.shape[0]
-        return found if found > 0 else None
+        length = self.weight.shape[0]
+        return length if length > 0 else None
 
     def _shown(self) -> dict:
         own = {} if self._output_padding is None else {"output_padding": self._output_padding}

@@ -128,7 +128,7 @@ def export_onnx(
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
     writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, dtype, OPERATORS)
     model = writer.model()
-    with tracing.explained(input_shape=input_shape), files.beside(path) as file:
+    with tracing.explained(input_shape=input_shape), files.draft_for(path) as file:
         checking.save(model, file)
         checking.compare(net, inputs, inferred.inputs, arrays, dtype, tolerance, file)
     return path

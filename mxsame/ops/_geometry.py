@@ -54,15 +54,15 @@ def _planned(plan: Callable[..., Planned], args: operands.Operands, *arguments: 
         return plan(args, *arguments)
     try:
         key = plan, args.key, planner.preferences(), tuple(map(_exact, arguments))
-        found = _PLANNED.get(key)
+        planned = _PLANNED.get(key)
     except TypeError:  # an argument that cannot be a key
         return plan(args, *arguments)
-    if found is None:
-        found = plan(args, *arguments)
+    if planned is None:
+        planned = plan(args, *arguments)
         if len(_PLANNED) >= MOST_PLANNED:
             _PLANNED.clear()
-        _PLANNED[key] = found
-    return found
+        _PLANNED[key] = planned
+    return planned
 
 
 def _exact(value: Any) -> Any:
@@ -124,8 +124,8 @@ class Geometry:
             shape = tensors.shape_channels_first(shape)
         if input_size is not None:
             given = validation.per_axis("input_size", input_size, rank, 1, validation.LARGEST)
-            for axis, (length, found) in enumerate(zip(given, shape[2:])):
-                validation.agree(f"input_size[{axis}]", length, "the data's length", found)
+            for axis, (length, actual) in enumerate(zip(given, shape[2:])):
+                validation.agree(f"input_size[{axis}]", length, "the data's length", actual)
             if None in shape[2:]:
                 data = tensors.fixed(data, (None, *given, None) if channels_last else (None, None, *given))
             shape = shape[:2] + given
@@ -177,8 +177,8 @@ class Geometry:
         shape = tensors.shape_channels_first(given) if self.channels_last else given
         if kernel_size is not None:
             size = validation.per_axis("kernel_size", kernel_size, self.rank, 1)
-            for axis, (length, found) in enumerate(zip(size, shape[2:])):
-                validation.agree(f"kernel_size[{axis}]", length, f"the length of {name}", found)
+            for axis, (length, actual) in enumerate(zip(size, shape[2:])):
+                validation.agree(f"kernel_size[{axis}]", length, f"the length of {name}", actual)
         elif None in shape[2:]:
             raise ValueError(f"kernel_size must be given if the shape of {name} is unknown; received kernel_size=None")
         else:
@@ -251,10 +251,10 @@ def _allowed(operator: str, known: FrozenSet[Optional[str]], refused: Tuple[str,
     return tuple(name for name in names if name not in refused and STRATEGIES[name].needs in known)
 
 
-def channel_count(name: str, given: Any, source: str, found: Optional[int], array: str) -> int:
+def channel_count(name: str, given: Any, source: str, actual: Optional[int], array: str) -> int:
     """A number of channels from an argument and from the shape of an array, which must agree."""
-    if given is None and found is None:
+    if given is None and actual is None:
         raise ValueError(f"{name} must be given if the shape of {array} is unknown; received {name}=None")
-    number = found if given is None else validation.integer(name, given, 1)
-    validation.agree(name, number, source, found)
+    number = actual if given is None else validation.integer(name, given, 1)
+    validation.agree(name, number, source, actual)
     return number

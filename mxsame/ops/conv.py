@@ -145,14 +145,14 @@ def depthwise_conv(
 def _plan_depthwise_conv(args: operands.Operands, name: str, *arguments: Any) -> Planned:
     in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size = arguments
     geometry = Geometry.of(args, layout, "kernel_size", kernel_size, input_size)
-    found = geometry.shape[1] if in_channels is not None else geometry.graph_channels()
-    in_channels = channel_count("in_channels", in_channels, "the data's channels", found, "the data")
-    ((first, *_), kernel_size), found = geometry.kernel(name, kernel_size, {"C*m": None, "1": 1}), None
+    actual = geometry.shape[1] if in_channels is not None else geometry.graph_channels()
+    in_channels = channel_count("in_channels", in_channels, "the data's channels", actual, "the data")
+    ((first, *_), kernel_size), actual = geometry.kernel(name, kernel_size, {"C*m": None, "1": 1}), None
     if first is not None:
         validation.divisible(f"{name}'s first length", first, "the data's channels", in_channels)
-        found = first // in_channels
+        actual = first // in_channels
     source = f"{name}'s first length / the data's channels"
-    channels = in_channels * channel_count("depth_multiplier", depth_multiplier, source, found, name)
+    channels = in_channels * channel_count("depth_multiplier", depth_multiplier, source, actual, name)
     geometry.check_bias(channels)
     work = Work("conv", in_channels=in_channels, channels=channels, groups=in_channels)
     return _planned_convolution(geometry, work, kernel_size, strides, padding, dilation)

@@ -92,8 +92,8 @@ def _plan_conv_transpose(args: operands.Operands, *arguments: Any) -> Planned:
     in_channels = geometry.shape[1] or shape[0] or geometry.graph_channels()
     if in_channels is not None:
         validation.divisible("data channels", in_channels, "groups", groups)
-    found = None if shape[1] is None else shape[1] * groups
-    channels = channel_count("channels", channels, "the weight's second length times groups", found, "weight")
+    actual = None if shape[1] is None else shape[1] * groups
+    channels = channel_count("channels", channels, "the weight's second length times groups", actual, "weight")
     validation.divisible("channels", channels, "groups", groups)
     geometry.check_bias(channels)
     windows = make_transposed_windows(

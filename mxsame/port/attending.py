@@ -106,9 +106,9 @@ SCALE = Weight("scale", "scale", "use_scale")
 
 
 def _attention_weights(config: Dict[str, Any]) -> List[Weight]:
-    found = [SCALE] if config.get("use_scale") else []
+    roles = [SCALE] if config.get("use_scale") else []
     concat = config.get("score_mode") == "concat"
-    return [*found, Weight("concat_score_weight", "concat_score_weight")] if concat else found
+    return [*roles, Weight("concat_score_weight", "concat_score_weight")] if concat else roles
 
 
 SCALAR = Conversion(lambda array: array.reshape(1), lambda array: array.reshape(()))

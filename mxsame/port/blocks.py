@@ -97,8 +97,8 @@ def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> An
 
 def choose(F: Any, condition: Any, *arrays: Any, numbers: Sequence[Optional[float]]) -> Any:
     """Where the condition is not 0 the first of two operands, elsewhere the second; one may be a number."""
-    found = iter(arrays)
-    return F.where(condition, *(next(found) if n is None else F.zeros_like(condition) + n for n in numbers))
+    rest = iter(arrays)
+    return F.where(condition, *(next(rest) if n is None else F.zeros_like(condition) + n for n in numbers))
 
 
 def with_array(F: Any, x: Any, array: Any, operator: str, reflected: bool) -> Any:
@@ -405,8 +405,8 @@ def _each(operator: Any, x: Any, axes: Sequence[int]) -> Any:
 
 def run(F: Any, function: Any, *arrays: Any, **arguments: Any) -> Any:
     """A function, as it is or one of `FUNCTIONS` by its name, or an operator of MXNet."""
-    found = FUNCTIONS.get(function) if isinstance(function, str) else function
-    return getattr(F, function)(*arrays, **arguments) if found is None else found(F, *arrays, **arguments)
+    own = FUNCTIONS.get(function) if isinstance(function, str) else function
+    return getattr(F, function)(*arrays, **arguments) if own is None else own(F, *arrays, **arguments)
 
 
 class BatchNorm1D(mx.gluon.nn.BatchNorm):

@@ -113,21 +113,21 @@ def inferred_shapes(block: Any, inputs: Sequence[Value], first: bool) -> List[Tu
     outputs = outputs if isinstance(outputs, list) else [outputs]
     if any(not isinstance(out, mx.sym.Symbol) or len(out.list_outputs()) != 1 for out in outputs):
         raise TypeError("outputs of a block must be Symbols of one output each")
-    group, found = mx.sym.Group(outputs), []
+    group, inferred = mx.sym.Group(outputs), []
     used = set(group.list_arguments()).intersection(names)
     for length in LENGTHS:
         shapes = {name: tuple(n or length for n in value.ordered(value.shape)) for name, value in zip(names, inputs)}
-        found.append(group.infer_shape_partial(**{name: shapes[name] for name in used})[1])
-    both = [tuple(a if a == b and a else None for a, b in zip(*pair)) for pair in zip(*found)]
+        inferred.append(group.infer_shape_partial(**{name: shapes[name] for name in used})[1])
+    both = [tuple(a if a == b and a else None for a, b in zip(*pair)) for pair in zip(*inferred)]
     return [(shape[0], *shape[2:], shape[1]) if first else shape for shape in both]
 
 
 class Builder:
-    """Collects steps. `row_of` finds the row of a layer or operator; `watch` is called with the number of calls of
+    """Collects steps. `row_of` finds the row of a layer or operator; `progress` is called with the number of calls of
     layers so far."""
 
-    def __init__(self, row_of: Callable, watch: Callable[[int], None], keras_mxnet: bool = False):
-        self.row_of, self.watch, self.keras_mxnet = row_of, watch, keras_mxnet
+    def __init__(self, row_of: Callable, progress: Callable[[int], None], keras_mxnet: bool = False):
+        self.row_of, self.progress, self.keras_mxnet = row_of, progress, keras_mxnet
         self.steps: List[Step] = []
         self.blocks: Dict[Any, Any] = {}  # of layers that were built, by path
         self.custom: Dict[int, Any] = {}  # blocks of the user's, by the identity of the layer
@@ -293,7 +293,7 @@ class Site:
             if layer.model is not None and layer.wrapped is None:
                 return builder.model(layer.model, self.path, leaves(args, Value), self.training, self.once)
             out = builder.row_of(layer)(self, args, kwargs)
-            builder.watch(next(builder.calls))
+            builder.progress(next(builder.calls))
             return out if isinstance(out, list) else [out]
         except (Refused, Warning):
             raise
@@ -478,4 +478,4 @@ def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str)
     rows = max(LARGEST_PART // max(array[:1].nbytes, 1), 1)
     for start in range(0, len(array), rows):
         data[start : start + rows] = np.ascontiguousarray(array[start : start + rows], dtype="float32")
-    _gluon.initialise_with(parameter, data)
+    _gluon.initialize_with(parameter, data)

@@ -162,9 +162,9 @@ def _argument(value: Any) -> Any:
 
 def _references(value: Any) -> List[Tensor]:
     """`input_layers` and `output_layers`: one reference, a list of them, or an object."""
-    found = leaves(_argument(value), Tensor)
-    if not found:
+    tensors = leaves(_argument(value), Tensor)
+    if not tensors:
         raise ValueError(
             f"input_layers and output_layers must hold [layer, node, tensor]; {validation.received(value=value)}"
         )
-    return found
+    return tensors

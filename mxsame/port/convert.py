@@ -92,9 +92,9 @@ def import_model(
     layout: Optional[str] = None,
     custom: Optional[Mapping[str, Callable]] = None,
     padding: Optional[str] = None,
-    watch: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Network:
-    """`from_keras`, which calls `watch(done, total)` after each layer."""
+    """`from_keras`, which calls `progress(done, total)` after each layer."""
     if mx.util.is_np_array():
         raise ValueError("from_keras must be called outside np mode (npx.reset_np)")
     rows = _Rows(custom)
@@ -104,7 +104,7 @@ def import_model(
         validation.rank_of_layout(layout)
     model = read(source, weights, rows.check)
     total = model.calls()
-    builder = Builder(rows.row_of, lambda done: watch(done, total), keras_mxnet=padding is not None)
+    builder = Builder(rows.row_of, lambda done: progress(done, total), keras_mxnet=padding is not None)
     layers = {layer.name: layer for layer in model.layers}
     format_of = _data_format(model, layout)
     inputs, floats = [], []
@@ -203,8 +203,8 @@ def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]
 
 def _data_format(model: Model, layout: Optional[str]) -> str:
     """The one data format of a model's layers, which decides what a layout means for it."""
-    found = [layer.config.get("data_format") for layer in model.walk()]
-    formats = {each for each in ("channels_last", "channels_first") if each in found}
+    declared = [layer.config.get("data_format") for layer in model.walk()]
+    formats = {each for each in ("channels_last", "channels_first") if each in declared}
     if layout is not None and len(formats) > 1:
         raise ValueError(f"layout must be None for a model of both data formats; {validation.received(layout=layout)}")
     return formats.pop() if len(formats) == 1 else "channels_last"

@@ -40,15 +40,15 @@ def parse(equation: str, rank: int, second_rank: int) -> Einsum:
 
     >>> parse("...x,xhy->...hy", 3, 3)
     Einsum(first='ABx', second='xhy', output='ABhy')
-    >>> found = parse("bthd,bshd->bhts", 4, 4)
-    >>> found.shared, found.contracted, found.free(0), found.free(1)
+    >>> parsed = parse("bthd,bshd->bhts", 4, 4)
+    >>> parsed.shared, parsed.contracted, parsed.free(0), parsed.free(1)
     ('bh', 'd', 't', 's')
     """
     pattern = r"(\.{3})?([a-zA-Z]+)(\.{3})?,([a-zA-Z]+)->(\.{3})?([a-zA-Z]+)(\.{3})?"
-    found = re.fullmatch(pattern, equation.replace(" ", ""))
-    letters = [] if found is None else [letter for letter in string.ascii_uppercase if letter not in equation]
-    if found is not None and len(letters) >= rank:
-        before, first, after, second, out_before, output, out_after = found.groups()
+    parts = re.fullmatch(pattern, equation.replace(" ", ""))
+    letters = [] if parts is None else [letter for letter in string.ascii_uppercase if letter not in equation]
+    if parts is not None and len(letters) >= rank:
+        before, first, after, second, out_before, output, out_after = parts.groups()
         more = "".join(letters[: max(rank - len(first), 0)]) if before or after else ""
         first = more + first if before else first + more
         output = (more if out_before else "") + output + (more if out_after else "")

@@ -85,13 +85,13 @@ def parsed(text: bytes, where: str) -> Dict[str, Any]:
     if len(text) > LARGEST_CONFIG:
         raise ValueError(f"{where} must have at most {LARGEST_CONFIG} bytes of JSON")
     try:
-        found = json.loads(text)
-        found = json.loads(found) if isinstance(found, str) else found  # as json.dump(model.to_json()) leaves it
+        value = json.loads(text)
+        value = json.loads(value) if isinstance(value, str) else value  # as json.dump(model.to_json()) leaves it
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} must hold JSON: {type(error).__name__}: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{where} must hold a JSON object; received a {type(found).__name__}")
-    return found
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} must hold a JSON object; received a {type(value).__name__}")
+    return value
 
 
 # -- zip
@@ -116,11 +116,11 @@ def _entry(archive: zipfile.ZipFile, name: str, path: str, largest: int = LARGES
     """What an entry holds, if that is what it declares."""
     _check_size(archive.getinfo(name), path)
     with archive.open(name) as file:
-        found = file.read(largest + 1)
+        content = file.read(largest + 1)
         file.read(1)  # compares the checksum
-    if len(found) > largest:
+    if len(content) > largest:
         raise ValueError(f"{name} of {path} must have at most {largest} bytes")
-    return found
+    return content
 
 
 def _check_size(entry: zipfile.ZipInfo, path: str) -> None:
@@ -163,10 +163,10 @@ class _Mapped(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        found = self._content[self._at : self._at + len(buffer)]
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
+        chunk = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(chunk)] = chunk
+        self._at += len(chunk)
+        return len(chunk)
 
 
 # -- HDF5
@@ -200,20 +200,20 @@ def _readable(where: str) -> Iterator[None]:
 
 def member(group: Any, path: str, kind: str) -> Any:
     """A group or dataset below `group`, by a path of hard links; None where there is none."""
-    h5py, found = h5py_module(), group
+    h5py, child = h5py_module(), group
     with _readable(f"{path} of {group.name}"):
         for part in path.split("/"):
             if part in ("", ".", ".."):
                 raise ValueError(f"names in {group.name} must be plain; received {path!r}")
-            link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
+            link = child.get(part, getlink=True) if isinstance(child, h5py.Group) else None
             if link is None:
                 return None
             if not isinstance(link, h5py.HardLink):
                 raise ValueError(f"{path} of {group.name} must be in the file itself; received a {type(link).__name__}")
-            found = found[part]
-        if not isinstance(found, h5py.Group if kind == "group" else h5py.Dataset):
-            raise ValueError(f"{found.name} must be a {kind}; received a {type(found).__name__}")
-        return found if kind == "group" else checked_array(found)
+            child = child[part]
+        if not isinstance(child, h5py.Group if kind == "group" else h5py.Dataset):
+            raise ValueError(f"{child.name} must be a {kind}; received a {type(child).__name__}")
+        return child if kind == "group" else checked_array(child)
 
 
 def _file_size(thing: Any) -> int:
@@ -241,17 +241,17 @@ def checked_array(dataset: Any) -> Any:
 
 def datasets(group: Any) -> List[str]:
     """The names of all datasets below a group, each once, whatever the links are."""
-    h5py, found = h5py_module(), []
+    h5py, paths = h5py_module(), []
 
     def visit(name: str, thing: Any) -> Optional[bool]:
         if isinstance(thing, h5py.Dataset):
-            found.append(f"{group.name.rstrip('/')}/{name}")
-        return True if len(found) > MOST_ARRAYS else None
+            paths.append(f"{group.name.rstrip('/')}/{name}")
+        return True if len(paths) > MOST_ARRAYS else None
 
     with _readable(group.name):
         if group.visititems(visit):
             raise ValueError(f"{group.name} must hold at most {MOST_ARRAYS} arrays")
-    return found
+    return paths
 
 
 def attribute(thing: Any, name: str) -> Any:
@@ -278,15 +278,15 @@ def _decoded(value: Any, where: str) -> str:
 
 def text(thing: Any, name: str) -> Optional[str]:
     """An attribute of text; None where there is none."""
-    found = attribute(thing, name)
-    return None if found is None else _decoded(found, name)
+    value = attribute(thing, name)
+    return None if value is None else _decoded(value, name)
 
 
 def texts(thing: Any, name: str) -> Optional[List[str]]:
     """A list of names; Keras writes a long one in parts, name0, name1, and so on."""
-    found = attribute(thing, name)
-    if found is not None:
-        return [_decoded(entry, name) for entry in np.ravel(found)]
+    value = attribute(thing, name)
+    if value is not None:
+        return [_decoded(entry, name) for entry in np.ravel(value)]
     parts: List[str] = []
     for number in range(10**4):
         part = attribute(thing, f"{name}{number}")

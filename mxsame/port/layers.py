@@ -365,8 +365,8 @@ def _repeat_vector(site: Site, x: Value) -> Value:
 
 def _spectral_weights(config: Dict[str, Any]) -> List[Weight]:
     inner = _wrapped(config)
-    found = LAYERS[inner.class_name].weights_of(inner) if inner.class_name in LAYERS else []
-    return [*(role._replace(group="layer") for role in found), Weight("vector_u", trained=False)]
+    roles = LAYERS[inner.class_name].weights_of(inner) if inner.class_name in LAYERS else []
+    return [*(role._replace(group="layer") for role in roles), Weight("vector_u", trained=False)]
 
 
 def _wrapped(config: Dict[str, Any]) -> Layer:
@@ -451,8 +451,8 @@ def _merged_mask(site: Site, masks: Sequence[Any]) -> Any:
 
 def _combined(site: Site, function: str, masks: Sequence[Any]) -> Any:
     """A function of the masks that are different; None of none."""
-    found = list({mask.key: mask for mask in masks if mask is not None}.values())
-    return site.function(function, *found) if len(found) > 1 else next(iter(found), None)
+    distinct = list({mask.key: mask for mask in masks if mask is not None}.values())
+    return site.function(function, *distinct) if len(distinct) > 1 else next(iter(distinct), None)
 
 
 @layer("CustomScaleLayer")

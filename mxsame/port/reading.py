@@ -92,12 +92,12 @@ def _warn_of_averages(model: Model) -> None:
 def _take_live(model: Model, live: Any) -> None:
     layers = {layer.name: layer for layer in live.layers}
     for layer in model.layers:
-        found = layers.get(layer.name)
-        if found is None:  # the input of a Sequential, and operators of Keras 3, which are no layers
+        theirs = layers.get(layer.name)
+        if theirs is None:  # the input of a Sequential, and operators of Keras 3, which are no layers
             continue
         if layer.wrapped is not None:
-            layer, found = layer.wrapped, found.layer
+            layer, theirs = layer.wrapped, theirs.layer
         if layer.model is not None:
-            _take_live(layer.model, found)
+            _take_live(layer.model, theirs)
         else:
-            layer.weights = found.get_weights() if layer.native else list(found.weights)
+            layer.weights = theirs.get_weights() if layer.native else list(theirs.weights)

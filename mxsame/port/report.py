@@ -46,18 +46,18 @@ def differences(net: Network, model: Any, arrays: Sequence[Any], inputs: Sequenc
     """
     # Operators of Keras 3 are among them.
     live = {layer.name: layer for layer in getattr(model, "operations", model.layers)}
-    found = {}
+    outputs = {}
     for path, layer, _, out in net.layers(*arrays):
         if len(path) == 1 and path[0] in live:
-            found[path[0]] = (layer.class_name, out.asnumpy())
-    if not found:
+            outputs[path[0]] = (layer.class_name, out.asnumpy())
+    if not outputs:
         return
     functional = importlib.import_module(type(model).__module__.split(".")[0]).Model
     names = [*live, *(tensor._keras_history[0].name for tensor in model.inputs)]
-    wanted = functional(model.inputs, [_output(live[name], names) for name in found])
+    wanted = functional(model.inputs, [_output(live[name], names) for name in outputs])
     # In a graph: run eagerly, TensorFlow 2.18 is wrong for some strided convolutions with channels first on the CPU.
     given = listed(wanted.predict_on_batch(list(inputs) if len(inputs) > 1 else inputs[0]))
-    for (name, (class_name, ours)), theirs in zip(found.items(), given):
+    for (name, (class_name, ours)), theirs in zip(outputs.items(), given):
         theirs = np.asarray(theirs)
         scale = max(float(np.abs(theirs).max()), 1e-12)
         same = ours.shape == theirs.shape

@@ -40,8 +40,8 @@ def assign(model: Model, group: Any, by_order: bool) -> None:
         if container is not None:
             _assign_by_class(model, container, name)
             used = {array.name for layer in model.walk() for array in layer.weights}
-            extra = [found for found in files.datasets(container)
-                     if found not in used and not re.search("/(seed_generator|_random_generator)", found)]  # fmt: skip
+            extra = [path for path in files.datasets(container)
+                     if path not in used and not re.search("/(seed_generator|_random_generator)", path)]  # fmt: skip
             if extra:
                 raise ValueError(f"the file holds weights that no layer has: {', '.join(extra[:5])}")
             return
@@ -61,12 +61,12 @@ def _assign_by_class(model: Model, group: Any, container: str) -> None:
             continue
         name = snake_case(PYTHON_NAMES.get(layer.class_name, layer.class_name))
         counts[name] = counts.get(name, -1) + 1
-        found = files.member(group, f"{name}_{counts[name]}" if counts[name] else name, "group")
-        if found is None:
+        stored = files.member(group, f"{name}_{counts[name]}" if counts[name] else name, "group")
+        if stored is None:
             continue  # missing weights are noticed where a layer needs them
-        _assign_group(layer, found, container)
+        _assign_group(layer, stored, container)
         # tf.keras 2.13 counts a layer with weights twice: it lists those once more among all layers.
-        if container == LAYERS_GROUPS[1] and (layer.weights or (len(found) > 1 and files.datasets(found))):
+        if container == LAYERS_GROUPS[1] and (layer.weights or (len(stored) > 1 and files.datasets(stored))):
             counts[name] += 1
 
 
@@ -79,8 +79,8 @@ def _assign_group(layer: Layer, group: Any, container: str) -> None:
         elif inner is not None:
             _assign_by_class(layer.model, inner, container)
         return
-    for place in dict.fromkeys([role.group for role in layer.roles or ()] or [""]):
-        arrays = _vars(group, place)
+    for parent in dict.fromkeys([role.group for role in layer.roles or ()] or [""]):
+        arrays = _vars(group, parent)
         for number in itertools.count() if arrays is not None else ():
             array = files.member(arrays, str(number), "dataset")
             if array is None:
@@ -88,12 +88,12 @@ def _assign_group(layer: Layer, group: Any, container: str) -> None:
             layer.weights.append(array)
 
 
-def _vars(group: Any, place: str) -> Any:
-    """The arrays at a place below a layer's group. tf.keras 2.13 keeps the underscore of a private attribute."""
-    for name in [f"{place}/vars", f"_{place}/vars"] if place else ["vars"]:
-        found = files.member(group, name, "group")
-        if found is not None:
-            return found
+def _vars(group: Any, parent: str) -> Any:
+    """The arrays of a group inside a layer's group. tf.keras 2.13 keeps the underscore of a private attribute."""
+    for name in [f"{parent}/vars", f"_{parent}/vars"] if parent else ["vars"]:
+        stored = files.member(group, name, "group")
+        if stored is not None:
+            return stored
     return None
 
 
@@ -128,10 +128,10 @@ def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
 
 
 def _needed(group: Any, name: str, kind: str) -> Any:
-    found = files.member(group, name, kind)
-    if found is None:
+    item = files.member(group, name, kind)
+    if item is None:
         raise ValueError(f"{group.name} must hold all that its attributes name; {name!r} is missing")
-    return found
+    return item
 
 
 def _distribute(layer: Layer, arrays: List[Any]) -> None:
@@ -186,8 +186,8 @@ def _collected(layer: Layer) -> Tuple[list, list]:
     trained: list = []
     others: list = []
     for inner in [] if layer.model is None else layer.model.layers:
-        for found, more in zip((trained, others), _collected(inner)):
-            found += more
+        for collected, more in zip((trained, others), _collected(inner)):
+            collected += more
     for role in layer.roles or ():
         (trained if role.trained else others).append((layer, role.name))
     return (trained, others) if layer.trainable else ([], [*trained, *others])

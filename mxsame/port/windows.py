@@ -58,11 +58,13 @@ def _static(site: Site, x: Value) -> Tuple[Any, ...]:
 def _conversion(site: Site, kind: str, depth_multiplier: int) -> Conversion:
     """From a kernel as it is stored: keras-mxnet stores those of channels first in MXNet's order."""
     if not site.layer.native or not site.is_channels_first:
-        found = kernel(kind, depth_multiplier if kind == "depthwise" else None)
+        conversion = kernel(kind, depth_multiplier if kind == "depthwise" else None)
         if site.layer.class_name != "Conv1D":
-            return found
+            return conversion
         # Kernels of Keras 1 have an axis more.
-        return found._replace(to_mxnet=lambda array: found.to_mxnet(array[:, 0] if array.ndim == 4 else array))
+        return conversion._replace(
+            to_mxnet=lambda array: conversion.to_mxnet(array[:, 0] if array.ndim == 4 else array)
+        )
     if kind != "depthwise":
         return SAME
     return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)
@@ -115,11 +117,11 @@ def _transposed(site: Site, x: Value) -> Value:
     arguments["output_padding"] = None if extra is None else validation.per_axis("output_padding", extra, count, 0)
     lengths = _lengths(site, arithmetic.transposed_output_size, x, *arguments.values())
     if arguments["padding"] == arithmetic.KERAS_MXNET:
-        believed = _lengths(site, arithmetic.keras_transposed_size, x, *{**arguments, "padding": "same"}.values())
-        if believed != lengths:
+        keras_lengths = _lengths(site, arithmetic.keras_transposed_size, x, *{**arguments, "padding": "same"}.values())
+        if keras_lengths != lengths:
             raise ValueError(
                 "keras-mxnet must take its output for the shape that it has; "
-                f"{validation.received(lengths=lengths, taken_for=believed)}"
+                f"{validation.received(lengths=lengths, taken_for=keras_lengths)}"
             )
     return _convolved(site, x, "transposed", lengths, arguments)
 

@@ -69,18 +69,18 @@ def _first(graph: Graph, step: Callable, shapes: dict) -> bool:
     """Whether a step could be done for some movement; a step changes who uses what, so it is done once at a time."""
     users = graph.users()
     for node in users:
-        found = _movement(node, shapes)
-        if found is not None and step(graph, node, found, users, shapes):
+        move = _movement(node, shapes)
+        if move is not None and step(graph, node, move, users, shapes):
             return True
     return False
 
 
 def _movement(node: Node, shapes: dict) -> Optional[Movement]:
     """A node as a movement worth sinking."""
-    found = movement(node, shapes)
-    if found is None or math.prod(shapes[node]) < LEAST_KEPT * math.prod(shapes[node.inputs[0].node]):
+    move = movement(node, shapes)
+    if move is None or math.prod(shapes[node]) < LEAST_KEPT * math.prod(shapes[node.inputs[0].node]):
         return None
-    return found
+    return move
 
 
 def _undo(graph: Graph, node: Node, outer: Movement, users: Users, shapes: dict) -> bool:
@@ -100,8 +100,8 @@ def _undo(graph: Graph, node: Node, outer: Movement, users: Users, shapes: dict)
 # -- after all that treats its elements one by one, up to the one node that others use
 
 
-def _sink_one(graph: Graph, node: Node, found: Movement, users: Users, shapes: dict) -> bool:
-    region = _region(graph, node, found, users, shapes)
+def _sink_one(graph: Graph, node: Node, move: Movement, users: Users, shapes: dict) -> bool:
+    region = _region(graph, node, move, users, shapes)
     if not region:
         return False
     (leaving,) = _leaving([node, *region], users)
@@ -109,7 +109,7 @@ def _sink_one(graph: Graph, node: Node, found: Movement, users: Users, shapes: d
     for user in users[node]:
         graph.connect(user, source)
     for each in region:
-        _put_before(graph, each, found)
+        _put_before(graph, each, move)
         shapes[each] = shapes[source.node]
     for user in users[leaving]:
         graph.connect(user, Output(node))
@@ -117,14 +117,14 @@ def _sink_one(graph: Graph, node: Node, found: Movement, users: Users, shapes: d
     return True
 
 
-def _region(graph: Graph, node: Node, found: Movement, users: Users, shapes: dict) -> List[Node]:
+def _region(graph: Graph, node: Node, move: Movement, users: Users, shapes: dict) -> List[Node]:
     """What treats the elements of a movement's output one by one, and uses nothing else, as far as others use only one
     node of it."""
-    if not any(user.node and _commutes(graph, user.node, [node], found, shapes) for user in users[node]):
+    if not any(user.node and _commutes(graph, user.node, [node], move, shapes) for user in users[node]):
         return []
     inside, region = [node], []
     for candidate in list(users)[list(users).index(node) + 1 :]:
-        if _commutes(graph, candidate, inside, found, shapes):
+        if _commutes(graph, candidate, inside, move, shapes):
             inside.append(candidate)
             leaving = _leaving(inside, users)
             if len(leaving) == 1 and leaving[0] is not node:
@@ -137,7 +137,7 @@ def _leaving(nodes: Sequence[Node], users: Users) -> List[Node]:
     return [node for node in nodes if any(user.node not in nodes for user in users[node])]
 
 
-def _commutes(graph: Graph, node: Node, inside: Sequence[Node], found: Movement, shapes: dict) -> bool:
+def _commutes(graph: Graph, node: Node, inside: Sequence[Node], move: Movement, shapes: dict) -> bool:
     """Whether a node gives the same, moved, for data that has not been moved."""
     arrays = [source for source in node.inputs if source.node in inside]
     others = [graph.value(source) for source in node.inputs if source.node not in inside]
@@ -146,35 +146,35 @@ def _commutes(graph: Graph, node: Node, inside: Sequence[Node], found: Movement,
     if node.kind in UNARY:
         return True
     if node.op == "LeakyReLU" and node.attr("act_type", "leaky") in RECTIFIERS:
-        return not others or found.before(1) == 1
+        return not others or move.before(1) == 1
     if any(value is None for value in others):
         return False
     if node.kind in BINARY:
-        return all(_whole(value, found).shape[axis] == 1 for value in others for axis in found.sliced)
-    return node.op == "BatchNorm" and not node.attr("output_mean_var", False) and found.axis_before(node) is not None
+        return all(_whole(value, move).shape[axis] == 1 for value in others for axis in move.sliced)
+    return node.op == "BatchNorm" and not node.attr("output_mean_var", False) and move.axis_before(node) is not None
 
 
-def _whole(value: np.ndarray, found: Movement) -> np.ndarray:
+def _whole(value: np.ndarray, move: Movement) -> np.ndarray:
     """A constant operand with all axes of the data."""
-    return value.reshape((1,) * (len(found.axes) - value.ndim) + value.shape)
+    return value.reshape((1,) * (len(move.axes) - value.ndim) + value.shape)
 
 
-def _put_before(graph: Graph, node: Node, found: Movement) -> None:
+def _put_before(graph: Graph, node: Node, move: Movement) -> None:
     """Attributes and constant operands of a node that now sees data before the movement."""
     if node.op in AXIS:
-        node.attrs[AXIS[node.op]] = str(found.axis_before(node))
-    if node.kind in BINARY and not found.sliced:
+        node.attrs[AXIS[node.op]] = str(move.axis_before(node))
+    if node.kind in BINARY and not move.sliced:
         for position, source in enumerate(node.inputs):
             value = graph.value(source)
             if value is not None and value.size > 1:
-                moved = _whole(value, found).transpose(np.argsort(found.axes))
+                moved = _whole(value, move).transpose(np.argsort(move.axes))
                 node.inputs[position] = graph.constant(source.node.name, moved)
 
 
 # -- equal ones, whose data meet in one operator
 
 
-def _sink_together(graph: Graph, node: Node, found: Movement, users: Users, shapes: dict) -> bool:
+def _sink_together(graph: Graph, node: Node, move: Movement, users: Users, shapes: dict) -> bool:
     """Whether all inputs of the operator that uses this movement were moved alike, and its output is now moved
     instead."""
     (user, *more) = users[node]
@@ -182,12 +182,12 @@ def _sink_together(graph: Graph, node: Node, found: Movement, users: Users, shap
     if more or meeting not in shapes or not (meeting.kind in BINARY or meeting.op == "Concat"):
         return False
     alike = [source.node for source in meeting.inputs]
-    if any(_movement(each, shapes) != found or len(users[each]) != 1 for each in alike):
+    if any(_movement(each, shapes) != move or len(users[each]) != 1 for each in alike):
         return False
     before = [shapes[each.inputs[0].node] for each in alike]
     moved = shapes[meeting]
     if meeting.op == "Concat":
-        axis = found.axis_before(meeting)
+        axis = move.axis_before(meeting)
         if axis is None:
             return False
         length = sum(shape[axis] for shape in before)
@@ -195,7 +195,7 @@ def _sink_together(graph: Graph, node: Node, found: Movement, users: Users, shap
     if any(shape != before[0] for shape in before):
         return False
     meeting.inputs = [each.inputs[0] for each in alike]
-    _put_before(graph, meeting, found)
+    _put_before(graph, meeting, move)
     for other in users[meeting]:
         graph.connect(other, Output(node))
     node.inputs, shapes[meeting], shapes[node] = [Output(meeting)], before[0], moved
