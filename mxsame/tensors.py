@@ -187,8 +187,8 @@ def renew(parameter: Any) -> None:
 
 
 def describe(variable: Any, output: Any, shape: Optional[tuple] = None) -> Optional[tuple]:
-    """Tell a variable what is known of the output in whose place it is: its shape, which is returned, its type, whether
-    a layer made it, and whether it is in oneDNN's blocks."""
+    """Give a variable, as attributes, the facts about the output that it replaces: its shape, which is returned, its
+    type, whether a layer computed it, and whether it is in oneDNN's blocks."""
     shape, dtype = shape or known_shape(output), known_type(output)
     facts = {"__made__": str(not is_input(output))}
     if shape is not None:

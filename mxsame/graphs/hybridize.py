@@ -301,7 +301,7 @@ class _GraphForTools:
 
 
 class Kind:
-    """The trace of a net for calls that differ from this one in sizes only, and what tells their graphs apart."""
+    """The trace of a net for calls that differ from this one in sizes only, and the signatures of their graphs."""
 
     def __init__(self, net: Any, call: tracing.Call, flags: Mapping[str, Any]):
         self._net, self._call, self._flags = net, call, flags
@@ -323,8 +323,8 @@ class Kind:
             return None
 
     def signature(self, call: tracing.Call) -> Hashable:
-        """The plans of all operators for these shapes, which are what tells graphs apart; the shapes themselves if
-        something is wrong with them, which a graph for them raises."""
+        """The plans of all operators for these shapes, by which graphs differ; the shapes themselves if they are wrong,
+        for which a graph raises the error."""
         plans = self._plans(call.shapes)
         return call.key if plans is None else (call.kind, plans)
 

@@ -243,8 +243,8 @@ def _loses_workspace(geometry: Geometry, operator: str) -> bool:
 
 
 def _work(geometry: Geometry, operator: str) -> Work:
-    """What is known of the data: its layout, and those that it can have. Of an NDArray nobody knows whether it is in
-    blocks."""
+    """The facts about the data: its layout, and the layouts that it can have. Whether an NDArray is in oneDNN's blocks
+    is not known."""
     data, on_cpu = geometry.data, tensors.purpose_and_device(geometry.data)[1] == "cpu"
     onednn = tensors.has_onednn() and on_cpu and operator != "lp"
     if not onednn or geometry.rank == 3 or _loses_workspace(geometry, operator):

@@ -269,8 +269,8 @@ def standardized_by(F: Any, x: Any, mean: Any, variance: Any, invert: bool) -> A
     return F.broadcast_div(F.broadcast_sub(x, mean), deviation)
 
 
-# Noise is the identity at inference, and a graph for nothing else is without it. In one for both, `Dropout` alone knows
-# whether it trains: of ones it makes 0 or 2 when it trains, and leaves them at inference.
+# Noise is the identity at inference, and a graph for inference only is without it. In a graph for both, only `Dropout`
+# differs: it turns ones into 0 or 2 in training, and leaves them at inference.
 
 
 def _noise(trained: Any) -> Any:

@@ -23,7 +23,7 @@ from mxsame.port.description import Call, Layer, Model, Placed, Tensor, leaves, 
 Size = Optional[int]
 Operand = Any  # of an operator: a tensor or a constant
 LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
-LENGTHS = (5040, 10080)  # in the place of a dynamic length: with many divisors, and no strides make them the same
+LENGTHS = (5040, 10080)  # in place of a dynamic length: they have many divisors, and stay different after any strides
 
 
 class Refused(ValueError):

@@ -42,7 +42,7 @@ ALIASES = {  # TensorFlow's names of arguments and those of Keras's layers -> th
     "equation": "subscripts",
     "ksize": "pool_size",
 }
-ALWAYS = ("training", "name")  # arguments that every call may have; a Site knows the first
+ALWAYS = ("training", "name")  # arguments that every call may have; a Site has the first
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Row:
 
 
 def in_place(site: Site, inner: Layer, x: Value) -> Any:
-    """What another layer gives in the place of this one."""
+    """The output of another layer in place of this one."""
     inner.name, inner.calls = site.layer.name, site.layer.calls
     here = Site(site.builder, inner, site.path, site.call, site.model, site.training, site.once)
     return LAYERS[inner.class_name](here, [x], {})
