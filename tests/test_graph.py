@@ -599,7 +599,7 @@ def test_the_first_graph_is_shared_unless_it_was_built_by_other_plans(strategy):
 
 
 def test_graphs_keep_a_bounded_memory(monkeypatch):
-    """Those beyond the bound take it when they run."""
+    """Those beyond the bound take it when they run, but for the first of a kind."""
     net, sizes = small_network_called(), [(size, size) for size in range(16, 24)]
     want = {size: net(images(*size)).asnumpy() for size in sizes}
     flags, original = [], mx.nd.CachedOp
@@ -618,6 +618,11 @@ def test_graphs_keep_a_bounded_memory(monkeypatch):
     kept = [graph.memory for graph in net.forward.graphs.values()]
     assert len(kept) == len(flags) == 8 and sum(flags) == sum(map(bool, kept)) in (2, 3)
     assert first.memory == 2 * 4 * (2 * 6 * 9 * 9), "bytes of twice the largest, a convolution before its crop"
+
+    monkeypatch.setattr(Specialised, "MOST_MEMORY", 1)
+    with mx.autograd.record():
+        net(images(*sizes[0]))
+    assert flags[-1] and next(reversed(net.forward.graphs.values())).memory > 1
 
 
 def test_gradients_of_inference_have_graphs_of_their_own():

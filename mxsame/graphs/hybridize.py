@@ -9,6 +9,7 @@ strides, so a few graphs serve all sizes.
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections import OrderedDict
 from typing import Any, Hashable, Mapping, Optional, Sequence
@@ -43,8 +44,8 @@ def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any
         along an axis, and up to 32 * 32 for rectangles.
     flags
         Of `HybridBlock.hybridize`: static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size.
-        With static_alloc every graph keeps its memory between calls, up to 512 MiB in all (an estimate); what further
-        graphs need is taken at each call and given back.
+        With static_alloc the first graph for inference and the first for training keep their memory between calls,
+        and others up to 512 MiB in all (an estimate); what further graphs need is taken at each call and given back.
 
     Raises
     ------
@@ -111,7 +112,7 @@ class Specialised:
     """A net's `forward` that keeps a graph for each shape signature."""
 
     MOST_SHAPES = 4096  # whose signature is remembered; each is a key and a reference
-    MOST_MEMORY = 1 << 29  # bytes that all graphs together keep with static_alloc
+    MOST_MEMORY = 1 << 29  # bytes that graphs together keep with static_alloc; the first of a kind may keep more
     PATIENCE = 8  # the call at which a signature gets a graph of its own, if it is not the first of its kind
 
     def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
@@ -178,7 +179,7 @@ class Specialised:
                 validation.not_empty("data", shape)
         if kind is None:
             kind = Kind(self._net, call, self._flags)
-            graph = self._compiled(call, kind.signature(call), kind.first.outputs)
+            graph = self._compiled(call, kind.signature(call), kind.first.outputs, math.inf)
             self._kinds[call.kind] = kind
             return graph
         if is_new:
@@ -193,10 +194,12 @@ class Specialised:
             if graph is not None and (calls > 1 or graph.takes(call.shapes)):
                 _keep(self._waiting, signature, calls, self.MOST_SHAPES)
                 return graph
-        return self._compiled(call, signature, call.lowered(self._net, kind.trace).outputs)
+        kept = (graph.memory for graph in self.graphs.values() if graph.memory <= self.MOST_MEMORY)
+        return self._compiled(
+            call, signature, call.lowered(self._net, kind.trace).outputs, self.MOST_MEMORY - sum(kept)
+        )
 
-    def _compiled(self, call: tracing.Call, signature: Hashable, outputs: Any) -> tracing.NetGraph:
-        room = self.MOST_MEMORY - sum(graph.memory for graph in self.graphs.values())
+    def _compiled(self, call: tracing.Call, signature: Hashable, outputs: Any, room: float) -> tracing.NetGraph:
         graph = tracing.NetGraph(self._net, call, outputs, self._flags, room)
         _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
         _keep(self.graphs, signature, graph, self._max_graphs)

@@ -15,10 +15,10 @@ def protect(graph: Graph) -> None:
     """Put barriers where MXNet would fuse wrongly, in `optimize_for` or in an executor, which fuses by default.
 
     MXNet continues a chain after a link that has other users, the graph's own outputs among them, and these then get
-    the output of the whole chain. So such a link gets one user that is in no chain: BlockGrad, an identity (MXNet drops
-    `_copy` before it fuses). A batch norm of another axis than the channels gets one before it, as it reads past the end
-    of its parameters if it is fused. And an addition has its convolution first, as in the fused operator: a block's
-    `optimize_for` takes the shapes of parameters in the order before the fusion.
+    the output of the whole chain. So such a link gets one user that is in no chain: BlockGrad, an identity (`_copy` is
+    dropped before MXNet fuses). A batch norm of another axis than the channels gets one before it, as it reads past
+    the end of its parameters if it is fused. And an addition has its convolution first, as in the fused operator: a
+    block's `optimize_for` takes the shapes of parameters in the order before the fusion.
     """
     for node, users in graph.users().items():
         users = [user for user in users if not graph.used_by(user.node)[user.position].index]
