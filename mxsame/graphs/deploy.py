@@ -88,10 +88,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
         simplify(graph, fuses)
         if dtype == SINGLE:
             protect(graph)
-        deployed = Deployed(graph, Signature(inputs.shapes, dtypes, structure), devices, fuses)
-        for context in devices:
-            deployed.self_check(context)
-    return deployed
+        return _checked(Deployed(graph, Signature(inputs.shapes, dtypes, structure), devices, fuses), devices)
 
 
 @dataclass(frozen=True)
@@ -274,7 +271,14 @@ def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
 
 
 def _rebuilt(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], fuses: bool) -> Deployed:
-    return Deployed(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, fuses)
+    deployed = Deployed(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, fuses)
+    return _checked(deployed, devices)
+
+
+def _checked(deployed: Deployed, devices: Sequence[Any]) -> Deployed:
+    for context in devices:
+        deployed.self_check(context)
+    return deployed
 
 
 def _checked_contexts(ctx: Any) -> list:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
+import weakref
 from collections import OrderedDict
 from typing import Any, Hashable, Mapping, Optional, Sequence
 
@@ -112,13 +113,14 @@ class Specialised:
     """A net's `forward` that keeps a graph for each shape signature."""
 
     MOST_SHAPES = 4096  # whose signature is remembered; each is a key and a reference
-    MOST_MEMORY = 1 << 29  # bytes that graphs together keep with static_alloc; the first of a kind may keep more
+    MOST_MEMORY = 1 << 29  # bytes that graphs keep with static_alloc, in addition to the first of each purpose
     PATIENCE = 8  # the call at which a signature gets a graph of its own, if it is not the first of its kind
 
     def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
         self._net, self._flags, self._max_graphs = net, flags, max_graphs
         self._lock = threading.RLock()
         self.graphs: OrderedDict[Hashable, tracing.NetGraph] = OrderedDict()  # by signature
+        self._first: weakref.WeakValueDictionary[str, tracing.NetGraph] = weakref.WeakValueDictionary()  # by purpose
         self._signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
         self._kinds: dict[Hashable, Kind] = {}  # by the kind of a call
         self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
@@ -167,7 +169,7 @@ class Specialised:
         """Forget all graphs: the net has changed."""
         _gluon.clear_graph(self._net)
         with self._lock:
-            for table in (self.graphs, self._signatures, self._kinds, self._waiting):
+            for table in (self.graphs, self._first, self._signatures, self._kinds, self._waiting):
                 table.clear()
 
     def _graph(self, call: tracing.Call) -> tracing.NetGraph:
@@ -179,7 +181,7 @@ class Specialised:
                 validation.not_empty("data", shape)
         if kind is None:
             kind = Kind(self._net, call, self._flags)
-            graph = self._compiled(call, kind.signature(call), kind.first.outputs, math.inf)
+            graph = self._compiled(call, kind.signature(call), kind.first.outputs)
             self._kinds[call.kind] = kind
             return graph
         if is_new:
@@ -194,13 +196,14 @@ class Specialised:
             if graph is not None and (calls > 1 or graph.takes(call.shapes)):
                 _keep(self._waiting, signature, calls, self.MOST_SHAPES)
                 return graph
-        kept = (graph.memory for graph in self.graphs.values() if graph.memory <= self.MOST_MEMORY)
-        return self._compiled(
-            call, signature, call.lowered(self._net, kind.trace).outputs, self.MOST_MEMORY - sum(kept)
-        )
+        return self._compiled(call, signature, call.lowered(self._net, kind.trace).outputs)
 
-    def _compiled(self, call: tracing.Call, signature: Hashable, outputs: Any, room: float) -> tracing.NetGraph:
-        graph = tracing.NetGraph(self._net, call, outputs, self._flags, room)
+    def _compiled(self, call: tracing.Call, signature: Hashable, outputs: Any) -> tracing.NetGraph:
+        first = list(self._first.values())
+        room = self.MOST_MEMORY - sum(graph.memory for graph in self.graphs.values() if graph not in first)
+        is_first = call.purpose not in self._first
+        graph = tracing.NetGraph(self._net, call, outputs, self._flags, math.inf if is_first else room)
+        self._first.setdefault(call.purpose, graph)
         _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
         _keep(self.graphs, signature, graph, self._max_graphs)
         _keep(self._signatures, call.key, signature, self.MOST_SHAPES)

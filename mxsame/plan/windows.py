@@ -168,15 +168,16 @@ def make_windows(
     return tuple(windows)
 
 
-def described(windows: Sequence[AnyWindow]) -> str:
-    """Windows in a message, by the names of a layer's arguments.
+def described(windows: Sequence[AnyWindow], pool: bool = False) -> str:
+    """Windows in a message, by the names of a layer's arguments, or of a pooling layer's.
 
     >>> described([TransposedWindow(8, 3, 2), TransposedWindow(9, 3, 2)])
     'input_size=(8, 9), kernel_size=(3, 3), strides=(2, 2), dilation=(1, 1), crop=((0, 0), (0, 0))'
     """
-    names = {"size": "input_size", "stride": "strides"}
+    names = {"size": "input_size", "stride": "strides", **({"kernel_size": "pool_size"} if pool else {})}
     values = {field.name: tuple(getattr(window, field.name) for window in windows) for field in fields(windows[0])}
-    return ", ".join(f"{names.get(name, name)}={value}" for name, value in values.items())
+    given = {name: value for name, value in values.items() if not (pool and name == "dilation")}
+    return ", ".join(f"{names.get(name, name)}={value}" for name, value in given.items())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -222,7 +223,7 @@ def _check_no_window_is_empty(window: Window) -> None:
             any_size = f", for any size that is possible; {validation.GIVE_SIZE}" if window.size is None else ""
             raise ValueError(
                 f"ceil_mode must leave no window without an element of the data{any_size}; "
-                f"received {described([window])}"
+                f"received {described([window], pool=True)}"
             )
 
 

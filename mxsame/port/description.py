@@ -82,6 +82,10 @@ class Layer:
         """The layer or model that a TimeDistributed layer calls for every step in time."""
         return self.model.layers[1] if self.class_name == WRAPPER and self.model is not None else None
 
+    def takes(self, tensor: Tensor) -> bool:
+        """Whether it is called with this tensor."""
+        return any(tensor in call.tensors() for call in self.calls)
+
     @property
     def trainable(self) -> bool:
         return self.config.get("trainable", True) is not False

@@ -156,7 +156,7 @@ class Recurrent(Stepwise):
                 self.bias = self.params.get("bias", shape=(2, rows) if reset_after else (rows,), init="zeros")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.i2h_weight.shape[1]} -> {self._units}, {self._kind})"
+        return f"{type(self).__name__}({self.i2h_weight.shape[1]} -> {self._units}, {self.kind})"
 
     def sequence(
         self, F: Any, x: Any, states: State, mask: Any, i2h_weight: Any, h2h_weight: Any, bias: Any = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+import numpy as np
+
 from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output
 
 LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain may continue
-GATE = "_backward_Activation"
+GATE, MOST_AXES, SINGLE = "_backward_Activation", 5, np.dtype("float32")
 
 
 def protect(graph: Graph) -> None:
@@ -41,6 +43,7 @@ def fused(graph: Graph) -> Any:
     """The Symbol in which oneDNN has fused chains of operators into one. The graph itself stays as it is."""
     own = Graph.of(graph.symbol(), graph.values, graph.inputs)
     canonical.drop(own)  # the barriers of a protected graph
+    canonical.separate(own)
     gate(own)
     protect(own)
     return own.symbol().optimize_for("MKLDNN")
@@ -54,12 +57,15 @@ def gate(graph: Graph) -> None:
     multiplies its derivative with the gradient that it is given, in any layout: here with a. MXNet's operator has the
     inputs gradient, output and data, of which oneDNN does not read the output.
 
+    So it must be oneDNN that runs it: on single precision, and up to five axes.
+
     It has no gradient of its own, for which MXNet asks unless whatever follows passes none on: a fused convolution does
     not, and BlockGrad, which costs a copy.
     """
-    users = graph.users()
+    users, shapes, dtypes = graph.users(), graph.shapes(), graph.dtypes()
     for node in graph.nodes():
-        for data, factor in (node.inputs, node.inputs[::-1]) if node.kind == "multiply" else ():
+        runs = len(shapes.get(node, ())) <= MOST_AXES and np.dtype(dtypes.get(Output(node), SINGLE)) == SINGLE
+        for data, factor in (node.inputs, node.inputs[::-1]) if node.kind == "multiply" and runs else ():
             is_sigmoid = factor.node.op == "Activation" and factor.node.attr("act_type") == "sigmoid"
             is_of_one_shape = node.op == "elemwise_mul" or [data] == factor.node.inputs
             if is_sigmoid and is_of_one_shape and len(users[factor.node]) == 1:

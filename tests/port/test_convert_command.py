@@ -143,10 +143,15 @@ def test_what_is_wrong_is_said(folder, arguments, code, message):
 
 
 @pytest.mark.oracle
-def test_check_shows_the_first_layer_that_differs(folder, monkeypatch):
-    result = run(folder / "siamese.h5", "--check")
-    assert result.exit_code == 0, result.output
-    assert "layers equal Keras's" in result.output
+def test_check_shows_the_first_layer_that_differs(folder, tmp_path, monkeypatch):
+    from tensorflow.keras import Sequential, layers
+
+    words = tmp_path / "words.h5"  # its data are indices
+    Sequential([layers.Embedding(7, 4, input_length=5), layers.LSTM(3)]).save(words)
+    for path in (folder / "siamese.h5", words):
+        result = run(path, "--check")
+        assert result.exit_code == 0, result.output
+        assert "layers equal Keras's" in result.output
 
     def shifted(*arguments):
         net = import_model(*arguments)

@@ -12,6 +12,7 @@ import mxsame
 from mxsame._mxnet import mx
 from mxsame.port import blocks, report
 from mxsame.port.attention import multi_head_attention
+from mxsame.port.recurrent import Options, Recurrent
 
 REFUSED = (ValueError, mx.base.MXNetError)
 WORDS = r"must have the shape that the Keras model was built for|must_be_|Split dims"
@@ -129,6 +130,7 @@ def test_a_net_is_printed_with_the_names_of_its_layers(tmp_path):
     units = {"query": 8, "key": 8, "value": 8, "output": 7}
     heads = blocks.Function(multi_head_attention, shapes=shapes, heads=2, units=units, dropout=0.0, masks=[])
     assert repr(heads) == "multi_head_attention(6 -> 7, heads=2)"
+    assert repr(Recurrent("LSTM", 4, 3, Options())) == "Recurrent(3 -> 4, LSTM)"
 
 
 def test_each_of_several_inputs(tmp_path):
