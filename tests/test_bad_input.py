@@ -240,7 +240,7 @@ CONTRADICTIONS = [
     (lambda: ops.depthwise_conv(S, V, kernel_size=(3, 3), in_channels=2), "depth_multiplier must"),
     (
         lambda: ops.max_pool(S, (2, 2), 3, padding=1, ceil_mode=True),
-        r"received input_size=\(None,\), kernel_size=\(2,\), strides=\(3,\)",
+        r"received input_size=\(None,\), pool_size=\(2,\), strides=\(3,\)",
     ),
     (lambda: ops.conv(S, V, strides=10**6, **GRAPH), "give data of static shape"),
     (lambda: ops.conv(S, W, **GRAPH), "weight must be of the same kind as data, a Symbol"),
