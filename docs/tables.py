@@ -466,7 +466,7 @@ def provenance(*tables: str) -> str:
     provenances = [benchmark(table)["provenance"] for table in tables]
 
     def every(fact: Callable[[dict], str]) -> str:
-        return ", ".join(dict.fromkeys(map(fact, provenances)))
+        return ", ".join(dict.fromkeys(part for made in provenances for part in fact(made).split(", ")))
 
     versions = {"Python": "python", "MXNet": "mxnet", "NumPy": "numpy", "TensorFlow": "tensorflow", "mxsame": "mxsame"}
     return (
