@@ -192,16 +192,16 @@ def plans(layer: Layer, static: bool, train: bool, data: Any) -> Tuple[Dict[str,
     calls: Dict[str, Callable[[], Any]] = {}
     names: Dict[str, List[str]] = {}
     for strategy in (PLANNER, *strategies_for(KINDS[layer.kind][2])):
-        net = same(layer, static)
-        made = call(net, data, train)
-        with force(None if strategy == PLANNER else strategy):
-            try:
+        net, forced = same(layer, static), None if strategy == PLANNER else strategy
+        made = force(forced)(call(net, data, train))  # at each call: hybridized nets have a graph for each strategy
+        try:
+            with force(forced):
                 operators = _operators(net[0], layer, static, train)
-                made()
-            except ValueError:  # this strategy is not exact, or refused here
-                if strategy == PLANNER:
-                    raise
-                continue
+            made()
+        except ValueError:  # this strategy is not exact, or refused here
+            if strategy == PLANNER:
+                raise
+            continue
         alike = names.setdefault(operators, [])
         alike.append(strategy)
         calls.setdefault(alike[0], made)

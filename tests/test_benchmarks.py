@@ -128,10 +128,14 @@ def test_variants_of_a_layer_are_as_exact_as_they_claim(layer):
 
 @pytest.mark.parametrize("train", [False, True], ids=["forward", "train"])
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
-def test_the_planner_is_compared_with_each_other_graph_once(static, train):
+def test_the_planner_is_compared_with_each_other_graph_once(static, train, monkeypatch):
     layer = ONE_OF_EACH[1]
     calls, alias = planner.plans(layer, static, train, layers.inputs(layer, train))
     assert len(calls) > 2 and alias and not set(alias) & set(calls)
+    with monkeypatch.context() as patch:
+        patch.setattr(mx.nd, "CachedOp", None)  # what is timed has its graph, and makes no other one
+        for call in calls.values():
+            call()
     row = planner.measure(layer, static, train, rounds=1, seconds=0.01)
     assert set(row["figures"]) == {*calls, "symmetric", "explicit pad"}
     assert row["loss"] == 1.0 if row["best"] == "planner" else row["loss"] >= 1.0 and row["best"] != "symmetric"
