@@ -147,7 +147,8 @@ def test_check_shows_the_first_layer_that_differs(folder, tmp_path, monkeypatch)
     from tensorflow.keras import Sequential, layers
 
     words = tmp_path / "words.h5"  # its data are indices
-    Sequential([layers.Embedding(7, 4, input_length=5), layers.LSTM(3)]).save(words)
+    with pytest.warns(UserWarning, match="legacy"):
+        Sequential([layers.Embedding(7, 4, input_length=5), layers.LSTM(3)]).save(words)
     for path in (folder / "siamese.h5", words):
         result = run(path, "--check")
         assert result.exit_code == 0, result.output
