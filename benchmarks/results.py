@@ -138,8 +138,11 @@ def print_table(title: str, columns: Sequence[str], lines: Sequence[Sequence[Any
 
 
 def _cpu() -> str:
+    """The processor and its widest vectors, by which oneDNN chooses its kernels."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    vectors = next((name for name in ("avx512f", "avx2", "avx") if name in fields.get("flags", "").split()), "")
+    return f"{fields.get('model name', '')} {vectors}".strip()
 
 
 def _version(*names: str) -> str:

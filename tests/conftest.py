@@ -10,6 +10,7 @@ from hypothesis import settings
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; MXNet reads this when it is imported
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # without it Conv3D with SAME starts late where strides > kernel
 
 from mxsame import _mxnet  # before any test module can import TensorFlow, which is refused in the other order
 from mxsame.graphs import hybridize

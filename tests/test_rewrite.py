@@ -104,6 +104,8 @@ GRAPHS = {
         {"slope": (6,)},
         ["transpose", "LeakyReLU", "transpose"],
     ),
+    "a relu of a minimum": (lambda F, x, p: F.relu(F.minimum(conv(F, x, p), 6)), WEIGHT, ["Convolution", "clip"]),
+    "not of one below 0": (lambda F, x, p: F.relu(F.minimum(x, -1)), {}, ["_minimum_scalar", "relu"]),
     "transposes that cancel out": (
         lambda F, x, p: moved(F, F.clip(moved(F, x), -1, 1), FIRST),
         {},

@@ -15,8 +15,7 @@ from mxsame.onnx import checking
 from mxsame.onnx.rows import OPERATORS
 from mxsame.onnx.shapes import Shapes
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import simplify
-from mxsame.rewriting.canonical import drop
+from mxsame.rewriting import canonical, simplify
 from mxsame.rewriting.graph import Graph
 from mxsame.rewriting.windows import note
 
@@ -139,7 +138,8 @@ def _graph(net: Any, inputs: tracing.Inputs, dtype: Any, fold: bool, dynamic_siz
     use = {"purpose": "deployment", "device": "cpu", "windows_noted": True}
     graph, _ = frozen(net, inputs, dtype, **use)
     graph.context = mx.cpu()
-    drop(graph)
+    canonical.drop(graph)
+    canonical.bound(graph)
     note(graph, dynamic_size)
     if fold:
         simplify(graph, fuses=False)

@@ -16,6 +16,7 @@ def simplify(graph: Graph, fuses: bool) -> None:
     """Runs all passes, in their order; `fuses` is whether oneDNN will run the graph, in float32."""
     canonical.drop(graph)  # identities would hide from the other passes which operators are next to each other
     canonical.canonicalize(graph)  # the passes below look for one name where MXNet has several operators
+    canonical.bound(graph)
     constants.fold(graph)  # a weight that is computed is a parameter before anything is folded into it
     batch_norm.fold(graph)  # a batch norm that is folded is no longer in the way of slices and transposes
     sinking.sink(graph)  # only batch norms that could not be folded become convolutions
