@@ -17,9 +17,9 @@ The estimate includes four properties of MXNet:
 * Slow code. These have constants of their own: convolutions of fewer than 8 channels; depthwise convolutions along one
   or three axes; averages with partial windows; gradients of convolutions padded by more than half their kernel; and
   gradients of depthwise convolutions longer than 3 along the last axis.
-* Pooling of large data that is not in blocks, such as a network's input. oneDNN is fast only if 16 channels of data and
-  output fit into 1 MiB, which are about 114 x 114 pixels with stride 2. Above that, and for the strategy `pick`, a
-  depthwise convolution with a single 1 first copies the data into blocks. This needs a float32 graph, and channels in
+* Pooling of data that is not in blocks, such as a network's input. oneDNN is fast only with AVX-512, and if 16 channels
+  of data and output fit into 1 MiB, which are about 114 x 114 pixels with stride 2. Else, and for the strategy `pick`,
+  a depthwise convolution with a single 1 first copies the data into blocks. This needs a float32 graph, and channels in
   multiples of 8 (two axes) or 16 (one axis).
 
 On a GPU nothing was measured: there the plan with the fewest copies is chosen.
@@ -195,15 +195,15 @@ def laid_out(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
     Pairs: (N, C, W) as pictures of two rows, each a channel. For data that is not in blocks, oneDNN's fast code needs
     two spatial axes, both longer than 1, and four channels; other data takes 2 to 8 times as long.
 
-    Blocks: for plain data, oneDNN has fast code only if the blocks of a few channels, of data and output, fit into its
-    share of the cache (`jit_uni_pool_kernel` of oneDNN 2.0: 1 MiB if the processor does not report it). Above that, and
-    for windows at every position, a copy in blocks is much faster.
+    Blocks: for plain data, oneDNN has fast code only with AVX-512, and if the blocks of a few channels, of data and
+    output, fit into its share of the cache (`jit_uni_pool_kernel` of oneDNN 2.0: 1 MiB if the processor does not report
+    it). Else, and for windows at every position, a copy in blocks is much faster.
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> work = Work("max", in_channels=64, plain=True, blocks=True)
-    >>> plan, small, large = Plan((AxisPlan(2), AxisPlan(2))), Window(56, 2, 2), Window(224, 2, 2)
-    >>> laid_out(plan, [small, small], work).blocks, laid_out(plan, [large, large], work).blocks
-    (False, True)
+    >>> plan, large = Plan((AxisPlan(2), AxisPlan(2))), Window(224, 2, 2)
+    >>> laid_out(plan, [large, large], work).blocks, laid_out(plan, [large], replace(work, in_channels=60)).blocks
+    (True, False)
     """
     rank, channels = len(windows), work.in_channels
     if channels is None:

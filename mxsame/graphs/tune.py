@@ -158,8 +158,7 @@ class _Tuning(NamedTuple):
                 calls[strategy] = self._step()
         finally:
             measured.prefer(windows, work, None)
-        times = measure(calls, self.rounds, seconds=1.0)
-        seconds = {strategy: spread(figures)[1] for strategy, figures in times.items()}
+        seconds = {name: spread(figures)[1] for name, figures in measure(calls, self.rounds, seconds=1.0).items()}
         planned = next((strategy for strategy, plan in plans.items() if plan == decision.plan), next(iter(plans)))
         fastest = min(seconds, key=lambda strategy: seconds[strategy])
         chosen = fastest if seconds[fastest] < (1 - GAIN) * seconds[planned] else planned

@@ -6,8 +6,10 @@ costs, for the same `Layer`.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Mapping, Sequence
 
 from mxsame.plan.arrays import SPATIAL
@@ -18,7 +20,7 @@ AXIS_OPERATORS = 3  # and for each axis of it
 
 BLOCK = 8  # channels, the least that oneDNN makes blocks of
 BYTES_OF_BLOCK = 16 * 4  # of an element of the most
-CACHE = 1 << 20  # bytes; up to these oneDNN pools plain data in blocks
+CACHE = 1 << 20  # bytes; up to these oneDNN pools plain data in blocks, with AVX-512
 TYPICAL_BATCH = 2
 TYPICAL_CHANNELS = 64
 TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
@@ -174,7 +176,15 @@ def is_partial(plan: Any, windows: Sequence[AnyWindow], size: Sequence[int]) -> 
 
 
 def is_beyond_cache(plan: Any, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
-    """Whether the most channels of a block of data and output do not fit into the cache."""
+    """Whether oneDNN's code for plain data is slow: the most channels of a block of data and output do not fit into the
+    cache, or without AVX-512."""
     outputs = (_operator_outputs(axis, n, window.outputs(n)) for axis, window, n in zip(plan.axes, windows, size))
     elements = math.prod(size) + math.prod(outputs)
-    return (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements > CACHE
+    return not has_avx512() or (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements > CACHE
+
+
+@functools.lru_cache(maxsize=None)
+def has_avx512() -> bool:
+    """Whether the processor has, without which oneDNN has no fast code for pooling plain data of any size."""
+    processors = Path("/proc/cpuinfo")
+    return processors.exists() and "avx512f" in processors.read_text(encoding="utf-8")
