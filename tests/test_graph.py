@@ -17,6 +17,7 @@ import mxsame
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
 from mxsame.graphs.hybridize import Specialised
+from mxsame.plan import costs
 
 pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
 
@@ -656,6 +657,7 @@ def test_checkpoints_have_the_graph(tmp_path):
     running.assert_equal(net(images(31, 33)), want)
 
 
+@pytest.mark.skipif(not costs.has_avx512(), reason="oneDNN convolves in bfloat16 with AVX-512 only")
 def test_amp_converts_a_net():
     from mxnet.contrib import amp
 
