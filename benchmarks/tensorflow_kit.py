@@ -8,6 +8,7 @@ from typing import Any, Callable, List, Tuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # its default on processors with AVX512-VNNI only
 
 import numpy as np
 import tensorflow as tf

@@ -11,15 +11,25 @@ import running
 from cases import Case
 
 import mxsame
-from mxsame import nn, ops, tensors
+from mxsame import nn, ops, planner, tensors
 from mxsame._mxnet import mx
 from mxsame.building import building
 from mxsame.graphs import tracing
+from mxsame.plan import costs
 
 pytestmark = pytest.mark.skipif(not tensors.has_onednn(), reason="MXNet was built without oneDNN")
 
 POOLS = {"max": ops.max_pool, "avg": ops.avg_pool}
 LARGE, SMALL = (1, 8, 131, 133), (1, 8, 61, 63)  # blocks of more and of less than oneDNN's share of the cache
+
+
+@pytest.fixture(autouse=True)
+def with_avx512(monkeypatch):
+    """Without, plain data of any size goes in blocks, which tests of the planner hold."""
+    monkeypatch.setattr(costs, "has_avx512", lambda: True)
+    planner._estimated_fastest.cache_clear()
+    yield
+    planner._estimated_fastest.cache_clear()
 
 
 def is_in_blocks(name, shape, *window, **more):

@@ -492,7 +492,7 @@ def test_files_are_right_in_every_runner(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(40), *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(40, 2000))]
+    "seed", [*range(40), *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(40, 1000))]
 )
 def test_random_networks(seed, tmp_path, monkeypatch):
     """Deployed, and as files in every runner."""
