@@ -36,7 +36,7 @@ from mxsame import measured
 from mxsame.building import current
 from mxsame.measured import Windows, Work, forget
 from mxsame.plan import POOLS, STRATEGIES, Plan, exact_plans, first_plan
-from mxsame.plan.costs import BLOCK, COSTS, Costs, Layer, is_beyond_cache, is_partial
+from mxsame.plan.costs import BLOCK, COSTS, Costs, TypicalLayer, is_partial, is_slow_when_plain
 from mxsame.plan.windows import AnyWindow, check_static
 
 __all__ = [
@@ -220,7 +220,7 @@ def _is_slow_in_plain_layout(plan: Plan, windows: Sequence[AnyWindow], operator:
     size = [window.size for window in windows if window.size is not None]
     if len(size) < len(windows) or (operator == "avg" and is_partial(plan, windows, size)):
         return False
-    return is_beyond_cache(plan, windows, size)
+    return is_slow_when_plain(plan, windows, size)
 
 
 # -- the estimate
@@ -239,7 +239,7 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> float:
     >>> estimate(sliced, windows, depthwise) < estimate(extended, windows, depthwise)
     False
     """
-    layer, steps = Layer(windows, work, COSTS), plan.steps
+    layer, steps = TypicalLayer(windows, work, COSTS), plan.steps
     nanoseconds = layer.operator(plan) + sum(step.cost(layer) for step in steps)
     if layer.input_in_blocks and any(step.reorders for step in steps):
         nanoseconds += layer.costs.reorder * layer.inputs

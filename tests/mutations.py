@@ -33,6 +33,8 @@ TESTS_OF = {  # what these files are tested by, in place of `TESTS`
     "mxsame/onnx/": ["tests/test_onnx.py", "tests/test_onnx_files.py", "tests/test_onnx_operators.py"],
     "mxsame/rewriting/windows.py": ["tests/test_onnx.py", "tests/test_onnx_files.py", "tests/test_audit.py"],
     "mxsame/auditing.py": ["tests/test_audit.py"],
+    "mxsame/keras/": ["tests/test_keras_backend.py", "tests/test_keras_layouts.py"],
+    "mxsame/plan/costs.py": ["tests/test_planner.py"],
     "mxsame/port/": [f"tests/port/test_{name}.py" for name in ("recorded", "keras_mxnet", "sizes", "noise")],
 }
 PATIENCE = 300  # seconds

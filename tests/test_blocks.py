@@ -25,7 +25,7 @@ LARGE, SMALL = (1, 8, 131, 133), (1, 8, 61, 63)  # blocks of more and of less th
 
 @pytest.fixture(autouse=True)
 def with_avx512(monkeypatch):
-    """Without, plain data of any size goes in blocks, which tests of the planner hold."""
+    """Without it, plain data of any size goes in blocks: tests/test_planner.py."""
     monkeypatch.setattr(costs, "has_avx512", lambda: True)
     planner._estimated_fastest.cache_clear()
     yield

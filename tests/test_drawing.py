@@ -112,8 +112,7 @@ def test_of_many_windows_both_ends_are_drawn():
         *("output 0", "output 1", "output 2", "output 109", "output 110", "output 111"),
     ]
     assert "223" in written and "100" not in written and written.count("...") == 4
-    lefts = [patch.get_x() for patch in ax.patches]
-    assert max(lefts) < 40
+    assert max(patch.get_x() for patch in ax.patches) < 40
 
 
 def test_without_axes_there_is_a_new_figure():

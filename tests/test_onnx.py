@@ -79,8 +79,7 @@ def path(tmp_path):
 
 @pytest.mark.parametrize("opset", [13, 17, 18, NEWEST])
 def test_same_costs_no_node(path, opset):
-    net = downsampling()
-    check(net, path, random(*SHAPE), opset=opset)
+    check(downsampling(), path, random(*SHAPE), opset=opset)
     assert operators(path) == {"Conv": 4, "Relu": 1, "MaxPool": 1, "AveragePool": 1, "ConvTranspose": 1}
     model = onnx.load(str(path))
     assert [entry.version for entry in model.opset_import] == [opset]
@@ -298,8 +297,7 @@ def test_a_deployed_net(path):
     deployed = mxsame.deploy(net, SHAPE)
     check(deployed, path, random(5, *SHAPE[1:]), shapes=[SHAPE])
     assert operators(path) == {"Conv": 4, "Relu": 1, "MaxPool": 1, "AveragePool": 1, "ConvTranspose": 1}
-    parent = sequential(deployed, gluon.Activation("tanh"))
-    check(parent, path, random(*SHAPE))
+    check(sequential(deployed, gluon.Activation("tanh")), path, random(*SHAPE))
 
 
 @pytest.mark.parametrize("kind", ["deployed", "in another net", "of a file"])
@@ -402,8 +400,7 @@ RECURRENT = {
 def test_recurrent_layers(kind, layers, both_ways, layout, fold, path):
     """States that start at 0 are left out of the file, and any batch is served."""
     layer = RECURRENT[kind](5, layers, bidirectional=both_ways, layout=layout, input_size=3)
-    net = sequential(layer, shape=(2, 6, 3))
-    check(net, path, random(4, 6, 3), shapes=[(2, 6, 3)], fold=fold)
+    check(sequential(layer, shape=(2, 6, 3)), path, random(4, 6, 3), shapes=[(2, 6, 3)], fold=fold)
     model = onnx.load(str(path))
     assert operators(path)[kind] == layers and "Concat" not in operators(path)
     assert {len(array.dims) for array in model.graph.initializer} <= {1, 2, 3} and len(model.graph.input) == 1

@@ -19,6 +19,7 @@ FAMILIES = ("conv", "max", "avg", "avg with padding", "lp")
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():
+    planner._estimated_fastest.cache_clear()
     planner.forget()
     yield
     planner.forget()

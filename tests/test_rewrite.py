@@ -104,8 +104,12 @@ GRAPHS = {
         {"slope": (6,)},
         ["transpose", "LeakyReLU", "transpose"],
     ),
-    "a relu of a minimum": (lambda F, x, p: F.relu(F.minimum(conv(F, x, p), 6)), WEIGHT, ["Convolution", "clip"]),
-    "not of one below 0": (lambda F, x, p: F.relu(F.minimum(x, -1)), {}, ["_minimum_scalar", "relu"]),
+    "a relu of a minimum of a slice that drops nothing": (
+        lambda F, x, p: F.relu(F.minimum(F.slice_axis(conv(F, x, p), axis=0, begin=0, end=None), 6)),
+        WEIGHT,
+        ["Convolution", "clip"],
+    ),
+    "not of a minimum below 0": (lambda F, x, p: F.relu(F.minimum(x, -1)), {}, ["_minimum_scalar", "relu"]),
     "transposes that cancel out": (
         lambda F, x, p: moved(F, F.clip(moved(F, x), -1, 1), FIRST),
         {},

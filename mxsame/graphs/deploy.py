@@ -192,7 +192,7 @@ class Deployed(mx.gluon.SymbolBlock):
     def composed(self, variables: Sequence[Any]) -> list:
         """The outputs of the plain graph with these Symbols as its inputs, of data of the right size only."""
         shapes = self.signature.shapes
-        fixed = dict(zip(shapes, map(tracing.fixed, variables, shapes.values())))
+        fixed = dict(zip(shapes, map(tracing.of_shape, variables, shapes.values())))
         whole = self.graph(**{name: fixed[name].as_nd_ndarray() for name in self.used(shapes)})
         return [tracing.of_mode(whole[index]) for index in range(len(whole.list_outputs()))]
 

@@ -9,7 +9,7 @@ from typing import Any, Iterator
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.graphs.tracing import check_ready, explained, fixed, grouped, inputs_of, traced, variable
+from mxsame.graphs.tracing import check_ready, explained, grouped, inputs_of, of_shape, traced, variable
 
 __all__ = ["export"]
 
@@ -61,7 +61,7 @@ def export(
     remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
     inputs = inputs_of(net, input_shape)
     shapes = inputs.shapes
-    data = [variable(name) if shape is None else fixed(variable(name), shape) for name, shape in shapes.items()]
+    data = [variable(name) if shape is None else of_shape(variable(name), shape) for name, shape in shapes.items()]
     trace = traced(net, inputs.structure, exported=True)
     symbol = grouped(trace.lowered(data, shapes.values()).outputs)
     if input_shape is not None:

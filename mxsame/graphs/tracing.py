@@ -173,7 +173,7 @@ def grouped(outputs: Any) -> Any:
     return tensors.of_kind(mx.sym.Group(leaves), leaves[0])
 
 
-def fixed(variable: Any, shape: tuple) -> Any:
+def of_shape(variable: Any, shape: tuple) -> Any:
     """The variable, in a graph that refuses data of another shape than this; only the batch may differ."""
     return of_mode(tensors.fixed(variable.as_nd_ndarray(), (None, *shape[1:])))
 

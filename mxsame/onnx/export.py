@@ -135,8 +135,7 @@ def export_onnx(
 
 def _graph(net: Any, inputs: tracing.Inputs, dtype: Any, fold: bool, dynamic_size: bool) -> Graph:
     """The graph of the net, with its windows noted."""
-    use = {"purpose": "deployment", "device": "cpu", "windows_noted": True}
-    graph, _ = frozen(net, inputs, dtype, **use)
+    graph, _ = frozen(net, inputs, dtype, purpose="deployment", device="cpu", windows_noted=True)
     graph.context = mx.cpu()
     canonical.drop(graph)
     canonical.bound(graph)

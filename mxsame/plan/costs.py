@@ -1,7 +1,7 @@
 """What a layer costs on the CPU: nanoseconds, by constants that were measured.
 
 Plans are only ranked, so the ratios of the constants matter. The steps of a plan (`mxsame.plan.steps`) have their own
-costs, for the same `Layer`.
+costs, for the same `TypicalLayer`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Mapping, Sequence
 
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.windows import AnyWindow, TransposedWindow
+from mxsame.threads import content
 
 MOVE_OPERATORS = 18  # how many it takes to compute SAME's low and make a kernel with a single one,
 AXIS_OPERATORS = 3  # and for each axis of it
@@ -58,7 +59,7 @@ class Costs:
 COSTS = Costs()
 
 
-class Layer:
+class TypicalLayer:
     """What the steps of a plan are estimated for: windows and work, with typical numbers for what is unknown."""
 
     def __init__(self, windows: Sequence[AnyWindow], work: Any, costs: Costs):
@@ -96,7 +97,7 @@ class Layer:
 
     def operator(self, plan: Any) -> float:
         """MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
-        outputs = math.prod(map(_operator_outputs, plan.axes, self.size, self.outputs))
+        outputs = math.prod(map(_computed_outputs, plan.axes, self.size, self.outputs))
         touched = math.prod(self.size) * self.in_channels + outputs * self.channels
         touch = self.batch * touched * self.costs.touch * (3 if self.training else 1)
         return touch + (self._convolution(plan) if self.convolves else self._pooling(plan))
@@ -108,7 +109,7 @@ class Layer:
             each = costs.pooling_slow
         elif plan.blocks:
             detour = 4 * elements * math.prod(self.size) * costs.touch  # into blocks: two reads, two writes
-        elif self.work.plain and is_beyond_cache(plan, self.windows, self.size):
+        elif self.work.plain and is_slow_when_plain(plan, self.windows, self.size):
             each = costs.pooling_slow
         return detour + elements * self._reads(plan) * each * (2 if self.training else 1)
 
@@ -133,12 +134,11 @@ class Layer:
 
 def _typical_size(rank: int, channels: int) -> int:
     """Of a picture at first, then of a quarter of it, which is halved wherever channels are doubled."""
-    picture = TYPICAL_PICTURE[rank]
-    quarter = picture // 4
-    return picture if channels < BLOCK else min(quarter, max(7, quarter * QUARTER[rank] // channels))
+    quarter = TYPICAL_PICTURE[rank] // 4
+    return TYPICAL_PICTURE[rank] if channels < BLOCK else min(quarter, max(7, quarter * QUARTER[rank] // channels))
 
 
-def _operator_outputs(axis: Any, size: int, outputs: int) -> int:
+def _computed_outputs(axis: Any, size: int, outputs: int) -> int:
     return size if axis.pick else int(outputs + axis.crop[0] + (axis.crop[1] or 0))
 
 
@@ -147,7 +147,7 @@ def _reads(axis: Any, window: Any, size: int, outputs: int) -> int:
     padding takes none of oneDNN's time."""
     if isinstance(window, TransposedWindow):
         return int(axis.kernel_size * (max(outputs, 1) if axis.dilate else size))
-    count, kernel = _operator_outputs(axis, size, outputs), int(axis.kernel_size)
+    count, kernel = _computed_outputs(axis, size, outputs), int(axis.kernel_size)
     if axis.pick:
         return count * kernel
     shifted = axis.shift[1] - axis.shift[0] if axis.shift else 0
@@ -175,16 +175,15 @@ def is_partial(plan: Any, windows: Sequence[AnyWindow], size: Sequence[int]) -> 
     return any((w.outputs(n) - 1) * w.stride + axis.kernel_size > n + 2 * axis.pad for axis, w, n in axes)
 
 
-def is_beyond_cache(plan: Any, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
-    """Whether oneDNN's code for plain data is slow: the most channels of a block of data and output do not fit into the
-    cache, or without AVX-512."""
-    outputs = (_operator_outputs(axis, n, window.outputs(n)) for axis, window, n in zip(plan.axes, windows, size))
+def is_slow_when_plain(plan: Any, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
+    """Whether oneDNN pools plain data slowly: without AVX-512 always, else where the most channels of a block of data
+    and output do not fit into the cache."""
+    outputs = (_computed_outputs(axis, n, window.outputs(n)) for axis, window, n in zip(plan.axes, windows, size))
     elements = math.prod(size) + math.prod(outputs)
     return not has_avx512() or (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements > CACHE
 
 
 @functools.lru_cache(maxsize=None)
 def has_avx512() -> bool:
-    """Whether the processor has, without which oneDNN has no fast code for pooling plain data of any size."""
-    processors = Path("/proc/cpuinfo")
-    return processors.exists() and "avx512f" in processors.read_text(encoding="utf-8")
+    """Whether the processor has AVX-512, as far as Linux tells."""
+    return "avx512f" in content(Path("/proc/cpuinfo"))

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple, Type
 
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.costs import Layer
+from mxsame.plan.costs import TypicalLayer
 
 GATHER_OPERATORS = 30
 
@@ -21,7 +21,7 @@ class Step:
     """What is done along some axes. `before` changes the data, `weight` the kernel and `after` the output.
 
     `values` are those of its field of `AxisPlan`, by axis. `on` is what it runs on, a
-    :class:`mxsame.ops._lowering.Lowering`; `layer` what it is estimated for, a :class:`mxsame.plan.costs.Layer`.
+    :class:`mxsame.ops._lowering.Lowering`; `layer` what it is estimated for, a :class:`mxsame.plan.costs.TypicalLayer`.
     """
 
     fills = False  # padding becomes part of the data
@@ -45,15 +45,15 @@ class Step:
         """The output; `data` is what the first step was given."""
         return out
 
-    def cost(self, layer: Layer) -> float:
+    def cost(self, layer: TypicalLayer) -> float:
         """Of what is done to data and output."""
         return 0.0
 
-    def weight_cost(self, layer: Layer) -> float:
+    def weight_cost(self, layer: TypicalLayer) -> float:
         """Of what is done to the kernel."""
         return 0.0
 
-    def backward_cost(self, layer: Layer) -> float:
+    def backward_cost(self, layer: TypicalLayer) -> float:
         """Of all gradients."""
         return self.cost(layer)
 
@@ -76,14 +76,14 @@ class Flip(Step):
     def after(self, on: Any, out: Any, data: Any) -> Any:
         return self.before(on, out)
 
-    def cost(self, layer: Layer) -> float:
+    def cost(self, layer: TypicalLayer) -> float:
         per_result = layer.costs.flip + layer.output_in_blocks * layer.costs.reorder
         return self.backward_cost(layer) + per_result * layer.results + layer.costs.operator
 
-    def weight_cost(self, layer: Layer) -> float:
+    def weight_cost(self, layer: TypicalLayer) -> float:
         return layer.costs.weight * layer.weights + 2 * layer.costs.operator
 
-    def backward_cost(self, layer: Layer) -> float:
+    def backward_cost(self, layer: TypicalLayer) -> float:
         return layer.costs.flip * layer.inputs + layer.costs.operator
 
 
@@ -127,13 +127,13 @@ class Concat(Step):
             data = arrays.concatenated(F, data, axis - SPATIAL + first, counts, on.fill)
         return F.reshape(data, shape=back) if back else data
 
-    def cost(self, layer: Layer) -> float:
+    def cost(self, layer: TypicalLayer) -> float:
         costs = layer.costs
         rows = sum(1 / math.prod(layer.size[axis - SPATIAL :]) for axis in self.axes)
         per_element = len(self.axes) * costs.concat + rows * costs.concat_row
         return per_element * layer.inputs + 3 * len(self.axes) * costs.operator
 
-    def backward_cost(self, layer: Layer) -> float:
+    def backward_cost(self, layer: TypicalLayer) -> float:
         per_element = layer.costs.back_line if layer.rank == 1 else layer.costs.concat_back
         return len(self.axes) * (per_element * layer.inputs + 3 * layer.costs.operator)
 
@@ -146,7 +146,7 @@ class Pad(Step):
     def before(self, on: Any, data: Any) -> Any:
         return arrays.padded(on.F, data, [plan.pad_operator for plan in self.plans.values()], on.fill)
 
-    def cost(self, layer: Layer) -> float:
+    def cost(self, layer: TypicalLayer) -> float:
         return layer.costs.gather * layer.inputs + layer.costs.operator
 
 
@@ -182,7 +182,7 @@ class Gather(Step):
             positions = F.concat(positions, more, dim=0)
         return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low(on, data, [axis]))
 
-    def cost(self, layer: Layer) -> float:
+    def cost(self, layer: TypicalLayer) -> float:
         slowly = 3 if layer.rank == 3 else 1  # five axes are transposed
         return slowly * layer.costs.gather * layer.inputs + GATHER_OPERATORS * len(self.axes) * layer.costs.operator
 
@@ -195,7 +195,7 @@ class Shift(Step):
         pads = [ones[axis].length - 1 if axis in ones else 0 for axis in self.plans]
         return _moved(on, data, data, ones, pads, [1] * len(pads))
 
-    def cost(self, layer: Layer) -> float:
+    def cost(self, layer: TypicalLayer) -> float:
         return layer.moving(self.values, layer.inputs)
 
 
@@ -216,10 +216,10 @@ class Zeros(Step):
             weight = arrays.concatenated(F, weight, axis - SPATIAL + first, counts)
         return arrays.rewritten(F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
 
-    def weight_cost(self, layer: Layer) -> float:
+    def weight_cost(self, layer: TypicalLayer) -> float:
         return layer.costs.weight * layer.weights + (4 + 3 * len(self.axes)) * layer.costs.operator
 
-    def backward_cost(self, layer: Layer) -> float:
+    def backward_cost(self, layer: TypicalLayer) -> float:
         return layer.costs.weight * layer.weights
 
 
@@ -238,10 +238,10 @@ class Offset(Step):
         kernels = F.Convolution(copied(F, kernels), one, kernel=sizes, pad=pads, num_filter=1, no_bias=True)
         return copied(F, F.reshape(F.reshape(kernels, shape=(-3, -2)), shape=(-4, channels, -1, -2)))
 
-    def weight_cost(self, layer: Layer) -> float:
+    def weight_cost(self, layer: TypicalLayer) -> float:
         return layer.costs.offset * layer.weights + layer.move_operators(self.axes)
 
-    def backward_cost(self, layer: Layer) -> float:
+    def backward_cost(self, layer: TypicalLayer) -> float:
         return layer.costs.offset * layer.weights
 
 
@@ -263,11 +263,11 @@ class Crop(Step):
         like = on.F.slice(arrays.thin(on.F, data, (0, 1)), begin=whole, end=whole, step=step)
         return on.F.slice_like(out, like, axes=self._dynamic)
 
-    def cost(self, layer: Layer) -> float:
+    def cost(self, layer: TypicalLayer) -> float:
         static, dynamic = self._is_static, bool(self._dynamic)
         return (static + dynamic) * layer.costs.slice * layer.results + (static + 4 * dynamic) * layer.costs.operator
 
-    def backward_cost(self, layer: Layer) -> float:
+    def backward_cost(self, layer: TypicalLayer) -> float:
         return (self._is_static + 2 * bool(self._dynamic)) * layer.costs.slice_back * layer.results
 
 
@@ -280,10 +280,10 @@ class Pick(Step):
         strides = [window.stride if plan.pick else 1 for plan, window in zip(self.plans.values(), on.windows)]
         return _moved(on, out, data, ones, pads, strides)
 
-    def cost(self, layer: Layer) -> float:
+    def cost(self, layer: TypicalLayer) -> float:
         return layer.moving(self.values, layer.results)
 
-    def backward_cost(self, layer: Layer) -> float:
+    def backward_cost(self, layer: TypicalLayer) -> float:
         return 0.0
 
 

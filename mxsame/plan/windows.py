@@ -162,8 +162,7 @@ def make_windows(
         arithmetic.effective_kernel_size(k, d)
         if pads not in arithmetic.SIZE_DEPENDENT:
             pads = arithmetic.resolve_pads(1, k, s, d, pads)
-        window = Window(n, k, s, d, pads, ceil_mode)
-        windows.append(window)
+        windows.append(Window(n, k, s, d, pads, ceil_mode))
     check_static(tuple(windows), pool)
     return tuple(windows)
 

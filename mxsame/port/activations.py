@@ -57,8 +57,7 @@ def _function(site: Site, name: str) -> Tuple[str, Dict[str, Any]]:
 
 def named(site: Site, config: Dict[str, Any], argument: str, default: str) -> Tuple[str, Dict[str, Any]]:
     """The function of an activation that a configuration names, as a block applies it to each element."""
-    name = _name(config.get(argument, default))
-    return _function(site, name or "linear")
+    return _function(site, _name(config.get(argument, default)) or "linear")
 
 
 def _name(spec: Any) -> Optional[str]:

@@ -18,7 +18,7 @@ from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.port import blocks
-from mxsame.port.description import Call, Layer, Model, Placed, Tensor, leaves, mapped
+from mxsame.port.description import Layer, LayerCall, Model, Placed, Tensor, leaves, mapped
 
 Size = Optional[int]
 Operand = Any  # of an operator: a tensor or a constant
@@ -246,14 +246,14 @@ class Builder:
         return [values[tensor] for tensor in model.outputs]
 
 
-def _sorted(model: Model) -> List[Tuple[Layer, int, Call]]:
+def _sorted(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
     """The calls of all layers, each after those that it needs."""
     calls = {
         (layer.name, number): (layer, number, call)
         for layer in model.layers
         for number, call in enumerate(layer.calls, layer.first_call)
     }
-    done: Dict[Tuple[str, int], Tuple[Layer, int, Call]] = {}
+    done: Dict[Tuple[str, int], Tuple[Layer, int, LayerCall]] = {}
     begun, waiting = set(), list(reversed(calls))
     while waiting:
         key = waiting[-1]
@@ -274,7 +274,7 @@ def _sorted(model: Model) -> List[Tuple[Layer, int, Call]]:
 class Site:
     """A layer where it is called: what a row sees."""
 
-    def __init__(self, builder: Builder, layer: Layer, path: Tuple[str, ...], call: Call, model: Model,
+    def __init__(self, builder: Builder, layer: Layer, path: Tuple[str, ...], call: LayerCall, model: Model,
                  training: Optional[bool], once: bool):  # fmt: skip
         self.builder, self.layer, self.path, self.call, self.model = builder, layer, path, call, model
         self.config, self.version = layer.config, model.version

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame import validation
-from mxsame.port.description import WRAPPER, Call, Layer, Model, Tensor, class_and_config, leaves
+from mxsame.port.description import WRAPPER, Layer, LayerCall, Model, Tensor, class_and_config, leaves
 from mxsame.port.operators import name_of
 from mxsame.port.table import LAYERS, OPERATORS
 
@@ -56,9 +56,9 @@ def _sequential(config: Dict[str, Any], version: int, depth: int) -> Model:
         names = {layer.name for layer in layers}
         name = next(name for name in ("input", *(f"input_{n}" for n in range(len(names) + 1))) if name not in names)
         layers.insert(0, Layer("InputLayer", name, {"batch_input_shape": shape}))
-    layers[0].calls = [Call(())]
+    layers[0].calls = [LayerCall(())]
     for before, layer in zip(layers, layers[1:]):
-        layer.calls = [Call((Tensor(before.name),))]
+        layer.calls = [LayerCall((Tensor(before.name),))]
     name, ends = str(config.get("name", "sequential")), (layers[0].name, layers[-1].name)
     return Model(name, layers, [Tensor(ends[0])], [Tensor(ends[1])], version, sequential=True)
 
@@ -73,7 +73,7 @@ def _input_shape(layer: Layer) -> Any:
 def _functional(config: Dict[str, Any], version: int, depth: int) -> Model:
     layers = _layers(config["layers"], version, depth)
     for layer, entry in zip(layers, config["layers"]):
-        layer.calls = [_call(call) for call in entry.get("inbound_nodes") or []] or [Call(())]
+        layer.calls = [_call(call) for call in entry.get("inbound_nodes") or []] or [LayerCall(())]
     inputs, outputs = _references(config["input_layers"]), _references(config["output_layers"])
     last: Dict[str, int] = {}
     for tensor in [*outputs, *(tensor for layer in layers for call in layer.calls for tensor in call.tensors())]:
@@ -116,8 +116,8 @@ def _layer(entry: Any, version: int, depth: int) -> Layer:
 def _wrapped(entry: Any, version: int, depth: int) -> Model:
     """A layer as a model, between an input and an output."""
     layer = _layer(entry, version, depth)
-    start = Layer("InputLayer", f"{layer.name}_input", {}, [Call(())])
-    layer.calls = [Call((Tensor(start.name),))]
+    start = Layer("InputLayer", f"{layer.name}_input", {}, [LayerCall(())])
+    layer.calls = [LayerCall((Tensor(start.name),))]
     return Model(layer.name, [start, layer], [Tensor(start.name)], [Tensor(layer.name)], version)
 
 
@@ -132,12 +132,12 @@ def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any], ve
     return None if is_layer else class_name
 
 
-def _call(call: Any) -> Call:
+def _call(call: Any) -> LayerCall:
     if isinstance(call, dict):  # Keras 3
-        return Call(tuple(map(_argument, call["args"])), _argument(call["kwargs"]))
+        return LayerCall(tuple(map(_argument, call["args"])), _argument(call["kwargs"]))
     entries = [call] if isinstance(call[0], str) else call  # each [layer, node, tensor, kwargs]
     inputs = [_argument(entry[:3]) for entry in entries]
-    return Call((inputs if len(inputs) != 1 else inputs[0],), _argument(dict(*entries[0][3:4])))
+    return LayerCall((inputs if len(inputs) != 1 else inputs[0],), _argument(dict(*entries[0][3:4])))
 
 
 def _argument(value: Any) -> Any:

@@ -18,7 +18,7 @@ class Tensor(NamedTuple):
 
 
 @dataclass
-class Call:
+class LayerCall:
     """One use of a layer: its arguments, nested as Keras nests them, with a `Tensor` for each tensor."""
 
     args: tuple
@@ -69,7 +69,7 @@ class Layer:
     class_name: str
     name: str
     config: Dict[str, Any]
-    calls: List[Call] = field(default_factory=list)
+    calls: List[LayerCall] = field(default_factory=list)
     operator: Optional[str] = None
     model: Optional[Model] = None
     weights: List[Any] = field(default_factory=list)

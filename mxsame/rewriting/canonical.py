@@ -28,6 +28,8 @@ def _is_identity(node: Node) -> bool:
         return node.attr("mode", "training") != "always"
     if node.op in NEUTRAL:
         return float(node.attr("scalar")) == NEUTRAL[node.op]
+    if node.op == "slice_axis":
+        return node.attr("begin") == 0 and node.attr("end") is None
     return node.kind == "identity" or node.op == "IdentityAttachKLSparseReg"
 
 
@@ -48,7 +50,7 @@ def canonicalize(graph: Graph) -> None:
 def bound(graph: Graph) -> None:
     """Write a relu of a minimum, which trains faster, as `clip`, which runtimes fuse."""
     for node in graph.nodes():
-        if node.op == "Activation" and node.attr("act_type") == "relu":
+        if "relu" in (node.kind, node.attr("act_type")):
             inner = node.inputs[0].node
             if inner.kind == "minimum_scalar" and float(inner.attr("scalar")) >= 0:
                 node.op, node.attrs = "clip", {"a_min": "0", "a_max": inner.attrs["scalar"]}

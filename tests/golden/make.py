@@ -10,6 +10,7 @@ An array of more than LIMIT elements is stored as a sample (see `sample`).
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import warnings
 import zlib
@@ -19,6 +20,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as tests/conftest.py
 
 import cases  # noqa: E402
 

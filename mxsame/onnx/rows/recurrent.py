@@ -18,7 +18,7 @@ GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
 }
 
 
-class Layer(NamedTuple):
+class LayerWeights(NamedTuple):
     """The weights of a layer for its inputs (D, G*H, C) and for its state (D, G*H, H), and both biases (D, 2*G*H): D
     directions, G gates of H elements."""
 
@@ -60,7 +60,7 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
 
 def _layers(
     vector: np.ndarray, layers: int, directions: int, size: int, channels: int, order: Tuple[int, ...]
-) -> Iterator[Layer]:
+) -> Iterator[LayerWeights]:
     """MXNet's vector of all weights, layer by layer and direction by direction, and of all biases after them."""
     rest, height = vector, len(order) * size
 
@@ -77,7 +77,7 @@ def _layers(
         weights.append([np.stack(arrays) for arrays in zip(*pairs)])
     for weight, recurrence in weights:
         biases = [np.concatenate([next_weights(height), next_weights(height)]) for _ in range(directions)]
-        yield Layer(weight, recurrence, np.stack(biases))
+        yield LayerWeights(weight, recurrence, np.stack(biases))
 
 
 def _part(w: Writer, state: str, first: int, count: int, layers: int) -> str:
