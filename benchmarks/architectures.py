@@ -47,8 +47,7 @@ def _bottleneck(kit: Any, x: Any, channels: int, stride: int, project: bool) -> 
     shortcut = kit.norm(kit.conv(x, 4 * channels, 1, stride)) if project else x
     y = _conv_norm(kit, x, channels, 1, stride)
     y = _conv_norm(kit, y, channels, 3)
-    y = kit.norm(kit.conv(y, 4 * channels, 1))
-    return kit.relu(kit.add(shortcut, y))
+    return kit.relu(kit.add(shortcut, kit.norm(kit.conv(y, 4 * channels, 1))))
 
 
 def mobilenet(kit: Any, x: Any) -> Any:

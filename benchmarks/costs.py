@@ -32,8 +32,7 @@ class Probe(mx.gluon.HybridBlock):
             self.weight = self.params.get("weight", shape=weight)
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any = None) -> Any:
-        built = self._build(F, x, weight)
-        return F.Pooling(built, global_pool=True, kernel=(1,) * self._rank, pool_type="max")
+        return F.Pooling(self._build(F, x, weight), global_pool=True, kernel=(1,) * self._rank, pool_type="max")
 
 
 def constants(rounds: int = 15) -> Dict[str, float]:

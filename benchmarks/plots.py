@@ -64,8 +64,7 @@ def write(figure: Figure, path: Path, dpi: int = DPI) -> None:
 
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=dpi)
-    picture = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    picture.save(path, optimize=True)
+    Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def _caption(result: dict) -> str:

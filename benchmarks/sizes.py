@@ -33,8 +33,7 @@ def sizes(shape: str, count: int) -> List[Tuple[int, int]]:
 
 def net(network: str, width: float, variant: str) -> Any:
     """A net without static memory, which would have to be laid out anew for every size."""
-    case = networks.case(named(network), 1, RANGE.start, width)
-    made = networks.kits(case, [variant])[variant].net
+    made = networks.kits(networks.case(named(network), 1, RANGE.start, width), [variant])[variant].net
     if variant == "mxsame":
         return mxsame.hybridize(made)
     made.hybridize()

@@ -21,8 +21,7 @@ BEFORE, AFTER, LEFT = "before", "after", "after, the team left"
 
 def times(name: str, batch: int, ends: bool, calls: int = 30) -> Dict[str, float]:
     """Median seconds of a call before and after, in this process."""
-    network = next(each for each in NETWORKS if each.name == name)
-    case = networks.case(network, batch)
+    case = networks.case(next(network for network in NETWORKS if network.name == name), batch)
     net = networks.kits(case, ["mxsame"])["mxsame"].net
     run, data = mxsame.deploy(net, case.shape), networks.images(case)
     if not ends:

@@ -436,8 +436,7 @@ def test_command_lists_and_fixes(saved):
 
 
 def test_command_prints_json(saved):
-    result = invoke(saved / "net-symbol.json", "--shape", "data=1,3,32,48", "--json")
-    report = json.loads(result.output)
+    report = json.loads(invoke(saved / "net-symbol.json", "--shape", "data=1,3,32,48", "--json").output)
     assert set(report) == {"file", "shapes", "wrong", "outputs", "fixed", "layers"}
     assert report["shapes"] == {"data": [1, 3, 32, 48]} and report["fixed"] is None
     first = report["layers"][0]

@@ -150,8 +150,7 @@ WHO = "import sys; print(sorted({'mxnet', 'numpy', 'matplotlib', 'rich'} & set(s
 def imported_by(*arguments, **options):
     """What of the heavy packages a process has imported when it ends."""
     code = f"import atexit, runpy, sys\natexit.register(lambda: exec({WHO!r}))\nsys.argv = {['mxsame', *arguments]}\n"
-    result = python("-c", f"{code}runpy.run_module('mxsame', run_name='__main__')")
-    return result.stdout.splitlines()[-1]
+    return python("-c", f"{code}runpy.run_module('mxsame', run_name='__main__')").stdout.splitlines()[-1]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["audit", "--help"], ["pads", "--size", "8", "--kernel", "3"]])

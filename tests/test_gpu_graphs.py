@@ -176,8 +176,7 @@ def test_batch_norm_folds_with_channels_last():
     symbol = on_cpu(graph.symbol())
     given = {name: mx.nd.array(graph.values[name]) for name in symbol.list_arguments() if name != "data"}
     # The transposed weight is turned for the CPU beforehand: its Deconvolution takes none that is computed.
-    got = evaluated_apart(symbol, given, data)
-    assert running.difference(got, net(data).asnumpy()) < 1e-5
+    assert running.difference(evaluated_apart(symbol, given, data), net(data).asnumpy()) < 1e-5
 
 
 def evaluated_apart(symbol, given, data):

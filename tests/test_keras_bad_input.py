@@ -77,8 +77,7 @@ def test_array_of_another_kind(function, kind):
 @pytest.mark.parametrize("function", [each for each in FUNCTIONS if "pool" not in each.__name__], ids=name_of)
 def test_kernels_that_contradict_the_data_or_are_unknown(function):
     given = right(function)
-    kernels = [argument for argument in given if "kernel" in argument]
-    for argument in kernels:
+    for argument in [argument for argument in given if "kernel" in argument]:
         shape = list(given[argument].shape)
         shape[-1 if "transpose" in function.__name__ else -2] += 1
         wrong = {**given, argument: nd.ones(shape)}

@@ -374,8 +374,7 @@ def test_inference_of_one_output_channel_runs_mxnets_own_operator(way):
         with mx.autograd.record():
             layer(data)
     if way == "imperative":
-        plans = [decision.plan for decision in decisions]
-        assert [plan.dilates for plan in plans] == [False, True]
+        assert [plan.dilates for plan in [decision.plan for decision in decisions]] == [False, True]
     else:
         graphs = [operators(graph.symbol) for graph in layer.forward.graphs.values()]
         assert ["Deconvolution" in names for names in graphs] == [True, False]

@@ -382,8 +382,7 @@ def test_files_of_mxsame_lose_their_slices(tmp_path, path):
     for strategy in ("slice", "pad"):
         with mxsame.plan.force(strategy):
             files = mxsame.export(net, str(tmp_path / "net"), SHAPE)
-        block = mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])
-        check(block, path, random(*SHAPE))
+        check(mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1]), path, random(*SHAPE))
         assert not MOVING & operators(path).keys(), strategy
 
 

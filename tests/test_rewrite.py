@@ -8,6 +8,7 @@ import running
 
 import mxsame
 from mxsame._mxnet import mx
+from mxsame.rewriting import widening
 
 SHAPE = (2, 4, 6, 5)
 INIT = {"variance": mx.init.Constant(0.7)}
@@ -208,6 +209,28 @@ def test_graph(name, dtype):
         assert left(deployed) == operators
     for got, expected in zip(outputs(deployed(data)), want):  # MXNet keeps eps in float32, here and there
         assert running.difference(got, expected) < (1e-10 if dtype == "float64" else 1e-5)
+
+
+@pytest.mark.parametrize(("avx512", "channels"), [(True, 32), (False, 24)])
+def test_convolutions_pass_on_whole_blocks(avx512, channels, monkeypatch):
+    """24 channels through a residual block with a gate; 12 that others read stay."""
+    monkeypatch.setattr(widening, "has_avx512", lambda: avx512)
+    first, depthwise, gate = mxsame.nn.Conv2D(24, 3), mxsame.nn.DepthwiseConv2D(3), mxsame.nn.Conv2D(24, 1)
+    last, seen, dense = mxsame.nn.Conv2D(24, 1), mxsame.nn.Conv2D(12, 1), mx.gluon.nn.Dense(3)
+
+    def residual(F, x, _):
+        x = first(x)
+        y = last(F.broadcast_mul(depthwise(x), F.sigmoid(gate(F.Pooling(x, global_pool=True)))))
+        return dense(F.Pooling(F.clip(x + y, 0, 6), global_pool=True)), seen(x)
+
+    net, data = Function(residual), mx.nd.random.normal(shape=SHAPE)
+    for layer in (first, depthwise, gate, last, seen, dense):
+        net.register_child(layer)
+    net.initialize(mx.init.Uniform(1))
+    want, deployed = outputs(net(data)), mxsame.deploy(net, SHAPE)
+    nodes = [node["attrs"] for node in running.nodes(deployed._cached_graph[1]) if node["op"] == "Convolution"]
+    assert sorted(int(attrs["num_filter"]) for attrs in nodes) == [12, *[channels] * 4]
+    assert max(map(running.difference, outputs(deployed(data)), want)) < 1e-5
 
 
 def test_names_need_not_be_ascii():

@@ -62,8 +62,7 @@ def known_wrong(case: Case, dtype: str = "float32", gradients: bool = False, siz
 
 def _nearly_tied(case: Case, size) -> bool:
     """Whether two values of the data are so close that TensorFlow may take both for the maximum of a window."""
-    values = np.sort(arrays_of(case, size)["data"], axis=None)
-    return bool((np.diff(values) < 1e-4).any())
+    return bool((np.diff(np.sort(arrays_of(case, size)["data"], axis=None)) < 1e-4).any())
 
 
 # ---- layouts ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ changes a graph in place; none depends on the layer that a node came from.
 
 from __future__ import annotations
 
-from mxsame.rewriting import batch_norm, canonical, constants, sinking
+from mxsame.rewriting import batch_norm, canonical, constants, sinking, widening
 from mxsame.rewriting.graph import Graph
 
 __all__ = ["simplify"]
@@ -22,5 +22,6 @@ def simplify(graph: Graph, fuses: bool) -> None:
     sinking.sink(graph)  # only batch norms that could not be folded become convolutions
     if fuses:
         batch_norm.convolve(graph)  # after folding, which must not fold anything into these convolutions
+        widening.widen(graph)
     canonical.separate(graph)  # an output may have become a parameter, or another output
     graph.prune()

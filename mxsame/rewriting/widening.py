@@ -1,0 +1,77 @@
+"""Channels of zeros, so that convolutions pass on whole blocks of oneDNN's."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Tuple
+
+import numpy as np
+
+from mxsame.plan.costs import has_avx512
+from mxsame.rewriting.graph import Graph, Node
+from mxsame.rewriting.windows import is_channels_first
+
+KEEP_CHANNELS = ("Activation", "Pooling", "add", "clip", "multiply")
+
+
+def widen(graph: Graph) -> None:
+    """Let convolutions of pictures pass on a multiple of 16 channels, or of 8 without AVX-512: for other numbers oneDNN
+    has slower code. Whatever reads the new channels has weights of zero for them. At most half as many are added."""
+    shapes, users, seen = graph.shapes(), graph.users(), set()
+    for start in users:
+        if start in seen or _groups(graph, start) != 1:
+            continue
+        channels = int(start.attr("num_filter"))
+        more = -channels % (16 if has_avx512() else 8)
+        keepers, readers = _connected(graph, start, shapes, users) if 0 < 2 * more <= channels else ([], [])
+        seen.update(keepers)
+        for node in keepers:
+            if node.op == "Convolution":
+                groups = 1 if _groups(graph, node) == 1 else channels + more
+                node.attrs.update(num_filter=str(channels + more), num_group=str(groups))
+                for position in range(1, len(node.inputs)):
+                    _append(graph, node, position, 0, more)
+        for node in readers:
+            _append(graph, node, 1, 1, more)
+
+
+def _groups(graph: Graph, node: Optional[Node]) -> int:
+    """The groups of a convolution of pictures whose weights are parameters; 0 for anything else."""
+    if node is None or node.op != "Convolution" or len(node.attr("kernel")) != 2 or not is_channels_first(node):
+        return 0
+    return int(node.attr("num_group", 1)) * all(graph.value(source) is not None for source in node.inputs[1:])
+
+
+def _connected(graph: Graph, start: Node, shapes: Dict[Node, tuple], users: dict) -> Tuple[List[Node], List[Node]]:
+    """The nodes whose outputs have the channels of this convolution, and those that sum over them; none if another node
+    reads them."""
+    keepers, readers, channels = [start], [], int(start.attr("num_filter"))
+
+    def keeps(node: Optional[Node]) -> bool:
+        if node is None or shapes.get(node, ())[1:2] != (channels,):
+            return False
+        read = {shapes.get(source.node, ())[1:2] for source in node.inputs}
+        return _groups(graph, node) in (1, channels) or (node.kind in KEEP_CHANNELS and read == {(channels,)})
+
+    for node in keepers:  # which grows
+        before = node.inputs[: _groups(graph, node) != 1] if node.op == "Convolution" else node.inputs
+        near = [source.node for source in before]
+        for user, _ in users[node]:
+            (readers if _sums(graph, user, shapes.get(node, ())) else near).append(user)
+        if not all(map(keeps, near)):
+            return [], []
+        keepers += [other for other in dict.fromkeys(near) if other not in keepers]
+    return keepers, readers
+
+
+def _sums(graph: Graph, node: Optional[Node], shape: tuple) -> bool:
+    """Whether a node sums over all channels of data of this shape, with a weight that is a parameter."""
+    if node is not None and node.op == "FullyConnected" and node.attr("flatten", True):
+        return shape[2:] == (1, 1) and graph.value(node.inputs[1]) is not None
+    return _groups(graph, node) == 1
+
+
+def _append(graph: Graph, node: Node, position: int, axis: int, count: int) -> None:
+    """Zeros at the end of an axis of a parameter of the node."""
+    value, name = graph.value(node.inputs[position]), node.inputs[position].node.name
+    ends = [(0, count if each == axis else 0) for each in range(value.ndim)]
+    node.inputs[position] = graph.constant(name, np.pad(value, ends))
