@@ -266,11 +266,10 @@ class _Judged:
         given = {"channels": node.attr("num_filter"), "groups": node.attr("num_group", 1), "layout": layout}
         given.update(kernel_size=kernel_size, strides=strides, dilation=dilation)
         weight, bias = mx.sym.var("weight"), mx.sym.var("bias") if len(node.inputs) > 2 else None
-        if self.is_transposed:
-            return ops.conv_transpose(
-                data, weight, bias, output_padding=None if None in self.output_padding else self.output_padding, **given
-            )
-        return ops.conv(data, weight, bias, **given)
+        if not self.is_transposed:
+            return ops.conv(data, weight, bias, **given)
+        output_padding = None if None in self.output_padding else self.output_padding
+        return ops.conv_transpose(data, weight, bias, output_padding=output_padding, **given)
 
 
 def _axis(window: Any, outputs: int) -> Axis:
@@ -318,13 +317,12 @@ def _judged(graph: Graph, shapes: Dict[Node, tuple]) -> Iterable[_Judged]:
 def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output]) -> None:
     """Put `built`, a Symbol of variables with these names, where the node's output was used."""
     inner = Graph.of(built, {}, {})
-    users = graph.users()[node]
     for number, new in enumerate(inner.nodes()):
         new.name = new.name if new.op == "null" else f"{node.name}_{number}_{new.name}"
         new.inputs = [
             arguments[source.name] if source.op == "null" else Output(source, index) for source, index in new.inputs
         ]
-    for user in users:
+    for user in graph.users()[node]:
         graph.connect(user, inner.outputs[0])
     if node.op != "null":
         inner.outputs[0].node.name = node.name

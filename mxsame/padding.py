@@ -150,9 +150,7 @@ def check_outputs(
     Traceback (most recent call last):
     ValueError: padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for ...
     """
-    if padding != KERAS_MXNET:
-        return
-    if any(entry != KERAS_MXNET for entry in by_axis(padding, operator, kernel_size, strides, dilation)):
+    if padding == KERAS_MXNET and set(by_axis(padding, operator, kernel_size, strides, dilation)) != {KERAS_MXNET}:
         raise ValueError(
             'padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for this even '
             "kernel of stride 1, which its later layers do not count; give this layer and those after it the "

@@ -188,11 +188,10 @@ def rank_of_layout(value: Any) -> int:
     """The number of spatial axes of a layout string."""
     if not isinstance(value, str):
         raise TypeError(f"layout must be a string; {received(layout=value)}")
-    for num_spatial_dims, allowed in LAYOUTS.items():
-        if value in allowed:
-            return num_spatial_dims
-    words = ", ".join(name for allowed in LAYOUTS.values() for name in allowed)
-    raise ValueError(f"layout must be one of {words}; {received(layout=value)}")
+    ranks = {name: num_spatial_dims for num_spatial_dims, allowed in LAYOUTS.items() for name in allowed}
+    if value not in ranks:
+        raise ValueError(f"layout must be one of {', '.join(ranks)}; {received(layout=value)}")
+    return ranks[value]
 
 
 def rank(candidates: dict[str, int | None]) -> int:
@@ -235,8 +234,7 @@ def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None]
 
 def elements(name: str, value: Sequence[int | None]) -> None:
     """An array must not have more elements than MXNet can count, as far as its shape is known."""
-    known = [length for length in value if length is not None]
-    if math.prod(known) >= LARGEST:
+    if math.prod(length for length in value if length is not None) >= LARGEST:
         shown = ", ".join("?" if length is None else str(length) for length in value)
         raise ValueError(f"{name} must have fewer than {LARGEST} elements; received the shape ({shown})")
 

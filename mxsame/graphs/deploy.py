@@ -88,7 +88,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
         simplify(graph, fuses)
         if dtype == SINGLE:
             protect(graph)
-        return _checked(Deployed(graph, Signature(inputs.shapes, dtypes, structure), devices, fuses), devices)
+        return Deployed(graph, Signature(inputs.shapes, dtypes, structure), devices, fuses)
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,7 @@ class Signature:
     def check(self, args: Sequence[Any], contexts: Sequence[Any]) -> None:
         """Raise what is wrong with the arrays of a call."""
         kind = mx.np.ndarray if mx.util.is_np_array() else mx.nd.NDArray
-        for name, array in zip(self.shapes, args):
-            shape = self.shapes[name]
+        for (name, shape), array in zip(self.shapes.items(), args):
             if type(array) is not kind:  # of which sparse arrays are subclasses
                 raise TypeError(f"{name} must be an {kind.__name__}; {operands.received(name, array)}")
             if len(array.shape) != len(shape) or array.shape[1:] != shape[1:] or array.shape[0] < 1:
@@ -170,6 +169,8 @@ class Deployed(mx.gluon.SymbolBlock):
             runner = mx.gluon.SymbolBlock(tracing.of_mode(fused(graph)), variables, parameters)
             runner.hybridize(**self._static)
             self._fused = runner.forward  # the block itself would become a child, and be saved
+        for context in contexts:
+            self.self_check(context)
 
     def used(self, of_inputs: Any) -> list:
         """Those that belong to inputs which the graph uses."""
@@ -271,14 +272,7 @@ def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
 
 
 def _rebuilt(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], fuses: bool) -> Deployed:
-    deployed = Deployed(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, fuses)
-    return _checked(deployed, devices)
-
-
-def _checked(deployed: Deployed, devices: Sequence[Any]) -> Deployed:
-    for context in devices:
-        deployed.self_check(context)
-    return deployed
+    return Deployed(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, fuses)
 
 
 def _checked_contexts(ctx: Any) -> list:

@@ -350,7 +350,9 @@ class Kind:
                 plans.append(shape)
             elif decisions:
                 plans += [decision.planned_for(shape) for decision in decisions if decision.depends_on_size]
-                shape = known[placeholder.variable.name] = _output_shape(decisions, shape)
+                for decision in decisions:
+                    shape = decision.output_shape(shape)
+                known[placeholder.variable.name] = shape
                 if min(shape) <= 0:  # too short for the operator
                     return None
             else:
@@ -366,13 +368,6 @@ def _are_of(decisions: Sequence[Decision], data: tuple, out: tuple) -> bool:
             return False
         data = decision.output_shape(data)
     return data == out
-
-
-def _output_shape(decisions: Sequence[Decision], shape: tuple) -> tuple:
-    """The shape after all of these operators."""
-    for decision in decisions:
-        shape = decision.output_shape(shape)
-    return shape
 
 
 def _keep(table: OrderedDict, key: Hashable, value: Any, most: int) -> None:

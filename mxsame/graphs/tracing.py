@@ -95,17 +95,15 @@ class Trace(NamedTuple):
         ends = list(copied)
         whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in self.placeholders)])
         _replace(whole, lowered)
-        kinds = flattened(self.outputs)
-        outputs = [tensors.of_kind(_resolved(end, lowered), kind) for end, kind in zip(ends, kinds)]
+        outputs = [tensors.of_kind(_resolved(end, lowered), kind) for end, kind in zip(ends, flattened(self.outputs))]
         return Lowered(regrouped(self.outputs, iter(outputs)), decisions, known)
 
     def _copied(self) -> Iterator[Any]:
         """Copies of all Symbols, over the net's own parameters: the inputs, for each placeholder its variable and what
         its function is given, and the outputs."""
         own = [each for placeholder in self.placeholders for each in (placeholder.variable, *placeholder.symbols)]
-        whole = copy.copy(
-            mx.sym.Group([each.as_nd_ndarray() for each in (*self.inputs, *own, *flattened(self.outputs))])
-        )
+        symbols = (*self.inputs, *own, *flattened(self.outputs))
+        whole = copy.copy(mx.sym.Group([each.as_nd_ndarray() for each in symbols]))
         _replace(whole, self.variables)
         return (_resolved(each, self.variables) for each in whole)
 

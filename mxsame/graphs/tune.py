@@ -210,8 +210,7 @@ def measure(
     """
     repeats = {}
     for name, call in variants.items():
-        for _ in range(2):
-            _timed(call, 1)
+        _timed(call, 2)
         repeats[name] = max(1, round(turn / max(_timed(call, 1), 1e-6)))
     seconds_of: dict[str, list[float]] = {name: [] for name in variants}
     order, shuffle = list(variants), random.Random(0).shuffle

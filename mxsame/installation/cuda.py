@@ -22,7 +22,7 @@ def load() -> List[Library]:
     Libraries that the process has loaded stay: all parts of cuDNN must have one version. An
     ``OSError`` names a wheel's library that cannot be loaded.
     """
-    in_use = {library.wheel for library in LIBRARIES if is_loaded(library.soname)}
+    in_use = {library.wheel for library in LIBRARIES if _opens(library.soname, os.RTLD_NOLOAD)}
     missing = []
     for library in LIBRARIES:
         if library.wheel in in_use:
@@ -39,15 +39,6 @@ def load() -> List[Library]:
     return missing
 
 
-def is_loaded(soname: str) -> bool:
-    """Whether this process has a library of this name."""
-    try:
-        ctypes.CDLL(soname, mode=os.RTLD_NOLOAD)
-    except OSError:
-        return False
-    return True
-
-
 def in_wheel(soname: str) -> Optional[str]:
     """The path of a library in one of the wheels ``nvidia-*`` that this Python can import from."""
     patterns = (os.path.join(glob.escape(path), "nvidia", "*", "lib", soname) for path in sys.path)
@@ -56,10 +47,14 @@ def in_wheel(soname: str) -> Optional[str]:
 
 def has_driver() -> bool:
     """Whether NVIDIA's driver can be loaded, which this call does."""
-    for path in (DRIVER, *(os.path.join(folder, DRIVER) for folder in DRIVER_FOLDERS)):
-        try:
-            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-        except OSError:
-            continue
-        return True
-    return False
+    paths = (DRIVER, *(os.path.join(folder, DRIVER) for folder in DRIVER_FOLDERS))
+    return any(_opens(path, ctypes.RTLD_GLOBAL) for path in paths)
+
+
+def _opens(path: str, mode: int) -> bool:
+    """Whether the dynamic linker opens a library in this mode; with RTLD_NOLOAD, whether it is loaded already."""
+    try:
+        ctypes.CDLL(path, mode=mode)
+    except OSError:
+        return False
+    return True

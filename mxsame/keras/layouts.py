@@ -62,7 +62,8 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
     kind = validation.mode("kind", kind, KINDS)
     (F, (kernel,), (shape,), restore, _), rank, channels_last = _opened("kernel", kernel, layout)
     if kind == "depthwise":
-        merged = _merge_first_two(F, F.transpose(kernel, axes=(rank, rank + 1, *range(rank))))
+        split = F.transpose(kernel, axes=(rank, rank + 1, *range(rank)))
+        merged = split.reshape(-1, *split.shape[2:]) if F is np else F.reshape(split, shape=(-3, -2))
         return restore(F.expand_dims(merged, axis=rank + 1 if channels_last else 1))
     if kind == "pointwise" and shape is not None:
         validation.shape("kernel", shape, (1,) * rank + (None, None), "(1, .., input channels, output channels)")
@@ -101,15 +102,16 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
     kind = validation.mode("kind", kind, KINDS)
     (F, (weight,), (shape,), restore, _), rank, channels_last = _opened("weight", weight, layout)
     if kind == "depthwise":
-        depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
+        m = validation.integer("depth_multiplier", depth_multiplier, 1)
         if shape is not None:
             any_size = (None,) * rank
             expected = (None, *any_size, 1) if channels_last else (None, 1, *any_size)
             validation.shape("weight", shape, expected, "(C*m, .., 1, ..)")
             if shape[0] is not None:
-                validation.divisible("weight's first length", shape[0], "depth_multiplier", depth_multiplier)
+                validation.divisible("weight's first length", shape[0], "depth_multiplier", m)
         merged = F.squeeze(weight, axis=rank + 1 if channels_last else 1)
-        return restore(F.transpose(_split_first(F, merged, depth_multiplier), axes=(*range(2, rank + 2), 0, 1)))
+        split = merged.reshape(-1, m, *merged.shape[1:]) if F is np else F.reshape(merged, shape=(-4, -1, m, -2))
+        return restore(F.transpose(split, axes=(*range(2, rank + 2), 0, 1)))
     if depth_multiplier is not None:
         raise ValueError(
             'depth_multiplier must be left out unless kind="depthwise"; '
@@ -136,13 +138,3 @@ def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[operands.Oper
         }
     )
     return args, rank, not validation.layout(layout, rank).startswith("NC")
-
-
-def _merge_first_two(F: Any, array: Any) -> Any:
-    return array.reshape(-1, *array.shape[2:]) if F is np else F.reshape(array, shape=(-3, -2))
-
-
-def _split_first(F: Any, array: Any, second: int) -> Any:
-    if F is np:
-        return array.reshape(-1, second, *array.shape[1:])
-    return F.reshape(array, shape=(-4, -1, second, -2))

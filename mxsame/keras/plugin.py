@@ -183,9 +183,8 @@ class _Functions:
 
         def conv_transpose(x: Any, kernel: Any, layer: Any) -> Any:
             names = "data_format", "strides", "padding", "dilation_rate", "output_padding"
-            return self.translated(
-                "conv_transpose", x=x, kernel=kernel, **{name: getattr(layer, name) for name in names}
-            )
+            arguments = {name: getattr(layer, name) for name in names}
+            return self.translated("conv_transpose", x=x, kernel=kernel, **arguments)
 
         function = self.backend.keras_mxnet_symbol(conv_transpose)
 
@@ -242,12 +241,10 @@ def _probing(get_shape: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(get_shape)
     def wrapped(self: Any) -> Any:
-        try:
+        with contextlib.suppress(mx.base.MXNetError):
             shape = get_shape(self)
-        except mx.base.MXNetError:
-            shape = None
-        if shape:
-            return shape
+            if shape:
+                return shape
         probed = _probed_shape(self.symbol)
         return get_shape(self) if probed is None else tuple(length or 0 for length in probed)
 

@@ -66,11 +66,10 @@ class _ConvTranspose(ConvolutionLayer):
     ):
         window = kernel_size, strides, padding, dilation
         super().__init__(window, layout, activation, use_bias, in_channels, prefix, params)
-        rank = self.num_spatial_dims
         self._set_channels(channels, groups)
-        self._output_padding = None
         if output_padding is not None:
-            self._output_padding = validation.per_axis("output_padding", output_padding, rank, 0)
+            output_padding = validation.per_axis("output_padding", output_padding, self.num_spatial_dims, 0)
+        self._output_padding = output_padding
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
     def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:

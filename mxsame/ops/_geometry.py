@@ -209,12 +209,11 @@ class Geometry:
         of the layout; `weight_shape` is that of a convolution, None if it is unknown."""
         args, record = self.args, current()
         ndim = self.rank + 2 if self.channels_last and not self.runs_last else 0
-        data = self.data
-        purpose, device = tensors.purpose_and_device(data)
+        purpose, device = tensors.purpose_and_device(self.data)
         in_channels = self.shape[1] or work.in_channels
         if in_channels is None and None in self.size:
             in_channels = self.graph_channels()
-        plain = tensors.is_input(data)
+        plain = tensors.is_input(self.data)
         work = replace(work, batch=self.shape[0], in_channels=in_channels, plain=plain, purpose=purpose, device=device)
         known: Set[Optional[str]] = {None}
         if weight_shape is not None:
@@ -232,7 +231,7 @@ class Geometry:
         first = 1 if self.runs_last else SPATIAL
         lowering = Lowering(args.F, windows, plan, in_channels, fill, first, plain)
         run = operator(lowering, {"layout": self.layout} if self.runs_last else {})
-        return Planned(args.F, run, ndim, data if args.key is None else None)
+        return Planned(args.F, run, ndim, self.data if args.key is None else None)
 
     def check_windows(self, operator: str, channels: Optional[int], windows: Tuple[AnyWindow, ...]) -> None:
         """That there is a graph for every size, if it needs one, and no array of more elements than MXNet can count,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Callable, Optional, Tuple
 
-import numpy as np
-
 from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
@@ -112,15 +110,13 @@ def _plan_conv_transpose(args: operands.Operands, *arguments: Any) -> Planned:
         geometry = replace(geometry, native_last=False)
 
     def operator(lowering: Lowering, layout: dict) -> Callable:
-        def flipped(weight: Any, channels: int, data: Any) -> Any:
-            return _flipped(lowering.F, weight, groups, rank)
-
-        def copied(weight: Any, channels: int, data: Any) -> Any:
+        def kernel(weight: Any, channels: int, data: Any) -> Any:
+            if lowering.plan.dilates:
+                return _flipped(lowering.F, weight, groups, rank)
             return lowering.kernel(arrays.rewritten(weight) if reorders else weight, channels, data)
 
-        if lowering.plan.dilates:
-            return convolution(geometry, work, lowering, layout, flipped)
-        return convolution(geometry, work, lowering, layout, copied, "Deconvolution")
+        name = "Convolution" if lowering.plan.dilates else "Deconvolution"
+        return convolution(geometry, work, lowering, layout, kernel, name)
 
     return geometry.planned(windows, work, operator, weight_shape=args.shapes[1], refused=refused)
 
@@ -147,7 +143,7 @@ def _refused(geometry: Geometry, is_computed: bool, work: Work, windows: tuple, 
     wrong = dilated and (any(window.stride > 1 for window in windows) or geometry.rank == 3)
     if not on_gpu:
         wrong = wrong or geometry.channels_last or is_computed
-        wrong = wrong or (geometry.rank == 3 and not _is_float32(geometry.args.arrays[1]))
+        wrong = wrong or (geometry.rank == 3 and tensors.known_type(geometry.args.arrays[1]) != "float32")
         in_blocks = work.in_channels is None or work.in_channels // work.groups >= ONE_BLOCK
         one_output = work.channels == work.groups
         wrong = wrong or (use.gradients and (reorders or (one_output and in_blocks)))
@@ -170,13 +166,6 @@ def _is_computed(weight: Any) -> bool:
         return mx.autograd.get_symbol(weight).get_children() is not None
     except mx.base.MXNetError:  # never recorded: a constant
         return False
-
-
-def _is_float32(weight: Any) -> bool:
-    """Whether the weight is known to be; a Symbol without a type may be fed with any."""
-    if isinstance(weight, mx.sym.Symbol):
-        return weight.attr("__dtype__") == tensors.dtype_attribute(np.float32)
-    return weight.dtype == np.float32
 
 
 def _flipped(F: Any, weight: Any, groups: int, rank: int) -> Any:
