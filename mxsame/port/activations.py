@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from mxsame import validation
 from mxsame.port.builder import Site, Value
 from mxsame.port.description import Layer, class_and_config
-from mxsame.port.rows import LAYERS, PASSES, TAKES, in_place, layer, operator
+from mxsame.port.rows import LAYERS, PASSES, TAKES, in_place, layer
 
 WITHOUT_ARGUMENTS = (
     *("exponential", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "linear", "log_sigmoid", "mish", "relu"),
@@ -29,6 +29,7 @@ ACTIVATIONS: Dict[str, Dict[str, Any]] = {  # Keras's name -> its arguments; "ax
 FUNCTIONS = {"exponential": "exp", "hard_silu": "hard_swish", "linear": "identity", "relu6": "relu", "silu": "swish"}
 
 
+@layer("Activation", masks=PASSES)
 def activated(site: Site, x: Value) -> Value:
     """x after the activation of the configuration: a name, a serialized function, or a serialized layer."""
     spec = site.config.get("activation")
@@ -77,34 +78,6 @@ def _layer(site: Site, spec: Dict[str, Any], x: Value) -> Value:
     if class_name not in LAYERS or LAYERS[class_name].weights_of(inner):
         raise ValueError(f"activation must be a layer without weights; {validation.received(class_name=class_name)}")
     return in_place(site, inner, x)
-
-
-def _operator(name: str) -> Callable:
-    """The row of an activation as an operator."""
-
-    def row(site: Site, x: Value, **given: Any) -> Value:
-        names = ACTIVATIONS[name]
-        if "alpha" in given and "negative_slope" in names:  # TensorFlow's name
-            given["negative_slope"] = given.pop("alpha")
-        unknown = [key for key in given if key not in names]
-        if unknown:
-            raise ValueError(
-                f"argument {unknown[0]} must not be given; received {unknown[0]}={given[unknown[0]]!r:.100}"
-            )
-        if name == "gelu" and site.version == 3:  # keras.ops.gelu's default; TensorFlow's is False
-            given.setdefault("approximate", True)
-        return applied(site, name, x, **given)
-
-    return row
-
-
-for _each in ACTIVATIONS:
-    operator(_each)(_operator(_each))
-
-
-@layer("Activation", masks=PASSES)
-def _activation(site: Site, x: Value) -> Value:
-    return activated(site, x)
 
 
 @layer("ReLU", masks=PASSES)

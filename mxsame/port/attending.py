@@ -102,13 +102,9 @@ def _attended(
     return [outputs[0]._replace(mask=inputs[0].mask), *outputs[1:]]
 
 
-SCALE = Weight("scale", "scale", "use_scale")
-
-
 def _attention_weights(config: Dict[str, Any]) -> List[Weight]:
-    roles = [SCALE] if config.get("use_scale") else []
-    concat = config.get("score_mode") == "concat"
-    return [*roles, Weight("concat_score_weight", "concat_score_weight")] if concat else roles
+    given = {"scale": config.get("use_scale"), "concat_score_weight": config.get("score_mode") == "concat"}
+    return [Weight(name, name) for name in given if given[name]]
 
 
 SCALAR = Conversion(lambda array: array.reshape(1), lambda array: array.reshape(()))

@@ -60,21 +60,16 @@ def pad(F: Any, x: Any, pads: Sequence[Sequence[int]], value: float = 0.0) -> An
     ndim = len(pads)
     if any(map(any, pads[:2])) or ndim not in (3, 4, 5):
         for axis, (low, high) in enumerate(pads):
-            x = _pad_axis(F, x, axis, low, high, value)
+            if low or high:
+                edge = F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1)) + value
+                before, after = ([F.repeat(edge, repeats=n, axis=axis)] if n else [] for n in (low, high))
+                x = concatenate(F, *before, x, *after, axis=axis, copied=low < 2)
         return x
     widths = tuple(count for pair in pads for count in pair)
     if ndim > 3:
         return F.pad(x, mode="constant", pad_width=widths, constant_value=value)
     x = F.pad(F.expand_dims(x, axis=-1), mode="constant", pad_width=(*widths, 0, 0), constant_value=value)
     return F.squeeze(x, axis=-1)
-
-
-def _pad_axis(F: Any, x: Any, axis: int, low: int, high: int, value: float) -> Any:
-    if not low and not high:
-        return x
-    edge = F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1)) + value
-    parts = [F.repeat(edge, repeats=count, axis=axis) if count else None for count in (low, high)]
-    return concatenate(F, *(part for part in (parts[0], x, parts[1]) if part is not None), axis=axis, copied=low < 2)
 
 
 def pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) -> Any:
@@ -280,15 +275,11 @@ def _noise(trained: Any) -> Any:
 
     def noise(F: Any, x: Any, **arguments: Any) -> Any:
         if tensors.use_of(x).purpose not in (None, "training") or current().exported:
-            return _output(F, x)
+            # the same array; of a graph's input a copy, since a graph has to have an operator
+            return F.identity(x) if isinstance(x, mx.sym.Symbol) and x.get_children() is None else x
         return trained(F, x, F.abs(F.Dropout(F.ones_like(x), p=0.5) - 1), **arguments)
 
     return noise
-
-
-def _output(F: Any, x: Any) -> Any:
-    """The same array; of a graph's input a copy, since a graph has to have an operator."""
-    return F.identity(x) if isinstance(x, mx.sym.Symbol) and x.get_children() is None else x
 
 
 def _gaussian_noise(F: Any, x: Any, training: Any, amount: float) -> Any:
@@ -390,10 +381,7 @@ FUNCTIONS: Dict[str, Callable] = {
     # weights
     "prelu": lambda F, x, alpha: F.relu(x) - F.broadcast_mul(alpha, F.relu(-x)),
     # several arrays
-    "add": _folded("add", elementwise=True),
-    "subtract": _folded("sub", elementwise=True),
-    "multiply": _folded("mul", elementwise=True),
-    "divide": _folded("div", elementwise=True),
+    **{name: _folded(name[:3], elementwise=True) for name in ("add", "subtract", "multiply", "divide")},
     **{name: _folded(name) for name in ("maximum", "minimum", "power", *COMPARISONS)},
     "average": lambda F, *arrays, same=True: FUNCTIONS["add"](F, *arrays, same=same) / len(arrays),
 }

@@ -308,13 +308,6 @@ class Site:
 
     # -- the configuration
 
-    @property
-    def operator_config(self) -> Dict[str, Any]:
-        """What an operator of Keras 3 keeps of its arguments in its configuration."""
-        if self.layer.operator is None or self.layer.class_name.endswith("OpLambda"):
-            return {}
-        return dict(self.config)
-
     def number(self, name: str, default: Optional[float] = None) -> float:
         """A number of the configuration."""
         value = self.config.get(name)

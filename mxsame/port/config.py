@@ -51,8 +51,7 @@ def _is_functional(config: Dict[str, Any]) -> bool:
 def _sequential(config: Dict[str, Any], version: int, depth: int) -> Model:
     layers = _layers(config["layers"], version, depth)
     if not layers or layers[0].class_name != "InputLayer":
-        shape = _input_shape(layers[0]) if layers else None
-        shape = shape or config.get("build_input_shape")
+        shape = (_input_shape(layers[0]) if layers else None) or config.get("build_input_shape")
         names = {layer.name for layer in layers}
         name = next(name for name in ("input", *(f"input_{n}" for n in range(len(names) + 1))) if name not in names)
         layers.insert(0, Layer("InputLayer", name, {"batch_input_shape": shape}))

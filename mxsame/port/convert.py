@@ -117,7 +117,9 @@ def import_model(
         builder.arranged(value, _channels_first(value.shape, layout, format_of))
         for value in builder.model(model, (), floats)
     ]
-    return Network(model, builder, inputs, _distinct(builder, inputs, outputs))
+    given = {value.key for value in inputs}  # an output that is an input is a step of its own: a graph needs one
+    outputs = [builder.function("output", "identity", [value]) if value.key in given else value for value in outputs]
+    return Network(model, builder, inputs, outputs)
 
 
 def _as_float(builder: Builder, value: Value, layer: Any) -> Value:
@@ -127,12 +129,6 @@ def _as_float(builder: Builder, value: Value, layer: Any) -> Value:
     if not isinstance(dtype, str) or dtype in ("float32", "int32", "int64"):
         return value
     return builder.function("input", "cast", [value], dtype="float32")
-
-
-def _distinct(builder: Builder, inputs: Sequence[Value], outputs: Sequence[Value]) -> list:
-    """An output that is an input is a step of its own: a graph needs one."""
-    given = {value.key for value in inputs}
-    return [builder.function("output", "identity", [value]) if value.key in given else value for value in outputs]
 
 
 class _Rows:

@@ -458,9 +458,8 @@ def _combined(site: Site, function: str, masks: Sequence[Any]) -> Any:
 @layer("CustomScaleLayer")
 def _custom_scale(site: Site, first: Value, second: Value) -> Value:
     """Of `keras.applications.inception_resnet_v2`: first + scale * second."""
-    return merged(
-        site, "add", [first, site.function(blocks.scalar, second, operator="multiply", value=site.number("scale"))]
-    )
+    scaled = site.function(blocks.scalar, second, operator="multiply", value=site.number("scale"))
+    return merged(site, "add", [first, scaled])
 
 
 @layer("Concatenate", order=ALIKE, masks=TAKES)

@@ -8,6 +8,7 @@ import numpy as np
 
 from mxsame import validation
 from mxsame.port import blocks
+from mxsame.port.activations import ACTIVATIONS, applied
 from mxsame.port.builder import Operand, Site, Value
 from mxsame.port.description import Layer, leaves, listed, snake_case
 from mxsame.port.einsum import einsum_product, parse
@@ -85,6 +86,20 @@ UNARY = {"absolute": "abs", "stop_gradient": "BlockGrad"}  # MXNet's names, wher
 def _unary(site: Site, x: Value) -> Value:
     name = _named(site)
     return site.function(UNARY.get(name, name), x)
+
+
+@operator(*ACTIVATIONS)
+def _activation(site: Site, x: Value, **given: Any) -> Value:
+    name = _named(site)
+    names = ACTIVATIONS[name]
+    if "alpha" in given and "negative_slope" in names:  # TensorFlow's name
+        given["negative_slope"] = given.pop("alpha")
+    unknown = [key for key in given if key not in names]
+    if unknown:
+        raise ValueError(f"argument {unknown[0]} must not be given; received {unknown[0]}={given[unknown[0]]!r:.100}")
+    if name == "gelu" and site.version == 3:  # keras.ops.gelu's default; TensorFlow's is False
+        given.setdefault("approximate", True)
+    return applied(site, name, x, **given)
 
 
 @operator("clip")

@@ -68,9 +68,7 @@ class Row:
         if self.masks == TAKES:
             return out
         mask = leaves(args, Value)[0].mask if self.masks == PASSES else None
-        if isinstance(out, list):
-            return [each._replace(mask=mask) for each in out]
-        return out._replace(mask=mask) if isinstance(out, Value) else out  # lengths of a shape
+        return mapped(out, Value, lambda each: each._replace(mask=mask))  # lengths of a shape have none
 
     def weights_of(self, layer: Layer) -> List[Weight]:
         """Those that the layer has in this configuration. keras-mxnet stores all of a batch norm's."""
@@ -98,7 +96,9 @@ class Row:
         named: Dict[str, Any] = {}
         if site.layer.operator is None:  # a layer of several inputs is called with a list of them
             args = [value for entry in args for value in (entry if isinstance(entry, list) else [entry])]
-        for name, value in {**site.operator_config, **kwargs}.items():
+        elif not site.layer.class_name.endswith("OpLambda"):
+            kwargs = {**site.config, **kwargs}
+        for name, value in kwargs.items():
             key = ALIASES[name] if name not in parameters and ALIASES.get(name) in parameters else name
             if value is None or name in ALWAYS:
                 continue

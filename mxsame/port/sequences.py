@@ -14,7 +14,6 @@ from mxsame.port.rows import KERAS, TAKES, layer
 from mxsame.port.windows import window
 
 STEPS = {"activation": "tanh", "recurrent_activation": "sigmoid"}  # the functions of a step, by default
-FLAGS = ("return_sequences", "return_state", "go_backwards")
 
 
 def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
@@ -29,7 +28,7 @@ def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
     return Options(
         x.shape[1],
         *(named(site, config, name, default) for name, default in STEPS.items()),
-        *(bool(config.get(name, False)) for name in FLAGS),
+        *(bool(config.get(name, False)) for name in ("return_sequences", "return_state", "go_backwards")),
         takes_mask=x.mask is not None,
         zero_output_for_mask=both and bool(config.get("return_sequences", False)),
     )

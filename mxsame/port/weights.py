@@ -90,11 +90,9 @@ def _assign_group(layer: Layer, group: Any, container: str) -> None:
 
 def _vars(group: Any, parent: str) -> Any:
     """The arrays of a group inside a layer's group. tf.keras 2.13 keeps the underscore of a private attribute."""
-    for name in [f"{parent}/vars", f"_{parent}/vars"] if parent else ["vars"]:
-        stored = files.member(group, name, "group")
-        if stored is not None:
-            return stored
-    return None
+    names = [f"{parent}/vars", f"_{parent}/vars"] if parent else ["vars"]
+    groups = (files.member(group, name, "group") for name in names)
+    return next((stored for stored in groups if stored is not None), None)
 
 
 # -- the older format
@@ -232,9 +230,8 @@ def _write_entries(file: Any, model: Model, arrays: Any) -> None:
 
 def _write_names(thing: Any, name: str, entries: List[str]) -> None:
     """In parts where they are too many for one attribute, as Keras does."""
-    encoded, largest = [entry.encode() for entry in entries], 64_000
-    width = max(map(len, encoded), default=1)
-    per_part = max(largest // width, 1)
+    encoded = [entry.encode() for entry in entries]
+    per_part = max(64_000 // max(map(len, encoded), default=1), 1)
     if len(encoded) <= per_part:
         thing.attrs[name] = encoded
         return

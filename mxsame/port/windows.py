@@ -86,8 +86,7 @@ def _convolved(site: Site, x: Value, kind: str, lengths: Sequence[Optional[int]]
     channels = in_channels and in_channels * multiplier
     if kind != "depthwise":
         channels = arguments["channels"] = config["filters"]
-    names = [role.name for role in site.layer.roles or () if role.name in kinds]
-    conversions = {name: _conversion(site, kinds[name], multiplier) for name in names}
+    conversions = {name: _conversion(site, each, multiplier) for name, each in kinds.items()}
     shape = site.per_axis(x.shape[0], lengths, channels)
     out = site.block(partial(layer_class, **arguments), x, conversions=conversions, shape=shape)
     return activated(site, out)
@@ -246,8 +245,7 @@ LARGEST_INDEX = 10_000  # rows or columns
 def _nearest(length: int, size: int) -> np.ndarray:
     """The position of each of `size` elements, computed in float32 as TensorFlow does."""
     scale = np.float32(length) / np.float32(size)
-    positions = [min(int((np.float32(index) + np.float32(0.5)) * scale), length - 1) for index in range(size)]
-    return np.array(positions)
+    return np.array([min(int((np.float32(index) + np.float32(0.5)) * scale), length - 1) for index in range(size)])
 
 
 def _cubic(length: int, size: int) -> np.ndarray:
@@ -300,8 +298,7 @@ def _resize(
     if method == "bilinear":
         return site.function(blocks.resize_bilinear, x, size=(height, width))
     rule = _nearest if method == "nearest" else _cubic
-    rows, columns = map(rule, _static(site, x), size)
-    arrays = {"rows": rows, "columns": columns}
+    arrays = dict(zip(("rows", "columns"), map(rule, _static(site, x), size)))
     if method == "nearest":
         return site.constant(blocks.resize_nearest, x, arrays)
     return site.constant(blocks.resize_by_matrix, x, arrays, size=(height, width))

@@ -7,16 +7,13 @@ returns the name of the output, or a list of names. Rows are registered under th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Optional, Union
-
-import numpy as np
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 from mxsame import validation
 from mxsame.onnx.writer import Row, Writer
 from mxsame.rewriting.graph import Node, Output
 
 OPERATORS: Dict[str, Row] = {}
-INT64 = np.dtype("int64")
 
 
 def writes(*kinds: str) -> Callable[[Row], Row]:
@@ -46,6 +43,10 @@ class Array:
         """An operator of ONNX on this array and others."""
         names = [other.name if isinstance(other, Array) else self.w.scalar(other, self.like) for other in others]
         return replace(self, name=self.w.add(op, self.name, *names, **attrs))
+
+    def reduced(self, op: str, axes: Sequence[int]) -> Array:
+        """A reduction that keeps its axes."""
+        return replace(self, name=self.w.reduced(op, self.name, axes, True))
 
     def __add__(self, other: Any) -> Array:
         return self("Add", other)

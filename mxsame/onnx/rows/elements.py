@@ -13,8 +13,6 @@ from mxsame.onnx.rows._shared import Array, must, ndim_of, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output
 
-BOOL = np.dtype("bool")
-
 # ---- the same inputs, and no attributes ------------------------------------------------------------------------------
 
 ACTIVATIONS = {"softrelu": "Softplus", **{name: name.capitalize() for name in ("relu", "sigmoid", "tanh", "softsign")}}
@@ -173,8 +171,7 @@ def smooth_l1(w: Writer, node: Node, name: str) -> str:
 
 @writes("Activation")
 def activation(w: Writer, node: Node, x: str) -> str:
-    kinds = {**ACTIVATIONS, "softrelu": "Softplus"}
-    return w.add(kinds[validation.mode("act_type", node.attr("act_type"), [*kinds])], x)
+    return w.add(ACTIVATIONS[validation.mode("act_type", node.attr("act_type"), [*ACTIVATIONS])], x)
 
 
 @writes("LeakyReLU")
@@ -243,7 +240,7 @@ def cast(w: Writer, node: Node, x: str) -> str:
 @writes("where")
 def where(w: Writer, node: Node, condition: str, x: str, y: str) -> str:
     """By elements; a condition of one axis chooses along the first."""
-    chosen, (first, ndim) = w.cast(condition, BOOL), [len(w.shape(source)) for source in node.inputs[:2]]
+    chosen, (first, ndim) = w.cast(condition, bool), [len(w.shape(source)) for source in node.inputs[:2]]
     if first < ndim:
         chosen = w.unsqueezed(chosen, list(range(1, ndim)))
     return w.add("Where", chosen, x, y)

@@ -7,7 +7,7 @@ from typing import List, Union
 import numpy as np
 
 from mxsame import validation
-from mxsame.onnx.rows._shared import INT64, axis_of, ndim_of, writes
+from mxsame.onnx.rows._shared import axis_of, ndim_of, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output
 
@@ -53,14 +53,14 @@ def _index(w: Writer, output: Output, name: str, length: int, mode: str = "clip"
         rows = value.astype(np.int64)
         return w.constant(rows % length if mode == "wrap" else np.clip(rows, 0, length - 1))
     if mode == "wrap":
-        return w.add("Mod", w.cast(name, INT64), w.constant(length, INT64))
-    return w.add("Clip", w.cast(name, INT64), w.constant(0, INT64), w.constant(length - 1, INT64))
+        return w.add("Mod", w.cast(name, np.int64), w.constant(length, np.int64))
+    return w.add("Clip", w.cast(name, np.int64), w.constant(0, np.int64), w.constant(length - 1, np.int64))
 
 
 @writes("one_hot")
 def one_hot(w: Writer, node: Node, x: str) -> str:
     """By a comparison with all positions: ONNX's OneHot counts negative indices from the end, MXNet's ignores them."""
-    index = w.unsqueezed(w.cast(x, INT64), [ndim_of(w, node)])
+    index = w.unsqueezed(w.cast(x, np.int64), [ndim_of(w, node)])
     matches = w.add("Equal", index, w.integers(range(int(node.attr("depth")))))
     values = float(node.attr("on_value", 1.0)), float(node.attr("off_value", 0.0))
     return w.add("Where", matches, *(w.scalar(value, Output(node)) for value in values))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from mxsame.onnx.rows._shared import Array, axis_of, must, ndim_of, writes
@@ -19,8 +17,7 @@ def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, 
     axis = axis_of(w, node, 1) if node.op != "_contrib_SyncBatchNorm" else 1
     names, arrays = [gamma, beta, mean, variance], [w.graph.value(source) for source in node.inputs[1:]]
     if node.attr("fix_gamma", True):
-        length = w.shape(node.inputs[2])[0].traced
-        arrays[0], names[0] = np.ones(length), ""
+        arrays[0], names[0] = np.ones(w.shape(node.inputs[2])[0].traced), ""
     names = [
         name if array is None or (name and array.dtype == dtype) else w.constant(array, dtype)
         for name, array in zip(names, arrays)
@@ -46,13 +43,11 @@ def layer_norm(w: Writer, node: Node, name: str, gamma: str, beta: str) -> str:
     def array(name: str) -> Array:
         return Array(w, node.inputs[0], name)
 
-    def mean(of: Array) -> Array:
-        return array(w.reduced("ReduceMean", of.name, [axis], True))
-
     after = list(range(1, ndim - axis))
     scale, shift = (array(w.unsqueezed(each, after) if after else each) for each in (gamma, beta))
-    centered = array(name) - mean(array(name))
-    return (centered / (mean(centered * centered) + epsilon)("Sqrt") * scale + shift).name
+    centered = array(name) - array(name).reduced("ReduceMean", [axis])
+    variance = (centered * centered).reduced("ReduceMean", [axis])
+    return (centered / (variance + epsilon)("Sqrt") * scale + shift).name
 
 
 @writes("GroupNorm")
@@ -67,5 +62,4 @@ def group_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
 def l2_normalization(w: Writer, node: Node, name: str) -> str:
     ndim, x = ndim_of(w, node), Array(w, node.inputs[0], name)
     axes = {"instance": range(1, ndim), "channel": [1], "spatial": range(2, ndim)}[node.attr("mode", "instance")]
-    total = replace(x, name=w.reduced("ReduceSum", (x * x).name, axes, True))
-    return (x / (total + float(node.attr("eps", 1e-10)))("Sqrt")).name
+    return (x / ((x * x).reduced("ReduceSum", axes) + float(node.attr("eps", 1e-10)))("Sqrt")).name

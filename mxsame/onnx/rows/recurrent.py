@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, NamedTuple, Tuple
+from typing import Any, Iterator, List, Tuple
 
 import numpy as np
 
@@ -16,15 +16,6 @@ GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
     "rnn_tanh": ("RNN", (0,)),
     "rnn_relu": ("RNN", (0,)),
 }
-
-
-class LayerWeights(NamedTuple):
-    """The weights of a layer for its inputs (D, G*H, C) and for its state (D, G*H, H), and both biases (D, 2*G*H): D
-    directions, G gates of H elements."""
-
-    weight: np.ndarray
-    recurrence: np.ndarray
-    bias: np.ndarray
 
 
 @writes("RNN")
@@ -45,11 +36,11 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     if not channels.is_static:
         raise ValueError("the channels must be static")
     vector, count = w.computed(node.inputs[1]), int(node.attr("num_layers"))
-    layers = list(_layers(vector, count, directions, size, channels.traced, order))
     ends: List[List[str]] = []
-    for number, layer in enumerate(layers):
+    for number, layer in enumerate(_layers(vector, count, directions, size, channels.traced, order)):
         arrays = [w.constant(array, dtype) for array in layer]
-        start = [_part(w, state, number * directions, directions, count) for state in states]
+        part = (0, number * directions, (number + 1) * directions, 1)  # of the initial states; without any, all are 0
+        start = [w.sliced(state, part) if state and count > 1 else state for state in states]
         x, *end = w.add(op, x, *arrays, None, *start, outputs=1 + len(states), **attrs)
         x = _merged(w, x, directions, size)
         ends.append(end)
@@ -60,8 +51,10 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
 
 def _layers(
     vector: np.ndarray, layers: int, directions: int, size: int, channels: int, order: Tuple[int, ...]
-) -> Iterator[LayerWeights]:
-    """MXNet's vector of all weights, layer by layer and direction by direction, and of all biases after them."""
+) -> Iterator[List[np.ndarray]]:
+    """For each layer the weights for its inputs (D, G*H, C) and for its state (D, G*H, H), and both biases (D, 2*G*H),
+    for D directions and G gates of H elements. MXNet's vector has all weights, layer by layer and direction by
+    direction, and all biases after them."""
     rest, height = vector, len(order) * size
 
     def next_weights(*shape: int) -> Any:
@@ -77,12 +70,7 @@ def _layers(
         weights.append([np.stack(arrays) for arrays in zip(*pairs)])
     for weight, recurrence in weights:
         biases = [np.concatenate([next_weights(height), next_weights(height)]) for _ in range(directions)]
-        yield LayerWeights(weight, recurrence, np.stack(biases))
-
-
-def _part(w: Writer, state: str, first: int, count: int, layers: int) -> str:
-    """A layer's part of the initial states; without any, all are 0."""
-    return state if layers == 1 or not state else w.sliced(state, (0, first, first + count, 1))
+        yield [weight, recurrence, np.stack(biases)]
 
 
 def _merged(w: Writer, x: str, directions: int, size: int) -> str:

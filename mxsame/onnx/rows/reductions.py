@@ -60,11 +60,9 @@ def dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None
     """x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
     ndim = ndim_of(w, node)
     if node.attr("flatten", True) and ndim != 2:
-        shape = w.shape(node.inputs[0])
-        if all(length.is_static for length in shape[1:]):
-            x = w.add("Flatten", x, axis=1)
-        else:
+        if not all(length.is_static for length in w.shape(node.inputs[0])[1:]):
             raise ValueError("the data must have static lengths apart from its batch")
+        x = w.add("Flatten", x, axis=1)
         ndim = 2
     if ndim == 2:
         return w.add("Gemm", x, weight, bias, transB=1)

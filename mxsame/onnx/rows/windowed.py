@@ -84,7 +84,7 @@ def _signed_lp(w: Writer, node: Node, name: str, order: int) -> str:
         count = math.prod(window.kernel_size for window in windows)
         total = powers("AveragePool", count_include_pad=1, **attrs) * count
     else:
-        total = replace(x, name=w.reduced("ReduceSum", powers.name, range(2, ndim_of(w, node)), True))
+        total = powers.reduced("ReduceSum", range(2, ndim_of(w, node)))
     return (total if order == 1 else total("Sign") * total("Abs")("Pow", 1 / order)).name
 
 
