@@ -381,7 +381,10 @@ FUNCTIONS: Dict[str, Callable] = {
     # weights
     "prelu": lambda F, x, alpha: F.relu(x) - F.broadcast_mul(alpha, F.relu(-x)),
     # several arrays
-    **{name: _folded(name[:3], elementwise=True) for name in ("add", "subtract", "multiply", "divide")},
+    "add": _folded("add", elementwise=True),
+    "subtract": _folded("sub", elementwise=True),
+    "multiply": _folded("mul", elementwise=True),
+    "divide": _folded("div", elementwise=True),
     **{name: _folded(name) for name in ("maximum", "minimum", "power", *COMPARISONS)},
     "average": lambda F, *arrays, same=True: FUNCTIONS["add"](F, *arrays, same=same) / len(arrays),
 }
