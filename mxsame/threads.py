@@ -51,14 +51,14 @@ def share(root: Path = Path("/")) -> Share:
     """What this process may use; `root` is the root of Linux's file system."""
     processors = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-    cores = {content(root / topology.format(number)) or str(number) for number in processors}
+    cores = {_text(root / topology.format(number)) or str(number) for number in processors}
     return Share(len(processors), len(cores), min(_quotas(root), default=None))
 
 
 def _quotas(root: Path) -> Iterator[float]:
     """The quotas of the control groups that the process is in, version 1 and 2."""
-    groups = [line.split(":", 2) for line in content(root / "proc/self/cgroup").splitlines()]
-    for line in content(root / "proc/self/mountinfo").splitlines():
+    groups = [line.split(":", 2) for line in _text(root / "proc/self/cgroup").splitlines()]
+    for line in _text(root / "proc/self/mountinfo").splitlines():
         mount, _, source = line.partition(" - ")
         (kind, *options), (shown, mounted) = source.split(), mount.split()[3:5]
         if kind not in ("cgroup", "cgroup2") or (kind == "cgroup" and "cpu" not in options[-1].split(",")):
@@ -74,11 +74,11 @@ def _quotas(root: Path) -> Iterator[float]:
 def _quota(folder: Path) -> List[float]:
     """The quota of one control group, if it has one."""
     files = ("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    texts = [" ".join(content(folder / name) for name in names).split() for names in files]
+    texts = [" ".join(_text(folder / name) for name in names).split() for names in files]
     return [int(text[0]) / int(text[1]) for text in texts if len(text) == 2 and text[0] not in ("max", "-1")]
 
 
-def content(path: Path) -> str:
+def _text(path: Path) -> str:
     """The content of a file; nothing if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8").strip()

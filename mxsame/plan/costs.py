@@ -6,6 +6,7 @@ costs, for the same `TypicalLayer`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from typing import Any, Mapping, Sequence
 
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.windows import AnyWindow, TransposedWindow
-from mxsame.threads import content
 
 MOVE_OPERATORS = 18  # how many it takes to compute SAME's low and make a kernel with a single one,
 AXIS_OPERATORS = 3  # and for each axis of it
@@ -186,4 +186,6 @@ def is_slow_when_plain(plan: Any, windows: Sequence[AnyWindow], size: Sequence[i
 @functools.lru_cache(maxsize=None)
 def has_avx512() -> bool:
     """Whether the processor has AVX-512, as far as Linux tells."""
-    return "avx512f" in content(Path("/proc/cpuinfo"))
+    with contextlib.suppress(OSError):
+        return "avx512f" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    return False
