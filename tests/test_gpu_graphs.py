@@ -82,6 +82,13 @@ def test_other_ranks_run_by_transposition(layout):
     assert "transpose" in running.operators(symbol)
 
 
+def test_a_strategy_for_channels_first_is_not_taken_with_channels_last():
+    data, weight = mx.sym.var("data", shape=(2, 8, 8, 3)), mx.sym.var("weight", shape=(4, 3, 3, 3))
+    with building(purpose="inference", device="gpu"), force("pad"):
+        symbol = mxsame.ops.conv(data, weight, strides=2, layout="NHWC")
+    assert not {"Pad", "pad", "transpose"} & set(running.operators(symbol))
+
+
 def test_a_graph_that_may_run_anywhere_has_channels_first():
     """Gluon's own hybridize makes one graph for all devices, and a file goes anywhere."""
     net = mxsame.nn.Conv2D(4, 3, strides=2, layout="NHWC", in_channels=3)
