@@ -10,7 +10,7 @@ from mxsame.plan.costs import has_avx512
 from mxsame.rewriting.graph import Graph, Node
 from mxsame.rewriting.windows import is_channels_first
 
-KEEP_CHANNELS = ("Activation", "Pooling", "add", "clip", "multiply")
+KEEP_CHANNELS = ("Activation", "Flatten", "Pooling", "add", "clip", "multiply")
 
 
 def widen(graph: Graph) -> None:
@@ -49,8 +49,10 @@ def _connected(graph: Graph, start: Node, shapes: Dict[Node, tuple], users: dict
     def keeps(node: Optional[Node]) -> bool:
         if node is None or shapes.get(node, ())[1:2] != (channels,):
             return False
+        is_flatten = node.op == "Reshape" and node.attr("shape") == (0, -1)
         read = {shapes.get(source.node, ())[1:2] for source in node.inputs}
-        return _groups(graph, node) in (1, channels) or (node.kind in KEEP_CHANNELS and read == {(channels,)})
+        keeps_channels = (node.kind in KEEP_CHANNELS or is_flatten) and read == {(channels,)}
+        return keeps_channels or _groups(graph, node) in (1, channels)
 
     for node in keepers:  # which grows
         before = node.inputs[: _groups(graph, node) != 1] if node.op == "Convolution" else node.inputs
@@ -65,8 +67,9 @@ def _connected(graph: Graph, start: Node, shapes: Dict[Node, tuple], users: dict
 
 def _sums(graph: Graph, node: Optional[Node], shape: tuple) -> bool:
     """Whether a node sums over all channels of data of this shape, with a weight that is a parameter."""
-    if node is not None and node.op == "FullyConnected" and node.attr("flatten", True):
-        return shape[2:] == (1, 1) and graph.value(node.inputs[1]) is not None
+    if node is not None and node.op == "FullyConnected":
+        is_of_channels = len(shape) == 2 or (shape[2:] == (1, 1) and node.attr("flatten", True))
+        return is_of_channels and graph.value(node.inputs[1]) is not None
     return _groups(graph, node) == 1
 
 
