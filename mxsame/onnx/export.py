@@ -8,16 +8,16 @@ import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
+from mxsame.exporting.shapes import Shapes
+from mxsame.exporting.walk import graph_of
 from mxsame.graphs import files, tracing
 from mxsame.graphs.deploy import frozen
 from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx import checking
 from mxsame.onnx.rows import OPERATORS
-from mxsame.onnx.shapes import Shapes
 from mxsame.onnx.writer import Writer
-from mxsame.rewriting import canonical, simplify
+from mxsame.rewriting import simplify
 from mxsame.rewriting.graph import Graph
-from mxsame.rewriting.windows import note
 
 __all__ = ["export_onnx"]
 
@@ -135,11 +135,7 @@ def export_onnx(
 
 def _graph(net: Any, inputs: tracing.Inputs, dtype: Any, fold: bool, dynamic_size: bool) -> Graph:
     """The graph of the net, with its windows noted."""
-    graph, _ = frozen(net, inputs, dtype, purpose="deployment", device="cpu", windows_noted=True)
-    graph.context = mx.cpu()
-    canonical.drop(graph)
-    canonical.bound(graph)
-    note(graph, dynamic_size)
+    graph = graph_of(net, inputs, dtype, dynamic_size)
     if fold:
         simplify(graph, fuses=False)
     return graph

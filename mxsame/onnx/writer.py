@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
 from mxsame import validation
-from mxsame.building import NOTE
-from mxsame.onnx.shapes import Length, Shape, Shapes
+from mxsame.exporting.shapes import Length, Shape, Shapes
+from mxsame.exporting.walk import Rows, Walk
 from mxsame.rewriting.graph import Graph, Node, Output, unused
-from mxsame.rewriting.windows import has_windows
-
-Row = Callable[..., Any]  # (writer, node, *names of inputs) -> the name of the output, or a list of names
-SHOWN = 6  # nodes of a path in a message
 
 
-class Writer:
+class Writer(Walk):
     """The ONNX nodes and initializers of a graph.
 
     Parameters
     ----------
     graph : mxsame.rewriting.Graph
-    shapes : mxsame.onnx.shapes.Shapes
+    shapes : mxsame.exporting.shapes.Shapes
     opset : int
     input_names : mapping of str to str
         The name in the file of each of the graph's inputs.
     output_names : sequence of str
     dtype : numpy.dtype
         Of the inputs.
-    operators : mapping of str to function
-        A row for each kind of node, as in :mod:`mxsame.onnx.rows`.
+    operators : mxsame.exporting.walk.Rows
+        As in :mod:`mxsame.onnx.rows`.
     """
+
+    format, nothing = "ONNX", ""
 
     def __init__(
         self,
@@ -41,16 +39,14 @@ class Writer:
         input_names: Mapping[str, str],
         output_names: Sequence[str],
         dtype: Any,
-        operators: Mapping[str, Row],
+        operators: Rows,
     ):
         import onnx
 
-        self._onnx = onnx
-        self.graph, self.shapes, self.opset, self._dtype, self._operators = graph, shapes, opset, dtype, operators
-        self._dtypes = graph.dtypes()
+        super().__init__(graph, shapes, operators)
+        self._onnx, self.opset, self._dtype = onnx, opset, dtype
         self.nodes: List[Any] = []
         self._inputs = dict(input_names)
-        self._names: Dict[Output, str] = {}
         self._outputs = list(output_names)
         self._taken = {*self._inputs.values(), *self._outputs}
         self._node_name = ""  # of the node that is being written
@@ -62,7 +58,7 @@ class Writer:
 
     def model(self) -> Any:
         """The graph as an `onnx.ModelProto`."""
-        self._rename(self._write_all(), self._outputs)
+        self._rename(self.write_all(), self._outputs)
         names: Dict[Length, str] = {}  # of dynamic lengths; equal ones share a name
         inputs = [
             self._described(name, self.shapes.inputs[key], self._dtype, names) for key, name in self._inputs.items()
@@ -111,79 +107,12 @@ class Writer:
         self.nodes = kept[::-1]
         return needed
 
-    def _write_all(self) -> List[str]:
-        """Write every node; returns the names of the graph's outputs."""
-        variables, users = {**self._parameters, **self._inputs}, self.graph.users()
-        for node in self.graph.nodes():
-            if node.op == "null":
-                self._names[Output(node)] = variables[node.name]
-            elif node.op == "_zeros" and all(user is not None and user.op == "RNN" for user, _ in users[node]):
-                self._names[Output(node)] = ""  # states that are not given are 0
-            elif NOTE in node.attrs and not has_windows(node):  # its pads or crops are in the operator next to it
-                self._names[Output(node)] = self.name(node.inputs[0])
-            else:
-                self._write(node)
-        return [self.name(output) for output in self.graph.outputs]
+    def variable(self, node: Node) -> str:
+        """The name of an input or a parameter."""
+        return self._inputs.get(node.name) or self._parameters[node.name]
 
-    def _write(self, node: Node) -> None:
-        row = self._operators.get(node.kind)
-        if row is None:
-            raise ValueError(f"net must have operators that ONNX has; received {self.path_to(node)}")
-        self._node_name, inputs = node.name, [self.name(source) for source in node.inputs]
-        try:
-            written = row(self, node, *inputs)
-        except (ValueError, OverflowError) as error:
-            raise ValueError(f"{error}; in {self.path_to(node)}") from None
-        for index, name in enumerate(written if isinstance(written, list) else [written]):
-            self._names[Output(node, index)] = name
-
-    def path_to(self, node: Node) -> str:
-        """An operator, its name, and the path to it from an input."""
-        path, last = [node.name], node
-        while last.inputs:
-            last = next(
-                (source for source, _ in last.inputs if source.name not in self.graph.values), last.inputs[0][0]
-            )
-            path.append(last.name)
-        shown = path if len(path) <= SHOWN else [*path[: SHOWN - 1], "...", path[-1]]
-        return f"the operator {node.op}, {node.name} (path: {' -> '.join(reversed(shown))})"
-
-    # -- for rows, to read
-
-    def name(self, output: Output) -> str:
-        """The name of an output of the graph."""
-        if output not in self._names:
-            raise ValueError(
-                f"net must use outputs that ONNX has; received output {output.index} of {self.path_to(output.node)}"
-            )
-        return self._names[output]
-
-    def shape(self, output: Output) -> Shape:
-        """The shape of an output."""
-        return self.shapes[output]
-
-    def static(self, output: Output, what: str) -> Tuple[int, ...]:
-        """A shape of static lengths; `what` it is, for the message."""
-        shape = self.shape(output)
-        if not all(length.is_static for length in shape):
-            raise ValueError(f"{what} must be static")
-        return tuple(length.traced for length in shape)
-
-    def dtype(self, output: Output) -> np.dtype:
-        """The type of an output."""
-        if self._dtypes.get(output) is None:
-            raise ValueError(f"the type of {output.node.name} ({output.node.op}) must follow from that of the data")
-        return np.dtype(self._dtypes[output])
-
-    def computed(self, output: Output) -> np.ndarray:
-        """The array of a parameter, or of an output that depends on parameters only."""
-        value = self.graph.value(output)
-        if value is not None:
-            return value
-        if any(node.op == "null" and node.name not in self.graph.values for node in self.graph.nodes([output])):
-            raise ValueError(f"{output.node.name} must depend on parameters only")
-        (value,) = self.graph.run([output])
-        return np.asarray(value)
+    def begin(self, node: Node) -> None:
+        self._node_name = node.name
 
     # -- for rows, to write
 

@@ -14,10 +14,10 @@ NEUTRAL = {  # op -> the scalar that makes it the identity; not NumPy's, which t
 }
 
 
-def drop(graph: Graph) -> None:
+def drop(graph: Graph, dropout: bool = True) -> None:
     """Drop identities, arithmetic with 0 or 1 that changes nothing, dropout, and reshapes that only check a size."""
     for node in graph.nodes():
-        if _is_identity(node):
+        if _is_identity(node) and (dropout or node.op != "Dropout"):
             graph.replace(node, node.inputs[0])
         elif node.op == "Reshape" and tensors.FIXED in node.inputs[0].node.name:
             graph.replace(node, node.inputs[0].node.inputs[0])

@@ -7,7 +7,8 @@ from typing import Iterator, List
 import numpy as np
 
 from mxsame.building import NOTE
-from mxsame.onnx.rows._shared import axes_of, axis_of, ndim_of, number, writes
+from mxsame.exporting.walk import axes_of, axis_of, ndim_of
+from mxsame.onnx.rows._shared import number, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import has_windows

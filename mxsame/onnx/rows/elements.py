@@ -9,7 +9,8 @@ from typing import Any, Callable, Dict, Optional
 import numpy as np
 
 from mxsame import validation
-from mxsame.onnx.rows._shared import Array, must, ndim_of, writes
+from mxsame.exporting.walk import must, ndim_of
+from mxsame.onnx.rows._shared import Array, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output
 

@@ -7,7 +7,8 @@ from typing import List, Union
 import numpy as np
 
 from mxsame import validation
-from mxsame.onnx.rows._shared import axis_of, ndim_of, writes
+from mxsame.exporting.walk import axis_of, ndim_of
+from mxsame.onnx.rows._shared import writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output
 

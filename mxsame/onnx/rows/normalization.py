@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mxsame.onnx.rows._shared import Array, axis_of, must, ndim_of, writes
+from mxsame.exporting.walk import axis_of, must, ndim_of
+from mxsame.onnx.rows._shared import Array, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node
 

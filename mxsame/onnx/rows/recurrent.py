@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Tuple
+from typing import List
 
-import numpy as np
-
-from mxsame.onnx.rows._shared import must, writes
+from mxsame.exporting.walk import must, recurrent_layers
+from mxsame.onnx.rows._shared import writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node
 
@@ -37,7 +36,7 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
         raise ValueError("the channels must be static")
     vector, count = w.computed(node.inputs[1]), int(node.attr("num_layers"))
     ends: List[List[str]] = []
-    for number, layer in enumerate(_layers(vector, count, directions, size, channels.traced, order)):
+    for number, layer in enumerate(recurrent_layers(vector, count, directions, size, channels.traced, order)):
         arrays = [w.constant(array, dtype) for array in layer]
         part = (0, number * directions, (number + 1) * directions, 1)  # of the initial states; without any, all are 0
         start = [w.sliced(state, part) if state and count > 1 else state for state in states]
@@ -47,30 +46,6 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     if not node.attr("state_outputs", False):
         return [x]
     return [x, *(each[0] if len(each) == 1 else w.add("Concat", *each, axis=0) for each in map(list, zip(*ends)))]
-
-
-def _layers(
-    vector: np.ndarray, layers: int, directions: int, size: int, channels: int, order: Tuple[int, ...]
-) -> Iterator[List[np.ndarray]]:
-    """For each layer the weights for its inputs (D, G*H, C) and for its state (D, G*H, H), and both biases (D, 2*G*H),
-    for D directions and G gates of H elements. MXNet's vector has all weights, layer by layer and direction by
-    direction, and all biases after them."""
-    rest, height = vector, len(order) * size
-
-    def next_weights(*shape: int) -> Any:
-        nonlocal rest
-        count = int(np.prod(shape))
-        array, rest = rest[:count].reshape(len(order), size, *shape[1:]), rest[count:]
-        return array[list(order)].reshape(shape)
-
-    weights = []
-    for number in range(layers):
-        width = channels if number == 0 else directions * size
-        pairs = [(next_weights(height, width), next_weights(height, size)) for _ in range(directions)]
-        weights.append([np.stack(arrays) for arrays in zip(*pairs)])
-    for weight, recurrence in weights:
-        biases = [np.concatenate([next_weights(height), next_weights(height)]) for _ in range(directions)]
-        yield [weight, recurrence, np.stack(biases)]
 
 
 def _merged(w: Writer, x: str, directions: int, size: int) -> str:

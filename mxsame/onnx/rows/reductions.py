@@ -6,7 +6,8 @@ from typing import Optional, Sequence
 
 import numpy as np
 
-from mxsame.onnx.rows._shared import axes_of, axis_of, must, ndim_of, number, writes
+from mxsame.exporting.walk import axes_of, axis_of, must, ndim_of
+from mxsame.onnx.rows._shared import number, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output
 

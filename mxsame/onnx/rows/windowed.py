@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, Dict, Optional, Sequence, Tuple
 
-import numpy as np
-
 from mxsame import validation
-from mxsame.building import NOTE
+from mxsame.exporting.walk import check_channels_first, must, ndim_of, rescaled_averages, windows_at
 from mxsame.onnx.pads import pads
-from mxsame.onnx.rows._shared import Array, must, ndim_of, writes
+from mxsame.onnx.rows._shared import Array, writes
 from mxsame.onnx.writer import Writer
 from mxsame.plan import Window
-from mxsame.plan.windows import check_static, described
+from mxsame.plan.windows import described
 from mxsame.rewriting.graph import Node, Output, entries
-from mxsame.rewriting.windows import has_windows, is_channels_first, windows_of
+from mxsame.rewriting.windows import has_windows
 
 
 def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
     """The windows of an operator, and the attributes for them."""
-    lengths = w.shape(node.inputs[0])[2:]
-    windows = windows_of(node, [length.traced for length in lengths])
-    target = any(node.attr("target_shape") or ())
-    if target and NOTE not in node.attrs and not all(length.is_static for length in lengths):
-        raise ValueError("target_shape must not be given, but pad and adj, to serve dynamic sizes")
-    if node.op == "Pooling":
-        check_static(tuple(windows), pool=True)
-    windows = [replace(window, size=window.size if n.is_static else None) for window, n in zip(windows, lengths)]
+    windows = windows_at(w, node)
     attrs = pads(windows, node.op == "Pooling")
     if attrs is None:
         raise ValueError(
@@ -39,25 +29,17 @@ def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
     return windows, {"kernel_shape": kernel, "strides": [window.stride for window in windows], **attrs}
 
 
-def _check_layout(node: Node) -> None:
-    if not is_channels_first(node):
-        raise ValueError(f"layout must have channels first; {validation.received(layout=node.attr('layout'))}")
-
-
 @writes("Convolution", "Deconvolution")
 def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
-    _check_layout(node)
     windows, attrs = _windowed(w, node)
     op = {"Convolution": "Conv", "Deconvolution": "ConvTranspose"}[node.op]
-    if node.op == "Deconvolution" and NOTE not in node.attrs and any(w.dilation > 1 < w.stride for w in windows):
-        raise ValueError("a Deconvolution must not have strides and dilation, with which MXNet computes wrong values")
     attrs.update(dilations=[window.dilation for window in windows], group=int(node.attr("num_group", 1)))
     return w.add(op, x, weight, bias, **attrs)
 
 
 @writes("Pooling")
 def pooling(w: Writer, node: Node, x: str) -> str:
-    _check_layout(node)
+    check_channels_first(node)
     kind, order = node.attr("pool_type", "max"), int(node.attr("p_value", 2))
     if kind == "sum" or (kind == "lp" and order != 2):
         return _signed_lp(w, node, x, 1 if kind == "sum" else order)
@@ -93,15 +75,8 @@ def _without_what_follows_padding(w: Writer, node: Node, out: str, windows: Sequ
     padding."""
     if any(window.size is None for window in windows):
         raise ValueError("padding must not count (count_include_pad=False) with ceil_mode, to serve dynamic sizes")
-    scale = np.ones(())
-    for window in windows:
-        low, high = window.padding
-        starts = np.arange(window.outputs(window.size)) * window.stride - low
-        counted = np.minimum(starts + window.kernel_size, window.size + high) - starts
-        scale = scale[..., None] * (window.kernel_size / counted)
-    if (scale == 1).all():
-        return out
-    return w.add("Mul", out, w.constant(scale[None, None], w.dtype(node.inputs[0])))
+    scale = rescaled_averages(windows, counts_padding=True)
+    return out if scale is None else w.add("Mul", out, w.constant(scale[None, None], w.dtype(node.inputs[0])))
 
 
 @writes("_contrib_AdaptiveAvgPooling2D")

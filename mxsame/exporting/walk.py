@@ -1,0 +1,248 @@
+"""A net's graph, node by node: every node is written by the row of its kind.
+
+A row is a function of the walk, the node, and what was written for the node's inputs; it returns what stands for the
+node's output, or a list of such.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxsame import validation
+from mxsame._mxnet import mx
+from mxsame.building import NOTE
+from mxsame.exporting.shapes import Shape, Shapes
+from mxsame.graphs.deploy import frozen
+from mxsame.plan.windows import AnyWindow, check_static
+from mxsame.rewriting import canonical
+from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.windows import has_windows, is_channels_first, note, windows_of
+
+Row = Callable[..., Any]
+SHOWN = 6  # nodes of a path in a message
+
+
+def graph_of(net: Any, inputs: Any, dtype: Any, any_size: bool = False, trained: bool = False) -> Graph:
+    """The graph of the net on the CPU, with its windows noted. A graph that is `trained` keeps its dropout."""
+    graph, _ = frozen(net, inputs, dtype, purpose="deployment", device="cpu", windows_noted=True)
+    graph.context = mx.cpu()
+    canonical.drop(graph, dropout=not trained)
+    canonical.bound(graph)
+    note(graph, any_size)
+    return graph
+
+
+class Rows(Dict[str, Row]):
+    """A row for each kind of node."""
+
+    def writes(self, *kinds: str) -> Callable[[Row], Row]:
+        """A decorator: the function writes nodes of these kinds.
+
+        Raises `ValueError` if one of them has a row already."""
+
+        def register(row: Row) -> Row:
+            for kind in kinds:
+                if kind in self:
+                    raise ValueError(f"a kind of node must have one row; received {kind!r} again")
+                self[kind] = row
+            return row
+
+        return register
+
+
+class Walk:
+    """Writes a graph. A format has a class with its name and its way to write a `variable`."""
+
+    format = ""  # in messages
+    nothing: Any = None  # what stands for an input that is not given
+
+    def __init__(self, graph: Graph, shapes: Shapes, rows: Rows):
+        self.graph, self.shapes, self._rows = graph, shapes, rows
+        self._dtypes = graph.dtypes()
+        self._written: Dict[Output, Any] = {}
+
+    def variable(self, node: Node) -> Any:
+        """What stands for an input of the graph, or a parameter."""
+        raise NotImplementedError
+
+    def begin(self, node: Node) -> None:
+        """Called before a node is written."""
+
+    def refuse(self, node: Node, reason: str) -> None:
+        """Called with why a node cannot be written."""
+        raise ValueError(reason) from None
+
+    def write_all(self) -> List[Any]:
+        """Write every node; returns what stands for the graph's outputs."""
+        users = self.graph.users()
+        for node in self.graph.nodes():
+            if node.op == "null":
+                self._written[Output(node)] = self.variable(node)
+            elif node.op == "_zeros" and all(user is not None and user.op == "RNN" for user, _ in users[node]):
+                self._written[Output(node)] = self.nothing  # states that are not given are 0
+            elif NOTE in node.attrs and not has_windows(node):  # its pads or crops are in the operator next to it
+                self._written[Output(node)] = self.written(node.inputs[0])
+            else:
+                self._write(node)
+        return [self.written(output) for output in self.graph.outputs]
+
+    def _write(self, node: Node) -> None:
+        row = self._rows.get(node.kind)
+        if row is None:
+            self.refuse(node, f"net must have operators that {self.format} has; received {self.path_to(node)}")
+            return
+        self.begin(node)
+        try:
+            result = row(self, node, *map(self.written, node.inputs))
+        except (ValueError, OverflowError) as error:
+            self.refuse(node, f"{error}; in {self.path_to(node)}")
+            return
+        for index, each in enumerate(result if isinstance(result, list) else [result]):
+            self._written[Output(node, index)] = each
+
+    def path_to(self, node: Node) -> str:
+        """An operator, its name, and the path to it from an input."""
+        path, last = [node.name], node
+        while last.inputs:
+            last = next(
+                (source for source, _ in last.inputs if source.name not in self.graph.values), last.inputs[0][0]
+            )
+            path.append(last.name)
+        shown = path if len(path) <= SHOWN else [*path[: SHOWN - 1], "...", path[-1]]
+        return f"the operator {node.op}, {node.name} (path: {' -> '.join(reversed(shown))})"
+
+    # -- for rows, to read
+
+    def written(self, output: Output) -> Any:
+        """What stands for an output of the graph."""
+        if output not in self._written:
+            raise ValueError(
+                f"net must use outputs that {self.format} has; received output {output.index} of "
+                f"{self.path_to(output.node)}"
+            )
+        return self._written[output]
+
+    def shape(self, output: Output) -> Shape:
+        """The shape of an output."""
+        return self.shapes[output]
+
+    def static(self, output: Output, what: str) -> Tuple[int, ...]:
+        """A shape of static lengths; `what` it is, for the message."""
+        shape = self.shape(output)
+        if not all(length.is_static for length in shape):
+            raise ValueError(f"{what} must be static")
+        return tuple(length.traced for length in shape)
+
+    def dtype(self, output: Output) -> np.dtype:
+        """The type of an output."""
+        if self._dtypes.get(output) is None:
+            raise ValueError(f"the type of {output.node.name} ({output.node.op}) must follow from that of the data")
+        return np.dtype(self._dtypes[output])
+
+    def computed(self, output: Output) -> np.ndarray:
+        """The array of a parameter, or of an output that depends on parameters only."""
+        value = self.graph.value(output)
+        if value is not None:
+            return value
+        if any(node.op == "null" and node.name not in self.graph.values for node in self.graph.nodes([output])):
+            raise ValueError(f"{output.node.name} must depend on parameters only")
+        (value,) = self.graph.run([output])
+        return np.asarray(value)
+
+
+# -- what a node says
+
+
+def axes_of(node: Node, ndim: int, name: str = "axis") -> List[int]:
+    """An attribute of one axis or several as a list of numbers from 0; all axes if it is None."""
+    value = node.attr(name)
+    if value is None or value == ():
+        return list(range(ndim))
+    value = [value] if isinstance(value, int) else list(value)
+    return [axis % ndim for axis in value]
+
+
+def ndim_of(w: Walk, node: Node) -> int:
+    """The number of axes of the data."""
+    return len(w.shape(node.inputs[0]))
+
+
+def axis_of(w: Walk, node: Node, default: Optional[int] = None) -> int:
+    """The axis of a node as a number from 0; the default is for a node without this attribute."""
+    axis = node.attr("axis", None if "axis" in node.attrs else default)
+    if axis is None:
+        raise ValueError(f"axis must be given, as {w.format} flattens nothing; received axis=None")
+    return int(axis) % ndim_of(w, node)
+
+
+def must(node: Node, name: str, required: Any) -> None:
+    """Raise `ValueError` unless an attribute has this value, or is not given."""
+    if node.attr(name, required) != required:
+        raise ValueError(f"{name} must be {required}; {validation.received(**{name: node.attr(name)})}")
+
+
+# -- windows
+
+
+def check_channels_first(node: Node) -> None:
+    """Raise `ValueError` for a windowed operator with another layout."""
+    if not is_channels_first(node):
+        raise ValueError(f"layout must have channels first; {validation.received(layout=node.attr('layout'))}")
+
+
+def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
+    """The windows of an operator, with the pads and slices around it; a size that is dynamic is None."""
+    check_channels_first(node)
+    lengths = w.shape(node.inputs[0])[2:]
+    windows = windows_of(node, [length.traced for length in lengths])
+    target = any(node.attr("target_shape") or ())
+    if target and NOTE not in node.attrs and not all(length.is_static for length in lengths):
+        raise ValueError("target_shape must not be given, but pad and adj, to serve dynamic sizes")
+    if node.op == "Pooling":
+        check_static(tuple(windows), pool=True)
+    is_plain = node.op == "Deconvolution" and NOTE not in node.attrs
+    if is_plain and any(window.dilation > 1 < window.stride for window in windows):
+        raise ValueError("a Deconvolution must not have strides and dilation, with which MXNet computes wrong values")
+    return [replace(window, size=window.size if n.is_static else None) for window, n in zip(windows, lengths)]
+
+
+def rescaled_averages(windows: Sequence[Any], counts_padding: bool) -> Optional[np.ndarray]:
+    """What the averages over whole kernels must be multiplied by, for MXNet's, which count the padding, or only data,
+    but never what follows the padding to complete the last window; None if it is 1."""
+    scale = np.ones(())
+    for window in windows:
+        low, high = window.padding if counts_padding else (0, 0)
+        starts = np.arange(window.outputs(window.size)) * window.stride - window.pads(window.size)[0]
+        counted = np.minimum(starts + window.kernel_size, window.size + high) - np.maximum(starts, -low)
+        scale = scale[..., None] * (window.kernel_size / counted)
+    return None if (scale == 1).all() else scale
+
+
+# -- the vector of a recurrent layer
+
+
+def recurrent_layers(
+    vector: np.ndarray, layers: int, directions: int, size: int, channels: int, gates: Sequence[int]
+) -> Iterator[List[np.ndarray]]:
+    """For each layer the weights for its inputs (D, G*H, C) and for its state (D, G*H, H), and both biases (D, 2*G*H),
+    for D directions and G gates of H elements, in this order of MXNet's. MXNet's vector has all weights, layer by layer
+    and direction by direction, and all biases after them."""
+    rest, height = vector, len(gates) * size
+
+    def next_weights(*shape: int) -> Any:
+        nonlocal rest
+        count = int(np.prod(shape))
+        array, rest = rest[:count].reshape(len(gates), size, *shape[1:]), rest[count:]
+        return array[list(gates)].reshape(shape)
+
+    weights = []
+    for number in range(layers):
+        width = channels if number == 0 else directions * size
+        pairs = [(next_weights(height, width), next_weights(height, size)) for _ in range(directions)]
+        weights.append([np.stack(arrays) for arrays in zip(*pairs)])
+    for weight, recurrence in weights:
+        biases = [np.concatenate([next_weights(height), next_weights(height)]) for _ in range(directions)]
+        yield [weight, recurrence, np.stack(biases)]
