@@ -6,8 +6,6 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame import validation
 from mxsame.port.description import WRAPPER, Layer, LayerCall, Model, Tensor, class_and_config, leaves
-from mxsame.port.operators import name_of
-from mxsame.port.table import LAYERS, OPERATORS
 
 MODELS = ("Sequential", "Functional", "Model")
 DEEPEST = 32  # models in models
@@ -36,16 +34,12 @@ def _class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
 def _model(class_name: str, config: Dict[str, Any], version: int, depth: int) -> Model:
     if class_name == "Sequential":
         return _sequential(config, version, depth)
-    if _is_functional(config):
+    if class_name in MODELS and "output_layers" in config:
         return _functional(config, version, depth)
     raise ValueError(
-        "a model must be Sequential or functional (a subclassed model has no configuration of its layers); "
-        f"{validation.received(class_name=class_name)}"
+        "a model must be Sequential or Functional (a class of your own may compute anything: if it does not, take "
+        f"keras.Model(model.inputs, model.outputs)); {validation.received(class_name=class_name)}"
     )
-
-
-def _is_functional(config: Dict[str, Any]) -> bool:
-    return "layers" in config and "output_layers" in config
 
 
 def _sequential(config: Dict[str, Any], version: int, depth: int) -> Model:
@@ -105,7 +99,7 @@ def _layer(entry: Any, version: int, depth: int) -> Layer:
     name = entry.get("name", config.get("name"))
     if not isinstance(name, str) or not name:
         raise ValueError(f"a layer must have a name; received a {class_name} with {validation.received(name=name)}")
-    if class_name in MODELS or _is_functional(config):
+    if class_name in MODELS:
         return Layer(class_name, name, config, model=_model(class_name, config, version, depth + 1))
     if class_name == WRAPPER:
         return Layer(class_name, name, config, model=_wrapped(config["layer"], version, depth + 1))
@@ -126,9 +120,8 @@ def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any], ve
         return str(config.get("function", entry.get("name")))
     if "module" in entry or version == 2:
         return class_name if str(entry.get("module")).startswith("keras.src.ops") else None
-    # An .h5 file of Keras 3 has no modules. Its layers have a type; a layer that was written by hand may have none.
-    is_layer = "dtype" in config or (class_name in LAYERS and name_of(class_name) not in OPERATORS)
-    return None if is_layer else class_name
+    # An .h5 file of Keras 3 has no modules; layers are trainable, or not.
+    return None if "trainable" in config or class_name == "InputLayer" else class_name
 
 
 def _call(call: Any) -> LayerCall:

@@ -152,7 +152,7 @@ class _Rows:
             shown = [f"{_names(layer)[1]} ({layer.name!r})" for layer in missing[:8]]
             raise ValueError(
                 "every layer must be supported, or be given by "
-                f"custom={{{_names(missing[0])[1]!r}: function of (config, weights) -> HybridBlock}}; "
+                f"custom={{{_names(missing[0])[-1]!r}: function of (config, weights) -> HybridBlock}}; "
                 f"received {', '.join(shown)}{', ..' if len(missing) > 8 else ''}"
             )
         unknown = set(self.custom) - {name for layer in layers for name in _names(layer)}
@@ -163,9 +163,10 @@ class _Rows:
             )
 
 
-def _names(layer: Layer) -> Tuple[str, str]:
+def _names(layer: Layer) -> Tuple[str, str, str]:
     """By which a user's function may be given for it."""
-    return layer.name, layer.operator or layer.class_name
+    name = layer.operator or layer.class_name
+    return layer.name, name, name.split(">")[-1]
 
 
 def _of_layer(functions: Mapping[str, Callable], layer: Layer) -> Optional[Callable]:

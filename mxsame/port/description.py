@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 WRAPPER = "TimeDistributed"
+KERAS_NAMES = {  # of Keras's own classes, by what its files say
+    "Custom>CustomScaleLayer": "CustomScaleLayer",
+    "GroupedQueryAttention": "GroupQueryAttention",
+}
 
 
 class Tensor(NamedTuple):
@@ -122,8 +126,16 @@ class Model:
 
 
 def class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
-    """Of `{"class_name": .., "config": ..}`; a class that was registered is written as `package>name`."""
-    return entry["class_name"].split(">")[-1], entry["config"]
+    """Of `{"class_name": .., "config": ..}`. A class that is not Keras's own is `package>name`, as `.h5` files write one
+    that was registered; `.keras` files have its module next to it."""
+    name = str(entry["class_name"])
+    if "module" in entry or "registered_name" in entry:
+        module, registered = str(entry.get("module") or "__main__"), str(entry.get("registered_name"))
+        if ">" in registered:
+            name = registered
+        elif module.split(".")[0] not in ("keras", "tf_keras", "tensorflow"):
+            name = f"{module}>{name}"
+    return KERAS_NAMES.get(name, name), entry["config"]
 
 
 def snake_case(name: str) -> str:

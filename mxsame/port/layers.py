@@ -365,7 +365,9 @@ def _repeat_vector(site: Site, x: Value) -> Value:
 
 def _spectral_weights(config: Dict[str, Any]) -> List[Weight]:
     inner = _wrapped(config)
-    roles = LAYERS[inner.class_name].weights_of(inner) if inner.class_name in LAYERS else []
+    if inner.class_name not in LAYERS:
+        raise ValueError(f"layer of {config.get('name')!r} must be supported; received a {inner.class_name}")
+    roles = LAYERS[inner.class_name].weights_of(inner)
     return [*(role._replace(group="layer") for role in roles), Weight("vector_u", trained=False)]
 
 
@@ -378,8 +380,8 @@ def _wrapped(config: Dict[str, Any]) -> Layer:
 def _spectral_norm(site: Site, x: Value) -> Any:
     """The layer that is wrapped: its kernel is stored as it was divided in training, which is not done here."""
     inner, layer = _wrapped(site.config), site.layer
-    if inner.class_name not in LAYERS or site.training:
-        raise ValueError(f"layer must be supported, and not called with training=True; received a {inner.class_name}")
+    if site.training:
+        raise ValueError("a layer with spectral normalization must not be called with training=True")
     inner.roles = (layer.roles or [])[:-1]
     inner.weights = layer.weights[: len(inner.roles)]  # a `.keras` file has the kernel again, next to the vector
     inner.config = {**inner.config, "trainable": layer.trainable and inner.trainable}

@@ -59,7 +59,7 @@ def _assign_by_class(model: Model, group: Any, container: str) -> None:
     for layer in model.layers:
         if layer.operator is not None and container == "layers":  # operator nodes of Keras 3 are no layers
             continue
-        name = snake_case(PYTHON_NAMES.get(layer.class_name, layer.class_name))
+        name = snake_case(PYTHON_NAMES.get(layer.class_name, layer.class_name).split(">")[-1])
         counts[name] = counts.get(name, -1) + 1
         stored = files.member(group, f"{name}_{counts[name]}" if counts[name] else name, "group")
         if stored is None:

@@ -727,16 +727,3 @@ def test_a_damaged_file_is_read_or_refused(tmp_path, count):
     assert [report for report in outcomes.values() if report["seen"] or report["length"] >= 2_000] == []
     assert set(tmp_path.iterdir()) - before == {tmp_path / "listing.json"}
     assert sum(report["kind"] is not None for report in outcomes.values()) > count // 4
-
-
-def test_a_layer_that_was_written_by_hand_is_no_operator():
-    """Operators of Keras 3 in `.h5` files have no type, either."""
-    shape = {"class_name": "InputLayer", "config": {"name": "x", "batch_shape": [None, 4, 4, 1]}}
-    pad = {"class_name": "ZeroPadding2D", "config": {"name": "pad", "padding": [[1, 1], [1, 1]]}}
-    model = {"class_name": "Sequential", "config": {"name": "net", "layers": [shape, pad]}, "keras_version": "3.11.3"}
-    (row,) = [row for row in mxsame.from_keras(json.dumps(model)).description.layers if row.name == "pad"]
-    assert row.operator is None
-    mean = {"class_name": "Average", "module": "keras.src.ops.numpy", "config": {"name": "mean"}}  # not Average()
-    model["config"]["layers"][1] = mean
-    with pytest.raises(ValueError, match=r"every layer must be supported, .*received Average \('mean'\)"):
-        mxsame.from_keras(json.dumps(model))

@@ -1,0 +1,77 @@
+"""What would be another value in silence is refused by name: classes that are not Keras's own."""
+
+import json
+
+import pytest
+
+import mxsame
+from mxsame._mxnet import mx
+
+REGISTERED = {"module": None, "registered_name": "mine>Softmax"}  # as `.keras` files have it
+
+
+def entry(class_name, name="one", config=(), **more):
+    return {"class_name": class_name, "name": name, "config": {"name": name, **dict(config)}, **more}
+
+
+def model_of(*layers, version="2.13.1", **more):
+    """The text of a functional model of these, one after the other, on data (N, 3, 4)."""
+    layers = [entry("InputLayer", "data", {"batch_input_shape": [None, 3, 4]}), *layers]
+    for before, each in zip([None, *layers], layers):
+        each["inbound_nodes"] = [[[before["name"], 0, 0, {}]]] if before else []
+    ends = {"input_layers": [["data", 0, 0]], "output_layers": [[layers[-1]["name"], 0, 0]]}
+    config = {"name": "net", "layers": layers, **ends}
+    return {"class_name": "Functional", "config": config, "keras_version": version, **more}
+
+
+def wrapping(wrapper, *layer, **more):
+    return entry(wrapper, config={"layer": entry(*layer, **more)})
+
+
+OF_A_USER = {
+    "registered, .h5": entry("mine>Softmax"),
+    "registered, .keras": entry("Softmax", **REGISTERED),
+    "of a script": entry("Softmax", module=None, registered_name="Softmax"),
+    "of a module": entry("Softmax", module="mine.layers", registered_name="Softmax"),
+    "wrapped": wrapping("TimeDistributed", "Softmax", "inner", **REGISTERED),
+    "normalized": wrapping("SpectralNormalization", "mine>Dense", "inner", {"units": 2}),
+    "in both directions": wrapping("Bidirectional", "mine>LSTM", "inner", {"units": 2}),
+    "activation": entry("Activation", config={"activation": entry("ReLU", "inner", **REGISTERED)}),
+    "nested model": {**model_of(entry("ReLU")), "class_name": "mine>Functional", "name": "one"},
+    "nested model without a package": {**model_of(entry("ReLU")), "class_name": "Softmax1", "name": "one"},
+}
+
+
+@pytest.mark.parametrize("kind", OF_A_USER)
+def test_classes_of_a_user_are_not_keras_s(kind):
+    with pytest.raises(ValueError, match=r"received .*(Softmax|Dense|LSTM|Functional)"):
+        mxsame.from_keras(json.dumps(model_of(OF_A_USER[kind])))
+
+
+@pytest.mark.parametrize("name", ["mine>Softmax", "Softmax", "one"])
+def test_a_class_of_a_user_is_given_by_its_names(name):
+    custom = {name: lambda config, weights: mx.gluon.nn.HybridLambda(lambda F, x: x * 2)}
+    for kind in ("registered, .h5", "registered, .keras"):
+        net = mxsame.from_keras(json.dumps(model_of(OF_A_USER[kind])), custom=custom)
+        assert net(mx.nd.ones((1, 3, 4))).asnumpy().max() == 2
+
+
+def test_models_of_a_user_are_refused():
+    with pytest.raises(ValueError, match=r"keras.Model\(model.inputs, model.outputs\).*received class_name='mine>Net'"):
+        mxsame.from_keras(json.dumps(model_of(entry("ReLU"), class_name="mine>Net")))
+
+
+@pytest.mark.parametrize("operator", ["Average", "Softmax1", "Prod"])
+def test_operators_of_keras_3_without_a_module_are_no_layers(operator):
+    """As `.h5` files have them: only layers are trainable, or not."""
+    assert_refused = pytest.raises(ValueError, match=rf"received {operator} \('one'\)|axis must leave the batch")
+    with assert_refused:
+        mxsame.from_keras(json.dumps(model_of(entry(operator, config={"axis": 0, "dtype": None}), version="3.11.0")))
+
+
+def test_classes_of_keras_by_their_other_names():
+    for name, more in (("Custom>CustomScaleLayer", {}), ("CustomScaleLayer", {"module": "keras.src.applications.x",
+                       "registered_name": "Custom>CustomScaleLayer"})):  # fmt: skip
+        model = model_of(entry(name, config={"scale": 2.0}, **more))
+        model["config"]["layers"][1]["inbound_nodes"] = [[["data", 0, 0, {}], ["data", 0, 0, {}]]]
+        assert mxsame.from_keras(json.dumps(model))(mx.nd.ones((1, 3, 4))).asnumpy().max() == 3
