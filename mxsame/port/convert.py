@@ -260,7 +260,7 @@ def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> 
     function = _of_layer(custom, layer)
     if function is None:
         raise ValueError(
-            f"custom layers with weights need custom={{{_names(layer)[1]!r}: function of (block) -> arrays}}; "
+            f"custom layers with weights need custom={{{_names(layer)[-1]!r}: function of (block) -> arrays}}; "
             f"received {layer.name!r}"
         )
     arrays, shapes = list(map(np.asarray, function(block))), [tuple(stored.shape) for stored in layer.weights]

@@ -126,8 +126,8 @@ class Model:
 
 
 def class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
-    """Of `{"class_name": .., "config": ..}`. A class that is not Keras's own is `package>name`, as `.h5` files write one
-    that was registered; `.keras` files have its module next to it."""
+    """Of `{"class_name": .., "config": ..}`; a class that is not Keras's own is `package>name`, as `.h5` files write
+    one that was registered; `.keras` files have its module next to it."""
     name = str(entry["class_name"])
     if "module" in entry or "registered_name" in entry:
         module, registered = str(entry.get("module") or "__main__"), str(entry.get("registered_name"))
