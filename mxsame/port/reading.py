@@ -7,11 +7,11 @@ import warnings
 from typing import Any, Callable, Optional
 
 from mxsame import validation
-from mxsame.port import files, old_names
+from mxsame.port import files
 from mxsame.port import weights as weighing
 from mxsame.port.config import model_of
 from mxsame.port.description import Model
-from mxsame.port.table import LAYERS, roles_of
+from mxsame.port.table import roles_of
 
 MOST_CALLS = 20_000  # of layers; models that call models several times have more than their file shows
 
@@ -34,16 +34,15 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     calls = model.calls()
     if calls > MOST_CALLS:
         raise ValueError(f"layers must be called at most {MOST_CALLS} times in all; {validation.received(calls=calls)}")
-    for layer in model.walk():
-        if layer.operator is None and layer.class_name in (*LAYERS, *old_names.CLASSES, "Merge"):
-            old_names.renamed(layer)
     if check is not None:
         check(model)
     root = contents.weights
     if weights is not None:
         if not isinstance(weights, (str, os.PathLike)):
             raise TypeError(f"weights must be a path; received weights of type {type(weights).__name__}")
-        root = files.opened(weights, "weights").weights
+        given = files.opened(weights, "weights")
+        _major(given)  # refuses those of Keras 1, too
+        root = given.weights
         if root is None:
             raise ValueError(f"weights must be an HDF5 file or a .keras archive; received {os.fspath(weights)!r}")
     group = None if root is None else weighing.group_of(root)
@@ -73,7 +72,13 @@ def _major(contents: files.Contents) -> int:
     """The version of Keras, 2 or 3."""
     version, config = contents.version, contents.config or {}
     if isinstance(version, str) and version.split(".")[0].isdigit():
-        return 3 if int(version.split(".")[0]) >= 3 else 2
+        major = int(version.split(".")[0])
+        if major < 2:
+            raise ValueError(
+                "files must be of Keras 2 or newer: Keras 2.0 to 2.3 reads older files, and "
+                f"keras.models.load_model(path).save(path) writes them anew; {validation.received(keras_version=version)}"
+            )
+        return min(major, 3)
     return 3 if "registered_name" in config and "backend" not in config else 2
 
 

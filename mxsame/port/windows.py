@@ -58,13 +58,7 @@ def _static(site: Site, x: Value) -> Tuple[Any, ...]:
 def _conversion(site: Site, kind: str, depth_multiplier: int) -> Conversion:
     """From a kernel as it is stored: keras-mxnet stores those of channels first in MXNet's order."""
     if not site.layer.native or not site.is_channels_first:
-        conversion = kernel(kind, depth_multiplier if kind == "depthwise" else None)
-        if site.layer.class_name != "Conv1D":
-            return conversion
-        # Kernels of Keras 1 have an axis more.
-        return conversion._replace(
-            to_mxnet=lambda array: conversion.to_mxnet(array[:, 0] if array.ndim == 4 else array)
-        )
+        return kernel(kind, depth_multiplier if kind == "depthwise" else None)
     if kind != "depthwise":
         return SAME
     return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)

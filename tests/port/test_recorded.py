@@ -311,50 +311,6 @@ def test_discretization_at_its_boundaries(tmp_path):
     ]
 
 
-OLD = [
-    ("Convolution2D", {"nb_filter": 4, "nb_row": 3, "nb_col": 2, "subsample": [2, 1], "border_mode": "same"}),
-    ("MaxPooling2D", {"pool_size": [2, 2], "border_mode": "same", "dim_ordering": "tf"}),
-    ("AtrousConvolution2D", {"nb_filter": 3, "nb_row": 2, "nb_col": 2, "atrous_rate": [2, 1], "bias": False}),
-    ("Dropout", {"p": 0.5}),
-    ("Reshape", {"target_shape": [9, 3]}),
-    ("Convolution1D", {"nb_filter": 4, "filter_length": 3, "subsample_length": 2, "border_mode": "valid"}),
-    ("Flatten", {}),
-    ("Dense", {"output_dim": 5, "activation": "relu", "bias": True}),
-]
-NEW = [
-    ("Conv2D", {"filters": 4, "kernel_size": [3, 2], "strides": [2, 1], "padding": "same"}),
-    ("MaxPooling2D", {"pool_size": [2, 2], "padding": "same"}),
-    ("Conv2D", {"filters": 3, "kernel_size": [2, 2], "dilation_rate": [2, 1], "use_bias": False}),
-    ("Dropout", {"rate": 0.5}),
-    ("Reshape", {"target_shape": [9, 3]}),
-    ("Conv1D", {"filters": 4, "kernel_size": 3, "strides": 2}),
-    ("Flatten", {}),
-    ("Dense", {"units": 5, "activation": "relu"}),
-]
-
-
-def test_names_of_keras_1(tmp_path):
-    """A kernel of one spatial axis has one more there."""
-    random = np.random.RandomState(0)
-    shapes = {1: [(3, 2, 2, 4), (4,)], 3: [(2, 2, 4, 3)], 6: [(3, 3, 4), (4,)], 8: [(16, 5), (5,)]}
-    data, nets = random.normal(size=(2, 19, 7, 2)).astype("float32"), []
-    weights = {
-        number: [random.normal(size=shape).astype("float32") for shape in input_shapes]
-        for number, input_shapes in shapes.items()
-    }
-    for name, layers in (("old", OLD), ("new", NEW)):
-        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
-            file.attrs["layer_names"] = [f"{layers[number - 1][0]}_{number}".encode() for number in weights]
-            for entry, (number, arrays) in zip(file.attrs["layer_names"], weights.items()):
-                group = file.create_group(entry)
-                group.attrs["weight_names"] = [f"{n}".encode() for n in range(len(arrays))]
-                for n, array in enumerate(arrays):
-                    group[str(n)] = array[:, None] if name == "old" and number == 6 and not n else array
-        model = model_file(tmp_path / f"{name}.json", (19, 7, 2), *layers)
-        nets.append(mxsame.from_keras(model, tmp_path / f"{name}.h5"))
-    assert_all_close(*(called(net, [data]) for net in nets))
-
-
 def called_once(path, name, config, *inbound):
     """The file of a functional model of one layer after the input `data`, (N, 4)."""
     data = {"class_name": "InputLayer", "name": "data", "config": {"name": "data", "batch_input_shape": [None, 4]}}
@@ -363,15 +319,6 @@ def called_once(path, name, config, *inbound):
     config["output_layers"] = [["one", 0, 0]]
     path.write_text(json.dumps({"class_name": "Functional", "config": config}))
     return path
-
-
-@pytest.mark.parametrize("mode", ["sum", "mul", "concat", "ave", "max"])
-def test_merge_of_keras_1(tmp_path, mode):
-    merge = {"mode": mode, "concat_axis": -1, "dot_axes": -1}
-    model = called_once(tmp_path / "model.json", "Merge", merge, ["data", 0, 0], ["data", 0, 0])
-    x = np.array([[1.0, 2.0, 3.0, -4.0]], "float32")
-    want = {"sum": 2 * x, "mul": x * x, "concat": np.concatenate([x, x], 1)}.get(mode, x)
-    assert_all_close(called(mxsame.from_keras(model), [x]), [want])
 
 
 def test_random_layers_warn(recorded):

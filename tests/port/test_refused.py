@@ -75,3 +75,8 @@ def test_classes_of_keras_by_their_other_names():
         model = model_of(entry(name, config={"scale": 2.0}, **more))
         model["config"]["layers"][1]["inbound_nodes"] = [[["data", 0, 0, {}], ["data", 0, 0, {}]]]
         assert mxsame.from_keras(json.dumps(model))(mx.nd.ones((1, 3, 4))).asnumpy().max() == 3
+
+
+def test_files_of_keras_1_are_refused():
+    with pytest.raises(ValueError, match=r"load_model\(path\).save\(path\).*received keras_version='1.2.2'"):
+        mxsame.from_keras(json.dumps(model_of(entry("ReLU"), version="1.2.2")))
