@@ -75,8 +75,8 @@ def _major(contents: files.Contents) -> int:
         major = int(version.split(".")[0])
         if major < 2:
             raise ValueError(
-                "files must be of Keras 2 or newer: Keras 2.0 to 2.3 reads older files, and "
-                f"keras.models.load_model(path).save(path) writes them anew; {validation.received(keras_version=version)}"
+                "files must be of Keras 2 or newer: Keras 2.0 to 2.3 reads older ones, and writes them anew by "
+                f"keras.models.load_model(path).save(path); {validation.received(keras_version=version)}"
             )
         return min(major, 3)
     return 3 if "registered_name" in config and "backend" not in config else 2
