@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Dict, Sequence, Tuple
 
+from benchmarks.timing import FLAGS, measure, spread
 from benchmarks.variants import call
 from mxsame._mxnet import mx
-from mxsame.graphs.tune import FLAGS, measure, spread
 
 MANY, FEW = (8, 64, 56, 56), (8, 3, 224, 224)  # data between layers, and pictures
 LINE = (4, 32, 3000)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Dict, Optional
 
 from benchmarks import results
+from benchmarks.timing import measure as timed
 from benchmarks.variants import (
     Layer,
     Recipe,
@@ -21,7 +22,6 @@ from benchmarks.variants import (
     symmetric,
 )
 from mxsame._mxnet import mx
-from mxsame.graphs.tune import measure as timed
 
 OURS = "mxsame, static shape"
 LAYERS = [

@@ -17,9 +17,9 @@ import numpy as np
 import mxsame
 from benchmarks import architectures, networks, results
 from benchmarks.kits import Tensor
+from benchmarks.timing import measure as timed
 from mxsame import threads
 from mxsame._mxnet import mx
-from mxsame.graphs.tune import measure as timed
 
 APPLICATIONS = ("MobileNetV2", "MobileNetV3Small", "EfficientNetB0", "ResNet50", "DenseNet121", "InceptionV3")
 ARCHITECTURES = {

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks import results
+from benchmarks.timing import measure as timed
 from benchmarks.variants import PLANNER, Layer, call, explicit, inputs, plans, symmetric
-from mxsame.graphs.tune import measure as timed
 
 SYMMETRIC, EXPLICIT = "symmetric", "explicit pad"
 

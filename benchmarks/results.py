@@ -15,9 +15,9 @@ from typing import Any, Dict, Iterable, List, Sequence
 
 import numpy as np
 
+from benchmarks.timing import spread
 from mxsame import __version__, threads
 from mxsame._mxnet import mx
-from mxsame.graphs.tune import spread
 
 FOLDER = Path(__file__).parent / "results"
 

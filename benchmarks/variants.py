@@ -8,12 +8,12 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
+from benchmarks.timing import FLAGS
 from mxsame import nn, padding
 from mxsame._mxnet import mx
 from mxsame.building import building
 from mxsame.demo import symmetric_pad
 from mxsame.graphs.hybridize import hybridize
-from mxsame.graphs.tune import FLAGS
 from mxsame.plan import Window, force, strategies_for
 
 PLANNER = "planner"

@@ -20,7 +20,6 @@ importing.prepare()  # `import mxnet` works from here on; nothing here imports i
 
 _PUBLIC = {  # each name, and the module that it is, or that defines it
     "audit": "mxsame.auditing:audit",
-    "autotune": "mxsame.graphs.tune:autotune",
     "deploy": "mxsame.graphs.deploy:deploy",
     "export": "mxsame.graphs.files:export",
     "export_onnx": "mxsame.onnx.export:export_onnx",
@@ -50,7 +49,6 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from mxsame.graphs.deploy import deploy as deploy
     from mxsame.graphs.files import export as export
     from mxsame.graphs.hybridize import hybridize as hybridize
-    from mxsame.graphs.tune import autotune as autotune
     from mxsame.onnx.export import export_onnx as export_onnx
     from mxsame.port.convert import from_keras as from_keras
     from mxsame.port.convert import to_keras_weights as to_keras_weights

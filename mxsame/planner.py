@@ -1,4 +1,4 @@
-"""Chooses one of the exact plans: the one that was measured to be the fastest, or else is estimated to be.
+"""Chooses one of the exact plans: the one that is estimated to be the fastest.
 
 On the CPU the estimate is a sum of counts, each multiplied by a constant of :class:`Costs`, in nanoseconds: elements
 that a step copies; kernel elements that get zeros or are flipped; the operator's multiplications, including those for
@@ -29,12 +29,10 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
-from mxsame import measured
 from mxsame.building import current
-from mxsame.measured import Windows, Work, forget
 from mxsame.plan import POOLS, STRATEGIES, Plan, exact_plans, first_plan
 from mxsame.plan.costs import BLOCK, COSTS, Costs, TypicalLayer, is_partial, is_slow_when_plain
 from mxsame.plan.windows import AnyWindow, check_static
@@ -47,12 +45,51 @@ __all__ = [
     "candidates",
     "choose",
     "estimate",
-    "forget",
 ]
 
 
 WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
 LEAST_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
+Windows = Tuple[AnyWindow, ...]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an operator has to do, apart from its windows; None means unknown.
+
+    Parameters
+    ----------
+    operator : str
+        One of `mxsame.plan.OPERATORS`: "conv", "transposed", "max", "avg", ..
+    batch, in_channels, channels : int, optional
+    groups : int
+    plain : bool
+        The data is an input of the graph, so it is not in oneDNN's blocks.
+    purpose : "inference", "training" or "deployment"
+        For deployment, whatever depends only on parameters is computed beforehand.
+    device : "cpu" or "gpu"
+    in_blocks : bool
+        The data has one spatial axis and is in oneDNN's blocks, like a convolution's output.
+    pairs, blocks : bool
+        Whether a pooling operator can take its data in pairs of channels, and in oneDNN's blocks.
+
+    Examples
+    --------
+    >>> Work("conv", batch=8, in_channels=3, channels=64, plain=True).groups
+    1
+    """
+
+    operator: str
+    batch: Optional[int] = None
+    in_channels: Optional[int] = None
+    channels: Optional[int] = None
+    groups: int = 1
+    plain: bool = False
+    purpose: str = "inference"
+    device: str = "cpu"
+    in_blocks: bool = False
+    pairs: bool = False
+    blocks: bool = False
 
 
 class Decision(NamedTuple):
@@ -112,7 +149,7 @@ class Decision(NamedTuple):
 
 
 def choose(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None) -> Plan:
-    """The exact plan of the `allowed` strategies that was measured to be the fastest, or else is estimated to be.
+    """The exact plan of the `allowed` strategies that is estimated to be the fastest.
 
     Raises `ValueError` if there is none.
 
@@ -128,21 +165,9 @@ def choose(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[
     plans = exact_plans(windows, work.operator, allowed)
     if record.strategy is not None or not plans:
         return laid_out(first_plan(windows, work.operator, allowed), windows, work)
-    wanted = measured.fastest(windows, work)
-    if wanted is not None and wanted in plans:
-        return laid_out(plans[wanted], windows, work)
     # A graph for every size that nobody says the purpose of serves both inference and training.
     is_for_both = record.purpose is None and any(window.size is None for window in windows)
     return _estimated_fastest(windows, work, allowed, COSTS, is_for_both)
-
-
-def preferences() -> Tuple[int, int]:
-    """What :func:`choose` depends on apart from its arguments: for the same preferences it gives the same plan.
-
-    >>> preferences() == preferences()
-    True
-    """
-    return id(COSTS), measured.changes()
 
 
 def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None) -> Dict[str, Plan]:

@@ -120,7 +120,7 @@ from importlib.util import find_spec
 assert hasattr(mxsame, "__version__") and not hasattr(mxsame, "nothing") and "nn" in dir(mxsame)
 mxsame.padding, mxsame.plan, mxsame.planner, mxsame.plot_padding
 print(find_spec("mxnet").origin.endswith("mxnet/__init__.py"), {"mxnet", "numpy", "matplotlib"} & set(sys.modules))
-mxsame.nn.Conv2D(1, 3), mxsame.deploy, mxsame.hybridize, mxsame.export, mxsame.autotune, mxsame.keras.ops
+mxsame.nn.Conv2D(1, 3), mxsame.deploy, mxsame.hybridize, mxsame.export, mxsame.keras.ops
 print(find_spec("mxnet.gluon").name, {"mxnet", "numpy", "matplotlib"} & set(sys.modules) == {"mxnet", "numpy"})
 """
     assert run_well(code).splitlines() == ["True set()", "mxnet.gluon True"]

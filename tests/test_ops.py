@@ -28,7 +28,7 @@ from running import (
 from ways import check
 
 import mxsame
-from mxsame import measured, ops, planner
+from mxsame import ops
 from mxsame import plan as planning
 from mxsame._mxnet import mx
 from mxsame.ops import _geometry
@@ -243,7 +243,7 @@ def test_a_second_call_is_checked_as_the_first():
         ops.conv(data, weight.astype("float64"), padding=((1, 1),))
 
 
-def test_a_second_call_follows_what_was_measured_and_forced(monkeypatch):
+def test_a_second_call_follows_what_is_forced(monkeypatch):
     data, weight, called = nd.ones((1, 1, 8)), nd.ones((1, 1, 3)), []
     for name in ("concat", "slice", "pad"):
         operator = getattr(nd, name)
@@ -251,22 +251,15 @@ def test_a_second_call_follows_what_was_measured_and_forced(monkeypatch):
             nd, name, lambda *args, op=operator, name=name, **more: called.append(name) or op(*args, **more)
         )
 
-    def seen():
+    def seen(strategy):
         called.clear()
-        ops.conv(data, weight, strides=2)
+        with planning.force(strategy):
+            ops.conv(data, weight, strides=2)
         return called[:1]
 
-    unmeasured, work = seen(), planner.Work("conv", 1, 1, 1, plain=True)
-    try:
-        for strategy in ("concat", "slice"):
-            measured.prefer((planning.Window(8, 3, 2),), work, strategy)
-            assert seen() == [strategy]
-            with planning.force("pad"):
-                assert seen() == ["pad"]
-            assert seen() == [strategy]
-    finally:
-        planner.forget()
-    assert seen() == unmeasured
+    chosen = seen(None)
+    for strategy in ("concat", "slice", "pad"):
+        assert seen(strategy) == [strategy] and seen(None) == chosen
 
 
 @pytest.mark.parametrize("hybridized", [False, True])

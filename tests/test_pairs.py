@@ -10,6 +10,7 @@ import mxsame
 from mxsame import ops, planner, tensors
 from mxsame._mxnet import mx
 from mxsame.building import building
+from mxsame.ops import _geometry
 
 pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
 
@@ -116,7 +117,7 @@ def test_values_are_those_of_the_operator_in_1_d(monkeypatch, name, window, dtyp
     for least in (planner.LEAST_CHANNELS, 1000):
         monkeypatch.setattr(planner, "LEAST_CHANNELS", least)
         planner._estimated_fastest.cache_clear()
-        planner.forget()  # so that calls are planned anew
+        _geometry._PLANNED.clear()  # so that calls are planned anew
         x = special(dtype)
         x.attach_grad()
         with mx.autograd.record(train_mode=train_mode):

@@ -221,6 +221,8 @@ def test_what_has_no_exact_graph_is_refused():
         ValueError, match=r"give data of static shape, .*; received input_size=\(None,\), .*padding=\('same',\)"
     ):
         first_plan([Window(None, 3, 2)], "conv", ("native", "slice"))
+    with pytest.raises(ValueError, match=r"strides must be <= 4096 .*; received strides=\(4097,\)"):
+        exact_plans((Window(None, 3, 4097),), "conv")
 
 
 # ---- transposed ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from mxsame import measured, planner
+from mxsame import planner
 from mxsame.plan import TransposedWindow, Window, costs, exact_plans, force
 from mxsame.planner import Decision, Work, choose, estimate
 
@@ -20,9 +20,7 @@ FAMILIES = ("conv", "max", "avg", "avg with padding", "lp")
 @pytest.fixture(autouse=True)
 def nothing_remembered():
     planner._estimated_fastest.cache_clear()
-    planner.forget()
     yield
-    planner.forget()
     planner._estimated_fastest.cache_clear()
 
 
@@ -112,36 +110,15 @@ def transposed(size, kernel_size, stride, crop, rank=2):
 
 
 def test_transposed_convolutions_are_planned_as_all_others():
-    """Estimated, measured and forced."""
+    """Estimated and forced."""
     windows, work = transposed(14, 5, 2, (1, 2)), Work("transposed", 8, 32, 16)
     plans = exact_plans(windows, "transposed")
     assert list(plans) == ["slice", "kernel", "dilate"]
     costs = {name: estimate(plan, windows, work) for name, plan in plans.items()}
     assert 0 < costs["slice"] < costs["dilate"] and chosen(windows, work) == "slice"
-    measured.prefer(windows, work, "dilate")
-    assert chosen(windows, work) == "dilate"
     with force("kernel"):
         assert chosen(windows, work) == "kernel"
     assert list(exact_plans(transposed(14, 4, 2, (1, 1)), "transposed")) == ["native"]
-
-
-# ---- what was measured -----------------------------------------------------------------------------------------------
-
-
-def test_what_was_measured_goes_before_the_estimate_and_force_before_both():
-    windows, work = square(56, 3, 2), Work("conv", 8, 128, 128)
-    assert chosen(windows, work) == "slice"
-    measured.prefer(windows, work, "concat")
-    assert chosen(windows, work) == "concat"
-    assert chosen(windows, dataclasses.replace(work, batch=1)) == "slice"  # other work
-    with force("pad"):
-        assert chosen(windows, work) == "pad"
-    planner.forget()
-    assert chosen(windows, work) == "slice"
-    dynamic = square(None, 3, 2)
-    estimated = chosen(dynamic, work)
-    measured.prefer(dynamic, work, "slice")
-    assert chosen(dynamic, work) == estimated, "it is not exact for every size"
 
 
 # ---- signatures of graphs --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import running
 import mxsame
 from mxsame._mxnet import mx
 from mxsame.rewriting import widening
+from mxsame.rewriting.graph import Graph
 
 SHAPE = (2, 4, 6, 5)
 INIT = {"variance": mx.init.Constant(0.7)}
@@ -239,3 +240,20 @@ def test_names_need_not_be_ascii():
     net.initialize()
     data = mx.nd.random.normal(shape=(1, 2, 5, 6))
     assert running.difference(mxsame.deploy(net, data.shape)(data).asnumpy(), net(data).asnumpy()) < 1e-5
+
+
+def test_a_graph_is_walked_as_often_for_many_layers(monkeypatch):
+    """Not once for each layer, which takes minutes for deep networks."""
+    walked, nodes = [], Graph.nodes
+    monkeypatch.setattr(Graph, "nodes", lambda self, *more: walked.append(None) or nodes(self, *more))
+    counts = []
+    for count in (2, 6):
+        net = mx.gluon.nn.HybridSequential()
+        for _ in range(count):
+            net.add(mx.gluon.nn.Conv2D(4, 1, in_channels=4), mx.gluon.nn.BatchNorm(in_channels=4))
+            net.add(mx.gluon.nn.Dropout(0.1))
+        net.initialize()
+        walked.clear()
+        mxsame.deploy(net, (1, 4, 5, 5))
+        counts.append(len(walked))
+    assert counts[0] == counts[1]

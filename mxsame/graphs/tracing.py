@@ -1,6 +1,6 @@
 """A net as a graph: its layers run on Symbols.
 
-Whatever is made of a net (graphs for its sizes, files, a graph for inference, measurements) begins with `traced`.
+Whatever is made of a net (graphs for its sizes, files, a graph for inference) begins with `traced`.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def _planned(plan: Callable[..., Planned], args: operands.Operands, *arguments: 
     if args.key is None or current() is not NOTHING:
         return plan(args, *arguments)
     try:
-        key = plan, args.key, planner.preferences(), tuple(map(_exact, arguments))
+        key = plan, args.key, id(planner.COSTS), tuple(map(_exact, arguments))
         planned = _PLANNED.get(key)
     except TypeError:  # an argument that cannot be a key
         return plan(args, *arguments)

@@ -13,7 +13,15 @@ from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
 from mxsame import validation
 from mxsame.building import building, current
 from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, AxisPlan, Plan, Strategy
-from mxsame.plan.windows import AnyWindow, TransposedWindow, Window, described, make_transposed_windows, make_windows
+from mxsame.plan.windows import (
+    AnyWindow,
+    TransposedWindow,
+    Window,
+    check_residues,
+    described,
+    make_transposed_windows,
+    make_windows,
+)
 
 __all__ = [
     "OPERATORS",
@@ -60,6 +68,11 @@ def exact_plans(
     allowed : tuple of str, optional
         Names of strategies; by default all that serve the operator.
 
+    Raises
+    ------
+    ValueError
+        For a stride above 4096 along an axis of unknown size.
+
     Examples
     --------
     >>> list(exact_plans((Window(8, 3, 2),), "conv", ("native", "slice", "concat")))
@@ -73,6 +86,7 @@ def exact_plans(
 
 @functools.lru_cache(maxsize=4096)
 def _exact_plans(windows: Tuple[AnyWindow, ...], operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
+    check_residues(windows)
     if operator in POOLS and operator != "avg with padding":  # they ignore it
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
     rows = [_axis_plans(window, operator, allowed) for window in windows]

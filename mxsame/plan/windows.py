@@ -206,13 +206,18 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
                 "keras-mxnet cannot run every size with a stride so much longer than the kernel; "
                 f"{validation.GIVE_SIZE}; received {described(windows)}"
             )
-        if window.stride > MOST_RESIDUES:
-            raise ValueError(
-                f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape; {validation.GIVE_SIZE}; "
-                f"{validation.received(strides=tuple(each.stride for each in windows))}"
-            )
+        check_residues(windows)
         if pool:
             _check_no_window_is_empty(window)
+
+
+def check_residues(windows: Tuple[AnyWindow, ...]) -> None:
+    """Raises `ValueError` if an axis that is dynamic has so long a stride that its sizes cannot all be checked."""
+    if any(window.size is None and isinstance(window, Window) and window.stride > MOST_RESIDUES for window in windows):
+        raise ValueError(
+            f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape; {validation.GIVE_SIZE}; "
+            f"{validation.received(strides=tuple(each.stride for each in windows))}"
+        )
 
 
 def _check_no_window_is_empty(window: Window) -> None:

@@ -37,23 +37,23 @@ class Affine(NamedTuple):
 
 def fold(graph: Graph) -> None:
     """Fold every scale and shift that follows a linear node which nothing else uses, directly or after movements."""
-    shapes = graph.shapes()
+    shapes, users = graph.shapes(), graph.users()
     with np.errstate(all="ignore"):  # values that are not finite are not folded
-        for node in graph.nodes():
+        for node in list(users):
             affine = _as_affine(graph, node, shapes)
             if affine is not None:
-                producer, axis = _linear_before(graph.users(), shapes, affine.data, affine.axis)
+                producer, axis = _linear_before(users, shapes, affine.data, affine.axis)
                 if producer is not None and _fold_into(
                     graph, producer, affine, axis == _channel_axis(producer, shapes)
                 ):
-                    graph.replace(node, affine.data)
+                    graph.replace(node, affine.data, users)
 
 
 def convolve(graph: Graph) -> None:
     """Turn the remaining batch norms of pictures into depthwise 1x1 convolutions, which oneDNN runs as one step with
     the activation after them. Float32 only: MXNet's own depthwise convolution is slow."""
-    shapes = graph.shapes()
-    for node in graph.nodes():
+    shapes, users = graph.shapes(), graph.users()
+    for node in list(users):
         if node.kind == "batch_norm" and len(shapes.get(node, ())) == 4:
             with np.errstate(all="ignore"):
                 affine = _as_affine(graph, node, shapes)
@@ -61,7 +61,7 @@ def convolve(graph: Graph) -> None:
                 continue
             scale, shift = affine.scale.astype(np.float32), affine.shift.astype(np.float32)
             if np.isfinite(scale).all() and np.isfinite(shift).all():
-                graph.replace(node, Output(_by_channel(graph, node.name, affine.data, scale, shift)))
+                graph.replace(node, Output(_by_channel(graph, node.name, affine.data, scale, shift)), users)
 
 
 def _has_far_mean(graph: Graph, node: Node, scale: np.ndarray) -> bool:

@@ -16,11 +16,12 @@ NEUTRAL = {  # op -> the scalar that makes it the identity; not NumPy's, which t
 
 def drop(graph: Graph, dropout: bool = True) -> None:
     """Drop identities, arithmetic with 0 or 1 that changes nothing, dropout, and reshapes that only check a size."""
-    for node in graph.nodes():
+    users = graph.users()
+    for node in list(users):
         if _is_identity(node) and (dropout or node.op != "Dropout"):
-            graph.replace(node, node.inputs[0])
+            graph.replace(node, node.inputs[0], users)
         elif node.op == "Reshape" and tensors.FIXED in node.inputs[0].node.name:
-            graph.replace(node, node.inputs[0].node.inputs[0])
+            graph.replace(node, node.inputs[0].node.inputs[0], users)
 
 
 def _is_identity(node: Node) -> bool:
@@ -36,14 +37,14 @@ def _is_identity(node: Node) -> bool:
 def canonicalize(graph: Graph) -> None:
     """Write activations of floats as `Activation`, which takes no integers, and a batch norm with a relu inside as two
     nodes."""
-    dtypes = graph.dtypes()
-    for node in graph.nodes():
+    dtypes, users = graph.dtypes(), graph.users()
+    for node in list(users):
         if node.kind in ACTIVATIONS and np.dtype(dtypes.get(Output(node)) or int).kind == "f":
             node.op, node.attrs = "Activation", {"act_type": node.kind}
         elif node.op == "_contrib_BatchNormWithReLU":
             node.op = "BatchNorm"
             relu = Node("Activation", f"{node.name}_relu", [Output(node)], {"act_type": "relu"})
-            for user in graph.users()[node]:
+            for user in users[node]:
                 graph.connect(user, Output(relu))
 
 

@@ -6,6 +6,7 @@ import ast
 import itertools
 import json
 import re
+from collections import ChainMap
 from dataclasses import dataclass, field
 from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -207,10 +208,22 @@ class Graph:
         """Let a user use this output."""
         self.used_by(user.node)[user.position] = output
 
-    def replace(self, node: Node, output: Output) -> None:
-        """Let all users of the first output of a node use this one."""
-        for user in self.users().get(node, ()):
-            self.connect(user, output)
+    def replace(self, node: Node, output: Output, users: Dict[Node, List[User]]) -> None:
+        """Let all users of the first output of a node use this one; `users`, which :meth:`users` gave, stays true."""
+        if output.node not in users:
+            users[output.node] = []
+            for position, (source, _) in enumerate(output.node.inputs):
+                users.setdefault(source, []).append(User(output.node, position))
+        for user in users.pop(node):
+            is_of_first = self.used_by(user.node)[user.position] == Output(node)
+            users.setdefault(output.node if is_of_first else node, []).append(user)
+            if is_of_first:
+                self.connect(user, output)
+        left = [] if node in users else [node]
+        for unused in left:  # which grows
+            for source in {source for source, _ in unused.inputs}:
+                users[source] = [user for user in users[source] if user.node is not unused]
+                left += [] if users[source] else [source]
 
     def value(self, output: Output) -> Optional[np.ndarray]:
         """The array of a parameter; None for anything else."""
@@ -218,7 +231,7 @@ class Graph:
 
     def constant(self, name: str, value: np.ndarray) -> Output:
         """Adds a parameter, whose name starts with this."""
-        unique = unused(name, self.values.keys() | {node.name for node in self.nodes()})
+        unique = unused(name, ChainMap(self.values, self.inputs))  # type: ignore[arg-type]
         self.values[unique] = np.ascontiguousarray(value)
         return Output(Node("null", unique))
 

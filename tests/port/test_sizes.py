@@ -110,7 +110,6 @@ def test_everything_that_is_made_of_a_net_refuses_other_lengths(tmp_path):
         lambda: report.rows(net, [given]),
         lambda: mxsame.deploy(net, given.shape),
         lambda: mxsame.export(net, str(tmp_path / "net"), given.shape),
-        lambda: mxsame.autotune(net, given),
     ):
         with pytest.raises(ValueError, match=message):
             use()
