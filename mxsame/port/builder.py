@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from mxsame.port import blocks
 from mxsame.port.description import Layer, LayerCall, Model, Placed, Tensor, leaves, mapped
 
 Size = Optional[int]
-Operand = Any  # of an operator: a tensor or a constant
 LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
 LENGTHS = (5040, 10080)  # in place of a dynamic length: they have many divisors, and stay different after any strides
 
@@ -75,6 +74,9 @@ class Value(NamedTuple):
             return self
         middle = [None if n is None else n - low - high for n, (low, high) in zip(self.shape[1:-1], self.pads)]
         return self._replace(pads=None, shape=(self.shape[0], *middle, self.shape[-1]))
+
+
+Operand = Union[Value, Any]  # of an operator: a tensor or a constant
 
 
 class Conversion(NamedTuple):

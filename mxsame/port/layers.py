@@ -478,7 +478,7 @@ def _concatenate(site: Site, *inputs: Value) -> Value:
 
 
 @operator("concatenate", order=ALIKE)
-def _concatenate_operator(site: Site, xs: List[Value], axis: int = -1) -> Value:
+def _concatenate_operator(site: Site, xs: List[Value], axis: int) -> Value:
     return concatenated(site, xs if isinstance(xs, list) else [xs], axis)
 
 

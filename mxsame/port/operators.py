@@ -21,9 +21,15 @@ def name_of(operator: str) -> str:
 
     >>> name_of("math.reduce_mean"), name_of("Mean"), name_of("__operators__.getitem"), name_of("GetItem")
     ('mean', 'mean', 'get_item', 'get_item')
+
+    TensorFlow's other functions have their whole name: `linalg.normalize` is another function than Keras's.
     """
-    name = snake_case(operator.rsplit(".", 1)[-1])
+    package, _, name = operator.rpartition(".")
+    name = snake_case(name) if package in PACKAGES or operator in ("linalg.matmul", "image.resize") else operator
     return SYNONYMS.get(name, name)
+
+
+PACKAGES = ("", "math", "nn", "__operators__", "keras.activations", "compat.v1", "compat.v1.math", "compat.v1.nn")
 
 
 SYNONYMS = {
@@ -58,7 +64,10 @@ def _named(site: Site) -> str:
 # -- element by element
 
 
-@operator("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", *blocks.COMPARISONS)
+BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", *blocks.COMPARISONS)
+
+
+@operator(*BINARY, names={"x1": "x", "x2": "y"})
 def _binary(site: Site, x: Operand, y: Operand) -> Any:
     """Of two tensors, or of one with a number or an array; a comparison gives ones and zeros."""
     function = _named(site)
@@ -92,6 +101,8 @@ def _unary(site: Site, x: Value) -> Value:
 def _activation(site: Site, x: Value, **given: Any) -> Value:
     name = _named(site)
     names = ACTIVATIONS[name]
+    if given.get("axis", 0) is None and site.version == 2:  # TensorFlow's default, which is the last
+        del given["axis"]
     if "alpha" in given and "negative_slope" in names:  # TensorFlow's name
         given["negative_slope"] = given.pop("alpha")
     unknown = [key for key in given if key not in names]
@@ -102,7 +113,7 @@ def _activation(site: Site, x: Value, **given: Any) -> Value:
     return applied(site, name, x, **given)
 
 
-@operator("clip")
+@operator("clip", names={"clip_value_min": "x_min", "clip_value_max": "x_max"})
 def _clip(site: Site, x: Value, x_min: float, x_max: float) -> Value:
     return site.function("clip", x, a_min=float(x_min), a_max=float(x_max))
 
@@ -125,7 +136,7 @@ def _after_batch(axis: Any, rank: int) -> List[int]:
     return axes
 
 
-@operator("logical_or", "logical_and", order=KERAS)
+@operator("logical_or", "logical_and", order=KERAS, names={"x1": "x", "x2": "y"})
 def _logical(site: Site, x: Value, y: Value) -> Value:
     """Of ones and zeros, which masks are."""
     return merged(site, "maximum" if _named(site) == "logical_or" else "minimum", [x, y])
@@ -136,7 +147,7 @@ def _not(site: Site, x: Value) -> Value:
     return site.function(blocks.scalar, x, operator="subtract", value=1.0, reflected=True)
 
 
-@operator("where", order=KERAS)
+@operator("where", order=KERAS, names={"x1": "x", "x2": "y"})
 def _where(site: Site, condition: Value, x: Operand, y: Operand) -> Value:
     """Either operand may be a tensor or a number; `condition` is of ones and zeros."""
     tensors = [each for each in (x, y) if isinstance(each, Value)]
@@ -172,7 +183,7 @@ def _repeat(site: Site, x: Value, repeats: int, axis: int) -> Value:
     return site.function("repeat", x, repeats=validation.integer("repeats", repeats, 1), axis=x.axis(axis))
 
 
-@operator("mean", "sum", "max", "min", "prod", "any")
+@operator("mean", "sum", "max", "min", "prod", "any", names={"keep_dims": "keepdims"})
 def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -> Value:
     axes = _after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
     if x.first and not keepdims and axes != list(range(1, x.rank - 1)):
@@ -181,15 +192,20 @@ def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -
     return site.function(name, x, first=x.first and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
 
 
-@operator("l2_normalize", "normalize")
+@operator("l2_normalize")
+def _l2_normalize(site: Site, x: Value, axis: Any = None, epsilon: float = 1e-12) -> Value:
+    """Over all axes, the batch among them, if there is no other."""
+    axes = list(range(x.rank)) if axis is None else axes_of(axis, x.rank)
+    return site.function(blocks.unit, x, axes=x.axes(axes), epsilon=epsilon)
+
+
+@operator("normalize")
 def _normalize(site: Site, x: Value, axis: Any = -1, order: int = 2, epsilon: Optional[float] = None) -> Value:
-    """TensorFlow's epsilon is that of the square, Keras's that of the length."""
+    """Keras's epsilon is that of the length, not of its square."""
     if order != 2:
         raise ValueError(f"order must be 2; {validation.received(order=order)}")
-    of_length = _named(site) == "normalize"
-    default = 1e-7 if of_length else 1e-12
-    epsilon = float(default if epsilon is None else epsilon) ** (2 if of_length else 1)
-    return site.function(blocks.unit, x, axes=x.axes(axes_of(axis, x.rank)), epsilon=epsilon)
+    epsilon = float(1e-7 if epsilon is None else epsilon)
+    return site.function(blocks.unit, x, axes=x.axes(axes_of(axis, x.rank)), epsilon=epsilon**2)
 
 
 # -- shapes
@@ -211,7 +227,7 @@ def _length_product(function: str, x: Any, y: Any) -> Any:
     return -1 if -1 in (x, y) else x * y
 
 
-@operator("reshape", order=KERAS)
+@operator("reshape", order=KERAS, names={"shape": "newshape"})
 def _reshape(site: Site, x: Value, newshape: Sequence[Any]) -> Value:
     """To lengths; -1 may stand for the batch, if all others are static, or for one of the others."""
     batch, *rest = newshape
@@ -223,7 +239,7 @@ def _reshape(site: Site, x: Value, newshape: Sequence[Any]) -> Value:
     return to_shape(site, x, rest)
 
 
-@operator("transpose")
+@operator("transpose", names={"perm": "axes"})
 def _transpose(site: Site, x: Value, axes: Sequence[int]) -> Value:
     return to_order(site, x, axes)
 
@@ -234,14 +250,14 @@ def _expand_dims(site: Site, x: Value, axis: Any) -> Value:
     return site.function("expand_dims", x, axes=tuple(_after_batch(axes, x.rank + len(axes))))
 
 
-@operator("squeeze", order=KERAS)
+@operator("squeeze", order=KERAS, names={"squeeze_dims": "axis"})
 def _squeeze(site: Site, x: Value, axis: Any = None) -> Value:
     axes = [at for at, n in enumerate(x.shape) if at and n == 1] if axis in (None, []) else axes_of(axis, x.rank)
     return site.function("squeeze", x, axis=tuple(axes)) if axes else x
 
 
-@operator("pad")
-def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_values: float = 0) -> Value:
+@operator("pad", names={"paddings": "pad_width"})
+def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_values: Any = None) -> Value:
     modes, mode = ("constant", "reflect", "symmetric"), str(mode).lower()
     if mode not in modes or len(pad_width) != x.rank:
         raise ValueError(
@@ -252,14 +268,14 @@ def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_
     if any(pads[0]):
         raise ValueError(f"the batch must not be padded; {validation.received(paddings=pad_width)}")
     if mode == "constant":
-        return site.function(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values))
+        return site.function(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values or 0))
     own = int(mode == "reflect")  # the element at the end is not repeated
     if any(n is not None and max(pair) > n - own for n, pair in zip(x.shape, pads)):
         raise ValueError(f"pads must be shorter than the data; {validation.received(paddings=pads, shape=x.shape)}")
     return site.function(blocks.pad_mirrored, x, pads=x.ordered(pads), skipped=own)
 
 
-@operator("tile")
+@operator("tile", names={"multiples": "repeats"})
 def _tile(site: Site, x: Value, repeats: Sequence[int]) -> Value:
     if len(repeats) != x.rank or repeats[0] != 1:
         raise ValueError(
@@ -309,7 +325,7 @@ def _split(
 WHOLE: Dict[str, Optional[int]] = {"start": None, "stop": None, "step": None}
 
 
-@operator("get_item")
+@operator("get_item", names={"slice_spec": "key"})
 def _get_item(site: Site, x: Operand, key: Any) -> Any:
     """Slices, numbers of single elements, which take their axis away, and new axes; the batch stays as it is."""
     if not isinstance(x, Value):  # a shape
@@ -360,7 +376,7 @@ def _length(n: Optional[int], entry: dict) -> Optional[int]:
     return 1 if isinstance(entry["start"], int) and entry["stop"] == entry["start"] + 1 else None
 
 
-@operator("matmul", order=KERAS)
+@operator("matmul", order=KERAS, names={"b": "y", "x2": "y"})
 def _matmul(site: Site, x: Value, y: Value, transpose_a: bool = False, transpose_b: bool = False) -> Value:
     if x.rank != 3 or y.rank != 3:
         raise ValueError(f"tensors must be matrices of a batch; {validation.received(shapes=[x.shape, y.shape])}")
@@ -381,9 +397,9 @@ def _einsum(site: Site, *operands: Operand, subscripts: str = "") -> Value:
     return site.function(einsum_product, x, y, einsum=einsum, lengths=lengths)
 
 
-@operator("max_pool", "avg_pool", order=UNPADDED)
+@operator("max_pool", "avg_pool", order=UNPADDED, names={"ksize": "pool_size"})
 def _pool(
-    site: Site, x: Value, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: str = "NHWC"
+    site: Site, x: Value, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Any = None
 ) -> Value:
     """As the layer of that name. TensorFlow's sizes may have entries for the batch and the channels."""
     rank, kind = x.rank - 2, "Max" if _named(site) == "max_pool" else "Average"

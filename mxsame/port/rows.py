@@ -8,11 +8,11 @@ the order of axes that its tensors come in, and the layer's weights. Any other a
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, get_type_hints
 
 from mxsame import validation
-from mxsame.port.builder import Site, Value
+from mxsame.port.builder import Operand, Site, Value
 from mxsame.port.description import Layer, Weight, leaves, mapped
 
 # orders of axes, and zeros that the data may still need around it
@@ -21,39 +21,34 @@ AS_IT_IS, UNPADDED, FIRST, KERAS, ALIKE, SETTLED = "as it is", "unpadded", "firs
 # what a layer does with a mask: its output has none, that of the first input, or what the row gives it
 STOPS, PASSES, TAKES = "stops", "passes", "takes"
 
-ALIASES = {  # TensorFlow's names of arguments and those of Keras's layers -> those of `keras.ops`
-    **dict.fromkeys(("input", "inputs", "features", "logits", "value", "t", "input_tensor", "images", "tensor"), "x"),
-    **dict.fromkeys(("a", "x1", "variable", "query"), "x"),
-    **dict.fromkeys(("b", "x2"), "y"),
-    "values": "xs",
-    "keep_dims": "keepdims",
-    "squeeze_dims": "axis",
-    "slice_spec": "key",
-    "shape": "newshape",
-    "perm": "axes",
-    "pattern": "axes",
-    "paddings": "pad_width",
-    "clip_value_min": "x_min",
-    "clip_value_max": "x_max",
-    "min_value": "x_min",
-    "max_value": "x_max",
-    "multiples": "repeats",
-    "method": "interpolation",
-    "equation": "subscripts",
-    "ksize": "pool_size",
-}
-ALWAYS = ("training", "name")  # arguments that every call may have; a Site has the first
+ANYWHERE = ("training", "name")  # arguments that every call may have; a Site has the first
+
+# what a parameter of a row's function takes
+TENSOR, TENSORS, OPERAND, CONSTANT = "a tensor", "tensors", "a tensor or a constant", "a constant"
+TAKEN = {Value: TENSOR, Optional[Value]: TENSOR, List[Value]: TENSORS, Optional[List[Value]]: TENSORS, Operand: OPERAND}
+
+
+def _parameters(build: Callable) -> Dict[str, Tuple[Any, str]]:
+    """Those of a row's function after the site, and what each takes."""
+    hints = get_type_hints(getattr(build, "func", build))
+    parameters = list(inspect.signature(build).parameters.items())[1:]
+    return {name: (each, TAKEN.get(hints.get(name), CONSTANT)) for name, each in parameters}
 
 
 @dataclass(frozen=True)
 class Row:
-    """How a layer or an operator is built: its function, the order of axes that it takes, and its weights, which may
-    follow from the configuration."""
+    """How a layer or an operator is built: its function, the order of axes that it takes, its weights, which may
+    follow from the configuration, and the other names that its parameters have in TensorFlow."""
 
     build: Callable
     order: str = AS_IT_IS
     weights: Union[Sequence[Weight], Callable[[Dict[str, Any]], Sequence[Weight]]] = ()
     masks: str = STOPS
+    names: Mapping[str, str] = field(default_factory=dict)
+    parameters: Dict[str, Tuple[Any, str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", _parameters(self.build))
 
     def __call__(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
         if self.masks == TAKES and kwargs.get("mask") is not None:  # one for each input, or one for the first
@@ -89,32 +84,26 @@ class Row:
 
     def _bound(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Tuple[list, Dict[str, Any]]:
         """The arguments of a call by the parameters of the function. Operators of Keras 3 keep some in their
-        configuration."""
-        signature = inspect.signature(self.build)
-        parameters = dict(list(signature.parameters.items())[1:])
-        kinds = [parameter.kind for parameter in parameters.values()]
-        named: Dict[str, Any] = {}
+        configuration. What is not given has its default; None is a value."""
+        kinds = {name: parameter.kind for name, (parameter, _) in self.parameters.items()}
+        more = [name for name, kind in kinds.items() if kind == inspect.Parameter.VAR_KEYWORD]
+        many = [name for name, kind in kinds.items() if kind == inspect.Parameter.VAR_POSITIONAL]
         if site.layer.operator is None:  # a layer of several inputs is called with a list of them
             args = [value for entry in args for value in (entry if isinstance(entry, list) else [entry])]
         elif not site.layer.class_name.endswith("OpLambda"):
             kwargs = {**site.config, **kwargs}
+        named: Dict[str, Any] = {}
         for name, value in kwargs.items():
-            key = ALIASES[name] if name not in parameters and ALIASES.get(name) in parameters else name
-            if value is None or name in ALWAYS:
-                continue
-            if key in parameters or inspect.Parameter.VAR_KEYWORD in kinds:
+            key = self.names.get(name, name)
+            if (key in kinds and key not in many) or (more and name not in ANYWHERE):
                 named[key] = value
-            elif value is not False:
+            elif name not in ANYWHERE and value is not None and value is not False:
                 raise ValueError(f"argument {name} must not be given; {validation.received(**{name: value})}")
-        free = [name for name, kind in zip(parameters, kinds) if name not in named and kind != kind.VAR_KEYWORD]
-        free = [] if inspect.Parameter.VAR_POSITIONAL in kinds else free
-        named.update((name, value) for name, value in zip(free, args) if value is not None)
+        free = [] if many else [name for name in kinds if name not in named and name not in more]
+        named.update(zip(free, args))
         inputs = list(args[len(free) :])
-        for name, value in list(signature.bind(site, *inputs, **named).arguments.items())[1:]:
-            annotation = parameters[name].annotation
-            if parameters[name].kind == inspect.Parameter.VAR_POSITIONAL:
-                annotation, value = annotation.replace("Value", "List[Value]"), list(value)
-            _check(name, annotation, value)
+        for name, value in list(inspect.signature(self.build).bind(site, *inputs, **named).arguments.items())[1:]:
+            _check(name, *self.parameters[name], value)
         return inputs, named
 
 
@@ -125,12 +114,16 @@ def in_place(site: Site, inner: Layer, x: Value) -> Any:
     return LAYERS[inner.class_name](here, [x], {})
 
 
-def _check(name: str, annotation: str, value: Any) -> None:
-    """Tensors where the function takes tensors, and nowhere else."""
-    entries = value if isinstance(value, list) and annotation != "Value" else [value]
-    if "Value" in annotation and (not entries or not all(isinstance(entry, Value) for entry in entries)):
-        raise ValueError(f"{name} must be {'a tensor' if annotation == 'Value' else 'tensors'}; received {value!r:.99}")
-    if "Value" not in annotation and annotation != "Operand" and leaves(value, Value):
+def _check(name: str, parameter: Any, takes: str, value: Any) -> None:
+    """Tensors where the function takes tensors, and nowhere else; None where it is the default."""
+    if value is None and parameter.default is not None:
+        raise ValueError(f"{name} must be {takes}; received None")
+    if takes in (TENSOR, TENSORS) and value is not None:
+        several = parameter.kind == parameter.VAR_POSITIONAL or (takes == TENSORS and isinstance(value, list))
+        entries = list(value) if several else [value]
+        if not entries or not all(isinstance(entry, Value) for entry in entries):
+            raise ValueError(f"{name} must be {takes}; received {value!r:.99}")
+    elif takes == CONSTANT and leaves(value, Value):
         raise ValueError(f"{name} must be a constant; received a tensor")
 
 

@@ -272,14 +272,14 @@ def _fitting(site: Site, x: Value, size: Sequence[int], padded: bool) -> List[Tu
     return site.per_axis((0, 0), pairs, (0, 0))
 
 
-@operator("resize", order=FIRST)
+@operator("resize", order=FIRST, names={"method": "interpolation"})
 def _resize(
     site: Site, x: Value, size: Any, interpolation: str = "bilinear", antialias: bool = False,
     preserve_aspect_ratio: bool = False, crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
-    fill_mode: str = "constant", fill_value: float = 0.0, data_format: str = "channels_last",
+    fill_mode: str = "constant", fill_value: float = 0.0, data_format: Optional[str] = None,
 ) -> Value:  # fmt: skip
     """`tf.image.resize` without antialiasing, after a crop or padding for the new ratio of the lengths."""
-    if antialias or preserve_aspect_ratio or fill_mode != "constant" or data_format != "channels_last":
+    if antialias or preserve_aspect_ratio or fill_mode != "constant" or data_format not in (None, "channels_last"):
         raise ValueError("antialias and preserve_aspect_ratio must be False, and channels last")
     if x.rank != 4:
         raise ValueError(f"data must be pictures; {validation.received(**{'data.shape': x.shape})}")
@@ -329,7 +329,7 @@ def _random_crop(site: Site, x: Value) -> Value:
 @operator("depth_to_space", "space_to_depth", order=FIRST)
 def _depth_to_space(site: Site, x: Value, block_size: int, data_format: str = "NHWC") -> Value:
     block = validation.integer("block_size", block_size, 1)
-    if data_format != "NHWC" or x.rank != 4:
+    if data_format not in ("NHWC", "channels_last") or x.rank != 4:
         raise ValueError("data must be pictures with channels last")
     function = "depth_to_space" if "depth_to_space" in str(site.layer.operator) else "space_to_depth"
     return site.function(function, x, block_size=block)

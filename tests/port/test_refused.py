@@ -1,11 +1,16 @@
 """What would be another value in silence is refused by name: classes that are not Keras's own."""
 
+import inspect
 import json
 
+import numpy as np
 import pytest
 
 import mxsame
 from mxsame._mxnet import mx
+from mxsame.port.activations import ACTIVATIONS
+from mxsame.port.operators import name_of
+from mxsame.port.table import OPERATORS
 
 REGISTERED = {"module": None, "registered_name": "mine>Softmax"}  # as `.keras` files have it
 
@@ -69,6 +74,33 @@ def test_operators_of_keras_3_without_a_module_are_no_layers(operator):
         mxsame.from_keras(json.dumps(model_of(entry(operator, config={"axis": 0, "dtype": None}), version="3.11.0")))
 
 
+DATA = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
+OPERATIONS = [  # of TensorFlow, and of Keras 3: the name, the arguments, and what comes of it or the message
+    ("math.l2_normalize", {}, lambda x: x / np.sqrt((x**2).sum())),
+    ("math.l2_normalize", {"axis": None}, lambda x: x / np.sqrt((x**2).sum())),
+    ("nn.softmax", {"axis": None}, lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+    ("Softmax", {"axis": None}, "axis must be"),
+    ("Cumsum", {"axis": None, "dtype": None}, "axis must be a constant; received None"),
+    ("transpose", {"perm": None}, "axes must be a constant; received None"),
+    ("linalg.normalize", {"axis": -1}, r"received linalg.normalize \('one'\)"),
+    ("sparse.softmax", {}, r"received sparse.softmax \('one'\)"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "want"), OPERATIONS)
+def test_none_is_a_value(name, arguments, want):
+    keras_3 = name[0].isupper()
+    node = entry(name, config=arguments) if keras_3 else entry("TFOpLambda", config={"function": name})
+    model = model_of(node, version="3.11.0" if keras_3 else "2.13.1")
+    model["config"]["layers"][1]["inbound_nodes"][0][0][3] = {} if keras_3 else arguments
+    if isinstance(want, str):
+        with pytest.raises((ValueError, TypeError), match=want):
+            mxsame.from_keras(json.dumps(model))
+        return
+    got = mxsame.from_keras(json.dumps(model))(mx.nd.array(DATA)).asnumpy()
+    np.testing.assert_allclose(got, want(DATA), rtol=1e-5)
+
+
 def test_classes_of_keras_by_their_other_names():
     for name, more in (("Custom>CustomScaleLayer", {}), ("CustomScaleLayer", {"module": "keras.src.applications.x",
                        "registered_name": "Custom>CustomScaleLayer"})):  # fmt: skip
@@ -80,3 +112,34 @@ def test_classes_of_keras_by_their_other_names():
 def test_files_of_keras_1_are_refused():
     with pytest.raises(ValueError, match=r"load_model\(path\).save\(path\).*received keras_version='1.2.2'"):
         mxsame.from_keras(json.dumps(model_of(entry("ReLU"), version="1.2.2")))
+
+
+TYPES = {("identity", "dtype"), *((name, "output_type") for name in ("argmax", "argmin")), ("shape", "out_type")}
+
+
+@pytest.mark.oracle
+def test_defaults_of_operators_are_tensorflow_s():
+    """An argument that is not given has TensorFlow's default; one that a row lacks is off by default."""
+    import tensorflow as tf
+
+    different, seen = {}, 0
+    for package in ("", "math", "nn", "image", "linalg"):
+        for name, function in vars(getattr(tf, package) if package else tf).items():
+            operator = name_of(f"{package}.{name}".lstrip("."))
+            if operator not in OPERATORS or not inspect.isfunction(function):
+                continue
+            seen += 1
+            row = OPERATORS[operator]
+            ours = {key: parameter.default for key, (parameter, _) in row.parameters.items()}
+            ours = {**ours, **ACTIVATIONS.get(operator, {})}
+            ours.setdefault("alpha", ours.get("negative_slope"))
+            theirs = dict(list(inspect.signature(function).parameters.items())[1:])
+            for key, parameter in theirs.items():
+                default, wanted = ours.get(row.names.get(key, key)), parameter.default
+                required = parameter.empty in (default, wanted)  # by TensorFlow, or refused here
+                if not required and wanted != default and (wanted is not False or default is not None):
+                    different[operator, key] = default
+    for same in ("softmax", "axis"), ("log_softmax", "axis"), ("pad", "mode"), ("pad", "constant_values"):
+        del different[same]  # None is -1, and CONSTANT is constant
+    assert seen > 70
+    assert {at for at in different if at[1] not in ("name", "data_format")} <= TYPES
