@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 
 import cases
 import numpy as np
@@ -13,7 +14,8 @@ from running import Own
 
 import mxsame
 from mxsame._mxnet import mx
-from mxsame.port.recurrent import Options, Recurrent
+from mxsame.port import blocks
+from mxsame.port.recurrent import ConvLSTM, Options, Recurrent
 from mxsame.rewriting.graph import Graph, Node, Output
 
 nn = mx.gluon.nn
@@ -464,10 +466,10 @@ FUSED_WRONGLY = {
 EXECUTED = (2, 8, 9, 7)
 
 
-def assert_files_are_right(net, shape, folder):
+def assert_files_are_right(net, shape, folder, want=None):
     """In an executor and in a SymbolBlock that oneDNN fuses, as MXNet runs them by default."""
     data = data_of(shape, seed=1)
-    want = net(data)
+    want = net(data) if want is None else want
     want = list(want) if isinstance(want, (list, tuple)) else [want]
     names = mxsame.deploy(net, shape).export(str(folder / "net"))
     symbol, arguments, statistics = mx.model.load_checkpoint(str(folder / "net"), 0)
@@ -502,6 +504,61 @@ def test_random_networks(seed, tmp_path, monkeypatch):
     # Values grow and are cut off again, and rounding with them; what is wrong differs by more than a tenth.
     assert_same(net, shape, batches=(3,), tolerance=1e-3)
     assert_files_are_right(net, shape, tmp_path)
+
+
+def one_and_all(F, x, axis=3):
+    return F.concat(F.slice_axis(x, axis=axis, begin=0, end=1), x, dim=axis)
+
+
+def conv_lstm():
+    i2h, h2h = (partial(mxsame.nn.Conv2D, 32, 3, in_channels=8, use_bias=use_bias) for use_bias in (True, False))
+    return Own(lambda F, x, lstm: lstm(F.expand_dims(x, axis=1)), ConvLSTM(i2h, h2h, Options(steps=1)))
+
+
+SOFTMAX_OF = {  # what oneDNN's softmax of it needs a copy for, or the process ends
+    "concatenation": one_and_all,
+    "in place": lambda F, x: F.Dropout(F.relu(one_and_all(F, x)) + 1) * 2,
+    "row": lambda F, x: one_and_all(F, F.Flatten(x), 1),
+    "concatenation of it": lambda F, x: F.concat(one_and_all(F, x), one_and_all(F, x), dim=1),
+    "Keras's": lambda F, x: blocks.concatenate(F, F.slice_axis(x, axis=3, begin=0, end=1), x, axis=3, copies=True),
+    "tile": lambda F, x: blocks.tile(F, F.slice_axis(x, axis=3, begin=0, end=1), (1, 1, 1, 5)),
+}
+COPIED = {
+    "ReLU with a maximum": lambda: Own(lambda F, x, c: blocks.run(F, "relu", c(x), max_value=0.5), conv8()),
+    "ConvLSTM": conv_lstm,
+    "transposed": lambda: mxsame.nn.Conv2DTranspose(16, 5, strides=3),
+}
+
+
+def run_copied(name, folder):
+    """Imperative is what is wanted, but for softmax, which ends the process there; then hybridized and trained,
+    deployed, and from files in every runner."""
+    shape = (2, 3, 4, 5) if name in SOFTMAX_OF else EXECUTED
+    data = data_of(shape, seed=1)
+    if name in SOFTMAX_OF:
+        net = Own(lambda F, x: F.log_softmax(SOFTMAX_OF[name](F, x), axis=-1))
+        want = mx.nd.log_softmax(mx.nd.array(SOFTMAX_OF[name](mx.nd, data).asnumpy()))
+    else:
+        net = trained(COPIED[name](), shape)
+        want = net(data)
+    assert_files_are_right(net, shape, folder, want)
+    for size in (shape, None):
+        files = mxsame.export(net, str(folder / "raw"), size)
+        running.assert_alike(mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])(data), want, 1e-5)
+    mxsame.hybridize(net)
+    data.attach_grad()
+    with mx.autograd.record(train_mode=False):
+        out = net(data)
+    out.backward()
+    running.assert_alike(out, want, 1e-5)
+    assert np.isfinite(data.grad.asnumpy()).all()
+
+
+@pytest.mark.parametrize("name", [*SOFTMAX_OF, *COPIED])
+def test_copies_that_mxnet_needs(name, tmp_path):
+    """In a process of its own, which a missing copy ends."""
+    code = f"import pathlib, test_deploy; test_deploy.run_copied({name!r}, pathlib.Path({str(tmp_path)!r}))"
+    running.run_python(code, cwd=tmp_path)
 
 
 def test_files_in_np_mode(tmp_path):

@@ -29,7 +29,7 @@ def graph_of(net: Any, inputs: Any, dtype: Any, any_size: bool = False, trained:
     """The graph of the net on the CPU, with its windows noted. A graph that is `trained` keeps its dropout."""
     graph, _ = frozen(net, inputs, dtype, purpose="deployment", device="cpu", windows_noted=True)
     graph.context = mx.cpu()
-    canonical.drop(graph, dropout=not trained)
+    canonical.drop(graph, dropout=not trained, copies=True)
     canonical.bound(graph)
     note(graph, any_size)
     return graph

@@ -21,6 +21,7 @@ from mxsame._mxnet import mx
 from mxsame.building import building, current
 from mxsame.placeholders import Placeholder
 from mxsame.planner import Decision
+from mxsame.rewriting.onednn import with_copies
 
 # Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
 # operator at one of its arrays after the other, so two threads that hand over operators on the same arrays at the same
@@ -82,8 +83,10 @@ class Trace(NamedTuple):
         attributes what is known of their outputs so far; at the end the outputs replace them.
         """
         copied, lowered, decisions, known = self._copied(), {}, [], []
+        given: dict[str, tuple] = {}
         for symbol, shape, variable in zip(inputs, shapes, copied):
             tensors.describe(variable, symbol, shape)
+            given.update(dict.fromkeys(symbol.list_arguments(), shape) if shape else {})
             lowered[variable.name] = symbol.as_nd_ndarray()
         for placeholder in self.placeholders:
             variable, symbols = next(copied), [next(copied) for _ in placeholder.symbols]
@@ -95,7 +98,8 @@ class Trace(NamedTuple):
         ends = list(copied)
         whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in self.placeholders)])
         _replace(whole, lowered)
-        outputs = [tensors.of_kind(_resolved(end, lowered), kind) for end, kind in zip(ends, flattened(self.outputs))]
+        copies = with_copies(mx.sym.Group([_resolved(end, lowered) for end in ends]), given)
+        outputs = [tensors.of_kind(copies[index], kind) for index, kind in enumerate(flattened(self.outputs))]
         return Lowered(regrouped(self.outputs, iter(outputs)), decisions, known)
 
     def _copied(self) -> Iterator[Any]:

@@ -113,7 +113,8 @@ def _plan_conv_transpose(args: operands.Operands, *arguments: Any) -> Planned:
         def kernel(weight: Any, channels: int, data: Any) -> Any:
             if lowering.plan.dilates:
                 return _flipped(lowering.F, weight, groups, rank)
-            return lowering.kernel(arrays.rewritten(weight) if reorders else weight, channels, data)
+            weight = arrays.rewritten(lowering.F, weight) if reorders else weight
+            return lowering.kernel(weight, channels, data)
 
         name = "Convolution" if lowering.plan.dilates else "Deconvolution"
         return convolution(geometry, work, lowering, layout, kernel, name)
@@ -175,4 +176,4 @@ def _flipped(F: Any, weight: Any, groups: int, rank: int) -> Any:
         return F.transpose(weight, axes=(1, 0, *range(2, 2 + rank)))
     weight = F.reshape(weight, shape=(-4, groups, -1, -2))
     weight = F.transpose(weight, axes=(0, 2, 1, *range(3, 3 + rank)))
-    return F.reshape(arrays.rewritten(weight), shape=(-3, -2))
+    return F.reshape(arrays.rewritten(F, weight), shape=(-3, -2))

@@ -6,6 +6,7 @@ from typing import Any, Sequence, Tuple
 
 SPATIAL = 2  # the first spatial axis, with channels first
 WHOLE_BLOCKS = 16  # channels, a multiple of every block of oneDNN
+COPY = "__copy__"  # an attribute of operators that change nothing, which MXNet needs: no pass takes them out
 
 
 def concatenated(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: str = "zero") -> Any:
@@ -50,16 +51,17 @@ def in_blocks(F: Any, pictures: Any, channels: int) -> Any:
 
 
 def copied(F: Any, array: Any) -> Any:
-    """A copy around `reshape` of what may be in a layout of oneDNN, or have a gradient in one. MXNet 1.9.1's `reshape`
-    takes that layout for one of as many axes as it makes, and fails; a slice has the plain one."""
-    return F.slice_axis(array, axis=0, begin=0, end=None)
+    """A copy in the plain layout. MXNet 1.9.1 needs it of what may be in a layout of oneDNN, or have a gradient in one:
+    before and after `reshape`, which takes that layout for one of as many axes as it makes, and fails; and before
+    `softmax` (:func:`mxsame.rewriting.onednn.with_copies`)."""
+    return F.slice_axis(array, axis=0, begin=0, end=None, **{COPY: True})
 
 
-def rewritten(weight: Any) -> Any:
+def rewritten(F: Any, weight: Any) -> Any:
     """A copy around `transpose` of a weight that may be in a layout of oneDNN, or have a gradient in one: MXNet 1.9.1's
     `transpose` takes that of a grouped convolution for one of four axes, and fails. A shape can be inferred through it,
     as it cannot through a slice."""
-    return weight * 1
+    return F._internal._mul_scalar(weight, scalar=1.0, **{COPY: True})
 
 
 def unpaired(F: Any, out: Any, copies: bool) -> Any:

@@ -210,11 +210,11 @@ class Zeros(Step):
         F, rank, first = on.F, len(self.plans), on.first
         moves = first == SPATIAL and rank < 3 and on.is_on_cpu(weight)
         if moves:
-            weight = F.transpose(arrays.rewritten(weight), axes=(*range(first, first + rank), 0, 1))
+            weight = F.transpose(arrays.rewritten(F, weight), axes=(*range(first, first + rank), 0, 1))
             first = 0
         for axis, counts in self.values.items():
             weight = arrays.concatenated(F, weight, axis - SPATIAL + first, counts)
-        return arrays.rewritten(F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
+        return arrays.rewritten(F, F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
 
     def weight_cost(self, layer: TypicalLayer) -> float:
         return layer.costs.weight * layer.weights + (4 + 3 * len(self.axes)) * layer.costs.operator

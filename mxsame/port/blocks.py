@@ -14,6 +14,7 @@ from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.building import current
 from mxsame.placeholders import lowered_later
+from mxsame.plan.arrays import copied
 
 MASKED = -1e9  # what Keras adds to the scores of masked positions
 
@@ -63,7 +64,7 @@ def pad(F: Any, x: Any, pads: Sequence[Sequence[int]], value: float = 0.0) -> An
             if low or high:
                 edge = F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1)) + value
                 before, after = ([F.repeat(edge, repeats=n, axis=axis)] if n else [] for n in (low, high))
-                x = concatenate(F, *before, x, *after, axis=axis, copied=low < 2)
+                x = concatenate(F, *before, x, *after, axis=axis, copies=low < 2)
         return x
     widths = tuple(count for pair in pads for count in pair)
     if ndim > 3:
@@ -80,7 +81,7 @@ def pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) ->
             [F.reverse(F.slice_axis(x, axis=axis, begin=begin, end=end), axis=axis)] if count else []
             for count, (begin, end) in ((low, before), (high, after))
         ]
-        x = concatenate(F, *mirrored[0], x, *mirrored[1], axis=axis, copied=low == 1) if low or high else x
+        x = concatenate(F, *mirrored[0], x, *mirrored[1], axis=axis, copies=low == 1) if low or high else x
     return x
 
 
@@ -127,17 +128,16 @@ def global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
     return F.Pooling(x, global_pool=True, pool_type=kind, kernel=(1,) * count)
 
 
-def concatenate(F: Any, *arrays: Any, axis: int, copied: bool = False) -> Any:
-    """`copied` after a first part of length 1: oneDNN's softmax of such a concatenation ends the process, if there is
-    nothing between that moves elements."""
+def concatenate(F: Any, *arrays: Any, axis: int, copies: bool = False) -> Any:
+    """`copies` after a first part of length 1, which oneDNN's softmax needs."""
     out = F.concat(*arrays, dim=axis)
-    return F.slice_axis(out, axis=0, begin=0, end=None) if copied else out
+    return copied(F, out) if copies else out
 
 
 def tile(F: Any, x: Any, counts: Sequence[int]) -> Any:
     """MXNet's own takes three axes in all."""
     for axis, count in enumerate(counts):
-        x = F.concat(*[x] * count, dim=axis) if count > 1 else x
+        x = concatenate(F, *[x] * count, axis=axis, copies=True) if count > 1 else x
     return x
 
 
@@ -159,7 +159,7 @@ def pool_spans(F: Any, x: Any, kind: str, spans: Sequence[Sequence[Sequence[int]
     for axis, pairs in enumerate(spans, 2):
         parts = (F.slice_axis(x, axis=axis, begin=begin, end=end) for begin, end in pairs)
         parts = [getattr(F, kind)(part, axis=axis, keepdims=True) for part in parts]
-        x = concatenate(F, *parts, axis=axis, copied=True)
+        x = concatenate(F, *parts, axis=axis, copies=True)
     return x
 
 

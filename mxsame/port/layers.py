@@ -490,7 +490,7 @@ def concatenated(site: Site, inputs: Sequence[Value], axis: int) -> Value:
     if len(inputs) == 1:
         return inputs[0]
     inputs = _agreeing(inputs, axis % inputs[0].rank)
-    return site.function(blocks.concatenate, *inputs, axis=at, copied=inputs[0].shape[axis] in (1, None))
+    return site.function(blocks.concatenate, *inputs, axis=at, copies=inputs[0].shape[axis] in (1, None))
 
 
 @layer("Dot", order=KERAS)

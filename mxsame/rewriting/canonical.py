@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mxsame import tensors
+from mxsame.plan.arrays import COPY
 from mxsame.rewriting.graph import Graph, Node, Output
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softsign")
@@ -14,11 +15,12 @@ NEUTRAL = {  # op -> the scalar that makes it the identity; not NumPy's, which t
 }
 
 
-def drop(graph: Graph, dropout: bool = True) -> None:
-    """Drop identities, arithmetic with 0 or 1 that changes nothing, dropout, and reshapes that only check a size."""
+def drop(graph: Graph, dropout: bool = True, copies: bool = False) -> None:
+    """Drop identities, arithmetic with 0 or 1 that changes nothing, dropout, and reshapes that only check a size; with
+    `copies` also those that MXNet needs."""
     users = graph.users()
     for node in list(users):
-        if _is_identity(node) and (dropout or node.op != "Dropout"):
+        if _is_identity(node) and (dropout or node.op != "Dropout") and (copies or COPY not in node.attrs):
             graph.replace(node, node.inputs[0], users)
         elif node.op == "Reshape" and tensors.FIXED in node.inputs[0].node.name:
             graph.replace(node, node.inputs[0].node.inputs[0], users)

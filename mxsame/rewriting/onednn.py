@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import itertools
+from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 
+from mxsame import tensors
+from mxsame.plan.arrays import COPY
 from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output
 
 LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain may continue
 GATE, MOST_AXES, SINGLE = "_backward_Activation", 5, np.dtype("float32")
+SOFTMAX = ("softmax", "log_softmax")
+PLAIN = {  # whose output is in the plain layout; that of any other operator may be in the one of its data, in place
+    *("Convolution", "Deconvolution", "FullyConnected", "Pooling", "Embedding", "dot", "batch_dot", "linalg_gemm2"),
+    *("Reshape", "Flatten", "transpose", "SwapAxis", "expand_dims", "squeeze", "slice", "slice_axis", "take", "stack"),
+}
 
 
 def protect(graph: Graph) -> None:
@@ -76,3 +84,39 @@ def gate(graph: Graph) -> None:
                     if user.node is None or user.node.op != "Convolution" or len(user.node.attr("kernel")) != 2:
                         graph.connect(user, end)
                 break
+
+
+def with_copies(symbol: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """The Symbol, for inputs of these shapes, with a copy before each softmax that would end the process.
+
+    oneDNN concatenates arrays of 2 or 4 axes, the first of which has a length of 1 along the axis, in an order of axes
+    of its own. Operators that work in place keep it, and oneDNN's softmax over the last axis fails where nothing
+    catches it. Where lengths are unknown, there is a copy, too.
+    """
+    written = symbol.tojson()
+    if '"op": "Concat"' not in written or not any(f'"op": "{op}"' in written for op in SOFTMAX):
+        return symbol
+    graph = Graph.of(symbol, {}, shapes)
+    nodes = [node for node in graph.nodes() if node.op in ("Concat", *SOFTMAX)]
+    data = graph.symbol([node.inputs[0] for node in nodes])
+    inferred = dict(zip(nodes, tensors.inferred_shapes(data, shapes) or itertools.repeat(None)))
+    for node in nodes:
+        axis, shape = node.attr("axis", -1), inferred[node]
+        is_last = not shape or axis in (-1, len(shape) - 1)
+        if node.op in SOFTMAX and is_last and _is_reordered(node.inputs[0].node, inferred):
+            attrs = {"axis": "0", "begin": "0", "end": "None", COPY: "True"}  # as mxsame.plan.arrays.copied
+            node.inputs[0] = Output(Node("slice_axis", f"{node.name}_copy", [node.inputs[0]], attrs))
+    return graph.symbol()
+
+
+def _is_reordered(node: Node, inferred: Mapping[Node, Optional[Sequence[int]]]) -> bool:
+    """Whether a node's output may be that of such a concatenation, or be made of it in place."""
+    nodes = [node]
+    for each in nodes:  # which grows
+        shape = inferred.get(each)
+        is_onednn = not shape or len(shape) in (2, 4)
+        if each.op == "Concat" and is_onednn and (not shape or shape[each.attr("dim", 1)] < 2):
+            return True
+        if each.op not in PLAIN and COPY not in each.attrs and is_onednn:
+            nodes += [source.node for source in each.inputs if source.node not in nodes]
+    return False

@@ -11,6 +11,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxsame.plan.arrays import COPY
 from mxsame.rewriting.graph import Graph, Node, Output, User, taken
 
 UNARY = {
@@ -44,7 +45,7 @@ class Movement(NamedTuple):
 
 def movement(node: Node, shapes: dict) -> Optional[Movement]:
     """A node as a movement, if it is one."""
-    if node.op not in MOVING or node not in shapes or node.inputs[0].node not in shapes:
+    if node.op not in MOVING or COPY in node.attrs or node not in shapes or node.inputs[0].node not in shapes:
         return None
     shape = shapes[node.inputs[0].node]
     axes, sliced, parts = tuple(range(len(shape))), (), taken(node, shape)
