@@ -12,9 +12,9 @@ import contextvars
 from dataclasses import dataclass, replace
 from typing import Any, Iterator, Optional
 
-__all__ = ["NOTE", "NOTHING", "Building", "building", "current"]
+__all__ = ["CELL", "NOTE", "NOTHING", "Building", "building", "current"]
 
-NOTE = "__windows__"
+NOTE, CELL = "__windows__", "__cell__"
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Building:
     windows_noted : bool
         The graph is made to be written in another format, and never run: each operator is one node. Windows that its
         own attributes do not show are in the attribute `NOTE`, which the nodes around it have as well: these only give
-        data and output the right shape.
+        data and output the right shape. Formulas of a recurrent layer that MXNet's operator does not have are in its
+        attribute `CELL`.
     strategy : str, optional
         The one that :func:`mxsame.plan.force` asks for.
     decisions : list, optional

@@ -281,6 +281,29 @@ def test_the_tolerance_follows_from_what_float32_costs_the_net(path, monkeypatch
             mxsame.export_onnx(each, path, (4, 50))
 
 
+@pytest.mark.parametrize("kind", ["sigmoid", "small numbers", "two inputs"])
+def test_what_a_comparison_by_default_lets_pass(kind, path, monkeypatch):
+    """The error of ONNX Runtime's sigmoid, most of a saturated one, and nothing else that is small; two inputs have
+    different data."""
+    dense, saved = gluon.Dense(2, in_units=3, bias_initializer=mx.init.Constant(-14)), checking.save
+    function, amount = {
+        "sigmoid": (lambda F, x: F.expand_dims(F.sigmoid(dense(x)), axis=2), 0.3),
+        "small numbers": (lambda F, x: dense(x) * 1e-8, 1e-2),
+        "two inputs": (lambda F, x, y: dense(x) - dense(y), 1),
+    }[kind]
+    net, shape = Net(function, dense), [(4, 3), (4, 3)] if kind == "two inputs" else (4, 3)
+    net.initialize(mx.init.Normal(1))
+    mxsame.export_onnx(net, path, shape)
+
+    def save(model, *given):
+        changed(model, "weight" if kind == "two inputs" else "bias", amount)
+        saved(model, *given)
+
+    monkeypatch.setattr(checking, "save", save)
+    with pytest.raises(ValueError, match=r"ONNX Runtime computes another output.*; tolerance= allows more"):
+        mxsame.export_onnx(net, path, shape)
+
+
 def test_what_is_not_installed(path, monkeypatch):
     net = downsampling()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)

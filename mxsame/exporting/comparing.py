@@ -32,30 +32,33 @@ def compare(
     runtime: str,
     run: Callable[[List[Arrays]], Iterable[Arrays]],
     names: Sequence[str],
+    floors: Mapping[str, float] = {},
 ) -> None:
     """Raise `ValueError` if an output of the file, by its name, differs from the net's.
 
     `data` has an array for each of the `inputs`, whose `shapes` may be dynamic, or None for uniform numbers. `run`
-    gives the file's outputs for each list of inputs, as the runtime computes them."""
+    gives the file's outputs for each list of inputs, as the runtime computes them. Outputs may always differ by their
+    `floors`."""
     least = TOLERANCE[str(dtype)] if tolerance is None else tolerance
     samples = []
     for number, sizes in enumerate(_sample_shapes(shapes)):
-        sample = inputs._replace(shapes=sizes)
-        arrays = {name: _data(sizes[name], array, dtype) for name, array in zip(sizes, data)}
+        sample, random = inputs._replace(shapes=sizes), np.random.default_rng(0)
+        arrays = {name: _data(random, sizes[name], array, dtype) for name, array in zip(sizes, data)}
         expected = _by_mxnet(net, sample, arrays, dtype, may_refuse=number > 0)
         if expected is not None:
             samples.append((sample, arrays, expected))
     all_outputs = run([list(arrays.values()) for _, arrays, _ in samples])
     for (sample, arrays, expected), got in zip(samples, all_outputs):
-        reason = _first_difference(names, got, expected, itertools.repeat(least))
+        reason = _first_difference(names, got, expected, itertools.repeat(least), floors)
         if reason is not None and tolerance is None and str(dtype) == "float32":
             exact = _by_mxnet(net, sample, arrays, np.dtype("float64"), may_refuse=True)
             if exact is not None:
-                reason = _first_difference(names, got, exact, map(_rounding, expected, exact))
+                reason = _first_difference(names, got, exact, map(_rounding, expected, exact), floors)
         if reason is not None:
             raise ValueError(
                 f"the outputs of the file must equal those of the net, and {runtime} computes another "
-                f"{reason}; {validation.received(input_shapes=sample.shapes, tolerance=tolerance)}"
+                f"{reason}; {validation.received(input_shapes=sample.shapes, tolerance=tolerance)}; "
+                "tolerance= allows more"
             )
 
 
@@ -66,9 +69,9 @@ def _sample_shapes(shapes: Mapping[str, Shape]) -> list[dict[str, tuple]]:
     return [dict(zip(shapes, each)) for each in distinct]
 
 
-def _data(shape: Sequence[int], given: Optional[np.ndarray], dtype: Any) -> np.ndarray:
-    """What was given, repeated for a larger shape; or numbers between -1 and 1."""
-    array = np.random.default_rng(0).uniform(-1, 1, shape) if given is None else np.resize(given, shape)
+def _data(random: Any, shape: Sequence[int], given: Optional[np.ndarray], dtype: Any) -> np.ndarray:
+    """What was given, repeated for a larger shape; or numbers between -1 and 1, others for each input."""
+    array = random.uniform(-1, 1, shape) if given is None else np.resize(given, shape)
     return array.astype(dtype)
 
 
@@ -92,14 +95,16 @@ def _by_mxnet(
 
 
 def _first_difference(
-    names: Sequence[str], got: Sequence[np.ndarray], expected: Sequence[np.ndarray], tolerances: Iterable[float]
-) -> Optional[str]:
-    """The first output that differs from the expected one by more than its tolerance, and by how much."""
+    names: Sequence[str], got: Sequence[np.ndarray], expected: Sequence[np.ndarray], tolerances: Iterable[float],
+    floors: Mapping[str, float],
+) -> Optional[str]:  # fmt: skip
+    """The first output that differs from the expected one by more than its tolerance and floor, and by how much."""
     for name, array, reference, tolerance in zip(names, got, expected, tolerances):
         if array.shape != reference.shape:
             return f"{name} (MXNet: {reference.shape}, file: {array.shape})"
         array, reference, scale = array.astype(np.float64), reference.astype(np.float64), _largest(reference)
-        if not np.allclose(array, reference, rtol=0, atol=tolerance * scale, equal_nan=True):
+        allowed = max(tolerance * scale, floors.get(name, 0.0))
+        if not np.allclose(array, reference, rtol=0, atol=allowed, equal_nan=True):
             different = ~((array == reference) | (np.isnan(array) & np.isnan(reference)))
             relative = np.abs(array[different] - reference[different]).max() / scale
             return f"{name} (relative difference: {relative:.2g}, more than {tolerance:.2g})"

@@ -73,6 +73,7 @@ def export_onnx(
     tolerance : float, optional
         By how much the file may differ from the net, relative to the largest element of an output. By default 1e-4 in
         float32, or ten times what float32 itself costs the net (at most 1e-2), 1e-7 in float64 and 2e-2 in float16.
+        Sigmoids may differ by 1.2e-7, the error of ONNX Runtime's own.
 
     Returns
     -------

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from mxsame._mxnet import mx
+from mxsame.building import CELL, current
 from mxsame.plan.arrays import copied
 from mxsame.port.blocks import run
 from mxsame.port.description import listed
@@ -30,6 +31,8 @@ class Kind(NamedTuple):
 # LSTM: input, forget, cell, output in both. GRU: update, reset, new in Keras; reset, update, new in MXNet.
 KINDS = {"SimpleRNN": Kind(1, (0,)), "LSTM": Kind(2, (0, 1, 2, 3)), "GRU": Kind(1, (1, 0, 2))}
 MOST_STEPS = 512  # that are written out in a graph
+# the activations that recurrent layers of other formats have, too
+NOTED = ("elu", "hard_sigmoid", "identity", "leaky_relu", "relu", "sigmoid", "softsign", "tanh")
 
 
 def gates_to_mxnet(array: np.ndarray, kind: str) -> np.ndarray:
@@ -162,9 +165,11 @@ class Recurrent(Stepwise):
         self, F: Any, x: Any, states: State, mask: Any, i2h_weight: Any, h2h_weight: Any, bias: Any = None
     ) -> Tuple[Any, State]:
         """By the fused operator if its formulas are Keras's, which it has for no mask."""
-        states, mode = states or self._zeros(F, x), None if mask is not None else self._mode()
-        if mode is not None:
-            return self._fused(F, mode, x, states, i2h_weight, h2h_weight, bias)
+        states, mode, note = states or self._zeros(F, x), self._mode(), {}
+        if mode is None and current().windows_noted:
+            mode, note = self._noted()
+        if mode is not None and mask is None:
+            return self._fused(F, mode, note, x, states, i2h_weight, h2h_weight, bias)
         of_data, of_states = (None, None) if bias is None else self._biases(F, bias)
         x = F.FullyConnected(x, i2h_weight, of_data, num_hidden=self._rows, flatten=False, no_bias=bias is None)
         return self.stepped(F, self._step(F, h2h_weight, of_states), x, states, mask)
@@ -194,8 +199,16 @@ class Recurrent(Stepwise):
             return "gru" if gated and self._reset_after else None
         return "lstm" if gated else None
 
+    def _noted(self) -> Tuple[Optional[str], Dict[str, str]]:
+        """That of the operator of this kind, with the layer's own formulas in a note; None for others than `NOTED`."""
+        activations = (self.options.activation, self.options.recurrent_activation)
+        if any(name not in NOTED or "max_value" in arguments for name, arguments in activations):
+            return None, {}
+        mode = {"SimpleRNN": "rnn_tanh", "LSTM": "lstm", "GRU": "gru"}[self.kind]
+        return mode, {CELL: repr({"activations": activations, "reset_after": self._reset_after})}
+
     def _fused(
-        self, F: Any, mode: str, x: Any, states: State, i2h_weight: Any, h2h_weight: Any, bias: Any
+        self, F: Any, mode: str, note: Dict[str, str], x: Any, states: State, i2h_weight: Any, h2h_weight: Any, bias: Any
     ) -> Tuple[Any, State]:
         if bias is None:
             first = F.reshape(F.slice_axis(h2h_weight, axis=1, begin=0, end=1), shape=(-1,))
@@ -203,15 +216,9 @@ class Recurrent(Stepwise):
         else:
             biases = self._biases(F, bias)
         weights = (F.reshape(weight, shape=(-1,)) for weight in (i2h_weight, h2h_weight))
-        sequence, *states = F.RNN(
-            x,
-            F.concat(*weights, *biases, dim=0),
-            *(F.expand_dims(state, axis=0) for state in states),
-            state_size=self._units,
-            num_layers=1,
-            mode=mode,
-            state_outputs=True,
-        )
+        arrays = x, F.concat(*weights, *biases, dim=0), *(F.expand_dims(state, axis=0) for state in states)
+        with mx.AttrScope(**note):
+            sequence, *states = F.RNN(*arrays, state_size=self._units, num_layers=1, mode=mode, state_outputs=True)
         return sequence, [F.squeeze(state, axis=0) for state in states]
 
     # -- step by step

@@ -66,6 +66,28 @@ def test_a_random_recurrent_layer(seed, tmp_path):
         np.testing.assert_array_equal(have, want)
 
 
+@pytest.mark.parametrize("seed", [*range(12), "long"])
+def test_a_recurrent_layer_is_one_operator_of_onnx(seed, tmp_path):
+    """Whatever its activations, for any number of steps."""
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
+    import onnx
+
+    if seed == "long":
+        data, sizes = keras().Input((600, 3)), []
+        model = keras().Model(data, keras().layers.LSTM(4, recurrent_activation="hard_sigmoid")(data))
+    else:
+        model, sizes = random_model(seed)
+    file, inputs = str(tmp_path / "net.onnx"), inputs_of(model, sizes)
+    mxsame.export_onnx(mxsame.from_keras(model), file, [x.shape for x in inputs], dynamic_size=bool(sizes))
+    kinds = [node.op_type for node in onnx.load(file).graph.node]
+    assert sum(kind in ("RNN", "LSTM", "GRU") for kind in kinds) == 1 + any("bidir" in x.name for x in model.layers)
+    session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    for lengths in ([], [9]) if sizes else ([],):
+        inputs = inputs_of(model, lengths or sizes, batch=3)
+        got = session.run(None, {entry.name: x for entry, x in zip(session.get_inputs(), inputs)})
+        compare(got, expected(model, inputs))
+
+
 @pytest.mark.parametrize("rank", [1, 2])
 @pytest.mark.parametrize("sequences", [False, True])
 def test_recurrent_convolutions(rank, sequences):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import List
+from typing import Any, Dict, List
 
+from mxsame.building import CELL
 from mxsame.exporting.walk import must, recurrent_layers
 from mxsame.onnx.rows._shared import writes
 from mxsame.onnx.writer import Writer
@@ -15,9 +16,16 @@ GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
     "rnn_tanh": ("RNN", (0,)),
     "rnn_relu": ("RNN", (0,)),
 }
+FUNCTIONS: Dict[str, tuple] = {  # of a note -> ONNX's, its alpha and its beta: numbers, or the note's names of them
+    "elu": ("Elu", "alpha"),
+    "hard_sigmoid": ("HardSigmoid", "slope", 0.5),
+    "identity": ("Affine", 1.0, 0.0),
+    "leaky_relu": ("LeakyRelu", "negative_slope"),
+    **{name: (name.capitalize(),) for name in ("relu", "sigmoid", "softsign", "tanh")},
+}
 
 
-@writes("RNN")
+@writes("RNN", "RNN with a note")
 def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
     must(node, "use_sequence_length", False)
@@ -31,6 +39,8 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
         attrs["linear_before_reset"] = 1
     elif op == "RNN":
         attrs["activations"] = [{"rnn_tanh": "Tanh", "rnn_relu": "Relu"}[mode]] * directions
+    if CELL in node.attrs:
+        attrs.update(_noted(op, **node.attr(CELL)))
     channels, dtype = w.shape(node.inputs[0])[2], w.dtype(node.inputs[0])
     if not channels.is_static:
         raise ValueError("the channels must be static")
@@ -46,6 +56,18 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     if not node.attr("state_outputs", False):
         return [x]
     return [x, *(each[0] if len(each) == 1 else w.add("Concat", *each, axis=0) for each in map(list, zip(*ends)))]
+
+
+def _noted(op: str, activations: Any, reset_after: bool) -> Dict[str, Any]:
+    """The attributes for the formulas of a note, whose activations are that of the output, then that of the gates."""
+    output, gate = activations
+    chosen = {"LSTM": [gate, output, output], "GRU": [gate, output], "RNN": [output]}[op]
+    rows = [(*FUNCTIONS[name], arguments) for name, arguments in chosen]
+    attrs: Dict[str, Any] = {"activations": [row[0] for row in rows]}
+    for position, name in ((1, "activation_alpha"), (2, "activation_beta")):
+        numbers = [float(row[-1].get(row[position], row[position])) for row in rows if len(row) > position + 1]
+        attrs.update({name: numbers} if numbers else {})
+    return {**attrs, "linear_before_reset": int(reset_after)} if op == "GRU" else attrs
 
 
 def _merged(w: Writer, x: str, directions: int, size: int) -> str:
