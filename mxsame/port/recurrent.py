@@ -208,7 +208,15 @@ class Recurrent(Stepwise):
         return mode, {CELL: repr({"activations": activations, "reset_after": self._reset_after})}
 
     def _fused(
-        self, F: Any, mode: str, note: Dict[str, str], x: Any, states: State, i2h_weight: Any, h2h_weight: Any, bias: Any
+        self,
+        F: Any,
+        mode: str,
+        note: Dict[str, str],
+        x: Any,
+        states: State,
+        i2h_weight: Any,
+        h2h_weight: Any,
+        bias: Any,
     ) -> Tuple[Any, State]:
         if bias is None:
             first = F.reshape(F.slice_axis(h2h_weight, axis=1, begin=0, end=1), shape=(-1,))
