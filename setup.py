@@ -2,10 +2,14 @@
 
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import setuptools
 from setuptools import find_packages, setup
+
+if sys.version_info < (3, 8):  # noqa: UP036 - pip would first download, and build, what is asked for
+    sys.exit("mxsame needs Python 3.8 or newer; received Python {}.{}".format(*sys.version_info[:2]))
 
 HERE = Path(__file__).parent
 
@@ -56,6 +60,7 @@ setup(
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Programming Language :: Python :: Implementation :: CPython",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Software Development :: Libraries :: Python Modules",
@@ -64,15 +69,15 @@ setup(
     packages=find_packages(include=["mxsame", "mxsame.*"]),
     package_data={"mxsame": ["py.typed", "data/*"]},
     entry_points={"console_scripts": ["mxsame = mxsame.cli:main"]},
-    python_requires=">=3.8,<3.13",
-    # MXNet itself is an extra: two wheels, for CPU and for GPU, own the same folder, so none can be the default.
-    install_requires=["numpy<2"],
+    python_requires=">=3.8",
+    # What MXNet needs, but not MXNet: its wheels ask for numpy<2 and graphviz<0.9, so pip installs them with --no-deps.
+    # Two of them, for CPU and for GPU, own the same folder.
+    install_requires=["numpy>=1.17", "requests>=2.20", "graphviz>=0.8.1"],
     extras_require={
-        "cpu": ["mxnet==1.9.1", *CLI],
-        "cu112": ["mxnet-cu112==1.9.1", *REQUIREMENTS["pins"](), *CLI],
         "cli": CLI,
+        "cu112": [*REQUIREMENTS["pins"](), *CLI],
         "keras": ["h5py>=3"],  # Keras's files, without Keras
-        "test": ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "h5py>=3", *REQUIREMENTS["ONNX"]],
+        "test": ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "h5py>=3", *REQUIREMENTS["ONNX"], *CLI],
         # The live oracle; TensorFlow 2.13.1, MXNet 1.9.1 and NumPy 1.23.5 are known to live together.
         "oracle": ["tensorflow-cpu==2.13.1; python_version == '3.11'", "numpy==1.23.5; python_version == '3.11'"],
         "onnx": [*REQUIREMENTS["ONNX"]],  # a file is compared with the net before it is written

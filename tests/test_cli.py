@@ -121,7 +121,7 @@ def test_a_closed_output_is_no_error():
             "onnx",
             "convert {file} -o x.onnx",
             "mxsame convert -o NAME.onnx",
-            "'onnx>=1.14' 'onnxruntime>=1.16' 'numpy<2'",
+            "'onnx>=1.14' 'onnxruntime>=1.16'",
         ),
     ],
 )

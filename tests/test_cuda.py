@@ -27,7 +27,7 @@ def test_the_table_names_every_library_once_with_one_version_a_wheel_and_setup_t
     monkeypatch.setattr(setuptools, "setup", given.update)
     runpy.run_path(str(ROOT / "setup.py"))
     extra = given["extras_require"]["cu112"]
-    assert extra[0] == "mxnet-cu112==1.9.1" and extra[1:10] == requirements.pins()
+    assert extra[:9] == requirements.pins()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from mxsame import doctor, threads
 from mxsame._mxnet import mx
 
 PIP = f"{sys.executable} -m pip"
-TO_CPU = f"{PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
+TO_CPU = f"{PIP} uninstall -y mxnet-cu112 && {PIP} install --no-deps mxnet==1.9.1"
 
 
 def test_this_machine_is_well():
@@ -37,18 +37,18 @@ def test_a_wrong_result_is_an_error(monkeypatch):
 
 CRASH = "import os, signal\nprint('so far', flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)\n"
 BROKEN = {  # links, files, what the text of MXNet's check starts with, and its fix
-    "no MXNet": (sites.NUMPY, {}, "MXNet is not installed. (no wheel)", f"{PIP} install mxnet==1.9.1"),
+    "no MXNet": (sites.NUMPY, {}, "MXNet is not installed. (no wheel)", f"{PIP} install --no-deps mxnet==1.9.1"),
     "crash": (
         sites.NUMPY,
         sites.mxnet(CRASH),
         "the process was killed by SIGSEGV: so far (mxnet 1.9.1)",
-        f"{PIP} uninstall -y mxnet && {PIP} install mxnet==1.9.1",
+        f"{PIP} uninstall -y mxnet && {PIP} install --no-deps mxnet==1.9.1",
     ),
     "words that the terminal has no characters for": (
         sites.NUMPY,
         sites.mxnet("raise OSError('libmxnet.so: \u2018no\u2019')\n"),
         "The installed MXNet is broken: OSError: libmxnet.so: ?no?.",
-        f"{PIP} uninstall -y mxnet && {PIP} install mxnet==1.9.1",
+        f"{PIP} uninstall -y mxnet && {PIP} install --no-deps mxnet==1.9.1",
     ),
 }
 

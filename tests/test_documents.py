@@ -106,7 +106,7 @@ def test_an_installation_names_an_extra_that_there_is():
     known = set(
         re.findall(r'^        "(\w+)": (?:\[|CLI)', (ROOT / "setup.py").read_text(encoding="utf-8"), re.MULTILINE)
     )
-    assert {"cpu", "test", "docs"} <= known
+    assert {"cli", "test", "docs"} <= known
     for path in [README, *PAGES, ROOT / "CONTRIBUTING.md"]:
         for named in re.findall(r"\.\[([\w,]+)\]", path.read_text(encoding="utf-8")):
             assert set(named.split(",")) <= known, f"{path.name}: {named}"

@@ -4,13 +4,17 @@ Every case is a process of its own.
 """
 
 import sys
+import tempfile
+import types
 
+import numpy as np
 import pytest
 import sites
 from fake_cuda import make_driver, needs_gcc
 from sites import NUMPY, SITE
 
-from mxsame.installation import cuda, importing, problems, requirements
+from mxsame._mxnet import mx
+from mxsame.installation import cuda, numpy_names, problems, requirements
 
 PIP = f"{sys.executable} -m pip"
 
@@ -67,10 +71,81 @@ for name in ("h5py", "scipy.sparse", "onnx"):  # MXNet imports what is installed
 before = dict(vars(numpy))
 from mxsame._mxnet import mx
 changed = {name for name in {*vars(numpy), *before} if vars(numpy).get(name) is not before.get(name)}
-print(sorted(changed), sys.modules["distutils.version"] is mine, mx.__version__)
+changed = [name for name in changed if "numpy." + name not in sys.modules]  # NumPy 2 imports its parts when used
+print(changed, sys.modules["distutils.version"] is mine, mx.__version__)
 """
     # NumPy 1.24 has no numpy.bool; before that, the warning about it is made an error
     assert run_well(code + TRAIN, "-W", "error").split() == ["failed", "[]", "True", "1.9.1", "trained"]
+
+
+X = np.float32([[3, 1], [2, 4]])
+
+
+def counted(monkeypatch):
+    """The counts that a test of random numbers gives SciPy."""
+    monkeypatch.setattr(mx.test_utils, "ss", types.SimpleNamespace(chisquare=lambda f_obs, f_exp: (f_obs, 1)))
+    return mx.test_utils.chi_square_check(lambda count: np.arange(count) % 2, [0, 1], [0.5, 0.5], 10)[1].tolist()
+
+
+def message(function, *arguments):
+    with pytest.raises(Exception) as caught:
+        function(*arguments)
+    return str(caught.value)
+
+
+def best():
+    handler = mx.gluon.contrib.estimator.EarlyStoppingHandler(mx.metric.MSE("mse"), mode="min")
+    handler.train_begin(None)
+    return handler.best
+
+
+def mean_of_sums(*values):
+    metric = mx.metric.Loss()
+    for value in values:
+        metric.update(0, [mx.nd.array([value], dtype="float16")])
+    return metric.get()[1], metric.get_global()[1]
+
+
+def records(shape):
+    """A file of numbers, read by an iterator in C++."""
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write("1,2\n")
+        file.flush()
+        return mx.io.CSVIter(data_csv=file.name, data_shape=shape, batch_size=1).next().data[0].asnumpy().tolist()
+
+
+TWO = (np.int64(2), np.int64(1))
+ROWS = {  # what MXNet needs of NumPy 1: a function that uses it, and what it gives
+    "int": (counted, [5, 5]),
+    "constants": (lambda: [getattr(mx.np, name) for name in ("PINF", "NINF", "PZERO")], [np.inf, -np.inf, 0]),
+    "NZERO": (lambda: str(mx.np.NZERO), "-0.0"),
+    "NaN": (lambda: [mx.np.NaN != mx.np.NaN, mx.np.NAN != mx.np.NAN], [True, True]),
+    "Inf": (best, np.inf),
+    "compat": (lambda: mx.np.pad(mx.np.array([1, 2]), (1, 1), "edge").tolist(), [1, 1, 2, 2]),
+    "dispatch": (lambda: [type(f(mx.np.array(X))) for f in (np.any, np.prod, np.round)], [mx.np.ndarray] * 3),
+    "mirr": (lambda: "package numpy_financial" in message(mx.np.mirr, [1, 2], 3, 4), True),
+    "bool": (lambda: mx.np.bool, bool),
+    "alltrue": (
+        lambda: [mx.np.alltrue(mx.np.array(X)).item(), mx.np.alltrue(mx.np.array([1, 0])).item()],
+        [True, False],
+    ),
+    "in1d": (lambda: mx.np.in1d(mx.np.array(X), mx.np.array([4, 3])).tolist(), [True, False, False, True]),
+    "msort": (lambda: mx.np.msort(mx.np.array(X)).tolist(), [[2, 1], [3, 4]]),
+    "trapz": (lambda: mx.np.trapz(mx.np.array(X), axis=1).tolist(), [2, 3]),
+    "core": (lambda: mx.nd.moveaxis(mx.nd.zeros((2, 3, 4)), 0, 2).shape, (3, 4, 2)),
+    "build_err_msg": (lambda: message(mx.test_utils.checkShapes, X, X[0])[-30:], "array([3., 1.], dtype=float32)"),
+    "operators": (lambda: mx.nd.reshape(mx.nd.array(X[0]), shape=TWO).asnumpy().tolist(), [[3], [1]]),
+    "symbols": (lambda: mx.sym.zeros(shape=TWO).infer_shape()[1], [(2, 1)]),
+    "variables": (lambda: mx.sym.var("x", shape=TWO).infer_shape()[0], [(2, 1)]),
+    "iterators": (lambda: records((np.int64(2),)), [[1, 2]]),
+    "tostring": (lambda: mx.recordio.unpack(mx.recordio.pack((0, [1, 2], 3, 0), b"x"))[0].label.tolist(), [1, 2]),
+    "metrics": (lambda: mean_of_sums(2048, 1), (1024.5, 1024.5)),
+}
+
+
+@pytest.mark.parametrize(("compute", "expected"), ROWS.values(), ids=list(ROWS))
+def test_what_mxnet_needs_of_numpy_1(monkeypatch, compute, expected):
+    assert (compute(monkeypatch) if compute is counted else compute()) == expected
 
 
 def test_everybodys_import_of_mxnet_is_prepared():
@@ -96,7 +171,7 @@ def test_the_standin_for_distutils_compares_versions_by_number():
     versions = ["1.15", "1.17", "1.17.1", "1.26.4", "1.100"]
     for first, older in enumerate(versions):
         for second, newer in enumerate(versions):
-            assert (importing.Version(newer) >= importing.Version(older)) is (second >= first)
+            assert (numpy_names.Version(newer) >= numpy_names.Version(older)) is (second >= first)
 
 
 def test_an_imported_mxnet_is_left_alone():
@@ -148,7 +223,7 @@ def test_an_import_that_failed_leaves_all_as_it_was_and_can_be_tried_again(tmp_p
     files["mxnet/part.py"] = "import numpy, os\nassert 'FAIL' not in os.environ\n"
     code = """
 import os, sys
-import mxsame, numpy
+import mxsame, numpy, numpy.fft, numpy.random, numpy.testing  # NumPy 2 imports its parts when they are used
 before = dict(vars(numpy))
 os.environ["FAIL"] = "1"
 for module in ("mxnet", "mxsame.nn", "mxnet"):
@@ -195,17 +270,17 @@ def raising(error, wheel="mxnet", version="1.9.1"):
 
 
 FOUND = f"  found: Python {sys.version.split()[0]} ({sys.executable})"
-REINSTALL = f"{PIP} uninstall -y mxnet && {PIP} install mxnet==1.9.1"
+REINSTALL = f"{PIP} uninstall -y mxnet && {PIP} install --no-deps mxnet==1.9.1"
 MISSING = "cannot open shared object file: No such file or directory"
 REFUSED = {  # links, files, what the first line starts with, and what the fix starts with
-    "no mxnet": (NUMPY, {}, "MXNet is not installed.", f"{PIP} install mxnet==1.9.1"),
+    "no mxnet": (NUMPY, {}, "MXNet is not installed.", f"{PIP} install --no-deps mxnet==1.9.1"),
     "record": (NUMPY, {"mxnet-1.9.1.dist-info/METADATA": ""}, "MXNet is not installed.", REINSTALL),
-    "no numpy": ((), {}, "NumPy cannot be imported: No module named 'numpy'.", f"{PIP} install 'numpy<2'"),
-    "numpy 2": (
+    "no numpy": ((), {}, "NumPy cannot be imported: No module named 'numpy'.", f"{PIP} install numpy"),
+    "a newer numpy": (
         (),
-        {"numpy/__init__.py": "__version__ = '2.1.3'\n"},
-        "MXNet 1.9.1 needs NumPy 1, and NumPy 2 is installed.",
-        f"{PIP} install 'numpy<2'",
+        {"numpy/__init__.py": "__version__ = '3.0.1'\n", **sites.mxnet("import numpy\n")},
+        f"{requirements.TESTED}; it fails with a newer NumPy: AttributeError: module 'numpy' has no attribute 'inf'.",
+        f"{PIP} install 'numpy<2.6'",
     ),
     "another version": (
         NUMPY,
@@ -235,19 +310,19 @@ REFUSED = {  # links, files, what the first line starts with, and what the fix s
         NUMPY,
         {"mxnet/__pycache__/base.pyc": ""},
         "The installed MXNet is broken: ImportError: ",
-        f"{PIP} install mxnet==1.9.1",
+        f"{PIP} install --no-deps mxnet==1.9.1",
     ),
     "a script": (
         NUMPY,
         {"mxnet.py": "print('a script')\n"},
         "The installed MXNet is broken: ImportError: ",
-        f"{PIP} install mxnet==1.9.1",
+        f"{PIP} install --no-deps mxnet==1.9.1",
     ),
     "two wheels": (
         NUMPY,
         {**raising("Exception"), **raising("Exception", "mxnet-cu112")},
         "mxnet and mxnet-cu112 are installed over each other: both own the same folder.",
-        f"{PIP} uninstall -y mxnet mxnet-cu112 && {PIP} install mxnet==1.9.1",
+        f"{PIP} uninstall -y mxnet mxnet-cu112 && {PIP} install --no-deps mxnet==1.9.1",
     ),
 }
 
@@ -260,13 +335,34 @@ def test_what_is_refused(tmp_path, links, files, first, fix):
     assert lines[2].startswith(f"  fix it with: {fix}")
 
 
-@pytest.mark.parametrize("version", [(3, 7, 16), (3, 13, 0)])
-def test_unsupported_python(tmp_path, version):
+@pytest.mark.parametrize(
+    ("version", "first"),
+    [
+        ((3, 7, 16), f"mxsame needs Python 3.8 or newer. {requirements.TESTED}."),
+        ((3, 99, 0), f"{requirements.TESTED}; it fails on a newer Python: AttributeError: gone."),
+    ],
+)
+def test_an_unsupported_python(tmp_path, version, first):
     code = f"import sys\nsys.version_info = {(*version, 'final', 0)}\nimport mxsame.nn"
-    lines = refused(sites.make(tmp_path, *NUMPY), code)
-    assert lines[0].startswith("mxsame runs on Python 3.8 to 3.12")
-    assert "Python {}.{}.{}".format(*version) in lines[1]
-    assert lines[2] == "  fix it with: python3.11 -m venv .venv && .venv/bin/python -m pip install '.[cpu]'"
+    lines = refused(sites.make(tmp_path, *NUMPY, files=raising("AttributeError('gone')")), code)
+    assert lines[0] == first and "Python {}.{}.{}".format(*version) in lines[1]
+    again = ".venv/bin/python -m pip install"
+    assert lines[2] == f"  fix it with: python3.11 -m venv .venv && {again} '.[cli]' && {again} --no-deps mxnet==1.9.1"
+
+
+def test_a_python_and_a_numpy_newer_than_the_tested_ones_work():
+    code = """
+import sys, numpy
+sys.version_info, numpy.__version__ = (3, 99, 0, "final", 0), "3.0.1"
+import mxsame, mxnet
+print(mxnet.np.in1d(mxnet.np.array([1, 2]), mxnet.np.array([2])).tolist())
+try:
+    mxnet.base._np.gone
+except AttributeError as error:
+    print(error)
+"""
+    gone = f"module 'numpy' has no attribute 'gone'. {requirements.TESTED}"
+    assert run_well(code).splitlines() == ["[False, True]", gone]
 
 
 @pytest.mark.skipif(cuda.has_driver(), reason="this machine has NVIDIA's driver")
@@ -274,7 +370,7 @@ def test_a_wheel_for_cuda_without_a_driver(tmp_path):
     lines = refused(sites.make(tmp_path, *NUMPY, files=raising("Exception", "mxnet-cu112")))
     assert lines[0] == "mxnet-cu112 needs NVIDIA's driver (libcuda.so.1), and none is found that can be loaded."
     assert "mxnet-cu112 1.9.1 (" in lines[1]
-    assert lines[2] == f"  fix it with: {PIP} uninstall -y mxnet-cu112 && {PIP} install mxnet==1.9.1"
+    assert lines[2] == f"  fix it with: {PIP} uninstall -y mxnet-cu112 && {PIP} install --no-deps mxnet==1.9.1"
 
 
 @needs_gcc
@@ -284,12 +380,12 @@ def test_a_wheel_for_cuda_without_a_driver(tmp_path):
         (
             f"libcudart.so.11.0: {MISSING}",
             f"mxnet-cu117 needs libcudart.so.11.0, which cannot be loaded: libcudart.so.11.0: {MISSING}.",
-            f"{PIP} install mxnet-cu112==1.9.1 && {problems.pip_again(requirements.pins())}",
+            f"{PIP} install --no-deps mxnet-cu112==1.9.1 && {problems.pip_again(requirements.pins())}",
         ),
         (
             "/libmxnet.so: undefined symbol: cuGraphNodeGetType",
             "NVIDIA's driver is too old for mxnet-cu117: /libmxnet.so: undefined symbol: cuGraphNodeGetType.",
-            f"{PIP} install mxnet==1.9.1",
+            f"{PIP} install --no-deps mxnet==1.9.1",
         ),
     ],
     ids=["no CUDA", "old driver"],

@@ -13,7 +13,8 @@ import mxsame.keras
 from mxsame.keras import plugin
 
 COMMAND = (
-    r"fix it with: python3\.8 -m venv \.venv && \.venv/bin/python -m pip install '\.\[cpu\]' keras-mxnet==2\.2\.4\.3"
+    r"fix it with: python3\.8 -m venv \.venv && \.venv/bin/python -m pip install \. mxnet==1\.9\.1 "
+    r"keras-mxnet==2\.2\.4\.3"
 )
 
 

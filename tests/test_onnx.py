@@ -307,11 +307,11 @@ def test_what_a_comparison_by_default_lets_pass(kind, path, monkeypatch):
 def test_what_is_not_installed(path, monkeypatch):
     net = downsampling()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.warns(NotCompared, match=r"with the net: onnxruntime is not installed; fix it with: .*'numpy<2'$"):
+    with pytest.warns(NotCompared, match=r"onnxruntime is not installed; fix it with: .*'onnxruntime>=[^']*'$"):
         mxsame.export_onnx(net, path, SHAPE)
     assert path.exists()
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ImportError, match=r"needs the package onnx; fix it with: .*'onnx>=[^']*' .*'numpy<2'$"):
+    with pytest.raises(ImportError, match=r"needs the package onnx; fix it with: .* 'onnx>=[^']*' 'onnx[^']*'$"):
         mxsame.export_onnx(net, path, SHAPE)
 
 

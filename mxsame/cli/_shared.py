@@ -10,7 +10,7 @@ from typing import Any
 
 from mxsame.installation import requirements
 
-COMMAND_LINE = ("click", "rich", "matplotlib")  # the extra [cli], which [cpu] and [cu112] contain
+COMMAND_LINE = ("click", "rich", "matplotlib")  # the extra [cli], which [cu112] contains
 INSTALLS = {"onnx": requirements.ONNX, "h5py": ("h5py",)}
 
 

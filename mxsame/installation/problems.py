@@ -6,12 +6,23 @@ import os
 import re
 import sys
 from importlib.machinery import PathFinder
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from mxsame.installation import cuda
-from mxsame.installation.requirements import MXNET_CUDA_WHEEL, MXNET_VERSION, NEWEST_PYTHON, OLDEST_PYTHON, pins
+from mxsame.installation.requirements import (
+    MXNET_CUDA_WHEEL,
+    MXNET_VERSION,
+    NEWEST_NUMPY,
+    NEWEST_PYTHON,
+    OLDEST_PYTHON,
+    TESTED,
+    pins,
+)
 
 MXNET_WHEEL = r"(mxnet(?:[-_](?:cu\d+|mkl|native))?)-([^-]+)\.dist-info"  # all of them own the same folder, mxnet/
+IN_VENV = ".venv/bin/python -m pip install"
+ANOTHER_PYTHON = f"python3.11 -m venv .venv && {IN_VENV} '.[cli]' && {IN_VENV} --no-deps mxnet=={MXNET_VERSION}"
+IN_THE_FOLDER = "Run this in the folder of mxsame; it makes an environment with a Python that works."
 FOR_A_GPU = f"For an NVIDIA GPU let the command end in {MXNET_CUDA_WHEEL}=={MXNET_VERSION}."
 
 
@@ -58,6 +69,11 @@ def installed() -> str:
     return ", ".join(parts)
 
 
+def numpy_version() -> Tuple[int, ...]:
+    """``(2, 5)`` for the NumPy that is imported."""
+    return tuple(map(int, sys.modules["numpy"].__version__.split(".")[:2]))
+
+
 # The commands.
 
 
@@ -74,7 +90,7 @@ def pip_again(wheels: Iterable[str]) -> str:
 def reinstall(wheel: str) -> str:
     """The command that removes what is installed of MXNet and installs one wheel."""
     wheels = mxnet_wheels()
-    install = pip(f"install {wheel}=={MXNET_VERSION}")
+    install = pip(f"install --no-deps {wheel}=={MXNET_VERSION}")  # its requirements would replace NumPy 2 by NumPy 1
     return f"{pip('uninstall -y ' + ' '.join(wheels))} && {install}" if wheels else install
 
 
@@ -83,20 +99,12 @@ def reinstall(wheel: str) -> str:
 
 def check() -> None:
     """Raises an ``InstallationError`` if Python, NumPy, the installed wheels or the order of imports cannot work."""
-    if not OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON:
-        raise InstallationError(
-            f"mxsame runs on Python 3.8 to 3.12 (MXNet {MXNET_VERSION} on no newer one).",
-            "python3.11 -m venv .venv && .venv/bin/python -m pip install '.[cpu]'",
-            "Run this in the folder of mxsame; it makes an environment with a Python that works.",
-        )
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        raise InstallationError(f"mxsame needs Python 3.8 or newer. {TESTED}.", ANOTHER_PYTHON, IN_THE_FOLDER)
     try:
-        import numpy
+        import numpy  # noqa: F401 - the problem would be found later, and explained less clearly
     except ImportError as error:
-        raise InstallationError(f"NumPy cannot be imported: {error}.", pip("install 'numpy<2'")) from error
-    if int(numpy.__version__.split(".")[0]) >= 2:
-        raise InstallationError(
-            f"MXNet {MXNET_VERSION} needs NumPy 1, and NumPy 2 is installed.", pip("install 'numpy<2'")
-        )
+        raise InstallationError(f"NumPy cannot be imported: {error}.", pip("install numpy")) from error
     wheels = mxnet_wheels()
     if len(wheels) > 1:
         raise InstallationError(
@@ -157,7 +165,12 @@ def explain(error: Exception) -> InstallationError:
     library_problem = explain_library(error, wheel) if isinstance(error, OSError) else None
     if library_problem:
         return library_problem
-    return InstallationError(f"The installed MXNet is broken: {type(error).__name__}: {error}.", reinstall(wheel))
+    what = f"{type(error).__name__}: {error}"
+    if sys.version_info[:2] > NEWEST_PYTHON:
+        return InstallationError(f"{TESTED}; it fails on a newer Python: {what}.", ANOTHER_PYTHON, IN_THE_FOLDER)
+    if "numpy" in sys.modules and numpy_version() > NEWEST_NUMPY:
+        return InstallationError(f"{TESTED}; it fails with a newer NumPy: {what}.", pip("install 'numpy<2.6'"))
+    return InstallationError(f"The installed MXNet is broken: {what}.", reinstall(wheel))
 
 
 def explain_library(error: OSError, wheel: str) -> Optional[InstallationError]:

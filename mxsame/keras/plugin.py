@@ -26,7 +26,7 @@ KERAS_MXNET_VERSION = "2.2.4.3"
 COMPANIONS = "numpy==1.19.5 h5py==2.10.0 scipy==1.5.4"  # it runs with these
 INSTALLATION = (
     "python3.8 -m venv .venv && "
-    f".venv/bin/python -m pip install '.[cpu]' keras-mxnet=={KERAS_MXNET_VERSION} {COMPANIONS}"
+    f".venv/bin/python -m pip install . mxnet==1.9.1 keras-mxnet=={KERAS_MXNET_VERSION} {COMPANIONS}"
 )
 
 FUNCTIONS = {  # of keras-mxnet, by the method of `KerasCall`
