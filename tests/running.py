@@ -335,35 +335,26 @@ def in_threads(work: Callable, count: int = 4) -> None:
 # ---- in threads, and in another process ------------------------------------------------------------------------------
 
 
-# Without mxsame, MXNet 1.9.1 needs the NumPy and distutils that it was written for.
+# MXNet 1.9.1 cannot be imported with a current NumPy: mxsame does that, and is gone before anything else runs.
 WITHOUT_MXSAME = """
-import sys, types
-import numpy as np
+import sys
+import mxsame, mxnet
 
 class Blocker:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] == "mxsame":
             raise ModuleNotFoundError("mxsame must not be needed", name="mxsame")
 
-sys.meta_path.insert(0, Blocker())
-vars(np).setdefault("bool", bool)
-vars(np).setdefault("int", int)
-try:
-    import distutils.version
-except ImportError:
-    sys.modules["distutils"] = types.ModuleType("distutils")
-    sys.modules["distutils.version"] = version = types.ModuleType("distutils.version")
-    version.LooseVersion = version.StrictVersion = lambda text: [int(part) for part in text.split(".")[:3]]
+sys.meta_path[:] = [Blocker(), *(finder for finder in sys.meta_path if "Mxnet" not in type(finder).__name__)]
+for name in [name for name in sys.modules if name.split(".")[0] == "mxsame"]:
+    del sys.modules[name]
 """
 
 
 def run_python(code: str, *, cwd=None, with_mxsame: bool = True, timeout: int = 300) -> str:
     """What a new process prints; it sees these tests and, unless told otherwise, the mxsame that is tested."""
-    path = [str(Path(__file__).parent)]
-    if with_mxsame:
-        path.append(str(Path(mxsame.__file__).parent.parent))
-    else:
-        code = WITHOUT_MXSAME + code
+    path = [str(Path(__file__).parent), str(Path(mxsame.__file__).parent.parent)]
+    code = code if with_mxsame else WITHOUT_MXSAME + code
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
     environment["PYTHONPATH"] = os.pathsep.join([*path, *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-c", code]
