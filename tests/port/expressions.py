@@ -1,0 +1,125 @@
+"""Keras models as expressions: a line has the inputs, and the outputs as a Python expression of Keras's names.
+
+`5 3: LSTM(4)(Masking()(x))` is a model of one input x, (5, 3). Others, y and z, follow after `&`. After the lengths,
+the type of an input may be written, or `words`, which are the numbers 0 to 4. The names are those of `keras.layers`,
+`keras`, `tf`, `np`; `embedded`, an embedding of words that masks the zeros; `own` and `function`, which make a user's
+class and function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+
+import numpy as np
+from live_keras import arrays_of, compare, expected, keras, randomise
+from mxnet import nd
+
+import mxsame
+
+BATCH = 4
+
+
+def own(base, name=None, registered=True, method="call", change=lambda out: 2 * out + 1):
+    """A user's subclass of one of Keras's classes, which computes something else, by default under the same name;
+    `registered` as `mine>name`."""
+    base = getattr(keras().layers, base) if isinstance(base, str) else base
+
+    def changed(self, *args, **kwargs):
+        return change(getattr(super(kind, self), method)(*args, **kwargs))
+
+    changed.__signature__ = inspect.signature(getattr(base, method))
+    kind = type(name or base.__name__, (base,), {method: changed})
+    return keras().utils.register_keras_serializable("mine")(kind) if registered else kind
+
+
+def function(name):
+    """A user's function by this name."""
+
+    def tripled(x):
+        return 3 * x
+
+    tripled.__name__ = name
+    return keras().utils.register_keras_serializable("mine", name)(tripled)
+
+
+def embedded(words, **arguments):
+    return keras().layers.Embedding(5, 3, mask_zero=True, **arguments)(words)
+
+
+def inputs_of(text):
+    """The inputs of a line, and an array for each: with ties, negative numbers, thirds, and steps of zeros, others in
+    each entry of the batch; bytes that wrap when they are added."""
+    rng = np.random.default_rng(len(text))
+    inputs, arrays = [], []
+    for entry in text.split("&"):
+        shape = tuple(None if n == "None" else int(n) for n in re.findall(r"\b(?:None|\d+)\b", entry))
+        (kind,) = re.findall(r"\b[a-z]\w*", entry) or ["float32"]
+        full = (BATCH, *(n or 5 for n in shape))
+        array = np.round(rng.normal(size=full) * 4) / rng.choice((4, 12), full)
+        if kind == "words":
+            kind, array = "float32", rng.integers(0, 5, full)
+        elif "int" in kind or kind == "bool":
+            array = rng.integers(0, 256, full) if kind[0] == "u" else rng.integers(-9, 10, full)
+        elif len(full) > 2:
+            kept = rng.integers(0, 2, full[:2])
+            kept[0], kept[:, 2 % full[1]] = 1, 1  # a step is left: Keras divides by none otherwise
+            array *= kept.reshape(*full[:2], *(1,) * (len(full) - 2))
+        inputs.append(keras().Input(shape, dtype=kind))
+        arrays.append((array + 0).astype(kind))  # no negative zeros
+    return inputs, arrays
+
+
+def model_of(line):
+    """The model of a line, with random weights, and arrays for its inputs."""
+    import tensorflow as tf
+
+    text, expression = line.split(": ", 1)
+    inputs, arrays = inputs_of(text.replace("[.keras]", ""))
+    layers = {name: value for name, value in vars(keras().layers).items() if name[0].isupper()}
+    names = {**layers, "keras": keras(), "tf": tf, "np": np, "own": own, "function": function, "embedded": embedded}
+    return randomise(keras().Model(inputs, eval(expression, {**names, **dict(zip("xyz", inputs))}))), arrays
+
+
+def saved(model, folder, endings=(".h5", ".keras")):
+    """The files of a model; without one that Keras itself cannot write."""
+    for ending in endings:
+        path, error = folder / f"model{ending}", None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                model.save(path)
+            except (NotImplementedError, TypeError) as failure:
+                error = failure
+        if error is None:
+            yield path
+
+
+def ways(source, given):
+    """What the imported network gives, and how it was run."""
+    net = mxsame.from_keras(source)
+    yield "imperative", net(*given)
+    net.hybridize()
+    yield "hybridized", net(*given)
+    yield "deployed", mxsame.deploy(mxsame.from_keras(source), [x.shape for x in given])(*given)
+
+
+def outcome(model, arrays, path):
+    """What becomes of a file: "exact" in every way, or "refused" when it is imported, by the name of a layer. Anything
+    else is an AssertionError."""
+    wanted, given, way = expected(model, arrays), [nd.array(x, dtype=x.dtype) for x in arrays], None
+    try:
+        for way, out in ways(path, given):  # noqa: B007 - it is in the messages below
+            got = arrays_of(out)
+            assert [np.isnan(array).all() for array in got] == [np.isnan(array).all() for array in wanted]
+            compare([array.astype("float64") for array in got], [array.astype("float64") for array in wanted], 3e-5)
+    except AssertionError as error:
+        raise AssertionError(f"{path.suffix}, {way}: {error}") from None
+    except Exception as error:
+        names = [re.escape(layer.name) for layer in model.submodules if isinstance(layer, keras().layers.Layer)]
+        named = re.search(f"['/]({'|'.join(names)})'", str(error)) and "MXNetError" not in str(error)
+        if way is None and named and isinstance(error, (TypeError, ValueError)):
+            return "refused"
+        raise AssertionError(f"{path.suffix}, after {way}: {type(error).__name__}: {error}") from error
+    return "exact"

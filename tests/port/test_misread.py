@@ -1,0 +1,141 @@
+"""Models whose meaning is easily misread, live against tf.keras: files of both formats are exact in every way, or are
+refused by the name of a layer; which of the two is in the tables."""
+
+import pytest
+from expressions import keras, model_of, outcome, saved
+
+pytestmark = pytest.mark.oracle
+
+EXACT = """
+# masks: who takes them, who passes them on, who loses them
+5 3: LSTM(4, go_backwards=True, return_sequences=True)(Masking(-0.25)(x))
+5 3: LSTM(4, return_state=True, return_sequences=True, go_backwards=True)(Masking()(x))
+5 3: Bidirectional(LSTM(4, return_sequences=True, zero_output_for_mask=True))(Masking()(x))
+5 3: Bidirectional(GRU(4, return_sequences=True), merge_mode=None)(Masking()(x))
+5 3: Bidirectional(LSTM(4, return_state=True, return_sequences=True), merge_mode="mul")(Masking()(x))
+5 3: Bidirectional(LSTM(4), backward_layer=GRU(4, go_backwards=True, activation="relu"))(Masking()(x))
+5 3: GRU(3, activation="relu", recurrent_activation=None, reset_after=False, implementation=1)(Masking()(x))
+5 3: (lambda layer: [layer(x), layer(Masking()(x))])(GlobalAveragePooling1D())
+5 3 & 4 3: (lambda model: [model(x), model(y)])(keras.Sequential([Masking(), LSTM(3)]))
+3 3 3: GlobalAveragePooling1D()(Reshape((3, 9))(Masking()(x)))
+4 3 words: LSTM(2)(TimeDistributed(keras.Sequential([keras.Input((3,)), Embedding(5, 3, mask_zero=True), LSTM(2)]))(x))
+4 3 words: TimeDistributed(TimeDistributed(Dense(2)))(embedded(x))
+3 4 5 2: TimeDistributed(TimeDistributed(LSTM(2)))(x)
+5 words: LSTM(3)(Concatenate()([embedded(x), Embedding(5, 3)(x)]))
+5 words & 4 words: LSTM(3)(Concatenate(axis=1)([embedded(x), embedded(y)]))
+5 words & 5 words: LSTM(3)(Add()([embedded(x), embedded(y)]))
+5 words & 5 words: LSTM(3)(Multiply()([embedded(x), Embedding(5, 3)(y)]))
+5 words: LSTM(2)(Maximum()([embedded(x), Embedding(5, 3)(x)]))
+5 words & 5 words: LSTM(3)(embedded(x) + Embedding(5, 3)(y))
+5 words: LSTM(3)(tf.nn.relu(embedded(x)))
+5 words & 5 words: LSTM(3)(Dot(2)([embedded(x), embedded(y)]))
+5 words & 4 words: LSTM(2)(Attention()([embedded(x), embedded(y)]))
+5 words & 4 words: GlobalAveragePooling1D()(Attention()([Embedding(5, 3)(x), embedded(y)]))
+5 words & 4 words: MultiHeadAttention(2, 3)(embedded(x), embedded(y))
+5 words: LSTM(2)(MultiHeadAttention(2, 3)(embedded(x), Embedding(5, 3)(x)))
+5 words: GlobalAveragePooling1D("channels_first", keepdims=True)(Embedding(5, 5, mask_zero=True)(x))
+5 words: GlobalMaxPooling1D()(embedded(x))
+5 words: LSTM(2)(RepeatVector(3)(LSTM(3)(embedded(x))))
+5 words: LSTM(2)(Permute((2, 1))(Reshape((5, 3))(embedded(x))))
+5 words: LSTM(2)(Identity()(embedded(x)))
+5 words: LSTM(2)(EinsumDense("abc,cd->abd", (None, 3))(embedded(x)))
+5 words: LSTM(2)(Rescaling(2.)(GaussianNoise(0.1)(embedded(x))))
+5 words: LSTM(2)(PReLU()(GroupNormalization(1)(UnitNormalization()(embedded(x)))))
+# axes that are negative, listed, in no order; numbers that are not the default's
+5 4 5: LayerNormalization(axis=[-1, 1])(x)
+6 5 4: BatchNormalization(axis=[1, -1], epsilon=0.1)(Conv2D(3, 1)(x))
+6 5 4: UnitNormalization(axis=-2)(Conv2D(3, 1)(x))
+6 5 4: GroupNormalization(3, axis=1, scale=False)(x)
+6 5 4: Normalization(axis=(1, 3), mean=np.ones((6, 4)), variance=np.arange(24.).reshape(6, 4), invert=True)(x)
+6 5 4: Softmax(axis=1)(Conv2D(3, 1)(x))
+6 5 4: Softmax(axis=[-1])(x)
+6 5 4: PReLU(shared_axes=[1])(Conv2D(3, 1)(x))
+6 5 4: Rescaling(2., [[1.], [2.], [3.], [4.], [5.]])(x)
+6: ReLU(0.5, 0.1, 0.25)(x)
+6: ReLU(negative_slope=0.5, threshold=1.)(x)
+5 3: keras.activations.relu(x, alpha=0.1, max_value=1., threshold=0.25)
+5 3 & 5 4: Dot((1, -2), normalize=True)([x, y])
+3 & 4 3: Dot((1, 2))([x, y])
+3 & 5 3: Multiply()([x, y])
+6 5 4: Permute((2, 3, 1))(Conv2D(3, 1)(x))
+6 5 4: Reshape((-1, 6))(Conv2D(3, 1)(x))
+6 5 4: Dense(3)(Flatten(data_format="channels_first")(Conv2D(3, 1, data_format="channels_first")(x)))
+5 3: EinsumDense("abc,bd->adc", (4, None), bias_axes="d")(x)
+5 3: MultiHeadAttention(2, 3, value_dim=2, output_shape=4, attention_axes=1, use_bias=False)(x, x, use_causal_mask=True)
+5 3 & 5 5: MultiHeadAttention(2, 3)(x, x, attention_mask=y)
+5 3 & 4 3: Attention(use_scale=True, score_mode="concat")([x, y], return_attention_scores=True)
+# windows
+6 5 4: SeparableConv2D(3, (2, 3), depth_multiplier=2, dilation_rate=2, padding="same")(x)
+6 4: SeparableConv1D(3, 2, depth_multiplier=3, padding="causal")(x)
+4 6 5: DepthwiseConv2D((2, 3), depth_multiplier=2, dilation_rate=2, data_format="channels_first")(x)
+6 5 4: Conv2DTranspose(3, (2, 3), strides=(2, 3), output_padding=(1, 2))(x)
+6 5 4: Conv2DTranspose(3, 3, strides=2, padding="same", output_padding=0)(x)
+6 5 4: Conv2DTranspose(4, 2, dilation_rate=2)(x)
+6 5 4: MaxPooling2D(2)(ZeroPadding2D(((1, 2), (0, 3)))(x - 3))
+6 5 4: Cropping2D(((1, 2), (0, 3)))(ZeroPadding2D(1, data_format="channels_first")(x))
+6 5 4: UpSampling2D(2, data_format="channels_first", interpolation="bilinear")(x)
+6 5 4: Resizing(3, 7, "nearest", crop_to_aspect_ratio=True)(x)
+6 5 4: CenterCrop(8, 2)(x)
+5 3 2: ConvLSTM1D(3, 2, strides=2, padding="same", return_sequences=True, return_state=True, go_backwards=True)(x)
+6 5 4: LocallyConnected2D(3, 2, strides=(2, 1))(x)
+# functions
+5 3: tf.reduce_mean(x, axis=[-1, 1], keepdims=True)
+5 3: tf.cumsum(x, -1, exclusive=True, reverse=True)
+5 3: tf.split(x, [2, 3], 1)
+5 3: x[:, 3:1:-1]
+5 3: tf.where(x >= 0.25, 1., x)
+5 3: tf.nn.silu(tf.nn.gelu(x, approximate=True), beta=2.)
+5 3: keras.activations.hard_sigmoid(3 * keras.activations.elu(x, alpha=0.3))
+5 3: 2 / (x + np.arange(20., 35.).reshape(5, 3))
+6: Dense(3, activation=LeakyReLU(0.4))(Dense(3, activation=tf.nn.leaky_relu)(x))
+5: tf.argmax(x, axis=1) / 2
+5: Discretization([-0.5, 0., 0.25], output_mode="count")(x)
+5 words: Embedding(5, 3)(x - 0.5)
+5 int32: Embedding(19, 3, mask_zero=True)(x + 9)
+5 4 3 uint8: Resizing(3, 3)(x)
+"""
+
+REFUSED = """
+# classes and functions of the user
+6: own("Softmax")()(x)
+5 words: own("Embedding")(5, 3)(x)
+6: own("Layer", "Add")()(x)
+6: own("Layer", "InputLayer")()(x)
+6: own("Layer", "Cumsum", registered=False)()(x)
+6 [.keras]: own("Dense", registered=False)(4)(x)
+6: own(keras.Model, "Functional")(x, Dense(3)(x))(x)
+6: keras.Sequential([own("Dense")(4)])(x)
+5 3: TimeDistributed(own("Dense")(4))(x)
+5 3: own("Bidirectional")(LSTM(4))(x)
+6: Dense(3, activation=own("LeakyReLU")())(x)
+6: Dense(3, activation=function("cube"))(x)
+5 3: LSTM(2)(own("Masking", method="compute_mask", change=tf.logical_not)()(x))
+6: Lambda(tf.nn.relu)(x)
+# what has no row
+5 3: RNN([LSTMCell(4), GRUCell(3)])(x)
+5 3: LSTM(4, time_major=True)(x)
+5 3: (lambda layer: [layer(x), layer(Masking()(x))])(LSTM(3))
+6 5 4: LocallyConnected2D(3, 2, implementation=2)(x)
+6 5 4: UpSampling2D(2, interpolation="bicubic")(x)
+6 5 4: Resizing(3, 7, "area")(x)
+5 4 3: MultiHeadAttention(2, 3, attention_axes=(1, 2))(x, x)
+5 words & 5: CategoryEncoding(5, output_mode="count")(x, count_weights=y)
+5 3: BatchNormalization()(x, training=True)
+5 3: tf.reduce_sum(x)
+5 3: tf.reverse(x, [0])
+5 3: tf.reshape(x, [4, 15])
+5 4 3: tf.image.resize(x, (7, 3), antialias=True)
+"""
+
+
+def rows(table, wanted):
+    lines = [line for line in table.splitlines() if line and not line.startswith("#")]
+    return [pytest.param(line, wanted, id=line) for line in lines]
+
+
+@pytest.mark.parametrize(("line", "wanted"), [*rows(EXACT, "exact"), *rows(REFUSED, "refused")])
+def test_a_model_is_exact_or_refused(line, wanted, tmp_path):
+    keras().backend.clear_session()
+    model, arrays = model_of(line)
+    endings = [".keras"] if "[.keras]" in line else [".h5", ".keras"]
+    assert [outcome(model, arrays, path) for path in saved(model, tmp_path, endings)] == [wanted] * len(endings)
