@@ -11,10 +11,10 @@ import numpy as np
 from benchmarks.timing import FLAGS
 from mxsame import nn, padding
 from mxsame._mxnet import mx
-from mxsame.building import building
 from mxsame.demo import symmetric_pad
 from mxsame.graphs.hybridize import hybridize
 from mxsame.plan import Window, force, strategies_for
+from mxsame.target import Target, building
 
 PLANNER = "planner"
 KINDS = {  # the class in `mxsame.nn` and in `gluon.nn`, and the operator in `mxsame.plan`
@@ -213,7 +213,7 @@ def _operators(block: Any, layer: Layer, static: bool, train: bool) -> str:
     purpose = None  # a graph of dynamic shape is for both
     if static:
         purpose = "training" if train else "inference"
-    with building(purpose=purpose):
+    with building(Target(purpose)):
         graph = block(mx.sym.var("data", shape=layer.shape if static else None))
     nodes = json.loads(graph.tojson())["nodes"]
     return json.dumps([(node["op"], node.get("attrs", {}), node["inputs"]) for node in nodes], sort_keys=True)

@@ -1,7 +1,21 @@
-"""MXNet. All other files of the package write ``from mxsame._mxnet import mx``; none says ``import mxnet``."""
+"""MXNet. All other files of the package write ``from mxsame._mxnet import mx``; none says ``import mxnet``.
 
-from typing import Any
+For type checkers and editors, there are the names of its types, which MXNet itself does not declare.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from mxsame.installation.importing import import_mxnet
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from mxnet.gluon import Block
+    from mxnet.ndarray import NDArray
+    from mxnet.numpy import ndarray
+    from mxnet.symbol import Symbol
+
+    Array = TypeVar("Array", NDArray, Symbol, ndarray)  # what comes in one kind goes out in it
+    AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 mx: Any = import_mxnet()

@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import operator
 import sys
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Hashable, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
+from mxsame.target import Target, target_of, use_on
 from mxsame.tensors import known_shape
 
 _AS_IT_IS, _AS_NUMPY_KIND = (lambda out: out), operator.methodcaller("as_np_ndarray")
 _DENSE = (mx.nd.NDArray, mx.np.ndarray)  # those of sparse arrays are derived from the first
-_FLOATS = (np.float16, np.float32, np.float64)
+_FLOATS = (np.float32, np.float64, np.float16)
 _NUMPY_KINDS = (mx.np.ndarray, mx.sym.numpy._Symbol)
 _DTYPES = {code: dtype for code, dtype in mx.nd.ndarray._DTYPE_MX_TO_NP.items() if np.dtype(dtype).kind in "biuf"}
 _STYPES = mx.nd.ndarray._STORAGE_TYPE_ID_TO_STR
@@ -25,46 +26,49 @@ class Operands(NamedTuple):
     """An operator's array arguments in classic form."""
 
     F: Any  # mx.nd or mx.sym
-    arrays: tuple  # data first; None for those left out
-    shapes: tuple  # of each array: a tuple with None for what is unknown, or None where even the rank is
-    restore: Any  # gives an output back in the kind in which the data came
-    key: Any = None  # of arrays: all that a plan may depend on, of them and of autograd; None for Symbols
+    arrays: Tuple[Any, ...]  # data first; None for those left out
+    shapes: Tuple[Any, ...]  # of each array: a tuple with None for what is unknown, or None where even the rank is
+    restore: Callable[[Any], Any]  # gives an output back in the kind in which the data came
+    target: Target
+    key: Optional[Hashable] = None  # of arrays: all that a plan may depend on; None for Symbols
 
 
 def classic(**named: Any) -> Operands:
-    """Check that all arrays are of one kind, type and device, and bring them into classic form."""
-    given = {name: array for name, array in named.items() if array is not None or name != "bias"}
-    facts = [check(name, array) for name, array in given.items()]
+    """Check that all arrays are of one kind, type and device, and bring them into classic form. A bias, which may be
+    None, is the last."""
     data, *_ = arrays = tuple(named.values())
-    for (name, array), other in zip(given.items(), facts):
-        if type(array) is not type(data) or (other is not None and other[1:] != facts[0][1:]):
+    facts = [check(name, array) for name, array in named.items() if array is not None or name != "bias"]
+    kind, first = type(data), facts[0]
+    for (name, array), other in zip(named.items(), facts):
+        if type(array) is not kind or (other and first and (other[1] is not first[1] or other[2] != first[2])):
             _check_together(name, array, next(iter(named)), data)
     restore = _AS_IT_IS
     if isinstance(data, _NUMPY_KINDS):
         arrays, restore = tuple(None if array is None else array.as_nd_ndarray() for array in arrays), _AS_NUMPY_KIND
-    if facts[0] is None:
-        shapes = tuple(None if array is None else known_shape(array) for array in arrays)
-        return Operands(mx.sym, arrays, shapes, restore)
-    shapes, dtypes, contexts = zip(*facts)
-    shapes += (None,) * (len(arrays) - len(shapes))  # a bias is the last
-    key = shapes, dtypes, contexts[0].device_type, mx.autograd.is_training(), mx.autograd.is_recording()
-    return Operands(mx.nd, arrays, shapes, restore, key)
+    if first is None:
+        symbol_shapes = tuple(None if array is None else known_shape(array) for array in arrays)
+        return Operands(mx.sym, arrays, symbol_shapes, restore, target_of(data))
+    shapes: Tuple[Any, ...] = tuple(fact[0] for fact in facts if fact)
+    shapes += (None,) * (len(arrays) - len(shapes))
+    target = use_on(first[2])
+    return Operands(mx.nd, arrays, shapes, restore, target, (shapes, tuple(fact[1] for fact in facts if fact), target))
 
 
-def check(name: str, array: Any) -> Optional[tuple]:
+def check(name: str, array: Any) -> Optional[Tuple[Any, Any, Any]]:
     """What must hold of any one array: its kind, a floating type, that it is dense and not empty; gives its shape, type
     and device, None for a Symbol."""
-    if isinstance(array, mx.sym.Symbol):
-        _check_symbol(name, array)
-        return None
-    if not isinstance(array, mx.nd.NDArray):
-        raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {received(name, array)}")
     if type(array) not in _DENSE:
+        if isinstance(array, mx.sym.Symbol):
+            _check_symbol(name, array)
+            return None
+        if not isinstance(array, mx.nd.NDArray):
+            raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {received(name, array)}")
         _check_dense(name, array.stype)
     shape, dtype = array.shape, array.dtype
     if dtype not in _FLOATS:
         validation.float_type(name, str(np.dtype(dtype)))
-    validation.not_empty(name, shape)  # in np mode MXNet's operators seem to take it, and fail at the next wait
+    if 0 in shape:  # in np mode MXNet's operators seem to take it, and fail at the next wait
+        validation.not_empty(name, shape)
     return shape, dtype, array.ctx
 
 

@@ -18,7 +18,6 @@ __all__ = [
     "by_axis",
     "causal_pads",
     "effective_kernel_size",
-    "keras_mxnet_axes",
     "keras_mxnet_pads",
     "output_size",
     "resolve_pads",
@@ -111,8 +110,7 @@ def by_axis(
 
     With "keras-mxnet" the axes of an operator differ. It pads both ends by ceil(P/2), which gives n + 1 outputs for an
     even ke and stride 1. Convolutions drop the last one, except along the third axis in 3-D; pooling drops it only
-    along the first axis in 3-D. If it is kept, the entry is a pair. Keras's static shape still has n outputs, see
-    :func:`keras_mxnet_axes`.
+    along the first axis in 3-D. If it is kept, the entry is a pair. Keras's static shape still has n outputs.
 
     Raises `ValueError` for a transposed convolution of keras-mxnet with strides and dilation: MXNet's operator then
     computes wrong values on the CPU.
@@ -153,48 +151,20 @@ def check_outputs(
     if padding == KERAS_MXNET and set(by_axis(padding, operator, kernel_size, strides, dilation)) != {KERAS_MXNET}:
         raise ValueError(
             'padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for this even '
-            "kernel of stride 1, which its later layers do not count; give this layer and those after it the "
-            "pads of mxsame.padding.keras_mxnet_axes"
-            f"{' (and count_include_pad=True to averages)' if operator == 'pool' else ''}; "
+            "kernel of stride 1, which its later layers do not count; give this layer explicit pads, ke//2 at both "
+            f"ends{' (and count_include_pad=True to averages)' if operator == 'pool' else ''}, and those after it "
+            "what they are in keras-mxnet; "
             f"{validation.received(kernel_size=tuple(kernel_size), strides=tuple(strides))}"
         )
 
 
-def keras_mxnet_axes(
-    operator: str,
-    size: Sequence[int],
-    static_size: Sequence[int],
-    kernel_size: Sequence[int],
-    strides: Sequence[int],
-    dilation: Sequence[int],
-) -> tuple[tuple[int, int], ...]:
-    """(low, high) for each axis of a "conv" or "pool" of keras-mxnet whose input has another size than Keras's static
-    shape.
+def padded_size(size: Sequence[int | None], pads: Sequence[tuple[int, int]]) -> tuple[int | None, ...]:
+    """n + low + high along each axis; None for a length that is unknown.
 
-    After an output too many (:func:`by_axis`), an array has `size` elements, and its static shape `static_size`. With
-    channels first, keras-mxnet computes pads and outputs from `static_size`, which is n here. Both ends are padded by
-    ceil(P/2). If (out-1)s + ke - n is odd along any axis (pooling: if any kernel is even), the outputs are cropped to
-    ceil(n/s), except along the axes that keep them. With channels last, and for 1-D pooling, both sizes are that of
-    the data. A negative `high` is a number of elements to crop from the end of the data.
-
-    Raises `ValueError` for what keras-mxnet cannot run.
-
-    >>> keras_mxnet_axes("conv", (9,), (8,), (4,), (1,), (1,)), keras_mxnet_axes("conv", (9,), (9,), (4,), (1,), (1,))
-    (((2, 0),), ((2, 1),))
-    >>> keras_mxnet_axes("pool", (8,), (8,), (2,), (1,), (1,)), keras_mxnet_axes("conv", (9,), (7,), (2,), (1,), (1,))
-    (((1, 1),), ((1, -2),))
+    >>> padded_size((7, None), ((0, 1), (1, 1)))
+    (8, None)
     """
-    axes = list(zip(size, static_size, kernel_size, strides, dilation))
-    pads = [keras_mxnet_pads(static, k, s, d) for _, static, k, s, d in axes]
-    odd = [_beyond(*rule) % 2 for _, *rule in axes]  # of a negative one, too
-    crops = any(k % 2 == 0 for k in kernel_size) if operator == "pool" else any(odd)
-    pairs = []
-    for axis, ((n, static, k, s, d), (low, _)) in enumerate(zip(axes, pads)):
-        keeps = not crops or axis in _KEEPS_ALL_OUTPUTS[operator][len(axes)]
-        outputs = output_size(n, k, s, d, (low, low)) if keeps else _ceil_div(static, s)
-        high = (outputs - 1) * s + effective_kernel_size(k, d) - n - low
-        pairs.append((low, 0 if high < 0 and output_size(n, k, s, d, (low, 0)) == outputs else high))
-    return tuple(pairs)
+    return tuple(None if n is None else n + low + high for n, (low, high) in zip(size, pads))
 
 
 def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:

@@ -1,17 +1,16 @@
-"""What is known of data, an array or a Symbol: its shape, what has made it, its type, what it is for; what a graph's
-variables are told of it; and other orders of its axes."""
+"""What is known of data, an array or a Symbol: its shape, what has made it, its type; what a graph's variables are
+told of it; and other orders of its axes."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import json
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 
 from mxsame._mxnet import mx
-from mxsame.building import current
 
 
 def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
@@ -72,7 +71,7 @@ def _inferred_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[
     return _with_none(outputs[0], _unknown_length()) if outputs and outputs[0] is not None else None
 
 
-# -- what has made it, its type, and what it is for
+# -- what has made it, and its type
 
 
 def is_input(array: Any) -> bool:
@@ -97,14 +96,14 @@ _KEEP_BLOCKS = {
 }
 
 
-def is_in_blocks(array: Any) -> bool:
-    """Whether data of three axes is in the layout in which oneDNN's convolutions leave it, as far as a graph shows it.
+def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
+    """Whether data of three axes is in the layout in which oneDNN's convolutions leave it, as far as a graph for this
+    purpose shows it.
 
     A batch norm over three axes is not oneDNN's, and gives plain data; but `deploy` folds it into the convolution.
     """
     if not isinstance(array, mx.sym.Symbol):
         return False
-    purpose = current().purpose
     keep = _KEEP_BLOCKS | {"BatchNorm"} if purpose == "deployment" else _KEEP_BLOCKS
     keep = keep - {"Dropout"} if purpose == "training" else keep
     graph = json.loads(array.tojson())
@@ -135,35 +134,6 @@ def known_type(data: Any) -> Optional[str]:
     return None if dtype is None else np.dtype(dtype).name
 
 
-class Use(NamedTuple):
-    """What data is for, and where it is; None if a graph may be for anything, or anywhere."""
-
-    purpose: Optional[str]  # "inference", "training" or "deployment"
-    device: Optional[str]  # "cpu" or "gpu"
-    gradients: bool  # whether a backward pass may follow
-
-    @property
-    def has_saliency(self) -> bool:
-        """Whether gradients may be asked for on the CPU although nothing is trained: for a saliency map, say."""
-        return self.gradients and self.purpose == "inference" and self.device != "gpu"
-
-
-def use_of(data: Any) -> Use:
-    """Of an array, or of a Symbol as far as its graph is built for a use."""
-    if isinstance(data, mx.nd.NDArray):
-        purpose = "training" if mx.autograd.is_training() else "inference"
-        return Use(purpose, "gpu" if data.ctx.device_type == "gpu" else "cpu", bool(mx.autograd.is_recording()))
-    record = current()
-    return Use(record.purpose, record.device, record.gradients or record.purpose in (None, "training"))
-
-
-def purpose_and_device(data: Any) -> tuple[str, str]:
-    """The same, with inference and MXNet's current device where a graph is for anything."""
-    purpose, device, _ = use_of(data)
-    here = "gpu" if mx.context.current_context().device_type == "gpu" else "cpu"
-    return purpose or "inference", device or here
-
-
 # -- what a graph's variables are told, and refuse
 
 
@@ -186,14 +156,14 @@ def renew(parameter: Any) -> None:
     parameter.var()._set_attr(**known)
 
 
-def describe(variable: Any, output: Any, shape: Optional[tuple] = None) -> Optional[tuple]:
+def describe(variable: Any, output: Any, purpose: Optional[str], shape: Optional[tuple] = None) -> Optional[tuple]:
     """Give a variable, as attributes, the facts about the output that it replaces: its shape, which is returned, its
     type, whether a layer computed it, and whether it is in oneDNN's blocks."""
     shape, dtype = shape or known_shape(output), known_type(output)
     facts = {"__made__": str(not is_input(output))}
     if shape is not None:
         facts["__shape__"] = str(tuple(_unknown_length() if length is None else length for length in shape))
-        facts["__blocks__"] = str(len(shape) == 3 and is_in_blocks(output))
+        facts["__blocks__"] = str(len(shape) == 3 and is_in_blocks(output, purpose))
     if dtype is not None:
         facts["__dtype__"] = dtype_attribute(dtype)
     variable._set_attr(**facts)
@@ -221,7 +191,12 @@ def fixed(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
     return symbol
 
 
-# -- layouts: MXNet on the CPU has only those with channels first, on GPUs NHWC as well
+# -- layouts
+
+
+def runs_channels_last(num_spatial_dims: int, device: Optional[str]) -> bool:
+    """Whether MXNet's operators run data with channels last: on GPUs, in 2-D."""
+    return num_spatial_dims == 2 and device == "gpu"
 
 
 def channels_first(F: Any, array: Any, ndim: int) -> Any:

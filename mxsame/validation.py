@@ -184,6 +184,11 @@ def layout(value: Any, num_spatial_dims: int) -> str:
     return value
 
 
+def has_channels_last(value: str) -> bool:
+    """Whether a layout ends in C."""
+    return value.endswith("C")
+
+
 def rank_of_layout(value: Any) -> int:
     """The number of spatial axes of a layout string."""
     if not isinstance(value, str):

@@ -33,12 +33,12 @@ amp.init(target_dtype="float16")
 
 GRAPHS = """
 from mxsame.graphs import tracing
+from mxsame.target import Target
 
 for device in ("cpu", "gpu"):
     for sizes in (False, True):
         variable = mx.sym.var("data", dtype="float32")
-        use = {"purpose": "training", "device": device}
-        trace = tracing.traced(net, (True,), **use)
+        trace = tracing.traced(net, (True,), Target("training", device))
         symbol = trace.lowered([variable], [data.shape if sizes else None]).outputs
         inside = symbol.get_internals()
         types = dict(zip(inside.list_outputs(), inside.infer_type()[1]))

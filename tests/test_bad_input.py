@@ -79,7 +79,7 @@ def test_validator(name):
 
 # ---- every argument, by its signature --------------------------------------------------------------------------------
 
-WRONG = (-1, 1.5, object())  # for every argument
+WRONG = (-1, 1.5, object(), mx.np.array([2.5]))  # for every argument; hashing the last one raises
 FROM_ONE = {
     "kernel_size",
     "pool_size",

@@ -11,11 +11,11 @@ import running
 from cases import Case
 
 import mxsame
-from mxsame import nn, ops, planner, tensors
+from mxsame import nn, ops, tensors
 from mxsame._mxnet import mx
-from mxsame.building import building
 from mxsame.graphs import tracing
-from mxsame.plan import costs
+from mxsame.plan import choice, costs
+from mxsame.target import Target, building
 
 pytestmark = pytest.mark.skipif(not tensors.has_onednn(), reason="MXNet was built without oneDNN")
 
@@ -27,9 +27,9 @@ LARGE, SMALL = (1, 8, 131, 133), (1, 8, 61, 63)  # blocks of more and of less th
 def with_avx512(monkeypatch):
     """Without it, plain data of any size goes in blocks: tests/test_planner.py."""
     monkeypatch.setattr(costs, "has_avx512", lambda: True)
-    planner._estimated_fastest.cache_clear()
+    choice._estimated_fastest.cache_clear()
     yield
-    planner._estimated_fastest.cache_clear()
+    choice._estimated_fastest.cache_clear()
 
 
 def is_in_blocks(name, shape, *window, **more):
@@ -46,7 +46,7 @@ def test_large_plain_data_goes_in_blocks(name):
     assert not is_in_blocks(name, (1, 8, 30, 30, 30), 3, 2)  # nothing is gained along three axes
     assert is_in_blocks(name, (1, 16, 9001), 3, 2) and not is_in_blocks(name, (1, 8, 9001), 3, 2)  # pairs of channels
     assert not is_in_blocks(name, (1, 16, 900), 3, 2)
-    with building(device="gpu"):
+    with building(Target(device="gpu")):
         assert not is_in_blocks(name, LARGE, 3, 2)
     for dtype in ("float64", "float16", None):  # the last is not known
         assert "Convolution" not in running.operators(POOLS[name](mx.sym.var("data", shape=LARGE, dtype=dtype), 3, 2))
@@ -141,7 +141,8 @@ def test_sizes_of_one_signature_have_one_graph(name, train):
     net(mx.nd.zeros((1, channels, *LENGTHS[rank][:1] * rank)))
     sizes = list(itertools.product(LENGTHS[rank], repeat=rank))
     arrays = [mx.nd.empty((1, channels, *size)) for size in random.Random(0).sample(sizes, min(len(sizes), 30))]
-    calls = [tracing.Call.of((array,), [array], train) for array in arrays]
+    target = Target("training" if train else "inference", "cpu", train)
+    calls = [tracing.Call.of((array,), [array])._replace(target=target) for array in arrays]
     for array, (signature, graph) in zip(arrays, running.signed_graphs(net, calls)):
         assert seen.setdefault(signature, graph) == graph, array.shape
     assert len(seen) > 1

@@ -15,8 +15,6 @@ import mxsame
 from mxsame._mxnet import mx
 from mxsame.plan import strategies_for
 
-pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
-
 gluon = mx.gluon.nn
 
 WAYS = {

@@ -17,11 +17,11 @@ from emulation import on_cpu
 
 import mxsame
 from mxsame._mxnet import mx
-from mxsame.building import building
 from mxsame.graphs import tracing
 from mxsame.plan import force
 from mxsame.rewriting import constants, simplify
 from mxsame.rewriting.graph import Graph
+from mxsame.target import Target, building
 
 pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
 
@@ -31,7 +31,7 @@ PLANAR = tuple(case for case in CASES if case.rank == 2)
 def built(case, arrays, dtype="float32", layout=None, purpose="inference"):
     """The case's operator as a graph for a GPU, of static shape."""
     variables = running.variables(arrays, dtype)
-    with building(purpose=purpose, device="gpu"):
+    with building(Target(purpose, "gpu")):
         return running.operate(case, variables, **running.graph_arguments(case), layout=layout)
 
 
@@ -77,14 +77,14 @@ def test_other_ranks_run_by_transposition(layout):
     """cuDNN has no such layouts (CuDNNConvolutionOp::Supports of MXNet 1.9.1)."""
     rank = len(layout) - 2
     data, weight = mx.sym.var("data", shape=(2, *(8,) * rank, 3)), mx.sym.var("weight", shape=(4, *(3,) * rank, 3))
-    with building(purpose="inference", device="gpu"):
+    with building(Target("inference", "gpu")):
         symbol = mxsame.ops.conv(data, weight, strides=2, layout=layout)
     assert "transpose" in running.operators(symbol)
 
 
 def test_a_strategy_for_channels_first_is_not_taken_with_channels_last():
     data, weight = mx.sym.var("data", shape=(2, 8, 8, 3)), mx.sym.var("weight", shape=(4, 3, 3, 3))
-    with building(purpose="inference", device="gpu"), force("pad"):
+    with building(Target("inference", "gpu")), force("pad"):
         symbol = mxsame.ops.conv(data, weight, strides=2, layout="NHWC")
     assert not {"Pad", "pad", "transpose"} & set(running.operators(symbol))
 
@@ -112,7 +112,7 @@ def test_sizes_of_one_class_have_one_graph(layout="NHWC"):
     seen, calls = {}, []
     for height, width in ((64, 64), (65, 64), (66, 40), (67, 64), (88, 52), (70, 61), (76, 64), (64, 76)):
         array = mx.nd.zeros((2, height, width, 3))
-        calls.append(tracing.Call.of((array,), [array])._replace(device="gpu"))
+        calls.append(tracing.Call.of((array,), [array])._replace(target=Target("inference", "gpu")))
     for signature, graph in running.signed_graphs(net, calls):
         assert seen.setdefault(signature, graph) == graph
         assert sum(op == "transpose" for op, _ in graph) == 3  # those of the grouped convolution
@@ -174,8 +174,7 @@ def test_batch_norm_folds_with_channels_last():
         low = 0.5 if name.endswith(("gamma", "var")) else -0.5
         parameter.set_data(mx.nd.array(random.uniform(low, 1.0, parameter.shape)))
     variable = mx.sym.var("data", dtype="float32")
-    use = {"purpose": "deployment", "device": "gpu"}
-    symbol = tracing.traced(net, (True,), **use).lowered([variable], [data.shape]).outputs
+    symbol = tracing.traced(net, (True,), Target("deployment", "gpu")).lowered([variable], [data.shape]).outputs
     values = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
     graph = Graph.of(symbol, values, {"data": data.shape})
     simplify(graph, fuses=False)
@@ -204,7 +203,7 @@ def test_a_size_that_is_told_does_not_confuse_classes():
     net = running.Own(function, weight=(2, 3, 3, 1))
     net.initialize()
     array = mx.nd.zeros((2, 9, 8, 1))
-    call = tracing.Call.of((array,), [array])._replace(device="gpu")
+    call = tracing.Call.of((array,), [array])._replace(target=Target("inference", "gpu"))
     ((signature, _),) = running.signed_graphs(net, [call])
     ((_, channels),) = signature[1]
     assert channels == 1

@@ -243,6 +243,35 @@ def test_a_second_call_is_checked_as_the_first():
         ops.conv(data, weight.astype("float64"), padding=((1, 1),))
 
 
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("Convolution", lambda data, weight: ops.conv(data, weight)),
+        ("Deconvolution", lambda data, weight: ops.conv_transpose(data, weight)),
+        ("Pooling", lambda data, weight: ops.max_pool(data, 2)),
+    ],
+)
+def test_a_second_call_runs_the_operator_that_mxnet_has_by_then(monkeypatch, name, call):
+    """`mxnet.contrib.amp`, for one, puts others in their place."""
+    data, weight, called, operator = nd.ones((1, 1, 5)), nd.ones((1, 1, 3)), [], getattr(nd, name)
+    want = call(data, weight).asnumpy()
+    monkeypatch.setattr(nd, name, lambda *args, **more: called.append(name) or operator(*args, **more))
+    assert np.array_equal(call(data, weight).asnumpy(), want) and called == [name]
+
+
+def test_an_argument_that_changes_is_read_at_each_call():
+    class Length:
+        value = 2
+
+        def __index__(self):
+            return self.value
+
+    length = Length()
+    assert ops.max_pool(nd.ones((1, 1, 8)), length).shape == (1, 1, 4)
+    length.value = 4
+    assert ops.max_pool(nd.ones((1, 1, 8)), length).shape == (1, 1, 2)
+
+
 def test_a_second_call_follows_what_is_forced(monkeypatch):
     data, weight, called = nd.ones((1, 1, 8)), nd.ones((1, 1, 3)), []
     for name in ("concat", "slice", "pad"):

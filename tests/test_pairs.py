@@ -7,10 +7,11 @@ import pytest
 import running
 
 import mxsame
-from mxsame import ops, planner, tensors
+from mxsame import ops, tensors
 from mxsame._mxnet import mx
-from mxsame.building import building
-from mxsame.ops import _geometry
+from mxsame.ops import _call
+from mxsame.plan import choice
+from mxsame.target import FORMAT, Target, building
 
 pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
 
@@ -44,7 +45,7 @@ def test_plain_data_with_enough_pairs(name):
     assert kernels(POOLS[name](data(channels=6), 3, 2)) == LONE
     assert kernels(POOLS[name](data(channels=9), 3, 2)) == LONE
     assert kernels(POOLS[name](mx.sym.var("x"), 3, 2, layout="NCW")) == LONE  # unknown channels
-    with building(device="gpu"):
+    with building(Target(device="gpu")):
         assert kernels(POOLS[name](data(), 3, 2)) == LONE
     assert kernels(POOLS[name](mx.sym.var("x", shape=(2, 8, 9, 9)), 3, 2)) == ["(3, 3)"]
 
@@ -68,13 +69,13 @@ def test_data_in_blocks_stays_there():
     relu = mx.sym.Activation(convolved(), act_type="relu")
     for blocks in (convolved(), relu, relu + convolved(), mx.sym.Dropout(relu), ops.max_pool(relu, 3, 1)):
         assert kernels(ops.max_pool(blocks, 3, 2))[-1:] == LONE
-    with building(purpose="training"):
+    with building(Target("training")):
         assert kernels(ops.max_pool(mx.sym.Dropout(relu), 3, 2)) == PAIRS
     for plain in (convolved(num_group=8), mx.sym.clip(relu, 0, 6), mx.sym.concat(relu, relu, dim=1)):
         assert kernels(ops.max_pool(plain, 3, 2)) == PAIRS
     normed = mx.sym.BatchNorm(convolved(), name="norm")
     assert kernels(ops.max_pool(normed, 3, 2)) == PAIRS
-    with building(purpose="deployment"):  # a batch norm is folded
+    with building(Target("deployment")):  # a batch norm is folded
         assert kernels(ops.max_pool(normed, 3, 2)) == LONE
     with mxsame.plan.force("concat"):  # which gives plain data
         assert kernels(ops.max_pool(relu, 2, 2)) == ["(1, 2)"]
@@ -114,10 +115,10 @@ def test_values_are_those_of_the_operator_in_1_d(monkeypatch, name, window, dtyp
     if name == "avg" and window.get("padding") == "keras-mxnet":
         pytest.skip("padding always counts")
     runs = []
-    for least in (planner.LEAST_CHANNELS, 1000):
-        monkeypatch.setattr(planner, "LEAST_CHANNELS", least)
-        planner._estimated_fastest.cache_clear()
-        _geometry._PLANNED.clear()  # so that calls are planned anew
+    for least in (choice.LEAST_CHANNELS, 1000):
+        monkeypatch.setattr(choice, "LEAST_CHANNELS", least)
+        choice._estimated_fastest.cache_clear()
+        _call._OPERATORS.clear()  # so that calls are planned anew
         x = special(dtype)
         x.attach_grad()
         with mx.autograd.record(train_mode=train_mode):
@@ -158,5 +159,5 @@ def test_a_single_output_has_its_gradient(make, batch, specialised):
 
 @needs_onednn
 def test_a_graph_with_noted_windows_has_the_operator_of_one_axis():
-    with building(windows_noted=True):
+    with building(FORMAT):
         assert kernels(ops.max_pool(data(), 3, 2)) == LONE

@@ -9,9 +9,8 @@ import random
 
 import pytest
 
-from mxsame import planner
-from mxsame.plan import TransposedWindow, Window, costs, exact_plans, force
-from mxsame.planner import Decision, Work, choose, estimate
+from mxsame.plan import TransposedWindow, Window, choice, costs, exact_plans, force
+from mxsame.planner import Decision, Work, candidates, choose, estimate
 
 KINDS_OF_COPY = ("native", "slice", "concat", "kernel", "pad", "gather")
 FAMILIES = ("conv", "max", "avg", "avg with padding", "lp")
@@ -19,9 +18,9 @@ FAMILIES = ("conv", "max", "avg", "avg with padding", "lp")
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():
-    planner._estimated_fastest.cache_clear()
+    choice._estimated_fastest.cache_clear()
     yield
-    planner._estimated_fastest.cache_clear()
+    choice._estimated_fastest.cache_clear()
 
 
 def square(size, kernel_size, stride=1, rank=2):
@@ -56,8 +55,8 @@ def test_a_choice_is_exact_and_estimates_grow_with_the_batch(operator):
         for work in works(operator):
             assert choose(windows, work) in plans
             if work.device == "gpu":
-                candidates = planner.candidates(windows, work).values()
-                assert choose(windows, work).copies == min(plan.copies for plan in candidates)
+                fewest = min(plan.copies for plan in candidates(windows, work).values())
+                assert choose(windows, work).copies == fewest
             for plan in plans if work.batch else ():
                 costs = [estimate(plan, windows, dataclasses.replace(work, batch=batch)) for batch in (1, 2)]
                 assert 0 < costs[0] < costs[1] < math.inf

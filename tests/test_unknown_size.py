@@ -11,8 +11,6 @@ from running import assert_equal, run_python
 import mxsame
 from mxsame._mxnet import mx
 
-pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
-
 gluon = mx.gluon
 SIZES = [(17, 22), (18, 21), (19, 13), (24, 24), (9, 31)]
 

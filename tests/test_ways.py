@@ -9,8 +9,6 @@ from ways import WAYS, check
 
 import mxsame
 
-pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
-
 FLOAT64 = [
     way for way in WAYS if not way.endswith(("static_alloc", "static", "inference", "deploy", "mxsame.hybridize"))
 ]

@@ -12,6 +12,7 @@ from mxsame._mxnet import mx
 from mxsame.exporting.shapes import Shape, reshape_that_loses
 from mxsame.graphs.deploy import frozen
 from mxsame.graphs.tracing import Inputs
+from mxsame.target import Target
 
 # By how much another runtime may differ from MXNet, relative to an output's largest element. An output that is
 # shifted by an element differs by a hundred times more.
@@ -82,7 +83,7 @@ def _by_mxnet(
     does not take these shapes, and may refuse them."""
     dtype = np.promote_types(dtype, np.float32)
     try:
-        graph, _ = frozen(net, inputs, dtype, purpose="inference", device="cpu")
+        graph, _ = frozen(net, inputs, dtype, Target("inference", "cpu"))
         if reshape_that_loses(graph.shapes()) is not None:
             return None
         graph.context = mx.cpu()

@@ -13,13 +13,13 @@ import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.building import NOTE
 from mxsame.exporting.shapes import Shape, Shapes
 from mxsame.graphs.deploy import frozen
 from mxsame.plan.windows import AnyWindow, check_static
 from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output
 from mxsame.rewriting.windows import has_windows, is_channels_first, note, windows_of
+from mxsame.target import FORMAT, NOTE
 
 Row = Callable[..., Any]
 SHOWN = 6  # nodes of a path in a message
@@ -27,7 +27,7 @@ SHOWN = 6  # nodes of a path in a message
 
 def graph_of(net: Any, inputs: Any, dtype: Any, any_size: bool = False, trained: bool = False) -> Graph:
     """The graph of the net on the CPU, with its windows noted. A graph that is `trained` keeps its dropout."""
-    graph, _ = frozen(net, inputs, dtype, purpose="deployment", device="cpu", windows_noted=True)
+    graph, _ = frozen(net, inputs, dtype, FORMAT)
     graph.context = mx.cpu()
     canonical.drop(graph, dropout=not trained, copies=True)
     canonical.bound(graph)

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import warnings
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from mxsame.graphs import files, tracing
 from mxsame.rewriting import simplify
 from mxsame.rewriting.graph import Graph
 from mxsame.rewriting.onednn import fused, protect
+from mxsame.target import Target
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import HybridBlock
 
 __all__ = ["Deployed", "Signature", "deploy"]
 
@@ -27,7 +31,7 @@ ROUNDING = 2e-5
 DTYPES = tuple(map(np.dtype, ("float32", "float64", "float16", "int32", "int64", "int8", "uint8")))
 
 
-def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
+def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None) -> Deployed:
     """A graph for inference: the outputs of `net`, from fewer and better steps.
 
     Identities are left out. What depends only on parameters is computed once. A batch norm after a convolution or a
@@ -80,8 +84,7 @@ def deploy(net: Any, input_shape: Any, ctx: Any = None) -> Deployed:
     if dtype is not None and on_cpu:
         validation.float_type("net", str(dtype), *operands.NO_FLOAT16)
     with tracing.explained(input_shape=input_shape):
-        use = {"purpose": "deployment", "device": "cpu" if on_cpu else "gpu"}
-        graph, structure = frozen(net, inputs, dtype, **use)
+        graph, structure = frozen(net, inputs, dtype, Target("deployment", "cpu" if on_cpu else "gpu"))
         candidates = sorted(DTYPES, key=lambda each: dtype is not None and each != dtype)
         dtypes = {name: graph.accepted(name, candidates) for name in inputs.shapes}
         fuses = dtype == SINGLE and tensors.has_onednn() and on_cpu
@@ -241,17 +244,17 @@ class Deployed(mx.gluon.SymbolBlock):
 # ---- a net with the values of its parameters -----------------------------------------------------------------------
 
 
-def frozen(net: Any, inputs: tracing.Inputs, dtype: Any, **built_for: Any) -> tuple[Graph, Any]:
+def frozen(net: Any, inputs: tracing.Inputs, dtype: Any, target: Target) -> tuple[Graph, Any]:
     """The net run on Symbols of this type: its graph, and how it nests its outputs.
 
-    `built_for` are fields of :class:`mxsame.building.Building`, among them the purpose. A graph for "deployment" must
-    be simplified before it runs: it may hold computed weights.
+    A graph for "deployment" must be simplified before it runs: it may hold computed weights. One for "format", made to
+    be written in another format, never runs: see `mxsame.rewriting.windows.windows_of`.
 
     Raises `TypeError` or `ValueError` for a net that cannot be traced, and MXNet's error if the shapes do not fit it.
     """
     variables = [tracing.variable(name, dtype) for name in inputs.shapes]
     try:
-        trace = tracing.traced(net, inputs.structure, **built_for)
+        trace = tracing.traced(net, inputs.structure, target)
         outputs = trace.lowered(variables, inputs.shapes.values()).outputs
     except (AttributeError, NotImplementedError) as error:  # what a Symbol does not have, or a Block without a graph
         raise TypeError(

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from typing import Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator
 
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs.tracing import check_ready, explained, grouped, inputs_of, of_shape, traced, variable
+from mxsame.target import Target
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import HybridBlock
 
 __all__ = ["export"]
 
 
 def export(
-    net: Any, path: str, input_shape: Any = None, epoch: int = 0, remove_amp_cast: bool = True
+    net: HybridBlock, path: str, input_shape: Any = None, epoch: int = 0, remove_amp_cast: bool = True
 ) -> tuple[str, str]:
     """Write `path-symbol.json` and `path-0000.params`, which load without mxsame.
 
@@ -62,7 +66,7 @@ def export(
     inputs = inputs_of(net, input_shape)
     shapes = inputs.shapes
     data = [variable(name) if shape is None else of_shape(variable(name), shape) for name, shape in shapes.items()]
-    trace = traced(net, inputs.structure, exported=True)
+    trace = traced(net, inputs.structure, Target("file"))
     symbol = grouped(trace.lowered(data, shapes.values()).outputs)
     if input_shape is not None:
         used = set(symbol.list_arguments())

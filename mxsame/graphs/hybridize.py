@@ -13,17 +13,20 @@ import math
 import threading
 import weakref
 from collections import OrderedDict
-from typing import Any, Hashable, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Hashable, Mapping, Optional, Sequence
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
-from mxsame.planner import Decision
+from mxsame.plan.choice import Decision
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import AnyBlock
 
 __all__ = ["HybridBlock", "HybridSequential", "hybridize"]
 
 
-def hybridize(net: Any, active: bool = True, max_graphs: int = 128, **flags: Any) -> Any:
+def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags: Any) -> AnyBlock:
     """`net.hybridize(active, **flags)`, with a graph for each shape signature; returns `net`.
 
     The net is called as before, with any sizes, for training and inference, on any contexts. Calls with sizes that
@@ -201,9 +204,9 @@ class Specialised:
     def _compiled(self, call: tracing.Call, signature: Hashable, outputs: Any) -> tracing.NetGraph:
         first = list(self._first.values())
         room = self.MOST_MEMORY - sum(graph.memory for graph in self.graphs.values() if graph not in first)
-        is_first = call.purpose not in self._first
+        is_first = call.target.purpose not in self._first
         graph = tracing.NetGraph(self._net, call, outputs, self._flags, math.inf if is_first else room)
-        self._first.setdefault(call.purpose, graph)
+        self._first.setdefault(call.target.purpose, graph)
         _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
         _keep(self.graphs, signature, graph, self._max_graphs)
         _keep(self._signatures, call.key, signature, self.MOST_SHAPES)

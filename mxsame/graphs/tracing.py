@@ -18,10 +18,10 @@ import numpy as np
 
 from mxsame import _gluon, operands, tensors, threads, validation
 from mxsame._mxnet import mx
-from mxsame.building import building, current
-from mxsame.placeholders import Placeholder
-from mxsame.planner import Decision
+from mxsame.plan import forced
+from mxsame.plan.choice import Decision
 from mxsame.rewriting.onednn import with_copies
+from mxsame.target import ANY, Placeholder, Target, building, target_of
 
 # Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
 # operator at one of its arrays after the other, so two threads that hand over operators on the same arrays at the same
@@ -74,7 +74,7 @@ class Trace(NamedTuple):
     placeholders: list[Placeholder]
     outputs: Any  # Symbols of one output each, nested as the net nests them
     variables: dict[str, Any]  # of the net's parameters
-    built_for: dict[str, Any]  # fields of mxsame.building.Building
+    target: Target
 
     def lowered(self, inputs: Iterable[Any], shapes: Iterable[Optional[tuple]]) -> Lowered:
         """The graph of these Symbols, of these shapes, None for an unknown one.
@@ -85,15 +85,15 @@ class Trace(NamedTuple):
         copied, lowered, decisions, known = self._copied(), {}, [], []
         given: dict[str, tuple] = {}
         for symbol, shape, variable in zip(inputs, shapes, copied):
-            tensors.describe(variable, symbol, shape)
+            tensors.describe(variable, symbol, self.target.purpose, shape)
             given.update(dict.fromkeys(symbol.list_arguments(), shape) if shape else {})
             lowered[variable.name] = symbol.as_nd_ndarray()
         for placeholder in self.placeholders:
             variable, symbols = next(copied), [next(copied) for _ in placeholder.symbols]
-            decisions.append([])
-            with building(**self.built_for, placeholders=None, decisions=decisions[-1]):
+            with building(self.target) as decided:
                 output = placeholder.lowered(symbols).as_nd_ndarray()
-                known.append((tensors.known_shape(symbols[0]), tensors.describe(variable, output)))
+            decisions.append(decided)
+            known.append((tensors.known_shape(symbols[0]), tensors.describe(variable, output, self.target.purpose)))
             lowered[variable.name] = _resolved(output, lowered)
         ends = list(copied)
         whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in self.placeholders)])
@@ -130,21 +130,20 @@ def of_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
     return symbol.as_np_ndarray() if (mx.util.is_np_array() if is_np is None else is_np) else symbol
 
 
-def traced(net: Any, structure: Any, is_np: Optional[bool] = None, **built_for: Any) -> Trace:
-    """The net run on Symbols, nested as `structure` says, mx.np ones in np mode or as `is_np` says; `built_for` are
-    fields of :class:`mxsame.building.Building`."""
+def traced(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool] = None) -> Trace:
+    """The net run on Symbols, nested as `structure` says, mx.np ones in np mode or as `is_np` says."""
     inputs = [variable(f"mxsame_input{number}", is_np=is_np) for number in range(len(flattened(structure)))]
     args = regrouped(structure, iter(inputs))
     _check_inputs(net, args)
-    parameters, placeholders = _gluon.parameters(net), []
+    parameters = _gluon.parameters(net)
     for parameter in parameters.values():
         tensors.renew(parameter)
-    with building(placeholders=placeholders, **built_for):
+    with building(target, later=True) as placeholders:
         outputs = type(net).forward(net, *args)
     outputs = regrouped(outputs, map(_parted, flattened(outputs)))
     grouped(outputs)  # which are Symbols
     variables = {name: parameter.var().as_nd_ndarray() for name, parameter in parameters.items()}
-    return Trace(inputs, placeholders, outputs, variables, built_for)
+    return Trace(inputs, placeholders, outputs, variables, target)
 
 
 def _check_inputs(net: Any, args: Any) -> None:
@@ -266,20 +265,15 @@ class Call(NamedTuple):
 
     structure: Any  # the arguments, with True in place of each array
     leaves: tuple[tuple[type, tuple, Any], ...]  # kind, shape and type of each array
-    purpose: str  # these four as in mxsame.building.Building
-    device: str
-    gradients: bool
-    strategy: Optional[str]
+    target: Target
+    strategy: Optional[str]  # of `mxsame.plan.force`
 
     @classmethod
-    def of(cls, args: tuple, arrays: list, training: Optional[bool] = None) -> Call:
-        """A call with these arrays: as autograd is now, or as a step of training or inference."""
-        purpose, device, gradients = tensors.use_of(arrays[0])
-        if training is not None:
-            purpose, gradients = "training" if training else "inference", training
+    def of(cls, args: tuple, arrays: list) -> Call:
+        """A call with these arrays, as autograd is now."""
         leaves = tuple((type(array), array.shape, array.dtype) for array in arrays)
         structure = regrouped(args, itertools.repeat(True))
-        return cls(structure, leaves, purpose, device, gradients, current().strategy)
+        return cls(structure, leaves, target_of(arrays[0]), forced())
 
     @property
     def shapes(self) -> tuple[tuple, ...]:
@@ -302,7 +296,7 @@ class Call(NamedTuple):
     def traced(self, net: Any) -> Trace:
         """The net for arrays like these."""
         is_np = any(issubclass(kind, mx.np.ndarray) for kind, _, _ in self.leaves)
-        return traced(net, self.structure, is_np, purpose=self.purpose, device=self.device, gradients=self.gradients)
+        return traced(net, self.structure, self.target, is_np)
 
     def lowered(self, net: Any, trace: Trace, static: bool = True) -> Lowered:
         """The graph for these sizes, or for any size."""
@@ -341,7 +335,7 @@ class NetGraph:
         sources = {**self._parameters, **{name: position for position, name in enumerate(shapes)}}
         self._sources = [sources[name] for name in names]
         self._initialize(shapes)
-        self.memory = self._kept(shapes, call.purpose == "training") if flags.get("static_alloc") else 0
+        self.memory = self._kept(shapes, call.target.purpose == "training") if flags.get("static_alloc") else 0
         if self.memory > most or (flags.get("static_shape") and has_loop(self.symbol)):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
         data = [index for index, name in enumerate(names) if name in shapes]

@@ -87,9 +87,9 @@ class KerasCall:
         self.rank = rank = validation.rank({"num_spatial_dims": rank, **ranks})
         if len(self.names) > 1:
             operands.forbid_float16_on_cpu(self.names[0], self.data)
-        # MXNet runs channels last in 2-D on GPUs only. Elsewhere data and kernels are transposed here, because
-        # `mxsame.ops` would transpose the transposed kernel once more.
-        runs_last = self.channels_last and rank == 2 and tensors.use_of(self.data).device == "gpu"
+        # Where MXNet runs no channels last, data and kernels are transposed here, because `mxsame.ops` would transpose
+        # the transposed kernel once more.
+        runs_last = self.channels_last and tensors.runs_channels_last(rank, self.args.target.device)
         self.transposes = self.channels_last and not runs_last
         self.layout = validation.LAYOUTS[rank][runs_last]
         shape = shape or (None,) * (rank + 2)

@@ -22,6 +22,7 @@ from typing import Any, Optional
 import numpy as np
 
 from mxsame import operands, validation
+from mxsame.target import ANY
 
 __all__ = ["KINDS", "to_keras", "to_mxnet"]
 
@@ -60,7 +61,7 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
     (32, 1, 5, 3)
     """
     kind = validation.mode("kind", kind, KINDS)
-    (F, (kernel,), (shape,), restore, _), rank, channels_last = _opened("kernel", kernel, layout)
+    (F, (kernel,), (shape,), restore, *_), rank, channels_last = _opened("kernel", kernel, layout)
     if kind == "depthwise":
         split = F.transpose(kernel, axes=(rank, rank + 1, *range(rank)))
         merged = split.reshape(-1, *split.shape[2:]) if F is np else F.reshape(split, shape=(-3, -2))
@@ -100,7 +101,7 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
     (5, 3, 16, 2)
     """
     kind = validation.mode("kind", kind, KINDS)
-    (F, (weight,), (shape,), restore, _), rank, channels_last = _opened("weight", weight, layout)
+    (F, (weight,), (shape,), restore, *_), rank, channels_last = _opened("weight", weight, layout)
     if kind == "depthwise":
         m = validation.integer("depth_multiplier", depth_multiplier, 1)
         if shape is not None:
@@ -127,7 +128,7 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
 def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[operands.Operands, int, bool]:
     """(the array in the form in which its axes are moved, number of spatial axes, whether channels are last)."""
     if isinstance(array, np.ndarray):
-        args = operands.Operands(np, (array,), (array.shape,), np.ascontiguousarray)
+        args = operands.Operands(np, (array,), (array.shape,), np.ascontiguousarray, ANY)
     else:
         args = operands.classic(**{name: array})
     (shape,) = args.shapes
@@ -137,4 +138,4 @@ def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[operands.Oper
             f"{name}.ndim - 2": None if shape is None else len(shape) - 2,
         }
     )
-    return args, rank, not validation.layout(layout, rank).startswith("NC")
+    return args, rank, validation.has_channels_last(validation.layout(layout, rank))

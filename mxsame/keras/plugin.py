@@ -18,9 +18,9 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from mxsame import operands, validation
 from mxsame._mxnet import mx
-from mxsame.building import building
 from mxsame.installation.problems import InstallationError
 from mxsame.keras._translate import CAUSAL_TOO, KerasCall
+from mxsame.target import Target, building
 
 KERAS_MXNET_VERSION = "2.2.4.3"
 COMPANIONS = "numpy==1.19.5 h5py==2.10.0 scipy==1.5.4"  # it runs with these
@@ -206,7 +206,7 @@ class _Functions:
         data_format = data_format or self.backend.image_data_format()
         purpose = "training" if self.backend.learning_phase() else "inference"
         device = self.backend._get_mxnet_context(None)[0].device_type
-        with building(purpose=purpose, device="gpu" if device == "gpu" else "cpu"):
+        with building(Target(purpose, "gpu" if device == "gpu" else "cpu")):
             call = KerasMXNetCall(arrays, data_format, pool_size=arguments.get("pool_size"))
             if method == "conv" and call.rank == 1:
                 arguments["paddings"] = CAUSAL_TOO

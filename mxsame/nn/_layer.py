@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import Any, Callable, Optional, Sequence, Tuple
 
 from mxsame import _gluon, operands, tensors, validation
@@ -11,8 +10,8 @@ from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import HybridBlock
 from mxsame.graphs.tracing import Checked
 from mxsame.nn._gluon_arguments import GluonArguments
-from mxsame.placeholders import lowered_later
 from mxsame.plan.windows import AnyWindow, lengths, make_windows
+from mxsame.target import lowered_later
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
@@ -40,16 +39,12 @@ class Layer(Checked, HybridBlock):
     _groups = 1
 
     def __init_subclass__(cls) -> None:
-        """In a docstring, `{shared}` is that of the first base. Python 3.8 would take the signature from `__new__`."""
+        """In a docstring, `{shared}` is that of the first base; arguments under other names are refused."""
         super().__init_subclass__()
         if cls.__doc__:
             cls.__doc__ = cls.__doc__.replace("{shared}", (cls.__bases__[0].__doc__ or "").strip())
-        _, *arguments = inspect.signature(cls.__init__).parameters.values()
-        cls.__signature__ = inspect.Signature(arguments)
-
-    def __new__(cls, *args: Any, **arguments: Any) -> Any:
-        validation.own_names(OTHER_NAMES, arguments)
-        return super().__new__(cls)
+        if "__init__" in vars(cls):
+            cls.__init__ = validation.renamed(**OTHER_NAMES)(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self, layout: Optional[str], prefix: Optional[str], params: Any):
         if prefix is not None and not isinstance(prefix, str):
@@ -58,7 +53,7 @@ class Layer(Checked, HybridBlock):
             raise TypeError(f"params must be a gluon.ParameterDict or None; {validation.received(params=params)}")
         mx.gluon.HybridBlock.__init__(self, prefix=prefix, params=params)  # Gluon's layer of this name is a base, too
         self._layout = validation.layout(layout, self.num_spatial_dims)
-        self._channels_last = not self._layout.startswith("NC")
+        self._channels_last = validation.has_channels_last(self._layout)
 
     # -- what differs
 
@@ -91,13 +86,17 @@ class Layer(Checked, HybridBlock):
         if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
             self.infer_shape(x)  # with its checks; a graph that is there already has none
             return super().forward(operands.in_own_memory(x))
+        context = x.ctx
         try:
-            context = x.ctx
             own = {name: parameter.data(context) for name, parameter in _gluon.own_parameters(self).items()}
-            return self.hybrid_forward(mx.nd, x, **own)
-        except Exception:  # the operator's own, or there are no parameters yet
+        except (RuntimeError, ValueError):  # there are none yet, or none on this device
             self.check(x)
-        return super().forward(x)
+            return super().forward(x)
+        try:
+            return self.hybrid_forward(mx.nd, x, **own)
+        except (TypeError, ValueError):
+            self.check(x)  # an error of the layer says more than one of its operator
+            raise
 
     def hybrid_forward(self, F: Any, x: Any, **parameters: Any) -> Any:
         """The function of arrays, or of Symbols; there its operator has the name that it has in Gluon's graphs, and

@@ -7,13 +7,14 @@ from typing import Any, Optional, Tuple
 from mxsame import ops, validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
-from mxsame.plan.windows import AnyWindow, make_windows
+from mxsame.plan.windows import AnyWindow, make_pool_windows
 
 
 class _Pool(Layer):
     """What pooling layers share: a window, its strides, and no parameters."""
 
     _argument_names = ("pool_size", "strides", "padding", "layout", "ceil_mode")
+    _count_include_pad = False
 
     def _alias(self) -> str:
         return "pool"  # as in gluon.nn
@@ -37,10 +38,8 @@ class _Pool(Layer):
         self._windows((None,) * rank)  # refuses what is wrong for every size
 
     def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:
-        ones = (1,) * self.num_spatial_dims
-        return make_windows(
-            size, self._pool_size, self._strides, ones, self._padding, pool=True, ceil_mode=self._ceil_mode
-        )
+        rule = self._pool_size, self._strides, self._padding, self._ceil_mode, self._count_include_pad
+        return make_pool_windows(size, *rule)[0]
 
     def __repr__(self) -> str:
         arguments = {**self._arguments, "padding": repr(self._padding)}
@@ -107,7 +106,6 @@ class _AvgPool(_Pool):
 
     _function = staticmethod(ops.avg_pool)
     _argument_names = (*_Pool._argument_names, "count_include_pad")
-    _count_include_pad = False
 
     def __init__(
         self,
@@ -122,13 +120,6 @@ class _AvgPool(_Pool):
     ):
         super().__init__(pool_size, strides, padding, layout, ceil_mode, prefix, params)
         self._count_include_pad = validation.count_include_pad(count_include_pad, self._padding)
-
-    def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:
-        if not self._count_include_pad or not self._ceil_mode or isinstance(self._padding, str):
-            return super()._windows(size)
-        ones = (1,) * self.num_spatial_dims  # as in mxsame.ops, padding that counts becomes data
-        size = tuple(None if n is None else n + sum(pads) for n, pads in zip(size, self._padding))
-        return make_windows(size, self._pool_size, self._strides, ones, "valid", pool=True, ceil_mode=True)
 
 
 class _LpPool(_Pool):

@@ -18,6 +18,7 @@ from mxsame.onnx.rows import OPERATORS
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting import simplify
 from mxsame.rewriting.graph import Graph
+from mxsame.target import Target
 
 __all__ = ["export_onnx"]
 
@@ -145,7 +146,7 @@ def _graph(net: Any, inputs: tracing.Inputs, dtype: Any, fold: bool, dynamic_siz
 def _check_takes(net: Any, inputs: tracing.Inputs, dtype: Any) -> None:
     """Raise `ValueError` if the net takes no data of another size: its graph for one size may be wrong for others."""
     try:
-        frozen(net, inputs, dtype, purpose="inference", device="cpu")
+        frozen(net, inputs, dtype, Target("inference", "cpu"))
     except (mx.base.MXNetError, ValueError) as error:
         raise ValueError(
             "net must take data of every size, and not be a deployed one, nor a model or a file for one size; received "

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-from dataclasses import replace
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from mxsame import operands, tensors, validation
-from mxsame.ops._geometry import Geometry, Planned, apply, channel_count
-from mxsame.ops._lowering import Lowering
+from mxsame import operands, validation
+from mxsame.ops._call import Request, run
+from mxsame.ops._geometry import Geometry, channel_count
+from mxsame.ops._operator import Around, Operator, told
 from mxsame.plan import AxisPlan, Window, arrays, make_windows
 from mxsame.plan.windows import AnyWindow
-from mxsame.planner import Work
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import Array
 
 
 def conv(
-    data: Any,
-    weight: Any,
-    bias: Any = None,
+    data: Array,
+    weight: Array,
+    bias: Optional[Array] = None,
     *,
     channels: Optional[int] = None,
     kernel_size: Any = None,
@@ -27,7 +29,7 @@ def conv(
     groups: int = 1,
     layout: Optional[str] = None,
     input_size: Any = None,
-) -> Any:
+) -> Array:
     """Convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
 
     For "same", per axis: out = ceil(n/s), and P = max((out-1)s + ke - n, 0) zeros are added, P//2 before the data and
@@ -46,7 +48,7 @@ def conv(
     padding : "same", "valid", "causal" (1-D), "keras-mxnet", an int, or one int or (low, high) pair per axis
         "keras-mxnet" is the rule of keras-mxnet 2.2.4.3, not TensorFlow's, for networks trained in it: the extra
         padding element is at the start (:func:`mxsame.padding.keras_mxnet_pads`). Refused with it: an even kernel of
-        stride 1 along the third axis, which has n + 1 outputs there (:func:`mxsame.padding.keras_mxnet_axes`).
+        stride 1 along the third axis, which has n + 1 outputs there.
     groups : int
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
@@ -69,32 +71,14 @@ def conv(
     >>> mxsame.ops.conv(data, nd.ones((1, 1, 2)), strides=2).asnumpy().ravel().tolist()
     [1.0, 5.0, 4.0]
     """
-    args = operands.classic(data=data, weight=weight, bias=bias)
-    arguments = channels, kernel_size, strides, padding, dilation, groups, layout, input_size
-    return apply(_plan_conv, args, "weight", *arguments)
-
-
-def _plan_conv(args: operands.Operands, name: str, *arguments: Any) -> Planned:
-    channels, kernel_size, strides, padding, dilation, groups, layout, input_size = arguments
-    groups = validation.integer("groups", groups, 1)
-    geometry = Geometry.of(args, layout, "kernel_size", kernel_size, input_size)
-    in_channels = geometry.shape[1]
-    if in_channels is not None:
-        validation.divisible("data channels", in_channels, "groups", groups)
-    share = None if in_channels is None else in_channels // groups
-    shape, kernel_size = geometry.kernel(name, kernel_size, {"channels": None, "data channels / groups": share})
-    channels = channel_count("channels", channels, f"{name}'s first length", shape[0], name)
-    validation.divisible("channels", channels, "groups", groups)
-    geometry.check_bias(channels)
-    in_channels = geometry.graph_channels() if shape[1] is None else shape[1] * groups
-    work = Work("conv", in_channels=in_channels, channels=channels, groups=groups)
-    return _planned_convolution(geometry, work, kernel_size, strides, padding, dilation)
+    call = ConvCall(kernel_size, strides, padding, dilation, layout, input_size, channels, groups)
+    return run(call, data=data, weight=weight, bias=bias)
 
 
 def depthwise_conv(
-    data: Any,
-    weight: Any,
-    bias: Any = None,
+    data: Array,
+    weight: Array,
+    bias: Optional[Array] = None,
     *,
     in_channels: Optional[int] = None,
     depth_multiplier: Optional[int] = None,
@@ -104,7 +88,7 @@ def depthwise_conv(
     dilation: Any = 1,
     layout: Optional[str] = None,
     input_size: Any = None,
-) -> Any:
+) -> Array:
     """Depthwise convolution: channel c has m kernels of its own and gives the outputs c*m .. c*m + m - 1.
 
     Arguments are those of :func:`conv`, except:
@@ -137,32 +121,15 @@ def depthwise_conv(
     >>> mxsame.ops.depthwise_conv(data, weight, strides=2).asnumpy().tolist()
     [[[3.0, 2.0], [6.0, 4.0]]]
     """
-    args = operands.classic(data=data, weight=weight, bias=bias)
-    arguments = in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size
-    return apply(_plan_depthwise_conv, args, "weight", *arguments)
-
-
-def _plan_depthwise_conv(args: operands.Operands, name: str, *arguments: Any) -> Planned:
-    in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size = arguments
-    geometry = Geometry.of(args, layout, "kernel_size", kernel_size, input_size)
-    actual = geometry.shape[1] if in_channels is not None else geometry.graph_channels()
-    in_channels = channel_count("in_channels", in_channels, "the data's channels", actual, "the data")
-    ((first, *_), kernel_size), actual = geometry.kernel(name, kernel_size, {"C*m": None, "1": 1}), None
-    if first is not None:
-        validation.divisible(f"{name}'s first length", first, "the data's channels", in_channels)
-        actual = first // in_channels
-    source = f"{name}'s first length / the data's channels"
-    channels = in_channels * channel_count("depth_multiplier", depth_multiplier, source, actual, name)
-    geometry.check_bias(channels)
-    work = Work("conv", in_channels=in_channels, channels=channels, groups=in_channels)
-    return _planned_convolution(geometry, work, kernel_size, strides, padding, dilation)
+    call = DepthwiseCall(kernel_size, strides, padding, dilation, layout, input_size, in_channels, depth_multiplier)
+    return run(call, data=data, weight=weight, bias=bias)
 
 
 def separable_conv(
-    data: Any,
-    depthwise_weight: Any,
-    pointwise_weight: Any,
-    bias: Any = None,
+    data: Array,
+    depthwise_weight: Array,
+    pointwise_weight: Array,
+    bias: Optional[Array] = None,
     *,
     channels: Optional[int] = None,
     in_channels: Optional[int] = None,
@@ -173,7 +140,7 @@ def separable_conv(
     dilation: Any = 1,
     layout: Optional[str] = None,
     input_size: Any = None,
-) -> Any:
+) -> Array:
     """A depthwise convolution with the strides, padding and dilation, then a 1x1 convolution with the bias.
 
     Arguments are those of :func:`depthwise_conv`, except:
@@ -204,76 +171,158 @@ def separable_conv(
     >>> out.asnumpy().tolist()
     [[[6.0, 4.0]]]
     """
-    args = operands.classic(data=data, depthwise_weight=depthwise_weight, pointwise_weight=pointwise_weight, bias=bias)
-    arguments = in_channels, depth_multiplier, kernel_size, strides, padding, dilation, layout, input_size
-    first = args._replace(arrays=(*args.arrays[:2], None), shapes=(*args.shapes[:2], None))
-    hidden = apply(_plan_depthwise_conv, first, "depthwise_weight", *arguments)
-    second = operands.classic(data=hidden, pointwise_weight=pointwise_weight, bias=bias)
+    window = kernel_size, strides, padding, dilation, layout, input_size
+    depthwise = DepthwiseCall(*window, in_channels, depth_multiplier, "depthwise_weight")
+    hidden = run(depthwise, data=data, depthwise_weight=depthwise_weight, bias=None)
     ones = (1,) * len(kernel_size) if validation.is_sequence(kernel_size) else 1
-    return apply(_plan_conv, second, "pointwise_weight", channels, ones, 1, "valid", 1, 1, layout, None)
+    pointwise = ConvCall(ones, 1, "valid", 1, layout, None, channels, 1, "pointwise_weight")
+    return run(pointwise, data=hidden, pointwise_weight=pointwise_weight, bias=bias)
 
 
-def _planned_convolution(
-    geometry: Geometry, work: Work, kernel_size: Tuple[int, ...], strides: Any, padding: Any, dilation: Any
-) -> Planned:
+class ConvCall(NamedTuple):
+    """The arguments of `conv`; `weight` is the name of the weight."""
+
+    kernel_size: Any
+    strides: Any
+    padding: Any
+    dilation: Any
+    layout: Any
+    input_size: Any
+    channels: Any
+    groups: Any
+    weight: str = "weight"
+
+    def request(self, args: operands.Operands) -> Request:
+        """The call, checked for these arrays."""
+        name, groups = self.weight, validation.integer("groups", self.groups, 1)
+        geometry = Geometry.of(args, self.layout, "kernel_size", self.kernel_size, self.input_size)
+        in_channels = geometry.shape[1]
+        if in_channels is not None:
+            validation.divisible("data channels", in_channels, "groups", groups)
+        axes = {"channels": None, "data channels / groups": None if in_channels is None else in_channels // groups}
+        shape, kernel_size = geometry.kernel(name, self.kernel_size, axes)
+        channels = channel_count("channels", self.channels, f"{name}'s first length", shape[0], name)
+        validation.divisible("channels", channels, "groups", groups)
+        geometry.check_bias(channels)
+        in_channels = geometry.graph_channels() if shape[1] is None else shape[1] * groups
+        return _request(self, geometry, kernel_size, in_channels, channels, groups)
+
+
+class DepthwiseCall(NamedTuple):
+    """The arguments of `depthwise_conv`; `weight` is the name of the weight."""
+
+    kernel_size: Any
+    strides: Any
+    padding: Any
+    dilation: Any
+    layout: Any
+    input_size: Any
+    in_channels: Any
+    depth_multiplier: Any
+    weight: str = "weight"
+
+    def request(self, args: operands.Operands) -> Request:
+        """The call, checked for these arrays."""
+        name = self.weight
+        geometry = Geometry.of(args, self.layout, "kernel_size", self.kernel_size, self.input_size)
+        actual = geometry.shape[1] if self.in_channels is not None else geometry.graph_channels()
+        in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
+        (first, *_), kernel_size = geometry.kernel(name, self.kernel_size, {"C*m": None, "1": 1})
+        actual = None
+        if first is not None:
+            validation.divisible(f"{name}'s first length", first, "the data's channels", in_channels)
+            actual = first // in_channels
+        source = f"{name}'s first length / the data's channels"
+        channels = in_channels * channel_count("depth_multiplier", self.depth_multiplier, source, actual, name)
+        geometry.check_bias(channels)
+        return _request(self, geometry, kernel_size, in_channels, channels, in_channels)
+
+
+def _request(
+    call: Any, geometry: Geometry, kernel_size: Tuple[int, ...], in_channels: Optional[int], channels: int, groups: int
+) -> Request:
     """MXNet's Convolution on checked arrays."""
     rank = geometry.rank
     windows = make_windows(
         geometry.size,
         kernel_size,
-        validation.per_axis("strides", strides, rank, 1),
-        validation.per_axis("dilation", dilation, rank, 1),
-        validation.padding(padding, rank, causal=True),
+        validation.per_axis("strides", call.strides, rank, 1),
+        validation.per_axis("dilation", call.dilation, rank, 1),
+        validation.padding(call.padding, rank, causal=True),
     )
-    geometry.check_windows("conv", work.channels, windows)
-    if work.groups > 1:  # cuDNN does not promise all of these with channels last
-        geometry = replace(geometry, native_last=False)
-    operator = functools.partial(convolution, geometry, work)
-    return geometry.planned(windows, work, operator, weight_shape=geometry.args.shapes[1])
+    geometry.check_windows("conv", channels, windows)
+    work = geometry.work("conv", in_channels, channels=channels, groups=groups)
+    # cuDNN does not promise convolutions in groups with channels last.
+    return ConvRequest(geometry, windows, work, geometry.native_last and groups == 1)
 
 
-def convolution(
-    geometry: Geometry,
-    work: Work,
-    lowering: Lowering,
-    layout: Dict[str, str],
-    kernel: Optional[Callable] = None,
-    name: str = "Convolution",
-) -> Callable:
-    """MXNet's Convolution or Deconvolution by a plan, as a function of data, weight and bias;
-    `kernel(weight, channels, data)` is the weight that it needs, by default the plan's."""
-    kernel = kernel or lowering.kernel
-    axes, windows = lowering.plan.axes, lowering.windows
-    arguments: Dict[str, Any] = {
-        "kernel": tuple(step.kernel_size for step in axes),
-        "stride": tuple(step.strides(window) for step, window in zip(axes, windows)),
-        "dilate": tuple(window.dilation for window in windows),
-        "pad": tuple(step.pad for step in axes),
-        "num_filter": work.channels,
-        "num_group": work.groups,
-        "no_bias": geometry.args.arrays[-1] is None,
-        **layout,
-    }
-    if name == "Deconvolution":
-        arguments["adj"] = tuple(step.adj for step in axes)
-    padded, use = 0, tensors.use_of(geometry.data)
-    if use.gradients and use.device != "gpu" and _is_shallow(windows, axes):
-        padded, *others = arguments["pad"]
-        arguments["pad"] = (0, *others)
-    operator = lowering.operator(name, arguments)
+class ConvRequest(Request):
+    """A convolution."""
 
-    def run(data: Any, weight: Any, bias: Any) -> Any:
-        weight = kernel(weight, work.channels, data)
+    def operator(self, around: Around) -> Convolution:
+        """MXNet's Convolution by a plan."""
+        return self.convolution("Convolution", around)
+
+    def convolution(self, name: str, around: Around, **more: Any) -> Convolution:
+        """MXNet's Convolution or Deconvolution by a plan; `more` are fields of :class:`Convolution`."""
+        axes, windows, work = around.plan.axes, around.windows, self.work
+        arguments: Dict[str, Any] = {
+            "kernel": tuple(axis.kernel_size for axis in axes),
+            "stride": tuple(axis.strides(window) for axis, window in zip(axes, windows)),
+            "dilate": tuple(window.dilation for window in windows),
+            "pad": tuple(axis.pad for axis in axes),
+            "num_filter": work.channels,
+            "num_group": work.groups,
+            "no_bias": self.geometry.args.arrays[-1] is None,
+            **self.layout,
+        }
+        if name == "Deconvolution":
+            arguments["adj"] = tuple(axis.adj for axis in axes)
+        padded, target = 0, self.geometry.target
+        if target.has_gradients and target.device != "gpu" and _is_shallow(windows, axes):
+            padded, *others = arguments["pad"]
+            arguments["pad"] = (0, *others)
+        arguments = told(name, arguments, self.geometry.args.key is None)
+        return Convolution(name, arguments, around, work.channels or 0, work.groups, padded, **more)
+
+
+@dataclass(frozen=True)
+class Convolution(Operator):
+    """MXNet's Convolution or Deconvolution.
+
+    Parameters
+    ----------
+    channels, groups : int
+        Of the output.
+    padded : int
+        Zeros at both ends of the first of three axes, by the pad operator.
+    rewrites, flips : bool
+        Whether the weight of a transposed convolution is copied, and whether it is that of a convolution.
+    """
+
+    channels: int
+    groups: int
+    padded: int
+    rewrites: bool = False
+    flips: bool = False
+
+    def run(self, F: Any, data: Any, weight: Any, bias: Any) -> Any:  # type: ignore[override]
+        """Of arrays in the operator's layout."""
+        weight = self.kernel(F, weight, data)
         weights = (weight,) if bias is None else (weight, bias)
 
         def convolved(ready: Any) -> Any:
-            if padded:
-                ready = arrays.padded(lowering.F, ready, [(padded, padded), (0, 0), (0, 0)])
-            return operator(ready, *weights)
+            if self.padded:
+                ready = arrays.padded(F, ready, [(self.padded, self.padded), (0, 0), (0, 0)])
+            return getattr(F, self.name)(ready, *weights, **self.arguments)
 
-        return lowering.run(data, convolved)
+        return self.around.run(F, data, convolved)
 
-    return run
+    def kernel(self, F: Any, weight: Any, data: Any) -> Any:
+        """The weight that the operator needs."""
+        if self.flips:
+            return arrays.flipped(F, weight, self.groups, len(self.around.windows))
+        return self.around.kernel(F, arrays.rewritten(F, weight) if self.rewrites else weight, self.channels, data)
 
 
 def _is_shallow(windows: Sequence[AnyWindow], axes: Sequence[AxisPlan]) -> bool:

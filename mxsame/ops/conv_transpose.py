@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Callable, Optional, Tuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Tuple
 
 from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.building import current
-from mxsame.ops._geometry import Geometry, Planned, apply, channel_count
-from mxsame.ops._lowering import Lowering
-from mxsame.ops.conv import convolution
-from mxsame.plan import arrays, make_transposed_windows, strategies_for
-from mxsame.planner import Work
+from mxsame.ops._call import Request, run
+from mxsame.ops._geometry import Geometry, channel_count
+from mxsame.ops._operator import Around
+from mxsame.ops.conv import Convolution, ConvRequest
+from mxsame.plan import make_transposed_windows, strategies_for
+from mxsame.plan.choice import Work
+from mxsame.plan.windows import Windows
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import Array
 
 ONE_BLOCK = 8  # channels; oneDNN keeps the weights of as many or more in blocks
 
 
 def conv_transpose(
-    data: Any,
-    weight: Any,
-    bias: Any = None,
+    data: Array,
+    weight: Array,
+    bias: Optional[Array] = None,
     *,
     channels: Optional[int] = None,
     kernel_size: Any = None,
@@ -30,7 +34,7 @@ def conv_transpose(
     dilation: Any = 1,
     groups: int = 1,
     layout: Optional[str] = None,
-) -> Any:
+) -> Array:
     """Transposed convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
 
     Per axis, the full extent is (n-1)s + ke. The number of outputs, without and with `output_padding`:
@@ -75,71 +79,93 @@ def conv_transpose(
     >>> out.asnumpy().ravel().tolist()
     [1.0, 2.0, 13.0, 20.0]
     """
-    args = operands.classic(data=data, weight=weight, bias=bias)
-    arguments = channels, kernel_size, strides, padding, output_padding, dilation, groups, layout
-    return apply(_plan_conv_transpose, args, _is_computed(weight), *arguments)
+    window = kernel_size, strides, padding, output_padding, dilation, layout
+    call = TransposedCall(*window, channels, groups, _is_computed(weight))
+    return run(call, data=data, weight=weight, bias=bias)
 
 
-def _plan_conv_transpose(args: operands.Operands, *arguments: Any) -> Planned:
-    is_computed, channels, kernel_size, strides, padding, output_padding, dilation, groups, layout = arguments
-    groups = validation.integer("groups", groups, 1)
-    geometry = Geometry.of(args, layout, "kernel_size", kernel_size)
-    rank = geometry.rank
-    axes = {"data channels": geometry.shape[1], "channels / groups": None}
-    shape, kernel_size = geometry.kernel("weight", kernel_size, axes)
-    in_channels = geometry.shape[1] or shape[0] or geometry.graph_channels()
-    if in_channels is not None:
-        validation.divisible("data channels", in_channels, "groups", groups)
-    actual = None if shape[1] is None else shape[1] * groups
-    channels = channel_count("channels", channels, "the weight's second length times groups", actual, "weight")
-    validation.divisible("channels", channels, "groups", groups)
-    geometry.check_bias(channels)
-    windows = make_transposed_windows(
-        geometry.size,
-        kernel_size,
-        validation.per_axis("strides", strides, rank, 1),
-        validation.per_axis("dilation", dilation, rank, 1),
-        validation.padding(padding, rank),
-        None if output_padding is None else validation.per_axis("output_padding", output_padding, rank, 0),
-    )
-    geometry.check_windows("transposed", channels, windows)
-    work = Work("transposed", in_channels=in_channels, channels=channels, groups=groups)
-    reorders = _reorders_weight(geometry, windows)
-    refused = _refused(geometry, is_computed, work, windows, reorders)
-    if groups > 1 or "slice" in refused:
-        geometry = replace(geometry, native_last=False)
+class TransposedCall(NamedTuple):
+    """The arguments of `conv_transpose`, and whether the weight is computed."""
 
-    def operator(lowering: Lowering, layout: dict) -> Callable:
-        def kernel(weight: Any, channels: int, data: Any) -> Any:
-            if lowering.plan.dilates:
-                return _flipped(lowering.F, weight, groups, rank)
-            weight = arrays.rewritten(lowering.F, weight) if reorders else weight
-            return lowering.kernel(weight, channels, data)
+    kernel_size: Any
+    strides: Any
+    padding: Any
+    output_padding: Any
+    dilation: Any
+    layout: Any
+    channels: Any
+    groups: Any
+    is_computed: bool
 
-        name = "Convolution" if lowering.plan.dilates else "Deconvolution"
-        return convolution(geometry, work, lowering, layout, kernel, name)
+    def request(self, args: operands.Operands) -> Request:
+        """The call, checked for these arrays."""
+        groups = validation.integer("groups", self.groups, 1)
+        geometry = Geometry.of(args, self.layout, "kernel_size", self.kernel_size)
+        axes = {"data channels": geometry.shape[1], "channels / groups": None}
+        shape, kernel_size = geometry.kernel("weight", self.kernel_size, axes)
+        in_channels = geometry.shape[1] or shape[0] or geometry.graph_channels()
+        if in_channels is not None:
+            validation.divisible("data channels", in_channels, "groups", groups)
+        actual = None if shape[1] is None else shape[1] * groups
+        source = "the weight's second length times groups"
+        channels = channel_count("channels", self.channels, source, actual, "weight")
+        validation.divisible("channels", channels, "groups", groups)
+        geometry.check_bias(channels)
+        windows = self._windows(geometry, kernel_size)
+        geometry.check_windows("transposed", channels, windows)
+        work = geometry.work("transposed", in_channels, channels=channels, groups=groups)
+        reorders = _reorders_weight(geometry, windows)
+        refused = _refused(geometry, self.is_computed, work, windows, reorders)
+        native_last = geometry.native_last and groups == 1 and "slice" not in refused
+        return TransposedRequest(geometry, windows, work, native_last, refused, reorders=reorders)
 
-    return geometry.planned(windows, work, operator, weight_shape=args.shapes[1], refused=refused)
+    def _windows(self, geometry: Geometry, kernel_size: Tuple[int, ...]) -> Windows:
+        rank, added = geometry.rank, self.output_padding
+        return make_transposed_windows(
+            geometry.size,
+            kernel_size,
+            validation.per_axis("strides", self.strides, rank, 1),
+            validation.per_axis("dilation", self.dilation, rank, 1),
+            validation.padding(self.padding, rank),
+            None if added is None else validation.per_axis("output_padding", added, rank, 0),
+        )
 
 
-def _reorders_weight(geometry: Geometry, windows: tuple) -> bool:
+@dataclass(frozen=True)
+class TransposedRequest(ConvRequest):
+    """A transposed convolution. If oneDNN `reorders` the weight, it is given a copy."""
+
+    reorders: bool = False
+
+    def operator(self, around: Around) -> Convolution:
+        """MXNet's Deconvolution by a plan, or its Convolution of dilated data."""
+        if around.plan.dilates:
+            return self.convolution("Convolution", around, flips=True)
+        return self.convolution("Deconvolution", around, rewrites=self.reorders)
+
+    def noted_strategies(self) -> Tuple[str, ...]:
+        """Nothing runs; but a shape is inferred, and MXNet has no dilation in 3-D."""
+        dilated_3d = self.geometry.rank == 3 and any(window.dilation > 1 for window in self.windows)
+        return ("dilate",) if dilated_3d else super().noted_strategies()
+
+
+def _reorders_weight(geometry: Geometry, windows: Windows) -> bool:
     """Whether oneDNN leaves the weight, at inference, in an order that follows from the size, and fails for another
     size: with strides above 2. It does not reorder the weight itself if it is given a copy."""
-    use = tensors.use_of(geometry.data)
-    return use.purpose in (None, "inference") and use.device != "gpu" and any(w.stride > 2 for w in windows)
+    target = geometry.target
+    infers = target.is_for_both or target.purpose == "inference"
+    return infers and target.device != "gpu" and any(window.stride > 2 for window in windows)
 
 
-def _refused(geometry: Geometry, is_computed: bool, work: Work, windows: tuple, reorders: bool) -> Tuple[str, ...]:
+def _refused(geometry: Geometry, is_computed: bool, work: Work, windows: Windows, reorders: bool) -> Tuple[str, ...]:
     """The strategies that are not exact, or do not run, on the device.
 
     MXNet's own Deconvolution is wrong if it has strides and dilation, and has no dilation in 3-D. oneDNN's, on the CPU,
     cannot pass on the gradient of a computed weight, has nothing but float32 in 3-D, and cannot be trained with one
     output channel in each group after a layer whose output is in blocks.
     """
-    if current().windows_noted:  # nothing runs; but a shape is inferred
-        return _others_than_dilate() if geometry.rank == 3 and any(window.dilation > 1 for window in windows) else ()
-    use = tensors.use_of(geometry.data)
-    on_gpu = use.device == "gpu"
+    target = geometry.target
+    on_gpu = target.device == "gpu"
     dilated = any(window.dilation > 1 for window in windows)
     wrong = dilated and (any(window.stride > 1 for window in windows) or geometry.rank == 3)
     if not on_gpu:
@@ -147,14 +173,10 @@ def _refused(geometry: Geometry, is_computed: bool, work: Work, windows: tuple, 
         wrong = wrong or (geometry.rank == 3 and tensors.known_type(geometry.args.arrays[1]) != "float32")
         in_blocks = work.in_channels is None or work.in_channels // work.groups >= ONE_BLOCK
         one_output = work.channels == work.groups
-        wrong = wrong or (use.gradients and (reorders or (one_output and in_blocks)))
+        wrong = wrong or (target.has_gradients and (reorders or (one_output and in_blocks)))
     if wrong:
-        return _others_than_dilate()
-    return () if on_gpu or use.purpose == "deployment" else ("kernel",)  # a longer kernel is a computed weight
-
-
-def _others_than_dilate() -> Tuple[str, ...]:
-    return tuple(name for name in strategies_for("transposed") if name != "dilate")
+        return tuple(name for name in strategies_for("transposed") if name != "dilate")
+    return () if on_gpu or target.purpose == "deployment" else ("kernel",)  # a longer kernel is a computed weight
 
 
 def _is_computed(weight: Any) -> bool:
@@ -167,13 +189,3 @@ def _is_computed(weight: Any) -> bool:
         return mx.autograd.get_symbol(weight).get_children() is not None
     except mx.base.MXNetError:  # never recorded: a constant
         return False
-
-
-def _flipped(F: Any, weight: Any, groups: int, rank: int) -> Any:
-    r"""(I, O/g, \*k) -> (O, I/g, \*k), every kernel flipped; a shape can be inferred through it."""
-    weight = arrays.reversed_kernel(F, weight, range(2, 2 + rank))
-    if groups == 1:
-        return F.transpose(weight, axes=(1, 0, *range(2, 2 + rank)))
-    weight = F.reshape(weight, shape=(-4, groups, -1, -2))
-    weight = F.transpose(weight, axes=(0, 2, 1, *range(3, 3 + rank)))
-    return F.reshape(arrays.rewritten(F, weight), shape=(-3, -2))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import operands, tensors, validation
-from mxsame import padding as arithmetic
 from mxsame._mxnet import mx
-from mxsame.building import current
-from mxsame.ops._geometry import Geometry, Planned, apply
-from mxsame.ops._lowering import Lowering
-from mxsame.plan import arrays, make_windows
-from mxsame.planner import Work
+from mxsame.ops._call import Request, run
+from mxsame.ops._geometry import Geometry
+from mxsame.ops._operator import Around, Operator, told
+from mxsame.plan import arrays
+from mxsame.plan.choice import Work
+from mxsame.plan.windows import make_pool_windows
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import Array
 
 
 def max_pool(
-    data: Any,
+    data: Array,
     pool_size: Any,
     strides: Any = None,
     padding: Any = "same",
@@ -24,7 +27,7 @@ def max_pool(
     input_size: Any = None,
     *,
     ceil_mode: bool = False,
-) -> Any:
+) -> Array:
     """The maximum over windows of the data; padding never wins.
 
     Parameters
@@ -36,7 +39,7 @@ def max_pool(
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
         "keras-mxnet" is the rule of keras-mxnet 2.2.4.3, not TensorFlow's, for networks trained in it: the extra
         padding element is at the start, and averages count padding. Refused with it: an even pool size of stride 1,
-        which has n + 1 outputs there, except along the first of three axes (:func:`mxsame.padding.keras_mxnet_axes`).
+        which has n + 1 outputs there, except along the first of three axes.
         Explicit pads must be less than the pool size, so that every window holds an element of the data.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
@@ -61,11 +64,11 @@ def max_pool(
     >>> mxsame.ops.max_pool(nd.array([[[-3, -1, -2]]]), 2).asnumpy().tolist()
     [[[-1.0, -2.0]]]
     """
-    return _run("max", {}, data, pool_size, strides, padding, layout, input_size, ceil_mode)
+    return run(PoolCall("max", pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
 
 
 def avg_pool(
-    data: Any,
+    data: Array,
     pool_size: Any,
     strides: Any = None,
     padding: Any = "same",
@@ -74,7 +77,7 @@ def avg_pool(
     count_include_pad: Optional[bool] = None,
     *,
     ceil_mode: bool = False,
-) -> Any:
+) -> Array:
     """The mean over windows of the data; padding does not count, as in TensorFlow.
 
     Arguments are those of :func:`max_pool`, and:
@@ -101,11 +104,11 @@ def avg_pool(
     """
     count_include_pad = validation.count_include_pad(count_include_pad, padding)
     operator = "avg with padding" if count_include_pad else "avg"
-    return _run(operator, {}, data, pool_size, strides, padding, layout, input_size, ceil_mode)
+    return run(PoolCall(operator, pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
 
 
 def lp_pool(
-    data: Any,
+    data: Array,
     pool_size: Any,
     strides: Any = None,
     padding: Any = "same",
@@ -114,7 +117,7 @@ def lp_pool(
     p_value: int = 2,
     *,
     ceil_mode: bool = False,
-) -> Any:
+) -> Array:
     """The root of the sum of powers, (sum of x^p)^(1/p), over windows of the data; padding adds nothing.
 
     Powers are of signed values, as in MXNet's Pooling: the result is the Lp norm for p = 2, and for data that is not
@@ -140,135 +143,154 @@ def lp_pool(
     [[[5.0, 5.0]]]
     """
     p_value = validation.integer("p_value", p_value, 1, 3)
-    return _run("lp", {"p_value": p_value}, data, pool_size, strides, padding, layout, input_size, ceil_mode)
+    return run(PoolCall("lp", pool_size, strides, padding, layout, input_size, ceil_mode, p_value), data=data)
 
 
-def _run(operator: str, more: dict, data: Any, *arguments: Any) -> Any:
-    """One of `mxsame.plan.POOLS` on data; `more` is what MXNet's Pooling is told in addition."""
-    return apply(_plan_pool, operands.classic(data=data), operator, *more.items(), *arguments)
-
-
-def _plan_pool(args: operands.Operands, operator: str, *arguments: Any) -> Planned:
-    *more, pool_size, strides, padding, layout, input_size, ceil_mode = arguments
-    ceil_mode = validation.flag("ceil_mode", ceil_mode)
-    geometry = Geometry.of(args, layout, "pool_size", pool_size, input_size)
-    rank = geometry.rank
-    pool_size = validation.per_axis("pool_size", pool_size, rank, 1)
-    strides = pool_size if strides is None else validation.per_axis("strides", strides, rank, 1)
-    padding = validation.pooling_padding(padding, pool_size)
-    pool = _Pool(operator, dict(more), pool_size, strides, ceil_mode)
-    if operator == "avg with padding" and ceil_mode and padding not in arithmetic.SIZE_DEPENDENT:
-        return pool.of_padded(geometry, ((0, 0),) * rank if isinstance(padding, str) else padding)
-    return pool.planned(geometry, padding)
-
-
-class _Pool(NamedTuple):
-    """A pooling operator, with its checked arguments."""
+class PoolCall(NamedTuple):
+    """The arguments of an operator of `mxsame.plan.POOLS`."""
 
     operator: str
-    more: dict
-    pool_size: Tuple[int, ...]
-    strides: Tuple[int, ...]
-    ceil_mode: bool
+    pool_size: Any
+    strides: Any
+    padding: Any
+    layout: Any
+    input_size: Any
+    ceil_mode: Any
+    p_value: Optional[int] = None
 
-    def of_padded(self, geometry: Geometry, pads: Sequence[Tuple[int, int]]) -> Planned:
-        """With ceil_mode the padding counts, and what a partial window has after it does not: so the padding becomes
-        data. MXNet's pad operator has channels first."""
-        F, size = geometry.args.F, tuple(None if n is None else n + sum(pair) for n, pair in zip(geometry.size, pads))
-        padded = replace(geometry, native_last=False, shape=geometry.shape[:2] + size)
-        pooled = self._replace(operator="avg").planned(padded, "valid")
-        return pooled._replace(run=lambda data: pooled.run(arrays.padded(F, data, pads)))
-
-    def planned(self, geometry: Geometry, padding: Any) -> Planned:
-        """The call with its plan."""
-        operator, size, ones = self.operator, geometry.size, (1,) * geometry.rank
-        windows = make_windows(size, self.pool_size, self.strides, ones, padding, pool=True, ceil_mode=self.ceil_mode)
+    def request(self, args: operands.Operands) -> Request:
+        """The call, checked for these arrays."""
+        operator, ceil_mode = self.operator, validation.flag("ceil_mode", self.ceil_mode)
+        geometry = Geometry.of(args, self.layout, "pool_size", self.pool_size, self.input_size)
+        rank = geometry.rank
+        pool_size = validation.per_axis("pool_size", self.pool_size, rank, 1)
+        strides = pool_size if self.strides is None else validation.per_axis("strides", self.strides, rank, 1)
+        padding = validation.pooling_padding(self.padding, pool_size)
+        counts, native_last = operator == "avg with padding", geometry.native_last
+        windows, pads = make_pool_windows(geometry.size, pool_size, strides, padding, ceil_mode, counts)
+        if pads:  # by MXNet's pad operator, which has channels first
+            operator, native_last = "avg", False
+            geometry = replace(geometry, shape=geometry.shape[:2] + tuple(window.size for window in windows))
         geometry.check_windows(operator, geometry.shape[1], windows)
         # The mean of two elements, one of them the nearest to the other instead of padding, is the mean of the one.
         pairs = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
         fill = "edge" if operator == "max" or pairs else "zero"
+        more = {} if self.p_value is None else {"p_value": self.p_value}
+        work, refused = _work(geometry, operator), _refused(geometry)
+        return PoolRequest(geometry, windows, work, native_last, refused, fill, pads=pads, more=more)
 
-        def pooled(lowering: Lowering, layout: dict) -> Callable:
-            run = self._pooled(geometry, lowering, layout)
-            if operator != "avg" or fill != "zero" or not lowering.plan.fills or current().windows_noted:
-                return run
-            plan = replace(lowering.plan, pairs=False, blocks=False)
-            F, thin = lowering.F, self._pooled(geometry, replace(lowering, plan=plan, channels=1), layout)
 
-            def divided(data: Any) -> Any:
-                # What part of each window is data: the same pooling of ones.
-                ones = F.BlockGrad(F.ones_like(lowering.thin(data)))
-                return F.broadcast_div(run(data), thin(ones))
+@dataclass(frozen=True)
+class PoolRequest(Request):
+    """A pooling operator. `pads` become data before it; `more` is what MXNet's Pooling is told in addition."""
 
-            return divided
+    pads: Tuple[Tuple[int, int], ...] = ()
+    more: Dict[str, int] = field(default_factory=dict)
 
-        return geometry.planned(windows, _work(geometry, operator), pooled, fill=fill, refused=_refused(geometry))
+    def operator(self, around: Around) -> Pooling:
+        """MXNet's Pooling by a plan."""
+        plan, divisor = around.plan, None
+        if self.work.operator == "avg" and self.fill == "zero" and plan.fills and around.note is None:
+            thin = replace(around, plan=replace(plan, pairs=False, blocks=False), channels=1)
+            divisor = replace(self._pooling(thin, None), pads=())
+        return self._pooling(around, divisor)
 
-    def _pooled(self, geometry: Geometry, lowering: Lowering, layout: dict) -> Callable:
-        """MXNet's Pooling by a plan, as a function of data."""
-        F, plan, operator = lowering.F, lowering.plan, self.operator
+    def _pooling(self, around: Around, divisor: Optional[Pooling]) -> Pooling:
+        plan, operator, geometry = around.plan, self.work.operator, self.geometry
         along = 1 if plan.pairs else 0  # an axis before those of the windows, along which nothing is pooled
         arguments: Dict[str, Any] = {
             "kernel": (1,) * along + tuple(axis.kernel_size for axis in plan.axes),
-            "stride": (1,) * along + tuple(axis.strides(window) for axis, window in zip(plan.axes, lowering.windows)),
+            "stride": (1,) * along + tuple(axis.strides(window) for axis, window in zip(plan.axes, around.windows)),
             "pad": (0,) * along + tuple(axis.pad for axis in plan.axes),
             "pool_type": operator.split()[0],
             "pooling_convention": plan.convention,
             **self.more,
-            **layout,
+            **self.layout,
         }
         if operator.startswith("avg"):
             arguments["count_include_pad"] = operator == "avg with padding"
-        pool = lowering.operator("Pooling", arguments)
-        takes_gradients = tensors.use_of(geometry.data).gradients
+        arguments = told("Pooling", arguments, geometry.args.key is None)
+        copies, doubles = geometry.target.has_gradients, _loses_workspace(geometry, operator)
+        return Pooling("Pooling", arguments, around, self.pads, copies, doubles, divisor)
 
-        def pooling(prepared: Any) -> Any:
+
+@dataclass(frozen=True)
+class Pooling(Operator):
+    """MXNet's Pooling.
+
+    Parameters
+    ----------
+    pads
+        Zeros that are data.
+    copies : bool
+        Whether pairs of channels are copied, for gradients.
+    doubles : bool
+        Whether it runs in float64, by MXNet's own code, which needs no workspace.
+    divisor
+        The same pooling of ones, what part of each window is data: sums are divided by it.
+    """
+
+    pads: Tuple[Tuple[int, int], ...]
+    copies: bool
+    doubles: bool
+    divisor: Optional[Pooling]
+
+    def run(self, F: Any, data: Any) -> Any:  # type: ignore[override]
+        """Of data in the operator's layout."""
+        data = arrays.padded(F, data, self.pads) if self.pads else data
+        out = self._pooled(F, F.cast(data, dtype="float64") if self.doubles else data)
+        if self.doubles:
+            return F.cast(out, dtype="float32")
+        if self.divisor is None:
+            return out
+        ones = F.BlockGrad(F.ones_like(self.around.thin(F, data)))
+        return F.broadcast_div(out, self.divisor.run(F, ones))
+
+    def _pooled(self, F: Any, data: Any) -> Any:
+        plan = self.around.plan
+
+        def pool(prepared: Any) -> Any:
             if plan.pairs:
-                prepared = arrays.paired(F, prepared, takes_gradients)
+                prepared = arrays.paired(F, prepared, self.copies)
             if plan.blocks:
-                prepared = arrays.in_blocks(F, prepared, lowering.channels // (1 + along))
-            out = pool(prepared)
+                prepared = arrays.in_blocks(F, prepared, (self.around.channels or 0) // (1 + plan.pairs))
+            out = F.Pooling(prepared, **self.arguments)
             return arrays.unpaired(F, out, copies=plan.blocks) if plan.pairs else out
 
-        if not _loses_workspace(geometry, operator):
-            return lambda data: lowering.run(data, pooling)
-        # MXNet's own code, which runs in float64, needs none.
-        return lambda data: F.cast(lowering.run(F.cast(data, dtype="float64"), pooling), dtype="float32")
+        return self.around.run(F, data, pool)
 
 
 def _loses_workspace(geometry: Geometry, operator: str) -> bool:
     """Whether oneDNN keeps nothing for a backward pass, which may follow: of a maximum at inference."""
-    data = geometry.data
-    return operator == "max" and tensors.use_of(data).has_saliency and tensors.known_type(data) == "float32"
+    return operator == "max" and geometry.target.has_saliency and tensors.known_type(geometry.data) == "float32"
 
 
 def _work(geometry: Geometry, operator: str) -> Work:
     """The facts about the data: its layout, and the layouts that it can have. Whether an NDArray is in oneDNN's blocks
     is not known."""
-    data, on_cpu = geometry.data, tensors.purpose_and_device(geometry.data)[1] == "cpu"
+    data, on_cpu = geometry.data, geometry.target.where == "cpu"
     onednn = tensors.has_onednn() and on_cpu and operator != "lp"
     if not onednn or geometry.rank == 3 or _loses_workspace(geometry, operator):
-        return Work(operator)
-    blocks = isinstance(data, mx.sym.Symbol) and _convolves(data, unknown_type=False)
+        return geometry.work(operator)
+    blocks = isinstance(data, mx.sym.Symbol) and _convolves(geometry, unknown_type=False)
     if geometry.rank == 2:
-        return Work(operator, blocks=blocks)
-    channels = geometry.graph_channels()
-    in_blocks = not geometry.channels_last and tensors.is_in_blocks(data)
-    return Work(operator, in_channels=channels, in_blocks=in_blocks, pairs=True, blocks=blocks)
+        return geometry.work(operator, blocks=blocks)
+    in_blocks = not geometry.channels_last and tensors.is_in_blocks(data, geometry.target.purpose)
+    return geometry.work(operator, geometry.graph_channels(), in_blocks=in_blocks, pairs=True, blocks=blocks)
 
 
 def _refused(geometry: Geometry) -> Tuple[str, ...]:
     """The strategies that are not exact, or slow: files for any size take a length of 1, which windows of two do not
     take with "full"."""
     is_for_any_size = None in geometry.size
-    refused = () if _convolves(geometry.data, unknown_type=is_for_any_size) else ("pick",)
-    return (*refused, "full") if is_for_any_size and current().exported else refused
+    refused = () if _convolves(geometry, unknown_type=is_for_any_size) else ("pick",)
+    return (*refused, "full") if is_for_any_size and geometry.target.purpose == "file" else refused
 
 
-def _convolves(data: Any, unknown_type: bool) -> bool:
-    """Whether there are fast depthwise convolutions of such data: on the CPU those of oneDNN, of float32. As given
-    for a graph that does not tell the type."""
-    if tensors.purpose_and_device(data)[1] == "gpu":
+def _convolves(geometry: Geometry, unknown_type: bool) -> bool:
+    """Whether there are fast depthwise convolutions of the data: on the CPU those of oneDNN, of float32. As given for a
+    graph that does not tell the type."""
+    if geometry.target.where == "gpu":
         return True
-    dtype = tensors.known_type(data)
+    dtype = tensors.known_type(geometry.data)
     return tensors.has_onednn() and (unknown_type if dtype is None else dtype == "float32")

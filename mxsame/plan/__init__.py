@@ -1,4 +1,5 @@
-"""How MXNet can run an operator of a given geometry. Plain ints, no MXNet.
+"""How MXNet can run an operator of a given geometry. Nothing here imports MXNet; what runs it is given `F`, `mx.nd` or
+`mx.sym`.
 
 `make_windows` makes a window for each axis; `STRATEGIES` is the table of ways to run windows; `exact_plans` gives the
 exact ones. `mxsame.planner` chooses among them.
@@ -7,11 +8,11 @@ exact ones. `mxsame.planner` chooses among them.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from mxsame import validation
-from mxsame.building import building, current
 from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, AxisPlan, Plan, Strategy
 from mxsame.plan.windows import (
     AnyWindow,
@@ -40,6 +41,8 @@ __all__ = [
     "make_windows",
     "strategies_for",
 ]
+
+_FORCED: contextvars.ContextVar[Optional[str]] = contextvars.ContextVar("mxsame_forced", default=None)
 
 
 @functools.lru_cache(maxsize=None)
@@ -157,7 +160,7 @@ def forced() -> Optional[str]:
     ...     forced()
     'concat'
     """
-    return current().strategy
+    return _FORCED.get()
 
 
 @contextlib.contextmanager
@@ -173,5 +176,8 @@ def force(strategy: Optional[str]) -> Iterator[None]:
     """
     if strategy is not None and not (isinstance(strategy, str) and strategy in STRATEGIES):
         raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}; {validation.received(strategy=strategy)}")
-    with building(strategy=strategy):
+    token = _FORCED.set(strategy)
+    try:
         yield
+    finally:
+        _FORCED.reset(token)

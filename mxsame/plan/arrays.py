@@ -101,3 +101,14 @@ def reversed_kernel(F: Any, weight: Any, axes: Sequence[int]) -> Any:
     """By `reverse`, which lets a shape be inferred through it, as a stepped slice does not. Its gradient overwrites
     what grad_req="add" should add to, so there is a copy between."""
     return F.reverse(F.identity(weight), axis=tuple(axes))
+
+
+def flipped(F: Any, weight: Any, groups: int, rank: int) -> Any:
+    r"""The weight of a transposed convolution as that of a convolution, (I, O/g, \*k) -> (O, I/g, \*k), every kernel
+    flipped; a shape can be inferred through it."""
+    weight = reversed_kernel(F, weight, range(SPATIAL, SPATIAL + rank))
+    if groups == 1:
+        return F.transpose(weight, axes=(1, 0, *range(2, 2 + rank)))
+    weight = F.reshape(weight, shape=(-4, groups, -1, -2))
+    weight = F.transpose(weight, axes=(0, 2, 1, *range(3, 3 + rank)))
+    return F.reshape(rewritten(F, weight), shape=(-3, -2))

@@ -11,7 +11,7 @@ import functools
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.windows import AnyWindow, TransposedWindow
@@ -59,10 +59,49 @@ class Costs:
 COSTS = Costs()
 
 
+@dataclass(frozen=True)
+class Work:
+    """What an operator has to do, apart from its windows; None means unknown.
+
+    Parameters
+    ----------
+    operator : str
+        One of `mxsame.plan.OPERATORS`: "conv", "transposed", "max", "avg", ..
+    batch, in_channels, channels : int, optional
+    groups : int
+    plain : bool
+        The data is an input of the graph, so it is not in oneDNN's blocks.
+    purpose : "inference", "training" or "deployment"
+        For deployment, whatever depends only on parameters is computed beforehand.
+    device : "cpu" or "gpu"
+    in_blocks : bool
+        The data has one spatial axis and is in oneDNN's blocks, like a convolution's output.
+    pairs, blocks : bool
+        Whether a pooling operator can take its data in pairs of channels, and in oneDNN's blocks.
+
+    Examples
+    --------
+    >>> Work("conv", batch=8, in_channels=3, channels=64, plain=True).groups
+    1
+    """
+
+    operator: str
+    batch: Optional[int] = None
+    in_channels: Optional[int] = None
+    channels: Optional[int] = None
+    groups: int = 1
+    plain: bool = False
+    purpose: str = "inference"
+    device: str = "cpu"
+    in_blocks: bool = False
+    pairs: bool = False
+    blocks: bool = False
+
+
 class TypicalLayer:
     """What the steps of a plan are estimated for: windows and work, with typical numbers for what is unknown."""
 
-    def __init__(self, windows: Sequence[AnyWindow], work: Any, costs: Costs):
+    def __init__(self, windows: Sequence[AnyWindow], work: Work, costs: Costs):
         self.windows, self.work, self.costs, self.rank = windows, work, costs, len(windows)
         self.in_channels: int = work.in_channels or work.channels or TYPICAL_CHANNELS
         self.channels: int = work.channels or self.in_channels

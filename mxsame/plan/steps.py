@@ -8,7 +8,8 @@ given, `mx.nd` or `mx.sym`, so nothing is imported from MXNet here. Costs are na
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple, Type
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
 
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
@@ -17,11 +18,38 @@ from mxsame.plan.costs import TypicalLayer
 GATHER_OPERATORS = 30
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What the steps of a plan are around.
+
+    Parameters
+    ----------
+    windows
+        What is wanted along each axis.
+    channels : int, optional
+        Of the data; only shifting, picking, and concatenation in 3-D depend on it.
+    fill : "zero" or "edge"
+        What padding holds that becomes part of the data: zeros, or copies of the nearest element, which never win a
+        maximum over a window that holds that element too.
+    first : int
+        The first spatial axis: 2 with channels first, 1 with channels last (`Strategy.channels_last`).
+    plain : bool
+        The data is what the graph is fed, and not in oneDNN's blocks.
+    on_cpu : bool
+    """
+
+    windows: Tuple[Any, ...]
+    channels: Optional[int]
+    fill: str
+    first: int
+    plain: bool
+    on_cpu: bool
+
+
 class Step:
     """What is done along some axes. `before` changes the data, `weight` the kernel and `after` the output.
 
-    `values` are those of its field of `AxisPlan`, by axis. `on` is what it runs on, a
-    :class:`mxsame.ops._lowering.Lowering`; `layer` what it is estimated for, a :class:`mxsame.plan.costs.TypicalLayer`.
+    `values` are those of its field of `AxisPlan`, by axis. `layer` is what it is estimated for.
     """
 
     fills = False  # padding becomes part of the data
@@ -35,13 +63,13 @@ class Step:
         """How many times the data or the output is copied."""
         return 1
 
-    def before(self, on: Any, data: Any) -> Any:
+    def before(self, F: Any, on: Setting, data: Any) -> Any:
         return data
 
-    def weight(self, on: Any, weight: Any, channels: int, data: Any) -> Any:
+    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
         return weight
 
-    def after(self, on: Any, out: Any, data: Any) -> Any:
+    def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
         """The output; `data` is what the first step was given."""
         return out
 
@@ -64,17 +92,17 @@ class Flip(Step):
     reorders = True
     copies = 2
 
-    def before(self, on: Any, data: Any) -> Any:
+    def before(self, F: Any, on: Setting, data: Any) -> Any:
         """By a slice that steps backwards: many times faster than `reverse`."""
         whole = (None,) * (SPATIAL + len(self.plans))
         step = tuple(-1 if axis in self.axes else 1 for axis in range(len(whole)))
-        return on.F.slice(data, begin=whole, end=whole, step=step)
+        return F.slice(data, begin=whole, end=whole, step=step)
 
-    def weight(self, on: Any, weight: Any, channels: int, data: Any) -> Any:
-        return arrays.reversed_kernel(on.F, weight, self.axes)
+    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
+        return arrays.reversed_kernel(F, weight, self.axes)
 
-    def after(self, on: Any, out: Any, data: Any) -> Any:
-        return self.before(on, out)
+    def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
+        return self.before(F, on, out)
 
     def cost(self, layer: TypicalLayer) -> float:
         per_result = layer.costs.flip + layer.output_in_blocks * layer.costs.reorder
@@ -92,9 +120,8 @@ class Dilate(Step):
 
     reorders = True
 
-    def before(self, on: Any, data: Any) -> Any:
+    def before(self, F: Any, on: Setting, data: Any) -> Any:
         """n elements -> (n-1)*stride + 1."""
-        F = on.F
         for axis, stride in self.values.items():
             if stride == 1:
                 continue
@@ -114,10 +141,10 @@ class Concat(Step):
     def copies(self) -> int:
         return len(self.axes)
 
-    def before(self, on: Any, data: Any) -> Any:
+    def before(self, F: Any, on: Setting, data: Any) -> Any:
         """The data is given four axes for that: only then oneDNN concatenates, and MXNet's own way takes ten times
         longer."""
-        F, rank, first = on.F, len(self.plans), on.first
+        rank, first = len(self.plans), on.first
         back: Tuple[int, ...] = ()
         if rank == 1:
             data, first, back = F.expand_dims(data, axis=first), first + 1, (0, -3, 0)
@@ -143,8 +170,8 @@ class Pad(Step):
 
     fills = reorders = True
 
-    def before(self, on: Any, data: Any) -> Any:
-        return arrays.padded(on.F, data, [plan.pad_operator for plan in self.plans.values()], on.fill)
+    def before(self, F: Any, on: Setting, data: Any) -> Any:
+        return arrays.padded(F, data, [plan.pad_operator for plan in self.plans.values()], on.fill)
 
     def cost(self, layer: TypicalLayer) -> float:
         return layer.costs.gather * layer.inputs + layer.costs.operator
@@ -156,12 +183,12 @@ class Gather(Step):
     fills = reorders = True
     copies = 3
 
-    def before(self, on: Any, data: Any) -> Any:
+    def before(self, F: Any, on: Setting, data: Any) -> Any:
         """One axis after another, each as the first: whole rows are copied then; a look-up along any other axis goes
         element by element, many times slower."""
-        F, whole, order = on.F, data, list(range(SPATIAL + len(self.plans)))
+        whole, order = data, list(range(SPATIAL + len(self.plans)))
         for axis in self.axes:
-            positions = self._positions(on, whole, axis)
+            positions = self._positions(F, on, whole, axis)
             data = F.transpose(data, axes=(order.index(axis), *(at for at, one in enumerate(order) if one != axis)))
             order = [axis, *(one for one in order if one != axis)]
             if on.fill == "zero":
@@ -169,9 +196,9 @@ class Gather(Step):
             data = F.take(data, F.BlockGrad(positions), axis=0, mode="clip")
         return F.transpose(data, axes=tuple(map(order.index, range(len(order)))))
 
-    def _positions(self, on: Any, data: Any, axis: int) -> Any:
+    def _positions(self, F: Any, on: Setting, data: Any, axis: int) -> Any:
         """-low, 1-low, ..: what the windows read along an axis."""
-        F, window = on.F, on.windows[axis - SPATIAL]
+        window = on.windows[axis - SPATIAL]
         others = [other for other in range(SPATIAL + len(self.plans)) if other != axis]
         row = F.contrib.arange_like(F.cast(arrays.thin(F, data, others), dtype="float64"), axis=axis)
         starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))
@@ -180,7 +207,7 @@ class Gather(Step):
             more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
             more = F.repeat(more, repeats=window.effective_kernel_size - window.stride)
             positions = F.concat(positions, more, dim=0)
-        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low(on, data, [axis]))
+        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low(F, on, data, [axis]))
 
     def cost(self, layer: TypicalLayer) -> float:
         slowly = 3 if layer.rank == 3 else 1  # five axes are transposed
@@ -190,10 +217,10 @@ class Gather(Step):
 class Shift(Step):
     """The data is shifted within its padding, so that its low appears to be the same for every size."""
 
-    def before(self, on: Any, data: Any) -> Any:
+    def before(self, F: Any, on: Setting, data: Any) -> Any:
         ones = {axis: One.back(*values) for axis, values in self.values.items()}
         pads = [ones[axis].length - 1 if axis in ones else 0 for axis in self.plans]
-        return _moved(on, data, data, ones, pads, [1] * len(pads))
+        return _moved(F, on, data, data, ones, pads, [1] * len(pads))
 
     def cost(self, layer: TypicalLayer) -> float:
         return layer.moving(self.values, layer.inputs)
@@ -204,11 +231,11 @@ class Zeros(Step):
 
     copies = 0
 
-    def weight(self, on: Any, weight: Any, channels: int, data: Any) -> Any:
+    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
         """Where the axes of the kernel are last, they go to the front for that on the CPU: whole blocks are copied
         then, and not a few elements at a time. MXNet transposes five axes too slowly for it."""
-        F, rank, first = on.F, len(self.plans), on.first
-        moves = first == SPATIAL and rank < 3 and on.is_on_cpu(weight)
+        rank, first = len(self.plans), on.first
+        moves = first == SPATIAL and rank < 3 and on.on_cpu
         if moves:
             weight = F.transpose(arrays.rewritten(F, weight), axes=(*range(first, first + rank), 0, 1))
             first = 0
@@ -228,12 +255,14 @@ class Offset(Step):
 
     copies = 0
 
-    def weight(self, on: Any, weight: Any, channels: int, data: Any) -> Any:
-        F, copied = on.F, arrays.copied
+    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
+        copied = arrays.copied
         zeros = {axis: self.plans[axis].pad - least for axis, (least, _) in self.values.items()}
         pads = tuple(zeros.get(axis, 0) for axis in self.plans)
         kernels = F.expand_dims(F.reshape(copied(F, weight), shape=(-3, -2)), axis=1)
-        one = _single_one(on, data, {axis: One(zeros[axis] + 1, -least, 1) for axis, (least, _) in self.values.items()})
+        one = _single_one(
+            F, on, data, {axis: One(zeros[axis] + 1, -least, 1) for axis, (least, _) in self.values.items()}
+        )
         sizes = tuple(pad + 1 for pad in pads)
         kernels = F.Convolution(copied(F, kernels), one, kernel=sizes, pad=pads, num_filter=1, no_bias=True)
         return copied(F, F.reshape(F.reshape(kernels, shape=(-3, -2)), shape=(-4, channels, -1, -2)))
@@ -253,15 +282,15 @@ class Crop(Step):
         self._dynamic = [axis for axis, (_, end) in values.items() if end is None]
         self._is_static = any(map(any, values.values()))
 
-    def after(self, on: Any, out: Any, data: Any) -> Any:
+    def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
         """What is after ceil(n/s) outputs goes by a thin array of such lengths."""
-        out = arrays.cropped(on.F, out, [(plan.crop[0], plan.crop[1] or 0) for plan in self.plans.values()], on.first)
+        out = arrays.cropped(F, out, [(plan.crop[0], plan.crop[1] or 0) for plan in self.plans.values()], on.first)
         if not self._dynamic:
             return out
         whole = (None,) * (SPATIAL + len(self.plans))
         step = (1, 1, *(window.stride for window in on.windows))
-        like = on.F.slice(arrays.thin(on.F, data, (0, 1)), begin=whole, end=whole, step=step)
-        return on.F.slice_like(out, like, axes=self._dynamic)
+        like = F.slice(arrays.thin(F, data, (0, 1)), begin=whole, end=whole, step=step)
+        return F.slice_like(out, like, axes=self._dynamic)
 
     def cost(self, layer: TypicalLayer) -> float:
         static, dynamic = self._is_static, bool(self._dynamic)
@@ -274,11 +303,11 @@ class Crop(Step):
 class Pick(Step):
     """Of the windows of every position those are picked that SAME has for the size."""
 
-    def after(self, on: Any, out: Any, data: Any) -> Any:
+    def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
         ones = {axis: One.back(least, reach) for axis, (least, reach, _) in self.values.items()}
         pads = [plan.pick[2] if plan.pick else 0 for plan in self.plans.values()]
         strides = [window.stride if plan.pick else 1 for plan, window in zip(self.plans.values(), on.windows)]
-        return _moved(on, out, data, ones, pads, strides)
+        return _moved(F, on, out, data, ones, pads, strides)
 
     def cost(self, layer: TypicalLayer) -> float:
         return layer.moving(self.values, layer.results)
@@ -322,44 +351,44 @@ class One(NamedTuple):
         return self.first + low if self.sign > 0 else self.first - low
 
 
-def _lengths(on: Any, data: Any, axes: Sequence[int]) -> Any:
+def _lengths(F: Any, on: Setting, data: Any, axes: Sequence[int]) -> Any:
     """n along each of these axes, as an array (len(axes),)."""
-    return on.F.cast(_shape(on, data, axes), dtype="float64")
+    return F.cast(_shape(F, on, data, axes), dtype="float64")
 
 
-def _shape(on: Any, data: Any, axes: Sequence[int]) -> Any:
+def _shape(F: Any, on: Setting, data: Any, axes: Sequence[int]) -> Any:
     """A part of the data's shape; of data in blocks each length is that of a thin row."""
-    F, first, last = on.F, axes[0], axes[-1]
+    first, last = axes[0], axes[-1]
     if len(axes) > 1 and not (on.plain and last - first == len(axes) - 1):
-        return F.concat(*(_shape(on, data, [axis]) for axis in axes), dim=0)
+        return F.concat(*(_shape(F, on, data, [axis]) for axis in axes), dim=0)
     if not on.plain:
         data = arrays.edge(F, data, [axis for axis in range(SPATIAL + len(on.windows)) if axis != first])
     return F.slice_axis(F.shape_array(data), axis=0, begin=first, end=last + 1)
 
 
-def _low(on: Any, data: Any, axes: Sequence[int]) -> Any:
+def _low(F: Any, on: Setting, data: Any, axes: Sequence[int]) -> Any:
     """The elements of padding before the data along axes that have the same window but for the size, (len(axes),):
     half of all, rounded up if the extra one is at the start.
 
     (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n.
     """
     window = on.windows[axes[0] - SPATIAL]
-    total = (window.effective_kernel_size - 1) - (_lengths(on, data, axes) - 1) % window.stride
+    total = (window.effective_kernel_size - 1) - (_lengths(F, on, data, axes) - 1) % window.stride
     if window.effective_kernel_size < window.stride:
-        total = on.F.relu(total)
+        total = F.relu(total)
     half = total / 2
-    return on.F.ceil(half) if window.extra_at_start else on.F.floor(half)
+    return F.ceil(half) if window.extra_at_start else F.floor(half)
 
 
-def _single_one(on: Any, data: Any, ones: Mapping[int, One]) -> Any:
+def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, One]) -> Any:
     """A kernel (1, 1, \\*lengths) of zeros and a one, which is at the right position for the size of `data`."""
-    F, ndim, chosen = on.F, SPATIAL + len(on.windows), None
+    ndim, chosen = SPATIAL + len(on.windows), None
     alike: Dict[Any, List[int]] = {}
     for axis, one in ones.items():
         if on.windows[axis - SPATIAL].size is None:
             alike.setdefault((one, on.windows[axis - SPATIAL]), []).append(axis)
     for (one, _), axes in alike.items():
-        rows = F.one_hot(one.position(_low(on, data, axes)), depth=one.length)
+        rows = F.one_hot(one.position(_low(F, on, data, axes)), depth=one.length)
         for index, axis in enumerate(axes):
             row = F.slice_axis(rows, axis=0, begin=index, end=index + 1) if len(axes) > 1 else rows
             row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
@@ -377,12 +406,14 @@ def _single_one(on: Any, data: Any, ones: Mapping[int, One]) -> Any:
     return F.BlockGrad(kernel)
 
 
-def _moved(on: Any, array: Any, data: Any, ones: Mapping[int, One], pads: Sequence[int], strides: Any) -> Any:
+def _moved(
+    F: Any, on: Setting, array: Any, data: Any, ones: Mapping[int, One], pads: Sequence[int], strides: Any
+) -> Any:
     """Every channel of the array by itself, moved along some axes by a depthwise convolution whose kernel is a single
     one: a copy in the layout that convolutions have among themselves."""
-    kernel = on.F.repeat(_single_one(on, data, ones), repeats=on.channels, axis=0)
+    kernel = F.repeat(_single_one(F, on, data, ones), repeats=on.channels, axis=0)
     axes = range(SPATIAL, SPATIAL + len(on.windows))
-    return on.F.Convolution(
+    return F.Convolution(
         array,
         kernel,
         kernel=tuple(ones[axis].length if axis in ones else 1 for axis in axes),

@@ -6,7 +6,7 @@ Here a padding becomes pads. Nothing after this file resolves the name of a padd
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Optional, Sequence, Tuple, Union
 
 from mxsame import padding as arithmetic
@@ -133,6 +133,7 @@ class TransposedWindow(_Axis):
 
 
 AnyWindow = Union[Window, TransposedWindow]
+Windows = Tuple[AnyWindow, ...]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -165,6 +166,34 @@ def make_windows(
         windows.append(Window(n, k, s, d, pads, ceil_mode))
     check_static(tuple(windows), pool)
     return tuple(windows)
+
+
+def make_pool_windows(
+    size: Sizes, pool_size: Ints, strides: Ints, padding: Any, ceil_mode: bool, counts_padding: bool
+) -> Tuple[Tuple[Window, ...], Any]:
+    """The windows of a pooling operator, and the pads (low, high) that become data before it.
+
+    An average that counts padding does not count what a partial window has after it: so with `ceil_mode` the padding is
+    data, and the average is one that counts none. Otherwise there are no such pads.
+
+    >>> make_pool_windows((5,), (2,), (2,), ((1, 0),), True, True)
+    ((Window(size=6, kernel_size=2, stride=2, dilation=1, padding=(0, 0), ceil_mode=True),), ((1, 0),))
+    """
+    pads: Any = ()
+    if counts_padding and ceil_mode and padding not in arithmetic.SIZE_DEPENDENT:
+        pads, padding = ((0, 0),) * len(size) if isinstance(padding, str) else padding, "valid"
+        size = arithmetic.padded_size(size, pads)
+    ones = (1,) * len(size)
+    return make_windows(size, pool_size, strides, ones, padding, pool=True, ceil_mode=ceil_mode), pads
+
+
+def noted(windows: Windows) -> str:
+    """The fields of each window, as a note in a graph that is written in another format.
+
+    >>> noted((Window(7, 2, 2),))
+    "[{'size': 7, 'kernel_size': 2, 'stride': 2, 'dilation': 1, 'padding': 'same', 'ceil_mode': False}]"
+    """
+    return repr(list(map(asdict, windows)))
 
 
 def described(windows: Sequence[AnyWindow], pool: bool = False) -> str:

@@ -12,9 +12,8 @@ from typing import Any, Callable, Dict, Optional, Sequence
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.building import current
-from mxsame.placeholders import lowered_later
 from mxsame.plan.arrays import copied
+from mxsame.target import lowered_later, target_of
 
 MASKED = -1e9  # what Keras adds to the scores of masked positions
 
@@ -123,7 +122,7 @@ def resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
 
 def global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
     """Of the last axes. oneDNN's maximum keeps nothing for a backward pass after inference."""
-    if kind == "max" and tensors.use_of(x).has_saliency:
+    if kind == "max" and target_of(x).has_saliency:
         return F.max(x, axis=tuple(range(2, 2 + count)), keepdims=True)
     return F.Pooling(x, global_pool=True, pool_type=kind, kernel=(1,) * count)
 
@@ -274,7 +273,7 @@ def _noise(trained: Any) -> Any:
     """The function of a noise layer, from one that is the identity where `training` is 0, and noise where it is 1."""
 
     def noise(F: Any, x: Any, **arguments: Any) -> Any:
-        if tensors.use_of(x).purpose not in (None, "training") or current().exported:
+        if target_of(x).purpose not in (None, "training"):
             # the same array; of a graph's input a copy, since a graph has to have an operator
             return F.identity(x) if isinstance(x, mx.sym.Symbol) and x.get_children() is None else x
         return trained(F, x, F.abs(F.Dropout(F.ones_like(x), p=0.5) - 1), **arguments)
@@ -409,7 +408,7 @@ class BatchNorm1D(mx.gluon.nn.BatchNorm):
     """
 
     def hybrid_forward(self, F: Any, x: Any, *parameters: Any, **named: Any) -> Any:
-        if not tensors.use_of(x).gradients:
+        if not target_of(x).has_gradients:
             return super().hybrid_forward(F, x, *parameters, **named)
         return F.squeeze(super().hybrid_forward(F, F.expand_dims(x, axis=2), *parameters, **named), axis=2)
 

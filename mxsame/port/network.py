@@ -7,9 +7,9 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.nn import HybridBlock
-from mxsame.placeholders import lowered_later
 from mxsame.port.builder import Builder, Step, Value
 from mxsame.port.description import Layer, Model
+from mxsame.target import lowered_later
 
 
 class Network(HybridBlock):

@@ -12,10 +12,10 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from mxsame._mxnet import mx
-from mxsame.building import CELL, current
 from mxsame.plan.arrays import copied
 from mxsame.port.blocks import run
 from mxsame.port.description import listed
+from mxsame.target import CELL, FORMAT, scope
 
 Activation = Tuple[str, Dict[str, Any]]  # a function of `mxsame.port.blocks`, and its arguments
 State = List[Any]
@@ -166,7 +166,7 @@ class Recurrent(Stepwise):
     ) -> Tuple[Any, State]:
         """By the fused operator if its formulas are Keras's, which it has for no mask."""
         states, mode, note = states or self._zeros(F, x), self._mode(), {}
-        if mode is None and current().windows_noted:
+        if mode is None and scope().target == FORMAT:
             mode, note = self._noted()
         if mode is not None and mask is None:
             return self._fused(F, mode, note, x, states, i2h_weight, h2h_weight, bias)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import List
 
-from mxsame.building import NOTE
 from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.target import NOTE
 
 IMPURE = (
     *("random", "sample", "shuffle", "Dropout", "Custom", "uniform", "normal", "bernoulli", "choice", "multinomial"),

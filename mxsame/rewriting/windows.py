@@ -7,12 +7,13 @@ adds elements, or one after it that drops outputs; :func:`windowed` reads them a
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from mxsame.building import NOTE
 from mxsame.plan import TransposedWindow, Window
+from mxsame.plan.windows import noted
 from mxsame.rewriting.graph import Graph, Node, Output, User, entries, taken
+from mxsame.target import NOTE
 
 WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
 Shapes = Mapping[Node, Sequence[int]]
@@ -169,7 +170,7 @@ def note(graph: Graph, any_size: bool) -> None:
             chosen = changed
         if chosen is not None and len(chosen.nodes) > 1:
             for each in chosen.nodes:
-                each.attrs[NOTE] = repr(list(map(asdict, chosen.windows)))
+                each.attrs[NOTE] = noted(chosen.windows)
 
 
 def _with_pads(merged: Windowed, outputs: Sequence[int], any_size: bool) -> Optional[Windowed]:

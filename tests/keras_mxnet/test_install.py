@@ -12,8 +12,8 @@ from keras.backend import mxnet_backend
 from test_models import built, compiled, training_batch
 
 import mxsame.keras
-from mxsame import tensors as mxsame_tensors
 from mxsame.keras import plugin
+from mxsame.target import target_of
 
 NAMES = {name for names in plugin.FUNCTIONS.values() for name in names}
 OWNERS = (backend, mxnet_backend, layers.Conv2DTranspose, layers.Conv3DTranspose, backend.KerasSymbol)
@@ -236,7 +236,7 @@ def test_each_learning_phase_has_a_graph_planned_for_it(monkeypatch):
     seen, conv = [], mxsame.ops.conv
 
     def observed(data, *rest, **named):
-        seen.append(mxsame_tensors.purpose_and_device(data))
+        seen.append((target_of(data).purpose, target_of(data).where))
         return conv(data, *rest, **named)
 
     monkeypatch.setattr(mxsame.ops, "conv", observed)

@@ -6,12 +6,12 @@ from typing import Iterator, List
 
 import numpy as np
 
-from mxsame.building import NOTE
 from mxsame.exporting.walk import axes_of, axis_of, ndim_of
 from mxsame.onnx.rows._shared import number, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import has_windows
+from mxsame.target import NOTE
 
 # ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
 # never win a maximum and do not count in an average. It does not move a Pad with -0.

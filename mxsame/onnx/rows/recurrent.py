@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from mxsame.building import CELL
 from mxsame.exporting.walk import must, recurrent_layers
 from mxsame.onnx.rows._shared import writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node
+from mxsame.target import CELL
 
 GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
     "lstm": ("LSTM", (0, 3, 1, 2)),  # input, output, forget, cell of MXNet's input, forget, cell, output

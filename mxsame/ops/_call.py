@@ -1,0 +1,182 @@
+"""From a call to MXNet's operator: checked and planned once for all arrays alike, then run.
+
+A call is a record of its arguments, a `Call`. Its `request` are these arguments, checked against each other and against
+the arrays; `strategies` are the ways to run it that are possible, `decided` is the one that is chosen, and `operator`
+is MXNet's operator by that plan.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Dict, FrozenSet, Optional, Protocol, Set, Tuple
+
+import numpy as np
+
+from mxsame import operands
+from mxsame.ops._geometry import Geometry
+from mxsame.ops._operator import Around, Operator
+from mxsame.plan import STRATEGIES, Plan, Window, choice, first_plan, forced, strategies_for
+from mxsame.plan.arrays import SPATIAL
+from mxsame.plan.choice import Decision, Work
+from mxsame.plan.strategies import CHANNELS, WEIGHT, WEIGHT_SHAPE
+from mxsame.plan.windows import Windows, noted
+from mxsame.target import record
+
+_OPERATORS: Dict[Any, Operator] = {}  # by all that they follow from
+MOST_OPERATORS = 4096
+_PLAIN, _INTEGERS = {int, str, type(None)}, {int}
+# Strategies whose steps are next to an operator with its own kernel, for graphs in other formats.
+_NEXT_TO_IT = ("native", "pad", "slice", "dilate")
+
+
+class Call(Protocol):
+    """The arguments of a public function, a tuple."""
+
+    def request(self, args: operands.Operands) -> Request:
+        """The call, checked for these arrays."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checked call.
+
+    Parameters
+    ----------
+    geometry
+        The arrays and their layout.
+    windows, work
+        What is wanted.
+    native_last : bool
+        Whether MXNet's operator runs this layout, channels last, on the data's device.
+    refused
+        Strategies that are not exact, or do not run, on the device.
+    fill : "zero" or "edge"
+        As in :class:`mxsame.plan.steps.Setting`.
+    """
+
+    geometry: Geometry
+    windows: Windows
+    work: Work
+    native_last: bool
+    refused: Tuple[str, ...] = ()
+    fill: str = "zero"
+
+    @property
+    def runs_last(self) -> bool:
+        """Whether the operator is given the data as it is, with channels last."""
+        return self.native_last and None not in self.geometry.size
+
+    @property
+    def layout(self) -> Dict[str, str]:
+        """What MXNet is told of it."""
+        return {"layout": self.geometry.layout} if self.runs_last else {}
+
+    def around(self, plan: Plan, note: Optional[str] = None) -> Around:
+        """The plan for these windows."""
+        work, first = self.work, 1 if self.runs_last else SPATIAL
+        turned = self.geometry.channels_last and not self.runs_last
+        on_cpu = work.device == "cpu"
+        return Around(self.windows, work.in_channels, self.fill, first, work.plain, on_cpu, plan, turned, note)
+
+    def operator(self, around: Around) -> Operator:
+        """MXNet's operator by a plan."""
+        raise NotImplementedError
+
+    def noted_strategies(self) -> Tuple[str, ...]:
+        """Those for a graph that is written in another format."""
+        return _NEXT_TO_IT
+
+
+def run(call: Call, **arrays: Any) -> Any:
+    """What a call gives for its arrays, in the kind in which they came. A second call with the same arguments and
+    arrays of the same shapes costs a look-up."""
+    args = operands.classic(**arrays)
+    key = None if args.key is None else _key(call, args)
+    operator = None if key is None else _OPERATORS.get(key)
+    if operator is None:
+        request = call.request(args)
+        operator, args = lowered(request), request.geometry.args  # whose data refuses another size than it was told
+        if key is not None:
+            if len(_OPERATORS) >= MOST_OPERATORS:
+                _OPERATORS.clear()
+            _OPERATORS[key] = operator
+    return args.restore(operator(args.F, *args.arrays))
+
+
+def _key(call: Any, args: operands.Operands) -> Any:
+    """All that an operator on arrays follows from; None if an argument may change."""
+    try:
+        return type(call), tuple(map(_exact, call)), args.key, forced(), id(choice.COSTS)
+    except TypeError:
+        return None
+
+
+def _exact(value: Any) -> Any:
+    """An argument as a part of a key: True and 1.0 are not 1, in a sequence either."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is tuple or kind is list:
+        return (kind, *value) if set(map(type, value)) == _INTEGERS else (kind, *map(_exact, value))
+    if kind is bool or isinstance(value, np.generic):
+        return kind, value
+    raise TypeError(f"an argument that may change: {kind}")
+
+
+def lowered(request: Request) -> Operator:
+    """The operator that runs a request, or stands for it in a graph that is written in another format."""
+    if request.geometry.target.purpose == "format":
+        return _for_another_format(request)
+    decision = decided(request)
+    if request.geometry.args.key is None:  # Symbols
+        record(decision)
+    return request.operator(request.around(decision.plan))
+
+
+def strategies(request: Request) -> Tuple[Tuple[str, ...], Tuple[str, ...]]:
+    """The strategies that are possible for data of static shape, and for the data as it is."""
+    known: Set[Optional[str]] = {None}
+    weight_shape = request.geometry.weight_shape
+    if weight_shape is not None:
+        known |= {WEIGHT} if None in weight_shape else {WEIGHT, WEIGHT_SHAPE}
+    operator, refused = request.work.operator, request.refused
+    static = _buildable(operator, frozenset(known | {CHANNELS}), refused)  # a shape has channels
+    allowed = static if request.work.in_channels is not None else _buildable(operator, frozenset(known), refused)
+    if request.native_last:
+        static = tuple(name for name in static if STRATEGIES[name].channels_last)
+    return static, static if request.runs_last else allowed
+
+
+@functools.lru_cache(maxsize=None)
+def _buildable(operator: str, known: FrozenSet[Optional[str]], refused: Tuple[str, ...]) -> Tuple[str, ...]:
+    """The strategies whose graphs can be built with what is known."""
+    names = strategies_for(operator)
+    return tuple(name for name in names if name not in refused and STRATEGIES[name].needs in known)
+
+
+def decided(request: Request) -> Decision:
+    """The plan that is chosen, and what it was chosen from."""
+    static, allowed = strategies(request)
+    geometry = request.geometry
+    plan = choice.choose(request.windows, request.work, allowed, geometry.target.is_for_both)
+    return Decision(request.windows, request.work, static, plan, geometry.channels_last)
+
+
+def _for_another_format(request: Request) -> Operator:
+    """Nothing runs: each operator is one node. Windows that its own attributes do not show for every size are in the
+    attribute `NOTE`, which the nodes around it have as well: these only give data and output the right shape."""
+    plan = first_plan(request.windows, request.work.operator, request.noted_strategies())
+    note = None if _shows_windows(plan, request.windows) else noted(request.windows)
+    return request.operator(request.around(plan, note))
+
+
+def _shows_windows(plan: Plan, windows: Windows) -> bool:
+    """Whether the operator's own attributes are the windows. Those of a convolution of dilated data are; MXNet's
+    Deconvolution is not right for all of its own."""
+    own = (
+        isinstance(window, Window)
+        and (window.kernel_size, window.padding, window.ceil_mode) == (axis.kernel_size, (axis.pad,) * 2, False)
+        for window, axis in zip(windows, plan.axes)
+    )
+    return plan.dilates or (not plan.steps and all(own))

@@ -1,0 +1,233 @@
+"""Chooses one of the exact plans: the one that is estimated to be the fastest.
+
+On the CPU the estimate is a sum of counts, each multiplied by a constant of :class:`Costs`, in nanoseconds: elements
+that a step copies; kernel elements that get zeros or are flipped; the operator's multiplications, including those for
+zeros and for cropped outputs; elements that it reads or writes; and operators that the plan adds. oneDNN's own padding
+costs nothing. The constants were fitted to 150 layers drawn at random, each measured with every exact plan, alone and
+between two 1x1 convolutions, with one thread and with two. Plans are only ranked, so only the ratios of the constants
+matter. `python -m benchmarks costs` measures most of them anywhere.
+
+The estimate includes four properties of MXNet:
+
+* Blocks. Between convolutions, oneDNN keeps data in blocks of 8 or 16 channels. Operators other than convolutions,
+  pooling and elementwise ones undo the blocks, and the next convolution makes them again. So copies are cheap at the
+  network's input and expensive between layers.
+* Purpose. In training, gradients are copied too. In a deployed net, whatever depends only on parameters is free. A
+  graph for every size serves both: it gets the plan with the smallest product of both estimates.
+* Slow code. These have constants of their own: convolutions of fewer than 8 channels; depthwise convolutions along one
+  or three axes; averages with partial windows; gradients of convolutions padded by more than half their kernel; and
+  gradients of depthwise convolutions longer than 3 along the last axis.
+* Pooling of data that is not in blocks, such as a network's input. oneDNN is fast only with AVX-512, and if 16 channels
+  of data and output fit into 1 MiB, which are about 114 x 114 pixels with stride 2. Else, and for the strategy `pick`,
+  a depthwise convolution with a single 1 first copies the data into blocks. This needs a float32 graph, and channels in
+  multiples of 8 (two axes) or 16 (one axis).
+
+On a GPU nothing was measured: there the plan with the fewest copies is chosen.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import replace
+from typing import Dict, NamedTuple, Optional, Sequence, Tuple
+
+from mxsame.plan import exact_plans, first_plan, forced
+from mxsame.plan.costs import BLOCK, COSTS, Costs, TypicalLayer, Work, is_partial, is_slow_when_plain
+from mxsame.plan.strategies import POOLS, STRATEGIES, Plan
+from mxsame.plan.windows import AnyWindow, Windows, check_static
+
+__all__ = [
+    "COSTS",
+    "Costs",
+    "Decision",
+    "Work",
+    "candidates",
+    "choose",
+    "estimate",
+]
+
+
+WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
+LEAST_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
+
+
+class Decision(NamedTuple):
+    """How an operator of a graph runs, and how it would run for another shape.
+
+    `planned_for` gives what the graph depends on: the plan and the channels.
+
+    >>> from mxsame.plan import AxisPlan, Window
+    >>> windows, work = (Window(8, 3, 2),), Work("conv", 8, 3, 32)
+    >>> decision = Decision(windows, work, ("native", "slice"), choose(windows, work))
+    >>> decision.planned_for((1, 3, 7)) == (Plan((AxisPlan(3, pad=1),)), 3)
+    True
+    """
+
+    windows: Windows
+    work: Work
+    allowed: Tuple[str, ...]  # for a static shape
+    plan: Plan
+    channels_last: bool = False  # of the data
+
+    @property
+    def depends_on_size(self) -> bool:
+        """Whether the plan can differ between sizes, or some sizes are refused.
+
+        A convolution with stride 1 whose own padding is right has one plan, and MXNet itself refuses data that is too
+        short.
+        """
+        if self.work.operator != "conv" or any(window.stride > 1 for window in self.windows):
+            return True
+        return list(exact_plans(self.windows, "conv", self.allowed)) != ["native"]
+
+    def output_shape(self, shape: Sequence[int]) -> Tuple[int, ...]:
+        """The shape of the output for data of this shape.
+
+        >>> from mxsame.plan import Window
+        >>> Decision((Window(8, 3, 2),), Work("conv", 8, 3, 32), (), None).output_shape((1, 3, 7))
+        (1, 32, 4)
+        """
+        batch, *size = shape
+        axis = len(size) - 1 if self.channels_last else 0
+        channels = self.work.channels or size[axis]
+        del size[axis]
+        size = [window.outputs(length) for window, length in zip(self.windows, size)]
+        size.insert(axis, channels)
+        return (batch, *size)
+
+    def planned_for(self, shape: Sequence[int]) -> Tuple[Plan, int]:
+        """The plan and the channels for data of this shape.
+
+        Raises `ValueError` for a shape that the operator does not take.
+        """
+        batch, *size = shape
+        channels = size.pop(-1 if self.channels_last else 0)
+        windows = tuple(replace(window, size=length) for window, length in zip(self.windows, size))
+        check_static(windows, self.work.operator in POOLS)
+        return choose(windows, replace(self.work, batch=batch, in_channels=channels), self.allowed), channels
+
+
+def choose(
+    windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None, is_for_both: bool = True
+) -> Plan:
+    """The exact plan of the `allowed` strategies that is estimated to be the fastest. A graph for every size may serve
+    both inference and training.
+
+    Raises `ValueError` if there is none.
+
+    >>> from mxsame.plan import AxisPlan, Window
+    >>> windows = [Window(224, 3, 2), Window(224, 3, 2)]
+    >>> choose(windows, Work("conv", 8, 3, 32, plain=True)).axes[0] == AxisPlan(3, concat=(0, 1))
+    True
+    >>> choose(windows, Work("conv", 8, 128, 128)).axes[0] == AxisPlan(3, pad=2, crop=(1, 0))
+    True
+    """
+    windows, allowed = tuple(windows), None if allowed is None else tuple(allowed)
+    if forced() is not None or not exact_plans(windows, work.operator, allowed):
+        return laid_out(first_plan(windows, work.operator, allowed), windows, work)
+    is_for_both = is_for_both and any(window.size is None for window in windows)
+    return _estimated_fastest(windows, work, allowed, COSTS, is_for_both)
+
+
+def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None) -> Dict[str, Plan]:
+    """The exact plans of the strategies that compete for speed; all exact plans if there is no such plan.
+
+    >>> from mxsame.plan import TransposedWindow
+    >>> list(candidates((TransposedWindow(8, 3, 2, 1, (0, 1)),), Work("transposed")))
+    ['slice', 'kernel']
+    """
+    plans = exact_plans(tuple(windows), work.operator, None if allowed is None else tuple(allowed))
+    is_static = all(window.size is not None for window in windows)
+
+    def competes(name: str, plan: Plan) -> bool:
+        if work.operator == "max":  # picking multiplies by zero, which makes NaN of an infinity
+            return STRATEGIES[name].competes and not any(axis.pick or axis.gather for axis in plan.axes)
+        return STRATEGIES[name].competes and not (is_static and name in ("gather", "offset"))
+
+    competing = [name for name, plan in plans.items() if competes(name, plan)]
+    return {name: laid_out(plans[name], windows, work) for name in competing or plans}
+
+
+@functools.lru_cache(maxsize=4096)
+def _estimated_fastest(
+    windows: Windows,
+    work: Work,
+    allowed: Optional[Tuple[str, ...]],
+    costs: Costs,  # part of the key: other costs, another choice
+    is_for_both: bool,
+) -> Plan:
+    plans = candidates(windows, work, allowed)
+    if len(plans) == 1:
+        return next(iter(plans.values()))
+    if work.device == "gpu":
+        return min(plans.values(), key=lambda plan: plan.copies)
+    works = [work, replace(work, purpose="training")] if is_for_both else [work]
+
+    def cost(plan: Plan) -> float:
+        makes_nan = work.operator == "max" and any(axis.pick for axis in plan.axes)
+        return math.prod(estimate(plan, windows, each) * (WORTH_NAN if makes_nan else 1) for each in works)
+
+    return min(plans.values(), key=cost)
+
+
+# -- pooling: the layout in which oneDNN has fast code
+
+
+def laid_out(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
+    """The plan with the layout of a pooling operator's data: as it is, in pairs of channels, or in blocks.
+
+    Pairs: (N, C, W) as pictures of two rows, each a channel. For data that is not in blocks, oneDNN's fast code needs
+    two spatial axes, both longer than 1, and four channels; other data takes 2 to 8 times as long.
+
+    Blocks: for plain data, oneDNN has fast code only with AVX-512, and if the blocks of a few channels, of data and
+    output, fit into its share of the cache (`jit_uni_pool_kernel` of oneDNN 2.0: 1 MiB if the processor does not report
+    it). Else, and for windows at every position, a copy in blocks is much faster.
+
+    >>> from mxsame.plan import AxisPlan, Window
+    >>> work = Work("max", in_channels=64, plain=True, blocks=True)
+    >>> plan, large = Plan((AxisPlan(2), AxisPlan(2))), Window(224, 2, 2)
+    >>> laid_out(plan, [large, large], work).blocks, laid_out(plan, [large], replace(work, in_channels=60)).blocks
+    (True, False)
+    """
+    rank, channels = len(windows), work.in_channels
+    if channels is None:
+        return plan
+    in_blocks = work.in_blocks and not any(step.reorders for step in plan.steps)
+    pairs = work.pairs and rank == 1 and not in_blocks and channels % 2 == 0 and channels >= 2 * LEAST_CHANNELS
+    blocks = work.blocks and (pairs or rank == 2) and work.plain and channels % (BLOCK * (1 + pairs)) == 0
+    return replace(plan, pairs=pairs, blocks=blocks and _is_slow_in_plain_layout(plan, windows, work.operator))
+
+
+def _is_slow_in_plain_layout(plan: Plan, windows: Sequence[AnyWindow], operator: str) -> bool:
+    if any(axis.pick for axis in plan.axes):
+        return True
+    size = [window.size for window in windows if window.size is not None]
+    if len(size) < len(windows) or (operator == "avg" and is_partial(plan, windows, size)):
+        return False
+    return is_slow_when_plain(plan, windows, size)
+
+
+# -- the estimate
+
+
+def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> float:
+    """Nanoseconds that an operator takes on the CPU with a plan, to compare plans for the same windows.
+
+    >>> from mxsame.plan import AxisPlan, Window
+    >>> windows = [Window(56, 3, 2), Window(56, 3, 2)]
+    >>> sliced, extended = AxisPlan(3, pad=2, crop=(1, 0)), AxisPlan(4, zeros=(1, 0), pad=1)
+    >>> sliced, extended = Plan((sliced, sliced)), Plan((extended, extended))
+    >>> deep, depthwise = Work("conv", 8, 128, 128), Work("conv", 8, 128, 128, groups=128)
+    >>> estimate(sliced, windows, deep) < estimate(extended, windows, deep)
+    True
+    >>> estimate(sliced, windows, depthwise) < estimate(extended, windows, depthwise)
+    False
+    """
+    layer, steps = TypicalLayer(windows, work, COSTS), plan.steps
+    nanoseconds = layer.operator(plan) + sum(step.cost(layer) for step in steps)
+    if layer.input_in_blocks and any(step.reorders for step in steps):
+        nanoseconds += layer.costs.reorder * layer.inputs
+    if layer.convolves and work.purpose != "deployment":
+        nanoseconds += sum(step.weight_cost(layer) for step in steps)
+    return nanoseconds + (sum(step.backward_cost(layer) for step in steps) if layer.training else 0)

@@ -1,0 +1,203 @@
+"""What an operator is for: the use of its arrays, or the graph that it becomes a part of.
+
+An operator on arrays sees their device and whether autograd records. One on Symbols sees neither, and a user's
+`hybrid_forward` passes nothing on to the operators that it calls. So whoever traces a net gives its target to
+:func:`building`, for the time of a `with` block; `_SCOPE` is the only context variable of graphs, and `scope` reads it.
+
+A net is traced once, for all sizes. What a layer is in a graph depends on sizes and on the target, so a function with
+the decorator `lowered_later` gives a variable while a net is traced, and leaves a note of the call, a `Placeholder`.
+`mxsame.graphs.tracing.Trace.lowered` makes the call, with data whose shape is known, as often as it is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import inspect
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, cast
+
+from mxsame import tensors
+from mxsame._mxnet import mx
+from mxsame.validation import Function
+
+__all__ = [
+    "ANY",
+    "CELL",
+    "FORMAT",
+    "NOTE",
+    "Placeholder",
+    "Scope",
+    "Target",
+    "building",
+    "lowered_later",
+    "record",
+    "scope",
+    "target_of",
+    "use_on",
+]
+
+
+NOTE, CELL = "__windows__", "__cell__"
+
+
+class Target(NamedTuple):
+    """What operators are for.
+
+    Parameters
+    ----------
+    purpose : "inference", "training", "deployment", "file" or "format", optional
+        The first three as in :class:`mxsame.planner.Work`. "file" is inference, without noise that is only there in
+        training, by operators that may still be trained. A graph for "format" is made to be written in another format,
+        and never run: each operator is one node. Windows that its own attributes do not show are in the attribute
+        `NOTE`, which the nodes around it have as well: these only give data and output the right shape. Formulas of a
+        recurrent layer that MXNet's operator does not have are in its attribute `CELL`. None if a graph may be used for
+        anything.
+    device : "cpu" or "gpu", optional
+        That of MXNet's current context if None.
+    gradients : bool
+        Whether gradients flow although the purpose is inference (saliency maps): oneDNN's max pooling keeps nothing
+        for a backward pass then.
+    """
+
+    purpose: Optional[str] = None
+    device: Optional[str] = None
+    gradients: bool = False
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether a backward pass may follow."""
+        return self.gradients or self.is_for_both or self.purpose == "training"
+
+    @property
+    def has_saliency(self) -> bool:
+        """Whether gradients may be asked for on the CPU although nothing is trained: for a saliency map, say."""
+        return self.gradients and self.purpose == "inference" and self.device != "gpu"
+
+    @property
+    def is_for_both(self) -> bool:
+        """Whether a graph serves inference and training; it is planned for inference."""
+        return self.purpose in (None, "file")
+
+    @property
+    def planned_for(self) -> str:
+        """The purpose that plans are chosen for."""
+        return self.purpose if self.purpose in ("training", "deployment") else "inference"
+
+    @property
+    def where(self) -> str:
+        """The device, MXNet's current one if it is not known."""
+        return self.device or ("gpu" if mx.context.current_context().device_type == "gpu" else "cpu")
+
+
+ANY = Target()
+FORMAT = Target("format", "cpu")
+
+
+class Scope(NamedTuple):
+    """Where operators on Symbols are called. In a trace they are lowered `later`, and `collected` are the placeholders;
+    else it collects a :class:`mxsame.planner.Decision` from each."""
+
+    target: Target = ANY
+    later: bool = False
+    collected: Optional[List[Any]] = None
+
+
+_SCOPE: contextvars.ContextVar[Scope] = contextvars.ContextVar("mxsame_scope", default=Scope())  # noqa: B039 - a tuple
+
+
+def scope() -> Scope:
+    """The current scope.
+
+    >>> scope().target.purpose is None
+    True
+    """
+    return _SCOPE.get()
+
+
+@contextlib.contextmanager
+def building(target: Target, later: bool = False) -> Iterator[List[Any]]:
+    """Within the `with` block, in this thread, operators on Symbols are for this target; gives what is collected.
+
+    >>> with building(Target("training")) as decisions:
+    ...     scope().target.purpose, decisions
+    ('training', [])
+    """
+    collected: List[Any] = []
+    token = _SCOPE.set(Scope(target, later, collected))
+    try:
+        yield collected
+    finally:
+        _SCOPE.reset(token)
+
+
+def record(decision: Any) -> None:
+    """Collect what was decided for an operator on Symbols."""
+    _, later, decisions = scope()
+    if decisions is not None and not later:
+        decisions.append(decision)
+
+
+def target_of(data: Any) -> Target:
+    """Of an array, as autograd is now, or of a Symbol."""
+    return use_on(data.ctx) if isinstance(data, mx.nd.NDArray) else scope().target
+
+
+def use_on(context: Any) -> Target:
+    """Of an array on this device, as autograd is now."""
+    purpose = "training" if mx.autograd.is_training() else "inference"
+    return Target(purpose, "gpu" if context.device_type == "gpu" else "cpu", mx.autograd.is_recording())
+
+
+class Placeholder(NamedTuple):
+    """A variable in place of what a function gives."""
+
+    variable: Any
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def symbols(self) -> List[Any]:
+        """The Symbols that the function is given, its data first."""
+        return [each for each in (*self.args, *self.kwargs.values()) if isinstance(each, mx.sym.Symbol)]
+
+    def output_shape(self, shape: tuple[int, ...]) -> Any:
+        """The shape of what the function gives for data of this shape."""
+        data, *others = self.symbols
+        return tensors.known_shape(self.lowered([mx.sym.var(data.name, shape=shape), *others]))
+
+    def lowered(self, symbols: Sequence[Any]) -> Any:
+        """What the function gives for other Symbols in place of these."""
+        others = iter(symbols)
+
+        def other(value: Any) -> Any:
+            return tensors.of_kind(next(others), value) if isinstance(value, mx.sym.Symbol) else value
+
+        args = tuple(map(other, self.args))
+        return self.function(*args, **{name: other(value) for name, value in self.kwargs.items()})
+
+
+def lowered_later(function: Function) -> Function:
+    """The function; while a net is traced, a variable for what it gives. The body of a loop or of a branch is a graph
+    of its own, and what is in it is lowered at once, for any size."""
+
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        _, later, placeholders = scope()
+        if not later or placeholders is None:
+            return function(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
+        args, kwargs = bound.args, bound.kwargs  # in the function's order, its data first
+        data = next((each for each in args if isinstance(each, mx.sym.Symbol)), None)
+        if data is None:
+            return function(*args, **kwargs)
+        variable = mx.sym.var(f"mxsame_placeholder{len(placeholders)}")
+        if variable.attr("__subgraph_name__"):
+            return function(*args, **kwargs)
+        placeholders.append(Placeholder(variable, function, args, kwargs))
+        return tensors.of_kind(variable, data)
+
+    return cast(Function, wrapper)
