@@ -94,8 +94,8 @@ def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> An
 
 def choose(F: Any, condition: Any, *arrays: Any, numbers: Sequence[Optional[float]]) -> Any:
     """Where the condition is not 0 the first of two operands, elsewhere the second; one may be a number."""
-    rest = iter(arrays)
-    return F.where(condition, *(next(rest) if n is None else F.zeros_like(condition) + n for n in numbers))
+    rest, zeros = iter(arrays), F.zeros_like((*arrays, condition)[0])  # of the type of the arrays
+    return F.where(condition, *(next(rest) if n is None else zeros + n for n in numbers))
 
 
 def with_array(F: Any, x: Any, array: Any, operator: str, reflected: bool) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
-from mxsame.port import blocks
+from mxsame.port import blocks, types
 from mxsame.port.description import Layer, LayerCall, Model, Placed, Tensor, leaves, mapped
 
 Size = Optional[int]
@@ -34,6 +34,7 @@ class Value(NamedTuple):
 
     `first`: Keras's last axis is the second here. `pads` are zeros still to be put around the spatial axes, which a
     convolution does by itself. `mask` is Keras's mask, a `Value` (N, T) of ones, and of zeros at steps to be skipped.
+    `dtype` is Keras's type (:mod:`mxsame.port.types`).
     """
 
     key: int
@@ -41,6 +42,7 @@ class Value(NamedTuple):
     first: bool = False
     pads: Optional[Tuple[Tuple[int, int], ...]] = None
     mask: Any = None
+    dtype: str = "float32"
 
     @property
     def rank(self) -> int:
@@ -191,7 +193,29 @@ class Builder:
         key = (value.key, first)
         if key not in self._arranged:
             self._arranged[key] = self._rearranged(value, first)
-        return self._arranged[key]._replace(mask=value.mask)
+        return self._arranged[key]._replace(mask=value.mask, dtype=value.dtype)
+
+    def cast(self, value: Value, dtype: str) -> Value:
+        """The value as one of this type, by a step where its array has another."""
+        if dtype == value.dtype:
+            return value
+        stored, as_given = types.STORED[dtype], value.dtype == types.GIVEN
+        if dtype == "bool" and not as_given:
+            x = self.padded(value)
+            out = self.function("cast", blocks.scalar, [x], operator="not_equal", value=0.0)
+            return out._replace(mask=value.mask, dtype=dtype)
+        if types.STORED.get(value.dtype) == stored or (as_given and dtype == "float32"):
+            return value._replace(dtype=dtype)
+        out = self.padded(value)
+        for each in dict.fromkeys([types.OF_INPUTS.get(dtype, stored) if as_given else stored, stored]):
+            out = self.function("cast", "cast", [out], dtype=each)
+        return out._replace(mask=value.mask, dtype=dtype)
+
+    def declared(self, value: Value, dtype: Any) -> Value:
+        """An input of a model in the type that the model declares, if it does."""
+        if not isinstance(dtype, str):
+            dtype = "float32" if value.dtype == types.GIVEN else value.dtype
+        return self.cast(value, types.known(dtype))
 
     def _rearranged(self, value: Value, first: bool) -> Value:
         rank = value.rank
@@ -215,7 +239,7 @@ class Builder:
         if key not in self._arranged:
             pads = value.ordered([(0, 0), *value.pads, (0, 0)])
             self._arranged[key] = self.function("pad", blocks.pad, [value.without_pads], pads=pads)
-        return self._arranged[key]._replace(mask=value.mask)
+        return self._arranged[key]._replace(mask=value.mask, dtype=value.dtype)
 
     # -- models
 
@@ -229,6 +253,8 @@ class Builder:
             raise ValueError(
                 f"model {model.name!r} must be called with {len(model.inputs)} inputs; received {len(inputs)}"
             )
+        declared = {layer.name: layer.config.get("dtype") for layer in model.layers if layer.class_name == "InputLayer"}
+        inputs = [self.declared(x, declared.get(tensor.layer)) for x, tensor in zip(inputs, model.inputs)]
         values: Dict[Tensor, Value] = dict(zip(model.inputs, inputs))
         if len(values) != len(inputs):
             raise ValueError(f"model {model.name!r} must have different inputs")
@@ -373,6 +399,9 @@ class Site:
         return self.builder.arranged(x, self.builder.at_first(self.path, "order", x.first))
 
     # -- steps
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        return self.builder.cast(x, dtype)
 
     def same_in_all_calls(self, **options: Any) -> None:
         """Refuse a call with other options than the first: the layer has one block, which is made for these."""

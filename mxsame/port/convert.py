@@ -9,6 +9,7 @@ import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
+from mxsame.port import types
 from mxsame.port import weights as weighing
 from mxsame.port.builder import Builder, Operand, Site, Value
 from mxsame.port.description import Layer, Model, Placed, Weight, leaves
@@ -60,7 +61,8 @@ def from_keras(
     Inputs have the lengths that the model declares, and any where it has None, as in Keras. Arrays of others are a
     `ValueError`; graphs and files of the network refuse them with an error of an operator `data_must_be_..`.
 
-    Weights are float32. Losses of regularizers, constraints and the state of an optimizer are not taken over. A batch
+    Inputs are cast to the types that the model declares. Integers stay integers, with TensorFlow's or Keras 3's rules, or
+    the layer is refused by name; bools are ones and zeros of float32. Weights are float32. Losses of regularizers, constraints and the state of an optimizer are not taken over. A batch
     norm moves its statistics when gradients are computed, by the biased variance.
 
     Layers of noise are left out of what `net.export`, `mxsame.export` and `mxsame.deploy` write. In a file that Gluon's
@@ -107,28 +109,18 @@ def import_model(
     builder = Builder(rows.row_of, lambda done: progress(done, total), keras_mxnet=padding is not None)
     layers = {layer.name: layer for layer in model.layers}
     format_of = _data_format(model, layout)
-    inputs, floats = [], []
+    inputs = []
     for tensor in model.inputs:
         layer = layers.get(tensor.layer)
         shape = _input_shape(layer, tensor.layer)
         inputs.append(builder.value(shape, _channels_first(shape, layout, format_of)))
-        floats.append(_as_float(builder, inputs[-1], layer))
     outputs = [
         builder.arranged(value, _channels_first(value.shape, layout, format_of))
-        for value in builder.model(model, (), floats)
+        for value in builder.model(model, (), [x._replace(dtype=types.GIVEN) for x in inputs])
     ]
     given = {value.key for value in inputs}  # an output that is an input is a step of its own: a graph needs one
     outputs = [builder.function("output", "identity", [value]) if value.key in given else value for value in outputs]
     return Network(model, builder, inputs, outputs)
-
-
-def _as_float(builder: Builder, value: Value, layer: Any) -> Value:
-    """An input that the model declares to be of another type, as pictures of bytes; int32 and int64 are left, for they
-    are the entries of an Embedding."""
-    dtype = layer.config.get("dtype")
-    if not isinstance(dtype, str) or dtype in ("float32", "int32", "int64"):
-        return value
-    return builder.function("input", "cast", [value], dtype="float32")
 
 
 class _Rows:

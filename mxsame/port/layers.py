@@ -302,7 +302,8 @@ def _discretization(site: Site, x: Value) -> Value:
     boundaries = np.asarray(site.config.get("bin_boundaries") or (), dtype="float32")
     if boundaries.ndim != 1 or not boundaries.size or any(np.diff(boundaries) < 0):
         raise ValueError(f"bin_boundaries must be sorted; {validation.received(bin_boundaries=boundaries)}")
-    out = site.constant(blocks.counted_below, x, {"boundaries": boundaries.reshape(*(1,) * x.rank, -1)})
+    x, arrays = site.cast(x, "float32"), {"boundaries": boundaries.reshape(*(1,) * x.rank, -1)}
+    out = site.cast(site.constant(blocks.counted_below, x, arrays), "int64" if site.version == 2 else "int32")
     return _encoded(site, out, len(boundaries) + 1, str(site.config.get("output_mode", "int")))
 
 
@@ -398,10 +399,11 @@ def _time_distributed(site: Site, x: Value) -> Value:
         raise ValueError(
             f"inputs must have 3 axes or more, and not with padding=keras-mxnet; {validation.received(shape=x.shape)}"
         )
-    entries = site.function(blocks.reshape, x, to=(-3, -2))
+    entries = site.function(blocks.reshape, x, to=(-3, -2))._replace(dtype=x.dtype)
     (out,) = site.builder.model(site.layer.model, site.path, [entries], site.training, site.once)
     out = site.keras(out)
-    return site.function("unfold", out, x, shape=(*x.shape[:2], *out.shape[1:]))
+    steps = site.function("unfold", out, x, shape=(*x.shape[:2], *out.shape[1:]))
+    return steps._replace(dtype=out.dtype)
 
 
 # -- several inputs

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxsame import validation
-from mxsame.port import blocks
+from mxsame.port import blocks, types
 from mxsame.port.activations import ACTIVATIONS, applied
 from mxsame.port.builder import Operand, Site, Value
 from mxsame.port.description import Layer, leaves, listed, snake_case
@@ -76,14 +76,43 @@ def _binary(site: Site, x: Operand, y: Operand) -> Any:
             raise ValueError(
                 f"tensors must have the same number of axes; {validation.received(shapes=[x.shape, y.shape])}"
             )
+    elif not isinstance(x, Value) and not isinstance(y, Value):
+        return _length_product(function, x, y)
+    operands, dtype = _typed(site, function, [x, y])
+    out = _computed(site, function, *operands)
+    if function not in blocks.COMPARISONS:
+        return out._replace(dtype=dtype)
+    stored = types.STORED[dtype]  # MXNet's comparisons have the type of what they compare
+    return site.cast(out._replace(dtype=stored), "float32")._replace(dtype="bool")
+
+
+def _typed(site: Site, function: str, operands: List[Any]) -> Tuple[List[Any], str]:
+    """The tensors among two operands in the type in which they are computed, and that type: TensorFlow's constants have
+    that of the tensor, and Keras 3 promotes. Integers are divided as floats."""
+    tensors = [each.dtype for each in operands if isinstance(each, Value)]
+    constants = [np.asarray(each).dtype.kind for each in operands if not isinstance(each, Value)]
+    dtype = types.common(
+        [*tensors, *("float32" for kind in constants if kind == "f" and site.version == 3)], site.version
+    )
+    if constants and dtype == "bool" and site.version == 3:
+        dtype = "int32"
+    if function == "divide" and dtype not in types.FLOATS:
+        dtype = "float64" if site.version == 2 and dtype in ("int32", "int64") else "float32"
+    taken = types.KEPT if function in (*blocks.COMPARISONS, "maximum", "minimum") else types.ARITHMETIC
+    types.check(dtype, {"float32"} if function == "power" else taken)
+    return [site.cast(each, dtype) if isinstance(each, Value) else each for each in operands], dtype
+
+
+def _computed(site: Site, function: str, x: Operand, y: Operand) -> Value:
+    if isinstance(x, Value) and isinstance(y, Value):
         return merged(site, function, [x, y])
     reflected = not isinstance(x, Value)
     data, constant = (y, x) if reflected else (x, y)
-    if not isinstance(data, Value):
-        return _length_product(function, x, y)
     array = np.asarray(constant, dtype="float64")
     if array.size == 1:
         return site.function(blocks.scalar, data, operator=function, value=float(array.ravel()[0]), reflected=reflected)
+    if types.STORED[data.dtype] != "float32":
+        raise ValueError(f"a constant array must be used with floats; {validation.received(dtype=data.dtype)}")
     arrays = {"array": broadcasting("array", array, data)}
     return site.constant(blocks.with_array, data, arrays, operator=function, reflected=reflected)
 
@@ -119,10 +148,10 @@ def _clip(site: Site, x: Value, x_min: float, x_max: float) -> Value:
 
 
 @operator("identity", "cast")
-def _cast(site: Site, x: Value, dtype: Any = "float32") -> Value:
-    if "float" not in str(dtype):
-        raise ValueError(f"dtype must be a float; {validation.received(dtype=dtype)}")
-    return x
+def _cast(site: Site, x: Value, dtype: Any = None) -> Value:
+    if dtype is None:
+        return x
+    return site.cast(x, types.check(types.known(dtype), {x.dtype, "float32", "float64", "int32", "int64", "bool"}))
 
 
 # -- along axes
@@ -136,34 +165,44 @@ def _after_batch(axis: Any, rank: int) -> List[int]:
     return axes
 
 
-@operator("logical_or", "logical_and", order=KERAS, names={"x1": "x", "x2": "y"})
+@operator("logical_or", "logical_and", order=KERAS)
 def _logical(site: Site, x: Value, y: Value) -> Value:
-    """Of ones and zeros, which masks are."""
-    return merged(site, "maximum" if _named(site) == "logical_or" else "minimum", [x, y])
+    """Of ones and zeros."""
+    function = "maximum" if _named(site) == "logical_or" else "minimum"
+    return merged(site, function, [site.cast(each, "bool") for each in (x, y)])._replace(dtype="bool")
 
 
 @operator("logical_not")
 def _not(site: Site, x: Value) -> Value:
-    return site.function(blocks.scalar, x, operator="subtract", value=1.0, reflected=True)
+    out = site.function(blocks.scalar, site.cast(x, "bool"), operator="subtract", value=1.0, reflected=True)
+    return out._replace(dtype="bool")
 
 
 @operator("where", order=KERAS, names={"x1": "x", "x2": "y"})
 def _where(site: Site, condition: Value, x: Operand, y: Operand) -> Value:
-    """Either operand may be a tensor or a number; `condition` is of ones and zeros."""
+    """Either operand may be a tensor or a number."""
     tensors = [each for each in (x, y) if isinstance(each, Value)]
     numbers = [None if isinstance(each, Value) else float(np.asarray(each)) for each in (x, y)]
     if any(each.shape != condition.shape for each in tensors):
         shapes = [condition.shape, *(each.shape for each in tensors)]
         raise ValueError(f"tensors must have one shape; {validation.received(shapes=shapes)}")
-    return site.function(blocks.choose, condition, *tensors, numbers=numbers)
+    kinds = [
+        "float32" if np.asarray(each).dtype.kind == "f" else "int32" for each in (x, y) if not isinstance(each, Value)
+    ]
+    weak = kinds if not tensors or (site.version == 3 and "float32" in kinds) else []
+    dtype = types.common([*(each.dtype for each in tensors), *weak], site.version if tensors else 3)
+    tensors = [site.cast(each, dtype) for each in tensors]
+    out = site.function(blocks.choose, site.cast(condition, "bool"), *tensors, numbers=numbers)
+    return out._replace(dtype=dtype) if tensors else site.cast(out, dtype)
 
 
 @operator("argmax", "argmin")
 def _position(site: Site, x: Value, axis: Any = None, keepdims: bool = False, output_type: Any = None) -> Value:
-    """As a float, whatever the type."""
     (axis,) = _after_batch(axis, x.rank)
     x = x if keepdims else site.keras(x)
-    return site.function(_named(site), x, first=x.first, axis=x.axis(axis), keepdims=bool(keepdims))
+    out = site.function(_named(site), x, first=x.first, axis=x.axis(axis), keepdims=bool(keepdims))
+    out = out._replace(dtype=types.STORED[x.dtype])  # MXNet's positions have the type of the data
+    return site.cast(out, types.known(output_type or ("int64" if site.version == 2 else "int32")))
 
 
 @operator("cumsum")
@@ -188,8 +227,11 @@ def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -
     axes = _after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
     if x.first and not keepdims and axes != list(range(1, x.rank - 1)):
         x = site.keras(x)
-    name = "max" if _named(site) == "any" else _named(site)  # of ones and zeros
-    return site.function(name, x, first=x.first and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
+    function = _named(site)
+    if function == "any":
+        function, x = "max", site.cast(x, "bool")
+    out = site.function(function, x, first=x.first and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
+    return out._replace(dtype=x.dtype)
 
 
 @operator("l2_normalize")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, get_type_hints
 
 from mxsame import validation
+from mxsame.port import types
 from mxsame.port.builder import Operand, Site, Value
 from mxsame.port.description import Layer, Weight, leaves, mapped
 
@@ -45,6 +46,7 @@ class Row:
     weights: Union[Sequence[Weight], Callable[[Dict[str, Any]], Sequence[Weight]]] = ()
     masks: str = STOPS
     names: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[int, Any] = field(default_factory=lambda: dict.fromkeys((1, 2, 3), types.OWN))
     parameters: Dict[str, Tuple[Any, str]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -57,9 +59,11 @@ class Row:
             kwargs = {**kwargs, "mask": None}
         given = list(self._bound(site, args, kwargs))
         values = leaves(given, Value)
-        arranged = dict(zip(values, self._arranged(site, values)))
+        cast, dtype = types.typed(site, self.types[site.version], values)
+        arranged = dict(zip(values, self._arranged(site, cast)))
         inputs, named = mapped(given, Value, arranged.__getitem__)
         out = self.build(site, *inputs, **named)
+        out = out if dtype is None else mapped(out, Value, lambda each: each._replace(dtype=dtype))
         if self.masks == TAKES:
             return out
         mask = leaves(args, Value)[0].mask if self.masks == PASSES else None
@@ -146,7 +150,7 @@ def _register(table: Dict[str, Row], names: Sequence[str], declared: Dict[str, A
         for name in names:
             if name in table:
                 raise ValueError(f"{name} must have one row")
-            table[name] = Row(build, **declared)
+            table[name] = Row(build, types=types.rules_of(name), **declared)
         return build
 
     return register

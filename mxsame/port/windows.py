@@ -14,7 +14,7 @@ import numpy as np
 
 from mxsame import nn, validation
 from mxsame import padding as arithmetic
-from mxsame.port import blocks
+from mxsame.port import blocks, types
 from mxsame.port.activations import activated
 from mxsame.port.builder import SAME, Conversion, Site, Value, kernel
 from mxsame.port.description import Weight
@@ -284,6 +284,9 @@ def _resize(
     if x.rank != 4:
         raise ValueError(f"data must be pictures; {validation.received(**{'data.shape': x.shape})}")
     method = validation.mode("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
+    if method == "nearest" or site.version == 3:  # whose output has the type of the data
+        types.check(x.dtype, {"float32"})
+    x = site.cast(x, "float32")
     height, width = size = [validation.integer("size", length, 1, LARGEST_INDEX) for length in size]
     if crop_to_aspect_ratio:
         x = _cropped(site, x, _fitting(site, x, size, padded=False))
