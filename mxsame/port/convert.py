@@ -61,8 +61,10 @@ def from_keras(
     Inputs have the lengths that the model declares, and any where it has None, as in Keras. Arrays of others are a
     `ValueError`; graphs and files of the network refuse them with an error of an operator `data_must_be_..`.
 
-    Inputs are cast to the types that the model declares. Integers stay integers, with TensorFlow's or Keras 3's rules, or
-    the layer is refused by name; bools are ones and zeros of float32. Weights are float32. Losses of regularizers, constraints and the state of an optimizer are not taken over. A batch
+    Inputs are cast to the types that the model declares. Integers stay integers, by TensorFlow's rules or those of
+    Keras 3, or the layer is refused by name; bools are ones and zeros of float32.
+
+    Weights are float32. Losses of regularizers, constraints and the state of an optimizer are not taken over. A batch
     norm moves its statistics when gradients are computed, by the biased variance.
 
     Layers of noise are left out of what `net.export`, `mxsame.export` and `mxsame.deploy` write. In a file that Gluon's
