@@ -99,7 +99,7 @@ def graph_inputs(block: Any) -> Sequence[Any]:
     return block._cached_graph[0]
 
 
-def show_graph(block: Any, graph: Sequence[Any], structure: Any) -> None:
+def show_graph(block: Any, graph: Any, structure: Any) -> None:
     """Let MXNet's tools, which ask a hybridized block for its graph, find this pair of inputs and Symbol, unless it has
     one; and how the block was called."""
     if not block._cached_graph:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from mxnet.gluon import Block
+    from mxnet.gluon import HybridBlock as HybridBlock
     from mxnet.ndarray import NDArray
     from mxnet.numpy import ndarray
     from mxnet.symbol import Symbol

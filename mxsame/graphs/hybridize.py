@@ -32,9 +32,9 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
     The net is called as before, with any sizes, for training and inference, on any contexts. Calls with sizes that
     need no new graph cost a look-up. The first signature gets its graph at once, and every other one at its eighth
     call: until then it runs in one graph for every size, so that sizes that come seldom do not cost a graph each.
-    `net.hybridize()` of Gluon stays exact for every size too; it is slower if SAME depends on the size. For all that is
-    in `mxsame.nn`, the layers as well as :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock`, it is
-    this function.
+    `net.hybridize()` of Gluon stays exact for every size too; it is slower if SAME depends on the size, and pooling
+    windows of two with stride two do not take an axis of one element there. For all that is in `mxsame.nn`, the layers
+    as well as :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock`, it is this function.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def _hybridize_as_gluon(net: Any, active: bool, *args: Any, **flags: Any) -> Non
 
 
 _NUMBERS = ("inline_limit", "forward_bulk_size", "backward_bulk_size")
-_FLAGS = {
+_FLAGS: dict[str, Any] = {
     **dict.fromkeys(tracing.STATIC, validation.flag),
     **dict.fromkeys(_NUMBERS, functools.partial(validation.integer, minimum=0)),
 }  # in Gluon's order
@@ -123,7 +123,9 @@ class Specialised:
         self._net, self._flags, self._max_graphs = net, flags, max_graphs
         self._lock = threading.RLock()
         self.graphs: OrderedDict[Hashable, tracing.NetGraph] = OrderedDict()  # by signature
-        self._first: weakref.WeakValueDictionary[str, tracing.NetGraph] = weakref.WeakValueDictionary()  # by purpose
+        self._first: weakref.WeakValueDictionary[Optional[str], tracing.NetGraph] = (
+            weakref.WeakValueDictionary()
+        )  # by purpose
         self._signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
         self._kinds: dict[Hashable, Kind] = {}  # by the kind of a call
         self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
@@ -145,7 +147,11 @@ class Specialised:
         return Specialised, (self._net, self._flags, self._max_graphs)
 
     def install(self) -> None:
-        """Take the net over."""
+        """Take the net over: Gluon has no hook for how a net is called, nor for its changes.
+
+        Of this one instance, and not of its class, `forward` is replaced, and what drops Gluon's graph when the net
+        changes; of a net that is not of `mxsame.nn` also `hybridize` and `export`. `remove` puts all of them back.
+        """
         self._net.forward = self
         if not isinstance(self._net, HybridBlock):  # which does both itself
             self._net.hybridize = self.hybridize
@@ -195,10 +201,10 @@ class Specialised:
             return self.graphs[signature]
         calls = self._waiting.pop(signature, 0) + 1
         if calls < self.PATIENCE and call.strategy is None:
-            graph = kind.for_any_size
-            if graph is not None and (calls > 1 or graph.takes(call.shapes)):
+            shared = kind.for_any_size
+            if shared is not None and (calls > 1 or shared.takes(call.shapes)):
                 _keep(self._waiting, signature, calls, self.MOST_SHAPES)
-                return graph
+                return shared
         return self._compiled(call, signature, call.lowered(self._net, kind.trace).outputs)
 
     def _compiled(self, call: tracing.Call, signature: Hashable, outputs: Any) -> tracing.NetGraph:
@@ -318,7 +324,7 @@ class Kind:
         self.first = call.lowered(net, self.trace)
         # None for an operator on other data than it is given, whose shape does not follow from what was decided.
         self._decisions = [
-            None if decisions and None not in (data or [None]) and not _are_of(decisions, data, out) else decisions
+            None if decisions and data and None not in data and not _are_of(decisions, data, out) else decisions
             for decisions, (data, out) in zip(self.first.decisions, self.first.shapes)
         ]
 
@@ -364,7 +370,7 @@ class Kind:
         return tuple(plans)
 
 
-def _are_of(decisions: Sequence[Decision], data: tuple, out: tuple) -> bool:
+def _are_of(decisions: Sequence[Decision], data: tuple, out: Optional[tuple]) -> bool:
     """Whether these operators are of this data, one after the other, and give this output."""
     for decision in decisions:
         if tuple(window.size for window in decision.windows) != (data[1:-1] if decision.channels_last else data[2:]):

@@ -183,7 +183,7 @@ class Inputs(NamedTuple):
     """How a net is called."""
 
     structure: tuple  # the arguments, with True in place of each array
-    shapes: dict[str, Optional[tuple[int, ...]]]  # of the arrays, by the names of a graph's inputs; None if unknown
+    shapes: dict[str, Any]  # (length, ..) of the arrays, by the names of a graph's inputs; None if unknown
 
 
 def inputs_of(net: Any, input_shape: Any = None) -> Inputs:
@@ -191,7 +191,7 @@ def inputs_of(net: Any, input_shape: Any = None) -> Inputs:
     last call as a graph, or else those that its `hybrid_forward` must be given, of unknown shapes."""
     shapes: list[Any] = []
     if input_shape is None:
-        structure = _gluon.input_structure(net) or [True] * _count_of_inputs(net)
+        structure: Any = _gluon.input_structure(net) or [True] * _count_of_inputs(net)
         shapes = [None] * len(flattened(structure))
     else:
         structure = _structure("input_shape", input_shape, shapes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 from mxsame import _gluon, operands, tensors, validation
 from mxsame._mxnet import mx
@@ -34,7 +34,7 @@ class Layer(Checked, HybridBlock):
 
     num_spatial_dims: int
     act: Any = None  # the block of the activation
-    _function: Callable[..., Any]
+    _function: Any  # one of `mxsame.ops`
     _argument_names: Tuple[str, ...]  # of the function's arguments that the layer has under these names, after "_"
     _groups = 1
 
@@ -146,7 +146,8 @@ class Layer(Checked, HybridBlock):
 
     def check(self, x: Any) -> None:
         """Raise what is wrong with an array."""
-        shape, *_ = operands.check("data", x)
+        facts = operands.check("data", x)
+        shape: Tuple[int, ...] = facts[0] if facts else ()
         self._check_shape(shape)
         if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
             raise TypeError(f"data must be an mx.np.ndarray in np mode (npx.set_np); {operands.received('data', x)}")
@@ -176,7 +177,7 @@ class Layer(Checked, HybridBlock):
 class ConvolutionLayer(Layer):
     """Arguments and parameters that convolutions share; see :class:`mxsame.nn.Conv2D` for their meaning."""
 
-    _argument_names = ("kernel_size", "strides", "padding", "dilation", "layout")
+    _argument_names: Tuple[str, ...] = ("kernel_size", "strides", "padding", "dilation", "layout")
     _channels: Any = None  # those of a depthwise convolution follow from the data's
     _causal = True  # whether `padding` may be that, in 1-D
 

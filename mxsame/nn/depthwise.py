@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 from mxsame import _gluon, ops, validation
 from mxsame._mxnet import mx
@@ -12,7 +12,7 @@ from mxsame.nn._layer import ConvolutionLayer
 class _Depthwise(ConvolutionLayer):
     """What the two have in common: a depth multiplier, and channels that must be known to build a graph."""
 
-    _argument_names = (*ConvolutionLayer._argument_names, "depth_multiplier")
+    _argument_names: Tuple[str, ...] = (*ConvolutionLayer._argument_names, "depth_multiplier")
 
     def __init__(self, depth_multiplier: int, *shared: Any):
         super().__init__(*shared)

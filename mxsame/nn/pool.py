@@ -13,7 +13,7 @@ from mxsame.plan.windows import AnyWindow, make_pool_windows
 class _Pool(Layer):
     """What pooling layers share: a window, its strides, and no parameters."""
 
-    _argument_names = ("pool_size", "strides", "padding", "layout", "ceil_mode")
+    _argument_names: Tuple[str, ...] = ("pool_size", "strides", "padding", "layout", "ceil_mode")
     _count_include_pad = False
 
     def _alias(self) -> str:
