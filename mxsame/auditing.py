@@ -276,7 +276,7 @@ def _axis(window: Any, outputs: int) -> Axis:
     """Of a convolution or pooling operator with so many outputs."""
     rule = (window.size, window.kernel_size, window.stride, window.dilation)
     low, same = window.padding[0], padding.same_pads(*rule)
-    high = (outputs - 1) * window.stride + window.effective_kernel_size - window.size - low
+    high = padding.high_pad(window.size, outputs, window.effective_kernel_size, window.stride, low)
     return Axis(window.size, outputs, *rule[1:], (low, high), same, same[0] - low)
 
 

@@ -77,8 +77,18 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
 
 
 def _beyond(size: int, kernel_size: int, stride: int, dilation: int) -> int:
-    """(out-1)s + ke - n: how far the last window reaches beyond the input; negative if it ends before."""
-    return (_ceil_div(size, stride) - 1) * stride + effective_kernel_size(kernel_size, dilation) - size
+    """(out-1)s + ke - n for SAME: how far the last window reaches beyond the input; negative if it ends before."""
+    return high_pad(size, _ceil_div(size, stride), effective_kernel_size(kernel_size, dilation), stride)
+
+
+def high_pad(size: int, outputs: int, effective: int, stride: int, low: int = 0) -> int:
+    """The padding after the data that so many windows read, of this effective kernel size: (out-1)s + ke - n - low;
+    negative if they end before.
+
+    >>> high_pad(8, 4, 3, 2), high_pad(8, 3, 2, 3, low=1)
+    (1, -1)
+    """
+    return (outputs - 1) * stride + effective - size - low
 
 
 def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "tensors": {"_mxnet"},
     "target": {"tensors", "validation", "_mxnet"},
     "operands": {"target", "tensors", "validation", "_mxnet"},
-    "rewriting": {"_mxnet", "plan", "tensors", "target"},
+    "rewriting": {"_mxnet", "padding", "plan", "tensors", "target"},
     "ops": CORE,
     "graphs": CORE | {"rewriting", "threads"},
     "nn": CORE | {"graphs", "ops"},

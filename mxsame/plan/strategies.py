@@ -15,6 +15,7 @@ import functools
 from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, Optional, Sequence, Tuple
 
+from mxsame.padding import high_pad
 from mxsame.plan.steps import Step, steps_of
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
 
@@ -230,8 +231,8 @@ def _flip(window: Window) -> Optional[AxisPlan]:
     """Static strategies from the end: `high` may be the same for every size though `low` is not, as it is for every
     odd kernel with stride 2."""
     for size in window.sizes:  # windows can be counted from the end if the last one ends with the padding
-        reach = (window.outputs(size) - 1) * window.stride + window.effective_kernel_size
-        if reach != size + sum(window.pads(size)):
+        low, high = window.pads(size)
+        if high != high_pad(size, window.outputs(size), window.effective_kernel_size, window.stride, low):
             return None
     pads = [window.pads(size)[::-1] for size in window.sizes]
     for draft in (_native, _slice, _concat):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from mxsame.padding import high_pad
 from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.windows import noted
 from mxsame.rewriting.graph import Graph, Node, Output, User, entries, taken
@@ -192,7 +193,7 @@ def _with_high(window: Any, outputs: int, any_size: bool) -> Any:
         return window
     low, high = _pads(window)
     if high < 0 and not any_size:  # no window may read the last elements
-        high = max((outputs - 1) * window.stride + window.effective_kernel_size - window.size - low, 0)
+        high = max(high_pad(window.size, outputs, window.effective_kernel_size, window.stride, low), 0)
     if min(low, high) < 0 or outputs < 1:
         return None
     changed = replace(window, padding=(low, high))
