@@ -38,7 +38,8 @@ def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
     return Conversion(lambda array: array.reshape(-1, columns).T, lambda array: array.T.reshape(shape))
 
 
-@layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=PROJECTIONS, masks=TAKES)
+@layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=PROJECTIONS, masks=TAKES,
+       unread="dropout|(query|key|value)_shape")  # fmt: skip
 def _multi_head(
     site: Site,
     query: Value,
@@ -110,7 +111,7 @@ def _attention_weights(config: Dict[str, Any]) -> List[Weight]:
 SCALAR = Conversion(lambda array: array.reshape(1), lambda array: array.reshape(()))
 
 
-@layer("Attention", "AdditiveAttention", order=KERAS, weights=_attention_weights, masks=TAKES)
+@layer("Attention", "AdditiveAttention", order=KERAS, weights=_attention_weights, masks=TAKES, unread="dropout")
 def _attention(
     site: Site,
     query: Value,
@@ -133,7 +134,8 @@ def _attention(
     return _attended(site, attention, [query, key, value], masks, options, shapes, conversions, score_mode=mode)
 
 
-@layer("EinsumDense", order=KERAS, weights=(Weight("kernel", "weight"), Weight("bias", "bias", "bias_axes")))
+@layer("EinsumDense", order=KERAS, weights=(Weight("kernel", "weight"), Weight("bias", "bias", "bias_axes")),
+       unread="output_shape")  # fmt: skip
 def _einsum_dense(site: Site, x: Value) -> Value:
     shape, bias_axes = site.layer.weights[0].shape, site.config.get("bias_axes")
     einsum = parse(str(site.config["equation"]), x.rank, len(shape))

@@ -18,7 +18,7 @@ from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.port import blocks, types
-from mxsame.port.description import Layer, LayerCall, Model, Placed, Tensor, leaves, mapped
+from mxsame.port.description import Config, Layer, LayerCall, Model, Placed, Tensor, leaves, mapped
 
 Size = Optional[int]
 LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
@@ -305,7 +305,7 @@ class Site:
     def __init__(self, builder: Builder, layer: Layer, path: Tuple[str, ...], call: LayerCall, model: Model,
                  training: Optional[bool], once: bool):  # fmt: skip
         self.builder, self.layer, self.path, self.call, self.model = builder, layer, path, call, model
-        self.config, self.version = layer.config, model.version
+        self.config, self.version = Config(layer.config), model.version
         self.name = "_".join(path)
         wanted = call.kwargs.get("training")
         self.training = training if wanted is None else bool(wanted)

@@ -96,6 +96,9 @@ def _layer(entry: Any, version: int, depth: int) -> Layer:
     if depth > DEEPEST:
         raise ValueError(f"models must be nested at most {DEEPEST} deep")
     class_name, config = _class_and_config(entry)
+    for option in ("sparse", "ragged") if class_name == "InputLayer" else ():
+        if config.get(option):
+            raise ValueError(f"inputs must not be {option}; received the input {config.get('name')!r}")
     name = entry.get("name", config.get("name"))
     if not isinstance(name, str) or not name:
         raise ValueError(f"a layer must have a name; received a {class_name} with {validation.received(name=name)}")

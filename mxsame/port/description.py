@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 WRAPPER = "TimeDistributed"
 KERAS_NAMES = {  # of Keras's own classes, by what its files say
@@ -31,6 +31,22 @@ class LayerCall:
     def tensors(self) -> List[Tensor]:
         """All inputs, in Keras's order."""
         return leaves([*self.args, *self.kwargs.values()], Tensor)
+
+
+class Config(Dict[str, Any]):
+    """A configuration that remembers which of its keys were read."""
+
+    def __init__(self, given: Dict[str, Any]):
+        super().__init__(given)
+        self.read: Set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
 
 
 class Weight(NamedTuple):

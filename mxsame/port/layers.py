@@ -42,7 +42,7 @@ def _dense(site: Site, x: Value) -> Value:
     return activated(site, out)
 
 
-@layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")], masks=TAKES)
+@layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")], masks=TAKES, unread="input_length")
 def _embedding(site: Site, x: Value) -> Value:
     config = site.config
     mask = site.function(blocks.scalar, x, operator="not_equal", value=0.0) if config.get("mask_zero") else None
@@ -73,7 +73,8 @@ def _axes(site: Site, x: Value) -> List[int]:
     return axes_of(site.config.get("axis", -1), x.rank)
 
 
-@layer("BatchNormalization", "SyncBatchNormalization", order=SETTLED, weights=(GAMMA, BETA, *MOVING), masks=TAKES)
+@layer("BatchNormalization", "SyncBatchNormalization", order=SETTLED, weights=(GAMMA, BETA, *MOVING), masks=TAKES,
+       unread="synchronized")  # fmt: skip
 def _batch_norm(site: Site, x: Value) -> Value:
     """Of several axes: these as one, which is the last."""
     axes = _axes(site, x)
@@ -173,7 +174,7 @@ def _unit_norm(site: Site, x: Value) -> Value:
     return site.function(blocks.unit, x, axes=x.axes(_axes(site, x)))
 
 
-@layer("LayerScale", order=SETTLED, weights=[Weight("gamma", "gamma")])
+@layer("LayerScale", order=SETTLED, weights=[Weight("gamma", "gamma")], unread="projection_dim|init_values")
 def _layer_scale(site: Site, x: Value) -> Value:
     return _along(site, blocks.scale_shift, x, [x.rank - 1])
 
@@ -246,7 +247,7 @@ def _dropout(site: Site, x: Value) -> Value:
     return _dropped(site, x, _rate(site), [axis for axis, length in enumerate(noise) if length == 1])
 
 
-@layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", masks=PASSES)
+@layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", masks=PASSES, unread="noise_shape")
 def _spatial_dropout(site: Site, x: Value) -> Value:
     return _dropped(site, x, _rate(site), site.spatial(x))
 
@@ -266,14 +267,15 @@ def _noise(site: Site, x: Value) -> Value:
     return site.function(function, x, amount=amount) if amount and site.training is None else x
 
 
-@layer("ActivityRegularization", "Identity", masks=TAKES)
+@layer("ActivityRegularization", "Identity", masks=TAKES, unread="l1|l2")
 def _identity(site: Site, x: Value) -> Value:
     """Masks do not pass an Identity of Keras 2."""
     return x._replace(mask=None) if (site.layer.class_name, site.version) == ("Identity", 2) else x
 
 
-@layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomContrast", "RandomBrightness", "RandomTranslation")
-@layer("RandomHeight", "RandomWidth")
+@layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomContrast", "RandomBrightness", "RandomTranslation",
+       unread="(?!dtype).*")  # fmt: skip
+@layer("RandomHeight", "RandomWidth", unread="(?!dtype).*")
 def random_layer(site: Site, x: Value) -> Value:
     """Nothing at inference; there is no such noise in training here."""
     if site.training and site.version == 2:  # Keras 3 writes so, and does as the model is called
@@ -296,7 +298,7 @@ def _category_encoding(site: Site, x: Value) -> Value:
     return _encoded(site, x, site.config["num_tokens"], str(site.config.get("output_mode", "multi_hot")))
 
 
-@layer("Discretization", order=KERAS)
+@layer("Discretization", order=KERAS, unread="num_bins|epsilon|dtype")
 def _discretization(site: Site, x: Value) -> Value:
     """How many boundaries are not above an element."""
     boundaries = np.asarray(site.config.get("bin_boundaries") or (), dtype="float32")
@@ -377,7 +379,7 @@ def _wrapped(config: Dict[str, Any]) -> Layer:
     return Layer(class_name, "", inner)
 
 
-@layer("SpectralNormalization", weights=_spectral_weights, masks=TAKES)
+@layer("SpectralNormalization", weights=_spectral_weights, masks=TAKES, unread="power_iterations")
 def _spectral_norm(site: Site, x: Value) -> Any:
     """The layer that is wrapped: its kernel is stored as it was divided in training, which is not done here."""
     inner, layer = _wrapped(site.config), site.layer
@@ -392,7 +394,7 @@ def _spectral_norm(site: Site, x: Value) -> Any:
     return out
 
 
-@layer("TimeDistributed", order=KERAS, masks=PASSES)
+@layer("TimeDistributed", order=KERAS, masks=PASSES, unread="layer")
 def _time_distributed(site: Site, x: Value) -> Value:
     """Steps in time become entries of the batch for the layer, and are steps again after it."""
     if x.rank < 3 or site.builder.keras_mxnet or site.layer.model is None:

@@ -8,13 +8,14 @@ the order of axes that its tensors come in, and the layer's weights. Any other a
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, get_type_hints
 
 from mxsame import validation
 from mxsame.port import types
 from mxsame.port.builder import Operand, Site, Value
-from mxsame.port.description import Layer, Weight, leaves, mapped
+from mxsame.port.description import Config, Layer, Weight, leaves, mapped
 
 # orders of axes, and zeros that the data may still need around it
 AS_IT_IS, UNPADDED, FIRST, KERAS, ALIKE, SETTLED = "as it is", "unpadded", "first", "keras", "alike", "settled"
@@ -39,7 +40,8 @@ def _parameters(build: Callable) -> Dict[str, Tuple[Any, str]]:
 @dataclass(frozen=True)
 class Row:
     """How a layer or an operator is built: its function, the order of axes that it takes, its weights, which may
-    follow from the configuration, and the other names that its parameters have in TensorFlow."""
+    follow from the configuration, the other names that its parameters have in TensorFlow, and a pattern of the keys of
+    the configuration that mean nothing here."""
 
     build: Callable
     order: str = AS_IT_IS
@@ -47,6 +49,7 @@ class Row:
     masks: str = STOPS
     names: Mapping[str, str] = field(default_factory=dict)
     types: Mapping[int, Any] = field(default_factory=lambda: dict.fromkeys((1, 2, 3), types.OWN))
+    unread: str = ""
     parameters: Dict[str, Tuple[Any, str]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,6 +67,10 @@ class Row:
         inputs, named = mapped(given, Value, arranged.__getitem__)
         out = self.build(site, *inputs, **named)
         out = out if dtype is None else mapped(out, Value, lambda each: each._replace(dtype=dtype))
+        if self is LAYERS.get(site.layer.class_name) and site.layer.operator is None:
+            for weight in self.weights(site.config) if callable(self.weights) else self.weights:
+                weight.is_in(site.config)
+            check_all_read(site.config, self.unread)
         if self.masks == TAKES:
             return out
         mask = leaves(args, Value)[0].mask if self.masks == PASSES else None
@@ -109,6 +116,19 @@ class Row:
         for name, value in list(inspect.signature(self.build).bind(site, *inputs, **named).arguments.items())[1:]:
             _check(name, *self.parameters[name], value)
         return inputs, named
+
+
+# Keys that mean nothing for values, in every layer. Nor do None, and False, which is off; a row has others of its own.
+MEANINGLESS = "name|trainable|seed|autocast|batch_input_shape|.*_(initializer|regularizer|constraint)"
+
+
+def check_all_read(config: Config, unread: str) -> None:
+    """Refuse a configuration with a key that was not read, unless it matches `unread`."""
+    for name, value in config.items():
+        known = name in config.read or re.fullmatch(f"{MEANINGLESS}|{unread}", name)
+        policy = value.get("config", {}).get("name") if name == "dtype" and isinstance(value, dict) else value
+        if not known and value is not None and value is not False and (name, policy) != ("dtype", "float32"):
+            raise ValueError(f"{name} must not be given, or have its default; {validation.received(**{name: value})}")
 
 
 def in_place(site: Site, inner: Layer, x: Value) -> Any:

@@ -8,11 +8,12 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from mxsame import nn, validation
 from mxsame.port.activations import named
 from mxsame.port.builder import Conversion, Site, Value, kernel
-from mxsame.port.description import Weight, class_and_config
+from mxsame.port.description import Config, Weight, class_and_config
 from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
-from mxsame.port.rows import KERAS, TAKES, layer
+from mxsame.port.rows import KERAS, TAKES, check_all_read, layer
 from mxsame.port.windows import window
 
+UNREAD = "dropout|recurrent_dropout|implementation|unroll|unit_forget_bias|zero_output_for_mask"  # without a mask
 STEPS = {"activation": "tanh", "recurrent_activation": "sigmoid"}  # the functions of a step, by default
 
 
@@ -75,7 +76,7 @@ def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], coun
     return states
 
 
-@layer("SimpleRNN", "LSTM", "GRU", order=KERAS, weights=WEIGHTS, masks=TAKES)
+@layer("SimpleRNN", "LSTM", "GRU", order=KERAS, weights=WEIGHTS, masks=TAKES, unread=UNREAD)
 def _recurrent(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     kind = site.layer.class_name
     given = _states(states, initial_state, KINDS[kind].states)
@@ -116,9 +117,11 @@ def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional
         raise ValueError(
             f"merge_mode must be one of {', '.join(map(str, MERGED))}; {validation.received(merge_mode=merge_mode)}"
         )
-    directions = _directions(site.config)
+    directions = [(kind, Config(config)) for kind, config in _directions(site.config)]
     given = _states(states, initial_state, sum(KINDS[kind].states for kind, _ in directions))
     both = [_direction(site, kind, config, x) for kind, config in directions]
+    for _, config in directions:
+        check_all_read(config, UNREAD)
     conversions = {
         f"{child}_{name}": conversion
         for child, (kind, _) in zip(CHILDREN, directions)
@@ -132,7 +135,8 @@ def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional
 WEIGHTS_OF_CONVOLUTIONS = _weights("i2h.weight", "h2h.weight", "i2h.bias")
 
 
-@layer("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", order=KERAS, weights=WEIGHTS_OF_CONVOLUTIONS, masks=TAKES)
+@layer("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", order=KERAS, weights=WEIGHTS_OF_CONVOLUTIONS, masks=TAKES,
+       unread=UNREAD)  # fmt: skip
 def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     rank = site.num_spatial_dims or 0
     given, options = _states(states, initial_state, 2), _options(site, site.config, x)
@@ -143,6 +147,8 @@ def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[Lis
     convolution, use_bias = partial(getattr(nn, f"Conv{rank}D"), 4 * filters), bool(site.config.get("use_bias", True))
     i2h = partial(convolution, in_channels=in_channels, use_bias=use_bias, **windows)
     h2h = partial(convolution, windows["kernel_size"], in_channels=filters, use_bias=False)
+    if any("axis" in arguments for _, arguments in (options.activation, options.recurrent_activation)):
+        raise ValueError("activations must be functions of each element: those of an axis would take another")
     conversions = {"kernel": kernel("conv"), "recurrent_kernel": kernel("conv")}
     outputs = _outputs(site, partial(ConvLSTM, i2h, h2h, options), x, given, conversions)
     if site.is_channels_first:

@@ -87,8 +87,8 @@ def _convolved(site: Site, x: Value, kind: str, lengths: Sequence[Optional[int]]
 
 
 @layer(*CONVOLUTIONS, order=UNPADDED, weights=(KERNEL, BIAS))
-@layer("DepthwiseConv1D", "DepthwiseConv2D", order=UNPADDED, weights=(DEPTHWISE, BIAS))
-@layer("SeparableConv1D", "SeparableConv2D", order=UNPADDED, weights=SEPARABLE)
+@layer("DepthwiseConv1D", "DepthwiseConv2D", order=UNPADDED, weights=(DEPTHWISE, BIAS), unread="groups")
+@layer("SeparableConv1D", "SeparableConv2D", order=UNPADDED, weights=SEPARABLE, unread="groups")
 def _convolution(site: Site, x: Value) -> Value:
     """Zeros that a layer before puts around the data become pads of a "valid" convolution."""
     class_name = site.layer.class_name
@@ -321,7 +321,7 @@ def _center_crop(site: Site, x: Value) -> Value:
     return _cropped(site, x, site.per_axis((0, 0), [(n // 2, n - n // 2) for n in surplus], (0, 0)))
 
 
-@layer("RandomCrop", order=FIRST)
+@layer("RandomCrop", order=FIRST, unread="(?!dtype).*")
 def _random_crop(site: Site, x: Value) -> Value:
     """At inference Keras 2 resizes a part, and Keras 3 does nothing."""
     x = random_layer(site, x)

@@ -1,4 +1,5 @@
-"""What would be another value in silence is refused by name: classes that are not Keras's own."""
+"""What would be another value in silence is refused by name: classes that are not Keras's own, keys of a configuration
+that nothing reads, arguments that are None."""
 
 import inspect
 import json
@@ -8,7 +9,9 @@ import pytest
 
 import mxsame
 from mxsame._mxnet import mx
+from mxsame.port import reading
 from mxsame.port.activations import ACTIVATIONS
+from mxsame.port.builder import Site
 from mxsame.port.operators import name_of
 from mxsame.port.table import OPERATORS
 
@@ -107,6 +110,45 @@ def test_classes_of_keras_by_their_other_names():
         model = model_of(entry(name, config={"scale": 2.0}, **more))
         model["config"]["layers"][1]["inbound_nodes"] = [[["data", 0, 0, {}], ["data", 0, 0, {}]]]
         assert mxsame.from_keras(json.dumps(model))(mx.nd.ones((1, 3, 4))).asnumpy().max() == 3
+
+
+POLICY = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "mixed_float16"}, "registered_name": None}
+UNREAD = {  # a key that may mean something, at each position of a configuration
+    "dtype='float64'": entry("ReLU", config={"dtype": "float64"}),
+    "dtype=": entry("RandomFlip", config={"mode": "horizontal", "dtype": POLICY}),
+    "halved=1": entry("Flatten", config={"halved": 1}),
+    "inner=1": wrapping("TimeDistributed", "Flatten", "inner", {"inner": 1}),
+    "both=1": wrapping("Bidirectional", "LSTM", "inner", {"units": 2, "both": 1}),
+    "slope=1": entry("Activation", config={"activation": entry("LeakyReLU", "inner", {"slope": 1})}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:layer 'one':UserWarning")
+@pytest.mark.parametrize("key", UNREAD)
+def test_a_key_that_no_row_reads_is_refused(key, monkeypatch):
+    monkeypatch.setattr(Site, "_fill", lambda *arguments: None)  # without weights
+    monkeypatch.setattr(reading, "roles_of", lambda layer: [])
+    with pytest.raises(
+        ValueError, match=rf"layer '[a-z/]*' \(.*must not be given, or have its default; received {key}"
+    ):
+        mxsame.from_keras(json.dumps(model_of(UNREAD[key])))
+
+
+def test_keys_that_mean_nothing_are_left():
+    off = {
+        "dtype": {**POLICY, "config": {"name": "float32"}},
+        "kernel_initializer": {"class_name": "Zeros"},
+        "more": None,
+    }
+    net = mxsame.from_keras(json.dumps(model_of(entry("Flatten", config={**off, "trainable": True, "new": False}))))
+    assert net(mx.nd.ones((1, 3, 4))).shape == (1, 12)
+
+
+def test_sparse_inputs_are_refused():
+    model = model_of(entry("ReLU"))
+    model["config"]["layers"][0]["config"]["ragged"] = True
+    with pytest.raises(ValueError, match="inputs must not be ragged; received the input 'data'"):
+        mxsame.from_keras(json.dumps(model))
 
 
 def test_files_of_keras_1_are_refused():
