@@ -32,6 +32,7 @@ _PUBLIC = {  # each name, and the module that it is, or that defines it
     "plan": "mxsame.plan",
     "planner": "mxsame.planner",
     "plot_padding": "mxsame.drawing:plot_padding",
+    "to_keras": "mxsame.export_keras.export:to_keras",
     "to_keras_weights": "mxsame.port.convert:to_keras_weights",
 }
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from mxsame import planner as planner
     from mxsame.auditing import audit as audit
     from mxsame.drawing import plot_padding as plot_padding
+    from mxsame.export_keras.export import to_keras as to_keras
     from mxsame.graphs.deploy import deploy as deploy
     from mxsame.graphs.files import export as export
     from mxsame.graphs.hybridize import hybridize as hybridize

@@ -16,7 +16,8 @@ PACKAGE = Path(__file__).parent.parent / "mxsame"
 # MXNet.
 PURE = {"validation", "padding"}
 CORE = PURE | {"plan", "_mxnet", "_gluon", "tensors", "target", "operands"}
-LIBRARY = CORE | {"planner", "ops", "nn", "keras", "graphs", "exporting", "onnx", "port", "auditing", "drawing"}
+LIBRARY = CORE | {"planner", "ops", "nn", "keras", "graphs", "exporting", "onnx", "port", "export_keras", "auditing"}
+LIBRARY |= {"drawing"}
 MAY_IMPORT = {
     "threads": set(),
     "installation": {"threads"},
@@ -39,6 +40,7 @@ MAY_IMPORT = {
     "onnx": CORE | {"graphs", "rewriting", "exporting", "installation"},
     "auditing": CORE | {"ops", "graphs", "rewriting"},
     "port": CORE | {"ops", "nn", "keras", "rewriting"},
+    "export_keras": CORE | {"graphs", "rewriting", "exporting", "port"},
     "__init__": LIBRARY | {"installation"},
     "demo": LIBRARY | {"__init__", "_gluon"},
     "doctor": LIBRARY | {"__init__", "installation", "threads"},

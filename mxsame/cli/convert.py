@@ -57,14 +57,16 @@ TOLERANCE = 1e-4  # rounding makes less of a difference, a shift a hundred times
 @as_json
 @click.pass_context
 def command(context: click.Context, opset: int | None, dynamic_size: bool, **options: Any) -> None:
-    """A Keras model as an MXNet network, or as an ONNX file.
+    """A Keras model as an MXNet network, or as an ONNX file; an MXNet network as a Keras model.
 
     FILE is an .h5 file of a whole model, a .keras archive, or a JSON file with --weights. Prints the table of layers.
+    A FILE-symbol.json of MXNet, with its .params next to it, becomes a Keras model: give -o NAME.keras or NAME.h5.
 
     \b
     mxsame convert model.h5 -o model
     mxsame convert model.keras -o net --layout NCHW --shape 1,3,224,224 --check
     mxsame convert model.h5 -o net.onnx
+    mxsame convert net-symbol.json -o net.keras --shape 1,3,224,224
 
     It runs in another process, with limits of time and memory while it reads FILE: libhdf5 does not return from some
     damaged files. With --check Keras reads FILE, too, without these limits: do not use it for files that you do not
@@ -75,6 +77,10 @@ def command(context: click.Context, opset: int | None, dynamic_size: bool, **opt
     need("h5py", "mxsame convert")
     need("rich", "mxsame convert")
     output, onnx = options["output"], None
+    if options["file"].endswith("-symbol.json"):
+        if opset is not None or dynamic_size or any(options[name] for name in ("weights", "padding", "check")):
+            raise click.UsageError("a -symbol.json file takes -o, --shape, --layout and --json only.")
+        context.exit(leave(options["file"], output, options["shapes"], options["layout"], options["as_json"]))
     if output and output.suffix == ".onnx" and not output.is_dir():
         need("onnx", "mxsame convert -o NAME.onnx")
         onnx = {"dynamic_size": dynamic_size, "opset": 13 if opset is None else opset}
@@ -83,6 +89,25 @@ def command(context: click.Context, opset: int | None, dynamic_size: bool, **opt
     if options["check"] and options["padding"] is not None:
         raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
     context.exit(run_in_child({**options, "onnx": onnx}))
+
+
+def leave(file: str, output: Path | None, shapes: tuple, layout: str | None, as_json: bool) -> int:
+    """Writes a network of MXNet as a Keras model."""
+    if output is None or output.suffix not in (".keras", ".h5") or not shapes:
+        raise click.UsageError("a -symbol.json file needs -o NAME.keras or NAME.h5, and --shape.")
+    need_mxnet()
+    from mxsame import to_keras
+
+    try:
+        written = to_keras(file, output, list(shapes) if len(shapes) > 1 else shapes[0], layout=layout or "NHWC")
+    except (ValueError, TypeError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        print_json(written._asdict())
+    else:
+        click.echo(f"{written.layers} layers, {written.parameters:,} parameters, compared by {written.compared_by}")
+        click.echo(f"written: {written.path}")
+    return 0
 
 
 def run_in_child(options: dict) -> int:

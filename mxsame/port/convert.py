@@ -230,16 +230,20 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
     mx.nd.waitall()  # as mxsame.graphs.deploy.values
 
     def arrays(layer: Layer) -> Dict[str, Any]:
-        names = [role.name for role in layer.roles or []]
         block = net.custom.get(id(layer))
-        if block is not None and layer.weights:
-            return dict(zip(names, _custom_arrays(layer, block, custom or {})))
-        return dict(zip(names, map(_array, layer.weights)))
+        if block is None or not layer.weights:
+            return arrays_of(layer)
+        return dict(zip([role.name for role in layer.roles or []], _custom_arrays(layer, block, custom or {})))
 
     for layer in net.description.walk():
         if layer.weights and layer.roles is None:
             raise ValueError(f"custom layers with weights must not be in nested models; received {layer.name!r}")
     weighing.write(path, net.description, arrays)
+
+
+def arrays_of(layer: Layer) -> Dict[str, np.ndarray]:
+    """The weights of a layer as Keras has them, by their names."""
+    return dict(zip([role.name for role in layer.roles or []], map(_array, layer.weights)))
 
 
 def _array(stored: Any) -> np.ndarray:

@@ -117,7 +117,8 @@ class Layer:
 
 @dataclass
 class Model:
-    """Layers in Keras's order, which is the order of weights in files. `version` is Keras's: 2 or 3."""
+    """Layers in Keras's order, which is the order of weights in files. `version` is Keras's: 2 or 3. `source` is the
+    configuration that a whole model was read from."""
 
     name: str
     layers: List[Layer]
@@ -125,6 +126,7 @@ class Model:
     outputs: List[Tensor]
     version: int = 2
     sequential: bool = False
+    source: Optional[Dict[str, Any]] = None
 
     @property
     def native(self) -> bool:

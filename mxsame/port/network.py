@@ -34,7 +34,7 @@ class Network(HybridBlock):
         self.custom = builder.custom
         self._steps = steps = builder.steps
         self._layers = builder.outputs
-        self._outputs = [x.key for x in outputs]
+        self.outputs, self._outputs = outputs, [x.key for x in outputs]
         last = {key: number for number, step in enumerate(steps) for key in step.inputs}
         self._done = [
             [key for key in dict.fromkeys(step.inputs) if last[key] == number and key not in self._outputs]

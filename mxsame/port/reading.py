@@ -31,6 +31,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
             "model.to_json() as source, and this file as weights"
         )
     model = model_of(contents.config, _major(contents))
+    model.source = contents.config
     calls = model.calls()
     if calls > MOST_CALLS:
         raise ValueError(f"layers must be called at most {MOST_CALLS} times in all; {validation.received(calls=calls)}")

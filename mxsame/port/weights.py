@@ -59,15 +59,24 @@ def _assign_by_class(model: Model, group: Any, container: str) -> None:
     for layer in model.layers:
         if layer.operator is not None and container == "layers":  # operator nodes of Keras 3 are no layers
             continue
-        name = snake_case(PYTHON_NAMES.get(layer.class_name, layer.class_name).split(">")[-1])
-        counts[name] = counts.get(name, -1) + 1
-        stored = files.member(group, f"{name}_{counts[name]}" if counts[name] else name, "group")
+        name = _group_name(layer)
+        stored = files.member(group, _counted(name, counts), "group")
         if stored is None:
             continue  # missing weights are noticed where a layer needs them
         _assign_group(layer, stored, container)
         # tf.keras 2.13 counts a layer with weights twice: it lists those once more among all layers.
         if container == LAYERS_GROUPS[1] and (layer.weights or (len(stored) > 1 and files.datasets(stored))):
             counts[name] += 1
+
+
+def _group_name(layer: Layer) -> str:
+    return snake_case(PYTHON_NAMES.get(layer.class_name, layer.class_name).split(">")[-1])
+
+
+def _counted(name: str, counts: Dict[str, int]) -> str:
+    """The name of the next group of this name: layer, layer_1, .."""
+    counts[name] = counts.get(name, -1) + 1
+    return f"{name}_{counts[name]}" if counts[name] else name
 
 
 def _assign_group(layer: Layer, group: Any, container: str) -> None:
@@ -204,14 +213,38 @@ def write(path: Any, model: Model, arrays: Any) -> None:
     h5py, unfinished = files.h5py_module(), f"{path}.part"  # the file that is there stays whole if this fails
     try:
         with h5py.File(unfinished, "w") as file:
-            _write_entries(file, model, arrays)
+            write_entries(file, model, arrays)
         os.replace(unfinished, path)
     finally:
         if os.path.exists(unfinished):
             os.remove(unfinished)
 
 
-def _write_entries(file: Any, model: Model, arrays: Any) -> None:
+def write_by_class(group: Any, model: Model, arrays: Any) -> None:
+    """The groups of the newer format, of Keras 3."""
+    counts: Dict[str, int] = {}
+    layers = group.create_group(LAYERS_GROUPS[0])
+    for layer in model.layers:
+        if layer.operator is None:
+            _write_layer(layers.create_group(_counted(_group_name(layer), counts)), layer, arrays)
+
+
+def _write_layer(group: Any, layer: Layer, arrays: Any) -> None:
+    if layer.wrapped is not None:
+        _write_layer(group.create_group("layer"), layer.wrapped, arrays)
+    elif layer.model is not None:
+        write_by_class(group, layer.model, arrays)
+    else:
+        for parent, roles in itertools.groupby(layer.roles or (), lambda role: role.group):
+            names = [role.name for role in roles]
+            if layer.class_name == "SpectralNormalization" and not parent:  # its layer's kernel is its own, too
+                names.insert(0, (layer.roles or [])[0].name)
+            for number, name in enumerate(names):
+                group.create_dataset(f"{parent}/vars/{number}".lstrip("/"), data=arrays(layer)[name])
+
+
+def write_entries(file: Any, model: Model, arrays: Any) -> None:
+    """The groups of the older format."""
     entries = [layer for layer in model.layers if layer.operator is None or model.version == 2]
     entries = entries[1:] if model.sequential else entries  # Keras does not count the input of a Sequential
     _write_names(file, "layer_names", [layer.name for layer in entries])

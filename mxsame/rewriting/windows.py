@@ -139,11 +139,11 @@ def _gives_the_same(node: Node, windows: Sequence[Any], pad: Node) -> bool:
         return zeros
     if node.attr("pool_type", "max") == "max":
         edge = pad.attr("mode") == "edge" and not any(any(window.padding) for window in windows)
-        return edge or (zeros and _is_never_negative(pad.inputs[0].node))
+        return edge or (zeros and is_never_negative(pad.inputs[0].node))
     return zeros and node.attr("pool_type") == "avg" and bool(node.attr("count_include_pad", True))
 
 
-def _is_never_negative(node: Node) -> bool:
+def is_never_negative(node: Node) -> bool:
     """Whether an operator's output has no element below 0."""
     kind = node.attr("act_type") if node.op == "Activation" else node.kind
     return kind in ("relu", "sigmoid", "softrelu") or (kind == "clip" and float(node.attr("a_min")) >= 0)

@@ -1,0 +1,413 @@
+"""`mxsame.to_keras`: files that Keras loads, with the outputs, the training and the names of the net."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from running import difference
+from test_chains import drawn
+
+pytest.importorskip("h5py", reason="h5py is not installed: pip install '.[keras]'")
+
+sys.path.append(str(Path(__file__).parent / "golden"))
+import keras_recording
+import make_models_keras2
+import make_models_keras3
+
+import mxsame
+from mxsame._mxnet import mx
+from mxsame.cli import main
+from mxsame.export_keras import checking
+from mxsame.port.reading import read
+
+nn, rnn, same = mx.gluon.nn, mx.gluon.rnn, mxsame.nn
+
+
+@pytest.fixture(autouse=True)
+def read_back(monkeypatch):
+    """Files are read back: a process with Keras for each would take minutes."""
+    monkeypatch.setattr(checking, "installed", lambda file: None)
+
+
+class Net(mx.gluon.HybridBlock):
+    """A function of F, arrays and blocks."""
+
+    def __init__(self, function, *blocks):
+        super().__init__()
+        self.function, self.blocks = function, blocks
+        for block in blocks:
+            self.register_child(block)
+
+    def hybrid_forward(self, F, *xs):
+        return self.function(F, *xs, *self.blocks)
+
+
+def chain(*blocks):
+    net = nn.HybridSequential()
+    net.add(*blocks)
+    return net
+
+
+def ready(net, *shapes, seed=0):
+    """The net with parameters that show every mistake: statistics, and biases that are not zero."""
+    mx.random.seed(seed)
+    net.initialize(mx.init.Normal(0.4), force_reinit=True)
+    net(*map(mx.nd.ones, shapes))
+    for name, parameter in net.collect_params().items():
+        array = parameter.data()
+        if name.endswith(("gamma", "running_var")) and parameter.grad_req + name[-3:] != "nullmma":
+            parameter.set_data(mx.nd.random.uniform(0.5, 1.5, array.shape))
+        elif name.endswith(("beta", "bias", "mean")) and parameter.grad_req + name[-4:] != "nullbeta":
+            parameter.set_data(mx.nd.random.uniform(-0.5, 0.5, array.shape))
+    return net
+
+
+def arrays_of(*shapes, batch=3):
+    generator = np.random.default_rng(1)
+    return [generator.normal(size=(batch, *shape[1:])).astype("float32") for shape in shapes]
+
+
+def listed(outputs):
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+def classes(file):
+    return [layer.class_name for layer in read(str(file)).layers]
+
+
+def loaded(file):
+    """The file in tf.keras, which is the oracle."""
+    import tensorflow as tf
+
+    return tf.keras.models.load_model(str(file), compile=False)
+
+
+def fitting(array, shape):
+    """The array with channels last, if the file's are."""
+    return array if array.shape[1:] == tuple(shape)[1:] else np.moveaxis(array, 1, -1)
+
+
+def compare_live(net, file, shapes, turned=False, indices=False):
+    """`turned`: outputs of three axes or more have channels last in the file; `indices`: inputs are integers."""
+    model, arrays = loaded(file), arrays_of(*shapes)
+    arrays = [np.abs(array).round() for array in arrays] if indices else arrays
+    given = [fitting(array, x.shape) for array, x in zip(arrays, model.inputs)]
+    got = listed(model(given if len(given) > 1 else given[0], training=False))
+    want = listed(net(*map(mx.nd.array, arrays)))
+    assert len(got) == len(want)
+    for one, other in zip(got, want):
+        shape = None if turned and len(one.shape) > 2 else one.shape
+        other = np.moveaxis(other.asnumpy(), 1, -1) if shape is None else fitting(other.asnumpy(), shape)
+        assert difference(np.asarray(one), other) < 1e-4
+
+
+# ---- operators: name -> (net, shapes, whether an .h5 file has it) ----------------------------------------------------
+
+
+def se(F, x, conv, gate):
+    x = conv(x)
+    return F.broadcast_mul(x, F.sigmoid(gate(F.contrib.AdaptiveAvgPooling2D(x, output_size=1))))
+
+
+def shuffled(F, x, conv):
+    return F.reshape(F.swapaxes(F.reshape(conv(x), shape=(0, -4, 3, 2, -2)), 1, 2), shape=(0, -3, -2))
+
+
+def heads(F, x, conv):
+    x = F.transpose(conv(x), axes=(0, 2, 3, 1))
+    return F.softmax(F.reshape(x, shape=(0, -1, 3))), F.flatten(x)
+
+
+def parts(F, x, conv):
+    first, second, third = F.split(conv(x), num_outputs=3, axis=1)
+    smallest = F.broadcast_minimum(second, F.mean(third, axis=(2, 3), keepdims=True))
+    return first * F.sigmoid(second) + F.maximum(first, third) - smallest
+
+
+def reductions(F, x):
+    return (F.mean(x, axis=1), F.sum(x, axis=(2, 3)), F.max(x, axis=3, keepdims=True), F.min(x, axis=(1, 2)),
+            F.mean(x, axis=(1, 2, 3)), F.max(x, axis=(2, 3)))  # fmt: skip
+
+
+def resized(F, x, conv):
+    x = conv(x)
+    return (F.contrib.BilinearResize2D(x, height=9, width=13),
+            F.contrib.BilinearResize2D(x, height=4, width=15, align_corners=False),
+            F.UpSampling(x, scale=2, sample_type="nearest"), F.repeat(x, repeats=2, axis=1),
+            F.broadcast_axis(F.mean(x, axis=1, keepdims=True), axis=1, size=4))  # fmt: skip
+
+
+def numbers(F, x):
+    return (1 - x) * 2 + x / 3 - 0.5 + F.clip(x, 0, 1) + F.hard_sigmoid(x) - (-x) + F.square(x) + F.exp(x)
+
+
+def functions(F, x):
+    positive = x * x + 0.1
+    return (F.clip(x, -0.5, 0.4) / (2 + F.abs(x)) + F.sqrt(positive) + F.log(positive) + 1 / positive + positive**1.7
+            + F.maximum(x, 0.1) + F.rsqrt(positive) + F.L2Normalization(x, mode="channel"))  # fmt: skip
+
+
+def attended(F, x, y, query, key):
+    return F.batch_dot(F.softmax(F.batch_dot(query(x), key(y), transpose_b=True)), key(y))
+
+
+def last_step(F, x, embedding, lstm, dense):
+    return dense(F.squeeze(F.slice_axis(lstm(embedding(x)), axis=1, begin=-1, end=None), axis=1))
+
+
+def ported(F, x, conv, padded, sliced):
+    """SAME by hand, with a pad before a convolution and a slice after another."""
+    x = padded(F.pad(conv(x), mode="constant", pad_width=(0, 0, 0, 0, 0, 1, 0, 1)))
+    return F.slice(sliced(x), begin=(None, None, 1, 1), end=(None,) * 4)
+
+
+IMAGE = (1, 3, 15, 12)
+CASES = {
+    "flattened": (chain(same.Conv2D(8, 3, strides=2), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(3, 2, 1),
+                        nn.Flatten(), nn.Dropout(0.5), nn.Dense(7, activation="tanh"), nn.Dense(3)), [IMAGE], True),
+    "channels last": (chain(same.Conv2D(8, 3, strides=2, layout="NHWC"), same.MaxPool2D(3, 2, layout="NHWC"),
+                            same.DepthwiseConv2D(3, depth_multiplier=2, layout="NHWC")), [(1, 15, 12, 3)], True),
+    "groups and activations": (
+        chain(same.SeparableConv2D(9, 3, strides=2), same.DepthwiseConv2D((3, 2), strides=(1, 2)),
+              nn.Conv2D(12, 3, groups=3, padding=(2, 1)), nn.PReLU(), nn.ELU(0.3), nn.SELU(), nn.GELU(), nn.Swish(),
+              nn.LeakyReLU(0.1)), [IMAGE], True),
+    "transposed": (chain(same.Conv2DTranspose(5, 3, strides=2), nn.Conv2DTranspose(4, 3, 2, 1, 1),
+                         nn.Conv2DTranspose(4, 4, 2, (1, 0)), same.Conv2DTranspose(4, 2, strides=3)),
+                   [(1, 3, 5, 6)], True),
+    "one axis": (chain(same.Conv1D(5, 3, padding="causal", dilation=2), same.SeparableConv1D(6, 5), nn.MaxPool1D(2),
+                       same.Conv1DTranspose(3, 4, strides=2), nn.GlobalAvgPool1D(), nn.Dense(3)), [(1, 3, 37)], True),
+    "three axes": (chain(same.Conv3D(5, 3, strides=2), same.MaxPool3D(3, 2), same.Conv3DTranspose(3, 3, strides=2)),
+                   [(1, 2, 9, 10, 11)], True),
+    "averages": (chain(nn.AvgPool2D(3, 1, 1), nn.AvgPool2D(3, 2, 1, ceil_mode=True), same.AvgPool2D(3, 2),
+                       nn.AvgPool2D(3, 2, 1, ceil_mode=True, count_include_pad=False)), [(1, 5, 54, 33)], True),
+    "largest of negatives": (chain(nn.Conv2D(7, 3), nn.MaxPool2D(3, 2, 1)), [(1, 3, 16, 13)], False),
+    "norms": (chain(nn.Conv2D(6, 3), nn.LayerNorm(axis=1), nn.InstanceNorm(), nn.GroupNorm(6), nn.BatchNorm(scale=False,
+              center=False), nn.BatchNorm(use_global_stats=True), nn.BatchNorm(center=False)), [IMAGE], True),
+    "recurrent": (chain(rnn.LSTM(5, 2, layout="NTC", bidirectional=True, input_size=4, dropout=0.2),
+                        rnn.GRU(5, layout="NTC", input_size=10), rnn.RNN(3, layout="NTC", input_size=5)),
+                  [(2, 7, 4)], True),
+    "last step": (Net(last_step, nn.Embedding(11, 4), rnn.LSTM(5, layout="NTC", input_size=4), nn.Dense(3, in_units=5)),
+                  [(2, 7)], True),
+    "attention": (Net(attended, nn.Dense(3, flatten=False), nn.Dense(3, flatten=False)), [(2, 6, 4), (2, 7, 5)], True),
+    "squeeze and excitation": (Net(se, nn.Conv2D(6, 3, 2), nn.Conv2D(6, 1)), [IMAGE], True),
+    "shuffled channels": (Net(shuffled, nn.Conv2D(6, 3)), [(1, 3, 7, 8)], True),
+    "boxes": (Net(heads, nn.Conv2D(6, 3)), [(1, 3, 7, 8)], True),
+    "parts": (Net(parts, nn.Conv2D(6, 3)), [(1, 3, 7, 8)], True),
+    "sizes": (Net(resized, nn.Conv2D(6, 3)), [(1, 3, 7, 8)], True),
+    "reductions": (Net(reductions), [(2, 3, 4, 5)], True),
+    "numbers": (Net(numbers), [(2, 3, 4)], True),
+    "functions": (Net(functions), [(2, 3, 4)], False),
+    "ported": (Net(ported, nn.Conv2D(4, 3, 1, 1), nn.Conv2D(4, 3, 2), nn.Conv2D(5, 2, 1, 1)), [(1, 3, 16, 16)], True),
+    "a layer for two": (Net(lambda F, x, y, dense: dense(x) - dense(y), nn.Dense(3, in_units=4)), [(2, 4)] * 2, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_written_is_read_back(case, tmp_path):
+    """By both formats, or an .h5 file refuses it by name."""
+    net, shapes, in_h5 = CASES[case]
+    ready(net, *shapes)
+    for ending in (".keras", ".h5"):
+        path = tmp_path / f"net{ending}"
+        if ending == ".h5" and not in_h5:
+            with pytest.raises(ValueError, match=r"an .h5 file has layers only.*in the operator"):
+                mxsame.to_keras(net, path, shapes)
+            assert not path.exists()
+        else:
+            assert mxsame.to_keras(net, path, shapes).compared_by == "mxsame.from_keras"
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("case", [case for case, (_, _, in_h5) in CASES.items() if in_h5])
+def test_tensorflow_gives_the_same(case, tmp_path):
+    net, shapes, _ = CASES[case]
+    ready(net, *shapes)
+    mxsame.to_keras(net, tmp_path / "net.h5", shapes)
+    compare_live(net, tmp_path / "net.h5", shapes, indices=case == "last step")
+
+
+def random_net(stream):
+    """(net, shape): layers that nobody chose, of any rank, some of Gluon with pads on both sides."""
+    rank = stream.choice((1, 2, 2, 2, 3))
+    net, size = nn.HybridSequential(), tuple(stream.randint(9, 17) for _ in range(rank))
+    for _ in range(stream.randint(1, 3)):
+        layer, channels = drawn(stream, rank, None)
+        while "Lp" in type(layer).__name__:
+            layer, channels = drawn(stream, rank, None)
+        net.add(getattr(nn, f"Conv{rank}D")(channels, stream.choice((1, 3)), padding=1), layer)
+        net.add(stream.choice((nn.BatchNorm, nn.Swish, lambda: nn.Activation("relu"), lambda: nn.LeakyReLU(0.2)))())
+    if stream.random() < 0.5:
+        net.add(nn.Dense(4))
+    return net, (1, 3, *size)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("seed", range(60))
+def test_random_networks(seed, tmp_path):
+    """And the same, deployed."""
+    net, shape = random_net(random.Random(seed))
+    ready(net, shape, seed=seed)
+    for each in (net, mxsame.deploy(net, shape)) if seed % 3 == 0 else (net,):
+        try:
+            mxsame.to_keras(each, tmp_path / "net.h5", shape)
+        except ValueError as error:
+            assert re.search("must not both be above 1|Keras has no groups|_slice_axis2", str(error)), error
+            return
+        compare_live(net, tmp_path / "net.h5", [shape], turned=True)
+
+
+# ---- training, names, and networks of Keras --------------------------------------------------------------------------
+
+
+@pytest.mark.oracle
+def test_ten_steps_of_training_are_equal(tmp_path):
+    """With momentum; frozen parameters stay, and the statistics of a batch norm move."""
+    import tensorflow as tf
+
+    net = chain(same.Conv2D(4, 3, strides=2), nn.BatchNorm(), nn.Activation("relu"), nn.Conv2D(4, 3, padding=1),
+                nn.MaxPool2D(2, 2), nn.Dense(5, activation="tanh"), nn.Dense(2))  # fmt: skip
+    ready(net, IMAGE)
+    net[3].collect_params().setattr("grad_req", "null")
+    mxsame.to_keras(net, tmp_path / "net.h5", IMAGE)
+    model = loaded(tmp_path / "net.h5")
+    assert [layer.name for layer in model.layers if layer.weights and not layer.trainable] == [net[3].name]
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01, "momentum": 0.9})
+    optimizer = tf.keras.optimizers.legacy.SGD(0.01, momentum=0.9)
+    for step in range(10):
+        (x,) = arrays_of(IMAGE, batch=8 + step)
+        with mx.autograd.record():
+            loss = (net(mx.nd.array(x)) ** 2).sum() / len(x)
+        loss.backward()
+        trainer.step(1)
+        with tf.GradientTape() as tape:
+            theirs = tf.reduce_sum(model(np.moveaxis(x, 1, -1), training=True) ** 2) / len(x)
+        optimizer.apply_gradients(zip(tape.gradient(theirs, model.trainable_weights), model.trainable_weights))
+        assert float(loss.asscalar()) == pytest.approx(float(theirs), rel=1e-5)
+    first = model.get_layer(net[0].name)
+    assert difference(first.kernel.numpy(), net[0].weight.data().asnumpy().transpose(2, 3, 1, 0)) < 1e-4
+
+
+def test_padding_by_hand_is_same(tmp_path):
+    net, shapes, _ = CASES["ported"]
+    ready(net, *shapes)
+    mxsame.to_keras(net, tmp_path / "net.keras", shapes)
+    layers = [layer for layer in read(str(tmp_path / "net.keras")).layers if layer.class_name == "Conv2D"]
+    assert [layer.config["padding"] for layer in layers[:2]] == ["same", "same"]
+    assert [layer.name for layer in layers] == [block.name for block in net.blocks]
+
+
+@pytest.mark.parametrize(("case", "count"), [("flattened", 0), ("channels last", 0), ("shuffled channels", 1)])
+def test_there_are_no_transpositions_but_these(case, count, tmp_path):
+    net, shapes, _ = CASES[case]
+    ready(net, *shapes)
+    mxsame.to_keras(net, tmp_path / "net.keras", shapes)
+    assert classes(tmp_path / "net.keras").count("Permute") == count
+
+
+def test_channels_first_as_asked_for(tmp_path):
+    net = ready(chain(nn.Conv2D(4, 3)), IMAGE)
+    mxsame.to_keras(net, tmp_path / "net.keras", IMAGE, layout="NCHW")
+    assert mxsame.from_keras(tmp_path / "net.keras")(mx.nd.ones(IMAGE)).shape == (1, 4, 13, 10)
+
+
+RECORDED = [
+    (keras, network, f".{'h5' if keras == 'keras2' else 'keras'}")
+    for keras, made in (("keras2", make_models_keras2), ("keras3", make_models_keras3))
+    for network in keras_recording.names()
+    if network not in ("attention", "recurrent") and {".h5", ".keras"} & {*made.formats(network)}
+]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Keras -> (folder of its files, key -> array)."""
+    recordings = {}
+    for keras in ("keras2", "keras3"):
+        folder = tmp_path_factory.mktemp(keras)
+        keras_recording.unpack(keras, folder)
+        recordings[keras] = folder, keras_recording.load(keras_recording.FOLDER / f"{keras}.npz")
+    return recordings
+
+
+@pytest.mark.filterwarnings("ignore:layer .* does no")
+@pytest.mark.parametrize(("keras", "network", "ending"), RECORDED)
+def test_a_network_of_keras_leaves_as_it_came(recorded, keras, network, ending, tmp_path):
+    """In the format of its Keras, with the same weights bit by bit."""
+    folder, arrays = recorded[keras]
+    source = next(file for file in (folder / f"{network}{end}" for end in (ending, ".keras", ".h5")) if file.exists())
+    shapes = [array.shape for key, array in sorted(arrays.items()) if key.startswith(f"{network}/input/")]
+    mxsame.to_keras(mxsame.from_keras(source), tmp_path / f"net{ending}", shapes)
+    both = [list(read(str(file)).walk()) for file in (source, tmp_path / f"net{ending}")]
+    for before, after in zip(*both):
+        assert (before.class_name, before.name, before.config) == (after.class_name, after.name, after.config)
+        for one, other in zip(before.weights, after.weights):
+            assert np.array_equal(one, other)
+    assert len(both[0]) == len(both[1])
+
+
+# ---- what is refused, and files --------------------------------------------------------------------------------------
+
+REFUSED = {
+    "all at once": (Net(lambda F, x: F.topk(F.LRN(x, nsize=3))), r"LRN.*(\n).*topk"),
+    "strides and dilation": (chain(same.Conv2D(2, 3, strides=2, dilation=2)), "must not both be above 1.*Convolution"),
+    "an output that no layer has": (
+        Net(lambda F, x: F.sum(x, axis=0)),
+        "batch must not be reduced.*in the operator sum",
+    ),
+    "scales of groups": (chain(nn.Conv2D(4, 1), nn.GroupNorm(2)), "Keras trains one for each channel"),
+    "the batch": (Net(lambda F, x: F.reshape(x, shape=(-3, -2))), "batch must stay an axis of its own"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_by_name(case, tmp_path):
+    net, message = REFUSED[case]
+    ready(net, IMAGE)
+    with pytest.raises(ValueError, match=message):
+        mxsame.to_keras(net, tmp_path / "net.keras", IMAGE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_differs_gets_no_name(tmp_path, monkeypatch):
+    net, real = ready(chain(nn.Conv2D(4, 3)), IMAGE), checking.read_back
+    monkeypatch.setattr(checking, "read_back", lambda *args: [[x + 1 for x in each] for each in real(*args)])
+    with pytest.raises(ValueError, match="must equal those of the net"):
+        mxsame.to_keras(net, tmp_path / "net.keras", IMAGE)
+    assert not list(tmp_path.iterdir())
+
+
+def module_files(folder):
+    """Files of the Module API, whose graph ends in a loss."""
+    data = mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=4, name="conv")
+    symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(data, num_hidden=5, name="dense"), name="softmax")
+    module = mx.mod.Module(symbol)
+    module.bind([("data", (2, 3, 8, 8))], [("softmax_label", (2,))])
+    module.init_params()
+    module.save_checkpoint(str(folder / "net"), 3)
+    return str(folder / "net-symbol.json")
+
+
+def test_the_command_line(tmp_path):
+    file, out = module_files(tmp_path), str(tmp_path / "net.keras")
+    for arguments, words in (
+        ([file, "-o", out, "--shape", "2,3,8,8"], "5 layers, 837 parameters, compared by mxsame.from_keras"),
+        ([file, "-o", out], "needs -o NAME.keras or NAME.h5, and --shape"),
+        ([file, "-o", out, "--shape", "2,3,8,8", "--check"], "takes -o, --shape, --layout and --json only"),
+    ):
+        assert words in " ".join(CliRunner().invoke(main, ["convert", *arguments]).output.split())
+    assert classes(out) == ["InputLayer", "Conv2D", "Flatten", "Dense", "Softmax"]
+
+
+@pytest.mark.oracle
+def test_an_installed_keras_is_what_compares(tmp_path, monkeypatch):
+    """In another process; a .keras archive is not for Keras 2."""
+    monkeypatch.undo()
+    net = ready(chain(nn.Conv2D(4, 3)), IMAGE)
+    compared = [mxsame.to_keras(net, tmp_path / f"net{end}", IMAGE).compared_by for end in (".h5", ".keras")]
+    assert compared == ["Keras 2.13.1", "mxsame.from_keras"]
