@@ -48,10 +48,10 @@ def classic(**named: Any) -> Operands:
     if first is None:
         symbol_shapes = tuple(None if array is None else known_shape(array) for array in arrays)
         return Operands(mx.sym, arrays, symbol_shapes, restore, target_of(data))
-    shapes: Tuple[Any, ...] = tuple(fact[0] for fact in facts if fact)
+    shapes, dtypes, _ = zip(*facts)
     shapes += (None,) * (len(arrays) - len(shapes))
     target = use_on(first[2])
-    return Operands(mx.nd, arrays, shapes, restore, target, (shapes, tuple(fact[1] for fact in facts if fact), target))
+    return Operands(mx.nd, arrays, shapes, restore, target, (shapes, dtypes, target))
 
 
 def check(name: str, array: Any) -> Optional[Tuple[Any, Any, Any]]:
