@@ -30,6 +30,42 @@ _PLAIN, _INTEGERS = {int, str, type(None)}, {int}
 _NEXT_TO_IT = ("native", "pad", "slice", "dilate")
 
 
+def run(call: Call, **arrays: Any) -> Any:
+    """What a call gives for its arrays, in the kind in which they came. A second call with the same arguments and
+    arrays of the same shapes costs a look-up."""
+    args = operands.classic(**arrays)
+    key = None if args.key is None else _key(call, args)
+    operator = None if key is None else _OPERATORS.get(key)
+    if operator is None:
+        request = call.request(args)
+        operator, args = lowered(request), request.geometry.args  # whose data refuses another size than it was told
+        if key is not None:
+            if len(_OPERATORS) >= MOST_OPERATORS:
+                _OPERATORS.clear()
+            _OPERATORS[key] = operator
+    return args.restore(operator(args.F, *args.arrays))
+
+
+def _key(call: Any, args: operands.Operands) -> Any:
+    """All that an operator on arrays follows from; None if an argument may change."""
+    try:
+        return type(call), tuple(map(_exact, call)), args.key, forced(), id(choice.COSTS)
+    except TypeError:
+        return None
+
+
+def _exact(value: Any) -> Any:
+    """An argument as a part of a key: True and 1.0 are not 1, in a sequence either."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is tuple or kind is list:
+        return (kind, *value) if set(map(type, value)) == _INTEGERS else (kind, *map(_exact, value))
+    if kind is bool or isinstance(value, np.generic):
+        return kind, value
+    raise TypeError(f"an argument that may change: {kind}")
+
+
 class Call(Protocol):
     """The arguments of a public function, a tuple."""
 
@@ -86,42 +122,6 @@ class Request:
     def noted_strategies(self) -> Tuple[str, ...]:
         """Those for a graph that is written in another format."""
         return _NEXT_TO_IT
-
-
-def run(call: Call, **arrays: Any) -> Any:
-    """What a call gives for its arrays, in the kind in which they came. A second call with the same arguments and
-    arrays of the same shapes costs a look-up."""
-    args = operands.classic(**arrays)
-    key = None if args.key is None else _key(call, args)
-    operator = None if key is None else _OPERATORS.get(key)
-    if operator is None:
-        request = call.request(args)
-        operator, args = lowered(request), request.geometry.args  # whose data refuses another size than it was told
-        if key is not None:
-            if len(_OPERATORS) >= MOST_OPERATORS:
-                _OPERATORS.clear()
-            _OPERATORS[key] = operator
-    return args.restore(operator(args.F, *args.arrays))
-
-
-def _key(call: Any, args: operands.Operands) -> Any:
-    """All that an operator on arrays follows from; None if an argument may change."""
-    try:
-        return type(call), tuple(map(_exact, call)), args.key, forced(), id(choice.COSTS)
-    except TypeError:
-        return None
-
-
-def _exact(value: Any) -> Any:
-    """An argument as a part of a key: True and 1.0 are not 1, in a sequence either."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if kind is tuple or kind is list:
-        return (kind, *value) if set(map(type, value)) == _INTEGERS else (kind, *map(_exact, value))
-    if kind is bool or isinstance(value, np.generic):
-        return kind, value
-    raise TypeError(f"an argument that may change: {kind}")
 
 
 def lowered(request: Request) -> Operator:
