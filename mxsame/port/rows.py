@@ -24,6 +24,7 @@ AS_IT_IS, UNPADDED, FIRST, KERAS, ALIKE, SETTLED = "as it is", "unpadded", "firs
 STOPS, PASSES, TAKES = "stops", "passes", "takes"
 
 ANYWHERE = ("training", "name")  # arguments that every call may have; a Site has the first
+FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # names of the first one of Keras's layers
 
 # what a parameter of a row's function takes
 TENSOR, TENSORS, OPERAND, CONSTANT = "a tensor", "tensors", "a tensor or a constant", "a constant"
@@ -56,6 +57,8 @@ class Row:
         object.__setattr__(self, "parameters", _parameters(self.build))
 
     def __call__(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+        args = [*args, *(kwargs[name] for name in FIRST_ARGUMENTS if name in kwargs)]
+        kwargs = {name: value for name, value in kwargs.items() if name not in FIRST_ARGUMENTS}
         if self.masks == TAKES and kwargs.get("mask") is not None:  # one for each input, or one for the first
             masks = iter(kwargs["mask"] if isinstance(kwargs["mask"], list) else [kwargs["mask"]])
             args = mapped(args, Value, lambda x: x._replace(mask=next(masks, x.mask)))

@@ -144,6 +144,14 @@ def test_keys_that_mean_nothing_are_left():
     assert net(mx.nd.ones((1, 3, 4))).shape == (1, 12)
 
 
+def test_inputs_may_be_given_by_their_name():
+    """As Keras 3 writes `layer(inputs=x)`."""
+    model = model_of(entry("Softmax", config={"trainable": True}), version="3.11.0")
+    x = {"class_name": "__keras_tensor__", "config": {"keras_history": ["data", 0, 0]}}
+    model["config"]["layers"][1]["inbound_nodes"] = [{"args": [], "kwargs": {"inputs": x}}]
+    assert mxsame.from_keras(json.dumps(model))(mx.nd.ones((1, 3, 4))).asnumpy().max() == 0.25
+
+
 def test_sparse_inputs_are_refused():
     model = model_of(entry("ReLU"))
     model["config"]["layers"][0]["config"]["ragged"] = True
