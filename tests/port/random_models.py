@@ -167,7 +167,8 @@ class Drawn:
             try:
                 pick = self.random.random()
                 y = self.merged(x) if pick < 0.2 else self.operated(x) if pick < 0.3 else self.layer()(x)
-            except (ValueError, TypeError):  # a kernel longer than the data, or an operator of a dynamic length
+            except (ValueError, TypeError, AttributeError):
+                # a kernel longer than the data, an operator of a dynamic length, or a layer that Keras 3 does not have
                 refused += 1
                 continue
             if 0 in y.shape[1:] or np.prod([n or 12 for n in y.shape[1:]]) > MOST_ELEMENTS:
