@@ -36,6 +36,7 @@ sys.path[:] = json.loads(sys.argv[1])  # the child looks for packages where this
 from mxsame.doctor import report
 report()
 """
+FOR_NUMPY_2 = ". MXNet's metadata asks for NumPy 1: give `pip install mxnet` --no-deps, or pip replaces NumPy"
 NVIDIA_SMI = ("nvidia-smi", "--query-gpu=driver_version,name,compute_cap", "--format=csv,noheader")
 
 
@@ -59,7 +60,8 @@ def examine() -> Iterator[Check]:
     yield Check("Python", "note", f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}")
     wheels, reported = mxnet_wheels(), ask()
     again = reinstall(next(iter(wheels), "mxnet"))
-    yield Check("NumPy", "note", reported.get("NumPy", "cannot be imported"))
+    numpy = reported.get("NumPy", "cannot be imported")
+    yield Check("NumPy", "note", numpy + FOR_NUMPY_2 * numpy.startswith("2."))
     installed = ", ".join(map(" ".join, wheels.items())) or "no wheel"
     if "MXNet" not in reported:
         yield Check("MXNet", "problem", f"{reported['error']} ({installed})", reported.get("fix") or again)

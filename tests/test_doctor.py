@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import sites
 
@@ -20,6 +21,7 @@ def test_this_machine_is_well():
     examined = list(doctor.examine())
     assert doctor.as_data(examined)["well"], examined
     checks = {check.name: check for check in examined}
+    assert ("--no-deps" in checks["NumPy"].text) == (int(np.__version__[0]) >= 2)
     assert checks["MXNet"].text.startswith("mxnet 1.9.1, ") and sys.executable in checks["Python"].text
     assert checks["cpu(0)"].status == "ok" and "MXNet has" in checks["threads"].text
 

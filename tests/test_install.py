@@ -132,6 +132,9 @@ ROWS = {  # what MXNet needs of NumPy 1: a function that uses it, and what it gi
     "in1d": (lambda: mx.np.in1d(mx.np.array(X), mx.np.array([4, 3])).tolist(), [True, False, False, True]),
     "msort": (lambda: mx.np.msort(mx.np.array(X)).tolist(), [[2, 1], [3, 4]]),
     "trapz": (lambda: mx.np.trapz(mx.np.array(X), axis=1).tolist(), [2, 3]),
+    "nanpercentile": (lambda: mx.np.nanpercentile(mx.np.array(X), 50, interpolation="lower").item(), 2),
+    "nanquantile": (lambda: mx.np.nanquantile(mx.np.array(X), 0.5, interpolation="lower").item(), 2),
+    "linalg.qr": (lambda: [type(part) for part in mx.np.linalg.qr(mx.np.array(X))], [mx.np.ndarray] * 2),
     "core": (lambda: mx.nd.moveaxis(mx.nd.zeros((2, 3, 4)), 0, 2).shape, (3, 4, 2)),
     "build_err_msg": (lambda: message(mx.test_utils.checkShapes, X, X[0])[-30:], "array([3., 1.], dtype=float32)"),
     "operators": (lambda: mx.nd.reshape(mx.nd.array(X[0]), shape=TWO).asnumpy().tolist(), [[3], [1]]),
@@ -143,6 +146,7 @@ ROWS = {  # what MXNet needs of NumPy 1: a function that uses it, and what it gi
 }
 
 
+@pytest.mark.filterwarnings("ignore:the `interpolation=` argument:DeprecationWarning")  # of NumPy 1.22 to 1.26
 @pytest.mark.parametrize(("compute", "expected"), ROWS.values(), ids=list(ROWS))
 def test_what_mxnet_needs_of_numpy_1(monkeypatch, compute, expected):
     assert (compute(monkeypatch) if compute is counted else compute()) == expected

@@ -68,6 +68,7 @@ class PartLoader(SourceFileLoader):
 
         numpy_names.prepare(module)
         super().exec_module(module)
+        numpy_names.finish(module)
 
 
 class MxnetLoader(PartLoader):

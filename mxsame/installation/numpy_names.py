@@ -31,6 +31,15 @@ def build_err_msg(arrays: Sequence[Any], err_msg: str) -> str:
     return "\n".join(["", f"Items are not equal: {err_msg}", *shown])
 
 
+def named(function: Any) -> Callable[..., Any]:
+    """A function whose argument `method` had another name until NumPy 2.4."""
+
+    def renamed(*args: Any, interpolation: str = "linear", **kwargs: Any) -> Any:
+        return function(*args, **{"method": interpolation, **kwargs})
+
+    return renamed if IS_NUMPY_2 else function
+
+
 def expired(name: str) -> Callable[..., Any]:
     """A function on which NumPy 1.20 to 1.26 raise this error, too."""
 
@@ -73,10 +82,12 @@ def namespace(module: types.ModuleType, added: Dict[str, Any], replaced: Dict[st
 
 REPLACED: Dict[str, Any] = {
     "bool": bool,  # mx.np.bool, masks: Python's own, which it is not in NumPy 2
-    "alltrue": partial(numpy.all),  # mx.np has this and the next three, of which NumPy warns before they are gone
+    "alltrue": partial(numpy.all),  # mx.np has these; NumPy warns of them before they are gone
     "in1d": in1d,
     "msort": partial(numpy.sort, axis=0),
     "trapz": vars(numpy)["trapezoid" if IS_NUMPY_2 else "trapz"],
+    "nanpercentile": named(numpy.nanpercentile),
+    "nanquantile": named(numpy.nanquantile),
     "core": vars(numpy)["_core" if IS_NUMPY_2 else "core"],  # mx.nd.moveaxis
     "testing": namespace(numpy.testing, {"build_err_msg": build_err_msg}, {}),  # mx.test_utils.assert_almost_equal
 }
@@ -157,6 +168,15 @@ def prepare(module: types.ModuleType) -> None:
     vars(module)["__builtins__"] = BUILTINS
     if IS_NUMPY_2 and module.__name__ in STR:
         vars(module)["str"] = STR[module.__name__]
+
+
+def finish(module: types.ModuleType) -> None:
+    """After it has run."""
+    if module.__name__ == "mxnet.numpy.multiarray":  # calls the type of a tuple: mx.np.linalg.qr gives a named one
+        convert = vars(module)["_as_mx_np_array"]
+        vars(module)["_as_mx_np_array"] = lambda value, ctx=None: convert(
+            tuple(value) if hasattr(value, "_fields") else value, ctx
+        )
 
 
 def adapted(code: Any, module: str) -> Any:
