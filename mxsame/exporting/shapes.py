@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
@@ -28,11 +28,12 @@ Shape = Tuple[Length, ...]
 class Shapes:
     """The shape of every output.
 
-    The graph's shapes are inferred for two sets of input shapes: lengths that differ are dynamic.
+    The graph's shapes are inferred for two sets of input shapes: lengths that differ are dynamic. `declared` are shapes
+    of the inputs, with None for lengths that may differ, of a net that has such.
     """
 
-    def __init__(self, graph: Graph, dynamic_batch: bool, dynamic_size: bool):
-        self.others = _others(graph, dynamic_batch, dynamic_size)
+    def __init__(self, graph: Graph, dynamic_batch: bool, dynamic_size: bool, declared: Sequence[tuple] = ()):
+        self.others = _others(graph, dynamic_batch, dynamic_size, declared)
         traced, other = graph.output_shapes(), graph.output_shapes(self.others)
         self.inputs = {name: tuple(map(Length, shape, self.others[name])) for name, shape in graph.inputs.items()}
         self._all = {out: tuple(map(Length, shape, other[out])) for out, shape in traced.items() if out in other}
@@ -43,14 +44,21 @@ class Shapes:
         return self._all[output]
 
 
-def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Dict[str, tuple]:
+def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool, declared: Sequence[tuple]) -> Dict[str, tuple]:
     """Other shapes of the inputs. A size changes by a multiple of all strides, so that its pads are the same, and each
     axis by a different amount, since axes that have one length here may differ in another call."""
     added, reasons = _reach(graph) if dynamic_size else 0, []
-    for order, first, last in (("first", 2, 0), ("last", 1, 1)):  # the channels, and the axes that are not spatial
+    dynamic = [[axis for axis, length in enumerate(shape) if axis and length is None] for shape in declared]
+    orders: Dict[str, Callable] = {
+        "with channels first": lambda position, rank: range(2, rank),
+        "with channels last": lambda position, rank: range(1, rank - 1),
+    }
+    if any(dynamic):
+        orders = {"with the lengths that the model leaves open": lambda position, rank: dynamic[position]}
+    for order, axes in orders.items():
         inputs = {}
-        for name, (batch, *rest) in graph.inputs.items():
-            growth = {axis: added * count for count, axis in enumerate(range(first, len(rest) + 1 - last), 1)}
+        for position, (name, (batch, *rest)) in enumerate(graph.inputs.items()):
+            growth = {axis: added * count for count, axis in enumerate(axes(position, len(rest) + 1), 1)}
             lengths = [length + growth.get(axis, 0) for axis, length in enumerate(rest, 1)]
             inputs[name] = (batch + dynamic_batch, *lengths)
         try:
@@ -58,7 +66,7 @@ def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool) -> Dict[str, 
         except ValueError as error:
             if not dynamic_size:
                 raise ValueError(f"net must take any batch; received dynamic_batch=True: {error}") from None
-            reasons.append(f"with channels {order}, {error}")
+            reasons.append(f"{order}, {error}")
         else:
             return inputs
     raise ValueError(

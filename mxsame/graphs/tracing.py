@@ -217,7 +217,9 @@ def _structure(name: str, given: Any, shapes: list[Any]) -> Any:
 
 
 def _count_of_inputs(net: Any) -> int:
-    """How many arrays `hybrid_forward` must be given, in addition to the parameters."""
+    """How many arrays `hybrid_forward` must be given, in addition to the parameters; some nets know it."""
+    if hasattr(net, "declared_shapes"):
+        return len(net.declared_shapes)
     _, *arguments = inspect.signature(net.hybrid_forward).parameters.values()
     parameters = _gluon.own_parameters(net)
     needed = (each for each in arguments if each.kind == each.POSITIONAL_OR_KEYWORD and each.default is each.empty)

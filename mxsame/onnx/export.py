@@ -123,7 +123,7 @@ def export_onnx(
     dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
     with tracing.explained(input_shape=input_shape):
         graph = _graph(net, inputs, dtype, fold, dynamic_size)
-        inferred = Shapes(graph, *dynamic)
+        inferred = Shapes(graph, *dynamic, getattr(net, "declared_shapes", ()))
         if dynamic_size:
             _check_takes(net, inputs._replace(shapes=inferred.others), dtype)
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)

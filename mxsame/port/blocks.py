@@ -145,6 +145,27 @@ def resize_nearest(F: Any, x: Any, rows: Any, columns: Any) -> Any:
     return F.take(F.take(x, rows, axis=2, mode="clip"), columns, axis=3, mode="clip")
 
 
+def resize_like(F: Any, x: Any, *others: Any, axes: Sequence[int], nearest: bool) -> Any:
+    """Rows and columns as many as other arrays have along these axes, whatever the sizes: positions as TensorFlow
+    computes them, in float32, and bilinear weights 1 - |position - element|."""
+    for like, axis in zip(others, reversed(axes)):
+        like, old = F.BlockGrad(like), F.contrib.arange_like(F.BlockGrad(x), axis=3)
+        size, length = (
+            F.cast(F.slice_axis(F.shape_array(each), axis=0, begin=at, end=at + 1), dtype="float32")
+            for each, at in ((like, axis), (x, 3))
+        )
+        scale = F.broadcast_div(length, size)
+        positions = F.broadcast_mul(F.contrib.arange_like(like, axis=axis) + 0.5, scale)
+        if nearest:
+            x = F.take(x, F.floor(positions), axis=3, mode="clip")
+        else:
+            positions = F.broadcast_minimum(F.relu(positions - 0.5), length - 1)
+            away = F.broadcast_sub(F.expand_dims(old, axis=1), F.expand_dims(positions, axis=0))
+            x = F.dot(x, F.relu(1 - F.abs(away)))
+        x = F.swapaxes(x, dim1=2, dim2=3)
+    return x
+
+
 def resize_by_matrix(F: Any, x: Any, rows: Any, columns: Any, size: Sequence[int]) -> Any:
     """Each row and column a sum of all, by weights (new, old)."""
     for matrix, length in zip((columns, rows), reversed(size)):

@@ -81,6 +81,19 @@ class Value(NamedTuple):
 Operand = Union[Value, Any]  # of an operator: a tensor or a constant
 
 
+class OpenLength(int):
+    """The length of a dynamic axis, -1, which knows the axis."""
+
+    of_value: Value
+    axis: int
+
+    @classmethod
+    def of(cls, value: Value, axis: int) -> OpenLength:
+        length = cls(-1)
+        length.of_value, length.axis = value, axis
+        return length
+
+
 class Conversion(NamedTuple):
     """Of a weight, from Keras's order of axes to that of its parameter, and back."""
 

@@ -31,6 +31,7 @@ class Network(HybridBlock):
     def __init__(self, description: Model, builder: Builder, inputs: List[Value], outputs: List[Value]):
         super().__init__(prefix="")
         self.description, self.inputs = description, inputs
+        self.declared_shapes = [tuple(value.ordered(value.shape)) for value in inputs]
         self.custom = builder.custom
         self._steps = steps = builder.steps
         self._layers = builder.outputs

@@ -9,7 +9,7 @@ import numpy as np
 from mxsame import validation
 from mxsame.port import blocks, types
 from mxsame.port.activations import ACTIVATIONS, applied
-from mxsame.port.builder import Operand, Site, Value
+from mxsame.port.builder import OpenLength, Operand, Site, Value
 from mxsame.port.description import Layer, leaves, listed, snake_case
 from mxsame.port.einsum import einsum_product, parse
 from mxsame.port.layers import axes_of, broadcasting, merged, to_order, to_shape
@@ -259,7 +259,7 @@ BATCH = "batch"  # in the shape of a tensor; other dynamic lengths are -1
 @operator("shape")
 def _shape(site: Site, x: Value, out_type: Any = None) -> tuple:
     """`tf.shape`: lengths, which are no tensors here."""
-    return (BATCH, *(-1 if n is None else n for n in x.shape[1:]))
+    return (BATCH, *(OpenLength.of(x, axis) if n is None else n for axis, n in enumerate(x.shape[1:], 1)))
 
 
 def _length_product(function: str, x: Any, y: Any) -> Any:
@@ -415,7 +415,7 @@ def _slice(entry: Any, length: Optional[int]) -> Dict[str, Optional[int]]:
 def _length(n: Optional[int], entry: dict) -> Optional[int]:
     if n is not None:
         return len(range(*slice(entry["start"], entry["stop"], entry["step"]).indices(n)))
-    return 1 if isinstance(entry["start"], int) and entry["stop"] == entry["start"] + 1 else None
+    return 1 if isinstance(entry["start"], int) and (entry["stop"] or 0) == entry["start"] + 1 else None
 
 
 @operator("matmul", order=KERAS, names={"b": "y", "x2": "y"})

@@ -16,7 +16,7 @@ from mxsame import nn, validation
 from mxsame import padding as arithmetic
 from mxsame.port import blocks, types
 from mxsame.port.activations import activated
-from mxsame.port.builder import SAME, Conversion, Site, Value, kernel
+from mxsame.port.builder import SAME, Conversion, OpenLength, Site, Value, kernel
 from mxsame.port.description import Weight
 from mxsame.port.layers import BIAS, KERNEL, random_layer
 from mxsame.port.rows import FIRST, KERAS, TAKES, UNPADDED, layer, operator
@@ -287,6 +287,8 @@ def _resize(
     if method == "nearest" or site.version == 3:  # whose output has the type of the data
         types.check(x.dtype, {"float32"})
     x = site.cast(x, "float32")
+    if all(isinstance(length, OpenLength) for length in size) and method != "bicubic":
+        return _resized_like(site, x, size, method == "nearest")
     height, width = size = [validation.integer("size", length, 1, LARGEST_INDEX) for length in size]
     if crop_to_aspect_ratio:
         x = _cropped(site, x, _fitting(site, x, size, padded=False))
@@ -299,6 +301,14 @@ def _resize(
     if method == "nearest":
         return site.constant(blocks.resize_nearest, x, arrays)
     return site.constant(blocks.resize_by_matrix, x, arrays, size=(height, width))
+
+
+def _resized_like(site: Site, x: Value, size: Sequence[OpenLength], nearest: bool) -> Value:
+    """To lengths of other tensors that the graph alone knows."""
+    axes = [length.of_value.axis(length.axis) for length in size]
+    others = [length.of_value for length in reversed(size)]
+    shape = (x.shape[0], None, None, x.shape[-1])
+    return site.function(blocks.resize_like, x, *others, shape=shape, axes=axes, nearest=nearest)
 
 
 RESIZING = ("interpolation", "antialias", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "fill_mode", "fill_value")

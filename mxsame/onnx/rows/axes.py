@@ -20,11 +20,14 @@ KEPT_ZERO = -0.0
 
 @writes("Reshape", "reshape_like")
 def reshape(w: Writer, node: Node, x: str, *like: str) -> str:
-    """To the shape that MXNet infers, whatever its special codes are; with several dynamic lengths, to the shape of
-    another array."""
+    """To the shape that MXNet infers, whatever its special codes are; with several dynamic lengths, to those of another
+    array in place of some of its own."""
     target = w.shape(Output(node))
-    if like and target == w.shape(node.inputs[1]) and sum(not length.is_static for length in target) > 1:
-        return w.add("Reshape", x, w.add("Shape", *like))
+    if like and sum(not length.is_static for length in target) > 1:
+        own, other = w.add("Shape", x), w.add("Shape", *like)
+        begin, end, first, last = (node.attr(f"{side}_{at}") for side in ("lhs", "rhs") for at in ("begin", "end"))
+        parts = [(own, 0, begin or 0), (other, first or 0, last), (own, ndim_of(w, node) if end is None else end, None)]
+        return w.add("Reshape", x, w.add("Concat", *(w.sliced(each, (0, *ends, 1)) for each, *ends in parts), axis=0))
     return w.reshaped(x, w.shape(node.inputs[0]), target)
 
 

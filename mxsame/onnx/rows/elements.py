@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Optional
 import numpy as np
 
 from mxsame import validation
-from mxsame.exporting.walk import must, ndim_of
+from mxsame.exporting.walk import axis_of, must, ndim_of
 from mxsame.onnx.rows._shared import Array, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output
@@ -260,9 +260,15 @@ def full(w: Writer, node: Node) -> str:
 
 
 @writes("_arange", "_contrib_arange_like")
-def arange(w: Writer, node: Node, *_: str) -> str:
-    shape = w.static(Output(node), "its shape")
+def arange(w: Writer, node: Node, *x: str) -> str:
     start, step, repeat = node.attr("start", 0), node.attr("step", 1), node.attr("repeat", 1)
+    length = w.shape(Output(node))[0]
+    if not length.is_static and node.attr("axis") is not None and (start, step, repeat) == (0, 1, 1):
+        axis = axis_of(w, node)
+        end = w.squeezed(w.sliced(w.add("Shape", *x), (0, axis, axis + 1, 1)), [0])
+        first, one = (w.constant(np.array(each), np.int64) for each in (0, 1))
+        return w.cast(w.add("Range", first, end, one), w.dtype(Output(node)))
+    shape = w.static(Output(node), "its shape")
     if node.op == "_arange" and node.attr("stop") is None and not node.attr("infer_range", False):
         start = 0  # the only number given is the stop
     numbers = start + step * (np.arange(math.prod(shape)) // repeat).reshape(shape)

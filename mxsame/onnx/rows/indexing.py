@@ -21,8 +21,12 @@ def embedding(w: Writer, node: Node, x: str, weight: str) -> str:
 
 @writes("take")
 def take(w: Writer, node: Node, x: str, index: str) -> str:
-    axis = axis_of(w, node, 0)
-    rows = _index(w, node.inputs[1], index, _length(w, node, axis), node.attr("mode", "clip"))
+    axis, mode = axis_of(w, node, 0), node.attr("mode", "clip")
+    if not w.shape(node.inputs[0])[axis].is_static and mode == "clip":
+        last = w.add("Sub", w.sliced(w.add("Shape", x), (0, axis, axis + 1, 1)), w.integers([1]))
+        rows = w.add("Max", w.add("Min", w.cast(index, np.int64), last), w.integers([0]))
+    else:
+        rows = _index(w, node.inputs[1], index, _length(w, node, axis), mode)
     return w.add("Gather", x, rows, axis=axis)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Optional, Sequence
 
 import numpy as np
@@ -83,7 +84,8 @@ def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
         if node.attr(name, False) and ndim > 1:
             axes = [*range(ndim - 2), ndim - 1, ndim - 2]
             x, y = (w.transposed(x, axes), y) if position == 0 else (x, w.transposed(y, axes))
-    if node.op == "dot" and max(len(w.shape(source)) for source in node.inputs) > 2:
+    most = 2 if node.op == "dot" and node.attr("transpose_a", False) else math.inf
+    if len(w.shape(node.inputs[0])) > most or (node.op == "dot" and len(w.shape(node.inputs[1])) > 2):
         raise ValueError("data must have at most two axes")
     product = w.add("MatMul", x, y)
     if all(len(w.shape(source)) == 1 for source in node.inputs):

@@ -1,0 +1,90 @@
+"""Models whose inputs leave lengths open: one network, file and ONNX file for all of them, beside live tf.keras."""
+
+import live_keras  # before TensorFlow
+import numpy as np
+import pytest
+from mxnet import autograd, gluon, nd
+
+import mxsame
+
+pytestmark = pytest.mark.oracle
+
+
+def keras():
+    return live_keras.keras()
+
+
+def like_the_input(method):
+    """A decoder that resizes to the size of the picture."""
+
+    def resized(x):
+        import tensorflow as tf
+
+        small = keras().layers.Conv2D(4, 3, strides=2, padding="same")(x)
+        return keras().layers.Concatenate()([x, tf.image.resize(small, tf.shape(x)[1:3], method=method)])
+
+    return resized
+
+
+SIZES = ((9, 12), (1, 1), (1, 7), (2, 1), (31, 64))
+MODELS = {  # name -> (shape, function, lengths)
+    "last step": ((None, 6), lambda x: x[:, -1], ((5,), (2,), (1,))),
+    "last steps": ((None, 6), lambda x: x[:, -2:], ((5,), (2,))),
+    "each step": (
+        (None, 6),
+        lambda x: keras().layers.TimeDistributed(keras().layers.Dense(2))(x),
+        ((5,), (9,), (1,)),
+    ),
+    "bilinear": ((None, None, 3), like_the_input("bilinear"), SIZES),
+    "nearest": ((None, None, 3), like_the_input("nearest"), SIZES),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_any_length(name, tmp_path):
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
+    shape, function, sizes = MODELS[name]
+    x = keras().Input(shape)
+    model = live_keras.randomise(keras().Model(x, function(x)))
+    net, file = mxsame.from_keras(model), str(tmp_path / "net")
+    first = live_keras.inputs_of(model, sizes[0])[0]
+    exported = mxsame.export(net, file)
+    mxsame.export_onnx(net, f"{file}.onnx", first.shape, dynamic_size=True)
+    session = runtime.InferenceSession(f"{file}.onnx", providers=["CPUExecutionProvider"])
+    block = gluon.SymbolBlock.imports(exported[0], ["data"], exported[1] if net.collect_params() else None)
+    hybridized = mxsame.hybridize(mxsame.from_keras(model), max_graphs=1)
+    for size in sizes:
+        (data,) = live_keras.inputs_of(model, size, batch=3)
+        given, want = nd.array(data), live_keras.expected(model, [data])
+        for run in (net, hybridized, block, mxsame.deploy(net, data.shape)):
+            live_keras.compare(live_keras.arrays_of(run(given)), want, 2e-6)
+        live_keras.compare(session.run(None, {"data": data}), want, 2e-6)
+    gradient_of(model, hybridized, first)
+
+
+def gradient_of(model, net, data):
+    import tensorflow as tf
+
+    given, variable = nd.array(data), tf.Variable(data)
+    given.attach_grad()
+    with autograd.record():
+        loss = net(given).square().sum()
+    loss.backward()
+    with tf.GradientTape() as tape:
+        squares = tf.reduce_sum(tf.square(model(variable)))
+    live_keras.compare([given.grad.asnumpy()], [tape.gradient(squares, variable).numpy()], 1e-5)
+
+
+def test_bicubic_to_an_open_size_is_refused():
+    x = keras().Input((None, None, 3))
+    with pytest.raises(ValueError, match="size must be an integer >= 1"):
+        mxsame.from_keras(keras().Model(x, like_the_input("bicubic")(x)))
+
+
+def test_several_inputs_before_a_call(tmp_path):
+    inputs = [keras().Input((length,)) for length in (3, 4)]
+    net = mxsame.from_keras(keras().Model(inputs, keras().layers.Concatenate()(inputs)))
+    symbol, _ = mxsame.export(net, str(tmp_path / "net"))
+    arrays = [nd.ones((2, 3)), nd.zeros((2, 4))]
+    out = gluon.SymbolBlock.imports(symbol, ["data0", "data1"])(*arrays)
+    np.testing.assert_array_equal(out.asnumpy(), nd.concat(*arrays, dim=1).asnumpy())
