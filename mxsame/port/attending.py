@@ -28,6 +28,9 @@ def _sequences(*inputs: Value) -> None:
     if any(x.rank != 3 or not x.shape[2] for x in inputs):
         shapes = [x.shape for x in inputs]
         raise ValueError(f"inputs must be sequences (N, T, D) of a static D; {validation.received(shapes=shapes)}")
+    masks = [x.mask.shape for x in inputs if x.mask is not None]
+    if any(len(shape) != 2 for shape in masks):
+        raise ValueError(f"masks must be those of steps, (N, T); {validation.received(shapes=masks)}")
 
 
 def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
@@ -69,7 +72,10 @@ def _multi_head(
     validation.divisible("query heads", heads, "key heads", key_heads)
     given = dict(zip(("query", "value", "key"), (query, value, key)))
     masks = {name: x.mask for name, x in given.items() if x.mask is not None}
-    masks.update({} if attention_mask is None else {"attention": attention_mask})
+    if attention_mask is not None:
+        if attention_mask.rank != 3:
+            raise ValueError(f"attention_mask must have 3 axes; {validation.received(shape=attention_mask.shape)}")
+        masks["attention"] = attention_mask
     rows = {
         "query": heads * key_dim,
         "key": key_heads * key_dim,
@@ -85,9 +91,12 @@ def _multi_head(
         role.name: _as_matrix(tuple(stored.shape), role.name == "output_kernel")
         for role, stored in zip(site.layer.roles or (), site.layer.weights)
     }
+    zeros = site.version == 3 and bool(
+        return_attention_scores or config.get("dropout")
+    )  # Keras's softmax, not a fused one
     return _attended(
         site, multi_head_attention, [query, key, value], masks, options, shapes, conversions,
-        heads=heads, key_heads=key_heads, units=rows,
+        heads=heads, key_heads=key_heads, units=rows, zeros=zeros,
     )  # fmt: skip
 
 
@@ -96,8 +105,10 @@ def _attended(
     conversions: Any, **arguments: Any,
 ) -> List[Value]:  # fmt: skip
     """The outputs of a function of attention; the first has the mask of the query."""
-    site.same_in_all_calls(masks=sorted(masks), **options)
-    arguments.update(options, dropout=site.number("dropout", 0.0), masks=list(masks))
+    rate = 0.0 if site.training is False else site.number("dropout", 0.0)
+    dropout = {"p": rate, "mode": "always" if site.training else "training"} if rate else {}
+    site.same_in_all_calls(masks=sorted(masks), dropout=dropout, **options)
+    arguments.update(options, dropout=dropout, masks=list(masks))
     make = partial(Function, function, shapes=shapes, **arguments)
     outputs = site.several(make, *inputs, *masks.values(), conversions=conversions)
     return [outputs[0]._replace(mask=inputs[0].mask), *outputs[1:]]

@@ -15,10 +15,12 @@ MASK_AXES = {"query": 2, "value": 1, "key": 1}  # that a mask of one sequence la
 
 
 def attended(
-    F: Any, scores: Any, value: Any, masks: Mapping[str, Any], causal: bool, dropout: float, heads: int = 1
-) -> List[Any]:
-    """The values (N, S, D), weighed by the softmax of scores (N, T, S), and their weights; what any of the masks leaves
-    out gets almost nothing. All have an entry of the batch for each head, and the masks one for all."""
+    F: Any, scores: Any, value: Any, masks: Mapping[str, Any], causal: bool, dropout: Mapping[str, Any],
+    heads: int = 1, zeros: bool = False,
+) -> List[Any]:  # fmt: skip
+    """The values (N, S, D), weighed by the softmax of scores (N, T, S), their weights, and those after dropout; what
+    any of the masks leaves out gets almost nothing, which is the same for all where all are left out, or `zeros`. All
+    have an entry of the batch for each head, and the masks one for all."""
     allowed = None
     for name, mask in masks.items():
         mask = F.expand_dims(mask, axis=MASK_AXES[name]) if name in MASK_AXES else mask
@@ -31,7 +33,9 @@ def attended(
     if allowed is not None:
         scores = F.broadcast_add(scores, (1 - allowed) * MASKED)
     weights = F.softmax(scores, axis=-1)
-    return [F.batch_dot(F.Dropout(weights, p=dropout) if dropout else weights, value), weights]
+    weights = F.broadcast_mul(weights, allowed) if zeros and allowed is not None else weights
+    dropped = F.Dropout(weights, **dropout) if dropout else weights
+    return [F.batch_dot(dropped, value), weights, dropped]
 
 
 def causal_mask(F: Any, scores: Any) -> Any:
@@ -50,7 +54,7 @@ def attention(
     concat_score_weight: Any = None,
     score_mode: str,
     use_causal_mask: bool,
-    dropout: float,
+    dropout: Mapping[str, Any],
     masks: Sequence[str],
     return_attention_scores: bool,
 ) -> Any:
@@ -73,7 +77,7 @@ def attention(
         pairs = F.broadcast_add(F.expand_dims(query, axis=2), F.expand_dims(key, axis=1))
         pairs = times(F.tanh(times(pairs, before, 4)), after, 4)
         scores = times(F.sum(pairs, axis=3), concat_score_weight, 3)
-    output, weights = attended(F, scores, value, given, use_causal_mask, dropout)
+    output, _, weights = attended(F, scores, value, given, use_causal_mask, dropout)
     if of_query is not None:
         output = F.broadcast_mul(output, F.expand_dims(of_query, axis=2))
     return [output, weights] if return_attention_scores else output
@@ -89,9 +93,10 @@ def multi_head_attention(
     key_heads: int,
     units: Dict[str, int],
     use_causal_mask: bool,
-    dropout: float,
+    dropout: Mapping[str, Any],
     masks: Sequence[str],
     return_attention_scores: bool,
+    zeros: bool,
     **parameters: Any,
 ) -> Any:
     """`keras.layers.MultiHeadAttention`, and with fewer heads of keys and values `GroupQueryAttention`, where each of
@@ -114,7 +119,7 @@ def multi_head_attention(
     query = parted(projected(query, "query") / math.sqrt(units["query"] // heads), heads)
     key, value = (parted(projected(x, name), key_heads) for x, name in ((key, "key"), (value, "value")))
     scores = F.batch_dot(query, key, transpose_b=True)
-    outputs = attended(F, scores, value, dict(zip(masks, arrays)), use_causal_mask, dropout, heads)
+    outputs = attended(F, scores, value, dict(zip(masks, arrays)), use_causal_mask, dropout, heads, zeros)[:2]
     output, weights = (F.reshape(each, shape=(-4, -1, heads, -2)) for each in outputs)
     output = projected(F.reshape(F.transpose(output, axes=(0, 2, 1, 3)), shape=(0, 0, -3)), "output")
     return [output, weights] if return_attention_scores else output

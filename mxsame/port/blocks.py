@@ -233,6 +233,17 @@ def counted_below(F: Any, x: Any, boundaries: Any) -> Any:
     return F.sum(F.broadcast_greater_equal(F.expand_dims(x, axis=-1), boundaries), axis=-1)
 
 
+def kept(F: Any, x: Any, mask: Any, *others: Any, other: float = 0.0) -> Any:
+    """x where its mask, which lacks the last axis, keeps it; elsewhere another array or a number."""
+    mask = F.broadcast_like(F.expand_dims(mask, axis=-1), x)
+    return F.where(mask, x, others[0] if others else F.zeros_like(x) + other)
+
+
+def all_kept(F: Any, x: Any) -> Any:
+    """A mask of ones for x."""
+    return F.ones_like(F.squeeze(F.slice_axis(x, axis=-1, begin=0, end=1), axis=-1))
+
+
 def masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool) -> Any:
     """The mean of the steps that are not masked."""
     kept = F.expand_dims(mask, axis=3 - axis)
@@ -392,7 +403,7 @@ FUNCTIONS: Dict[str, Callable] = {
     "rms": _rms,
     # masks: ones, and zeros at steps to be skipped
     "any_not_equal": lambda F, x, value: F.max(F.cast(x != value, dtype="float32"), axis=-1),
-    "masked": lambda F, x, mask: F.broadcast_mul(x, F.expand_dims(mask, axis=2)),
+    "masked": lambda F, x, mask: F.broadcast_mul(x, F.expand_dims(mask, axis=-1)),
     "masked_scores": lambda F, x, mask: x + (1 - mask) * MASKED,
     # noise
     "gaussian_noise": _noise(_gaussian_noise),

@@ -7,10 +7,11 @@ meet. A layer without an opinion (an activation, an addition, a batch norm) take
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -27,6 +28,16 @@ LENGTHS = (5040, 10080)  # in place of a dynamic length: they have many divisors
 
 class Refused(ValueError):
     """An error that names its layer already."""
+
+
+@contextlib.contextmanager
+def users_code() -> Iterator[None]:
+    """An error in it is the user's own: it goes on as it is."""
+    try:
+        yield
+    except Exception as error:
+        error.is_users = True  # type: ignore[attr-defined]
+        raise
 
 
 class Value(NamedTuple):
@@ -141,10 +152,11 @@ def inferred_shapes(block: Any, inputs: Sequence[Value], first: bool) -> List[Tu
 
 class Builder:
     """Collects steps. `row_of` finds the row of a layer or operator; `progress` is called with the number of calls of
-    layers so far."""
+    layers so far; `custom` are the user's functions."""
 
-    def __init__(self, row_of: Callable, progress: Callable[[int], None], keras_mxnet: bool = False):
+    def __init__(self, row_of: Callable, progress: Callable[[int], None], custom: Mapping[str, Any], keras_mxnet: bool):
         self.row_of, self.progress, self.keras_mxnet = row_of, progress, keras_mxnet
+        self.custom_functions = custom
         self.steps: List[Step] = []
         self.blocks: Dict[Any, Any] = {}  # of layers that were built, by path
         self.custom: Dict[int, Any] = {}  # blocks of the user's, by the identity of the layer
@@ -336,9 +348,9 @@ class Site:
             out = builder.row_of(layer)(self, args, kwargs)
             builder.progress(next(builder.calls))
             return out if isinstance(out, list) else [out]
-        except (Refused, Warning):
-            raise
         except Exception as error:
+            if isinstance(error, (Refused, Warning)) or getattr(error, "is_users", False):
+                raise
             reason = " ".join(str(error).split("Stack trace")[0].split())
             if not isinstance(error, (ValueError, TypeError)):
                 reason = f"its configuration must be as Keras writes it; received {type(error).__name__}: {reason}"

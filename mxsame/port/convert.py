@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -11,11 +12,12 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import types
 from mxsame.port import weights as weighing
-from mxsame.port.builder import Builder, Operand, Site, Value
-from mxsame.port.description import Layer, Model, Placed, Weight, leaves
+from mxsame.port.activations import users_names
+from mxsame.port.builder import Builder, Operand, Site, Value, users_code
+from mxsame.port.description import WRAPPER, Layer, Model, Placed, Weight, class_and_config, leaves, listed
 from mxsame.port.network import Network
 from mxsame.port.reading import read
-from mxsame.port.rows import KERAS, Row
+from mxsame.port.rows import KERAS, LAYERS, TAKES, Row
 from mxsame.port.table import row_of
 
 
@@ -40,8 +42,14 @@ def from_keras(
     layout : "NCHW", "NHWC" or one of their relatives, optional
         In which order inputs and outputs of that many axes have theirs; that of the model by default.
     custom : dict, optional
-        For layers that are not supported: the name of a class, of a layer or of a function, and a function of
-        (config, weights) that returns a HybridBlock, which takes arrays in Keras's order of axes.
+        For what is not Keras's own, or not supported. By the name of a class, of a layer or of a function between
+        layers: a function of (config, weights) that returns a HybridBlock, which takes arrays in Keras's order of axes,
+        and the mask of the first if its `hybrid_forward` has a parameter `mask`; its outputs have that mask if it has
+        `supports_masking`. Or the name of the layer of Keras that the class is, as `{"MyLSTM": "LSTM"}`. Or a function
+        of (config) that returns the `{"class_name": .., "config": ..}` of such a layer, or a list of them, one after
+        the other, of which the first has the weights. By the name of an activation, "<lambda>" if it has none: a
+        function of (F, x), as `{"swish2": lambda F, x: x * F.sigmoid(2 * x)}`. Errors in a function are raised as they
+        are.
     padding : "keras-mxnet", optional
         For models that were trained in keras-mxnet.
 
@@ -108,7 +116,7 @@ def import_model(
         validation.rank_of_layout(layout)
     model = read(source, weights, rows.check)
     total = model.calls()
-    builder = Builder(rows.row_of, lambda done: progress(done, total), keras_mxnet=padding is not None)
+    builder = Builder(rows.row_of, lambda done: progress(done, total), rows.custom, keras_mxnet=padding is not None)
     layers = {layer.name: layer for layer in model.layers}
     format_of = _data_format(model, layout)
     inputs = []
@@ -130,17 +138,35 @@ class _Rows:
 
     def __init__(self, custom: Any):
         self.custom = {} if custom is None else custom
-        if not isinstance(self.custom, Mapping) or not all(map(callable, self.custom.values())):
-            raise TypeError(f"custom must map names to functions; {validation.received(custom=custom)}")
+        values = self.custom.values() if isinstance(self.custom, Mapping) else [None]
+        if not all(callable(value) or isinstance(value, str) for value in values):
+            raise TypeError(
+                f"custom must map names to functions or Keras's layers; {validation.received(custom=custom)}"
+            )
+        self.activations: Set[str] = set()  # names of activations among those of `custom`
+        self.after: Dict[int, List[Layer]] = {}  # what comes after a layer that the user replaced, by its identity
 
-    def row_of(self, layer: Layer) -> Optional[Row]:
+    def row_of(self, layer: Layer) -> Optional[Callable]:
         """What builds a layer."""
-        make = _of_layer(self.custom, layer)
-        return row_of(layer) if make is None else Row(partial(_custom, make=make), KERAS)
+        make, row = self._given(layer), row_of(layer)
+        if make is not None and not _is_configuration(make):
+            return Row(partial(_custom, make=make), KERAS, masks=TAKES)
+        return partial(_in_turn, row, after) if row and (after := self.after.get(id(layer))) else row
+
+    def _given(self, layer: Layer) -> Any:
+        """The user's function for it; that of an activation is for no layer of its name."""
+        names = (name for name in _names(layer) if name in self.custom and name not in self.activations)
+        return next((self.custom[name] for name in names), None)
 
     def check(self, model: Model) -> None:
         """Refuses a model with layers that are not supported, all of them at once, and names that no layer has."""
         layers = [*model.walk(), *model.layers]
+        names = {name for layer in layers for name in _names(layer)}
+        self.activations.update(name for layer in layers for name in users_names(layer.config))
+        for layer in model.walk():
+            replacement = self._given(layer)
+            if replacement is not None and _is_configuration(replacement):
+                self._replace(layer, replacement)
         missing = [layer for layer in model.walk() if layer.class_name != "InputLayer" and not self.row_of(layer)]
         if missing:
             shown = [f"{_names(layer)[1]} ({layer.name!r})" for layer in missing[:8]]
@@ -149,12 +175,47 @@ class _Rows:
                 f"custom={{{_names(missing[0])[-1]!r}: function of (config, weights) -> HybridBlock}}; "
                 f"received {', '.join(shown)}{', ..' if len(missing) > 8 else ''}"
             )
-        unknown = set(self.custom) - {name for layer in layers for name in _names(layer)}
+        unknown = set(self.custom) - names - self.activations
         if unknown:
             raise ValueError(
                 "custom must have names of the model's layers, classes or functions; "
                 f"{validation.received(custom=sorted(map(str, unknown)))}"
             )
+
+    def _replace(self, layer: Layer, replacement: Any) -> None:
+        """Give a layer the class and the configuration that the user names for it."""
+        if isinstance(replacement, str):
+            entries = [{"class_name": replacement, "config": layer.config}]
+        else:
+            with users_code():
+                entries = listed(replacement(dict(layer.config)))
+        first, *after = entries
+        layer.stored_as, (layer.class_name, layer.config) = layer.class_name, class_and_config(first)
+        self.after[id(layer)] = [_after(layer, *class_and_config(entry)) for entry in after]
+        if layer.class_name not in LAYERS or layer.class_name == WRAPPER or None in map(row_of, self.after[id(layer)]):
+            names = [class_and_config(entry)[0] for entry in entries]
+            raise ValueError(f"custom of {layer.name!r} must name layers of Keras; {validation.received(names=names)}")
+
+
+def _is_configuration(given: Any) -> bool:
+    """Whether it is the name of a layer of Keras, or a function of a configuration alone."""
+    try:
+        return isinstance(given, str) or not inspect.signature(given).bind(None, None)
+    except TypeError:
+        return True
+
+
+def _after(layer: Layer, class_name: str, config: Dict[str, Any]) -> Layer:
+    return Layer(class_name, layer.name, config, operator=None if class_name in LAYERS else class_name)
+
+
+def _in_turn(row: Row, after: Sequence[Layer], site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+    """A layer, and what the user puts after it."""
+    out = row(site, args, kwargs)
+    for layer in after:
+        here = Site(site.builder, layer, site.path, site.call, site.model, site.training, site.once)
+        out = row_of(layer)(here, listed(out), {})  # type: ignore[misc]
+    return out
 
 
 def _names(layer: Layer) -> Tuple[str, str, str]:
@@ -163,23 +224,25 @@ def _names(layer: Layer) -> Tuple[str, str, str]:
     return layer.name, name, name.split(">")[-1]
 
 
-def _of_layer(functions: Mapping[str, Callable], layer: Layer) -> Optional[Callable]:
-    return next((functions[name] for name in _names(layer) if name in functions), None)
-
-
 def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) -> List[Value]:
-    """A block of the user's, on arrays in Keras's order."""
+    """A block of the user's, on arrays in Keras's order, and the mask of the first if it takes one."""
     layer, builder = site.layer, site.builder
     if site.path not in builder.blocks:
-        block = make(site.config, [np.asarray(array) for array in layer.weights])
+        with users_code():
+            block = make(site.config, [np.asarray(array) for array in layer.weights])
         if not isinstance(block, mx.gluon.HybridBlock):
             raise TypeError(f"custom must return a HybridBlock; received a {type(block).__name__}")
         builder.blocks[site.path] = builder.custom[id(layer)] = block
         layer.weights = [Placed(tuple(array.shape)) for array in layer.weights]
         if layer.roles is None and len(site.path) == 1:  # in a nested model, what is trained would come first
             layer.roles = [Weight(f"weight_{number}") for number in range(len(layer.weights))]
-    arrays = leaves([*inputs, *constants.values()], Value)
-    return builder.emit(builder.blocks[site.path], arrays, site.name, False)
+    block, arrays = builder.blocks[site.path], leaves([*inputs, *constants.values()], Value)
+    mask = arrays[0].mask
+    if mask is not None and "mask" in inspect.signature(block.hybrid_forward).parameters:
+        arrays.append(mask)
+    with users_code():
+        outputs = builder.emit(block, arrays, site.name, False)
+    return [out._replace(mask=mask) for out in outputs] if getattr(block, "supports_masking", False) else outputs
 
 
 def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]:
@@ -255,7 +318,7 @@ def _array(stored: Any) -> np.ndarray:
 
 
 def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> List[Any]:
-    function = _of_layer(custom, layer)
+    function = next((custom[name] for name in _names(layer) if name in custom), None)
     if function is None:
         raise ValueError(
             f"custom layers with weights need custom={{{_names(layer)[-1]!r}: function of (block) -> arrays}}; "

@@ -83,7 +83,8 @@ class Layer:
     `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read,
     and a `Placed` when it is in a parameter. `roles` are those that the layer's class has in this configuration; None
     for a class that is not in the table. `native`: they are as keras-mxnet stores them. A TimeDistributed layer has the
-    layer that it wraps as a model. `first_call` is the number of the first of its calls.
+    layer that it wraps as a model. `first_call` is the number of the first of its calls. `stored_as` is its class in
+    the file, if the user has named another one for it.
     """
 
     class_name: str
@@ -96,6 +97,7 @@ class Layer:
     roles: Optional[List[Weight]] = None
     native: bool = False
     first_call: int = 0
+    stored_as: str = ""
 
     @property
     def wrapped(self) -> Optional[Layer]:

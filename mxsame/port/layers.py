@@ -15,7 +15,7 @@ from mxsame.port import blocks
 from mxsame.port.activations import activated
 from mxsame.port.builder import TRANSPOSED, Conversion, Site, Value
 from mxsame.port.description import Layer, Weight, class_and_config, listed, snake_case
-from mxsame.port.rows import ALIKE, KERAS, LAYERS, PASSES, SETTLED, TAKES, in_place, layer, operator
+from mxsame.port.rows import ALIKE, KERAS, LAYERS, PASSES, PASSES_IN_KERAS_3, SETTLED, TAKES, in_place, layer, operator
 
 gluon = mx.gluon.nn
 GAMMA, BETA = Weight("gamma", "gamma", "scale"), Weight("beta", "beta", "center")
@@ -147,7 +147,7 @@ def _layer_norm(site: Site, x: Value) -> Value:
     return _along(site, blocks.scale_shift, x, axes, before="standardize", over=x.axes(axes), epsilon=epsilon)
 
 
-@layer("RMSNormalization", order=SETTLED, weights=[Weight("scale", "gamma")], masks=PASSES)
+@layer("RMSNormalization", order=SETTLED, weights=[Weight("scale", "gamma")])
 def _rms_norm(site: Site, x: Value) -> Value:
     axes, epsilon = _axes(site, x), site.number("epsilon", 1e-6)
     return _along(site, blocks.scale_shift, x, axes, before="rms", over=x.axes(axes), epsilon=epsilon)
@@ -171,7 +171,8 @@ def _group_norm(site: Site, x: Value) -> Value:
 
 @layer("UnitNormalization", masks=PASSES)
 def _unit_norm(site: Site, x: Value) -> Value:
-    return site.function(blocks.unit, x, axes=x.axes(_axes(site, x)))
+    """The epsilon of Keras 2 is that of the square, that of Keras 3 of the length."""
+    return site.function(blocks.unit, x, axes=x.axes(_axes(site, x)), epsilon=1e-12 if site.version == 2 else 1e-24)
 
 
 @layer("LayerScale", order=SETTLED, weights=[Weight("gamma", "gamma")], unread="projection_dim|init_values")
@@ -179,7 +180,7 @@ def _layer_scale(site: Site, x: Value) -> Value:
     return _along(site, blocks.scale_shift, x, [x.rank - 1])
 
 
-@layer("Normalization", order=SETTLED, weights=STATISTICS)
+@layer("Normalization", order=SETTLED, weights=STATISTICS, masks=PASSES_IN_KERAS_3)
 def _normalization(site: Site, x: Value) -> Value:
     """With statistics of its own, or with those of its configuration."""
     config, invert = site.config, bool(site.config.get("invert", False))
@@ -206,7 +207,7 @@ def broadcasting(name: str, value: Any, x: Value) -> np.ndarray:
     return array.reshape(full).transpose(x.ordered(range(x.rank)))
 
 
-@layer("Rescaling")
+@layer("Rescaling", masks=PASSES_IN_KERAS_3)
 def _rescaling(site: Site, x: Value) -> Value:
     scale, offset = site.config["scale"], site.config.get("offset", 0.0)
     if isinstance(scale, (list, tuple)) or isinstance(offset, (list, tuple)):
@@ -267,10 +268,10 @@ def _noise(site: Site, x: Value) -> Value:
     return site.function(function, x, amount=amount) if amount and site.training is None else x
 
 
-@layer("ActivityRegularization", "Identity", masks=TAKES, unread="l1|l2")
+@layer("ActivityRegularization", masks=PASSES, unread="l1|l2")
+@layer("Identity", masks=PASSES_IN_KERAS_3)
 def _identity(site: Site, x: Value) -> Value:
-    """Masks do not pass an Identity of Keras 2."""
-    return x._replace(mask=None) if (site.layer.class_name, site.version) == ("Identity", 2) else x
+    return x
 
 
 @layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomContrast", "RandomBrightness", "RandomTranslation",
@@ -394,18 +395,28 @@ def _spectral_norm(site: Site, x: Value) -> Any:
     return out
 
 
-@layer("TimeDistributed", order=KERAS, masks=PASSES, unread="layer")
+@layer("TimeDistributed", order=KERAS, masks=TAKES, unread="layer")
 def _time_distributed(site: Site, x: Value) -> Value:
-    """Steps in time become entries of the batch for the layer, and are steps again after it."""
+    """Steps in time become entries of the batch for the layer, and are steps again after it; so does the mask. Keras 3
+    passes on the mask of the data, Keras 2 that of the layer's output, or what any entry of a step keeps."""
     if x.rank < 3 or site.builder.keras_mxnet or site.layer.model is None:
         raise ValueError(
             f"inputs must have 3 axes or more, and not with padding=keras-mxnet; {validation.received(shape=x.shape)}"
         )
-    entries = site.function(blocks.reshape, x, to=(-3, -2))._replace(dtype=x.dtype)
+    entries, mask = site.function(blocks.reshape, x, to=(-3, -2))._replace(dtype=x.dtype), x.mask
+    if mask is not None:
+        entries = entries._replace(mask=site.function(blocks.reshape, mask, to=(-3, -2)))
     (out,) = site.builder.model(site.layer.model, site.path, [entries], site.training, site.once)
-    out = site.keras(out)
-    steps = site.function("unfold", out, x, shape=(*x.shape[:2], *out.shape[1:]))
-    return steps._replace(dtype=out.dtype)
+
+    def steps(of_entries: Value) -> Value:
+        shape = (*x.shape[:2], *of_entries.shape[1:])
+        return site.function("unfold", of_entries, x, shape=shape)._replace(dtype=of_entries.dtype)
+
+    if site.version == 2 and out.mask is not None and (mask is None or out.mask.key != entries.mask.key):
+        mask = steps(out.mask)
+    elif site.version == 2 and out.mask is None and mask is not None and mask.rank > 2:
+        mask = site.function("max", mask, axis=tuple(range(2, mask.rank)))
+    return steps(site.keras(out))._replace(mask=mask)
 
 
 # -- several inputs
@@ -438,27 +449,48 @@ def _with_rank(site: Site, x: Value, rank: int) -> Value:
 
 @layer("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", masks=TAKES)
 def _merge(site: Site, *inputs: Value) -> Value:
-    function = site.layer.class_name.lower()
+    function, masks = site.layer.class_name.lower(), [x.mask for x in inputs]
     if function == "subtract" and len(inputs) != 2:
         raise ValueError(f"inputs must be two; received {len(inputs)}")
-    return merged(site, function, inputs)._replace(mask=_merged_mask(site, [x.mask for x in inputs]))
+    if site.version == 3 and any(masks) and function in ("multiply", "maximum", "minimum"):
+        out = _merged_by_masks(site, function, inputs)
+    else:
+        out = merged(site, function, inputs)
+    return out._replace(mask=_merged_mask(site, masks))
 
 
 def _merged_mask(site: Site, masks: Sequence[Any]) -> Any:
     """Keras 2 keeps a step that no input masks; Keras 3 one that any input keeps, if all have a mask."""
+    given = [mask for mask in masks if mask is not None]
+    if len({mask.rank for mask in given}) > 1:
+        raise ValueError(f"masks must agree; {validation.received(shapes=[mask.shape for mask in given])}")
     if site.version == 2:
-        return _combined(site, "multiply", masks)
-    if None in masks:
-        return None
-    if site.layer.class_name == "Multiply" and len({mask.key for mask in masks}) > 1:
-        raise ValueError("inputs must have one mask; received several")
-    return _combined(site, "maximum", masks)
+        return _combined(site, "multiply", given)
+    return None if None in masks else _combined(site, "maximum", given)
 
 
-def _combined(site: Site, function: str, masks: Sequence[Any]) -> Any:
+def _combined(site: Site, function: str, masks: Sequence[Value]) -> Any:
     """A function of the masks that are different; None of none."""
-    distinct = list({mask.key: mask for mask in masks if mask is not None}.values())
+    distinct = list({mask.key: mask for mask in masks}.values())
     return site.function(function, *distinct) if len(distinct) > 1 else next(iter(distinct), None)
+
+
+def _merged_by_masks(site: Site, function: str, inputs: Sequence[Value]) -> Value:
+    """Keras 3's products and extremes leave out what is masked; a product is 0 where all inputs are."""
+    one_shape = len({x.rank if function == "multiply" else x.shape for x in inputs}) == 1
+    if not one_shape or any(x.mask is not None and x.mask.rank != x.rank - 1 for x in inputs):
+        raise ValueError(f"masked inputs must have one shape; {validation.received(shapes=[x.shape for x in inputs])}")
+    inputs, masks = [site.keras(x) for x in inputs], [x.mask for x in inputs]
+    if function == "multiply":
+        factors = [x if x.mask is None else site.function(blocks.kept, x, x.mask, other=1.0) for x in inputs]
+        out = merged(site, function, factors)
+        return out if None in masks else site.function(blocks.kept, out, _combined(site, "maximum", masks))
+    out, mask = inputs[0], masks[0]
+    for x in inputs[1:]:
+        own = x if x.mask is None else site.function(blocks.kept, x, x.mask, out)
+        out = site.function(function, out if mask is None else site.function(blocks.kept, out, mask, own), own)
+        mask = None if mask is None or x.mask is None else _combined(site, "maximum", [mask, x.mask])
+    return out
 
 
 @layer("CustomScaleLayer")
@@ -470,15 +502,22 @@ def _custom_scale(site: Site, first: Value, second: Value) -> Value:
 
 @layer("Concatenate", order=ALIKE, masks=TAKES)
 def _concatenate(site: Site, *inputs: Value) -> Value:
+    """Along the last axis, Keras 2 keeps a step that no input masks, and Keras 3 one that any input keeps."""
     axis, masks = site.config.get("axis", -1), [x.mask for x in inputs]
     out = concatenated(site, inputs, axis)
     if not any(masks):
         return out
-    if axis % out.rank == out.rank - 1 and out.rank > 2:  # a step is kept that no input masks
-        return out._replace(mask=_combined(site, "multiply", masks))
-    if axis % out.rank == 1 and None not in masks:
-        return out._replace(mask=site.function(blocks.concatenate, *masks, axis=1))
-    raise ValueError(f"masks must be those of steps that are concatenated; {validation.received(axis=axis)}")
+    along = axis % out.rank
+    if any(mask is not None and mask.rank != out.rank - 1 for mask in masks):
+        raise ValueError(f"masks must lack the last axis; {validation.received(shapes=[x.shape for x in masks if x])}")
+    if along == out.rank - 1:
+        return out._replace(mask=_merged_mask(site, masks))
+    if site.version == 2 and None in masks:
+        raise ValueError(
+            f"masks must be those of all inputs, along other axes than the last; {validation.received(axis=axis)}"
+        )
+    masks = [site.function(blocks.all_kept, site.keras(x)) if x.mask is None else x.mask for x in inputs]
+    return out._replace(mask=site.function(blocks.concatenate, *masks, axis=along))
 
 
 @operator("concatenate", order=ALIKE)

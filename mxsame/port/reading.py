@@ -101,7 +101,7 @@ def _take_live(model: Model, live: Any) -> None:
         theirs = layers.get(layer.name)
         if theirs is None:  # the input of a Sequential, and operators of Keras 3, which are no layers
             continue
-        if layer.wrapped is not None:
+        while layer.wrapped is not None:
             layer, theirs = layer.wrapped, theirs.layer
         if layer.model is not None:
             _take_live(layer.model, theirs)

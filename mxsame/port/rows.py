@@ -21,7 +21,7 @@ from mxsame.port.description import Config, Layer, Weight, leaves, mapped
 AS_IT_IS, UNPADDED, FIRST, KERAS, ALIKE, SETTLED = "as it is", "unpadded", "first", "keras", "alike", "settled"
 
 # what a layer does with a mask: its output has none, that of the first input, or what the row gives it
-STOPS, PASSES, TAKES = "stops", "passes", "takes"
+STOPS, PASSES, PASSES_IN_KERAS_3, TAKES = "stops", "passes", "passes in Keras 3", "takes"
 
 ANYWHERE = ("training", "name")  # arguments that every call may have; a Site has the first
 FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # names of the first one of Keras's layers
@@ -76,7 +76,8 @@ class Row:
             check_all_read(site.config, self.unread)
         if self.masks == TAKES:
             return out
-        mask = leaves(args, Value)[0].mask if self.masks == PASSES else None
+        passes = self.masks == PASSES or (self.masks == PASSES_IN_KERAS_3 and site.version == 3)
+        mask = leaves(args, Value)[0].mask if passes else None
         return mapped(out, Value, lambda each: each._replace(mask=mask))  # lengths of a shape have none
 
     def weights_of(self, layer: Layer) -> List[Weight]:

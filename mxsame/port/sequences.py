@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mxsame import nn, validation
-from mxsame.port.activations import named
+from mxsame.port.activations import commutes, named
 from mxsame.port.builder import Conversion, Site, Value, kernel
 from mxsame.port.description import Config, Weight, class_and_config
 from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
@@ -18,20 +18,29 @@ STEPS = {"activation": "tanh", "recurrent_activation": "sigmoid"}  # the functio
 
 
 def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
-    """Those of this configuration, for this data. In both directions, sequences are 0 where the mask is."""
+    """Those of this configuration, for this data. In both directions, sequences are 0 where the mask is, and single
+    outputs are not. Unrolled backwards, Keras takes the mask forwards for these zeros."""
     rank = 3 + (site.num_spatial_dims or 0)
     if x.rank != rank:
         raise ValueError(f"data must have {rank} axes; {validation.received(**{'data.shape': x.shape})}")
     for option in ("stateful", "time_major"):
         if config.get(option):
             raise ValueError(f"{option} must be False; received {option}=True")
+    if site.training and (config.get("dropout") or config.get("recurrent_dropout")):
+        raise ValueError("a recurrent layer with dropout must not be called with training=True")
+    sequences, backwards = bool(config.get("return_sequences", False)), bool(config.get("go_backwards", False))
     both = site.layer.class_name == "Bidirectional"
+    zero_output = x.mask is not None and (sequences if both else bool(config.get("zero_output_for_mask", False)))
+    if x.mask is not None and x.mask.rank != 2:
+        raise ValueError(f"mask must be that of steps, (N, T); {validation.received(shape=x.mask.shape)}")
+    if zero_output and sequences and backwards and config.get("unroll"):
+        raise ValueError("unroll must be False in a masked layer that goes backwards; received unroll=True")
     return Options(
         x.shape[1],
         *(named(site, config, name, default) for name, default in STEPS.items()),
         *(bool(config.get(name, False)) for name in ("return_sequences", "return_state", "go_backwards")),
         takes_mask=x.mask is not None,
-        zero_output_for_mask=both and bool(config.get("return_sequences", False)),
+        zero_output_for_mask=zero_output,
     )
 
 
@@ -140,6 +149,8 @@ WEIGHTS_OF_CONVOLUTIONS = _weights("i2h.weight", "h2h.weight", "i2h.bias")
 def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     rank = site.num_spatial_dims or 0
     given, options = _states(states, initial_state, 2), _options(site, site.config, x)
+    if not all(commutes(function) for function, _ in options[1:3] if callable(function)):
+        raise ValueError("activation of convolutions must be a function of each element")
     windows = {**window(site), "padding": str(site.config.get("padding", "valid")).lower()}
     if not site.is_channels_first:
         x, given = _channels_to(site, x, 2), [_channels_to(site, state, 1) for state in given]

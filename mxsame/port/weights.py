@@ -70,7 +70,8 @@ def _assign_by_class(model: Model, group: Any, container: str) -> None:
 
 
 def _group_name(layer: Layer) -> str:
-    return snake_case(PYTHON_NAMES.get(layer.class_name, layer.class_name).split(">")[-1])
+    class_name = layer.stored_as or layer.class_name
+    return snake_case(PYTHON_NAMES.get(class_name, class_name).split(">")[-1])
 
 
 def _counted(name: str, counts: Dict[str, int]) -> str:

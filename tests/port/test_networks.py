@@ -152,6 +152,88 @@ def test_custom_layers_with_weights_in_nested_models(tmp_path, ending):
         mxsame.to_keras_weights(net, tmp_path / "back.h5", custom={"Scaled": lambda block: []})
 
 
+SWISH = {"swish2": lambda F, x: x * F.sigmoid(2 * x), "softmax1": lambda F, x: F.softmax(x, axis=1)}
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model", "ignore:The object being serialized includes a")
+@pytest.mark.parametrize("name", [*SWISH, "<lambda>"])
+def test_activations_by_name(tmp_path, name):
+    """Also one of a whole axis, after a convolution whose output has channels first."""
+    layers = keras().layers
+    swish2 = lambda x: x * keras().backend.sigmoid(2 * x)  # noqa: E731
+    function = {"softmax1": lambda x: keras().backend.softmax(x, 1)}.get(name, swish2)
+    function.__name__ = name
+    with keras().utils.custom_object_scope({name: function}):
+        data = layers.Input((5, 6, 3))
+        x = layers.Activation(function, name="swish2")(layers.Conv2D(4, 2, activation=function)(data))
+        cell = layers.LSTM(3, activation=function, recurrent_activation=function, return_sequences=True)
+        x = cell(layers.Masking(0.0)(layers.Reshape((10, 8))(x)))
+        outputs = layers.GRU(2, activation=function)(x)
+        if name != "<lambda>":  # which Keras does not wrap
+            outputs = layers.Bidirectional(layers.SimpleRNN(2, activation=function))(x)
+        model = randomise(keras().Model(data, outputs))
+    custom = {name: SWISH.get(name, SWISH["swish2"])}
+    net = check(model, custom=custom)
+    (given,) = inputs_of(model)
+    compare(arrays_of(mxsame.deploy(net, given.shape)(nd.array(given))), expected(model, [given]))
+    for ending in (".h5", ".keras"):
+        model.save(tmp_path / f"model{ending}")
+        read = mxsame.from_keras(str(tmp_path / f"model{ending}"), custom=custom)
+        compare(arrays_of(read(nd.array(given))), expected(model, [given]))
+    with pytest.raises(ValueError, match=f"or be given by custom=.'{name}': function of .F, x..; received"):
+        mxsame.from_keras(model)
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model")
+@pytest.mark.parametrize("ending", [".h5", ".keras"])
+def test_a_class_that_is_a_layer_of_keras(tmp_path, ending):
+    import tensorflow as tf
+
+    class MyLSTM(keras().layers.LSTM):
+        pass
+
+    class Reversed(keras().layers.GRU):
+        def __init__(self, units, **kwargs):
+            super().__init__(units, **{**kwargs, "go_backwards": True})
+
+        def call(self, inputs, **kwargs):
+            return tf.reverse(super().call(inputs, **kwargs), [1])
+
+    layers = [keras().layers.Input((5, 3)), MyLSTM(4, return_sequences=True), Reversed(2, return_sequences=True)]
+    model = randomise(keras().Sequential([*layers, keras().layers.LSTM(3)]))
+    model.save(tmp_path / f"model{ending}")
+
+    def reversed_gru(config):
+        return [{"class_name": "GRU", "config": config}, {"class_name": "Flip", "config": {"axis": 1}}]
+
+    net = check(model, source=str(tmp_path / f"model{ending}"), custom={"MyLSTM": "LSTM", "Reversed": reversed_gru})
+    weights = model.get_weights()
+    mxsame.to_keras_weights(net, tmp_path / "weights.h5")
+    randomise(model, seed=5).load_weights(tmp_path / "weights.h5")
+    for have, want in zip(model.get_weights(), weights):
+        np.testing.assert_array_equal(have, want)
+    with pytest.raises(ValueError, match=r"custom of 'my_lstm.*' must name layers of Keras; received names=\['LTSM'\]"):
+        mxsame.from_keras(model, custom={"MyLSTM": "LTSM", "Reversed": reversed_gru})
+    with pytest.raises(ZeroDivisionError):
+        mxsame.from_keras(model, custom={"MyLSTM": lambda config, weights: 1 / 0, "Reversed": reversed_gru})
+
+
+def test_dropout_of_attention_samples_as_keras():
+    """With training=True: the mean and the spread of many samples are those of Keras."""
+    layers, data = keras().layers, keras().layers.Input((6, 4))
+    attention = layers.MultiHeadAttention(2, 3, dropout=0.4)(data, data, training=True)
+    scores = layers.Attention(dropout=0.4)([data, data], return_attention_scores=True, training=True)[1]
+    model = randomise(keras().Model(data, [attention, scores]))
+    given = np.repeat(inputs_of(model, batch=1)[0], 4000, axis=0)
+    for got, want in zip(arrays_of(mxsame.from_keras(model)(nd.array(given))), expected(model, [given])):
+        assert want.std(0).max() > 0.05
+        np.testing.assert_allclose(got.mean(0), want.mean(0), atol=0.05)
+        np.testing.assert_allclose(got.std(0), want.std(0), atol=0.05)
+    recurrent = keras().Model(data, layers.LSTM(2, dropout=0.3)(data, training=True))
+    with pytest.raises(ValueError, match="a recurrent layer with dropout must not be called with training=True"):
+        mxsame.from_keras(recurrent)
+
+
 def test_names_that_would_meet():
     """A separable layer `x` has a parameter x_depthwise_weight, and so has a layer `x_depthwise`."""
     layers = keras().layers
