@@ -74,7 +74,7 @@ def _axes(site: Site, x: Value) -> List[int]:
 
 
 @layer("BatchNormalization", "SyncBatchNormalization", order=SETTLED, weights=(GAMMA, BETA, *MOVING), masks=TAKES,
-       unread="synchronized")  # fmt: skip
+       unread="synchronized|renorm_momentum")  # fmt: skip
 def _batch_norm(site: Site, x: Value) -> Value:
     """Of several axes: these as one, which is the last."""
     axes = _axes(site, x)

@@ -12,8 +12,10 @@ from mxsame._mxnet import mx
 from mxsame.port import reading
 from mxsame.port.activations import ACTIVATIONS
 from mxsame.port.builder import Site
+from mxsame.port.description import Config
 from mxsame.port.operators import name_of
-from mxsame.port.table import OPERATORS
+from mxsame.port.rows import check_all_read
+from mxsame.port.table import LAYERS, OPERATORS
 
 REGISTERED = {"module": None, "registered_name": "mine>Softmax"}  # as `.keras` files have it
 
@@ -142,6 +144,8 @@ def test_keys_that_mean_nothing_are_left():
     }
     net = mxsame.from_keras(json.dumps(model_of(entry("Flatten", config={**off, "trainable": True, "new": False}))))
     assert net(mx.nd.ones((1, 3, 4))).shape == (1, 12)
+    of_keras_3_15 = {"renorm": False, "renorm_clipping": None, "renorm_momentum": 0.99}
+    check_all_read(Config(of_keras_3_15), LAYERS["BatchNormalization"].unread)
 
 
 def test_inputs_may_be_given_by_their_name():
