@@ -13,7 +13,7 @@ from mxsame.port.builder import OpenLength, Operand, Site, Value
 from mxsame.port.description import Layer, leaves, listed, snake_case
 from mxsame.port.einsum import einsum_product, parse
 from mxsame.port.layers import axes_of, broadcasting, merged, to_order, to_shape
-from mxsame.port.rows import KERAS, UNPADDED, in_place, operator
+from mxsame.port.rows import KERAS, TAKES, UNPADDED, in_place, operator
 
 
 def name_of(operator: str) -> str:
@@ -147,11 +147,14 @@ def _clip(site: Site, x: Value, x_min: float, x_max: float) -> Value:
     return site.function("clip", x, a_min=float(x_min), a_max=float(x_max))
 
 
-@operator("identity", "cast")
+@operator("identity", "cast", masks=TAKES)
 def _cast(site: Site, x: Value, dtype: Any = None) -> Value:
+    """What has the type already is the same array in Keras, with its mask; an identity is another one."""
+    x = x._replace(mask=None) if str(site.layer.operator).endswith("identity") else x
     if dtype is None:
         return x
-    return site.cast(x, types.check(types.known(dtype), {x.dtype, "float32", "float64", "int32", "int64", "bool"}))
+    out = site.cast(x, types.check(types.known(dtype), {x.dtype, "float32", "float64", "int32", "int64", "bool"}))
+    return out if out.dtype == x.dtype else out._replace(mask=None)
 
 
 # -- along axes

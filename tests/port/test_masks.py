@@ -51,6 +51,15 @@ def test_masks_of_steps(name):
 
 
 @pytest.mark.oracle
+def test_a_cast_to_the_type_that_is_there_keeps_the_mask():
+    import tensorflow as tf
+
+    layers, data = keras().layers, keras().Input((LENGTH, LENGTH))
+    x, mean = layers.Masking(0.0)(data), layers.GlobalAveragePooling1D()
+    check(keras().Model(data, [mean(tf.cast(x, "float32")), mean(tf.identity(x))]), inputs=[masked_data(2)[1:]])
+
+
+@pytest.mark.oracle
 def test_unrolled_backwards_with_zeros_is_refused():
     """Keras takes the mask forwards for the zeros of steps that are backwards."""
     layers = keras().layers
