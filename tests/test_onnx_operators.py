@@ -314,7 +314,8 @@ STATIC = ("shape_array", "RNN")  # their first axis is no batch
 
 
 def test_every_row_has_a_case():
-    assert OPERATORS.keys() == CASES.keys()
+    notes = {"RNN with a note"}  # written by the importer's layers only: tests/port/test_sequences.py
+    assert OPERATORS.keys() - notes == CASES.keys()
 
 
 def test_a_kind_has_one_row():
