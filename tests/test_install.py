@@ -103,7 +103,7 @@ def mean_of_sums(*values):
     metric = mx.metric.Loss()
     for value in values:
         metric.update(0, [mx.nd.array([value], dtype="float16")])
-    return metric.get()[1], metric.get_global()[1]
+    return float(metric.get()[1]), float(metric.get_global()[1])  # a float16 equals a float that it rounds to
 
 
 def records(shape):
@@ -136,7 +136,6 @@ ROWS = {  # what MXNet needs of NumPy 1: a function that uses it, and what it gi
     "nanquantile": (lambda: mx.np.nanquantile(mx.np.array(X), 0.5, interpolation="lower").item(), 2),
     "linalg.qr": (lambda: [type(part) for part in mx.np.linalg.qr(mx.np.array(X))], [mx.np.ndarray] * 2),
     "core": (lambda: mx.nd.moveaxis(mx.nd.zeros((2, 3, 4)), 0, 2).shape, (3, 4, 2)),
-    "build_err_msg": (lambda: message(mx.test_utils.checkShapes, X, X[0])[-30:], "array([3., 1.], dtype=float32)"),
     "operators": (lambda: mx.nd.reshape(mx.nd.array(X[0]), shape=TWO).asnumpy().tolist(), [[3], [1]]),
     "symbols": (lambda: mx.sym.zeros(shape=TWO).infer_shape()[1], [(2, 1)]),
     "variables": (lambda: mx.sym.var("x", shape=TWO).infer_shape()[0], [(2, 1)]),

@@ -10,7 +10,7 @@ import builtins
 import re
 import types
 from functools import partial
-from typing import Any, Callable, Dict, Sequence
+from typing import Any, Callable, Dict
 
 import numpy
 
@@ -23,12 +23,6 @@ LEGACY: Any = "1.25"  # how NumPy 1 wrote numbers
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
     """Which elements of the first array, in one row, are in the second: gone since NumPy 2.4."""
     return numpy.isin(numpy.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
-
-
-def build_err_msg(arrays: Sequence[Any], err_msg: str) -> str:
-    """The message about two arrays that differ: gone from `numpy.testing` since NumPy 2.0."""
-    shown = (f" {name}: {array!r}" for name, array in zip(("ACTUAL", "DESIRED"), arrays))
-    return "\n".join(["", f"Items are not equal: {err_msg}", *shown])
 
 
 def named(function: Any) -> Callable[..., Any]:
@@ -89,7 +83,6 @@ REPLACED: Dict[str, Any] = {
     "nanpercentile": named(numpy.nanpercentile),
     "nanquantile": named(numpy.nanquantile),
     "core": vars(numpy)["_core" if IS_NUMPY_2 else "core"],  # mx.nd.moveaxis
-    "testing": namespace(numpy.testing, {"build_err_msg": build_err_msg}, {}),  # mx.test_utils.assert_almost_equal
 }
 NUMPY = namespace(numpy, ADDED, REPLACED)
 
