@@ -353,10 +353,10 @@ def test_an_unsupported_python(tmp_path, version, first):
     assert lines[2] == f"  fix it with: python3.11 -m venv .venv && {again} '.[cli]' && {again} --no-deps mxnet==1.9.1"
 
 
-def test_a_python_and_a_numpy_newer_than_the_tested_ones_work():
+def test_a_numpy_newer_than_the_tested_ones_works():
     code = """
-import sys, numpy
-sys.version_info, numpy.__version__ = (3, 99, 0, "final", 0), "3.0.1"
+import numpy
+numpy.__version__ = "3.0.1"
 import mxsame, mxnet
 print(mxnet.np.in1d(mxnet.np.array([1, 2]), mxnet.np.array([2])).tolist())
 try:
