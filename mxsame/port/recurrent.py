@@ -1,21 +1,22 @@
 """Keras's recurrent layers as Gluon blocks: one direction of a SimpleRNN, LSTM or GRU, and of a ConvLSTM.
 
 MXNet's fused operator runs them where its formulas are Keras's. Otherwise they run step by step: written out if the
-number of steps is static, and by MXNet's `foreach` if it is dynamic.
+number of steps is static, in blocks of many by MXNet's `foreach`, and one by one by `foreach` if it is dynamic.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import copied
 from mxsame.port.blocks import run
 from mxsame.port.description import listed
-from mxsame.target import CELL, FORMAT, scope
+from mxsame.target import CELL, FORMAT, lowered_later, scope, target_of
 
 Activation = Tuple[str, Dict[str, Any]]  # a function of `mxsame.port.blocks`, and its arguments
 State = List[Any]
@@ -31,6 +32,7 @@ class Kind(NamedTuple):
 # LSTM: input, forget, cell, output in both. GRU: update, reset, new in Keras; reset, update, new in MXNet.
 KINDS = {"SimpleRNN": Kind(1, (0,)), "LSTM": Kind(2, (0, 1, 2, 3)), "GRU": Kind(1, (1, 0, 2))}
 MOST_STEPS = 512  # that are written out in a graph
+BLOCK = 64  # steps that are written out in the body of a loop
 # the activations that recurrent layers of other formats have, too
 NOTED = ("elu", "hard_sigmoid", "identity", "leaky_relu", "relu", "sigmoid", "softsign", "tanh")
 
@@ -119,17 +121,32 @@ class Stepwise(mx.gluon.HybridBlock):
             states = step(entry[0], states)
             return states[0], states
 
-        body, data, carried, steps = plain, [x], list(states), self.options.steps
-        if mask is not None:
-            body, data, carried = masked, [x, mask], [F.zeros_like(states[0]), *states]
-        if steps is None or steps > MOST_STEPS:
-            outputs, carried = F.contrib.foreach(body, data, carried)
-        else:
+        def written(data: List[Any], carried: State, steps: int) -> Tuple[Any, State]:
             rows = []
             for entry in zip(*(_split(F, each, steps) for each in data)):
                 output, carried = body(entry, carried)
                 rows.append(output)
-            outputs = F.stack(*rows, axis=0)
+            return F.stack(*rows, axis=0), carried
+
+        body, data, carried, steps = plain, [x], list(states), self.options.steps
+        if steps is None and target_of(x).purpose == "deployment":
+            steps = (tensors.known_shape(x) or [None])[0]
+        if mask is not None:
+            body, data, carried = masked, [x, mask], [F.zeros_like(states[0]), *states]
+        if steps is None:
+            outputs, carried = F.contrib.foreach(body, data, carried)
+        elif steps <= MOST_STEPS:
+            outputs, carried = written(data, carried, steps)
+        else:
+            end = steps - steps % BLOCK
+            rest = [F.slice_axis(each, axis=0, begin=end, end=None) for each in data]
+            data = [F.slice_axis(each, axis=0, begin=0, end=end) for each in data]
+            data = [F.reshape(each, shape=(-4, -1, BLOCK, -2)) for each in data]
+            outputs, carried = F.contrib.foreach(partial(written, steps=BLOCK), data, carried)
+            outputs = F.reshape(outputs, shape=(-3, -2))
+            if end < steps:
+                last, carried = written(rest, carried, steps - end)
+                outputs = F.concat(outputs, last, dim=0)
         return outputs, carried[1:] if mask is not None else carried
 
 
@@ -160,6 +177,16 @@ class Recurrent(Stepwise):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.i2h_weight.shape[1]} -> {self._units}, {self.kind})"
+
+    def hybrid_forward(self, F: Any, x: Any, *more: Any, **parameters: Any) -> Any:
+        if more or self.options.return_state:
+            return super().hybrid_forward(F, x, *more, **parameters)
+        return self._of_data(F, x, **parameters)
+
+    @lowered_later
+    def _of_data(self, F: Any, x: Any, **parameters: Any) -> Any:
+        """The only output, of nothing but data. A deployed graph knows the number of steps, which are written out."""
+        return super().hybrid_forward(F, x, **parameters)
 
     def sequence(
         self, F: Any, x: Any, states: State, mask: Any, i2h_weight: Any, h2h_weight: Any, bias: Any = None
@@ -239,20 +266,25 @@ class Recurrent(Stepwise):
         def product(state: Any, weight: Any, rows: int, bias: Any = None) -> Any:
             return F.FullyConnected(state, weight, bias, num_hidden=rows, no_bias=bias is None)
 
+        def parted(gates: Any, count: int) -> List[Any]:
+            """For each gate its part: `split` takes ten times as long."""
+            return [F.slice_axis(gates, axis=1, begin=n * units, end=(n + 1) * units) for n in range(count)]
+
         def simple(x: Any, states: State) -> State:
             return [activation(x + product(states[0], weight, units))]
 
         def lstm(x: Any, states: State) -> State:
-            return _lstm(F, x + product(states[0], weight, 4 * units), states[1], activation, gate)
+            gates = parted(x + product(states[0], weight, 4 * units), 4)
+            return _lstm(gates, states[1], activation, gate)
 
         def gru(x: Any, states: State) -> State:
             (state,) = states
-            parts = F.split(x, num_outputs=3, axis=1)
+            parts = parted(x, 3)
             if reset_after:
-                recurrent = F.split(product(state, weight, 3 * units, bias), num_outputs=3, axis=1)
+                recurrent = parted(product(state, weight, 3 * units, bias), 3)
             else:
                 of_gates = F.slice_axis(weight, axis=0, begin=0, end=2 * units)
-                recurrent = F.split(product(state, of_gates, 2 * units), num_outputs=2, axis=1)
+                recurrent = parted(product(state, of_gates, 2 * units), 2)
             reset, update = gate(parts[0] + recurrent[0]), gate(parts[1] + recurrent[1])
             if reset_after:
                 new = reset * recurrent[2]
@@ -263,8 +295,7 @@ class Recurrent(Stepwise):
         return {"SimpleRNN": simple, "LSTM": lstm, "GRU": gru}[self.kind]
 
 
-def _lstm(F: Any, gates: Any, cell: Any, activation: Callable, gate: Callable) -> State:
-    parts = F.split(gates, num_outputs=4, axis=1)
+def _lstm(parts: Sequence[Any], cell: Any, activation: Callable, gate: Callable) -> State:
     cell = gate(parts[1]) * cell + gate(parts[0]) * activation(parts[2])
     return [gate(parts[3]) * activation(cell), cell]
 
@@ -339,7 +370,8 @@ class ConvLSTM(Stepwise):
         activation, gate = self.activations(F)
 
         def step(x: Any, states: State) -> State:
-            return _lstm(F, x + copied(F, self.h2h(states[0])), states[1], activation, gate)
+            gates = F.split(x + copied(F, self.h2h(states[0])), num_outputs=4, axis=1)
+            return _lstm(gates, states[1], activation, gate)
 
         return self.stepped(F, step, gates, states or self._zeros(F, gates), mask)
 
