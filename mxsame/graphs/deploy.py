@@ -15,7 +15,7 @@ from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.rewriting import simplify
 from mxsame.rewriting.graph import Graph
-from mxsame.rewriting.onednn import fused, protect
+from mxsame.rewriting.onednn import fused, has_steps, protect
 from mxsame.target import Target
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None) -> Deployed:
         graph, structure = frozen(net, inputs, dtype, Target("deployment", "cpu" if on_cpu else "gpu"))
         candidates = sorted(DTYPES, key=lambda each: dtype is not None and each != dtype)
         dtypes = {name: graph.accepted(name, candidates) for name in inputs.shapes}
-        fuses = dtype == SINGLE and tensors.has_onednn() and on_cpu
+        fuses = dtype == SINGLE and tensors.has_onednn() and on_cpu and not has_steps(graph)
         simplify(graph, fuses)
         if dtype == SINGLE:
             protect(graph)

@@ -1,7 +1,7 @@
 """Keras's recurrent layers as Gluon blocks: one direction of a SimpleRNN, LSTM or GRU, and of a ConvLSTM.
 
 MXNet's fused operator runs them where its formulas are Keras's. Otherwise they run step by step: written out if the
-number of steps is static, in blocks of many by MXNet's `foreach`, and one by one by `foreach` if it is dynamic.
+number of steps is static, and by MXNet's `foreach` if it is dynamic.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ class Kind(NamedTuple):
 
 # LSTM: input, forget, cell, output in both. GRU: update, reset, new in Keras; reset, update, new in MXNet.
 KINDS = {"SimpleRNN": Kind(1, (0,)), "LSTM": Kind(2, (0, 1, 2, 3)), "GRU": Kind(1, (1, 0, 2))}
-MOST_STEPS = 512  # that are written out in a graph
-BLOCK = 64  # steps that are written out in the body of a loop
+MOST_STEPS, MOST_DEPLOYED = 512, 1024  # that are written out in a graph, and in a deployed one
 # the activations that recurrent layers of other formats have, too
 NOTED = ("elu", "hard_sigmoid", "identity", "leaky_relu", "relu", "sigmoid", "softsign", "tanh")
 
@@ -121,32 +120,19 @@ class Stepwise(mx.gluon.HybridBlock):
             states = step(entry[0], states)
             return states[0], states
 
-        def written(data: List[Any], carried: State, steps: int) -> Tuple[Any, State]:
+        body, data, carried, steps, most = plain, [x], list(states), self.options.steps, MOST_STEPS
+        if target_of(x).purpose == "deployment":
+            steps, most = steps or (tensors.known_shape(x) or [None])[0], MOST_DEPLOYED
+        if mask is not None:
+            body, data, carried = masked, [x, mask], [F.zeros_like(states[0]), *states]
+        if steps is None or steps > most:
+            outputs, carried = F.contrib.foreach(body, data, carried)
+        else:
             rows = []
             for entry in zip(*(_split(F, each, steps) for each in data)):
                 output, carried = body(entry, carried)
                 rows.append(output)
-            return F.stack(*rows, axis=0), carried
-
-        body, data, carried, steps = plain, [x], list(states), self.options.steps
-        if steps is None and target_of(x).purpose == "deployment":
-            steps = (tensors.known_shape(x) or [None])[0]
-        if mask is not None:
-            body, data, carried = masked, [x, mask], [F.zeros_like(states[0]), *states]
-        if steps is None:
-            outputs, carried = F.contrib.foreach(body, data, carried)
-        elif steps <= MOST_STEPS:
-            outputs, carried = written(data, carried, steps)
-        else:
-            end = steps - steps % BLOCK
-            rest = [F.slice_axis(each, axis=0, begin=end, end=None) for each in data]
-            data = [F.slice_axis(each, axis=0, begin=0, end=end) for each in data]
-            data = [F.reshape(each, shape=(-4, -1, BLOCK, -2)) for each in data]
-            outputs, carried = F.contrib.foreach(partial(written, steps=BLOCK), data, carried)
-            outputs = F.reshape(outputs, shape=(-3, -2))
-            if end < steps:
-                last, carried = written(rest, carried, steps - end)
-                outputs = F.concat(outputs, last, dim=0)
+            outputs = F.stack(*rows, axis=0)
         return outputs, carried[1:] if mask is not None else carried
 
 

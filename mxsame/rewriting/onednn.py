@@ -57,6 +57,13 @@ def fused(graph: Graph) -> Any:
     return own.symbol().optimize_for("MKLDNN")
 
 
+def has_steps(graph: Graph) -> bool:
+    """Whether it is mostly a recurrent layer that is written out, in which a dense layer of a few rows is called again
+    and again. oneDNN's operators, which cost more to call, make it slower."""
+    kernels = [node.inputs[1] for node in graph.nodes() if node.op == "FullyConnected"]
+    return len(kernels) > 2 * len(set(kernels)) and all(node.op != "Convolution" for node in graph.nodes())
+
+
 def gate(graph: Graph) -> None:
     """Each product a * sigmoid(b) of two arrays of one shape, as swish is with a = b, becomes one step of oneDNN.
 

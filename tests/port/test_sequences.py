@@ -66,6 +66,20 @@ def test_a_random_recurrent_layer(seed, tmp_path):
         np.testing.assert_array_equal(have, want)
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_a_deployed_layer_of_any_number_of_steps_is_written_out(kind):
+    """Without a loop, and without oneDNN's operators, which would take longer."""
+    data = keras().Input((None, 3))
+    layer = getattr(keras().layers, kind)(4, recurrent_activation="hard_sigmoid", go_backwards=True)
+    model = randomise(keras().Model(data, keras().layers.Dense(2)(layer(data))))
+    net = mxsame.from_keras(model)
+    for steps in (7, 600):
+        (x,) = inputs_of(model, [steps])
+        deployed = mxsame.deploy(net, x.shape)
+        assert "foreach" not in deployed.graph.tojson() and "fused" not in repr(deployed)
+        compare(arrays_of(deployed(nd.array(x))), expected(model, [x]))
+
+
 @pytest.mark.parametrize("seed", [*range(12), "long"])
 def test_a_recurrent_layer_is_one_operator_of_onnx(seed, tmp_path):
     """Whatever its activations, for any number of steps."""
