@@ -53,6 +53,11 @@ TOLERANCE = 1e-4  # rounding makes less of a difference, a shift a hundred times
 @click.option("--dynamic-size", is_flag=True, help="An ONNX file for every size, not only that of --shape.")
 @click.option("--layout", help="NCHW for inputs and outputs with channels first; by default they are as in Keras.")
 @click.option("--padding", type=click.Choice(["keras-mxnet"]), help="For models that were trained in keras-mxnet.")
+@click.option(
+    "--custom",
+    metavar="MODULE:NAME",
+    help="The dict NAME of a Python module, which is `custom` of mxsame.from_keras: layers that are your own.",
+)
 @click.option("--check", is_flag=True, help="Compare every layer with Keras's; needs TensorFlow or Keras.")
 @as_json
 @click.pass_context
@@ -164,16 +169,18 @@ def reading_limits(ready: Any, memory: int) -> Iterator[None]:
 
 def convert_file(
     file: str, weights: str | None, output: Path | None, shapes: tuple, onnx: dict | None, layout: str | None,
-    padding: str | None, check: bool, as_json: bool, limits: Callable[[], Any] = contextlib.nullcontext,
+    padding: str | None, custom: str | None, check: bool, as_json: bool,
+    limits: Callable[[], Any] = contextlib.nullcontext,
 ) -> int:  # fmt: skip
     """Reads, writes and prints, in this process; the exit code."""
     need_mxnet()
-    keras = imported_keras() if check else None
+    keras, blocks = imported_keras() if check else None, None if custom is None else imported_custom(custom)
     from rich.console import Console
     from rich.progress import Progress
 
     from mxsame import export
     from mxsame._mxnet import mx
+    from mxsame.graphs import tracing
     from mxsame.port import convert, report
 
     written, checked = [], None
@@ -182,7 +189,7 @@ def convert_file(
         try:
             with limits():
                 net = convert.import_model(
-                    file, weights, layout, None, padding,
+                    file, weights, layout, blocks, padding,
                     lambda done, total: bar.update(task, completed=done, total=total),
                 )  # fmt: skip
             model = None if keras is None else loaded(keras, file, weights)  # after mxsame has refused files with code
@@ -202,14 +209,18 @@ def convert_file(
         if model is not None:
             bar.update(task, description="comparing with Keras")
             checked = compared(net, model, sizes)
+    names = tracing.input_names(net, len(sizes))
+    inputs = {name: tensor.layer for name, tensor in zip(names, net.description.inputs)}
     differing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
     if as_json:
         if checked is not None:  # JSON has no infinity
             checked = [{**row, "difference": row["difference"] if row["difference"] < inf else None} for row in checked]
-        summary = {"file": file, "written": written or None, "transpositions": net.transpositions}
+        summary = {"file": file, "written": written or None, "inputs": inputs, "transpositions": net.transpositions}
         print_json({**summary, "layers": [row._asdict() for row in rows], "check": checked})
     else:
         show(rows, net.transpositions)
+        if len(inputs) > 1:
+            click.echo(f"inputs: {', '.join(f'{name} is {layer}' for name, layer in inputs.items())}")
         for name in written:
             click.echo(f"written: {name}")
         if differing:
@@ -246,6 +257,18 @@ def write_onnx(net: Any, output: Path, shapes: list, options: dict) -> list:
     for each in warned:
         click.echo(f"Warning: {each.message}", err=True)
     return written
+
+
+def imported_custom(custom: str) -> Any:
+    """What `--custom` names; the module may be in the current folder."""
+    module, _, name = custom.partition(":")
+    if not module or not name:
+        raise click.UsageError(f"--custom must be MODULE:NAME, as in my_layers:custom; received {custom!r}.")
+    sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise click.UsageError(f"--custom must name a dict of a module that Python finds: {error}.") from error
 
 
 def imported_keras() -> Any:

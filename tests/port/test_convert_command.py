@@ -131,6 +131,12 @@ def test_json_with_weights_and_a_size(folder, tmp_path):
         (("unet.h5", "--layout", "NCHWD"), 1, "layout must be one of"),
         (("unet.h5", "-o", "net", "--opset", "13"), 2, "are for an ONNX file"),
         (("unet.h5", "--dynamic-size"), 2, "are for an ONNX file"),
+        (
+            ("unet.h5", "--custom", "mxsame"),
+            2,
+            "--custom must be MODULE:NAME, as in my_layers:custom; received 'mxsame'.",
+        ),
+        (("unet.h5", "--custom", "mxsame:none"), 2, "--custom must name a dict of a module that Python finds: module"),
         (("unet.h5", "--shape", "1,0,8,3"), 1, "--shape[1] must be an integer >= 1; received --shape[1]=0"),
         (("sequential.h5", "--shape", "1,99,98,3"), 1, "received data.shape=(1, 99, 98, 3)"),
         (("sequential.h5", "--check", "--padding", "keras-mxnet"), 2, "--check must not be given with --padding"),
@@ -140,6 +146,27 @@ def test_what_is_wrong_is_said(folder, arguments, code, message):
     result = run(folder / arguments[0], *arguments[1:])
     assert result.exit_code == code
     assert message in result.output
+
+
+def test_layers_of_the_users_own(tmp_path, monkeypatch):
+    """From a module in the current folder."""
+    (tmp_path / "my_blocks.py").write_text(
+        "from mxnet.gluon import nn\nmine = {'Twice': lambda config, weights: nn.HybridLambda(lambda F, x: 2 * x)}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    layers = [{"class_name": "InputLayer", "config": {"name": "input", "batch_input_shape": [None, 3]}}]
+    layers.append({"class_name": "Twice", "module": "mine", "config": {"name": "twice"}})
+    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Sequential", "config": {"layers": layers}}))
+    result = run(tmp_path / "model.json", "--custom", "my_blocks:mine", "-o", tmp_path / "net")
+    assert result.exit_code == 0, result.output
+    block = gluon.SymbolBlock.imports(str(tmp_path / "net-symbol.json"), ["data"])
+    assert block(nd.ones((1, 3))).asnumpy().tolist() == [[2, 2, 2]]
+
+
+def test_the_names_of_several_inputs_are_printed(folder):
+    names = [layer.name for layer in mxsame.from_keras(folder / "siamese.h5").description.layers][:2]
+    assert f"inputs: data0 is {names[0]}, data1 is {names[1]}" in run(folder / "siamese.h5").output
 
 
 @pytest.mark.oracle
