@@ -180,7 +180,6 @@ def convert_file(
 
     from mxsame import export
     from mxsame._mxnet import mx
-    from mxsame.graphs import tracing
     from mxsame.port import convert, report
 
     written, checked = [], None
@@ -209,7 +208,14 @@ def convert_file(
         if model is not None:
             bar.update(task, description="comparing with Keras")
             checked = compared(net, model, sizes)
-    names = tracing.input_names(net, len(sizes))
+    return printed(file, net, rows, written, checked, as_json)
+
+
+def printed(file: str, net: Any, rows: list, written: list, checked: list | None, as_json: bool) -> int:
+    """Prints the result of a conversion; the exit code."""
+    from mxsame.graphs import tracing
+
+    names = tracing.input_names(net, len(net.inputs))
     inputs = {name: tensor.layer for name, tensor in zip(names, net.description.inputs)}
     differing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
     if as_json:
