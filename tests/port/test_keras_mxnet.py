@@ -77,9 +77,10 @@ def test_weights_go_back_as_keras_mxnet_stores_them(recorded, tmp_path):
 def read(tmp_path, *layers, shape=(3, 8, 8), **arguments):
     """The network of layers without weights, after an input of channels first."""
     layers = [("InputLayer", {"batch_input_shape": [None, *shape]}), *layers]
+    first = {"data_format": "channels_first"}
     named = [
-        {"class_name": name, "config": {"name": f"{name.lower()}_{number}", "data_format": "channels_first", **config}}
-        for number, (name, config) in enumerate(layers)
+        {"class_name": name, "config": {"name": f"{name.lower()}_{n}", **(first if "2D" in name else {}), **config}}
+        for n, (name, config) in enumerate(layers)
     ]
     (tmp_path / "model.json").write_text(json.dumps({"class_name": "Sequential", "config": {"layers": named}}))
     return mxsame.from_keras(tmp_path / "model.json", padding="keras-mxnet", **arguments)
