@@ -314,6 +314,8 @@ def test_channels_first_as_asked_for(tmp_path):
     net = ready(chain(nn.Conv2D(4, 3)), IMAGE)
     mxsame.to_keras(net, tmp_path / "net.keras", IMAGE, layout="NCHW")
     assert mxsame.from_keras(tmp_path / "net.keras")(mx.nd.ones(IMAGE)).shape == (1, 4, 13, 10)
+    config = read(str(tmp_path / "net.keras")).source["config"]  # a list of one would be what Keras 3 calls return
+    assert config["input_layers"] == ["data", 0, 0] and config["output_layers"][1:] == [0, 0]
 
 
 RECORDED = [

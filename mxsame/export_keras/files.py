@@ -79,5 +79,8 @@ def _older(model: Model) -> Dict[str, Any]:
 
 
 def _config(model: Model, layers: List[Dict[str, Any]]) -> Dict[str, Any]:
-    ends = {"input_layers": [list(x) for x in model.inputs], "output_layers": [list(x) for x in model.outputs]}
+    """A single input or output is no list of one, which Keras 3 would take it for."""
+    inputs, outputs = ([list(x) for x in tensors] for tensors in (model.inputs, model.outputs))
+    inputs, outputs = (each if len(each) > 1 else each[0] for each in (inputs, outputs))
+    ends = {"input_layers": inputs, "output_layers": outputs}
     return {"name": model.name, "trainable": True, "layers": layers, **ends}

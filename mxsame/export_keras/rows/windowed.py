@@ -28,8 +28,8 @@ def pads_of(windows: Sequence[Window]) -> Pads:
     pairs = []
     for window in windows:
         low, _ = window.pads(window.size)
-        reach = (window.outputs(window.size) - 1) * window.stride + window.effective_kernel_size
-        pairs.append((low, max(reach - low - window.size, 0)))
+        outputs, effective = window.outputs(window.size), window.effective_kernel_size
+        pairs.append((low, arithmetic.high_pad(window.size, outputs, effective, window.stride, low)))
     return pairs
 
 
