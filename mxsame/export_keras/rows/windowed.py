@@ -29,7 +29,7 @@ def pads_of(windows: Sequence[Window]) -> Pads:
     for window in windows:
         low, _ = window.pads(window.size)
         outputs, effective = window.outputs(window.size), window.effective_kernel_size
-        pairs.append((low, arithmetic.high_pad(window.size, outputs, effective, window.stride, low)))
+        pairs.append((low, max(arithmetic.high_pad(window.size, outputs, effective, window.stride, low), 0)))
     return pairs
 
 
