@@ -133,6 +133,12 @@ class Step(NamedTuple):
     layer: str
 
 
+def masked(args: Any, mask: Any) -> Any:
+    """The arguments of a call with the `mask` that it is given: one for each input, or one for the first."""
+    masks = iter(mask if isinstance(mask, list) else [mask])
+    return mapped(args, Value, lambda x: x._replace(mask=next(masks, x.mask)))
+
+
 def inferred_shapes(block: Any, inputs: Sequence[Value], first: bool) -> List[Tuple[Size, ...]]:
     """The shapes of a block's outputs in Keras's order, as MXNet infers them: twice, with different numbers for dynamic
     lengths."""
@@ -344,7 +350,8 @@ class Site:
         try:
             args, kwargs = mapped([list(self.call.args), self.call.kwargs], Tensor, values.__getitem__)
             if layer.model is not None and layer.wrapped is None:
-                return builder.model(layer.model, self.path, leaves(args, Value), self.training, self.once)
+                given = args if kwargs.get("mask") is None else masked(args, kwargs["mask"])
+                return builder.model(layer.model, self.path, leaves(given, Value), self.training, self.once)
             out = builder.row_of(layer)(self, args, kwargs)
             builder.progress(next(builder.calls))
             return out if isinstance(out, list) else [out]

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.port import types
-from mxsame.port.builder import Operand, Site, Value
+from mxsame.port.builder import Operand, Site, Value, masked
 from mxsame.port.description import Config, Layer, Weight, leaves, mapped
 
 # orders of axes, and zeros that the data may still need around it
@@ -59,10 +59,8 @@ class Row:
     def __call__(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
         args = [*args, *(kwargs[name] for name in FIRST_ARGUMENTS if name in kwargs)]
         kwargs = {name: value for name, value in kwargs.items() if name not in FIRST_ARGUMENTS}
-        if self.masks == TAKES and kwargs.get("mask") is not None:  # one for each input, or one for the first
-            masks = iter(kwargs["mask"] if isinstance(kwargs["mask"], list) else [kwargs["mask"]])
-            args = mapped(args, Value, lambda x: x._replace(mask=next(masks, x.mask)))
-            kwargs = {**kwargs, "mask": None}
+        if self.masks == TAKES and kwargs.get("mask") is not None:
+            args, kwargs = masked(args, kwargs["mask"]), {**kwargs, "mask": None}
         given = list(self._bound(site, args, kwargs))
         values = leaves(given, Value)
         cast, dtype = types.typed(site, self.types[site.version], values)
