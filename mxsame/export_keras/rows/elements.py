@@ -128,9 +128,11 @@ def _operator(w: Writer, node: Node, x: Value) -> Value:
     return w.operator(OPERATORS[node.kind], x)
 
 
-@writes("zeros_like")
-def _zeros_like(w: Writer, node: Node, x: Value) -> Value:
-    return affine(w, x, 0.0)
+@writes("zeros_like", "ones_like")
+def _full_like(w: Writer, node: Node, x: Value) -> Value:
+    """By a bound of 0, which leaves nothing of an infinity, as a product with 0 would."""
+    zeros = w.layer("ReLU", {"max_value": 0.0}, x, part="zeros")
+    return affine(w, zeros, 1.0, 1.0) if node.kind == "ones_like" else zeros
 
 
 @writes("identity", "Cast")
