@@ -346,7 +346,7 @@ def test_what_is_refused(tmp_path, links, files, first, fix):
     ],
 )
 def test_an_unsupported_python(tmp_path, version, first):
-    code = f"import sys\nsys.version_info = {(*version, 'final', 0)}\nimport mxsame.nn"
+    code = f"import sys, numpy\nsys.version_info = {(*version, 'final', 0)}\nimport mxsame.nn"
     lines = refused(sites.make(tmp_path, *NUMPY, files=raising("AttributeError('gone')")), code)
     assert lines[0] == first and "Python {}.{}.{}".format(*version) in lines[1]
     again = ".venv/bin/python -m pip install"

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, Sequence, Tuple
 
 import numpy as np
 
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Deployed", "Signature", "deploy"]
 
-SINGLE = np.dtype("float32")  # what oneDNN fuses
+SINGLE: np.dtype[Any] = np.dtype("float32")  # what oneDNN fuses
 # By how much a fused graph may differ from the plain one, relative to an output's largest element. Fusing only changes
 # the rounding: by 1.8e-6 at most in the six networks of the benchmarks (MobileNetV2; next EfficientNet, 5e-7), and by
 # 6e-7 in 200 random nets of 9 and 14 steps. Changing the data by one rounding has an effect of the same size.
 ROUNDING = 2e-5
-DTYPES = tuple(map(np.dtype, ("float32", "float64", "float16", "int32", "int64", "int8", "uint8")))
+DTYPES: Tuple[np.dtype[Any], ...] = tuple(
+    map(np.dtype, ("float32", "float64", "float16", "int32", "int64", "int8", "uint8"))
+)
 
 
 def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None) -> Deployed:
