@@ -276,10 +276,11 @@ def _length_product(function: str, x: Any, y: Any) -> Any:
 def _reshape(site: Site, x: Value, newshape: Sequence[Any]) -> Value:
     """To lengths; -1 may stand for the batch, if all others are static, or for one of the others."""
     batch, *rest = newshape
-    static = None not in x.shape[1:] and -1 not in rest
+    static = None not in x.shape[1:] and -1 not in rest and np.prod(rest) == np.prod(x.shape[1:])
     if (batch not in (-1, None) or not static) and batch != BATCH:
         raise ValueError(
-            f"shape must be -1 for the batch, then static; {validation.received(shape=newshape, data=x.shape)}"
+            "shape must be -1 for the batch, then static with as many elements; "
+            f"{validation.received(shape=newshape, data=x.shape)}"
         )
     return to_shape(site, x, rest)
 

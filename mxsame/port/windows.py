@@ -324,6 +324,8 @@ def _resizing(site: Site, x: Value) -> Value:
 @layer("CenterCrop", order=FIRST)
 def _center_crop(site: Site, x: Value) -> Value:
     """Of pictures that are too small for the crop, Keras resizes a part."""
+    if x.rank != 4:
+        raise ValueError(f"data must be pictures; {validation.received(**{'data.shape': x.shape})}")
     size = [validation.integer(name, site.config[name], 1) for name in ("height", "width")]
     surplus = [-1 if n is None else n - length for n, length in zip(site.sizes(x), size)]
     if min(surplus) < 0:

@@ -71,15 +71,20 @@ def inputs_of(text):
     return inputs, arrays
 
 
-def model_of(line):
-    """The model of a line, with random weights, and arrays for its inputs."""
+def names_of(inputs):
+    """What an expression may use."""
     import tensorflow as tf
 
+    layers = {name: value for name, value in vars(keras().layers).items() if name[0].isupper()}
+    others = {"keras": keras(), "tf": tf, "np": np, "own": own, "function": function, "embedded": embedded}
+    return {**layers, **others, **dict(zip("xyz", inputs))}
+
+
+def model_of(line):
+    """The model of a line, with random weights, and arrays for its inputs."""
     text, expression = line.split(": ", 1)
     inputs, arrays = inputs_of(text.replace("[.keras]", ""))
-    layers = {name: value for name, value in vars(keras().layers).items() if name[0].isupper()}
-    names = {**layers, "keras": keras(), "tf": tf, "np": np, "own": own, "function": function, "embedded": embedded}
-    return randomise(keras().Model(inputs, eval(expression, {**names, **dict(zip("xyz", inputs))}))), arrays
+    return randomise(keras().Model(inputs, eval(expression, names_of(inputs)))), arrays
 
 
 def saved(model, folder, endings=(".h5", ".keras")):
@@ -105,19 +110,19 @@ def ways(source, given):
     yield "deployed", mxsame.deploy(mxsame.from_keras(source), [x.shape for x in given])(*given)
 
 
-def outcome(model, arrays, path):
+def outcome(model, arrays, path, tolerance=3e-5):
     """What becomes of a file: "exact" in every way, or "refused" when it is imported, by the name of a layer. Anything
     else is an AssertionError."""
     wanted, given, way = expected(model, arrays), [nd.array(x, dtype=x.dtype) for x in arrays], None
+    assert all(np.isfinite(array).all() for array in wanted)
     try:
         for way, out in ways(path, given):  # noqa: B007 - it is in the messages below
-            got = arrays_of(out)
-            assert [np.isnan(array).all() for array in got] == [np.isnan(array).all() for array in wanted]
-            compare([array.astype("float64") for array in got], [array.astype("float64") for array in wanted], 3e-5)
+            got = [array.astype("float64") for array in arrays_of(out)]
+            compare(got, [array.astype("float64") for array in wanted], tolerance)
     except AssertionError as error:
         raise AssertionError(f"{path.suffix}, {way}: {error}") from None
     except Exception as error:
-        names = [re.escape(layer.name) for layer in model.submodules if isinstance(layer, keras().layers.Layer)]
+        names = [re.escape(layer.name) for layer in model._flatten_layers()]
         named = re.search(f"['/]({'|'.join(names)})'", str(error)) and "MXNetError" not in str(error)
         if way is None and named and isinstance(error, (TypeError, ValueError)):
             return "refused"

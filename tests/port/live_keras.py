@@ -32,7 +32,7 @@ def randomise(model, seed=0):
         else:
             value = rng.normal(0, 0.3, shape)
         weight.assign(value.astype("float32"))
-    for layer in getattr(model, "submodules", None) or model._flatten_layers():  # of Keras 2, and of Keras 3
+    for layer in model._flatten_layers():  # of Keras 2, and of Keras 3
         if hasattr(layer, "finalize_state"):  # Normalization computes with copies of its weights
             layer.finalize_state()
     return model

@@ -1,8 +1,11 @@
 """Models whose meaning is easily misread, live against tf.keras: files of both formats are exact in every way, or are
 refused by the name of a layer; which of the two is in the tables."""
 
+from collections import Counter
+
 import pytest
 from expressions import keras, model_of, outcome, saved
+from random_expressions import check
 
 pytestmark = pytest.mark.oracle
 
@@ -29,6 +32,8 @@ EXACT = """
 5 words: LSTM(2)(Maximum()([embedded(x), Embedding(5, 3)(x)]))
 5 words & 5 words: LSTM(3)(embedded(x) + Embedding(5, 3)(y))
 5 words: LSTM(3)(tf.nn.relu(embedded(x)))
+5 words: LSTM(3)(tf.cast(embedded(x), "float32"))
+5 words: LSTM(3)(tf.identity(tf.convert_to_tensor(embedded(x))))
 5 words & 5 words: LSTM(3)(Dot(2)([embedded(x), embedded(y)]))
 5 words & 4 words: LSTM(2)(Attention()([embedded(x), embedded(y)]))
 5 words & 4 words: GlobalAveragePooling1D()(Attention()([Embedding(5, 3)(x), embedded(y)]))
@@ -42,6 +47,12 @@ EXACT = """
 5 words: LSTM(2)(EinsumDense("abc,cd->abd", (None, 3))(embedded(x)))
 5 words: LSTM(2)(Rescaling(2.)(GaussianNoise(0.1)(embedded(x))))
 5 words: LSTM(2)(PReLU()(GroupNormalization(1)(UnitNormalization()(embedded(x)))))
+5 3: LSTM(4, return_sequences=True, zero_output_for_mask=True)(Masking()(x))
+5 3: SimpleRNN(4, zero_output_for_mask=True)(Masking()(x))
+4 3 2: TimeDistributed(LSTM(4))(TimeDistributed(Masking())(x))
+4 3 words: TimeDistributed(Bidirectional(LSTM(4)))(embedded(x))
+4 3 words: LSTM(3)(TimeDistributed(GlobalAveragePooling1D())(embedded(x)))
+3 3 3: TimeDistributed(LSTM(4))(Masking()(x))
 # axes that are negative, listed, in no order; numbers that are not the default's
 5 4 5: LayerNormalization(axis=[-1, 1])(x)
 6 5 4: BatchNormalization(axis=[1, -1], epsilon=0.1)(Conv2D(3, 1)(x))
@@ -91,7 +102,15 @@ EXACT = """
 6: Dense(3, activation=LeakyReLU(0.4))(Dense(3, activation=tf.nn.leaky_relu)(x))
 5: tf.argmax(x, axis=1) / 2
 5: Discretization([-0.5, 0., 0.25], output_mode="count")(x)
+5: tf.nn.l2_normalize(x, axis=None)
+5 3: Softmax()(Concatenate()([Dense(1)(x), Dense(3)(x)]))
 5 words: Embedding(5, 3)(x - 0.5)
+# integers
+6 int64: Rescaling(0.5)(x)
+5 int32 & 5 int32: x / (tf.abs(y) + 1)
+5 int32: tf.cast(x, "float32") / 2
+5 3 int32: Dense(2)(x * 2)
+5 3 int32: BatchNormalization()(x)
 5 int32: Embedding(19, 3, mask_zero=True)(x + 9)
 5 4 3 uint8: Resizing(3, 3)(x)
 """
@@ -112,6 +131,14 @@ REFUSED = """
 6: Dense(3, activation=function("cube"))(x)
 5 3: LSTM(2)(own("Masking", method="compute_mask", change=tf.logical_not)()(x))
 6: Lambda(tf.nn.relu)(x)
+# types
+6 uint8: x + 200
+5 3 uint8 & 5 3 uint8: Average()([x, y])
+5 4 3 uint8: GlobalAveragePooling2D()(x)
+5 3 int32: Average()([x, x + 1])
+5 3 int32: MaxPooling1D(2)(x)
+6: tf.cast(x / 3., "float16")
+5: Dense(3, dtype="float16")(x)
 # what has no row
 5 3: RNN([LSTMCell(4), GRUCell(3)])(x)
 5 3: LSTM(4, time_major=True)(x)
@@ -122,9 +149,11 @@ REFUSED = """
 5 4 3: MultiHeadAttention(2, 3, attention_axes=(1, 2))(x, x)
 5 words & 5: CategoryEncoding(5, output_mode="count")(x, count_weights=y)
 5 3: BatchNormalization()(x, training=True)
+5 3: CenterCrop(1, 3)(x)
 5 3: tf.reduce_sum(x)
 5 3: tf.reverse(x, [0])
 5 3: tf.reshape(x, [4, 15])
+5 3: tf.reshape(x, [-1, 3])
 5 4 3: tf.image.resize(x, (7, 3), antialias=True)
 """
 
@@ -140,3 +169,13 @@ def test_a_model_is_exact_or_refused(line, wanted, tmp_path):
     model, arrays = model_of(line)
     endings = [".keras"] if "[.keras]" in line else [".h5", ".keras"]
     assert [outcome(model, arrays, path) for path in saved(model, tmp_path, endings)] == [wanted] * len(endings)
+
+
+EACH = 20  # of them in a test
+HEAVY = [pytest.param(first, marks=pytest.mark.heavy) for first in range(300, 5_100, EACH)]
+
+
+@pytest.mark.parametrize("first", [*range(0, 300, EACH), *HEAVY])
+def test_random_models_are_exact_or_refused(first):
+    found = Counter(map(check, range(first, first + EACH)))
+    assert found["exact"] > EACH // 3, found

@@ -147,52 +147,6 @@ def test_a_random_attention_layer(seed):
     compare(arrays_of(deployed(*map(nd.array, inputs))), expected(model, inputs))
 
 
-def masked_model(seed: int):
-    """Numbers of words, or vectors at times masked, through layers that pass a mask, take it or lose it."""
-    choose, layers = random.Random(seed), keras().layers
-    words = choose.random() < 0.6
-    data = keras().Input((6,) if words else (6, 3))
-    x = layers.Embedding(5, 4, mask_zero=True)(data) if words else layers.Masking(0.0)(data)
-    for _ in range(choose.randint(0, 3)):
-        x = choose.choice(
-            (
-                lambda x: layers.Dense(4, activation="relu")(x),
-                lambda x: layers.Dropout(0.5)(x),
-                lambda x: layers.LayerNormalization()(x),
-                lambda x: layers.Activation("tanh")(x),
-                lambda x: layers.Conv1D(4, 3, padding="same")(x),
-                lambda x: layers.Add()([x, layers.Dense(x.shape[-1])(x)]),
-                lambda x: layers.Concatenate()([x, layers.Dense(2)(x)]),
-                lambda x: layers.TimeDistributed(layers.Dense(3))(x),
-                lambda x: layers.Bidirectional(layers.LSTM(3, return_sequences=True))(x),
-                lambda x: layers.GRU(4, return_sequences=True, go_backwards=choose.random() < 0.3)(x),
-                lambda x: layers.MultiHeadAttention(2, 3)(x, x, use_causal_mask=choose.random() < 0.3),
-                lambda x: layers.Attention()([x, layers.Dense(x.shape[-1])(x)]),
-                lambda x: layers.Add()([x, x * 2.0]),
-            )
-        )(x)
-    recurrent_layer, _ = recurrent(choose)
-    last = choose.choice(
-        (layers.GlobalAveragePooling1D(), layers.GlobalMaxPooling1D(), layers.Flatten(), recurrent_layer)
-    )
-    outputs = last(x)
-    return randomise(keras().Model(data, outputs), seed), words
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_a_random_masked_model(seed):
-    model, words = masked_model(seed)
-    rng = np.random.default_rng(seed)
-    if words:
-        data = rng.integers(0, 5, (3, 6)).astype("float32")
-    else:
-        data = rng.normal(size=(3, 6, 3)).astype("float32") * rng.integers(0, 2, (3, 6, 1))
-    data[:, -1] = 1  # a step is left: Keras divides by none otherwise
-    net = check(model, inputs=[data.astype("float32")])
-    deployed = mxsame.deploy(net, data.shape)
-    compare(arrays_of(deployed(nd.array(data))), expected(model, [data.astype("float32")]))
-
-
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "masked", "Bidirectional"])
 def test_a_layer_that_is_called_with_two_numbers_of_steps(kind):
     """One that is written out step by step."""
