@@ -338,13 +338,7 @@ RECORDED = [
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """Keras -> (folder of its files, key -> array)."""
-    recordings = {}
-    for keras in ("keras2", "keras3"):
-        folder = tmp_path_factory.mktemp(keras)
-        keras_recording.unpack(keras, folder)
-        recordings[keras] = folder, keras_recording.load(keras_recording.FOLDER / f"{keras}.npz")
-    return recordings
+    return keras_recording.unpacked(tmp_path_factory.mktemp("recorded"))
 
 
 @pytest.mark.filterwarnings("ignore:layer .* does no")

@@ -91,9 +91,8 @@ def _multi_head(
         role.name: _as_matrix(tuple(stored.shape), role.name == "output_kernel")
         for role, stored in zip(site.layer.roles or (), site.layer.weights)
     }
-    zeros = site.version == 3 and bool(
-        return_attention_scores or config.get("dropout")
-    )  # Keras's softmax, not a fused one
+    unfused = bool(return_attention_scores or config.get("dropout"))  # Keras 3 then takes its own softmax
+    zeros = site.version == 3 and unfused
     return _attended(
         site, multi_head_attention, [query, key, value], masks, options, shapes, conversions,
         heads=heads, key_heads=key_heads, units=rows, zeros=zeros,

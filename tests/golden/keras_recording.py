@@ -149,6 +149,13 @@ def unpack(name, folder):
         archive.extractall(folder)
 
 
+def unpacked(folder):
+    """Keras -> (folder of its recorded files, key -> array), of both, below a folder."""
+    for keras in ("keras2", "keras3"):
+        unpack(keras, folder / keras)
+    return {keras: (folder / keras, load(FOLDER / f"{keras}.npz")) for keras in ("keras2", "keras3")}
+
+
 def versions():
     """What made the recording."""
     packages = {name: version(name) for name in ("keras", "tensorflow-cpu", "numpy")}

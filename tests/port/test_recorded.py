@@ -53,13 +53,7 @@ WHOLE = [  # one for each network that has one data format
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory):
-    """Keras -> (folder of its files, key -> array)."""
-    recordings = {}
-    for keras in FORMATS:
-        folder = tmp_path_factory.mktemp(keras)
-        keras_recording.unpack(keras, folder)
-        recordings[keras] = folder, keras_recording.load(keras_recording.FOLDER / f"{keras}.npz")
-    return recordings
+    return keras_recording.unpacked(tmp_path_factory.mktemp("recorded"))
 
 
 def read(folder, *files, **arguments):
