@@ -49,7 +49,7 @@ class Row:
     weights: Union[Sequence[Weight], Callable[[Dict[str, Any]], Sequence[Weight]]] = ()
     masks: str = STOPS
     names: Mapping[str, str] = field(default_factory=dict)
-    types: Mapping[int, Any] = field(default_factory=lambda: dict.fromkeys((1, 2, 3), types.OWN))
+    types: Mapping[int, Any] = field(default_factory=lambda: dict.fromkeys(types.CAST_IN, types.OWN))
     unread: str = ""
     parameters: Dict[str, Tuple[Any, str]] = field(init=False)
 
