@@ -24,7 +24,7 @@ from mxsame.graphs.tracing import grouped
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}  # rounding is less, wrong results differ by 0.09 and more
 PARAMETERS = ("weight", "depthwise_weight", "pointwise_weight", "bias")
-POOLS = ("max_pool", "avg_pool", "lp_pool")
+POOLS = oracle.POOLS
 OPERATORS = {  # the operators of mxsame.ops, and their names in mxsame.plan
     "conv": "conv",
     "depthwise_conv": "conv",
@@ -45,22 +45,15 @@ def by_name(table: Sequence[Case]):
 # ---- what is wanted --------------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=None)
-def expected(case: Case, size=None) -> tuple[dict, np.ndarray, np.ndarray, dict]:
+def expected_once(case: Case, size=None) -> tuple[dict, np.ndarray, np.ndarray, dict]:
     """(arrays, output, output gradient, gradients) by the oracle; not to be changed."""
-    return _expected(case, size)
-
-
-def _expected(case: Case, size=None) -> tuple[dict, np.ndarray, np.ndarray, dict]:
     arrays = cases.arrays(case, size)
     out = oracle.forward(case, arrays)
     out_grad = cases.output_gradient(case, out.shape)
     return arrays, out, out_grad, oracle.gradients(case, arrays, out_grad)
 
 
-def expected_once(case: Case, size=None) -> tuple[dict, np.ndarray, np.ndarray, dict]:
-    """The same without a cache, for cases that are used once."""
-    return _expected(case, size)
+expected = functools.lru_cache(maxsize=None)(expected_once)  # for cases that are used more than once
 
 
 def difference(got, want, scale: float = 1.0) -> float:
@@ -111,11 +104,6 @@ def in_one_graph(block, active=True, **flags) -> None:
     """Gluon's own `hybridize`, of a layer by itself too: one graph for every size."""
     block.hybridize(False)
     mx.gluon.HybridBlock.hybridize(block, active, **flags)
-
-
-def hybridize(block, case: Case, **flags) -> None:
-    """Into one graph, or by mxsame's where a graph for every size does not take the size of the case."""
-    (in_one_graph if fits_one_graph(case) else mxsame.hybridize)(block, **flags)
 
 
 # How a layer by itself may run.
@@ -288,17 +276,46 @@ def apply(block, arrays: dict, out_grad=None, dtype: str = "float32", net=None) 
     return out.asnumpy(), gradients
 
 
+def sequential(*blocks):
+    """Gluon's own container of these blocks."""
+    net = mx.gluon.nn.HybridSequential()
+    net.add(*blocks)
+    return net
+
+
+def initialized(net, scale: float = 0.5):
+    """The net, with normal parameters."""
+    net.initialize(mx.init.Normal(scale))
+    return net
+
+
+def normal(*shape, seed: int = 0, dtype: str = "float32"):
+    """Normal numbers, the same on every machine."""
+    return mx.nd.array(np.random.RandomState(seed).randn(*shape), dtype=dtype)
+
+
+def recorded(net, data, out_grad=None, train_mode: bool = True):
+    """The output of a net, whose backward pass has run; `data` collects its gradient if it did not before."""
+    if data.grad is None:
+        data.attach_grad()
+    with mx.autograd.record(train_mode):
+        out = net(data)
+    out.backward(out_grad)
+    return out
+
+
 class Own(mx.gluon.HybridBlock):
     """A net that is `function(F, *inputs, *blocks, **parameters)`; a parameter is a shape or a constant array."""
 
-    def __init__(self, function, *blocks, **parameters):
-        super().__init__()
+    def __init__(self, function, *blocks, prefix=None, **parameters):
+        super().__init__(prefix)
         self._function, self._blocks = function, blocks
         for block in blocks:
             self.register_child(block)
         for name, value in parameters.items():
-            get = self.params.get if isinstance(value, tuple) else self.params.get_constant
-            setattr(self, name, get(name, **({"shape": value} if isinstance(value, tuple) else {"value": value})))
+            is_shape = isinstance(value, tuple)
+            parameter = self.params.get(name, shape=value) if is_shape else self.params.get_constant(name, value)
+            setattr(self, name, parameter)
 
     def hybrid_forward(self, F, *inputs, **parameters):
         return self._function(F, *inputs, *self._blocks, **parameters)

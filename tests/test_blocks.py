@@ -88,10 +88,8 @@ def test_values_and_gradients(case):
 @pytest.mark.parametrize("size", [130, 131])
 @pytest.mark.parametrize("name", POOLS)
 def test_a_graph_for_every_size_picks_windows_if_its_channels_are_known(name, size):
-    net = nn.HybridSequential()
     layer = nn.MaxPool2D if name == "max" else nn.AvgPool2D
-    net.add(mx.gluon.nn.Conv2D(8, 1), layer(3, 2))
-    net.initialize()
+    net = running.initialized(running.sequential(mx.gluon.nn.Conv2D(8, 1), layer(3, 2)))
     running.in_one_graph(net)
     names = running.operators(net(mx.sym.var("data")))
     assert names.count("Convolution") == 2 and "take" not in names
@@ -133,9 +131,7 @@ LENGTHS = {1: (900, 901, 9001, 9002, 9005), 2: (31, 62, 131, 132, 133, 240, 242)
 @pytest.mark.parametrize("name", CHAINS)
 def test_sizes_of_one_signature_have_one_graph(name, train):
     """Where `mxsame.hybridize` says that one graph serves two sizes, it would build the same for both."""
-    net = nn.HybridSequential()
-    net.add(*CHAINS[name]())
-    net.initialize()
+    net = running.initialized(running.sequential(*CHAINS[name]()))
     rank = int(name[-3]) if name.endswith("-D") else 2
     channels, seen = 16 if rank == 1 else 8, {}
     net(mx.nd.zeros((1, channels, *LENGTHS[rank][:1] * rank)))
@@ -148,8 +144,7 @@ def test_sizes_of_one_signature_have_one_graph(name, train):
     assert len(seen) > 1
 
 
-@pytest.mark.usefixtures("a_graph_at_the_first_call")
-def test_a_graph_with_blocks_is_not_one_without():
+def test_a_graph_with_blocks_is_not_one_without(a_graph_at_the_first_call):
     net = nn.MaxPool2D(3, 2)
     net.hybridize()
     for shape in (SMALL, LARGE, (1, 8, 63, 65)):  # all of odd sizes, which have one plan

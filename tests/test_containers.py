@@ -6,15 +6,13 @@ import copy
 import json
 import pickle
 
-import numpy as np
 import pytest
 import running
+from running import initialized, normal, sequential
 
 import mxsame
 from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import Specialised
-
-pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
 
 gluon = mx.gluon
 
@@ -28,9 +26,7 @@ def filled(net):
 
 
 def ours(**container):
-    net = filled(mxsame.nn.HybridSequential(prefix="net_", **container))
-    net.initialize(mx.init.Normal(0.5))
-    return net
+    return initialized(filled(mxsame.nn.HybridSequential(prefix="net_", **container)))
 
 
 class Derived(mxsame.nn.HybridBlock):
@@ -43,7 +39,7 @@ class Derived(mxsame.nn.HybridBlock):
 
 
 def images(*size):
-    return mx.nd.array(np.random.RandomState(0).randn(2, 3, *size))
+    return normal(2, 3, *size)
 
 
 def is_specialised(net):
@@ -51,7 +47,7 @@ def is_specialised(net):
 
 
 @pytest.mark.parametrize("make", [ours, lambda: copy.deepcopy(ours()), lambda: pickle.loads(pickle.dumps(ours()))])
-def test_hybridize_makes_graphs_for_shape_signatures(make):
+def test_hybridize_makes_graphs_for_shape_signatures(make, a_graph_at_the_first_call):
     net = make()
     want = {size: net(images(size, 20)).asnumpy() for size in (20, 21, 22, 24)}
     assert net.hybridize(static_alloc=True, static_shape=True) is None
@@ -109,8 +105,8 @@ def test_below_a_sequential_it_has_its_own_graphs():
 
 
 def test_below_a_hybrid_block_of_gluon_it_is_a_part_of_the_parent_s_graph():
-    net, parent = ours(), gluon.nn.HybridSequential()
-    parent.add(net)
+    net = ours()
+    parent = sequential(net)
     want = {size: parent(images(size, 20)).asnumpy() for size in (20, 21, 22)}
     parent.hybridize()
     for size, out in want.items():

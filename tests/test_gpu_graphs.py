@@ -23,8 +23,6 @@ from mxsame.rewriting import constants, simplify
 from mxsame.rewriting.graph import Graph
 from mxsame.target import Target, building
 
-pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
-
 PLANAR = tuple(case for case in CASES if case.rank == 2)
 
 

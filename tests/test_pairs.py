@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import running
@@ -12,8 +14,6 @@ from mxsame._mxnet import mx
 from mxsame.ops import _call
 from mxsame.plan import choice
 from mxsame.target import FORMAT, Target, building
-
-pytestmark = pytest.mark.usefixtures("a_graph_at_the_first_call")
 
 nn = mx.gluon.nn
 POOLS = {
@@ -120,10 +120,8 @@ def test_values_are_those_of_the_operator_in_1_d(monkeypatch, name, window, dtyp
         choice._estimated_fastest.cache_clear()
         _call._OPERATORS.clear()  # so that calls are planned anew
         x = special(dtype)
-        x.attach_grad()
-        with mx.autograd.record(train_mode=train_mode):
-            out = POOLS[name](x, **window)
-        out.backward(mx.nd.array(np.random.RandomState(1).standard_normal(out.shape), dtype=dtype))
+        pool = functools.partial(POOLS[name], **window)
+        out = running.recorded(pool, x, running.normal(*pool(x).shape, seed=1, dtype=dtype), train_mode)
         runs.append((out.asnumpy(), x.grad.asnumpy()))
     (out, gradient), (plain_out, plain_gradient) = runs
     np.testing.assert_array_equal(out, plain_out)
@@ -135,19 +133,15 @@ def test_values_are_those_of_the_operator_in_1_d(monkeypatch, name, window, dtyp
 @pytest.mark.parametrize("specialised", [True, False])
 @pytest.mark.parametrize("make", [mxsame.nn.MaxPool1D, mxsame.nn.AvgPool1D])
 @pytest.mark.parametrize("batch", [1, 2])
-def test_a_single_output_has_its_gradient(make, batch, specialised):
+def test_a_single_output_has_its_gradient(make, batch, specialised, a_graph_at_the_first_call):
     """MXNet's `reshape` fails for the gradient of a single output: a layout of four axes, read as one of three."""
-    net = nn.HybridSequential()
-    net.add(nn.BatchNorm(in_channels=8), make(3, 2, padding="valid"))
+    net = running.sequential(nn.BatchNorm(in_channels=8), make(3, 2, padding="valid"))
     net.initialize()
-    inputs = [mx.nd.array(np.random.RandomState(n).standard_normal((batch, 8, n))) for n in (9, 7, 4, 3)]
+    inputs = [running.normal(batch, 8, n, seed=n) for n in (9, 7, 4, 3)]
 
     def run():
         for x in inputs:
-            x.attach_grad()
-            with mx.autograd.record():
-                out = net(x)
-            out.backward(mx.nd.arange(out.size).reshape(out.shape))
+            out = running.recorded(net, x, mx.nd.arange(batch * 8 * ((x.shape[2] - 1) // 2)).reshape((batch, 8, -1)))
             yield out.asnumpy(), x.grad.asnumpy()
 
     want = list(run())

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import running
 from cases import CASES
 from running import by_name
 from ways import WAYS, check
 
 import mxsame
+from mxsame.graphs.hybridize import Specialised
 
-FLOAT64 = [
-    way for way in WAYS if not way.endswith(("static_alloc", "static", "inference", "deploy", "mxsame.hybridize"))
-]
+FLOAT64 = ("operator", "symbol, with_shapes", "symbol, dynamic", "net.hybridize()")
 LAST = ("operator", "symbol, dynamic", "layer", "net.hybridize()")
 COMBINATIONS = [
     *((way, "float32", False) for way in WAYS),
@@ -32,8 +32,12 @@ def test_every_case(case, way, dtype, last):
     assert check(case, way, dtype, last)
 
 
-def test_every_layer_is_run_by_the_table():
-    import running
+@by_name(CASES[::7])
+def test_the_eighth_call_of_a_size(case):
+    """At which `mxsame.hybridize` gives a size a graph of its own, as users have it; the first size has one at once."""
+    assert check(case, "mxsame.hybridize", calls=Specialised.PATIENCE)
 
+
+def test_every_layer_is_run_by_the_table():
     layers = set(mxsame.nn.__all__) - {"HybridBlock", "HybridSequential"}
     assert {type(running.layer(case)).__name__ for case in CASES} == layers

@@ -51,8 +51,8 @@ def of_dynamic_shape(case, arrays, dtype, **layout):
 
 def by_layer(hybridize: Callable) -> Callable:
     def make(case, arrays, dtype, **layout):
-        layer, net = running.layer(case, **layout), mx.gluon.nn.HybridSequential()
-        net.add(layer)
+        layer = running.layer(case, **layout)
+        net = running.sequential(layer)
         running.set_parameters(layer, arrays, dtype)
         hybridize(net)
         return lambda arrays, out_grad: apply(layer, arrays, out_grad, dtype, net)
@@ -60,8 +60,8 @@ def by_layer(hybridize: Callable) -> Callable:
     return make
 
 
-def with_a_graph_at_the_first_call(net):
-    """In place of its eighth: each size is computed in the graph of its signature, and not in one for any size."""
+def at_once(net):
+    """Each size has the graph of its signature at its first call, in place of its eighth."""
     mxsame.hybridize(net, **STATIC).forward.PATIENCE = 1
 
 
@@ -75,8 +75,8 @@ def by_inference(case, arrays, dtype, **layout):
 
 def by_deploying(case, arrays, dtype, **layout):
     """Deployed again for each size."""
-    layer, net = running.layer(case, **layout), mx.gluon.nn.HybridSequential()
-    net.add(layer)
+    layer = running.layer(case, **layout)
+    net = running.sequential(layer)
     running.set_parameters(layer, arrays, dtype)
 
     def run(arrays, out_grad):
@@ -115,7 +115,7 @@ WAYS = {
     "net.hybridize(), static": Way(by_layer(functools.partial(running.in_one_graph, **STATIC)), fitting),
     "net.hybridize(), inference": Way(by_inference, fitting),
     "mxsame.hybridize": Way(by_layer(mxsame.hybridize), every),
-    "mxsame.hybridize, static": Way(by_layer(with_a_graph_at_the_first_call), every),
+    "mxsame.hybridize, at once": Way(by_layer(at_once), every),
     "mxsame.deploy": Way(by_deploying, every),
 }
 
@@ -131,11 +131,12 @@ def check(
     last: bool = False,
     strategy: str | None = None,
     expected: Callable = running.expected,
+    calls: int = 1,
 ) -> int:
-    """The case equals the oracle, in this way and layout, at each size that is possible; returns how many are. The
-    first size is tested again at the end: the first call of a graph differs from later ones.
+    """The case equals the oracle, in this way and layout, at each size that is possible; returns how many are.
 
-    The first size comes again at the end: the first call of a graph is not like the others.
+    Of so many calls with a size the last is compared. The first size comes again at the end: the first call of a graph
+    is not like the others.
     """
     turned, layout = unchanged, {}
     if last:
@@ -146,7 +147,8 @@ def check(
         run = make(case, turned(cases.arrays(case)), dtype, **layout)
         for size in (*sizes, *sizes[:1]):
             arrays, out, out_grad, gradients = expected(case, size)
-            got, got_gradients = run(turned(arrays), turned(out_grad))
+            for _ in range(calls):
+                got, got_gradients = run(turned(arrays), turned(out_grad))
             what = f"{way}, size {size}, {strategy}"
             assert got.dtype == dtype, what
             assert_equal(got, turned(out), dtype, what)
