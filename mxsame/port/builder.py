@@ -191,6 +191,18 @@ class Builder:
         self.steps.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
         return outputs
 
+    def custom_before(self, values: Sequence[Value]) -> str:
+        """For an error: what the user's blocks return from which these values are computed."""
+        wanted = {value.key for value in values}
+        found: Dict[str, None] = {}
+        for step in reversed(self.steps):
+            if wanted.intersection(step.outputs):
+                wanted.update(step.inputs)
+                if step.block in self.custom.values():
+                    found[step.layer] = None
+        shapes = {"_".join(path): value.shape for path, (_, value) in self.outputs.items()}
+        return "".join(f"; the block of custom for {layer!r} returns {shapes.get(layer)}" for layer in found)
+
     def function(self, layer: str, function: Any, inputs: Sequence[Value], first: Any = None, shape: Any = None,
                  **arguments: Any) -> Value:  # fmt: skip
         name = getattr(function, "__name__", function)
@@ -361,6 +373,8 @@ class Site:
             reason = " ".join(str(error).split("Stack trace")[0].split())
             if not isinstance(error, (ValueError, TypeError)):
                 reason = f"its configuration must be as Keras writes it; received {type(error).__name__}: {reason}"
+            if isinstance(error, (ValueError, TypeError)):
+                reason += builder.custom_before([values[tensor] for tensor in self.call.tensors() if tensor in values])
             if isinstance(error, ValueError):
                 replacing = f"custom={{{self.layer.name!r}: function of (config, weights) -> HybridBlock}}"
                 reason += f"; {replacing} replaces the layer"

@@ -139,9 +139,10 @@ class _Rows:
     def __init__(self, custom: Any):
         self.custom = {} if custom is None else custom
         values = self.custom.values() if isinstance(self.custom, Mapping) else [None]
-        if not all(callable(value) or isinstance(value, str) for value in values):
+        if not all(_is_usable(value) for value in values):
             raise TypeError(
-                f"custom must map names to functions or Keras's layers; {validation.received(custom=custom)}"
+                "custom must map names to functions that return blocks, and not to blocks, or to names of Keras's "
+                f"layers; {validation.received(custom=custom)}"
             )
         self.activations: Set[str] = set()  # names of activations among those of `custom`
         self.after: Dict[int, List[Layer]] = {}  # what comes after a layer that the user replaced, by its identity
@@ -170,10 +171,12 @@ class _Rows:
         missing = [layer for layer in model.walk() if layer.class_name != "InputLayer" and not self.row_of(layer)]
         if missing:
             shown = [f"{_names(layer)[1]} ({layer.name!r})" for layer in missing[:8]]
+            keys = ", ".join(f"{name!r}: function" for name in dict.fromkeys(_names(each)[-1] for each in missing[:8]))
+            more = ", .." if len(missing) > 8 else ""
             raise ValueError(
-                "every layer must be supported, or be given by "
-                f"custom={{{_names(missing[0])[-1]!r}: function of (config, weights) -> HybridBlock}}; "
-                f"received {', '.join(shown)}{', ..' if len(missing) > 8 else ''}"
+                f"every layer must be supported, or be given by custom={{{keys}{more}}}, each function of (config, "
+                "weights) -> HybridBlock (on the command line the dict of a module, --custom MODULE:NAME); "
+                f"received {', '.join(shown)}{more}"
             )
         unknown = set(self.custom) - names - self.activations
         if unknown:
@@ -195,6 +198,14 @@ class _Rows:
         if layer.class_name not in LAYERS or layer.class_name == WRAPPER or None in map(row_of, self.after[id(layer)]):
             names = [class_and_config(entry)[0] for entry in entries]
             raise ValueError(f"custom of {layer.name!r} must name layers of Keras; {validation.received(names=names)}")
+
+
+def _is_usable(given: Any) -> bool:
+    """Whether it is a name or a function. A block is called with data, and the class of one whose `__init__` is
+    Gluon's takes no configuration."""
+    if isinstance(given, type) and issubclass(given, mx.gluon.Block):
+        return given.__init__.__module__.partition(".")[0] not in ("mxnet", "mxsame")
+    return isinstance(given, str) or (callable(given) and not isinstance(given, mx.gluon.Block))
 
 
 def _is_configuration(given: Any) -> bool:
@@ -219,7 +230,7 @@ def _in_turn(row: Row, after: Sequence[Layer], site: Site, args: Sequence[Any], 
 
 
 def _names(layer: Layer) -> Tuple[str, str, str]:
-    """By which a user's function may be given for it."""
+    """The names by which a user's function may be given for it."""
     name = layer.operator or layer.class_name
     return layer.name, name, name.split(">")[-1]
 
@@ -274,12 +285,15 @@ def _channels_first(shape: Sequence, layout: Optional[str], data_format: str) ->
 
 
 def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, Callable]] = None) -> None:
-    """Write the weights of a net from :func:`mxsame.from_keras` as an `.h5` file that `model.load_weights` takes.
+    """Write the weights of a net from :func:`mxsame.from_keras` as a file that `model.load_weights` takes.
+
+    A `path` that ends in `.weights.h5` gets the format of Keras 3, which tf.keras 2.13 reads, too; another `.h5` file
+    has the older format, which every Keras reads.
 
     `custom` is for layers that were given to :func:`from_keras` so, and have weights: the name of a class or of a
     layer, and a function of the block that returns the layer's arrays, as Keras has them and in its order.
 
-    Raises `TypeError` for another net, and `ValueError` for a path that does not end in .h5 and for a custom layer
+    Raises `TypeError` for another net, and `ValueError` for a path that does not end in .h5, and for a custom layer
     with weights that has no function or is in a nested model, whose order of weights is not known.
 
     >>> import mxsame
@@ -314,7 +328,7 @@ def _array(stored: Any) -> np.ndarray:
     if not isinstance(stored, Placed):
         return np.asarray(stored)
     value = stored.parameter.data(stored.parameter.list_ctx()[0]).asnumpy()
-    return np.ascontiguousarray(stored.to_keras(value))
+    return np.ascontiguousarray(stored.to_keras(value)).reshape(stored.shape)  # a scalar is (1,) in MXNet
 
 
 def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> List[Any]:

@@ -205,16 +205,20 @@ def _collected(layer: Layer) -> Tuple[list, list]:
 
 
 def write(path: Any, model: Model, arrays: Any) -> None:
-    """An HDF5 file that `model.load_weights` takes, in the older format. `arrays(layer)` maps roles to arrays."""
+    """An HDF5 file that `model.load_weights` takes: in the newer format if its name ends in .weights.h5, from which
+    Keras knows it, else in the older one. `arrays(layer)` maps roles to arrays."""
     path = os.fspath(path)
-    if not path.endswith((".h5", ".hdf5")) or path.endswith(".weights.h5"):
-        raise ValueError(
-            f"path must end in .h5, and not in .weights.h5, which is another format; {validation.received(path=path)}"
-        )
+    if not path.endswith((".h5", ".hdf5")):
+        raise ValueError(f"path must end in .h5 or .weights.h5; {validation.received(path=path)}")
     h5py, unfinished = files.h5py_module(), f"{path}.part"  # the file that is there stays whole if this fails
     try:
         with h5py.File(unfinished, "w") as file:
-            write_entries(file, model, arrays)
+            if path.endswith(".weights.h5"):
+                write_by_class(file, model, arrays)
+                file.create_group("vars")  # the model's own, without which tf.keras 2.13 fails
+                _link(file, model)
+            else:
+                write_entries(file, model, arrays)
         os.replace(unfinished, path)
     finally:
         if os.path.exists(unfinished):
@@ -242,6 +246,30 @@ def _write_layer(group: Any, layer: Layer, arrays: Any) -> None:
                 names.insert(0, (layer.roles or [])[0].name)
             for number, name in enumerate(names):
                 group.create_dataset(f"{parent}/vars/{number}".lstrip("/"), data=arrays(layer)[name])
+
+
+def _link(group: Any, model: Model) -> None:
+    """The groups of Keras 3 under the names that they have in tf.keras 2.13, too: it counts a layer with weights twice,
+    and keeps the underscore of a private attribute."""
+    counts: Tuple[Dict[str, int], Dict[str, int]] = ({}, {})
+    group.create_group(LAYERS_GROUPS[1])
+    for layer in model.layers:
+        if layer.operator is None:
+            name = _group_name(layer)
+            own, theirs = (f"{parent}/{_counted(name, each)}" for parent, each in zip(LAYERS_GROUPS, counts))
+            group[own].require_group("vars")  # without one, Keras 3 takes that of the layer with the other's name
+            group[theirs] = group[own]
+            counts[1][name] += any(inner.weights for inner in layer.walk())
+            _link_inner(group[own], layer)
+
+
+def _link_inner(group: Any, layer: Layer) -> None:
+    if layer.wrapped is not None:
+        _link_inner(group["layer"], layer.wrapped)
+    elif layer.model is not None:
+        _link(group, layer.model)
+    for child in {role.group.split("/")[0] for role in layer.roles or ()} - {""}:
+        group[f"_{child}"] = group[child]
 
 
 def write_entries(file: Any, model: Model, arrays: Any) -> None:

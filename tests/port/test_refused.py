@@ -66,6 +66,36 @@ def test_a_class_of_a_user_is_given_by_its_names(name):
         assert net(mx.nd.ones((1, 3, 4))).asnumpy().max() == 2
 
 
+class AsItIs(mx.gluon.HybridBlock):
+    def hybrid_forward(self, F, x):
+        return x
+
+
+BLOCKS = {  # the user's function of `Mine` -> what is said
+    "none": (None, r"\{'Mine': function, 'Other': function\}.*--custom.*received Mine \('one'\), Other \('two'\)"),
+    "a block": (AsItIs(), "functions that return blocks, and not to blocks"),
+    "a class of Gluon": (mx.gluon.nn.Flatten, "functions that return blocks, and not to blocks"),
+    "a class without a configuration": (AsItIs, "functions that return blocks, and not to blocks"),
+    "another shape": (
+        lambda config, weights: mx.gluon.nn.Flatten(),
+        r"data.shape=\(None, 12\); the block of custom for 'one' returns \(None, 12\); custom",
+    ),
+    "another shape before another layer": (
+        lambda config, weights: AsItIs(),
+        r"data.shape=\(None, 12\); the block of custom for 'one' returns \(None, 3, 4\); custom",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_what_is_wrong_with_custom_blocks(kind):
+    given, message = BLOCKS[kind]
+    second = "Other" if given is None else "Flatten" if "before" in kind else "ReLU"
+    model = model_of(entry("Mine"), entry(second, "two"), entry("MaxPooling1D", "three", {"pool_size": [1]}))
+    with pytest.raises((ValueError, TypeError), match=message):
+        mxsame.from_keras(json.dumps(model), custom=None if given is None else {"Mine": given})
+
+
 def test_models_of_a_user_are_refused():
     with pytest.raises(ValueError, match=r"keras.Model\(model.inputs, model.outputs\).*received class_name='mine>Net'"):
         mxsame.from_keras(json.dumps(model_of(entry("ReLU"), class_name="mine>Net")))
