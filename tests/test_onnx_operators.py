@@ -386,7 +386,16 @@ REFUSED = {  # what -> shape, function, message
         "must depend on parameters only",
     ),
     "the mean next to the norm": (
-        SHAPE, norm("LayerNorm", 7, output_mean_var=True), r"outputs that ONNX has; received output 1 of .* LayerNorm",
+        SHAPE, norm("LayerNorm", 7, output_mean_var=True),
+        "output_mean_var must be False; received output_mean_var=True; in the operator LayerNorm",
+    ),
+    "an attribute that no row reads": (
+        SHAPE, lambda F, x: F.norm(x, out_dtype="float64"),
+        "out_dtype must be None; received out_dtype='float64'; in .* norm",
+    ),
+    "pads of another convention": (
+        (2, 3, 9), lambda F, x: F.Pooling(x, kernel=(3,), stride=(2,), pad=(0, 0, 0), pooling_convention="same"),
+        "pooling_convention as a word must be .*; received pooling_convention='same'",
     ),
     "broadcast to the batch": (
         (2, 4), lambda F, x: F.broadcast_like(F.sum(x, axis=0, keepdims=True), x, lhs_axes=(0,), rhs_axes=(0,)),

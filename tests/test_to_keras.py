@@ -367,6 +367,10 @@ REFUSED = {
         "batch must not be reduced.*in the operator sum",
     ),
     "scales of groups": (chain(nn.Conv2D(4, 1), nn.GroupNorm(2)), "Keras trains one for each channel"),
+    "an attribute that no row reads": (
+        Net(lambda F, x: F.take(F.ones((9, 2)), x, mode="wrap")),
+        "mode must be clip; received mode='wrap'; in the operator take",
+    ),
     "the batch": (Net(lambda F, x: F.reshape(x, shape=(-3, -2))), "batch must stay an axis of its own"),
 }
 

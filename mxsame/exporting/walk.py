@@ -1,18 +1,19 @@
 """A net's graph, node by node: every node is written by the row of its kind.
 
 A row is a function of the walk, the node, and what was written for the node's inputs; it returns what stands for the
-node's output, or a list of such.
+node's output, or a list of such. An attribute that it does not read must have MXNet's default.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
+from mxsame.exporting.attributes import Attributes
 from mxsame.exporting.shapes import Shape, Shapes
 from mxsame.graphs.deploy import frozen
 from mxsame.plan.windows import AnyWindow, check_static
@@ -21,8 +22,7 @@ from mxsame.rewriting.graph import Graph, Node, Output
 from mxsame.rewriting.windows import has_windows, is_channels_first, note, windows_of
 from mxsame.target import FORMAT, NOTE
 
-Row = Callable[..., Any]
-SHOWN = 6  # nodes of a path in a message
+LONGEST = 6  # nodes of a path in a message
 
 
 def graph_of(net: Any, inputs: Any, dtype: Any, any_size: bool = False, trained: bool = False) -> Graph:
@@ -35,20 +35,27 @@ def graph_of(net: Any, inputs: Any, dtype: Any, any_size: bool = False, trained:
     return graph
 
 
+class Row(NamedTuple):
+    """The function that writes a node, and a pattern of the attributes that mean nothing to it."""
+
+    write: Callable[..., Any]
+    unread: str = ""
+
+
 class Rows(Dict[str, Row]):
     """A row for each kind of node."""
 
-    def writes(self, *kinds: str) -> Callable[[Row], Row]:
+    def writes(self, *kinds: str, unread: str = "") -> Callable[[Callable], Callable]:
         """A decorator: the function writes nodes of these kinds.
 
         Raises `ValueError` if one of them has a row already."""
 
-        def register(row: Row) -> Row:
+        def register(write: Callable) -> Callable:
             for kind in kinds:
                 if kind in self:
                     raise ValueError(f"a kind of node must have one row; received {kind!r} again")
-                self[kind] = row
-            return row
+                self[kind] = Row(write, unread)
+            return write
 
         return register
 
@@ -95,8 +102,10 @@ class Walk:
             self.refuse(node, f"net must have operators that {self.format} has; received {self.path_to(node)}")
             return
         self.begin(node)
+        node.attrs = attributes = Attributes(node)
         try:
-            result = row(self, node, *map(self.written, node.inputs))
+            result = row.write(self, node, *map(self.written, node.inputs))
+            attributes.check_all_read(node, row.unread)
         except (ValueError, OverflowError) as error:
             self.refuse(node, f"{error}; in {self.path_to(node)}")
             return
@@ -111,7 +120,7 @@ class Walk:
                 (source for source, _ in last.inputs if source.name not in self.graph.values), last.inputs[0][0]
             )
             path.append(last.name)
-        shown = path if len(path) <= SHOWN else [*path[: SHOWN - 1], "...", path[-1]]
+        shown = path if len(path) <= LONGEST else [*path[: LONGEST - 1], "...", path[-1]]
         return f"the operator {node.op}, {node.name} (path: {' -> '.join(reversed(shown))})"
 
     # -- for rows, to read
@@ -170,12 +179,18 @@ def ndim_of(w: Walk, node: Node) -> int:
     return len(w.shape(node.inputs[0]))
 
 
-def axis_of(w: Walk, node: Node, default: Optional[int] = None) -> int:
-    """The axis of a node as a number from 0; the default is for a node without this attribute."""
-    axis = node.attr("axis", None if "axis" in node.attrs else default)
+def axis_of(w: Walk, node: Node) -> int:
+    """The axis of a node as a number from 0."""
+    axis = node.attr("axis")
     if axis is None:
         raise ValueError(f"axis must be given, as {w.format} flattens nothing; received axis=None")
     return int(axis) % ndim_of(w, node)
+
+
+# -- attributes that mean nothing to a row, as patterns
+
+SHOWN = "shape|size|axis|reverse|target_shape|keep_highest|[lr]hs_(begin|end|axes)"  # by shapes
+IN_WINDOWS = "kernel|stride|dilate|pad|adj|target_shape|pooling_convention|p_value|count_include_pad"  # if anywhere
 
 
 def must(node: Node, name: str, required: Any) -> None:
@@ -197,6 +212,8 @@ def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
     """The windows of an operator, with the pads and slices around it; a size that is dynamic is None."""
     check_channels_first(node)
     lengths = w.shape(node.inputs[0])[2:]
+    if node.op == "Pooling":
+        validation.mode("pooling_convention", node.attr("pooling_convention"), ("valid", "full"))
     windows = windows_of(node, [length.traced for length in lengths])
     target = any(node.attr("target_shape") or ())
     if target and NOTE not in node.attrs and not all(length.is_static for length in lengths):
@@ -224,13 +241,16 @@ def rescaled_averages(windows: Sequence[Any], counts_padding: bool) -> Optional[
 # -- the vector of a recurrent layer
 
 
-def recurrent_layers(
-    vector: np.ndarray, layers: int, directions: int, size: int, channels: int, gates: Sequence[int]
-) -> Iterator[List[np.ndarray]]:
-    """For each layer the weights for its inputs (D, G*H, C) and for its state (D, G*H, H), and both biases (D, 2*G*H),
-    for D directions and G gates of H elements, in this order of MXNet's. MXNet's vector has all weights, layer by layer
-    and direction by direction, and all biases after them."""
-    rest, height = vector, len(gates) * size
+def recurrent_layers(w: Walk, node: Node, gates: Sequence[int]) -> Iterator[List[np.ndarray]]:
+    """For each layer of an RNN the weights for its inputs (D, G*H, C) and for its state (D, G*H, H), and both biases
+    (D, 2*G*H), for D directions and G gates of H elements, in this order of MXNet's. MXNet's vector has all weights,
+    layer by layer and direction by direction, and all biases after them."""
+    must(node, "projection_size", None)
+    channels = w.shape(node.inputs[0])[2]
+    if not channels.is_static:
+        raise ValueError("the channels must be static")
+    rest, size, directions = w.computed(node.inputs[1]), int(node.attr("state_size")), 1 + node.attr("bidirectional")
+    height = len(gates) * size
 
     def next_weights(*shape: int) -> Any:
         nonlocal rest
@@ -239,8 +259,8 @@ def recurrent_layers(
         return array[list(gates)].reshape(shape)
 
     weights = []
-    for number in range(layers):
-        width = channels if number == 0 else directions * size
+    for number in range(int(node.attr("num_layers"))):
+        width = channels.traced if number == 0 else directions * size
         pairs = [(next_weights(height, width), next_weights(height, size)) for _ in range(directions)]
         weights.append([np.stack(arrays) for arrays in zip(*pairs)])
     for weight, recurrence in weights:

@@ -8,13 +8,13 @@ from typing import Any, List, Sequence, Tuple
 from mxsame import validation
 from mxsame.export_keras.rows.elements import affine, goes_to_dense
 from mxsame.export_keras.writer import Value, Writer, writes
-from mxsame.exporting.walk import axes_of, axis_of
+from mxsame.exporting.walk import SHOWN, axes_of, axis_of
 from mxsame.rewriting.graph import Node, Output, entries, taken
 
 Pairs = Sequence[Tuple[int, int]]
 
 
-@writes("Reshape", "Flatten", "reshape_like", "expand_dims", "squeeze")
+@writes("Reshape", "Flatten", "reshape_like", "expand_dims", "squeeze", unread=SHOWN)
 def _reshape(w: Writer, node: Node, x: Value, *_: Any) -> Value:
     """To the shape that MXNet infers, whatever its special codes are."""
     return w.reshaped(x, w.shape(node.inputs[0]), w.shape(Output(node)), lazy=goes_to_dense(w, node))
@@ -25,7 +25,7 @@ def _transpose(w: Writer, node: Node, x: Value) -> Value:
     """Another order of axes, and no layer."""
     axes = list(node.attr("axes") or range(x.rank - 1, -1, -1))
     if node.kind == "SwapAxis":
-        first, second = int(node.attr("dim1", 0)) % x.rank, int(node.attr("dim2", 0)) % x.rank
+        first, second = int(node.attr("dim1")) % x.rank, int(node.attr("dim2")) % x.rank
         axes = [{first: second, second: first}.get(axis, axis) for axis in range(x.rank)]
     axes = [axis % x.rank for axis in axes]
     return x._replace(order=tuple(axes.index(axis) for axis in x.order))
@@ -70,7 +70,7 @@ def _slice(w: Writer, node: Node, x: Value, *_: Any) -> Value:
 
 @writes("SliceChannel")
 def _split(w: Writer, node: Node, x: Value) -> List[Value]:
-    count, axis = int(node.attr("num_outputs")), axis_of(w, node, 1)
+    count, axis = int(node.attr("num_outputs")), axis_of(w, node)
     shape = w.shape(node.inputs[0])
     share = shape[axis].traced // count
     parts = []
@@ -78,7 +78,7 @@ def _split(w: Writer, node: Node, x: Value) -> List[Value]:
         pairs = [(0, 0)] * x.rank
         pairs[axis] = (number * share, (count - 1 - number) * share)
         part = framed(w, x, "Cropping", pairs)
-        if node.attr("squeeze_axis", False):
+        if node.attr("squeeze_axis"):
             whole = (*shape[:axis], shape[axis]._make([1, 1]), *shape[axis + 1 :])
             part = w.reshaped(part, whole, (*shape[:axis], *shape[axis + 1 :]))
         parts.append(part)
@@ -88,7 +88,7 @@ def _split(w: Writer, node: Node, x: Value) -> List[Value]:
 @writes("Pad")
 def _pad(w: Writer, node: Node, x: Value) -> Value:
     widths, mode = entries(node.attr("pad_width")), node.attr("mode")
-    value = float(node.attr("constant_value", 0.0))
+    value = float(node.attr("constant_value"))
     pairs = list(zip(widths[::2], widths[1::2]))
     if mode == "constant" and value == 0:
         return framed(w, x, "ZeroPadding", pairs)
@@ -113,7 +113,7 @@ def _concatenate(w: Writer, node: Node, *xs: Any) -> Value:
             wider.append(w.reshaped(x, shape, (*shape[:axis], shape[0]._make([1, 1]), *shape[axis:])))
         xs = tuple(wider)
     else:
-        axis = int(node.attr("dim", 1)) % xs[0].rank
+        axis = int(node.attr("dim")) % xs[0].rank
     if len(xs) == 1:
         return xs[0]
     xs = tuple(w.alike(*xs))
@@ -147,7 +147,7 @@ def enlarged(w: Writer, x: Value, factors: Sequence[int], shape: Sequence[Any]) 
     return w.layer(f"UpSampling{len(factors)}D", {"size": size}, x, shape=tuple(shape))
 
 
-@writes("broadcast_axis", "broadcast_to", "broadcast_like", "repeat")
+@writes("broadcast_axis", "broadcast_to", "broadcast_like", "repeat", unread=f"{SHOWN}|repeats")
 def _repeat(w: Writer, node: Node, x: Value, *_: Any) -> Value:
     """To the shape that MXNet infers."""
     for axis, (before, after) in enumerate(zip(w.shape(node.inputs[0]), w.shape(Output(node)))):
@@ -162,11 +162,11 @@ def _repeat(w: Writer, node: Node, x: Value, *_: Any) -> Value:
 @writes("mean", "sum", "max", "min")
 def _reduction(w: Writer, node: Node, x: Value) -> Value:
     axes = axes_of(node, x.rank)
-    if node.attr("exclude", False):
+    if node.attr("exclude"):
         axes = [axis for axis in range(x.rank) if axis not in axes]
     if 0 in x.along([axis in axes for axis in range(x.rank)])[:1]:
         axes = sorted(axes)
-    return reduced(w, x, node.kind, axes, bool(node.attr("keepdims", False))) if axes else x
+    return reduced(w, x, node.kind, axes, node.attr("keepdims")) if axes else x
 
 
 def reduced(w: Writer, x: Value, kind: str, axes: Sequence[int], keepdims: bool) -> Value:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mxsame import validation
 from mxsame.export_keras.writer import Value, Writer, writes
-from mxsame.exporting.walk import axis_of, must
+from mxsame.exporting.walk import axis_of
 from mxsame.port.builder import TRANSPOSED
 from mxsame.rewriting.graph import Node, Output
 
@@ -54,9 +54,9 @@ def _activation(w: Writer, node: Node, x: Value) -> Value:
     return activated(w, x, validation.mode("act_type", node.attr("act_type"), [*ACTIVATIONS]))
 
 
-@writes("LeakyReLU")
+@writes("LeakyReLU", unread="slope|.*_bound")
 def _leaky_relu(w: Writer, node: Node, x: Value, slopes: Optional[Output] = None) -> Value:
-    kind, slope = str(node.attr("act_type", "leaky")), float(node.attr("slope", 0.25))
+    kind, slope = str(node.attr("act_type")), float(node.attr("slope"))
     if kind in ("gelu", "selu"):
         return activated(w, x, kind)
     if kind == "elu":
@@ -79,29 +79,28 @@ def _clip(w: Writer, node: Node, x: Value) -> Value:
 
 @writes("hard_sigmoid")
 def _hard_sigmoid(w: Writer, node: Node, x: Value) -> Value:
-    line = affine(w, x, float(node.attr("alpha", 0.2)), float(node.attr("beta", 0.5)), part="line")
+    line = affine(w, x, float(node.attr("alpha")), float(node.attr("beta")), part="line")
     return bounded(w, line, 0.0, 1.0)
 
 
 @writes("Dropout")
 def _dropout(w: Writer, node: Node, x: Value) -> Value:
     axes = node.attr("axes", ())
-    config: Dict[str, Any] = {"rate": float(node.attr("p", 0.5))}
+    config: Dict[str, Any] = {"rate": float(node.attr("p"))}
     if axes:
         config["noise_shape"] = [1 if axis in axes else x.shape[at] for at, axis in enumerate(x.order)]
-    call = {"training": True} if node.attr("mode", "training") == "always" else {}
+    call = {"training": True} if node.attr("mode") == "always" else {}
     return w.layer("Dropout", config, x, call=call)
 
 
-@writes("softmax", "log_softmax", "SoftmaxActivation", "SoftmaxOutput")
+@writes("softmax", "log_softmax", "SoftmaxActivation", "SoftmaxOutput", unread="dtype")
 def _softmax(w: Writer, node: Node, x: Value, *_: Any) -> Value:
-    must(node, "use_length", False)
     axis = int(node.attr("axis", -1))
     if node.kind == "SoftmaxActivation":
-        axis = 1 if node.attr("mode", "instance") == "channel" else -1
+        axis = 1 if node.attr("mode") == "channel" else -1
     elif node.kind == "SoftmaxOutput":
-        axis = 1 if node.attr("multi_output", False) else -1
-        if axis == -1 and x.rank > 2 and not node.attr("preserve_shape", False):
+        axis = 1 if node.attr("multi_output") else -1
+        if axis == -1 and x.rank > 2 and not node.attr("preserve_shape"):
             raise ValueError("data must be a matrix unless preserve_shape or multi_output is True")
     temperature = node.attr("temperature")
     x = affine(w, x, 1.0 / float(temperature), part="temperature") if temperature else x
@@ -135,7 +134,7 @@ def _full_like(w: Writer, node: Node, x: Value) -> Value:
     return affine(w, zeros, 1.0, 1.0) if node.kind == "ones_like" else zeros
 
 
-@writes("identity", "Cast")
+@writes("identity", "Cast", unread="dtype")
 def _identity(w: Writer, node: Node, x: Value) -> Value:
     if w.dtype(Output(node)) != np.float32:
         raise ValueError(f"arrays must be float32; {validation.received(dtype=w.dtype(Output(node)))}")
@@ -208,7 +207,7 @@ def goes_to_dense(w: Writer, node: Node) -> bool:
 def _dense(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = None) -> Value:
     """x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
     shape = w.shape(node.inputs[0])
-    if node.attr("flatten", True) and x.rank != 2:
+    if node.attr("flatten") and x.rank != 2:
         x = w.reshaped(x, shape, (shape[0], shape[0]._make([math.prod(n.traced for n in shape[1:])] * 2)), lazy=True)
     x = w.arranged(x, [*(axis for axis in x.order if axis != x.rank - 1), x.rank - 1])
     weight = w.weight(node.inputs[1])
@@ -221,13 +220,12 @@ def _dense(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = Non
     return w.layer("Dense", config, x, shape=(*x.shape[:-1], config["units"]), order=x.order, weights=weights)
 
 
-@writes("Embedding", "take")
+@writes("Embedding", "take", unread="dtype")
 def _embedding(w: Writer, node: Node, x: Any, y: Any) -> Value:
     """Rows of a parameter, by their numbers."""
     x, table = (x, y) if node.kind == "Embedding" else (y, x)
     if not isinstance(x, Value) or not isinstance(table, Output) or axis_of_take(w, node):
         raise ValueError("rows must be taken from a parameter, along its first axis")
-    must(node, "mode", "clip")
     weight = w.weight(table)
     rows, length = weight.array.shape
     config = {"input_dim": rows, "output_dim": length}
@@ -238,13 +236,13 @@ def _embedding(w: Writer, node: Node, x: Any, y: Any) -> Value:
 
 
 def axis_of_take(w: Writer, node: Node) -> int:
-    return axis_of(w, node, 0) if node.kind == "take" else 0
+    return axis_of(w, node) if node.kind == "take" else 0
 
 
 @writes("batch_dot")
 def _batch_dot(w: Writer, node: Node, x: Value, y: Any) -> Value:
     """Of matrices of a batch."""
-    axes = [2 - bool(node.attr("transpose_a", False)), 1 + bool(node.attr("transpose_b", False))]
+    axes = [2 - node.attr("transpose_a"), 1 + node.attr("transpose_b")]
     if not isinstance(y, Value) or x.rank != 3 or y.rank != 3 or x.order[0] or y.order[0]:
         raise ValueError("data must be matrices of a batch")
     config = {"axes": [x.axis(axes[0]), y.axis(axes[1])], "normalize": False}

@@ -9,21 +9,20 @@ import numpy as np
 from mxsame.export_keras.rows.axes import reduced
 from mxsame.export_keras.rows.elements import affine
 from mxsame.export_keras.writer import Value, Weighted, Writer, writes
-from mxsame.exporting.walk import axis_of, must
+from mxsame.exporting.walk import axis_of
 from mxsame.rewriting.graph import Node, Output
 
 
 @writes("batch_norm", "_contrib_BatchNormWithReLU")
 def _batch_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output, *moving: Output) -> Value:
     """With statistics that training moves, or leaves if they are global."""
-    must(node, "output_mean_var", False)
-    axis = axis_of(w, node, 1) if node.op != "_contrib_SyncBatchNorm" else 1
-    fixed = bool(node.attr("use_global_stats", False))
-    weights = _scaled(w, None if node.attr("fix_gamma", True) else gamma, beta, keeps=fixed)
+    axis = int(node.attr("axis", 1)) % x.rank
+    fixed = node.attr("use_global_stats")
+    weights = _scaled(w, None if node.attr("fix_gamma") else gamma, beta, keeps=fixed)
     config = {
         "axis": x.axis(axis),
-        "momentum": float(node.attr("momentum", 0.9)),
-        "epsilon": float(node.attr("eps", 1e-3)),
+        "momentum": float(node.attr("momentum")),
+        "epsilon": float(node.attr("eps")),
         **_given(weights),
     }
     weights.update(zip(("moving_mean", "moving_variance"), map(w.weight, moving)))
@@ -48,30 +47,28 @@ def _given(weights: Dict[str, Weighted]) -> Dict[str, bool]:
 
 @writes("LayerNorm")
 def _layer_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output) -> Value:
-    must(node, "output_mean_var", False)
     weights = _scaled(w, gamma, beta)
-    config = {"axis": x.axis(axis_of(w, node, -1)), "epsilon": float(node.attr("eps", 1e-5)), **_given(weights)}
+    config = {"axis": x.axis(axis_of(w, node)), "epsilon": float(node.attr("eps")), **_given(weights)}
     return w.layer("LayerNormalization", config, x, weights=weights)
 
 
 @writes("GroupNorm", "InstanceNorm")
 def _group_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output) -> Value:
     """Keras has a scale for each channel, MXNet's GroupNorm one for each group."""
-    must(node, "output_mean_var", False)
     weights, channels = _scaled(w, gamma, beta), w.shape(node.inputs[0])[1].traced
-    groups = int(node.attr("num_groups", 1)) if node.op == "GroupNorm" else channels
+    groups = int(node.attr("num_groups")) if node.op == "GroupNorm" else channels
     if groups != channels and not all(w.is_frozen(weight.source) for weight in weights.values()):
         raise ValueError("scales of groups must be frozen: Keras trains one for each channel")
     weights = {name: each._replace(array=np.repeat(each.array, channels // groups)) for name, each in weights.items()}
     x = w.last(x)
     config: Dict[str, Any] = {"groups": groups, "axis": x.rank - 1, **_given(weights)}
-    config["epsilon"] = float(node.attr("eps", 1e-5 if node.op == "GroupNorm" else 1e-3))
+    config["epsilon"] = float(node.attr("eps"))
     return w.layer("GroupNormalization", config, x, weights=weights)
 
 
 @writes("L2Normalization")
 def _l2_normalization(w: Writer, node: Node, x: Value) -> Value:
-    axes = {"instance": range(1, x.rank), "channel": [1], "spatial": range(2, x.rank)}[node.attr("mode", "instance")]
+    axes = {"instance": range(1, x.rank), "channel": [1], "spatial": range(2, x.rank)}[node.attr("mode")]
     total = reduced(w, w.layer("Multiply", {}, x, x, part="square"), "sum", list(axes), keepdims=True)
-    length = w.operator("Sqrt", affine(w, total, 1.0, float(node.attr("eps", 1e-10)), part="epsilon"))
+    length = w.operator("Sqrt", affine(w, total, 1.0, float(node.attr("eps")), part="epsilon"))
     return w.operator("Divide", *w.alike(x, length))

@@ -5,24 +5,21 @@ from __future__ import annotations
 from typing import Any, Dict, List
 
 from mxsame.export_keras.writer import MOVES, Value, Weighted, Writer, writes
-from mxsame.exporting.walk import must, recurrent_layers
+from mxsame.exporting.walk import recurrent_layers
 from mxsame.port.recurrent import KINDS, gates_to_mxnet
 from mxsame.rewriting.graph import Node, Output
 
 CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN", "rnn_relu": "SimpleRNN"}
 
 
-@writes("RNN")
+@writes("RNN", unread="state_outputs")
 def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Value]:
     """(T, N, C) -> (T, N, D*H), from states of 0."""
-    for name in ("projection_size", "lstm_state_clip_min", "lstm_state_clip_max"):
-        must(node, name, None)
-    must(node, "use_sequence_length", False)
     if not all(state is None or _is_zero(source) for state, source in zip(states, node.inputs[2:])):
         raise ValueError("initial states must be 0, or not given")
     if any(output.node is node and output.index for output in w.graph.used_outputs()):
         raise ValueError("last states must not be used")
-    mode, size, rate = str(node.attr("mode")), int(node.attr("state_size")), float(node.attr("p", 0.0))
+    mode, size, rate = str(node.attr("mode")), int(node.attr("state_size")), float(node.attr("p"))
     x, class_name = w.arranged(x, (1, 0, 2)), CLASSES[mode]
     config: Dict[str, Any] = {"units": size, "return_sequences": True}
     config["activation"] = "relu" if mode == "rnn_relu" else "tanh"
@@ -30,10 +27,9 @@ def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Va
         config["reset_after"] = True
     if any(each.op == "zeros_like" and each.inputs[0].node.op != "null" for each in w.graph.nodes(node.inputs[1:2])):
         config["use_bias"] = False  # a layer of `mxsame.port` without biases has zeros like a part of a weight
-    directions, count = 1 + bool(node.attr("bidirectional", False)), int(node.attr("num_layers"))
+    directions, count = 1 + node.attr("bidirectional"), int(node.attr("num_layers"))
     vector, gates = w.weight(node.inputs[1]), range(len(KINDS[class_name].gates))
-    arrays = recurrent_layers(vector.array, count, directions, size, x.shape[2] or 0, gates)
-    for number, (weight, recurrence, bias) in enumerate(arrays):
+    for number, (weight, recurrence, bias) in enumerate(recurrent_layers(w, node, gates)):
         part = f"l{number}" if count > 1 else ""
         if number and rate:
             x = w.layer("Dropout", {"rate": rate}, x, part=f"{part}_dropout")

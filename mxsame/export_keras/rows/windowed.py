@@ -12,7 +12,7 @@ from mxsame import validation
 from mxsame.export_keras.rows.axes import enlarged, framed, padded, reduced
 from mxsame.export_keras.rows.elements import affine
 from mxsame.export_keras.writer import Value, Weighted, Writer, writes
-from mxsame.exporting.walk import check_channels_first, must, rescaled_averages, windows_at
+from mxsame.exporting.walk import IN_WINDOWS, check_channels_first, must, rescaled_averages, windows_at
 from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.windows import described
 from mxsame.port.builder import kernel as conversion_of
@@ -58,10 +58,10 @@ def spatial_shape(w: Writer, node: Node, channels: Optional[int], windows: Seque
     return (None, *(window.outputs(window.size) for window in windows), channels)
 
 
-@writes("Convolution")
+@writes("Convolution", unread=IN_WINDOWS)
 def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = None) -> Value:
     windows, weight = windows_at(w, node), w.weight(node.inputs[1])
-    x, rank, channels, groups = w.last(x), len(windows), int(node.attr("num_filter")), int(node.attr("num_group", 1))
+    x, rank, channels, groups = w.last(x), len(windows), int(node.attr("num_filter")), int(node.attr("num_group"))
     strides, dilations = [each.stride for each in windows], [each.dilation for each in windows]
     if max(strides) > 1 and max(dilations) > 1:
         raise ValueError(f"strides and dilation must not both be above 1; received {described(windows)}")
@@ -91,12 +91,12 @@ def _weights(w: Writer, role: str, weight: Weighted, kind: Any, bias: Optional[O
     return weights if bias is None else {**weights, "bias": w.weight(bias)}
 
 
-@writes("Deconvolution")
+@writes("Deconvolution", unread=IN_WINDOWS)
 def _transposed(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = None) -> Value:
     """Cropped by Keras's padding and output padding, if these can; else whole, and cropped after it."""
     windows, weight = windows_at(w, node), w.weight(node.inputs[1])
     x, rank, channels = w.last(x), len(windows), int(node.attr("num_filter"))
-    if int(node.attr("num_group", 1)) > 1:
+    if int(node.attr("num_group")) > 1:
         raise ValueError(
             f"Keras has no groups of a transposed convolution; received num_group={node.attr('num_group')}"
         )
@@ -147,10 +147,10 @@ def _crop(window: TransposedWindow, output_padding: int) -> Optional[Tuple[int, 
 # ---- pooling operators -----------------------------------------------------------------------------------------------
 
 
-@writes("Pooling")
+@writes("Pooling", unread=IN_WINDOWS)
 def _pooling(w: Writer, node: Node, x: Value) -> Value:
     check_channels_first(node)
-    kind, x = node.attr("pool_type", "max"), w.last(x)
+    kind, x = node.attr("pool_type"), w.last(x)
     validation.mode("pool_type", kind, ("max", "avg", "sum"))
     if not has_windows(node):
         reduction = {"max": "max", "avg": "mean", "sum": "sum"}[kind]
@@ -205,7 +205,7 @@ def _adaptive_average(w: Writer, node: Node, x: Value) -> Value:
 # ---- other sizes -----------------------------------------------------------------------------------------------------
 
 
-@writes("UpSampling")
+@writes("UpSampling", unread="multi_input_mode")
 def _up_sampling(w: Writer, node: Node, x: Value, *more: Any) -> Value:
     must(node, "sample_type", "nearest")
     if more:
@@ -215,10 +215,10 @@ def _up_sampling(w: Writer, node: Node, x: Value, *more: Any) -> Value:
     return enlarged(w, x, [scale] * (x.rank - 2), shape)
 
 
-@writes("_contrib_BilinearResize2D")
+@writes("_contrib_BilinearResize2D", unread="height|width|scale_.*")
 def _bilinear_resize(w: Writer, node: Node, x: Value, *_: Any) -> Value:
     """As products with matrices, which any rule for the corners has, by layers that are not trained."""
-    aligned, x = bool(node.attr("align_corners", True)), w.last(x)
+    aligned, x = node.attr("align_corners"), w.last(x)
     target = [n.traced for n in w.shape(Output(node))[2:]]
     for axis, (letters, part) in enumerate((("abcd,be->aecd", "rows"), ("abcd,ce->abed", "columns")), 1):
         matrix = _interpolation(x.shape[axis] or 1, target[axis - 1], aligned)

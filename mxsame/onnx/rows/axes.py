@@ -6,7 +6,7 @@ from typing import Iterator, List
 
 import numpy as np
 
-from mxsame.exporting.walk import axes_of, axis_of, ndim_of
+from mxsame.exporting.walk import SHOWN, axes_of, axis_of, ndim_of
 from mxsame.onnx.rows._shared import number, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output, entries
@@ -18,7 +18,7 @@ from mxsame.target import NOTE
 KEPT_ZERO = -0.0
 
 
-@writes("Reshape", "reshape_like")
+@writes("Reshape", "reshape_like", unread=SHOWN)
 def reshape(w: Writer, node: Node, x: str, *like: str) -> str:
     """To the shape that MXNet infers, whatever its special codes are; with several dynamic lengths, to those of another
     array in place of some of its own."""
@@ -41,7 +41,7 @@ def transpose(w: Writer, node: Node, x: str) -> str:
 @writes("SwapAxis")
 def swap_axes(w: Writer, node: Node, x: str) -> str:
     ndim = ndim_of(w, node)
-    first, second = int(node.attr("dim1", 0)) % ndim, int(node.attr("dim2", 0)) % ndim
+    first, second = int(node.attr("dim1")) % ndim, int(node.attr("dim2")) % ndim
     return w.transposed(x, [{first: second, second: first}.get(axis, axis) for axis in range(ndim)])
 
 
@@ -67,13 +67,13 @@ def stack(w: Writer, node: Node, *xs: str) -> str:
 
 @writes("SliceChannel")
 def split(w: Writer, node: Node, x: str) -> List[str]:
-    count, axis = int(node.attr("num_outputs")), axis_of(w, node, 1)
+    count, axis = int(node.attr("num_outputs")), axis_of(w, node)
     length = w.shape(node.inputs[0])[axis]
     if not length.is_static:
         raise ValueError("the axis that is split must be static")
     share = length.traced // count
     parts = [w.sliced(x, (axis, number * share, (number + 1) * share, 1)) for number in range(count)]
-    return [w.squeezed(part, [axis]) for part in parts] if node.attr("squeeze_axis", False) else parts
+    return [w.squeezed(part, [axis]) for part in parts] if node.attr("squeeze_axis") else parts
 
 
 @writes("slice")
@@ -125,7 +125,7 @@ def tile(w: Writer, node: Node, x: str) -> str:
     return w.add("Tile", x, w.integers([1] * (ndim - len(reps)) + reps))
 
 
-@writes("broadcast_axis", "broadcast_to", "broadcast_like")
+@writes("broadcast_axis", "broadcast_to", "broadcast_like", unread=SHOWN)
 def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
     """To the shape that MXNet infers; a dynamic length is that of the data, or all lengths are those of another
     array."""
@@ -139,7 +139,7 @@ def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
 
 @writes("Pad")
 def pad(w: Writer, node: Node, x: str) -> str:
-    widths, mode, value = entries(node.attr("pad_width")), node.attr("mode"), float(node.attr("constant_value", 0.0))
+    widths, mode, value = entries(node.attr("pad_width")), node.attr("mode"), float(node.attr("constant_value"))
     if not value and any(reader.op == "Pooling" for reader in _readers(w, node)):
         value = KEPT_ZERO
     return w.add(

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Optional
 import numpy as np
 
 from mxsame import validation
-from mxsame.exporting.walk import axis_of, must, ndim_of
+from mxsame.exporting.walk import axis_of, ndim_of
 from mxsame.onnx.rows._shared import Array, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output
@@ -162,7 +162,7 @@ def formula(w: Writer, node: Node, x: str) -> str:
 @writes("smooth_l1")
 def smooth_l1(w: Writer, node: Node, name: str) -> str:
     """(s x)^2 / 2 where |x| < 1 / s^2, and |x| - 1 / (2 s^2) elsewhere."""
-    x, square = Array(w, node.inputs[0], name), float(node.attr("scalar", 1.0)) ** 2
+    x, square = Array(w, node.inputs[0], name), float(node.attr("scalar")) ** 2
     size = x("Abs")
     return _where(size < 1 / square, x * x * (square / 2), size - 0.5 / square).name
 
@@ -175,11 +175,11 @@ def activation(w: Writer, node: Node, x: str) -> str:
     return w.add(ACTIVATIONS[validation.mode("act_type", node.attr("act_type"), [*ACTIVATIONS])], x)
 
 
-@writes("LeakyReLU")
+@writes("LeakyReLU", unread="slope|.*_bound")
 def leaky_relu(w: Writer, node: Node, name: str, slopes: str = "") -> str:
     """GELU as x (1 + erf(x / sqrt(2))) / 2, in the order of steps that runtimes fuse."""
     kinds, x = {"leaky": "LeakyRelu", "elu": "Elu"}, Array(w, node.inputs[0], name)
-    kind = validation.mode("act_type", node.attr("act_type", "leaky"), [*kinds, "prelu", "selu", "gelu"])
+    kind = validation.mode("act_type", node.attr("act_type"), [*kinds, "prelu", "selu", "gelu"])
     if kind == "prelu":
         after = list(range(1, ndim_of(w, node) - 1))
         single = w.shape(node.inputs[1])[0].traced == 1
@@ -188,7 +188,7 @@ def leaky_relu(w: Writer, node: Node, name: str, slopes: str = "") -> str:
         return (x * ((x / math.sqrt(2))("Erf") + 1) * 0.5).name
     if kind == "selu":
         return w.add("Selu", name)
-    return w.add(kinds[kind], name, alpha=float(node.attr("slope", 0.25)))
+    return w.add(kinds[kind], name, alpha=float(node.attr("slope")))
 
 
 @writes("clip")
@@ -199,9 +199,8 @@ def clip(w: Writer, node: Node, x: str) -> str:
     return w.add("Clip", x, *(None if math.isinf(bound) else w.scalar(bound, node.inputs[0]) for bound in (low, high)))
 
 
-@writes("softmax", "log_softmax")
+@writes("softmax", "log_softmax", unread="dtype")
 def softmax(w: Writer, node: Node, x: str, *_: str) -> str:
-    must(node, "use_length", False)
     if w.dtype(Output(node)) != w.dtype(node.inputs[0]):
         x = w.cast(x, w.dtype(Output(node)))
     if node.attr("temperature") not in (None, 1.0):
@@ -212,15 +211,15 @@ def softmax(w: Writer, node: Node, x: str, *_: str) -> str:
 
 @writes("SoftmaxActivation")
 def softmax_activation(w: Writer, node: Node, x: str) -> str:
-    return w.add("Softmax", x, axis=1 if node.attr("mode", "instance") == "channel" else -1)
+    return w.add("Softmax", x, axis=1 if node.attr("mode") == "channel" else -1)
 
 
 @writes("SoftmaxOutput")
 def softmax_output(w: Writer, node: Node, x: str, label: str) -> str:
     """At inference the label has no effect. By default over all elements of each instance of the batch."""
-    over_all = not node.attr("preserve_shape", False) and not node.attr("multi_output", False)
+    over_all = not node.attr("preserve_shape") and not node.attr("multi_output")
     if not over_all or ndim_of(w, node) == 2:
-        return w.add("Softmax", x, axis=1 if node.attr("multi_output", False) else -1)
+        return w.add("Softmax", x, axis=1 if node.attr("multi_output") else -1)
     flat, shape = w.add("Flatten", x, axis=1), w.shape(node.inputs[0])
     return w.reshaped(w.add("Softmax", flat, axis=1), shape[:1], shape)
 
@@ -253,15 +252,15 @@ def full_like(w: Writer, node: Node, x: str) -> str:
     return w.add("ConstantOfShape", w.lengths(w.shape(node.inputs[0]), x), value=w.tensor(value))
 
 
-@writes("_zeros", "_ones", "_full")
+@writes("_zeros", "_ones", "_full", unread="shape|dtype")
 def full(w: Writer, node: Node) -> str:
     value = {"_zeros": 0, "_ones": 1}.get(node.kind, node.attr("value"))
     return w.constant(np.full(w.static(Output(node), "its shape"), value), w.dtype(Output(node)))
 
 
-@writes("_arange", "_contrib_arange_like")
+@writes("_arange", "_contrib_arange_like", unread="axis|dtype|stop|infer_range")
 def arange(w: Writer, node: Node, *x: str) -> str:
-    start, step, repeat = node.attr("start", 0), node.attr("step", 1), node.attr("repeat", 1)
+    start, step, repeat = node.attr("start"), node.attr("step"), node.attr("repeat")
     length = w.shape(Output(node))[0]
     if not length.is_static and node.attr("axis") is not None and (start, step, repeat) == (0, 1, 1):
         axis = axis_of(w, node)
@@ -269,7 +268,7 @@ def arange(w: Writer, node: Node, *x: str) -> str:
         first, one = (w.constant(np.array(each), np.int64) for each in (0, 1))
         return w.cast(w.add("Range", first, end, one), w.dtype(Output(node)))
     shape = w.static(Output(node), "its shape")
-    if node.op == "_arange" and node.attr("stop") is None and not node.attr("infer_range", False):
+    if node.op == "_arange" and node.attr("stop") is None and not node.attr("infer_range"):
         start = 0  # the only number given is the stop
     numbers = start + step * (np.arange(math.prod(shape)) // repeat).reshape(shape)
     return w.constant(numbers, w.dtype(Output(node)))

@@ -13,7 +13,7 @@ from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output
 
 
-@writes("Embedding")
+@writes("Embedding", unread="dtype")
 def embedding(w: Writer, node: Node, x: str, weight: str) -> str:
     rows = int(node.attr("input_dim"))
     return w.add("Gather", weight, _index(w, node.inputs[0], x, rows), axis=0)
@@ -21,7 +21,7 @@ def embedding(w: Writer, node: Node, x: str, weight: str) -> str:
 
 @writes("take")
 def take(w: Writer, node: Node, x: str, index: str) -> str:
-    axis, mode = axis_of(w, node, 0), node.attr("mode", "clip")
+    axis, mode = axis_of(w, node), node.attr("mode")
     if not w.shape(node.inputs[0])[axis].is_static and mode == "clip":
         last = w.add("Sub", w.sliced(w.add("Shape", x), (0, axis, axis + 1, 1)), w.integers([1]))
         rows = w.add("Max", w.add("Min", w.cast(index, np.int64), last), w.integers([0]))
@@ -33,12 +33,12 @@ def take(w: Writer, node: Node, x: str, index: str) -> str:
 @writes("pick")
 def pick(w: Writer, node: Node, x: str, index: str) -> str:
     """One element along an axis for each index; the indices have the data's other axes, and may keep this one."""
-    ndim, axis = ndim_of(w, node), axis_of(w, node, -1)
-    rows = _index(w, node.inputs[1], index, _length(w, node, axis), node.attr("mode", "clip"))
+    ndim, axis = ndim_of(w, node), axis_of(w, node)
+    rows = _index(w, node.inputs[1], index, _length(w, node, axis), node.attr("mode"))
     if len(w.shape(node.inputs[1])) < ndim:
         rows = w.unsqueezed(rows, [axis])
     picked = w.add("GatherElements", x, rows, axis=axis)
-    return picked if node.attr("keepdims", False) or ndim == 1 else w.squeezed(picked, [axis])
+    return picked if node.attr("keepdims") or ndim == 1 else w.squeezed(picked, [axis])
 
 
 def _length(w: Writer, node: Node, axis: int) -> int:
@@ -62,23 +62,23 @@ def _index(w: Writer, output: Output, name: str, length: int, mode: str = "clip"
     return w.add("Clip", w.cast(name, np.int64), w.constant(0, np.int64), w.constant(length - 1, np.int64))
 
 
-@writes("one_hot")
+@writes("one_hot", unread="dtype")
 def one_hot(w: Writer, node: Node, x: str) -> str:
     """By a comparison with all positions: ONNX's OneHot counts negative indices from the end, MXNet's ignores them."""
     index = w.unsqueezed(w.cast(x, np.int64), [ndim_of(w, node)])
     matches = w.add("Equal", index, w.integers(range(int(node.attr("depth")))))
-    values = float(node.attr("on_value", 1.0)), float(node.attr("off_value", 0.0))
+    values = float(node.attr("on_value")), float(node.attr("off_value"))
     return w.add("Where", matches, *(w.scalar(value, Output(node)) for value in values))
 
 
-@writes("topk", "sort", "argsort")
+@writes("topk", "sort", "argsort", unread="dtype")
 def topk(w: Writer, node: Node, x: str) -> Union[str, List[str]]:
     """The largest or smallest elements of an axis, their positions, both, or a mask of them; `sort` and `argsort` take
     all. MXNet chooses freely among equal elements, ONNX takes the first."""
-    axis, dtype = axis_of(w, node, -1), w.dtype(node.inputs[0])
+    axis, dtype = axis_of(w, node), w.dtype(node.inputs[0])
     length, kind = _length(w, node, axis), {"sort": "value"}.get(node.op, node.attr("ret_typ", "indices"))
-    count = min(int(node.attr("k", 1)), length) or length if node.op == "topk" else length
-    largest = not node.attr("is_ascend", node.op != "topk")
+    count = min(int(node.attr("k")), length) or length if node.op == "topk" else length
+    largest = not node.attr("is_ascend")
     values, positions = w.add("TopK", x, w.integers([count]), outputs=2, axis=axis, largest=int(largest))
     if kind == "value":
         return values

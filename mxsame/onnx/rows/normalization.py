@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from mxsame.exporting.walk import axis_of, must, ndim_of
+from mxsame.exporting.walk import axis_of, ndim_of
 from mxsame.onnx.rows._shared import Array, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node
 
+TRAINING = "momentum|use_global_stats"  # what inference does not use
 
-@writes("batch_norm")
+
+@writes("batch_norm", unread=TRAINING)
 def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, variance: str) -> str:
     """With the statistics of training, which is what inference uses."""
-    must(node, "output_mean_var", False)
     ndim, dtype = ndim_of(w, node), w.dtype(node.inputs[0])
-    axis = axis_of(w, node, 1) if node.op != "_contrib_SyncBatchNorm" else 1
+    axis = int(node.attr("axis", 1)) % ndim_of(w, node)
     names, arrays = [gamma, beta, mean, variance], [w.graph.value(source) for source in node.inputs[1:]]
-    if node.attr("fix_gamma", True):
+    if node.attr("fix_gamma"):
         arrays[0], names[0] = np.ones(w.shape(node.inputs[2])[0].traced), ""
     names = [
         name if array is None or (name and array.dtype == dtype) else w.constant(array, dtype)
         for name, array in zip(names, arrays)
     ]
-    epsilon = float(node.attr("eps", 1e-3))
+    epsilon = float(node.attr("eps"))
     order = [0, axis, *(other for other in range(1, ndim) if other != axis)]
     out = w.add("BatchNormalization", w.transposed(x, order), *names, epsilon=epsilon)
     return w.transposed(out, np.argsort(order).tolist())
 
 
-@writes("_contrib_BatchNormWithReLU")
+@writes("_contrib_BatchNormWithReLU", unread=TRAINING)
 def batch_norm_relu(w: Writer, node: Node, *inputs: str) -> str:
     return w.add("Relu", batch_norm(w, node, *inputs))
 
@@ -37,7 +38,7 @@ def batch_norm_relu(w: Writer, node: Node, *inputs: str) -> str:
 @writes("LayerNorm")
 def layer_norm(w: Writer, node: Node, name: str, gamma: str, beta: str) -> str:
     """(x - mean) / sqrt(variance + epsilon), scaled and shifted."""
-    ndim, axis, epsilon = ndim_of(w, node), axis_of(w, node, -1), float(node.attr("eps", 1e-5))
+    ndim, axis, epsilon = ndim_of(w, node), axis_of(w, node), float(node.attr("eps"))
     if axis == ndim - 1 and w.opset >= 17:
         return w.add("LayerNormalization", name, gamma, beta, axis=-1, epsilon=epsilon)
 
@@ -54,13 +55,13 @@ def layer_norm(w: Writer, node: Node, name: str, gamma: str, beta: str) -> str:
 @writes("GroupNorm")
 def group_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
     """Each group of channels standardized, then scaled and shifted by one number of its own."""
-    grouped = w.add("Reshape", x, w.integers([0, int(node.attr("num_groups", 1)), -1]))
-    out = w.add("InstanceNormalization", grouped, gamma, beta, epsilon=float(node.attr("eps", 1e-5)))
+    grouped = w.add("Reshape", x, w.integers([0, int(node.attr("num_groups")), -1]))
+    out = w.add("InstanceNormalization", grouped, gamma, beta, epsilon=float(node.attr("eps")))
     return w.add("Reshape", out, w.lengths(w.shape(node.inputs[0]), x))
 
 
 @writes("L2Normalization")
 def l2_normalization(w: Writer, node: Node, name: str) -> str:
     ndim, x = ndim_of(w, node), Array(w, node.inputs[0], name)
-    axes = {"instance": range(1, ndim), "channel": [1], "spatial": range(2, ndim)}[node.attr("mode", "instance")]
-    return (x / ((x * x).reduced("ReduceSum", axes) + float(node.attr("eps", 1e-10)))("Sqrt")).name
+    axes = {"instance": range(1, ndim), "channel": [1], "spatial": range(2, ndim)}[node.attr("mode")]
+    return (x / ((x * x).reduced("ReduceSum", axes) + float(node.attr("eps")))("Sqrt")).name

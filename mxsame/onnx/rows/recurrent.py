@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from mxsame.exporting.walk import must, recurrent_layers
+from mxsame.exporting.walk import recurrent_layers
 from mxsame.onnx.rows._shared import writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node
@@ -25,15 +25,12 @@ FUNCTIONS: Dict[str, tuple] = {  # of a note -> ONNX's, its alpha and its beta: 
 }
 
 
-@writes("RNN", "RNN with a note")
+@writes("RNN", "RNN with a note", unread="p")
 def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
-    must(node, "use_sequence_length", False)
-    for name in ("projection_size", "lstm_state_clip_min", "lstm_state_clip_max"):
-        must(node, name, None)
     mode, size = str(node.attr("mode")), int(node.attr("state_size"))
     op, order = GATES[mode]
-    directions = 2 if node.attr("bidirectional", False) else 1
+    directions, count = 1 + node.attr("bidirectional"), int(node.attr("num_layers"))
     attrs: dict = {"hidden_size": size, "direction": "bidirectional" if directions == 2 else "forward"}
     if op == "GRU":
         attrs["linear_before_reset"] = 1
@@ -41,19 +38,15 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
         attrs["activations"] = [{"rnn_tanh": "Tanh", "rnn_relu": "Relu"}[mode]] * directions
     if CELL in node.attrs:
         attrs.update(_noted(op, **node.attr(CELL)))
-    channels, dtype = w.shape(node.inputs[0])[2], w.dtype(node.inputs[0])
-    if not channels.is_static:
-        raise ValueError("the channels must be static")
-    vector, count = w.computed(node.inputs[1]), int(node.attr("num_layers"))
     ends: List[List[str]] = []
-    for number, layer in enumerate(recurrent_layers(vector, count, directions, size, channels.traced, order)):
-        arrays = [w.constant(array, dtype) for array in layer]
+    for number, layer in enumerate(recurrent_layers(w, node, order)):
+        arrays = [w.constant(array, w.dtype(node.inputs[0])) for array in layer]
         part = (0, number * directions, (number + 1) * directions, 1)  # of the initial states; without any, all are 0
         start = [w.sliced(state, part) if state and count > 1 else state for state in states]
         x, *end = w.add(op, x, *arrays, None, *start, outputs=1 + len(states), **attrs)
         x = _merged(w, x, directions, size)
         ends.append(end)
-    if not node.attr("state_outputs", False):
+    if not node.attr("state_outputs"):
         return [x]
     return [x, *(each[0] if len(each) == 1 else w.add("Concat", *each, axis=0) for each in map(list, zip(*ends)))]
 

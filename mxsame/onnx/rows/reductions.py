@@ -7,14 +7,14 @@ from typing import Optional, Sequence
 
 import numpy as np
 
-from mxsame.exporting.walk import axes_of, axis_of, must, ndim_of
+from mxsame.exporting.walk import axes_of, axis_of, ndim_of
 from mxsame.onnx.rows._shared import number, writes
 from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output
 
 
 def _reduced(w: Writer, node: Node, op: str, x: str, axes: Sequence[int]) -> str:
-    keepdims = bool(node.attr("keepdims", False))
+    keepdims = node.attr("keepdims")
     out = w.reduced(op, x, axes, keepdims)
     return number(w, node, out) if len(axes) == ndim_of(w, node) and not keepdims else out
 
@@ -26,14 +26,14 @@ REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum", "max": "ReduceMax", "min
 def reduction(w: Writer, node: Node, x: str) -> str:
     ndim = ndim_of(w, node)
     axes = axes_of(node, ndim)
-    if node.attr("exclude", False):
+    if node.attr("exclude"):
         axes = [axis for axis in range(ndim) if axis not in axes]
     return _reduced(w, node, REDUCTIONS[node.kind], x, axes) if axes else x
 
 
 @writes("norm")
 def norm(w: Writer, node: Node, x: str) -> str:
-    order = {1: "ReduceL1", 2: "ReduceL2"}[int(node.attr("ord", 2))]
+    order = {1: "ReduceL1", 2: "ReduceL2"}[int(node.attr("ord"))]
     return _reduced(w, node, order, x, axes_of(node, ndim_of(w, node)))
 
 
@@ -41,12 +41,12 @@ def norm(w: Writer, node: Node, x: str) -> str:
 def argument(w: Writer, node: Node, x: str) -> str:
     """The position of the largest or smallest element, as a float."""
     op = {"argmax": "ArgMax", "argmin": "ArgMin"}[node.kind]
-    axis, keepdims = axis_of(w, node), bool(node.attr("keepdims", False))
+    axis, keepdims = axis_of(w, node), node.attr("keepdims")
     positions = w.cast(w.add(op, x, axis=axis, keepdims=int(keepdims)), w.dtype(Output(node)))
     return number(w, node, positions) if ndim_of(w, node) == 1 and not keepdims else positions
 
 
-@writes("_np_cumsum")
+@writes("_np_cumsum", unread="dtype")
 def cumulative_sum(w: Writer, node: Node, x: str) -> str:
     dtype = w.dtype(Output(node))
     if dtype != w.dtype(node.inputs[0]):
@@ -61,7 +61,7 @@ def cumulative_sum(w: Writer, node: Node, x: str) -> str:
 def dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
     """x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
     ndim = ndim_of(w, node)
-    if node.attr("flatten", True) and ndim != 2:
+    if node.attr("flatten") and ndim != 2:
         if not all(length.is_static for length in w.shape(node.inputs[0])[1:]):
             raise ValueError("the data must have static lengths apart from its batch")
         x = w.add("Flatten", x, axis=1)
@@ -78,13 +78,12 @@ def dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None
 @writes("batch_dot", "dot", "_linalg_gemm2")
 def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
     """Of two arrays, each with its last two axes swapped or not."""
-    must(node, "axis", -2)
     for position, name in enumerate(("transpose_a", "transpose_b")):
         ndim = len(w.shape(node.inputs[position]))
         if node.attr(name, False) and ndim > 1:
             axes = [*range(ndim - 2), ndim - 1, ndim - 2]
             x, y = (w.transposed(x, axes), y) if position == 0 else (x, w.transposed(y, axes))
-    most = 2 if node.op == "dot" and node.attr("transpose_a", False) else math.inf
+    most = 2 if node.op == "dot" and node.attr("transpose_a") else math.inf
     if len(w.shape(node.inputs[0])) > most or (node.op == "dot" and len(w.shape(node.inputs[1])) > 2):
         raise ValueError("data must have at most two axes")
     product = w.add("MatMul", x, y)

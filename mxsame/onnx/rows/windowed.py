@@ -6,7 +6,7 @@ import math
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from mxsame import validation
-from mxsame.exporting.walk import check_channels_first, must, ndim_of, rescaled_averages, windows_at
+from mxsame.exporting.walk import IN_WINDOWS, check_channels_first, must, ndim_of, rescaled_averages, windows_at
 from mxsame.onnx.pads import pads
 from mxsame.onnx.rows._shared import Array, writes
 from mxsame.onnx.writer import Writer
@@ -29,18 +29,18 @@ def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
     return windows, {"kernel_shape": kernel, "strides": [window.stride for window in windows], **attrs}
 
 
-@writes("Convolution", "Deconvolution")
+@writes("Convolution", "Deconvolution", unread=IN_WINDOWS)
 def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
     windows, attrs = _windowed(w, node)
     op = {"Convolution": "Conv", "Deconvolution": "ConvTranspose"}[node.op]
-    attrs.update(dilations=[window.dilation for window in windows], group=int(node.attr("num_group", 1)))
+    attrs.update(dilations=[window.dilation for window in windows], group=int(node.attr("num_group")))
     return w.add(op, x, weight, bias, **attrs)
 
 
-@writes("Pooling")
+@writes("Pooling", unread=IN_WINDOWS)
 def pooling(w: Writer, node: Node, x: str) -> str:
     check_channels_first(node)
-    kind, order = node.attr("pool_type", "max"), int(node.attr("p_value", 2))
+    kind, order = node.attr("pool_type"), int(node.attr("p_value", 2))
     if kind == "sum" or (kind == "lp" and order != 2):
         return _signed_lp(w, node, x, 1 if kind == "sum" else order)
     op = {"max": "MaxPool", "avg": "AveragePool", "lp": "LpPool"}[kind]
@@ -93,7 +93,7 @@ def adaptive_average(w: Writer, node: Node, x: str) -> str:
     return w.add("AveragePool", x, kernel_shape=kernel, strides=kernel)
 
 
-@writes("UpSampling")
+@writes("UpSampling", unread="multi_input_mode")
 def up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
     must(node, "sample_type", "nearest")
     if more:
@@ -102,11 +102,10 @@ def up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
     return w.resized(x, scales=[1.0, 1.0, scale, scale])
 
 
-@writes("_contrib_BilinearResize2D")
+@writes("_contrib_BilinearResize2D", unread="height|width|scale_.*")
 def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
     """To the size that MXNet infers, by a scale if that is exact or the size is dynamic."""
-    must(node, "mode", "size")
-    aligned = bool(node.attr("align_corners", True))
+    aligned = node.attr("align_corners")
     attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners" if aligned else "half_pixel"}
     source, target = w.shape(node.inputs[0])[2:], w.shape(Output(node))[2:]
     if not aligned and any(after == (1, 1) != before for before, after in zip(source, target)):
