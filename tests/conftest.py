@@ -1,5 +1,6 @@
 """What every test process does first: threads, order of imports, noise, hypothesis profiles, skips with a reason."""
 
+import gc
 import importlib.util
 import os
 from importlib import metadata
@@ -42,6 +43,11 @@ def pytest_collection_modifyitems(items):
             missing = [name for name in NEEDED_BY_EXAMPLE.get(item.name, ()) if importlib.util.find_spec(name) is None]
             if missing:
                 item.add_marker(pytest.mark.skip(reason=f"{missing[0]} is not installed: pip install '.[onnx]'"))
+
+
+def pytest_collection_finish():
+    """What was made up to now stays to the end: no garbage collection looks at it again, which would take seconds."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

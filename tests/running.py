@@ -283,9 +283,11 @@ def sequential(*blocks):
     return net
 
 
-def initialized(net, scale: float = 0.5):
-    """The net, with normal parameters."""
+def initialized(net, scale: float = 0.5, dtype: str | None = None):
+    """The net, with normal parameters, of another type if one is given."""
     net.initialize(mx.init.Normal(scale))
+    if dtype is not None:
+        net.cast(dtype)
     return net
 
 

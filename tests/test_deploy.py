@@ -10,7 +10,7 @@ import cases
 import numpy as np
 import pytest
 import running
-from running import Own
+from running import Own, initialized, normal, recorded, sequential
 
 import mxsame
 from mxsame._mxnet import mx
@@ -22,21 +22,11 @@ nn = mx.gluon.nn
 FUSES = mx.runtime.Features().is_enabled("MKLDNN")
 
 
-def stack(*blocks):
-    net = nn.HybridSequential()
-    net.add(*blocks)
-    return net
-
-
-def data_of(shape, seed=0, dtype="float32"):
-    return mx.nd.array(np.random.RandomState(seed).randn(*shape), dtype=dtype)
-
-
 def trained(net, *shapes, seed=0):
     """The net with parameters that are not what initializers make of them: scales, shifts and statistics too."""
     mx.random.seed(seed)
     net.initialize(mx.init.Normal(0.2))
-    net(*(data_of(shape) for shape in shapes))
+    net(*(normal(*shape) for shape in shapes))
     random = np.random.RandomState(seed)
     for name, parameter in net.collect_params().items():
         if name.endswith(("gamma", "running_var")):
@@ -62,7 +52,7 @@ def assert_same(net, *shapes, batches=(1, 3), dtype="float32", tolerance=None):
     fused = deployed._fused
     assert (fused is not None) == (FUSES and dtype == "float32")
     for turn, batch in enumerate((shapes[0][0], *batches)):
-        data = [data_of((batch, *shape[1:]), seed=turn, dtype=dtype) for shape in shapes]
+        data = [normal(batch, *shape[1:], seed=turn, dtype=dtype) for shape in shapes]
         kept = [array.asnumpy() for array in data]
         want = net(*data)
         for runner in (fused, None):
@@ -87,7 +77,7 @@ CONVOLUTIONS = {  # what a batch norm is folded into; every size and stride is i
 def test_every_convolution_with_a_batch_norm_and_a_relu(case, last):
     layout = mxsame.validation.LAYOUTS[case.rank][last]
     axis = case.rank + 1 if last else 1
-    net = stack(running.layer(case, layout=layout), nn.BatchNorm(axis=axis), nn.Activation("relu"))
+    net = sequential(running.layer(case, layout=layout), nn.BatchNorm(axis=axis), nn.Activation("relu"))
     shape = (case.batch, *case.size, case.in_channels) if last else (case.batch, case.in_channels, *case.size)
     assert "BatchNorm" not in operators(assert_same(trained(net, shape), shape, batches=()))
 
@@ -95,15 +85,10 @@ def test_every_convolution_with_a_batch_norm_and_a_relu(case, last):
 @pytest.mark.parametrize("strategy", ["native", "slice", "kernel", "concat", "pad"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_strategy(strategy, dtype):
-    net = stack(
-        mxsame.nn.Conv2D(8, 3, strides=1 if strategy == "native" else 2),
-        nn.BatchNorm(),
-        nn.Activation("relu"),
-        mxsame.nn.DepthwiseConv2D(5, strides=2 if strategy != "native" else 1),
-        nn.BatchNorm(),
-        nn.LeakyReLU(0.1),
-    )
-    trained(net, (2, 3, 16, 18))
+    strides = 1 if strategy == "native" else 2
+    first = mxsame.nn.Conv2D(8, 3, strides=strides), nn.BatchNorm(), nn.Activation("relu")
+    second = mxsame.nn.DepthwiseConv2D(5, strides=strides), nn.BatchNorm(), nn.LeakyReLU(0.1)
+    net = trained(sequential(*first, *second), (2, 3, 16, 18))
     net.cast(dtype)
     with mxsame.plan.force(strategy):
         deployed = assert_same(net, (2, 3, 16, 18), dtype=dtype)
@@ -124,34 +109,34 @@ def residual(body, shortcut=None):
 def conv(channels, kernel_size, strides=1, act="relu", layout="NCHW", **more):
     blocks = [mxsame.nn.Conv2D(channels, kernel_size, strides=strides, layout=layout, use_bias=False, **more)]
     blocks.append(nn.BatchNorm(axis=layout.index("C")))
-    return stack(*blocks, *([] if act is None else [relu6() if act == "relu6" else nn.Activation(act)]))
+    return sequential(*blocks, *([] if act is None else [relu6() if act == "relu6" else nn.Activation(act)]))
 
 
 def depthwise(kernel_size, strides=1, layout="NCHW"):
     layer = mxsame.nn.DepthwiseConv2D(kernel_size, strides, use_bias=False, layout=layout)
-    return stack(layer, nn.BatchNorm(axis=layout.index("C")), relu6())
+    return sequential(layer, nn.BatchNorm(axis=layout.index("C")), relu6())
 
 
 def residual_net(layout="NCHW"):
     """Plain and bottleneck blocks, as of ResNet and MobileNet."""
 
     def block(channels, strides):
-        body = stack(conv(channels, 3, strides, layout=layout), conv(channels, 3, act=None, layout=layout))
+        body = sequential(conv(channels, 3, strides, layout=layout), conv(channels, 3, act=None, layout=layout))
         shortcut = [conv(channels, 1, strides, act=None, layout=layout)] if strides > 1 else None
-        return stack(residual(body, shortcut), nn.Activation("relu"))
+        return sequential(residual(body, shortcut), nn.Activation("relu"))
 
     def inverted(channels, expansion, strides, kernel_size=3):
         first, last = (conv(*more, layout=layout) for more in ((expansion, 1, 1, "relu6"), (channels, 1, 1, None)))
-        body = stack(first, depthwise(kernel_size, strides, layout), last)
+        body = sequential(first, depthwise(kernel_size, strides, layout), last)
         return residual(body) if strides == 1 else body
 
     blocks = block(16, 1), block(24, 2), inverted(24, 32, 1, 5), inverted(24, 48, 1), inverted(32, 48, 2, 4)
     first = conv(16, 7, 2, layout=layout), mxsame.nn.MaxPool2D(3, 2, layout=layout)
-    return stack(*first, *blocks, mxsame.nn.AvgPool2D(2, layout=layout), nn.Dropout(0.5), nn.Dense(10))
+    return sequential(*first, *blocks, mxsame.nn.AvgPool2D(2, layout=layout), nn.Dropout(0.5), nn.Dense(10))
 
 
 def gluon_net():
-    return stack(
+    return sequential(
         nn.Conv2D(8, 3, padding=1),
         nn.BatchNorm(scale=False),
         nn.PReLU(),
@@ -196,53 +181,49 @@ def test_channels_last_costs_two_transposes_at_most():
 class Random(mx.gluon.HybridBlock):
     """A network drawn at random: every step takes earlier arrays of one shape, many are used twice."""
 
+    KINDS = ("conv", "conv", "conv", "act", "norm", "add", "add", "scale", "concat", "layer", "mul")
+    JOINED = {  # noqa: RUF012
+        "add": lambda F, left, right, block: left + right,
+        "mul": lambda F, left, right, block: left * F.sigmoid(right),
+        "scale": lambda F, left, right, block: (left - 0.5) * 0.7,
+        "concat": lambda F, left, right, block: block(F.concat(left, right, dim=1)),
+    }
+
     def __init__(self, seed, steps, rank, channels):
         super().__init__()
-        layer = {name: getattr(mxsame.nn, name.format(rank)) for name in ("Conv{}D", "MaxPool{}D", "AvgPool{}D")}
-        layer["transposed"] = getattr(mxsame.nn, f"Conv{rank}DTranspose")
-        self._draw, self._steps = np.random.RandomState(seed), []
-        self._pool = ["conv", "conv", "conv", "act", "norm", "add", "add", "scale", "concat", "layer", "mul"]
+        draw, self._steps = np.random.RandomState(seed), []
+        conv, transposed = (getattr(mxsame.nn, f"Conv{rank}D{end}") for end in ("", "Transpose"))
+        most, average = (getattr(mxsame.nn, f"{kind}Pool{rank}D") for kind in ("Max", "Avg"))
+        activations = partial(nn.Activation, "relu"), partial(nn.LeakyReLU, 0.2), relu6, nn.Swish
+        activations += (partial(nn.Activation, "sigmoid"),)
+        layers = partial(most, 3, 1), partial(average, 2, 1), partial(transposed, channels, 3)
+
+        def convolution():
+            size, groups = int(draw.choice([1, 2, 3, 4, 5])), int(draw.choice([1, 1, channels]))
+            return conv(channels, size, groups=groups, use_bias=bool(draw.randint(2)))
+
+        makes = {
+            "conv": convolution,
+            "act": lambda: activations[draw.randint(5)](),
+            "norm": nn.BatchNorm,
+            "layer": lambda: layers[draw.randint(3)](),
+            "concat": partial(conv, channels, 1),
+        }
         for step in range(steps):
-            kind = self._draw.choice(self._pool)
-            block = None
-            if kind == "conv":
-                size, groups = self._draw.choice([1, 2, 3, 4, 5]), self._draw.choice([1, 1, channels])
-                bias = bool(self._draw.randint(2))
-                block = layer["Conv{}D"](channels, int(size), groups=int(groups), use_bias=bias)
-            elif kind == "act":
-                block = [nn.Activation("relu"), nn.LeakyReLU(0.2), relu6(), nn.Swish(), nn.Activation("sigmoid")][
-                    self._draw.randint(5)
-                ]
-            elif kind == "norm":
-                block = nn.BatchNorm()
-            elif kind == "layer":
-                block = [layer["MaxPool{}D"](3, 1), layer["AvgPool{}D"](2, 1), layer["transposed"](channels, 3)][
-                    self._draw.randint(3)
-                ]
-            elif kind == "concat":
-                block = layer["Conv{}D"](channels, 1)
+            kind = draw.choice(self.KINDS)
+            block = makes[kind]() if kind in makes else None
             if block is not None:
                 self.register_child(block)
             # Mostly the latest array, at times any.
-            sources = [step if self._draw.rand() < 0.7 else self._draw.randint(step + 1) for _ in range(2)]
+            sources = [step if draw.rand() < 0.7 else draw.randint(step + 1) for _ in range(2)]
             self._steps.append((kind, block, sources))
-        self._ends = sorted({steps, int(self._draw.randint(1, steps + 1))})
+        self._ends = sorted({steps, int(draw.randint(1, steps + 1))})
 
     def hybrid_forward(self, F, x):
         arrays = [x]
         for kind, block, (first, second) in self._steps:
             left, right = arrays[first], arrays[second]
-            if kind == "add":
-                out = left + right
-            elif kind == "mul":
-                out = left * F.sigmoid(right)
-            elif kind == "scale":
-                out = (left - 0.5) * 0.7
-            elif kind == "concat":
-                out = block(F.concat(left, right, dim=1))
-            else:
-                out = block(left)
-            arrays.append(out)
+            arrays.append(self.JOINED[kind](F, left, right, block) if kind in self.JOINED else block(left))
         return tuple(arrays[end] for end in self._ends)
 
 
@@ -283,31 +264,25 @@ def test_parameters_computed_in_the_graph_become_parameters():
 
 
 def test_it_neither_trains_nor_records():
-    net = stack(nn.BatchNorm(), conv(4, 3), nn.Dropout(0.5), nn.BatchNorm())
-    data = data_of((2, 3, 7, 8))
+    net = sequential(nn.BatchNorm(), conv(4, 3), nn.Dropout(0.5), nn.BatchNorm())
+    data = normal(2, 3, 7, 8)
     deployed = assert_same(trained(net, data.shape), data.shape)
     want = deployed(data).asnumpy()
-    data.attach_grad()
-    with mx.autograd.record():
-        out = deployed(data)
-    assert (out.asnumpy() == want).all()
-    assert (deployed(data).asnumpy() == want).all()
     with pytest.raises(mx.base.MXNetError, match="computational graph"):
-        out.backward()
+        recorded(deployed, data)
+    assert (deployed(data).asnumpy() == want).all()
 
 
 @pytest.mark.parametrize("prepare", [mxsame.hybridize, lambda net: net.hybridize(static_alloc=True)])
 def test_the_net_is_left_as_it_is_and_trained_by_itself(prepare):
-    net, data = small_net(), data_of((2, 3, 11, 12))
+    net, data = small_net(), normal(2, 3, 11, 12)
     prepare(net)
     want = net(data).asnumpy()
     deployed = mxsame.deploy(net, data.shape)
     running.assert_equal(deployed(data), want)
     assert (net(data).asnumpy() == want).all()
     trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1})
-    with mx.autograd.record():
-        loss = net(data).sum()
-    loss.backward()
+    recorded(net, data)
     trainer.step(1)
     assert running.difference(net(data).asnumpy(), want) > 0.1
     running.assert_equal(deployed(data), want)
@@ -352,7 +327,7 @@ def test_numpy_mode():
 def test_two_contexts():
     net = small_net()
     net.collect_params().reset_ctx([mx.cpu(0), mx.cpu(1)])
-    data = data_of((2, 3, 11, 12))
+    data = normal(2, 3, 11, 12)
     deployed = mxsame.deploy(net, data.shape)
     for context in (mx.cpu(0), mx.cpu(1)):
         out = deployed(data.as_in_context(context))
@@ -362,14 +337,14 @@ def test_two_contexts():
 
 def test_a_call_does_not_search_for_parameters(monkeypatch):
     """It would take a quarter of the time of a small net."""
-    deployed, data = mxsame.deploy(small_net(), (2, 3, 11, 12)), data_of((2, 3, 11, 12))
+    deployed, data = mxsame.deploy(small_net(), (2, 3, 11, 12)), normal(2, 3, 11, 12)
     monkeypatch.delattr(mx.gluon.Block, "collect_params")
     assert deployed(data).shape == (2, 8, 6, 6)
 
 
 def test_a_fused_graph_that_is_wrong_is_not_used(monkeypatch):
     """By a little, and at its border only."""
-    net, data = stack(conv(4, 3), conv(4, 3, act=None)), data_of((2, 3, 7, 8))
+    net, data = sequential(conv(4, 3), conv(4, 3, act=None)), normal(2, 3, 7, 8)
     want = trained(net, data.shape)(data)
 
     def wrong(graph):
@@ -389,7 +364,7 @@ def test_a_fused_graph_that_mxnet_refuses_is_not_used(monkeypatch):
         graph = Graph([Output(Node("_backward_Activation", "gate", [gated], {"act_type": "relu"}))], {}, {})
         return graph.symbol()
 
-    net, data = stack(conv(4, 3)), data_of((2, 3, 7, 8))
+    net, data = sequential(conv(4, 3)), normal(2, 3, 7, 8)
     want = trained(net, data.shape)(data)
     monkeypatch.setattr("mxsame.graphs.deploy.fused", refused)
     deployed = mxsame.deploy(net, data.shape)
@@ -399,7 +374,7 @@ def test_a_fused_graph_that_mxnet_refuses_is_not_used(monkeypatch):
 
 def test_a_batch_norm_that_cannot_be_folded_is_fused_with_its_activation():
     shape = (2, 5, 9, 8)
-    net = stack(nn.BatchNorm(scale=False), nn.Activation("relu"), mxsame.nn.Conv2D(4, 3, strides=2), relu6())
+    net = sequential(nn.BatchNorm(scale=False), nn.Activation("relu"), mxsame.nn.Conv2D(4, 3, strides=2), relu6())
     names = operators(assert_same(trained(net, shape), shape))
     assert names[:2] == (["Convolution", "Activation"] if FUSES else ["BatchNorm", "Activation"])
 
@@ -410,7 +385,7 @@ def test_a_batch_norm_that_cannot_be_folded_is_fused_with_its_activation():
 def test_a_file_loads_without_mxsame(tmp_path):
     make, shape = NETWORKS["residual"]
     net = trained(make(), shape)
-    data = data_of((3, *shape[1:]))
+    data = normal(3, *shape[1:])
     files = mxsame.deploy(net, shape).export(str(tmp_path / "net"), epoch=7)
     assert [file.rsplit("/", 1)[-1] for file in files] == ["net-symbol.json", "net-0007.params"]
     nodes = running.nodes(mx.sym.load(files[0]))
@@ -436,9 +411,7 @@ else:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_net_without_parameters_takes_any_type(dtype):
-    net = mx.gluon.nn.HybridSequential()
-    net.add(mxsame.nn.MaxPool2D(3, 2), mxsame.nn.AvgPool2D(2))
-    data = data_of((2, 3, 9, 8)).astype(dtype)
+    net, data = sequential(mxsame.nn.MaxPool2D(3, 2), mxsame.nn.AvgPool2D(2)), normal(2, 3, 9, 8, dtype=dtype)
     out = mxsame.deploy(net, (2, 3, 9, 8))(data)
     assert out.dtype == np.dtype(dtype)
     assert running.difference(out.asnumpy(), net(data).asnumpy()) < 1e-6
@@ -468,7 +441,7 @@ EXECUTED = (2, 8, 9, 7)
 
 def assert_files_are_right(net, shape, folder, want=None):
     """In an executor and in a SymbolBlock that oneDNN fuses, as MXNet runs them by default."""
-    data = data_of(shape, seed=1)
+    data = normal(*shape, seed=1)
     want = net(data) if want is None else want
     want = list(want) if isinstance(want, (list, tuple)) else [want]
     names = mxsame.deploy(net, shape).export(str(folder / "net"))
@@ -534,7 +507,7 @@ def run_copied(name, folder):
     """Imperative is what is wanted, but for softmax, which ends the process there; then hybridized and trained,
     deployed, and from files in every runner."""
     shape = (2, 3, 4, 5) if name in SOFTMAX_OF else EXECUTED
-    data = data_of(shape, seed=1)
+    data = normal(*shape, seed=1)
     if name in SOFTMAX_OF:
         net = Own(lambda F, x: F.log_softmax(SOFTMAX_OF[name](F, x), axis=-1))
         want = mx.nd.log_softmax(mx.nd.array(SOFTMAX_OF[name](mx.nd, data).asnumpy()))
@@ -546,19 +519,19 @@ def run_copied(name, folder):
         files = mxsame.export(net, str(folder / "raw"), size)
         running.assert_alike(mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])(data), want, 1e-5)
     mxsame.hybridize(net)
-    data.attach_grad()
-    with mx.autograd.record(train_mode=False):
-        out = net(data)
-    out.backward()
-    running.assert_alike(out, want, 1e-5)
+    running.assert_alike(recorded(net, data, train_mode=False), want, 1e-5)
     assert np.isfinite(data.grad.asnumpy()).all()
 
 
-@pytest.mark.parametrize("name", [*SOFTMAX_OF, *COPIED])
-def test_copies_that_mxnet_needs(name, tmp_path):
-    """In a process of its own, which a missing copy ends."""
-    code = f"import pathlib, test_deploy; test_deploy.run_copied({name!r}, pathlib.Path({str(tmp_path)!r}))"
-    running.run_python(code, cwd=tmp_path)
+def test_copies_that_mxnet_needs(tmp_path):
+    """In a process of its own, which a missing copy ends; what it prints last is the net of that copy."""
+    code = f"""
+import pathlib, test_deploy
+for name in (*test_deploy.SOFTMAX_OF, *test_deploy.COPIED):
+    print(name, flush=True)
+    test_deploy.run_copied(name, pathlib.Path({str(tmp_path)!r}))
+"""
+    assert running.run_python(code, cwd=tmp_path).splitlines() == [*SOFTMAX_OF, *COPIED]
 
 
 def test_files_in_np_mode(tmp_path):
@@ -579,7 +552,7 @@ def test_files_in_np_mode(tmp_path):
 def test_convolution_batch_norm_and_activation_are_one_step(strategy):
     shape = (2, 3, 12, 14)
     with mxsame.plan.force(strategy):
-        deployed = mxsame.deploy(trained(stack(conv(8, 3, 2), conv(6, 3, 2)), shape), shape)
+        deployed = mxsame.deploy(trained(sequential(conv(8, 3, 2), conv(6, 3, 2)), shape), shape)
     parts = ["Convolution", "Activation"] + ["slice"] * (strategy == "slice")
     assert operators(deployed) == parts * 2
     assert len(list(deployed.collect_params())) == 4
@@ -630,14 +603,14 @@ def test_an_input_that_is_added_to_integers_is_of_integers():
 
 
 def test_pooling_takes_no_integers():
-    deployed = mxsame.deploy(stack(mxsame.nn.MaxPool1D(), nn.Flatten()), (1, 2, 3))
+    deployed = mxsame.deploy(sequential(mxsame.nn.MaxPool1D(), nn.Flatten()), (1, 2, 3))
     with pytest.raises(TypeError, match=r"data must have the type of the parameters, .*received data\.dtype='int32'"):
         deployed(mx.nd.ones((1, 2, 3), dtype="int32"))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
 def test_an_embedding_takes_integers(dtype):
-    net = stack(nn.Embedding(10, 4), nn.Dense(3))
+    net = sequential(nn.Embedding(10, 4), nn.Dense(3))
     net.initialize(mx.init.Normal(1))
     data = mx.nd.array(np.random.RandomState(0).randint(0, 10, (2, 5)), dtype=dtype)
     want = net(data)
@@ -659,12 +632,11 @@ VALUES_DECIDE = {
 
 @pytest.mark.parametrize("name", VALUES_DECIDE)
 def test_shapes_and_branches_that_depend_on_values(name):
-    net = VALUES_DECIDE[name]()
-    net.initialize(mx.init.Normal(0.5))
+    net = initialized(VALUES_DECIDE[name]())
     shape = (6, 8, 9, 7)
     deployed = mxsame.deploy(net, shape)
     for seed in range(3):
-        running.assert_alike(deployed(data_of(shape, seed)), net(data_of(shape, seed)), 1e-5)
+        running.assert_alike(deployed(normal(*shape, seed=seed)), net(normal(*shape, seed=seed)), 1e-5)
 
 
 # ---- deployed already ------------------------------------------------------------------------------------------------
@@ -683,14 +655,8 @@ class Looking(mx.gluon.HybridBlock):
         return x.reshape((x.shape[0], -1))
 
 
-def normal(block, dtype="float32"):
-    block.initialize()
-    block.cast(dtype)
-    return block
-
-
 def constant():
-    return normal(Own(lambda F, x, weight: weight * 2, weight=(3,)))
+    return initialized(Own(lambda F, x, weight: weight * 2, weight=(3,)))
 
 
 @pytest.mark.parametrize(
@@ -698,18 +664,23 @@ def constant():
     [
         (lambda: 3, (1, 3, 8, 8), TypeError, "net must be a gluon.HybridBlock; received net of type int"),
         (lambda: nn.Dense(3), (1, 3), ValueError, "net must have parameters with values: call net.initialize()"),
-        (lambda: normal(nn.Dense(3)), (1, 3), ValueError, r"received uninitialized=\['dense\d+_weight'\]"),
+        (lambda: initialized(nn.Dense(3)), (1, 3), ValueError, r"received uninitialized=\['dense\d+_weight'\]"),
         (small_net, [(1, 3, 8, 8), (1, 3, 8, -1)], ValueError, r"input_shape\[1\]\[3\] must be an integer >= 1"),
         (small_net, (1, 4, 8, 8), ValueError, "data must have in_channels=3 channels"),
         (
-            lambda: normal(nn.Dense(2, in_units=3), "float16"),
+            lambda: initialized(nn.Dense(2, in_units=3), dtype="float16"),
             (1, 3),
             TypeError,
             "net must be float32 or float64 on the CPU",
         ),
-        (lambda: normal(nn.InstanceNorm(in_channels=3), "float64"), (1, 3, 5), ValueError, "MXNet says: .*data type"),
+        (
+            lambda: initialized(nn.InstanceNorm(in_channels=3), dtype="float64"),
+            (1, 3, 5),
+            ValueError,
+            "MXNet says: .*data type",
+        ),
         (Looking, (1, 3, 8, 8), TypeError, "net must not override forward; received net of type Looking"),
-        (lambda: stack(Looking()), (1, 3, 8, 8), TypeError, "net must be HybridBlocks throughout"),
+        (lambda: sequential(Looking()), (1, 3, 8, 8), TypeError, "net must be HybridBlocks throughout"),
         (lambda: Own(lambda F, x: None), (1, 3, 8, 8), TypeError, "net must return arrays; received NoneType"),
         (constant, (1, 3, 8, 8), ValueError, "net must have an output that depends on its input"),
     ],
@@ -722,34 +693,25 @@ def test_wrong_arguments(net, shape, error, message):
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
-        ([data_of((1, 3, 11, 12))] * 2, TypeError, "a deployed net must be called with data; received inputs=2"),
+        ([normal(1, 3, 11, 12)] * 2, TypeError, "a deployed net must be called with data; received inputs=2"),
         ([np.zeros((1, 3, 11, 12))], TypeError, "data must be an NDArray; received data of type numpy.ndarray"),
         (
-            [data_of((1, 3, 12, 12))],
+            [normal(1, 3, 12, 12)],
             ValueError,
             r"the shape that the net was deployed for, \(N, 3, 11, 12\); received data.shape=\(1, 3, 12, 12\)",
         ),
-        ([data_of((1, 3, 11, 12), dtype="float64")], TypeError, "the type of the parameters, float32; .*'float64'"),
+        ([normal(1, 3, 11, 12, dtype="float64")], TypeError, "the type of the parameters, float32; .*'float64'"),
         (
-            [data_of((1, 3, 11, 12)).as_in_context(mx.cpu(3))],
+            [normal(1, 3, 11, 12).as_in_context(mx.cpu(3))],
             ValueError,
             r"on the device of the parameters, \[cpu\(0\)\]",
         ),
-        ([data_of((1, 3, 11, 12)).tostype("row_sparse")], TypeError, "data must be an NDArray; .*RowSparse"),
+        ([normal(1, 3, 11, 12).tostype("row_sparse")], TypeError, "data must be an NDArray; .*RowSparse"),
     ],
 )
 def test_wrong_data(args, error, message):
     with pytest.raises(error, match=message):
         mxsame.deploy(small_net(), (2, 3, 11, 12))(*args)
-
-
-@pytest.mark.parametrize("device", ["cpu_shared", "cpu_pinned"])
-def test_data_in_shared_memory(device):
-    """As the workers of a DataLoader give it."""
-    data = data_of((2, 3, 11, 12))
-    deployed = mxsame.deploy(small_net(), data.shape)
-    got = deployed(data.as_in_context(mx.Context(device, 0)))
-    assert got.context == mx.cpu() and np.array_equal(got.asnumpy(), deployed(data).asnumpy())
 
 
 # ---- what a rewriting must not lose ----------------------------------------------------------------------------------
@@ -771,13 +733,11 @@ def test_a_mask_times_one_is_a_number():
 
 @pytest.mark.parametrize("mean", [0, 30, 300, 1e4])
 def test_a_batch_norm_far_from_zero_keeps_its_digits(mean):
-    net = mx.gluon.nn.HybridSequential()
-    net.add(mx.gluon.nn.BatchNorm(in_channels=3))
-    net.initialize()
+    net = initialized(sequential(nn.BatchNorm(in_channels=3)))
     net[0].running_mean.set_data(mx.nd.full((3,), mean))
     net[0].running_var.set_data(mx.nd.array([0.7, 1.3, 2.1]))
     net[0].gamma.set_data(mx.nd.array([1.1, 0.9, 1.7]))
-    data = data_of((2, 3, 5, 5)) + mean
+    data = normal(2, 3, 5, 5) + mean
     want = net(data).asnumpy()
     assert np.abs(mxsame.deploy(net, data.shape)(data).asnumpy() - want).max() < 1e-5 * np.abs(want).max()
 
@@ -785,9 +745,8 @@ def test_a_batch_norm_far_from_zero_keeps_its_digits(mean):
 def test_initializing_a_parent_changes_nothing():
     make, shape = NETWORKS["residual"]
     deployed = mxsame.deploy(trained(make(), shape), shape)
-    data = data_of(shape)
-    want, parent = deployed(data).asnumpy(), mx.gluon.nn.HybridSequential()
-    parent.add(deployed)
+    data = normal(*shape)
+    want, parent = deployed(data).asnumpy(), sequential(deployed)
     parent.initialize(mx.init.Normal(1), force_reinit=True)
     assert np.array_equal(parent(data).asnumpy(), want)
 
@@ -796,7 +755,7 @@ def test_initializing_a_parent_changes_nothing():
 def test_copies(copied):
     make, shape = NETWORKS["residual"]
     deployed = mxsame.deploy(trained(make(), shape), shape)
-    data = data_of((3, *shape[1:]))
+    data = normal(3, *shape[1:])
     again = copied(deployed)
     assert repr(again) == repr(deployed) == f"Deployed(data (N, 3, 32, 34){', fused' if FUSES else ''})"
     assert bool(again._fused) == bool(deployed._fused)
@@ -811,12 +770,9 @@ def test_copies(copied):
 
 def parents(deployed):
     """Graphs that a deployed net becomes a part of, each a function of data."""
-    hybridized, specialised = mx.gluon.nn.HybridSequential(), mx.gluon.nn.HybridSequential()
-    for parent in (hybridized, specialised):
-        parent.add(deployed)
+    hybridized = sequential(deployed)
     hybridized.hybridize()
-    mxsame.hybridize(specialised)
-    return {"hybridized": hybridized, "specialised": specialised}
+    return {"hybridized": hybridized, "specialised": mxsame.hybridize(sequential(deployed))}
 
 
 @pytest.mark.parametrize(
@@ -824,10 +780,8 @@ def parents(deployed):
 )
 def test_graphs_around_it_refuse_other_sizes(layer, tmp_path):
     """9 -> (1, 1) and 8 -> (0, 1): what was made for the one would be silently wrong for the other."""
-    net = mx.gluon.nn.HybridSequential()
-    net.add(layer(), mx.gluon.nn.BatchNorm())
-    net.initialize(mx.init.Normal(0.5))
-    right, wrong = (mx.nd.array(np.random.RandomState(0).randn(2, 3, size, size)) for size in (9, 8))
+    net = initialized(sequential(layer(), nn.BatchNorm()))
+    right, wrong = (normal(2, 3, size, size) for size in (9, 8))
     want = net(right).asnumpy()
     deployed = mxsame.deploy(net, right.shape)
     files = mxsame.export(deployed, tmp_path / "net")
@@ -850,7 +804,7 @@ def test_a_loop_gives_the_same_at_every_call(make):
     """With static shapes, MXNet's own `foreach` is wrong, often from the second or third call on."""
     net = Recurrent("GRU", 5, 3, Options())  # of a dynamic number of steps, and with a state, in a deployed graph, too
     net.initialize("normal")
-    x, state = data_of((2, 4, 3)), data_of((2, 5))
+    x, state = normal(2, 4, 3), normal(2, 5)
     wanted = net(x, state).asnumpy()
     static = {"static_alloc": True, "static_shape": True}
     fast = mxsame.deploy(net, [x.shape, state.shape]) if make == "deploy" else mxsame.hybridize(net, **static)

@@ -420,16 +420,16 @@ def test_a_transposed_convolution_of_stride_3_takes_one_size_after_another(mode)
 
 
 @pytest.mark.parametrize("device", ["cpu_shared", "cpu_pinned"])
-@pytest.mark.parametrize("hybridize", [None, mxsame.hybridize, gluon.HybridBlock.hybridize])
-def test_data_in_shared_memory(hybridize, device):
+@pytest.mark.parametrize("way", [*WAYS, "deployed"])
+def test_data_in_shared_memory(way, device):
     """As the workers of a DataLoader give it."""
     shared = mx.nd.random.uniform(shape=(1, 4, 6, 5)).as_in_context(mx.Context(device, 0))
     for block in (mxsame.nn.Conv2D(3, 3, strides=2), mxsame.nn.DepthwiseConv2D(3), mxsame.nn.MaxPool2D(3, 2)):
         block.initialize()
         wanted = block(shared.as_in_context(mx.cpu())).asnumpy()
-        if hybridize:
-            hybridize(block)
-        assert_equal(block(shared).asnumpy(), wanted, "float32")
+        run = mxsame.deploy(block, shared.shape) if way == "deployed" else WAYS[way](block) or block
+        assert run(shared).context == mx.cpu()
+        assert_equal(run(shared), wanted)
 
 
 @pytest.mark.parametrize("hybridize", [lambda net: None, mxsame.hybridize, gluon.HybridBlock.hybridize])

@@ -94,6 +94,11 @@ def every(case: Case) -> list:
     return list(case.sizes)
 
 
+def some(case: Case) -> list:
+    """Three residues, and one smaller than the kernel: what a deployed graph is rewritten from is in every size's."""
+    return list(case.sizes[:4])
+
+
 def fitting(case: Case) -> list:
     return [size for size in case.sizes if running.fits_one_graph(case, size)]
 
@@ -116,7 +121,7 @@ WAYS = {
     "net.hybridize(), inference": Way(by_inference, fitting),
     "mxsame.hybridize": Way(by_layer(mxsame.hybridize), every),
     "mxsame.hybridize, at once": Way(by_layer(at_once), every),
-    "mxsame.deploy": Way(by_deploying, every),
+    "mxsame.deploy": Way(by_deploying, some),
 }
 
 
