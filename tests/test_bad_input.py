@@ -310,12 +310,6 @@ def test_arguments_of_the_arithmetic(name):
 # ---- layers ----------------------------------------------------------------------------------------------------------
 
 
-def ready(layer, dtype="float32"):
-    layer.initialize()
-    layer.cast(dtype)
-    return layer
-
-
 def rank_of(kind):
     return int(re.search(r"(\d)D", kind).group(1))
 
@@ -332,7 +326,7 @@ def test_layer(kind):
     refused(lambda: make(**right, layout={1: "NCHW", 2: "NCDHW", 3: "NCW"}[rank]), "layout must be")
     if rank > 1 or "Conv" not in kind or "Transpose" in kind:
         refused(lambda: make(**right, padding="causal"), "1-D convolutions only")
-    layer = ready(make(**right))
+    layer = running.initialized(make(**right))
     refused(lambda: layer(ones(*[2] * (rank + 1))), f"data must have the {rank + 2} axes")
     refused(lambda: layer([ones(*[2] * (rank + 2))]), "data must be an NDArray")
     with pytest.raises(TypeError, match="stride"):
@@ -370,7 +364,7 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_call_of_a_layer(name, mode):
     make, data, match = CALLS[name]
-    layer = ready(make())
+    layer = running.initialized(make())
     running.LAYER_MODES[mode](layer)
     refused(lambda: layer(data), match)
 
@@ -379,7 +373,7 @@ def test_call_of_a_layer(name, mode):
 def test_call_after_a_right_one(mode):
     """What the first input settled, the second must keep to; and the layer still works afterwards."""
     for layer in (nn.Conv2D(6, 3), nn.DepthwiseConv2D(3), nn.SeparableConv2D(6, 3), nn.Conv2DTranspose(6, 3)):
-        running.LAYER_MODES[mode](ready(layer))
+        running.LAYER_MODES[mode](running.initialized(layer))
         want = layer(D).asnumpy()
         refused(lambda layer=layer: layer(ones(2, 3, 9, 7)), "data must have (in_channels=)?4 channels")
         refused(lambda layer=layer: layer(D1), "data must have the 4 axes")
@@ -390,19 +384,17 @@ def test_call_after_a_right_one(mode):
 
 @pytest.mark.parametrize("mode", running.LAYER_MODES)
 def test_float16_on_the_cpu_and_classic_arrays_in_np_mode(mode):
-    layer = ready(nn.Conv2D(6, 3), "float16")
+    layer = running.initialized(nn.Conv2D(6, 3), dtype="float16")
     running.LAYER_MODES[mode](layer)
     refused(lambda: layer(D.astype("float16")), "float32 or float64 on the CPU", TypeError)
     with mx.util.np_shape(True), mx.util.np_array(True):
         for layer in (nn.MaxPool2D(), nn.Conv2D(6, 3)):
-            running.LAYER_MODES[mode](ready(layer))
+            running.LAYER_MODES[mode](running.initialized(layer))
             refused(lambda layer=layer: layer(D), "data must be an mx.np.ndarray", TypeError)
 
 
 def parent(*layers):
-    net = mx.gluon.nn.HybridSequential()
-    net.add(*layers)
-    net.initialize()
+    net = running.initialized(running.sequential(*layers))
     net.hybridize()
     return net
 

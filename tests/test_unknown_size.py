@@ -6,7 +6,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from running import assert_equal, run_python
+from running import assert_equal, initialized, run_python, sequential
 
 import mxsame
 from mxsame._mxnet import mx
@@ -22,8 +22,7 @@ SIZES = [(17, 22), (18, 21), (19, 13), (24, 24), (9, 31)]
 def test_windows_of_two_on_one_element(op):
     """In a graph for every size MXNet refuses it, in words that name both numbers; every other way takes it."""
     data = mx.nd.random.normal(shape=(1, 8, 5, 1))
-    net = gluon.nn.HybridSequential()
-    net.add(getattr(mxsame.nn, op)(2))
+    net = sequential(getattr(mxsame.nn, op)(2))
     wanted = net(data).asnumpy()
     assert_equal(mxsame.hybridize(net)(data), wanted)
     net.hybridize()
@@ -47,9 +46,8 @@ def test_a_file_for_any_size_takes_one_element(op, rank, tmp_path):
 
 def test_an_infinity_stays_one_in_a_max_pool_of_known_size():
     """No other element becomes NaN, which it would where windows are picked by multiplying with zero."""
-    net = gluon.nn.HybridSequential()
-    net.add(mxsame.nn.DepthwiseConv2D(1, in_channels=16, weight_initializer="ones"), mxsame.nn.MaxPool2D(3, 2))
-    net.initialize()
+    first = mxsame.nn.DepthwiseConv2D(1, in_channels=16, weight_initializer="ones")
+    net = initialized(sequential(first, mxsame.nn.MaxPool2D(3, 2)))
     data = mx.nd.random.normal(shape=(1, 16, 9, 9))
     data[0, 0, 4, 4], data[0, 1, 0, 0] = np.inf, -np.inf
     wanted = net(data).asnumpy()
@@ -76,14 +74,13 @@ LOAD = """
 
 def test_an_exported_network_needs_no_mxsame(tmp_path):
     """Two files of every layer, loaded where mxsame cannot be imported, right at five sizes."""
-    net = gluon.nn.HybridSequential()
-    net.add(
+    net = sequential(
         *(mxsame.nn.Conv2D(6, (3, 4), (2, 3), use_bias=False), gluon.nn.BatchNorm(), gluon.nn.Activation("relu")),
         *(mxsame.nn.MaxPool2D((3, 2), (2, 1)), mxsame.nn.DepthwiseConv2D((3, 2), (2, 1), depth_multiplier=2)),
         *(mxsame.nn.SeparableConv2D(4, (2, 5), (1, 2)), mxsame.nn.Conv2DTranspose(5, (3, 2), (2, 3))),
         *(mxsame.nn.AvgPool2D((2, 3), 2), mxsame.nn.LpPool2D(2, 1), mxsame.nn.Conv2D(3, 3, 2)),
     )
-    net.initialize(mx.init.Normal(1))
+    initialized(net, 1)
     pictures = {str(size): mx.nd.random.normal(shape=(2, 3, *size)) for size in SIZES}
     wanted = {name: net(picture).asnumpy() for name, picture in pictures.items()}
     net.hybridize()
