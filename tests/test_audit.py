@@ -13,7 +13,7 @@ import numpy as np
 import oracle
 import pytest
 from click.testing import CliRunner
-from running import difference
+from running import difference, initialized, sequential
 
 import mxsame
 from mxsame import cli
@@ -28,12 +28,6 @@ def bound(symbol, arrays):
     """The outputs of a Symbol on NumPy arrays by name."""
     arrays = {name: mx.nd.array(array) for name, array in arrays.items() if name in symbol.list_inputs()}
     return [out.asnumpy() for out in symbol.bind(mx.cpu(), arrays).forward()]
-
-
-def only(report):
-    """The one layer of an audit."""
-    (layer,) = report.layers
-    return layer
 
 
 # ---- single layers against the oracle --------------------------------------------------------------------------------
@@ -60,41 +54,21 @@ def configurations(count):
         yield pytest.param(op, size, kernel, strides, dilation, pads, id=f"{number}-{op}-{rank}")
 
 
-def symmetric(op, kernel, strides, dilation, pads, full=False):
+def symmetric(op, kernel, strides, dilation, pads):
     """The layer as MXNet has it, as a Symbol."""
-    data, weight = DATA, mx.sym.var("weight")
+    weight, window = mx.sym.var("weight"), {"kernel": kernel, "stride": strides, "pad": pads}
     if op == "conv":
-        return mx.sym.Convolution(
-            data, weight, no_bias=True, kernel=kernel, stride=strides, dilate=dilation, pad=pads, num_filter=3
-        )
+        return mx.sym.Convolution(DATA, weight, no_bias=True, dilate=dilation, num_filter=3, **window)
     if op == "conv_transpose":
-        adj = tuple((k - s) % 2 if k > s else 0 for k, s in zip(kernel, strides))
-        adj = tuple(min(extra, s - 1) for extra, s in zip(adj, strides))
-        return mx.sym.Deconvolution(
-            data, weight, no_bias=True, kernel=kernel, stride=strides, pad=pads, adj=adj, num_filter=3
-        )
-    return mx.sym.Pooling(
-        data,
-        kernel=kernel,
-        stride=strides,
-        pad=pads,
-        pool_type=op[:3],
-        count_include_pad=False,
-        pooling_convention="full" if full else "valid",
-    )
+        adj = tuple(min((k - s) % 2 if k > s else 0, s - 1) for k, s in zip(kernel, strides))
+        return mx.sym.Deconvolution(DATA, weight, no_bias=True, adj=adj, num_filter=3, **window)
+    return mx.sym.Pooling(DATA, pool_type=op[:3], count_include_pad=False, **window)
 
 
 def same(op, size, kernel, strides, dilation, arrays, output_padding=None):
     """What SAME gives, by the oracle of the tests."""
-    given = {
-        "output_padding": output_padding,
-        "strides": strides,
-        "dilation": dilation,
-        "in_channels": 2,
-        "channels": 3,
-        "use_bias": False,
-    }
-    return oracle.forward(cases.Case(op, size, kernel, **given), arrays)
+    given = {"in_channels": 2, "channels": 3, "use_bias": False, "output_padding": output_padding}
+    return oracle.forward(cases.Case(op, size, kernel, strides, dilation=dilation, **given), arrays)
 
 
 @pytest.mark.parametrize(("op", "size", "kernel", "strides", "dilation", "pads"), list(configurations(100)))
@@ -108,7 +82,7 @@ def test_a_status_is_true_of_the_values(op, size, kernel, strides, dilation, pad
     report = audit(symbol, (2, 2, *size))
     (got,) = bound(symbol, arrays)
     want = same(op, size, kernel, strides, dilation, arrays)
-    status = only(report).status
+    (status,) = (layer.status for layer in report.layers)
     if got.shape != want.shape and op == "conv_transpose" and status in ("same", "shifted"):
         reach = [2 * (k // 2) - k for k in kernel]  # Keras's output_padding for this shape
         extra = [out - (n - 1) * s + more for out, n, s, more in zip(got.shape[2:], size, strides, reach)]
@@ -132,13 +106,12 @@ def conv(data, kernel=(3, 3), strides=(2, 2), pads=(1, 1), name="conv", **more):
     )
 
 
-def average(data=None, **more):
-    data = DATA if data is None else data
+def average(data=DATA, **more):
     return mx.sym.Pooling(data, kernel=(3, 3), stride=(1, 1), pool_type="avg", **more)
 
 
-def transposed(**more):
-    return mx.sym.Deconvolution(DATA, kernel=(3, 3), stride=(2, 2), num_filter=2, no_bias=True, name="up", **more)
+def transposed(data=DATA, **more):
+    return mx.sym.Deconvolution(data, kernel=(3, 3), stride=(2, 2), num_filter=2, no_bias=True, name="up", **more)
 
 
 def flip(data):
@@ -159,26 +132,10 @@ def halves():
         (conv(DATA, kernel=(1, 1), pads=(0, 0)), "same", (0, 0)),
         (conv(DATA, kernel=(4, 3), strides=(1, 1), pads=(1, 1)), "other", (0, 0)),
         # a slice of the first output, which is SAME; of the last, which is what keras-mxnet does
-        (
-            mx.sym.slice_axis(conv(DATA, (4, 3), (1, 1), (2, 1)), axis=2, begin=1, end=None),
-            "same",
-            (0, 0),
-        ),
-        (
-            mx.sym.slice_axis(conv(DATA, (4, 3), (1, 1), (2, 1)), axis=2, begin=0, end=-1),
-            "shifted",
-            (-1, 0),
-        ),
-        (
-            mx.sym.slice(conv(DATA, (4, 4), (1, 1), (2, 2)), begin=(None, None, 1), end=(None,) * 3),
-            "other",
-            (-1, -1),
-        ),
-        (
-            mx.sym.slice(conv(DATA, pads=(2, 2)), begin=(None, None, 1, 1), end=(None,) * 4),
-            "same",
-            (0, 0),
-        ),
+        (mx.sym.slice_axis(conv(DATA, (4, 3), (1, 1), (2, 1)), axis=2, begin=1, end=None), "same", (0, 0)),
+        (mx.sym.slice_axis(conv(DATA, (4, 3), (1, 1), (2, 1)), axis=2, begin=0, end=-1), "shifted", (-1, 0)),
+        (mx.sym.slice(conv(DATA, (4, 4), (1, 1), (2, 2)), begin=(None, None, 1), end=(None,) * 3), "other", (-1, -1)),
+        (mx.sym.slice(conv(DATA, pads=(2, 2)), begin=(None, None, 1, 1), end=(None,) * 4), "same", (0, 0)),
         # a pad operator: what Keras's ZeroPadding2D becomes, and what exact padding becomes
         (conv(mx.sym.pad(DATA, "constant", (0, 0, 0, 0, 0, 1, 0, 1)), pads=(0, 0)), "same", (0, 0)),
         (conv(mx.sym.pad(DATA, "constant", (0, 0, 0, 0, 1, 1, 1, 1)), pads=(0, 0)), "explicit", (-1, -1)),
@@ -200,7 +157,7 @@ def halves():
     ],
 )
 def test_status_and_shift_of_a_layer(symbol, status, shift):
-    layer = only(audit(symbol, (1, 2, 8, 10)))
+    (layer,) = audit(symbol, (1, 2, 8, 10)).layers
     assert (layer.status, tuple(axis.shift for axis in layer.axes)) == (status, shift)
 
 
@@ -215,7 +172,7 @@ def test_a_slice_is_replaced_with_its_layer_or_stays_after_it(kernel):
     generator, shape = np.random.RandomState(3), (2, 2, 8, 10)
     arrays = {"data": generator.normal(size=shape), "conv_weight": generator.normal(size=(2, 2, kernel, kernel))}
     report = audit(symbol, shape)
-    assert only(report).status == "shifted"
+    assert [layer.status for layer in report.layers] == ["shifted"]
     want = mxsame.ops.conv(*map(mx.nd.array, arrays.values()), strides=1 if even else 2).asnumpy()
     want = want if even else want[(..., *crop)]
     assert difference(bound(symbol, arrays)[0], want) > 0.1
@@ -225,9 +182,7 @@ def test_a_slice_is_replaced_with_its_layer_or_stays_after_it(kernel):
 
 def test_a_layer_that_is_called_twice_is_fixed_where_it_is_wrong():
     layer = gluon.nn.Conv2D(2, 3, 2, 1, in_channels=2)
-    net = gluon.nn.HybridSequential()
-    net.add(layer, layer)
-    net.initialize(mx.init.Normal(1))
+    net = initialized(sequential(layer, layer), 1)
     report = audit(net, (1, 2, 10, 10))
     assert [(layer.status, layer.axes[0].size) for layer in report.layers] == [("shifted", 10), ("same", 5)]
     data = mx.nd.random.normal(shape=(1, 2, 10, 10))
@@ -239,13 +194,14 @@ def test_a_layer_that_is_called_twice_is_fixed_where_it_is_wrong():
 def test_other_channels_last_and_groups_are_kept():
     generator = np.random.RandomState(3)
     arrays = {"data": generator.normal(size=(2, 4, 8, 10)), "conv_weight": generator.normal(size=(4, 2, 3, 3))}
-    symbol = mx.sym.Convolution(DATA, kernel=(3, 3), stride=(2, 2), pad=(1, 1), num_filter=4, num_group=2, name="conv")
+    window = {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1), "num_filter": 4, "name": "conv"}
+    symbol = mx.sym.Convolution(DATA, num_group=2, **window)
     arrays["conv_bias"] = generator.normal(size=4)
     exact = audit(symbol, (2, 4, 8, 10)).fixed_symbol()
     data, weight, bias = map(mx.nd.array, arrays.values())
     want = mxsame.ops.conv(data, weight, bias, strides=2, groups=2).asnumpy()
     assert difference(bound(exact, arrays)[0], want) < 1e-5
-    last = mx.sym.Convolution(DATA, kernel=(3, 3), stride=(2, 2), pad=(1, 1), num_filter=4, layout="NHWC", name="conv")
+    last = mx.sym.Convolution(DATA, layout="NHWC", **window)
     (layer,) = audit(last, (2, 8, 11, 4)).wrong
     assert [(axis.size, axis.shift) for axis in layer.axes] == [(8, -1), (11, 0)]
 
@@ -255,8 +211,7 @@ def test_other_channels_last_and_groups_are_kept():
 
 def mobile(layers, padding):
     """A small MobileNet of gluon.nn with symmetric padding, or of mxsame.nn."""
-    net = gluon.nn.HybridSequential()
-    channels = 8
+    net, channels = sequential(), 8
     net.add(layers.Conv2D(channels, 3, 2, padding(3), in_channels=3), gluon.nn.BatchNorm(in_channels=channels))
     for strides in (1, 2, 1, 2):
         net.add(layers.Conv2D(channels, 3, strides, padding(3), groups=channels, in_channels=channels, use_bias=False))
@@ -299,10 +254,8 @@ def test_a_fixed_mobile_net_gives_what_the_same_net_of_mxsame_gives(size):
 def test_exported_networks_of_mxsame_have_no_wrong_layer(rank, tmp_path):
     nn = mxsame.nn
     for number, (kernel, strides) in enumerate(itertools.product((2, 3, 4, 5), (1, 2, 3))):
-        net = gluon.nn.HybridSequential()
-        net.add(getattr(nn, f"Conv{rank}D")(4, kernel, strides, in_channels=3))
-        net.add(getattr(nn, f"MaxPool{rank}D")(kernel, strides), getattr(nn, f"AvgPool{rank}D")(kernel, strides))
-        net.initialize()
+        pools = (getattr(nn, f"{kind}Pool{rank}D")(kernel, strides) for kind in ("Max", "Avg"))
+        net = initialized(sequential(getattr(nn, f"Conv{rank}D")(4, kernel, strides, in_channels=3), *pools))
         for size in (17, 18):
             shape = (1, 3, size, size - 1, size - 2)[: 2 + rank]
             symbol_file, _ = mxsame.export(net, str(tmp_path / f"net{number}"), shape)
@@ -312,10 +265,9 @@ def test_exported_networks_of_mxsame_have_no_wrong_layer(rank, tmp_path):
 
 def test_what_is_accumulated_is_what_a_ramp_shows():
     """Layers that read the first element of every window: the output of a ramp is where they read."""
-    net = gluon.nn.HybridSequential()
-    for kernel, strides in ((3, 2), (5, 1), (7, 2), (3, 2)):
-        net.add(gluon.nn.Conv1D(1, kernel, strides, kernel // 2, in_channels=1, use_bias=False))
-    net.initialize()
+    windows = ((3, 2), (5, 1), (7, 2), (3, 2))
+    layers = (gluon.nn.Conv1D(1, k, strides, k // 2, in_channels=1, use_bias=False) for k, strides in windows)
+    net = initialized(sequential(*layers))
     for parameter in net.collect_params().values():
         kernel = np.zeros(parameter.shape)
         kernel[..., 0] = 1
@@ -328,12 +280,8 @@ def test_what_is_accumulated_is_what_a_ramp_shows():
 
 
 def test_branches_and_transposed_convolutions_add_up():
-    data = DATA
-    down = conv(data, name="down")
-    up = mx.sym.Deconvolution(
-        down, kernel=(3, 3), stride=(2, 2), pad=(1, 1), adj=(1, 1), num_filter=2, no_bias=True, name="up"
-    )
-    report = audit(up + data, (1, 2, 8, 8))
+    up = transposed(conv(DATA, name="down"), pad=(1, 1), adj=(1, 1))
+    report = audit(up + DATA, (1, 2, 8, 8))
     assert [(layer.name, layer.accumulated) for layer in report.layers] == [("down", (-1.0, -1.0)), ("up", (0.0, 0.0))]
     assert [axis.shift for axis in report.layers[1].axes] == [1, 1]
 
