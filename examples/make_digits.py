@@ -22,7 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 from sklearn.datasets import load_digits
 
-MODEL = Path(__file__).resolve().with_name("digits.h5")
+MODEL = Path(__file__).resolve().parents[1] / "mxsame" / "data" / "digits.h5"
 
 
 def data():

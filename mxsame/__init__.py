@@ -20,6 +20,7 @@ importing.prepare()  # `import mxnet` works from here on; nothing here imports i
 
 _PUBLIC = {  # each name, and the module that it is, or that defines it
     "audit": "mxsame.auditing:audit",
+    "compare": "mxsame.port.report:compare",
     "deploy": "mxsame.graphs.deploy:deploy",
     "export": "mxsame.graphs.files:export",
     "export_onnx": "mxsame.onnx.export:export_onnx",
@@ -32,6 +33,7 @@ _PUBLIC = {  # each name, and the module that it is, or that defines it
     "plan": "mxsame.plan",
     "planner": "mxsame.planner",
     "plot_padding": "mxsame.drawing:plot_padding",
+    "sample": "mxsame.data:sample",
     "to_keras": "mxsame.export_keras.export:to_keras",
     "to_keras_weights": "mxsame.port.convert:to_keras_weights",
 }
@@ -46,6 +48,7 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from mxsame import plan as plan
     from mxsame import planner as planner
     from mxsame.auditing import audit as audit
+    from mxsame.data import sample as sample
     from mxsame.drawing import plot_padding as plot_padding
     from mxsame.export_keras.export import to_keras as to_keras
     from mxsame.graphs.deploy import deploy as deploy
@@ -54,6 +57,7 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from mxsame.onnx.export import export_onnx as export_onnx
     from mxsame.port.convert import from_keras as from_keras
     from mxsame.port.convert import to_keras_weights as to_keras_weights
+    from mxsame.port.report import compare as compare
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 
 from mxsame import nn, padding
 from mxsame._mxnet import mx
+from mxsame.data import FOLDER
 from mxsame.drawing import COLOURS, INK, plot_padding
 from mxsame.keras import layouts
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
-DATA = Path(__file__).parent / "data"
 LUMINANCE = np.array([0.299, 0.587, 0.114])
 TOLERANCE = 1e-4
 GREY = "#52606d"
@@ -157,7 +157,7 @@ def image(network: str) -> np.ndarray:
     """The photograph at a network's size, (H, W, C) in 0..1: the mean over equal squares of pixels."""
     from matplotlib.image import imread
 
-    pixels, size = np.rint(imread(DATA / "photograph.png")[..., :3] * 255), NETWORKS[network].size
+    pixels, size = np.rint(imread(FOLDER / "photograph.png")[..., :3] * 255), NETWORKS[network].size
     block = len(pixels) // size
     mean = pixels.reshape(size, block, size, block, 3).sum(axis=(1, 3), dtype=np.int64) / (255.0 * block * block)
     if network == "autoencoder":
@@ -167,7 +167,7 @@ def image(network: str) -> np.ndarray:
 
 def compare(network: str) -> Iterator[Row]:
     """Runs both networks from the image to the end, with the recorded weights: a row for each layer."""
-    with np.load(DATA / f"{network}.npz") as file:
+    with np.load(FOLDER / f"{network}.npz") as file:
         recorded = {key: file[key] for key in file.files}
     exact = shifted = mx.nd.array(image(network).transpose(2, 0, 1)[None])
     for layer in NETWORKS[network].layers:

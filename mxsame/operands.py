@@ -150,4 +150,5 @@ def _kind(array: Any) -> str:
 
 def received(name: str, array: Any) -> str:
     kind = type(array)
-    return f"received {name} of type {kind.__module__}.{kind.__name__}"
+    hint = f"; nd.array({name}) is an NDArray" if isinstance(array, np.ndarray) else ""
+    return f"received {name} of type {kind.__module__}.{kind.__name__}{hint}"

@@ -27,7 +27,7 @@ GIVE_SIZE = "give data of static shape, or a net to mxsame.hybridize"  # where a
 
 def received(**values: Any) -> str:
     """The second half of every message: `received name=value`."""
-    return "received " + ", ".join(f"{name}={_short(value)}" for name, value in values.items())
+    return "received " + (", ".join(f"{name}={_short(value)}" for name, value in values.items()) or "nothing")
 
 
 def _short(value: Any) -> str:
@@ -58,6 +58,17 @@ def renamed(**other_names: str) -> Callable[[Function], Function]:
         return cast(Function, checked)
 
     return decorate
+
+
+def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mapping[str, Any] = {}) -> AttributeError:
+    """The error for a name that a module does not have: the one to use in its place, there or in a module of MXNet's,
+    or all that it has."""
+    gluons = name.replace("Pooling", "Pool").replace("Average", "Avg").replace("Convolution", "Conv")
+    if gluons in names:
+        use = f"use {module}.{gluons}"
+    else:
+        use = next((f"use {other}.{gluons}" for other, has in elsewhere.items() if hasattr(has, gluons)), "")
+    return AttributeError(f"module {module!r} has no attribute {name!r}; {use or 'it has ' + ', '.join(names)}")
 
 
 def integer(name: str, value: Any, minimum: int, maximum: int = LARGEST) -> int:

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import json
 import random
-from pathlib import Path
 
 import cases
 import numpy as np
@@ -374,7 +373,8 @@ def test_command_lists_and_fixes(saved):
     listed = invoke(file, "--shape", "1,3,32,48")
     assert listed.exit_code == 1 and "shifted" in listed.output and "off by" in listed.output
     fixed = invoke(file, "--shape", "1,3,32,48", "--fix", saved / "exact")
-    assert fixed.exit_code == 0 and f"written: {saved / 'exact'}-symbol.json" in fixed.output
+    written = [f"written: {saved / 'exact'}{end}" for end in ("-symbol.json", "-0000.params")]
+    assert fixed.exit_code == 0 and fixed.output.splitlines()[-2:] == written and "--fix" not in fixed.output
     again = invoke(saved / "exact-symbol.json", "--shape", "1,3,32,48", "--json")
     assert again.exit_code == 0 and json.loads(again.output)["wrong"] == []
     block = gluon.SymbolBlock.imports(f"{saved / 'exact'}-symbol.json", ["data"], f"{saved / 'exact'}-0000.params")
@@ -400,7 +400,7 @@ def test_command_prints_json(saved):
         (["FILE", "--shape", "1,3,big,8"], 2, "or integers with commas between"),
         (["FILE", "--shape", "1,3,8,8", "--shape", "1,3,8,8"], 2, "must have a different NAME="),
         (["FILE", "--shape", "other=1,3,8,8"], 1, "of an input of the network"),
-        (["FILE", "--shape", "1,3,8"], 1, "net must run on data of this shape"),
+        (["FILE", "--shape", "3,32,48"], 1, "takes data of 4 axes, the batch first, and gets data of 3"),
         (["FILE", "--shape", "1,3,32,32", "--fix", "no/such/folder/net"], 2, "does not exist"),
         (["FILE", "--shape", "1,3,32,32", "--fix", "ITSELF"], 2, "must be another name"),
         (["PARAMS", "--shape", "1,3,32,32"], 1, "params': it is not JSON"),
@@ -409,6 +409,6 @@ def test_command_prints_json(saved):
 )
 def test_command_refuses(saved, arguments, code, message):
     names = {"FILE": saved / "net-symbol.json", "PARAMS": saved / "net-0000.params", "ITSELF": saved / "net"}
-    names["KERAS"] = Path(__file__).parent.parent / "examples" / "digits.h5"
+    names["KERAS"] = mxsame.sample("digits")
     result = invoke(*(names.get(argument, argument) for argument in arguments))
     assert result.exit_code == code and message in result.output

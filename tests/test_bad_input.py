@@ -250,6 +250,8 @@ CONTRADICTIONS = [
         r"exact for this layer \(.*gather.*\); received strategy='concat', input_size=\(None, None\), kernel_size",
     ),
     # layers
+    (lambda: nn.Conv2D(8), "^Conv2D must be given kernel_size; received channels=8$"),
+    (lambda: nn.Conv2D(), "^Conv2D must be given channels and kernel_size; received nothing$"),
     (lambda: nn.Conv2D(6, 3, groups=4), "channels must be a multiple of groups"),
     (lambda: nn.Conv2D(6, 3, groups=3, in_channels=4), "in_channels must be a multiple of groups"),
     (lambda: nn.Conv1D(6, 3, padding=(1, 2)), r"written padding=\(\(1, 2\),\)"),

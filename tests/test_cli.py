@@ -62,11 +62,15 @@ def test_python_dash_m():
         ("demo --out no/such/folder/picture.png", "the folder 'no/such/folder' does not exist"),
         ("demo --out .", "is a directory"),
         ("pads --size eight --kernel 3", "'eight' must be an integer, or integers with commas"),
+        ("convert sample:letters", "name must be one of 'digits'; received name='letters'"),
         ("pads --size 0 --kernel 3", "size must be an integer >= 1; received size=0"),
         ("pads --size 8 --kernel 0", "kernel[0] must be an integer >= 1"),
         ("pads --size 8,9,7 --kernel 3 --stride 1,2", "stride must be an integer or a sequence of 3"),
         ("pads --size 28,28 --kernel 3 --padding causal", "is for 1-D convolutions only; received padding='causal'"),
-        ("pads --size 8 --kernel 3 --padding full", "'full' must be an integer, or integers with commas"),
+        (
+            "pads --size 8 --kernel 3 --padding full",
+            "'full' must be one of same, valid, causal, keras-mxnet, an integer, or LOW",
+        ),
         ("pads --size 8 --kernel 3 --padding=-1,0", "must be an integer >= 0; received"),
         ("pads --size 8 --kernel 3 --padding 1,1 --padding 0,1", "padding must have one entry per spatial axis"),
         ("pads --size 8,8 --kernel 3 --padding same --padding 1", "padding[0] must be an integer"),
@@ -127,7 +131,7 @@ def test_a_closed_output_is_no_error():
 )
 def test_a_missing_package_is_one_line_with_the_command_that_installs_it(package, arguments, what, installed):
     code = f"import runpy, sys\nsys.modules[{package!r}] = None\nsys.argv[0] = 'mxsame'\n"
-    given = arguments.format(file=ROOT / "examples" / "digits.h5").split()
+    given = arguments.format(file=mxsame.sample("digits")).split()
     done = python("-c", f"{code}runpy.run_module('mxsame', run_name='__main__')", *given)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()

@@ -10,7 +10,6 @@ import io
 import operator
 import re
 import shlex
-import shutil
 import sys
 import zlib
 from importlib import util
@@ -62,10 +61,8 @@ def test_mxsame_is_imported_first(path):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The current folder: empty but for the example's model."""
+    """The current folder, which is empty."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").mkdir()
-    shutil.copy(ROOT / "examples" / "digits.h5", tmp_path / "examples")
 
 
 @pytest.mark.parametrize("block", blocks(README, "python"), ids=lambda block: block.split("\n")[-2][:40])

@@ -17,12 +17,14 @@ PACKAGE = Path(__file__).parent.parent / "mxsame"
 PURE = {"validation", "padding"}
 CORE = PURE | {"plan", "_mxnet", "_gluon", "tensors", "target", "operands"}
 LIBRARY = CORE | {"planner", "ops", "nn", "keras", "graphs", "exporting", "onnx", "port", "export_keras", "auditing"}
-LIBRARY |= {"drawing"}
+LIBRARY |= {"drawing", "data"}
 MAY_IMPORT = {
+    "data": set(),
     "threads": set(),
     "installation": {"threads"},
     "_mxnet": {"installation"},
     "validation": set(),
+    "progress": {"validation"},
     "padding": {"validation"},
     "drawing": PURE,
     "plan": PURE,
@@ -36,11 +38,11 @@ MAY_IMPORT = {
     "graphs": CORE | {"rewriting", "threads"},
     "nn": CORE | {"graphs", "ops"},
     "keras": CORE | {"ops", "installation"},
-    "exporting": CORE | {"graphs", "rewriting"},
-    "onnx": CORE | {"graphs", "rewriting", "exporting", "installation"},
+    "exporting": CORE | {"graphs", "rewriting", "progress"},
+    "onnx": CORE | {"graphs", "rewriting", "exporting", "installation", "progress"},
     "auditing": CORE | {"ops", "graphs", "rewriting"},
-    "port": CORE | {"ops", "nn", "keras", "rewriting"},
-    "export_keras": CORE | {"graphs", "rewriting", "exporting", "port"},
+    "port": CORE | {"ops", "nn", "keras", "rewriting", "progress"},
+    "export_keras": CORE | {"graphs", "rewriting", "exporting", "port", "progress"},
     "__init__": LIBRARY | {"installation"},
     "demo": LIBRARY | {"__init__", "_gluon"},
     "doctor": LIBRARY | {"__init__", "installation", "threads"},

@@ -98,8 +98,12 @@ UNKNOWN = sym.var("x")
 MORE = [
     (lambda: backend.conv2d(X, KERNEL, dilation_rate=(4, 1)), "as long as the kernel.* received size=8, .*ke=9"),
     (lambda: ops.max_pool(X, 9), "as long as the kernel.* received size=8, .*ke=9"),
-    (lambda: ops.conv(X, ones((3, 2, 3, 5))), "inputs channels must be a multiple of kernel input channels"),
-    (lambda: backend.conv2d(X, ones((3, 2, 2, 5))), "channels must be a multiple of groups"),
+    (lambda: ops.conv(X, ones((3, 2, 3, 5))), "channels of inputs must be a multiple of the kernel's input channels"),
+    (
+        lambda: backend.conv2d(ones((2, 9, 7, 3)), ones((3, 2, 3, 5)), data_format="channels_first"),
+        r"of the quotient, groups; received x.shape=\(2, 9, 7, 3\), kernel.shape=.*, data_format='channels_first'",
+    ),
+    (lambda: backend.conv2d(X.asnumpy(), KERNEL), r"received x of type numpy.ndarray; nd.array\(x\) is an NDArray"),
     (
         lambda: backend.conv2d(X.astype("float16"), KERNEL.astype("float16")),
         r"^x must be float32 or float64 on the CPU.* received x.dtype='float16'",

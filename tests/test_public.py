@@ -102,6 +102,21 @@ def test_no_module_of_the_package_takes_the_place_of_a_public_function():
         _ = mxsame.nothing
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "use"),
+    [
+        (mxsame.nn, "MaxPooling2D", "; use mxsame.nn.MaxPool2D"),
+        (mxsame.nn, "Dense", "; use mxnet.gluon.nn.Dense"),
+        (mxsame.nn, "LSTM", "; use mxnet.gluon.rnn.LSTM"),
+        (mxsame.keras.backend, "relu", "; use mxnet.nd.relu"),
+        (mxsame.keras.ops, "nothing", "; it has average_pool, conv, .*"),
+    ],
+)
+def test_a_name_that_is_elsewhere_is_named(module, name, use):
+    with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute '{name}'{use}$"):
+        getattr(module, name)
+
+
 def test_version_stands_in_one_place():
     from importlib.metadata import PackageNotFoundError, version
 

@@ -79,3 +79,15 @@ class Integers(click.ParamType):
             return tuple(int(part) for part in str(value).split(","))
         except ValueError:
             self.fail(f"{value!r} must be an integer, or integers with commas between, as in 28,30", param, ctx)
+
+
+class Shape(Integers):
+    """`1,3,224,224`, or with the name of an input, `data=1,3,224,224`."""
+
+    name = "shape"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        name, _, lengths = value.rpartition("=")
+        return name or None, super().convert(lengths, param, ctx)

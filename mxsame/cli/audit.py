@@ -7,17 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mxsame.cli._shared import Integers, Target, as_json, click, need_mxnet, print_json
-
-
-class Shape(Integers):
-    """`1,3,224,224`, or with the name of an input, `data=1,3,224,224`."""
-
-    name = "shape"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        name, _, lengths = value.rpartition("=")
-        return name or None, super().convert(lengths, param, ctx)
+from mxsame.cli._shared import Shape, Target, as_json, click, need_mxnet, print_json
 
 
 @click.command("audit")
@@ -59,36 +49,36 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
     if len(shapes) > 1 and (None in names or len(set(names)) < len(names)):
         raise click.UsageError("--shape must have a different NAME= for each of several inputs.")
     need_mxnet()
-    from mxsame.auditing import audit
+    from mxsame.auditing import ADVICE, audit
 
     try:
         report = audit(file, dict(shapes) if names[0] is not None else shapes[0][1])
     except (ValueError, TypeError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    written = None if fix is None else write(report.fixed_symbol(), file, fix)
+    written = None if fix is None else fixed(report.fixed_symbol(), file, fix)
     if as_json:
         layers = [asdict(layer) for layer in report.layers]
         wrong = [layer.name for layer in report.wrong]
         results = {"wrong": wrong, "outputs": report.outputs, "fixed": written, "layers": layers}
         print_json({"file": str(file), "shapes": report.shapes, **results})
     else:
-        click.echo(str(report))
-        if written is not None:
-            click.echo(f"written: {written}")
+        click.echo(str(report) if written is None else str(report).replace(f"\n{ADVICE}", ""))
+        for path in written or ():
+            click.echo(f"written: {path}")
     context.exit(1 if report.wrong and written is None else 0)
 
 
-def write(symbol: Any, file: Path, out: Path) -> str:
-    """Writes the network's file, and copies of its parameter files, under another name; returns the path of the
-    first."""
+def fixed(symbol: Any, file: Path, out: Path) -> list[str]:
+    """Writes the network's file, and copies of its parameter files, under another name; returns all paths."""
     prefix = file.name.replace("-symbol.json", "")
-    target = f"{out}-symbol.json"
+    paths = [f"{out}-symbol.json"]
     try:
-        Path(target).write_text(symbol.tojson(), encoding="utf-8")
-        for path in file.parent.glob(f"{prefix}-[0-9][0-9][0-9][0-9].params"):
+        Path(paths[0]).write_text(symbol.tojson(), encoding="utf-8")
+        for path in sorted(file.parent.glob(f"{prefix}-[0-9][0-9][0-9][0-9].params")):
             copy = Path(f"{out}{path.name[len(prefix) :]}")
             if copy.resolve() != path.resolve():
                 shutil.copyfile(path, copy)
+            paths.append(str(copy))
     except OSError as error:
         raise click.ClickException(str(error)) from error
-    return target
+    return paths

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Callable, Iterator
 
 from mxsame import validation
-from mxsame.cli._shared import Integers, Target, as_json, click, need, need_mxnet, print_json
+from mxsame.cli._shared import Shape, Target, as_json, click, need, need_mxnet, print_json
+from mxsame.data import sample
 
 SECONDS = 60.0  # to read a small file on a busy machine, the import of MXNet included
 BYTES_PER_SECOND = 10e6  # more time for a large one
@@ -29,8 +30,20 @@ FIX = (  # of --check
 TOLERANCE = 1e-4  # rounding makes less of a difference, a shift a hundred times more
 
 
+class Source(click.Path):
+    """A path that exists, or `sample:NAME`. That it is no folder is checked where its format is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value.startswith("sample:"):
+            try:
+                value = sample(value[len("sample:") :])
+            except ValueError as error:
+                self.fail(str(error), param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command("convert")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", type=Source(exists=True))
 @click.option("--weights", type=click.Path(exists=True, dir_okay=False), help="For a JSON file.")
 @click.option(
     "-o",
@@ -43,11 +56,11 @@ TOLERANCE = 1e-4  # rounding makes less of a difference, a shift a hundred times
 @click.option(
     "--shape",
     "shapes",
-    type=Integers(),
-    metavar="INT,INT,...",
+    type=Shape(),
+    metavar="[NAME=]INT,INT,...",
     multiple=True,
-    help="Shape of the input, batch included, in the order of --layout; of several inputs, repeated in Keras's order. "
-    "By default it is the model's own, with any batch; the files are for that size.",
+    help="Shape of the input, batch included, in the order of --layout; of several inputs, repeated with their names "
+    "or in Keras's order. By default it is the model's own, with any batch; the files are for that size.",
 )
 @click.option("--opset", type=int, help="Of an ONNX file: the version of its operators.  [default: 13]")
 @click.option("--dynamic-size", is_flag=True, help="An ONNX file for every size, not only that of --shape.")
@@ -59,13 +72,19 @@ TOLERANCE = 1e-4  # rounding makes less of a difference, a shift a hundred times
     help="The dict NAME of a Python module, which is `custom` of mxsame.from_keras: layers that are your own.",
 )
 @click.option("--check", is_flag=True, help="Compare every layer with Keras's; needs TensorFlow or Keras.")
+@click.option(
+    "--custom-objects",
+    metavar="MODULE:NAME",
+    help="With --check: the dict NAME of a Python module, with which Keras loads your own layers from FILE.",
+)
 @as_json
 @click.pass_context
 def command(context: click.Context, opset: int | None, dynamic_size: bool, **options: Any) -> None:
     """A Keras model as an MXNet network, or as an ONNX file; an MXNet network as a Keras model.
 
-    FILE is an .h5 file of a whole model, a .keras archive, or a JSON file with --weights. Prints the table of layers.
-    A FILE-symbol.json of MXNet, with its .params next to it, becomes a Keras model: give -o NAME.keras or NAME.h5.
+    FILE is an .h5 file of a whole model, a .keras archive, or a JSON file with --weights; sample:digits is a model to
+    try it with. Prints the table of layers. A FILE-symbol.json of MXNet, with its .params next to it, becomes a Keras
+    model: give -o NAME.keras or NAME.h5.
 
     \b
     mxsame convert model.h5 -o model
@@ -100,11 +119,17 @@ def leave(file: str, output: Path | None, shapes: tuple, layout: str | None, as_
     """Writes a network of MXNet as a Keras model."""
     if output is None or output.suffix not in (".keras", ".h5") or not shapes:
         raise click.UsageError("a -symbol.json file needs -o NAME.keras or NAME.h5, and --shape.")
+    if any(name is not None for name, _ in shapes):
+        raise click.UsageError("--shape must have no NAME= for a -symbol.json file: give its inputs in their order.")
+    sizes = [shape for _, shape in shapes]
     need_mxnet()
     from mxsame import to_keras
 
     try:
-        written = to_keras(file, output, list(shapes) if len(shapes) > 1 else shapes[0], layout=layout or "NHWC")
+        with stages() as stage:
+            written = to_keras(
+                file, output, sizes if len(sizes) > 1 else sizes[0], layout=layout or "NHWC", progress=stage
+            )
     except (ValueError, TypeError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
@@ -169,46 +194,60 @@ def reading_limits(ready: Any, memory: int) -> Iterator[None]:
 
 def convert_file(
     file: str, weights: str | None, output: Path | None, shapes: tuple, onnx: dict | None, layout: str | None,
-    padding: str | None, custom: str | None, check: bool, as_json: bool,
+    padding: str | None, custom: str | None, custom_objects: str | None, check: bool, as_json: bool,
     limits: Callable[[], Any] = contextlib.nullcontext,
 ) -> int:  # fmt: skip
     """Reads, writes and prints, in this process; the exit code."""
     need_mxnet()
-    keras, blocks = imported_keras() if check else None, None if custom is None else imported_custom(custom)
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from mxsame import export
+    keras = imported_keras() if check else None
+    blocks, objects = imported_dict("--custom", custom), imported_dict("--custom-objects", custom_objects)
+    from mxsame import compare, export
     from mxsame._mxnet import mx
     from mxsame.port import convert, report
 
     written, checked = [], None
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("reading layers")
+    with stages() as stage:
         try:
             with limits():
-                net = convert.import_model(
-                    file, weights, layout, blocks, padding,
-                    lambda done, total: bar.update(task, completed=done, total=total),
-                )  # fmt: skip
-            model = None if keras is None else loaded(keras, file, weights)  # after mxsame has refused files with code
+                net = convert.from_keras(file, weights, layout=layout, custom=blocks, padding=padding, progress=stage)
+            stage("loading the model in Keras" if keras else "running the network", 0, 1)
+            model = keras and loaded(keras, file, weights, objects)  # after mxsame has refused files with code
             sizes = input_shapes(net, shapes)
             rows = report.rows(net, list(map(mx.nd.zeros, sizes)))
             if output is not None:
-                bar.update(task, description="writing")
                 target = output / Path(file).stem if output.is_dir() else output
-                written = (
-                    list(export(net, str(target), sizes)) if onnx is None else write_onnx(net, target, sizes, onnx)
-                )
+                if onnx is None:
+                    stage("writing", 0, 1)
+                    written = list(export(net, str(target), sizes))
+                else:
+                    written = write_onnx(net, target, sizes, {**onnx, "progress": stage})
+            if model is not None:
+                stage("comparing with Keras", 0, 1)
+                checked = compare(net, model, report.random_inputs(net, sizes))
         except MemoryError as error:
             reason = "it takes more memory than its size allows"
             raise click.ClickException(f"{file} must be a whole model file: {reason}.") from error
         except (ValueError, TypeError, OSError) as error:
             raise click.ClickException(str(error)) from error
-        if model is not None:
-            bar.update(task, description="comparing with Keras")
-            checked = compared(net, model, sizes)
     return printed(file, net, rows, written, checked, as_json)
+
+
+@contextlib.contextmanager
+def stages() -> Iterator[Callable[[str, int, int], None]]:
+    """What shows a stage and how much of it is done, in a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task, names = bar.add_task("reading", total=None), ["reading"]
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage != names[-1]:
+                names.append(stage)
+                bar.reset(task, description=stage)
+            bar.update(task, completed=done, total=total if total > 1 else None)  # None: a bar that moves
+
+        yield show
 
 
 def printed(file: str, net: Any, rows: list, written: list, checked: list | None, as_json: bool) -> int:
@@ -217,10 +256,12 @@ def printed(file: str, net: Any, rows: list, written: list, checked: list | None
 
     names = tracing.input_names(net, len(net.inputs))
     inputs = {name: tensor.layer for name, tensor in zip(names, net.description.inputs)}
-    differing = [row for row in checked or () if not row["difference"] <= TOLERANCE]
+    differing = [row for row in checked or () if row.difference > TOLERANCE]
     if as_json:
         if checked is not None:  # JSON has no infinity
-            checked = [{**row, "difference": row["difference"] if row["difference"] < inf else None} for row in checked]
+            checked = [
+                {**row._asdict(), "difference": row.difference if row.difference < inf else None} for row in checked
+            ]
         summary = {"file": file, "written": written or None, "inputs": inputs, "transpositions": net.transpositions}
         print_json({**summary, "layers": [row._asdict() for row in rows], "check": checked})
     else:
@@ -229,11 +270,13 @@ def printed(file: str, net: Any, rows: list, written: list, checked: list | None
             click.echo(f"inputs: {', '.join(f'{name} is {layer}' for name, layer in inputs.items())}")
         for name in written:
             click.echo(f"written: {name}")
+        if not written:
+            click.echo("nothing written: -o NAME writes MXNet's files, -o NAME.onnx an ONNX file")
         if differing:
             first = differing[0]
-            click.echo(f"first layer that differs: {first['layer']} ({first['class']}), by {first['difference']:.2g}")
+            click.echo(f"first layer that differs: {first.layer} ({first.class_name}), by {first.difference:.2g}")
         elif checked is not None:
-            largest = max((row["difference"] for row in checked), default=0.0)
+            largest = max(row.difference for row in checked)
             click.echo(f"{len(checked)} layers equal Keras's: the largest difference is {largest:.1e}")
     return 1 if differing else 0
 
@@ -242,12 +285,16 @@ def input_shapes(net: Any, given: tuple) -> list:
     """A shape for each input: as given, or the model's own."""
     own = [tuple(value.ordered(value.shape)) for value in net.inputs]
     if given:
+        named = dict(given)
         if len(given) != len(own):
             raise click.UsageError(f"--shape must be given for each of {len(own)} inputs; received {len(given)}.")
-        for shape in given:
+        for _, shape in given:
             validation.per_axis("--shape", shape, len(shape), 1)
             validation.elements("--shape", shape)
-        return list(given)
+        layers = [tensor.layer for tensor in net.description.inputs]
+        if None not in named and set(named) != set(layers):
+            raise click.UsageError(f"--shape must have the names {', '.join(layers)}; received {', '.join(named)}.")
+        return [shape for _, shape in given] if None in named else [named[layer] for layer in layers]
     if any(length is None for shape in own for length in shape[1:]):
         raise click.UsageError(f"--shape must be given: the model takes {', '.join(map(str, own))}, None for any size.")
     return [(1, *shape[1:]) for shape in own]
@@ -265,16 +312,18 @@ def write_onnx(net: Any, output: Path, shapes: list, options: dict) -> list:
     return written
 
 
-def imported_custom(custom: str) -> Any:
-    """What `--custom` names; the module may be in the current folder."""
-    module, _, name = custom.partition(":")
+def imported_dict(option: str, named: str | None) -> Any:
+    """What an option names as MODULE:NAME; the module may be in the current folder."""
+    if named is None:
+        return None
+    module, _, name = named.partition(":")
     if not module or not name:
-        raise click.UsageError(f"--custom must be MODULE:NAME, as in my_layers:custom; received {custom!r}.")
+        raise click.UsageError(f"{option} must be MODULE:NAME, as in my_layers:custom; received {named!r}.")
     sys.path.insert(0, os.getcwd())
     try:
         return getattr(importlib.import_module(module), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise click.UsageError(f"--custom must name a dict of a module that Python finds: {error}.") from error
+        raise click.UsageError(f"{option} must name a dict of a module that Python finds: {error}.") from error
 
 
 def imported_keras() -> Any:
@@ -288,37 +337,21 @@ def imported_keras() -> Any:
     raise click.ClickException(f"--check needs TensorFlow or Keras: {'; '.join(reasons)}. {FIX}")
 
 
-def loaded(keras: Any, file: str, weights: str | None) -> Any:
+def loaded(keras: Any, file: str, weights: str | None, objects: Any) -> Any:
     """The model, loaded by Keras."""
     try:
         if weights is None:
-            return keras.models.load_model(file, compile=False)
-        model = keras.models.model_from_json(Path(file).read_text(encoding="utf-8"))
+            return keras.models.load_model(file, custom_objects=objects, compile=False)
+        model = keras.models.model_from_json(Path(file).read_text(encoding="utf-8"), custom_objects=objects)
         model.load_weights(weights)
         return model
     except Exception as error:  # Keras has no type of error for files that it cannot load
         version = getattr(keras, "__version__", "")
         words = textwrap.shorten(str(error), 300, placeholder="...")  # some contain the whole configuration
         raise click.ClickException(
-            f"--check needs a file that Keras {version} can load: {type(error).__name__}: {words}. {FIX}"
+            f"--check needs a file that Keras {version} can load, your own layers by --custom-objects: "
+            f"{type(error).__name__}: {words}. {FIX}"
         ) from error
-
-
-def compared(net: Any, model: Any, shapes: list) -> list:
-    """The difference of each layer from Keras's, for random inputs; for an Embedding they are random indices."""
-    import numpy as np
-
-    from mxsame._mxnet import mx
-    from mxsame.port import report
-
-    random, inputs = np.random.default_rng(0), []
-    for tensor, shape in zip(net.description.inputs, shapes):
-        layers = (layer for layer in net.description.walk() if layer.class_name == "Embedding" and layer.takes(tensor))
-        entries = min((layer.config["input_dim"] for layer in layers), default=None)
-        values = random.normal(size=shape) if entries is None else random.integers(entries, size=shape)
-        inputs.append(values.astype("float32"))
-    in_keras = [array.transpose(value.keras_order) for value, array in zip(net.inputs, inputs)]
-    return list(report.differences(net, model, [mx.nd.array(array) for array in inputs], in_keras))
 
 
 def show(rows: list, transpositions: int) -> None:

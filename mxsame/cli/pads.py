@@ -23,7 +23,12 @@ class Padding(Integers):
     name = "padding"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value.lower() if value.lower() in WORDS else super().convert(value, param, ctx)
+        if value.lower() in WORDS:
+            return value.lower()
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} must be one of {', '.join(WORDS)}, an integer, or LOW,HIGH.", param, ctx)
 
 
 integers = partial(click.option, type=Integers(), metavar="INT[,INT]...")

@@ -9,7 +9,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from mxsame import validation
+from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.export_keras import checking, rows  # noqa: F401 - the rows register themselves
 from mxsame.export_keras import files as writing
@@ -20,6 +20,7 @@ from mxsame.graphs import files, tracing
 from mxsame.port.convert import arrays_of
 from mxsame.port.description import Placed
 from mxsame.port.network import Network
+from mxsame.progress import Progress
 from mxsame.rewriting.graph import Graph, Node, Output
 from mxsame.rewriting.windows import WITH_WINDOWS, is_channels_first
 from mxsame.target import NOTE
@@ -41,7 +42,10 @@ class Written(NamedTuple):
     compared_by: str
 
 
-def to_keras(net: Any, path: Any, input_shape: Any, *, layout: str = "NHWC") -> Written:
+@progress.reported
+def to_keras(
+    net: Any, path: Any, input_shape: Any, *, layout: str = "NHWC", progress: Optional[Progress] = None
+) -> Written:
     """Write a network as a model file of Keras, with SAME as `padding="same"`.
 
     The file is written only if its outputs are the net's, for two batches: as Keras computes them, in another process,
@@ -63,6 +67,8 @@ def to_keras(net: Any, path: Any, input_shape: Any, *, layout: str = "NHWC") -> 
         Of inputs and outputs of the model, if the net takes channels first: those of 4 and 5 axes, and those of 3 if
         the net's convolutions take them. The layers have `data_format="channels_last"`, which is all that Keras's
         convolutions run on a CPU. A net that takes channels last keeps its order.
+    progress : function of (stage, done, total), optional
+        Called with the name of what is being done, and how many of its parts are done: "writing operators", 3, 20.
 
     Returns
     -------

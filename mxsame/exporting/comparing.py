@@ -12,6 +12,7 @@ from mxsame._mxnet import mx
 from mxsame.exporting.shapes import Shape, reshape_that_loses
 from mxsame.graphs.deploy import frozen
 from mxsame.graphs.tracing import Inputs
+from mxsame.progress import report
 from mxsame.target import Target
 
 # By how much another runtime may differ from MXNet, relative to an output's largest element. An output that is
@@ -42,14 +43,18 @@ def compare(
     `floors`."""
     least = TOLERANCE[str(dtype)] if tolerance is None else tolerance
     samples = []
-    for number, sizes in enumerate(_sample_shapes(shapes)):
+    sample_shapes = _sample_shapes(shapes)
+    for number, sizes in enumerate(sample_shapes):
+        report("running the net with MXNet", number, len(sample_shapes))
         sample, random = inputs._replace(shapes=sizes), np.random.default_rng(0)
         arrays = {name: _data(random, sizes[name], array, dtype) for name, array in zip(sizes, data)}
         expected = _by_mxnet(net, sample, arrays, dtype, may_refuse=number > 0)
         if expected is not None:
             samples.append((sample, arrays, expected))
+    report(f"comparing with {runtime}", 0, len(samples))
     all_outputs = run([list(arrays.values()) for _, arrays, _ in samples])
-    for (sample, arrays, expected), got in zip(samples, all_outputs):
+    for number, ((sample, arrays, expected), got) in enumerate(zip(samples, all_outputs)):
+        report(f"comparing with {runtime}", number + 1, len(samples))
         reason = _first_difference(names, got, expected, itertools.repeat(least), floors)
         if reason is not None and tolerance is None and str(dtype) == "float32":
             exact = _by_mxnet(net, sample, arrays, np.dtype("float64"), may_refuse=True)

@@ -17,6 +17,7 @@ from mxsame.exporting.attributes import Attributes
 from mxsame.exporting.shapes import Shape, Shapes
 from mxsame.graphs.deploy import frozen
 from mxsame.plan.windows import AnyWindow, check_static
+from mxsame.progress import report
 from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output
 from mxsame.rewriting.windows import has_windows, is_channels_first, note, windows_of
@@ -85,7 +86,9 @@ class Walk:
     def write_all(self) -> List[Any]:
         """Write every node; returns what stands for the graph's outputs."""
         users = self.graph.users()
-        for node in self.graph.nodes():
+        nodes = list(self.graph.nodes())
+        for number, node in enumerate(nodes):
+            report("writing operators", number, len(nodes))
             if node.op == "null":
                 self._written[Output(node)] = self.variable(node)
             elif node.op == "_zeros" and all(user is not None and user.op == "RNN" for user, _ in users[node]):

@@ -243,6 +243,9 @@ def reason(error: Exception) -> str:
     fixed = re.search(rf"{tensors.FIXED}(\w+)", str(error))
     if fixed:
         return f"a part of it takes data of the shape ({', '.join(fixed[1].split('_'))}) only"
+    axes = re.search(r"Error in operator (\w+):.* dsh\w+\.ndim\(\) .= \dU? \((\d) vs\. (\d)\)", str(error))
+    if axes:
+        return f"{axes[1]} takes data of {axes[3]} axes, the batch first, and gets data of {axes[2]}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     says = "MXNet says: " if isinstance(error, mx.base.MXNetError) else ""
     return says + (lines[-1][:200] if lines else "nothing")

@@ -104,7 +104,13 @@ class KerasCall:
         if share and in_channels is None:  # the graph may fix them
             in_channels = tensors.probed_channels(self.data, self.rank + 2, self.rank + 1 if self.channels_last else 1)
         if share and in_channels:
-            validation.divisible(f"{self.names[0]} channels", in_channels, "kernel input channels", share)
+            if in_channels % share or channels % (in_channels // share):
+                rule = (
+                    "must be a multiple of the kernel's input channels, and its output channels of the quotient, groups"
+                )
+                given = {f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.args.shapes) if shape}
+                given["data_format"] = DATA_FORMATS[self.channels_last]
+                raise ValueError(f"channels of {self.names[0]} {rule}; {validation.received(**given)}")
             groups = in_channels // share
         window = self._window(strides, padding, dilation_rate, paddings)
         return self._run(ops.conv, weight, channels=channels, kernel_size=kernel_size, groups=groups, **window)

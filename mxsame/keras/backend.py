@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from mxsame import validation
+from mxsame._mxnet import mx
 from mxsame.keras._translate import CAUSAL_TOO, KerasCall, image_data_format, set_image_data_format
 
 __all__ = [
@@ -37,6 +39,11 @@ __all__ = [
     "separable_conv2d",
     "set_image_data_format",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Where a function is that is not here."""
+    raise validation.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
 
 
 def conv1d(

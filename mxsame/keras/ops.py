@@ -17,9 +17,16 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from mxsame import validation
+from mxsame._mxnet import mx
 from mxsame.keras._translate import KerasCall
 
 __all__ = ["average_pool", "conv", "conv_transpose", "depthwise_conv", "max_pool", "separable_conv"]
+
+
+def __getattr__(name: str) -> Any:
+    """Where a function is that is not here."""
+    raise validation.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
 
 
 def conv(

@@ -1,7 +1,10 @@
 """Gluon layers with Keras's padding: arguments, parameter names and shapes of `mxnet.gluon.nn`, `padding="same"`; and
 Gluon's containers. All are hybridized by `mxsame.hybridize`."""
 
-import mxsame._mxnet  # noqa: F401 - first: it explains what is missing, NumPy included
+from typing import Any
+
+from mxsame import validation
+from mxsame._mxnet import mx  # first: it explains what is missing, NumPy included
 from mxsame.graphs.hybridize import HybridBlock, HybridSequential
 from mxsame.nn.conv import Conv1D, Conv2D, Conv3D
 from mxsame.nn.conv_transpose import Conv1DTranspose, Conv2DTranspose, Conv3DTranspose
@@ -50,3 +53,10 @@ __all__ = [
     "SeparableConv2D",
     "SeparableConv3D",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Where a layer is that is not here, or has another name here."""
+    raise validation.unknown_name(
+        __name__, name, __all__, {"mxnet.gluon.nn": mx.gluon.nn, "mxnet.gluon.rnn": mx.gluon.rnn}
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any, Optional, Sequence, Tuple
 
 from mxsame import _gluon, operands, tensors, validation
@@ -28,6 +29,24 @@ OTHER_NAMES = {  # of arguments, in Keras and in MXNet's operators
 }
 
 
+def _named(init: Any) -> Any:
+    """An `__init__` that names the arguments that are missing."""
+    parameters = list(inspect.signature(init).parameters.values())[1:]
+    required = [
+        each.name for each in parameters if each.default is each.empty and each.kind == each.POSITIONAL_OR_KEYWORD
+    ]
+
+    @functools.wraps(init)
+    def named(self: Any, *args: Any, **arguments: Any) -> None:
+        missing = [name for name in required[len(args) :] if name not in arguments]
+        if missing:
+            given = validation.received(**dict(zip(required, args), **arguments))
+            raise TypeError(f"{type(self).__name__} must be given {' and '.join(missing)}; {given}")
+        init(self, *args, **arguments)
+
+    return named
+
+
 class Layer(Checked, HybridBlock):
     """A window over `num_spatial_dims` axes. A subclass stores arguments and names a function of `mxsame.ops`, which is
     called with them, and with the layer's parameters under their names."""
@@ -44,7 +63,7 @@ class Layer(Checked, HybridBlock):
         if cls.__doc__:
             cls.__doc__ = cls.__doc__.replace("{shared}", (cls.__bases__[0].__doc__ or "").strip())
         if "__init__" in vars(cls):
-            cls.__init__ = validation.renamed(**OTHER_NAMES)(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = validation.renamed(**OTHER_NAMES)(_named(cls.__init__))  # type: ignore[method-assign]
 
     def __init__(self, layout: Optional[str], prefix: Optional[str], params: Any):
         if prefix is not None and not isinstance(prefix, str):

@@ -6,7 +6,7 @@ from typing import Any, List, Optional, Sequence
 
 import numpy as np
 
-from mxsame import validation
+from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.exporting.shapes import Shapes
 from mxsame.exporting.walk import graph_of
@@ -16,6 +16,7 @@ from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx import checking
 from mxsame.onnx.rows import OPERATORS
 from mxsame.onnx.writer import Writer
+from mxsame.progress import Progress, report
 from mxsame.rewriting import simplify
 from mxsame.rewriting.graph import Graph
 from mxsame.target import Target
@@ -25,6 +26,7 @@ __all__ = ["export_onnx"]
 OLDEST = 13  # the first with Squeeze, Unsqueeze and ReduceSum by inputs, and today's Softmax
 
 
+@progress.reported
 def export_onnx(
     net: Any,
     path: Any,
@@ -38,6 +40,7 @@ def export_onnx(
     output_names: Optional[Sequence[str]] = None,
     data: Any = None,
     tolerance: Optional[float] = None,
+    progress: Optional[Progress] = None,
 ) -> str:
     """Write a network as an ONNX file, in which SAME is nothing but the pads of ONNX's own operators.
 
@@ -75,6 +78,8 @@ def export_onnx(
         By how much the file may differ from the net, relative to the largest element of an output. By default 1e-4 in
         float32, or ten times what float32 itself costs the net (at most 1e-2), 1e-7 in float64 and 2e-2 in float16.
         Sigmoids may differ by 1.2e-7, the error of ONNX Runtime's own.
+    progress : function of (stage, done, total), optional
+        Called with the name of what is being done, and how many of its parts are done: "writing operators", 3, 20.
 
     Returns
     -------
@@ -117,10 +122,15 @@ def export_onnx(
     opset = validation.integer("opset", opset, OLDEST, onnx.defs.onnx_opset_version())
     dynamic = validation.flag("dynamic_batch", dynamic_batch), validation.flag("dynamic_size", dynamic_size)
     fold = validation.flag("fold", fold)
+    declared = getattr(net, "declared_shapes", ())
+    if dynamic_size and any(len(shape) > 2 for shape in declared) and not any(None in shape[1:] for shape in declared):
+        rule = "net must be of a Keras model whose input declares None for its size, as Input((None, None, 3)) does"
+        raise ValueError(f"{rule}; {validation.received(dynamic_size=True, shapes=list(declared))}")
     names = _checked_names("input_names", input_names, "data", len(inputs.shapes))
     arrays = _checked_data(data, list(inputs.shapes.values()))
     tolerance = None if tolerance is None else _checked_tolerance(tolerance)
     dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
+    report("tracing")
     with tracing.explained(input_shape=input_shape):
         graph = _graph(net, inputs, dtype, fold, dynamic_size)
         inferred = Shapes(graph, *dynamic, getattr(net, "declared_shapes", ()))
@@ -130,6 +140,7 @@ def export_onnx(
     writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, dtype, OPERATORS)
     model = writer.model()
     with tracing.explained(input_shape=input_shape), files.draft_for(path) as file:
+        report("checking with onnx")
         checking.save(model, file)
         checking.compare(net, inputs, inferred.inputs, arrays, dtype, tolerance, file)
     return path

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 import numpy as np
 
-from mxsame import _gluon, validation
+from mxsame import _gluon, progress, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.port import blocks, types
@@ -157,11 +157,11 @@ def inferred_shapes(block: Any, inputs: Sequence[Value], first: bool) -> List[Tu
 
 
 class Builder:
-    """Collects steps. `row_of` finds the row of a layer or operator; `progress` is called with the number of calls of
-    layers so far; `custom` are the user's functions."""
+    """Collects steps. `row_of` finds the row of a layer or operator; `total` is how many calls of layers there are;
+    `custom` are the user's functions."""
 
-    def __init__(self, row_of: Callable, progress: Callable[[int], None], custom: Mapping[str, Any], keras_mxnet: bool):
-        self.row_of, self.progress, self.keras_mxnet = row_of, progress, keras_mxnet
+    def __init__(self, row_of: Callable, total: int, custom: Mapping[str, Any], keras_mxnet: bool):
+        self.row_of, self.total, self.keras_mxnet = row_of, total, keras_mxnet
         self.custom_functions = custom
         self.steps: List[Step] = []
         self.blocks: Dict[Any, Any] = {}  # of layers that were built, by path
@@ -365,7 +365,7 @@ class Site:
                 given = args if kwargs.get("mask") is None else masked(args, kwargs["mask"])
                 return builder.model(layer.model, self.path, leaves(given, Value), self.training, self.once)
             out = builder.row_of(layer)(self, args, kwargs)
-            builder.progress(next(builder.calls))
+            progress.report("building layers", next(builder.calls), builder.total)
             return out if isinstance(out, list) else [out]
         except Exception as error:
             if isinstance(error, (Refused, Warning)) or getattr(error, "is_users", False):

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 import numpy as np
 
-from mxsame import validation
+from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.port import types
 from mxsame.port import weights as weighing
@@ -19,8 +19,10 @@ from mxsame.port.network import Network
 from mxsame.port.reading import read
 from mxsame.port.rows import KERAS, LAYERS, TAKES, Row
 from mxsame.port.table import row_of
+from mxsame.progress import Progress, report
 
 
+@progress.reported
 @validation.renamed(custom_objects="custom: a dict of functions of (config, weights)")
 def from_keras(
     source: Any,
@@ -29,6 +31,7 @@ def from_keras(
     layout: Optional[str] = None,
     custom: Optional[Mapping[str, Callable]] = None,
     padding: Optional[str] = None,
+    progress: Optional[Progress] = None,
 ) -> Network:
     """A Keras model as a Gluon network, with its weights: same inputs, same outputs.
 
@@ -52,6 +55,8 @@ def from_keras(
         are.
     padding : "keras-mxnet", optional
         For models that were trained in keras-mxnet.
+    progress : function of (stage, done, total), optional
+        Called with the name of what is being done, and how many of its parts are done: "building layers", 3, 20.
 
     Returns
     -------
@@ -95,18 +100,6 @@ def from_keras(
     >>> mxsame.from_keras(path, layout="NCHW")(nd.zeros((1, 3, 7, 7))).shape
     (1, 3, 4, 4)
     """
-    return import_model(source, weights, layout, custom, padding)
-
-
-def import_model(
-    source: Any,
-    weights: Any = None,
-    layout: Optional[str] = None,
-    custom: Optional[Mapping[str, Callable]] = None,
-    padding: Optional[str] = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Network:
-    """`from_keras`, which calls `progress(done, total)` after each layer."""
     if mx.util.is_np_array():
         raise ValueError("from_keras must be called outside np mode (npx.reset_np)")
     rows = _Rows(custom)
@@ -114,9 +107,9 @@ def import_model(
         raise ValueError(f'padding must be "keras-mxnet" or None; {validation.received(padding=padding)}')
     if layout is not None:
         validation.rank_of_layout(layout)
+    report("reading")
     model = read(source, weights, rows.check)
-    total = model.calls()
-    builder = Builder(rows.row_of, lambda done: progress(done, total), rows.custom, keras_mxnet=padding is not None)
+    builder = Builder(rows.row_of, model.calls(), rows.custom, keras_mxnet=padding is not None)
     layers = {layer.name: layer for layer in model.layers}
     format_of = _data_format(model, layout)
     inputs = []

@@ -108,9 +108,7 @@ class Network(HybridBlock):
 def _of_size(value: Value, array: Any) -> Any:
     """An input of the static lengths: an array of others is refused, by a graph, too."""
     if not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
-        raise TypeError(
-            f"data must be an NDArray, as nd.array(data) is, or a Symbol; {operands.received('data', array)}"
-        )
+        raise TypeError(f"data must be an NDArray or a Symbol; {operands.received('data', array)}")
     wanted = tuple(value.ordered(value.shape))
     symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)
     if shape is not None:

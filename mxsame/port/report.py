@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxsame import validation
+from mxsame._mxnet import mx
 from mxsame.port.description import listed
 from mxsame.port.network import Network
 
@@ -38,31 +40,119 @@ def rows(net: Network, arrays: Sequence[Any]) -> List[Row]:
     ]
 
 
-def differences(net: Network, model: Any, arrays: Sequence[Any], inputs: Sequence[Any]) -> Iterator[Dict[str, Any]]:
-    """For each layer of a live Keras model: the largest difference of its output, relative to the largest value.
+class Difference(NamedTuple):
+    """A layer, its class, and the largest difference of its output from Keras's, relative to the largest element."""
 
-    `arrays` are the net's inputs, `inputs` the same in Keras's order. Layers in nested models are compared with the
-    nested model's output only.
+    layer: str
+    class_name: str
+    difference: float
+
+
+def compare(net: Network, outputs: Any, inputs: Any = None) -> List[Difference]:
+    """Compare the layers of a net from :func:`mxsame.from_keras` with Keras's, in the order in which they run.
+
+    Parameters
+    ----------
+    net : Network
+        With the weights of the model.
+    outputs : a model of tf.keras or Keras 3, or a mapping of arrays
+        The model, or the outputs that another process recorded, by the names of the layers; an `.npz` file that
+        `numpy.load` opens is such a mapping. Other names in it are ignored.
+    inputs : array or list of arrays, optional
+        In Keras's order of axes; those of recorded outputs must be given. By default random numbers, and for an
+        Embedding random indices.
+
+    Returns
+    -------
+    list of Difference
+        (layer, class_name, difference). Rounding makes differences up to 1e-5, shifted windows some of 0.01 and more.
+        Another shape, and NaN in one of both, is a difference of infinity. A layer is compared if it is in the outputs;
+        of a nested model only its output.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For another net, for outputs of no layer of the net, and for inputs that are missing or have other shapes.
+
+    >>> import mxsame, numpy as np
+    >>> net = mxsame.from_keras(mxsame.sample("digits"))
+    >>> picture = np.zeros((1, 8, 8, 1))
+    >>> mxsame.compare(net, {"flatten": np.zeros((1, 64))}, picture)  # another shape
+    [Difference(layer='flatten', class_name='Flatten', difference=inf)]
     """
-    # Operators of Keras 3 are among them.
-    live = {layer.name: layer for layer in getattr(model, "operations", model.layers)}
-    outputs = {}
-    for path, layer, _, out in net.layers(*arrays):
-        if len(path) == 1 and path[0] in live:
-            outputs[path[0]] = (layer.class_name, out.asnumpy())
-    if not outputs:
-        return
+    if not isinstance(net, Network):
+        raise TypeError(f"net must be one that from_keras returned; received net of type {type(net).__name__}")
+    recorded = isinstance(outputs, Mapping)
+    if not recorded and not hasattr(outputs, "layers"):
+        rule = "outputs must be a model of Keras, or a mapping of the names of layers to arrays"
+        raise TypeError(f"{rule}; {validation.received(outputs=outputs)}")
+    if recorded and inputs is None:
+        raise TypeError("inputs must be given with recorded outputs: those that Keras computed them from")
+    arrays = random_inputs(net) if inputs is None else [np.asarray(array) for array in listed(inputs)]
+    if len(arrays) != len(net.inputs):
+        raise ValueError(f"inputs must be {len(net.inputs)} arrays; received {len(arrays)}")
+    ours = {}
+    wanted = outputs if recorded else _operations(outputs)
+    for path, layer, _, out in net.layers(*_in_order(net, arrays)):
+        name = "/".join(path)
+        if name in wanted:
+            ours[name] = (layer.class_name, out.asnumpy())
+    if not ours:
+        raise ValueError(f"outputs must be of layers of the net; {validation.received(names=sorted(wanted))}")
+    theirs = outputs if recorded else _by_keras(outputs, list(ours), arrays)
+    return [Difference(name, kind, _difference(out, np.asarray(theirs[name]))) for name, (kind, out) in ours.items()]
+
+
+def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None) -> List[np.ndarray]:
+    """Arrays in Keras's order; `shapes` are in the net's. By default the model's own, with a batch of 2, and 32 in
+    place of None."""
+    random, arrays = np.random.default_rng(0), []
+    for number, (value, tensor) in enumerate(zip(net.inputs, net.description.inputs)):
+        if shapes is None:
+            shape = [2, *(length or 32 for length in value.shape[1:])]
+        else:
+            shape = [shapes[number][axis] for axis in value.keras_order]
+        layers = (layer for layer in net.description.walk() if layer.class_name == "Embedding" and layer.takes(tensor))
+        entries = min((layer.config["input_dim"] for layer in layers), default=None)
+        values = random.normal(size=shape) if entries is None else random.integers(entries, size=shape)
+        arrays.append(values.astype("float32"))
+    return arrays
+
+
+def _in_order(net: Network, arrays: Sequence[np.ndarray]) -> List[Any]:
+    """Keras's inputs as the net takes them."""
+    for value, array in zip(net.inputs, arrays):
+        if array.ndim != value.rank:
+            raise ValueError(f"inputs must have {value.rank} axes; {validation.received(shape=array.shape)}")
+    return [
+        mx.nd.array(array.transpose(np.argsort(value.keras_order)), dtype="float32")
+        for value, array in zip(net.inputs, arrays)
+    ]
+
+
+def _operations(model: Any) -> Dict[str, Any]:
+    """The layers of a model; of Keras 3, with the operators between them."""
+    return {layer.name: layer for layer in getattr(model, "operations", model.layers)}
+
+
+def _by_keras(model: Any, names: Sequence[str], inputs: Sequence[np.ndarray]) -> Dict[str, Any]:
+    """The outputs of layers of a live model, by name."""
+    live = _operations(model)
     functional = importlib.import_module(type(model).__module__.split(".")[0]).Model
-    names = [*live, *(tensor._keras_history[0].name for tensor in model.inputs)]
-    wanted = functional(model.inputs, [_output(live[name], names) for name in outputs])
+    known = [*live, *(tensor._keras_history[0].name for tensor in model.inputs)]
+    wanted = functional(model.inputs, [_output(live[name], known) for name in names])
     # In a graph: run eagerly, TensorFlow 2.18 is wrong for some strided convolutions with channels first on the CPU.
-    given = listed(wanted.predict_on_batch(list(inputs) if len(inputs) > 1 else inputs[0]))
-    for (name, (class_name, ours)), theirs in zip(outputs.items(), given):
-        theirs = np.asarray(theirs)
-        scale = max(float(np.abs(theirs).max()), 1e-12)
-        same = ours.shape == theirs.shape
-        difference = float(np.abs(ours - theirs).max()) / scale if same else float("inf")
-        yield {"layer": name, "class": class_name, "difference": difference}
+    given = wanted.predict_on_batch(list(inputs) if len(inputs) > 1 else inputs[0])
+    return dict(zip(names, listed(given)))
+
+
+def _difference(ours: np.ndarray, theirs: np.ndarray) -> float:
+    if ours.shape != theirs.shape:
+        return float("inf")
+    different = ~((ours == theirs) | (np.isnan(ours) & np.isnan(theirs)))
+    finite = np.abs(theirs[np.isfinite(theirs)]).max(initial=1e-12)
+    largest = np.abs(ours[different] - theirs[different]).max(initial=0.0) / finite
+    return float(largest) if np.isfinite(largest) else float("inf")
 
 
 def _output(layer: Any, names: Sequence[str]) -> Any:

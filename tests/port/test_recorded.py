@@ -108,6 +108,32 @@ def test_a_layout_is_refused_for_a_model_of_both(recorded):
         mxsame.from_keras(str(folder / "both_formats.h5"), layout="NCHW")
 
 
+def test_layers_are_compared_with_recorded_outputs(recorded):
+    """Inputs are in Keras's order, whatever the layout of the net is; a wrong weight shows in all layers after it."""
+    folder, arrays = recorded["keras2"]
+    given, (want,) = listed(arrays, "sequential/input"), listed(arrays, "sequential/output")
+    for layout in (None, "NCHW"):
+        net = read(folder, "sequential.h5", layout=layout)
+        last = net.description.outputs[0].layer
+        ((layer, _, right),) = mxsame.compare(net, {last: want, "another": want}, given)
+        next(iter(net.collect_params().values())).data()[:] += 1
+        ((_, _, wrong),) = mxsame.compare(net, {last: want}, given)
+        ((_, _, unlike),) = mxsame.compare(net, {last: want[..., :1]}, given[0])
+        ((_, _, nan),) = mxsame.compare(net, {last: want * np.nan}, given)
+        assert layer == last and right < TOLERANCE < 1e-3 < wrong and unlike == nan == np.inf
+    for arguments, message in (
+        (({"another": want}, given), r"outputs must be of layers of the net; received names=\['another'\]"),
+        (({last: want},), "inputs must be given with recorded outputs"),
+        (({last: want}, [*given, *given]), "inputs must be 1 arrays; received 2"),
+        (({last: want}, want), "inputs must have 4 axes; received shape="),
+        (("outputs.npz", given), "outputs must be a model of Keras, or a mapping"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            mxsame.compare(net, *arguments)
+    with pytest.raises(TypeError, match="net must be one that from_keras returned"):
+        mxsame.compare(mx.gluon.nn.Dense(1), {last: want}, given)
+
+
 @pytest.mark.parametrize("network", keras_networks.TRAINED)
 def test_gradients_of_all_weights_are_those_of_keras(recorded, network, tmp_path):
     """In training mode. The gradients replace the weights, and `to_keras_weights` puts them in Keras's order."""

@@ -1,0 +1,40 @@
+"""What long functions report while they run: a stage by its name, and how many of its parts are done."""
+
+from __future__ import annotations
+
+import functools
+from contextvars import ContextVar
+from typing import Any, Callable, Optional, TypeVar, cast
+
+from mxsame import validation
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Progress = Callable[[str, int, int], Any]
+
+_RECEIVER: ContextVar[Optional[Progress]] = ContextVar("progress", default=None)
+
+
+def reported(function: Function) -> Function:
+    """A decorator: what runs in the function reports to its argument `progress`, or to that of its caller."""
+
+    @functools.wraps(function)
+    def reporting(*args: Any, progress: Optional[Progress] = None, **arguments: Any) -> Any:
+        if progress is None:
+            return function(*args, **arguments)
+        if not callable(progress):
+            rule = "progress must be a function of (stage, done, total)"
+            raise TypeError(f"{rule}; {validation.received(progress=progress)}")
+        token = _RECEIVER.set(progress)
+        try:
+            return function(*args, **arguments)
+        finally:
+            _RECEIVER.reset(token)
+
+    return cast(Function, reporting)
+
+
+def report(stage: str, done: int = 0, total: int = 1) -> None:
+    """Called when a stage starts, and when a part of it is done."""
+    receiver = _RECEIVER.get()
+    if receiver is not None:
+        receiver(stage, done, total)
