@@ -331,6 +331,17 @@ def signed_graphs(net, calls):
         yield kind.signature(call), [(node["op"], node.get("attrs")) for node in graph_nodes]
 
 
+def seen_calls(monkeypatch, *names: str) -> list:
+    """The names of these operators of `mx.nd`, as they are called from now on."""
+    called: list = []
+    for name in names:
+        operator = getattr(mx.nd, name)
+        monkeypatch.setattr(
+            mx.nd, name, lambda *args, op=operator, name=name, **more: called.append(name) or op(*args, **more)
+        )
+    return called
+
+
 def in_threads(work: Callable, count: int = 4) -> None:
     """Call `work(number)` in this many threads at once; raises what they raise, and does not wait without end."""
     errors = []

@@ -24,6 +24,7 @@ from running import (
     operators,
     recorded,
     run_python,
+    seen_calls,
     sequential,
     set_parameters,
 )
@@ -348,12 +349,7 @@ def test_inference_of_one_output_channel_runs_mxnets_own_operator(way, monkeypat
     layer.initialize()
     WAYS[way](layer)
     data = mx.nd.ones((1, 16, 3, 4))
-    called = []
-    for name in ("Deconvolution", "Convolution"):
-        operator = getattr(mx.nd, name)
-        monkeypatch.setattr(
-            mx.nd, name, lambda *args, op=operator, name=name, **more: called.append(name) or op(*args, **more)
-        )
+    called = seen_calls(monkeypatch, "Deconvolution", "Convolution")
     layer(data)
     with mx.autograd.record():
         layer(data)

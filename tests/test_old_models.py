@@ -14,9 +14,8 @@ import numpy as np
 import old_network
 import oracle
 import pytest
-from cases import Case
 from golden import make, make_keras_mxnet
-from running import assert_equal, by_name, operate
+from running import assert_equal, by_name
 
 import mxsame
 import mxsame.keras.backend
@@ -204,20 +203,3 @@ REFUSED = {  # calls of what keras-mxnet cannot run
 def test_what_keras_mxnet_cannot_run_is_refused(call):
     with pytest.raises(ValueError, match=r"^keras-mxnet cannot run .*; received [a-z_]+="):
         call()
-
-
-@pytest.mark.parametrize("strategy", ["shift", "offset", "flip", "gather", "slice", "kernel", "pad"])
-def test_strategies_for_unknown_sizes_round_up(strategy):
-    """An even number of residues and an even kernel: what rounding down would get wrong."""
-    case = Case("conv", (8,), (4,), (2,), KERAS_MXNET)
-    arrays = cases.arrays(case)
-    with mxsame.plan.force(strategy):
-        try:
-            out = operate(case, {name: sym.var(name) for name in arrays}, channels=4, kernel_size=(4,))
-        except ValueError as error:
-            assert "must be one that is exact" in str(error)
-            return
-    for size in (8, 9, 13, 14, 3, 1):
-        arrays = cases.arrays(case, (size,))
-        values = {name: nd.array(array) for name, array in arrays.items()}
-        assert_equal(out.bind(mx.cpu(), values).forward()[0], oracle.forward(case, arrays), what=f"{strategy}, {size}")

@@ -22,7 +22,10 @@ from running import (
     by_name,
     expected,
     imperative,
+    normal,
     operate,
+    recorded,
+    seen_calls,
     variables,
 )
 from ways import check
@@ -72,11 +75,11 @@ def test_recorded_tensorflow(case):
 
 # ---- strategies ------------------------------------------------------------------------------------------------------
 
-WAYS = pytest.mark.parametrize("way", ["operator", "symbol, dynamic"])
+EVEN = Case("conv", (8,), (4,), (2,), "keras-mxnet", other_sizes=((9,), (13,), (14,), (3,), (1,)))  # rounds up
 
 
-@WAYS
-@by_name([case for case in CASES if case.name != "concrete-7x7-stride-2-on-224"])
+@pytest.mark.parametrize("way", ["operator", "symbol, dynamic"])
+@by_name([EVEN, *(case for case in CASES if case.name != "concrete-7x7-stride-2-on-224")])
 def test_every_strategy(case, way):
     """Or it says that it is not exact; tests/test_plan.py counts how often that is."""
     exact = 0
@@ -95,37 +98,13 @@ def test_every_strategy(case, way):
 def test_float16_poolings(case):
     """On the CPU MXNet supports float16 only in pooling operators."""
     arrays, out, out_grad, gradients = expected(case)
-    try:
-        got, got_gradients = imperative(functools.partial(operate, case), as_nd(arrays, "float16"), out_grad)
-    except mx.base.MXNetError as error:
-        pytest.fail(f"an MXNetError reached the user: {str(error).splitlines()[-1]}")
+    got, got_gradients = imperative(functools.partial(operate, case), as_nd(arrays, "float16"), out_grad)
     assert got.dtype == np.float16
-    half = case.op == "max_pool"
-    if half:  # a maximum of rounded elements is the rounded maximum
+    if case.op == "max_pool":  # a maximum of rounded elements is the rounded maximum
         np.testing.assert_array_equal(got, oracle.forward(case, {"data": np.float16(arrays["data"])}))
     else:
         np.testing.assert_allclose(got, out, rtol=5e-3, atol=5e-3)
         np.testing.assert_allclose(got_gradients["data"], gradients["data"], rtol=2e-2, atol=2e-2)
-
-
-# ---- the mathematics -------------------------------------------------------------------------------------------------
-
-
-@by_name([next(case for case in CASES if case.op == op and case.rank == 2) for op in OPS])
-def test_gradients_add_up_and_can_be_left_out(case):
-    """grad_req of the user's arrays is respected."""
-    arrays, _, out_grad, gradients = expected(case)
-    converted = as_nd(arrays)
-    converted["data"].attach_grad("add")
-    converted["data"].grad[:] = 1
-    for name in converted:
-        if name != "data":
-            converted[name] = converted[name].detach()
-    for _ in range(2):
-        with mx.autograd.record():
-            out = operate(case, converted)
-        out.backward(mx.nd.array(out_grad))
-    assert_equal(converted["data"].grad, 2 * gradients["data"] + 1)
 
 
 # ---- what is not a number stays where it is --------------------------------------------------------------------------
@@ -253,9 +232,9 @@ def test_a_second_call_is_checked_as_the_first():
 )
 def test_a_second_call_runs_the_operator_that_mxnet_has_by_then(monkeypatch, name, call):
     """`mxnet.contrib.amp`, for one, puts others in their place."""
-    data, weight, called, operator = nd.ones((1, 1, 5)), nd.ones((1, 1, 3)), [], getattr(nd, name)
+    data, weight = nd.ones((1, 1, 5)), nd.ones((1, 1, 3))
     want = call(data, weight).asnumpy()
-    monkeypatch.setattr(nd, name, lambda *args, **more: called.append(name) or operator(*args, **more))
+    called = seen_calls(monkeypatch, name)
     assert np.array_equal(call(data, weight).asnumpy(), want) and called == [name]
 
 
@@ -273,12 +252,8 @@ def test_an_argument_that_changes_is_read_at_each_call():
 
 
 def test_a_second_call_follows_what_is_forced(monkeypatch):
-    data, weight, called = nd.ones((1, 1, 8)), nd.ones((1, 1, 3)), []
-    for name in ("concat", "slice", "pad"):
-        operator = getattr(nd, name)
-        monkeypatch.setattr(
-            nd, name, lambda *args, op=operator, name=name, **more: called.append(name) or op(*args, **more)
-        )
+    data, weight = nd.ones((1, 1, 8)), nd.ones((1, 1, 3))
+    called = seen_calls(monkeypatch, "concat", "slice", "pad")
 
     def seen(strategy):
         called.clear()
@@ -300,12 +275,8 @@ def test_the_gradient_of_a_3d_convolution_of_shallow_data(hybridized):
             net = mxsame.nn.Conv3D(16, 3, strides, in_channels=channels)
             net.initialize("ones")
             net.cast(dtype)
-            if hybridized:
-                mxsame.hybridize(net)
-            data = mx.nd.array(np.random.RandomState(0).randn(2, channels, *size), dtype=dtype)
-            mx.nd.full((500, 500, 8), 1e30).wait_to_read()  # what memory holds that is used again
-            with mx.autograd.record():
-                out = net(data)
-            out.backward(mx.nd.ones_like(out))
+            mxsame.hybridize(net, active=hybridized)
+            nd.full((500, 500, 8), 1e30).wait_to_read()  # what memory holds that is used again
+            recorded(net, normal(2, channels, *size, dtype=dtype))
             gradients[dtype] = net.weight.grad().asnumpy()
         np.testing.assert_allclose(gradients["float32"], gradients["float64"], rtol=0, atol=1e-3)

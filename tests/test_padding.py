@@ -94,22 +94,6 @@ def test_cuts_for_a_length_give_that_length_and_begin_where_the_convolution_does
             assert split_cuts([(start, end)]) == (((start, max(end, 0)),), (max(-end, 0),))
 
 
-def test_transposed_explicit_pads_are_cut():
-    for n, k, s, d, pads, extra in [(5, 4, 2, 1, (2, 1), None), (4, 5, 3, 1, (0, 3), 1), (3, 2, 4, 3, 1, 3)]:
-        low, high = (pads, pads) if isinstance(pads, int) else pads
-        assert transposed_cuts(k, s, d, pads, extra) == (low, high - (extra or 0))
-        assert transposed_output_size(n, k, s, d, pads, extra) == (n - 1) * s + (k - 1) * d + 1 - low - high + (
-            extra or 0
-        )
-
-
-def test_output_padding_zero_is_not_none():
-    assert transposed_cuts(3, 2) == (0, 1) and transposed_cuts(3, 2, output_padding=0) == (1, 1)
-    assert transposed_output_size(5, 3, 2) == 10 and transposed_output_size(5, 3, 2, output_padding=0) == 9
-    assert transposed_output_size(4, 2, 3, padding="valid") == 12
-    assert transposed_output_size(4, 2, 3, padding="valid", output_padding=0) == 11
-
-
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
