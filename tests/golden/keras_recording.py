@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import zipfile
@@ -115,15 +114,13 @@ def write(keras, name, save, formats, more):
         with zipfile.ZipFile(FOLDER / f"{name}.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             for path in files:
                 archive.write(path, path.name)
-    pack({**result, **more}, FOLDER / f"{name}.npz")
-    size = sum((FOLDER / f"{name}{ending}").stat().st_size for ending in (".zip", ".npz"))
-    print(f"{len(files)} files and {len(result) + len(more)} arrays, {size / 1e3:.0f} kB; {versions()}")
-    return 0
+    print(f"{len(files)} files, {(FOLDER / f'{name}.zip').stat().st_size / 1e6:.2f} MB")
+    return make.settle({**result, **more, "versions": np.array(versions())}, FOLDER / f"{name}.npz", check=False)
 
 
 def check(keras, name, read, formats):
     """Loads every recorded file in this Keras and compares what it gives with the recording; the exit status."""
-    old, wrong = load(FOLDER / f"{name}.npz"), []
+    old, wrong = make.load(FOLDER / f"{name}.npz"), []
     with tempfile.TemporaryDirectory() as folder:
         unpack(name, folder)
         for network in names():
@@ -153,29 +150,10 @@ def unpacked(folder):
     """Keras -> (folder of its recorded files, key -> array), of both, below a folder."""
     for keras in ("keras2", "keras3"):
         unpack(keras, folder / keras)
-    return {keras: (folder / keras, load(FOLDER / f"{keras}.npz")) for keras in ("keras2", "keras3")}
+    return {keras: (folder / keras, make.load(FOLDER / f"{keras}.npz")) for keras in ("keras2", "keras3")}
 
 
 def versions():
     """What made the recording."""
     packages = {name: version(name) for name in ("keras", "tensorflow-cpu", "numpy")}
     return ", ".join(f"{name} {number}" for name, number in {**packages, "python": sys.version.split()[0]}.items())
-
-
-def pack(arrays, path):
-    """All arrays as one: a file with hundreds of small ones is mostly headers."""
-    index = {key: [str(array.dtype), *array.shape] for key, array in arrays.items()}
-    values = np.concatenate([array.astype("float32").ravel() for array in arrays.values()])
-    np.savez_compressed(path, values=values, index=np.array(json.dumps(index)), versions=np.array(versions()))
-
-
-def load(path):
-    """Key -> array, as recorded."""
-    with np.load(path) as packed:
-        values, index = packed["values"], json.loads(str(packed["index"]))
-    result, start = {}, 0
-    for key, (dtype, *shape) in index.items():
-        size = int(np.prod(shape))
-        result[key] = values[start : start + size].reshape(shape).astype(dtype)
-        start += size
-    return result

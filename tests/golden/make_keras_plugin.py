@@ -58,31 +58,10 @@ def record():
     return result
 
 
-def load():
-    """Key -> array, as recorded."""
-    with np.load(FILE) as recorded:
-        return dict(recorded)
-
-
 def main():
     """Write or check the file."""
     check = make.wants_check(__doc__)
-    new = record()
-    if not check:
-        np.savez_compressed(FILE, **new)
-        print(f"{FILE.name}: {len(new)} arrays, {FILE.stat().st_size / 1e6:.2f} MB")
-        return 0
-    old = load()
-    differing = sorted(key for key in {*old, *new} - {"versions"} if not same(old.get(key), new.get(key)))
-    print(f"{len(old)} arrays recorded, different: {differing}")
-    return 1 if differing else 0
-
-
-def same(one, other):
-    """Whether both are there and hold the same, numbers up to rounding."""
-    if one is None or other is None or one.shape != other.shape or one.dtype.kind != other.dtype.kind:
-        return False
-    return np.allclose(one, other, rtol=1e-5, atol=1e-5) if one.dtype.kind == "f" else bool((one == other).all())
+    return make.settle(record(), FILE, check)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ def load(model, path):
         model.set_weights([array * 0 for array in model.get_weights()])
         model.load_weights(path)
         return model
-    return tf.keras.models.load_model(path, compile=False)
+    own = {"SpectralNormalization": tf.keras.layers.SpectralNormalization}  # which an .h5 file of 2.13 does not find
+    return tf.keras.models.load_model(path, own, compile=False)
 
 
 def main():

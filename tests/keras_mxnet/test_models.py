@@ -5,13 +5,13 @@ import mxnet as mx
 import networks
 import numpy as np
 import pytest
-from golden import make_keras_plugin
+from golden import make, make_keras_plugin
 from grid import FORMATS
 
 from mxsame.keras import plugin
 
 TOLERANCE = 1e-5
-GOLDEN = make_keras_plugin.load()
+GOLDEN = make.load(make_keras_plugin.FILE)
 TRAINED = [name for name, (_, _, loss) in networks.NETWORKS.items() if loss]
 
 
@@ -62,7 +62,7 @@ def errors(name, model, data_format):
     for index, output in enumerate(every.predict(placed(networks.data(name), data_format))):
         output = channels_last(output, data_format)
         assert output.shape == tuple(GOLDEN[f"{name}/{index}/shape"]), f"layer {index}"
-        result.append(error(make_keras_plugin.make.sample(output), GOLDEN[f"{name}/{index}/output"]))
+        result.append(error(make.sample(output), GOLDEN[f"{name}/{index}/output"]))
     return result
 
 
