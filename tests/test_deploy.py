@@ -811,3 +811,22 @@ def test_a_loop_gives_the_same_at_every_call(make):
     assert make == "hybridize" or "foreach" in fast.graph.tojson()
     for _ in range(8):
         np.testing.assert_allclose(fast(x, state).asnumpy(), wanted, atol=1e-6)
+
+
+def test_a_loop_waits_for_the_operators_before(tmp_path):
+    """A convolution of 30 ms, in whose memory an executor keeps the outputs of the loop after it."""
+
+    def forward(F, x, conv):
+        data = conv(x) if F is mx.nd else F.slice_axis(conv(x), axis=0, begin=0, end=None)
+        outputs, _ = F.contrib.foreach(lambda entry, states: (entry * 2, states), data, [])
+        return F.identity(outputs)
+
+    net = Own(forward, mx.gluon.nn.Conv2D(32, 3, padding=1, in_channels=16))
+    net.initialize("normal")
+    x = data_of((4, 16, 128, 128))
+    mxsame.export(net, str(tmp_path / "net"))
+    symbol, parameters, _ = mx.model.load_checkpoint(str(tmp_path / "net"), 0)
+    for _ in range(10):
+        executor = symbol.bind(mx.cpu(), {**parameters, "data": x}, grad_req="null")
+        for _ in range(3):
+            assert running.difference(executor.forward()[0].asnumpy(), net(x).asnumpy()) < 1e-5

@@ -20,7 +20,7 @@ from mxsame import _gluon, operands, tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.plan import forced
 from mxsame.plan.choice import Decision
-from mxsame.rewriting.onednn import with_copies
+from mxsame.rewriting.onednn import with_copies, with_waits
 from mxsame.target import ANY, Placeholder, Target, building, target_of
 
 # Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
@@ -99,6 +99,7 @@ class Trace(NamedTuple):
         whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in self.placeholders)])
         _replace(whole, lowered)
         copies = with_copies(mx.sym.Group([_resolved(end, lowered) for end in ends]), given)
+        copies = copies if self.target.purpose == "format" else with_waits(copies)
         outputs = [tensors.of_kind(copies[index], kind) for index, kind in enumerate(flattened(self.outputs))]
         return Lowered(regrouped(self.outputs, iter(outputs)), decisions, known)
 
@@ -313,8 +314,8 @@ class Call(NamedTuple):
 
 
 def has_loop(symbol: Any) -> bool:
-    """Whether a graph has a loop or a condition (`foreach`, `while_loop`, `cond`): with static shapes MXNet 1.9.1 gives
-    wrong values from the second or third call on."""
+    """Whether a graph has a loop or a condition (`foreach`, `while_loop`, `cond`): with static shapes MXNet 1.9.1 does
+    not wait for it, or waits for good."""
     return '"subgraphs"' in symbol.tojson()
 
 
@@ -341,7 +342,7 @@ class NetGraph:
         self._sources = [sources[name] for name in names]
         self._initialize(shapes)
         self.memory = self._kept(shapes, call.target.purpose == "training") if flags.get("static_alloc") else 0
-        if self.memory > most or (flags.get("static_shape") and has_loop(self.symbol)):
+        if self.memory > most or has_loop(self.symbol):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
         data = [index for index, name in enumerate(names) if name in shapes]
         own = [index for index, name in enumerate(names) if name not in shapes]

@@ -8,6 +8,7 @@ from typing import Any, Mapping, Optional, Sequence
 import numpy as np
 
 from mxsame import tensors
+from mxsame._mxnet import mx
 from mxsame.plan.arrays import COPY
 from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output
@@ -15,6 +16,7 @@ from mxsame.rewriting.graph import Graph, Node, Output
 LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain may continue
 GATE, MOST_AXES, SINGLE = "_backward_Activation", 5, np.dtype("float32")
 SOFTMAX = ("softmax", "log_softmax")
+LOOPS = ("_foreach", "_while_loop", "_cond")
 PLAIN = {  # whose output is in the plain layout; that of any other operator may be in the one of its data, in place
     *("Convolution", "Deconvolution", "FullyConnected", "Pooling", "Embedding", "dot", "batch_dot", "linalg_gemm2"),
     *("Reshape", "Flatten", "transpose", "SwapAxis", "expand_dims", "squeeze", "slice", "slice_axis", "take", "stack"),
@@ -127,3 +129,49 @@ def _is_reordered(node: Node, inferred: Mapping[Node, Optional[Sequence[int]]]) 
         if each.op not in PLAIN and COPY not in each.attrs and is_onednn:
             nodes += [source.node for source in each.inputs if source.node not in nodes]
     return False
+
+
+def with_waits(symbol: Any) -> Any:
+    """The Symbol, in which the thread that runs it waits before each loop or condition for all operators before.
+
+    MXNet 1.9.1 starts a loop in that thread, at once, while operators before it may still run. It takes oneDNN's layout
+    off the memory of the loop's outputs, in which such an operator may keep an array, and copies inputs that are in
+    oneDNN's layout. What is then read in the wrong layout is wrong, at some calls and not at others. A condition reads
+    its predicate, so the thread waits for that. Operators run depth first: the condition comes before the loop, because
+    all that uses the loop multiplies it by a 1 that needs the condition.
+    """
+    written = symbol.tojson()
+    if not any(f'"op": "{op}"' in written for op in LOOPS):
+        return symbol
+    graph, before = Graph.of(symbol, {}, {}), set()
+    users = graph.users()
+    for node in users:
+        last = [each for each in users if each in before and not all(user.node in before for user in users[each])]
+        if node.op in LOOPS and last:
+            counts = [Output(Node("size_array", f"{node.name}_count", [Output(each)])) for each in last]
+            count = Node("add_n", f"{node.name}_counts", counts, {"num_args": str(len(counts))})
+            one = _one_after(count)
+            for user in users[node]:
+                output = graph.used_by(user.node)[user.position]
+                name = f"{node.name}_waited{output.index}"
+                graph.connect(user, Output(Node("broadcast_mul", name, [one, output])))
+        if node.op != "null":
+            before.add(node)
+    return graph.symbol()
+
+
+def _one_after(count: Node) -> Output:
+    """A 1, of the type of what it is multiplied by, for which the thread waits for this operator. The loop and the sum
+    around the condition, whose shape MXNet does not infer, give it one."""
+    with mx.util.np_array(False):
+        F = mx.sym
+        data = F.reshape(F.cast(F.var("count"), dtype="float32"), shape=(1, 1))
+        waited, _ = F.contrib.foreach(
+            lambda x, _: (F.contrib.cond(x, lambda: F.identity(x), lambda: F.identity(x)), []), data, []
+        )
+        one = F._internal._zeros_without_dtype(shape=(1,)) + 1
+        one = Graph.of(F.BlockGrad(F.take(one, F.elemwise_add(data, waited))), {}, {})
+    for node, users in one.users().items():
+        for user in users if node.name == "count" else ():
+            one.connect(user, Output(count))
+    return one.outputs[0]
