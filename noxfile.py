@@ -75,6 +75,16 @@ def distributed(session):
 
 
 @nox.session(python="3.11")
+def runtimes(session):
+    """Files of the recorded networks in OpenVINO, OpenCV, ONNX's reference evaluator, onnx2torch and MXNet's C API.
+
+    Not among those of CI: it takes long, and 1 GB of wheels."""
+    session.install("--no-deps", "mxnet==1.9.1", "onnx2torch==1.5.15")
+    session.install("-r", "tests/runtimes/requirements.txt")
+    session.run("python", "-m", "pytest", "-q", "tests/runtimes", *session.posargs)
+
+
+@nox.session(python="3.11")
 def cuda(session):
     """MXNet for CUDA with CUDA's libraries from their wheels, 2 GB; no GPU, and no driver, is needed."""
     install(session, ".[cu112,test]", "mxnet-cu112")
