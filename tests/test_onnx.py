@@ -134,6 +134,15 @@ def lengths(value):
     return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
+def test_an_input_of_integers(path):
+    """By the type of the variable of a graph; 7 // 2 differs in floats, as does a number above 2**24."""
+    data = mx.sym.var("data", dtype="int32")
+    net = mx.gluon.SymbolBlock((data + 1) / 2, [data])
+    array = np.array([[6, 2**30 + 1]], "int32")
+    (got,) = exported(net, path, array)
+    assert got.dtype == np.int32 and np.array_equal(got, net(mx.nd.array(array, dtype="int32")).asnumpy())
+
+
 def test_dynamic_lengths(path):
     net = downsampling()
     mxsame.export_onnx(net, path, SHAPE)

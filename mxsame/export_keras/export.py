@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import glob
 import os
-import re
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
-
-import numpy as np
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.export_keras import checking, rows  # noqa: F401 - the rows register themselves
 from mxsame.export_keras import files as writing
 from mxsame.export_keras.writer import Made, Value, Writer, channels_last
+from mxsame.exporting.lowering import LOSSES, lower
 from mxsame.exporting.shapes import Length, Shapes
-from mxsame.exporting.walk import graph_of
+from mxsame.exporting.walk import Source, graph_of
 from mxsame.graphs import files, tracing
 from mxsame.port.convert import arrays_of
 from mxsame.port.description import Placed
 from mxsame.port.network import Network
 from mxsame.progress import Progress
-from mxsame.rewriting.graph import Graph, Node, Output
-from mxsame.rewriting.windows import WITH_WINDOWS, is_channels_first
-from mxsame.target import NOTE
+from mxsame.rewriting.graph import Graph
 
 __all__ = ["Written", "to_keras"]
 
 MOST_SHOWN = 12  # reasons in a message
-FIRST = ("InstanceNorm", "GroupNorm", "UpSampling", "_contrib_BilinearResize2D", "_contrib_AdaptiveAvgPooling2D")
-PASS = ("Pad", "Cast", "clip", "Dropout", "LeakyReLU", "Activation", "slice", "slice_axis", "Concat", "SliceChannel")
 
 
 class Written(NamedTuple):
@@ -104,23 +98,22 @@ def to_keras(
     """
     if isinstance(net, (str, os.PathLike)):
         net = _imported(os.fspath(net))
-    tracing.check_ready(net)
+    source = Source.of(net, input_shape)
     path = files.check_path(path)
     if not path.endswith((".keras", ".h5")) or path.endswith(".weights.h5"):
         raise ValueError(f"path must end in .keras or .h5, and not in .weights.h5; {validation.received(path=path)}")
     is_first = validation.layout(layout, 2) == "NCHW"
-    inputs = tracing.inputs_of(net, input_shape)
-    dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
-    if dtype != np.float32:
-        raise ValueError(f"net must have parameters of float32; {validation.received(dtype=dtype)}")
+    types = {str(dtype) for dtype in (source.dtype, *source.types.values())}
+    if types != {"float32"}:
+        raise ValueError(f"net must have parameters and inputs of float32; {validation.received(dtype=sorted(types))}")
     with tracing.explained(input_shape=input_shape):
         if _is_as_read(net, path):
-            made = _as_read(net, inputs)
+            made = _as_read(net, source.inputs)
         else:
-            made = _from_graph(net, inputs, not path.endswith(".h5"), is_first)
+            made = _from_graph(source, not path.endswith(".h5"), is_first)
     with tracing.explained(input_shape=input_shape), files.draft_for(path) as file:
         writing.save(file, made)
-        compared_by = checking.compare(file, made, net, inputs)
+        compared_by = checking.compare(file, made, source)
     sizes = (array.size for layer in made.model.walk() for array in made.arrays(layer).values())
     return Written(path, len(made.model.layers), sum(sizes), compared_by)
 
@@ -154,67 +147,49 @@ def _as_read(net: Network, inputs: tracing.Inputs) -> Made:
 # -- any other network
 
 
-def _from_graph(net: Any, inputs: tracing.Inputs, operators: bool, is_first: bool) -> Made:
-    graph = graph_of(net, inputs, np.dtype("float32"), trained=True)
+def _from_graph(source: Source, operators: bool, is_first: bool) -> Made:
+    """Written once to see which inputs have channels that a layer takes last, and once more with these last."""
+    graph = graph_of(source, trained=True)
     shapes = Shapes(graph, dynamic_batch=True, dynamic_size=False)
-    taken = {node.name: _takes(graph, node) for node in graph.nodes() if node.name in inputs.shapes}
-    if len(taken) < len(inputs.shapes):
-        raise ValueError(f"net must use all of its inputs; {validation.received(used=sorted(taken))}")
-    trained = {name for name, parameter in net.collect_params().items() if parameter.grad_req != "null"}
-    orders = {name: _order(taken[name], len(shape), is_first) for name, shape in inputs.shapes.items()}
+    used = {node.name for node in graph.nodes()} & shapes.inputs.keys()
+    if len(used) < len(shapes.inputs):
+        raise ValueError(f"net must use all of its inputs; {validation.received(used=sorted(used))}")
+    trained = {name for name, parameter in source.net.collect_params().items() if parameter.grad_req != "null"}
+    orders = {name: tuple(range(len(shape))) for name, shape in shapes.inputs.items()}
     writer = Writer(graph, shapes, orders, trained, operators)
-    output_orders = [x.order for x in _written(writer, taken, is_first)]
-    tensors, arrays = writer.shapes_of_tensors, writer.arrays
+    values = _written(writer)
+    takes_last = writer.takes_last if not is_first else {}
+    if takes_last:
+        orders.update(takes_last)
+        writer = Writer(graph, shapes, orders, trained, operators)
+        values = _written(writer)
+    outputs = [writer.arranged(x, _order(x, bool(takes_last))) for x in values]
+    writer.finish(outputs)
+    arrays, output_orders = writer.arrays, [x.order for x in outputs]
+    tensors = writer.shapes_of_tensors
     return Made(
-        writer.model, lambda layer: arrays[layer.name], tensors, shapes.inputs, list(orders.values()), output_orders
+        writer.model, lambda layer: arrays[layer.name], tensors, shapes.inputs, [*orders.values()], output_orders
     )
 
 
-def _written(writer: Writer, taken: Mapping[str, Optional[str]], is_first: bool) -> list:
-    """Writes all nodes: the values of the outputs."""
-    values = writer.write_all()
-    if not writer.refusals and not all(isinstance(x, Value) for x in values):
-        writer.refusals.append("net must have outputs that depend on its inputs; received one of constants")
-    if writer.refusals:
-        shown = "\n".join(writer.refusals[:MOST_SHOWN])
-        more = f"\nand {len(writer.refusals) - MOST_SHOWN} more" if len(writer.refusals) > MOST_SHOWN else ""
+def _written(writer: Writer) -> List[Value]:
+    """The values of the outputs, all nodes written."""
+    lower(writer)
+    values, reasons = writer.write_all(), writer.refusals
+    if not reasons and not all(isinstance(x, Value) for x in values):
+        reasons.append("net must have outputs that depend on its inputs; received one of constants")
+    if reasons:
+        more = f"\nand {len(reasons) - MOST_SHOWN} more" if len(reasons) > MOST_SHOWN else ""
+        shown = "\n".join(reasons[:MOST_SHOWN])
         raise ValueError(f"net must have operators that Keras has exactly: {shown}{more}")
-    outputs = []
-    for x in values:
-        kinds = [kind for kind in taken.values() if kind]
-        order = _order(kinds[0] if kinds else None, x.rank, is_first)
-        if x.rank == 3 and x.order != channels_last(3):
-            order = (0, 1, 2)
-        outputs.append(writer.arranged(x, order if x.order[0] == order[0] else x.order))
-    writer.finish(outputs)
-    return outputs
+    return values
 
 
-def _order(kind: Optional[str], rank: int, is_first: bool) -> Tuple[int, ...]:
-    """The axes of an input or output in the file."""
-    return channels_last(rank) if kind == "first" and not is_first and rank <= 5 else tuple(range(rank))
-
-
-def _takes(graph: Graph, variable: Node) -> Optional[str]:
-    """How a net takes an input: "first" if an operator takes its second axis for channels, "last" if it is transposed
-    so before that, None if nothing shows it."""
-    users, rest, seen = graph.users(), [variable], set()
-    while rest:
-        node = rest.pop(0)
-        for user, position in users[node]:
-            if user is None or user in seen:
-                continue
-            seen.add(user)
-            if position == 0 and (user.op in FIRST or (user.op in WITH_WINDOWS and is_channels_first(user))):
-                return "first"
-            if user.kind == "batch_norm" and len(graph.inputs[variable.name]) > 2:
-                return "first" if user.attr("axis", 1) == 1 else "last"
-            if user.op == "transpose":
-                rank = len(graph.inputs[variable.name])
-                return "last" if tuple(user.attr("axes") or ()) == (0, rank - 1, *range(1, rank - 1)) else None
-            if NOTE in user.attrs or user.op in PASS or re.match("add|subtract|multiply|divide", user.kind):
-                rest.append(user)
-    return None
+def _order(x: Value, takes_last: bool) -> Tuple[int, ...]:
+    """The axes of an output in the file: channels last, if inputs have them so and a sequence has them so already."""
+    order, as_it_is = channels_last(x.rank), tuple(range(x.rank))
+    order = order if takes_last and x.rank <= 5 and (x.rank != 3 or x.order == order) else as_it_is
+    return order if x.order[0] == order[0] else x.order
 
 
 # -- files of MXNet
@@ -237,16 +212,9 @@ def _imported(file: str) -> Any:
         ) from None
     arrays: Dict[str, Any] = {name.split(":", 1)[-1]: array for name, array in saved.items()}
     graph = Graph.of(symbol, {}, {})
-    for node in graph.nodes():
-        if node.op == "SoftmaxOutput" and node.inputs[1].node.op == "null":
-            data, whole = (
-                node.inputs[0],
-                not node.attr("multi_output", False) and not node.attr("preserve_shape", False),
-            )
-            flat = Output(Node("Flatten", f"{node.name}_flat", [data])) if whole else data
-            axis = {"axis": "1" if node.attr("multi_output", False) else "-1"}
-            softmax = Output(Node("softmax", f"{node.name}_softmax", [flat], axis))
-            node.op, node.inputs, node.attrs = "reshape_like", [softmax, data], {}
+    for node, users in graph.users().items():
+        for user in users if node.op in LOSSES else ():
+            graph.connect(user, LOSSES[node.op](node))
     symbol = graph.symbol()
     names = [name for name in symbol.list_inputs() if name not in arrays]
     block = mx.gluon.SymbolBlock(symbol, [tracing.variable(name, "float32") for name in names])

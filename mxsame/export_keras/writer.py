@@ -26,8 +26,9 @@ writes = ROWS.writes
 
 Lengths = Tuple[Optional[int], ...]
 # Operators that move the elements of a parameter: what is trained through them is the parameter itself.
-MOVES = ("null", "Reshape", "reshape_like", "transpose", "SwapAxis", "expand_dims", "squeeze", "Flatten", "slice_axis")
-TAKES_CONSTANTS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "take")  # in place of their data
+MOVES = ("null", "Reshape", "reshape_like", "transpose", "expand_dims", "squeeze", "Flatten", "slice")
+# in place of their data
+TAKES_CONSTANTS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "take", "where")
 ENDING = re.compile(r"_(weight|bias|gamma|beta|alpha|parameters|i2h_weight|l0_i2h_weight|depthwise_weight)$|_fwd$")
 
 
@@ -35,12 +36,13 @@ class Value(NamedTuple):
     """A tensor of the model: its shape, None for the batch, and the axes of MXNet's array that its axes are.
 
     `features` are the positions in MXNet's array of the elements of the last axis, if a flattening left them in another
-    order for a dense layer."""
+    order for a dense layer; `source` is the input of the net whose axes it still has, if any."""
 
     tensor: Tensor
     shape: Lengths
     order: Tuple[int, ...]
     features: Optional[np.ndarray] = None
+    source: str = ""
 
     @property
     def rank(self) -> int:
@@ -108,6 +110,7 @@ class Writer(Walk):
         self._arranged: Dict[Tuple[Tensor, Tuple[int, ...]], Value] = {}
         self._owners: Dict[str, Node] = {}  # of trained parameters
         self.shapes_of_tensors: Dict[Tensor, Lengths] = {}
+        self.takes_last: Dict[str, Tuple[int, ...]] = {}  # the order of inputs that a layer takes with channels last
         self._inputs = {name: self._input(name, order) for name, order in orders.items()}
 
     def _input(self, name: str, order: Tuple[int, ...]) -> Value:
@@ -116,7 +119,7 @@ class Writer(Walk):
         self.model.layers.append(Layer("InputLayer", unique, config, [LayerCall(())], roles=[]))
         self.model.inputs.append(Tensor(unique))
         self.shapes_of_tensors[Tensor(unique)], self.arrays[unique] = shape, {}
-        return Value(Tensor(unique), shape, order)
+        return Value(Tensor(unique), shape, order, source=name)
 
     # -- what Walk asks for
 
@@ -215,14 +218,16 @@ class Writer(Walk):
         more arguments."""
         first, weights = inputs[0], weights or {}
         sources = tuple((weights[name].source.node.name, weights[name].source.index) for name in sorted(weights))
-        key = (class_name, json.dumps(config), sources)
+        key = (class_name, json.dumps(config), sources, part)
         if not weights or key not in self._layers:
             self._layers[key] = self._new(class_name, config, weights, part)
         layer, tensors = self._layers[key], [each.tensor for each in inputs]
         layer.calls.append(LayerCall((tensors if len(tensors) > 1 else tensors[0],), call or {}))
         tensor = Tensor(layer.name, len(layer.calls) - 1)
         self.shapes_of_tensors[tensor] = shape = first.shape if shape is None else shape
-        return Value(tensor, shape, order or first.order, first.features if order is None else None)
+        if order is None:
+            return first._replace(tensor=tensor, shape=shape)
+        return Value(tensor, shape, order)
 
     def _new(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], part: str) -> Layer:
         named = next(map(self.name_of, weights.values()), _clean(self._node.name))
@@ -282,6 +287,8 @@ class Writer(Walk):
             raise ValueError(f"the batch must be the first axis; {validation.received(order=order, data=x.order)}")
         if x.features is not None:
             raise ValueError("flattened data must go to dense layers only, if it has another order of channels")
+        if x.source and order == channels_last(x.rank):
+            self.takes_last[x.source] = order
         if (x.tensor, order) not in self._arranged:
             axes = [x.order.index(axis) for axis in order]
             shape = tuple(x.shape[axis] for axis in axes)

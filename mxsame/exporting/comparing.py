@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.exporting.shapes import Shape, reshape_that_loses
+from mxsame.exporting.walk import Source
 from mxsame.graphs.deploy import frozen
-from mxsame.graphs.tracing import Inputs
 from mxsame.progress import report
 from mxsame.target import Target
 
@@ -24,13 +24,18 @@ LARGEST_ROUNDING = 1e-2  # relative to an output's largest element; with more a 
 Arrays = List[np.ndarray]
 
 
+class Sampled(NamedTuple):
+    """What a net and its file are run on: the shapes of the inputs, which may be dynamic; an array for each input, or
+    None for uniform numbers; and by how much outputs may differ, by default what follows from the type."""
+
+    shapes: Mapping[str, Shape]
+    data: Sequence[Optional[np.ndarray]]
+    tolerance: Optional[float] = None
+
+
 def compare(
-    net: Any,
-    inputs: Inputs,
-    shapes: Mapping[str, Shape],
-    data: Sequence[Optional[np.ndarray]],
-    dtype: Any,
-    tolerance: Optional[float],
+    source: Source,
+    sampled: Sampled,
     runtime: str,
     run: Callable[[List[Arrays]], Iterable[Arrays]],
     names: Sequence[str],
@@ -38,17 +43,19 @@ def compare(
 ) -> None:
     """Raise `ValueError` if an output of the file, by its name, differs from the net's.
 
-    `data` has an array for each of the `inputs`, whose `shapes` may be dynamic, or None for uniform numbers. `run`
-    gives the file's outputs for each list of inputs, as the runtime computes them. Outputs may always differ by their
-    `floors`."""
-    least = TOLERANCE[str(dtype)] if tolerance is None else tolerance
+    `run` gives the file's outputs for each list of inputs, as the runtime computes them. Outputs may always differ by
+    their `floors`."""
+    shapes, data, tolerance = sampled
+    is_single = str(source.dtype) == "float32"
+    least = TOLERANCE[str(source.dtype)] if tolerance is None else tolerance
     samples = []
     sample_shapes = _sample_shapes(shapes)
     for number, sizes in enumerate(sample_shapes):
         report("running the net with MXNet", number, len(sample_shapes))
-        sample, random = inputs._replace(shapes=sizes), np.random.default_rng(0)
-        arrays = {name: _data(random, sizes[name], array, dtype) for name, array in zip(sizes, data)}
-        expected = _by_mxnet(net, sample, arrays, dtype, may_refuse=number > 0)
+        sample = source._replace(inputs=source.inputs._replace(shapes=sizes))
+        random = np.random.default_rng(0)
+        arrays = {name: _data(random, sizes[name], array, source.types[name]) for name, array in zip(sizes, data)}
+        expected = _by_mxnet(sample, arrays, may_refuse=number > 0)
         if expected is not None:
             samples.append((sample, arrays, expected))
     report(f"comparing with {runtime}", 0, len(samples))
@@ -56,14 +63,14 @@ def compare(
     for number, ((sample, arrays, expected), got) in enumerate(zip(samples, all_outputs)):
         report(f"comparing with {runtime}", number + 1, len(samples))
         reason = _first_difference(names, got, expected, itertools.repeat(least), floors)
-        if reason is not None and tolerance is None and str(dtype) == "float32":
-            exact = _by_mxnet(net, sample, arrays, np.dtype("float64"), may_refuse=True)
+        if reason is not None and tolerance is None and is_single:
+            exact = _by_mxnet(sample._replace(dtype=np.dtype("float64")), arrays, may_refuse=True)
             if exact is not None:
                 reason = _first_difference(names, got, exact, map(_rounding, expected, exact), floors)
         if reason is not None:
             raise ValueError(
                 f"the outputs of the file must equal those of the net, and {runtime} computes another "
-                f"{reason}; {validation.received(input_shapes=sample.shapes, tolerance=tolerance)}; "
+                f"{reason}; {validation.received(input_shapes=sample.inputs.shapes, tolerance=tolerance)}; "
                 "tolerance= allows more"
             )
 
@@ -76,24 +83,25 @@ def _sample_shapes(shapes: Mapping[str, Shape]) -> list[dict[str, tuple]]:
 
 
 def _data(random: Any, shape: Sequence[int], given: Optional[np.ndarray], dtype: Any) -> np.ndarray:
-    """What was given, repeated for a larger shape; or numbers between -1 and 1, others for each input."""
-    array = random.uniform(-1, 1, shape) if given is None else np.resize(given, shape)
+    """What was given, repeated for a larger shape; or numbers between -1 and 1, integers from 0 to 9, others for each
+    input."""
+    low, high = (-1, 1) if np.dtype(dtype).kind == "f" else (0, 10)
+    array = random.uniform(low, high, shape) if given is None else np.resize(given, shape)
     return array.astype(dtype)
 
 
-def _by_mxnet(
-    net: Any, inputs: Inputs, arrays: Mapping[str, np.ndarray], dtype: Any, may_refuse: bool
-) -> Optional[list[np.ndarray]]:
+def _by_mxnet(source: Source, arrays: Mapping[str, np.ndarray], may_refuse: bool) -> Optional[list[np.ndarray]]:
     """The net's outputs, in float32 instead of float16, for which MXNet has no convolution on the CPU; None if MXNet
     does not take these shapes, and may refuse them."""
-    dtype = np.promote_types(dtype, np.float32)
+    dtype = np.promote_types(source.dtype, np.float32)
+    floats = {name: array.astype(dtype) for name, array in arrays.items() if array.dtype.kind == "f"}
     try:
-        graph, _ = frozen(net, inputs, dtype, Target("inference", "cpu"))
+        graph, _ = frozen(source.net, source.inputs, dtype, Target("inference", "cpu"))
         if reshape_that_loses(graph.shapes()) is not None:
             return None
         graph.context = mx.cpu()
         graph.values = {name: value.astype(dtype) for name, value in graph.values.items()}
-        return graph.run(graph.outputs, {name: array.astype(dtype) for name, array in arrays.items()})
+        return graph.run(graph.outputs, {**arrays, **floats})
     except mx.base.MXNetError:
         if may_refuse:
             return None

@@ -34,9 +34,18 @@ class Shapes:
 
     def __init__(self, graph: Graph, dynamic_batch: bool, dynamic_size: bool, declared: Sequence[tuple] = ()):
         self.others = _others(graph, dynamic_batch, dynamic_size, declared)
-        traced, other = graph.output_shapes(), graph.output_shapes(self.others)
         self.inputs = {name: tuple(map(Length, shape, self.others[name])) for name, shape in graph.inputs.items()}
+        self.infer(graph)
+
+    def infer(self, graph: Graph) -> None:
+        """Those of a graph of the same inputs."""
+        traced, other = graph.output_shapes(), graph.output_shapes(self.others)
         self._all = {out: tuple(map(Length, shape, other[out])) for out, shape in traced.items() if out in other}
+
+    def share(self, new: Output, old: Output) -> None:
+        """Let an output that takes the place of another one have its shape."""
+        if old in self._all:
+            self._all[new] = self._all[old]
 
     def __getitem__(self, output: Output) -> Shape:
         if output not in self._all:

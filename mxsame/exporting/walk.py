@@ -7,29 +7,55 @@ node's output, or a list of such. An attribute that it does not read must have M
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import validation
+from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.exporting.attributes import Attributes
 from mxsame.exporting.shapes import Shape, Shapes
+from mxsame.graphs import tracing
 from mxsame.graphs.deploy import frozen
 from mxsame.plan.windows import AnyWindow, check_static
 from mxsame.progress import report
 from mxsame.rewriting import canonical
-from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.graph import Graph, Node, Output, entries
 from mxsame.rewriting.windows import has_windows, is_channels_first, note, windows_of
 from mxsame.target import FORMAT, NOTE
 
 LONGEST = 6  # nodes of a path in a message
 
 
-def graph_of(net: Any, inputs: Any, dtype: Any, any_size: bool = False, trained: bool = False) -> Graph:
+class Source(NamedTuple):
+    """A net that is written: how it is called, its floating type, and the types of its inputs by their names."""
+
+    net: Any
+    inputs: tracing.Inputs
+    dtype: Any
+    types: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, net: Any, input_shape: Any) -> Source:
+        """An input has the integer type that its variable in a graph has, or else the type of the parameters."""
+        tracing.check_ready(net)
+        inputs = tracing.inputs_of(net, input_shape)
+        dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
+        types = dict.fromkeys(inputs.shapes, dtype)
+        variables = tracing.flattened(_gluon.graph_inputs(net)) if isinstance(net, mx.gluon.SymbolBlock) else ()
+        for name, variable in zip(types, variables):
+            given = np.dtype(mx.nd.ndarray._DTYPE_MX_TO_NP[int(variable.attr("__dtype__") or 0)])
+            types[name] = dtype if given.kind == "f" else given
+        return cls(net, inputs, dtype, types)
+
+
+def graph_of(source: Source, any_size: bool = False, trained: bool = False) -> Graph:
     """The graph of the net on the CPU, with its windows noted. A graph that is `trained` keeps its dropout."""
-    graph, _ = frozen(net, inputs, dtype, FORMAT)
+    graph, _ = frozen(source.net, source.inputs, source.dtype, FORMAT)
     graph.context = mx.cpu()
+    for node in graph.nodes():
+        if node.name in source.types:
+            node.attrs["__dtype__"] = tensors.dtype_attribute(source.types[node.name])
     canonical.drop(graph, dropout=not trained, copies=True)
     canonical.bound(graph)
     note(graph, any_size)
@@ -68,9 +94,9 @@ class Walk:
     nothing: Any = None  # what stands for an input that is not given
 
     def __init__(self, graph: Graph, shapes: Shapes, rows: Rows):
-        self.graph, self.shapes, self._rows = graph, shapes, rows
-        self._dtypes = graph.dtypes()
+        self.graph, self.shapes, self.rows = graph, shapes, rows
         self._written: Dict[Output, Any] = {}
+        self._dtypes: Dict[Output, Any] = {}
 
     def variable(self, node: Node) -> Any:
         """What stands for an input of the graph, or a parameter."""
@@ -85,10 +111,11 @@ class Walk:
 
     def write_all(self) -> List[Any]:
         """Write every node; returns what stands for the graph's outputs."""
-        users = self.graph.users()
-        nodes = list(self.graph.nodes())
-        for number, node in enumerate(nodes):
-            report("writing operators", number, len(nodes))
+        self._dtypes, users = self.graph.dtypes(), self.graph.users()
+        for number, node in enumerate(users):
+            report("writing operators", number, len(users))
+            if Output(node) in self._written:
+                continue  # refused
             if node.op == "null":
                 self._written[Output(node)] = self.variable(node)
             elif node.op == "_zeros" and all(user is not None and user.op == "RNN" for user, _ in users[node]):
@@ -100,20 +127,23 @@ class Walk:
         return [self.written(output) for output in self.graph.outputs]
 
     def _write(self, node: Node) -> None:
-        row = self._rows.get(node.kind)
-        if row is None:
+        if node.kind not in self.rows:
             self.refuse(node, f"net must have operators that {self.format} has; received {self.path_to(node)}")
             return
         self.begin(node)
+        for index, each in enumerate(self.by(self.rows[node.kind], node, *map(self.written, node.inputs))):
+            self._written[Output(node, index)] = each
+
+    def by(self, row: Row, node: Node, *inputs: Any) -> List[Any]:
+        """What a row gives for the outputs of a node; nothing if it is refused."""
         node.attrs = attributes = Attributes(node)
         try:
-            result = row.write(self, node, *map(self.written, node.inputs))
+            result = row.write(self, node, *inputs)
             attributes.check_all_read(node, row.unread)
         except (ValueError, OverflowError) as error:
             self.refuse(node, f"{error}; in {self.path_to(node)}")
-            return
-        for index, each in enumerate(result if isinstance(result, list) else [result]):
-            self._written[Output(node, index)] = each
+            return []
+        return result if isinstance(result, list) else [result]
 
     def path_to(self, node: Node) -> str:
         """An operator, its name, and the path to it from an input."""
@@ -168,13 +198,12 @@ class Walk:
 # -- what a node says
 
 
-def axes_of(node: Node, ndim: int, name: str = "axis") -> List[int]:
-    """An attribute of one axis or several as a list of numbers from 0; all axes if it is None."""
-    value = node.attr(name)
-    if value is None or value == ():
-        return list(range(ndim))
-    value = [value] if isinstance(value, int) else list(value)
-    return [axis % ndim for axis in value]
+def axes_of(w: Walk, node: Node, name: str = "axis") -> List[int]:
+    """An attribute of one axis or several as a list of numbers from 0; all axes if it is None, and the others if these
+    are to be excluded."""
+    given, every = entries(node.attr(name)), range(ndim_of(w, node))
+    axes = [axis % len(every) for axis in given] or list(every)
+    return [axis for axis in every if axis not in axes] if given and node.attr("exclude") else axes
 
 
 def ndim_of(w: Walk, node: Node) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List
 
 import numpy as np
 
 from mxsame.exporting import comparing
-from mxsame.exporting.shapes import Shape
-from mxsame.graphs.tracing import Inputs
+from mxsame.exporting.comparing import Sampled
+from mxsame.exporting.walk import Source
 from mxsame.installation.requirements import ONNX, install
 
 LARGEST = 2**31 - 2**20  # bytes of arrays in one file of Protocol Buffers, which may have 2 GiB
@@ -36,19 +36,9 @@ def save(model: Any, file: str) -> None:
         raise ValueError(f"net must be one that onnx's checker accepts as a file; the checker says: {error}") from error
 
 
-def compare(
-    net: Any,
-    inputs: Inputs,
-    shapes: Mapping[str, Shape],
-    data: Sequence[Optional[np.ndarray]],
-    dtype: Any,
-    tolerance: Optional[float],
-    file: str,
-) -> None:
+def compare(source: Source, sampled: Sampled, file: str) -> None:
     """Run the file with onnxruntime and the net with MXNet: a `ValueError` if they differ or the file does not run, and
-    a warning if onnxruntime is not installed.
-
-    `data` has an array for each of the `inputs`, whose `shapes` may be dynamic, or None for uniform numbers."""
+    a warning if onnxruntime is not installed."""
     try:
         import onnxruntime
     except ImportError:
@@ -63,8 +53,8 @@ def compare(
     def run(samples: List[List[np.ndarray]]) -> Iterator[List[np.ndarray]]:
         return (_by_onnxruntime(session.run, None, dict(zip(names, arrays))) for arrays in samples)
 
-    floors = _floors(file) if tolerance is None and str(dtype) == "float32" else {}
-    comparing.compare(net, inputs, shapes, data, dtype, tolerance, "ONNX Runtime", run, outputs, floors)
+    floors = _floors(file) if sampled.tolerance is None and str(source.dtype) == "float32" else {}
+    comparing.compare(source, sampled, "ONNX Runtime", run, outputs, floors)
 
 
 def _floors(file: str) -> Dict[str, float]:

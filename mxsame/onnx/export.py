@@ -8,8 +8,9 @@ import numpy as np
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
+from mxsame.exporting.comparing import Sampled
 from mxsame.exporting.shapes import Shapes
-from mxsame.exporting.walk import graph_of
+from mxsame.exporting.walk import Source, graph_of
 from mxsame.graphs import files, tracing
 from mxsame.graphs.deploy import frozen
 from mxsame.installation.requirements import ONNX, install
@@ -18,7 +19,6 @@ from mxsame.onnx.rows import OPERATORS
 from mxsame.onnx.writer import Writer
 from mxsame.progress import Progress, report
 from mxsame.rewriting import simplify
-from mxsame.rewriting.graph import Graph
 from mxsame.target import Target
 
 __all__ = ["export_onnx"]
@@ -116,9 +116,8 @@ def export_onnx(
         import onnx
     except ImportError as error:
         raise ImportError(f"mxsame.export_onnx needs the package onnx; fix it with: {install(*ONNX)}") from error
-    tracing.check_ready(net)
-    path = files.check_path(path)
-    inputs = tracing.inputs_of(net, input_shape)
+    source = Source.of(net, input_shape)
+    path, inputs = files.check_path(path), source.inputs
     opset = validation.integer("opset", opset, OLDEST, onnx.defs.onnx_opset_version())
     dynamic = validation.flag("dynamic_batch", dynamic_batch), validation.flag("dynamic_size", dynamic_size)
     fold = validation.flag("fold", fold)
@@ -129,29 +128,22 @@ def export_onnx(
     names = _checked_names("input_names", input_names, "data", len(inputs.shapes))
     arrays = _checked_data(data, list(inputs.shapes.values()))
     tolerance = None if tolerance is None else _checked_tolerance(tolerance)
-    dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
     report("tracing")
     with tracing.explained(input_shape=input_shape):
-        graph = _graph(net, inputs, dtype, fold, dynamic_size)
+        graph = graph_of(source, dynamic_size)
+        if fold:
+            simplify(graph, fuses=False)
         inferred = Shapes(graph, *dynamic, getattr(net, "declared_shapes", ()))
         if dynamic_size:
-            _check_takes(net, inputs._replace(shapes=inferred.others), dtype)
+            _check_takes(net, inputs._replace(shapes=inferred.others), source.dtype)
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
-    writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, dtype, OPERATORS)
+    writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, source.types, OPERATORS)
     model = writer.model()
     with tracing.explained(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")
         checking.save(model, file)
-        checking.compare(net, inputs, inferred.inputs, arrays, dtype, tolerance, file)
+        checking.compare(source, Sampled(inferred.inputs, arrays, tolerance), file)
     return path
-
-
-def _graph(net: Any, inputs: tracing.Inputs, dtype: Any, fold: bool, dynamic_size: bool) -> Graph:
-    """The graph of the net, with its windows noted."""
-    graph = graph_of(net, inputs, dtype, dynamic_size)
-    if fold:
-        simplify(graph, fuses=False)
-    return graph
 
 
 def _check_takes(net: Any, inputs: tracing.Inputs, dtype: Any) -> None:

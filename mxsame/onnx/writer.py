@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 import numpy as np
 
 from mxsame import validation
+from mxsame.exporting.lowering import lower
 from mxsame.exporting.shapes import Length, Shape, Shapes
 from mxsame.exporting.walk import Rows, Walk
 from mxsame.rewriting.graph import Graph, Node, Output, unused
@@ -23,7 +24,7 @@ class Writer(Walk):
     input_names : mapping of str to str
         The name in the file of each of the graph's inputs.
     output_names : sequence of str
-    dtype : numpy.dtype
+    types : mapping of str to numpy.dtype
         Of the inputs.
     operators : mxsame.exporting.walk.Rows
         As in :mod:`mxsame.onnx.rows`.
@@ -38,13 +39,13 @@ class Writer(Walk):
         opset: int,
         input_names: Mapping[str, str],
         output_names: Sequence[str],
-        dtype: Any,
+        types: Mapping[str, Any],
         operators: Rows,
     ):
         import onnx
 
         super().__init__(graph, shapes, operators)
-        self._onnx, self.opset, self._dtype = onnx, opset, dtype
+        self._onnx, self.opset, self._types = onnx, opset, types
         self.nodes: List[Any] = []
         self._inputs = dict(input_names)
         self._outputs = list(output_names)
@@ -58,10 +59,12 @@ class Writer(Walk):
 
     def model(self) -> Any:
         """The graph as an `onnx.ModelProto`."""
+        lower(self)
         self._rename(self.write_all(), self._outputs)
         names: Dict[Length, str] = {}  # of dynamic lengths; equal ones share a name
         inputs = [
-            self._described(name, self.shapes.inputs[key], self._dtype, names) for key, name in self._inputs.items()
+            self._described(name, self.shapes.inputs[key], self._types[key], names)
+            for key, name in self._inputs.items()
         ]
         outputs = [
             self._described(name, self.shape(output), self.dtype(output), names)

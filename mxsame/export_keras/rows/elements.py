@@ -16,6 +16,33 @@ from mxsame.rewriting.graph import Node, Output
 
 FLATTENED = ("Activation", "Dropout", "clip", "relu", "sigmoid", "tanh")  # between a flattening and a dense layer
 
+# ---- of one array: kind of node, or type of an activation -> its layer, or its operators one after the other ---------
+
+LAYERS: Dict[str, tuple] = {
+    **{name: ("Activation", {"activation": name}) for name in ("relu", "sigmoid", "tanh", "softsign", "gelu", "selu")},
+    "softrelu": ("Activation", {"activation": "softplus"}),
+    "exp": ("Activation", {"activation": "exponential"}),
+    "negative": ("Rescaling", {"scale": -1.0, "offset": 0.0}),
+    "zeros_like": ("ReLU", {"max_value": 0.0}),  # a bound leaves nothing of an infinity, as a product with 0 would
+}
+SAME_NAME = "sqrt log reciprocal sign floor ceil sin cos tan sinh cosh log1p expm1"
+OPERATORS = {
+    **{name: (name.capitalize(),) for name in SAME_NAME.split()},
+    **{f"arc{name}": (f"Arc{name}",) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "abs": ("Absolute",),
+    "rsqrt": ("Sqrt", "Reciprocal"),
+    "fix": ("Trunc",),
+    "trunc": ("Trunc",),
+}
+
+
+def function(w: Writer, name: str, x: Value) -> Value:
+    if name in LAYERS:
+        return w.layer(*LAYERS[name], x)
+    for operator in OPERATORS[name]:
+        x = w.operator(operator, x)
+    return x
+
 
 def affine(w: Writer, x: Value, scale: Any = 1.0, offset: Any = 0.0, part: str = "") -> Value:
     """scale * x + offset, of numbers or of arrays with the axes of x."""
@@ -32,82 +59,15 @@ def bounded(w: Writer, x: Value, low: float, high: float) -> Value:
     return w.operator("Clip", x, x_min=low, x_max=high)
 
 
-# ---- of one array ----------------------------------------------------------------------------------------------------
-
-NAMED = ("relu", "sigmoid", "tanh", "softsign", "gelu", "selu")
-ACTIVATIONS = {"softrelu": "softplus", "exp": "exponential", **dict(zip(NAMED, NAMED))}
-SAME_NAME = ("sqrt", "log", "reciprocal", "sign", "floor", "ceil", "sin", "cos", "log1p", "expm1")
-OPERATORS = {"abs": "Absolute", **{name: name.capitalize() for name in SAME_NAME}}
-
-
-def activated(w: Writer, x: Value, name: str) -> Value:
-    return w.layer("Activation", {"activation": ACTIVATIONS[name]}, x)
-
-
-@writes("relu", "sigmoid", "tanh", "softsign", "exp")
+@writes("relu", "sigmoid", "tanh", "softsign", "exp", "negative", "zeros_like", *OPERATORS)
 def _function(w: Writer, node: Node, x: Value) -> Value:
-    return activated(w, x, node.kind)
+    return function(w, node.kind, x)
 
 
 @writes("Activation")
 def _activation(w: Writer, node: Node, x: Value) -> Value:
-    return activated(w, x, validation.mode("act_type", node.attr("act_type"), [*ACTIVATIONS]))
-
-
-@writes("LeakyReLU", unread="slope|.*_bound")
-def _leaky_relu(w: Writer, node: Node, x: Value, slopes: Optional[Output] = None) -> Value:
-    kind, slope = str(node.attr("act_type")), float(node.attr("slope"))
-    if kind in ("gelu", "selu"):
-        return activated(w, x, kind)
-    if kind == "elu":
-        return w.layer("ELU", {"alpha": slope}, x)
-    if kind == "leaky":
-        return w.layer("LeakyReLU", {"alpha" if w.is_h5 else "negative_slope": slope}, x)
-    validation.mode("act_type", kind, ("leaky", "elu", "selu", "gelu", "prelu"))
-    alpha = w.weight(slopes)
-    channel, count = x.axis(1), alpha.array.size
-    full = [count if axis == channel else 1 for axis in range(1, x.rank)]
-    shared = [axis for axis in range(1, x.rank) if axis != channel or count == 1]
-    weights = {"alpha": alpha._replace(array=alpha.array.reshape(full))}
-    return w.layer("PReLU", {"shared_axes": shared}, x, weights=weights)
-
-
-@writes("clip")
-def _clip(w: Writer, node: Node, x: Value) -> Value:
-    return bounded(w, x, float(node.attr("a_min", -math.inf)), float(node.attr("a_max", math.inf)))
-
-
-@writes("hard_sigmoid")
-def _hard_sigmoid(w: Writer, node: Node, x: Value) -> Value:
-    line = affine(w, x, float(node.attr("alpha")), float(node.attr("beta")), part="line")
-    return bounded(w, line, 0.0, 1.0)
-
-
-@writes("Dropout")
-def _dropout(w: Writer, node: Node, x: Value) -> Value:
-    axes = node.attr("axes", ())
-    config: Dict[str, Any] = {"rate": float(node.attr("p"))}
-    if axes:
-        config["noise_shape"] = [1 if axis in axes else x.shape[at] for at, axis in enumerate(x.order)]
-    call = {"training": True} if node.attr("mode") == "always" else {}
-    return w.layer("Dropout", config, x, call=call)
-
-
-@writes("softmax", "log_softmax", "SoftmaxActivation", "SoftmaxOutput", unread="dtype")
-def _softmax(w: Writer, node: Node, x: Value, *_: Any) -> Value:
-    axis = int(node.attr("axis", -1))
-    if node.kind == "SoftmaxActivation":
-        axis = 1 if node.attr("mode") == "channel" else -1
-    elif node.kind == "SoftmaxOutput":
-        axis = 1 if node.attr("multi_output") else -1
-        if axis == -1 and x.rank > 2 and not node.attr("preserve_shape"):
-            raise ValueError("data must be a matrix unless preserve_shape or multi_output is True")
-    temperature = node.attr("temperature")
-    x = affine(w, x, 1.0 / float(temperature), part="temperature") if temperature else x
-    if node.kind != "log_softmax":
-        return w.layer("Softmax", {"axis": x.axis(axis)}, x)
-    order = [each for each in x.order if each != axis % x.rank]
-    return w.layer("Activation", {"activation": "log_softmax"}, w.arranged(x, [*order, axis % x.rank]))
+    kinds = ("relu", "sigmoid", "tanh", "softsign", "softrelu")
+    return function(w, validation.mode("act_type", node.attr("act_type"), kinds), x)
 
 
 @writes("square")
@@ -115,23 +75,53 @@ def _square(w: Writer, node: Node, x: Value) -> Value:
     return w.layer("Multiply", {}, x, x)
 
 
-@writes("negative")
-def _negative(w: Writer, node: Node, x: Value) -> Value:
-    return affine(w, x, -1.0)
+@writes("ones_like")
+def _ones(w: Writer, node: Node, x: Value) -> Value:
+    return affine(w, function(w, "zeros_like", x), 1.0, 1.0, part="ones")
 
 
-@writes("rsqrt", *OPERATORS)
-def _operator(w: Writer, node: Node, x: Value) -> Value:
-    if node.kind == "rsqrt":
-        return w.operator("Reciprocal", w.operator("Sqrt", x))
-    return w.operator(OPERATORS[node.kind], x)
+@writes("LeakyReLU", unread="slope|.*_bound")
+def _leaky_relu(w: Writer, node: Node, x: Value, slopes: Optional[Output] = None) -> Value:
+    kind = validation.mode("act_type", node.attr("act_type"), ("leaky", "elu", "selu", "gelu", "prelu"))
+    if kind in LAYERS:
+        return function(w, kind, x)
+    if kind == "prelu":
+        alpha, channel = w.weight(slopes), x.axis(1)
+        count = alpha.array.size
+        full = [count if axis == channel else 1 for axis in range(1, x.rank)]
+        shared = [axis for axis in range(1, x.rank) if axis != channel or count == 1]
+        weights = {"alpha": alpha._replace(array=alpha.array.reshape(full))}
+        return w.layer("PReLU", {"shared_axes": shared}, x, weights=weights)
+    name, key = ("ELU", "alpha") if kind == "elu" else ("LeakyReLU", "alpha" if w.is_h5 else "negative_slope")
+    return w.layer(name, {key: float(node.attr("slope"))}, x)
 
 
-@writes("zeros_like", "ones_like")
-def _full_like(w: Writer, node: Node, x: Value) -> Value:
-    """By a bound of 0, which leaves nothing of an infinity, as a product with 0 would."""
-    zeros = w.layer("ReLU", {"max_value": 0.0}, x, part="zeros")
-    return affine(w, zeros, 1.0, 1.0) if node.kind == "ones_like" else zeros
+@writes("clip")
+def _clip(w: Writer, node: Node, x: Value) -> Value:
+    return bounded(w, x, float(node.attr("a_min")), float(node.attr("a_max")))
+
+
+@writes("hard_sigmoid")
+def _hard_sigmoid(w: Writer, node: Node, x: Value) -> Value:
+    return bounded(w, affine(w, x, float(node.attr("alpha")), float(node.attr("beta")), part="line"), 0.0, 1.0)
+
+
+@writes("Dropout")
+def _dropout(w: Writer, node: Node, x: Value) -> Value:
+    axes, config = node.attr("axes"), {"rate": float(node.attr("p"))}  # type: Any, Dict[str, Any]
+    if axes:
+        config["noise_shape"] = [1 if axis in axes else x.shape[at] for at, axis in enumerate(x.order)]
+    return w.layer("Dropout", config, x, call={"training": True} if node.attr("mode") == "always" else {})
+
+
+@writes("softmax", "log_softmax", unread="dtype")
+def _softmax(w: Writer, node: Node, x: Value, *_: Any) -> Value:
+    axis, temperature = axis_of(w, node), float(node.attr("temperature", 1.0))
+    x = affine(w, x, 1.0 / temperature, part="temperature")
+    if node.kind == "softmax":
+        return w.layer("Softmax", {"axis": x.axis(axis)}, x)
+    x = w.arranged(x, [*(each for each in x.order if each != axis), axis])
+    return w.layer("Activation", {"activation": "log_softmax"}, x)
 
 
 @writes("identity", "Cast", unread="dtype")
@@ -144,6 +134,9 @@ def _identity(w: Writer, node: Node, x: Value) -> Value:
 # ---- of two, or of one and a number ----------------------------------------------------------------------------------
 
 MERGING = {name: name.capitalize() for name in ("add", "subtract", "multiply", "maximum", "minimum")}
+COMPARING = {"equal": "Equal", "not_equal": "NotEqual", "greater": "Greater", "greater_equal": "GreaterEqual",
+             "lesser": "Less", "lesser_equal": "LessEqual"}  # fmt: skip
+BINARY = {**MERGING, "divide": "Divide", "power": "Power", **COMPARING}
 
 
 @writes("add_n")
@@ -151,44 +144,46 @@ def _sum(w: Writer, node: Node, *xs: Value) -> Value:
     return w.layer("Add", {}, *w.alike(*xs))
 
 
-@writes(*MERGING, *(f"{kind}_scalar" for kind in MERGING), "rsubtract_scalar")
-@writes("divide", "divide_scalar", "rdivide_scalar", "power", "power_scalar", "rpower_scalar")
+@writes(*BINARY, *(f"{kind}_scalar" for kind in BINARY), "rsubtract_scalar", "rdivide_scalar", "rpower_scalar")
 def _of_two(w: Writer, node: Node, x: Any, y: Any = None) -> Value:
     """Two arrays, or one and a constant, which is the first operand if the operator's name starts with r."""
-    kind, reversed_ = re.subn("^r(?=.*_scalar)", "", node.kind)
+    kind, reverses = re.subn("^r(?=.*_scalar)", "", node.kind)
     kind = kind.replace("_scalar", "")
     if isinstance(x, Value) and isinstance(y, Value):
         x, y = w.alike(x, y)
         shape = tuple(n if m == 1 else m for n, m in zip(x.shape, y.shape))
         if kind in MERGING:
             return w.layer(MERGING[kind], {}, x, y, shape=shape)
-        return w.operator(kind.capitalize(), x, y, shape=shape)
+        return _number(w, kind, w.operator(BINARY[kind], x, y, shape=shape))
     if isinstance(x, Output):
-        (x, y), reversed_ = (y, x), 1
+        x, y, reverses = y, x, True
     c = float(node.attr("scalar")) if y is None else w.constant(y, x)
     if x.shape != w.value(x.tensor, Output(node), x.order).shape:
         raise ValueError("a constant must not have more elements than the data")
-    return _with_constant(w, kind, x, c, bool(reversed_))
-
-
-def _with_constant(w: Writer, kind: str, x: Value, c: Any, reverses: bool) -> Value:
-    if kind == "add":
-        return affine(w, x, 1.0, c)
-    if kind == "subtract":
-        return affine(w, x, -1.0, c) if reverses else affine(w, x, 1.0, np.negative(c))
-    if kind == "multiply":
-        return affine(w, x, c)
-    if kind == "divide":
-        return affine(w, w.operator("Reciprocal", x), c) if reverses else affine(w, x, np.divide(1.0, c))
+    if kind in ("multiply", "divide"):
+        x = function(w, "reciprocal", x) if reverses and kind == "divide" else x
+        return affine(w, x, np.divide(1.0, c) if kind == "divide" and not reverses else c)
+    if kind in ("add", "subtract"):
+        sign = -1.0 if kind == "subtract" else 1.0
+        return affine(w, x, sign, c) if reverses else affine(w, x, 1.0, np.multiply(sign, c))
     if not isinstance(c, float):
         raise ValueError(f"a constant of {kind} must be one number")
-    if kind == "power":
-        if c == 2 and not reverses:
-            return w.layer("Multiply", {}, x, x)
-        return w.operator("Power", c, x) if reverses else w.operator("Power", x, c)
     if (kind, c) == ("maximum", 0.0):
-        return activated(w, x, "relu")
-    return w.operator(kind.capitalize(), x, c)
+        return function(w, "relu", x)
+    if (kind, c, bool(reverses)) == ("power", 2.0, False):
+        return w.layer("Multiply", {}, x, x)
+    return _number(w, kind, w.operator(BINARY[kind], *((c, x) if reverses else (x, c))))
+
+
+def _number(w: Writer, kind: str, x: Value) -> Value:
+    """A comparison as 0 and 1, as MXNet has it."""
+    return w.operator("Where", x, 1.0, 0.0) if kind in COMPARING else x
+
+
+@writes("where")
+def _where(w: Writer, node: Node, *xs: Any) -> Value:
+    condition, x, y = w.alike(*xs)
+    return w.operator("Where", condition, x, y)
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
@@ -212,31 +207,22 @@ def _dense(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = Non
     x = w.arranged(x, [*(axis for axis in x.order if axis != x.rank - 1), x.rank - 1])
     weight = w.weight(node.inputs[1])
     kernel = TRANSPOSED.to_keras(weight.array)
-    kernel = kernel if x.features is None else kernel[x.features]
-    weights = {"kernel": weight._replace(array=kernel)}
+    weights = {"kernel": weight._replace(array=kernel if x.features is None else kernel[x.features])}
     if bias is not None:
         weights["bias"] = w.weight(bias)
-    config = {"units": int(node.attr("num_hidden")), "use_bias": bias is not None}
+    config = {"units": len(weight.array), "use_bias": bias is not None}
     return w.layer("Dense", config, x, shape=(*x.shape[:-1], config["units"]), order=x.order, weights=weights)
 
 
-@writes("Embedding", "take", unread="dtype")
-def _embedding(w: Writer, node: Node, x: Any, y: Any) -> Value:
+@writes("take")
+def _rows(w: Writer, node: Node, table: Any, x: Any) -> Value:
     """Rows of a parameter, by their numbers."""
-    x, table = (x, y) if node.kind == "Embedding" else (y, x)
-    if not isinstance(x, Value) or not isinstance(table, Output) or axis_of_take(w, node):
+    if not isinstance(x, Value) or not isinstance(table, Output) or axis_of(w, node):
         raise ValueError("rows must be taken from a parameter, along its first axis")
     weight = w.weight(table)
     rows, length = weight.array.shape
-    config = {"input_dim": rows, "output_dim": length}
-    out = w.layer(
-        "Embedding", config, x, shape=(*x.shape, length), order=(*x.order, x.rank), weights={"embeddings": weight}
-    )
-    return out
-
-
-def axis_of_take(w: Writer, node: Node) -> int:
-    return axis_of(w, node) if node.kind == "take" else 0
+    config, shape, order = {"input_dim": rows, "output_dim": length}, (*x.shape, length), (*x.order, x.rank)
+    return w.layer("Embedding", config, x, shape=shape, order=order, weights={"embeddings": weight})
 
 
 @writes("batch_dot")

@@ -9,18 +9,19 @@ import numpy as np
 
 from mxsame import padding as arithmetic
 from mxsame import validation
-from mxsame.export_keras.rows.axes import enlarged, framed, padded, reduced
+from mxsame._mxnet import mx
+from mxsame.export_keras.rows.axes import along_axes, padded, reduced
 from mxsame.export_keras.rows.elements import affine
 from mxsame.export_keras.writer import Value, Weighted, Writer, writes
 from mxsame.exporting.walk import IN_WINDOWS, check_channels_first, must, rescaled_averages, windows_at
 from mxsame.plan import TransposedWindow, Window
-from mxsame.plan.windows import described
 from mxsame.port.builder import kernel as conversion_of
-from mxsame.rewriting.graph import Node, Output, entries
+from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import has_windows, is_never_negative
 from mxsame.target import NOTE
 
 Pads = List[Tuple[int, int]]
+LAST = {"data_format": "channels_last"}
 
 
 def pads_of(windows: Sequence[Window]) -> Pads:
@@ -35,17 +36,14 @@ def pads_of(windows: Sequence[Window]) -> Pads:
 
 def word_of(windows: Sequence[Window]) -> Optional[str]:
     """Keras's word for the padding of windows, if it has one: that of SAME if they follow the size, or have to."""
-    pairs = pads_of(windows)
+    pairs, outputs = pads_of(windows), [window.outputs(window.size) for window in windows]
     sizes = [(window.size, window.kernel_size, window.stride, window.dilation) for window in windows]
-    is_same = pairs == [arithmetic.same_pads(*size) for size in sizes]
-    is_same = is_same and all(
-        each.outputs(each.size) == arithmetic.output_size(*size) for each, size in zip(windows, sizes)
-    )
-    if is_same and (any(map(any, pairs)) or all(window.padding == "same" for window in windows)):
-        return "same"
-    is_valid = not any(map(any, pairs)) and all(
-        window.outputs(window.size) == arithmetic.output_size(*size, "valid") for window, size in zip(windows, sizes)
-    )
+    is_padded = any(map(any, pairs))
+    if is_padded or all(window.padding == "same" for window in windows):
+        is_same = pairs == [arithmetic.same_pads(*size) for size in sizes]
+        if is_same and outputs == [arithmetic.output_size(*size) for size in sizes]:
+            return "same"
+    is_valid = not is_padded and outputs == [arithmetic.output_size(*size, "valid") for size in sizes]
     return "valid" if is_valid else None
 
 
@@ -54,26 +52,23 @@ def around(windows: Sequence[Window]) -> Pads:
     return [(0, 0), (0, 0), *pads_of(windows)]
 
 
-def spatial_shape(w: Writer, node: Node, channels: Optional[int], windows: Sequence[Any]) -> Tuple[Any, ...]:
+def spatial_shape(channels: Optional[int], windows: Sequence[Any]) -> Tuple[Any, ...]:
     return (None, *(window.outputs(window.size) for window in windows), channels)
 
 
 @writes("Convolution", unread=IN_WINDOWS)
 def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = None) -> Value:
+    """Strides of a dilated convolution are steps after it, as no layer of Keras has both."""
     windows, weight = windows_at(w, node), w.weight(node.inputs[1])
-    x, rank, channels, groups = w.last(x), len(windows), int(node.attr("num_filter")), int(node.attr("num_group"))
+    x, rank, channels, groups = w.last(x), len(windows), len(weight.array), int(node.attr("num_group"))
     strides, dilations = [each.stride for each in windows], [each.dilation for each in windows]
+    steps, word = [1] * rank, word_of(windows)
     if max(strides) > 1 and max(dilations) > 1:
-        raise ValueError(f"strides and dilation must not both be above 1; received {described(windows)}")
-    word = word_of(windows)
+        steps, strides, word = strides, steps, None
     if word is None:
-        x, word = framed(w, x, "ZeroPadding", around(windows), part="pad"), "valid"
-    config: Dict[str, Any] = {
-        "kernel_size": [each.kernel_size for each in windows],
-        "strides": strides,
-        "padding": word,
-    }
-    config.update(data_format="channels_last", dilation_rate=dilations, use_bias=bias is not None)
+        x, word = along_axes(w, x, "ZeroPadding", around(windows), part="pad"), "valid"
+    config = {"kernel_size": [each.kernel_size for each in windows], "strides": strides, "padding": word, **LAST}
+    config.update(dilation_rate=dilations, use_bias=bias is not None)
     # TensorFlow's depthwise convolutions have one stride, and none in 3-D.
     if 1 < groups == x.shape[-1] and rank < 3 and len(set(strides)) == 1:
         multiplier = channels // groups
@@ -82,43 +77,55 @@ def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output]
     else:
         name, role, kind = f"Conv{rank}D", "kernel", conversion_of("conv")
         config.update(filters=channels, groups=groups)
-    weights = _weights(w, role, weight, kind, bias)
-    return w.layer(name, config, x, shape=spatial_shape(w, node, channels, windows), weights=weights)
-
-
-def _weights(w: Writer, role: str, weight: Weighted, kind: Any, bias: Optional[Output]) -> Dict[str, Weighted]:
     weights = {role: weight._replace(array=kind.to_keras(weight.array))}
-    return weights if bias is None else {**weights, "bias": w.weight(bias)}
+    weights.update({} if bias is None else {"bias": w.weight(bias)})
+    shape = spatial_shape(channels, windows)
+    if max(steps) > 1:
+        lengths = [n - each.effective_kernel_size + 1 for n, each in zip(x.shape[1:-1], windows)]  # type: ignore
+        shape = (None, *lengths, channels)
+    return along_axes(w, w.layer(name, config, x, shape=shape, weights=weights), "MaxPooling", [1, 1, *steps], "step")
 
 
 @writes("Deconvolution", unread=IN_WINDOWS)
 def _transposed(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = None) -> Value:
-    """Cropped by Keras's padding and output padding, if these can; else whole, and cropped after it."""
+    """Cropped by Keras's padding and output padding, if these can; else whole, and cropped after it. Groups are layers
+    of their own, side by side."""
     windows, weight = windows_at(w, node), w.weight(node.inputs[1])
-    x, rank, channels = w.last(x), len(windows), int(node.attr("num_filter"))
-    if int(node.attr("num_group")) > 1:
-        raise ValueError(
-            f"Keras has no groups of a transposed convolution; received num_group={node.attr('num_group')}"
-        )
+    biases, groups, x = None if bias is None else w.weight(bias), int(node.attr("num_group")), w.last(x)
+    if groups == 1:
+        return _one_transposed(w, windows, x, weight, biases)
+    share, outs = (x.shape[-1] or 1) // groups, []
+    for number, array in enumerate(np.split(weight.array, groups)):
+        crop = [(0, 0)] * x.rank
+        crop[1] = (number * share, (groups - 1 - number) * share)
+        part = along_axes(w, x, "Cropping", crop, part="channels")
+        own = None if biases is None else biases._replace(array=np.split(biases.array, groups)[number])
+        outs.append(_one_transposed(w, windows, part, weight._replace(array=array), own, f"group{number}"))
+    shape = (*outs[0].shape[:-1], groups * (outs[0].shape[-1] or 1))
+    return w.layer("Concatenate", {"axis": x.rank - 1}, *outs, shape=shape, part="groups")
+
+
+def _one_transposed(
+    w: Writer, windows: Any, x: Value, weight: Weighted, bias: Optional[Weighted], part: str = ""
+) -> Value:
     strides, dilations = [each.stride for each in windows], [each.dilation for each in windows]
     if max(strides) > 1 and max(dilations) > 1:
-        raise ValueError(f"strides and dilation must not both be above 1; received {described(windows)}")
-    config: Dict[str, Any] = {"filters": channels, "kernel_size": [each.kernel_size for each in windows]}
-    config.update(strides=strides, dilation_rate=dilations, data_format="channels_last", use_bias=bias is not None)
+        raise ValueError(f"strides and dilation must not both be above 1; {validation.received(strides=strides)}")
+    channels, name = weight.array.shape[1], f"Conv{len(windows)}DTranspose"
+    config: Dict[str, Any] = {"filters": channels, "kernel_size": [each.kernel_size for each in windows], **LAST}
+    config.update(strides=strides, dilation_rate=dilations, use_bias=bias is not None)
     padding = _cropped_by_keras(windows)
     config.update(padding or {"padding": "valid"})
-    weights = _weights(w, "kernel", weight, conversion_of("transposed"), bias)
-    if padding is not None:
-        return w.layer(
-            f"Conv{rank}DTranspose", config, x, shape=spatial_shape(w, node, channels, windows), weights=weights
-        )
+    weights = {"kernel": weight._replace(array=conversion_of("transposed").to_keras(weight.array))}
+    weights.update({} if bias is None else {"bias": bias})
     whole = [arithmetic.transposed_cuts(*_rule(each), "valid") for each in windows]
     crops = [(each.crop[0] - start, each.crop[1] - end) for each, (start, end) in zip(windows, whole)]
+    crops = [(0, 0)] * len(crops) if padding else crops
     if min(map(min, crops)) < 0:
-        raise ValueError(f"a transposed convolution must not be longer than Keras's; received {described(windows)}")
+        raise ValueError(f"crops must leave no more than Keras's whole output; {validation.received(crops=crops)}")
     lengths = [each.outputs(each.size) + sum(crop) for each, crop in zip(windows, crops)]
-    out = w.layer(f"Conv{rank}DTranspose", config, x, shape=(None, *lengths, channels), weights=weights)
-    return framed(w, out, "Cropping", [(0, 0), (0, 0), *crops], part="crop")
+    x = w.layer(name, config, x, shape=(None, *lengths, channels), weights=weights, part=part)
+    return along_axes(w, x, "Cropping", [(0, 0), (0, 0), *crops], part="crop")
 
 
 def _rule(window: TransposedWindow) -> Tuple[int, int, int]:
@@ -126,15 +133,13 @@ def _rule(window: TransposedWindow) -> Tuple[int, int, int]:
 
 
 def _cropped_by_keras(windows: Sequence[TransposedWindow]) -> Optional[Dict[str, Any]]:
+    """The words of Keras that give these crops, if it has any."""
     crops = [window.crop for window in windows]
     for word in ("same", "valid"):
         if crops == [arithmetic.transposed_cuts(*_rule(window), word) for window in windows]:
             return {"padding": word}
-    extra = []
-    for window in windows:
-        fits = (n for n in range(window.stride) if _crop(window, n) == window.crop)
-        extra.append(next(fits, None))
-    return None if None in extra else {"padding": "same", "output_padding": extra}
+    extra = [[n for n in range(each.stride) if _crop(each, n) == each.crop] for each in windows]
+    return {"padding": "same", "output_padding": [each[0] for each in extra]} if all(extra) else None
 
 
 def _crop(window: TransposedWindow, output_padding: int) -> Optional[Tuple[int, int]]:
@@ -149,33 +154,35 @@ def _crop(window: TransposedWindow, output_padding: int) -> Optional[Tuple[int, 
 
 @writes("Pooling", unread=IN_WINDOWS)
 def _pooling(w: Writer, node: Node, x: Value) -> Value:
+    """Powers are squares, then their sum's root."""
     check_channels_first(node)
-    kind, x = node.attr("pool_type"), w.last(x)
-    validation.mode("pool_type", kind, ("max", "avg", "sum"))
+    kind, x = validation.mode("pool_type", node.attr("pool_type"), ("max", "avg", "sum", "lp")), w.last(x)
+    if kind != "lp" or node.attr("p_value", 2) == 1:
+        return _pooled(w, node, "sum" if kind == "lp" else kind, x)
+    must(node, "p_value", 2)
+    return w.operator("Sqrt", _pooled(w, node, "sum", w.layer("Multiply", {}, x, x, part="square")))
+
+
+def _pooled(w: Writer, node: Node, kind: str, x: Value) -> Value:
     if not has_windows(node):
-        reduction = {"max": "max", "avg": "mean", "sum": "sum"}[kind]
-        return reduced(w, x, reduction, range(2, x.rank), keepdims=True)
+        return reduced(w, x, {"avg": "mean"}.get(kind, kind), range(2, x.rank), keepdims=True)
     windows = windows_at(w, node)
-    word = word_of(windows)
-    counts = str(node.attr("count_include_pad", True)) == "True"
-    scale = None
-    if kind == "max":
-        if word is None:
-            pairs, word = around(windows), "valid"
-            is_zero = is_never_negative(_before(node))  # then zeros never win
-            x = framed(w, x, "ZeroPadding", pairs, "pad") if is_zero else padded(w, x, "constant", pairs, -math.inf)
-    elif word != "same" or counts or kind == "sum":
+    word, counts = word_of(windows), str(node.attr("count_include_pad", True)) == "True"
+    scale: Any = None
+    if kind == "max" and word is None:
+        word, is_zero = "valid", is_never_negative(_before(node))  # then zeros never win
+        pairs = around(windows)
+        x = along_axes(w, x, "ZeroPadding", pairs, "pad") if is_zero else padded(w, x, "constant", pairs, -math.inf)
+    elif kind == "sum" or (kind == "avg" and (word != "same" or counts)):
         if word != "valid":
-            x, word = framed(w, x, "ZeroPadding", around(windows), "pad"), "valid"
-        scale = rescaled_averages(windows, counts) if kind == "avg" else math.prod(each.kernel_size for each in windows)
+            x, word = along_axes(w, x, "ZeroPadding", around(windows), "pad"), "valid"
+        scale = math.prod(each.kernel_size for each in windows) if kind == "sum" else rescaled_averages(windows, counts)
     config = {"pool_size": [each.kernel_size for each in windows], "strides": [each.stride for each in windows]}
     config = {name: value if len(windows) > 1 else value[0] for name, value in config.items()}
     name = f"{'Max' if kind == 'max' else 'Average'}Pooling{len(windows)}D"
-    shape = spatial_shape(w, node, x.shape[-1], windows)
-    out = w.layer(name, {**config, "padding": word, "data_format": "channels_last"}, x, shape=shape)
-    if scale is None:
-        return out
-    return affine(w, out, scale if kind == "sum" else scale[..., None], part="count")
+    out = w.layer(name, {**config, "padding": word, **LAST}, x, shape=spatial_shape(x.shape[-1], windows))
+    scale = 1.0 if scale is None else scale
+    return affine(w, out, scale[..., None] if np.ndim(scale) else scale, part="count")
 
 
 def _before(node: Node) -> Node:
@@ -186,22 +193,6 @@ def _before(node: Node) -> Node:
     return before
 
 
-@writes("_contrib_AdaptiveAvgPooling2D")
-def _adaptive_average(w: Writer, node: Node, x: Value) -> Value:
-    """To one element, or with equal windows."""
-    size = entries(node.attr("output_size")) or [1]
-    size = size * 2 if len(size) == 1 else size
-    x = w.last(x)
-    if size == [1, 1]:
-        return reduced(w, x, "mean", (2, 3), keepdims=True)
-    lengths = x.shape[1:3]
-    if any((length or 1) % count for length, count in zip(lengths, size)):
-        raise ValueError(f"output_size must divide the size; {validation.received(output_size=size, size=lengths)}")
-    factors = [(length or 1) // count for length, count in zip(lengths, size)]
-    config = {"pool_size": factors, "strides": factors, "padding": "valid", "data_format": "channels_last"}
-    return w.layer("AveragePooling2D", config, x, shape=(None, *size, x.shape[-1]))
-
-
 # ---- other sizes -----------------------------------------------------------------------------------------------------
 
 
@@ -210,39 +201,20 @@ def _up_sampling(w: Writer, node: Node, x: Value, *more: Any) -> Value:
     must(node, "sample_type", "nearest")
     if more:
         raise ValueError(f"data must be one array; {validation.received(inputs=1 + len(more))}")
-    x, scale = w.last(x), int(node.attr("scale"))
-    shape = (None, *((n or 1) * scale for n in x.shape[1:-1]), x.shape[-1])
-    return enlarged(w, x, [scale] * (x.rank - 2), shape)
+    return along_axes(w, w.last(x), "UpSampling", [1, 1, *[int(node.attr("scale"))] * (x.rank - 2)])
 
 
 @writes("_contrib_BilinearResize2D", unread="height|width|scale_.*")
 def _bilinear_resize(w: Writer, node: Node, x: Value, *_: Any) -> Value:
-    """As products with matrices, which any rule for the corners has, by layers that are not trained."""
-    aligned, x = node.attr("align_corners"), w.last(x)
-    target = [n.traced for n in w.shape(Output(node))[2:]]
+    """As products with matrices, which any rule for the corners has, by layers that are not trained. The matrices are
+    what MXNet makes of columns with a single 1."""
+    x, target = w.last(x), [n.traced for n in w.shape(Output(node))[2:]]
     for axis, (letters, part) in enumerate((("abcd,be->aecd", "rows"), ("abcd,ce->abed", "columns")), 1):
-        matrix = _interpolation(x.shape[axis] or 1, target[axis - 1], aligned)
-        shape = (*x.shape[:axis], target[axis - 1], *x.shape[axis + 1 :])
+        length, size = x.shape[axis] or 1, target[axis - 1]
+        ones, aligned = mx.nd.eye(length).reshape((length, 1, length, 1)), node.attr("align_corners")
+        resized = mx.nd.contrib.BilinearResize2D(ones, height=size, width=1, align_corners=aligned)
+        kernel = Weighted(resized.asnumpy().reshape(length, size), Output(Node("null", f"{node.name}_{part}")))
+        shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
         config = {"equation": letters, "output_shape": list(shape[1:]), "bias_axes": None}
-        kernel = Weighted(matrix, Output(Node("null", f"{node.name}_{part}")))  # no parameter of the net, nor trained
         x = w.layer("EinsumDense", config, x, shape=shape, weights={"kernel": kernel})
     return x
-
-
-def _interpolation(length: int, size: int, aligned: bool) -> np.ndarray:
-    """(length, size): the weight of each element for each new one, as MXNet computes positions."""
-    matrix = np.zeros((length, size), "float32")
-    for index, position in enumerate(_positions(length, size, aligned)):
-        low = min(int(position), length - 1)
-        part = position - low
-        matrix[low, index] += 1 - part
-        matrix[min(low + 1, length - 1), index] += part
-    return matrix
-
-
-def _positions(length: int, size: int, aligned: bool) -> Any:
-    if size == 1:
-        return [0.0]
-    if aligned:
-        return np.arange(size) * ((length - 1) / (size - 1))
-    return np.maximum((np.arange(size) + 0.5) * (length / size) - 0.5, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List
+from typing import Iterator
 
 import numpy as np
 
@@ -38,13 +38,6 @@ def transpose(w: Writer, node: Node, x: str) -> str:
     return w.transposed(x, [axis % ndim for axis in axes])
 
 
-@writes("SwapAxis")
-def swap_axes(w: Writer, node: Node, x: str) -> str:
-    ndim = ndim_of(w, node)
-    first, second = int(node.attr("dim1")) % ndim, int(node.attr("dim2")) % ndim
-    return w.transposed(x, [{first: second, second: first}.get(axis, axis) for axis in range(ndim)])
-
-
 @writes("expand_dims")
 def expand_dims(w: Writer, node: Node, x: str) -> str:
     return w.unsqueezed(x, [int(node.attr("axis")) % (ndim_of(w, node) + 1)])
@@ -52,28 +45,11 @@ def expand_dims(w: Writer, node: Node, x: str) -> str:
 
 @writes("squeeze")
 def squeeze(w: Writer, node: Node, x: str) -> str:
-    axes = axes_of(node, ndim_of(w, node))
+    axes = axes_of(w, node)
     if node.attr("axis") is None:
         axes = [axis for axis in axes if w.shape(node.inputs[0])[axis] == (1, 1)]
     out = w.squeezed(x, axes)
     return number(w, node, out) if len(axes) == ndim_of(w, node) else out
-
-
-@writes("stack")
-def stack(w: Writer, node: Node, *xs: str) -> str:
-    axis = int(node.attr("axis", 0)) % (ndim_of(w, node) + 1)
-    return w.add("Concat", *(w.unsqueezed(x, [axis]) for x in xs), axis=axis)
-
-
-@writes("SliceChannel")
-def split(w: Writer, node: Node, x: str) -> List[str]:
-    count, axis = int(node.attr("num_outputs")), axis_of(w, node)
-    length = w.shape(node.inputs[0])[axis]
-    if not length.is_static:
-        raise ValueError("the axis that is split must be static")
-    share = length.traced // count
-    parts = [w.sliced(x, (axis, number * share, (number + 1) * share, 1)) for number in range(count)]
-    return [w.squeezed(part, [axis]) for part in parts] if node.attr("squeeze_axis") else parts
 
 
 @writes("slice")
@@ -85,23 +61,13 @@ def slice(w: Writer, node: Node, x: str) -> str:
     return w.sliced(x, *needed) if needed else x
 
 
-@writes("slice_axis")
-def slice_axis(w: Writer, node: Node, x: str) -> str:
-    return w.sliced(x, (axis_of(w, node), node.attr("begin"), node.attr("end"), 1))
-
-
 @writes("slice_like")
 def slice_like(w: Writer, node: Node, x: str, like: str) -> str:
-    shape, axes = w.shape(node.inputs[1]), axes_of(node, ndim_of(w, node), "axes")
+    shape, axes = w.shape(node.inputs[1]), axes_of(w, node, "axes")
     if all(shape[axis].is_static for axis in axes):
         return w.sliced(x, *((axis, 0, shape[axis].traced, 1) for axis in axes))
     ends = w.add("Gather", w.add("Shape", like), w.integers(axes), axis=0)
     return w.add("Slice", x, w.integers([0] * len(axes)), ends, w.integers(axes))
-
-
-@writes("reverse")
-def reverse(w: Writer, node: Node, x: str) -> str:
-    return w.sliced(x, *((axis, None, None, -1) for axis in axes_of(node, ndim_of(w, node))))
 
 
 @writes("repeat")

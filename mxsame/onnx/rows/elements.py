@@ -209,26 +209,6 @@ def softmax(w: Writer, node: Node, x: str, *_: str) -> str:
     return w.add(op, x, axis=int(node.attr("axis", -1)))
 
 
-@writes("SoftmaxActivation")
-def softmax_activation(w: Writer, node: Node, x: str) -> str:
-    return w.add("Softmax", x, axis=1 if node.attr("mode") == "channel" else -1)
-
-
-@writes("SoftmaxOutput")
-def softmax_output(w: Writer, node: Node, x: str, label: str) -> str:
-    """At inference the label has no effect. By default over all elements of each instance of the batch."""
-    over_all = not node.attr("preserve_shape") and not node.attr("multi_output")
-    if not over_all or ndim_of(w, node) == 2:
-        return w.add("Softmax", x, axis=1 if node.attr("multi_output") else -1)
-    flat, shape = w.add("Flatten", x, axis=1), w.shape(node.inputs[0])
-    return w.reshaped(w.add("Softmax", flat, axis=1), shape[:1], shape)
-
-
-@writes("LinearRegressionOutput", "MAERegressionOutput", "LogisticRegressionOutput")
-def regression_output(w: Writer, node: Node, x: str, label: str) -> str:
-    return w.add("Sigmoid", x) if node.op == "LogisticRegressionOutput" else x
-
-
 # ---- types, choices and constants ------------------------------------------------------------------------------------
 
 

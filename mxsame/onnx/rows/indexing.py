@@ -13,12 +13,6 @@ from mxsame.onnx.writer import Writer
 from mxsame.rewriting.graph import Node, Output
 
 
-@writes("Embedding", unread="dtype")
-def embedding(w: Writer, node: Node, x: str, weight: str) -> str:
-    rows = int(node.attr("input_dim"))
-    return w.add("Gather", weight, _index(w, node.inputs[0], x, rows), axis=0)
-
-
 @writes("take")
 def take(w: Writer, node: Node, x: str, index: str) -> str:
     axis, mode = axis_of(w, node), node.attr("mode")

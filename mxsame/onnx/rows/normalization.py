@@ -30,11 +30,6 @@ def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, 
     return w.transposed(out, np.argsort(order).tolist())
 
 
-@writes("_contrib_BatchNormWithReLU", unread=TRAINING)
-def batch_norm_relu(w: Writer, node: Node, *inputs: str) -> str:
-    return w.add("Relu", batch_norm(w, node, *inputs))
-
-
 @writes("LayerNorm")
 def layer_norm(w: Writer, node: Node, name: str, gamma: str, beta: str) -> str:
     """(x - mean) / sqrt(variance + epsilon), scaled and shifted."""
@@ -58,10 +53,3 @@ def group_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
     grouped = w.add("Reshape", x, w.integers([0, int(node.attr("num_groups")), -1]))
     out = w.add("InstanceNormalization", grouped, gamma, beta, epsilon=float(node.attr("eps")))
     return w.add("Reshape", out, w.lengths(w.shape(node.inputs[0]), x))
-
-
-@writes("L2Normalization")
-def l2_normalization(w: Writer, node: Node, name: str) -> str:
-    ndim, x = ndim_of(w, node), Array(w, node.inputs[0], name)
-    axes = {"instance": range(1, ndim), "channel": [1], "spatial": range(2, ndim)}[node.attr("mode")]
-    return (x / ((x * x).reduced("ReduceSum", axes) + float(node.attr("eps")))("Sqrt")).name

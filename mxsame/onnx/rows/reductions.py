@@ -24,17 +24,14 @@ REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum", "max": "ReduceMax", "min
 
 @writes(*REDUCTIONS)
 def reduction(w: Writer, node: Node, x: str) -> str:
-    ndim = ndim_of(w, node)
-    axes = axes_of(node, ndim)
-    if node.attr("exclude"):
-        axes = [axis for axis in range(ndim) if axis not in axes]
+    axes = axes_of(w, node)
     return _reduced(w, node, REDUCTIONS[node.kind], x, axes) if axes else x
 
 
 @writes("norm")
 def norm(w: Writer, node: Node, x: str) -> str:
     order = {1: "ReduceL1", 2: "ReduceL2"}[int(node.attr("ord"))]
-    return _reduced(w, node, order, x, axes_of(node, ndim_of(w, node)))
+    return _reduced(w, node, order, x, axes_of(w, node))
 
 
 @writes("argmax", "argmin")

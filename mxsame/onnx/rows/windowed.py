@@ -12,7 +12,7 @@ from mxsame.onnx.rows._shared import Array, writes
 from mxsame.onnx.writer import Writer
 from mxsame.plan import Window
 from mxsame.plan.windows import described
-from mxsame.rewriting.graph import Node, Output, entries
+from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import has_windows
 
 
@@ -77,20 +77,6 @@ def _without_what_follows_padding(w: Writer, node: Node, out: str, windows: Sequ
         raise ValueError("padding must not count (count_include_pad=False) with ceil_mode, to serve dynamic sizes")
     scale = rescaled_averages(windows, counts_padding=True)
     return out if scale is None else w.add("Mul", out, w.constant(scale[None, None], w.dtype(node.inputs[0])))
-
-
-@writes("_contrib_AdaptiveAvgPooling2D")
-def adaptive_average(w: Writer, node: Node, x: str) -> str:
-    """To one element, or with equal windows."""
-    size = entries(node.attr("output_size")) or [1]
-    size = size * 2 if len(size) == 1 else size
-    if size == [1, 1]:
-        return w.add("GlobalAveragePool", x)
-    lengths = w.shape(node.inputs[0])[2:]
-    if any(not length.is_static or length.traced % count for length, count in zip(lengths, size)):
-        raise ValueError(f"output_size must divide a static size; {validation.received(output_size=size)}")
-    kernel = [length.traced // count for length, count in zip(lengths, size)]
-    return w.add("AveragePool", x, kernel_shape=kernel, strides=kernel)
 
 
 @writes("UpSampling", unread="multi_input_mode")
