@@ -823,7 +823,7 @@ def test_a_loop_waits_for_the_operators_before(tmp_path):
 
     net = Own(forward, mx.gluon.nn.Conv2D(32, 3, padding=1, in_channels=16))
     net.initialize("normal")
-    x = data_of((4, 16, 128, 128))
+    x = normal(4, 16, 128, 128)
     mxsame.export(net, str(tmp_path / "net"))
     symbol, parameters, _ = mx.model.load_checkpoint(str(tmp_path / "net"), 0)
     for _ in range(10):
