@@ -20,7 +20,7 @@ from cases import Case
 import mxsame
 from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import Kind
-from mxsame.graphs.tracing import grouped
+from mxsame.graphs.tracing import Call, grouped
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}  # rounding is less, wrong results differ by 0.09 and more
 PARAMETERS = ("weight", "depthwise_weight", "pointwise_weight", "bias")
@@ -296,6 +296,20 @@ def normal(*shape, seed: int = 0, dtype: str = "float32"):
     return mx.nd.array(np.random.RandomState(seed).randn(*shape), dtype=dtype)
 
 
+def trained(net, *shapes, seed: int = 0):
+    """The net with parameters that are not what initializers make of them: scales, shifts and statistics too."""
+    mx.random.seed(seed)
+    net.initialize(mx.init.Normal(0.2))
+    net(*(normal(*shape) for shape in shapes))
+    random = np.random.RandomState(seed)
+    for name, parameter in net.collect_params().items():
+        if name.endswith(("gamma", "running_var")):
+            parameter.set_data(mx.nd.array(random.uniform(0.5, 1.5, parameter.shape), dtype=parameter.dtype))
+        elif name.endswith(("bias", "beta", "running_mean")):
+            parameter.set_data(mx.nd.array(random.randn(*parameter.shape) * 0.5, dtype=parameter.dtype))
+    return net
+
+
 def recorded(net, data, out_grad=None, train_mode: bool = True):
     """The output of a net, whose backward pass has run; `data` collects its gradient if it did not before."""
     if data.grad is None:
@@ -323,12 +337,17 @@ class Own(mx.gluon.HybridBlock):
         return self._function(F, *inputs, *self._blocks, **parameters)
 
 
-def signed_graphs(net, calls):
-    """The signature and the nodes of a graph for each call of a net, all of one kind."""
+def graphs_by_signature(net, shapes, target) -> dict:
+    """The nodes of the graph of each signature. Where `mxsame.hybridize` says that one graph serves two sizes, it would
+    build the same for both."""
+    arrays, graphs = [mx.nd.zeros(shape) for shape in shapes], {}
+    calls = [Call.of((array,), [array])._replace(target=target) for array in arrays]
     kind = Kind(net, calls[0], {})
     for call in calls:
-        graph_nodes = nodes(grouped(call.lowered(net, kind.trace).outputs))
-        yield kind.signature(call), [(node["op"], node.get("attrs")) for node in graph_nodes]
+        lowered = nodes(grouped(call.lowered(net, kind.trace).outputs))
+        graph = [(node["op"], node.get("attrs")) for node in lowered]
+        assert graphs.setdefault(kind.signature(call), graph) == graph, call.shapes
+    return graphs
 
 
 def seen_calls(monkeypatch, *names: str) -> list:

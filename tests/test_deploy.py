@@ -10,7 +10,7 @@ import cases
 import numpy as np
 import pytest
 import running
-from running import Own, initialized, normal, recorded, sequential
+from running import Own, initialized, normal, recorded, sequential, trained
 
 import mxsame
 from mxsame._mxnet import mx
@@ -20,25 +20,6 @@ from mxsame.rewriting.graph import Graph, Node, Output
 
 nn = mx.gluon.nn
 FUSES = mx.runtime.Features().is_enabled("MKLDNN")
-
-
-def trained(net, *shapes, seed=0):
-    """The net with parameters that are not what initializers make of them: scales, shifts and statistics too."""
-    mx.random.seed(seed)
-    net.initialize(mx.init.Normal(0.2))
-    net(*(normal(*shape) for shape in shapes))
-    random = np.random.RandomState(seed)
-    for name, parameter in net.collect_params().items():
-        if name.endswith(("gamma", "running_var")):
-            parameter.set_data(mx.nd.array(random.uniform(0.5, 1.5, parameter.shape), dtype=parameter.dtype))
-        elif name.endswith(("bias", "beta", "running_mean")):
-            parameter.set_data(mx.nd.array(random.randn(*parameter.shape) * 0.5, dtype=parameter.dtype))
-    return net
-
-
-def operators(deployed):
-    """Of the plain graph, in the order in which they run."""
-    return running.operators(deployed._cached_graph[1])
 
 
 def fused_operators(deployed):
@@ -79,7 +60,7 @@ def test_every_convolution_with_a_batch_norm_and_a_relu(case, last):
     axis = case.rank + 1 if last else 1
     net = sequential(running.layer(case, layout=layout), nn.BatchNorm(axis=axis), nn.Activation("relu"))
     shape = (case.batch, *case.size, case.in_channels) if last else (case.batch, case.in_channels, *case.size)
-    assert "BatchNorm" not in operators(assert_same(trained(net, shape), shape, batches=()))
+    assert "BatchNorm" not in running.operators(assert_same(trained(net, shape), shape, batches=()).graph)
 
 
 @pytest.mark.parametrize("strategy", ["native", "slice", "kernel", "concat", "pad"])
@@ -92,7 +73,7 @@ def test_every_strategy(strategy, dtype):
     net.cast(dtype)
     with mxsame.plan.force(strategy):
         deployed = assert_same(net, (2, 3, 16, 18), dtype=dtype)
-    assert not {"BatchNorm", "zeros_like"} & set(operators(deployed)) or strategy == "concat"
+    assert not {"BatchNorm", "zeros_like"} & set(running.operators(deployed.graph)) or strategy == "concat"
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -174,7 +155,7 @@ def test_networks(name, dtype):
 
 def test_channels_last_costs_two_transposes_at_most():
     make, shape = NETWORKS["residual-last"]
-    names = operators(mxsame.deploy(trained(make(), shape), shape))
+    names = running.operators(mxsame.deploy(trained(make(), shape), shape).graph)
     assert names.count("transpose") == 2  # of the input, and of what is flattened for the dense layer
 
 
@@ -250,7 +231,7 @@ def test_a_weight_used_twice_is_folded_twice():
     layers = mxsame.nn.Conv2D(3, 3), nn.BatchNorm(), nn.BatchNorm()
     net = Own(lambda F, x, conv, a, b: F.relu(b(conv(F.relu(a(conv(x)))))), *layers)
     deployed = assert_same(trained(net, (2, 3, 7, 8)), (2, 3, 7, 8))
-    assert operators(deployed) == ["Convolution", "Activation"] * 2
+    assert running.operators(deployed.graph) == ["Convolution", "Activation"] * 2
     assert len(list(deployed.collect_params())) == 4
 
 
@@ -260,7 +241,7 @@ def test_parameters_computed_in_the_graph_become_parameters():
         return F.Convolution(x, kernel, kernel=(3, 3), num_filter=4, no_bias=True, stride=(2, 2), pad=(1, 1))
 
     net = trained(Own(computed, kernel=(4, 3, 3, 3), gain=(1,)), (2, 3, 9, 9))
-    assert operators(assert_same(net, (2, 3, 9, 9))) == ["Convolution"]
+    assert running.operators(assert_same(net, (2, 3, 9, 9)).graph) == ["Convolution"]
 
 
 def test_it_neither_trains_nor_records():
@@ -319,7 +300,7 @@ def test_numpy_mode():
         got = deployed(data)
         assert all(isinstance(out, mx.np.ndarray) for out in got)
         running.assert_alike(got, want, 1e-5)
-        assert "BatchNorm" not in operators(deployed)
+        assert "BatchNorm" not in running.operators(deployed.graph)
         with pytest.raises(TypeError, match="data must be an ndarray"):
             deployed(data.as_nd_ndarray())
 
@@ -375,7 +356,7 @@ def test_a_fused_graph_that_mxnet_refuses_is_not_used(monkeypatch):
 def test_a_batch_norm_that_cannot_be_folded_is_fused_with_its_activation():
     shape = (2, 5, 9, 8)
     net = sequential(nn.BatchNorm(scale=False), nn.Activation("relu"), mxsame.nn.Conv2D(4, 3, strides=2), relu6())
-    names = operators(assert_same(trained(net, shape), shape))
+    names = running.operators(assert_same(trained(net, shape), shape).graph)
     assert names[:2] == (["Convolution", "Activation"] if FUSES else ["BatchNorm", "Activation"])
 
 
@@ -422,7 +403,7 @@ def test_a_loaded_file_can_be_deployed(tmp_path):
     net = trained(make(), shape)
     files = mxsame.export(net, str(tmp_path / "net"), shape)
     deployed = assert_same(mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1]), shape)
-    assert not {"BatchNorm", "Reshape"} & set(operators(deployed))
+    assert not {"BatchNorm", "Reshape"} & set(running.operators(deployed.graph))
 
 
 def conv8():
@@ -554,7 +535,7 @@ def test_convolution_batch_norm_and_activation_are_one_step(strategy):
     with mxsame.plan.force(strategy):
         deployed = mxsame.deploy(trained(sequential(conv(8, 3, 2), conv(6, 3, 2)), shape), shape)
     parts = ["Convolution", "Activation"] + ["slice"] * (strategy == "slice")
-    assert operators(deployed) == parts * 2
+    assert running.operators(deployed.graph) == parts * 2
     assert len(list(deployed.collect_params())) == 4
     if FUSES:
         assert fused_operators(deployed) == (["_sg_mkldnn_conv"] + ["slice"] * (strategy == "slice")) * 2

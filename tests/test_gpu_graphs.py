@@ -97,24 +97,16 @@ def test_a_graph_that_may_run_anywhere_has_channels_first():
     assert "transpose" in running.operators(symbol)
 
 
-def test_sizes_of_one_class_have_one_graph(layout="NHWC"):
-    """`mxsame.hybridize` on a GPU: where it says that one graph serves two sizes, it would build the same for both."""
-    net = mx.gluon.nn.HybridSequential()
-    net.add(
-        mxsame.nn.Conv2D(4, 3, strides=2, layout=layout, in_channels=3),
-        mxsame.nn.MaxPool2D(3, 2, layout=layout),
-        mxsame.nn.Conv2D(4, 4, strides=3, groups=2, layout=layout, in_channels=4),
-        mxsame.nn.AvgPool2D(2, 2, layout=layout),
-    )
-    net.initialize()
-    seen, calls = {}, []
-    for height, width in ((64, 64), (65, 64), (66, 40), (67, 64), (88, 52), (70, 61), (76, 64), (64, 76)):
-        array = mx.nd.zeros((2, height, width, 3))
-        calls.append(tracing.Call.of((array,), [array])._replace(target=Target("inference", "gpu")))
-    for signature, graph in running.signed_graphs(net, calls):
-        assert seen.setdefault(signature, graph) == graph
+def test_sizes_of_one_signature_have_one_graph(layout="NHWC"):
+    pools = mxsame.nn.MaxPool2D(3, 2, layout=layout), mxsame.nn.AvgPool2D(2, 2, layout=layout)
+    first = mxsame.nn.Conv2D(4, 3, strides=2, layout=layout, in_channels=3)
+    grouped = mxsame.nn.Conv2D(4, 4, strides=3, groups=2, layout=layout, in_channels=4)
+    net = running.initialized(running.sequential(first, pools[0], grouped, pools[1]))
+    sizes = (64, 64), (65, 64), (66, 40), (67, 64), (88, 52), (70, 61), (76, 64), (64, 76)
+    graphs = running.graphs_by_signature(net, [(2, *size, 3) for size in sizes], Target("inference", "gpu"))
+    assert 1 < len(graphs) < 8
+    for graph in graphs.values():
         assert sum(op == "transpose" for op, _ in graph) == 3  # those of the grouped convolution
-    assert 1 < len(seen) < 8
 
 
 # ---- types -----------------------------------------------------------------------------------------------------------
@@ -157,39 +149,25 @@ def test_they_would_run():
 
 def test_batch_norm_folds_with_channels_last():
     """Into convolutions and transposed ones, with the same values."""
-    net = mx.gluon.nn.HybridSequential()
-    for layer in (
+    layers = (
         mxsame.nn.Conv2D(4, 3, strides=2, layout="NHWC", in_channels=3),
         mxsame.nn.Conv2DTranspose(5, 3, strides=2, layout="NHWC", in_channels=4),
         mxsame.nn.Conv2D(2, 2, layout="NHWC", in_channels=5, use_bias=False),
-    ):
-        net.add(layer, mx.gluon.nn.BatchNorm(axis=3), mx.gluon.nn.Activation("relu"))
-    net.initialize(mx.init.Normal(0.4))
-    data = mx.nd.array(np.random.RandomState(0).randn(2, 9, 8, 3))
-    net(data)
-    random = np.random.RandomState(1)
-    for name, parameter in net.collect_params(".*(gamma|beta|running_mean|running_var)").items():
-        low = 0.5 if name.endswith(("gamma", "var")) else -0.5
-        parameter.set_data(mx.nd.array(random.uniform(low, 1.0, parameter.shape)))
-    variable = mx.sym.var("data", dtype="float32")
-    symbol = tracing.traced(net, (True,), Target("deployment", "gpu")).lowered([variable], [data.shape]).outputs
+    )
+    steps = ([layer, mx.gluon.nn.BatchNorm(axis=3), mx.gluon.nn.Activation("relu")] for layer in layers)
+    net, shape = running.sequential(*(step for each in steps for step in each)), (2, 9, 8, 3)
+    variable, data = mx.sym.var("data", dtype="float32"), running.normal(*shape)
+    trace = tracing.traced(running.trained(net, shape), (True,), Target("deployment", "gpu"))
     values = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
-    graph = Graph.of(symbol, values, {"data": data.shape})
+    graph = Graph.of(trace.lowered([variable], [shape]).outputs, values, {"data": shape})
     simplify(graph, fuses=False)
     assert "BatchNorm" not in running.operators(graph.symbol())
-    symbol = on_cpu(graph.symbol())
-    given = {name: mx.nd.array(graph.values[name]) for name in symbol.list_arguments() if name != "data"}
     # The transposed weight is turned for the CPU beforehand: its Deconvolution takes none that is computed.
-    assert running.difference(evaluated_apart(symbol, given, data), net(data).asnumpy()) < 1e-5
-
-
-def evaluated_apart(symbol, given, data):
-    whole = Graph.of(symbol, {name: array.asnumpy() for name, array in given.items()}, {"data": data.shape})
-    constants.fold(whole)
-    symbol = whole.symbol()
-    values = {**{name: mx.nd.array(value) for name, value in whole.values.items()}, "data": data}
-    used = {name: values[name] for name in symbol.list_arguments()}
-    return symbol.bind(mx.cpu(), used, grad_req="null").forward()[0].asnumpy()
+    graph = Graph.of(on_cpu(graph.symbol()), graph.values, {"data": shape})
+    constants.fold(graph)
+    given = {**{name: mx.nd.array(value) for name, value in graph.values.items()}, "data": data}
+    (out,) = graph.symbol().bind(mx.cpu(), given, grad_req="null").forward()
+    assert running.difference(out.asnumpy(), net(data).asnumpy()) < 1e-5
 
 
 def test_a_size_that_is_told_does_not_confuse_classes():
@@ -198,10 +176,7 @@ def test_a_size_that_is_told_does_not_confuse_classes():
     def function(F, x, weight):
         return mxsame.ops.conv(x, weight, strides=2, layout="NHWC", input_size=(9, 8))
 
-    net = running.Own(function, weight=(2, 3, 3, 1))
-    net.initialize()
-    array = mx.nd.zeros((2, 9, 8, 1))
-    call = tracing.Call.of((array,), [array])._replace(target=Target("inference", "gpu"))
-    ((signature, _),) = running.signed_graphs(net, [call])
+    net = running.initialized(running.Own(function, weight=(2, 3, 3, 1)))
+    (signature,) = running.graphs_by_signature(net, [(2, 9, 8, 1)], Target("inference", "gpu"))
     ((_, channels),) = signature[1]
     assert channels == 1

@@ -21,22 +21,11 @@ nd = mx.nd
 TABLE = table(ops_can)
 GOLDEN = make.load(make_keras3.PATH)
 
-SIGNATURES = {  # of keras.ops in Keras 3.11.3
-    "conv": "inputs, kernel, strides=1, padding='valid', data_format=None, dilation_rate=1",
-    "depthwise_conv": "inputs, kernel, strides=1, padding='valid', data_format=None, dilation_rate=1",
-    "separable_conv": "inputs, depthwise_kernel, pointwise_kernel, strides=1, padding='valid', data_format=None, "
-    "dilation_rate=1",
-    "conv_transpose": "inputs, kernel, strides=1, padding='valid', output_padding=None, data_format=None, "
-    "dilation_rate=1",
-    "max_pool": "inputs, pool_size, strides=None, padding='valid', data_format=None",
-    "average_pool": "inputs, pool_size, strides=None, padding='valid', data_format=None",
-}
-
 
 def test_signatures_are_those_of_keras():
+    """Of keras.ops in Keras 3.11.3."""
     recorded = {name: "".join(map(chr, GOLDEN[f"signature/{name}"])) for name in make_keras3.FUNCTIONS}
-    assert {name: f"({arguments})" for name, arguments in SIGNATURES.items()} == recorded
-    assert {name: signature(getattr(ops, name)) for name in ops.__all__} == SIGNATURES
+    assert {name: f"({signature(getattr(ops, name))})" for name in ops.__all__} == recorded
 
 
 # ---- the NumPy oracle ------------------------------------------------------------------------------------------------

@@ -10,8 +10,6 @@ import itertools
 import math
 
 import cases
-import numpy as np
-import old_network
 import oracle
 import pytest
 from golden import make, make_keras_mxnet
@@ -31,7 +29,7 @@ from mxsame.padding import (
 )
 
 nd, sym = mx.nd, mx.sym
-GOLDEN, WEIGHTS, OUT = make_keras_mxnet.load()
+GOLDEN = make.load(make_keras_mxnet.FILE)
 CASES = [case for case in cases.CASES if not case.in_tensorflow]
 RECORDED = [case for case in CASES if f"{case.name}/shape" in GOLDEN]
 
@@ -65,25 +63,6 @@ def test_the_oracle_is_keras_mxnet(case):
     assert set(gradients) == set(wanted_gradients)
     for name, gradient in wanted_gradients.items():
         assert_equal(make.sample(gradients[name]), gradient, what=f"{case.name}, gradient of {name}")
-
-
-# ---- a network that was trained there --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def net():
-    net = old_network.in_gluon()
-    old_network.move(WEIGHTS, net)
-    return net
-
-
-def test_a_trained_network_gives_what_it_gave(net):
-    data, _ = old_network.examples()
-    wanted = OUT.reshape(len(data), old_network.CLASSES)
-    assert np.abs(old_network.probabilities(net, data) - wanted).max() < 1e-5
-    with_same = old_network.in_gluon("same")
-    old_network.move(WEIGHTS, with_same)
-    assert np.abs(old_network.probabilities(with_same, data) - wanted).max() > 1e-3, "the padding matters"
 
 
 # ---- the arithmetic --------------------------------------------------------------------------------------------------

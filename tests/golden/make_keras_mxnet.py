@@ -1,4 +1,4 @@
-"""Records what keras-mxnet 2.2.4.3 itself gives for the cases whose padding is its own, and a network trained in it.
+"""Records what keras-mxnet 2.2.4.3 itself gives for the cases whose padding is its own.
 
     python tests/golden/make_keras_mxnet.py          # writes keras-mxnet-2.2.4.3.npz next to this file
     python tests/golden/make_keras_mxnet.py --check    # compares with the recorded file and writes nothing
@@ -60,30 +60,6 @@ def record_cases():
     return result
 
 
-def record_network():
-    """Key -> array: `network/weights/<index>/<axis lengths>`, flattened, and `network/out`."""
-    import old_models
-
-    model, out = old_models.trained()
-    weights = {
-        f"network/{index}/{' '.join(map(str, array.shape))}": array.astype(np.float32).ravel()
-        for index, array in enumerate(model.get_weights())
-    }
-    return {**weights, "network/out": out.astype(np.float32).ravel()}
-
-
-def load():
-    """(the cases as `make.load` gives them, the network's weights, its outputs)."""
-    recorded = make.load(FILE)
-    keys = sorted((key for key in recorded if key.startswith("network/") and key.count("/") == 2), key=_index)
-    weights = [recorded[key].reshape(tuple(map(int, key.split("/")[2].split()))) for key in keys]
-    return recorded, weights, recorded["network/out"]
-
-
-def _index(key):
-    return int(key.split("/")[1])
-
-
 def main():
     """Write or check the file."""
     check = make.wants_check(__doc__)
@@ -94,7 +70,7 @@ def main():
     import old_models  # noqa: F401 - the environment of keras-mxnet
 
     versions = f"keras-mxnet 2.2.4.3, mxnet {mx.__version__}, numpy {np.__version__}, python {sys.version.split()[0]}"
-    new = {**record_cases(), **record_network(), "versions": np.array(versions)}
+    new = {**record_cases(), "versions": np.array(versions)}
     return make.settle(new, FILE, check)
 
 

@@ -1,15 +1,12 @@
-"""keras-mxnet itself, without the plugin: its backend's functions on a case, and a network trained in it.
+"""keras-mxnet itself, without the plugin: its backend's functions on a case.
 
-golden/make_keras_mxnet.py records both. On the CPU most transposed convolutions of keras-mxnet run only without oneDNN.
+golden/make_keras_mxnet.py records them. On the CPU most transposed convolutions of keras-mxnet run only without oneDNN.
 """
 
 import conftest  # noqa: F401 - the environment, when this is run by a script
 
 # isort: split
-import keras
-import mxnet as mx
 import numpy as np
-import old_network
 from grid import to_format, to_kernel
 from keras import backend
 from keras.utils import conv_utils
@@ -52,15 +49,3 @@ def theirs(name, case, arrays, data_format):
 def ordered(key, array, case, data_format):
     """An array of `cases.arrays` as keras-mxnet stores it."""
     return to_format(array, data_format) if key == "data" else to_kernel(key, array, case, data_format)
-
-
-def trained():
-    """(the model after a few steps, its outputs for the examples)."""
-    np.random.seed(0)
-    mx.random.seed(0)
-    model = old_network.in_keras(keras)
-    model.compile(optimizer=keras.optimizers.SGD(lr=0.1, momentum=0.5), loss="categorical_crossentropy")
-    data, labels = old_network.examples()
-    for _ in range(old_network.STEPS):
-        model.train_on_batch(data, labels)
-    return model, model.predict(data)
