@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from typing import Any, Callable, Hashable, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from mxsame.target import Target, target_of, use_on
 from mxsame.tensors import known_shape
 
 _AS_IT_IS, _AS_NUMPY_KIND = (lambda out: out), operator.methodcaller("as_np_ndarray")
-_DENSE = (mx.nd.NDArray, mx.np.ndarray)  # those of sparse arrays are derived from the first
+DENSE = (mx.nd.NDArray, mx.np.ndarray)  # those of sparse arrays are derived from the first
 _FLOATS = (np.float32, np.float64, np.float16)
 _NUMPY_KINDS = (mx.np.ndarray, mx.sym.numpy._Symbol)
 _DTYPES = {code: dtype for code, dtype in mx.nd.ndarray._DTYPE_MX_TO_NP.items() if np.dtype(dtype).kind in "biuf"}
@@ -30,7 +30,6 @@ class Operands(NamedTuple):
     shapes: Tuple[Any, ...]  # of each array: a tuple with None for what is unknown, or None where even the rank is
     restore: Callable[[Any], Any]  # gives an output back in the kind in which the data came
     target: Target
-    key: Optional[Hashable] = None  # of arrays: all that a plan may depend on; None for Symbols
 
 
 def classic(**named: Any) -> Operands:
@@ -44,20 +43,23 @@ def classic(**named: Any) -> Operands:
             _check_together(name, array, next(iter(named)), data)
     restore = _AS_IT_IS
     if isinstance(data, _NUMPY_KINDS):
-        arrays, restore = tuple(None if array is None else array.as_nd_ndarray() for array in arrays), _AS_NUMPY_KIND
+        arrays, restore = as_classic(arrays), _AS_NUMPY_KIND
     if first is None:
         symbol_shapes = tuple(None if array is None else known_shape(array) for array in arrays)
         return Operands(mx.sym, arrays, symbol_shapes, restore, target_of(data))
-    shapes, dtypes, _ = zip(*facts)
-    shapes += (None,) * (len(arrays) - len(shapes))
-    target = use_on(first[2])
-    return Operands(mx.nd, arrays, shapes, restore, target, (shapes, dtypes, target))
+    shapes = tuple(shape for shape, *_ in facts) + (None,) * (len(arrays) - len(facts))
+    return Operands(mx.nd, arrays, shapes, restore, use_on(first[2]))
+
+
+def as_classic(arrays: Sequence[Any]) -> Tuple[Any, ...]:
+    """Those of mx.np, or None, as classic ones."""
+    return tuple(None if array is None else array.as_nd_ndarray() for array in arrays)
 
 
 def check(name: str, array: Any) -> Optional[Tuple[Any, Any, Any]]:
     """What must hold of any one array: its kind, a floating type, that it is dense and not empty; gives its shape, type
     and device, None for a Symbol."""
-    if type(array) not in _DENSE:
+    if type(array) not in DENSE:
         if isinstance(array, mx.sym.Symbol):
             _check_symbol(name, array)
             return None
@@ -130,7 +132,12 @@ def check_fits(name: str, array: Any, owner: str, dtypes: Sequence[Any], context
 
 def in_own_memory(array: Any) -> Any:
     """An array that a graph takes: of memory that is pinned or shared between processes, a copy."""
-    return array if array.ctx.device_type in ("cpu", "gpu") else array.as_in_context(mx.cpu())
+    return array if is_own_memory(array.ctx) else array.as_in_context(mx.cpu())
+
+
+def is_own_memory(context: Any) -> bool:
+    """Whether arrays on this device are in memory that is neither pinned nor shared between processes."""
+    return context.device_type in ("cpu", "gpu")
 
 
 NO_FLOAT16 = ("float32", "float64"), " on the CPU, where MXNet has no float16 convolution"

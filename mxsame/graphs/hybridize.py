@@ -15,9 +15,10 @@ import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Hashable, Mapping, Optional, Sequence
 
-from mxsame import _gluon, tensors, validation
+from mxsame import _gluon, operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
+from mxsame.plan import forced
 from mxsame.plan.choice import Decision
 
 if TYPE_CHECKING:
@@ -128,17 +129,21 @@ class Specialised:
         )  # by purpose
         self._signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
         self._kinds: dict[Hashable, Kind] = {}  # by the kind of a call
+        self._last: tuple[Any, Optional[tracing.NetGraph]] = None, None  # of the last call: what is seen of it, its graph
         self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
 
     def __call__(self, *args: Any) -> Any:
-        arrays = tracing.flattened(args)
-        # Symbols are a parent's graph; Gluon refuses anything else.
-        if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
-            return type(self._net).forward(self._net, *args)
-        if isinstance(self._net, tracing.Checked):
-            self._net.check(*args)
-        with self._lock:
-            graph = self._graph(tracing.Call.of(args, arrays))
+        seen, (last, graph), arrays = _seen(args), self._last, args
+        if graph is None or seen != last:
+            arrays = tuple(tracing.flattened(args))
+            # Symbols are a parent's graph; Gluon refuses anything else.
+            if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
+                return type(self._net).forward(self._net, *args)
+            if isinstance(self._net, tracing.Checked):
+                self._net.check(*args)
+            with self._lock:
+                graph = self._graph(tracing.Call.of(args, arrays))
+                self._last = seen, (graph if seen and graph in self.graphs.values() else None)
         _gluon.watch(self._net, graph.operator)
         return graph(*arrays)
 
@@ -180,6 +185,7 @@ class Specialised:
         with self._lock:
             for table in (self.graphs, self._first, self._signatures, self._kinds, self._waiting):
                 table.clear()
+            self._last = None, None
 
     def _graph(self, call: tracing.Call) -> tracing.NetGraph:
         """The graph for a call."""
@@ -368,6 +374,17 @@ class Kind:
                 plans.append(shape if decisions is None else None)
                 known[placeholder.variable.name] = placeholder.output_shape(shape)
         return tuple(plans)
+
+
+def _seen(args: tuple) -> Any:
+    """Of a call with dense arrays alone, what its graph depends on if the net does not change; None for other calls."""
+    facts: list[Any] = []
+    for array in args:
+        if type(array) not in operands.DENSE:
+            return None
+        facts += type(array), array.shape, array.dtype
+    modes = mx.autograd.is_training(), mx.autograd.is_recording(), mx.util.is_np_array(), forced()
+    return (args[0].ctx, *modes, *facts) if args else None
 
 
 def _are_of(decisions: Sequence[Decision], data: tuple, out: Optional[tuple]) -> bool:

@@ -382,9 +382,12 @@ class NetGraph:
 
     def __call__(self, *arrays: Any) -> Any:
         threads.keep_awake()
-        arrays = tuple(map(operands.in_own_memory, arrays))
+        context = arrays[0].ctx
+        if len(arrays) > 1 or not operands.is_own_memory(context):
+            arrays = tuple(map(operands.in_own_memory, arrays))
+            context = arrays[0].ctx
         try:
-            with TURN, arrays[0].ctx as context:
+            with TURN, context:
                 inputs = [
                     arrays[source] if isinstance(source, int) else source.data(context) for source in self._sources
                 ]

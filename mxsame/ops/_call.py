@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, Optional, Protocol, Set, Tuple
+from typing import Any, Dict, FrozenSet, List, Optional, Protocol, Sequence, Set, Tuple
 
 import numpy as np
 
 from mxsame import operands
+from mxsame._mxnet import mx
 from mxsame.ops._geometry import Geometry
 from mxsame.ops._operator import Around, Operator
 from mxsame.plan import STRATEGIES, Plan, Window, choice, first_plan, forced, strategies_for
@@ -23,33 +24,46 @@ from mxsame.plan.strategies import CHANNELS, WEIGHT, WEIGHT_SHAPE
 from mxsame.plan.windows import Windows, noted
 from mxsame.target import record
 
+_is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _OPERATORS: Dict[Any, Operator] = {}  # by all that they follow from
 MOST_OPERATORS = 4096
-_PLAIN, _INTEGERS = {int, str, type(None)}, {int}
+_PLAIN, _INTEGERS, _DENSE = {int, str, type(None)}, {int}, operands.DENSE
 # Strategies whose steps are next to an operator with its own kernel, for graphs in other formats.
 _NEXT_TO_IT = ("native", "pad", "slice", "dilate")
 
 
-def run(call: Call, **arrays: Any) -> Any:
+def run(call: Call, *arrays: Any) -> Any:
     """What a call gives for its arrays, in the kind in which they came. A second call with the same arguments and
     arrays of the same shapes costs a look-up."""
-    args = operands.classic(**arrays)
-    key = None if args.key is None else _key(call, args)
-    operator = None if key is None else _OPERATORS.get(key)
-    if operator is None:
-        request = call.request(args)
-        operator, args = lowered(request), request.geometry.args  # whose data refuses another size than it was told
-        if key is not None:
-            if len(_OPERATORS) >= MOST_OPERATORS:
-                _OPERATORS.clear()
-            _OPERATORS[key] = operator
+    key = _key(call, arrays)
+    operator = _OPERATORS.get(key)
+    if operator is not None:
+        if type(arrays[0]) is mx.nd.NDArray:
+            return operator(mx.nd, *arrays)
+        return operator(mx.nd, *operands.as_classic(arrays)).as_np_ndarray()
+    request = call.request(operands.classic(**dict(zip(call.names, arrays))))
+    operator, args = lowered(request), request.geometry.args  # whose data refuses another size than it was told
+    if key is not None:
+        if len(_OPERATORS) >= MOST_OPERATORS:
+            _OPERATORS.clear()
+        _OPERATORS[key] = operator
     return args.restore(operator(args.F, *args.arrays))
 
 
-def _key(call: Any, args: operands.Operands) -> Any:
-    """All that an operator on arrays follows from; None if an argument may change."""
+def _key(call: Any, arrays: Sequence[Any]) -> Any:
+    """All that an operator on arrays follows from, the errors that they may raise included; None for anything but
+    dense arrays, and if an argument may change."""
+    facts: List[Any] = [type(call), _is_training(), _is_recording(), forced()]
+    for array in arrays:
+        if type(array) in _DENSE:
+            context = array.ctx
+            facts += type(array), array.shape, array.dtype, context.device_typeid, context.device_id
+        elif array is None:
+            facts.append(None)
+        else:
+            return None
     try:
-        return type(call), tuple(map(_exact, call)), args.key, forced(), id(choice.COSTS)
+        return (call if _PLAIN.issuperset(map(type, call)) else tuple(map(_exact, call)), *facts)
     except TypeError:
         return None
 
@@ -67,7 +81,11 @@ def _exact(value: Any) -> Any:
 
 
 class Call(Protocol):
-    """The arguments of a public function, a tuple."""
+    """The arguments of a public function, a tuple, and the names of its arrays."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The data first, a bias last."""
 
     def request(self, args: operands.Operands) -> Request:
         """The call, checked for these arrays."""
@@ -89,6 +107,8 @@ class Request:
         Strategies that are not exact, or do not run, on the device.
     fill : "zero" or "edge"
         As in :class:`mxsame.plan.steps.Setting`.
+    pads
+        Zeros that are data.
     """
 
     geometry: Geometry
@@ -97,6 +117,7 @@ class Request:
     native_last: bool
     refused: Tuple[str, ...] = ()
     fill: str = "zero"
+    pads: Tuple[Tuple[int, int], ...] = ()
 
     @property
     def runs_last(self) -> bool:
@@ -113,7 +134,8 @@ class Request:
         work, first = self.work, 1 if self.runs_last else SPATIAL
         turned = self.geometry.channels_last and not self.runs_last
         on_cpu = work.device == "cpu"
-        return Around(self.windows, work.in_channels, self.fill, first, work.plain, on_cpu, plan, turned, note)
+        setting = self.windows, work.in_channels, self.fill, first, work.plain, on_cpu
+        return Around(*setting, plan, turned, self.pads, note)
 
     def operator(self, around: Around) -> Operator:
         """MXNet's operator by a plan."""
@@ -129,7 +151,7 @@ def lowered(request: Request) -> Operator:
     if request.geometry.target.purpose == "format":
         return _for_another_format(request)
     decision = decided(request)
-    if request.geometry.args.key is None:  # Symbols
+    if request.geometry.in_graph:
         record(decision)
     return request.operator(request.around(decision.plan))
 

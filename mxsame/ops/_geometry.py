@@ -94,13 +94,18 @@ class Geometry:
         return self.args.target
 
     @property
+    def in_graph(self) -> bool:
+        """Whether the arrays are Symbols."""
+        return bool(self.args.F is mx.sym)
+
+    @property
     def data(self) -> Any:
         """The first of the arrays."""
         return self.args.arrays[0]
 
     def graph_channels(self) -> Optional[int]:
         """The data's channels, inferred from the graph if the shape does not tell."""
-        if self.shape[1] is not None or not isinstance(self.data, mx.sym.Symbol):
+        if self.shape[1] is not None or not self.in_graph:
             return self.shape[1]
         return tensors.probed_channels(self.data, self.rank + 2, self.rank + 1 if self.channels_last else 1)
 

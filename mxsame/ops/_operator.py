@@ -5,8 +5,9 @@ MXNet's operator is looked up in `F` at each call: `mxnet.contrib.amp`, for one,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Optional, Tuple
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Dict, Optional, Tuple
 
 from mxsame import tensors
 from mxsame._mxnet import mx
@@ -15,6 +16,7 @@ from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
 from mxsame.target import NOTE
 
+_NOTHING = contextlib.nullcontext()
 ONES, ZEROS = ((1,), (1, 1), (1, 1, 1)), ((0,), (0, 0), (0, 0, 0))
 COMMON: Dict[str, Tuple[Any, ...]] = {"stride": ONES, "dilate": ONES, "pad": ZEROS, "num_group": (1,)}
 DEFAULTS: Dict[str, Dict[str, Tuple[Any, ...]]] = {  # of MXNet's operators, for any number of axes
@@ -34,22 +36,22 @@ def told(name: str, arguments: Dict[str, Any], in_graph: bool) -> Dict[str, Any]
 @dataclass(frozen=True)
 class Around(Setting):
     """A plan around an operator. If it is `turned`, the caller has channels last, and the operator channels first;
-    `note` is the value of `NOTE` for all of its nodes, if there is one."""
+    `pads` are zeros that are data. `note` is the value of `NOTE` for all of the plan's nodes, if there is one."""
 
     plan: Plan
     turned: bool
+    pads: Tuple[Tuple[int, int], ...] = ()
     note: Optional[str] = None
 
-    def run(self, F: Any, data: Any, operator: Callable[[Any], Any]) -> Any:
-        """`operator(data)` with all that the plan does before and after it."""
-        if self.note is not None:
-            with mx.AttrScope(**{NOTE: self.note}):
-                return replace(self, note=None).run(F, data, operator)
-        prepared, steps = data, self.plan.steps
-        for step in steps:
-            prepared = step.before(F, self, prepared)
-        out = operator(prepared)
-        for step in reversed(steps):
+    def before(self, F: Any, data: Any) -> Any:
+        """The data that the operator is given."""
+        for step in self.plan.steps:
+            data = step.before(F, self, data)
+        return data
+
+    def after(self, F: Any, out: Any, data: Any) -> Any:
+        """What is wanted of the operator's output."""
+        for step in reversed(self.plan.steps):
             out = step.after(F, self, out, data)
         return out
 
@@ -73,11 +75,15 @@ class Operator:
     around: Around
 
     def __call__(self, F: Any, data: Any, *weights: Any) -> Any:
-        if not self.around.turned:
-            return self.run(F, data, *weights)
-        ndim = len(self.around.windows) + SPATIAL
-        first = (tensors.channels_first(F, array, ndim) for array in (data, *weights[:1]))
-        return tensors.channels_last(F, self.run(F, *first, *weights[1:]), ndim)
+        around, ndim = self.around, len(self.around.windows) + SPATIAL
+        if around.turned:
+            first = (tensors.channels_first(F, array, ndim) for array in (data, *weights[:1]))
+            data, *weights = *first, *weights[1:]  # type: ignore[assignment]
+        if around.pads:
+            data = arrays.padded(F, data, around.pads)
+        with _NOTHING if around.note is None else mx.AttrScope(**{NOTE: around.note}):
+            out = self.run(F, data, *weights)
+        return tensors.channels_last(F, out, ndim) if around.turned else out
 
     def run(self, F: Any, data: Any, *weights: Any) -> Any:
         """The output for arrays in the operator's layout."""

@@ -72,7 +72,7 @@ def conv(
     [1.0, 5.0, 4.0]
     """
     call = ConvCall(kernel_size, strides, padding, dilation, layout, input_size, channels, groups)
-    return run(call, data=data, weight=weight, bias=bias)
+    return run(call, data, weight, bias)
 
 
 def depthwise_conv(
@@ -121,8 +121,9 @@ def depthwise_conv(
     >>> mxsame.ops.depthwise_conv(data, weight, strides=2).asnumpy().tolist()
     [[[3.0, 2.0], [6.0, 4.0]]]
     """
-    call = DepthwiseCall(kernel_size, strides, padding, dilation, layout, input_size, in_channels, depth_multiplier)
-    return run(call, data=data, weight=weight, bias=bias)
+    window = kernel_size, strides, padding, dilation, layout, input_size
+    call = DepthwiseCall(*window, in_channels=in_channels, depth_multiplier=depth_multiplier)
+    return run(call, data, weight, bias)
 
 
 def separable_conv(
@@ -172,30 +173,41 @@ def separable_conv(
     [[[6.0, 4.0]]]
     """
     window = kernel_size, strides, padding, dilation, layout, input_size
-    depthwise = DepthwiseCall(*window, in_channels, depth_multiplier, "depthwise_weight")
-    hidden = run(depthwise, data=data, depthwise_weight=depthwise_weight, bias=None)
+    depth = {"in_channels": in_channels, "depth_multiplier": depth_multiplier}
+    depthwise = DepthwiseCall(*window, **depth, weight="depthwise_weight")
+    hidden = run(depthwise, data, depthwise_weight, None)
     ones = (1,) * len(kernel_size) if validation.is_sequence(kernel_size) else 1
-    pointwise = ConvCall(ones, 1, "valid", 1, layout, None, channels, 1, "pointwise_weight")
-    return run(pointwise, data=hidden, pointwise_weight=pointwise_weight, bias=bias)
+    pointwise = ConvCall(ones, 1, "valid", 1, layout, channels=channels, weight="pointwise_weight")
+    return run(pointwise, hidden, pointwise_weight, bias)
 
 
 class ConvCall(NamedTuple):
-    """The arguments of `conv`; `weight` is the name of the weight."""
+    """The arguments of `conv` or of `depthwise_conv`; `weight` is the name of the weight."""
 
     kernel_size: Any
     strides: Any
     padding: Any
     dilation: Any
     layout: Any
-    input_size: Any
-    channels: Any
-    groups: Any
+    input_size: Any = None
+    channels: Any = None
+    groups: Any = 1
+    in_channels: Any = None
+    depth_multiplier: Any = None
     weight: str = "weight"
+
+    @property
+    def names(self) -> Tuple[str, ...]:
+        """Of the arrays."""
+        return "data", self.weight, "bias"
+
+    def geometry(self, args: operands.Operands) -> Geometry:
+        """That of these arrays."""
+        return Geometry.of(args, self.layout, "kernel_size", self.kernel_size, self.input_size)
 
     def request(self, args: operands.Operands) -> Request:
         """The call, checked for these arrays."""
-        name, groups = self.weight, validation.integer("groups", self.groups, 1)
-        geometry = Geometry.of(args, self.layout, "kernel_size", self.kernel_size, self.input_size)
+        name, geometry, groups = self.weight, self.geometry(args), validation.integer("groups", self.groups, 1)
         in_channels = geometry.shape[1]
         if in_channels is not None:
             validation.divisible("data channels", in_channels, "groups", groups)
@@ -203,28 +215,34 @@ class ConvCall(NamedTuple):
         shape, kernel_size = geometry.kernel(name, self.kernel_size, axes)
         channels = channel_count("channels", self.channels, f"{name}'s first length", shape[0], name)
         validation.divisible("channels", channels, "groups", groups)
-        geometry.check_bias(channels)
         in_channels = geometry.graph_channels() if shape[1] is None else shape[1] * groups
-        return _request(self, geometry, kernel_size, in_channels, channels, groups)
+        return self.checked(geometry, kernel_size, in_channels, channels, groups)
+
+    def checked(
+        self, geometry: Geometry, kernel_size: Sequence[int], in_channels: Optional[int], channels: int, groups: int
+    ) -> Request:
+        """What is asked of MXNet's Convolution."""
+        geometry.check_bias(channels)
+        rank = geometry.rank
+        windows = make_windows(
+            geometry.size,
+            tuple(kernel_size),
+            validation.per_axis("strides", self.strides, rank, 1),
+            validation.per_axis("dilation", self.dilation, rank, 1),
+            validation.padding(self.padding, rank, causal=True),
+        )
+        geometry.check_windows("conv", channels, windows)
+        work = geometry.work("conv", in_channels, channels=channels, groups=groups)
+        # cuDNN does not promise convolutions in groups with channels last.
+        return ConvRequest(geometry, windows, work, geometry.native_last and groups == 1)
 
 
-class DepthwiseCall(NamedTuple):
-    """The arguments of `depthwise_conv`; `weight` is the name of the weight."""
-
-    kernel_size: Any
-    strides: Any
-    padding: Any
-    dilation: Any
-    layout: Any
-    input_size: Any
-    in_channels: Any
-    depth_multiplier: Any
-    weight: str = "weight"
+class DepthwiseCall(ConvCall):
+    """A convolution in as many groups as the data has channels."""
 
     def request(self, args: operands.Operands) -> Request:
         """The call, checked for these arrays."""
-        name = self.weight
-        geometry = Geometry.of(args, self.layout, "kernel_size", self.kernel_size, self.input_size)
+        name, geometry = self.weight, self.geometry(args)
         actual = geometry.shape[1] if self.in_channels is not None else geometry.graph_channels()
         in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
         (first, *_), kernel_size = geometry.kernel(name, self.kernel_size, {"C*m": None, "1": 1})
@@ -234,26 +252,7 @@ class DepthwiseCall(NamedTuple):
             actual = first // in_channels
         source = f"{name}'s first length / the data's channels"
         channels = in_channels * channel_count("depth_multiplier", self.depth_multiplier, source, actual, name)
-        geometry.check_bias(channels)
-        return _request(self, geometry, kernel_size, in_channels, channels, in_channels)
-
-
-def _request(
-    call: Any, geometry: Geometry, kernel_size: Tuple[int, ...], in_channels: Optional[int], channels: int, groups: int
-) -> Request:
-    """MXNet's Convolution on checked arrays."""
-    rank = geometry.rank
-    windows = make_windows(
-        geometry.size,
-        kernel_size,
-        validation.per_axis("strides", call.strides, rank, 1),
-        validation.per_axis("dilation", call.dilation, rank, 1),
-        validation.padding(call.padding, rank, causal=True),
-    )
-    geometry.check_windows("conv", channels, windows)
-    work = geometry.work("conv", in_channels, channels=channels, groups=groups)
-    # cuDNN does not promise convolutions in groups with channels last.
-    return ConvRequest(geometry, windows, work, geometry.native_last and groups == 1)
+        return self.checked(geometry, kernel_size, in_channels, channels, in_channels)
 
 
 class ConvRequest(Request):
@@ -282,7 +281,7 @@ class ConvRequest(Request):
         if target.has_gradients and target.device != "gpu" and _is_shallow(windows, axes):
             padded, *others = arguments["pad"]
             arguments["pad"] = (0, *others)
-        arguments = told(name, arguments, self.geometry.args.key is None)
+        arguments = told(name, arguments, self.geometry.in_graph)
         return Convolution(name, arguments, around, work.channels or 0, work.groups, padded, **more)
 
 
@@ -308,15 +307,11 @@ class Convolution(Operator):
 
     def run(self, F: Any, data: Any, weight: Any, bias: Any) -> Any:  # type: ignore[override]
         """Of arrays in the operator's layout."""
-        weight = self.kernel(F, weight, data)
+        weight, ready = self.kernel(F, weight, data), self.around.before(F, data)
+        if self.padded:
+            ready = arrays.padded(F, ready, [(self.padded, self.padded), (0, 0), (0, 0)])
         weights = (weight,) if bias is None else (weight, bias)
-
-        def convolved(ready: Any) -> Any:
-            if self.padded:
-                ready = arrays.padded(F, ready, [(self.padded, self.padded), (0, 0), (0, 0)])
-            return getattr(F, self.name)(ready, *weights, **self.arguments)
-
-        return self.around.run(F, data, convolved)
+        return self.around.after(F, getattr(F, self.name)(ready, *weights, **self.arguments), data)
 
     def kernel(self, F: Any, weight: Any, data: Any) -> Any:
         """The weight that the operator needs."""

@@ -81,7 +81,7 @@ def conv_transpose(
     """
     window = kernel_size, strides, padding, output_padding, dilation, layout
     call = TransposedCall(*window, channels, groups, _is_computed(weight))
-    return run(call, data=data, weight=weight, bias=bias)
+    return run(call, data, weight, bias)
 
 
 class TransposedCall(NamedTuple):
@@ -96,6 +96,8 @@ class TransposedCall(NamedTuple):
     channels: Any
     groups: Any
     is_computed: bool
+
+    names = ("data", "weight", "bias")
 
     def request(self, args: operands.Operands) -> Request:
         """The call, checked for these arrays."""

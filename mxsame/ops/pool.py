@@ -64,7 +64,7 @@ def max_pool(
     >>> mxsame.ops.max_pool(nd.array([[[-3, -1, -2]]]), 2).asnumpy().tolist()
     [[[-1.0, -2.0]]]
     """
-    return run(PoolCall("max", pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
+    return run(PoolCall("max", pool_size, strides, padding, layout, input_size, ceil_mode), data)
 
 
 def avg_pool(
@@ -104,7 +104,7 @@ def avg_pool(
     """
     count_include_pad = validation.count_include_pad(count_include_pad, padding)
     operator = "avg with padding" if count_include_pad else "avg"
-    return run(PoolCall(operator, pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
+    return run(PoolCall(operator, pool_size, strides, padding, layout, input_size, ceil_mode), data)
 
 
 def lp_pool(
@@ -143,7 +143,7 @@ def lp_pool(
     [[[5.0, 5.0]]]
     """
     p_value = validation.integer("p_value", p_value, 1, 3)
-    return run(PoolCall("lp", pool_size, strides, padding, layout, input_size, ceil_mode, p_value), data=data)
+    return run(PoolCall("lp", pool_size, strides, padding, layout, input_size, ceil_mode, p_value), data)
 
 
 class PoolCall(NamedTuple):
@@ -157,6 +157,8 @@ class PoolCall(NamedTuple):
     input_size: Any
     ceil_mode: Any
     p_value: Optional[int] = None
+
+    names = ("data",)
 
     def request(self, args: operands.Operands) -> Request:
         """The call, checked for these arrays."""
@@ -177,22 +179,21 @@ class PoolCall(NamedTuple):
         fill = "edge" if operator == "max" or pairs else "zero"
         more = {} if self.p_value is None else {"p_value": self.p_value}
         work, refused = _work(geometry, operator), _refused(geometry)
-        return PoolRequest(geometry, windows, work, native_last, refused, fill, pads=pads, more=more)
+        return PoolRequest(geometry, windows, work, native_last, refused, fill, pads, more)
 
 
 @dataclass(frozen=True)
 class PoolRequest(Request):
-    """A pooling operator. `pads` become data before it; `more` is what MXNet's Pooling is told in addition."""
+    """A pooling operator; `more` is what MXNet's Pooling is told in addition."""
 
-    pads: Tuple[Tuple[int, int], ...] = ()
     more: Dict[str, int] = field(default_factory=dict)
 
     def operator(self, around: Around) -> Pooling:
         """MXNet's Pooling by a plan."""
         plan, divisor = around.plan, None
         if self.work.operator == "avg" and self.fill == "zero" and plan.fills and around.note is None:
-            thin = replace(around, plan=replace(plan, pairs=False, blocks=False), channels=1)
-            divisor = replace(self._pooling(thin, None), pads=())
+            thin = replace(around, plan=replace(plan, pairs=False, blocks=False), channels=1, pads=())
+            divisor = self._pooling(thin, None)
         return self._pooling(around, divisor)
 
     def _pooling(self, around: Around, divisor: Optional[Pooling]) -> Pooling:
@@ -209,9 +210,9 @@ class PoolRequest(Request):
         }
         if operator.startswith("avg"):
             arguments["count_include_pad"] = operator == "avg with padding"
-        arguments = told("Pooling", arguments, geometry.args.key is None)
+        arguments = told("Pooling", arguments, geometry.in_graph)
         copies, doubles = geometry.target.has_gradients, _loses_workspace(geometry, operator)
-        return Pooling("Pooling", arguments, around, self.pads, copies, doubles, divisor)
+        return Pooling("Pooling", arguments, around, copies, doubles, divisor)
 
 
 @dataclass(frozen=True)
@@ -220,8 +221,6 @@ class Pooling(Operator):
 
     Parameters
     ----------
-    pads
-        Zeros that are data.
     copies : bool
         Whether pairs of channels are copied, for gradients.
     doubles : bool
@@ -230,14 +229,12 @@ class Pooling(Operator):
         The same pooling of ones, what part of each window is data: sums are divided by it.
     """
 
-    pads: Tuple[Tuple[int, int], ...]
     copies: bool
     doubles: bool
     divisor: Optional[Pooling]
 
     def run(self, F: Any, data: Any) -> Any:  # type: ignore[override]
         """Of data in the operator's layout."""
-        data = arrays.padded(F, data, self.pads) if self.pads else data
         out = self._pooled(F, F.cast(data, dtype="float64") if self.doubles else data)
         if self.doubles:
             return F.cast(out, dtype="float32")
@@ -247,17 +244,14 @@ class Pooling(Operator):
         return F.broadcast_div(out, self.divisor.run(F, ones))
 
     def _pooled(self, F: Any, data: Any) -> Any:
-        plan = self.around.plan
-
-        def pool(prepared: Any) -> Any:
-            if plan.pairs:
-                prepared = arrays.paired(F, prepared, self.copies)
-            if plan.blocks:
-                prepared = arrays.in_blocks(F, prepared, (self.around.channels or 0) // (1 + plan.pairs))
-            out = F.Pooling(prepared, **self.arguments)
-            return arrays.unpaired(F, out, copies=plan.blocks) if plan.pairs else out
-
-        return self.around.run(F, data, pool)
+        plan, ready = self.around.plan, self.around.before(F, data)
+        if plan.pairs:
+            ready = arrays.paired(F, ready, self.copies)
+        if plan.blocks:
+            ready = arrays.in_blocks(F, ready, (self.around.channels or 0) // (1 + plan.pairs))
+        out = F.Pooling(ready, **self.arguments)
+        out = arrays.unpaired(F, out, copies=plan.blocks) if plan.pairs else out
+        return self.around.after(F, out, data)
 
 
 def _loses_workspace(geometry: Geometry, operator: str) -> bool:
@@ -272,7 +266,7 @@ def _work(geometry: Geometry, operator: str) -> Work:
     onednn = tensors.has_onednn() and on_cpu and operator != "lp"
     if not onednn or geometry.rank == 3 or _loses_workspace(geometry, operator):
         return geometry.work(operator)
-    blocks = isinstance(data, mx.sym.Symbol) and _convolves(geometry, unknown_type=False)
+    blocks = geometry.in_graph and _convolves(geometry, unknown_type=False)
     if geometry.rank == 2:
         return geometry.work(operator, blocks=blocks)
     in_blocks = not geometry.channels_last and tensors.is_in_blocks(data, geometry.target.purpose)
