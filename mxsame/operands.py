@@ -47,7 +47,7 @@ def classic(**named: Any) -> Operands:
     if first is None:
         symbol_shapes = tuple(None if array is None else known_shape(array) for array in arrays)
         return Operands(mx.sym, arrays, symbol_shapes, restore, target_of(data))
-    shapes = tuple(shape for shape, *_ in facts) + (None,) * (len(arrays) - len(facts))
+    shapes = tuple(each and each[0] for each in facts) + (None,) * (len(arrays) - len(facts))
     return Operands(mx.nd, arrays, shapes, restore, use_on(first[2]))
 
 

@@ -623,3 +623,63 @@ def test_data_on_another_device_is_named():
         net(args[0], args[1].as_in_context(mx.cpu(1)))
     with pytest.raises(ValueError, match=r"data0 must be on the device of the parameters, \[cpu\(0\)\].*cpu\(1\)"):
         net(*(array.as_in_context(mx.cpu(1)) for array in args))
+
+
+# -- a call like the last one runs in the last one's graph
+
+
+LATER = {  # what is done to a net, after calls with the same data, and the data of the next call
+    "nothing": lambda net, data: data,
+    "recorded": lambda net, data: data,
+    "values": lambda net, data: net[0].weight.set_data(net[0].weight.data() * 2) or data,
+    "initialized anew": lambda net, data: net.initialize(mx.init.Normal(1), force_reinit=True) or data,
+    "type": lambda net, data: net.cast("float64") or data.astype("float64"),
+    "device": lambda net, data: net.collect_params().reset_ctx(mx.cpu(1)) or data.as_in_context(mx.cpu(1)),
+    "another layer": lambda net, data: net.add(mxsame.nn.MaxPool2D(2)) or data,
+    "another batch": lambda net, data: mx.nd.concat(data, data, dim=0),
+    "fewer elements": lambda net, data: data[:, :, :-1],
+}
+
+
+@pytest.mark.parametrize("later", LATER)
+def test_a_call_like_the_last_one_sees_every_change(later):
+    net, data = small_network(), images(30, 33)
+    mxsame.hybridize(net)
+    for _ in range(3):
+        net(data)
+    data, results = LATER[later](net, data), []
+    data.attach_grad()
+    for _ in range(2):  # as a graph, and layer by layer
+        with mx.autograd.record(train_mode=False) if later == "recorded" else contextlib.nullcontext():
+            out = net(data)
+        if later == "recorded":
+            out.backward()
+            assert data.grad.abs().max() > 0
+        results.append([out, data.grad.copy()])
+        net.hybridize(False)
+    running.assert_alike(*results, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (images(30, 33).astype("float64"), TypeError),
+        (images(30, 33).as_in_context(mx.cpu(1)), ValueError),
+        (images(30, 33)[:, :2], ValueError),
+        (images(30, 33).as_np_ndarray().astype("int32"), TypeError),
+    ],
+    ids=["type", "device", "channels", "integers"],
+)
+def test_a_call_unlike_the_last_one_is_checked(data, error):
+    for net in (small_network(), initialized(mxsame.nn.Conv2D(2, 3, in_channels=3))):
+        mxsame.hybridize(net)
+        for _ in range(3):
+            net(images(30, 33))
+        with pytest.raises(error, match="received"):
+            net(data).wait_to_read()
+
+
+def test_a_call_like_the_last_one_with_an_array_of_another_kind():
+    net, data = wrapped(mxsame.nn.MaxPool2D(3, 2)), images(30, 33)
+    for array in (data, data, data.as_np_ndarray(), data.astype("float64"), data):
+        running.assert_alike(net(array), mxsame.ops.max_pool(array, 3, 2), 1e-6)

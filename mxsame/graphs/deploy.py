@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import operands, tensors, threads, validation
+from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.rewriting import simplify
@@ -167,15 +168,22 @@ class Deployed(mx.gluon.SymbolBlock):
         with warnings.catch_warnings():  # a graph without parameters takes data of any type, and MXNet warns of that
             warnings.filterwarnings("ignore", "Cannot decide type")
             super().__init__(tracing.of_mode(self.graph), variables, parameters)
-        self._static = {} if tracing.has_loop(self.graph) else dict.fromkeys(tracing.STATIC, True)
-        self.hybridize(**self._static)
-        self._fused = None
+        self._fused: Optional[tracing.Runner] = None
         if fuses:
-            runner = mx.gluon.SymbolBlock(tracing.of_mode(fused(graph)), variables, parameters)
-            runner.hybridize(**self._static)
-            self._fused = runner.forward  # the block itself would become a child, and be saved
+            with contextlib.suppress(mx.base.MXNetError):
+                self._fused = self._runner(fused(graph))
+        self._last: Tuple[Any, Any] = None, None  # what is seen of the last call, its runner
         for context in contexts:
             self.self_check(context)
+
+    @functools.cached_property
+    def _plain(self) -> tracing.Runner:
+        return self._runner(self.graph)
+
+    def _runner(self, symbol: Any) -> tracing.Runner:
+        flags = {} if tracing.has_loop(symbol) else dict.fromkeys(tracing.STATIC, True)
+        outputs = tracing.regrouped(self.signature.structure, iter(_parted(symbol)))
+        return tracing.Runner(outputs, self.used(self.signature.shapes), self.params, flags)
 
     def used(self, of_inputs: Any) -> list:
         """Those that belong to inputs which the graph uses."""
@@ -184,40 +192,43 @@ class Deployed(mx.gluon.SymbolBlock):
     def forward(self, *args: Any) -> Any:
         """The outputs, nested as the net nests them; a graph that this becomes a part of refuses data of other sizes as
         well."""
-        args = tuple(tracing.flattened(args))
-        if len(args) != len(self._used):
-            names = ", ".join(self.signature.shapes)
-            raise TypeError(f"a deployed net must be called with {names}; {validation.received(inputs=len(args))}")
-        if all(isinstance(arg, mx.sym.Symbol) for arg in args):
-            outputs = self.composed(args)
-        else:
+        seen, (last, runner) = tracing.seen(args), self._last
+        if runner is None or seen != last:
+            args = tuple(tracing.flattened(args))
+            if len(args) != len(self._used):
+                names = ", ".join(self.signature.shapes)
+                raise TypeError(f"a deployed net must be called with {names}; {validation.received(inputs=len(args))}")
+            if all(isinstance(arg, mx.sym.Symbol) for arg in args):
+                return tracing.regrouped(self.signature.structure, iter(self.composed(args)))
             self.signature.check(args, tracing.contexts(self.params))  # all are there: no search through the children
-            outputs = self.outputs(list(map(operands.in_own_memory, self.used(args))))
-        return tracing.regrouped(self.signature.structure, iter(outputs))
+            runner = self._fused if self._fused and _is_cpu(args[0].ctx) else self._plain
+            self._last = seen, (runner if seen else None)
+        if seen and not any(seen[:2]):  # nothing is recorded
+            return runner(*self.used(args))
+        with mx.autograd.pause(train_mode=False):
+            return runner(*self.used(args))
 
     def composed(self, variables: Sequence[Any]) -> list:
         """The outputs of the plain graph with these Symbols as its inputs, of data of the right size only."""
         shapes = self.signature.shapes
         fixed = dict(zip(shapes, map(tracing.of_shape, variables, shapes.values())))
         whole = self.graph(**{name: fixed[name].as_nd_ndarray() for name in self.used(shapes)})
-        return [tracing.of_mode(whole[index]) for index in range(len(whole.list_outputs()))]
-
-    def outputs(self, inputs: Sequence[Any], fuses: bool = True) -> list:
-        """For arrays of the inputs that the graph uses."""
-        run = self._fused if fuses and self._fused and _is_cpu(inputs[0].ctx) else super().forward
-        threads.keep_awake()
-        with tracing.TURN, mx.autograd.pause(train_mode=False):
-            return tracing.flattened(run(*inputs))
+        return _parted(whole)
 
     def self_check(self, context: Any) -> None:
         """Run once, so that MXNet refuses now what it would refuse later; and stay fused only if that runs, and the
         plain graph gives the same."""
         data = self.used(self.signature.random(context))
-        plain = [array.asnumpy() for array in self.outputs(data, fuses=False)]
+
+        def outputs(runner: tracing.Runner) -> list:
+            with mx.autograd.pause(train_mode=False):
+                return [array.asnumpy() for array in tracing.flattened(runner(*data))]
+
+        plain = outputs(self._plain)
         if self._fused and _is_cpu(context):
             with contextlib.suppress(mx.base.MXNetError):
-                if all(map(_alike, [array.asnumpy() for array in self.outputs(data)], plain)):
-                    self.hybridize(**self._static)  # releases the memory of the plain graph
+                if all(map(_alike, outputs(self._fused), plain)):
+                    del self._plain  # and its memory
                     return
             self._fused = None
 
@@ -274,6 +285,11 @@ def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
     and what is read meanwhile is a mixture of both orders, so all that runs is waited for."""
     mx.nd.waitall()
     return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
+
+
+def _parted(symbol: Any) -> list:
+    """The outputs of a graph, as Symbols of the mode."""
+    return [tracing.of_mode(symbol[index]) for index in range(len(symbol.list_outputs()))]
 
 
 def _rebuilt(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], fuses: bool) -> Deployed:

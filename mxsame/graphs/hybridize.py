@@ -15,10 +15,9 @@ import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Hashable, Mapping, Optional, Sequence
 
-from mxsame import _gluon, operands, tensors, validation
+from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
-from mxsame.plan import forced
 from mxsame.plan.choice import Decision
 
 if TYPE_CHECKING:
@@ -129,11 +128,11 @@ class Specialised:
         )  # by purpose
         self._signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
         self._kinds: dict[Hashable, Kind] = {}  # by the kind of a call
-        self._last: tuple[Any, Optional[tracing.NetGraph]] = None, None  # of the last call: what is seen of it, its graph
+        self._last: tuple[Any, Optional[tracing.NetGraph]] = None, None  # what is seen of the last call, its graph
         self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
 
     def __call__(self, *args: Any) -> Any:
-        seen, (last, graph), arrays = _seen(args), self._last, args
+        seen, (last, graph), arrays = tracing.seen(args), self._last, args
         if graph is None or seen != last:
             arrays = tuple(tracing.flattened(args))
             # Symbols are a parent's graph; Gluon refuses anything else.
@@ -374,17 +373,6 @@ class Kind:
                 plans.append(shape if decisions is None else None)
                 known[placeholder.variable.name] = placeholder.output_shape(shape)
         return tuple(plans)
-
-
-def _seen(args: tuple) -> Any:
-    """Of a call with dense arrays alone, what its graph depends on if the net does not change; None for other calls."""
-    facts: list[Any] = []
-    for array in args:
-        if type(array) not in operands.DENSE:
-            return None
-        facts += type(array), array.shape, array.dtype
-    modes = mx.autograd.is_training(), mx.autograd.is_recording(), mx.util.is_np_array(), forced()
-    return (args[0].ctx, *modes, *facts) if args else None
 
 
 def _are_of(decisions: Sequence[Decision], data: tuple, out: Optional[tuple]) -> bool:

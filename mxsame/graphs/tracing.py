@@ -266,6 +266,18 @@ def explained(**given: Any) -> Iterator[None]:
 # -- a call, and the graph for it
 
 
+def seen(args: tuple) -> Any:
+    """Of a call with dense arrays alone, what its graph depends on as long as the net does not change; None for other
+    calls. The first two are whether autograd records and trains."""
+    facts: list[Any] = []
+    for array in args:
+        if type(array) not in operands.DENSE:
+            return None
+        facts += type(array), array.shape, array.dtype
+    modes = mx.autograd.is_recording(), mx.autograd.is_training(), mx.util.is_np_array(), forced()
+    return (*modes, args[0].ctx, *facts) if args else None
+
+
 class Call(NamedTuple):
     """What a net is called with, and what for: all that its graph may depend on."""
 
@@ -275,7 +287,7 @@ class Call(NamedTuple):
     strategy: Optional[str]  # of `mxsame.plan.force`
 
     @classmethod
-    def of(cls, args: tuple, arrays: list) -> Call:
+    def of(cls, args: tuple, arrays: Sequence[Any]) -> Call:
         """A call with these arrays, as autograd is now."""
         leaves = tuple((type(array), array.shape, array.dtype) for array in arrays)
         structure = regrouped(args, itertools.repeat(True))
@@ -319,66 +331,19 @@ def has_loop(symbol: Any) -> bool:
     return '"subgraphs"' in symbol.tojson()
 
 
-class NetGraph:
-    """A net's graph over the net's own parameters: called with arrays, it returns what the net does.
+class Runner:
+    """A graph over parameters: called with arrays for its inputs, which have these names, it returns its outputs,
+    nested as they are. `flags` are those of `HybridBlock.hybridize`."""
 
-    `outputs` are a lowered graph's for this call, and `flags` those of `HybridBlock.hybridize`. With the flag
-    `static_alloc` it keeps the memory of its arrays, `memory` bytes or about so many; if that were more
-    than `most`, it takes memory when it runs, as without the flag.
-    """
-
-    def __init__(self, net: Any, call: Call, outputs: Any, flags: Mapping[str, Any], most: float = math.inf):
-        self.symbol, self._outputs = grouped(outputs), outputs
-        shapes = call.named_shapes(net)
-        names, parameters = self.symbol.list_inputs(), _gluon.parameters(net)
-        unknown = [name for name in names if name not in shapes and name not in parameters]
-        if unknown:
-            raise ValueError(
-                f"net must compute with its inputs and parameters alone; {validation.received(variables=unknown)}"
-            )
-        self._names = tuple(shapes)
-        self._parameters = {name: parameters[name] for name in names if name not in shapes}
-        sources = {**self._parameters, **{name: position for position, name in enumerate(shapes)}}
-        self._sources = [sources[name] for name in names]
-        self._initialize(shapes)
-        self.memory = self._kept(shapes, call.target.purpose == "training") if flags.get("static_alloc") else 0
-        if self.memory > most or has_loop(self.symbol):
-            self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
-        data = [index for index, name in enumerate(names) if name in shapes]
-        own = [index for index, name in enumerate(names) if name not in shapes]
+    def __init__(self, outputs: Any, names: Iterable[str], parameters: Mapping[str, Any], flags: Mapping[str, Any]):
+        self.symbol, self._outputs, self._names = grouped(outputs), outputs, tuple(names)
+        inputs = self.symbol.list_inputs()
+        self._parameters = {name: parameters[name] for name in inputs if name not in self._names}
+        sources = {**self._parameters, **{name: position for position, name in enumerate(self._names)}}
+        self._sources = [sources[name] for name in inputs]
+        data = [index for index, name in enumerate(inputs) if name not in self._parameters]
+        own = [index for index, name in enumerate(inputs) if name in self._parameters]
         self.operator = mx.nd.CachedOp(self.symbol, [("data_indices", data), ("param_indices", own), *flags.items()])
-
-    def takes(self, shapes: Sequence[tuple]) -> bool:
-        """Whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
-        return tensors.inferred_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
-
-    def _kept(self, shapes: Mapping[str, tuple], trains: bool) -> int:
-        """Bytes: those of all outputs of operators, and as many of gradients; in inference of the two largest."""
-        internals = self.symbol.get_internals()
-        inferred = tensors.inferred_shapes(internals, shapes) or []
-        inputs = set(self.symbol.list_inputs())
-        outputs = (shape for name, shape in zip(internals.list_outputs(), inferred) if name not in inputs)
-        elements = [math.prod(shape) for shape in outputs if shape and min(shape) > 0]
-        return BYTES * 2 * (sum(elements) if trains else max(elements, default=0))
-
-    def _initialize(self, shapes: Mapping[str, tuple]) -> None:
-        """Give deferred parameters the shapes that follow from those of the inputs."""
-        deferred = {name: each for name, each in self._parameters.items() if _gluon.is_deferred(each)}
-        if not deferred:
-            return
-        names, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
-        given = {name: shape for name, shape in shapes.items() if name in names}
-        with explained(shapes=list(given.values())):
-            arguments, _, auxiliary = self.symbol.infer_shape_partial(**given)
-        all_shapes = dict(zip([*names, *states], [*arguments, *auxiliary]))
-        unknown = [name for name in deferred if not all_shapes[name] or min(all_shapes[name]) <= 0]
-        if unknown:
-            raise ValueError(
-                "the shapes of all parameters must follow from those of the data: give in_channels or in_units; "
-                f"{validation.received(unknown=unknown, **given)}"
-            )
-        for name, parameter in deferred.items():
-            _gluon.initialize_deferred(parameter, all_shapes[name])
 
     def __call__(self, *arrays: Any) -> Any:
         threads.keep_awake()
@@ -409,6 +374,60 @@ class NetGraph:
         if tensors.FIXED in str(error):
             shapes = {f"{name}.shape": array.shape for name, array in zip(self._names, arrays)}
             raise ValueError(f"net must be given data that it takes; {validation.received(**shapes)}; {reason(error)}")
+
+
+class NetGraph(Runner):
+    """A net's graph over the net's own parameters: called with arrays, it returns what the net does.
+
+    `outputs` are a lowered graph's for this call. With the flag `static_alloc` it keeps the memory of its arrays,
+    `memory` bytes or about so many; if that were more than `most`, it takes memory when it runs, as without the flag.
+    """
+
+    def __init__(self, net: Any, call: Call, outputs: Any, flags: Mapping[str, Any], most: float = math.inf):
+        symbol, shapes, parameters = grouped(outputs), call.named_shapes(net), _gluon.parameters(net)
+        unknown = [name for name in symbol.list_inputs() if name not in shapes and name not in parameters]
+        if unknown:
+            raise ValueError(
+                f"net must compute with its inputs and parameters alone; {validation.received(variables=unknown)}"
+            )
+        self.memory = _kept(symbol, shapes, call.target.purpose == "training") if flags.get("static_alloc") else 0
+        if self.memory > most or has_loop(symbol):
+            self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
+        super().__init__(outputs, shapes, parameters, flags)
+        self._initialize(shapes)
+
+    def takes(self, shapes: Sequence[tuple]) -> bool:
+        """Whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
+        return tensors.inferred_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
+
+    def _initialize(self, shapes: Mapping[str, tuple]) -> None:
+        """Give deferred parameters the shapes that follow from those of the inputs."""
+        deferred = {name: each for name, each in self._parameters.items() if _gluon.is_deferred(each)}
+        if not deferred:
+            return
+        names, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
+        given = {name: shape for name, shape in shapes.items() if name in names}
+        with explained(shapes=list(given.values())):
+            arguments, _, auxiliary = self.symbol.infer_shape_partial(**given)
+        all_shapes = dict(zip([*names, *states], [*arguments, *auxiliary]))
+        unknown = [name for name in deferred if not all_shapes[name] or min(all_shapes[name]) <= 0]
+        if unknown:
+            raise ValueError(
+                "the shapes of all parameters must follow from those of the data: give in_channels or in_units; "
+                f"{validation.received(unknown=unknown, **given)}"
+            )
+        for name, parameter in deferred.items():
+            _gluon.initialize_deferred(parameter, all_shapes[name])
+
+
+def _kept(symbol: Any, shapes: Mapping[str, tuple], trains: bool) -> int:
+    """Bytes: those of all outputs of operators, and as many of gradients; in inference of the two largest."""
+    internals = symbol.get_internals()
+    inferred = tensors.inferred_shapes(internals, shapes) or []
+    inputs = set(symbol.list_inputs())
+    outputs = (shape for name, shape in zip(internals.list_outputs(), inferred) if name not in inputs)
+    elements = [math.prod(shape) for shape in outputs if shape and min(shape) > 0]
+    return BYTES * 2 * (sum(elements) if trains else max(elements, default=0))
 
 
 def contexts(parameters: Mapping[str, Any]) -> list[Any]:

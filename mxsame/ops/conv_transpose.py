@@ -97,7 +97,10 @@ class TransposedCall(NamedTuple):
     groups: Any
     is_computed: bool
 
-    names = ("data", "weight", "bias")
+    @property
+    def names(self) -> Tuple[str, ...]:
+        """Of the arrays."""
+        return "data", "weight", "bias"
 
     def request(self, args: operands.Operands) -> Request:
         """The call, checked for these arrays."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import operands, tensors, validation
-from mxsame._mxnet import mx
 from mxsame.ops._call import Request, run
 from mxsame.ops._geometry import Geometry
 from mxsame.ops._operator import Around, Operator, told
@@ -158,7 +157,10 @@ class PoolCall(NamedTuple):
     ceil_mode: Any
     p_value: Optional[int] = None
 
-    names = ("data",)
+    @property
+    def names(self) -> Tuple[str, ...]:
+        """Of the arrays."""
+        return ("data",)
 
     def request(self, args: operands.Operands) -> Request:
         """The call, checked for these arrays."""
