@@ -7,7 +7,7 @@ deferred parameter. MXNet 1.9.1 is the last release; `tests/test_gluon.py` fails
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from mxsame._mxnet import mx
 
@@ -120,21 +120,17 @@ def _mapped(nested: Any, table: dict[Any, Any], default: Any) -> Any:
     return table.get(nested, default)
 
 
-def clear_graph(block: Any) -> None:
-    """Gluon's own reaction to a change of a block: drop its graph."""
-    type(block)._clear_cached_op(block)
-
-
 def changed(block: Any) -> None:
-    """Tell a block that it changed."""
+    """Tell a block that it changed: it drops its graph."""
     block._clear_cached_op()
 
 
-def on_change(block: Any, callback: Callable[[], None]) -> None:
-    """Call this function when the block gets another child, type or flag, in place of Gluon's `clear_graph`."""
-    block._clear_cached_op = callback
+class Watched(mx.gluon.HybridBlock):
+    """A block whose method `changed` is called when it gets another child, type or flag."""
 
+    def changed(self) -> None:
+        raise NotImplementedError
 
-def off_change(block: Any) -> None:
-    """Undo `on_change`."""
-    vars(block).pop("_clear_cached_op", None)
+    def _clear_cached_op(self) -> None:
+        super()._clear_cached_op()
+        self.changed()

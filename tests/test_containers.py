@@ -12,7 +12,6 @@ from running import initialized, normal, sequential
 
 import mxsame
 from mxsame._mxnet import mx
-from mxsame.graphs.hybridize import Specialised
 
 gluon = mx.gluon
 
@@ -43,7 +42,7 @@ def images(*size):
 
 
 def is_specialised(net):
-    return isinstance(net.forward, Specialised)
+    return hasattr(net, "specialised")
 
 
 @pytest.mark.parametrize("make", [ours, lambda: copy.deepcopy(ours()), lambda: pickle.loads(pickle.dumps(ours()))])
@@ -53,8 +52,8 @@ def test_hybridize_makes_graphs_for_shape_signatures(make, a_graph_at_the_first_
     assert net.hybridize(static_alloc=True, static_shape=True) is None
     for size, out in want.items():
         running.assert_equal(net(images(size, 20)).asnumpy(), out)
-    assert len(net.forward.graphs) == 3  # 20 and 24 share one
-    assert not is_specialised(net[1]) or not net[1].forward.graphs
+    assert len(net.specialised.graphs) == 3  # 20 and 24 share one
+    assert not is_specialised(net[1]) or not net[1].specialised.graphs
 
 
 def test_a_derived_network():
@@ -62,7 +61,7 @@ def test_a_derived_network():
     want = net(images(20, 21)).asnumpy()
     net.hybridize(max_graphs=2)
     running.assert_equal(net(images(20, 21)).asnumpy(), want)
-    assert len(net.forward.graphs) == 1
+    assert len(net.specialised.graphs) == 1
     with pytest.raises(ValueError, match="max_graphs must be"):
         net.hybridize(max_graphs=0)
 
@@ -99,7 +98,7 @@ def test_below_a_sequential_it_has_its_own_graphs():
     want = parent(images(20, 21)).asnumpy()
     parent.hybridize(static_alloc=True)
     running.assert_equal(parent(images(20, 21)).asnumpy(), want)
-    assert len(net.forward.graphs) == 1
+    assert len(net.specialised.graphs) == 1
     parent.hybridize(False)
     assert not is_specialised(net)
 
@@ -111,10 +110,10 @@ def test_below_a_hybrid_block_of_gluon_it_is_a_part_of_the_parent_s_graph():
     parent.hybridize()
     for size, out in want.items():
         running.assert_equal(parent(images(size, 20)).asnumpy(), out)
-    assert not net.forward.graphs
+    assert not net.specialised.graphs
     mxsame.hybridize(parent)
     running.assert_equal(parent(images(21, 20)).asnumpy(), want[21])
-    assert len(parent.forward.graphs) == 1 and not net.forward.graphs
+    assert len(parent.specialised.graphs) == 1 and not net.specialised.graphs
     parent.hybridize(False)
     assert not is_specialised(net) and not is_specialised(parent)
 

@@ -60,17 +60,21 @@ def test_they_mean_what_they_meant():
     assert _gluon.is_hybridized(net) and [each.name for each in _gluon.graph_inputs(net)] == ["data"]
     assert _gluon.own_parameters(net) == {"weight": net.weight, "bias": net.bias}
     assert _gluon.is_initialized(net.weight) and not _gluon.is_deferred(net.weight)
-    _gluon.clear_graph(net)
+    _gluon.changed(net)
     with pytest.raises(RuntimeError, match=r"Please first call block\.hybridize"):
         net.export("net")
 
-    heard = []
-    _gluon.on_change(net, lambda: heard.append("changed"))
+    class Hears(_gluon.Watched, mx.gluon.nn.HybridSequential):
+        heard = 0
+
+        def changed(self):
+            self.heard += 1
+
+    net = Hears()
     net.cast("float32")
+    net.add(mx.gluon.nn.Dense(3))
     _gluon.changed(net)
-    _gluon.off_change(net)
-    net.cast("float32")
-    assert heard == ["changed", "changed"]
+    assert net.heard == 3
 
 
 def test_all_parameters_in_gluon_s_order():

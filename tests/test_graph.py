@@ -58,7 +58,7 @@ def test_sizes_of_one_shape_signature_share_a_graph():
     for size in range(20, 120):
         assert net(images(size, size)).shape[2] == 2 * -(-size // 8)
     # Three layers with stride 2 on equal axes: the remainder modulo 8 decides.
-    assert len(net.forward.graphs) == 8
+    assert len(net.specialised.graphs) == 8
 
 
 def test_the_graph_least_recently_used_is_dropped_and_made_again(a_graph_at_the_first_call):
@@ -68,13 +68,13 @@ def test_the_graph_least_recently_used_is_dropped_and_made_again(a_graph_at_the_
     for _ in range(2):
         for size, expected in want.items():
             assert running.difference(net(images(size, size)).asnumpy(), expected) < 1e-5
-            assert len(net.forward.graphs) <= 3
+            assert len(net.specialised.graphs) <= 3
 
 
 def test_no_static_size_is_computed_in_the_graph():
     net = mxsame.hybridize(small_network_called())
     net(images(30, 33))
-    (graph,) = net.forward.graphs.values()
+    (graph,) = net.specialised.graphs.values()
     operators = set(running.operators(graph.symbol))
     assert not operators & {"_contrib_arange_like", "take", "where", "reverse", "slice_like"}
     assert "Convolution" in operators
@@ -186,7 +186,7 @@ def test_a_forward_of_the_user_s_own_keeps_its_arrays(kind):
     want = net(images(30, 33)).asnumpy()
     assert mxsame.hybridize(net) is net
     assert running.difference(net(images(30, 33)).asnumpy(), want) < 1e-5
-    assert len(net.inner.forward.graphs) == 1
+    assert len(net.inner.specialised.graphs) == 1
 
 
 def test_an_empty_batch_is_refused_where_mxnet_has_no_operator_for_it():
@@ -286,10 +286,10 @@ def test_a_copy_has_graphs_of_its_own(copied, called):
     if called:
         net(data)
     twin = copied(net)
-    assert not twin.forward.graphs
+    assert not twin.specialised.graphs
     want = net(data).asnumpy()
     running.assert_equal(twin(data), want)
-    assert len(twin.forward.graphs) == 1
+    assert len(twin.specialised.graphs) == 1
     for parameter in twin.collect_params().values():
         parameter.set_data(parameter.data() * 0)
     assert np.abs(twin(data).asnumpy()).max() == 0
@@ -401,7 +401,7 @@ def test_without_a_dynamic_graph_sizes_share_graphs_too():
     for size in range(5, 120):
         if size % 3 != 0:  # one more window would start after the data
             assert net(images(size, size)).shape[2] == -(-(size - 2) // 3) + 1
-    assert len(net.forward.graphs) == 2
+    assert len(net.specialised.graphs) == 2
     with pytest.raises(ValueError, match="ceil_mode must leave no window without an element of the data"):
         net(images(9, 10))
 
@@ -471,14 +471,14 @@ def test_a_signature_gets_its_graph_at_its_eighth_call():
 
     def call(size):
         running.assert_equal(net(images(*size)), want[size], what=str(size))
-        return len(net.forward.graphs)
+        return len(net.specialised.graphs)
 
     assert call((30, 31)) == 1
     assert [call((33, 34)) for _ in range(9)] == [1] * 7 + [2, 2]
     assert call((2, 36)) == 3, "a pooling window of two meets one element"
     with mx.autograd.record():
         net(images(33, 34))
-    assert len(net.forward.graphs) == 4, "the first of training"
+    assert len(net.specialised.graphs) == 4, "the first of training"
 
 
 def test_a_net_is_traced_once_for_all_sizes(a_graph_at_the_first_call):
@@ -488,7 +488,7 @@ def test_a_net_is_traced_once_for_all_sizes(a_graph_at_the_first_call):
     net[0].register_forward_hook(lambda block, inputs, output: seen.append(output))
     for size in (30, 33, 31, 34):
         net(images(size, 33))
-    assert len(seen) == 1 and len(net.forward.graphs) == 4
+    assert len(seen) == 1 and len(net.specialised.graphs) == 4
     with mx.autograd.record():
         net(images(30, 33))
         net(images(31, 33))
@@ -525,7 +525,7 @@ def test_the_first_graph_is_shared_unless_it_was_built_by_other_plans(strategy, 
     counts = []
     for size, expected in zip(sizes[1:], want[1:]):
         running.assert_equal(net(images(*size)), expected)
-        counts.append(len(net.forward.graphs))
+        counts.append(len(net.specialised.graphs))
     assert counts == ([2, 3] if strategy else [1, 2])
 
 
@@ -542,18 +542,18 @@ def test_graphs_keep_a_bounded_memory(monkeypatch, a_graph_at_the_first_call):
     monkeypatch.setattr(mx.nd, "CachedOp", recorded)
     mxsame.hybridize(net, static_alloc=True, static_shape=True)
     net(images(*sizes[0]))
-    (first,) = net.forward.graphs.values()
+    (first,) = net.specialised.graphs.values()
     monkeypatch.setattr(Specialised, "MOST_MEMORY", 3 * first.memory)
     for size, expected in want.items():
         running.assert_equal(net(images(*size)), expected)
-    kept = [graph.memory for graph in net.forward.graphs.values()]
+    kept = [graph.memory for graph in net.specialised.graphs.values()]
     assert len(kept) == len(flags) == 8 and sum(flags) == sum(map(bool, kept)) in (2, 3)
     assert first.memory == 2 * 4 * (2 * 6 * 9 * 9), "bytes of twice the largest, a convolution before its crop"
 
     monkeypatch.setattr(Specialised, "MOST_MEMORY", 1)
     with mx.autograd.record():
         net(images(*sizes[0]))
-    assert flags[-1] and next(reversed(net.forward.graphs.values())).memory > 1
+    assert flags[-1] and next(reversed(net.specialised.graphs.values())).memory > 1
 
 
 def test_gradients_of_inference_have_graphs_of_their_own():
@@ -562,8 +562,8 @@ def test_gradients_of_inference_have_graphs_of_their_own():
     net(data)
     recorded(net, data, train_mode=False)
     recorded(net, data)
-    assert len(net.forward.graphs) == 3
-    targets = [kind[2] for kind, _ in net.forward.graphs]
+    assert len(net.specialised.graphs) == 3
+    targets = [kind[2] for kind, _ in net.specialised.graphs]
     assert targets == [("inference", "cpu", False), ("inference", "cpu", True), ("training", "cpu", True)]
 
 

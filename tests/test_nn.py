@@ -356,7 +356,7 @@ def test_inference_of_one_output_channel_runs_mxnets_own_operator(way, monkeypat
     if way == "imperative":
         assert called == ["Deconvolution", "Convolution"]
     else:
-        graphs = [operators(graph.symbol) for graph in layer.forward.graphs.values()]
+        graphs = [operators(graph.symbol) for graph in layer.specialised.graphs.values()]
         assert ["Deconvolution" in names for names in graphs] == [True, False]
 
 

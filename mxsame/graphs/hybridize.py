@@ -80,20 +80,12 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
         for child in _gluon.children(net):
             hybridize(child, active, max_graphs, **flags)
         return net
-    _hybridize_as_gluon(net, active, **flags)
+    give_back(net)
+    gluons: Any = super(HybridBlock, net) if isinstance(net, HybridBlock) else net
+    gluons.hybridize(active, **flags)
     if active:
-        Specialised(net, flags, max_graphs).install()
+        take_over(net, Specialised(net, flags, max_graphs))
     return net
-
-
-def _hybridize_as_gluon(net: Any, active: bool, *args: Any, **flags: Any) -> None:
-    """Gluon's own `hybridize`, of a net that may have graphs of ours."""
-    kept = vars(net).get("forward")
-    if isinstance(kept, Specialised):
-        kept.remove(net)
-        _gluon.clear_graph(net)  # which tools found in place of Gluon's
-    own = super(HybridBlock, net).hybridize if isinstance(net, HybridBlock) else net.hybridize
-    own(active, *args, **flags)
 
 
 _NUMBERS = ("inline_limit", "forward_bulk_size", "backward_bulk_size")
@@ -113,7 +105,7 @@ def _check_flags(flags: dict) -> None:
 
 
 class Specialised:
-    """A net's `forward` that keeps a graph for each shape signature."""
+    """A net as a function of arrays that keeps a graph for each shape signature."""
 
     MOST_SHAPES = 4096  # whose signature is remembered; each is a key and a reference
     MOST_MEMORY = 1 << 29  # bytes that graphs keep with static_alloc, in addition to the first of each purpose
@@ -137,7 +129,7 @@ class Specialised:
             arrays = tuple(tracing.flattened(args))
             # Symbols are a parent's graph; Gluon refuses anything else.
             if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
-                return type(self._net).forward(self._net, *args)
+                return super(TakenOver, self._net).forward(*args)  # type: ignore[misc]
             if isinstance(self._net, tracing.Checked):
                 self._net.check(*args)
             with self._lock:
@@ -150,37 +142,8 @@ class Specialised:
         """A copy of the net, and one that was pickled, has graphs of its own."""
         return Specialised, (self._net, self._flags, self._max_graphs)
 
-    def install(self) -> None:
-        """Take the net over: Gluon has no hook for how a net is called, nor for its changes.
-
-        Of this one instance, and not of its class, `forward` is replaced, and what drops Gluon's graph when the net
-        changes; of a net that is not of `mxsame.nn` also `hybridize` and `export`. `remove` puts all of them back.
-        """
-        self._net.forward = self
-        if not isinstance(self._net, HybridBlock):  # which does both itself
-            self._net.hybridize = self.hybridize
-            self._net.export = self.export
-        _gluon.on_change(self._net, self.clear)
-
-    @staticmethod
-    def remove(net: Any) -> None:
-        """Give the net back, or a shallow copy of it, which has these from the net."""
-        for name in ("forward", "hybridize", "export"):
-            vars(net).pop(name, None)
-        _gluon.off_change(net)
-
-    def hybridize(self, *args: Any, **more: Any) -> None:
-        """Gluon's own, to which the net goes back."""
-        self.remove(self._net)
-        self._net.hybridize(*args, **more)
-
-    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
-        """Write the graph for every size; Gluon's own writes one that Gluon has made, and there is none."""
-        return files.export(self._net, path, epoch=epoch, remove_amp_cast=remove_amp_cast)
-
     def clear(self) -> None:
         """Forget all graphs: the net has changed."""
-        _gluon.clear_graph(self._net)
         with self._lock:
             for table in (self.graphs, self._first, self._signatures, self._kinds, self._waiting):
                 table.clear()
@@ -222,6 +185,62 @@ class Specialised:
         _keep(self.graphs, signature, graph, self._max_graphs)
         _keep(self._signatures, call.key, signature, self.MOST_SHAPES)
         return graph
+
+
+class TakenOver(_gluon.Watched, tracing.Traceable):
+    """A net that :func:`hybridize` has: Gluon has no hook for how a net is called, nor for its changes.
+
+    Of one net, the class becomes a subclass of what it was, of the same name, with these methods, and it has one more
+    attribute. :func:`give_back` undoes both. Everything else of the net is Gluon's.
+    """
+
+    specialised: Specialised
+
+    def forward(self, *args: Any) -> Any:
+        """What the net gives, by a graph for arrays of such sizes."""
+        return self.specialised(*args)
+
+    def changed(self) -> None:
+        """Of another layer, type or flag."""
+        self.specialised.clear()
+
+    def hybridize(self, *args: Any, **more: Any) -> None:
+        """Its own, to which the net goes back."""
+        give_back(self)
+        self.hybridize(*args, **more)
+
+    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
+        """Write the graph for every size; Gluon's own writes one that Gluon has made, and there is none."""
+        return files.export(self, path, epoch=epoch, remove_amp_cast=remove_amp_cast)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        """A copy of the net, and one that was pickled, has graphs of its own."""
+        return _blank, (type(self).__bases__[1],), vars(self)
+
+
+@functools.lru_cache(maxsize=None)
+def _subclass(kind: Any) -> Any:
+    names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(kind.__name__, (TakenOver, kind), names)
+
+
+def _blank(kind: Any) -> Any:
+    """A net that was taken over, before its attributes are copied."""
+    return object.__new__(_subclass(kind))
+
+
+def take_over(net: Any, specialised: Specialised) -> None:
+    """Let a net run so."""
+    kind: Any = type(net)
+    net.specialised, net.__class__ = specialised, _subclass(kind)
+
+
+def give_back(net: Any) -> None:
+    """Make a net what it was, if it was taken over."""
+    if isinstance(net, TakenOver):
+        del net.specialised
+        net.__class__ = type(net).__bases__[1]
+        _gluon.changed(net)  # drops the graph that tools found in place of Gluon's
 
 
 class HybridBlock(mx.gluon.HybridBlock):
@@ -267,7 +286,7 @@ class HybridBlock(mx.gluon.HybridBlock):
     ) -> None:
         """A graph for each shape signature; see :func:`mxsame.hybridize`. The order of arguments is Gluon's."""
         if backend is not None:
-            _hybridize_as_gluon(self, active, backend, clear, *flags_in_order, **flags)
+            super().hybridize(active, backend, clear, *flags_in_order, **flags)
             return
         flags.update(zip(_FLAGS, flags_in_order))
         given = {name: value for name, value in flags.items() if value is not None}  # a parent gives None for a default
@@ -275,7 +294,7 @@ class HybridBlock(mx.gluon.HybridBlock):
 
     def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Any:
         """Write the graph for every size; see :func:`mxsame.export`, which has one size as well."""
-        if _gluon.is_hybridized(self) and not isinstance(self.forward, Specialised):  # by Gluon, with a backend
+        if _gluon.is_hybridized(self):  # by Gluon, with a backend
             super().export(path, epoch, remove_amp_cast)
             return f"{path}-symbol.json", f"{path}-{epoch:04d}.params"
         return files.export(self, path, epoch=epoch, remove_amp_cast=remove_amp_cast)

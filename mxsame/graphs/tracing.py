@@ -45,8 +45,12 @@ def check_ready(net: Any) -> None:
         )
 
 
-class Checked(mx.gluon.HybridBlock):
-    """A block whose own `forward` checks its input, and then traces `hybrid_forward` as Gluon's does."""
+class Traceable(mx.gluon.HybridBlock):
+    """A block whose own `forward` gives on Symbols what Gluon's does: it traces `hybrid_forward`."""
+
+
+class Checked(Traceable):
+    """A block that checks its input first."""
 
     def check(self, *args: Any) -> None:
         """Raise what is wrong with arrays that a graph is about to be given."""
@@ -56,7 +60,7 @@ class Checked(mx.gluon.HybridBlock):
 def is_traceable(net: Any) -> bool:
     """Whether `forward` is one that traces `hybrid_forward`, and not a user's own, which may want real arrays."""
     gluon = (mx.gluon.HybridBlock.forward, mx.gluon.SymbolBlock.forward)
-    return isinstance(net, Checked) or (isinstance(net, mx.gluon.HybridBlock) and type(net).forward in gluon)
+    return isinstance(net, Traceable) or (isinstance(net, mx.gluon.HybridBlock) and type(net).forward in gluon)
 
 
 class Lowered(NamedTuple):
@@ -140,7 +144,7 @@ def traced(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool]
     for parameter in parameters.values():
         tensors.renew(parameter)
     with building(target, later=True) as placeholders:
-        outputs = type(net).forward(net, *args)
+        outputs = net.forward(*args)
     outputs = regrouped(outputs, map(_parted, flattened(outputs)))
     grouped(outputs)  # which are Symbols
     variables = {name: parameter.var().as_nd_ndarray() for name, parameter in parameters.items()}

@@ -47,7 +47,7 @@ def test_graphs_hold_no_noise(layer, arguments, alone, tmp_path):
                 mxsame.export(block, prefix, shape)
                 assert operators(Path(f"{prefix}-symbol.json").read_text()) == wanted
             assert operators(mxsame.deploy(block, DATA.shape).graph.tojson()) == wanted
-    (graph,) = outer.forward.graphs.values()
+    (graph,) = outer.specialised.graphs.values()
     assert not [op for op in operators(graph.symbol.tojson()) if "random" in op or "normal" in op]
     net.hybridize()
     net(DATA)
