@@ -80,25 +80,10 @@ def _describe(case):
         parts.append("p" + "x".join(f"{low}+{high}" for low, high in case.padding))
     if case.output_padding is not None:
         parts.append("op" + "x".join(map(str, case.output_padding)))
-    defaults = {
-        "groups": 1,
-        "in_channels": 3,
-        "channels": 4,
-        "depth_multiplier": 1,
-        "batch": 2,
-        "p_value": 2,
-        "values": "normal",
-    }
-    short = {
-        "groups": "g",
-        "in_channels": "in",
-        "channels": "out",
-        "depth_multiplier": "m",
-        "batch": "b",
-        "p_value": "order",
-        "values": "",
-    }
-    parts += [f"{short[key]}{getattr(case, key)}" for key, value in defaults.items() if getattr(case, key) != value]
+    short = {"groups": "g", "in_channels": "in", "channels": "out", "depth_multiplier": "m", "batch": "b"}
+    for key, name in {**short, "p_value": "order", "values": ""}.items():
+        value = getattr(case, key)
+        parts += [f"{name}{value}"] if value != getattr(Case, key) else []
     flags = {"nobias": not case.use_bias, "countpad": case.count_include_pad, "ceil": case.ceil_mode}
     return "-".join(parts + [flag for flag, on in flags.items() if on])
 

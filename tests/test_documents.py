@@ -88,7 +88,7 @@ COMMANDS = [(path, block) for path in [README, *PAGES] for block in blocks(path,
 
 @pytest.mark.parametrize(("path", "block"), COMMANDS, ids=[block.split("\n")[0] for _, block in COMMANDS])
 def test_a_command_prints_what_stands_below_it(path, block):
-    testing = pytest.importorskip("click.testing")
+    testing = pytest.importorskip("click.testing", reason="click is not installed: pip install '.[cli]'")
     from mxsame.cli import main
 
     command, _, wanted = block.partition("\n")
@@ -192,7 +192,7 @@ def test_the_site_lists_every_notebook():
 
 
 def test_the_pictures_of_plans_show_windows_where_they_are_wanted(monkeypatch):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install '.[cli]'")
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     import pictures
 

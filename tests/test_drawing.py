@@ -10,7 +10,7 @@ import pytest
 import mxsame
 from mxsame import drawing, padding
 
-pytest.importorskip("matplotlib")
+pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install '.[cli]'")
 
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure

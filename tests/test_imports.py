@@ -119,15 +119,11 @@ def test_all_files_are_seen():
     ("file", "source", "rule"),
     [
         ("padding.py", "import numpy as np", "padding must not import numpy"),
-        ("padding.py", "from mxsame import plan", "padding must not import plan"),
         ("plan.py", "from .ops.conv import conv", "plan must not import ops"),
-        ("validation.py", "import mxsame.plan", "validation must not import plan"),
         ("ops/conv.py", "def f():\n    from .. import nn", "ops must not import nn"),
         ("ops/conv.py", "from mxsame import Conv2D", "ops must not import __init__"),
         ("nn/conv.py", "from mxnet.gluon import nn", "only installation may import mxnet"),
         ("nn/conv.py", "import importlib\nimportlib.import_module('mxnet')", "only installation may import mxnet"),
-        ("nn/conv.py", "from mxsame.cli import main", "nn must not import cli"),
-        ("keras/backend.py", "from ..nn import Conv2D", "keras must not import nn"),
         ("novelty.py", "import os", "novelty is new"),
     ],
 )

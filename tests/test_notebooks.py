@@ -35,7 +35,7 @@ def texts(notebook):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, monkeypatch):
     for package in ("nbclient", "ipykernel", "sklearn", "matplotlib", "h5py"):
-        pytest.importorskip(package)
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install '.[notebooks]'")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(FOLDER.parent), os.getenv("PYTHONPATH", "")])))
     notebook = runpy.run_path(str(FOLDER / "run.py"))["executed"](path)
     printed = [output for cell in notebook.cells for output in cell.get("outputs", ())]
@@ -43,7 +43,7 @@ def test_a_notebook_runs(path, monkeypatch):
 
 
 def test_a_run_changes_no_file_unless_it_is_asked_to(tmp_path, monkeypatch):
-    pytest.importorskip("nbclient")
+    pytest.importorskip("nbclient", reason="nbclient is not installed: pip install '.[notebooks]'")
     import nbformat
 
     def executed(path):

@@ -98,8 +98,20 @@ def head_gradient(name, position, shape):
     return random.normal(0, 1, tuple(shape)).astype("float32")
 
 
-def write(keras, name, save, formats, more):
-    """Writes `models/<name>.zip`, every network in its formats by `save(model, path)`, and `models/<name>.npz`."""
+ONLY_WEIGHTS = (".legacy.h5", ".weights.h5")  # endings of files
+
+
+def loaded(keras, model, path, own):
+    """The model of a file; if it holds only weights, they go into the given model."""
+    if not path.endswith(ONLY_WEIGHTS):
+        return keras.models.load_model(path, own, compile=False)
+    model.set_weights([array * 0 for array in model.get_weights()])
+    model.load_weights(path)
+    return model
+
+
+def write(keras, name, formats, more):
+    """Writes `models/<name>.zip`, every network in its formats, and `models/<name>.npz`."""
     result = {}
     with tempfile.TemporaryDirectory() as folder:
         for network in names():
@@ -109,7 +121,8 @@ def write(keras, name, save, formats, more):
                 if ending == ".json":
                     Path(folder, f"{network}.json").write_text(model.to_json(), encoding="utf-8")
                 else:
-                    save(model, str(Path(folder, f"{network}{ending}")))
+                    save = model.save_weights if ending in ONLY_WEIGHTS else model.save
+                    save(str(Path(folder, f"{network}{ending}")))
         files = sorted(Path(folder).iterdir())
         with zipfile.ZipFile(FOLDER / f"{name}.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             for path in files:
@@ -118,8 +131,9 @@ def write(keras, name, save, formats, more):
     return make.settle({**result, **more, "versions": np.array(versions())}, FOLDER / f"{name}.npz", check=False)
 
 
-def check(keras, name, read, formats):
-    """Loads every recorded file in this Keras and compares what it gives with the recording; the exit status."""
+def check(keras, name, formats, own=None):
+    """Loads every recorded file in this Keras, which knows its `own` classes, and compares what it gives with the
+    recording; the exit status."""
     old, wrong = make.load(FOLDER / f"{name}.npz"), []
     with tempfile.TemporaryDirectory() as folder:
         unpack(name, folder)
@@ -130,10 +144,10 @@ def check(keras, name, read, formats):
             for ending in formats(network):
                 if ending == ".json":
                     continue
-                loaded = read(model, str(Path(folder, f"{network}{ending}")))
-                equal = len(loaded.weights) == len(weights) and all(map(np.array_equal, loaded.get_weights(), weights))
+                again = loaded(keras, model, str(Path(folder, f"{network}{ending}")), own)
+                equal = len(again.weights) == len(weights) and all(map(np.array_equal, again.get_weights(), weights))
                 if equal and network in keras_networks.NETWORKS:  # channels last, which runs on the CPU
-                    got = called(loaded, keras_networks.inputs(loaded))
+                    got = called(again, keras_networks.inputs(again))
                     equal = all(make.close(old[f"{network}/output/{number}"], out) for number, out in enumerate(got))
                 wrong += [] if equal else [f"{network}{ending}"]
     print(f"{len(old)} arrays recorded; different: {wrong}")

@@ -27,26 +27,6 @@ def formats(network):
     return (".h5", ".keras", ".json", ".legacy.h5", ".weights.h5") if network in ALL_FORMATS else (".h5",)
 
 
-def save(model, path):
-    """A whole model, or only weights."""
-    if path.endswith((".legacy.h5", ".weights.h5")):
-        model.save_weights(path)
-    else:
-        model.save(path)
-
-
-def load(model, path):
-    """The model of a file; if it holds only weights, they go into the given model."""
-    import tensorflow as tf
-
-    if path.endswith((".legacy.h5", ".weights.h5")):
-        model.set_weights([array * 0 for array in model.get_weights()])
-        model.load_weights(path)
-        return model
-    own = {"SpectralNormalization": tf.keras.layers.SpectralNormalization}  # which an .h5 file of 2.13 does not find
-    return tf.keras.models.load_model(path, own, compile=False)
-
-
 def main():
     """Write or check the files."""
     check = make.wants_check(__doc__)
@@ -54,11 +34,12 @@ def main():
     import tensorflow as tf
 
     if check:
-        return recording.check(tf.keras, "keras2", load, formats)
+        own = {"SpectralNormalization": tf.keras.layers.SpectralNormalization}  # which 2.13 does not find for an .h5
+        return recording.check(tf.keras, "keras2", formats, own)
     more = {}
     for name in keras_networks.TRAINED:
         more.update(recording.gradients(tf.keras, tf, name, lambda model, path: model.save_weights(path)))
-    return recording.write(tf.keras, "keras2", save, formats, more)
+    return recording.write(tf.keras, "keras2", formats, more)
 
 
 if __name__ == "__main__":

@@ -31,22 +31,6 @@ def formats(network):
     return (".keras", ".json", ".weights.h5") if network == "operators" else (".keras", ".h5", ".json", ".weights.h5")
 
 
-def save(model, path):
-    """A whole model, or only weights."""
-    model.save_weights(path) if path.endswith(".weights.h5") else model.save(path)
-
-
-def load(model, path):
-    """The model of a file; if it holds only weights, they go into the given model."""
-    import keras
-
-    if path.endswith(".weights.h5"):
-        model.set_weights([array * 0 for array in model.get_weights()])
-        model.load_weights(path)
-        return model
-    return keras.saving.load_model(path, compile=False)
-
-
 def main():
     """Write or check the files."""
     check = make.wants_check(__doc__)
@@ -54,8 +38,8 @@ def main():
     import keras
 
     if check:
-        return recording.check(keras, "keras3", load, formats)
-    return recording.write(keras, "keras3", save, formats, {})
+        return recording.check(keras, "keras3", formats)
+    return recording.write(keras, "keras3", formats, {})
 
 
 if __name__ == "__main__":
