@@ -462,18 +462,22 @@ def applications(name: str) -> str:
 
 
 def provenance(*tables: str) -> str:
-    """When, where and with what the tables were measured; if they differ in a fact, each of its values."""
+    """When, where and with what the tables were measured; if they differ in a fact, each of its values, and of commits
+    where they are."""
     provenances = [benchmark(table)["provenance"] for table in tables]
 
-    def every(fact: Callable[[dict], str]) -> str:
-        return ", ".join(dict.fromkeys(part for made in provenances for part in fact(made).split(", ")))
+    def every(fact: Callable[[dict], str]) -> List[str]:
+        return list(dict.fromkeys(map(fact, provenances)))
 
-    versions = {"Python": "python", "MXNet": "mxnet", "NumPy": "numpy", "TensorFlow": "tensorflow", "mxsame": "mxsame"}
+    dates, commits = sorted(every(itemgetter("date"))), every(itemgetter("commit"))
+    packages = {"Python": "python", "MXNet": "mxnet", "NumPy": "numpy", "TensorFlow": "tensorflow", "mxsame": "mxsame"}
+    versions = [f"{name} {version}" for name, key in packages.items() for version in every(itemgetter(key))]
     return (
-        f"Measured on {every(itemgetter('date'))}: {every(itemgetter('cpu'))}, "
-        f"{every(lambda made: str(made['cores']))} cores, "
-        f"{', '.join(f'{name} {every(itemgetter(key))}' for name, key in versions.items())} "
-        f"({every(itemgetter('commit'))}); {every(threads)}."
+        f"Measured on {' to '.join(dict.fromkeys((dates[0], dates[-1])))}: "
+        f"{', '.join(every(lambda made: made['cpu'].replace(' avx512f', '')))}, "
+        f"{', '.join(every(lambda made: str(made['cores'])))} cores, {', '.join(versions)} "
+        f"({commits[0] if len(commits) == 1 else 'the commits are in `benchmarks/results`'}); "
+        f"{' or '.join(every(threads)).replace(' or threads: ', ' or ')}."
     )
 
 
