@@ -92,22 +92,17 @@ def networks(tmp_path_factory):
     for keras, (folder, arrays) in keras_recording.unpacked(tmp_path_factory.mktemp("recorded")).items():
         for name in keras_recording.names():
             files = [folder / f"{name}{ending}" for ending in (".h5", ".keras")]
-            inputs, outputs = (
-                [
-                    np.ascontiguousarray(arrays[key], dtype="float32")
-                    for key in sorted(arrays, key=_number)
-                    if key.startswith(f"{name}/{kind}/")
-                ]
-                for kind in ("input", "output")
-            )
+            inputs, outputs = (_recorded(arrays, f"{name}/{kind}/") for kind in ("input", "output"))
             source = next((file for file in files if file.exists()), None)
             if source is not None:
                 found[keras, name] = mxsame.from_keras(source), inputs, outputs
     return found
 
 
-def _number(key):
-    return int(key.rsplit("/", 1)[1]) if key.rsplit("/", 1)[1].isdigit() else -1
+def _recorded(arrays, start):
+    """The arrays whose keys start so, in the order of the numbers at the end."""
+    numbers = sorted(int(key[len(start) :]) for key in arrays if key.startswith(start))
+    return [np.ascontiguousarray(arrays[f"{start}{number}"], dtype="float32") for number in numbers]
 
 
 def outcome(run, outputs):
