@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
 
 from mxsame.installation import requirements
 
@@ -37,33 +38,32 @@ def need_mxnet() -> None:
         raise click.ClickException(str(error)) from error
 
 
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """What the library refuses ends the command with the library's message."""
+    try:
+        yield
+    except (ValueError, TypeError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
 class Target(click.Path):
-    """A path to write to, in a folder that exists."""
+    """A path to write to, in a folder that exists; with `endings`, a file whose name ends in one of these."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(path_type=Path, **options)
+    def __init__(self, endings: tuple[str, ...] = ()) -> None:
+        super().__init__(path_type=Path, dir_okay=not endings, writable=bool(endings))
+        self.endings = endings
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(super().convert(value, param, ctx))
         if not path.resolve().parent.is_dir():
             self.fail(f"the folder {str(path.parent)!r} does not exist.", param, ctx)
-        return path
-
-
-class Picture(Target):
-    """A file name that ends in the format of a picture."""
-
-    def __init__(self) -> None:
-        super().__init__(dir_okay=False, writable=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        path = super().convert(value, param, ctx)
-        if path.suffix.lower() not in PICTURE_FORMATS:
-            self.fail(f"{path.name!r} must end in one of {', '.join(PICTURE_FORMATS)}.", param, ctx)
+        if self.endings and path.suffix.lower() not in self.endings:
+            self.fail(f"{path.name!r} must end in one of {', '.join(self.endings)}.", param, ctx)
         return path
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mxsame.cli._shared import Shape, Target, as_json, click, need_mxnet, print_json
+from mxsame.cli._shared import Shape, Target, as_json, click, need_mxnet, print_json, refusals
 
 
 @click.command("audit")
@@ -51,11 +51,9 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
     need_mxnet()
     from mxsame.auditing import ADVICE, audit
 
-    try:
+    with refusals():
         report = audit(file, dict(shapes) if names[0] is not None else shapes[0][1])
-    except (ValueError, TypeError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-    written = None if fix is None else fixed(report.fixed_symbol(), file, fix)
+        written = None if fix is None else fixed(report.fixed_symbol(), file, fix)
     if as_json:
         layers = [asdict(layer) for layer in report.layers]
         wrong = [layer.name for layer in report.wrong]
@@ -72,13 +70,10 @@ def fixed(symbol: Any, file: Path, out: Path) -> list[str]:
     """Writes the network's file, and copies of its parameter files, under another name; returns all paths."""
     prefix = file.name.replace("-symbol.json", "")
     paths = [f"{out}-symbol.json"]
-    try:
-        Path(paths[0]).write_text(symbol.tojson(), encoding="utf-8")
-        for path in sorted(file.parent.glob(f"{prefix}-[0-9][0-9][0-9][0-9].params")):
-            copy = Path(f"{out}{path.name[len(prefix) :]}")
-            if copy.resolve() != path.resolve():
-                shutil.copyfile(path, copy)
-            paths.append(str(copy))
-    except OSError as error:
-        raise click.ClickException(str(error)) from error
+    Path(paths[0]).write_text(symbol.tojson(), encoding="utf-8")
+    for path in sorted(file.parent.glob(f"{prefix}-[0-9][0-9][0-9][0-9].params")):
+        copy = Path(f"{out}{path.name[len(prefix) :]}")
+        if copy.resolve() != path.resolve():
+            shutil.copyfile(path, copy)
+        paths.append(str(copy))
     return paths

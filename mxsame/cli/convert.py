@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator
 
 from mxsame import validation
-from mxsame.cli._shared import Shape, Target, as_json, click, need, need_mxnet, print_json
+from mxsame.cli._shared import Shape, Target, as_json, click, need, need_mxnet, print_json, refusals
 from mxsame.data import sample
 
 SECONDS = 60.0  # to read a small file on a busy machine, the import of MXNet included
@@ -125,13 +125,9 @@ def leave(file: str, output: Path | None, shapes: tuple, layout: str | None, as_
     need_mxnet()
     from mxsame import to_keras
 
-    try:
-        with stages() as stage:
-            written = to_keras(
-                file, output, sizes if len(sizes) > 1 else sizes[0], layout=layout or "NHWC", progress=stage
-            )
-    except (ValueError, TypeError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+    shape = sizes if len(sizes) > 1 else sizes[0]
+    with refusals(), stages() as stage:
+        written = to_keras(file, output, shape, layout=layout or "NHWC", progress=stage)
     if as_json:
         print_json(written._asdict())
     else:
@@ -206,29 +202,27 @@ def convert_file(
     from mxsame.port import convert, report
 
     written, checked = [], None
-    with stages() as stage:
+    with refusals(), stages() as stage:
         try:
             with limits():
                 net = convert.from_keras(file, weights, layout=layout, custom=blocks, padding=padding, progress=stage)
-            stage("loading the model in Keras" if keras else "running the network", 0, 1)
-            model = keras and loaded(keras, file, weights, objects)  # after mxsame has refused files with code
-            sizes = input_shapes(net, shapes)
-            rows = report.rows(net, list(map(mx.nd.zeros, sizes)))
-            if output is not None:
-                target = output / Path(file).stem if output.is_dir() else output
-                if onnx is None:
-                    stage("writing", 0, 1)
-                    written = list(export(net, str(target), sizes))
-                else:
-                    written = write_onnx(net, target, sizes, {**onnx, "progress": stage})
-            if model is not None:
-                stage("comparing with Keras", 0, 1)
-                checked = compare(net, model, report.random_inputs(net, sizes))
         except MemoryError as error:
             reason = "it takes more memory than its size allows"
             raise click.ClickException(f"{file} must be a whole model file: {reason}.") from error
-        except (ValueError, TypeError, OSError) as error:
-            raise click.ClickException(str(error)) from error
+        stage("loading the model in Keras" if keras else "running the network", 0, 1)
+        model = keras and loaded(keras, file, weights, objects)  # after mxsame has refused files with code
+        sizes = input_shapes(net, shapes)
+        rows = report.rows(net, list(map(mx.nd.zeros, sizes)))
+        if output is not None:
+            target = output / Path(file).stem if output.is_dir() else output
+            if onnx is None:
+                stage("writing", 0, 1)
+                written = list(export(net, str(target), sizes))
+            else:
+                written = write_onnx(net, target, sizes, {**onnx, "progress": stage})
+        if model is not None:
+            stage("comparing with Keras", 0, 1)
+            checked = compare(net, model, report.random_inputs(net, sizes))
     return printed(file, net, rows, written, checked, as_json)
 
 
@@ -245,7 +239,8 @@ def stages() -> Iterator[Callable[[str, int, int], None]]:
             if stage != names[-1]:
                 names.append(stage)
                 bar.reset(task, description=stage)
-            bar.update(task, completed=done, total=total if total > 1 else None)  # None: a bar that moves
+            whole = total if total > 1 else None  # a bar that moves
+            bar.update(task, completed=done, total=whole, refresh=done == 0)
 
         yield show
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mxsame.cli._shared import PICTURE_FORMATS, Picture, click, need, need_mxnet
+from mxsame.cli._shared import PICTURE_FORMATS, Target, click, need, need_mxnet
 
 
 @click.command("demo")
 @click.option(
     "--out",
-    type=Picture(),
+    type=Target(PICTURE_FORMATS),
     metavar="FILE",
     default="mxsame-demo.png",
     show_default=True,

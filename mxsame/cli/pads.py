@@ -9,7 +9,7 @@ from typing import Any
 
 from mxsame import padding as arithmetic
 from mxsame import validation
-from mxsame.cli._shared import PICTURE_FORMATS, Integers, Picture, as_json, click, need, print_json
+from mxsame.cli._shared import PICTURE_FORMATS, Integers, Target, as_json, click, need, print_json
 from mxsame.drawing import DATA, PADDING, SKIPPED, PaddedAxis, save_padding, shown
 
 WINDOW = ("kernel", "stride", "dilation")
@@ -53,7 +53,7 @@ integers = partial(click.option, type=Integers(), metavar="INT[,INT]...")
 @as_json
 @click.option(
     "--plot",
-    type=Picture(),
+    type=Target(PICTURE_FORMATS),
     metavar="[FILE]",
     is_flag=False,
     flag_value="padding.png",
