@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import running
 
 import mxsame
 from mxsame._mxnet import mx
-from mxsame.rewriting import widening
+from mxsame.rewriting import training, widening
 from mxsame.rewriting.graph import Graph
 
+nn = mx.gluon.nn
 SHAPE = (2, 4, 6, 5)
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
@@ -237,3 +239,57 @@ def test_a_graph_is_walked_as_often_for_many_layers(monkeypatch):
         mxsame.deploy(net, (1, 4, 5, 5))
         counts.append(len(walked))
     assert counts[0] == counts[1]
+
+
+def norm_before(before, channels, *layers):
+    """A convolution of so many channels to so many, a batch norm, and layers."""
+    return running.sequential(nn.Conv2D(channels, 1, in_channels=before), nn.BatchNorm(in_channels=channels), *layers)
+
+
+def to(channels, outputs, groups=1):
+    return nn.Conv2D(outputs, 3, padding=1, in_channels=channels, groups=groups)
+
+
+CLIPS = [(0, 6, "float32"), (-0.1, 0.3, "float32"), (1, 0, "float32"), (0, 6, "float64")]
+PLAIN_GRADIENTS = {  # net -> whether its batch norm has data and gradient in different blocks
+    "depthwise after blocks of 8": (lambda: norm_before(24, 48, nn.Activation("relu"), to(48, 48, 48)), True),
+    "all in blocks of 8": (lambda: norm_before(24, 24, nn.Activation("relu"), to(24, 24, 24)), False),
+    "all in blocks of 16": (lambda: norm_before(16, 48, nn.LeakyReLU(0.1), to(48, 48)), False),
+    "blocks of 8 after those of 16": (lambda: norm_before(32, 32, nn.Dropout(0.0), to(32, 8)), True),
+    "a first convolution is in blocks of 16": (lambda: norm_before(3, 48, to(48, 24)), True),
+    "no blocks": (lambda: norm_before(20, 48, to(48, 48)), False),
+    "groups without blocks": (lambda: norm_before(16, 48, to(48, 48, 4)), True),
+    "an average of everything": (lambda: norm_before(24, 48, nn.Activation("relu"), nn.GlobalAvgPool2D()), True),
+    "a pool of windows between": (lambda: norm_before(24, 48, nn.MaxPool2D(), to(48, 48)), False),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN_GRADIENTS)
+def test_gradients_of_batch_norms_in_the_layout_of_their_data(name, monkeypatch):
+    monkeypatch.setattr(training, "has_avx512", lambda: True)
+    make, is_separate = PLAIN_GRADIENTS[name]
+    net = running.initialized(make())
+    x = running.normal(2, net[0].weight.shape[1], 6, 6)
+    want = running.recorded(net, x), x.grad.copy()
+    mxsame.hybridize(net)
+    got = running.recorded(net, x), x.grad
+    (graph,) = net.forward.graphs.values()
+    assert ("slice_axis" in running.operators(graph.symbol)) == is_separate
+    for have, wanted in zip(got, want):
+        assert running.difference(have.asnumpy(), wanted.asnumpy()) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "low, high, dtype", [(0, 6, "float32"), (-0.1, 0.3, "float32"), (1, 0, "float32"), (0, 6, "float64")]
+)
+def test_a_clip_is_a_maximum_of_a_minimum(low, high, dtype):
+    """With the same gradients, at the bounds as well."""
+    net = running.Own(lambda F, x: F.clip(x, low, high))
+    x = mx.nd.array([-1, low, np.nextafter(np.float32(low), 9), 0.2, high, 7, np.inf, -np.inf], dtype=dtype)
+    want = running.recorded(net, x), x.grad.copy()
+    mxsame.hybridize(net)
+    got = running.recorded(net, x), x.grad
+    (graph,) = net.forward.graphs.values()
+    assert ("clip" in running.operators(graph.symbol)) == (low > high or dtype == "float64")
+    for have, wanted in zip(got, want):
+        np.testing.assert_array_equal(have.asnumpy(), wanted.asnumpy())

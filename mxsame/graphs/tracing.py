@@ -20,7 +20,7 @@ from mxsame import _gluon, operands, tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.plan import forced
 from mxsame.plan.choice import Decision
-from mxsame.rewriting.onednn import with_copies, with_waits
+from mxsame.rewriting import prepared
 from mxsame.target import ANY, Placeholder, Target, building, target_of
 
 # Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
@@ -102,9 +102,8 @@ class Trace(NamedTuple):
         ends = list(copied)
         whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in self.placeholders)])
         _replace(whole, lowered)
-        copies = with_copies(mx.sym.Group([_resolved(end, lowered) for end in ends]), given)
-        copies = copies if self.target.purpose == "format" else with_waits(copies)
-        outputs = [tensors.of_kind(copies[index], kind) for index, kind in enumerate(flattened(self.outputs))]
+        graph = prepared(mx.sym.Group([_resolved(end, lowered) for end in ends]), given, self.target)
+        outputs = [tensors.of_kind(graph[index], kind) for index, kind in enumerate(flattened(self.outputs))]
         return Lowered(regrouped(self.outputs, iter(outputs)), decisions, known)
 
     def _copied(self) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Graphs rewritten for inference: the same values from fewer and better steps.
+"""Graphs rewritten for inference and training: the same values from fewer and better steps.
 
 A `Graph` is a Symbol taken apart, with the arrays of its parameters. Each other file has one kind of rewriting and
 changes a graph in place; none depends on the layer that a node came from.
@@ -6,10 +6,23 @@ changes a graph in place; none depends on the layer that a node came from.
 
 from __future__ import annotations
 
-from mxsame.rewriting import batch_norm, canonical, constants, sinking, widening
-from mxsame.rewriting.graph import Graph
+from typing import Any, Mapping, Sequence
 
-__all__ = ["simplify"]
+from mxsame.rewriting import batch_norm, canonical, constants, onednn, sinking, training, widening
+from mxsame.rewriting.graph import Graph
+from mxsame.target import Target
+
+__all__ = ["prepared", "simplify"]
+
+
+def prepared(symbol: Any, shapes: Mapping[str, Sequence[int]], target: Target) -> Any:
+    """A net's graph as it comes from its layers, for inputs of these shapes, made to run right, and fast."""
+    symbol = onednn.with_copies(symbol, shapes)
+    if target.purpose != "format":
+        symbol = onednn.with_waits(symbol)
+    if target.purpose in ("inference", "training") and target.device == "cpu":
+        symbol = training.faster(symbol, shapes, target.purpose == "training")
+    return symbol
 
 
 def simplify(graph: Graph, fuses: bool) -> None:

@@ -1,0 +1,84 @@
+"""Graphs that are trained: the same values and gradients, from operators that MXNet runs faster on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from mxsame.plan.arrays import COPY
+from mxsame.plan.costs import has_avx512
+from mxsame.rewriting.graph import Graph, Node, Output, User
+from mxsame.rewriting.windows import is_channels_first
+
+# in the layout of their data, forward and backward; the last two may be in place
+IN_BLOCKS = ("Activation", "LeakyReLU", "Dropout", "identity", "add", "maximum_scalar", "minimum_scalar")
+
+
+def faster(symbol: Any, shapes: Mapping[str, Sequence[int]], trains: bool) -> Any:
+    """The Symbol, for inputs of these shapes, on the CPU; `trains` is whether batch norms are trained."""
+    written = symbol.tojson()
+    if not any(f'"op": "{op}"' in written for op in ("clip", *["BatchNorm"] * trains)):
+        return symbol
+    graph = Graph.of(symbol, {}, shapes)
+    bounds(graph)
+    if trains and has_avx512():
+        separate(graph)
+    return graph.symbol()
+
+
+def bounds(graph: Graph) -> None:
+    """Write `clip` as a maximum of a minimum, which takes a quarter of the time forward and backward. Gradients are the
+    same, at the bounds as well, where both pass them on."""
+    types = graph.dtypes()
+    for node in graph.nodes():
+        low, high = (float(np.float32(node.attrs.get(name, 0))) for name in ("a_min", "a_max"))
+        if node.op == "clip" and low <= high and types.get(node.inputs[0]) is np.float32:
+            attrs = {name: value for name, value in node.attrs.items() if name not in ("a_min", "a_max")}
+            below = Node("_minimum_scalar", f"{node.name}_below", node.inputs, {**attrs, "scalar": repr(high)})
+            node.op, node.attrs, node.inputs = "_maximum_scalar", {**attrs, "scalar": repr(low)}, [Output(below)]
+
+
+def separate(graph: Graph) -> None:
+    """Let each batch norm have its gradient in the plain layout, if oneDNN would have it in other blocks than the data,
+    for which it has only slow code: a hundred times slower. The gradient of a slice, of everything here, is plain."""
+    shapes, users = graph.shapes(), graph.users()
+    for node in [node for node in users if node.op == "BatchNorm" and _meets_others(node, users, shapes)]:
+        attrs = {"axis": "0", "begin": "0", "end": "None", COPY: "True"}  # as mxsame.plan.arrays.copied
+        plain = Output(Node("slice_axis", f"{node.name}_plain", [Output(node)], attrs))
+        for user in users[node]:
+            if graph.used_by(user.node)[user.position] == Output(node):
+                graph.connect(user, plain)
+
+
+def _meets_others(norm: Node, users: Mapping[Node, Sequence[User]], shapes: Mapping[Node, tuple]) -> bool:
+    """Whether a batch norm's data is the output of a convolution in blocks, and is read by an operator with others."""
+    before = norm.inputs[0].node
+    block, nodes = _block(before, shapes, before), [norm]
+    for each in nodes if block > 1 else ():  # which grows
+        for user, _ in users[each]:
+            if user is not None and user.kind in IN_BLOCKS:
+                nodes += [user] * (user not in nodes)
+            elif user is not None and _block(user, shapes, each) not in (0, block):
+                return True
+    return False
+
+
+def _block(node: Node, shapes: Mapping[Node, tuple], array: Node) -> int:
+    """How many channels oneDNN has in a block of an array, the output or the data of an operator on pictures, with
+    AVX-512; 0 if there are no blocks, or any, and 1 for a grouped convolution without blocks."""
+    shape, groups = shapes.get(node, ()), int(node.attr("num_group", 1))
+    if len(shape) != 4 or not is_channels_first(node):
+        return 0
+    if node.op in ("Convolution", "Deconvolution"):
+        before = shapes[node.inputs[0].node][1]
+        lengths = [before // groups, shape[1] // groups]
+        # depthwise, or of a picture
+        if groups == before == shape[1] or (groups == 1 and before < 16 and array is node):
+            lengths = [shape[1]]
+    elif node.op == "Pooling" and node.attr("global_pool", False):
+        lengths = [shape[1]]
+    else:
+        return 0
+    fitting = (size for size in (16, 8) if not any(length % size for length in lengths))
+    return next(fitting, int(groups > 1))
