@@ -273,7 +273,7 @@ def test_gradients_of_batch_norms_in_the_layout_of_their_data(name, monkeypatch)
     want = running.recorded(net, x), x.grad.copy()
     mxsame.hybridize(net)
     got = running.recorded(net, x), x.grad
-    (graph,) = net.forward.graphs.values()
+    (graph,) = net.specialised.graphs.values()
     assert ("slice_axis" in running.operators(graph.symbol)) == is_separate
     for have, wanted in zip(got, want):
         assert running.difference(have.asnumpy(), wanted.asnumpy()) < 1e-5
@@ -289,7 +289,7 @@ def test_a_clip_is_a_maximum_of_a_minimum(low, high, dtype):
     want = running.recorded(net, x), x.grad.copy()
     mxsame.hybridize(net)
     got = running.recorded(net, x), x.grad
-    (graph,) = net.forward.graphs.values()
+    (graph,) = net.specialised.graphs.values()
     assert ("clip" in running.operators(graph.symbol)) == (low > high or dtype == "float64")
     for have, wanted in zip(got, want):
         np.testing.assert_array_equal(have.asnumpy(), wanted.asnumpy())

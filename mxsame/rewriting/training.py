@@ -6,6 +6,7 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
+from mxsame import tensors
 from mxsame.plan.arrays import COPY
 from mxsame.plan.costs import has_avx512
 from mxsame.rewriting.graph import Graph, Node, Output, User
@@ -16,9 +17,11 @@ IN_BLOCKS = ("Activation", "LeakyReLU", "Dropout", "identity", "add", "maximum_s
 
 
 def faster(symbol: Any, shapes: Mapping[str, Sequence[int]], trains: bool) -> Any:
-    """The Symbol, for inputs of these shapes, on the CPU; `trains` is whether batch norms are trained."""
-    written = symbol.tojson()
-    if not any(f'"op": "{op}"' in written for op in ("clip", *["BatchNorm"] * trains)):
+    """The Symbol, for inputs of these shapes, on the CPU; `trains` is whether batch norms are trained. A graph with
+    casts of `mxnet.contrib.amp` stays as it is, since a `Graph` has none."""
+    written = symbol.tojson(remove_amp_cast=False)
+    ops = ("clip", "BatchNorm") if trains else ("clip",)
+    if not any(f'"op": "{op}"' in written for op in ops) or "amp_cast" in written:
         return symbol
     graph = Graph.of(symbol, {}, shapes)
     bounds(graph)
@@ -42,7 +45,9 @@ def bounds(graph: Graph) -> None:
 def separate(graph: Graph) -> None:
     """Let each batch norm have its gradient in the plain layout, if oneDNN would have it in other blocks than the data,
     for which it has only slow code: a hundred times slower. The gradient of a slice, of everything here, is plain."""
-    shapes, users = graph.shapes(), graph.users()
+    outputs, users = list(map(Output, graph.nodes())), graph.users()
+    inferred = tensors.inferred_shapes(graph.symbol(outputs), graph.inputs) or ()
+    shapes = {output.node: shape for output, shape in zip(outputs, inferred) if shape}
     for node in [node for node in users if node.op == "BatchNorm" and _meets_others(node, users, shapes)]:
         attrs = {"axis": "0", "begin": "0", "end": "None", COPY: "True"}  # as mxsame.plan.arrays.copied
         plain = Output(Node("slice_axis", f"{node.name}_plain", [Output(node)], attrs))
@@ -71,7 +76,7 @@ def _block(node: Node, shapes: Mapping[Node, tuple], array: Node) -> int:
     if len(shape) != 4 or not is_channels_first(node):
         return 0
     if node.op in ("Convolution", "Deconvolution"):
-        before = shapes[node.inputs[0].node][1]
+        before = shapes.get(node.inputs[0].node, (0, 0))[1]
         lengths = [before // groups, shape[1] // groups]
         # depthwise, or of a picture
         if groups == before == shape[1] or (groups == 1 and before < 16 and array is node):
@@ -80,5 +85,5 @@ def _block(node: Node, shapes: Mapping[Node, tuple], array: Node) -> int:
         lengths = [shape[1]]
     else:
         return 0
-    fitting = (size for size in (16, 8) if not any(length % size for length in lengths))
+    fitting = (size for size in (16, 8) if all(length > 0 and not length % size for length in lengths))
     return next(fitting, int(groups > 1))
