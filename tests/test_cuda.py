@@ -70,22 +70,6 @@ def test_libraries_are_loaded_in_order_from_wheels_or_from_where_the_linker_find
 
 
 @needs_gcc
-def test_the_parts_of_a_cudnn_that_is_loaded_are_its_own(wheels, tmp_path):
-    other = fake_cuda.make(tmp_path, "libcudnn.so.8")
-    libraries, missing = loaded([wheels], f"import ctypes; ctypes.CDLL({str(other)!r})")
-    assert libraries == [name for name in SONAMES if "cudnn" not in name] and not missing
-
-
-@needs_gcc
-def test_a_damaged_library_of_a_wheel_is_named(wheels, tmp_path):
-    path = tmp_path / "nvidia" / "all" / "lib" / "libcusolver.so.11"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"")
-    result = sites.run([ROOT, tmp_path, wheels], "-c", LOADED)
-    assert result.stderr.strip().endswith(f"OSError: {path}: file too short")
-
-
-@needs_gcc
 @pytest.mark.skipif(cuda.has_driver(), reason="this machine has NVIDIA's driver")
 def test_a_driver_where_the_linker_or_containers_have_it(tmp_path):
     folder = fake_cuda.make_driver(tmp_path).parent

@@ -10,7 +10,6 @@ import collections
 import concurrent.futures
 import dataclasses
 import itertools
-import random
 
 import oracle
 import pytest
@@ -186,23 +185,6 @@ def test_the_least_size_has_the_plans_of_the_sizes_that_it_stands_for(operator):
                 assert is_exact(plan.axes[0], window, n, operator, plan.convention), f"{plan}, {window}"
                 count += 1
     assert count > 1000
-
-
-def test_full_serves_all_axes_or_none():
-    """One convention for every axis: where "full" is chosen each of them is exact with it."""
-    stream, chosen = random.Random(3), 0
-    for _ in range(300):
-        operator, rank, is_dynamic = stream.choice(("max", "avg")), stream.choice((2, 3)), stream.random() < 0.3
-        sizes = [stream.choice(SIZES) for _ in range(rank)]
-        windows = [Window(None if is_dynamic else n, stream.choice(KERNELS), stream.choice(STRIDES)) for n in sizes]
-        plan = first_plan(windows, operator)
-        chosen += plan.convention == "full"
-        for step, window, n in zip(plan.axes, windows, sizes):
-            gives_one_up = plan.convention == "full" and window.kernel_size == 2
-            for size in EVERY_SIZE[gives_one_up:] if is_dynamic else (n,):
-                known = dataclasses.replace(window, size=size)
-                assert is_exact(step, known, size, operator, plan.convention), f"{plan}, {windows}, n {size}"
-    assert chosen > 40
 
 
 def test_what_is_chosen_first():

@@ -45,8 +45,6 @@ def record():
         for index, output in enumerate(outputs):
             result[f"{name}/{index}/shape"] = np.array(output.shape, np.int32)
             result[f"{name}/{index}/output"] = make.sample(output).astype(np.float32)
-        if loss is None:
-            continue
         model.compile(keras.optimizers.legacy.SGD(networks.LEARNING_RATE), loss)
         target = networks.target(name, outputs[-1].shape)
         losses = [model.train_on_batch(data, target) for _ in range(networks.STEPS)]

@@ -1,7 +1,7 @@
 """The networks that are compared with tf.keras: built alike by keras-mxnet and by tf.keras, which is handed in.
 
-Arrays are in Keras's channels_last order and made from a seed; nothing here imports a Keras. Each network is built
-without its training (loss, steps of plain SGD) or with it, see `NETWORKS`.
+Arrays are in Keras's channels_last order and made from a seed; nothing here imports a Keras. They are
+trained by a few steps of plain SGD.
 """
 
 import functools
@@ -10,7 +10,6 @@ import zlib
 import numpy as np
 
 STEPS, LEARNING_RATE = 3, 0.05
-SCALES = {"normalized": (2, 8)}  # positions of batch norms' gamma among the weights
 
 
 class Layers:
@@ -91,55 +90,11 @@ def volume(keras, data_format):
     )
 
 
-def autoencoder(keras, data_format):
-    """28 x 28 x 1 -> 4 x 4 x 4 by pooling, and back by transposed convolutions, one of them with output padding."""
-    layers = Layers(keras, data_format)
-    return keras.models.Sequential(
-        [
-            layers.Conv2D(8, 3, activation="relu", padding="same", input_shape=sized((28, 28), 1, data_format)),
-            layers.MaxPooling2D(2, padding="same"),
-            layers.Conv2D(4, 3, activation="relu", padding="same"),
-            layers.MaxPooling2D(2, padding="same"),
-            layers.Conv2D(4, 3, activation="relu", padding="same"),
-            layers.MaxPooling2D(2, padding="same"),
-            layers.Conv2DTranspose(4, 3, strides=2, padding="same", output_padding=0, activation="relu"),
-            layers.Conv2DTranspose(4, 3, strides=2, padding="same", output_padding=1, activation="relu"),
-            layers.Conv2DTranspose(8, 3, strides=2, padding="same", activation="relu"),
-            layers.Conv2DTranspose(8, 2, dilation_rate=2, padding="same", activation="relu"),
-            layers.Conv2D(1, 3, activation="sigmoid", padding="same"),
-        ]
-    )
-
-
-def normalized(keras, data_format):
-    """Conv, BN, relu, dropout, conv, BN, relu, pooling; 32 x 32 x 3.
-
-    The scales are 1, which keras-mxnet takes them for whatever they are; not trained: BN's averages are Keras's matter.
-    """
-    layers = Layers(keras, data_format)
-    axis = 1 if data_format == "channels_first" else -1
-    return keras.models.Sequential(
-        [
-            layers.Conv2D(8, 3, input_shape=sized((32, 32), 3, data_format)),
-            layers.BatchNormalization(axis=axis),
-            layers.Activation("relu"),
-            layers.Dropout(0.3),
-            layers.Conv2D(8, 3, padding="same"),
-            layers.BatchNormalization(axis=axis),
-            layers.Activation("relu"),
-            layers.MaxPooling2D(2, strides=2, padding="same"),
-            layers.Conv2D(4, 4, strides=3, padding="same"),
-        ]
-    )
-
-
-NETWORKS = {  # name -> (builder, input shape without the batch, loss or None)
+NETWORKS = {  # name -> (builder, input shape without the batch, loss)
     "plain": (plain, (15, 18, 3), "categorical_crossentropy"),
     "branches": (branches, (13, 16, 4), "mse"),
     "sequence": (sequence, (17, 3), "mse"),
     "volume": (volume, (7, 6, 5, 2), "mse"),
-    "autoencoder": (autoencoder, (28, 28, 1), "binary_crossentropy"),
-    "normalized": (normalized, (32, 32, 3), None),
 }
 
 
@@ -173,5 +128,5 @@ def weights(name, shapes):
         values = stream(name, "weights", str(index)).standard_normal(shape)
         fan_in = max(int(np.prod(shape)) // max(shape), 1)
         values = values / np.sqrt(fan_in) if len(shape) > 1 else 0.5 + 0.1 * np.abs(values)
-        result.append((np.ones(shape) if index in SCALES.get(name, ()) else values).astype(np.float32))
+        result.append(values.astype(np.float32))
     return result
