@@ -32,7 +32,7 @@ TESTS_OF = {  # which tests a file is tested by, those first that are the likeli
     "mxsame/onnx/": "onnx_operators onnx_files onnx",
     "mxsame/exporting/": "onnx_files onnx",
     "mxsame/keras/": "keras_layouts keras_backend",
-    "mxsame/port/": "port/misread port/types port/masks port/recorded port/keras_mxnet port/sizes port/noise",
+    "mxsame/port/": "port/masks port/types port/recorded port/keras_mxnet port/misread port/sizes port/noise",
 }
 PATIENCE = 1200  # seconds
 SLOW = "mx.np or float64 or channels_last or input_size or with_shapes or static_alloc or known"

@@ -36,6 +36,7 @@ MODELS = {  # (axes of the data, layers after Masking)
                                            L.TimeDistributed(L.GRU(2))]),
     "zeros": (2, lambda L: [L.LSTM(3, zero_output_for_mask=True, return_sequences=True), L.Flatten()]),
     "zeros backwards": (2, lambda L: [L.GRU(3, zero_output_for_mask=True, go_backwards=True)]),
+    "no mask after a convolution": (2, lambda L: [L.Conv1D(3, 2, padding="same"), L.LSTM(2)]),
     "no zeros in both": (2, lambda L: [L.Bidirectional(L.SimpleRNN(3, zero_output_for_mask=True))]),
 }  # fmt: skip
 
