@@ -23,7 +23,7 @@ TESTS_OF = {  # which tests a file is tested by, those first that are the likeli
     "mxsame/padding.py": "padding ways",
     "mxsame/plan/costs.py": "planner",
     "mxsame/plan/": "plan ops ways",
-    "mxsame/ops/": "ways gpu_graphs ops nn",
+    "mxsame/ops/": "nn gpu_graphs ops ways",
     "mxsame/target.py": "graph nn ways",
     "mxsame/graphs/": "graph blocks deploy ways",
     "mxsame/rewriting/windows.py": "audit onnx_files onnx",
@@ -35,7 +35,6 @@ TESTS_OF = {  # which tests a file is tested by, those first that are the likeli
     "mxsame/port/": "port/masks port/types port/recorded port/keras_mxnet port/misread port/sizes port/noise",
 }
 PATIENCE = 1200  # seconds
-SLOW = "mx.np or float64 or channels_last or input_size or with_shapes or static_alloc or known"
 
 
 def mutations() -> list[tuple[str, str, str, str]]:
@@ -63,10 +62,9 @@ def tests_of(file: str) -> list[str]:
 
 def first_failure(folder: Path, tests: list[str]) -> str | None:
     """The test that fails first, None if all pass."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-rfE", "-p", "no:cacheprovider"]
-    slow = () if "tests/port/test_recorded.py" in tests else ("-k", f"not ({SLOW})")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-rfE", "-p", "no:cacheprovider", *tests]
     try:
-        result = subprocess.run([*command, *slow, *tests], cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:  # a process that MXNet has ended can leave the others waiting
         return f"no end within {PATIENCE} s"
     if result.returncode < 0:
