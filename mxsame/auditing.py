@@ -366,7 +366,7 @@ def _pixels(seen: Mapping[Node, list], node: Node) -> Tuple[float, ...]:
 ADVICE = (
     "A shifted layer is right if the network was trained in MXNet, or if Keras has ZeroPadding and padding='valid' "
     "there. If Keras has padding='same' there, use the layer of the same name in mxsame.nn, or write the network with "
-    "exact SAME: mxsame audit --fix."
+    "exact SAME: mxsame audit --fix, or fixed_symbol() in Python."
 )
 
 

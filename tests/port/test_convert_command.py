@@ -276,7 +276,7 @@ def test_a_check_without_keras_fails_before_anything_is_written(folder, tmp_path
     result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
     assert result.exit_code == 1
     assert "--check needs TensorFlow or Keras: tensorflow.keras cannot be imported (TypeError: another" in result.output
-    assert "Fix it with: " in result.output and "-m pip install tensorflow==" in result.output
+    assert re.search(r"Fix it with: .* -m pip install (tensorflow==|keras )", result.output)
     assert not list(tmp_path.iterdir())
 
 
