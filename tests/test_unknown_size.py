@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import numpy as np
 import pytest
-from running import assert_equal, initialized, run_python, sequential
+from running import assert_equal, initialized, outputs_without_mxsame, sequential
 
 import mxsame
 from mxsame._mxnet import mx
@@ -59,18 +57,6 @@ def test_an_infinity_stays_one_in_a_max_pool_of_known_size():
 
 # ---- a whole network -------------------------------------------------------------------------------------------------
 
-LOAD = """
-    import numpy as np
-    import mxnet as mx
-
-    net = mx.gluon.SymbolBlock.imports("net-symbol.json", ["data"], "net-0000.params")
-    pictures, outputs = np.load("pictures.npz"), {}
-    for name in pictures.files:
-        outputs[name] = net(mx.nd.array(pictures[name])).asnumpy()
-    np.savez("outputs.npz", **outputs)
-    print("done")
-"""
-
 
 def test_an_exported_network_needs_no_mxsame(tmp_path):
     """Two files of every layer, loaded where mxsame cannot be imported, right at five sizes."""
@@ -81,16 +67,14 @@ def test_an_exported_network_needs_no_mxsame(tmp_path):
         *(mxsame.nn.AvgPool2D((2, 3), 2), mxsame.nn.LpPool2D(2, 1), mxsame.nn.Conv2D(3, 3, 2)),
     )
     initialized(net, 1)
-    pictures = {str(size): mx.nd.random.normal(shape=(2, 3, *size)) for size in SIZES}
-    wanted = {name: net(picture).asnumpy() for name, picture in pictures.items()}
+    pictures = [mx.nd.random.normal(shape=(2, 3, *size)) for size in SIZES]
+    wanted = [net(picture).asnumpy() for picture in pictures]
     net.hybridize()
-    net(pictures[str(SIZES[0])])
+    net(pictures[0])
     net.export(str(tmp_path / "net"))
-    np.savez(tmp_path / "pictures.npz", **{name: picture.asnumpy() for name, picture in pictures.items()})
-    assert run_python(textwrap.dedent(LOAD), cwd=tmp_path, with_mxsame=False).strip() == "done"
-    outputs = np.load(tmp_path / "outputs.npz")
-    for name, out in wanted.items():
-        assert_equal(outputs[name], out, what=name)
+    files = str(tmp_path / "net-symbol.json"), str(tmp_path / "net-0000.params")
+    for size, out, want in zip(SIZES, outputs_without_mxsame(files, pictures, tmp_path), wanted):
+        assert_equal(out, want, what=str(size))
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
