@@ -50,13 +50,13 @@ class Check(NamedTuple):
 
 
 def as_data(checks: List[Check]) -> dict:
-    """The checks as `mxsame doctor --json` prints them."""
+    """Return the checks as `mxsame doctor --json` prints them."""
     well = not any(check.status == "problem" for check in checks)
     return {"mxsame": __version__, "well": well, "checks": [check._asdict() for check in checks]}
 
 
 def examine() -> Iterator[Check]:
-    """The checks, one after the other."""
+    """Run the checks, and yield what each of them finds."""
     yield Check("Python", "note", f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}")
     wheels, reported = mxnet_wheels(), ask()
     again = reinstall(next(iter(wheels), "mxnet"))

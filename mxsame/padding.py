@@ -40,7 +40,7 @@ _KEEPS_ALL_OUTPUTS: dict[str, dict[int, tuple[int, ...]]] = {
 
 
 def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
-    """ke = (k-1)d + 1: the extent of a kernel with its dilation.
+    """Return ke = (k-1)d + 1, the extent of a kernel with its dilation.
 
     >>> effective_kernel_size(3, 2)
     5
@@ -58,7 +58,7 @@ def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
 
 @validation.renamed(**OTHER_NAMES)
 def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
-    """The zeros that Keras's SAME puts before and after `size` elements, as (low, high).
+    """Return the zeros that Keras's SAME puts before and after `size` elements, as (low, high).
 
     out = ceil(n/s), P = max((out-1)s + ke - n, 0), low = P//2, high = P - low: the extra padding element goes to the
     END. With a stride above 1, low and high depend on n modulo s; symmetric padding ignores that.
@@ -92,7 +92,7 @@ def high_pad(size: int, outputs: int, effective: int, stride: int, low: int = 0)
 
 
 def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
-    """The zeros that keras-mxnet's convolutions and pooling operators put before and after `size` elements.
+    """Return the zeros that keras-mxnet's convolutions and pooling operators put before and after `size` elements.
 
     P is that of :func:`same_pads`, but the extra padding element goes to the START: low = ceil(P/2), high = P - low.
     (keras-mxnet pads both ends by ceil(P/2) and drops the last output if there is one too many. :func:`by_axis` has the
@@ -116,7 +116,7 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
 def by_axis(
     padding: Any, operator: str, kernel_size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> tuple[Any, ...]:
-    """One word or (low, high) pair for each axis of a convolution ("conv", "transposed") or of pooling ("pool").
+    """Return a word or (low, high) pair for each axis of a convolution ("conv", "transposed") or of pooling ("pool").
 
     With "keras-mxnet" the axes of an operator differ. It pads both ends by ceil(P/2), which gives n + 1 outputs for an
     even ke and stride 1. Convolutions drop the last one, except along the third axis in 3-D; pooling drops it only
@@ -178,7 +178,7 @@ def padded_size(size: Sequence[int | None], pads: Sequence[tuple[int, int]]) -> 
 
 
 def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
-    """The zeros of a causal convolution, (ke - 1, 0): no output sees a later input.
+    """Return the zeros of a causal convolution, (ke - 1, 0): no output sees a later input.
 
     >>> causal_pads(3, 2)
     (4, 0)
@@ -189,7 +189,7 @@ def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
 def resolve_pads(
     size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same"
 ) -> tuple[int, int]:
-    """(low, high) for any `padding`: "same", "valid", "causal", "keras-mxnet", an int, or a (low, high) pair.
+    """Return (low, high) for any `padding`: "same", "valid", "causal", "keras-mxnet", an int, or a (low, high) pair.
 
     >>> resolve_pads(7, 2, stride=2), resolve_pads(7, 2, padding="valid"), resolve_pads(7, 2, padding=1)
     ((0, 1), (0, 0), (1, 1))
@@ -207,7 +207,7 @@ def resolve_pads(
 
 @validation.renamed(**OTHER_NAMES)
 def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same") -> int:
-    """The outputs of a convolution or pooling along one axis: floor((n + low + high - ke)/s) + 1.
+    """Return the number of outputs of a convolution or pooling along one axis, floor((n + low + high - ke)/s) + 1.
 
     `padding` is "same", "valid", "causal", "keras-mxnet", an int, or a (low, high) pair. For "same" and "keras-mxnet"
     this is ceil(n/s).
@@ -237,7 +237,7 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
 def transposed_cuts(
     kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same", output_padding: int | None = None
 ) -> tuple[int, int]:
-    """What a transposed convolution crops from its full extent F = (n-1)s + ke: (start, end).
+    """Return what a transposed convolution crops from its full extent F = (n-1)s + ke, as (start, end).
 
     A negative end is a number of elements at the end that hold only the bias. The input size does not matter. SAME is
     the gradient of the forward SAME convolution: F - out elements are cropped, half of them (rounded down) from the
@@ -310,7 +310,7 @@ def keras_transposed_size(
 def transposed_cuts_to(
     length: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same"
 ) -> tuple[int, tuple[int, int]]:
-    """(size, (start, end)): the input size of a transposed convolution with `length` outputs, and what it crops.
+    """Return (size, (start, end)), the input size of a transposed convolution with `length` outputs, and what it crops.
 
     It is the gradient of the convolution from `length` elements to `size`, so the pads of that convolution are cropped,
     less the elements after its last window. A negative end is a number of elements that hold only the bias.
@@ -346,7 +346,7 @@ def transposed_output_size(
     padding: Any = "same",
     output_padding: int | None = None,
 ) -> int:
-    """The outputs of a transposed convolution along one axis: (n-1)s + ke - start - end.
+    """Return the number of outputs of a transposed convolution along one axis, (n-1)s + ke - start - end.
 
     >>> transposed_output_size(4, 3, 2), transposed_output_size(4, 3, 2, padding="valid")
     (8, 9)

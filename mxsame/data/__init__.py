@@ -9,7 +9,7 @@ SAMPLES = {"digits": "digits.h5"}
 
 
 def sample(name: str) -> str:
-    """The path of a file to try things with.
+    """Return the path of a file to try things with.
 
     "digits" is a Keras model that recognizes handwritten digits: pictures (N, 8, 8, 1) of 0..1 to 10 probabilities.
     Raises `ValueError` for another name.

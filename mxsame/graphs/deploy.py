@@ -35,7 +35,7 @@ DTYPES: Tuple[np.dtype[Any], ...] = tuple(
 
 
 def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None) -> Deployed:
-    """A graph for inference: the outputs of `net`, from fewer and better steps.
+    """Make a graph for inference, which computes the outputs of `net` in fewer and better steps.
 
     Identities are left out. What depends only on parameters is computed once. A batch norm after a convolution or a
     dense layer is folded into its weight: W' = s W and b' = s b + beta - mean s with s = gamma / sqrt(variance + eps)

@@ -27,7 +27,7 @@ __all__ = ["HybridBlock", "HybridSequential", "hybridize"]
 
 
 def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags: Any) -> AnyBlock:
-    """`net.hybridize(active, **flags)`, with a graph for each shape signature; returns `net`.
+    """Hybridize `net` as `net.hybridize(active, **flags)` does, with a graph for each shape signature; returns `net`.
 
     The net is called as before, with any sizes, for training and inference, on any contexts. Calls with sizes that
     need no new graph cost a look-up. The first signature gets its graph at once, and every other one at its eighth

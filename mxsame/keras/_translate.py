@@ -27,7 +27,7 @@ _image_data_format = "channels_last"
 
 
 def image_data_format() -> str:
-    """The default data format: "channels_last" until it is set, as in Keras.
+    """Return the default data format: "channels_last" until it is set, as in Keras.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def image_data_format() -> str:
 
 
 def set_image_data_format(data_format: str) -> None:
-    """Sets what :func:`image_data_format` returns, for all of `mxsame.keras`.
+    """Set what :func:`image_data_format` returns, for all of `mxsame.keras`.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ KINDS = ("conv", "depthwise", "pointwise", "transposed")
 
 
 def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
-    """A Keras kernel as the weight of MXNet's operators, of `mxsame.ops` and of the layers of `mxsame.nn`.
+    """Return a Keras kernel as the weight of MXNet's operators, of `mxsame.ops` and of the layers of `mxsame.nn`.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
 
 
 def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_multiplier: Optional[int] = None) -> Any:
-    """A weight of MXNet as Keras's kernel: the inverse of :func:`to_mxnet`.
+    """Return a weight of MXNet as Keras's kernel: the inverse of :func:`to_mxnet`.
 
     Parameters
     ----------

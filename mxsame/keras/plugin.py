@@ -95,7 +95,7 @@ def uninstall() -> None:
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """`install` within a `with` block; afterwards everything is as before, also after an error.
+    """Install within a `with` block; afterwards everything is as before, also after an error.
 
     Examples
     --------

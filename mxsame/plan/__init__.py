@@ -58,7 +58,7 @@ def strategies_for(operator: str) -> Tuple[str, ...]:
 def exact_plans(
     windows: Tuple[AnyWindow, ...], operator: str, allowed: Optional[Tuple[str, ...]] = None
 ) -> Mapping[str, Plan]:
-    """Every exact plan, by the strategy that its axes have in common, in the order of `allowed`.
+    """Return every exact plan, by the strategy that its axes have in common, in the order of `allowed`.
 
     In all of them, an axis for which "native" is exact runs natively. An axis for which the strategy is not exact runs
     by the first one that is. If all axes run natively, there is only "native".
@@ -127,7 +127,7 @@ def _of_axis(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPlan]:
 
 
 def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None) -> Plan:
-    """The first of the exact plans, or the one of :func:`force`; `ValueError` if that is not exact.
+    """Return the first of the exact plans, or the one of :func:`force`; `ValueError` if that is not exact.
 
     >>> odd, even = first_plan([Window(7, 3, 2), Window(8, 3, 2)], "conv").axes
     >>> odd == AxisPlan(3, pad=1), even == AxisPlan(3, pad=2, crop=(1, 0))
@@ -154,7 +154,7 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
 
 
 def forced() -> Optional[str]:
-    """The strategy of :func:`force`, or None.
+    """Return the strategy of :func:`force`, or None.
 
     >>> with force("concat"):
     ...     forced()
@@ -165,7 +165,7 @@ def forced() -> Optional[str]:
 
 @contextlib.contextmanager
 def force(strategy: Optional[str]) -> Iterator[None]:
-    """Within the `with` block, graphs are built by this strategy, for tests and experiments; None ends a force.
+    """Build graphs by this strategy within the `with` block, for tests and experiments; None ends a force.
 
     Operators that the strategy does not serve are not affected. Raises `ValueError` for a geometry for which it is not
     exact.

@@ -111,8 +111,8 @@ class Decision(NamedTuple):
 def choose(
     windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None, is_for_both: bool = True
 ) -> Plan:
-    """The exact plan of the `allowed` strategies that is estimated to be the fastest. A graph for every size may serve
-    both inference and training.
+    """Return the exact plan of the `allowed` strategies that is estimated to be the fastest. A graph for every size may
+    serve both inference and training.
 
     Raises `ValueError` if there is none.
 
@@ -131,7 +131,7 @@ def choose(
 
 
 def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None) -> Dict[str, Plan]:
-    """The exact plans of the strategies that compete for speed; all exact plans if there is no such plan.
+    """Return the exact plans of the strategies that compete for speed; all exact plans if there is no such plan.
 
     >>> from mxsame.plan import TransposedWindow
     >>> list(candidates((TransposedWindow(8, 3, 2, 1, (0, 1)),), Work("transposed")))
@@ -212,7 +212,7 @@ def _is_slow_in_plain_layout(plan: Plan, windows: Sequence[AnyWindow], operator:
 
 
 def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> float:
-    """Nanoseconds that an operator takes on the CPU with a plan, to compare plans for the same windows.
+    """Estimate the nanoseconds of an operator on the CPU with a plan, to compare plans for the same windows.
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows = [Window(56, 3, 2), Window(56, 3, 2)]

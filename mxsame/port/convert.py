@@ -33,7 +33,7 @@ def from_keras(
     padding: Optional[str] = None,
     progress: Optional[Progress] = None,
 ) -> Network:
-    """A Keras model as a Gluon network, with its weights: same inputs, same outputs.
+    """Read a Keras model as a Gluon network with its weights: same inputs, same outputs.
 
     Parameters
     ----------
