@@ -55,20 +55,6 @@ def test_whole_space(drawn_case, data_format, kind, dtype):
     check(*room, case, data_format, kind, dtype)
 
 
-def test_arguments_by_position_and_by_default():
-    """As Keras's code calls them; the default is "valid", strides of 1 (for pooling the pool size), channels last."""
-    inputs, kernel = nd.random.normal(shape=(2, 9, 8, 3)), nd.random.normal(shape=(3, 2, 3, 4))
-    assert ops.conv(inputs, kernel).shape == (2, 7, 7, 4)
-    assert ops.conv(inputs, kernel, 2, "Same").shape == (2, 5, 4, 4)
-    assert ops.conv(inputs, kernel, [2, 1], "same", "channels_last", (1, 2)).shape == (2, 5, 8, 4)
-    assert ops.conv_transpose(inputs, nd.ones((3, 2, 5, 3)), 2, "valid", (1, 0)).shape == (2, 20, 16, 5)
-    assert ops.conv_transpose(inputs, nd.ones((3, 2, 5, 3))).shape == (2, 11, 9, 5)
-    assert ops.max_pool(inputs, 2).shape == (2, 4, 4, 3)
-    assert ops.average_pool(inputs, (3, 2), 1, "same").shape == (2, 9, 8, 3)
-    first = ops.max_pool(inputs.transpose((0, 3, 1, 2)), 2, data_format="channels_first")
-    assert_equal(first.transpose((0, 2, 3, 1)), ops.max_pool(inputs, 2).asnumpy())
-
-
 OTHER_SIZES = [
     *((*BACKEND, case) for case in table(backend_can)[::17]),
     *((*OPERATORS, case) for case in [case for case in TABLE if case.groups == 1][::13]),
