@@ -8,7 +8,7 @@ import nox
 
 nox.options.error_on_missing_interpreters = True
 nox.options.sessions = [
-    *("lint", "packaging", "docs", "cuda", "keras_mxnet", "distributed"),
+    *("lint", "packaging", "docs", "cuda", "keras_mxnet", "keras3", "distributed"),
     *("oracle", "tests-3.8", "tests-3.13"),  # README's command has run the whole suite, on one Python
 ]
 nox.options.reuse_existing_virtualenvs = False
@@ -40,8 +40,16 @@ def tests(session):
 def oracle(session):
     """The big grids, the properties, and a live TensorFlow 2.13.1; ``-- -m ""`` for everything."""
     install(session, ".[test,oracle,benchmarks]")
-    arguments = session.posargs or ["--dist", "worksteal", "-m", "heavy or oracle or hypothesis"]
+    arguments = session.posargs or ["--dist", "worksteal", "-m", "heavy or oracle or keras or hypothesis"]
     session.run("python", "-m", "pytest", "-q", "-n", "auto", *arguments, env={"HYPOTHESIS_PROFILE": "ci"})
+
+
+@nox.session(python="3.13")
+def keras3(session):
+    """What is written for Keras 3, in a live one."""
+    install(session, ".[test]")
+    session.install("keras==3.15.1", "tensorflow-cpu==2.21.0")
+    session.run("python", "-m", "pytest", "-q", "-m", "keras", "tests/test_to_keras.py", *session.posargs)
 
 
 @nox.session(python="3.8")

@@ -37,6 +37,10 @@ def pytest_collection_modifyitems(items):
             item.add_marker(
                 pytest.mark.skip(reason='TensorFlow 2.13 is not installed (Python 3.11: pip install ".[oracle]")')
             )
+        if item.get_closest_marker("keras") and not TENSORFLOWS:
+            item.add_marker(
+                pytest.mark.skip(reason='TensorFlow is not installed (Python 3.11: pip install ".[oracle]")')
+            )
         if item.get_closest_marker("gpu") and _mxnet.mx.context.num_gpus() == 0:
             item.add_marker(pytest.mark.skip(reason="MXNet finds no NVIDIA GPU"))
         if isinstance(item, pytest.DoctestItem):

@@ -6,6 +6,7 @@ axis is, so a transposition is only written where a layer needs another order.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -221,13 +222,17 @@ class Writer(Walk):
         key = (class_name, json.dumps(config), sources, part)
         if not weights or key not in self._layers:
             self._layers[key] = self._new(class_name, config, weights, part)
-        layer, tensors = self._layers[key], [each.tensor for each in inputs]
-        layer.calls.append(LayerCall((tensors if len(tensors) > 1 else tensors[0],), call or {}))
+        tensors = [each.tensor for each in inputs]
+        args = (tensors if len(tensors) > 1 else tensors[0],)
+        out = self._called(self._layers[key], first, args, call, first.shape if shape is None else shape)
+        return out if order is None else Value(out.tensor, out.shape, order)
+
+    def _called(self, layer: Layer, like: Value, args: Any, call: Optional[Dict[str, Any]], shape: Lengths) -> Value:
+        """The output of a call, of this shape, and with the axes of another value."""
+        layer.calls.append(LayerCall(args, call or {}))
         tensor = Tensor(layer.name, len(layer.calls) - 1)
-        self.shapes_of_tensors[tensor] = shape = first.shape if shape is None else shape
-        if order is None:
-            return first._replace(tensor=tensor, shape=shape)
-        return Value(tensor, shape, order)
+        self.shapes_of_tensors[tensor] = shape
+        return like._replace(tensor=tensor, shape=shape)
 
     def _new(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], part: str) -> Layer:
         named = next(map(self.name_of, weights.values()), _clean(self._node.name))
@@ -264,12 +269,10 @@ class Writer(Walk):
         first = next(each for each in args if isinstance(each, Value))
         name = self._unique(_clean(self._node.name))
         layer = Layer(class_name, name, {"name": name, **config}, operator=f"numpy.{class_name}", roles=[])
-        tensors = tuple(each.tensor if isinstance(each, Value) else each for each in args)
-        layer.calls.append(LayerCall(tensors, call or {}))
         self.arrays[name] = {}
         self.model.layers.append(layer)
-        self.shapes_of_tensors[Tensor(name)] = shape = first.shape if shape is None else shape
-        return first._replace(tensor=Tensor(name), shape=shape)
+        given = tuple(each.tensor if isinstance(each, Value) else each for each in args)
+        return self._called(layer, first, given, call, first.shape if shape is None else shape)
 
     def _unique(self, name: str) -> str:
         name = unused(name, self._names)
@@ -325,9 +328,9 @@ class Writer(Walk):
         Axes that are split or merged must be next to each other in MXNet's order; all others stay where they are."""
         groups = _groups(source, target)
         for axes, to in groups:
-            dynamic = [[n for n in lengths if not n.is_static] for lengths in
-                       ([source[axis] for axis in axes], [target[axis] for axis in to])]  # fmt: skip
-            if dynamic[0] != dynamic[1] or (dynamic[0] and _product([source[axis] for axis in axes]) != dynamic[0][0]):
+            before, after = ([n for n in map(shape.__getitem__, part) if n != (1, 1)]
+                             for shape, part in ((source, axes), (target, to)))  # fmt: skip
+            if before != after and not all(n.is_static for n in before):
                 raise ValueError("the batch must stay an axis of its own")
         home = {axis: number for number, (axes, _) in enumerate(groups) for axis in axes if source[axis] != (1, 1)}
         places: Dict[int, None] = dict.fromkeys(home[axis] for axis in x.order if axis in home)
@@ -376,33 +379,19 @@ def _lengths(shape: Shape, order: Sequence[int]) -> Lengths:
 
 
 def _groups(source: Shape, target: Shape) -> List[Tuple[List[int], List[int]]]:
-    """The smallest groups of neighbouring axes that have the same elements before and after a reshape."""
-    groups: List[Tuple[List[int], List[int]]] = []
-    before, after = list(enumerate(source)), list(enumerate(target))
-    while before or after:
-        axes, lengths = ([], []), ([Length(1, 1)], [Length(1, 1)])  # type: Tuple[list, list], Tuple[list, list]
-
-        def take(side: int, rest: list) -> None:
-            axis, length = rest.pop(0)
-            axes[side].append(axis)  # noqa: B023
-            lengths[side].append(length)  # noqa: B023
-
-        for side, rest in enumerate((before, after)):
-            if rest:
-                take(side, rest)
-        while _product(lengths[0]) != _product(lengths[1]):
-            side = int(_product(lengths[0]).traced > _product(lengths[1]).traced)
-            rest = (before, after)[side]
-            if not rest:
-                raise ValueError(f"a reshape must keep the number of elements; received {source} to {target}")
-            take(side, rest)
-        if groups and _product(lengths[0]) == (1, 1):  # axes of length 1 belong to the group before
-            for side in (0, 1):
-                groups[-1][side].extend(axes[side])
-        else:
-            groups.append(axes)
+    """The smallest groups of neighbouring axes that have the same elements before and after a reshape: they end where
+    both have the same number of elements up to there. Axes of length 1 belong to the group before."""
+    before, after = (list(itertools.accumulate(shape, _product)) for shape in (source, target))
+    if before[-1] != after[-1]:
+        raise ValueError(f"a reshape must keep the number of elements; received {source} to {target}")
+    ends = [count for count in dict.fromkeys(before) if count in after]
+    groups: List[Tuple[List[int], List[int]]] = [([], []) for _ in ends]
+    for side, counts in enumerate((before, after)):
+        for axis, count in enumerate(counts):
+            number = next(number for number, end in enumerate(ends) if end >= count)
+            groups[number][side].append(axis)
     return groups
 
 
-def _product(lengths: Sequence[Length]) -> Length:
-    return Length(math.prod(n.traced for n in lengths), math.prod(n.other for n in lengths))
+def _product(one: Length, other: Length) -> Length:
+    return Length(one.traced * other.traced, one.other * other.other)

@@ -45,7 +45,7 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
     (argument, neutral, length), here = ALONG_AXES[name], x.along(given)
     if all(each == neutral for each in here):
         return x
-    if here[0] != neutral:
+    if here[0] != neutral or x.shape[0] is not None:
         raise ValueError("the batch must stay as it is")
     shape = tuple(n if n is None else length(n, each) for n, each in zip(x.shape, here))
     if here[-1] == neutral and 3 <= x.rank <= 5:

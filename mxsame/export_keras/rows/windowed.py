@@ -14,7 +14,7 @@ from mxsame.export_keras.rows.axes import along_axes, padded, reduced
 from mxsame.export_keras.rows.elements import affine
 from mxsame.export_keras.writer import Value, Weighted, Writer, writes
 from mxsame.exporting.walk import IN_WINDOWS, check_channels_first, must, rescaled_averages, windows_at
-from mxsame.plan import TransposedWindow, Window
+from mxsame.plan import Window
 from mxsame.port.builder import kernel as conversion_of
 from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import has_windows, is_never_negative
@@ -88,8 +88,8 @@ def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output]
 
 @writes("Deconvolution", unread=IN_WINDOWS)
 def _transposed(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = None) -> Value:
-    """Cropped by Keras's padding and output padding, if these can; else whole, and cropped after it. Groups are layers
-    of their own, side by side."""
+    """Cropped by Keras's padding if that can; else whole, and cropped after it. Groups are layers of their own, side by
+    side."""
     windows, weight = windows_at(w, node), w.weight(node.inputs[1])
     biases, groups, x = None if bias is None else w.weight(bias), int(node.attr("num_group")), w.last(x)
     if groups == 1:
@@ -114,39 +114,19 @@ def _one_transposed(
     channels, name = weight.array.shape[1], f"Conv{len(windows)}DTranspose"
     config: Dict[str, Any] = {"filters": channels, "kernel_size": [each.kernel_size for each in windows], **LAST}
     config.update(strides=strides, dilation_rate=dilations, use_bias=bias is not None)
-    padding = _cropped_by_keras(windows)
-    config.update(padding or {"padding": "valid"})
     weights = {"kernel": weight._replace(array=conversion_of("transposed").to_keras(weight.array))}
     weights.update({} if bias is None else {"bias": bias})
-    whole = [arithmetic.transposed_cuts(*_rule(each), "valid") for each in windows]
-    crops = [(each.crop[0] - start, each.crop[1] - end) for each, (start, end) in zip(windows, whole)]
-    crops = [(0, 0)] * len(crops) if padding else crops
+    for config["padding"] in ("same", "valid"):
+        rules = [(each.kernel_size, each.stride, each.dilation, config["padding"]) for each in windows]
+        cuts = [arithmetic.transposed_cuts(*rule) for rule in rules]
+        crops = [(each.crop[0] - start, each.crop[1] - end) for each, (start, end) in zip(windows, cuts)]
+        if not any(map(any, crops)):
+            break
     if min(map(min, crops)) < 0:
         raise ValueError(f"crops must leave no more than Keras's whole output; {validation.received(crops=crops)}")
     lengths = [each.outputs(each.size) + sum(crop) for each, crop in zip(windows, crops)]
     x = w.layer(name, config, x, shape=(None, *lengths, channels), weights=weights, part=part)
     return along_axes(w, x, "Cropping", [(0, 0), (0, 0), *crops], part="crop")
-
-
-def _rule(window: TransposedWindow) -> Tuple[int, int, int]:
-    return window.kernel_size, window.stride, window.dilation
-
-
-def _cropped_by_keras(windows: Sequence[TransposedWindow]) -> Optional[Dict[str, Any]]:
-    """The words of Keras that give these crops, if it has any."""
-    crops = [window.crop for window in windows]
-    for word in ("same", "valid"):
-        if crops == [arithmetic.transposed_cuts(*_rule(window), word) for window in windows]:
-            return {"padding": word}
-    extra = [[n for n in range(each.stride) if _crop(each, n) == each.crop] for each in windows]
-    return {"padding": "same", "output_padding": [each[0] for each in extra]} if all(extra) else None
-
-
-def _crop(window: TransposedWindow, output_padding: int) -> Optional[Tuple[int, int]]:
-    try:
-        return arithmetic.transposed_cuts(*_rule(window), "same", output_padding)
-    except ValueError:
-        return None
 
 
 # ---- pooling operators -----------------------------------------------------------------------------------------------
