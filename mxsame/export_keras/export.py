@@ -151,9 +151,6 @@ def _from_graph(source: Source, operators: bool, is_first: bool) -> Made:
     """Written once to see which inputs have channels that a layer takes last, and once more with these last."""
     graph = graph_of(source, trained=True)
     shapes = Shapes(graph, dynamic_batch=True, dynamic_size=False)
-    used = {node.name for node in graph.nodes()} & shapes.inputs.keys()
-    if len(used) < len(shapes.inputs):
-        raise ValueError(f"net must use all of its inputs; {validation.received(used=sorted(used))}")
     trained = {name for name, parameter in source.net.collect_params().items() if parameter.grad_req != "null"}
     orders = {name: tuple(range(len(shape))) for name, shape in shapes.inputs.items()}
     writer = Writer(graph, shapes, orders, trained, operators)
@@ -165,6 +162,9 @@ def _from_graph(source: Source, operators: bool, is_first: bool) -> Made:
         values = _written(writer)
     outputs = [writer.arranged(x, _order(x, bool(takes_last))) for x in values]
     writer.finish(outputs)
+    used = {layer.name for layer in writer.model.layers} & {tensor.layer for tensor in writer.model.inputs}
+    if len(used) < len(shapes.inputs):
+        raise ValueError(f"net must use the values of all of its inputs; {validation.received(used=sorted(used))}")
     arrays, output_orders = writer.arrays, [x.order for x in outputs]
     tensors = writer.shapes_of_tensors
     return Made(

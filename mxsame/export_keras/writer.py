@@ -184,6 +184,7 @@ class Writer(Walk):
         array = self.computed(output)
         if (array == array.ravel()[:1]).all():
             return float(array.ravel()[0])
+        array = array.reshape((1,) * (x.rank - array.ndim) + array.shape)
         if array.ndim != x.rank or array.shape[x.order[0]] != 1:
             raise ValueError(f"a constant must have the data's axes and one batch; received {array.shape}")
         return array.transpose(x.order)[0].astype("float32")
