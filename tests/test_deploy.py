@@ -14,7 +14,7 @@ from running import Own, initialized, normal, recorded, sequential, trained
 
 import mxsame
 from mxsame._mxnet import mx
-from mxsame.port import blocks
+from mxsame.port import activations, blocks
 from mxsame.port.recurrent import ConvLSTM, Options, Recurrent
 from mxsame.rewriting.graph import Graph, Node, Output
 
@@ -466,7 +466,7 @@ SOFTMAX_OF = {  # what oneDNN's softmax of it needs a copy for, or the process e
     "tile": lambda F, x: blocks.tile(F, F.slice_axis(x, axis=3, begin=0, end=1), (1, 1, 1, 5)),
 }
 COPIED = {
-    "ReLU with a maximum": lambda: Own(lambda F, x, c: blocks.run(F, "relu", c(x), max_value=0.5), conv8()),
+    "ReLU with a maximum": lambda: Own(lambda F, x, c: activations.relu(F, c(x), max_value=0.5), conv8()),
     "ConvLSTM": conv_lstm,
     "transposed": lambda: mxsame.nn.Conv2DTranspose(16, 5, strides=3),
 }

@@ -214,7 +214,7 @@ def convert_file(
         stage("loading the model in Keras" if keras else "running the network", 0, 1)
         model = keras and loaded(keras, file, weights, objects)  # after mxsame has refused files with code
         sizes = input_shapes(net, shapes)
-        rows = report.rows(net, list(map(mx.nd.zeros, sizes)))
+        rows = report.lines(net, list(map(mx.nd.zeros, sizes)))
         if output is not None:
             target = output / Path(file).stem if output.is_dir() else output
             if onnx is None:

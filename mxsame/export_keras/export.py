@@ -15,9 +15,8 @@ from mxsame.exporting.lowering import LOSSES, lower
 from mxsame.exporting.shapes import Length, Shapes
 from mxsame.exporting.walk import Source, graph_of
 from mxsame.graphs import files, tracing
-from mxsame.port.convert import arrays_of
-from mxsame.port.description import Placed
 from mxsame.port.network import Network
+from mxsame.port.parameters import Placed, arrays_of
 from mxsame.progress import Progress
 from mxsame.rewriting.graph import Graph
 

@@ -18,7 +18,7 @@ from mxsame import validation
 from mxsame.exporting.shapes import Length, Shape, Shapes
 from mxsame.exporting.walk import Rows, Walk
 from mxsame.port.description import Layer, LayerCall, Model, Tensor, Weight
-from mxsame.port.table import roles_of
+from mxsame.port.rows import roles_of
 from mxsame.rewriting import constants
 from mxsame.rewriting.graph import Graph, Node, Output, unused
 

@@ -1,166 +1,94 @@
-"""Activations: as arguments of layers, as layers, and as operators."""
+"""Keras's activations as functions of (F, x, arguments); what they have by default is Keras's."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Union
+import inspect
+from typing import Any, Callable, Dict, Optional
 
-from mxsame import validation
-from mxsame._mxnet import mx
-from mxsame.port.builder import Site, Value, users_code
-from mxsame.port.description import Layer, class_and_config
-from mxsame.port.rows import LAYERS, PASSES, TAKES, in_place, layer
 
-WITHOUT_ARGUMENTS = (
-    *("exponential", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "linear", "log_sigmoid", "mish", "relu"),
-    *("selu", "sigmoid", "softplus", "softsign", "sparse_plus", "sparse_sigmoid", "tanh", "tanh_shrink"),
-)
-ACTIVATIONS: Dict[str, Dict[str, Any]] = {  # Keras's name -> its arguments; "axis" is Keras's
-    **{name: {} for name in WITHOUT_ARGUMENTS},
-    **{name: {"axis": -1} for name in ("glu", "log_softmax", "softmax")},
-    **{name: {"alpha": 1.0} for name in ("celu", "elu")},
-    **{name: {"threshold": 0.5} for name in ("hard_shrink", "soft_shrink")},
-    **{name: {"beta": 1.0} for name in ("silu", "swish")},
-    "gelu": {"approximate": False},
-    "leaky_relu": {"negative_slope": 0.2},
-    "relu6": {"max_value": 6.0},
-    "squareplus": {"b": 4},
-    "threshold": {"threshold": 0.0, "default_value": 0.0},
+def identity(F: Any, x: Any) -> Any:
+    return x
+
+
+def relu(F: Any, x: Any, max_value: Optional[float] = None, negative_slope: float = 0.0, threshold: float = 0.0) -> Any:
+    """`keras.layers.ReLU`: x above the threshold, at most `max_value`; up to it negative_slope * (x - threshold)."""
+    if not negative_slope and not threshold:
+        if max_value is not None:  # trains faster than F.clip; for the slice see docs/how-to/speed-on-cpus.md
+            x = F.minimum(F.slice_axis(x, axis=0, begin=0, end=None), max_value)
+        return F.Activation(x, act_type="relu")
+    above = F.where(x > threshold, x, negative_slope * (x - threshold))
+    return above if max_value is None else F.minimum(above, max_value)
+
+
+def gelu(F: Any, x: Any, approximate: bool = False) -> Any:
+    if not approximate:
+        return F.LeakyReLU(x, act_type="gelu")
+    return 0.5 * x * (1 + F.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+def selu(F: Any, x: Any) -> Any:
+    """Not `act_type="selu"`: its gradient is wrong for negative inputs."""
+    return 1.0507009873554805 * F.LeakyReLU(x, act_type="elu", slope=1.6732632423543772)
+
+
+def glu(F: Any, x: Any, axis: int = -1) -> Any:
+    first, second = F.split(x, num_outputs=2, axis=axis)
+    return first * F.sigmoid(second)
+
+
+def softplus(F: Any, x: Any) -> Any:
+    """log(1 + e^x) without overflow; `softrelu` loses digits of large negative x."""
+    return F.relu(x) + F.log1p(F.exp(-F.abs(x)))
+
+
+def swish(F: Any, x: Any, beta: float = 1.0) -> Any:
+    return x * F.Activation(x if beta == 1 else beta * x, act_type="sigmoid")
+
+
+def hard_swish(F: Any, x: Any) -> Any:
+    return x * F.Activation(F.minimum(x / 6 + 0.5, 1), act_type="relu")
+
+
+def threshold(F: Any, x: Any, threshold: float = 0.0, default_value: float = 0.0) -> Any:
+    return F.where(x > threshold, x, F.zeros_like(x) + default_value)
+
+
+ACTIVATIONS: Dict[str, Callable] = {  # by Keras's names; "axis" is one of the array here
+    "celu": lambda F, x, alpha=1.0: F.relu(x) + alpha * F.expm1(F.minimum(x, 0) / alpha),
+    "elu": lambda F, x, alpha=1.0: F.LeakyReLU(x, act_type="elu", slope=alpha),
+    "exponential": lambda F, x: F.exp(x),
+    "gelu": gelu,
+    "glu": glu,
+    "hard_shrink": lambda F, x, threshold=0.5: x * (F.abs(x) > threshold),
+    "hard_sigmoid": lambda F, x, slope: F.clip(slope * x + 0.5, a_min=0, a_max=1),
+    **dict.fromkeys(("hard_silu", "hard_swish"), hard_swish),
+    "hard_tanh": lambda F, x: F.clip(x, a_min=-1, a_max=1),
+    "leaky_relu": lambda F, x, negative_slope=0.2: F.LeakyReLU(x, act_type="leaky", slope=negative_slope),
+    "linear": identity,
+    "log_sigmoid": lambda F, x: -softplus(F, -x),
+    "log_softmax": lambda F, x, axis=-1: F.log_softmax(x, axis=axis),
+    "mish": lambda F, x: x * F.tanh(softplus(F, x)),
+    "relu": relu,
+    "relu6": lambda F, x: relu(F, x, max_value=6.0),
+    "selu": selu,
+    **dict.fromkeys(("silu", "swish"), swish),
+    "sigmoid": lambda F, x: F.Activation(x, act_type="sigmoid"),
+    "soft_shrink": lambda F, x, threshold=0.5: F.relu(x - threshold) - F.relu(-x - threshold),
+    "softmax": lambda F, x, axis=-1: F.softmax(x, axis=axis),
+    "softplus": softplus,
+    "softsign": lambda F, x: F.Activation(x, act_type="softsign"),
+    "sparse_plus": lambda F, x: F.where(x <= -1, F.zeros_like(x), F.where(x < 1, F.square(x + 1) / 4, x)),
+    "sparse_sigmoid": lambda F, x: F.clip(0.5 * x + 0.5, a_min=0, a_max=1),
+    "squareplus": lambda F, x, b=4: (x + F.sqrt(F.square(x) + b)) / 2,
+    "tanh": lambda F, x: F.Activation(x, act_type="tanh"),
+    "tanh_shrink": lambda F, x: x - F.tanh(x),
+    "threshold": threshold,
 }
-# those that have another name in `mxsame.port.blocks` or MXNet
-FUNCTIONS = {"exponential": "exp", "hard_silu": "hard_swish", "linear": "identity", "relu6": "relu", "silu": "swish"}
+for _name, _function in ACTIVATIONS.items():
+    _function.__name__ = _name if _function.__name__ == "<lambda>" else _function.__name__
 
 
-@layer("Activation", masks=PASSES)
-def activated(site: Site, x: Value) -> Value:
-    """x after the activation of the configuration: a name, a serialized function, or a serialized layer."""
-    spec = site.config.get("activation")
-    if _is_layer(spec):
-        return _layer(site, spec, x)
-    name = _name(spec)
-    return x if name in (None, "linear") else applied(site, str(name), x)
-
-
-def applied(site: Site, name: str, x: Value, **given: Any) -> Value:
-    """x after an activation, by Keras's name."""
-    function, arguments = _function(site, name)
-    arguments = {**arguments, **given}
-    if callable(function) and not commutes(function):
-        x = site.keras(x)
-    if "axis" in arguments:
-        arguments["axis"] = x.axis(arguments["axis"])
-    return site.function(function, x, **arguments)
-
-
-def _function(site: Site, name: str) -> Tuple[Union[str, Callable], Dict[str, Any]]:
-    """Keras's own, or the user's."""
-    given = site.builder.custom_functions
-    if name not in ACTIVATIONS:
-        for key in (name, name.split(">")[-1]):
-            if key in given:
-                return _users(given[key], key), {}
-        raise ValueError(
-            f"activation must be one of {', '.join(ACTIVATIONS)}, "
-            f"or be given by custom={{{name!r}: function of (F, x)}}; {validation.received(activation=name)}"
-        )
-    if name == "hard_sigmoid":
-        return name, {"slope": 0.2 if site.version == 2 else 1 / 6}
-    return FUNCTIONS.get(name, name), ACTIVATIONS[name]
-
-
-def _users(function: Callable, name: str) -> Callable:
-    """The user's function of (F, x), as one of a block."""
-
-    def activation(F: Any, x: Any) -> Any:
-        with users_code():
-            out = function(F, x)
-        if not isinstance(out, type(x)):
-            raise TypeError(f"custom {name!r} must return an array of F; received a {type(out).__name__}")
-        return out
-
-    return activation
-
-
-def commutes(function: Callable) -> bool:
-    """Whether a function gives the same for any order of axes, as one of each element does."""
-    x = mx.nd.random.normal(shape=(2, 3, 4))
-    try:
-        pair = function(mx.nd, x).transpose((2, 0, 1)), function(mx.nd, x.transpose((2, 0, 1)))
-    except Exception:  # it may be one of other numbers of axes
-        return False
-    return pair[0].shape == pair[1].shape and bool((pair[0] == pair[1]).asnumpy().all())
-
-
-def named(site: Site, config: Dict[str, Any], argument: str, default: str) -> Tuple[Any, Dict[str, Any]]:
-    """The function of an activation that a configuration names, as a block applies it to each element."""
-    return _function(site, _name(config.get(argument, default)) or "linear")
-
-
-def _name(spec: Any) -> Optional[str]:
-    """That of a function; one that is not Keras's own is `package>name`, and a lambda "<lambda>"."""
-    if spec is None or isinstance(spec, str):
-        return spec
-    if isinstance(spec, dict):
-        registered, class_name = str(spec.get("registered_name")), spec.get("class_name")
-        name = registered if ">" in registered else spec.get("config") if class_name == "function" else class_name
-        if "value" in spec or class_name == "__lambda__":  # Python's code, which is not run
-            return "<lambda>"
-        if isinstance(name, str):
-            return name
-    raise ValueError(f"activation must be a name; {validation.received(activation=spec)}")
-
-
-def users_names(config: Any) -> Iterator[str]:
-    """The names of a configuration's activations that Keras does not have, with and without their package."""
-    entries = config.items() if isinstance(config, dict) else enumerate(config) if isinstance(config, list) else ()
-    for key, value in entries:
-        if key in ("activation", "recurrent_activation") and not _is_layer(value):
-            name = _name(value)
-            yield from () if name is None or name in ACTIVATIONS else (name, name.split(">")[-1])
-        yield from users_names(value)
-
-
-def _is_layer(spec: Any) -> bool:
-    return isinstance(spec, dict) and "class_name" in spec and class_and_config(spec)[0] in LAYERS
-
-
-def _layer(site: Site, spec: Dict[str, Any], x: Value) -> Value:
-    """An activation that is a layer without weights, as `Activation(LeakyReLU())`."""
-    class_name, config = class_and_config(spec)
-    inner = Layer(class_name, site.layer.name, config)
-    if LAYERS[class_name].weights_of(inner):
-        raise ValueError(f"activation must be a layer without weights; {validation.received(class_name=class_name)}")
-    return in_place(site, inner, x)
-
-
-@layer("ReLU", masks=PASSES)
-def _relu(site: Site, x: Value) -> Value:
-    largest = None if site.config.get("max_value") is None else site.number("max_value")
-    slope, threshold = site.number("negative_slope", 0.0), site.number("threshold", 0.0)
-    return site.function("relu", x, max_value=largest, negative_slope=slope, threshold=threshold)
-
-
-@layer("LeakyReLU", "ELU", "ThresholdedReLU", masks=PASSES)
-def _with_a_number(site: Site, x: Value) -> Value:
-    """`negative_slope` is `alpha` in Keras 2."""
-    if site.layer.class_name == "ELU":
-        return site.function("elu", x, alpha=site.number("alpha", 1.0))
-    if site.layer.class_name == "LeakyReLU":
-        return site.function("leaky_relu", x, negative_slope=site.number("negative_slope", site.number("alpha", 0.3)))
-    return site.function("threshold", x, threshold=site.number("theta", 1.0), default_value=0.0)
-
-
-@layer("Softmax", masks=TAKES)
-def _softmax(site: Site, x: Value) -> Value:
-    mask = x.mask
-    if mask is not None:
-        if mask.shape != x.shape:
-            raise ValueError(
-                f"mask must have the shape of the data, {x.shape}; {validation.received(shape=mask.shape)}"
-            )
-        x = site.function("masked_scores", site.keras(x), mask)
-    axis = site.config.get("axis", -1)
-    (axis,) = axis if isinstance(axis, (list, tuple)) and len(axis) == 1 else (axis,)
-    out = site.function("softmax", x, axis=x.axis(axis))
-    if mask is not None and site.version == 3:  # zeros even if all is masked
-        out = site.function("multiply", out, mask)
-    return out._replace(mask=mask)
+def arguments_of(function: Callable) -> Dict[str, Any]:
+    """What an activation has by default, for each of its arguments."""
+    parameters = list(inspect.signature(function).parameters.values())[2:]
+    return {each.name: None if each.default is each.empty else each.default for each in parameters}

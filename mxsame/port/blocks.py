@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+from functools import partial, wraps
 from typing import Any, Callable, Dict, Optional, Sequence
 
 from mxsame import _gluon, tensors, validation
@@ -17,42 +18,7 @@ from mxsame.target import lowered_later, target_of
 
 MASKED = -1e9  # what Keras adds to the scores of masked positions
 
-# -- functions f(F, *arrays, **arguments); `FUNCTIONS` has those that are chosen by name
-
-
-def _relu(
-    F: Any, x: Any, max_value: Optional[float] = None, negative_slope: float = 0.0, threshold: float = 0.0
-) -> Any:
-    """`keras.layers.ReLU`: x above the threshold, at most `max_value`; up to it negative_slope * (x - threshold)."""
-    if not negative_slope and not threshold:
-        if max_value is not None:  # trains faster than F.clip; for the slice see docs/how-to/speed-on-cpus.md
-            x = F.minimum(F.slice_axis(x, axis=0, begin=0, end=None), max_value)
-        return F.Activation(x, act_type="relu")
-    above = F.where(x > threshold, x, negative_slope * (x - threshold))
-    return above if max_value is None else F.minimum(above, max_value)
-
-
-def _gelu_tanh(F: Any, x: Any) -> Any:
-    return 0.5 * x * (1 + F.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
-
-
-def _selu(F: Any, x: Any) -> Any:
-    """Not `act_type="selu"`: its gradient is wrong for negative inputs."""
-    return 1.0507009873554805 * F.LeakyReLU(x, act_type="elu", slope=1.6732632423543772)
-
-
-def _celu(F: Any, x: Any, alpha: float = 1.0) -> Any:
-    return F.relu(x) + alpha * F.expm1(F.minimum(x, 0) / alpha)
-
-
-def _glu(F: Any, x: Any, axis: int = -1) -> Any:
-    first, second = F.split(x, num_outputs=2, axis=axis)
-    return first * F.sigmoid(second)
-
-
-def _softplus(F: Any, x: Any) -> Any:
-    """log(1 + e^x) without overflow; `softrelu` loses digits of large negative x."""
-    return F.relu(x) + F.log1p(F.exp(-F.abs(x)))
+# -- functions f(F, *arrays, **arguments)
 
 
 def pad(F: Any, x: Any, pads: Sequence[Sequence[int]], value: float = 0.0) -> Any:
@@ -99,7 +65,11 @@ def choose(F: Any, condition: Any, *arrays: Any, numbers: Sequence[Optional[floa
 
 
 def with_array(F: Any, x: Any, array: Any, operator: str, reflected: bool) -> Any:
-    return FUNCTIONS[operator](F, *((array, x) if reflected else (x, array)), same=False)
+    return ELEMENTWISE[operator](F, *((array, x) if reflected else (x, array)), same=False)
+
+
+def upsample_bilinear(F: Any, x: Any, factors: Sequence[int]) -> Any:
+    return F.contrib.BilinearResize2D(x, scale_height=factors[0], scale_width=factors[1], align_corners=False)
 
 
 def upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
@@ -131,6 +101,25 @@ def concatenate(F: Any, *arrays: Any, axis: int, copies: bool = False) -> Any:
     """`copies` after a first part of length 1, which oneDNN's softmax needs."""
     out = F.concat(*arrays, dim=axis)
     return copied(F, out) if copies else out
+
+
+def move_single_channel(F: Any, x: Any, source: int, target: int) -> Any:
+    return F.expand_dims(F.squeeze(x, axis=source), axis=target)
+
+
+def expand_dims(F: Any, x: Any, axes: Sequence[int]) -> Any:
+    for axis in axes:
+        x = F.expand_dims(x, axis=axis)
+    return x
+
+
+def repeat_vector(F: Any, x: Any, count: int) -> Any:
+    return F.repeat(F.expand_dims(x, axis=1), repeats=count, axis=1)
+
+
+def unfold(F: Any, x: Any, like: Any) -> Any:
+    """The batch, which was two axes, as those of another array."""
+    return F.reshape_like(x, like, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
 
 
 def tile(F: Any, x: Any, counts: Sequence[int]) -> Any:
@@ -223,7 +212,7 @@ def standardized(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
     return F.broadcast_mul(centered, F.rsqrt(variance + epsilon))
 
 
-def _rms(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
+def rms(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
     """x / sqrt(mean of x^2 + epsilon) over these axes."""
     return F.broadcast_mul(x, F.rsqrt(F.mean(F.square(x), axis=tuple(over), keepdims=True) + epsilon))
 
@@ -231,6 +220,20 @@ def _rms(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
 def counted_below(F: Any, x: Any, boundaries: Any) -> Any:
     """For each element, how many boundaries are not above it."""
     return F.sum(F.broadcast_greater_equal(F.expand_dims(x, axis=-1), boundaries), axis=-1)
+
+
+def any_not_equal(F: Any, x: Any, value: float) -> Any:
+    """A mask of the steps that have another element."""
+    return F.max(F.cast(x != value, dtype="float32"), axis=-1)
+
+
+def masked(F: Any, x: Any, mask: Any) -> Any:
+    """Zeros at the steps that a mask leaves out."""
+    return F.broadcast_mul(x, F.expand_dims(mask, axis=-1))
+
+
+def masked_scores(F: Any, x: Any, mask: Any) -> Any:
+    return x + (1 - mask) * MASKED
 
 
 def kept(F: Any, x: Any, mask: Any, *others: Any, other: float = 0.0) -> Any:
@@ -246,8 +249,8 @@ def all_kept(F: Any, x: Any) -> Any:
 
 def masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool) -> Any:
     """The mean of the steps that are not masked."""
-    kept = F.expand_dims(mask, axis=3 - axis)
-    sums = (F.sum(each, axis=axis, keepdims=keepdims) for each in (F.broadcast_mul(x, kept), kept))
+    mask = F.expand_dims(mask, axis=3 - axis)
+    sums = (F.sum(each, axis=axis, keepdims=keepdims) for each in (F.broadcast_mul(x, mask), mask))
     return F.broadcast_div(*sums)
 
 
@@ -256,7 +259,7 @@ def unit(F: Any, x: Any, axes: Sequence[int], epsilon: float = 1e-12) -> Any:
     return F.broadcast_mul(x, F.rsqrt(F.maximum(F.sum(F.square(x), axis=tuple(axes), keepdims=True), epsilon)))
 
 
-def _group_norm(F: Any, x: Any, groups: int, epsilon: float) -> Any:
+def group_norm(F: Any, x: Any, groups: int, epsilon: float) -> Any:
     """Standardized over each group of channels, which are axis 1."""
     grouped = F.reshape(x, shape=(0, groups, -1))
     return F.reshape_like(standardized(F, grouped, (2,), epsilon), x)
@@ -282,11 +285,15 @@ def dense(F: Any, x: Any, weight: Any, bias: Any = None, *, units: int, ones: Se
     return F.Convolution(x, weight, bias, kernel=ones, num_filter=units, no_bias=bias is None)
 
 
-def scale_shift(F: Any, x: Any, gamma: Any = None, beta: Any = None, before: str = "identity", **arguments: Any) -> Any:
+def scale_shift(F: Any, x: Any, gamma: Any = None, beta: Any = None, before: Any = None, **arguments: Any) -> Any:
     """x * gamma + beta after the function `before`; either may be left out."""
-    x = run(F, before, x, **arguments)
+    x = x if before is None else before(F, x, **arguments)
     x = x if gamma is None else F.broadcast_mul(x, gamma)
     return x if beta is None else F.broadcast_add(x, beta)
+
+
+def prelu(F: Any, x: Any, alpha: Any) -> Any:
+    return F.relu(x) - F.broadcast_mul(alpha, F.relu(-x))
 
 
 def standardized_by(F: Any, x: Any, mean: Any, variance: Any, invert: bool) -> Any:
@@ -304,6 +311,7 @@ def standardized_by(F: Any, x: Any, mean: Any, variance: Any, invert: bool) -> A
 def _noise(trained: Any) -> Any:
     """The function of a noise layer, from one that is the identity where `training` is 0, and noise where it is 1."""
 
+    @wraps(trained)
     def noise(F: Any, x: Any, **arguments: Any) -> Any:
         if target_of(x).purpose not in (None, "training"):
             # the same array; of a graph's input a copy, since a graph has to have an operator
@@ -313,16 +321,19 @@ def _noise(trained: Any) -> Any:
     return noise
 
 
-def _gaussian_noise(F: Any, x: Any, training: Any, amount: float) -> Any:
+@_noise
+def gaussian_noise(F: Any, x: Any, training: Any, amount: float) -> Any:
     return x + training * F.random.normal_like(x, loc=0, scale=amount)
 
 
-def _gaussian_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
+@_noise
+def gaussian_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
     deviation = math.sqrt(amount / (1 - amount))
     return x * (1 + training * F.random.normal_like(x, loc=0, scale=deviation))
 
 
-def _alpha_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
+@_noise
+def alpha_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
     """Klambauer et al. 2017, as Keras: what is dropped gets -scale*alpha, and mean and variance are kept."""
     dropped_value = -1.6732632423543772 * 1.0507009873554805
     dropped = training * (1 - (1 - amount) * F.Dropout(F.ones_like(x), p=amount))
@@ -365,72 +376,21 @@ def scalar(F: Any, x: Any, operator: str, value: float, reflected: bool = False)
     return F.cast(out, dtype="float32") if operator in COMPARISONS else out
 
 
-FUNCTIONS: Dict[str, Callable] = {
-    # activations
-    "relu": _relu,
-    "leaky_relu": lambda F, x, negative_slope: F.LeakyReLU(x, act_type="leaky", slope=negative_slope),
-    "elu": lambda F, x, alpha=1.0: F.LeakyReLU(x, act_type="elu", slope=alpha),
-    "selu": _selu,
-    "celu": _celu,
-    "gelu": lambda F, x, approximate=False: _gelu_tanh(F, x) if approximate else F.LeakyReLU(x, act_type="gelu"),
-    **{kind: lambda F, x, kind=kind: F.Activation(x, act_type=kind) for kind in ("sigmoid", "tanh", "softsign")},
-    "softplus": _softplus,
-    "swish": lambda F, x, beta=1.0: x * F.Activation(x if beta == 1 else beta * x, act_type="sigmoid"),
-    "mish": lambda F, x: x * F.tanh(_softplus(F, x)),
-    "hard_sigmoid": lambda F, x, slope: F.clip(slope * x + 0.5, a_min=0, a_max=1),
-    "hard_swish": lambda F, x: x * F.Activation(F.minimum(x / 6 + 0.5, 1), act_type="relu"),
-    "hard_tanh": lambda F, x: F.clip(x, a_min=-1, a_max=1),
-    "log_sigmoid": lambda F, x: -_softplus(F, -x),
-    "tanh_shrink": lambda F, x: x - F.tanh(x),
-    "soft_shrink": lambda F, x, threshold=0.5: F.relu(x - threshold) - F.relu(-x - threshold),
-    "hard_shrink": lambda F, x, threshold=0.5: x * (F.abs(x) > threshold),
-    "threshold": lambda F, x, threshold, default_value: F.where(x > threshold, x, F.zeros_like(x) + default_value),
-    "squareplus": lambda F, x, b=4: (x + F.sqrt(F.square(x) + b)) / 2,
-    "sparse_plus": lambda F, x: F.where(x <= -1, F.zeros_like(x), F.where(x < 1, F.square(x + 1) / 4, x)),
-    "sparse_sigmoid": lambda F, x: F.clip(0.5 * x + 0.5, a_min=0, a_max=1),
-    "glu": _glu,
-    # one array
-    "identity": lambda F, x: x,
-    "unfold": lambda F, x, y: F.reshape_like(x, y, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2),
-    "move_single_channel": lambda F, x, source, target: F.expand_dims(F.squeeze(x, axis=source), axis=target),
-    "expand_dims": lambda F, x, axes: _each(F.expand_dims, x, axes),
-    "repeat_vector": lambda F, x, count: F.repeat(F.expand_dims(x, axis=1), repeats=count, axis=1),
-    "upsample_bilinear": lambda F, x, factors: F.contrib.BilinearResize2D(
-        x, scale_height=factors[0], scale_width=factors[1], align_corners=False
-    ),
-    "standardize": standardized,
-    "group_norm": _group_norm,
-    "rms": _rms,
-    # masks: ones, and zeros at steps to be skipped
-    "any_not_equal": lambda F, x, value: F.max(F.cast(x != value, dtype="float32"), axis=-1),
-    "masked": lambda F, x, mask: F.broadcast_mul(x, F.expand_dims(mask, axis=-1)),
-    "masked_scores": lambda F, x, mask: x + (1 - mask) * MASKED,
-    # noise
-    "gaussian_noise": _noise(_gaussian_noise),
-    "gaussian_dropout": _noise(_gaussian_dropout),
-    "alpha_dropout": _noise(_alpha_dropout),
-    # weights
-    "prelu": lambda F, x, alpha: F.relu(x) - F.broadcast_mul(alpha, F.relu(-x)),
-    # several arrays
+ELEMENTWISE: Dict[str, Callable] = {  # of several arrays
     "add": _folded("add", elementwise=True),
     "subtract": _folded("sub", elementwise=True),
     "multiply": _folded("mul", elementwise=True),
     "divide": _folded("div", elementwise=True),
     **{name: _folded(name) for name in ("maximum", "minimum", "power", *COMPARISONS)},
-    "average": lambda F, *arrays, same=True: FUNCTIONS["add"](F, *arrays, same=same) / len(arrays),
+    "average": lambda F, *arrays, same=True: ELEMENTWISE["add"](F, *arrays, same=same) / len(arrays),
 }
-
-
-def _each(operator: Any, x: Any, axes: Sequence[int]) -> Any:
-    for axis in axes:
-        x = operator(x, axis=axis)
-    return x
+for _name, _function in ELEMENTWISE.items():
+    _function.__name__ = _name
 
 
 def run(F: Any, function: Any, *arrays: Any, **arguments: Any) -> Any:
-    """A function, as it is or one of `FUNCTIONS` by its name, or an operator of MXNet."""
-    own = FUNCTIONS.get(function) if isinstance(function, str) else function
-    return getattr(F, function)(*arrays, **arguments) if own is None else own(F, *arrays, **arguments)
+    """A function of (F, arrays, arguments), or an operator of MXNet by its name."""
+    return (getattr(F, function) if isinstance(function, str) else partial(function, F))(*arrays, **arguments)
 
 
 class BatchNorm1D(mx.gluon.nn.BatchNorm):
@@ -446,8 +406,7 @@ class BatchNorm1D(mx.gluon.nn.BatchNorm):
 
 
 class Function(mx.gluon.HybridBlock):
-    """A function of (F, arrays, parameters, arguments) as a block: any, or one of `FUNCTIONS` or an operator of MXNet
-    by its name.
+    """A function of (F, arrays, parameters, arguments) as a block, or an operator of MXNet by its name.
 
     `shapes` are those of its parameters, by name. Initializers matter if somebody starts anew from a part of a network:
     those of vectors are Keras's.

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
-from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
-from mxsame.port import types
+from mxsame.port import keras_mxnet, types
 from mxsame.port import weights as weighing
-from mxsame.port.activations import users_names
-from mxsame.port.builder import Builder, Operand, Site, Value, users_code
-from mxsame.port.description import WRAPPER, Layer, Model, Placed, Weight, class_and_config, leaves, listed
+from mxsame.port.activations import identity
+from mxsame.port.builder import Builder, Refused
+from mxsame.port.custom import Rows, names_of
+from mxsame.port.description import Layer, Model
 from mxsame.port.network import Network
+from mxsame.port.parameters import arrays_of
 from mxsame.port.reading import read
-from mxsame.port.rows import KERAS, LAYERS, TAKES, Row
-from mxsame.port.table import row_of
 from mxsame.progress import Progress, report
 
 
@@ -102,151 +100,38 @@ def from_keras(
     """
     if mx.util.is_np_array():
         raise ValueError("from_keras must be called outside np mode (npx.reset_np)")
-    rows = _Rows(custom)
+    rows = Rows(custom)
     if padding not in (None, "keras-mxnet"):
         raise ValueError(f'padding must be "keras-mxnet" or None; {validation.received(padding=padding)}')
     if layout is not None:
         validation.rank_of_layout(layout)
-    report("reading")
-    model = read(source, weights, rows.check)
-    builder = Builder(rows.row_of, model.calls(), rows.custom, keras_mxnet=padding is not None)
-    layers = {layer.name: layer for layer in model.layers}
-    format_of = _data_format(model, layout)
+    try:
+        report("reading")
+        model = read(source, weights, rows.check)
+        if padding is not None:
+            keras_mxnet.settle(model)
+        return _built(model, layout, rows)
+    except ValueError as error:
+        if not rows.unsupported or getattr(error, "is_users", False):
+            raise
+        raise Refused([*rows.unsupported, *(error.reasons if isinstance(error, Refused) else [str(error)])]) from error
+
+
+def _built(model: Model, layout: Optional[str], rows: Rows) -> Network:
+    """The network of a model that was read."""
+    builder = Builder(rows.row_of, model.calls(), rows.custom)
+    steps, layers, format_of = builder.steps, {layer.name: layer for layer in model.layers}, _data_format(model, layout)
     inputs = []
     for tensor in model.inputs:
-        layer = layers.get(tensor.layer)
-        shape = _input_shape(layer, tensor.layer)
-        inputs.append(builder.value(shape, _channels_first(shape, layout, format_of)))
+        shape = _input_shape(layers.get(tensor.layer), tensor.layer)
+        inputs.append(steps.value(shape, _is_turned(shape, layout, format_of)))
     outputs = [
-        builder.arranged(value, _channels_first(value.shape, layout, format_of))
+        steps.arranged(value, _is_turned(value.shape, layout, format_of))
         for value in builder.model(model, (), [x._replace(dtype=types.GIVEN) for x in inputs])
     ]
     given = {value.key for value in inputs}  # an output that is an input is a step of its own: a graph needs one
-    outputs = [builder.function("output", "identity", [value]) if value.key in given else value for value in outputs]
+    outputs = [steps.function("output", identity, [value]) if value.key in given else value for value in outputs]
     return Network(model, builder, inputs, outputs)
-
-
-class _Rows:
-    """The table and the user's own."""
-
-    def __init__(self, custom: Any):
-        self.custom = {} if custom is None else custom
-        values = self.custom.values() if isinstance(self.custom, Mapping) else [None]
-        if not all(_is_usable(value) for value in values):
-            raise TypeError(
-                "custom must map names to functions that return blocks, and not to blocks, or to names of Keras's "
-                f"layers; {validation.received(custom=custom)}"
-            )
-        self.activations: Set[str] = set()  # names of activations among those of `custom`
-        self.after: Dict[int, List[Layer]] = {}  # what comes after a layer that the user replaced, by its identity
-
-    def row_of(self, layer: Layer) -> Optional[Callable]:
-        """What builds a layer."""
-        make, row = self._given(layer), row_of(layer)
-        if make is not None and not _is_configuration(make):
-            return Row(partial(_custom, make=make), KERAS, masks=TAKES)
-        return partial(_in_turn, row, after) if row and (after := self.after.get(id(layer))) else row
-
-    def _given(self, layer: Layer) -> Any:
-        """The user's function for it; that of an activation is for no layer of its name."""
-        names = (name for name in _names(layer) if name in self.custom and name not in self.activations)
-        return next((self.custom[name] for name in names), None)
-
-    def check(self, model: Model) -> None:
-        """Refuses a model with layers that are not supported, all of them at once, and names that no layer has."""
-        layers = [*model.walk(), *model.layers]
-        names = {name for layer in layers for name in _names(layer)}
-        self.activations.update(name for layer in layers for name in users_names(layer.config))
-        for layer in model.walk():
-            replacement = self._given(layer)
-            if replacement is not None and _is_configuration(replacement):
-                self._replace(layer, replacement)
-        missing = [layer for layer in model.walk() if layer.class_name != "InputLayer" and not self.row_of(layer)]
-        if missing:
-            shown = [f"{_names(layer)[1]} ({layer.name!r})" for layer in missing[:8]]
-            keys = ", ".join(f"{name!r}: function" for name in dict.fromkeys(_names(each)[-1] for each in missing[:8]))
-            more = ", .." if len(missing) > 8 else ""
-            raise ValueError(
-                f"every layer must be supported, or be given by custom={{{keys}{more}}}, each function of (config, "
-                "weights) -> HybridBlock (on the command line the dict of a module, --custom MODULE:NAME); "
-                f"received {', '.join(shown)}{more}"
-            )
-        unknown = set(self.custom) - names - self.activations
-        if unknown:
-            raise ValueError(
-                "custom must have names of the model's layers, classes or functions; "
-                f"{validation.received(custom=sorted(map(str, unknown)))}"
-            )
-
-    def _replace(self, layer: Layer, replacement: Any) -> None:
-        """Give a layer the class and the configuration that the user names for it."""
-        if isinstance(replacement, str):
-            entries = [{"class_name": replacement, "config": layer.config}]
-        else:
-            with users_code():
-                entries = listed(replacement(dict(layer.config)))
-        first, *after = entries
-        layer.stored_as, (layer.class_name, layer.config) = layer.class_name, class_and_config(first)
-        self.after[id(layer)] = [_after(layer, *class_and_config(entry)) for entry in after]
-        if layer.class_name not in LAYERS or layer.class_name == WRAPPER or None in map(row_of, self.after[id(layer)]):
-            names = [class_and_config(entry)[0] for entry in entries]
-            raise ValueError(f"custom of {layer.name!r} must name layers of Keras; {validation.received(names=names)}")
-
-
-def _is_usable(given: Any) -> bool:
-    """Whether it is a name or a function. A block is called with data, and the class of one whose `__init__` is
-    Gluon's takes no configuration."""
-    if isinstance(given, type) and issubclass(given, mx.gluon.Block):
-        return given.__init__.__module__.partition(".")[0] not in ("mxnet", "mxsame")
-    return isinstance(given, str) or (callable(given) and not isinstance(given, mx.gluon.Block))
-
-
-def _is_configuration(given: Any) -> bool:
-    """Whether it is the name of a layer of Keras, or a function of a configuration alone."""
-    try:
-        return isinstance(given, str) or not inspect.signature(given).bind(None, None)
-    except TypeError:
-        return True
-
-
-def _after(layer: Layer, class_name: str, config: Dict[str, Any]) -> Layer:
-    return Layer(class_name, layer.name, config, operator=None if class_name in LAYERS else class_name)
-
-
-def _in_turn(row: Row, after: Sequence[Layer], site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
-    """A layer, and what the user puts after it."""
-    out = row(site, args, kwargs)
-    for layer in after:
-        here = Site(site.builder, layer, site.path, site.call, site.model, site.training, site.once)
-        out = row_of(layer)(here, listed(out), {})  # type: ignore[misc]
-    return out
-
-
-def _names(layer: Layer) -> Tuple[str, str, str]:
-    """The names by which a user's function may be given for it."""
-    name = layer.operator or layer.class_name
-    return layer.name, name, name.split(">")[-1]
-
-
-def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) -> List[Value]:
-    """A block of the user's, on arrays in Keras's order, and the mask of the first if it takes one."""
-    layer, builder = site.layer, site.builder
-    if site.path not in builder.blocks:
-        with users_code():
-            block = make(site.config, [np.asarray(array) for array in layer.weights])
-        if not isinstance(block, mx.gluon.HybridBlock):
-            raise TypeError(f"custom must return a HybridBlock; received a {type(block).__name__}")
-        builder.blocks[site.path] = builder.custom[id(layer)] = block
-        layer.weights = [Placed(tuple(array.shape)) for array in layer.weights]
-        if layer.roles is None and len(site.path) == 1:  # in a nested model, what is trained would come first
-            layer.roles = [Weight(f"weight_{number}") for number in range(len(layer.weights))]
-    block, arrays = builder.blocks[site.path], leaves([*inputs, *constants.values()], Value)
-    mask = arrays[0].mask
-    if mask is not None and "mask" in inspect.signature(block.hybrid_forward).parameters:
-        arrays.append(mask)
-    with users_code():
-        outputs = builder.emit(block, arrays, site.name, False)
-    return [out._replace(mask=mask) for out in outputs] if getattr(block, "supports_masking", False) else outputs
 
 
 def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]:
@@ -268,7 +153,7 @@ def _data_format(model: Model, layout: Optional[str]) -> str:
     return formats.pop() if len(formats) == 1 else "channels_last"
 
 
-def _channels_first(shape: Sequence, layout: Optional[str], data_format: str) -> bool:
+def _is_turned(shape: Sequence, layout: Optional[str], data_format: str) -> bool:
     """Whether an input or output of the net has channels first where Keras's has them last."""
     if layout is None or len(shape) != len(layout):
         return False
@@ -311,24 +196,11 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
     weighing.write(path, net.description, arrays)
 
 
-def arrays_of(layer: Layer) -> Dict[str, np.ndarray]:
-    """The weights of a layer as Keras has them, by their names."""
-    return dict(zip([role.name for role in layer.roles or []], map(_array, layer.weights)))
-
-
-def _array(stored: Any) -> np.ndarray:
-    """A weight as Keras has it."""
-    if not isinstance(stored, Placed):
-        return np.asarray(stored)
-    value = stored.parameter.data(stored.parameter.list_ctx()[0]).asnumpy()
-    return np.ascontiguousarray(stored.to_keras(value)).reshape(stored.shape)  # a scalar is (1,) in MXNet
-
-
 def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> List[Any]:
-    function = next((custom[name] for name in _names(layer) if name in custom), None)
+    function = next((custom[name] for name in names_of(layer) if name in custom), None)
     if function is None:
         raise ValueError(
-            f"custom layers with weights need custom={{{_names(layer)[-1]!r}: function of (block) -> arrays}}; "
+            f"custom layers with weights need custom={{{names_of(layer)[-1]!r}: function of (block) -> arrays}}; "
             f"received {layer.name!r}"
         )
     arrays, shapes = list(map(np.asarray, function(block))), [tuple(stored.shape) for stored in layer.weights]

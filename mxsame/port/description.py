@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
+from mxsame import validation
+
 WRAPPER = "TimeDistributed"
 KERAS_NAMES = {  # of Keras's own classes, by what its files say
     "Custom>CustomScaleLayer": "CustomScaleLayer",
@@ -51,8 +53,8 @@ class Config(Dict[str, Any]):
 
 class Weight(NamedTuple):
     """A weight of a layer: its name in Keras, the parameter of a block that it becomes, if any, the option that leaves
-    it out if it is False, the one that takes its place, whether it can be trained, and the group of a `.keras` file
-    below the layer's."""
+    it out if it is False, the one that takes its place, whether it can be trained, the group of a `.keras` file below
+    the layer's, and whether its axes are in MXNet's order already, as keras-mxnet stores them."""
 
     name: str
     parameter: str = ""
@@ -60,19 +62,11 @@ class Weight(NamedTuple):
     unless: str = ""
     trained: bool = True
     group: str = ""
+    native: bool = False
 
     def is_in(self, config: Dict[str, Any]) -> bool:
         """Whether a layer of this configuration has it."""
         return config.get(self.option, True) not in (False, None) and config.get(self.unless) is None
-
-
-class Placed(NamedTuple):
-    """A weight that is in a parameter now: its shape in Keras, and the parameter and the way back from it, unless these
-    are the user's own."""
-
-    shape: Tuple[int, ...]
-    parameter: Any = None
-    to_keras: Optional[Callable] = None
 
 
 @dataclass
@@ -82,9 +76,8 @@ class Layer:
     `operator` is the name of the function of an operator node ("math.add" of TensorFlow, "Add" of Keras 3), else None.
     `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read,
     and a `Placed` when it is in a parameter. `roles` are those that the layer's class has in this configuration; None
-    for a class that is not in the table. `native`: they are as keras-mxnet stores them. A TimeDistributed layer has the
-    layer that it wraps as a model. `first_call` is the number of the first of its calls. `stored_as` is its class in
-    the file, if the user has named another one for it.
+    for a class that is not in the table. A TimeDistributed layer has the layer that it wraps as a model. `first_call`
+    is the number of the first of its calls. `stored_as` is its class in the file, if the user has named another one.
     """
 
     class_name: str
@@ -95,7 +88,6 @@ class Layer:
     model: Optional[Model] = None
     weights: List[Any] = field(default_factory=list)
     roles: Optional[List[Weight]] = None
-    native: bool = False
     first_call: int = 0
     stored_as: str = ""
 
@@ -120,7 +112,7 @@ class Layer:
 @dataclass
 class Model:
     """Layers in Keras's order, which is the order of weights in files. `version` is Keras's: 2 or 3. `source` is the
-    configuration that a whole model was read from."""
+    configuration that a whole model was read from; `native`: its weights are as keras-mxnet stores them."""
 
     name: str
     layers: List[Layer]
@@ -129,11 +121,7 @@ class Model:
     version: int = 2
     sequential: bool = False
     source: Optional[Dict[str, Any]] = None
-
-    @property
-    def native(self) -> bool:
-        """Whether the weights are as keras-mxnet stores them."""
-        return any(layer.native for layer in self.walk())
+    native: bool = False
 
     def calls(self) -> int:
         """How many times a layer is called, those of a nested model in each of its calls."""
@@ -156,6 +144,20 @@ def class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
         elif module.split(".")[0] not in ("keras", "tf_keras", "tensorflow"):
             name = f"{module}>{name}"
     return KERAS_NAMES.get(name, name), entry["config"]
+
+
+def function_name(spec: Any) -> Optional[str]:
+    """The name of a configuration's function: one that is not Keras's own is `package>name`, a lambda "<lambda>"."""
+    if spec is None or isinstance(spec, str):
+        return spec
+    if isinstance(spec, dict):
+        registered, class_name = str(spec.get("registered_name")), spec.get("class_name")
+        name = registered if ">" in registered else spec.get("config") if class_name == "function" else class_name
+        if "value" in spec or class_name == "__lambda__":  # Python's code, which is not run
+            return "<lambda>"
+        if isinstance(name, str):
+            return name
+    raise ValueError(f"activation must be a name; {validation.received(activation=spec)}")
 
 
 def snake_case(name: str) -> str:

@@ -7,8 +7,10 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.nn import HybridBlock
-from mxsame.port.builder import Builder, Step, Value
+from mxsame.port.builder import Builder
 from mxsame.port.description import Layer, Model
+from mxsame.port.steps import Step
+from mxsame.port.values import Value
 from mxsame.target import lowered_later
 
 
@@ -32,9 +34,8 @@ class Network(HybridBlock):
         super().__init__(prefix="")
         self.description, self.inputs = description, inputs
         self.declared_shapes = [tuple(value.ordered(value.shape)) for value in inputs]
-        self.custom = builder.custom
-        self._steps = steps = builder.steps
-        self._layers = builder.outputs
+        self._steps, self._known = builder.steps, builder.known
+        steps = self._steps
         self.outputs, self._outputs = outputs, [x.key for x in outputs]
         last = {key: number for number, step in enumerate(steps) for key in step.inputs}
         self._done = [
@@ -51,6 +52,11 @@ class Network(HybridBlock):
         return "\n".join((f"{type(self).__name__}(", *lines, ")"))
 
     @property
+    def custom(self) -> Dict[int, Any]:
+        """The blocks of the user's, by the identity of their layers."""
+        return {id(known.layer): known.block for known in self._known.values() if known.is_users}
+
+    @property
     def transpositions(self) -> int:
         return sum(getattr(step.block, "function", None) == "transpose" for step in self._steps)
 
@@ -64,14 +70,14 @@ class Network(HybridBlock):
             if step.block not in blocks.setdefault(step.layer, []):
                 blocks[step.layer].append(step.block)
         wanted: Dict[int, List[Any]] = {}
-        for path, (layer, value) in self._layers.items():
-            if value.pads is None and layer.class_name != "InputLayer":
-                wanted.setdefault(value.key, []).append((path, layer, value))
+        for path, known in self._known.items():
+            if known.output is not None and known.output.pads is None:
+                wanted.setdefault(known.output.key, []).append((path, known.layer, known.output))
         values = self._checked(arrays)
         for step in self._run(values):
             for path, layer, value in (entry for key in step.outputs for entry in wanted.get(key, ())):
                 out = values[value.key]
-                out = out.transpose(value.keras_order) if value.first else out
+                out = out.transpose(value.keras_order) if value.turned else out
                 yield path, layer, blocks.get("_".join(path), []), out
 
     def _run(self, values: Dict[int, Any]) -> Iterator[Step]:

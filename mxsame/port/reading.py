@@ -7,11 +7,11 @@ import warnings
 from typing import Any, Callable, Optional
 
 from mxsame import validation
-from mxsame.port import files
+from mxsame.port import files, keras_mxnet
 from mxsame.port import weights as weighing
 from mxsame.port.config import model_of
 from mxsame.port.description import Model
-from mxsame.port.table import roles_of
+from mxsame.port.rows import roles_of
 
 MOST_CALLS = 20_000  # of layers; models that call models several times have more than their file shows
 
@@ -49,14 +49,15 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     group = None if root is None else weighing.group_of(root)
     backend = contents.config.get("backend") if group is None else files.text(group, "backend")
     for layer in model.walk():
-        layer.native = backend == "mxnet"
         layer.roles = roles_of(layer)
+    if backend == "mxnet":
+        keras_mxnet.mark_weights(model)
     if backend == "torch":
         _warn_of_averages(model)
     if group is not None:
         weighing.assign(model, group, by_order=weights is not None)
     elif is_live:
-        _take_live(model, source)
+        _take_live(model, source, model.native)
     elif any(layer.roles for layer in model.walk()):
         raise ValueError("weights must be given: the source holds a configuration only")
     return model
@@ -95,7 +96,7 @@ def _warn_of_averages(model: Model) -> None:
         )
 
 
-def _take_live(model: Model, live: Any) -> None:
+def _take_live(model: Model, live: Any, native: bool) -> None:
     layers = {layer.name: layer for layer in live.layers}
     for layer in model.layers:
         theirs = layers.get(layer.name)
@@ -104,6 +105,6 @@ def _take_live(model: Model, live: Any) -> None:
         while layer.wrapped is not None:
             layer, theirs = layer.wrapped, theirs.layer
         if layer.model is not None:
-            _take_live(layer.model, theirs)
+            _take_live(layer.model, theirs, native)
         else:
-            layer.weights = theirs.get_weights() if layer.native else list(theirs.weights)
+            layer.weights = theirs.get_weights() if native else list(theirs.weights)

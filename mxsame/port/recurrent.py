@@ -14,11 +14,11 @@ import numpy as np
 from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import copied
-from mxsame.port.blocks import run
+from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.description import listed
 from mxsame.target import CELL, FORMAT, lowered_later, scope, target_of
 
-Activation = Tuple[str, Dict[str, Any]]  # a function of `mxsame.port.blocks`, and its arguments
+Activation = Tuple[Callable, Dict[str, Any]]  # a function of (F, x, arguments), and the arguments
 State = List[Any]
 
 
@@ -32,8 +32,11 @@ class Kind(NamedTuple):
 # LSTM: input, forget, cell, output in both. GRU: update, reset, new in Keras; reset, update, new in MXNet.
 KINDS = {"SimpleRNN": Kind(1, (0,)), "LSTM": Kind(2, (0, 1, 2, 3)), "GRU": Kind(1, (1, 0, 2))}
 MOST_STEPS, MOST_DEPLOYED = 512, 1024  # that are written out in a graph, and in a deployed one
-# the activations that recurrent layers of other formats have, too
-NOTED = ("elu", "hard_sigmoid", "identity", "leaky_relu", "relu", "sigmoid", "softsign", "tanh")
+# the activations that recurrent layers of other formats have, too, and their arguments
+NOTED = {
+    **{name: arguments_of(ACTIVATIONS[name]) for name in ("elu", "hard_sigmoid", "leaky_relu")},
+    **{name: {} for name in ("identity", "relu", "sigmoid", "softsign", "tanh")},
+}
 
 
 def gates_to_mxnet(array: np.ndarray, kind: str) -> np.ndarray:
@@ -49,14 +52,13 @@ def gates_to_mxnet(array: np.ndarray, kind: str) -> np.ndarray:
 class Options(NamedTuple):
     """Of a recurrent layer, as in Keras.
 
-    `steps` is T; None if it is dynamic. The activations are functions of `mxsame.port.blocks`, or operators of MXNet;
-    the second is that of the gates. Backwards, the first output belongs to the last step. With `zero_output_for_mask`,
-    the output is 0 where the mask is.
+    `steps` is T; None if it is dynamic. The second activation is that of the gates. Backwards, the first output belongs
+    to the last step. With `zero_output_for_mask`, the output is 0 where the mask is.
     """
 
     steps: Optional[int] = None
-    activation: Activation = ("tanh", {})
-    recurrent_activation: Activation = ("sigmoid", {})
+    activation: Activation = (ACTIVATIONS["tanh"], {})
+    recurrent_activation: Activation = (ACTIVATIONS["sigmoid"], {})
     return_sequences: bool = False
     return_state: bool = False
     go_backwards: bool = False
@@ -97,7 +99,7 @@ class Stepwise(mx.gluon.HybridBlock):
     def activations(self, F: Any) -> List[Callable]:
         """The two activations of a step."""
         given = (self.options.activation, self.options.recurrent_activation)
-        return [partial(run, F, name, **arguments) for name, arguments in given]
+        return [partial(function, F, **arguments) for function, arguments in given]
 
     def stepped(self, F: Any, step: Callable, x: Any, states: State, mask: Any) -> Tuple[Any, State]:
         """All steps of data (T, N, ..), one after the other: the outputs (T, N, ..), and the last states.
@@ -204,7 +206,7 @@ class Recurrent(Stepwise):
 
     def _mode(self) -> Optional[str]:
         """That of the operator with Keras's formulas, if it has one."""
-        activation, gate = self.options.activation, self.options.recurrent_activation
+        activation, gate = self._named()
         if self.kind == "SimpleRNN":
             return {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(activation[0] if not activation[1] else "")
         gated = (activation, gate) == (("tanh", {}), ("sigmoid", {}))
@@ -212,25 +214,21 @@ class Recurrent(Stepwise):
             return "gru" if gated and self._reset_after else None
         return "lstm" if gated else None
 
+    def _named(self) -> List[Tuple[str, Dict[str, Any]]]:
+        """The two activations by their names."""
+        both = (self.options.activation, self.options.recurrent_activation)
+        return [(function.__name__, arguments) for function, arguments in both]
+
     def _noted(self) -> Tuple[Optional[str], Dict[str, str]]:
         """That of the operator of this kind, with the layer's own formulas in a note; None for others than `NOTED`."""
-        activations = (self.options.activation, self.options.recurrent_activation)
+        activations = [(name, {**NOTED.get(name, {}), **arguments}) for name, arguments in self._named()]
         if any(name not in NOTED or "max_value" in arguments for name, arguments in activations):
             return None, {}
         mode = {"SimpleRNN": "rnn_tanh", "LSTM": "lstm", "GRU": "gru"}[self.kind]
         return mode, {CELL: repr({"activations": activations, "reset_after": self._reset_after})}
 
-    def _fused(
-        self,
-        F: Any,
-        mode: str,
-        note: Dict[str, str],
-        x: Any,
-        states: State,
-        i2h_weight: Any,
-        h2h_weight: Any,
-        bias: Any,
-    ) -> Tuple[Any, State]:
+    def _fused(self, F: Any, mode: str, note: Dict[str, str], x: Any, states: State, i2h_weight: Any, h2h_weight: Any,
+               bias: Any) -> Tuple[Any, State]:  # fmt: skip
         if bias is None:
             first = F.reshape(F.slice_axis(h2h_weight, axis=1, begin=0, end=1), shape=(-1,))
             biases = (F.zeros_like(first),) * 2

@@ -13,7 +13,7 @@ from mxsame.port.description import listed
 from mxsame.port.network import Network
 
 
-class Row(NamedTuple):
+class Line(NamedTuple):
     """A layer: its name, its class, the blocks that it became, its output's shape in Keras's order, the elements of
     its weights, and its `padding` as the block has it, where it has one."""
 
@@ -25,10 +25,10 @@ class Row(NamedTuple):
     padding: Optional[str]
 
 
-def rows(net: Network, arrays: Sequence[Any]) -> List[Row]:
-    """A row for each layer that does something, in the order in which they run."""
+def lines(net: Network, arrays: Sequence[Any]) -> List[Line]:
+    """A line for each layer that does something, in the order in which they run."""
     return [
-        Row(
+        Line(
             "/".join(path),
             layer.operator or layer.class_name,
             list(dict.fromkeys(getattr(block, "function", None) or type(block).__name__ for block in blocks)),

@@ -1,30 +1,230 @@
-"""The table of all rows: its files register them when they are imported."""
+"""The table of the importer: for each layer of Keras, and each operator between layers, the row that builds it.
+
+A row's function takes the `Site` of the call, and then what the call may be given, by Keras's names: parameters that
+are annotated as `Value` are tensors, `Operand` is a tensor or a constant, all others are constants. The row declares
+the order of axes and the types that its tensors come in, and the layer's weights. Any other argument of a call is
+refused by name, and so is any key of the configuration that nothing reads.
+"""
 
 from __future__ import annotations
 
-from typing import List, Optional
+import inspect
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, get_type_hints
 
 from mxsame import validation
-from mxsame.port import activations, attending, layers, operators, sequences, windows  # noqa: F401
-from mxsame.port.description import Layer, Weight
-from mxsame.port.rows import LAYERS, OPERATORS, Row
+from mxsame.port import types
+from mxsame.port.description import Config, Layer, LayerCall, Weight, leaves, mapped, snake_case
+from mxsame.port.site import Site
+from mxsame.port.values import Operand, Value, masked
+
+# orders of axes, and zeros that the data may still need around it
+AS_IT_IS, UNPADDED, TURNED, KERAS, ALIKE, SETTLED = "as it is", "unpadded", "turned", "keras", "alike", "settled"
+
+# what a layer does with a mask: its output has none, that of the first input, or what the row gives it
+STOPS, PASSES, PASSES_IN_KERAS_3, TAKES = "stops", "passes", "passes in Keras 3", "takes"
+
+# keys of a configuration that mean nothing for values, in every layer; a row has others of its own
+MEANINGLESS = "name|trainable|seed|autocast|batch_input_shape|.*_(initializer|regularizer|constraint)"
+ANYWHERE = ("training", "name")  # arguments that every call may have; a Site has the first
+FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # names of the first one of Keras's layers
+
+# what a parameter of a row's function takes
+TENSOR, TENSORS, OPERAND, CONSTANT = "a tensor", "tensors", "a tensor or a constant", "a constant"
+TAKEN = {Value: TENSOR, Optional[Value]: TENSOR, List[Value]: TENSORS, Optional[List[Value]]: TENSORS, Operand: OPERAND}
 
 
-def row_of(layer: Layer) -> Optional[Row]:
-    """The row of a layer or an operator, if it has one."""
-    if layer.operator is None:
-        return LAYERS.get(layer.class_name)
-    return OPERATORS.get(operators.name_of(layer.operator))
+@dataclass(frozen=True)
+class Row:
+    """How a layer or an operator is built: its function, the order of axes and the types that it takes, its weights,
+    which may follow from the configuration, the other names that its parameters have in TensorFlow, and a pattern of
+    the keys of the configuration that mean nothing here."""
+
+    build: Callable
+    order: str = AS_IT_IS
+    weights: Union[Sequence[Weight], Callable[[Dict[str, Any]], Sequence[Weight]]] = ()
+    masks: str = STOPS
+    names: Mapping[str, str] = field(default_factory=dict)
+    types: Any = types.FLOAT32
+    unread: str = ""
+    signature: inspect.Signature = field(init=False)  # without the site
+    taken: Dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(getattr(self.build, "func", self.build))
+        parameters = list(inspect.signature(self.build).parameters.values())[1:]
+        object.__setattr__(self, "signature", inspect.Signature(parameters))
+        object.__setattr__(self, "taken", {each.name: TAKEN.get(hints.get(each.name), CONSTANT) for each in parameters})
+
+    def __call__(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+        args = [*args, *(kwargs[name] for name in FIRST_ARGUMENTS if name in kwargs)]
+        kwargs = {name: value for name, value in kwargs.items() if name not in FIRST_ARGUMENTS}
+        if self.masks == TAKES and kwargs.get("mask") is not None:
+            args, kwargs = masked(args, kwargs["mask"]), {**kwargs, "mask": None}
+        given = self._bound(site, args, kwargs)
+        values = leaves(given, Value)
+        cast, dtype = typed(site, self.types, values)
+        inputs, named = mapped(given, Value, dict(zip(values, self._arranged(site, cast))).__getitem__)
+        out = self.build(site, *inputs, **named)
+        out = out if dtype is None else mapped(out, Value, lambda each: each._replace(dtype=dtype))
+        if self is LAYERS.get(site.layer.class_name) and site.layer.operator is None:
+            self.weights_of(site.config)
+            check_all_read(site.config, self.unread)
+        if self.masks == TAKES:
+            return out
+        passes = self.masks == PASSES or (self.masks == PASSES_IN_KERAS_3 and site.version == 3)
+        mask = leaves(args, Value)[0].mask if passes else None
+        return mapped(out, Value, lambda each: each._replace(mask=mask))  # lengths of a shape have none
+
+    def weights_of(self, config: Dict[str, Any]) -> List[Weight]:
+        """Those that a layer of this configuration has."""
+        weights = self.weights(config) if callable(self.weights) else self.weights
+        return [each for each in weights if each.is_in(config)]
+
+    def _arranged(self, site: Site, values: List[Value]) -> List[Value]:
+        if self.order == UNPADDED:
+            return values
+        if self.order == ALIKE:
+            return site.alike(values)
+        arrange = {AS_IT_IS: site.steps.padded, TURNED: site.turned, KERAS: site.keras, SETTLED: site.settled}
+        return [arrange[self.order](value) for value in values]
+
+    def _bound(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[Any]:
+        """The positional arguments of the function, and those by name. Operators of Keras 3 keep some in their
+        configuration. What is not given has its default; None is a value."""
+        kinds = {name: parameter.kind for name, parameter in self.signature.parameters.items()}
+        more, many = inspect.Parameter.VAR_KEYWORD in kinds.values(), inspect.Parameter.VAR_POSITIONAL in kinds.values()
+        if site.layer.operator is None:  # a layer of several inputs is called with a list of them
+            args = [value for entry in args for value in (entry if isinstance(entry, list) else [entry])]
+        elif not site.layer.class_name.endswith("OpLambda"):
+            kwargs = {**site.config, **kwargs}
+        named: Dict[str, Any] = {}
+        for name, value in kwargs.items():
+            key = self.names.get(name, name)
+            if key in kinds or (more and name not in ANYWHERE):
+                named[key] = value
+            elif name not in ANYWHERE and not _is_off(value):
+                raise ValueError(f"argument {name} must not be given; {validation.received(**{name: value})}")
+        free = [] if many else [name for name, kind in kinds.items() if name not in named and kind != kind.VAR_KEYWORD]
+        named.update(zip(free, args))
+        inputs = list(args[len(free) :])
+        for name, value in self.signature.bind(*inputs, **named).arguments.items():
+            _check(name, self.signature.parameters[name], self.taken[name], value)
+        return [inputs, named]
 
 
-def roles_of(layer: Layer) -> Optional[List[Weight]]:
-    """A layer's weights in Keras's order; None for a class that is not in the table, which may have any."""
-    row = row_of(layer)
-    if row is not None:
-        try:
-            return row.weights_of(layer)
-        except (AttributeError, KeyError, TypeError):
-            raise ValueError(
-                f"layers must be written as Keras writes them; {validation.received(layer=layer.config)}"
-            ) from None
-    return [] if layer.operator is not None or layer.class_name == "InputLayer" else None
+def _check(name: str, parameter: Any, taken: str, value: Any) -> None:
+    """Tensors where the function takes tensors, and nowhere else; None where it is the default."""
+    if value is None and parameter.default is not None:
+        raise ValueError(f"{name} must be {taken}; received None")
+    if taken in (TENSOR, TENSORS) and value is not None:
+        several = parameter.kind == parameter.VAR_POSITIONAL or (taken == TENSORS and isinstance(value, list))
+        entries = list(value) if several else [value]
+        if not entries or not all(isinstance(entry, Value) for entry in entries):
+            raise ValueError(f"{name} must be {taken}; received {value!r:.99}")
+    elif taken == CONSTANT and leaves(value, Value):
+        raise ValueError(f"{name} must be a constant; received a tensor")
+
+
+def check_all_read(config: Config, unread: str = "") -> None:
+    """Refuse a configuration with a key that was not read, unless it matches `unread`, or is off."""
+    for name, value in config.items():
+        known = name in config.read or re.fullmatch(f"{MEANINGLESS}|{unread}", name)
+        policy = value.get("config", {}).get("name") if name == "dtype" and isinstance(value, dict) else value
+        if not known and not _is_off(value) and (name, policy) != ("dtype", "float32"):
+            raise ValueError(f"{name} must not be given, or have its default; {validation.received(**{name: value})}")
+
+
+def _is_off(value: Any) -> bool:
+    """Whether an argument or a key that nothing reads means nothing by its value."""
+    return value is None or value is False
+
+
+def typed(site: Site, rule: Any, values: Sequence[Value]) -> Tuple[List[Value], Optional[str]]:
+    """The tensors of a call as its row takes them, and the type of its outputs, None where the row gives it. Layers
+    cast all floats to float32, functions none."""
+    is_layer = site.layer.operator is None
+    values = [site.cast(x, "float32") if is_layer and x.dtype in types.FLOATS else x for x in values]
+    if rule == types.OWN or not values:
+        return list(values), None
+    casts = rule in (types.CAST, types.CAST_IN_KERAS[site.version])
+    if casts and not any(x.dtype in types.FLOATS - {"float32"} for x in values):
+        return [site.cast(x, "float32") for x in values], "float32"
+    taken = rule if isinstance(rule, frozenset) else types.FLOAT32
+    dtype = types.check(types.common([x.dtype for x in values], site.version), taken)
+    return [site.cast(x, dtype) for x in values], dtype
+
+
+# -- the table
+
+LAYERS: Dict[str, Row] = {}
+OPERATORS: Dict[str, Row] = {}
+
+
+def layer(*names: str, **declared: Any) -> Callable:
+    """Registers a function for layers of these classes; `declared` are fields of the row."""
+    return _register(LAYERS, names, declared)
+
+
+def operator(*names: str, **declared: Any) -> Callable:
+    """The same for operators of these names, which are those of `keras.ops`."""
+    return _register(OPERATORS, names, declared)
+
+
+def _register(table: Dict[str, Row], names: Sequence[str], declared: Dict[str, Any]) -> Callable:
+    def register(build: Callable) -> Callable:
+        for name in names:
+            if name in table:
+                raise ValueError(f"{name} must have one row")
+            table[name] = Row(build, **declared)
+        return build
+
+    return register
+
+
+def in_place(site: Site, inner: Layer, *inputs: Value) -> Any:
+    """The output of another layer in place of this one."""
+    inner.name, inner.calls = site.layer.name, site.layer.calls
+    return LAYERS[inner.class_name](replace(site, layer=inner, call=LayerCall(())), list(inputs), {})
+
+
+# -- the names of operators
+
+PACKAGES = ("", "math", "nn", "__operators__", "keras.activations", "compat.v1", "compat.v1.math", "compat.v1.nn")
+SYNONYMS = {
+    "getitem": "get_item",
+    **dict.fromkeys(("truediv", "true_divide", "realdiv"), "divide"),
+    "sub": "subtract",
+    "mul": "multiply",
+    "neg": "negative",
+    "pow": "power",
+    "concat": "concatenate",
+    "abs": "absolute",
+    **{f"reduce_{name}": name for name in ("mean", "sum", "max", "min", "prod", "any")},
+    "clip_by_value": "clip",
+    "pad_v2": "pad",
+    "permute_dimensions": "transpose",
+    "batch_matmul": "matmul",
+    "convert_to_tensor": "identity",
+    **{f"{name}_v2": name for name in ("where", "max_pool", "avg_pool", "repeat", "shape", "einsum", "cumsum")},
+    **{f"{kind}_pool{rank}d": f"{kind}_pool" for kind in ("max", "avg") for rank in (1, 2, 3)},
+    "average_pool": "avg_pool",
+    "mirror_pad": "pad",
+    "reverse": "flip",
+    "less": "lesser",
+    "less_equal": "lesser_equal",
+}
+
+
+def name_of(operator: Any) -> str:
+    """TensorFlow's "math.reduce_mean" and Keras's "Mean" by one name.
+
+    >>> name_of("math.reduce_mean"), name_of("Mean"), name_of("__operators__.getitem"), name_of("GetItem")
+    ('mean', 'mean', 'get_item', 'get_item')
+
+    TensorFlow's other functions have their whole name: `linalg.normalize` is another function than Keras's.
+    """
+    package, _, name = operator.rpartition(".")
+    name = snake_case(name) if package in PACKAGES or operator in ("linalg.matmul", "image.resize") else operator
+    return SYNONYMS.get(name, name)

@@ -5,7 +5,7 @@ import numpy as np
 from mxnet import autograd, nd
 
 from mxsame import port
-from mxsame.port.description import Placed
+from mxsame.port.parameters import Placed
 
 
 def keras():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from live_keras import check, gradients, keras, randomise
 
-from mxsame.port.table import LAYERS
+from mxsame.port.rows import LAYERS
 
 sys.path.append(str(Path(__file__).parents[1] / "golden"))
 

@@ -13,8 +13,8 @@ import pytest
 import mxsame
 from mxsame._mxnet import mx
 from mxsame.port import reading
-from mxsame.port.operators import name_of
-from mxsame.port.table import LAYERS, OPERATORS
+from mxsame.port.rows import LAYERS, OPERATORS
+from mxsame.port.table import name_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:layer '(random|spectral)_:UserWarning")
 h5py = pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')

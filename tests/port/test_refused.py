@@ -10,12 +10,11 @@ import pytest
 import mxsame
 from mxsame._mxnet import mx
 from mxsame.port import reading
-from mxsame.port.activations import ACTIVATIONS
-from mxsame.port.builder import Site
+from mxsame.port import site as sites
+from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.description import Config
-from mxsame.port.operators import name_of
-from mxsame.port.rows import check_all_read
-from mxsame.port.table import LAYERS, OPERATORS
+from mxsame.port.rows import LAYERS, OPERATORS
+from mxsame.port.table import check_all_read, name_of
 
 REGISTERED = {"module": None, "registered_name": "mine>Softmax"}  # as `.keras` files have it
 
@@ -158,7 +157,7 @@ UNREAD = {  # a key that may mean something, at each position of a configuration
 @pytest.mark.filterwarnings("ignore:layer 'one':UserWarning")
 @pytest.mark.parametrize("key", UNREAD)
 def test_a_key_that_no_row_reads_is_refused(key, monkeypatch):
-    monkeypatch.setattr(Site, "_fill", lambda *arguments: None)  # without weights
+    monkeypatch.setattr(sites, "fill", lambda *arguments: None)  # without weights
     monkeypatch.setattr(reading, "roles_of", lambda layer: [])
     with pytest.raises(
         ValueError, match=rf"layer '[a-z/]*' \(.*must not be given, or have its default; received {key}"
@@ -214,8 +213,8 @@ def test_defaults_of_operators_are_tensorflow_s():
                 continue
             seen += 1
             row = OPERATORS[operator]
-            ours = {key: parameter.default for key, (parameter, _) in row.parameters.items()}
-            ours = {**ours, **ACTIVATIONS.get(operator, {})}
+            ours = {key: parameter.default for key, parameter in row.signature.parameters.items()}
+            ours = {**ours, **(arguments_of(ACTIVATIONS[operator]) if operator in ACTIVATIONS else {})}
             ours.setdefault("alpha", ours.get("negative_slope"))
             theirs = dict(list(inspect.signature(function).parameters.items())[1:])
             for key, parameter in theirs.items():

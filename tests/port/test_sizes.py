@@ -107,7 +107,7 @@ def test_everything_that_is_made_of_a_net_refuses_other_lengths(tmp_path):
     message = r"must have the shape .*, \(None, 4, 6, 3\); received data.shape=\(1, 5, 7, 3\)"
     for use in (
         lambda: list(net.layers(given)),
-        lambda: report.rows(net, [given]),
+        lambda: report.lines(net, [given]),
         lambda: mxsame.deploy(net, given.shape),
         lambda: mxsame.export(net, str(tmp_path / "net"), given.shape),
     ):

@@ -11,7 +11,7 @@ import numpy as np
 from mxsame import validation
 from mxsame.export_keras.writer import Value, Writer, writes
 from mxsame.exporting.walk import axis_of
-from mxsame.port.builder import TRANSPOSED
+from mxsame.port.parameters import TRANSPOSED
 from mxsame.rewriting.graph import Node, Output
 
 FLATTENED = ("Activation", "Dropout", "clip", "relu", "sigmoid", "tanh")  # between a flattening and a dense layer

@@ -15,7 +15,7 @@ from mxsame.export_keras.rows.elements import affine
 from mxsame.export_keras.writer import Value, Weighted, Writer, writes
 from mxsame.exporting.walk import IN_WINDOWS, check_channels_first, must, rescaled_averages, windows_at
 from mxsame.plan import Window
-from mxsame.port.builder import kernel as conversion_of
+from mxsame.port.parameters import kernel as conversion_of
 from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import has_windows, is_never_negative
 from mxsame.target import NOTE

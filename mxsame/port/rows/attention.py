@@ -1,4 +1,4 @@
-"""Rows of attention layers, and of EinsumDense."""
+"""Rows of attention layers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 
 from mxsame import validation
-from mxsame.port.activations import activated
 from mxsame.port.attention import attention, multi_head_attention
 from mxsame.port.blocks import Function
-from mxsame.port.builder import SAME, Conversion, Site, Value
 from mxsame.port.description import Weight
-from mxsame.port.einsum import bias_axes_shape, einsum_dense, parse, weight_to_keras, weight_to_mxnet
-from mxsame.port.rows import KERAS, TAKES, layer
+from mxsame.port.parameters import SAME, SCALAR, Conversion
+from mxsame.port.site import Site
+from mxsame.port.table import KERAS, TAKES, layer
+from mxsame.port.types import CAST
+from mxsame.port.values import Value
 
 PROJECTIONS = [
     Weight(f"{name}_{kind}", f"{name}_{parameter}", option, group=f"{name}_dense")
@@ -41,7 +42,7 @@ def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
     return Conversion(lambda array: array.reshape(-1, columns).T, lambda array: array.T.reshape(shape))
 
 
-@layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=PROJECTIONS, masks=TAKES,
+@layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=PROJECTIONS, masks=TAKES, types=CAST,
        unread="dropout|(query|key|value)_shape")  # fmt: skip
 def _multi_head(
     site: Site,
@@ -109,7 +110,7 @@ def _attended(
     site.same_in_all_calls(masks=sorted(masks), dropout=dropout, **options)
     arguments.update(options, dropout=dropout, masks=list(masks))
     make = partial(Function, function, shapes=shapes, **arguments)
-    outputs = site.several(make, *inputs, *masks.values(), conversions=conversions)
+    outputs = site.block(make, *inputs, *masks.values(), conversions=conversions)
     return [outputs[0]._replace(mask=inputs[0].mask), *outputs[1:]]
 
 
@@ -118,10 +119,8 @@ def _attention_weights(config: Dict[str, Any]) -> List[Weight]:
     return [Weight(name, name) for name in given if given[name]]
 
 
-SCALAR = Conversion(lambda array: array.reshape(1), lambda array: array.reshape(()))
-
-
-@layer("Attention", "AdditiveAttention", order=KERAS, weights=_attention_weights, masks=TAKES, unread="dropout")
+@layer("Attention", "AdditiveAttention", order=KERAS, weights=_attention_weights, masks=TAKES, types=CAST,
+       unread="dropout")  # fmt: skip
 def _attention(
     site: Site,
     query: Value,
@@ -142,25 +141,3 @@ def _attention(
     options = {"use_causal_mask": causal, "return_attention_scores": bool(return_attention_scores)}
     conversions = dict.fromkeys(shapes, SAME if additive else SCALAR)
     return _attended(site, attention, [query, key, value], masks, options, shapes, conversions, score_mode=mode)
-
-
-@layer("EinsumDense", order=KERAS, weights=(Weight("kernel", "weight"), Weight("bias", "bias", "bias_axes")),
-       unread="output_shape")  # fmt: skip
-def _einsum_dense(site: Site, x: Value) -> Value:
-    shape, bias_axes = site.layer.weights[0].shape, site.config.get("bias_axes")
-    einsum = parse(str(site.config["equation"]), x.rank, len(shape))
-    if einsum.shared:
-        raise ValueError(
-            f"equation must have no axis of all arrays; {validation.received(equation=site.config['equation'])}"
-        )
-    lengths = dict(zip(einsum.second, shape))
-    known = {**dict(zip(einsum.first, x.shape)), **lengths}
-    bias = bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
-    kernel = Conversion(
-        lambda array: weight_to_mxnet(array, einsum), lambda array: weight_to_keras(array, einsum, lengths)
-    )
-    made = tuple(lengths[letter] for letter in einsum.free(1))
-    weight = (math.prod(made), math.prod(lengths[letter] for letter in einsum.contracted))
-    shapes = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
-    out = site.weighted(einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made)
-    return activated(site, out)

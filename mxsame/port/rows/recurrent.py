@@ -1,4 +1,4 @@
-"""Rows of layers of sequences: recurrent layers, in one direction and in both, and with convolutions."""
+"""Rows of recurrent layers: in one direction and in both, and with convolutions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mxsame import nn, validation
-from mxsame.port.activations import commutes, named
-from mxsame.port.builder import Conversion, Site, Value, kernel
-from mxsame.port.description import Config, Weight, class_and_config
+from mxsame.port.description import Config, Weight, class_and_config, function_name
+from mxsame.port.parameters import Conversion, kernel
 from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
-from mxsame.port.rows import KERAS, TAKES, check_all_read, layer
-from mxsame.port.windows import window
+from mxsame.port.rows._shared import commutes, function_of, window
+from mxsame.port.site import Site
+from mxsame.port.table import KERAS, TAKES, check_all_read, layer
+from mxsame.port.types import CAST
+from mxsame.port.values import Value
 
 UNREAD = "dropout|recurrent_dropout|implementation|unroll|unit_forget_bias|zero_output_for_mask"  # without a mask
 STEPS = {"activation": "tanh", "recurrent_activation": "sigmoid"}  # the functions of a step, by default
@@ -37,7 +39,7 @@ def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
         raise ValueError("unroll must be False in a masked layer that goes backwards; received unroll=True")
     return Options(
         x.shape[1],
-        *(named(site, config, name, default) for name, default in STEPS.items()),
+        *(function_of(site, function_name(config.get(name, default))) for name, default in STEPS.items()),
         *(bool(config.get(name, False)) for name in ("return_sequences", "return_state", "go_backwards")),
         takes_mask=x.mask is not None,
         zero_output_for_mask=zero_output,
@@ -71,9 +73,9 @@ def _outputs(site: Site, make: Callable, x: Value, states: List[Value], conversi
     """Those of a block; sequences have the mask of the data."""
     masks, steps = [] if x.mask is None else [x.mask], x.shape[1]
     site.same_in_all_calls(mask=bool(masks), initial_state=bool(states))
-    if site.builder.at_first(site.path, "steps", steps) != steps:
-        site.builder.blocks[site.path].any_number_of_steps()
-    outputs = site.several(make, x, *states, *masks, conversions=conversions)
+    if site.known.at_first("steps", steps) != steps:
+        site.known.block.any_number_of_steps()
+    outputs = site.block(make, x, *states, *masks, conversions=conversions)
     return [out._replace(mask=x.mask) if out.rank == x.rank else out for out in outputs]
 
 
@@ -85,7 +87,7 @@ def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], coun
     return states
 
 
-@layer("SimpleRNN", "LSTM", "GRU", order=KERAS, weights=WEIGHTS, masks=TAKES, unread=UNREAD)
+@layer("SimpleRNN", "LSTM", "GRU", order=KERAS, weights=WEIGHTS, masks=TAKES, types=CAST, unread=UNREAD)
 def _recurrent(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     kind = site.layer.class_name
     given = _states(states, initial_state, KINDS[kind].states)
@@ -119,7 +121,7 @@ def _weights_of_both(config: Dict[str, Any]) -> List[Weight]:
     ]
 
 
-@layer("Bidirectional", order=KERAS, weights=_weights_of_both, masks=TAKES)
+@layer("Bidirectional", order=KERAS, weights=_weights_of_both, masks=TAKES, types=CAST)
 def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     merge_mode = site.config.get("merge_mode", "concat")
     if merge_mode not in MERGED:
@@ -149,17 +151,15 @@ WEIGHTS_OF_CONVOLUTIONS = _weights("i2h.weight", "h2h.weight", "i2h.bias")
 def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     rank = site.num_spatial_dims or 0
     given, options = _states(states, initial_state, 2), _options(site, site.config, x)
-    if not all(commutes(function) for function, _ in options[1:3] if callable(function)):
-        raise ValueError("activation of convolutions must be a function of each element")
-    windows = {**window(site), "padding": str(site.config.get("padding", "valid")).lower()}
+    if not all(commutes(partial(function, **arguments)) for function, arguments in options[1:3]):
+        raise ValueError("activations of convolutions must be functions of each element")
+    windows = window(site)
     if not site.is_channels_first:
         x, given = _channels_to(site, x, 2), [_channels_to(site, state, 1) for state in given]
-    filters, in_channels = validation.integer("filters", site.config["filters"], 1), x.shape[2] or 0
+    filters, in_channels = site.integer("filters"), x.shape[2] or 0
     convolution, use_bias = partial(getattr(nn, f"Conv{rank}D"), 4 * filters), bool(site.config.get("use_bias", True))
     i2h = partial(convolution, in_channels=in_channels, use_bias=use_bias, **windows)
     h2h = partial(convolution, windows["kernel_size"], in_channels=filters, use_bias=False)
-    if any("axis" in arguments for _, arguments in (options.activation, options.recurrent_activation)):
-        raise ValueError("activations must be functions of each element: those of an axis would take another")
     conversions = {"kernel": kernel("conv"), "recurrent_kernel": kernel("conv")}
     outputs = _outputs(site, partial(ConvLSTM, i2h, h2h, options), x, given, conversions)
     if site.is_channels_first:

@@ -1,0 +1,157 @@
+"""What a user gives in place of rows: `custom` of `from_keras`."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from functools import partial
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+
+import numpy as np
+
+from mxsame import validation
+from mxsame._mxnet import mx
+from mxsame.port.activations import ACTIVATIONS
+from mxsame.port.builder import MOST_REASONS, users_code
+from mxsame.port.description import WRAPPER, Layer, Model, Weight, class_and_config, function_name, leaves, listed
+from mxsame.port.parameters import Placed
+from mxsame.port.rows import row_of
+from mxsame.port.rows._shared import is_layer
+from mxsame.port.site import Site
+from mxsame.port.table import KERAS, LAYERS, TAKES, Row
+from mxsame.port.values import Operand, Value
+
+
+class Rows:
+    """The table and the user's own."""
+
+    def __init__(self, custom: Any):
+        self.custom = {} if custom is None else custom
+        values = self.custom.values() if isinstance(self.custom, Mapping) else [None]
+        if not all(_is_usable(value) for value in values):
+            raise TypeError(
+                "custom must map names to functions that return blocks, and not to blocks, or to names of Keras's "
+                f"layers; {validation.received(custom=custom)}"
+            )
+        self.activations: Set[str] = set()  # names of activations among those of `custom`
+        self.unsupported: List[str] = []  # what a model is refused for before its weights are read
+        self.after: Dict[int, List[Layer]] = {}  # what comes after a layer that the user replaced, by its identity
+
+    def row_of(self, layer: Layer) -> Optional[Callable]:
+        """What builds a layer."""
+        make, row = self._given(layer), row_of(layer)
+        if make is not None and not _is_configuration(make):
+            return Row(partial(_custom, make=make), KERAS, masks=TAKES)
+        return partial(_in_turn, row, after) if row and (after := self.after.get(id(layer))) else row
+
+    def _given(self, layer: Layer) -> Any:
+        """The user's function for it; that of an activation is for no layer of its name."""
+        names = (name for name in names_of(layer) if name in self.custom and name not in self.activations)
+        return next((self.custom[name] for name in names), None)
+
+    def check(self, model: Model) -> None:
+        """Notes layers that are not supported, all of them at once, and refuses names that no layer has."""
+        layers = [*model.walk(), *model.layers]
+        names = {name for layer in layers for name in names_of(layer)}
+        self.activations.update(name for layer in layers for name in _activations(layer.config))
+        for layer in model.walk():
+            replacement = self._given(layer)
+            if replacement is not None and _is_configuration(replacement):
+                self._replace(layer, replacement)
+        missing = [layer for layer in model.walk() if layer.class_name != "InputLayer" and not self.row_of(layer)]
+        if missing:
+            shown = dict.fromkeys(f"{names_of(layer)[1]} ({layer.name!r})" for layer in missing)
+            keys = dict.fromkeys(f"{names_of(layer)[-1]!r}: function" for layer in missing)
+            listed_keys, listed_layers = (
+                ", ".join([*names][:MOST_REASONS]) + ", .." * (len(names) > MOST_REASONS) for names in (keys, shown)
+            )
+            self.unsupported.append(
+                f"every layer must be supported, or be given by custom={{{listed_keys}}}, each function of (config, "
+                "weights) -> HybridBlock (on the command line the dict of a module, --custom MODULE:NAME); "
+                f"received {listed_layers}"
+            )
+        unknown = set(self.custom) - names - self.activations
+        if unknown:
+            raise ValueError(
+                "custom must have names of the model's layers, classes or functions; "
+                f"{validation.received(custom=sorted(map(str, unknown)))}"
+            )
+
+    def _replace(self, layer: Layer, replacement: Any) -> None:
+        """Give a layer the class and the configuration that the user names for it."""
+        if isinstance(replacement, str):
+            entries = [{"class_name": replacement, "config": layer.config}]
+        else:
+            with users_code():
+                entries = listed(replacement(dict(layer.config)))
+        first, *after = entries
+        layer.stored_as, (layer.class_name, layer.config) = layer.class_name, class_and_config(first)
+        self.after[id(layer)] = [_after(layer, *class_and_config(entry)) for entry in after]
+        if layer.class_name not in LAYERS or layer.class_name == WRAPPER or None in map(row_of, self.after[id(layer)]):
+            names = [class_and_config(entry)[0] for entry in entries]
+            raise ValueError(f"custom of {layer.name!r} must name layers of Keras; {validation.received(names=names)}")
+
+
+def _activations(config: Any) -> Iterator[str]:
+    """The names of a configuration's activations that Keras does not have, with and without their package."""
+    entries = config.items() if isinstance(config, dict) else enumerate(config) if isinstance(config, list) else ()
+    for key, value in entries:
+        if key in ("activation", "recurrent_activation") and not is_layer(value):
+            name = function_name(value)
+            yield from () if name is None or name in ACTIVATIONS else (name, name.split(">")[-1])
+        yield from _activations(value)
+
+
+def _is_usable(given: Any) -> bool:
+    """Whether it is a name or a function. A block is called with data, and the class of one whose `__init__` is
+    Gluon's takes no configuration."""
+    if isinstance(given, type) and issubclass(given, mx.gluon.Block):
+        return given.__init__.__module__.partition(".")[0] not in ("mxnet", "mxsame")
+    return isinstance(given, str) or (callable(given) and not isinstance(given, mx.gluon.Block))
+
+
+def _is_configuration(given: Any) -> bool:
+    """Whether it is the name of a layer of Keras, or a function of a configuration alone."""
+    try:
+        return isinstance(given, str) or not inspect.signature(given).bind(None, None)
+    except TypeError:
+        return True
+
+
+def _after(layer: Layer, class_name: str, config: Dict[str, Any]) -> Layer:
+    return Layer(class_name, layer.name, config, operator=None if class_name in LAYERS else class_name)
+
+
+def _in_turn(row: Row, after: Sequence[Layer], site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+    """A layer, and what the user puts after it."""
+    out = row(site, args, kwargs)
+    for layer in after:
+        out = row_of(layer)(replace(site, layer=layer), listed(out), {})  # type: ignore[misc]
+    return out
+
+
+def names_of(layer: Layer) -> Tuple[str, str, str]:
+    """The names by which a user's function may be given for it."""
+    name = layer.operator or layer.class_name
+    return layer.name, name, name.split(">")[-1]
+
+
+def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) -> List[Value]:
+    """A block of the user's, on arrays in Keras's order, and the mask of the first if it takes one."""
+    layer, known = site.layer, site.known
+    if known.block is None:
+        with users_code():
+            block = make(site.config, [np.asarray(array) for array in layer.weights])
+        if not isinstance(block, mx.gluon.HybridBlock):
+            raise TypeError(f"custom must return a HybridBlock; received a {type(block).__name__}")
+        known.block, known.is_users = block, True
+        layer.weights = [Placed(tuple(array.shape)) for array in layer.weights]
+        if layer.roles is None and len(site.path) == 1:  # in a nested model, what is trained would come first
+            layer.roles = [Weight(f"weight_{number}") for number in range(len(layer.weights))]
+    block, arrays = known.block, leaves([*inputs, *constants.values()], Value)
+    mask = arrays[0].mask
+    if mask is not None and "mask" in inspect.signature(block.hybrid_forward).parameters:
+        arrays.append(mask)
+    with users_code():
+        outputs = site.steps.emit(block, arrays, site.name, False)
+    return [out._replace(mask=mask) for out in outputs] if getattr(block, "supports_masking", False) else outputs

@@ -1,0 +1,45 @@
+"""Models of keras-mxnet as models of Keras: what is other there is written into them before their rows see it."""
+
+from __future__ import annotations
+
+import re
+
+from mxsame import padding as arithmetic
+from mxsame.port.description import WRAPPER, Model
+from mxsame.port.rows import LAYERS
+
+KERNEL = re.compile(".*kernel")
+WINDOWS = re.compile(r"((Depthwise|Separable)?Conv|(Max|Average)Pooling|LocallyConnected)\dD(Transpose)?")
+
+
+def mark_weights(model: Model) -> None:
+    """Of weights that keras-mxnet has stored: all of a batch norm's are there, and kernels of channels first are in
+    MXNet's order."""
+    model.native = True
+    for layer in model.walk():
+        if layer.class_name == "BatchNormalization":
+            layer.roles = [
+                role if role.name == "gamma" else role._replace(trained=role.trained and role.is_in(layer.config))
+                for role in LAYERS["BatchNormalization"].weights
+            ]
+        elif layer.config.get("data_format") == "channels_first":
+            layer.roles = [role._replace(native=bool(KERNEL.fullmatch(role.name))) for role in layer.roles or ()]
+
+
+def settle(model: Model) -> None:
+    """Write what keras-mxnet computes otherwise into the configurations: its own SAME, batch norms without `scale`, and
+    the nearest element only."""
+    model.source = None  # which another Keras would read otherwise
+    for layer in model.walk():
+        config = layer.config
+        if WINDOWS.fullmatch(layer.class_name) and str(config.get("padding")).lower() == "same":
+            config["padding"] = arithmetic.KERAS_MXNET
+        elif layer.class_name == "BatchNormalization":
+            config["scale"] = False  # MXNet's fix_gamma
+        elif layer.class_name.startswith("UpSampling"):
+            config["interpolation"] = "nearest"
+    for layer in model.layers:
+        if layer.class_name == WRAPPER:
+            raise ValueError(f"layer {layer.name!r} ({WRAPPER}) is supported, but not with padding=keras-mxnet")
+        if layer.model is not None:
+            settle(layer.model)

@@ -1,0 +1,110 @@
+"""Weights of Keras in the parameters of blocks, and back."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from mxsame import _gluon, validation
+from mxsame._mxnet import mx
+from mxsame.keras import layouts
+from mxsame.port.description import Layer
+
+LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
+
+
+class Conversion(NamedTuple):
+    """Of a weight, from Keras's order of axes to that of its parameter, and back."""
+
+    to_mxnet: Callable
+    to_keras: Callable
+
+
+SAME = Conversion(np.asarray, np.asarray)
+TRANSPOSED = Conversion(np.transpose, np.transpose)
+SCALAR = Conversion(lambda array: array.reshape(1), lambda array: array.reshape(()))
+
+
+def kernel(kind: str, depth_multiplier: Optional[int] = None) -> Conversion:
+    """A kernel as `mxsame.keras.layouts` converts it, channels first."""
+    return Conversion(
+        lambda array: layouts.to_mxnet(array, kind),
+        lambda array: layouts.to_keras(array, kind, depth_multiplier=depth_multiplier),
+    )
+
+
+class Placed(NamedTuple):
+    """A weight that is in a parameter now: its shape in Keras, and the parameter and the way back from it, unless these
+    are the user's own."""
+
+    shape: Tuple[int, ...]
+    parameter: Any = None
+    to_keras: Callable = np.asarray
+
+
+def arrays_of(layer: Layer) -> Dict[str, np.ndarray]:
+    """The weights of a layer as Keras has them, by their names."""
+    return dict(zip([role.name for role in layer.roles or []], map(_array, layer.weights)))
+
+
+def _array(stored: Any) -> np.ndarray:
+    """A weight as Keras has it."""
+    if not isinstance(stored, Placed):
+        return np.asarray(stored)
+    value = stored.parameter.data(stored.parameter.list_ctx()[0]).asnumpy()
+    return np.ascontiguousarray(stored.to_keras(value)).reshape(stored.shape)  # a scalar is (1,) in MXNet
+
+
+def fill(block: Any, layer: Layer, conversions: Mapping[str, Conversion]) -> None:
+    """A layer's weights into the parameters of its block. A network may be as large as the memory: one array after the
+    other is read, and is the layer's no more once it is in its parameter."""
+    roles = layer.roles or []
+    if len(roles) != len(layer.weights):
+        names = ", ".join(role.name for role in roles)
+        raise ValueError(f"weights must be {names or 'none'}; received {len(layer.weights)} arrays")
+    for number, (role, array) in enumerate(zip(roles, layer.weights)):
+        parameter = _parameter(block, role.parameter)
+        if parameter is None:
+            layer.weights[number] = np.asarray(array)
+            continue
+        conversion = conversions.get(role.name, SAME)
+        set_parameter(parameter, conversion, array, role.name)
+        layer.weights[number] = Placed(tuple(array.shape), parameter, conversion.to_keras)
+        if not role.trained:
+            parameter.grad_req = "null"
+    for parameter in block.collect_params().values():
+        if not _gluon.is_initialized(parameter):
+            parameter.initialize(ctx=mx.cpu())
+        if not layer.trainable:
+            parameter.grad_req = "null"
+
+
+def _parameter(block: Any, path: str) -> Any:
+    """The parameter of a block, or of a child of it (`child.parameter`); None if there is none."""
+    for name in path.split("."):
+        block = getattr(block, name, None) if name else None
+    return block
+
+
+def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str) -> None:
+    """Set a parameter to a weight, if that fits."""
+    array = np.asarray(array)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{role} must be an array of numbers; {validation.received(dtype=array.dtype)}")
+    stored = array.shape
+    try:
+        array = conversion.to_mxnet(array)
+    except ValueError as error:
+        raise ValueError(f"{role} must have the axes of its layer: {error}") from None
+    expected = parameter.shape
+    if len(expected) != array.ndim or any(want > 0 and want != have for want, have in zip(expected, array.shape)):
+        raise ValueError(
+            f"{role} must have the shape {tuple(expected)} in MXNet's order of axes, as the configuration has it; "
+            f"{validation.received(shape=stored)}"
+        )
+    data = mx.nd.empty(array.shape, ctx=mx.cpu())
+    rows = max(LARGEST_PART // max(array[:1].nbytes, 1), 1)
+    for start in range(0, len(array), rows):
+        data[start : start + rows] = np.ascontiguousarray(array[start : start + rows], dtype="float32")
+    _gluon.initialize_with(parameter, data)

@@ -1,0 +1,41 @@
+"""How layers and operators are built, in one file for each family: a row is a function that `@layer` or `@operator` of
+`mxsame.port.table` registers."""
+
+from __future__ import annotations
+
+from typing import List, Optional
+
+from mxsame.port.description import Layer, Weight
+from mxsame.port.rows import (  # noqa: F401 - they register their rows
+    activations,
+    attention,
+    elements,
+    merging,
+    noise,
+    norms,
+    pictures,
+    products,
+    recurrent,
+    reductions,
+    shapes,
+    windows,
+    words,
+    wrappers,
+)
+from mxsame.port.table import LAYERS, OPERATORS, Row, name_of
+
+
+def row_of(layer: Layer) -> Optional[Row]:
+    """The row of a layer or an operator, if it has one."""
+    return LAYERS.get(layer.class_name) if layer.operator is None else OPERATORS.get(name_of(layer.operator))
+
+
+def roles_of(layer: Layer) -> Optional[List[Weight]]:
+    """A layer's weights in Keras's order; None for a class that is not in the table, which may have any."""
+    row = row_of(layer)
+    if row is None:
+        return [] if layer.operator is not None or layer.class_name == "InputLayer" else None
+    try:
+        return row.weights_of(layer.config)
+    except (AttributeError, KeyError, TypeError, ValueError):  # its row says why
+        return None

@@ -1,0 +1,188 @@
+"""What files of rows share: weights by name, activations, axes, windows, and arrays of several shapes."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxsame import validation
+from mxsame._mxnet import mx
+from mxsame.port import blocks
+from mxsame.port.activations import ACTIVATIONS, arguments_of
+from mxsame.port.builder import users_code
+from mxsame.port.description import Layer, Weight, class_and_config, function_name, listed
+from mxsame.port.site import Site
+from mxsame.port.table import LAYERS, in_place
+from mxsame.port.values import Value
+
+KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
+
+
+# -- activations
+
+
+def activated(site: Site, x: Value) -> Value:
+    """x after the activation of the configuration: a name, a serialized function, or a serialized layer."""
+    spec = site.config.get("activation")
+    if is_layer(spec):
+        return _after_layer(site, spec, x)
+    name = function_name(spec)
+    return x if name in (None, "linear") else applied(site, str(name), x)
+
+
+def applied(site: Site, name: str, x: Value, **given: Any) -> Value:
+    """x after an activation, by Keras's name."""
+    function, arguments = function_of(site, name)
+    arguments = {**arguments, **given}
+    if "axis" in arguments_of(function):
+        arguments["axis"] = x.axis(arguments.get("axis", -1))
+    elif not commutes(function) and name not in ACTIVATIONS:
+        x = site.keras(x)
+    return site.function(function, x, **arguments)
+
+
+def function_of(site: Site, name: Optional[str]) -> Tuple[Callable, Dict[str, Any]]:
+    """An activation and its arguments: Keras's own, or the user's."""
+    name = name or "linear"
+    if name == "hard_sigmoid":
+        return ACTIVATIONS[name], {"slope": 0.2 if site.version == 2 else 1 / 6}
+    if name in ACTIVATIONS:
+        return ACTIVATIONS[name], {}
+    for key in (name, name.split(">")[-1]):
+        if key in site.custom:
+            return _users(site.custom[key], key), {}
+    raise ValueError(
+        f"activation must be one of {', '.join(ACTIVATIONS)}, "
+        f"or be given by custom={{{name!r}: function of (F, x)}}; {validation.received(activation=name)}"
+    )
+
+
+def _users(function: Callable, name: str) -> Callable:
+    """The user's function of (F, x), as one of a block."""
+
+    def activation(F: Any, x: Any) -> Any:
+        with users_code():
+            out = function(F, x)
+        if not isinstance(out, type(x)):
+            raise TypeError(f"custom {name!r} must return an array of F; received a {type(out).__name__}")
+        return out
+
+    return activation
+
+
+def commutes(function: Callable) -> bool:
+    """Whether a function gives the same for any order of axes, as one of each element does."""
+    x = mx.nd.random.normal(shape=(2, 3, 4))
+    try:
+        pair = function(mx.nd, x).transpose((2, 0, 1)), function(mx.nd, x.transpose((2, 0, 1)))
+    except Exception:  # it may be one of other numbers of axes
+        return False
+    return pair[0].shape == pair[1].shape and bool((pair[0] == pair[1]).asnumpy().all())
+
+
+def is_layer(spec: Any) -> bool:
+    return isinstance(spec, dict) and "class_name" in spec and class_and_config(spec)[0] in LAYERS
+
+
+def _after_layer(site: Site, spec: Dict[str, Any], x: Value) -> Value:
+    """An activation that is a layer without weights, as `Activation(LeakyReLU())`."""
+    class_name, config = class_and_config(spec)
+    if LAYERS[class_name].weights_of(config):
+        raise ValueError(f"activation must be a layer without weights; {validation.received(class_name=class_name)}")
+    return in_place(site, Layer(class_name, site.layer.name, config), x)
+
+
+# -- axes and shapes
+
+
+def axes_of(axis: Any, rank: int) -> List[int]:
+    """The axes of an argument, in order."""
+    axes = listed(axis)
+    if not axes or not all(type(entry) is int and -rank <= entry < rank for entry in axes):
+        raise ValueError(f"axis must be within {rank} axes; {validation.received(axis=axis)}")
+    return sorted({entry % rank for entry in axes})
+
+
+def axes_after_batch(axis: Any, rank: int) -> List[int]:
+    """The same, none of which is the batch."""
+    axes = axes_of(axis, rank)
+    if 0 in axes:
+        raise ValueError(f"axis must leave the batch as it is; {validation.received(axis=axis)}")
+    return axes
+
+
+def broadcasting(name: str, value: Any, x: Value) -> np.ndarray:
+    """An array of the configuration, to which x may be broadcast, with the axes of the array here."""
+    array = np.asarray(value, dtype="float32")
+    full = (1,) * (x.rank - array.ndim) + array.shape
+    if array.ndim > x.rank or any(n not in (1, None) and 1 != m != n for n, m in zip(x.shape, full)) or full[0] > 1:
+        raise ValueError(
+            f"{name} must broadcast with the data, and not over the batch; "
+            f"{validation.received(shape=array.shape, **{'data.shape': x.shape})}"
+        )
+    return array.reshape(full).transpose(x.ordered(range(x.rank)))
+
+
+# -- windows
+
+
+def word(site: Site) -> str:
+    """The layer's padding."""
+    return str(site.config.get("padding", "valid")).lower()
+
+
+def window(site: Site) -> Dict[str, Any]:
+    """The windows of a convolution, as arguments of its layer of `mxsame.nn`, in the order of `mxsame.padding`."""
+    return {
+        "kernel_size": site.per_spatial_axis("kernel_size"),
+        "strides": site.per_spatial_axis("strides", 1),
+        "dilation": site.per_spatial_axis("dilation_rate", 1),
+        "padding": word(site),
+    }
+
+
+# -- several arrays
+
+
+def agreeing(inputs: Sequence[Value], apart_from: Optional[int] = None) -> List[Value]:
+    """Inputs that have a length of None where another one has a static length above 1 have that length, too."""
+    lengths = []
+    for axis in range(inputs[0].rank):
+        static = {x.shape[axis] for x in inputs} - {None, 1 if apart_from is None else None}
+        lengths.append(next(iter(static)) if len(static) == 1 and axis not in (0, apart_from) else None)
+    return [x._replace(shape=tuple(n or length for n, length in zip(x.shape, lengths))) for x in inputs]
+
+
+def merged(site: Site, name: str, inputs: Sequence[Value]) -> Value:
+    """Element by element, of shapes that agree or broadcast; a shorter one gets axes after the batch, as Keras's do."""
+    rank = max(x.rank for x in inputs)
+    inputs = agreeing(site.alike([_with_rank(site, x, rank) for x in inputs]))
+    return site.function(blocks.ELEMENTWISE[name], *inputs, same=all(x.shape == inputs[0].shape for x in inputs))
+
+
+def _with_rank(site: Site, x: Value, rank: int) -> Value:
+    missing = rank - x.rank
+    if not missing:
+        return x
+    if x.rank == 2:  # numbers for each picture, as channels
+        return site.function(blocks.reshape, x, turned=True, to=(0, -1, *(1,) * missing))
+    return site.function(blocks.expand_dims, site.keras(x), axes=(1,) * missing)
+
+
+# -- what is done in training only
+
+
+def at_inference_only(site: Site, what: str) -> None:
+    """Warn of a layer that does something else here in training."""
+    warnings.warn(f"layer {'/'.join(site.path)!r} ({site.layer.class_name}) {what}", UserWarning, stacklevel=2)
+
+
+def random_layer(site: Site, x: Value) -> Value:
+    """Nothing at inference; there is no such noise in training here."""
+    if site.training and site.version == 2:  # Keras 3 writes so, and does as the model is called
+        raise ValueError("random layers must not be called with training=True")
+    what = "does nothing here, in training neither: change the pictures before the network takes them"
+    at_inference_only(site, what)
+    return x

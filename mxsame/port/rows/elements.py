@@ -1,0 +1,130 @@
+"""Rows of functions element by element."""
+
+from __future__ import annotations
+
+from typing import Any, List, Tuple
+
+import numpy as np
+
+from mxsame import validation
+from mxsame.port import blocks, types
+from mxsame.port.rows._shared import broadcasting, merged
+from mxsame.port.site import Site
+from mxsame.port.table import KERAS, TAKES, name_of, operator
+from mxsame.port.values import BATCH, Operand, Value
+
+BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", *blocks.COMPARISONS)
+
+
+@operator(*BINARY, types=types.OWN, names={"x1": "x", "x2": "y"})
+def _binary(site: Site, x: Operand, y: Operand) -> Any:
+    """Of two tensors, or of one with a number or an array; a comparison gives ones and zeros."""
+    name = name_of(site.layer.operator)
+    if isinstance(x, Value) and isinstance(y, Value):
+        if x.rank != y.rank:
+            raise ValueError(
+                f"tensors must have the same number of axes; {validation.received(shapes=[x.shape, y.shape])}"
+            )
+    elif not isinstance(x, Value) and not isinstance(y, Value):
+        return _length_product(name, x, y)
+    operands, dtype = _typed(site, name, [x, y])
+    out = _computed(site, name, *operands)
+    if name not in blocks.COMPARISONS:
+        return out._replace(dtype=dtype)
+    stored = types.STORED[dtype]  # MXNet's comparisons have the type of what they compare
+    return site.cast(out._replace(dtype=stored), "float32")._replace(dtype="bool")
+
+
+def _length_product(name: str, x: Any, y: Any) -> Any:
+    """Arithmetic with lengths of a shape."""
+    if name != "multiply" or BATCH in (x, y):
+        raise ValueError(f"lengths must be multiplied only, and that of the batch not; {validation.received(x=x, y=y)}")
+    return -1 if -1 in (x, y) else x * y
+
+
+def _typed(site: Site, name: str, operands: List[Any]) -> Tuple[List[Any], str]:
+    """The tensors among two operands in the type in which they are computed, and that type: TensorFlow's constants have
+    that of the tensor, and Keras 3 promotes. Integers are divided as floats."""
+    tensors = [each.dtype for each in operands if isinstance(each, Value)]
+    constants = [np.asarray(each).dtype.kind for each in operands if not isinstance(each, Value)]
+    floats = ["float32" for kind in constants if kind == "f" and site.version == 3]
+    dtype = types.common([*tensors, *floats], site.version)
+    if constants and dtype == "bool" and site.version == 3:
+        dtype = "int32"
+    if name == "divide" and dtype not in types.FLOATS:
+        dtype = "float64" if site.version == 2 and dtype in types.INTEGERS else "float32"
+    taken = types.KEPT if name in (*blocks.COMPARISONS, "maximum", "minimum") else types.ARITHMETIC
+    types.check(dtype, types.FLOAT32 if name == "power" else taken)
+    return [site.cast(each, dtype) if isinstance(each, Value) else each for each in operands], dtype
+
+
+def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
+    if isinstance(x, Value) and isinstance(y, Value):
+        return merged(site, name, [x, y])
+    reflected = not isinstance(x, Value)
+    data, constant = (y, x) if reflected else (x, y)
+    array = np.asarray(constant, dtype="float64")
+    if array.size == 1:
+        return site.function(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
+    if types.STORED[data.dtype] != "float32":
+        raise ValueError(f"a constant array must be used with floats; {validation.received(dtype=data.dtype)}")
+    arrays = {"array": broadcasting("array", array, data)}
+    return site.constant(blocks.with_array, data, arrays, operator=name, reflected=reflected)
+
+
+MXNET = {"absolute": "abs", "stop_gradient": "BlockGrad"}  # MXNet's names, where they are others
+
+
+@operator("negative", "absolute", types=types.ARITHMETIC)
+@operator("sqrt", "log", "exp", types=types.CAST_IN_KERAS[3])
+@operator("square", "rsqrt", "reciprocal")
+@operator("stop_gradient", types=types.KEPT)
+def _unary(site: Site, x: Value) -> Value:
+    name = name_of(site.layer.operator)
+    return site.function(MXNET.get(name, name), x)
+
+
+@operator("clip", names={"clip_value_min": "x_min", "clip_value_max": "x_max"})
+def _clip(site: Site, x: Value, x_min: float, x_max: float) -> Value:
+    return site.function("clip", x, a_min=float(x_min), a_max=float(x_max))
+
+
+@operator("identity", "cast", masks=TAKES, types=types.OWN)
+def _cast(site: Site, x: Value, dtype: Any = None) -> Value:
+    """What has the type already is the same array in Keras, with its mask; an identity is another one."""
+    x = x._replace(mask=None) if str(site.layer.operator).endswith("identity") else x
+    if dtype is None:
+        return x
+    out = site.cast(x, types.check(types.known(dtype), {x.dtype, "bool", *types.ARITHMETIC}))
+    return out if out.dtype == x.dtype else out._replace(mask=None)
+
+
+@operator("logical_or", "logical_and", order=KERAS, types=types.OWN)
+def _logical(site: Site, x: Value, y: Value) -> Value:
+    """Of ones and zeros."""
+    name = "maximum" if name_of(site.layer.operator) == "logical_or" else "minimum"
+    return merged(site, name, [site.cast(each, "bool") for each in (x, y)])._replace(dtype="bool")
+
+
+@operator("logical_not", types=types.OWN)
+def _not(site: Site, x: Value) -> Value:
+    out = site.function(blocks.scalar, site.cast(x, "bool"), operator="subtract", value=1.0, reflected=True)
+    return out._replace(dtype="bool")
+
+
+@operator("where", order=KERAS, types=types.OWN, names={"x1": "x", "x2": "y"})
+def _where(site: Site, condition: Value, x: Operand, y: Operand) -> Value:
+    """Either operand may be a tensor or a number."""
+    tensors = [each for each in (x, y) if isinstance(each, Value)]
+    numbers = [None if isinstance(each, Value) else float(np.asarray(each)) for each in (x, y)]
+    if any(each.shape != condition.shape for each in tensors):
+        shapes = [condition.shape, *(each.shape for each in tensors)]
+        raise ValueError(f"tensors must have one shape; {validation.received(shapes=shapes)}")
+    kinds = [
+        "float32" if np.asarray(each).dtype.kind == "f" else "int32" for each in (x, y) if not isinstance(each, Value)
+    ]
+    weak = kinds if not tensors or (site.version == 3 and "float32" in kinds) else []
+    dtype = types.common([*(each.dtype for each in tensors), *weak], site.version if tensors else 3)
+    tensors = [site.cast(each, dtype) for each in tensors]
+    out = site.function(blocks.choose, site.cast(condition, "bool"), *tensors, numbers=numbers)
+    return out._replace(dtype=dtype) if tensors else site.cast(out, dtype)

@@ -1,0 +1,104 @@
+"""Rows of layers of several inputs of one kind."""
+
+from __future__ import annotations
+
+from typing import Any, List, Sequence
+
+from mxsame import validation
+from mxsame.port import blocks
+from mxsame.port.rows._shared import agreeing, merged
+from mxsame.port.site import Site
+from mxsame.port.table import ALIKE, TAKES, layer, operator
+from mxsame.port.types import ARITHMETIC, KEPT
+from mxsame.port.values import Value
+
+
+@layer("Add", "Subtract", "Multiply", masks=TAKES, types=ARITHMETIC)
+@layer("Maximum", "Minimum", masks=TAKES, types=KEPT)
+@layer("Average", masks=TAKES)
+def _merge(site: Site, *inputs: Value) -> Value:
+    name, masks = site.layer.class_name.lower(), [x.mask for x in inputs]
+    if name == "subtract" and len(inputs) != 2:
+        raise ValueError(f"inputs must be two; received {len(inputs)}")
+    if site.version == 3 and any(masks) and name in ("multiply", "maximum", "minimum"):
+        out = _merged_by_masks(site, name, inputs)
+    else:
+        out = merged(site, name, inputs)
+    return out._replace(mask=_merged_mask(site, masks))
+
+
+def _merged_mask(site: Site, masks: Sequence[Any]) -> Any:
+    """Keras 2 keeps a step that no input masks; Keras 3 one that any input keeps, if all have a mask."""
+    given = [mask for mask in masks if mask is not None]
+    if len({mask.rank for mask in given}) > 1:
+        raise ValueError(f"masks must agree; {validation.received(shapes=[mask.shape for mask in given])}")
+    if site.version == 2:
+        return _combined(site, "multiply", given)
+    return None if None in masks else _combined(site, "maximum", given)
+
+
+def _combined(site: Site, name: str, masks: Sequence[Value]) -> Any:
+    """A function of the masks that are different; None of none."""
+    distinct = list({mask.key: mask for mask in masks}.values())
+    return site.function(blocks.ELEMENTWISE[name], *distinct) if len(distinct) > 1 else next(iter(distinct), None)
+
+
+def _merged_by_masks(site: Site, name: str, inputs: Sequence[Value]) -> Value:
+    """Keras 3's products and extremes leave out what is masked; a product is 0 where all inputs are."""
+    one_shape = len({x.rank if name == "multiply" else x.shape for x in inputs}) == 1
+    if not one_shape or any(x.mask is not None and x.mask.rank != x.rank - 1 for x in inputs):
+        raise ValueError(f"masked inputs must have one shape; {validation.received(shapes=[x.shape for x in inputs])}")
+    inputs, masks = [site.keras(x) for x in inputs], [x.mask for x in inputs]
+    if name == "multiply":
+        factors = [x if x.mask is None else site.function(blocks.kept, x, x.mask, other=1.0) for x in inputs]
+        out = merged(site, name, factors)
+        return out if None in masks else site.function(blocks.kept, out, _combined(site, "maximum", masks))
+    function, out, mask = blocks.ELEMENTWISE[name], inputs[0], masks[0]
+    for x in inputs[1:]:
+        own = x if x.mask is None else site.function(blocks.kept, x, x.mask, out)
+        out = site.function(function, out if mask is None else site.function(blocks.kept, out, mask, own), own)
+        mask = None if mask is None or x.mask is None else _combined(site, "maximum", [mask, x.mask])
+    return out
+
+
+@layer("CustomScaleLayer")
+def _custom_scale(site: Site, x: Value, y: Value) -> Value:
+    """Of `keras.applications.inception_resnet_v2`: x + scale * y."""
+    scaled = site.function(blocks.scalar, y, operator="multiply", value=site.number("scale"))
+    return merged(site, "add", [x, scaled])
+
+
+@layer("Concatenate", order=ALIKE, masks=TAKES, types=KEPT)
+def _concatenate(site: Site, *inputs: Value) -> Value:
+    """Along the last axis, Keras 2 keeps a step that no input masks, and Keras 3 one that any input keeps."""
+    axis, masks = site.config.get("axis", -1), [x.mask for x in inputs]
+    out = _concatenated(site, inputs, axis)
+    if not any(masks):
+        return out
+    along = axis % out.rank
+    if any(mask is not None and mask.rank != out.rank - 1 for mask in masks):
+        raise ValueError(f"masks must lack the last axis; {validation.received(shapes=[x.shape for x in masks if x])}")
+    if along == out.rank - 1:
+        return out._replace(mask=_merged_mask(site, masks))
+    if site.version == 2 and None in masks:
+        raise ValueError(
+            f"masks must be those of all inputs, along other axes than the last; {validation.received(axis=axis)}"
+        )
+    masks = [site.function(blocks.all_kept, site.keras(x)) if x.mask is None else x.mask for x in inputs]
+    return out._replace(mask=site.function(blocks.concatenate, *masks, axis=along))
+
+
+@operator("concatenate", order=ALIKE, types=KEPT)
+def _concatenate_operator(site: Site, xs: List[Value], axis: int) -> Value:
+    return _concatenated(site, xs if isinstance(xs, list) else [xs], axis)
+
+
+def _concatenated(site: Site, inputs: Sequence[Value], axis: int) -> Value:
+    """Along one of Keras's axes."""
+    if len({x.rank for x in inputs}) != 1:
+        raise ValueError(f"shapes must agree; {validation.received(shapes=[x.shape for x in inputs])}")
+    at = inputs[0].axis(axis)
+    if len(inputs) == 1:
+        return inputs[0]
+    inputs = agreeing(inputs, axis % inputs[0].rank)
+    return site.function(blocks.concatenate, *inputs, axis=at, copies=inputs[0].shape[axis] in (1, None))

@@ -1,0 +1,65 @@
+"""Rows of dropout, noise, and other layers that do nothing at inference."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from mxsame import validation
+from mxsame.port import blocks
+from mxsame.port.description import snake_case
+from mxsame.port.rows._shared import random_layer
+from mxsame.port.site import Site
+from mxsame.port.table import PASSES, PASSES_IN_KERAS_3, layer
+from mxsame.port.types import CAST, KEPT, KEPT_IN_FLOAT32
+from mxsame.port.values import Value
+
+
+def _rate(site: Site, name: str = "rate") -> float:
+    """What part is dropped."""
+    rate = site.number(name)
+    if not 0 <= rate < 1:
+        raise ValueError(f"{name} must be a number of [0, 1); {validation.received(**{name: rate})}")
+    return rate
+
+
+def _dropped(site: Site, x: Value, rate: float, axes: Sequence[int]) -> Value:
+    if not rate or site.training is False:
+        return x
+    return site.function("Dropout", x, p=rate, axes=x.axes(axes), mode="always" if site.training else "training")
+
+
+@layer("Dropout", masks=PASSES, types=KEPT_IN_FLOAT32)
+def _dropout(site: Site, x: Value) -> Value:
+    noise = site.config.get("noise_shape") or ()
+    return _dropped(site, x, _rate(site), [axis for axis, length in enumerate(noise) if length == 1])
+
+
+@layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", masks=PASSES, types=KEPT_IN_FLOAT32,
+       unread="noise_shape")  # fmt: skip
+def _spatial_dropout(site: Site, x: Value) -> Value:
+    return _dropped(site, x, _rate(site), site.spatial(x))
+
+
+@layer("StochasticDepth")
+def _stochastic_depth(site: Site, x: Value) -> Value:
+    """Of `keras.applications.convnext`: the whole branch of a picture is dropped, or not."""
+    return _dropped(site, x, _rate(site, "drop_path_rate"), range(1, x.rank))
+
+
+@layer("AlphaDropout", "GaussianDropout", "GaussianNoise", masks=PASSES)
+def _noise(site: Site, x: Value) -> Value:
+    name = snake_case(site.layer.class_name)
+    amount = site.number("stddev") if name == "gaussian_noise" else _rate(site)
+    if site.training:
+        raise ValueError("noise must not be called with training=True")
+    return site.function(getattr(blocks, name), x, amount=amount) if amount and site.training is None else x
+
+
+@layer("ActivityRegularization", masks=PASSES, unread="l1|l2")
+@layer("Identity", masks=PASSES_IN_KERAS_3, types=KEPT)
+def _identity(site: Site, x: Value) -> Value:
+    return x
+
+
+layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", types=CAST, unread="(?!dtype).*")(random_layer)
+layer("RandomContrast", "RandomBrightness", "RandomHeight", "RandomWidth", unread="(?!dtype).*")(random_layer)

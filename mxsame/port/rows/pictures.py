@@ -1,0 +1,186 @@
+"""Rows of what pads, crops and resizes pictures."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxsame import validation
+from mxsame.port import blocks, types
+from mxsame.port.rows._shared import random_layer
+from mxsame.port.site import Site
+from mxsame.port.table import TURNED, layer, name_of, operator
+from mxsame.port.values import OpenLength, Value
+
+# -- zeros around, and less of it
+
+
+def _pairs(site: Site, x: Value, argument: str) -> List[Tuple[int, int]]:
+    """Padding and cropping, a pair for each axis, from an int, one for each spatial axis, or pairs."""
+    value, count = site.config[argument], site.num_spatial_dims or 0
+    if count == 1 and isinstance(value, (list, tuple)) and not isinstance(value[0], (list, tuple)):
+        value = [value]
+    entries = value if isinstance(value, (list, tuple)) else [value] * count
+    if len(entries) != x.rank - 2:
+        raise ValueError(f"{argument} must have one entry for each of {x.rank - 2} axes")
+    return site.per_axis((0, 0), [validation.pads_of_axis(argument, entry) for entry in entries], (0, 0))
+
+
+@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=TURNED, types=types.KEPT_IN_FLOAT32)
+def _zero_padding(site: Site, x: Value) -> Value:
+    """Left to a convolution that follows; any other layer has the zeros put around the data."""
+    per_axis = _pairs(site, x, "padding")
+    shape = tuple(n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis))
+    validation.elements("the output", shape)
+    if not x.turned:
+        return site.function(blocks.pad, x, pads=per_axis)
+    return x._replace(shape=shape, pads=tuple(per_axis[1:-1]))
+
+
+@layer("Cropping1D", "Cropping2D", "Cropping3D", order=TURNED, types=types.KEPT)
+def _cropping(site: Site, x: Value) -> Value:
+    return _cropped(site, x, _pairs(site, x, "cropping"))
+
+
+def _cropped(site: Site, x: Value, per_axis: Sequence[Tuple[int, int]]) -> Value:
+    if any(n is not None and n - low - high < 1 for n, (low, high) in zip(x.shape, per_axis)):
+        raise ValueError(f"cropping must leave elements; {validation.received(**{'data.shape': x.shape})}")
+    here = x.ordered(per_axis)
+    return site.function("slice", x, begin=[low or None for low, _ in here], end=[-high or None for _, high in here])
+
+
+# -- other sizes
+
+
+@layer("UpSampling1D", "UpSampling3D", order=TURNED, types=types.KEPT_IN_FLOAT32)
+@layer("UpSampling2D", order=TURNED)
+def _upsampling(site: Site, x: Value) -> Value:
+    factors = site.per_spatial_axis("size")
+    interpolation = site.config.get("interpolation", "nearest")
+    if interpolation == "nearest":
+        return site.function(blocks.upsample, x, factors=factors)
+    if interpolation == "bilinear" and x.rank == 4:
+        return site.function(blocks.upsample_bilinear, x, factors=factors)
+    raise ValueError(
+        'interpolation must be "nearest", or "bilinear" for pictures; '
+        f"{validation.received(interpolation=interpolation)}"
+    )
+
+
+LARGEST_INDEX = 10_000  # rows or columns
+
+
+def _nearest(length: int, size: int) -> np.ndarray:
+    """The position of each of `size` elements, computed in float32 as TensorFlow does."""
+    scale = np.float32(length) / np.float32(size)
+    return np.array([min(int((np.float32(index) + np.float32(0.5)) * scale), length - 1) for index in range(size)])
+
+
+def _cubic(length: int, size: int) -> np.ndarray:
+    """(size, length): the weight of each element for each new one, by the kernel of Keys 1981 with a = -1/2, of which
+    TensorFlow has a table of 1,024 steps; elements beyond the ends have none, and the others sum to 1."""
+    validation.integer("length", length, 1, LARGEST_INDEX)
+    a, weights = -0.5, np.zeros((size, length), dtype="float32")
+    half, scale = np.float32(0.5), np.float32(length) / np.float32(size)
+    for index in range(size):
+        position = float((np.float32(index) + half) * scale - half)
+        first = math.floor(position)
+        for source in range(max(first - 1, 0), min(first + 3, length)):
+            away = abs(source - first - round((position - first) * 1024) / 1024)
+            near, far = ((a + 2) * away - (a + 3)) * away**2 + 1, ((a * away - 5 * a) * away + 8 * a) * away - 4 * a
+            weights[index, source] = near if away <= 1 else far
+    return weights / weights.sum(1, keepdims=True)
+
+
+def _fitting(site: Site, x: Value, size: Sequence[int], padded: bool) -> List[Tuple[int, int]]:
+    """What is cropped from each axis, or padded, for the ratio of the lengths of `size`: Keras's rule, in float32."""
+    (height, width), (new_height, new_width) = site.static_sizes(x), size
+    wanted = (
+        int(np.float32(width * new_height) / np.float32(new_width)),
+        int(np.float32(height * new_width) / np.float32(new_height)),
+    )
+    pairs = []
+    for length, fit in zip((height, width), wanted):
+        half, odd = divmod(max(fit - length, 0) if padded else length - min(length, max(fit, 1)), 2)
+        pairs.append((half, half if padded else half + odd))
+    return site.per_axis((0, 0), pairs, (0, 0))
+
+
+@operator("resize", order=TURNED, types=types.OWN, names={"method": "interpolation"})
+def _resize(
+    site: Site, x: Value, size: Any, interpolation: str = "bilinear", antialias: bool = False,
+    preserve_aspect_ratio: bool = False, crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
+    fill_mode: str = "constant", fill_value: float = 0.0, data_format: Optional[str] = None,
+) -> Value:  # fmt: skip
+    """`tf.image.resize` without antialiasing, after a crop or padding for the new ratio of the lengths."""
+    if antialias or preserve_aspect_ratio or fill_mode != "constant" or data_format not in (None, "channels_last"):
+        raise ValueError("antialias and preserve_aspect_ratio must be False, and channels last")
+    if x.rank != 4:
+        raise ValueError(f"data must be pictures; {validation.received(**{'data.shape': x.shape})}")
+    method = validation.mode("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
+    if method == "nearest" or site.version == 3:  # whose output has the type of the data
+        types.check(x.dtype, types.FLOAT32)
+    x = site.cast(x, "float32")
+    if all(isinstance(length, OpenLength) for length in size) and method != "bicubic":
+        return _resized_like(site, x, size, method == "nearest")
+    height, width = size = [validation.integer("size", length, 1, LARGEST_INDEX) for length in size]
+    if crop_to_aspect_ratio:
+        x = _cropped(site, x, _fitting(site, x, size, padded=False))
+    elif pad_to_aspect_ratio:
+        x = site.function(blocks.pad, x, pads=x.ordered(_fitting(site, x, size, padded=True)), value=fill_value)
+    if method == "bilinear":
+        return site.function(blocks.resize_bilinear, x, size=(height, width))
+    rule = _nearest if method == "nearest" else _cubic
+    arrays = dict(zip(("rows", "columns"), map(rule, site.static_sizes(x), size)))
+    if method == "nearest":
+        return site.constant(blocks.resize_nearest, x, arrays)
+    return site.constant(blocks.resize_by_matrix, x, arrays, size=(height, width))
+
+
+def _resized_like(site: Site, x: Value, size: Sequence[OpenLength], nearest: bool) -> Value:
+    """To lengths of other tensors that the graph alone knows."""
+    axes = [length.of_value.axis(length.axis) for length in size]
+    others = [length.of_value for length in reversed(size)]
+    shape = (x.shape[0], None, None, x.shape[-1])
+    return site.function(blocks.resize_like, x, *others, shape=shape, axes=axes, nearest=nearest)
+
+
+RESIZING = ("interpolation", "antialias", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "fill_mode", "fill_value")
+
+
+@layer("Resizing", order=TURNED, types=types.CAST_IN_KERAS[2])
+def _resizing(site: Site, x: Value) -> Value:
+    config = site.config
+    options = {name: config[name] for name in RESIZING if name in config}
+    return _resize(site, x, (config["height"], config["width"]), **options)
+
+
+@layer("CenterCrop", order=TURNED, types=types.CAST)
+def _center_crop(site: Site, x: Value) -> Value:
+    """Of pictures that are too small for the crop, Keras resizes a part."""
+    if x.rank != 4:
+        raise ValueError(f"data must be pictures; {validation.received(**{'data.shape': x.shape})}")
+    size = [validation.integer(name, site.config[name], 1) for name in ("height", "width")]
+    surplus = [-1 if n is None else n - length for n, length in zip(site.sizes(x), size)]
+    if min(surplus) < 0:
+        return _resize(site, x, size, crop_to_aspect_ratio=True)
+    return _cropped(site, x, site.per_axis((0, 0), [(n // 2, n - n // 2) for n in surplus], (0, 0)))
+
+
+@layer("RandomCrop", order=TURNED, types=types.CAST, unread="(?!dtype).*")
+def _random_crop(site: Site, x: Value) -> Value:
+    """At inference Keras 2 resizes a part, and Keras 3 does nothing."""
+    x = random_layer(site, x)
+    size = site.config["height"], site.config["width"]
+    return x if site.version == 3 else _resize(site, x, size, crop_to_aspect_ratio=True)
+
+
+@operator("depth_to_space", order=TURNED, types=types.KEPT)
+@operator("space_to_depth", order=TURNED)
+def _depth_to_space(site: Site, x: Value, block_size: int, data_format: str = "NHWC") -> Value:
+    block = validation.integer("block_size", block_size, 1)
+    if data_format not in ("NHWC", "channels_last") or x.rank != 4:
+        raise ValueError("data must be pictures with channels last")
+    return site.function(name_of(site.layer.operator), x, block_size=block)

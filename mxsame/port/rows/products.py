@@ -1,0 +1,82 @@
+"""Rows of products of matrices."""
+
+from __future__ import annotations
+
+import math
+
+from mxsame import validation
+from mxsame.port import blocks
+from mxsame.port.description import Weight, leaves
+from mxsame.port.einsum import bias_axes_shape, einsum_dense, einsum_product, parse, weight_to_keras, weight_to_mxnet
+from mxsame.port.parameters import TRANSPOSED, Conversion
+from mxsame.port.rows._shared import BIAS, KERNEL, activated
+from mxsame.port.site import Site
+from mxsame.port.table import KERAS, PASSES, SETTLED, layer, operator
+from mxsame.port.types import CAST
+from mxsame.port.values import Operand, Value
+
+
+@layer("Dense", order=SETTLED, weights=(KERNEL, BIAS), masks=PASSES, types=CAST)
+def _dense(site: Site, x: Value) -> Value:
+    units = site.integer("units")
+    if x.rank < 2:
+        raise ValueError(f"data must have 2 axes or more; {validation.received(**{'data.shape': x.shape})}")
+    x = site.keras(x) if x.rank > 5 else x
+    shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
+    ones = (1,) * (x.rank - 2) if x.turned else ()
+    out = site.weighted(blocks.dense, x, shapes=shapes, conversions={"kernel": TRANSPOSED}, units=units, ones=ones)
+    return activated(site, out)
+
+
+@layer("EinsumDense", order=KERAS, weights=(KERNEL, Weight("bias", "bias", "bias_axes")), types=CAST,
+       unread="output_shape")  # fmt: skip
+def _einsum_dense(site: Site, x: Value) -> Value:
+    shape, bias_axes, equation = site.layer.weights[0].shape, site.config.get("bias_axes"), site.config["equation"]
+    einsum = parse(str(equation), x.rank, len(shape))
+    if einsum.shared:
+        raise ValueError(f"equation must have no axis of all arrays; {validation.received(equation=equation)}")
+    lengths = dict(zip(einsum.second, shape))
+    known = {**dict(zip(einsum.first, x.shape)), **lengths}
+    bias = bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
+    kernel = Conversion(
+        lambda array: weight_to_mxnet(array, einsum), lambda array: weight_to_keras(array, einsum, lengths)
+    )
+    made = tuple(lengths[letter] for letter in einsum.free(1))
+    weight = (math.prod(made), math.prod(lengths[letter] for letter in einsum.contracted))
+    shapes = {"weight": weight, "bias": bias}
+    out = site.weighted(einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made)
+    return activated(site, out)
+
+
+@layer("Dot", order=KERAS)
+def _dot(site: Site, x: Value, y: Value) -> Value:
+    axes = site.config["axes"]
+    axes = [axes, axes] if isinstance(axes, int) else list(axes)
+    axes, normalize = [axes[0] % x.rank, axes[1] % y.rank], bool(site.config.get("normalize", False))
+    if not {x.rank, y.rank} <= {2, 3} or 0 in axes:
+        raise ValueError(f"inputs must be vectors or matrices; {validation.received(shapes=[x.shape, y.shape])}")
+    return site.function(blocks.dot, x, y, axes=(*axes, x.rank, y.rank), normalize=normalize)
+
+
+@operator("matmul", order=KERAS, names={"b": "y", "x2": "y"})
+def _matmul(site: Site, x: Value, y: Value, transpose_a: bool = False, transpose_b: bool = False) -> Value:
+    if x.rank != 3 or y.rank != 3:
+        raise ValueError(f"tensors must be matrices of a batch; {validation.received(shapes=[x.shape, y.shape])}")
+    return site.function("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
+
+
+@operator("einsum", order=KERAS, names={"equation": "subscripts"})
+def _einsum(site: Site, *operands: Operand, subscripts: str = "", inputs: Operand = ()) -> Value:
+    """Of two tensors, as a product of matrices for each entry of the axes that both and the output have."""
+    subscripts, *arrays = [*([subscripts] if subscripts else []), *operands, *inputs]
+    if len(arrays) != 2 or not all(isinstance(x, Value) for x in arrays):
+        raise ValueError(f"einsum must be of two tensors; received {len(leaves(arrays, Value))}")
+    x, y = arrays
+    einsum = parse(subscripts, x.rank, y.rank)
+    pairs = [*zip(einsum.first, x.shape), *zip(einsum.second, y.shape)]
+    lengths = {letter: length for letter, length in pairs if letter != einsum.first[0]}
+    if not einsum.shared[:1] == einsum.first[0] == einsum.output[0] or None in lengths.values():
+        raise ValueError(
+            f"axes must be that of the batch, then static; {validation.received(shapes=[x.shape, y.shape])}"
+        )
+    return site.function(einsum_product, x, y, einsum=einsum, lengths=lengths)

@@ -1,0 +1,233 @@
+"""Rows of what only moves elements: shapes, orders of axes, slices."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence
+
+import numpy as np
+
+from mxsame import validation
+from mxsame.port import blocks
+from mxsame.port.activations import identity
+from mxsame.port.description import listed
+from mxsame.port.rows._shared import axes_after_batch, axes_of
+from mxsame.port.site import Site
+from mxsame.port.table import KERAS, layer, operator
+from mxsame.port.types import KEPT, KEPT_IN_FLOAT32, OWN
+from mxsame.port.values import BATCH, OpenLength, Operand, Value
+
+# -- the same elements in other axes
+
+
+@layer("Flatten", order=KERAS, types=KEPT)
+def _flatten(site: Site, x: Value) -> Value:
+    if site.is_channels_first and x.rank > 2:
+        x = site.function("transpose", x, axes=(0, *range(2, x.rank), 1))
+    return site.function(blocks.reshape, x, to=(0, -1))
+
+
+@layer("Reshape", order=KERAS, types=KEPT)
+def _reshape(site: Site, x: Value) -> Value:
+    return _to_shape(site, x, site.config["target_shape"])
+
+
+@operator("reshape", types=KEPT, order=KERAS, names={"shape": "newshape"})
+def _reshape(site: Site, x: Value, newshape: Sequence[Any]) -> Value:
+    """To lengths; -1 may stand for the batch, if all others are static, or for one of the others."""
+    batch, *rest = newshape
+    static = None not in x.shape[1:] and -1 not in rest and np.prod(rest) == np.prod(x.shape[1:])
+    if (batch not in (-1, None) or not static) and batch != BATCH:
+        raise ValueError(
+            "shape must be -1 for the batch, then static with as many elements; "
+            f"{validation.received(shape=newshape, data=x.shape)}"
+        )
+    return _to_shape(site, x, rest)
+
+
+def _to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
+    """Keras's `Reshape`: all axes after the batch; -1 is what is left."""
+    target = [validation.integer("target_shape", length, -1) for length in target]
+    if target.count(-1) > 1 or 0 in target:
+        raise ValueError(f"target_shape must have one -1 at most, and no 0; {validation.received(target_shape=target)}")
+    dynamic = (x.shape[0], *(None if length == -1 else length for length in target))
+    return site.function(blocks.reshape, x, shape=dynamic if None in x.shape[1:] else None, to=(0, *target))
+
+
+@operator("shape", types=OWN)
+def _shape(site: Site, x: Value, out_type: Any = None) -> tuple:
+    """`tf.shape`: lengths, which are no tensors here."""
+    return (BATCH, *(OpenLength.of(x, axis) if n is None else n for axis, n in enumerate(x.shape[1:], 1)))
+
+
+@layer("Permute", types=KEPT)
+def _permute(site: Site, x: Value) -> Value:
+    return _to_order(site, x, [0, *site.config["dims"]])
+
+
+@operator("transpose", types=KEPT, names={"perm": "axes"})
+def _transpose(site: Site, x: Value, axes: Sequence[int]) -> Value:
+    return _to_order(site, x, axes)
+
+
+def _to_order(site: Site, x: Value, order: Sequence[int]) -> Value:
+    """Keras's axes in another order, the batch the first."""
+    if sorted(order) != list(range(x.rank)) or order[0] != 0:
+        raise ValueError(f"axes must be an order of {x.rank} axes, the batch first; {validation.received(axes=order)}")
+    here = x.axes(order)
+    if here == tuple(range(x.rank)):
+        return site.function(identity, x, turned=False, shape=tuple(x.shape[axis] for axis in order))
+    return site.function("transpose", x, turned=False, axes=here)
+
+
+@operator("expand_dims", types=KEPT, order=KERAS)
+def _expand_dims(site: Site, x: Value, axis: Any) -> Value:
+    axes = listed(axis)
+    return site.function(blocks.expand_dims, x, axes=tuple(axes_after_batch(axes, x.rank + len(axes))))
+
+
+@operator("squeeze", types=KEPT, order=KERAS, names={"squeeze_dims": "axis"})
+def _squeeze(site: Site, x: Value, axis: Any = None) -> Value:
+    axes = [at for at, n in enumerate(x.shape) if at and n == 1] if axis in (None, []) else axes_of(axis, x.rank)
+    return site.function("squeeze", x, axis=tuple(axes)) if axes else x
+
+
+# -- more elements
+
+
+@layer("RepeatVector", types=KEPT)
+def _repeat_vector(site: Site, x: Value) -> Value:
+    return site.function(blocks.repeat_vector, x, count=site.integer("n"))
+
+
+@operator("repeat", types=KEPT)
+def _repeat(site: Site, x: Value, repeats: int, axis: int) -> Value:
+    (axis,) = axes_after_batch(axis, x.rank)
+    return site.function("repeat", x, repeats=validation.integer("repeats", repeats, 1), axis=x.axis(axis))
+
+
+@operator("tile", types=KEPT, names={"multiples": "repeats"})
+def _tile(site: Site, x: Value, repeats: Sequence[int]) -> Value:
+    if len(repeats) != x.rank or repeats[0] != 1:
+        raise ValueError(
+            f"multiples must have one entry for each axis, 1 for the batch; {validation.received(multiples=repeats)}"
+        )
+    counts = [validation.integer("multiples", count, 1) for count in repeats]
+    return site.function(blocks.tile, x, counts=tuple(x.ordered(counts)))
+
+
+@operator("stack", types=KEPT, order=KERAS)
+def _stack(site: Site, xs: Operand, axis: int = 0) -> Any:
+    if not all(isinstance(x, Value) for x in xs):  # lengths of a shape
+        return tuple(xs)
+    (axis,) = axes_after_batch(axis, xs[0].rank + 1)
+    return site.function("stack", *xs, axis=axis)
+
+
+@operator("pad", types=KEPT_IN_FLOAT32, names={"paddings": "pad_width"})
+def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_values: Any = None) -> Value:
+    modes, mode = ("constant", "reflect", "symmetric"), str(mode).lower()
+    if mode not in modes or len(pad_width) != x.rank:
+        raise ValueError(
+            f"mode must be one of {', '.join(modes)}, with pads for each axis; "
+            f"{validation.received(mode=mode, paddings=pad_width)}"
+        )
+    pads = [validation.pads_of_axis("pads", list(pair)) for pair in pad_width]
+    if any(pads[0]):
+        raise ValueError(f"the batch must not be padded; {validation.received(paddings=pad_width)}")
+    if mode == "constant":
+        return site.function(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values or 0))
+    own = int(mode == "reflect")  # the element at the end is not repeated
+    if any(n is not None and max(pair) > n - own for n, pair in zip(x.shape, pads)):
+        raise ValueError(f"pads must be shorter than the data; {validation.received(paddings=pads, shape=x.shape)}")
+    return site.function(blocks.pad_mirrored, x, pads=x.ordered(pads), skipped=own)
+
+
+# -- some of them
+
+
+@operator("flip", types=KEPT)
+def _flip(site: Site, x: Value, axis: Any = None) -> Value:
+    return site.function("reverse", x, axis=x.axes(axes_after_batch(axis, x.rank)))
+
+
+MOST_PARTS = 10_000
+
+
+@operator("split", types=KEPT)
+def _split(
+    site: Site, x: Value, num_or_size_splits: Any = None, axis: int = 0, indices_or_sections: Any = None,
+    num: Optional[int] = None,
+) -> List[Value]:  # fmt: skip
+    """TensorFlow's takes sizes, Keras's takes positions; both take a number of equal parts."""
+    parts = indices_or_sections if num_or_size_splits is None else num_or_size_splits
+    (axis,) = axes_of(axis, x.rank)
+    length = x.shape[axis]
+    if length is None or not axis:
+        raise ValueError(f"axis must have a static length, and not be the batch; {validation.received(axis=axis)}")
+    if isinstance(parts, int):
+        validation.integer("splits", parts, 1, MOST_PARTS)
+        validation.divisible("length", length, "parts", parts)
+        ends = [length // parts * (number + 1) for number in range(parts)]
+    elif num_or_size_splits is not None:
+        rest = length - sum(size for size in parts if size != -1)
+        ends = np.cumsum([rest if size == -1 else size for size in parts]).tolist()
+    else:
+        ends = [end % length if end < 0 else end for end in [*parts, length]]
+    starts = [0, *ends[:-1]]
+    if ends[-1] != length or not all(0 <= start < end for start, end in zip(starts, ends)):
+        raise ValueError(f"splits must be parts of all elements; {validation.received(splits=parts, length=length)}")
+    return [site.function("slice_axis", x, axis=x.axis(axis), begin=start, end=end) for start, end in zip(starts, ends)]
+
+
+WHOLE: Dict[str, Optional[int]] = {"start": None, "stop": None, "step": None}
+
+
+@operator("get_item", types=KEPT, names={"slice_spec": "key"})
+def _get_item(site: Site, x: Operand, key: Any) -> Any:
+    """Slices, numbers of single elements, which take their axis away, and new axes; the batch stays as it is."""
+    if not isinstance(x, Value):  # a shape
+        (key,) = listed(key)
+        return x[slice(key["start"], key["stop"], key["step"]) if isinstance(key, dict) else key]
+    entries = _indices(listed(key), x.rank)
+    taken = [entry for entry in entries if entry is not None]
+    if len(taken) != x.rank or taken[0] != WHOLE or entries[0] is None:
+        raise ValueError(f"indices must leave the batch as it is; {validation.received(key=key)}")
+    slices = [_slice(entry, n) for entry, n in zip(taken, x.shape)]
+    lengths = [_length(n, entry) for n, entry in zip(x.shape, slices)]
+    if 0 in lengths:
+        raise ValueError(f"indices must leave elements; {validation.received(key=key, **{'data.shape': x.shape})}")
+    if any(not isinstance(entry, dict) for entry in entries):
+        x = site.keras(x)
+    if any(entry != WHOLE for entry in slices):
+        begin, end, step = (x.ordered([entry[part] for entry in slices]) for part in ("start", "stop", "step"))
+        x = site.function("slice", x, shape=lengths, begin=begin, end=end, step=[each or 1 for each in step])
+    single = tuple(axis for axis, entry in enumerate(taken) if isinstance(entry, int))
+    x = site.function("squeeze", x, axis=single) if single else x
+    new = tuple(axis for axis, entry in enumerate(e for e in entries if not isinstance(e, int)) if entry is None)
+    return site.function(blocks.expand_dims, x, axes=new) if new else x
+
+
+def _indices(key: Sequence[Any], rank: int) -> list:
+    """One entry for each axis and each new one: a slice, a number, or None."""
+    key = ["..." if entry == "..." or (isinstance(entry, dict) and "start" not in entry) else entry for entry in key]
+    key = key if "..." in key else [*key, "..."]
+    at = key.index("...")
+    missing = rank - sum(entry is not None for entry in key) + 1
+    return [*key[:at], *(dict(WHOLE) for _ in range(missing)), *key[at + 1 :]]
+
+
+def _slice(entry: Any, length: Optional[int]) -> Dict[str, Optional[int]]:
+    """The slice of an entry, within a static length: MXNet refuses one that begins before the first element."""
+    if isinstance(entry, int):
+        entry = {"start": entry, "stop": (entry + 1) or None, "step": None}
+    step = entry["step"]
+    if length is None or entry == WHOLE or (step or 1) < 0:
+        return dict(entry)
+    start, stop, _ = slice(entry["start"], entry["stop"], step).indices(length)
+    return {"start": start, "stop": stop, "step": step}
+
+
+def _length(n: Optional[int], entry: dict) -> Optional[int]:
+    if n is not None:
+        return len(range(*slice(entry["start"], entry["stop"], entry["step"]).indices(n)))
+    return 1 if isinstance(entry["start"], int) and (entry["stop"] or 0) == entry["start"] + 1 else None

@@ -1,0 +1,175 @@
+"""Rows of layers with windows: convolutions and pooling layers.
+
+Only here shapes are computed by hand, with the formulas of `mxsame.padding`: MXNet cannot infer those of SAME.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+from mxsame import nn, validation
+from mxsame import padding as arithmetic
+from mxsame.port import blocks
+from mxsame.port.description import Layer, Weight
+from mxsame.port.parameters import SAME, Conversion, kernel
+from mxsame.port.rows._shared import BIAS, KERNEL, activated, window, word
+from mxsame.port.site import Site
+from mxsame.port.table import KERAS, TAKES, TURNED, UNPADDED, in_place, layer, name_of, operator
+from mxsame.port.types import CAST_IN_KERAS, KEPT_IN_FLOAT32
+from mxsame.port.values import Value
+
+DEPTHWISE = Weight("depthwise_kernel", "weight")
+SEPARABLE = (Weight("depthwise_kernel", "depthwise_weight"), Weight("pointwise_kernel", "pointwise_weight"), BIAS)
+CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D")
+
+
+def _lengths(site: Site, rule: Callable, x: Value, *given: Any) -> List[Optional[int]]:
+    """A length for each spatial axis: what `rule` makes of it and of what is given, for each axis or for all."""
+    per_axis = (entry if isinstance(entry, tuple) else itertools.repeat(entry) for entry in given)
+    return [None if n is None else rule(n, *entries) for n, *entries in zip(site.sizes(x), *per_axis)]
+
+
+# -- convolutions
+
+
+def _conversion(role: Weight, kind: str, depth_multiplier: int) -> Conversion:
+    """Of a kernel: keras-mxnet has stored those of channels first in MXNet's order."""
+    kind = {"depthwise_kernel": "depthwise", "pointwise_kernel": "pointwise"}.get(role.name, kind)
+    if role.native and kind == "depthwise":
+        return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)
+            lambda array: array.reshape(-1, 1, *array.shape[2:]),
+            lambda array: array.reshape(-1, depth_multiplier, *array.shape[2:]),
+        )
+    return SAME if role.native or role == BIAS else kernel(kind, depth_multiplier if kind == "depthwise" else None)
+
+
+def _convolved(site: Site, x: Value, kind: str, lengths: Sequence[Optional[int]], arguments: dict) -> Value:
+    """The layer's block of `mxsame.nn`, which has the class's name, and its activation."""
+    config, layer_class, in_channels = site.config, getattr(nn, site.layer.class_name), site.channels(x)
+    multiplier = config.get("depth_multiplier", 1)
+    arguments.update(use_bias=config.get("use_bias", True), in_channels=in_channels or 0)
+    if kind in ("depthwise", "separable"):
+        arguments["depth_multiplier"] = multiplier
+    else:
+        arguments["groups"] = config.get("groups", 1)
+    channels = in_channels and in_channels * multiplier
+    if kind != "depthwise":
+        channels = arguments["channels"] = config["filters"]
+    conversions = {role.name: _conversion(role, kind, multiplier) for role in site.layer.roles or ()}
+    shape = site.per_axis(x.shape[0], lengths, channels)
+    (out,) = site.block(partial(layer_class, **arguments), x, conversions=conversions, shape=shape)
+    return activated(site, out)
+
+
+@layer(*CONVOLUTIONS, order=UNPADDED, weights=(KERNEL, BIAS))
+@layer("DepthwiseConv1D", "DepthwiseConv2D", order=UNPADDED, weights=(DEPTHWISE, BIAS), unread="groups")
+@layer("SeparableConv1D", "SeparableConv2D", order=UNPADDED, weights=SEPARABLE, unread="groups")
+def _convolution(site: Site, x: Value) -> Value:
+    """Zeros that a layer before puts around the data become pads of a "valid" convolution."""
+    class_name = site.layer.class_name
+    kind = "conv" if class_name in CONVOLUTIONS else "depthwise" if class_name.startswith("Depth") else "separable"
+    arguments = window(site)
+    if x.pads is not None and not site.is_channels_first and arguments["padding"] == "valid" and site.once:
+        arguments["padding"], x = x.pads, x.without_pads
+    x, strides = site.turned(x), arguments["strides"]
+    if max(strides) > 1 and max(arguments["dilation"]) > 1 and kind != "conv":
+        raise ValueError(f"strides and dilation_rate must not both be above 1; {validation.received(strides=strides)}")
+    lengths = _lengths(site, arithmetic.output_size, x, *arguments.values())
+    return _convolved(site, x, kind, lengths, arguments)
+
+
+@layer("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose", order=TURNED, weights=(KERNEL, BIAS))
+def _transposed(site: Site, x: Value) -> Value:
+    arguments, extra = window(site), site.config.get("output_padding")
+    count = len(arguments["strides"])
+    arguments["output_padding"] = None if extra is None else validation.per_axis("output_padding", extra, count, 0)
+    lengths = _lengths(site, arithmetic.transposed_output_size, x, *arguments.values())
+    if arguments["padding"] == arithmetic.KERAS_MXNET:
+        keras_lengths = _lengths(site, arithmetic.keras_transposed_size, x, *{**arguments, "padding": "same"}.values())
+        if keras_lengths != lengths:
+            raise ValueError(
+                "keras-mxnet must take its output for the shape that it has; "
+                f"{validation.received(lengths=lengths, taken_for=keras_lengths)}"
+            )
+    return _convolved(site, x, "transposed", lengths, arguments)
+
+
+# -- pooling layers
+
+
+@layer("MaxPooling1D", "MaxPooling2D", order=TURNED, types=KEPT_IN_FLOAT32)
+@layer("MaxPooling3D", "AveragePooling1D", "AveragePooling2D", "AveragePooling3D", order=TURNED)
+def _pooling(site: Site, x: Value) -> Value:
+    name = site.layer.class_name.replace("Pooling", "Pool").replace("Average", "Avg")
+    sizes, padding = site.per_spatial_axis("pool_size", 2), word(site)
+    strides = site.per_spatial_axis("strides", sizes)
+    lengths = _lengths(site, arithmetic.output_size, x, sizes, strides, 1, padding)
+    shape = site.per_axis(x.shape[0], lengths, site.channels(x))
+    return site.block(partial(getattr(nn, name), sizes, strides, padding=padding), x, shape=shape)[0]
+
+
+@layer("GlobalMaxPooling1D", "GlobalMaxPooling2D", order=UNPADDED, types=KEPT_IN_FLOAT32)
+@layer("GlobalMaxPooling3D", order=UNPADDED)
+@layer("GlobalAveragePooling2D", "GlobalAveragePooling3D", order=UNPADDED, types=CAST_IN_KERAS[3])
+def _global_pooling(site: Site, x: Value) -> Value:
+    kind, keepdims = "max" if "Max" in site.layer.class_name else "avg", bool(site.config.get("keepdims", False))
+    x = site.steps.padded(x)
+    if x.rank - 2 == site.num_spatial_dims and not x.turned and not site.is_channels_first:
+        # channels last, and no convolution around: no reason to turn it
+        return site.function("mean" if kind == "avg" else "max", x, axis=tuple(site.spatial(x)), keepdims=keepdims)
+    pooled = site.function(blocks.global_pool, site.turned(x), kind=kind, count=site.num_spatial_dims)
+    return pooled if keepdims else site.function(blocks.reshape, pooled, turned=False, to=(0, -1))
+
+
+@layer("GlobalAveragePooling1D", order=UNPADDED, masks=TAKES, types=CAST_IN_KERAS[3])
+def _global_average_of_steps(site: Site, x: Value) -> Value:
+    """Of the steps that are not masked."""
+    if x.mask is None:
+        return _global_pooling(site, x)
+    keepdims, axis = bool(site.config.get("keepdims", False)), 2 if site.is_channels_first else 1
+    return site.function(blocks.masked_mean, site.keras(x), x.mask, axis=axis, keepdims=keepdims)._replace(mask=None)
+
+
+@layer(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Max", "Average") for rank in (1, 2, 3)), order=TURNED)
+def _adaptive_pooling(site: Site, x: Value) -> Value:
+    """PyTorch's rule: output i of n is that of the elements from floor(i L / n) to ceil((i + 1) L / n)."""
+    spans = [
+        [(i * n // count, -(-(i + 1) * n // count)) for i in range(validation.integer("output_size", count, 1, n))]
+        for n, count in zip(site.static_sizes(x), site.per_spatial_axis("output_size"))
+    ]
+    return site.function(blocks.pool_spans, x, kind="max" if "Max" in site.layer.class_name else "mean", spans=spans)
+
+
+@operator("max_pool", "avg_pool", order=UNPADDED, names={"ksize": "pool_size"})
+def _pool(
+    site: Site, x: Value, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Any = None
+) -> Value:
+    """As the layer of that name. TensorFlow's sizes may have entries for the batch and the channels."""
+    rank, kind = x.rank - 2, "Max" if name_of(site.layer.operator) == "max_pool" else "Average"
+    first = str(data_format) == "channels_first" or str(data_format).startswith("NC")
+    config: Dict[str, Any] = {"padding": padding, "data_format": "channels_first" if first else "channels_last"}
+    for name, value in (("pool_size", pool_size), ("strides", strides)):
+        entries = value[1 : rank + 1] if isinstance(value, list) and len(value) == rank + 2 else value
+        config[name] = entries[0] if isinstance(entries, list) and len(entries) == 1 else entries
+    return in_place(site, Layer(f"{kind}Pooling{rank}D", site.name, config), x)
+
+
+# -- other weights at each position
+
+
+@layer("LocallyConnected1D", "LocallyConnected2D", order=KERAS, weights=(KERNEL, BIAS))
+def _locally_connected(site: Site, x: Value) -> Value:
+    """A convolution with other weights at each position: kernels (positions, elements of a window, filters)."""
+    config = site.config
+    if config.get("implementation", 1) != 1 or site.is_channels_first or word(site) != "valid":
+        raise ValueError("implementation must be 1, padding valid, and data_format channels_last")
+    sizes, strides = site.per_spatial_axis("kernel_size"), site.per_spatial_axis("strides", 1)
+    site.static_sizes(x)
+    lengths = tuple(_lengths(site, arithmetic.output_size, x, sizes, strides, 1, "valid"))
+    filters = site.integer("filters")
+    shapes = {"weight": (math.prod(lengths), math.prod(sizes) * x.shape[-1], filters), "bias": (*lengths, filters)}
+    out = site.weighted(blocks.locally_connected, x, shapes=shapes, sizes=sizes, strides=strides, lengths=lengths)
+    return activated(site, out)

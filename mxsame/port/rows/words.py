@@ -1,0 +1,62 @@
+"""Rows of layers of numbers that count or name something, and of masks."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mxsame import validation
+from mxsame._mxnet import mx
+from mxsame.port import blocks
+from mxsame.port.description import Weight
+from mxsame.port.site import Site
+from mxsame.port.table import KERAS, TAKES, layer
+from mxsame.port.types import CAST, OWN
+from mxsame.port.values import Value
+
+
+@layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")], masks=TAKES, types=OWN,
+       unread="input_length")  # fmt: skip
+def _embedding(site: Site, x: Value) -> Value:
+    config = site.config
+    mask = site.function(blocks.scalar, x, operator="not_equal", value=0.0) if config.get("mask_zero") else None
+    (out,) = site.block(partial(mx.gluon.nn.Embedding, config["input_dim"], config["output_dim"]), x)
+    return out._replace(mask=mask)
+
+
+@layer("Masking", order=KERAS, masks=TAKES)
+def _masking(site: Site, x: Value) -> Value:
+    """Steps whose elements all are the mask value."""
+    mask = site.function(blocks.any_not_equal, x, value=site.number("mask_value", 0.0))
+    return site.function(blocks.masked, x, mask)._replace(mask=mask)
+
+
+@layer("CategoryEncoding", order=KERAS, types=CAST)
+def _category_encoding(site: Site, x: Value) -> Value:
+    return _encoded(site, x, site.config["num_tokens"], str(site.config.get("output_mode", "multi_hot")))
+
+
+@layer("Discretization", order=KERAS, types=OWN, unread="num_bins|epsilon|dtype")
+def _discretization(site: Site, x: Value) -> Value:
+    """How many boundaries are not above an element."""
+    boundaries = np.asarray(site.config.get("bin_boundaries") or (), dtype="float32")
+    if boundaries.ndim != 1 or not boundaries.size or any(np.diff(boundaries) < 0):
+        raise ValueError(f"bin_boundaries must be sorted; {validation.received(bin_boundaries=boundaries)}")
+    x, arrays = site.cast(x, "float32"), {"boundaries": boundaries.reshape(*(1,) * x.rank, -1)}
+    out = site.cast(site.constant(blocks.counted_below, x, arrays), "int64" if site.version == 2 else "int32")
+    return _encoded(site, out, len(boundaries) + 1, str(site.config.get("output_mode", "int")))
+
+
+def _encoded(site: Site, x: Value, count: Any, mode: str) -> Value:
+    """Integers below `count` as they are, or as ones, by Keras's `output_mode`."""
+    if mode == "int":
+        return x
+    modes = {"one_hot": "one_hot", "multi_hot": "max", "count": "sum"}
+    if mode not in modes or site.config.get("sparse") or (x.rank > 2 and site.version == 2):
+        raise ValueError(f"output_mode must be one of int, {', '.join(modes)}; {validation.received(output_mode=mode)}")
+    if mode == "one_hot" and x.shape[-1] == 1:
+        x = site.function("squeeze", x, axis=-1)
+    ones = site.function("one_hot", x, depth=validation.integer("num_tokens", count, 1))
+    return ones if mode == "one_hot" else site.function(modes[mode], ones, axis=-2)

@@ -1,0 +1,169 @@
+"""A layer where it is called: what a row sees."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mxsame import validation
+from mxsame.port import blocks
+from mxsame.port.description import Config, Layer, LayerCall
+from mxsame.port.parameters import fill
+from mxsame.port.steps import Steps
+from mxsame.port.values import Size, Value
+
+
+@dataclass
+class Known:
+    """What is known of a layer once it was called: its block, what holds of all its calls, and its first output."""
+
+    layer: Layer
+    block: Any = None
+    is_users: bool = False
+    in_all_calls: Dict[str, Any] = field(default_factory=dict)
+    output: Optional[Value] = None
+
+    def at_first(self, what: str, value: Any) -> Any:
+        """What holds of the first call, and of all others."""
+        return self.in_all_calls.setdefault(what, value)
+
+
+@dataclass
+class Site:
+    """A call of a layer. `version` is Keras's; `training` is what it is called with, or a model around it; `once` is
+    whether it is the only call of the layer; `custom` are the user's functions, and `built(model, inputs)` gives the
+    outputs of a model inside the layer."""
+
+    steps: Steps
+    layer: Layer
+    path: Tuple[str, ...]
+    call: LayerCall
+    known: Known
+    version: int
+    training: Optional[bool]
+    once: bool
+    custom: Mapping[str, Any]
+    built: Callable
+
+    def __post_init__(self) -> None:
+        self.config = Config(self.layer.config)
+        self.name = "_".join(self.path)
+        named = re.search("[123]D", self.layer.class_name)
+        self.num_spatial_dims = int(named[0][0]) if named else None
+
+    # -- the configuration
+
+    def number(self, name: str, default: Optional[float] = None) -> float:
+        """A number of the configuration."""
+        value = self.config.get(name)
+        value = default if value is None else value
+        if type(value) not in (int, float):
+            raise ValueError(f"{name} must be a number; {validation.received(**{name: value})}")
+        return float(value)
+
+    def integer(self, name: str) -> int:
+        """A positive integer of the configuration."""
+        return validation.integer(name, self.config[name], 1)
+
+    def per_spatial_axis(self, name: str, default: Any = None) -> Tuple[int, ...]:
+        """A positive number of the configuration for each spatial axis."""
+        value = self.config.get(name)
+        return validation.per_axis(name, default if value is None else value, self.num_spatial_dims or 0, 1)
+
+    @property
+    def is_channels_first(self) -> bool:
+        """Whether Keras's arrays are so."""
+        data_format = self.config.get("data_format") or "channels_last"
+        if data_format not in ("channels_last", "channels_first"):
+            raise ValueError(
+                f"data_format must be channels_last or channels_first; {validation.received(data_format=data_format)}"
+            )
+        return bool(data_format == "channels_first")
+
+    # -- shapes of pictures, in Keras's order
+
+    def spatial(self, x: Value) -> range:
+        """The spatial axes."""
+        return range(2, x.rank) if self.is_channels_first else range(1, x.rank - 1)
+
+    def sizes(self, x: Value) -> Tuple[Size, ...]:
+        """Their lengths."""
+        return tuple(x.shape[axis] for axis in self.spatial(x))
+
+    def static_sizes(self, x: Value) -> Tuple[Any, ...]:
+        """Their lengths, which must be static."""
+        if None in self.sizes(x):
+            raise ValueError(f"data must have a static size; {validation.received(**{'data.shape': x.shape})}")
+        return self.sizes(x)
+
+    def channels(self, x: Value) -> Size:
+        return x.shape[1] if self.is_channels_first else x.shape[-1]
+
+    def per_axis(self, batch: Any, spatial: Sequence[Any], channels: Any) -> list:
+        """An entry for each axis."""
+        return [batch, channels, *spatial] if self.is_channels_first else [batch, *spatial, channels]
+
+    # -- tensors in an order of axes
+
+    def turned(self, x: Value) -> Value:
+        """With channels first, for a layer that has a data format: Keras's channels first are so already."""
+        if self.num_spatial_dims not in (None, x.rank - 2):
+            wanted = (self.num_spatial_dims or 0) + 2
+            raise ValueError(f"data must have {wanted} axes; {validation.received(**{'data.shape': x.shape})}")
+        return self.steps.arranged(x, not self.is_channels_first)
+
+    def keras(self, x: Value) -> Value:
+        """In Keras's order."""
+        return self.steps.arranged(x, False)
+
+    def alike(self, inputs: Sequence[Value]) -> List[Value]:
+        """All in one order, that of any one with channels first."""
+        turned = any(x.turned for x in inputs) and len({x.rank for x in inputs}) == 1
+        return [self.steps.arranged(x, turned) for x in inputs]
+
+    def settled(self, x: Value) -> Value:
+        """In the order in which the layer was called at first: its weights have that."""
+        x = self.steps.padded(x)
+        return self.steps.arranged(x, self.known.at_first("order", x.turned))
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        return self.steps.cast(x, dtype)
+
+    # -- steps
+
+    def same_in_all_calls(self, **options: Any) -> None:
+        """Refuse a call with other options than the first: the layer has one block, which is made for these."""
+        for name, value in options.items():
+            if self.known.at_first(name, value) != value:
+                raise ValueError(
+                    f"{name} must be the same in all calls of a layer; {validation.received(**{name: value})}"
+                )
+
+    def function(self, function: Any, *inputs: Value, turned: Any = None, shape: Any = None, **arguments: Any) -> Value:
+        """A step of a function of `mxsame.port.blocks`, or of an operator of MXNet."""
+        return self.steps.function(self.name, function, inputs, turned, shape, **arguments)
+
+    def constant(self, function: Any, x: Value, arrays: Mapping[str, Any], **arguments: Any) -> Value:
+        """A step of a function whose parameters are numbers of the configuration."""
+        return self.steps.constant(self.name, function, x, arrays, **arguments)
+
+    def block(self, make: Callable, *inputs: Value, conversions: Any = None, shape: Any = None) -> List[Value]:
+        """A step of a block with the layer's weights, which `make(prefix=..)` makes at the layer's first call;
+        `conversions` maps weights to conversions, others are as they are."""
+        if self.known.block is None:
+            block = self.steps.made(make, self.name)
+            try:
+                fill(block, self.layer, conversions or {})
+            except ValueError as error:  # another block in the layer's place would not help
+                raise TypeError(str(error)) from error
+            self.known.block = block
+        return self.steps.emit(self.known.block, inputs, self.name, shape=shape)
+
+    def weighted(self, function: Any, *inputs: Value, shapes: Mapping[str, Any], conversions: Any = None,
+                 **arguments: Any) -> Value:  # fmt: skip
+        """The same of a function, with parameters of these shapes: those that are weights of the layer."""
+        shapes = {role.parameter: shapes[role.parameter] for role in self.layer.roles or () if role.parameter}
+        make = partial(blocks.Function, function, shapes=shapes, **arguments)
+        return self.block(make, *inputs, conversions=conversions)[0]

@@ -1,0 +1,156 @@
+"""The steps of a network, blocks one after the other, and the order of axes that arrays have between them.
+
+Keras's channels-last arrays are held with channels first as soon as a layer needs that (a convolution, a pooling layer)
+and as long as no layer needs Keras's own order (Flatten, Reshape, an output): a transposition is only where the two
+meet. A layer without an opinion (an activation, an addition, a batch norm) takes its input as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+from mxsame import validation
+from mxsame._mxnet import mx
+from mxsame.port import blocks, types
+from mxsame.port.parameters import SAME, set_parameter
+from mxsame.port.values import Size, Value
+
+LENGTHS = (5040, 10080)  # in place of a dynamic length: they have many divisors, and stay different after any strides
+
+
+class Step(NamedTuple):
+    """A block, and the keys of its inputs and outputs."""
+
+    block: Any
+    inputs: List[int]
+    outputs: List[int]
+    layer: str
+
+
+class Steps(List[Step]):
+    """The steps so far, and what makes the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._keys = itertools.count()
+        self._arranged: Dict[Tuple[int, Any], Value] = {}  # by key, and the order or the pads
+        self._names: Dict[str, int] = {}
+        self._parameters: set = set()
+
+    def value(self, shape: Sequence[Size], turned: bool = False) -> Value:
+        return Value(next(self._keys), tuple(shape), turned)
+
+    # -- blocks
+
+    def emit(
+        self, block: Any, inputs: Sequence[Value], layer: str, turned: Any = None, shape: Any = None
+    ) -> List[Value]:
+        """The outputs of a step: `block` of the inputs. The order of axes is that of the first input unless given; the
+        shapes, in Keras's order, are inferred unless that of a single output is given."""
+        turned = inputs[0].turned if turned is None else turned
+        outputs = []
+        for each in _inferred_shapes(block, inputs, turned) if shape is None else [shape]:
+            validation.elements("the output", each)
+            outputs.append(self.value(each, turned))
+        self.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
+        return outputs
+
+    def function(self, layer: str, function: Any, inputs: Sequence[Value], turned: Any = None, shape: Any = None,
+                 **arguments: Any) -> Value:  # fmt: skip
+        """The output of a function of `mxsame.port.blocks`, or of an operator of MXNet by its name."""
+        name = getattr(function, "__name__", function)
+        block = blocks.Function(function, prefix=self._unique(f"{layer}_{name}"), **arguments)
+        return self.emit(block, inputs, layer, turned, shape)[0]
+
+    def constant(self, layer: str, function: Any, x: Value, arrays: Mapping[str, Any], **arguments: Any) -> Value:
+        """The same of a function whose parameters are these arrays."""
+        shapes = {name: array.shape for name, array in arrays.items()}
+        block = blocks.Function(function, self._unique(layer), shapes, **arguments)
+        for name, array in arrays.items():
+            parameter = getattr(block, name)
+            parameter.grad_req = "null"
+            set_parameter(parameter, SAME, array, parameter.name)
+        return self.emit(block, [x], layer)[0]
+
+    def made(self, make: Callable, name: str) -> Any:
+        """A block whose parameters have names of their own: a separable layer x has an x_depthwise_weight, and a layer
+        x_depthwise has one, too."""
+        while True:
+            block = make(prefix=self._unique(name))
+            names = set(block.collect_params())
+            if not names & self._parameters:
+                self._parameters |= names
+                return block
+
+    def _unique(self, name: str) -> str:
+        """A prefix that no other block has."""
+        number = self._names[name] = self._names.get(name, -1) + 1
+        return f"{name}_" if not number else self._unique(f"{name}_{number}")
+
+    # -- the order of axes, pads and types
+
+    def arranged(self, x: Value, turned: bool) -> Value:
+        """The value in one order of axes: as it is, or by a step that is made once."""
+        x = self.padded(x)
+        if x.turned == turned or x.rank < 3:
+            return x
+        return self._once(x, turned, lambda: self._rearranged(x, turned))
+
+    def padded(self, x: Value) -> Value:
+        """The value with its pads around it, by a step that is made once."""
+        if x.pads is None:
+            return x
+        pads = x.ordered([(0, 0), *x.pads, (0, 0)])
+        return self._once(x, x.pads, lambda: self.function("pad", blocks.pad, [x.without_pads], pads=pads))
+
+    def _once(self, x: Value, what: Any, make: Callable) -> Value:
+        key = (x.key, what)
+        if key not in self._arranged:
+            self._arranged[key] = make()
+        return self._arranged[key]._replace(mask=x.mask, dtype=x.dtype)
+
+    def _rearranged(self, x: Value, turned: bool) -> Value:
+        layer, rank = "to_channels_first" if turned else "to_channels_last", x.rank
+        if x.shape[-1] == 1:
+            ends = (rank - 1, 1) if turned else (1, rank - 1)
+            return self.function(
+                layer, blocks.move_single_channel, [x], turned, x.shape, source=ends[0], target=ends[1]
+            )
+        if all(length == 1 for length in x.shape[1:-1]):
+            ones = (1,) * (rank - 2)
+            to = (0, -1, *ones) if turned else (0, *ones, -1)
+            return self.function(layer, blocks.reshape, [x], turned, x.shape, to=to)
+        axes = (0, rank - 1, *range(1, rank - 1)) if turned else x.keras_order
+        return self.function(layer, "transpose", [x], turned, x.shape, axes=axes)
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        """The value as one of this type, by a step where its array has another."""
+        if dtype == x.dtype:
+            return x
+        stored, as_given = types.STORED[dtype], x.dtype == types.GIVEN
+        out = x
+        if dtype == "bool" and not as_given:
+            out = self.function("cast", blocks.scalar, [self.padded(x)], operator="not_equal", value=0.0)
+        elif types.STORED.get(x.dtype) != stored and not (as_given and dtype == "float32"):
+            out = self.padded(x)
+            for each in dict.fromkeys([types.OF_INPUTS.get(dtype, stored) if as_given else stored, stored]):
+                out = self.function("cast", "cast", [out], dtype=each)
+        return out._replace(mask=x.mask, dtype=dtype)
+
+
+def _inferred_shapes(block: Any, inputs: Sequence[Value], turned: bool) -> List[Tuple[Size, ...]]:
+    """The shapes of a block's outputs in Keras's order, as MXNet infers them: twice, with different numbers for dynamic
+    lengths."""
+    names = [f"data{number}" for number in range(len(inputs))]
+    outputs = block(*map(mx.sym.var, names))
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    if any(not isinstance(out, mx.sym.Symbol) or len(out.list_outputs()) != 1 for out in outputs):
+        raise TypeError("outputs of a block must be Symbols of one output each")
+    group, inferred = mx.sym.Group(outputs), []
+    used = set(group.list_arguments()).intersection(names)
+    for length in LENGTHS:
+        shapes = {name: tuple(n or length for n in value.ordered(value.shape)) for name, value in zip(names, inputs)}
+        inferred.append(group.infer_shape_partial(**{name: shapes[name] for name in used})[1])
+    both = [tuple(a if a == b and a else None for a, b in zip(*pair)) for pair in zip(*inferred)]
+    return [(shape[0], *shape[2:], shape[1]) if turned else shape for shape in both]

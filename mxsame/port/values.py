@@ -1,0 +1,84 @@
+"""Tensors of a network while it is built."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional, Sequence, Tuple, Union
+
+from mxsame import validation
+from mxsame.port.description import mapped
+
+Size = Optional[int]
+
+
+class Value(NamedTuple):
+    """An array of the network while it is built: its shape in Keras's order, None where that is dynamic.
+
+    `turned`: Keras's last axis is the second here. `pads` are zeros still to be put around the spatial axes, which a
+    convolution does by itself. `mask` is Keras's mask, a `Value` (N, T) of ones, and of zeros at steps to be skipped.
+    `dtype` is Keras's type (:mod:`mxsame.port.types`).
+    """
+
+    key: int
+    shape: Tuple[Size, ...]
+    turned: bool = False
+    pads: Optional[Tuple[Tuple[int, int], ...]] = None
+    mask: Any = None
+    dtype: str = "float32"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def axis(self, axis: int) -> int:
+        """Keras's axis, as one of the array here."""
+        if type(axis) is not int or not -self.rank <= axis < self.rank:
+            raise ValueError(f"axis must be one of {self.rank}; {validation.received(axis=axis)}")
+        axis %= self.rank
+        if not self.turned or axis == 0:
+            return axis
+        return 1 if axis == self.rank - 1 else axis + 1
+
+    def axes(self, axes: Sequence[int]) -> Tuple[int, ...]:
+        return tuple(map(self.axis, axes))
+
+    @property
+    def keras_order(self) -> Tuple[int, ...]:
+        """The axes of the array here, in Keras's order."""
+        return (0, *range(2, self.rank), 1) if self.turned else tuple(range(self.rank))
+
+    def ordered(self, entries: Sequence[Any]) -> list:
+        """One entry for each axis of Keras's, in the order of the array here."""
+        entries = list(entries)
+        return [entries[0], entries[-1], *entries[1:-1]] if self.turned else entries
+
+    @property
+    def without_pads(self) -> Value:
+        if self.pads is None:
+            return self
+        middle = [None if n is None else n - low - high for n, (low, high) in zip(self.shape[1:-1], self.pads)]
+        return self._replace(pads=None, shape=(self.shape[0], *middle, self.shape[-1]))
+
+
+Operand = Union[Value, Any]  # of an operator: a tensor or a constant
+
+
+BATCH = "batch"  # in the shape of a tensor; other dynamic lengths are -1
+
+
+class OpenLength(int):
+    """The length of a dynamic axis, -1, which knows the axis."""
+
+    of_value: Value
+    axis: int
+
+    @classmethod
+    def of(cls, value: Value, axis: int) -> OpenLength:
+        length = cls(-1)
+        length.of_value, length.axis = value, axis
+        return length
+
+
+def masked(args: Any, mask: Any) -> Any:
+    """The arguments of a call with the `mask` that it is given: one for each input, or one for the first."""
+    masks = iter(mask if isinstance(mask, list) else [mask])
+    return mapped(args, Value, lambda x: x._replace(mask=next(masks, x.mask)))
