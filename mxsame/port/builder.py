@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxsame import progress
 from mxsame.port import types
@@ -115,7 +115,7 @@ class Builder:
             if isinstance(error, (Refused, Warning)) or getattr(error, "is_users", False):
                 raise
             before = [values[tensor] for tensor in site.call.tensors() if tensor in values]
-            raise Refused([_reason(site, error, self._custom_before(before))]) from error
+            raise Refused([reason(layer, site.path, error, self._custom_before(before))]) from error
 
     def _custom_before(self, values: List[Value]) -> str:
         """For an error: what the user's blocks return from which these values are computed."""
@@ -130,17 +130,17 @@ class Builder:
         return "".join(f"; the block of custom for {layer!r} returns {shape}" for layer, shape in shapes)
 
 
-def _reason(site: Site, error: Exception, before: str) -> str:
+def reason(layer: Layer, path: Sequence[str], error: Exception, before: str = "") -> str:
     """Why a layer is refused, by its name, and what helps."""
-    reason = " ".join(str(error).split("Stack trace")[0].split())
+    text = " ".join(str(error).split("Stack trace")[0].split())
     if not isinstance(error, (ValueError, TypeError)):
-        reason = f"its configuration must be as Keras writes it; received {type(error).__name__}: {reason}"
+        text = f"its configuration must be as Keras writes it; received {type(error).__name__}: {text}"
     else:
-        reason += before
+        text += before
     if isinstance(error, ValueError):
-        replacing = f"custom={{{site.layer.name!r}: function of (config, weights) -> HybridBlock}}"
-        reason += f"; {replacing} replaces the layer"
-    return f"layer {'/'.join(site.path)!r} ({site.layer.class_name}): {reason}"
+        replacing = f"custom={{{layer.name!r}: function of (config, weights) -> HybridBlock}}"
+        text += f"; {replacing} replaces the layer"
+    return f"layer {'/'.join(path)!r} ({layer.class_name}): {text}"
 
 
 def _sorted(model: Model) -> List[Tuple[Layer, int, LayerCall]]:

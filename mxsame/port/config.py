@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame import validation
-from mxsame.port.description import WRAPPER, Layer, LayerCall, Model, Tensor, class_and_config, leaves
+from mxsame.port.description import WRAPPER, Config, Layer, LayerCall, Model, Tensor, class_and_config, leaves
 
 MODELS = ("Sequential", "Functional", "Model")
+LAYERS_WITHOUT_TRAINABLE = re.compile(r"InputLayer|SpatialDropout\dD|Discretization")  # in configurations of Keras 3
+OF_MODELS = "layers|input_layers|output_layers|build_input_shape|dtype"  # keys of a model's configuration
 DEEPEST = 32  # models in models
 NOT_AS_KERAS_WRITES = (AttributeError, IndexError, KeyError, TypeError)  # what comes of reading another structure
 
@@ -32,6 +35,10 @@ def _class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
 
 
 def _model(class_name: str, config: Dict[str, Any], version: int, depth: int) -> Model:
+    try:
+        Config(config).refuse_unread(OF_MODELS)
+    except ValueError as error:
+        raise ValueError(f"model {config.get('name')!r}: {error}") from None
     if class_name == "Sequential":
         return _sequential(config, version, depth)
     if class_name in MODELS and "output_layers" in config:
@@ -106,7 +113,8 @@ def _layer(entry: Any, version: int, depth: int) -> Layer:
         return Layer(class_name, name, config, model=_model(class_name, config, version, depth + 1))
     if class_name == WRAPPER:
         return Layer(class_name, name, config, model=_wrapped(config["layer"], version, depth + 1))
-    return Layer(class_name, name, config, operator=_operator(entry, class_name, config, version))
+    stored_as = "RNN" if entry["class_name"] == "RNN" else ""
+    return Layer(class_name, name, config, operator=_operator(entry, class_name, config, version), stored_as=stored_as)
 
 
 def _wrapped(entry: Any, version: int, depth: int) -> Model:
@@ -124,7 +132,7 @@ def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any], ve
     if "module" in entry or version == 2:
         return class_name if str(entry.get("module")).startswith("keras.src.ops") else None
     # An .h5 file of Keras 3 has no modules; layers are trainable, or not.
-    return None if "trainable" in config or class_name == "InputLayer" else class_name
+    return None if "trainable" in config or LAYERS_WITHOUT_TRAINABLE.fullmatch(class_name) else class_name
 
 
 def _call(call: Any) -> LayerCall:

@@ -114,7 +114,7 @@ def from_keras(
     except ValueError as error:
         if not rows.unsupported or getattr(error, "is_users", False):
             raise
-        raise Refused([*rows.unsupported, *(error.reasons if isinstance(error, Refused) else [str(error)])]) from error
+        raise Refused([*rows.unsupported, *getattr(error, "reasons", [])]) from error
 
 
 def _built(model: Model, layout: Optional[str], rows: Rows) -> Network:

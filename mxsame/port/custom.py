@@ -12,7 +12,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port.activations import ACTIVATIONS
-from mxsame.port.builder import MOST_REASONS, users_code
+from mxsame.port.builder import MOST_REASONS, reason, users_code
 from mxsame.port.description import WRAPPER, Layer, Model, Weight, class_and_config, function_name, leaves, listed
 from mxsame.port.parameters import Placed
 from mxsame.port.rows import row_of
@@ -70,6 +70,13 @@ class Rows:
                 "weights) -> HybridBlock (on the command line the dict of a module, --custom MODULE:NAME); "
                 f"received {listed_layers}"
             )
+        for layer in model.walk():
+            row = row_of(layer)
+            try:
+                if row is not None and (self._given(layer) is None or id(layer) in self.after):
+                    row.weights_of(layer.config)
+            except Exception as error:  # whatever comes of another structure of its configuration
+                self.unsupported.append(reason(layer, [layer.name], error))
         unknown = set(self.custom) - names - self.activations
         if unknown:
             raise ValueError(

@@ -9,6 +9,9 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 from mxsame import validation
 
 WRAPPER = "TimeDistributed"
+CELLS = {f"{kind}Cell": kind for kind in ("SimpleRNN", "LSTM", "GRU")}
+# keys of a configuration that mean nothing for values, in every layer; a row has others of its own
+MEANINGLESS = "name|trainable|seed|autocast|batch_input_shape|.*_(initializer|regularizer|constraint)"
 KERAS_NAMES = {  # of Keras's own classes, by what its files say
     "Custom>CustomScaleLayer": "CustomScaleLayer",
     "GroupedQueryAttention": "GroupQueryAttention",
@@ -49,6 +52,20 @@ class Config(Dict[str, Any]):
     def get(self, name: str, default: Any = None) -> Any:
         self.read.add(name)
         return super().get(name, default)
+
+    def refuse_unread(self, unread: str = "") -> None:
+        """Refuse a key that was not read, unless it matches `unread`, or is off."""
+        for name, value in self.items():
+            known = name in self.read or re.fullmatch(f"{MEANINGLESS}|{unread}", name)
+            is_float32 = name == "dtype" and type_name(value) == "float32"
+            if not (known or is_float32 or is_off(value)):
+                received = validation.received(**{name: value})
+                raise ValueError(f"{name} must not be given, or have its default; {received}")
+
+
+def is_off(value: Any) -> bool:
+    """Whether an argument or a key that nothing reads means nothing by its value."""
+    return value is None or value is False
 
 
 class Weight(NamedTuple):
@@ -143,7 +160,21 @@ def class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
             name = registered
         elif module.split(".")[0] not in ("keras", "tf_keras", "tensorflow"):
             name = f"{module}>{name}"
-    return KERAS_NAMES.get(name, name), entry["config"]
+    name, config = KERAS_NAMES.get(name, name), entry["config"]
+    return _of_cell(config) if name == "RNN" else (name, config)
+
+
+def _of_cell(config: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
+    """Of an `RNN`: it is the layer that is named after its cell."""
+    name, of_cell = class_and_config(config["cell"])
+    if name not in CELLS or type_name(of_cell.get("dtype")) != type_name(config.get("dtype")):
+        return "RNN", config
+    return CELLS[name], {**of_cell, **{key: value for key, value in config.items() if key != "cell"}}
+
+
+def type_name(policy: Any) -> Any:
+    """That of the `dtype` of a configuration."""
+    return policy.get("config", {}).get("name") if isinstance(policy, dict) else policy
 
 
 def function_name(spec: Any) -> Optional[str]:

@@ -9,13 +9,12 @@ refused by name, and so is any key of the configuration that nothing reads.
 from __future__ import annotations
 
 import inspect
-import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, get_type_hints
 
 from mxsame import validation
 from mxsame.port import types
-from mxsame.port.description import Config, Layer, LayerCall, Weight, leaves, mapped, snake_case
+from mxsame.port.description import Layer, LayerCall, Weight, is_off, leaves, mapped, snake_case
 from mxsame.port.site import Site
 from mxsame.port.values import Operand, Value, masked
 
@@ -25,8 +24,6 @@ AS_IT_IS, UNPADDED, TURNED, KERAS, ALIKE, SETTLED = "as it is", "unpadded", "tur
 # what a layer does with a mask: its output has none, that of the first input, or what the row gives it
 STOPS, PASSES, PASSES_IN_KERAS_3, TAKES = "stops", "passes", "passes in Keras 3", "takes"
 
-# keys of a configuration that mean nothing for values, in every layer; a row has others of its own
-MEANINGLESS = "name|trainable|seed|autocast|batch_input_shape|.*_(initializer|regularizer|constraint)"
 ANYWHERE = ("training", "name")  # arguments that every call may have; a Site has the first
 FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # names of the first one of Keras's layers
 
@@ -70,7 +67,7 @@ class Row:
         out = out if dtype is None else mapped(out, Value, lambda each: each._replace(dtype=dtype))
         if self is LAYERS.get(site.layer.class_name) and site.layer.operator is None:
             self.weights_of(site.config)
-            check_all_read(site.config, self.unread)
+            site.config.refuse_unread(self.unread)
         if self.masks == TAKES:
             return out
         passes = self.masks == PASSES or (self.masks == PASSES_IN_KERAS_3 and site.version == 3)
@@ -104,7 +101,7 @@ class Row:
             key = self.names.get(name, name)
             if key in kinds or (more and name not in ANYWHERE):
                 named[key] = value
-            elif name not in ANYWHERE and not _is_off(value):
+            elif name not in ANYWHERE and not is_off(value):
                 raise ValueError(f"argument {name} must not be given; {validation.received(**{name: value})}")
         free = [] if many else [name for name, kind in kinds.items() if name not in named and kind != kind.VAR_KEYWORD]
         named.update(zip(free, args))
@@ -125,20 +122,6 @@ def _check(name: str, parameter: Any, taken: str, value: Any) -> None:
             raise ValueError(f"{name} must be {taken}; received {value!r:.99}")
     elif taken == CONSTANT and leaves(value, Value):
         raise ValueError(f"{name} must be a constant; received a tensor")
-
-
-def check_all_read(config: Config, unread: str = "") -> None:
-    """Refuse a configuration with a key that was not read, unless it matches `unread`, or is off."""
-    for name, value in config.items():
-        known = name in config.read or re.fullmatch(f"{MEANINGLESS}|{unread}", name)
-        policy = value.get("config", {}).get("name") if name == "dtype" and isinstance(value, dict) else value
-        if not known and not _is_off(value) and (name, policy) != ("dtype", "float32"):
-            raise ValueError(f"{name} must not be given, or have its default; {validation.received(**{name: value})}")
-
-
-def _is_off(value: Any) -> bool:
-    """Whether an argument or a key that nothing reads means nothing by its value."""
-    return value is None or value is False
 
 
 def typed(site: Site, rule: Any, values: Sequence[Value]) -> Tuple[List[Value], Optional[str]]:

@@ -3,6 +3,7 @@ that nothing reads, arguments that are None."""
 
 import inspect
 import json
+import re
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from mxsame.port import site as sites
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.description import Config
 from mxsame.port.rows import LAYERS, OPERATORS
-from mxsame.port.table import check_all_read, name_of
+from mxsame.port.table import name_of
 
 REGISTERED = {"module": None, "registered_name": "mine>Softmax"}  # as `.keras` files have it
 
@@ -143,6 +144,37 @@ def test_classes_of_keras_by_their_other_names():
         assert mxsame.from_keras(json.dumps(model))(mx.nd.ones((1, 3, 4))).asnumpy().max() == 3
 
 
+def test_layers_of_keras_3_without_a_module_are_no_operators():
+    dropout = entry("SpatialDropout1D", config={"rate": 0.5, "seed": None, "dtype": None})
+    assert mxsame.from_keras(json.dumps(model_of(dropout, version="3.11.0")))(mx.nd.ones((1, 3, 4))).sum() == 12
+
+
+def test_all_refusals_are_in_one_error():
+    """Those of layers whose inputs are there, in nested models, too."""
+    model = model_of(
+        entry("Flatten", "a", {"halved": 1}), entry("ReLU", "after", {"halved": 2}), entry("Softmax1", "b")
+    )
+    model["config"]["layers"] += [
+        entry("Softmax", "c", {"axis": 7}),
+        wrapping("TimeDistributed", "ReLU", "d", {"new": 3}),
+    ]
+    for layer in model["config"]["layers"][3:]:
+        layer["inbound_nodes"] = [[["data", 0, 0, {}]]]
+    model["config"]["output_layers"] = [["after", 0, 0]]
+    with pytest.raises(ValueError) as refused:
+        mxsame.from_keras(json.dumps(model))
+    wanted = ["4 reasons", r"received Softmax1 \('b'\)", "'a' .*halved=1", "'c' .*axis=7", "'one/d' .*new=3"]
+    for line, pattern in zip(str(refused.value).splitlines(), wanted):
+        assert re.search(pattern, line)
+
+
+def test_a_key_of_a_model_that_nothing_reads_is_refused():
+    model = model_of(entry("ReLU"))
+    model["config"]["scaled"] = 2
+    with pytest.raises(ValueError, match="model 'net': scaled must not be given"):
+        mxsame.from_keras(json.dumps(model))
+
+
 POLICY = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "mixed_float16"}, "registered_name": None}
 UNREAD = {  # a key that may mean something, at each position of a configuration
     "dtype='float64'": entry("ReLU", config={"dtype": "float64"}),
@@ -174,7 +206,7 @@ def test_keys_that_mean_nothing_are_left():
     net = mxsame.from_keras(json.dumps(model_of(entry("Flatten", config={**off, "trainable": True, "new": False}))))
     assert net(mx.nd.ones((1, 3, 4))).shape == (1, 12)
     of_keras_3_15 = {"renorm": False, "renorm_clipping": None, "renorm_momentum": 0.99}
-    check_all_read(Config(of_keras_3_15), LAYERS["BatchNormalization"].unread)
+    Config(of_keras_3_15).refuse_unread(LAYERS["BatchNormalization"].unread)
 
 
 def test_inputs_may_be_given_by_their_name():

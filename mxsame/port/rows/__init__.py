@@ -31,11 +31,11 @@ def row_of(layer: Layer) -> Optional[Row]:
 
 
 def roles_of(layer: Layer) -> Optional[List[Weight]]:
-    """A layer's weights in Keras's order; None for a class that is not in the table, which may have any."""
+    """A layer's weights in Keras's order; None for a class or a configuration that is in no row, which may have any."""
     row = row_of(layer)
     if row is None:
         return [] if layer.operator is not None or layer.class_name == "InputLayer" else None
     try:
         return row.weights_of(layer.config)
-    except (AttributeError, KeyError, TypeError, ValueError):  # its row says why
+    except Exception:  # its row names the reason
         return None

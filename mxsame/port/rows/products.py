@@ -65,12 +65,12 @@ def _matmul(site: Site, x: Value, y: Value, transpose_a: bool = False, transpose
     return site.function("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
 
 
-@operator("einsum", order=KERAS, names={"equation": "subscripts"})
-def _einsum(site: Site, *operands: Operand, subscripts: str = "", inputs: Operand = ()) -> Value:
+@operator("einsum", order=KERAS)
+def _einsum(site: Site, *operands: Operand, subscripts: str = "") -> Value:
     """Of two tensors, as a product of matrices for each entry of the axes that both and the output have."""
-    subscripts, *arrays = [*([subscripts] if subscripts else []), *operands, *inputs]
-    if len(arrays) != 2 or not all(isinstance(x, Value) for x in arrays):
-        raise ValueError(f"einsum must be of two tensors; received {len(leaves(arrays, Value))}")
+    arrays = leaves(list(operands), Value)
+    if len(arrays) != 2 or len(operands) != 2:  # Keras 2 writes nothing but the equation
+        raise ValueError(f"einsum must be of an equation and two tensors; received {len(arrays)} tensors")
     x, y = arrays
     einsum = parse(subscripts, x.rank, y.rank)
     pairs = [*zip(einsum.first, x.shape), *zip(einsum.second, y.shape)]

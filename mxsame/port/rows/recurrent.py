@@ -11,7 +11,7 @@ from mxsame.port.parameters import Conversion, kernel
 from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
 from mxsame.port.rows._shared import commutes, function_of, window
 from mxsame.port.site import Site
-from mxsame.port.table import KERAS, TAKES, check_all_read, layer
+from mxsame.port.table import KERAS, TAKES, layer
 from mxsame.port.types import CAST
 from mxsame.port.values import Value
 
@@ -65,7 +65,7 @@ def _conversions(kind: str) -> Dict[str, Conversion]:
 def _direction(site: Site, kind: str, config: Dict[str, Any], x: Value) -> Callable:
     """What makes the block of one direction."""
     units, use_bias = validation.integer("units", config["units"], 1), bool(config.get("use_bias", True))
-    reset_after = kind == "GRU" and bool(config.get("reset_after", True))
+    reset_after = kind == "GRU" and bool(config.get("reset_after", False))
     return partial(Recurrent, kind, units, x.shape[-1] or 0, _options(site, config, x), use_bias, reset_after)
 
 
@@ -132,7 +132,7 @@ def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional
     given = _states(states, initial_state, sum(KINDS[kind].states for kind, _ in directions))
     both = [_direction(site, kind, config, x) for kind, config in directions]
     for _, config in directions:
-        check_all_read(config, UNREAD)
+        config.refuse_unread(UNREAD)
     conversions = {
         f"{child}_{name}": conversion
         for child, (kind, _) in zip(CHILDREN, directions)
