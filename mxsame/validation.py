@@ -39,6 +39,12 @@ def _short(value: Any) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
+def must(holds: Any, rule: str, **values: Any) -> None:
+    """Raises a `ValueError` of the rule, and of what was received, unless it holds."""
+    if not holds:
+        raise ValueError(f"{rule}; {received(**values)}" if values else rule)
+
+
 def own_names(other_names: Mapping[str, str], arguments: Mapping[str, Any]) -> None:
     """Raises a `TypeError` for an argument under another library's name; `other_names` maps such names to the names
     here."""

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from mxsame import progress
+from mxsame import progress, validation
 from mxsame.port import types
 from mxsame.port.description import Layer, LayerCall, Model, Tensor, leaves, mapped
 from mxsame.port.site import Known, Site
@@ -59,8 +59,7 @@ class Builder:
         declared = {layer.name: layer.config.get("dtype") for layer in model.layers if layer.class_name == "InputLayer"}
         inputs = [self._declared(x, declared.get(tensor.layer)) for x, tensor in zip(inputs, model.inputs)]
         values: Dict[Tensor, Value] = dict(zip(model.inputs, inputs))
-        if len(values) != len(inputs):
-            raise ValueError(f"model {model.name!r} must have different inputs")
+        validation.must(len(values) == len(inputs), f"model {model.name!r} must have different inputs")
         refused, reasons = set(), []  # type: set, List[str]
         for layer, number, call in _sorted(model):
             if Tensor(layer.name, number) in values:

@@ -100,8 +100,7 @@ def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:
 
 
 def _layer(entry: Any, version: int, depth: int) -> Layer:
-    if depth > DEEPEST:
-        raise ValueError(f"models must be nested at most {DEEPEST} deep")
+    validation.must(depth <= DEEPEST, f"models must be nested at most {DEEPEST} deep")
     class_name, config = _class_and_config(entry)
     for option in ("sparse", "ragged") if class_name == "InputLayer" else ():
         if config.get(option):
@@ -166,8 +165,5 @@ def _argument(value: Any) -> Any:
 def _references(value: Any) -> List[Tensor]:
     """`input_layers` and `output_layers`: one reference, a list of them, or an object."""
     tensors = leaves(_argument(value), Tensor)
-    if not tensors:
-        raise ValueError(
-            f"input_layers and output_layers must hold [layer, node, tensor]; {validation.received(value=value)}"
-        )
+    validation.must(tensors, "input_layers and output_layers must hold [layer, node, tensor]", value=value)
     return tensors

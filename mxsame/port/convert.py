@@ -98,11 +98,9 @@ def from_keras(
     >>> mxsame.from_keras(path, layout="NCHW")(nd.zeros((1, 3, 7, 7))).shape
     (1, 3, 4, 4)
     """
-    if mx.util.is_np_array():
-        raise ValueError("from_keras must be called outside np mode (npx.reset_np)")
+    validation.must(not mx.util.is_np_array(), "from_keras must be called outside np mode (npx.reset_np)")
     rows = Rows(custom)
-    if padding not in (None, "keras-mxnet"):
-        raise ValueError(f'padding must be "keras-mxnet" or None; {validation.received(padding=padding)}')
+    validation.must(padding in (None, "keras-mxnet"), 'padding must be "keras-mxnet" or None', padding=padding)
     if layout is not None:
         validation.rank_of_layout(layout)
     try:
@@ -198,11 +196,11 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
 
 def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> List[Any]:
     function = next((custom[name] for name in names_of(layer) if name in custom), None)
-    if function is None:
-        raise ValueError(
-            f"custom layers with weights need custom={{{names_of(layer)[-1]!r}: function of (block) -> arrays}}; "
-            f"received {layer.name!r}"
-        )
+    validation.must(
+        function is not None,
+        f"custom layers with weights need custom={{{names_of(layer)[-1]!r}: function of (block) -> arrays}}; "
+        f"received {layer.name!r}",
+    )
     arrays, shapes = list(map(np.asarray, function(block))), [tuple(stored.shape) for stored in layer.weights]
     if [array.shape for array in arrays] != shapes:
         raise ValueError(

@@ -82,15 +82,13 @@ def _json(content: bytes, where: str) -> Contents:
 
 def parsed(text: bytes, where: str) -> Dict[str, Any]:
     """A JSON object."""
-    if len(text) > LARGEST_CONFIG:
-        raise ValueError(f"{where} must have at most {LARGEST_CONFIG} bytes of JSON")
+    validation.must(len(text) <= LARGEST_CONFIG, f"{where} must have at most {LARGEST_CONFIG} bytes of JSON")
     try:
         value = json.loads(text)
         value = json.loads(value) if isinstance(value, str) else value  # as json.dump(model.to_json()) leaves it
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} must hold JSON: {type(error).__name__}: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{where} must hold a JSON object; received a {type(value).__name__}")
+    validation.must(isinstance(value, dict), f"{where} must hold a JSON object; received a {type(value).__name__}")
     return value
 
 
@@ -100,8 +98,7 @@ def parsed(text: bytes, where: str) -> Dict[str, Any]:
 def _archive(path: str) -> Contents:
     try:
         with zipfile.ZipFile(path) as archive:
-            if "config.json" not in archive.namelist():
-                raise ValueError(f"{path} must hold config.json, as a .keras file does")
+            validation.must("config.json" in archive.namelist(), f"{path} must hold config.json, as a .keras file does")
             config, metadata = (
                 parsed(_entry(archive, name, path), f"{name} of {path}") if name in archive.namelist() else {}
                 for name in ("config.json", "metadata.json")
@@ -118,8 +115,7 @@ def _entry(archive: zipfile.ZipFile, name: str, path: str, largest: int = LARGES
     with archive.open(name) as file:
         content = file.read(largest + 1)
         file.read(1)  # compares the checksum
-    if len(content) > largest:
-        raise ValueError(f"{name} of {path} must have at most {largest} bytes")
+    validation.must(len(content) <= largest, f"{name} of {path} must have at most {largest} bytes")
     return content
 
 
@@ -143,8 +139,7 @@ def _weights(archive: zipfile.ZipFile, path: str) -> Any:
     name_length, extra_length = struct.unpack_from("<HH", content, entry.header_offset + 26)
     start = entry.header_offset + 30 + name_length + extra_length
     content = content[start : start + entry.file_size]
-    if zlib.crc32(content) != entry.CRC:
-        raise ValueError(f"{where} must have the checksum that the archive states")
+    validation.must(zlib.crc32(content) == entry.CRC, f"{where} must have the checksum that the archive states")
     return _hdf5(_Mapped(content), where)
 
 
@@ -203,8 +198,7 @@ def member(group: Any, path: str, kind: str) -> Any:
     h5py, child = h5py_module(), group
     with _readable(f"{path} of {group.name}"):
         for part in path.split("/"):
-            if part in ("", ".", ".."):
-                raise ValueError(f"names in {group.name} must be plain; received {path!r}")
+            validation.must(part not in ("", ".", ".."), f"names in {group.name} must be plain; received {path!r}")
             link = child.get(part, getlink=True) if isinstance(child, h5py.Group) else None
             if link is None:
                 return None
@@ -227,8 +221,7 @@ def checked_array(dataset: Any) -> Any:
         raise ValueError(f"{dataset.name} must be an array of numbers; {validation.received(dtype=dataset.dtype)}")
     if dataset.external or dataset.is_virtual:
         raise ValueError(f"{dataset.name} must be stored in the file itself; received an array in other files")
-    if dataset.shape is None:
-        raise ValueError(f"{dataset.name} must have a shape")
+    validation.must(dataset.shape is not None, f"{dataset.name} must have a shape")
     declared = math.prod(map(int, dataset.shape)) * dataset.dtype.itemsize
     ratio = LARGEST_RATIO if dataset.id.get_create_plist().get_nfilters() else 1
     if stored > size or declared > ratio * stored:
@@ -249,8 +242,7 @@ def datasets(group: Any) -> List[str]:
         return True if len(paths) > MOST_ARRAYS else None
 
     with _readable(group.name):
-        if group.visititems(visit):
-            raise ValueError(f"{group.name} must hold at most {MOST_ARRAYS} arrays")
+        validation.must(not group.visititems(visit), f"{group.name} must hold at most {MOST_ARRAYS} arrays")
     return paths
 
 

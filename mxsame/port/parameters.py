@@ -90,8 +90,7 @@ def _parameter(block: Any, path: str) -> Any:
 def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str) -> None:
     """Set a parameter to a weight, if that fits."""
     array = np.asarray(array)
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"{role} must be an array of numbers; {validation.received(dtype=array.dtype)}")
+    validation.must(array.dtype.kind in "fiub", f"{role} must be an array of numbers", dtype=array.dtype)
     stored = array.shape
     try:
         array = conversion.to_mxnet(array)

@@ -33,8 +33,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     model = model_of(contents.config, _major(contents))
     model.source = contents.config
     calls = model.calls()
-    if calls > MOST_CALLS:
-        raise ValueError(f"layers must be called at most {MOST_CALLS} times in all; {validation.received(calls=calls)}")
+    validation.must(calls <= MOST_CALLS, f"layers must be called at most {MOST_CALLS} times in all", calls=calls)
     if check is not None:
         check(model)
     root = contents.weights

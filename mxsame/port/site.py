@@ -59,8 +59,7 @@ class Site:
         """A number of the configuration."""
         value = self.config.get(name)
         value = default if value is None else value
-        if type(value) not in (int, float):
-            raise ValueError(f"{name} must be a number; {validation.received(**{name: value})}")
+        validation.must(type(value) in (int, float), f"{name} must be a number", **{name: value})
         return float(value)
 
     def integer(self, name: str) -> int:
@@ -94,8 +93,7 @@ class Site:
 
     def static_sizes(self, x: Value) -> Tuple[Any, ...]:
         """Their lengths, which must be static."""
-        if None in self.sizes(x):
-            raise ValueError(f"data must have a static size; {validation.received(**{'data.shape': x.shape})}")
+        validation.must(None not in self.sizes(x), "data must have a static size", shape=x.shape)
         return self.sizes(x)
 
     def channels(self, x: Value) -> Size:

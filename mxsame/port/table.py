@@ -113,8 +113,7 @@ class Row:
 
 def _check(name: str, parameter: Any, taken: str, value: Any) -> None:
     """Tensors where the function takes tensors, and nowhere else; None where it is the default."""
-    if value is None and parameter.default is not None:
-        raise ValueError(f"{name} must be {taken}; received None")
+    validation.must(value is not None or parameter.default is None, f"{name} must be {taken}; received None")
     if taken in (TENSOR, TENSORS) and value is not None:
         several = parameter.kind == parameter.VAR_POSITIONAL or (taken == TENSORS and isinstance(value, list))
         entries = list(value) if several else [value]
@@ -158,8 +157,7 @@ def operator(*names: str, **declared: Any) -> Callable:
 def _register(table: Dict[str, Row], names: Sequence[str], declared: Dict[str, Any]) -> Callable:
     def register(build: Callable) -> Callable:
         for name in names:
-            if name in table:
-                raise ValueError(f"{name} must have one row")
+            validation.must(name not in table, f"{name} must have one row")
             table[name] = Row(build, **declared)
         return build
 

@@ -30,8 +30,7 @@ CAST_IN_KERAS = {2: "cast to float32 in Keras 2", 3: "cast to float32 in Keras 3
 
 def known(dtype: Any) -> str:
     """The name of a type that a tensor may have."""
-    if str(dtype) not in STORED:
-        raise ValueError(f"dtype must be one of {', '.join(sorted(STORED))}; {validation.received(dtype=dtype)}")
+    validation.must(str(dtype) in STORED, f"dtype must be one of {', '.join(sorted(STORED))}", dtype=dtype)
     return str(dtype)
 
 
@@ -42,15 +41,11 @@ def common(dtypes: Sequence[str], version: int) -> str:
         others = distinct - {wide}
         if wide in distinct and version == 3 and not others & (FLOATS | ({"uint32"} if wide == "int32" else set())):
             return wide
-    if len(distinct) != 1:
-        raise ValueError(f"tensors must be of one type; {validation.received(dtypes=list(dtypes))}")
+    validation.must(len(distinct) == 1, "tensors must be of one type", dtypes=list(dtypes))
     return distinct.pop()
 
 
 def check(dtype: str, taken: Any) -> str:
     """The type, if a row takes it."""
-    if dtype not in taken:
-        raise ValueError(
-            f"tensors must be of the type {' or '.join(sorted(taken))} here; {validation.received(dtype=dtype)}"
-        )
+    validation.must(dtype in taken, f"tensors must be of the type {' or '.join(sorted(taken))} here", dtype=dtype)
     return dtype

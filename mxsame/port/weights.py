@@ -42,8 +42,7 @@ def assign(model: Model, group: Any, by_order: bool) -> None:
             used = {array.name for layer in model.walk() for array in layer.weights}
             extra = [path for path in files.datasets(container)
                      if path not in used and not re.search("/(seed_generator|_random_generator)", path)]  # fmt: skip
-            if extra:
-                raise ValueError(f"the file holds weights that no layer has: {', '.join(extra[:5])}")
+            validation.must(not extra, f"the file holds weights that no layer has: {', '.join(extra[:5])}")
             return
     if any(layer.roles != [] for layer in model.walk()):
         raise ValueError(
@@ -137,8 +136,7 @@ def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
 
 def _needed(group: Any, name: str, kind: str) -> Any:
     item = files.member(group, name, kind)
-    if item is None:
-        raise ValueError(f"{group.name} must hold all that its attributes name; {name!r} is missing")
+    validation.must(item is not None, f"{group.name} must hold all that its attributes name; {name!r} is missing")
     return item
 
 

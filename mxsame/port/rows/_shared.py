@@ -108,8 +108,7 @@ def axes_of(axis: Any, rank: int) -> List[int]:
 def axes_after_batch(axis: Any, rank: int) -> List[int]:
     """The same, none of which is the batch."""
     axes = axes_of(axis, rank)
-    if 0 in axes:
-        raise ValueError(f"axis must leave the batch as it is; {validation.received(axis=axis)}")
+    validation.must(0 not in axes, "axis must leave the batch as it is", axis=axis)
     return axes
 
 

@@ -46,10 +46,7 @@ def _thresholded(site: Site, x: Value) -> Value:
 def _softmax(site: Site, x: Value) -> Value:
     mask = x.mask
     if mask is not None:
-        if mask.shape != x.shape:
-            raise ValueError(
-                f"mask must have the shape of the data, {x.shape}; {validation.received(shape=mask.shape)}"
-            )
+        validation.must(mask.shape == x.shape, f"mask must have the shape of the data, {x.shape}", shape=mask.shape)
         x = site.function(blocks.masked_scores, site.keras(x), mask)
     axis = site.config.get("axis", -1)
     (axis,) = axis if isinstance(axis, (list, tuple)) and len(axis) == 1 else (axis,)

@@ -30,8 +30,7 @@ def _sequences(*inputs: Value) -> None:
         shapes = [x.shape for x in inputs]
         raise ValueError(f"inputs must be sequences (N, T, D) of a static D; {validation.received(shapes=shapes)}")
     masks = [x.mask.shape for x in inputs if x.mask is not None]
-    if any(len(shape) != 2 for shape in masks):
-        raise ValueError(f"masks must be those of steps, (N, T); {validation.received(shapes=masks)}")
+    validation.must(all(len(shape) == 2 for shape in masks), "masks must be those of steps, (N, T)", shapes=masks)
 
 
 def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
@@ -62,8 +61,7 @@ def _multi_head(
     pairs = zip((query, value, key), (query_mask, value_mask, key_mask))
     query, value, key = (x if mask is None else x._replace(mask=mask) for x, mask in pairs)
     axes = config.get("attention_axes")
-    if axes not in (None, 1, [1], (1,)):
-        raise ValueError(f"attention_axes must be that of the sequence; {validation.received(attention_axes=axes)}")
+    validation.must(axes in (None, 1, [1], (1,)), "attention_axes must be that of the sequence", attention_axes=axes)
     multi = site.layer.class_name == "MultiHeadAttention"
     heads = validation.integer("num_heads", config["num_heads" if multi else "num_query_heads"], 1)
     key_heads = heads if multi else validation.integer("num_key_value_heads", config["num_key_value_heads"], 1)
@@ -74,8 +72,7 @@ def _multi_head(
     given = dict(zip(("query", "value", "key"), (query, value, key)))
     masks = {name: x.mask for name, x in given.items() if x.mask is not None}
     if attention_mask is not None:
-        if attention_mask.rank != 3:
-            raise ValueError(f"attention_mask must have 3 axes; {validation.received(shape=attention_mask.shape)}")
+        validation.must(attention_mask.rank == 3, "attention_mask must have 3 axes", shape=attention_mask.shape)
         masks["attention"] = attention_mask
     rows = {
         "query": heads * key_dim,
@@ -131,8 +128,7 @@ def _attention(
 ) -> List[Value]:
     config, additive = site.config, site.layer.class_name == "AdditiveAttention"
     mode = "additive" if additive else config.get("score_mode", "dot")
-    if mode not in ("dot", "concat", "additive"):
-        raise ValueError(f"score_mode must be dot or concat; {validation.received(score_mode=mode)}")
+    validation.must(mode in ("dot", "concat", "additive"), "score_mode must be dot or concat", score_mode=mode)
     key = value if key is None else key
     _sequences(query, key, value)
     shapes = {role.name: value.shape[-1:] if additive else (1,) for role in site.layer.roles or ()}

@@ -21,10 +21,7 @@ def _binary(site: Site, x: Operand, y: Operand) -> Any:
     """Of two tensors, or of one with a number or an array; a comparison gives ones and zeros."""
     name = name_of(site.layer.operator)
     if isinstance(x, Value) and isinstance(y, Value):
-        if x.rank != y.rank:
-            raise ValueError(
-                f"tensors must have the same number of axes; {validation.received(shapes=[x.shape, y.shape])}"
-            )
+        validation.must(x.rank == y.rank, "tensors must have the same number of axes", shapes=[x.shape, y.shape])
     elif not isinstance(x, Value) and not isinstance(y, Value):
         return _length_product(name, x, y)
     operands, dtype = _typed(site, name, [x, y])

@@ -18,8 +18,7 @@ from mxsame.port.values import Value
 @layer("Average", masks=TAKES)
 def _merge(site: Site, *inputs: Value) -> Value:
     name, masks = site.layer.class_name.lower(), [x.mask for x in inputs]
-    if name == "subtract" and len(inputs) != 2:
-        raise ValueError(f"inputs must be two; received {len(inputs)}")
+    validation.must(name != "subtract" or len(inputs) == 2, f"inputs must be two; received {len(inputs)}")
     if site.version == 3 and any(masks) and name in ("multiply", "maximum", "minimum"):
         out = _merged_by_masks(site, name, inputs)
     else:
@@ -30,8 +29,7 @@ def _merge(site: Site, *inputs: Value) -> Value:
 def _merged_mask(site: Site, masks: Sequence[Any]) -> Any:
     """Keras 2 keeps a step that no input masks; Keras 3 one that any input keeps, if all have a mask."""
     given = [mask for mask in masks if mask is not None]
-    if len({mask.rank for mask in given}) > 1:
-        raise ValueError(f"masks must agree; {validation.received(shapes=[mask.shape for mask in given])}")
+    validation.must(len({mask.rank for mask in given}) <= 1, "masks must agree", shapes=[mask.shape for mask in given])
     if site.version == 2:
         return _combined(site, "multiply", given)
     return None if None in masks else _combined(site, "maximum", given)
@@ -95,8 +93,7 @@ def _concatenate_operator(site: Site, xs: List[Value], axis: int) -> Value:
 
 def _concatenated(site: Site, inputs: Sequence[Value], axis: int) -> Value:
     """Along one of Keras's axes."""
-    if len({x.rank for x in inputs}) != 1:
-        raise ValueError(f"shapes must agree; {validation.received(shapes=[x.shape for x in inputs])}")
+    validation.must(len({x.rank for x in inputs}) == 1, "shapes must agree", shapes=[x.shape for x in inputs])
     at = inputs[0].axis(axis)
     if len(inputs) == 1:
         return inputs[0]

@@ -17,8 +17,7 @@ from mxsame.port.values import Value
 def _rate(site: Site, name: str = "rate") -> float:
     """What part is dropped."""
     rate = site.number(name)
-    if not 0 <= rate < 1:
-        raise ValueError(f"{name} must be a number of [0, 1); {validation.received(**{name: rate})}")
+    validation.must(0 <= rate < 1, f"{name} must be a number of [0, 1)", **{name: rate})
     return rate
 
 
@@ -50,8 +49,7 @@ def _stochastic_depth(site: Site, x: Value) -> Value:
 def _noise(site: Site, x: Value) -> Value:
     name = snake_case(site.layer.class_name)
     amount = site.number("stddev") if name == "gaussian_noise" else _rate(site)
-    if site.training:
-        raise ValueError("noise must not be called with training=True")
+    validation.must(not site.training, "noise must not be called with training=True")
     return site.function(getattr(blocks, name), x, amount=amount) if amount and site.training is None else x
 
 

@@ -56,8 +56,7 @@ def _batch_norm(site: Site, x: Value) -> Value:
 
 
 def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conversions: Dict[str, Any]) -> Value:
-    if site.training:
-        raise ValueError("a batch norm must not be called with training=True")
+    validation.must(not site.training, "a batch norm must not be called with training=True")
     frozen = site.training is False or not site.layer.trainable
     site.same_in_all_calls(training=not frozen)
     make = blocks.BatchNorm1D if (x.rank, at) == (3, 1) else mx.gluon.nn.BatchNorm
@@ -80,10 +79,9 @@ def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conv
 def _over(x: Value, axes: Sequence[int], stored: Optional[tuple] = None) -> Tuple[tuple, Conversion]:
     """The shape of a parameter over some axes of x, and the conversion from Keras's, which has those axes only."""
     full = [x.shape[axis] if axis in axes else 1 for axis in range(x.rank)]
-    if any(length is None for length in full):
-        raise ValueError(
-            f"axes with weights must have static lengths; {validation.received(**{'data.shape': x.shape})}"
-        )
+    validation.must(
+        all(length is not None for length in full), "axes with weights must have static lengths", shape=x.shape
+    )
     stored = tuple(x.shape[axis] for axis in sorted(axes)) if stored is None else stored
 
     def to_mxnet(array: Any) -> Any:
@@ -106,8 +104,7 @@ def _along(
 @layer("LayerNormalization", order=SETTLED, weights=(GAMMA, BETA), masks=PASSES, types=CAST_IN_KERAS[2])
 def _layer_norm(site: Site, x: Value) -> Value:
     axes, epsilon = _axes(site, x), site.number("epsilon", 1e-3)
-    if site.config.get("rms_scaling"):
-        raise ValueError(f"rms_scaling must be False; {validation.received(rms_scaling=True)}")
+    validation.must(not site.config.get("rms_scaling"), "rms_scaling must be False", rms_scaling=True)
     return _along(site, blocks.scale_shift, x, axes, before=blocks.standardized, over=x.axes(axes), epsilon=epsilon)
 
 
@@ -120,15 +117,13 @@ def _rms_norm(site: Site, x: Value) -> Value:
 @layer("GroupNormalization", weights=(GAMMA, BETA), masks=PASSES)
 def _group_norm(site: Site, x: Value) -> Value:
     axis = _axes(site, x)
-    if axis not in ([1], [x.rank - 1]) or x.rank < 3:
-        raise ValueError(f"axis must be the channels of a picture; {validation.received(axis=axis)}")
+    validation.must(axis in ([1], [x.rank - 1]) and x.rank >= 3, "axis must be the channels of a picture", axis=axis)
     x = site.steps.arranged(x, axis != [1])
     channels, groups = x.shape[axis[0]], site.config.get("groups", 32)
     groups = channels if groups == -1 else validation.integer("groups", groups, 1)
-    if not channels or channels % groups:
-        raise ValueError(
-            f"channels must be a multiple of groups; {validation.received(channels=channels, groups=groups)}"
-        )
+    validation.must(
+        channels and not channels % groups, "channels must be a multiple of groups", channels=channels, groups=groups
+    )
     epsilon = site.number("epsilon", 1e-3)
     return _along(site, blocks.scale_shift, x, axis, before=blocks.group_norm, groups=groups, epsilon=epsilon)
 
@@ -190,7 +185,6 @@ def _l2_normalize(site: Site, x: Value, axis: Any = None, epsilon: float = 1e-12
 @operator("normalize")
 def _normalize(site: Site, x: Value, axis: Any = -1, order: int = 2, epsilon: Optional[float] = None) -> Value:
     """Keras's epsilon is that of the length, not of its square."""
-    if order != 2:
-        raise ValueError(f"order must be 2; {validation.received(order=order)}")
+    validation.must(order == 2, "order must be 2", order=order)
     epsilon = float(1e-7 if epsilon is None else epsilon)
     return site.function(blocks.unit, x, axes=x.axes(axes_of(axis, x.rank)), epsilon=epsilon**2)

@@ -23,8 +23,7 @@ def _pairs(site: Site, x: Value, argument: str) -> List[Tuple[int, int]]:
     if count == 1 and isinstance(value, (list, tuple)) and not isinstance(value[0], (list, tuple)):
         value = [value]
     entries = value if isinstance(value, (list, tuple)) else [value] * count
-    if len(entries) != x.rank - 2:
-        raise ValueError(f"{argument} must have one entry for each of {x.rank - 2} axes")
+    validation.must(len(entries) == x.rank - 2, f"{argument} must have one entry for each of {x.rank - 2} axes")
     return site.per_axis((0, 0), [validation.pads_of_axis(argument, entry) for entry in entries], (0, 0))
 
 
@@ -117,8 +116,7 @@ def _resize(
     """`tf.image.resize` without antialiasing, after a crop or padding for the new ratio of the lengths."""
     if antialias or preserve_aspect_ratio or fill_mode != "constant" or data_format not in (None, "channels_last"):
         raise ValueError("antialias and preserve_aspect_ratio must be False, and channels last")
-    if x.rank != 4:
-        raise ValueError(f"data must be pictures; {validation.received(**{'data.shape': x.shape})}")
+    validation.must(x.rank == 4, "data must be pictures", shape=x.shape)
     method = validation.mode("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
     if method == "nearest" or site.version == 3:  # whose output has the type of the data
         types.check(x.dtype, types.FLOAT32)
@@ -160,8 +158,7 @@ def _resizing(site: Site, x: Value) -> Value:
 @layer("CenterCrop", order=TURNED, types=types.CAST)
 def _center_crop(site: Site, x: Value) -> Value:
     """Of pictures that are too small for the crop, Keras resizes a part."""
-    if x.rank != 4:
-        raise ValueError(f"data must be pictures; {validation.received(**{'data.shape': x.shape})}")
+    validation.must(x.rank == 4, "data must be pictures", shape=x.shape)
     size = [validation.integer(name, site.config[name], 1) for name in ("height", "width")]
     surplus = [-1 if n is None else n - length for n, length in zip(site.sizes(x), size)]
     if min(surplus) < 0:

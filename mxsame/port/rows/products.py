@@ -19,8 +19,7 @@ from mxsame.port.values import Operand, Value
 @layer("Dense", order=SETTLED, weights=(KERNEL, BIAS), masks=PASSES, types=CAST)
 def _dense(site: Site, x: Value) -> Value:
     units = site.integer("units")
-    if x.rank < 2:
-        raise ValueError(f"data must have 2 axes or more; {validation.received(**{'data.shape': x.shape})}")
+    validation.must(x.rank >= 2, "data must have 2 axes or more", shape=x.shape)
     x = site.keras(x) if x.rank > 5 else x
     shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
     ones = (1,) * (x.rank - 2) if x.turned else ()
@@ -33,8 +32,7 @@ def _dense(site: Site, x: Value) -> Value:
 def _einsum_dense(site: Site, x: Value) -> Value:
     shape, bias_axes, equation = site.layer.weights[0].shape, site.config.get("bias_axes"), site.config["equation"]
     einsum = parse(str(equation), x.rank, len(shape))
-    if einsum.shared:
-        raise ValueError(f"equation must have no axis of all arrays; {validation.received(equation=equation)}")
+    validation.must(not einsum.shared, "equation must have no axis of all arrays", equation=equation)
     lengths = dict(zip(einsum.second, shape))
     known = {**dict(zip(einsum.first, x.shape)), **lengths}
     bias = bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
@@ -60,8 +58,7 @@ def _dot(site: Site, x: Value, y: Value) -> Value:
 
 @operator("matmul", order=KERAS, names={"b": "y", "x2": "y"})
 def _matmul(site: Site, x: Value, y: Value, transpose_a: bool = False, transpose_b: bool = False) -> Value:
-    if x.rank != 3 or y.rank != 3:
-        raise ValueError(f"tensors must be matrices of a batch; {validation.received(shapes=[x.shape, y.shape])}")
+    validation.must(x.rank == 3 and y.rank == 3, "tensors must be matrices of a batch", shapes=[x.shape, y.shape])
     return site.function("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
 
 

@@ -23,18 +23,15 @@ def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
     """Those of this configuration, for this data. In both directions, sequences are 0 where the mask is, and single
     outputs are not. Unrolled backwards, Keras takes the mask forwards for these zeros."""
     rank = 3 + (site.num_spatial_dims or 0)
-    if x.rank != rank:
-        raise ValueError(f"data must have {rank} axes; {validation.received(**{'data.shape': x.shape})}")
+    validation.must(x.rank == rank, f"data must have {rank} axes", shape=x.shape)
     for option in ("stateful", "time_major"):
-        if config.get(option):
-            raise ValueError(f"{option} must be False; received {option}=True")
+        validation.must(not config.get(option), f"{option} must be False; received {option}=True")
     if site.training and (config.get("dropout") or config.get("recurrent_dropout")):
         raise ValueError("a recurrent layer with dropout must not be called with training=True")
     sequences, backwards = bool(config.get("return_sequences", False)), bool(config.get("go_backwards", False))
     both = site.layer.class_name == "Bidirectional"
     zero_output = x.mask is not None and (sequences if both else bool(config.get("zero_output_for_mask", False)))
-    if x.mask is not None and x.mask.rank != 2:
-        raise ValueError(f"mask must be that of steps, (N, T); {validation.received(shape=x.mask.shape)}")
+    validation.must(x.mask is None or x.mask.rank == 2, "mask must be that of steps, (N, T)", mask=x.mask)
     if zero_output and sequences and backwards and config.get("unroll"):
         raise ValueError("unroll must be False in a masked layer that goes backwards; received unroll=True")
     return Options(
@@ -82,8 +79,7 @@ def _outputs(site: Site, make: Callable, x: Value, states: List[Value], conversi
 def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], count: int) -> List[Value]:
     """The initial states: further inputs, or an argument."""
     states = [*given, *(initial_state or [])]
-    if len(states) not in (0, count):
-        raise ValueError(f"initial_state must be {count} arrays; received {len(states)}")
+    validation.must(len(states) in (0, count), f"initial_state must be {count} arrays; received {len(states)}")
     return states
 
 
@@ -107,8 +103,7 @@ def _directions(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
     else:
         backwards = class_and_config(config["backward_layer"])
     for kind, _ in (forwards, backwards):
-        if kind not in KINDS:
-            raise ValueError(f"layer must be one of {', '.join(KINDS)}; received a {kind}")
+        validation.must(kind in KINDS, f"layer must be one of {', '.join(KINDS)}; received a {kind}")
     return [forwards, backwards]
 
 
@@ -124,10 +119,9 @@ def _weights_of_both(config: Dict[str, Any]) -> List[Weight]:
 @layer("Bidirectional", order=KERAS, weights=_weights_of_both, masks=TAKES, types=CAST)
 def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     merge_mode = site.config.get("merge_mode", "concat")
-    if merge_mode not in MERGED:
-        raise ValueError(
-            f"merge_mode must be one of {', '.join(map(str, MERGED))}; {validation.received(merge_mode=merge_mode)}"
-        )
+    validation.must(
+        merge_mode in MERGED, f"merge_mode must be one of {', '.join(map(str, MERGED))}", merge_mode=merge_mode
+    )
     directions = [(kind, Config(config)) for kind, config in _directions(site.config)]
     given = _states(states, initial_state, sum(KINDS[kind].states for kind, _ in directions))
     both = [_direction(site, kind, config, x) for kind, config in directions]

@@ -132,8 +132,7 @@ def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_
             f"{validation.received(mode=mode, paddings=pad_width)}"
         )
     pads = [validation.pads_of_axis("pads", list(pair)) for pair in pad_width]
-    if any(pads[0]):
-        raise ValueError(f"the batch must not be padded; {validation.received(paddings=pad_width)}")
+    validation.must(not any(pads[0]), "the batch must not be padded", paddings=pad_width)
     if mode == "constant":
         return site.function(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values or 0))
     own = int(mode == "reflect")  # the element at the end is not repeated
@@ -162,8 +161,7 @@ def _split(
     parts = indices_or_sections if num_or_size_splits is None else num_or_size_splits
     (axis,) = axes_of(axis, x.rank)
     length = x.shape[axis]
-    if length is None or not axis:
-        raise ValueError(f"axis must have a static length, and not be the batch; {validation.received(axis=axis)}")
+    validation.must(length is not None and axis, "axis must have a static length, and not be the batch", axis=axis)
     if isinstance(parts, int):
         validation.integer("splits", parts, 1, MOST_PARTS)
         validation.divisible("length", length, "parts", parts)
@@ -194,8 +192,7 @@ def _get_item(site: Site, x: Operand, key: Any) -> Any:
         raise ValueError(f"indices must leave the batch as it is; {validation.received(key=key)}")
     slices = [_slice(entry, n) for entry, n in zip(taken, x.shape)]
     lengths = [_length(n, entry) for n, entry in zip(x.shape, slices)]
-    if 0 in lengths:
-        raise ValueError(f"indices must leave elements; {validation.received(key=key, **{'data.shape': x.shape})}")
+    validation.must(0 not in lengths, "indices must leave elements", key=key, shape=x.shape)
     if any(not isinstance(entry, dict) for entry in entries):
         x = site.keras(x)
     if any(entry != WHOLE for entry in slices):
