@@ -43,9 +43,9 @@ def _conversion(role: Weight, kind: str, depth_multiplier: int) -> Conversion:
             lambda array: array.reshape(-1, 1, *array.shape[2:]),
             lambda array: array.reshape(-1, depth_multiplier, *array.shape[2:]),
         )
-    return (
-        SAME if role.native or role.name == "bias" else kernel(kind, depth_multiplier if kind == "depthwise" else None)
-    )
+    if role.native or role.name == "bias":
+        return SAME
+    return kernel(kind, depth_multiplier if kind == "depthwise" else None)
 
 
 def _convolved(site: Site, x: Value, kind: str, lengths: Sequence[Optional[int]], arguments: dict) -> Value:
