@@ -7,8 +7,8 @@ from typing import List, Optional
 
 from mxsame.port.description import Layer, Weight
 from mxsame.port.rows import (  # noqa: F401 - they register their rows
-    activations,
     attention,
+    axes,
     elements,
     merging,
     noise,
@@ -16,8 +16,6 @@ from mxsame.port.rows import (  # noqa: F401 - they register their rows
     pictures,
     products,
     recurrent,
-    reductions,
-    shapes,
     windows,
     words,
     wrappers,

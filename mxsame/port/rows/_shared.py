@@ -13,9 +13,7 @@ from mxsame.port import blocks
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.builder import users_code
 from mxsame.port.description import Layer, Weight, class_and_config, function_name, listed
-from mxsame.port.site import Site
-from mxsame.port.table import LAYERS, in_place
-from mxsame.port.values import Value
+from mxsame.port.table import LAYERS, Site, Value, in_place
 
 KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
 

@@ -13,10 +13,8 @@ from mxsame.port.attention import attention, multi_head_attention
 from mxsame.port.blocks import Function
 from mxsame.port.description import Weight
 from mxsame.port.parameters import SAME, SCALAR, Conversion
-from mxsame.port.site import Site
-from mxsame.port.table import KERAS, TAKES, layer
+from mxsame.port.table import KERAS, TAKES, Site, Value, layer
 from mxsame.port.types import CAST
-from mxsame.port.values import Value
 
 PROJECTIONS = [
     Weight(f"{name}_{kind}", f"{name}_{parameter}", option, group=f"{name}_dense")

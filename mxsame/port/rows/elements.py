@@ -1,4 +1,4 @@
-"""Rows of functions element by element."""
+"""Rows of functions of each element: activations, arithmetic, comparisons."""
 
 from __future__ import annotations
 
@@ -8,10 +8,74 @@ import numpy as np
 
 from mxsame import validation
 from mxsame.port import blocks, types
-from mxsame.port.rows._shared import broadcasting, merged
-from mxsame.port.site import Site
-from mxsame.port.table import KERAS, TAKES, name_of, operator
-from mxsame.port.values import BATCH, Operand, Value
+from mxsame.port.activations import ACTIVATIONS, arguments_of
+from mxsame.port.rows._shared import activated, applied, broadcasting, merged
+from mxsame.port.table import KERAS, PASSES, TAKES, Operand, Site, Value, layer, name_of, operator
+from mxsame.port.values import BATCH
+
+# -- activations
+
+
+@layer("Activation", masks=PASSES)
+def _activation(site: Site, x: Value) -> Value:
+    return activated(site, x)
+
+
+@layer("ReLU", masks=PASSES)
+def _relu(site: Site, x: Value) -> Value:
+    largest = None if site.config.get("max_value") is None else site.number("max_value")
+    slope, threshold = site.number("negative_slope", 0.0), site.number("threshold", 0.0)
+    return applied(site, "relu", x, max_value=largest, negative_slope=slope, threshold=threshold)
+
+
+@layer("LeakyReLU", masks=PASSES, types=types.CAST)
+def _leaky_relu(site: Site, x: Value) -> Value:
+    """`negative_slope` is `alpha` in Keras 2."""
+    return applied(site, "leaky_relu", x, negative_slope=site.number("negative_slope", site.number("alpha", 0.3)))
+
+
+@layer("ELU", masks=PASSES)
+def _elu(site: Site, x: Value) -> Value:
+    return applied(site, "elu", x, alpha=site.number("alpha", 1.0))
+
+
+@layer("ThresholdedReLU", masks=PASSES)
+def _thresholded(site: Site, x: Value) -> Value:
+    return applied(site, "threshold", x, threshold=site.number("theta", 1.0))
+
+
+@layer("Softmax", masks=TAKES)
+def _softmax(site: Site, x: Value) -> Value:
+    mask = x.mask
+    if mask is not None:
+        validation.must(mask.shape == x.shape, f"mask must have the shape of the data, {x.shape}", shape=mask.shape)
+        x = site.function(blocks.masked_scores, site.keras(x), mask)
+    axis = site.config.get("axis", -1)
+    (axis,) = axis if isinstance(axis, (list, tuple)) and len(axis) == 1 else (axis,)
+    out = applied(site, "softmax", x, axis=axis)
+    if mask is not None and site.version == 3:  # zeros even if all is masked
+        out = site.function(blocks.ELEMENTWISE["multiply"], out, mask)
+    return out._replace(mask=mask)
+
+
+@operator(*(name for name in ACTIVATIONS if name != "tanh"))
+@operator("tanh", types=types.CAST_IN_KERAS[3])
+def _activation_operator(site: Site, x: Value, **given: Any) -> Value:
+    name = name_of(site.layer.operator)
+    names = arguments_of(ACTIVATIONS[name])
+    if given.get("axis", 0) is None and site.version == 2:  # TensorFlow's default, which is the last
+        del given["axis"]
+    if "alpha" in given and "negative_slope" in names:  # TensorFlow's name
+        given["negative_slope"] = given.pop("alpha")
+    unknown = [key for key in given if key not in names]
+    if unknown:
+        raise ValueError(f"argument {unknown[0]} must not be given; received {unknown[0]}={given[unknown[0]]!r:.100}")
+    if name == "gelu" and site.version == 3:  # keras.ops.gelu's default; TensorFlow's is False
+        given.setdefault("approximate", True)
+    return applied(site, name, x, **given)
+
+
+# -- two operands
 
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", *blocks.COMPARISONS)
 
@@ -69,6 +133,8 @@ def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
     return site.constant(blocks.with_array, data, arrays, operator=name, reflected=reflected)
 
 
+# -- one operand
+
 MXNET = {"absolute": "abs", "stop_gradient": "BlockGrad"}  # MXNet's names, where they are others
 
 
@@ -94,6 +160,9 @@ def _cast(site: Site, x: Value, dtype: Any = None) -> Value:
         return x
     out = site.cast(x, types.check(types.known(dtype), {x.dtype, "bool", *types.ARITHMETIC}))
     return out if out.dtype == x.dtype else out._replace(mask=None)
+
+
+# -- conditions
 
 
 @operator("logical_or", "logical_and", order=KERAS, types=types.OWN)

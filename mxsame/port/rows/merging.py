@@ -7,10 +7,8 @@ from typing import Any, List, Sequence
 from mxsame import validation
 from mxsame.port import blocks
 from mxsame.port.rows._shared import agreeing, merged
-from mxsame.port.site import Site
-from mxsame.port.table import ALIKE, TAKES, layer, operator
+from mxsame.port.table import ALIKE, TAKES, Site, Value, layer, operator
 from mxsame.port.types import ARITHMETIC, KEPT
-from mxsame.port.values import Value
 
 
 @layer("Add", "Subtract", "Multiply", masks=TAKES, types=ARITHMETIC)

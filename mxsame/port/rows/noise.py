@@ -8,10 +8,8 @@ from mxsame import validation
 from mxsame.port import blocks
 from mxsame.port.description import snake_case
 from mxsame.port.rows._shared import random_layer
-from mxsame.port.site import Site
-from mxsame.port.table import PASSES, PASSES_IN_KERAS_3, layer
+from mxsame.port.table import PASSES, PASSES_IN_KERAS_3, Site, Value, layer
 from mxsame.port.types import CAST, KEPT, KEPT_IN_FLOAT32
-from mxsame.port.values import Value
 
 
 def _rate(site: Site, name: str = "rate") -> float:

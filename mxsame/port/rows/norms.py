@@ -14,10 +14,8 @@ from mxsame.port import blocks
 from mxsame.port.description import Weight
 from mxsame.port.parameters import Conversion
 from mxsame.port.rows._shared import axes_of, broadcasting
-from mxsame.port.site import Site
-from mxsame.port.table import PASSES, PASSES_IN_KERAS_3, SETTLED, TAKES, layer, operator
+from mxsame.port.table import PASSES, PASSES_IN_KERAS_3, SETTLED, TAKES, Site, Value, layer, operator
 from mxsame.port.types import CAST, CAST_IN_KERAS
-from mxsame.port.values import Value
 
 GAMMA, BETA = Weight("gamma", "gamma", "scale"), Weight("beta", "beta", "center")
 MOVING = (Weight("moving_mean", "running_mean", trained=False), Weight("moving_variance", "running_var", trained=False))

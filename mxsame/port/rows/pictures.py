@@ -10,9 +10,8 @@ import numpy as np
 from mxsame import validation
 from mxsame.port import blocks, types
 from mxsame.port.rows._shared import random_layer
-from mxsame.port.site import Site
-from mxsame.port.table import TURNED, layer, name_of, operator
-from mxsame.port.values import OpenLength, Value
+from mxsame.port.table import TURNED, Site, Value, layer, name_of, operator
+from mxsame.port.values import OpenLength
 
 # -- zeros around, and less of it
 

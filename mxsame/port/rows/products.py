@@ -10,10 +10,8 @@ from mxsame.port.description import Weight, leaves
 from mxsame.port.einsum import bias_axes_shape, einsum_dense, einsum_product, parse, weight_to_keras, weight_to_mxnet
 from mxsame.port.parameters import TRANSPOSED, Conversion
 from mxsame.port.rows._shared import BIAS, KERNEL, activated
-from mxsame.port.site import Site
-from mxsame.port.table import KERAS, PASSES, SETTLED, layer, operator
+from mxsame.port.table import KERAS, PASSES, SETTLED, Operand, Site, Value, layer, operator
 from mxsame.port.types import CAST
-from mxsame.port.values import Operand, Value
 
 
 @layer("Dense", order=SETTLED, weights=(KERNEL, BIAS), masks=PASSES, types=CAST)

@@ -10,10 +10,8 @@ from mxsame.port.description import Config, Weight, class_and_config, function_n
 from mxsame.port.parameters import Conversion, kernel
 from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
 from mxsame.port.rows._shared import commutes, function_of, window
-from mxsame.port.site import Site
-from mxsame.port.table import KERAS, TAKES, layer
+from mxsame.port.table import KERAS, TAKES, Site, Value, layer
 from mxsame.port.types import CAST
-from mxsame.port.values import Value
 
 UNREAD = "dropout|recurrent_dropout|implementation|unroll|unit_forget_bias|zero_output_for_mask"  # without a mask
 STEPS = {"activation": "tanh", "recurrent_activation": "sigmoid"}  # the functions of a step, by default

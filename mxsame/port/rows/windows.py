@@ -16,10 +16,8 @@ from mxsame.port import blocks
 from mxsame.port.description import Layer, Weight
 from mxsame.port.parameters import SAME, Conversion, kernel
 from mxsame.port.rows._shared import BIAS, KERNEL, activated, window, word
-from mxsame.port.site import Site
-from mxsame.port.table import KERAS, TAKES, TURNED, UNPADDED, in_place, layer, name_of, operator
+from mxsame.port.table import KERAS, TAKES, TURNED, UNPADDED, Site, Value, in_place, layer, name_of, operator
 from mxsame.port.types import CAST_IN_KERAS, KEPT_IN_FLOAT32
-from mxsame.port.values import Value
 
 DEPTHWISE = Weight("depthwise_kernel", "weight")
 SEPARABLE = (Weight("depthwise_kernel", "depthwise_weight"), Weight("pointwise_kernel", "pointwise_weight"), BIAS)

@@ -11,10 +11,8 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.description import Weight
-from mxsame.port.site import Site
-from mxsame.port.table import KERAS, TAKES, layer
+from mxsame.port.table import KERAS, TAKES, Site, Value, layer
 from mxsame.port.types import CAST, OWN
-from mxsame.port.values import Value
 
 
 @layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")], masks=TAKES, types=OWN,

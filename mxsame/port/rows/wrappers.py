@@ -10,10 +10,8 @@ from mxsame import validation
 from mxsame.port import blocks
 from mxsame.port.description import Layer, Weight, class_and_config
 from mxsame.port.rows._shared import at_inference_only
-from mxsame.port.site import Site
-from mxsame.port.table import KERAS, LAYERS, TAKES, in_place, layer
+from mxsame.port.table import KERAS, LAYERS, TAKES, Site, Value, in_place, layer
 from mxsame.port.types import OWN
-from mxsame.port.values import Value
 
 
 @layer("TimeDistributed", order=KERAS, masks=TAKES, types=OWN, unread="layer")

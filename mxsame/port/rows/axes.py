@@ -1,4 +1,4 @@
-"""Rows of what only moves elements: shapes, orders of axes, slices."""
+"""Rows of functions along axes: shapes, orders of axes, slices, sums."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from mxsame.port import blocks
 from mxsame.port.activations import identity
 from mxsame.port.description import listed
 from mxsame.port.rows._shared import axes_after_batch, axes_of
-from mxsame.port.site import Site
-from mxsame.port.table import KERAS, layer, operator
-from mxsame.port.types import KEPT, KEPT_IN_FLOAT32, OWN
-from mxsame.port.values import BATCH, OpenLength, Operand, Value
+from mxsame.port.table import KERAS, Operand, Site, Value, layer, name_of, operator
+from mxsame.port.types import ARITHMETIC, CAST_IN_KERAS, KEPT, KEPT_IN_FLOAT32, OWN, STORED, known
+from mxsame.port.values import BATCH, OpenLength
 
 # -- the same elements in other axes
 
@@ -228,3 +227,37 @@ def _length(n: Optional[int], entry: dict) -> Optional[int]:
     if n is not None:
         return len(range(*slice(entry["start"], entry["stop"], entry["step"]).indices(n)))
     return 1 if isinstance(entry["start"], int) and (entry["stop"] or 0) == entry["start"] + 1 else None
+
+
+# -- sums of them
+
+
+@operator("mean", names={"keep_dims": "keepdims"}, types=CAST_IN_KERAS[3])
+@operator("sum", names={"keep_dims": "keepdims"}, types=ARITHMETIC)
+@operator("max", "min", names={"keep_dims": "keepdims"}, types=KEPT)
+@operator("any", names={"keep_dims": "keepdims"}, types=OWN)
+@operator("prod", names={"keep_dims": "keepdims"})
+def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -> Value:
+    axes = axes_after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
+    if x.turned and not keepdims and axes != list(range(1, x.rank - 1)):
+        x = site.keras(x)
+    function = name_of(site.layer.operator)
+    if function == "any":
+        function, x = "max", site.cast(x, "bool")
+    out = site.function(function, x, turned=x.turned and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
+    return out._replace(dtype=x.dtype)
+
+
+@operator("argmax", "argmin", types=OWN)
+def _position(site: Site, x: Value, axis: Any = None, keepdims: bool = False, output_type: Any = None) -> Value:
+    (axis,) = axes_after_batch(axis, x.rank)
+    x = x if keepdims else site.keras(x)
+    out = site.function(name_of(site.layer.operator), x, turned=x.turned, axis=x.axis(axis), keepdims=bool(keepdims))
+    out = out._replace(dtype=STORED[x.dtype])  # MXNet's positions have the type of the data
+    return site.cast(out, known(output_type or ("int64" if site.version == 2 else "int32")))
+
+
+@operator("cumsum")
+def _cumsum(site: Site, x: Value, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Value:
+    (axis,) = axes_after_batch(axis, x.rank)
+    return site.function(blocks.cumulated, x, axis=x.axis(axis), exclusive=bool(exclusive), backwards=bool(reverse))
