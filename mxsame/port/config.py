@@ -128,6 +128,9 @@ def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any], ve
     """The function of an operator node; None for a layer."""
     if class_name in ("TFOpLambda", "SlicingOpLambda"):
         return str(config.get("function", entry.get("name")))
+    if class_name == "TensorFlowOpLayer":  # of TensorFlow 2.0 to 2.3, whose operators have no rows
+        node = config["node_def"]
+        return f"{class_name}.{node['op']}" if isinstance(node, dict) else class_name
     if "module" in entry or version == 2:
         return class_name if str(entry.get("module")).startswith("keras.src.ops") else None
     # An .h5 file of Keras 3 has no modules; layers are trainable, or not.

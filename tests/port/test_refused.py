@@ -101,6 +101,13 @@ def test_models_of_a_user_are_refused():
         mxsame.from_keras(json.dumps(model_of(entry("ReLU"), class_name="mine>Net")))
 
 
+def test_operators_of_tensorflow_2_3_are_refused_by_their_names():
+    node = {"name": "AddV2", "op": "AddV2", "input": ["x", "y"], "attr": {"T": {"type": "DT_FLOAT"}}}
+    layer = entry("TensorFlowOpLayer", config={"node_def": node, "constants": {"1": 2.0}})
+    with pytest.raises(ValueError, match=r"received TensorFlowOpLayer.AddV2 \('one'\)"):
+        mxsame.from_keras(json.dumps(model_of(layer)))
+
+
 @pytest.mark.parametrize("operator", ["Average", "Softmax1", "Prod"])
 def test_operators_of_keras_3_without_a_module_are_no_layers(operator):
     """As `.h5` files have them: only layers are trainable, or not."""
