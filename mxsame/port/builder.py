@@ -43,7 +43,8 @@ class Builder:
 
     def __init__(self, row_of: Callable, total: int, custom: Mapping[str, Any]):
         self.row_of, self.total, self.custom = row_of, total, custom
-        self.steps, self.known, self.calls = Steps(), {}, itertools.count(1)  # type: Steps, Dict[Any, Known], Any
+        self.steps, self.calls = Steps(), itertools.count(1)
+        self.known: Dict[Tuple[str, ...], Known] = {}
 
     def model(self, model: Model, path: Tuple[str, ...], inputs: List[Value], training: Optional[bool] = None,
               once: bool = True) -> List[Value]:  # fmt: skip
@@ -60,14 +61,14 @@ class Builder:
         inputs = [self._declared(x, declared.get(tensor.layer)) for x, tensor in zip(inputs, model.inputs)]
         values: Dict[Tensor, Value] = dict(zip(model.inputs, inputs))
         validation.must(len(values) == len(inputs), f"model {model.name!r} must have different inputs")
-        refused, reasons = set(), []  # type: set, List[str]
+        refused: Dict[Tuple[str, int], List[str]] = {}  # the reasons, by the call
         for layer, number, call in _sorted(model):
             if Tensor(layer.name, number) in values:
                 continue
             if layer.class_name == "InputLayer":
                 raise ValueError(f"input layer {layer.name!r} must be one of the inputs of model {model.name!r}")
             if any((tensor.layer, tensor.call) in refused for tensor in call.tensors()):
-                refused.add((layer.name, number))
+                refused[layer.name, number] = []
                 continue
             here = (*path, layer.name)
             known = self.known.setdefault(here, Known(layer))
@@ -77,14 +78,13 @@ class Builder:
             try:
                 outputs = self._outputs(site, values)
             except Refused as error:
-                refused.add((layer.name, number))
-                reasons += error.reasons
+                refused[layer.name, number] = error.reasons
                 continue
             if number == layer.first_call and isinstance(outputs[0], Value) and known.output is None:
                 known.output = outputs[0]
             values.update({Tensor(layer.name, number, output): value for output, value in enumerate(outputs)})
         if refused:
-            raise Refused(reasons)
+            raise Refused([reason for reasons in refused.values() for reason in reasons])
         missing = [tensor for tensor in model.outputs if tensor not in values]
         if missing:
             raise ValueError(f"outputs of model {model.name!r} must be tensors of its layers; received {missing[0]}")

@@ -33,8 +33,8 @@ class Known:
 @dataclass
 class Site:
     """A call of a layer. `version` is Keras's; `training` is what it is called with, or a model around it; `once` is
-    whether it is the only call of the layer; `custom` are the user's functions, and `built(model, inputs)` gives the
-    outputs of a model inside the layer."""
+    whether it is the only call of the layer; `custom` are the user's functions, and `built` gives the outputs of a
+    model inside the layer, as `Builder.model`."""
 
     steps: Steps
     layer: Layer

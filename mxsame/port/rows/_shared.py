@@ -36,7 +36,7 @@ def applied(site: Site, name: str, x: Value, **given: Any) -> Value:
     arguments = {**arguments, **given}
     if "axis" in arguments_of(function):
         arguments["axis"] = x.axis(arguments.get("axis", -1))
-    elif not commutes(function) and name not in ACTIVATIONS:
+    elif name not in ACTIVATIONS and not commutes(function):
         x = site.keras(x)
     return site.function(function, x, **arguments)
 
@@ -72,7 +72,7 @@ def _users(function: Callable, name: str) -> Callable:
 
 def commutes(function: Callable) -> bool:
     """Whether a function gives the same for any order of axes, as one of each element does."""
-    x = mx.nd.random.normal(shape=(2, 3, 4))
+    x = mx.nd.sin(mx.nd.arange(24)).reshape((2, 3, 4))
     try:
         pair = function(mx.nd, x).transpose((2, 0, 1)), function(mx.nd, x.transpose((2, 0, 1)))
     except Exception:  # it may be one of other numbers of axes
