@@ -45,19 +45,10 @@ def causal_mask(F: Any, scores: Any) -> Any:
 
 
 def attention(
-    F: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    *arrays: Any,
-    scale: Any = None,
-    concat_score_weight: Any = None,
-    score_mode: str,
-    use_causal_mask: bool,
-    dropout: Mapping[str, Any],
-    masks: Sequence[str],
+    F: Any, query: Any, key: Any, value: Any, *arrays: Any, scale: Any = None, concat_score_weight: Any = None,
+    score_mode: str, use_causal_mask: bool, dropout: Mapping[str, Any], masks: Sequence[str],
     return_attention_scores: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     """`keras.layers.Attention` and `AdditiveAttention`: each position of the query weighs the values.
 
     The score is, by `score_mode`: "dot", q . k; "concat", the sum of tanh(scale (q + k)), times a weight; "additive",
@@ -84,21 +75,10 @@ def attention(
 
 
 def multi_head_attention(
-    F: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    *arrays: Any,
-    heads: int,
-    key_heads: int,
-    units: Dict[str, int],
-    use_causal_mask: bool,
-    dropout: Mapping[str, Any],
-    masks: Sequence[str],
-    return_attention_scores: bool,
-    zeros: bool,
-    **parameters: Any,
-) -> Any:
+    F: Any, query: Any, key: Any, value: Any, *arrays: Any, heads: int, key_heads: int, units: Dict[str, int],
+    use_causal_mask: bool, dropout: Mapping[str, Any], masks: Sequence[str], return_attention_scores: bool,
+    zeros: bool, **parameters: Any,
+) -> Any:  # fmt: skip
     """`keras.layers.MultiHeadAttention`, and with fewer heads of keys and values `GroupQueryAttention`, where each of
     them serves heads / key_heads heads of the query (Vaswani et al. 2017; Ainslie et al. 2023): (N, T, units).
 

@@ -144,16 +144,8 @@ class Recurrent(Stepwise):
     With `reset_after`, the reset gate of a GRU is applied after the matrix product, and there is a second bias.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        units: int,
-        in_units: int,
-        options: Options,
-        use_bias: bool = True,
-        reset_after: bool = False,
-        prefix: Optional[str] = None,
-    ):
+    def __init__(self, kind: str, units: int, in_units: int, options: Options, use_bias: bool = True,
+                 reset_after: bool = False, prefix: Optional[str] = None):  # fmt: skip
         super().__init__(options, prefix)
         self.kind, self._units, self._reset_after = kind, units, reset_after
         self._rows = rows = units * len(KINDS[kind].gates)
@@ -308,9 +300,7 @@ class Bidirectional(mx.gluon.HybridBlock):
     Returns the output, or both with a `merge_mode` of None, and the last states of both if they return theirs.
     """
 
-    def __init__(
-        self, forwards: Callable, backwards: Callable, merge_mode: Optional[str], prefix: Optional[str] = None
-    ):
+    def __init__(self, forwards: Callable, backwards: Callable, merge_mode: Optional[str], prefix: Any = None):
         super().__init__(prefix=prefix)
         self._merge_mode = merge_mode
         with self.name_scope():

@@ -6,21 +6,12 @@ from __future__ import annotations
 from typing import List, Optional
 
 from mxsame.port.description import Layer, Weight
-from mxsame.port.rows import (  # noqa: F401 - they register their rows
-    attention,
-    axes,
-    elements,
-    merging,
-    noise,
-    norms,
-    pictures,
-    products,
-    recurrent,
-    windows,
-    words,
-    wrappers,
-)
 from mxsame.port.table import LAYERS, OPERATORS, Row, name_of
+
+# isort: off
+from mxsame.port.rows import attention, axes, elements, merging, noise, norms, pictures  # noqa: F401
+from mxsame.port.rows import products, recurrent, windows, words, wrappers  # noqa: F401
+# isort: on
 
 
 def row_of(layer: Layer) -> Optional[Row]:

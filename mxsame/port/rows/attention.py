@@ -42,17 +42,10 @@ def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
 @layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=PROJECTIONS, masks=TAKES, types=CAST,
        unread="dropout|(query|key|value)_shape")  # fmt: skip
 def _multi_head(
-    site: Site,
-    query: Value,
-    value: Value,
-    key: Optional[Value] = None,
-    attention_mask: Optional[Value] = None,
-    return_attention_scores: bool = False,
-    use_causal_mask: bool = False,
-    query_mask: Optional[Value] = None,
-    value_mask: Optional[Value] = None,
-    key_mask: Optional[Value] = None,
-) -> List[Value]:
+    site: Site, query: Value, value: Value, key: Optional[Value] = None, attention_mask: Optional[Value] = None,
+    return_attention_scores: bool = False, use_causal_mask: bool = False, query_mask: Optional[Value] = None,
+    value_mask: Optional[Value] = None, key_mask: Optional[Value] = None,
+) -> List[Value]:  # fmt: skip
     """Keras 3 writes the masks of the inputs as arguments."""
     config, key = site.config, value if key is None else key
     _sequences(query, key, value)
@@ -61,34 +54,28 @@ def _multi_head(
     axes = config.get("attention_axes")
     validation.must(axes in (None, 1, [1], (1,)), "attention_axes must be that of the sequence", attention_axes=axes)
     multi = site.layer.class_name == "MultiHeadAttention"
-    heads = validation.integer("num_heads", config["num_heads" if multi else "num_query_heads"], 1)
-    key_heads = heads if multi else validation.integer("num_key_value_heads", config["num_key_value_heads"], 1)
-    key_dim = validation.integer("key_dim", config["key_dim" if multi else "head_dim"], 1)
+    heads, key_dim = map(site.integer, ("num_heads", "key_dim") if multi else ("num_query_heads", "head_dim"))
+    key_heads = heads if multi else site.integer("num_key_value_heads")
     units = config.get("output_shape") or query.shape[2]
     (units,) = units if isinstance(units, (list, tuple)) and len(units) == 1 else (units,)
+    validation.integer("output_shape", units, 1)
     validation.divisible("query heads", heads, "key heads", key_heads)
-    given = dict(zip(("query", "value", "key"), (query, value, key)))
-    masks = {name: x.mask for name, x in given.items() if x.mask is not None}
+    pairs = zip(("query", "value", "key"), (query, value, key))
+    masks = {name: x.mask for name, x in pairs if x.mask is not None}
     if attention_mask is not None:
         validation.must(attention_mask.rank == 3, "attention_mask must have 3 axes", shape=attention_mask.shape)
         masks["attention"] = attention_mask
-    rows = {
-        "query": heads * key_dim,
-        "key": key_heads * key_dim,
-        "value": key_heads * validation.integer("value_dim", config.get("value_dim") or key_dim, 1),
-        "output": validation.integer("output_shape", units, 1),
-    }
-    columns = [*(x.shape[2] for x in (query, key, value)), rows["value"] // key_heads * heads]
+    value_dim = validation.integer("value_dim", config.get("value_dim") or key_dim, 1)
+    rows = {"query": heads * key_dim, "key": key_heads * key_dim, "value": key_heads * value_dim, "output": units}
+    columns = (query.shape[2], key.shape[2], value.shape[2], heads * value_dim)
     shapes: Dict[str, Any] = {f"{name}_weight": (rows[name], n) for name, n in zip(rows, columns)}
-    if config.get("use_bias", True):
-        shapes.update({f"{name}_bias": (rows[name],) for name in rows})
+    shapes.update({f"{name}_bias": (rows[name],) for name in rows} if config.get("use_bias", True) else {})
     options = {"use_causal_mask": bool(use_causal_mask), "return_attention_scores": bool(return_attention_scores)}
     conversions = {
         role.name: _as_matrix(tuple(stored.shape), role.name == "output_kernel")
         for role, stored in zip(site.layer.roles or (), site.layer.weights)
     }
-    unfused = bool(return_attention_scores or config.get("dropout"))  # Keras 3 then takes its own softmax
-    zeros = site.version == 3 and unfused
+    zeros = site.version == 3 and bool(return_attention_scores or config.get("dropout"))  # and takes its own softmax
     return _attended(
         site, multi_head_attention, [query, key, value], masks, options, shapes, conversions,
         heads=heads, key_heads=key_heads, units=rows, zeros=zeros,
@@ -117,13 +104,9 @@ def _attention_weights(config: Dict[str, Any]) -> List[Weight]:
 @layer("Attention", "AdditiveAttention", order=KERAS, weights=_attention_weights, masks=TAKES, types=CAST,
        unread="dropout")  # fmt: skip
 def _attention(
-    site: Site,
-    query: Value,
-    value: Value,
-    key: Optional[Value] = None,
-    return_attention_scores: bool = False,
+    site: Site, query: Value, value: Value, key: Optional[Value] = None, return_attention_scores: bool = False,
     use_causal_mask: bool = False,
-) -> List[Value]:
+) -> List[Value]:  # fmt: skip
     config, additive = site.config, site.layer.class_name == "AdditiveAttention"
     mode = "additive" if additive else config.get("score_mode", "dot")
     validation.must(mode in ("dot", "concat", "additive"), "score_mode must be dot or concat", score_mode=mode)
