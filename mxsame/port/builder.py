@@ -113,7 +113,7 @@ class Builder:
         except Exception as error:
             if isinstance(error, (Refused, Warning)) or getattr(error, "is_users", False):
                 raise
-            before = [values[tensor] for tensor in site.call.tensors() if tensor in values]
+            before = leaves([values.get(tensor) for tensor in site.call.tensors()], Value)
             raise Refused([reason(layer, site.path, error, self._custom_before(before))]) from error
 
     def _custom_before(self, values: List[Value]) -> str:
