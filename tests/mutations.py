@@ -30,7 +30,9 @@ TESTS_OF = {  # which tests a file is tested by, those first that are the likeli
     "mxsame/rewriting/": "rewrite deploy",
     "mxsame/auditing.py": "audit",
     "mxsame/onnx/": "onnx_operators onnx_files onnx",
+    "mxsame/exporting/attributes.py": "onnx_operators",
     "mxsame/exporting/": "onnx_files onnx",
+    "mxsame/export_keras/": "to_keras",
     "mxsame/keras/": "keras_layouts keras_backend",
     "mxsame/port/": "port/masks port/types port/recorded port/keras_mxnet port/misread port/sizes port/noise",
 }
@@ -49,7 +51,7 @@ def mutations() -> list[tuple[str, str, str, str]]:
 
 
 def copy(folder: Path) -> None:
-    for name in ("mxsame", "benchmarks", "tests"):
+    for name in ("mxsame", "benchmarks", "tests", "docs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
 

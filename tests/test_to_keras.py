@@ -230,7 +230,7 @@ NOT_KERAS = {
     *("broadcast_like", "GroupNorm"),
 }
 LIMITS = (
-    "batch must|must not be reduced|must be float32|step must be positive|layers only|no more than Keras's whole|"
+    "batch must|must not be reduced|must be float32|layers only|no more than Keras's whole|"
     "of a batch|along its first axis|same number of axes|received mode='edge'|received p_value=3"
 )
 
@@ -275,7 +275,7 @@ def by_strategy(net, shape, strategy):
 
 CANNOT = (
     "not both be above 1|no more than Keras's whole|layers only|three axes at most|batch must stay|parameters only|"
-    "step must be positive|operators that Keras has"
+    "operators that Keras has"
 )
 
 

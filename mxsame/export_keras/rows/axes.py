@@ -71,11 +71,10 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
 def _slice(w: Writer, node: Node, x: Value) -> Value:
     lengths = [n.traced for n in w.shape(node.inputs[0])]
     parts = taken(node, lengths) or []
-    steps = [part.step for part in parts]
-    if min(steps) < 1:
-        raise ValueError(f"step must be positive; {validation.received(step=steps)}")
-    x = along_axes(w, x, "Cropping", [(part[0], n - 1 - part[-1]) for part, n in zip(parts, lengths)])
-    return along_axes(w, x, "MaxPooling", steps, part="step")
+    x = along_axes(w, x, "Cropping", [(min(part), n - 1 - max(part)) for part, n in zip(parts, lengths)])
+    for axis, part in enumerate(parts):
+        x = w.operator("Flip", x, axis=x.axis(axis)) if part.step < 0 else x
+    return along_axes(w, x, "MaxPooling", [abs(part.step) for part in parts], part="step")
 
 
 @writes("Pad")
