@@ -291,6 +291,8 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
         lambda F, x: F.contrib.BilinearResize2D(x, height=8, width=4, align_corners=False),
         lambda F, x: F.contrib.BilinearResize2D(x, height=9, width=11, align_corners=True),
         lambda F, x: F.contrib.BilinearResize2D(x, scale_height=2, scale_width=3, align_corners=False),
+        ([SQUARE, (2, 4, 11, 5)], lambda F, x, y: F.contrib.BilinearResize2D(x, y * 2, mode="like") + y),
+        lambda F, x: F.contrib.BilinearResize2D(x, mode="to_even_up", height=1, width=1),
     ],
     **{op: [*(lambda F, x, op=op, more=more: getattr(F, op)(x, **more) for more in each), *MORE.get(op, ())]
        for op, each in ONE.items()},

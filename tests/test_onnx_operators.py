@@ -8,7 +8,7 @@ from running import difference
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
 
 from onnx_running import NEWEST, exported
-from operator_cases import CASES, SHAPE, SQUARE, TABLE, Block, block_of, inputs_of, norm, outputs
+from operator_cases import CASES, SHAPE, TABLE, Block, block_of, inputs_of, norm, outputs
 
 from mxsame._mxnet import mx
 from mxsame.exporting.lowering import RULES
@@ -50,9 +50,6 @@ REFUSED = {  # what -> shape, function, message
     ),
     "take that raises": (
         SHAPE, lambda F, x: F.take(x, F.arange(3), axis=1, mode="raise"), "clip or wrap; received mode='raise'",
-    ),
-    "resizing like another": (
-        [SQUARE, SQUARE], lambda F, x, y: F.contrib.BilinearResize2D(x, y, mode="like"), "mode must be size",
     ),
     "the middle element": (
         SHAPE, lambda F, x: F.contrib.BilinearResize2D(x, height=1, width=7, align_corners=False), "length of 1",

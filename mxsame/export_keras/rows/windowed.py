@@ -184,7 +184,7 @@ def _up_sampling(w: Writer, node: Node, x: Value, *more: Any) -> Value:
     return along_axes(w, w.last(x), "UpSampling", [1, 1, *[int(node.attr("scale"))] * (x.rank - 2)])
 
 
-@writes("_contrib_BilinearResize2D", unread="height|width|scale_.*")
+@writes("_contrib_BilinearResize2D", unread="mode|height|width|scale_.*")
 def _bilinear_resize(w: Writer, node: Node, x: Value, *_: Any) -> Value:
     """As products with matrices, which any rule for the corners has, by layers that are not trained. The matrices are
     what MXNet makes of columns with a single 1."""

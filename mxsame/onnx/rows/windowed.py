@@ -88,7 +88,7 @@ def up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
     return w.resized(x, scales=[1.0, 1.0, scale, scale])
 
 
-@writes("_contrib_BilinearResize2D", unread="height|width|scale_.*")
+@writes("_contrib_BilinearResize2D", unread="mode|height|width|scale_.*")
 def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
     """To the size that MXNet infers, by a scale if that is exact or the size is dynamic."""
     aligned = node.attr("align_corners")
