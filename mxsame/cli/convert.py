@@ -199,12 +199,14 @@ def convert_file(
     need_mxnet()
     keras = imported_keras() if check else None
     blocks, objects = imported_dict("--custom", custom), imported_dict("--custom-objects", custom_objects)
-    from mxsame import compare, export
+    from mxsame import compare, export, export_onnx
     from mxsame._mxnet import mx
     from mxsame.port import convert, report
 
     written, checked = [], None
-    with refusals(), stages() as stage:
+    with refusals(), stages() as stage, warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *where: click.echo(f"Warning: {message}", err=True)
         try:
             with limits():
                 net = convert.from_keras(file, weights, layout=layout, custom=blocks, padding=padding, progress=stage)
@@ -216,12 +218,12 @@ def convert_file(
         sizes = input_shapes(net, shapes)
         rows = report.lines(net, list(map(mx.nd.zeros, sizes)))
         if output is not None:
-            target = output / Path(file).stem if output.is_dir() else output
+            target = str(output / Path(file).stem if output.is_dir() else output)
+            stage("writing", 0, 1)
             if onnx is None:
-                stage("writing", 0, 1)
-                written = list(export(net, str(target), sizes))
+                written = list(export(net, target, sizes))
             else:
-                written = write_onnx(net, target, sizes, {**onnx, "progress": stage})
+                written = [export_onnx(net, target, sizes, **onnx, progress=stage)]
         if model is not None:
             stage("comparing with Keras", 0, 1)
             checked = compare(net, model, report.random_inputs(net, sizes))
@@ -295,18 +297,6 @@ def input_shapes(net: Any, given: tuple) -> list:
     if any(length is None for shape in own for length in shape[1:]):
         raise click.UsageError(f"--shape must be given: the model takes {', '.join(map(str, own))}, None for any size.")
     return [(1, *shape[1:]) for shape in own]
-
-
-def write_onnx(net: Any, output: Path, shapes: list, options: dict) -> list:
-    """Writes the file and prints its warnings; returns its name in a list."""
-    from mxsame.onnx import NotCompared, export_onnx
-
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", NotCompared)
-        written = [export_onnx(net, output, shapes, **options)]
-    for each in warned:
-        click.echo(f"Warning: {each.message}", err=True)
-    return written
 
 
 def imported_dict(option: str, named: str | None) -> Any:

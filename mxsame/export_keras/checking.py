@@ -61,10 +61,8 @@ def compare(file: str, made: Made, source: Source) -> str:
 
 def _indices(model: Model, tensor: Tensor, shape: Any) -> Optional[np.ndarray]:
     """Random rows for an input that an Embedding takes."""
-    tables = [
-        layer.config["input_dim"] for layer in model.layers if layer.class_name == "Embedding" and layer.takes(tensor)
-    ]
-    return np.random.default_rng(0).integers(min(tables), size=[n.traced for n in shape]) if tables else None
+    entries = model.entries(tensor)
+    return entries and np.random.default_rng(0).integers(entries, size=[n.traced for n in shape])
 
 
 def by_keras(file: str, samples: List[Arrays], count: int) -> Optional[Tuple[str, List[Arrays]]]:

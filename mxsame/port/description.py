@@ -145,6 +145,11 @@ class Model:
         layers = [layer for layer in self.layers if layer.class_name != "InputLayer"]
         return sum(len(layer.calls) * (1 if layer.model is None else layer.model.calls()) for layer in layers)
 
+    def entries(self, tensor: Tensor) -> Optional[int]:
+        """How many rows the smallest Embedding has that takes this tensor; None if none takes it."""
+        tables = [each for each in self.walk() if each.class_name == "Embedding" and each.takes(tensor)]
+        return min((each.config["input_dim"] for each in tables), default=None)
+
     def walk(self) -> Iterator[Layer]:
         """Every layer that is no model, those of nested models among them."""
         return (inner for layer in self.layers for inner in layer.walk())

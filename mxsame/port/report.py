@@ -112,8 +112,7 @@ def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None
             shape = [2, *(length or 32 for length in value.shape[1:])]
         else:
             shape = [shapes[number][axis] for axis in value.keras_order]
-        layers = (layer for layer in net.description.walk() if layer.class_name == "Embedding" and layer.takes(tensor))
-        entries = min((layer.config["input_dim"] for layer in layers), default=None)
+        entries = net.description.entries(tensor)
         values = random.normal(size=shape) if entries is None else random.integers(entries, size=shape)
         arrays.append(values.astype("float32"))
     return arrays
