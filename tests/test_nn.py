@@ -33,7 +33,6 @@ import mxsame
 from mxsame._mxnet import mx
 
 gluon = mx.gluon
-DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 WITH_PARAMETERS = [op for op in OPS if op not in POOLS]
 ONE_EACH = [next(case for case in CASES if (case.op, case.rank) == (op, rank)) for op in OPS for rank in (1, 2, 3)]
 OF_GLUON = [("Conv", ""), ("Conv", "Transpose"), ("MaxPool", ""), ("AvgPool", "")]

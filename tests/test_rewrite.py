@@ -250,7 +250,6 @@ def to(channels, outputs, groups=1):
     return nn.Conv2D(outputs, 3, padding=1, in_channels=channels, groups=groups)
 
 
-CLIPS = [(0, 6, "float32"), (-0.1, 0.3, "float32"), (1, 0, "float32"), (0, 6, "float64")]
 PLAIN_GRADIENTS = {  # net -> whether its batch norm has data and gradient in different blocks
     "depthwise after blocks of 8": (lambda: norm_before(24, 48, nn.Activation("relu"), to(48, 48, 48)), True),
     "all in blocks of 8": (lambda: norm_before(24, 24, nn.Activation("relu"), to(24, 24, 24)), False),
