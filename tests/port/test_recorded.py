@@ -176,6 +176,21 @@ def test_weights_go_back_as_keras_wrote_them(recorded, tmp_path):
             assert list(ours.attrs["layer_names"]) == list(theirs.attrs["layer_names"])
 
 
+def test_a_weight_that_is_a_scalar_stays_one(recorded, tmp_path):
+    folder, _ = recorded["keras2"]
+    mxsame.to_keras_weights(read(folder, "attention.h5"), tmp_path / "weights.h5")
+    with h5py.File(tmp_path / "weights.h5") as ours, h5py.File(folder / "attention.h5") as theirs:
+        scalars = []
+        theirs["model_weights"].visititems(lambda name, found: scalars.append(name) if _is_scalar(found) else None)
+        assert scalars and [(ours[name].shape, ours[name][()]) for name in scalars] == [
+            ((), theirs["model_weights"][name][()]) for name in scalars
+        ]
+
+
+def _is_scalar(found):
+    return isinstance(found, h5py.Dataset) and found.shape == ()
+
+
 @pytest.mark.parametrize(("keras", "network", "source", "weights"), WEIGHTS_FILES)
 def test_weights_files_have_all_that_keras_wrote(recorded, keras, network, source, weights, tmp_path):
     """In the format of `.weights.h5`, by the names of either Keras; Keras 3 also writes the states of generators."""
@@ -189,7 +204,7 @@ def test_weights_files_have_all_that_keras_wrote(recorded, keras, network, sourc
             if "seed_generator" not in name:
                 np.testing.assert_array_equal(ours[name][()], theirs[name][()], err_msg=name)
                 assert ours[name].shape == theirs[name].shape
-    assert names
+        assert names and all("vars" in group for group in ours["layers"].values())  # else Keras 3 looks elsewhere
 
 
 def test_weights_may_be_written_over_the_file_that_was_read(recorded, tmp_path):
