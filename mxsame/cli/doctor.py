@@ -21,15 +21,17 @@ def command(context: click.Context, as_json: bool) -> None:
     """
     from mxsame import doctor
 
-    checks = list(doctor.examine())
-    data = doctor.as_data(checks)
-    if as_json:
-        print_json(data)
-    else:
-        for check in checks:
+    checks = []
+    for check in doctor.examine():  # some take seconds: each is printed when it is done
+        checks.append(check)
+        if not as_json:
             click.secho(f"{check.status:8}", fg=COLORS[check.status], nl=False)
             click.echo(f"{check.name}: {check.text}")
             if check.fix:
                 click.echo(f"        fix it with: {click.style(check.fix, bold=True)}")
+    data = doctor.as_data(checks)
+    if as_json:
+        print_json(data)
+    else:
         click.echo("\nAll is well." if data["well"] else "\nFix the first problem, and run this again.")
     context.exit(0 if data["well"] else 1)
