@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -60,15 +60,11 @@ class Rows:
                 self._replace(layer, replacement)
         missing = [layer for layer in model.walk() if layer.class_name != "InputLayer" and not self.row_of(layer)]
         if missing:
-            shown = dict.fromkeys(f"{names_of(layer)[1]} ({layer.name!r})" for layer in missing)
-            keys = dict.fromkeys(f"{names_of(layer)[-1]!r}: function" for layer in missing)
-            listed_keys, listed_layers = (
-                ", ".join([*names][:MOST_REASONS]) + ", .." * (len(names) > MOST_REASONS) for names in (keys, shown)
-            )
+            keys = _several(f"{names_of(layer)[-1]!r}: function" for layer in missing)
             self.unsupported.append(
-                f"every layer must be supported, or be given by custom={{{listed_keys}}}, each function of (config, "
+                f"every layer must be supported, or be given by custom={{{keys}}}, each function of (config, "
                 "weights) -> HybridBlock (on the command line the dict of a module, --custom MODULE:NAME); "
-                f"received {listed_layers}"
+                f"received {_several(f'{names_of(layer)[1]} ({layer.name!r})' for layer in missing)}"
             )
         for layer in model.walk():
             row = row_of(layer)
@@ -107,6 +103,12 @@ def _activations(config: Any) -> Iterator[str]:
             name = function_name(value)
             yield from () if name is None or name in ACTIVATIONS else (name, name.split(">")[-1])
         yield from _activations(value)
+
+
+def _several(names: Iterable[str]) -> str:
+    """Each once, as many as an error shows."""
+    distinct = [*dict.fromkeys(names)]
+    return ", ".join(distinct[:MOST_REASONS]) + ", .." * (len(distinct) > MOST_REASONS)
 
 
 def _is_usable(given: Any) -> bool:

@@ -12,10 +12,8 @@ WRAPPER = "TimeDistributed"
 CELLS = {f"{kind}Cell": kind for kind in ("SimpleRNN", "LSTM", "GRU")}
 # keys of a configuration that mean nothing for values, in every layer; a row has others of its own
 MEANINGLESS = "name|trainable|seed|autocast|batch_input_shape|.*_(initializer|regularizer|constraint)"
-KERAS_NAMES = {  # of Keras's own classes, by what its files say
-    "Custom>CustomScaleLayer": "CustomScaleLayer",
-    "GroupedQueryAttention": "GroupQueryAttention",
-}
+# Keras's own classes, by what its files say
+KERAS_NAMES = {"Custom>CustomScaleLayer": "CustomScaleLayer", "GroupedQueryAttention": "GroupQueryAttention"}
 
 
 class Tensor(NamedTuple):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from configurations import model_of, stacked
 
 import mxsame
 from mxsame._mxnet import mx
@@ -74,28 +75,23 @@ def test_weights_go_back_as_keras_mxnet_stores_them(recorded, tmp_path):
 # -- what is refused
 
 
-def read(tmp_path, *layers, shape=(3, 8, 8), **arguments):
+def read(*layers, shape=(3, 8, 8)):
     """The network of layers without weights, after an input of channels first."""
-    layers = [("InputLayer", {"batch_input_shape": [None, *shape]}), *layers]
     first = {"data_format": "channels_first"}
-    named = [
-        {"class_name": name, "config": {"name": f"{name.lower()}_{n}", **(first if "2D" in name else {}), **config}}
-        for n, (name, config) in enumerate(layers)
-    ]
-    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Sequential", "config": {"layers": named}}))
-    return mxsame.from_keras(tmp_path / "model.json", padding="keras-mxnet", **arguments)
+    entries = stacked([(name, {**(first if "2D" in name else {}), **config}) for name, config in layers])
+    return mxsame.from_keras(json.dumps(model_of(*entries, shapes=[shape])), padding="keras-mxnet")
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (3, None, 8)])
-def test_an_array_with_one_element_more_than_keras_mxnet_believes(tmp_path, shape):
+def test_an_array_with_one_element_more_than_keras_mxnet_believes(shape):
     longer = ("MaxPooling2D", {"pool_size": [2, 2], "strides": [1, 1], "padding": "same"})
     with pytest.raises(
-        ValueError, match=r"layer 'maxpooling2d_2' \(MaxPooling2D\): .*keras-mxnet has one more for this"
+        ValueError, match=r"layer 'maxpooling2d_1' \(MaxPooling2D\): .*keras-mxnet has one more for this"
     ):
-        read(tmp_path, ("ReLU", {}), longer, shape=shape)
+        read(("ReLU", {}), longer, shape=shape)
 
 
-def test_layers_for_every_step_in_time(tmp_path):
+def test_layers_for_every_step_in_time():
     inner = {"class_name": "ReLU", "config": {"name": "relu"}}
-    with pytest.raises(ValueError, match=r"layer 'timedistributed_1' .*not with padding=keras-mxnet"):
-        read(tmp_path, ("TimeDistributed", {"layer": inner}))
+    with pytest.raises(ValueError, match=r"layer 'timedistributed_0' .*not with padding=keras-mxnet"):
+        read(("TimeDistributed", {"layer": inner}))

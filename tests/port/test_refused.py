@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from configurations import entry, model_of
 
 import mxsame
 from mxsame._mxnet import mx
@@ -18,20 +19,6 @@ from mxsame.port.rows import LAYERS, OPERATORS
 from mxsame.port.table import name_of
 
 REGISTERED = {"module": None, "registered_name": "mine>Softmax"}  # as `.keras` files have it
-
-
-def entry(class_name, name="one", config=(), **more):
-    return {"class_name": class_name, "name": name, "config": {"name": name, **dict(config)}, **more}
-
-
-def model_of(*layers, version="2.13.1", **more):
-    """The text of a functional model of these, one after the other, on data (N, 3, 4)."""
-    layers = [entry("InputLayer", "data", {"batch_input_shape": [None, 3, 4]}), *layers]
-    for before, each in zip([None, *layers], layers):
-        each["inbound_nodes"] = [[[before["name"], 0, 0, {}]]] if before else []
-    ends = {"input_layers": [["data", 0, 0]], "output_layers": [[layers[-1]["name"], 0, 0]]}
-    config = {"name": "net", "layers": layers, **ends}
-    return {"class_name": "Functional", "config": config, "keras_version": version, **more}
 
 
 def wrapping(wrapper, *layer, **more):

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from configurations import model_of, stacked
 
 import mxsame
 from mxsame._mxnet import mx
@@ -18,30 +19,10 @@ REFUSED = (ValueError, mx.base.MXNetError)
 WORDS = r"must have the shape that the Keras model was built for|must_be_|Split dims"
 
 
-def read(tmp_path, layers, *shapes, **arguments):
-    """The network of a stack of layers; of several inputs, which are added after the first layer, if there are more."""
-    inputs = [
-        {
-            "class_name": "InputLayer",
-            "name": f"input_{number}",
-            "config": {"name": f"input_{number}", "batch_input_shape": [None, *shape]},
-            "inbound_nodes": [],
-        }
-        for number, shape in enumerate(shapes)
-    ]
-    nodes, last = list(inputs), [[f"input_{number}", 0, 0, {}] for number in range(len(shapes))]
-    for number, (name, config) in enumerate(([("Add", {})] if len(shapes) > 1 else []) + list(layers)):
-        layer = f"{name.lower()}_{number}"
-        nodes.append({"class_name": name, "name": layer, "config": {"name": layer, **config}, "inbound_nodes": [last]})
-        last = [[layer, 0, 0, {}]]
-    config = {
-        "name": "model",
-        "layers": nodes,
-        "input_layers": [[node["name"], 0, 0] for node in inputs],
-        "output_layers": [[last[0][0], 0, 0]],
-    }
-    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Functional", "config": config}))
-    return mxsame.from_keras(tmp_path / "model.json", **arguments)
+def read(layers, *shapes, **arguments):
+    """The network of a stack of layers; several inputs are added before the first one."""
+    entries = stacked([("Add", {})] * (len(shapes) > 1) + [*layers])
+    return mxsame.from_keras(json.dumps(model_of(*entries, shapes=shapes)), **arguments)
 
 
 def data(*shape):
@@ -81,7 +62,7 @@ POOLED = [("MaxPooling2D", {"pool_size": [2, 2], "padding": "same"})]
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("layers", [RESHAPED, POOLED], ids=["reshaped", "pooled"])
 def test_static_lengths_are_the_only_ones(layers, how, tmp_path):
-    net = HOW[how](read(tmp_path, layers, (4, 6, 3)), tmp_path)
+    net = HOW[how](read(layers, (4, 6, 3)), tmp_path)
     wanted = net(data(2, 4, 6, 3)).asnumpy()
     for shape in ((3, 5, 7, 3), (2, 6, 4, 3), (2, 4, 6, 6), (1, 5, 6, 3)):
         with pytest.raises(REFUSED, match=WORDS):
@@ -95,7 +76,7 @@ def test_static_lengths_are_the_only_ones(layers, how, tmp_path):
 )
 def test_arrays_are_refused_with_both_shapes(how, tmp_path):
     message = r"must have the shape .*, \(None, 3, 4, 6\); received data.shape=\(2, 3, 5, 6\)"
-    net = HOW[how](read(tmp_path, POOLED, (4, 6, 3), layout="NCHW"), tmp_path)
+    net = HOW[how](read(POOLED, (4, 6, 3), layout="NCHW"), tmp_path)
     for _ in range(2):
         with pytest.raises(ValueError, match=message):
             net(data(2, 3, 5, 6))
@@ -103,7 +84,7 @@ def test_arrays_are_refused_with_both_shapes(how, tmp_path):
 
 
 def test_everything_that_is_made_of_a_net_refuses_other_lengths(tmp_path):
-    net, given = read(tmp_path, RESHAPED, (4, 6, 3)), data(1, 5, 7, 3)
+    net, given = read(RESHAPED, (4, 6, 3)), data(1, 5, 7, 3)
     message = r"must have the shape .*, \(None, 4, 6, 3\); received data.shape=\(1, 5, 7, 3\)"
     for use in (
         lambda: list(net.layers(given)),
@@ -118,8 +99,8 @@ def test_everything_that_is_made_of_a_net_refuses_other_lengths(tmp_path):
         net(np.zeros((1, 4, 6, 3)))
 
 
-def test_a_net_is_printed_with_the_names_of_its_layers(tmp_path):
-    lines = repr(read(tmp_path, RESHAPED, (4, 6, 3))).split("\n")
+def test_a_net_is_printed_with_the_names_of_its_layers():
+    lines = repr(read(RESHAPED, (4, 6, 3))).split("\n")
     assert lines[0] == "Network(" and lines[-1] == ")"
     names = [line.split(":")[0] for line in lines[1:-1]]
     assert names == [f"  ({name.lower()}_{number})" for number, (name, _) in enumerate(RESHAPED)]
@@ -132,8 +113,8 @@ def test_a_net_is_printed_with_the_names_of_its_layers(tmp_path):
     assert repr(Recurrent("LSTM", 4, 3, Options())) == "Recurrent(3 -> 4, LSTM)"
 
 
-def test_each_of_several_inputs(tmp_path):
-    net = read(tmp_path, RESHAPED, (4, 6, 3), (4, 6, 3))
+def test_each_of_several_inputs():
+    net = read(RESHAPED, (4, 6, 3), (4, 6, 3))
     assert net(data(2, 4, 6, 3), data(2, 4, 6, 3)).shape == (2, 12, 6)
     for hybridize in (lambda net: None, gluon_hybridize, mxsame.hybridize):
         hybridize(net)
@@ -145,7 +126,7 @@ def test_each_of_several_inputs(tmp_path):
 
 @pytest.mark.parametrize("how", HOW)
 def test_dynamic_lengths_stay_dynamic(how, tmp_path):
-    net = HOW[how](read(tmp_path, POOLED, (None, 6, 3)), tmp_path)
+    net = HOW[how](read(POOLED, (None, 6, 3)), tmp_path)
     for height in (3, 8, 5):
         assert net(data(2, height, 6, 3)).shape == (2, (height + 1) // 2, 3, 3)
     for shape in ((2, 4, 7, 3), (2, 4, 6, 4)):
@@ -163,7 +144,7 @@ def test_dynamic_lengths_stay_dynamic(how, tmp_path):
     ],
 )
 def test_reshape_keeps_all_elements_of_dynamic_data(target, right, wrong, how, tmp_path):
-    net = HOW[how](read(tmp_path, [("ReLU", {}), ("Reshape", {"target_shape": target})], (None, None, 3)), tmp_path)
+    net = HOW[how](read([("ReLU", {}), ("Reshape", {"target_shape": target})], (None, None, 3)), tmp_path)
     for size in right:
         given = data(2, *size, 3)
         np.testing.assert_array_equal(net(given).asnumpy(), given.asnumpy().reshape(2, *target))
@@ -175,7 +156,7 @@ def test_reshape_keeps_all_elements_of_dynamic_data(target, right, wrong, how, t
 @pytest.mark.parametrize("how", HOW)
 def test_reshape_after_a_layer_whose_plan_is_the_same_for_a_wrong_size(how, tmp_path):
     layers = [*POOLED, ("Reshape", {"target_shape": [6, 3]})]
-    net = HOW[how](read(tmp_path, layers, (None, None, 3)), tmp_path)
+    net = HOW[how](read(layers, (None, None, 3)), tmp_path)
     for _ in range(2):
         assert net(data(2, 4, 6, 3)).shape == (2, 6, 3)
         with pytest.raises(REFUSED, match=r"data must have elements for|Split dims|InferShape"):
@@ -189,9 +170,9 @@ class Strided(mx.gluon.HybridBlock):
         return F.slice(x, begin=(None, None, None, None), end=(None, None, None, None), step=(1, 64, 64, 1))
 
 
-def test_a_custom_block_of_large_strides_keeps_dynamic_lengths(tmp_path):
+def test_a_custom_block_of_large_strides_keeps_dynamic_lengths():
     layers = [("Strange", {}), ("MaxPooling2D", {"pool_size": [1, 1]}), ("UnitNormalization", {}), ("Flatten", {})]
-    net = read(tmp_path, layers, (None, None, 3), custom={"Strange": lambda config, weights: Strided()})
+    net = read(layers, (None, None, 3), custom={"Strange": lambda config, weights: Strided()})
     given = data(1, 100, 70, 3)
     left = given.asnumpy()[:, ::64, ::64]
     wanted = (left / np.linalg.norm(left, axis=-1, keepdims=True)).reshape(1, -1)
