@@ -110,6 +110,12 @@ def test_imports_point_one_way(path):
     assert violations(path) == []
 
 
+def test_files_of_rows_import_no_others():
+    rows = [path for path in (PACKAGE / "port" / "rows").glob("*.py") if path.stem not in ("__init__", "_shared")]
+    others = {name[3] for path in rows for name in imported(path) if name[:3] == ("mxsame", "port", "rows")}
+    assert others == {"_shared"}
+
+
 def test_all_files_are_seen():
     parts = {module_name(path)[1] for path in FILES}
     assert parts >= {"_mxnet", "installation", "padding", "plan", "validation", "ops", "nn", "__init__"}
