@@ -62,7 +62,7 @@ def by_layer(hybridize: Callable) -> Callable:
 
 def at_once(net):
     """Each size has the graph of its signature at its first call, in place of its eighth."""
-    mxsame.hybridize(net, **STATIC).forward.PATIENCE = 1
+    mxsame.hybridize(net, **STATIC).specialised.PATIENCE = 1
 
 
 def by_inference(case, arrays, dtype, **layout):
