@@ -38,55 +38,30 @@ NORM = dict.fromkeys(("gamma", "beta", "mean", "variance"), (4,))
 
 # name: (function of (F, x, p), shapes of the parameters, the operators that are left in the plain graph)
 GRAPHS = {
-    "a slice after an activation": (
-        lambda F, x, p: F.relu(without_start(F, conv(F, x, p), 2, 3)),
+    "transposes around branches that are multiplied": (
+        lambda F, x, p: moved(F, (lambda y: y * F.sigmoid(y) + 1)(moved(F, conv(F, x, p))), FIRST),
         WEIGHT,
-        ["Convolution", "Activation", "slice"],
+        ["Convolution", "Activation", "elemwise_mul", "_plus_scalar"],
     ),
-    "a slice after branches that are multiplied": (
-        lambda F, x, p: (lambda y: y * F.sigmoid(y) + 1)(without_start(F, conv(F, x, p), 2)),
-        WEIGHT,
-        ["Convolution", "Activation", "elemwise_mul", "_plus_scalar", "slice"],
-    ),
-    "not where the slice itself is used elsewhere": (
-        lambda F, x, p: (lambda y: (F.relu(y), F.Pooling(y, kernel=(2, 2))))(without_start(F, conv(F, x, p), 2)),
-        WEIGHT,
-        ["Convolution", "slice", "Activation", "Pooling"],
-    ),
-    "only as far as one position leaves": (
-        lambda F, x, p: (lambda y: (F.Pooling(y, kernel=(2, 2)), F.sigmoid(y) * 2))(
-            F.relu(without_start(F, conv(F, x, p), 3))
-        ),
-        WEIGHT,
-        ["Convolution", "Activation", "slice", "Pooling", "Activation", "_mul_scalar"],
-    ),
-    "not a slice that drops most": (
-        lambda F, x, p: F.relu(F.slice_axis(conv(F, x, p), axis=2, begin=0, end=1)),
-        WEIGHT,
-        ["Convolution", "slice_axis", "Activation"],
-    ),
-    "equal slices after an addition": (
-        lambda F, x, p: F.relu(without_start(F, conv(F, x, p), 2) + without_start(F, conv(F, x, p, "other"), 2)),
+    "equal transposes before an addition": (
+        lambda F, x, p: moved(F, F.relu(moved(F, conv(F, x, p)) + moved(F, conv(F, x, p, "other"))), FIRST),
         {**WEIGHT, "other": (4, 4, 3, 3)},
-        ["Convolution", "Convolution", "elemwise_add", "Activation", "slice"],
+        ["Convolution", "Convolution", "elemwise_add", "Activation"],
     ),
-    "not slices that differ": (
-        lambda F, x, p: (
-            F.slice(x, begin=(None, None, 1), end=(None, None, None))
-            + F.slice(x, begin=(None, None, None), end=(None, None, -1))
-        ),
+    "not a transpose that others need": (
+        lambda F, x, p: (lambda y: (F.relu(y), F.Pooling(y, kernel=(2, 2))))(moved(F, conv(F, x, p))),
+        WEIGHT,
+        ["Convolution", "transpose", "Activation", "Pooling"],
+    ),
+    "not a transpose next to data without one": (
+        lambda F, x, p: F.broadcast_add(moved(F, x), F.mean(x)),
         {},
-        ["slice", "slice", "elemwise_add"],
+        ["transpose", "mean", "broadcast_add"],
     ),
-    "not a slice after a constant that has its elements": (
-        lambda F, x, p: F.broadcast_add(without_start(F, F.relu(x), 3), p["row"]),
-        {"row": (1, 1, 1, 4)},
-        ["Activation", "slice", "broadcast_add"],
-    ),
-    "not a slice of channels after what differs by channel": (
-        lambda F, x, p: F.LeakyReLU(without_start(F, F.abs(x) - 1, 1), p["slope"], act_type="prelu"),
-        {"slope": (3,)},
-        ["abs", "_minus_scalar", "slice", "LeakyReLU"],
+    "a batch norm after a slice, which stays": (
+        lambda F, x, p: F.relu(norm(F, without_start(F, conv(F, x, p), 2, 3), p)),
+        {**WEIGHT, **NORM},
+        ["Convolution", "slice", "Activation"],
     ),
     "not a transpose after what differs by channel": (
         lambda F, x, p: moved(F, F.LeakyReLU(moved(F, x, (0, 2, 1, 3)), p["slope"], act_type="prelu"), FIRST),
