@@ -16,7 +16,7 @@ from mxsame.rewriting.graph import Graph, Node, Output
 LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain may continue
 GATE, MOST_AXES, SINGLE = "_backward_Activation", 5, np.dtype("float32")
 SOFTMAX = ("softmax", "log_softmax")
-LOOPS = ("_foreach", "_while_loop", "_cond")
+LOOP, OF_ANY_SHAPE = "_foreach", {"_while_loop", "_cond"}
 PLAIN = {  # whose output is in the plain layout; that of any other operator may be in the one of its data, in place
     *("Convolution", "Deconvolution", "FullyConnected", "Pooling", "Embedding", "dot", "batch_dot", "linalg_gemm2"),
     *("Reshape", "Flatten", "transpose", "SwapAxis", "expand_dims", "squeeze", "slice", "slice_axis", "take", "stack"),
@@ -132,22 +132,24 @@ def _is_reordered(node: Node, inferred: Mapping[Node, Optional[Sequence[int]]]) 
 
 
 def with_waits(symbol: Any) -> Any:
-    """The Symbol, in which the thread that runs it waits before each loop or condition for all operators before.
+    """The Symbol, in which the thread that runs it waits before each loop for all operators before.
 
     MXNet 1.9.1 starts a loop in that thread, at once, while operators before it may still run. It takes oneDNN's layout
     off the memory of the loop's outputs, in which such an operator may keep an array, and copies inputs that are in
     oneDNN's layout. What is then read in the wrong layout is wrong, at some calls and not at others. A condition reads
     its predicate, so the thread waits for that. Operators run depth first: the condition comes before the loop, because
-    all that uses the loop multiplies it by a 1 that needs the condition.
+    all that uses the loop multiplies it by a 1 that needs the condition. With conditions of its own, a graph has shapes
+    that MXNet does not infer, and keeps no array in the memory of another.
     """
-    written = symbol.tojson()
-    if not any(f'"op": "{op}"' in written for op in LOOPS):
+    if f'"op": "{LOOP}"' not in symbol.tojson():
         return symbol
     graph, before = Graph.of(symbol, {}, {}), set()
     users = graph.users()
+    if OF_ANY_SHAPE.intersection(node.op for node in users):
+        return symbol
     for node in users:
         last = [each for each in users if each in before and not all(user.node in before for user in users[each])]
-        if node.op in LOOPS and last:
+        if node.op == LOOP and last:
             counts = [Output(Node("size_array", f"{node.name}_count", [Output(each)])) for each in last]
             count = Node("add_n", f"{node.name}_counts", counts, {"num_args": str(len(counts))})
             one = _one_after(count)

@@ -85,7 +85,8 @@ def _commutes(graph: Graph, node: Node, users: dict, shapes: dict) -> bool:
         return False
     if node.op == "LeakyReLU" and len(node.inputs) > 1 and moves.pop().before(1) != 1:
         return False
-    return all(user.node and _is_elementwise(user.node) for source in arrays for user in users[source.node])
+    others = {user.node for source in arrays for user in users[source.node]}
+    return all(other and (other.op == "transpose" or _is_elementwise(other)) for other in others)
 
 
 def _is_elementwise(node: Node) -> bool:
