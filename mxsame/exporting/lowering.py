@@ -76,8 +76,11 @@ def _slice(w: Walk, node: Node) -> Output:
 
 @rewrites("slice_like")
 def _slice_like(w: Walk, node: Node) -> Output:
-    axes, lengths = axes_of(w, node, "axes"), w.static(node.inputs[1], "the shape of the other array")
-    end = tuple(lengths[axis] if axis in axes else None for axis in range(max(axes) + 1))
+    own, other = (w.shape(source) for source in node.inputs)
+    axes = [axis for axis in axes_of(w, node, "axes") if own[axis] != other[axis]]
+    if not all(other[axis].is_static for axis in axes):
+        raise ValueError("the lengths that are taken must be static")
+    end = tuple(other[axis].traced if axis in axes else None for axis in range(len(own)))
     return of(node, "slice", node.inputs[0], begin=(None,) * len(end), end=end)
 
 
