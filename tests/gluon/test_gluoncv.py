@@ -30,9 +30,9 @@ NETWORKS = {
 }
 ARGUMENTS = {"deeplab_resnet50_ade": CROP, "psp_resnet50_ade": CROP}
 WITHOUT = {
-    # operators that are not in mxsame.onnx: gather_nd, resizing to the size of another array, averages of uneven parts
+    # operators that are not in mxsame.onnx: gather_nd, averages of uneven parts
     **dict.fromkeys(("center_net_resnet18_v1b_voc", "center_net_mobilenetv3_small_duc_voc"), ("onnx",)),
-    **dict.fromkeys(("hrnet_w18_small_v1_s", "psp_resnet50_ade"), ("onnx",)),
+    "psp_resnet50_ade": ("onnx",),
     # MXNet fails in training with Gluon's layers, too
     **dict.fromkeys(("i3d_inceptionv1_kinetics400", "r2plus1d_resnet18_kinetics400"), ("gradients",)),
     "ssd_300_mobilenet0.25_voc": ("onnx",),  # _contrib_box_decode
