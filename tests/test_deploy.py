@@ -590,7 +590,17 @@ def chosen(F, x):
     return F.contrib.boolean_mask(x, F.mean(x, axis=(1, 2, 3)) > 0)
 
 
+def repeated(F, x, conv):
+    """The states after a loop of three steps, of at most five."""
+    states = [conv(x), F.zeros(shape=(1,))]
+    return F.contrib.while_loop(lambda a, n: F.sum(n) < 3, lambda a, n: (a, [a * 2, n + 1]), states, max_iterations=5)[
+        1
+    ]
+
+
 VALUES_DECIDE = {
+    "while_loop": lambda: Own(repeated, conv8()),
+    "foreach": lambda: Own(lambda F, x, c: F.contrib.foreach(lambda a, s: (a * 2, s), chosen(F, c(x)), [])[0], conv8()),
     "at the end": lambda: Own(lambda F, x, c: chosen(F, c(x)), conv8()),
     "before layers": lambda: Own(
         lambda F, x, c, d: F.relu(d(chosen(F, c(x)))), conv8(), nn.Conv2D(8, 3, in_channels=8)
@@ -605,7 +615,10 @@ def test_shapes_and_branches_that_depend_on_values(name):
     shape = (6, 8, 9, 7)
     deployed = mxsame.deploy(net, shape)
     for seed in range(3):
-        running.assert_alike(deployed(normal(*shape, seed=seed)), net(normal(*shape, seed=seed)), 1e-5)
+        want = net(normal(*shape, seed=seed))
+        running.assert_alike(deployed(normal(*shape, seed=seed)), want, 1e-5)
+        running.assert_alike(mxsame.hybridize(net)(normal(*shape, seed=seed)), want, 1e-5)
+        mxsame.hybridize(net, active=False)
 
 
 # ---- deployed already ------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from mxsame.rewriting.graph import Graph, Node, Output
 LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain may continue
 GATE, MOST_AXES, SINGLE = "_backward_Activation", 5, np.dtype("float32")
 SOFTMAX = ("softmax", "log_softmax")
-LOOP, OF_ANY_SHAPE = "_foreach", {"_while_loop", "_cond"}
+LOOP, OF_ANY_SHAPE = "_foreach", {"_while_loop", "_cond", "_contrib_boolean_mask"}
 PLAIN = {  # whose output is in the plain layout; that of any other operator may be in the one of its data, in place
     *("Convolution", "Deconvolution", "FullyConnected", "Pooling", "Embedding", "dot", "batch_dot", "linalg_gemm2"),
     *("Reshape", "Flatten", "transpose", "SwapAxis", "expand_dims", "squeeze", "slice", "slice_axis", "take", "stack"),
