@@ -239,6 +239,18 @@ def threads(rounds: int) -> Iterator[Task]:
             yield f"{name}, batch {batch}", lambda name=name, batch=batch: rows.measure(name, batch, rounds)
 
 
+@table("Deployed networks and today's runtimes")
+@click.option("--python", "pythons", multiple=True, type=(str, str), help="A runtime, and an interpreter that has it.")
+def peers(pythons: Tuple[Tuple[str, str], ...], rounds: int) -> Iterator[Task]:
+    """Deployed networks compared with TensorFlow, ONNX Runtime and OpenVINO, each in processes of its own."""
+    from benchmarks import peers as rows
+    from benchmarks.architectures import NETWORKS
+    from benchmarks.networks import case
+
+    for each in (case(network, batch) for network in NETWORKS for batch in (1, 8)):
+        yield f"{each.network.name}, batch {each.batch}", functools.partial(rows.measure, each, dict(pythons), rounds)
+
+
 # -- what is made of them, and the rest
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import statistics
-import time
 from typing import Any, Dict, List
 
 import mxsame
 from benchmarks import networks, results, worker
 from benchmarks.architectures import NETWORKS
+from benchmarks.timing import timed
 from mxsame import threads
 from mxsame._mxnet import mx
 
@@ -36,12 +36,7 @@ def times(name: str, batch: int, ends: bool, calls: int = 30) -> Dict[str, float
 
 
 def median(run: Any, data: Any, calls: int) -> float:
-    seconds = []
-    for _ in range(calls):
-        began = time.perf_counter()
-        run(data).wait_to_read()
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds)
+    return statistics.median(timed(lambda: run(data), 1) for _ in range(calls))
 
 
 def measure(name: str, batch: int, rounds: int) -> List[dict]:

@@ -27,16 +27,16 @@ def measure(
     """
     repeats = {}
     for name, call in variants.items():
-        _timed(call, 2)
-        repeats[name] = max(1, round(turn / max(_timed(call, 1), 1e-6)))
+        timed(call, 2)
+        repeats[name] = max(1, round(turn / max(timed(call, 1), 1e-6)))
     seconds_of: Dict[str, List[float]] = {name: [] for name in variants}
     order, shuffle = list(variants), random.Random(0).shuffle
     began = time.perf_counter()
     for finished in range(rounds):
         shuffle(order)
         for name in order:
-            _timed(variants[name], 1)
-            seconds_of[name].append(_timed(variants[name], repeats[name]) / repeats[name])
+            timed(variants[name], 1)
+            seconds_of[name].append(timed(variants[name], repeats[name]) / repeats[name])
         if finished >= 4 and time.perf_counter() - began > seconds * len(variants):
             break
     return seconds_of
@@ -47,7 +47,7 @@ def spread(figures: List[float]) -> Tuple[float, ...]:
     return tuple(np.percentile(figures, (25, 50, 75)).tolist())
 
 
-def _timed(call: Callable[[], object], repeats: int) -> float:
+def timed(call: Callable[[], object], repeats: int) -> float:
     began = time.perf_counter()
     for _ in range(repeats):
         call()

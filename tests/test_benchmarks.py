@@ -27,6 +27,7 @@ from benchmarks import (  # noqa: E402
     names,
     networks,
     onnx,
+    peers,
     planner,
     results,
     sampled,
@@ -65,6 +66,13 @@ def test_a_network_takes_the_next_size_that_fits(name):
     networks.kits(taken, ["mxsame"])
     with pytest.raises(ValueError, match=r"must be at least as long as the kernel|parts must have one size"):
         networks.kits(dataclasses.replace(taken, size=taken.size - 1), ["mxsame"])
+
+
+def test_another_runtime_is_timed_in_a_process_of_its_own():
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
+    pytest.importorskip("h5py", reason="h5py is not installed: pip install '.[keras]'")
+    (row,) = peers.measure(small(named("autoencoder"), batch=1), {"ONNX Runtime": sys.executable}, rounds=1)
+    assert set(row["figures"]) == {"mxsame, deployed", "ONNX Runtime"} and results.ratio(row, "ONNX Runtime") > 0
 
 
 def test_a_training_step_lowers_the_same_loss_in_every_style():

@@ -39,8 +39,8 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None) -> Deployed:
 
     Identities are left out. What depends only on parameters is computed once. A batch norm after a convolution or a
     dense layer is folded into its weight: W' = s W and b' = s b + beta - mean s with s = gamma / sqrt(variance + eps)
-    (Ioffe and Szegedy 2015, algorithm 2), in float64. Slices that make paddings exact, and transposes, go after
-    activations. If MXNet has oneDNN, float32 data on the CPU then runs through `optimize_for("MKLDNN")`.
+    (Ioffe and Szegedy 2015, algorithm 2), in float64. Transposes go after activations, and cancel out. If MXNet
+    has oneDNN, float32 data on the CPU then runs through `optimize_for("MKLDNN")`.
 
     Parameters
     ----------
