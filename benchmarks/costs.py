@@ -56,7 +56,6 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         "slice_back": back("slice"),
         "weight": (many["lengthened, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
         "operator": (many["chain"] - many["element"]) / (7 * CHAIN),
-        "offset": (many["placed, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
         "touch": (many["relu"] - many["nothing"]) / (2 * elements),
         "depthwise_slow": (few["depthwise k3"] - few["nothing"]) / (3 * 3 * pixels),
         "pooling_slow": (many["average, partial"] - many["average"]) / (3 * 3 * elements / 4),
@@ -89,13 +88,6 @@ def _times(shape: Shape, rounds: int, train: bool = False) -> Dict[str, float]:
 def _conv(F: Any, x: Any, weight: Any, kernel: int, channels: int = 64, groups: int = 1) -> Any:
     sizes = {"kernel": (kernel, kernel), "pad": (kernel // 2, kernel // 2)}
     return F.Convolution(x, weight, num_filter=channels, num_group=groups, no_bias=True, **sizes)
-
-
-def _placed(F: Any, x: Any, weight: Any) -> Any:
-    kernels = F.expand_dims(F.reshape(weight, shape=(-3, -2)), axis=1)
-    one = F.tile(_element(F, x), reps=(1, 1, 2, 2))
-    kernels = F.Convolution(kernels, one, kernel=(2, 2), pad=(1, 1), num_filter=1, no_bias=True)
-    return F.reshape(kernels, shape=(64, 64, 4, 4))
 
 
 def _lengthened(F: Any, weight: Any) -> Any:
@@ -184,7 +176,6 @@ PROBES: Probes = {
         "relu": (UNUSED, lambda F, x, w: F.relu(x)),
         "conv k4": ((64, 64, 4, 4), lambda F, x, w: _conv(F, x, w, 4)),
         "lengthened, conv k4": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, _lengthened(F, w), 4)),
-        "placed, conv k4": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, _placed(F, x, w), 4)),
         "average": (UNUSED, lambda F, x, w: _averaged(F, F.slice(x, begin=(0, 0, 1, 1), end=WHOLE), 1)),
         "average, partial": (UNUSED, lambda F, x, w: _averaged(F, F.slice(x, begin=(0, 0, 0, 0), end=WHOLE), 0)),
         "conv k3": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, w, 3)),

@@ -106,7 +106,7 @@ class Row:
     @property
     def weights(self) -> List[bool]:
         """Which elements of the operator's kernel are weights, and not zeros."""
-        front = self.step.pad - self.low if self.step.offset else self.step.zeros[0]
+        front = self.step.zeros[0]
         return [front <= element < front + self.window.kernel_size for element in range(self.step.kernel_size)]
 
     @property
@@ -263,7 +263,6 @@ PLANS = {
     "flip": [("flip", 8, False), ("flip", 7, False)],
     "shift": [("shift", 8, False), ("shift", 7, False)],
     "pick": [("pick", 8, False), ("pick", 7, False)],
-    "offset": [("offset", 8, False), ("offset", 7, False)],
     "gather": [("gather", 8, False), ("gather", 7, False)],
 }
 

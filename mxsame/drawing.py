@@ -261,92 +261,81 @@ class _Picture:
         return figure.add_axes((0, LEGEND / height, 1, 1 - LEGEND / height))
 
     def draw(self, ax: Axes) -> Axes:
-        ax.set_xlim(self.left, self.left + self.width)
-        ax.set_ylim(sum(self.heights), 0)
+        ax.set(xlim=(self.left, self.left + self.width), ylim=(sum(self.heights), 0))
         ax.set_aspect("equal", anchor="NW")
         ax.axis("off")
         ax.apply_aspect()  # from here on the width of an element is known, and sizes of letters follow it
         start, end = ax.transData.transform([(0, 0), (1, 0)])[:, 0]
-        points = float(end - start) * 72 / ax.figure.dpi
+        self.ax, self.points = ax, float(end - start) * 72 / ax.figure.dpi
         top = 0.0
         for panel, colour, height in zip(self.panels, COLOURS, self.heights):
-            words = title(panel, self.first)
-            _text(ax, self.left + 0.2, top + 0.55, words, min(10.5, 0.95 * points), color=colour, weight="bold")
-            self._elements(ax, panel, colour, top, points)
-            self._windows(ax, panel, colour, top + HEADING, points)
+            self._text(self.left + 0.2, top + 0.55, title(panel, self.first), 0.95, color=colour, weight="bold")
+            self._elements(panel, colour, top)
+            self._windows(panel, colour, top + HEADING)
             top += height
-        self._legend(ax)
+        self._legend()
         return ax
 
-    def _elements(self, ax: Axes, panel: PaddedAxis, colour: str, top: float, points: float) -> None:
-        """In a row: those of the data with their number, the others dashed."""
-        for position in (position for span in self.columns for position in span):
-            if panel.kind(position) == DATA:
-                look, text, ink = {"facecolor": FILL, "edgecolor": INK}, str(position), INK
-                length = max(len(str(panel.elements - 1)), 2)
-            elif panel.kind(position) == PADDING:
-                look = {"edgecolor": colour, **HOLLOW}
-                text, ink, length = "crop" if panel.transposed else "pad", colour, 4 if panel.transposed else 3
-            else:
-                continue
-            left, size = self.x(position), min(10.0, 1.12 * points / length)
-            _box(ax, left + 0.05, top + 1.15, 0.9, 0.9, linewidth=min(1.0, points / 18), **look)
-            _text(ax, left + 0.5, top + 1.6, text, size, color=ink, ha="center")
-        if len(self.columns) > 1:
-            middle = self.columns[0].stop + GAP / 2
-            _text(ax, middle, top + 1.6, "...", min(10.5, points), color=INK, ha="center")
+    def _text(self, x: float, y: float, text: str, size: float, **options: Any) -> None:
+        """Letters of this size, in elements."""
+        self.ax.text(x, y, text, size=min(10.5, size * self.points), va="center", **options)
 
-    def _windows(self, ax: Axes, panel: PaddedAxis, colour: str, top: float, points: float) -> None:
+    def _box(self, x: float, y: float, width: float, height: float, **options: Any) -> None:
+        from matplotlib.patches import Rectangle
+
+        self.ax.add_patch(Rectangle((x, y), width, height, **options))
+
+    def _elements(self, panel: PaddedAxis, colour: str, top: float) -> None:
+        """In a row: those of the data with their number, the others dashed."""
+        word, line = "crop" if panel.transposed else "pad", min(1.0, self.points / 18)
+        for position in (position for span in self.columns for position in span):
+            kind, left = panel.kind(position), self.x(position)
+            if kind is not None:
+                look = {"facecolor": FILL, "edgecolor": INK} if kind == DATA else {"edgecolor": colour, **HOLLOW}
+                text, digits = (str(position), len(str(panel.elements))) if kind == DATA else (word, len(word))
+                self._box(left + 0.05, top + 1.15, 0.9, 0.9, linewidth=line, **look)
+                self._text(left + 0.5, top + 1.6, text, 1.12 / max(digits, 2), color=look["edgecolor"], ha="center")
+        if len(self.columns) > 1:
+            self._text(self.columns[0].stop + GAP / 2, top + 1.6, "...", 1.0, color=INK, ha="center")
+
+    def _windows(self, panel: PaddedAxis, colour: str, top: float) -> None:
         """One line for each: its kernel elements, full on data and hollow elsewhere."""
-        left, size = self.x(panel.first) - 0.3, min(9.5, 0.8 * points)
+        left, name = self.x(panel.first) - 0.3, "input" if panel.transposed else "output"
         for number, span in enumerate(panel.ends):
             if number:
-                _text(ax, left, top + 0.3 * PITCH, "...", size, color=INK, ha="right")
+                self._text(left, top + 0.3 * PITCH, "...", 0.8, color=INK, ha="right")
                 top += 0.6 * PITCH
             for window in span:
-                name = f"{'input' if panel.transposed else 'output'} {window}"
-                _text(ax, left, top + HEIGHT / 2, name, size, color=INK, ha="right")
-                self._window(ax, panel, window, colour, top)
+                self._text(left, top + HEIGHT / 2, f"{name} {window}", 0.8, color=INK, ha="right")
+                self._window(panel, window, colour, top)
                 top += PITCH
 
-    def _window(self, ax: Axes, panel: PaddedAxis, window: int, colour: str, top: float) -> None:
-        start, middle = panel.start(window), top + HEIGHT / 2
-        left = self.x(start)
-        ax.plot((left + 0.1, left + panel.reach - 0.1), (middle, middle), color=colour, linewidth=1.2, zorder=1)
-        look = {"edgecolor": colour, "linewidth": 1.2, "zorder": 2}
+    def _window(self, panel: PaddedAxis, window: int, colour: str, top: float) -> None:
+        start, look = panel.start(window), {"edgecolor": colour, "linewidth": 1.2, "zorder": 2}
+        left, middle = self.x(start), top + HEIGHT / 2
+        self.ax.plot((left + 0.1, left + panel.reach - 0.1), (middle, middle), color=colour, linewidth=1.2, zorder=1)
         for position, kind in panel.reads(window).items():
             if kind != SKIPPED:
                 fill = colour if kind == DATA else "white"
-                _box(ax, left + position - start + 0.08, top, 0.84, HEIGHT, facecolor=fill, **look)
+                self._box(left + position - start + 0.08, top, 0.84, HEIGHT, facecolor=fill, **look)
         if panel.low != self.first.low and window < self.first.windows:
             theirs = left + panel.low - self.first.low
-            _box(ax, theirs, top - 0.06, panel.reach, HEIGHT + 0.12, zorder=3, **_FRAME)
+            self._box(theirs, top - 0.06, panel.reach, HEIGHT + 0.12, zorder=3, **_FRAME)
 
-    def _legend(self, ax: Axes) -> None:
+    def _legend(self) -> None:
         from matplotlib.lines import Line2D
         from matplotlib.patches import Patch
 
         on_data, on_padding = ("kept", "cropped") if self.first.transposed else ("reads data", "reads padding")
         handles: list[Any] = [
-            Patch(facecolor=INK, edgecolor=INK, label=on_data),
-            Patch(facecolor="white", edgecolor=INK, label=on_padding),
+            Patch(facecolor=fill, edgecolor=INK, label=label) for fill, label in ((INK, on_data), ("white", on_padding))
         ]
         if self.first.dilation > 1:
             handles.append(Line2D([], [], color=INK, label="skipped by dilation"))
         if any(panel.low != self.first.low for panel in self.panels):
             handles.append(Patch(label=f'the window of "{self.first.name}"', **_FRAME))
         below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "ncol": len(handles)}
-        ax.legend(handles=handles, frameon=False, fontsize=9, **below)
+        self.ax.legend(handles=handles, frameon=False, fontsize=9, **below)
 
 
 _FRAME: dict[str, Any] = {"facecolor": "none", "edgecolor": COLOURS[0], "linestyle": (0, (3, 2)), "linewidth": 1.6}
-
-
-def _text(ax: Axes, x: float, y: float, text: str, size: float, **options: Any) -> None:
-    ax.text(x, y, text, size=size, va="center", **options)
-
-
-def _box(ax: Axes, x: float, y: float, width: float, height: float, **options: Any) -> None:
-    from matplotlib.patches import Rectangle
-
-    ax.add_patch(Rectangle((x, y), width, height, **options))

@@ -21,23 +21,6 @@ from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.validation import Function
 
-__all__ = [
-    "ANY",
-    "CELL",
-    "FORMAT",
-    "NOTE",
-    "Placeholder",
-    "Scope",
-    "Target",
-    "building",
-    "lowered_later",
-    "record",
-    "scope",
-    "target_of",
-    "use_on",
-]
-
-
 NOTE, CELL = "__windows__", "__cell__"
 
 

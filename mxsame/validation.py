@@ -45,20 +45,15 @@ def must(holds: Any, rule: str, **values: Any) -> None:
         raise ValueError(f"{rule}; {received(**values)}" if values else rule)
 
 
-def own_names(other_names: Mapping[str, str], arguments: Mapping[str, Any]) -> None:
-    """Raises a `TypeError` for an argument under another library's name; `other_names` maps such names to the names
-    here."""
-    for name in other_names.keys() & arguments.keys():
-        raise TypeError(f"{name} must be given as {other_names[name]}; {received(**{name: arguments[name]})}")
-
-
 def renamed(**other_names: str) -> Callable[[Function], Function]:
-    """A decorator: `own_names` checks the function's arguments."""
+    """A decorator: an argument under another library's name is a `TypeError`; `other_names` maps such names to the
+    names here."""
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def checked(*args: Any, **arguments: Any) -> Any:
-            own_names(other_names, arguments)
+            for name in other_names.keys() & arguments.keys():
+                raise TypeError(f"{name} must be given as {other_names[name]}; {received(**{name: arguments[name]})}")
             return function(*args, **arguments)
 
         return cast(Function, checked)

@@ -98,7 +98,7 @@ def test_a_graph_for_every_size_picks_windows_if_its_channels_are_known(name, si
     running.assert_equal(net(x).asnumpy(), want)
 
 
-@pytest.mark.parametrize("strategy", ["shift", "offset", "gather"])
+@pytest.mark.parametrize("strategy", ["shift", "gather"])
 def test_channels_are_known_behind_a_layer_whose_padding_is_computed(strategy):
     """Those of a pooling layer, for its strategies, and of a weight whose shape is deferred."""
     conv, *others = nn.Conv2D(8, 3, strides=2, in_channels=3), nn.DepthwiseConv2D(3), nn.MaxPool2D(3, 2)

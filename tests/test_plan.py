@@ -83,9 +83,6 @@ def reads(step, window, n, convention, fill):
     assert span >= 0, "MXNet refuses a kernel longer than the padded data"
     stride = 1 if step.pick else s
     before = step.zeros[0]
-    if step.offset:
-        assert step.offset[0] <= low <= step.offset[1]
-        before = step.pad - low
     rows = []
     for output in range(step.crop[0], (-(-span // stride) if convention == "full" else span // stride) + 1):
         positions = [output * stride + element * d - step.pad for element in range(k)]
@@ -132,8 +129,8 @@ def windows_of(operator, padding, ceil_mode, sizes):
 
 
 SERVED = {  # how many windows of the grid each of `strategies_for` the operator serves, static or not
-    ("conv", True): (2125, 3685, 3685, 3685, 3685, 2125, 3075, 2208, 2340),
-    ("conv", False): (174, 293, 416, 361, 416, 245, 251, 199, 245),
+    ("conv", True): (2125, 3685, 3685, 3685, 3685, 2125, 3075, 2340),
+    ("conv", False): (174, 293, 416, 361, 416, 245, 251, 245),
     ("max", True): (1158, 1334, 1404, 1502, 1502, 1252, 1252),
     ("max", False): (75, 86, 96, 152, 152, 121, 121),
     ("avg", True): (1158, 1334, 1404, 1502, 1502, 1252, 1469, 1252),

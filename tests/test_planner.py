@@ -70,7 +70,7 @@ FASTEST = [
     (square(56, 5, 2), Work("conv", 8, 144, 144, groups=144), {"kernel"}),
     (square(112, 3, 2), Work("max", 8, 64, 64), {"full"}),
     (square(None, 3, 2), Work("conv", 8, 128, 128), {"shift"}),
-    (square(None, 3, 2), Work("conv", 8, 64, 64, groups=64), {"shift"}),  # an offset is as fast, and slow to train
+    (square(None, 3, 2), Work("conv", 8, 64, 64, groups=64), {"shift"}),
     (square(None, 4, 2), Work("conv", None, 192, 192), {"shift", "concat"}),  # and so is a slice
     (square(56, 3, 2), Work("conv", 8, 128, 128, purpose="training"), {"concat"}),
     (square(60, 3, 2), Work("conv", 8, 64, 64, groups=64, purpose="training"), {"concat"}),

@@ -22,8 +22,6 @@ from mxsame.target import Target
 if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock
 
-__all__ = ["Deployed", "Signature", "deploy"]
-
 SINGLE: np.dtype[Any] = np.dtype("float32")  # what oneDNN fuses
 # By how much a fused graph may differ from the plain one, relative to an output's largest element. Fusing only changes
 # the rounding: by 1.8e-6 at most in the six networks of the benchmarks (MobileNetV2; next EfficientNet, 5e-7), and by

@@ -15,8 +15,6 @@ from mxsame.target import Target
 if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock
 
-__all__ = ["export"]
-
 
 def export(
     net: HybridBlock, path: str, input_shape: Any = None, epoch: int = 0, remove_amp_cast: bool = True

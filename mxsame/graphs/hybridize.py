@@ -23,8 +23,6 @@ from mxsame.plan.choice import Decision
 if TYPE_CHECKING:
     from mxsame._mxnet import AnyBlock
 
-__all__ = ["HybridBlock", "HybridSequential", "hybridize"]
-
 
 def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags: Any) -> AnyBlock:
     """Hybridize `net` as `net.hybridize(active, **flags)` does, with a graph for each shape signature; returns `net`.

@@ -19,8 +19,9 @@ from mxsame.ops._geometry import Geometry
 from mxsame.ops._operator import Around, Operator
 from mxsame.plan import STRATEGIES, Plan, Window, choice, first_plan, forced, strategies_for
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.choice import Decision, Work
-from mxsame.plan.strategies import CHANNELS, WEIGHT, WEIGHT_SHAPE
+from mxsame.plan.choice import Decision
+from mxsame.plan.costs import Work
+from mxsame.plan.strategies import CHANNELS, WEIGHT
 from mxsame.plan.windows import Windows, noted
 from mxsame.target import record
 
@@ -159,9 +160,8 @@ def lowered(request: Request) -> Operator:
 def strategies(request: Request) -> Tuple[Tuple[str, ...], Tuple[str, ...]]:
     """The strategies that are possible for data of static shape, and for the data as it is."""
     known: Set[Optional[str]] = {None}
-    weight_shape = request.geometry.weight_shape
-    if weight_shape is not None:
-        known |= {WEIGHT} if None in weight_shape else {WEIGHT, WEIGHT_SHAPE}
+    if request.geometry.weight_shape is not None:
+        known.add(WEIGHT)
     operator, refused = request.work.operator, request.refused
     static = _buildable(operator, frozenset(known | {CHANNELS}), refused)  # a shape has channels
     allowed = static if request.work.in_channels is not None else _buildable(operator, frozenset(known), refused)

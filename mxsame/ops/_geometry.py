@@ -8,7 +8,7 @@ from typing import Any, Mapping, Optional, Tuple
 from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.plan import POOLS
-from mxsame.plan.choice import Work
+from mxsame.plan.costs import Work
 from mxsame.plan.windows import Windows, check_dynamic, lengths
 from mxsame.target import Target
 from mxsame.validation import Shape

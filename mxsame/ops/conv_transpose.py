@@ -12,7 +12,7 @@ from mxsame.ops._geometry import Geometry, channel_count
 from mxsame.ops._operator import Around
 from mxsame.ops.conv import Convolution, ConvRequest
 from mxsame.plan import make_transposed_windows, strategies_for
-from mxsame.plan.choice import Work
+from mxsame.plan.costs import Work
 from mxsame.plan.windows import Windows
 
 if TYPE_CHECKING:

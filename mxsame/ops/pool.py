@@ -10,7 +10,7 @@ from mxsame.ops._call import Request, run
 from mxsame.ops._geometry import Geometry
 from mxsame.ops._operator import Around, Operator, told
 from mxsame.plan import arrays
-from mxsame.plan.choice import Work
+from mxsame.plan.costs import Work
 from mxsame.plan.windows import make_pool_windows
 
 if TYPE_CHECKING:

@@ -37,17 +37,6 @@ from mxsame.plan.costs import BLOCK, COSTS, Costs, TypicalLayer, Work, is_partia
 from mxsame.plan.strategies import POOLS, STRATEGIES, Plan
 from mxsame.plan.windows import AnyWindow, Windows, check_static
 
-__all__ = [
-    "COSTS",
-    "Costs",
-    "Decision",
-    "Work",
-    "candidates",
-    "choose",
-    "estimate",
-]
-
-
 WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
 LEAST_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
 
@@ -143,7 +132,7 @@ def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Seque
     def competes(name: str, plan: Plan) -> bool:
         if work.operator == "max":  # picking multiplies by zero, which makes NaN of an infinity
             return STRATEGIES[name].competes and not any(axis.pick or axis.gather for axis in plan.axes)
-        return STRATEGIES[name].competes and not (is_static and name in ("gather", "offset"))
+        return STRATEGIES[name].competes and not (is_static and name == "gather")
 
     competing = [name for name, plan in plans.items() if competes(name, plan)]
     return {name: laid_out(plans[name], windows, work) for name in competing or plans}

@@ -218,7 +218,7 @@ class Shift(Step):
     """The data is shifted within its padding, so that its low appears to be the same for every size."""
 
     def before(self, F: Any, on: Setting, data: Any) -> Any:
-        ones = {axis: One.back(*values) for axis, values in self.values.items()}
+        ones = {axis: One(*values) for axis, values in self.values.items()}
         pads = [ones[axis].length - 1 if axis in ones else 0 for axis in self.plans]
         return _moved(F, on, data, data, ones, pads, [1] * len(pads))
 
@@ -248,30 +248,6 @@ class Zeros(Step):
 
     def backward_cost(self, layer: TypicalLayer) -> float:
         return layer.costs.weight * layer.weights
-
-
-class Offset(Step):
-    """The kernel is put at an offset of pad - low among zeros, by a convolution of the kernel itself."""
-
-    copies = 0
-
-    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
-        copied = arrays.copied
-        zeros = {axis: self.plans[axis].pad - least for axis, (least, _) in self.values.items()}
-        pads = tuple(zeros.get(axis, 0) for axis in self.plans)
-        kernels = F.expand_dims(F.reshape(copied(F, weight), shape=(-3, -2)), axis=1)
-        one = _single_one(
-            F, on, data, {axis: One(zeros[axis] + 1, -least, 1) for axis, (least, _) in self.values.items()}
-        )
-        sizes = tuple(pad + 1 for pad in pads)
-        kernels = F.Convolution(copied(F, kernels), one, kernel=sizes, pad=pads, num_filter=1, no_bias=True)
-        return copied(F, F.reshape(F.reshape(kernels, shape=(-3, -2)), shape=(-4, channels, -1, -2)))
-
-    def weight_cost(self, layer: TypicalLayer) -> float:
-        return layer.costs.offset * layer.weights + layer.move_operators(self.axes)
-
-    def backward_cost(self, layer: TypicalLayer) -> float:
-        return layer.costs.offset * layer.weights
 
 
 class Crop(Step):
@@ -304,7 +280,7 @@ class Pick(Step):
     """Of the windows of every position those are picked that SAME has for the size."""
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
-        ones = {axis: One.back(least, reach) for axis, (least, reach, _) in self.values.items()}
+        ones = {axis: One(least, reach) for axis, (least, reach, _) in self.values.items()}
         pads = [plan.pick[2] if plan.pick else 0 for plan in self.plans.values()]
         strides = [window.stride if plan.pick else 1 for plan, window in zip(self.plans.values(), on.windows)]
         return _moved(F, on, out, data, ones, pads, strides)
@@ -325,7 +301,6 @@ STEPS: Dict[str, Type[Step]] = {
     "gather": Gather,
     "shift": Shift,
     "zeros": Zeros,
-    "offset": Offset,
     "crop": Crop,
     "pick": Pick,
 }
@@ -335,20 +310,15 @@ STEPS: Dict[str, Type[Step]] = {
 
 
 class One(NamedTuple):
-    """Along an axis of a kernel, a one among zeros: at `first` plus or minus low."""
+    """Along an axis of a kernel, a one among zeros: at reach - low, whose low is not below `least`."""
 
-    length: int
-    first: int
-    sign: int
+    least: int
+    reach: int
 
-    @classmethod
-    def back(cls, least: int, reach: int) -> One:
-        """At reach - low, whose low is not below `least`."""
-        return cls(reach - least + 1, reach, -1)
-
-    def position(self, low: Any) -> Any:
-        """For a number or an array."""
-        return self.first + low if self.sign > 0 else self.first - low
+    @property
+    def length(self) -> int:
+        """Of the kernel."""
+        return self.reach - self.least + 1
 
 
 def _lengths(F: Any, on: Setting, data: Any, axes: Sequence[int]) -> Any:
@@ -388,7 +358,7 @@ def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, One]) -> Any:
         if on.windows[axis - SPATIAL].size is None:
             alike.setdefault((one, on.windows[axis - SPATIAL]), []).append(axis)
     for (one, _), axes in alike.items():
-        rows = F.one_hot(one.position(_low(F, on, data, axes)), depth=one.length)
+        rows = F.one_hot(one.reach - _low(F, on, data, axes), depth=one.length)
         for index, axis in enumerate(axes):
             row = F.slice_axis(rows, axis=0, begin=index, end=index + 1) if len(axes) > 1 else rows
             row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
@@ -401,7 +371,7 @@ def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, One]) -> Any:
     for axis, one in ones.items():
         window = on.windows[axis - SPATIAL]
         if window.size is not None:
-            before = one.position(window.pads(window.size)[0])
+            before = one.reach - window.pads(window.size)[0]
             kernel = arrays.concatenated(F, kernel, axis, (before, one.length - 1 - before))
     return F.BlockGrad(kernel)
 

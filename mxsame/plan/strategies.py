@@ -19,7 +19,7 @@ from mxsame.padding import high_pad
 from mxsame.plan.steps import Step, steps_of
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
 
-MOST_OFFSETS = 2  # after the first; each is a copy of the kernel and a choice, and weights of zero to multiply by
+MOST_SHIFTS = 2  # after the first; each is an element of the kernel that moves data, zero for all but one
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,6 @@ class AxisPlan:
         flipped kernel (transposed convolutions only); 0 otherwise.
     zeros
         (front, back) zeros concatenated to the kernel.
-    offset
-        (least, most) of low, which is computed in the graph: the kernel is at the offset pad - low among `kernel_size`
-        elements.
     pad
         The operator's own pad, the same at both ends.
     adj
@@ -74,7 +71,6 @@ class AxisPlan:
     pick: Optional[Tuple[int, int, int]] = None
     dilate: int = 0
     zeros: Tuple[int, int] = (0, 0)
-    offset: Optional[Tuple[int, int]] = None
     pad: int = 0
     adj: int = 0
     crop: Tuple[int, Optional[int]] = (0, 0)
@@ -249,7 +245,7 @@ def _shift(window: Window) -> Optional[AxisPlan]:
     """The data is shifted so that the windows of every size start at the same position."""
     if window.size is not None:
         return None
-    return _moved(window, lambda least, most, reach: AxisPlan(window.kernel_size, shift=(least, reach), pad=least))
+    return _moved(window, lambda least, reach: AxisPlan(window.kernel_size, shift=(least, reach), pad=least))
 
 
 def _pick(window: Window) -> Optional[AxisPlan]:
@@ -259,7 +255,7 @@ def _pick(window: Window) -> Optional[AxisPlan]:
     pad = max(max(window.pads(size)) for size in window.sizes)
     for zeros in range(window.kernel_size):
 
-        def draft(least: int, most: int, reach: int, zeros: int = zeros) -> AxisPlan:
+        def draft(least: int, reach: int, zeros: int = zeros) -> AxisPlan:
             return AxisPlan(window.kernel_size, pick=(least, pad + zeros, zeros), pad=pad)
 
         plan = _moved(window, draft)
@@ -268,25 +264,16 @@ def _pick(window: Window) -> Optional[AxisPlan]:
     return None
 
 
-def _offset(window: Window) -> Optional[AxisPlan]:
-    """Windows start at -pad for every size; the offset of the kernel in them makes up for the difference."""
-
-    def draft(least: int, most: int, reach: int) -> AxisPlan:
-        return AxisPlan(reach - least + window.kernel_size, offset=(least, most), pad=reach)
-
-    return _moved(window, draft) if window.dilation == 1 else None
-
-
-def _moved(window: Window, draft: Callable[[int, int, int], AxisPlan]) -> Optional[AxisPlan]:
-    """A plan that depends on the least and the most of `low`, and on the pad that the last window of every size needs
+def _moved(window: Window, draft: Callable[[int, int], AxisPlan]) -> Optional[AxisPlan]:
+    """A plan that depends on the least `low`, and on the pad that the last window of every size needs
     if all start as early as any."""
     if not window.follows_size:
         return None
     pads = [window.pads(size) for size in window.sizes]
     least, most = min(low for low, _ in pads), max(low for low, _ in pads)
-    if most - least > MOST_OFFSETS:
+    if most - least > MOST_SHIFTS:
         return None
-    plan = draft(least, most, max(most, max(map(sum, pads)) - least))
+    plan = draft(least, max(most, max(map(sum, pads)) - least))
     extra = {_operator_outputs(plan, window, size) - window.outputs(size) for size in window.sizes}
     return replace(plan, crop=(0, extra.pop() if len(extra) == 1 else None)) if min(extra) >= 0 else None
 
@@ -359,7 +346,7 @@ def _checked_transposed(plan: Optional[AxisPlan], window: TransposedWindow) -> O
 POOLS = ("max", "avg", "avg with padding", "lp")  # by MXNet's Pooling
 OPERATORS = ("conv", *POOLS, "transposed")
 
-WEIGHT, WEIGHT_SHAPE, CHANNELS = "weight", "weight shape", "channels"
+WEIGHT, CHANNELS = "weight", "channels"
 
 
 @dataclass(frozen=True)
@@ -376,8 +363,7 @@ class Strategy:
     transposed : callable, optional
         The same for the window of a transposed convolution.
     needs : str, optional
-        What must be known to build its graph: "weight", a part of the weight's shape; "weight shape", all of it, since
-        MXNet cannot infer it through the graph; "channels", those of the data.
+        What must be known to build its graph: "weight", a part of the weight's shape; "channels", those of the data.
     channels_last : bool
         Whether it also runs data with channels last.
     convention : str
@@ -430,7 +416,6 @@ STRATEGIES: Dict[str, Strategy] = {
         Strategy("shift", _shift, ("conv",), needs=CHANNELS),
         Strategy("pick", _pick, POOLS, needs=CHANNELS),
         Strategy("flip", _flip, _SUMS, needs=WEIGHT),
-        Strategy("offset", _offset, ("conv",), needs=WEIGHT_SHAPE),
         Strategy("gather", _gather, _EVERY),
         Strategy("dilate", transposed=_transposed_dilate, together=True, competes=False),
     )
