@@ -5,18 +5,17 @@ from __future__ import annotations
 
 import operator
 import sys
-from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.target import Target, target_of, use_on
+from mxsame.target import Target, target_of
 from mxsame.tensors import known_shape
 
 _AS_IT_IS, _AS_NUMPY_KIND = (lambda out: out), operator.methodcaller("as_np_ndarray")
 DENSE = (mx.nd.NDArray, mx.np.ndarray)  # those of sparse arrays are derived from the first
-_FLOATS = (np.float32, np.float64, np.float16)
 _NUMPY_KINDS = (mx.np.ndarray, mx.sym.numpy._Symbol)
 _DTYPES = {code: dtype for code, dtype in mx.nd.ndarray._DTYPE_MX_TO_NP.items() if np.dtype(dtype).kind in "biuf"}
 _STYPES = mx.nd.ndarray._STORAGE_TYPE_ID_TO_STR
@@ -35,20 +34,16 @@ class Operands(NamedTuple):
 def classic(**named: Any) -> Operands:
     """Check that all arrays are of one kind, type and device, and bring them into classic form. A bias, which may be
     None, is the last."""
-    data, *_ = arrays = tuple(named.values())
-    facts = [check(name, array) for name, array in named.items() if array is not None or name != "bias"]
-    kind, first = type(data), facts[0]
-    for (name, array), other in zip(named.items(), facts):
-        if type(array) is not kind or (other and first and (other[1] is not first[1] or other[2] != first[2])):
-            _check_together(name, array, next(iter(named)), data)
-    restore = _AS_IT_IS
+    (data_name, data), *_ = named.items()
+    for name, array in named.items():
+        if array is not None or name != "bias":
+            check(name, array)
+            _check_together(name, array, data_name, data)
+    arrays, restore = tuple(named.values()), _AS_IT_IS
     if isinstance(data, _NUMPY_KINDS):
         arrays, restore = as_classic(arrays), _AS_NUMPY_KIND
-    if first is None:
-        symbol_shapes = tuple(None if array is None else known_shape(array) for array in arrays)
-        return Operands(mx.sym, arrays, symbol_shapes, restore, target_of(data))
-    shapes = tuple(each and each[0] for each in facts) + (None,) * (len(arrays) - len(facts))
-    return Operands(mx.nd, arrays, shapes, restore, use_on(first[2]))
+    shapes = tuple(None if array is None else known_shape(array) for array in arrays)
+    return Operands(mx.sym if isinstance(data, mx.sym.Symbol) else mx.nd, arrays, shapes, restore, target_of(data))
 
 
 def as_classic(arrays: Sequence[Any]) -> Tuple[Any, ...]:
@@ -56,22 +51,16 @@ def as_classic(arrays: Sequence[Any]) -> Tuple[Any, ...]:
     return tuple(None if array is None else array.as_nd_ndarray() for array in arrays)
 
 
-def check(name: str, array: Any) -> Optional[Tuple[Any, Any, Any]]:
-    """What must hold of any one array: its kind, a floating type, that it is dense and not empty; gives its shape, type
-    and device, None for a Symbol."""
-    if type(array) not in DENSE:
-        if isinstance(array, mx.sym.Symbol):
-            _check_symbol(name, array)
-            return None
-        if not isinstance(array, mx.nd.NDArray):
-            raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {received(name, array)}")
-        _check_dense(name, array.stype)
-    shape, dtype = array.shape, array.dtype
-    if dtype not in _FLOATS:
-        validation.float_type(name, str(np.dtype(dtype)))
-    if 0 in shape:  # in np mode MXNet's operators seem to take it, and fail at the next wait
-        validation.not_empty(name, shape)
-    return shape, dtype, array.ctx
+def check(name: str, array: Any) -> None:
+    """What must hold of any one array: its kind, a floating type, that it is dense and not empty."""
+    if isinstance(array, mx.sym.Symbol):
+        _check_symbol(name, array)
+        return
+    if not isinstance(array, mx.nd.NDArray):
+        raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {received(name, array)}")
+    _check_dense(name, array.stype)
+    validation.float_type(name, str(np.dtype(array.dtype)))
+    validation.not_empty(name, array.shape)  # in np mode MXNet's operators seem to take it, and fail at the next wait
 
 
 def _check_symbol(name: str, symbol: Any) -> None:

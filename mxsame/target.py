@@ -123,13 +123,10 @@ def record(decision: Any) -> None:
 
 def target_of(data: Any) -> Target:
     """Of an array, as autograd is now, or of a Symbol."""
-    return use_on(data.ctx) if isinstance(data, mx.nd.NDArray) else scope().target
-
-
-def use_on(context: Any) -> Target:
-    """Of an array on this device, as autograd is now."""
+    if not isinstance(data, mx.nd.NDArray):
+        return scope().target
     purpose = "training" if mx.autograd.is_training() else "inference"
-    return Target(purpose, "gpu" if context.device_type == "gpu" else "cpu", mx.autograd.is_recording())
+    return Target(purpose, "gpu" if data.ctx.device_type == "gpu" else "cpu", mx.autograd.is_recording())
 
 
 class Placeholder(NamedTuple):

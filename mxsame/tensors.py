@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import functools
 import json
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -40,17 +40,27 @@ def _unknown_length() -> int:
 def probed_channels(symbol: Any, ndim: int, axis: int) -> Optional[int]:
     """The channels of a Symbol as its graph fixes them, whatever is fed to it.
 
-    MXNet infers nothing through pooling of dynamic shape. So variables without a shape are taken for arrays of `ndim`
-    axes and of one size and then another; channels that are the same for both are the graph's own.
+    Variables without a shape are taken for arrays of `ndim` axes.
     """
     attributes = symbol.attr_dict()
     unshaped = [name for name in symbol.list_arguments() if "__shape__" not in attributes.get(name, {})]
-    lengths = set()
-    for size in (509, 1021):  # larger than what networks reduce to nothing; inference allocates no memory
-        probe = tuple(_unknown_length() if other == axis else size for other in range(ndim))
-        shape = _inferred_shape(symbol, dict.fromkeys(unshaped, probe))
-        lengths.add(None if shape is None or len(shape) != ndim else shape[axis])
-    return lengths.pop() if len(lengths) == 1 else None
+
+    def probe(size: int) -> Mapping[str, tuple]:
+        return dict.fromkeys(unshaped, tuple(_unknown_length() if at == axis else size for at in range(ndim)))
+
+    shape = probed_shape(symbol, probe)
+    return shape[axis] if shape is not None and len(shape) == ndim else None
+
+
+def probed_shape(symbol: Any, shapes: Callable[[int], Mapping[str, tuple]]) -> Optional[tuple[Optional[int], ...]]:
+    """The shape of a Symbol, None for lengths that follow from the lengths that its inputs leave open: they are of one
+    size and then another, as `shapes` says, since MXNet infers nothing through pooling of dynamic shape. None if there
+    is no such shape."""
+    # Larger than what networks reduce to nothing; inference allocates no memory.
+    one, other = (_inferred_shape(symbol, shapes(size)) for size in (509, 1021))
+    if one is None or other is None or len(one) != len(other):
+        return None
+    return tuple(length if length == second else None for length, second in zip(one, other))
 
 
 def inferred_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:

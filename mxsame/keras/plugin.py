@@ -16,7 +16,7 @@ import sys
 from importlib import metadata
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
-from mxsame import operands, validation
+from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.installation.problems import InstallationError
 from mxsame.keras._translate import CAUSAL_TOO, KerasCall
@@ -37,7 +37,6 @@ FUNCTIONS = {  # of keras-mxnet, by the method of `KerasCall`
 }
 ARRAYS = ("x", "kernel", "depthwise_kernel", "pointwise_kernel")
 TRANSPOSED_LAYERS = ("Conv2DTranspose", "Conv3DTranspose")
-PROBES = (251, 383)  # lengths that networks do not reduce to nothing; no memory is allocated
 
 _replaced: list[tuple[Any, str, Any]] = []  # (owner, name, what was there before), in the order of replacement
 
@@ -254,18 +253,11 @@ def _probing(get_shape: Callable[..., Any]) -> Callable[..., Any]:
 def _probed_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:
     """The shape of a Symbol, None for lengths that depend on what its inputs leave open; None where that fails.
 
-    Open lengths are replaced by one number and then by another; a length that stays the same is static. Arrays of which
-    nothing is known, such as Keras's targets, stay open.
+    Arrays of which nothing is known, such as Keras's targets, stay open.
     """
-    declared = {
-        name: ast.literal_eval(text["__shape__"]) for name, text in symbol.attr_dict().items() if "__shape__" in text
-    }
-    inputs = {name for name in symbol.list_arguments() if 0 in declared.get(name, ()) and any(declared[name])}
-    inferred = []
-    for length in PROBES:
-        shapes = {name: tuple(entry or length for entry in declared[name]) for name in inputs}
-        try:
-            inferred.append(symbol.infer_shape_partial(**shapes)[1][0])
-        except mx.base.MXNetError:
-            return None
-    return tuple(one or None if one == other else None for one, other in zip(*inferred)) or None
+    texts = {name: text["__shape__"] for name, text in symbol.attr_dict().items() if "__shape__" in text}
+    declared = {name: ast.literal_eval(texts[name]) for name in symbol.list_arguments() if name in texts}
+    opened = {name: shape for name, shape in declared.items() if 0 in shape and any(shape)}
+    return tensors.probed_shape(
+        symbol, lambda size: {name: tuple(entry or size for entry in shape) for name, shape in opened.items()}
+    )

@@ -165,8 +165,8 @@ class Layer(Checked, HybridBlock):
 
     def check(self, x: Any) -> None:
         """Raise what is wrong with an array."""
-        facts = operands.check("data", x)
-        shape: Tuple[int, ...] = facts[0] if facts else ()
+        operands.check("data", x)
+        shape = x.shape
         self._check_shape(shape)
         if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
             raise TypeError(f"data must be an mx.np.ndarray in np mode (npx.set_np); {operands.received('data', x)}")
