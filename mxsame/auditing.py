@@ -12,7 +12,7 @@ import json
 import os
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxsame import ops, padding, tensors, validation
 from mxsame._mxnet import mx
@@ -376,7 +376,9 @@ def _table(audit: Audit) -> Iterable[str]:
     yield f"{len(audit.layers)} convolutions and pooling operators on {shapes}: {len(audit.wrong)} not as Keras's SAME"
     if not audit.wrong:
         return
-    rows = [("layer", "operator", "size", "kernel", "stride", "pads", "SAME", "shift", "accumulated", "")]
+    rows: List[Tuple[str, ...]] = [
+        ("layer", "operator", "size", "kernel", "stride", "pads", "SAME", "shift", "accumulated", "")
+    ]
     for layer in audit.wrong:
         along = [[str(getattr(axis, name)) for axis in layer.axes] for name in ("size", "kernel_size", "stride")]
         pairs = [["({},{})".format(*getattr(axis, name)) for axis in layer.axes] for name in ("pads", "same")]

@@ -93,6 +93,7 @@ class KerasCall:
         self.transposes = self.channels_last and not runs_last
         self.layout = validation.LAYOUTS[rank][runs_last]
         shape = shape or (None,) * (rank + 2)
+        self.size: Sequence[Any]
         self.batch, self.channels, *self.size = tensors.shape_channels_first(shape) if self.channels_last else shape
 
     # ---- operators
@@ -108,7 +109,9 @@ class KerasCall:
                 rule = (
                     "must be a multiple of the kernel's input channels, and its output channels of the quotient, groups"
                 )
-                given = {f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.args.shapes) if shape}
+                given: dict = {
+                    f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.args.shapes) if shape
+                }
                 given["data_format"] = DATA_FORMATS[self.channels_last]
                 raise ValueError(f"channels of {self.names[0]} {rule}; {validation.received(**given)}")
             groups = in_channels // share
@@ -186,8 +189,8 @@ class KerasCall:
         meanings, lengths = (*("kernel size",) * self.rank, *axes), (*(kernel_length,) * self.rank, *expected)
         _, meanings, lengths = zip(*sorted(zip(stored, meanings, lengths)))
         validation.shape(name, shape, lengths, f"({', '.join(meanings)})")
-        *kernel_size, first, second = lengths = [shape[axis] for axis in stored]
-        if any(length is None and axis - len(lengths) != open_axis for axis, length in enumerate(lengths)):
+        *kernel_size, first, second = actual = [shape[axis] for axis in stored]
+        if any(length is None and axis - len(actual) != open_axis for axis, length in enumerate(actual)):
             raise ValueError(
                 f"{name} must have a static shape, given to the variable as mx.sym.var(..., shape=...); "
                 f"{validation.received(**{f'{name}.shape': shape})}"
@@ -222,16 +225,14 @@ class KerasCall:
         """
         batch, *lengths = self._output_lengths(output_shape, channels)
         crops, data_shape = [], [None if self.batch else batch, None]
-        for axis, (n, length, *window) in enumerate(zip(self.size, lengths, kernel_size, strides, dilation)):
-            size = n
-            if length is None:
-                crops.append(arithmetic.transposed_cuts(*window, padding))
-            else:
+        for axis, (n, length, k, s, d) in enumerate(zip(self.size, lengths, kernel_size, strides, dilation)):
+            size, crop = n, arithmetic.transposed_cuts(k, s, d, padding)
+            if length is not None:
                 try:
-                    size, crop = arithmetic.transposed_cuts_to(length, *window, padding)
-                    crops.append(crop)
+                    size, crop = arithmetic.transposed_cuts_to(length, k, s, d, padding)
                 except ValueError:  # shorter than the kernel
                     size = 0
+            crops.append(crop)
             if size == 0 or n not in (None, size):
                 raise ValueError(
                     f"output_shape[{axis + (1 if self.channels_last else 2)}] must be a length whose convolution "

@@ -175,7 +175,8 @@ class _Functions:
             bound.apply_defaults()
             return self.translated(method, **bound.arguments)
 
-        return self.backend.keras_mxnet_symbol(function)
+        replacement: Callable[..., Any] = self.backend.keras_mxnet_symbol(function)
+        return replacement
 
     def call_of_transposed_layer(self) -> Callable[..., Any]:
         """Replaces `call` of Conv2DTranspose and Conv3DTranspose; with the layer's output padding any size will do."""
