@@ -195,6 +195,14 @@ def memory(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
         yield network.name, lambda network=network: rows.measure(case(network, 8, size, width))
 
 
+@table("Calls without arithmetic")
+def calls(rounds: int) -> Iterator[Task]:
+    """Operators and networks of one layer on data of a few elements: what a call costs."""
+    from benchmarks import calls as pairs
+
+    yield "calls", lambda: pairs.rows(rounds)
+
+
 @table("Reading files of Keras models")
 @click.option("--model", multiple=True, metavar="NAME", help="Of tf.keras.applications; ResNet50 and VGG16 by default.")
 def convert(model: Tuple[str, ...], rounds: int) -> Iterator[Task]:

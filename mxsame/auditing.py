@@ -363,6 +363,7 @@ def _pixels(seen: Mapping[Node, list], node: Node) -> Tuple[float, ...]:
 
 # ---- as a table ------------------------------------------------------------------------------------------------------
 
+COLUMNS = ("layer", "operator", "size", "kernel", "stride", "pads", "SAME", "shift", "accumulated", "")
 ADVICE = (
     "A shifted layer is right if the network was trained in MXNet, or if Keras has ZeroPadding and padding='valid' "
     "there. If Keras has padding='same' there, use the layer of the same name in mxsame.nn, or write the network with "
@@ -376,9 +377,7 @@ def _table(audit: Audit) -> Iterable[str]:
     yield f"{len(audit.layers)} convolutions and pooling operators on {shapes}: {len(audit.wrong)} not as Keras's SAME"
     if not audit.wrong:
         return
-    rows: List[Tuple[str, ...]] = [
-        ("layer", "operator", "size", "kernel", "stride", "pads", "SAME", "shift", "accumulated", "")
-    ]
+    rows: List[Tuple[str, ...]] = [COLUMNS]
     for layer in audit.wrong:
         along = [[str(getattr(axis, name)) for axis in layer.axes] for name in ("size", "kernel_size", "stride")]
         pairs = [["({},{})".format(*getattr(axis, name)) for axis in layer.axes] for name in ("pads", "same")]

@@ -138,7 +138,7 @@ def test_variants_of_a_layer_are_as_exact_as_they_claim(layer):
 def test_the_planner_is_compared_with_each_other_graph_once(static, train, monkeypatch):
     layer = ONE_OF_EACH[1]
     calls, alias = planner.plans(layer, static, train, layers.inputs(layer, train))
-    assert len(calls) > 2 and alias and not set(alias) & set(calls)
+    assert len(calls) > 1 and alias and not set(alias) & set(calls)
     with monkeypatch.context() as patch:
         patch.setattr(mx.nd, "CachedOp", None)  # what is timed has its graph, and makes no other one
         for call in calls.values():

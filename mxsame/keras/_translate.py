@@ -109,11 +109,9 @@ class KerasCall:
                 rule = (
                     "must be a multiple of the kernel's input channels, and its output channels of the quotient, groups"
                 )
-                given: dict = {
-                    f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.args.shapes) if shape
-                }
-                given["data_format"] = DATA_FORMATS[self.channels_last]
-                raise ValueError(f"channels of {self.names[0]} {rule}; {validation.received(**given)}")
+                shapes = {f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.args.shapes) if shape}
+                received = validation.received(**shapes, data_format=DATA_FORMATS[self.channels_last])
+                raise ValueError(f"channels of {self.names[0]} {rule}; {received}")
             groups = in_channels // share
         window = self._window(strides, padding, dilation_rate, paddings)
         return self._run(ops.conv, weight, channels=channels, kernel_size=kernel_size, groups=groups, **window)
