@@ -44,7 +44,7 @@ def test_plain_data_with_enough_pairs(name):
     assert kernels(POOLS[name](mx.sym.var("x", shape=(2, 9, 8)), 3, 2, layout="NWC")) == PAIRS
     assert kernels(POOLS[name](data(channels=6), 3, 2)) == LONE
     assert kernels(POOLS[name](data(channels=9), 3, 2)) == LONE
-    assert kernels(POOLS[name](mx.sym.var("x"), 3, 2, layout="NCW")) == LONE  # unknown channels
+    assert {*kernels(POOLS[name](mx.sym.var("x"), 3, 2, layout="NCW"))} == {*LONE}  # unknown channels
     with building(Target(device="gpu")):
         assert kernels(POOLS[name](data(), 3, 2)) == LONE
     assert kernels(POOLS[name](mx.sym.var("x", shape=(2, 8, 9, 9)), 3, 2)) == ["(3, 3)"]
