@@ -147,11 +147,8 @@ def audit(net: Any, shape: Shapes) -> Audit:
     with tracing.explained(shape=shape):
         node_shapes = graph.shapes()
     unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and node not in node_shapes]
-    if unknown:
-        raise ValueError(
-            "shape must be given for every input of the network, by name, so that the shapes of all layers are known; "
-            f"{validation.received(shape=shape, unknown=unknown)}"
-        )
+    rule = "shape must be given for every input of the network, by name, so that the shapes of all layers are known"
+    validation.must(not unknown, rule, shape=shape, unknown=unknown)
     judged = {layer.last: layer for layer in _judged(graph, node_shapes)}
     seen = _seen(graph, judged, node_shapes)
     layers = (judged[node] for node in seen if node in judged)

@@ -66,10 +66,7 @@ def check(name: str, array: Any) -> None:
 def _check_symbol(name: str, symbol: Any) -> None:
     """One output; and the attributes of a variable, which nobody would look at before the graph is bound."""
     outputs = symbol.list_outputs()
-    if len(outputs) != 1:
-        raise ValueError(
-            f"{name} must be a Symbol with one output; {validation.received(**{f'{name}.outputs': outputs})}"
-        )
+    validation.must(len(outputs) == 1, f"{name} must be a Symbol with one output", **{f"{name}.outputs": outputs})
     dtype, stype = symbol.attr("__dtype__"), symbol.attr("__storage_type__")
     if dtype is not None and int(dtype) in _DTYPES:
         validation.float_type(name, str(np.dtype(_DTYPES[int(dtype)])))
@@ -112,11 +109,10 @@ def check_fits(name: str, array: Any, owner: str, dtypes: Sequence[Any], context
             f"{name} must have the type of {owner}, {' or '.join(map(str, dtypes))}; "
             f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
         )
-    if _device(array.ctx) not in map(_device, contexts):
-        raise ValueError(
-            f"{name} must be on the device of {owner}, {contexts}; "
-            f"{validation.received(**{f'{name}.context': str(array.ctx)})}"
-        )
+    is_there = _device(array.ctx) in map(_device, contexts)
+    validation.must(
+        is_there, f"{name} must be on the device of {owner}, {contexts}", **{f"{name}.context": str(array.ctx)}
+    )
 
 
 def in_own_memory(array: Any) -> Any:

@@ -48,11 +48,8 @@ def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
     kernel_size = validation.integer("kernel_size", kernel_size, 1)
     dilation = validation.integer("dilation", dilation, 1)
     effective = (kernel_size - 1) * dilation + 1
-    if effective > validation.LARGEST_STEP:
-        raise ValueError(
-            f"the effective kernel size ke = (k-1)d + 1 must be <= {validation.LARGEST_STEP}; "
-            f"{validation.received(ke=effective)}"
-        )
+    most = validation.LARGEST_STEP
+    validation.must(effective <= most, f"the effective kernel size ke = (k-1)d + 1 must be <= {most}", ke=effective)
     return effective
 
 
@@ -105,11 +102,9 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     ((1, 1), (1, 0), (2, 1))
     """
     high, low = same_pads(size, kernel_size, stride, dilation)
-    if _beyond(size, kernel_size, stride, dilation) < -1:
-        raise ValueError(
-            "keras-mxnet cannot run a kernel and stride that leave more than one element after the last window; "
-            f"{validation.received(size=size, kernel_size=kernel_size, stride=stride, dilation=dilation)}"
-        )
+    rule = "keras-mxnet cannot run a kernel and stride that leave more than one element after the last window"
+    given = {"size": size, "kernel_size": kernel_size, "stride": stride, "dilation": dilation}
+    validation.must(_beyond(**given) >= -1, rule, **given)
     return low, high
 
 
@@ -135,11 +130,9 @@ def by_axis(
     rank = len(kernel_size)
     entries: list[Any] = [padding] * rank if isinstance(padding, str) else list(padding)
     if padding == KERAS_MXNET:
-        if operator == "transposed" and max(strides) > 1 and max(dilation) > 1:
-            raise ValueError(
-                "keras-mxnet cannot run a transposed convolution with strides and dilation, for which MXNet "
-                f"computes wrong values; {validation.received(strides=tuple(strides), dilation=tuple(dilation))}"
-            )
+        is_right = operator != "transposed" or max(strides) == 1 or max(dilation) == 1
+        rule = "keras-mxnet cannot run a transposed convolution with strides and dilation, for which MXNet computes"
+        validation.must(is_right, f"{rule} wrong values", strides=tuple(strides), dilation=tuple(dilation))
         for axis in _KEEPS_ALL_OUTPUTS[operator][rank]:
             effective = effective_kernel_size(kernel_size[axis], dilation[axis])
             if strides[axis] == 1 and effective % 2 == 0:
@@ -221,17 +214,11 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
     stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
     effective = effective_kernel_size(kernel_size, dilation)
     low, high = resolve_pads(size, kernel_size, stride, dilation, padding)
-    if size + low + high > validation.LARGEST:
-        raise ValueError(
-            f"the padded input must be at most {validation.LARGEST} long; "
-            f"{validation.received(size=size, padding=padding)}"
-        )
-    if size + low + high < effective:
-        raise ValueError(
-            "the padded input must be at least as long as the kernel, ke = (k-1)d + 1; "
-            f"{validation.received(size=size, padding=padding, ke=effective)}"
-        )
-    return (size + low + high - effective) // stride + 1
+    padded, most, given = size + low + high, validation.LARGEST, {"size": size, "padding": padding}
+    validation.must(padded <= most, f"the padded input must be at most {most} long", **given)
+    rule = "the padded input must be at least as long as the kernel, ke = (k-1)d + 1"
+    validation.must(padded >= effective, rule, **given, ke=effective)
+    return (padded - effective) // stride + 1
 
 
 def transposed_cuts(
@@ -258,32 +245,24 @@ def transposed_cuts(
     stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
     if output_padding is not None:
         output_padding = validation.integer("output_padding", output_padding, 0)
-        if output_padding >= stride:
-            raise ValueError(
-                "output_padding must be less than the stride; "
-                f"{validation.received(output_padding=output_padding, stride=stride)}"
-            )
+        rule = "output_padding must be less than the stride"
+        validation.must(output_padding < stride, rule, output_padding=output_padding, stride=stride)
     if not isinstance(padding, str):
         start, end = validation.pads_of_axis("padding", padding)
         return start, end - (output_padding or 0)
     word = validation.mode("padding", padding, validation.WORDS)
     total = _cropped_by_keras(effective, stride, word, output_padding)
     if word == KERAS_MXNET:
-        if total < 0 or total % 2 >= stride:
-            received = validation.received(ke=effective, stride=stride, output_padding=output_padding)
-            raise ValueError(
-                "keras-mxnet cannot run a transposed convolution whose output is longer than (n-1)*stride + ke, nor an "
-                f"odd crop with stride 1; {received}"
-            )
+        rule = "keras-mxnet cannot run a transposed convolution whose output is longer than (n-1)*stride + ke, nor an "
+        given: Any = {"ke": effective, "stride": stride, "output_padding": output_padding}
+        validation.must(total >= 0 and total % 2 < stride, f"{rule}odd crop with stride 1", **given)
         return total - total // 2, total // 2
     if word == "valid":
         return 0, total
-    if output_padding is not None and not 0 < effective - total <= stride:
-        raise ValueError(
-            "output_padding must leave an output whose forward SAME convolution has the input size: "
-            "at least 1 if the effective kernel size is even; "
-            f"{validation.received(output_padding=output_padding, effective_kernel_size=effective, stride=stride)}"
-        )
+    rule = "output_padding must leave an output whose forward SAME convolution has the input size: at least 1 if the"
+    given = {"output_padding": output_padding, "effective_kernel_size": effective, "stride": stride}
+    fits = output_padding is None or 0 < effective - total <= stride
+    validation.must(fits, f"{rule} effective kernel size is even", **given)
     start = max(total, 0) // 2
     return start, total - start
 
@@ -355,16 +334,11 @@ def transposed_output_size(
     start, end = transposed_cuts(kernel_size, stride, dilation, padding, output_padding)
     effective = effective_kernel_size(kernel_size, dilation)
     output = (size - 1) * stride + effective - start - end
-    if output < 1:
-        raise ValueError(
-            "padding must not crop the whole output of a transposed convolution; "
-            f"{validation.received(size=size, kernel_size=kernel_size, padding=padding, output_padding=output_padding)}"
-        )
-    if output > validation.LARGEST:
-        raise ValueError(
-            f"the output of a transposed convolution must be at most {validation.LARGEST} long; "
-            f"{validation.received(size=size, stride=stride, ke=effective)}"
-        )
+    rule = "padding must not crop the whole output of a transposed convolution"
+    given = {"size": size, "kernel_size": kernel_size, "padding": padding, "output_padding": output_padding}
+    validation.must(output >= 1, rule, **given)
+    rule = f"the output of a transposed convolution must be at most {validation.LARGEST} long"
+    validation.must(output <= validation.LARGEST, rule, size=size, stride=stride, ke=effective)
     return output
 
 

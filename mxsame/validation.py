@@ -108,11 +108,8 @@ def per_axis(
         if isinstance(value, (str, bytes, dict, set)) or value is None:
             raise TypeError(f"{name} must be an integer or a sequence of integers; {received(**{name: value})}")
         return (integer(name, value, minimum, maximum),) * num_spatial_dims
-    if len(value) != num_spatial_dims:
-        raise ValueError(
-            f"{name} must be an integer or a sequence of {num_spatial_dims}, one per spatial axis; "
-            f"{received(**{name: value})}"
-        )
+    rule = f"{name} must be an integer or a sequence of {num_spatial_dims}, one per spatial axis"
+    must(len(value) == num_spatial_dims, rule, **{name: value})
     return tuple(integer(f"{name}[{axis}]", entry, minimum, maximum) for axis, entry in enumerate(value))
 
 
@@ -161,11 +158,9 @@ def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Paddi
 def pooling_padding(value: Any, pool_size: Sequence[int]) -> Padding:
     """The same for pooling, where each pad must be less than the pool size."""
     pads = padding(value, len(pool_size))
-    if not isinstance(pads, str) and any(max(pair) >= size for pair, size in zip(pads, pool_size)):
-        raise ValueError(
-            "padding of pooling must be less than the pool size, or a window would hold no element of the data; "
-            f"{received(padding=value, pool_size=tuple(pool_size))}"
-        )
+    rule = "padding of pooling must be less than the pool size, or a window would hold no element of the data"
+    less = isinstance(pads, str) or all(max(pair) < size for pair, size in zip(pads, pool_size))
+    must(less, rule, padding=value, pool_size=tuple(pool_size))
     return pads
 
 
@@ -173,11 +168,8 @@ def count_include_pad(value: Any, padding: Any) -> bool:
     """Whether an average counts padding; keras-mxnet's averages always do, TensorFlow's never."""
     counted = isinstance(padding, str) and padding.lower() == "keras-mxnet"
     counts = counted if value is None else flag("count_include_pad", value)
-    if counted and not counts:
-        raise ValueError(
-            'count_include_pad must be True with padding="keras-mxnet", whose averages count padding; '
-            f"{received(count_include_pad=value)}"
-        )
+    rule = 'count_include_pad must be True with padding="keras-mxnet", whose averages count padding'
+    must(counts or not counted, rule, count_include_pad=value)
     return counts
 
 
@@ -188,11 +180,8 @@ def layout(value: Any, num_spatial_dims: int) -> str:
         return allowed[0]
     if not isinstance(value, str):
         raise TypeError(f"layout must be a string; {received(layout=value)}")
-    if value not in allowed:
-        raise ValueError(
-            f'layout must be "{allowed[0]}" or "{allowed[1]}" for {num_spatial_dims} spatial '
-            f"{'axis' if num_spatial_dims == 1 else 'axes'}; {received(layout=value)}"
-        )
+    axes = "1 spatial axis" if num_spatial_dims == 1 else f"{num_spatial_dims} spatial axes"
+    must(value in allowed, f'layout must be "{allowed[0]}" or "{allowed[1]}" for {axes}', layout=value)
     return value
 
 
@@ -206,36 +195,29 @@ def rank_of_layout(value: Any) -> int:
     if not isinstance(value, str):
         raise TypeError(f"layout must be a string; {received(layout=value)}")
     ranks = {name: num_spatial_dims for num_spatial_dims, allowed in LAYOUTS.items() for name in allowed}
-    if value not in ranks:
-        raise ValueError(f"layout must be one of {', '.join(ranks)}; {received(layout=value)}")
+    must(value in ranks, f"layout must be one of {', '.join(ranks)}", layout=value)
     return ranks[value]
 
 
 def rank(candidates: dict[str, int | None]) -> int:
     """The number of spatial axes, on which all sources agree: `candidates` maps sources to numbers."""
     known = {name: count for name, count in candidates.items() if count is not None}
-    if not known:
-        raise ValueError(
-            "the number of spatial axes must be known: give data of known shape, a layout, or a kernel or pool size "
-            "with one entry per axis; received none of them"
-        )
+    rule = "the number of spatial axes must be known: give data of known shape, a layout, or a kernel or pool size"
+    must(known, f"{rule} with one entry per axis; received none of them")
     first = next(iter(known.values()))
-    if any(count != first for count in known.values()) or first not in LAYOUTS:
-        counts = ", ".join(f"{name}={count}" for name, count in known.items())
-        raise ValueError(f"the number of spatial axes must be 1, 2 or 3 and the same everywhere; received {counts}")
+    same = first in LAYOUTS and all(count == first for count in known.values())
+    must(same, "the number of spatial axes must be 1, 2 or 3 and the same everywhere", **known)
     return first
 
 
 def divisible(name: str, value: int, by_name: str, by: int) -> None:
     """`name` must be a multiple of `by_name`."""
-    if value % by:
-        raise ValueError(f"{name} must be a multiple of {by_name}; {received(**{name: value, by_name: by})}")
+    must(value % by == 0, f"{name} must be a multiple of {by_name}", **{name: value, by_name: by})
 
 
 def agree(name: str, given: Any, source: str, actual: Any) -> None:
     """An argument must agree with what an array shows."""
-    if given is not None and actual is not None and given != actual:
-        raise ValueError(f"{name} must agree with {source}, {actual}; {received(**{name: given})}")
+    must(None in (given, actual) or given == actual, f"{name} must agree with {source}, {actual}", **{name: given})
 
 
 def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None], meaning: str) -> None:
@@ -258,8 +240,7 @@ def elements(name: str, value: Sequence[int | None]) -> None:
 
 def not_empty(name: str, value: Sequence[int]) -> None:
     """The shape of an array that has elements."""
-    if 0 in value:
-        raise ValueError(f"{name} must not be empty; {received(**{f'{name}.shape': tuple(value)})}")
+    must(0 not in value, f"{name} must not be empty", **{f"{name}.shape": tuple(value)})
 
 
 def float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:

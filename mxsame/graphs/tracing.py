@@ -38,11 +38,8 @@ def check_ready(net: Any) -> None:
     if not is_traceable(net) and not isinstance(net, mx.gluon.SymbolBlock):  # a deployed net composes Symbols, too
         raise TypeError(f"net must not override forward; received net of type {type(net).__name__}")
     unready = [name for name, parameter in net.collect_params().items() if not _gluon.is_initialized(parameter)]
-    if unready:
-        raise ValueError(
-            "net must have parameters with values: call net.initialize(), and net(x) once if layers do not know their "
-            f"input channels yet; {validation.received(uninitialized=unready)}"
-        )
+    rule = "net must have parameters with values: call net.initialize(), and net(x) once if layers do not know their"
+    validation.must(not unready, f"{rule} input channels yet", uninitialized=unready)
 
 
 class Traceable(mx.gluon.HybridBlock):
@@ -389,10 +386,7 @@ class NetGraph(Runner):
     def __init__(self, net: Any, call: Call, outputs: Any, flags: Mapping[str, Any], most: float = math.inf):
         symbol, shapes, parameters = grouped(outputs), call.named_shapes(net), _gluon.parameters(net)
         unknown = [name for name in symbol.list_inputs() if name not in shapes and name not in parameters]
-        if unknown:
-            raise ValueError(
-                f"net must compute with its inputs and parameters alone; {validation.received(variables=unknown)}"
-            )
+        validation.must(not unknown, "net must compute with its inputs and parameters alone", variables=unknown)
         self.memory = _kept(symbol, shapes, call.target.purpose == "training") if flags.get("static_alloc") else 0
         if self.memory > most or has_loop(symbol):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
@@ -414,11 +408,8 @@ class NetGraph(Runner):
             arguments, _, auxiliary = self.symbol.infer_shape_partial(**given)
         all_shapes = dict(zip([*names, *states], [*arguments, *auxiliary]))
         unknown = [name for name in deferred if not all_shapes[name] or min(all_shapes[name]) <= 0]
-        if unknown:
-            raise ValueError(
-                "the shapes of all parameters must follow from those of the data: give in_channels or in_units; "
-                f"{validation.received(unknown=unknown, **given)}"
-            )
+        rule = "the shapes of all parameters must follow from those of the data: give in_channels or in_units"
+        validation.must(not unknown, rule, unknown=unknown, **given)
         for name, parameter in deferred.items():
             _gluon.initialize_deferred(parameter, all_shapes[name])
 

@@ -188,11 +188,9 @@ class KerasCall:
         _, meanings, lengths = zip(*sorted(zip(stored, meanings, lengths)))
         validation.shape(name, shape, lengths, f"({', '.join(meanings)})")
         *kernel_size, first, second = actual = [shape[axis] for axis in stored]
-        if any(length is None and axis - len(actual) != open_axis for axis, length in enumerate(actual)):
-            raise ValueError(
-                f"{name} must have a static shape, given to the variable as mx.sym.var(..., shape=...); "
-                f"{validation.received(**{f'{name}.shape': shape})}"
-            )
+        static = all(length is not None or axis - len(actual) == open_axis for axis, length in enumerate(actual))
+        rule = f"{name} must have a static shape, given to the variable as mx.sym.var(..., shape=...)"
+        validation.must(static, rule, **{f"{name}.shape": shape})
         return self.weight(self.args.arrays[position], kind, shape), tuple(kernel_size), first, second
 
     def _output_lengths(self, output_shape: Any, channels: int) -> Sequence[Optional[int]]:
@@ -231,12 +229,10 @@ class KerasCall:
                 except ValueError:  # shorter than the kernel
                     size = 0
             crops.append(crop)
-            if size == 0 or n not in (None, size):
-                raise ValueError(
-                    f"output_shape[{axis + (1 if self.channels_last else 2)}] must be a length whose convolution "
-                    f"with this kernel, strides and padding has the length of {self.names[0]}; "
-                    f"{validation.received(output_shape=output_shape)}"
-                )
+            name = f"output_shape[{axis + (1 if self.channels_last else 2)}]"
+            rule = "must be a length whose convolution with this kernel, strides and padding has the length of"
+            is_possible = size != 0 and n in (None, size)
+            validation.must(is_possible, f"{name} {rule} {self.names[0]}", output_shape=output_shape)
             data_shape.append(None if n else size)
         if self.channels_last:
             data_shape.append(data_shape.pop(1))

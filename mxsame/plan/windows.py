@@ -242,11 +242,10 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
 
 def check_residues(windows: Tuple[AnyWindow, ...]) -> None:
     """Raises `ValueError` if an axis that is dynamic has so long a stride that its sizes cannot all be checked."""
-    if any(window.size is None and isinstance(window, Window) and window.stride > MOST_RESIDUES for window in windows):
-        raise ValueError(
-            f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape; {validation.GIVE_SIZE}; "
-            f"{validation.received(strides=tuple(each.stride for each in windows))}"
-        )
+    dynamic = (each for each in windows if each.size is None and isinstance(each, Window))
+    rule = f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape; {validation.GIVE_SIZE}"
+    few = all(each.stride <= MOST_RESIDUES for each in dynamic)
+    validation.must(few, rule, strides=tuple(each.stride for each in windows))
 
 
 def _check_no_window_is_empty(window: Window) -> None:
