@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CHECK(call) do { if (call) { fprintf(stderr, "%s\n", MXGetLastError()); exit(1); } } while (0)
-#define FAIL(text) do { fprintf(stderr, "%s\n", text); exit(1); } while (0)
+/* _Exit: destructors of MXNet must not run while its threads do. */
+#define CHECK(call) do { if (call) { fprintf(stderr, "%s\n", MXGetLastError()); _Exit(1); } } while (0)
+#define FAIL(text) do { fprintf(stderr, "%s\n", text); _Exit(1); } while (0)
 
 static char *content(const char *prefix, const char *end, long *size) {
     char path[4096];
