@@ -86,6 +86,35 @@ class Step:
         return self.cost(layer)
 
 
+class Flip(Step):
+    """Data, kernel and output are reversed."""
+
+    reorders = True
+    copies = 2
+
+    def before(self, F: Any, on: Setting, data: Any) -> Any:
+        """By a slice that steps backwards: many times faster than `reverse`."""
+        whole = (None,) * (SPATIAL + len(self.plans))
+        step = tuple(-1 if axis in self.axes else 1 for axis in range(len(whole)))
+        return F.slice(data, begin=whole, end=whole, step=step)
+
+    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
+        return arrays.reversed_kernel(F, weight, self.axes)
+
+    def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
+        return self.before(F, on, out)
+
+    def cost(self, layer: TypicalLayer) -> float:
+        per_result = layer.costs.flip + layer.output_in_blocks * layer.costs.reorder
+        return self.backward_cost(layer) + per_result * layer.results + layer.costs.operator
+
+    def weight_cost(self, layer: TypicalLayer) -> float:
+        return layer.costs.weight * layer.weights + 2 * layer.costs.operator
+
+    def backward_cost(self, layer: TypicalLayer) -> float:
+        return layer.costs.flip * layer.inputs + layer.costs.operator
+
+
 class Dilate(Step):
     """Zeros between the elements of the data of a transposed convolution. It is never chosen by its cost."""
 
@@ -265,6 +294,7 @@ class Pick(Step):
 
 # By the field of `AxisPlan`. Before the operator they run in this order, after it in the opposite one.
 STEPS: Dict[str, Type[Step]] = {
+    "flip": Flip,
     "dilate": Dilate,
     "concat": Concat,
     "pad_operator": Pad,
