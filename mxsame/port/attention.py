@@ -13,14 +13,18 @@ from mxsame.port.blocks import MASKED
 
 MASK_AXES = {"query": 2, "value": 1, "key": 1}  # that a mask of one sequence lacks among those of the scores (N, T, S)
 
+# What becomes of scores that are left out: a large number is subtracted from them; they are replaced by it, so that all
+# weights are alike where all are left out; or their weights are then 0.
+SUBTRACTED, REPLACED, ZEROS = "subtracted", "replaced", "zeros"
+
 
 def attended(
     F: Any, scores: Any, value: Any, masks: Mapping[str, Any], causal: bool, dropout: Mapping[str, Any],
-    heads: int = 1, zeros: bool = False,
+    heads: int = 1, left_out: str = SUBTRACTED,
 ) -> List[Any]:  # fmt: skip
     """The values (N, S, D), weighed by the softmax of scores (N, T, S), their weights, and those after dropout; what
-    any of the masks leaves out gets almost nothing, which is the same for all where all are left out, or `zeros`. All
-    have an entry of the batch for each head, and the masks one for all."""
+    any of the masks leaves out gets almost nothing, by the rule `left_out`. All have an entry of the batch for each
+    head, and the masks one for all."""
     allowed = None
     for name, mask in masks.items():
         mask = F.expand_dims(mask, axis=MASK_AXES[name]) if name in MASK_AXES else mask
@@ -30,10 +34,12 @@ def attended(
     if causal:
         before = causal_mask(F, scores)
         allowed = before if allowed is None else F.broadcast_mul(allowed, before)
-    if allowed is not None:
+    if allowed is not None and left_out == SUBTRACTED:
         scores = F.broadcast_add(scores, (1 - allowed) * MASKED)
+    elif allowed is not None:
+        scores = F.where(F.broadcast_like(allowed, scores), scores, F.zeros_like(scores) + MASKED)
     weights = F.softmax(scores, axis=-1)
-    weights = F.broadcast_mul(weights, allowed) if zeros and allowed is not None else weights
+    weights = F.broadcast_mul(weights, allowed) if left_out == ZEROS and allowed is not None else weights
     dropped = F.Dropout(weights, **dropout) if dropout else weights
     return [F.batch_dot(dropped, value), weights, dropped]
 
@@ -77,7 +83,7 @@ def attention(
 def multi_head_attention(
     F: Any, query: Any, key: Any, value: Any, *arrays: Any, heads: int, key_heads: int, units: Dict[str, int],
     use_causal_mask: bool, dropout: Mapping[str, Any], masks: Sequence[str], return_attention_scores: bool,
-    zeros: bool, **parameters: Any,
+    left_out: str, **parameters: Any,
 ) -> Any:  # fmt: skip
     """`keras.layers.MultiHeadAttention`, and with fewer heads of keys and values `GroupQueryAttention`, where each of
     them serves heads / key_heads heads of the query (Vaswani et al. 2017; Ainslie et al. 2023): (N, T, units).
@@ -99,7 +105,7 @@ def multi_head_attention(
     query = parted(projected(query, "query") / math.sqrt(units["query"] // heads), heads)
     key, value = (parted(projected(x, name), key_heads) for x, name in ((key, "key"), (value, "value")))
     scores = F.batch_dot(query, key, transpose_b=True)
-    outputs = attended(F, scores, value, dict(zip(masks, arrays)), use_causal_mask, dropout, heads, zeros)[:2]
+    outputs = attended(F, scores, value, dict(zip(masks, arrays)), use_causal_mask, dropout, heads, left_out)[:2]
     output, weights = (F.reshape(each, shape=(-4, -1, heads, -2)) for each in outputs)
     output = projected(F.reshape(F.transpose(output, axes=(0, 2, 1, 3)), shape=(0, 0, -3)), "output")
     return [output, weights] if return_attention_scores else output

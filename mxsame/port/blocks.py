@@ -53,8 +53,10 @@ def pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) ->
 def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> Any:
     """The sum of an element and all before it; `exclusive` without itself, `backwards` of all after it."""
     x = F.reverse(x, axis=axis) if backwards else x
+    if exclusive:
+        zero = F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1))
+        x = F.slice_axis(concatenate(F, zero, x, axis=axis, copies=True), axis=axis, begin=0, end=-1)
     sums = F.cumsum(x, axis=axis)
-    sums = sums - x if exclusive else sums
     return F.reverse(sums, axis=axis) if backwards else sums
 
 
@@ -247,10 +249,11 @@ def all_kept(F: Any, x: Any) -> Any:
     return F.ones_like(F.squeeze(F.slice_axis(x, axis=-1, begin=0, end=1), axis=-1))
 
 
-def masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool) -> Any:
-    """The mean of the steps that are not masked."""
+def masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool, replaces: bool) -> Any:
+    """The mean of the steps that are not masked; masked ones are replaced by 0, or multiplied by it."""
     mask = F.expand_dims(mask, axis=3 - axis)
-    sums = (F.sum(each, axis=axis, keepdims=keepdims) for each in (F.broadcast_mul(x, mask), mask))
+    x = F.where(F.broadcast_like(mask, x), x, F.zeros_like(x)) if replaces else F.broadcast_mul(x, mask)
+    sums = (F.sum(each, axis=axis, keepdims=keepdims) for each in (x, mask))
     return F.broadcast_div(*sums)
 
 

@@ -77,6 +77,8 @@ EXACT = """
 5 3: EinsumDense("abc,bd->adc", (4, None), bias_axes="d")(x)
 5 3: MultiHeadAttention(2, 3, value_dim=2, output_shape=4, attention_axes=1, use_bias=False)(x, x, use_causal_mask=True)
 5 3 & 5 5: MultiHeadAttention(2, 3)(x, x, attention_mask=y)
+5 words & 5 5: (lambda z: MultiHeadAttention(2, 3)(z, z, attention_mask=y))(embedded(x))
+5 3 & 5 5: MultiHeadAttention(2, 3)(x, x, attention_mask=y, use_causal_mask=True)
 5 3 & 4 3: Attention(use_scale=True, score_mode="concat")([x, y], return_attention_scores=True)
 # windows
 6 5 4: SeparableConv2D(3, (2, 3), depth_multiplier=2, dilation_rate=2, padding="same")(x)
@@ -95,6 +97,7 @@ EXACT = """
 # functions
 5 3: tf.reduce_mean(x, axis=[-1, 1], keepdims=True)
 5 3: tf.cumsum(x, -1, exclusive=True, reverse=True)
+5: tf.cumsum(x * [1., 1., 1., 1., 1e9], 1, exclusive=True)
 5 3: tf.split(x, [2, 3], 1)
 5 3: x[:, 3:1:-1]
 5 3: tf.where(x >= 0.25, 1., x)
@@ -118,6 +121,7 @@ EXACT = """
 """
 
 REFUSED = """
+None 1 3: tf.squeeze(x)
 # classes and functions of the user
 6: own("Softmax")()(x)
 5 words: own("Embedding")(5, 3)(x)

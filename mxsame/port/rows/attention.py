@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 
 from mxsame import validation
-from mxsame.port.attention import attention, multi_head_attention
+from mxsame.port.attention import REPLACED, SUBTRACTED, ZEROS, attention, multi_head_attention
 from mxsame.port.blocks import Function
 from mxsame.port.description import Weight
 from mxsame.port.parameters import SAME, SCALAR, Conversion
@@ -50,7 +50,7 @@ def _multi_head(
     config, key = site.config, value if key is None else key
     _sequences(query, key, value)
     pairs = zip((query, value, key), (query_mask, value_mask, key_mask))
-    query, value, key = (x if mask is None else x._replace(mask=mask) for x, mask in pairs)
+    query, value, key = (x if mask is None else x._replace(mask=site.cast(mask, "bool")) for x, mask in pairs)
     axes = config.get("attention_axes")
     validation.must(axes in (None, 1, [1], (1,)), "attention_axes must be that of the sequence", attention_axes=axes)
     multi = site.layer.class_name == "MultiHeadAttention"
@@ -64,7 +64,8 @@ def _multi_head(
     masks = {name: x.mask for name, x in pairs if x.mask is not None}
     if attention_mask is not None:
         validation.must(attention_mask.rank == 3, "attention_mask must have 3 axes", shape=attention_mask.shape)
-        masks["attention"] = attention_mask
+        is_bool = site.version == 3 or masks or use_causal_mask  # alone, Keras 2 takes it as numbers
+        masks["attention"] = site.cast(attention_mask, "bool") if is_bool else attention_mask
     value_dim = validation.integer("value_dim", config.get("value_dim") or key_dim, 1)
     rows = {"query": heads * key_dim, "key": key_heads * key_dim, "value": key_heads * value_dim, "output": units}
     columns = (query.shape[2], key.shape[2], value.shape[2], heads * value_dim)
@@ -75,10 +76,12 @@ def _multi_head(
         role.name: _as_matrix(tuple(stored.shape), role.name == "output_kernel")
         for role, stored in zip(site.layer.roles or (), site.layer.weights)
     }
-    zeros = site.version == 3 and bool(return_attention_scores or config.get("dropout"))  # and takes its own softmax
+    left_out = SUBTRACTED
+    if site.version == 3:  # which takes its own softmax for scores and dropout
+        left_out = ZEROS if return_attention_scores or config.get("dropout") else REPLACED
     return _attended(
         site, multi_head_attention, [query, key, value], masks, options, shapes, conversions,
-        heads=heads, key_heads=key_heads, units=rows, zeros=zeros,
+        heads=heads, key_heads=key_heads, units=rows, left_out=left_out,
     )  # fmt: skip
 
 

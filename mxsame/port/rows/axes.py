@@ -26,7 +26,7 @@ def _flatten(site: Site, x: Value) -> Value:
 
 
 @layer("Reshape", order=KERAS, types=KEPT)
-def _reshape(site: Site, x: Value) -> Value:
+def _reshape_layer(site: Site, x: Value) -> Value:
     return _to_shape(site, x, site.config["target_shape"])
 
 
@@ -86,8 +86,13 @@ def _expand_dims(site: Site, x: Value, axis: Any) -> Value:
 
 @operator("squeeze", types=KEPT, order=KERAS, names={"squeeze_dims": "axis"})
 def _squeeze(site: Site, x: Value, axis: Any = None) -> Value:
-    axes = [at for at, n in enumerate(x.shape) if at and n == 1] if axis in (None, []) else axes_of(axis, x.rank)
-    return site.function("squeeze", x, axis=tuple(axes)) if axes else x
+    """Without an axis, those that have a length of 1 in the shape that Keras declares, in which the batch has none."""
+    if axis in (None, []):
+        validation.must(None not in x.shape[1:], "axis must be given where lengths are dynamic", shape=x.shape)
+        axis = [at for at, n in enumerate(x.shape) if at and n == 1]
+    if not axis and axis != 0:
+        return x
+    return site.function("squeeze", x, axis=tuple(axes_of(axis, x.rank)))
 
 
 # -- more elements

@@ -49,12 +49,18 @@ def _softmax(site: Site, x: Value) -> Value:
     mask = x.mask
     if mask is not None:
         validation.must(mask.shape == x.shape, f"mask must have the shape of the data, {x.shape}", shape=mask.shape)
-        x = site.function(blocks.masked_scores, site.keras(x), mask)
+        x = site.keras(x)
+        if site.version == 2:
+            x = site.function(blocks.masked_scores, x, mask)
+        else:
+            is_bool = mask.dtype == "bool"
+            kept = mask if is_bool else site.function(blocks.scalar, mask, operator="greater", value=0.5)
+            x = site.function(blocks.choose, kept, x, numbers=(None, blocks.MASKED))
     axis = site.config.get("axis", -1)
     (axis,) = axis if isinstance(axis, (list, tuple)) and len(axis) == 1 else (axis,)
     out = applied(site, "softmax", x, axis=axis)
     if mask is not None and site.version == 3:  # zeros even if all is masked
-        out = site.function(blocks.ELEMENTWISE["multiply"], out, mask)
+        out = site.function(blocks.choose, kept, out, numbers=(None, 0.0))
     return out._replace(mask=mask)
 
 

@@ -13,7 +13,7 @@ from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.description import Weight
 from mxsame.port.parameters import Conversion
-from mxsame.port.rows._shared import axes_of, broadcasting
+from mxsame.port.rows._shared import at_inference_only, axes_of, broadcasting
 from mxsame.port.table import PASSES, PASSES_IN_KERAS_3, SETTLED, TAKES, Site, Value, layer, operator
 from mxsame.port.types import CAST, CAST_IN_KERAS
 
@@ -57,6 +57,8 @@ def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conv
     validation.must(not site.training, "a batch norm must not be called with training=True")
     frozen = site.training is False or not site.layer.trainable
     site.same_in_all_calls(training=not frozen)
+    if x.mask is not None and not frozen:
+        at_inference_only(site, "takes the statistics of masked steps, too, in training here")
     make = blocks.BatchNorm1D if (x.rank, at) == (3, 1) else mx.gluon.nn.BatchNorm
     arguments = {
         "axis": at,
@@ -109,6 +111,8 @@ def _layer_norm(site: Site, x: Value) -> Value:
 @layer("RMSNormalization", order=SETTLED, weights=[Weight("scale", "gamma")])
 def _rms_norm(site: Site, x: Value) -> Value:
     axes, epsilon = _axes(site, x), site.number("epsilon", 1e-6)
+    last = list(range(x.rank - len(axes), x.rank))
+    validation.must(axes == last, "axis must be the last axes: Keras multiplies them by scale", axis=axes)
     return _along(site, blocks.scale_shift, x, axes, before=blocks.rms, over=x.axes(axes), epsilon=epsilon)
 
 

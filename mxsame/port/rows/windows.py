@@ -130,7 +130,10 @@ def _global_average_of_steps(site: Site, x: Value) -> Value:
     if x.mask is None:
         return _global_pooling(site, x)
     keepdims, axis = bool(site.config.get("keepdims", False)), 2 if site.is_channels_first else 1
-    return site.function(blocks.masked_mean, site.keras(x), x.mask, axis=axis, keepdims=keepdims)._replace(mask=None)
+    replaces = site.version == 3
+    mask = site.cast(x.mask, "bool") if replaces else x.mask
+    options = {"axis": axis, "keepdims": keepdims, "replaces": replaces}
+    return site.function(blocks.masked_mean, site.keras(x), mask, **options)._replace(mask=None)
 
 
 @layer(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Max", "Average") for rank in (1, 2, 3)), order=TURNED)

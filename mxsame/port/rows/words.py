@@ -28,7 +28,7 @@ def _embedding(site: Site, x: Value) -> Value:
 def _masking(site: Site, x: Value) -> Value:
     """Steps whose elements all are the mask value."""
     mask = site.function(blocks.any_not_equal, x, value=site.number("mask_value", 0.0))
-    return site.function(blocks.masked, x, mask)._replace(mask=mask)
+    return site.function(blocks.masked if site.version == 2 else blocks.kept, x, mask)._replace(mask=mask)
 
 
 @layer("CategoryEncoding", order=KERAS, types=CAST)
