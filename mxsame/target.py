@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-import inspect
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, cast
 
 from mxsame import tensors
@@ -159,20 +158,14 @@ class Placeholder(NamedTuple):
 
 
 def lowered_later(function: Function) -> Function:
-    """The function; while a net is traced, a variable for what it gives. The body of a loop or of a branch is a graph
-    of its own, and what is in it is lowered at once, for any size."""
-
-    signature = inspect.signature(function)
+    """The function; while a net is traced, a variable for what it gives: its first Symbol is the data. The body of a
+    loop or of a branch is a graph of its own, and what is in it is lowered at once, for any size."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         _, later, placeholders = scope()
-        if not later or placeholders is None:
-            return function(*args, **kwargs)
-        bound = signature.bind(*args, **kwargs)
-        args, kwargs = bound.args, bound.kwargs  # in the function's order, its data first
         data = next((each for each in args if isinstance(each, mx.sym.Symbol)), None)
-        if data is None:
+        if not later or placeholders is None or data is None:
             return function(*args, **kwargs)
         variable = mx.sym.var(f"mxsame_placeholder{len(placeholders)}")
         if variable.attr("__subgraph_name__"):

@@ -7,11 +7,8 @@ from typing import Any
 
 from mxsame import _gluon, validation
 
-READ = (
-    *(("kernel", "_kernel_size"), ("kernel", "_pool_size"), ("stride", "_strides"), ("dilate", "_dilation")),
-    *(("layout", "_layout"), ("num_filter", "_channels"), ("num_group", "_groups")),
-)
-WRITTEN = {"stride": "strides", "dilate": "dilation", "num_filter": "channels"}
+WRITTEN = {"stride": "strides", "dilate": "dilation", "num_filter": "channels"}  # names of a call's arguments
+NAMES = {"kernel": "kernel_size", "layout": "layout", "num_group": "groups", **WRITTEN}
 
 
 class GluonArguments(collections.UserDict):
@@ -29,14 +26,17 @@ class GluonArguments(collections.UserDict):
     """
 
     def __init__(self, layer: Any):
-        self._layer, own = layer, vars(layer)
-        self.data = {name: own[argument] for name, argument in READ if argument in own}
-        pads = ((0, 0),) * layer.num_spatial_dims if layer._padding == "valid" else layer._padding
+        self._layer, own = layer, layer._call._asdict()
+        own.setdefault("kernel_size", own.get("pool_size"))
+        self.data = {name: own[argument] for name, argument in NAMES.items() if own.get(argument) is not None}
+        pads = ((0, 0),) * layer.num_spatial_dims if layer._call.padding == "valid" else layer._call.padding
         if not isinstance(pads, str) and all(low == high for low, high in pads):
             self.data["pad"] = tuple(low for low, _ in pads)
 
     def __missing__(self, name: str) -> Any:
-        raise KeyError(f"{name} is no argument, or follows from the size; received padding={self._layer._padding!r}")
+        raise KeyError(
+            f"{name} is no argument, or follows from the size; received padding={self._layer._call.padding!r}"
+        )
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name not in WRITTEN or name not in self:
@@ -49,8 +49,7 @@ class GluonArguments(collections.UserDict):
         else:
             value = validation.per_axis(WRITTEN[name], value, self._layer.num_spatial_dims, 1)
         self.data[name] = value
-        setattr(self._layer, f"_{WRITTEN[name]}", value)
-        vars(self._layer).pop("_arguments", None)  # computed from them
+        self._layer._call = self._layer._call._replace(**{WRITTEN[name]: value})
         _gluon.changed(self._layer)
 
     def __delitem__(self, name: str) -> None:

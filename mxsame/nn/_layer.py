@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence
 
 from mxsame import _gluon, operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import HybridBlock
 from mxsame.graphs.tracing import Checked
 from mxsame.nn._gluon_arguments import GluonArguments
-from mxsame.plan.windows import AnyWindow, lengths, make_windows
+from mxsame.ops._call import run
+from mxsame.plan.windows import lengths
 from mxsame.target import lowered_later
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
@@ -48,14 +49,12 @@ def _named(init: Any) -> Any:
 
 
 class Layer(Checked, HybridBlock):
-    """A window over `num_spatial_dims` axes. A subclass stores arguments and names a function of `mxsame.ops`, which is
-    called with them, and with the layer's parameters under their names."""
+    """A window over `num_spatial_dims` axes: a call of an operator of `mxsame.ops` that only lacks the arrays, the data
+    and the layer's parameters."""
 
     num_spatial_dims: int
     act: Any = None  # the block of the activation
-    _function: Any  # one of `mxsame.ops`
-    _argument_names: Tuple[str, ...]  # of the function's arguments that the layer has under these names, after "_"
-    _groups = 1
+    _call: Any  # :class:`mxsame.ops._call.Call`, checked
 
     def __init_subclass__(cls) -> None:
         """In a docstring, `{shared}` is that of the first base; arguments under other names are refused."""
@@ -65,25 +64,21 @@ class Layer(Checked, HybridBlock):
         if "__init__" in vars(cls):
             cls.__init__ = validation.renamed(**OTHER_NAMES)(_named(cls.__init__))  # type: ignore[method-assign]
 
-    def __init__(self, layout: Optional[str], prefix: Optional[str], params: Any):
+    def __init__(self, call: Any, prefix: Optional[str], params: Any):
         if prefix is not None and not isinstance(prefix, str):
             raise TypeError(f"prefix must be a string or None; {validation.received(prefix=prefix)}")
         if params is not None and not isinstance(params, mx.gluon.ParameterDict):
             raise TypeError(f"params must be a gluon.ParameterDict or None; {validation.received(params=params)}")
         mx.gluon.HybridBlock.__init__(self, prefix=prefix, params=params)  # Gluon's layer of this name is a base, too
-        self._layout = validation.layout(layout, self.num_spatial_dims)
-        self._channels_last = validation.has_channels_last(self._layout)
+        self._call = call._replace(layout=call.layout or validation.LAYOUTS[self.num_spatial_dims][0])
+        self._call = self._call.checked(self.num_spatial_dims)
+        self._channels_last = validation.has_channels_last(self._call.layout)
 
     # -- what differs
 
-    @functools.cached_property
-    def _arguments(self) -> dict:
-        """What the function takes in addition to arrays."""
-        return {name: getattr(self, f"_{name}") for name in self._argument_names}
-
-    def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:
-        """What is wanted of data of this size; raises if nothing is left of it."""
-        raise NotImplementedError
+    def _of(self, x: Any, **parameters: Any) -> Any:
+        """What the operator gives."""
+        return run(self._call, x, *map(parameters.get, self._call.names[1:]))
 
     def _known_in_channels(self) -> Optional[int]:
         """The channels that the data must have, as far as they are known."""
@@ -118,12 +113,12 @@ class Layer(Checked, HybridBlock):
             raise
 
     def hybrid_forward(self, F: Any, x: Any, **parameters: Any) -> Any:
-        """The function of arrays, or of Symbols; there its operator has the name that it has in Gluon's graphs, and
+        """The operator of arrays, or of Symbols; there it has the name that it has in Gluon's graphs, and
         parameters the types and shapes that they have now."""
         if F is mx.sym:
             for parameter in _gluon.own_parameters(self).values():
                 tensors.renew(parameter)
-        out = self._function(x, **parameters, **self._arguments)
+        out = self._of(x, **parameters)
         if F is mx.sym:
             out._set_attr(name=self.prefix + "fwd")
         return out if self.act is None else self.act(out)
@@ -170,7 +165,7 @@ class Layer(Checked, HybridBlock):
         self._check_shape(shape)
         if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
             raise TypeError(f"data must be an mx.np.ndarray in np mode (npx.set_np); {operands.received('data', x)}")
-        _, outputs = lengths(self._windows(shape[1:-1] if self._channels_last else shape[2:]))
+        _, outputs = lengths(self._call.windows(shape[1:-1] if self._channels_last else shape[2:]))
         validation.elements("the output", (shape[0], self._out_channels(self._channels_of(shape)), *outputs))
         for parameter in _gluon.own_parameters(self).values():
             operands.forbid_float16_on_cpu("data", x)
@@ -183,51 +178,42 @@ class Layer(Checked, HybridBlock):
     def _check_shape(self, shape: Sequence[Any]) -> None:
         received = validation.received(**{"data.shape": tuple(shape)})
         if len(shape) != self.num_spatial_dims + 2:
-            axes = f"{self.num_spatial_dims + 2} axes ({', '.join(self._layout)})"
+            axes = f"{self.num_spatial_dims + 2} axes ({', '.join(self._call.layout)})"
             raise ValueError(f"data must have the {axes}; {received}")
         known, in_channels = self._known_in_channels(), self._channels_of(shape)
         if in_channels is None:
             return
         if known and in_channels != known:
             raise ValueError(f"data must have in_channels={known} channels; {received}")
-        validation.divisible("data channels", in_channels, "groups", self._groups)
+        validation.divisible("data channels", in_channels, "groups", getattr(self._call, "groups", 1))
 
 
 class ConvolutionLayer(Layer):
     """Arguments and parameters that convolutions share; see :class:`mxsame.nn.Conv2D` for their meaning."""
 
-    _argument_names: Tuple[str, ...] = ("kernel_size", "strides", "padding", "dilation", "layout")
-    _channels: Any = None  # those of a depthwise convolution follow from the data's
-    _causal = True  # whether `padding` may be that, in 1-D
-
     def _alias(self) -> str:
         return "conv"  # what gluon.nn's names of layers and parameters start with
 
-    def __init__(
-        self, window: tuple, layout: Any, activation: Any, use_bias: Any, in_channels: Any, prefix: Any, params: Any
-    ):
-        super().__init__(layout, prefix, params)
-        rank, (kernel_size, strides, padding, dilation) = self.num_spatial_dims, window
-        self._kernel_size = validation.per_axis("kernel_size", kernel_size, rank, 1)
-        self._strides = validation.per_axis("strides", strides, rank, 1)
-        self._padding = validation.padding(padding, rank, causal=self._causal)
-        self._dilation = validation.per_axis("dilation", dilation, rank, 1)
+    def __init__(self, call: Any, activation: Any, use_bias: Any, in_channels: Any, prefix: Any, params: Any):
+        kernel_size = validation.per_axis("kernel_size", call.kernel_size, self.num_spatial_dims, 1)
+        super().__init__(call._replace(kernel_size=kernel_size), prefix, params)
         self._use_bias = validation.flag("use_bias", use_bias)
         self._in_channels = validation.integer("in_channels", in_channels, 0)
+        for name, count in (("channels", self._call.channels or 0), ("in_channels", self._in_channels)):
+            validation.divisible(name, count, "groups", self._call.groups)
         if activation is not None:
             activation = validation.mode("activation", activation, ACTIVATIONS)
             with self.name_scope():
                 self.act = mx.gluon.nn.Activation(activation, prefix=activation + "_")
 
-    def _set_channels(self, channels: Any, groups: Any) -> None:
-        self._channels = validation.integer("channels", channels, 1)
-        self._groups = validation.integer("groups", groups, 1)
-        validation.divisible("channels", self._channels, "groups", self._groups)
-        validation.divisible("in_channels", self._in_channels, "groups", self._groups)
+    @property
+    def _channels(self) -> Any:
+        """Those of a depthwise convolution follow from the data's."""
+        return self._call.channels
 
     def _add_parameters(self, **initializers: Any) -> None:
         """The parameters of these names; unknown lengths are 0 and are settled by the first input."""
-        self._windows((None,) * self.num_spatial_dims)  # refuses what is wrong for every size
+        self._call.windows((None,) * self.num_spatial_dims)  # refuses what is wrong for every size
         shapes = self._shapes(self._in_channels)
         for name, init in initializers.items():
             _check_initializer(f"{name.replace('_weight', '')}_initializer", init)
@@ -243,9 +229,6 @@ class ConvolutionLayer(Layer):
         except AssertionError as error:
             raise ValueError(f"params must fit the layer: {error}; {validation.received(params=self.params)}") from None
 
-    def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:
-        return make_windows(size, self._kernel_size, self._strides, self._dilation, self._padding)
-
     def _shapes(self, in_channels: int) -> dict:
         return {"bias": (self._out_channels(in_channels),)}
 
@@ -258,17 +241,17 @@ class ConvolutionLayer(Layer):
 
     def _shown(self) -> dict:
         """The subclass's own arguments that `repr` shows."""
-        return {} if self._groups == 1 else {"groups": self._groups}
+        return {} if self._call.groups == 1 else {"groups": self._call.groups}
 
     def __repr__(self) -> str:
-        known = self._known_in_channels()
+        known, call = self._known_in_channels(), self._call
         parts = [f"{known} -> {self._out_channels(known) if known else self._channels}"]
-        parts += [f"kernel_size={self._kernel_size}", f"strides={self._strides}", f"padding={self._padding!r}"]
-        if set(self._dilation) != {1}:
-            parts.append(f"dilation={self._dilation}")
+        parts += [f"kernel_size={call.kernel_size}", f"strides={call.strides}", f"padding={call.padding!r}"]
+        if set(call.dilation) != {1}:
+            parts.append(f"dilation={call.dilation}")
         parts += [f"{name}={value}" for name, value in self._shown().items()]
         if self._channels_last:
-            parts.append(f"layout={self._layout}")
+            parts.append(f"layout={call.layout}")
         if not self._use_bias:
             parts.append("use_bias=False")
         if self.act is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from mxsame import ops
+from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
+from mxsame.ops.conv import ConvCall
 
 
 class _Conv(ConvolutionLayer):
@@ -67,9 +68,6 @@ class _Conv(ConvolutionLayer):
         For wrong arguments when the layer is made, for data that does not fit when it is called.
     """
 
-    _function = staticmethod(ops.conv)
-    _argument_names = (*ConvolutionLayer._argument_names, "channels", "groups")
-
     def __init__(
         self,
         channels: int,
@@ -87,18 +85,19 @@ class _Conv(ConvolutionLayer):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        window = kernel_size, strides, padding, dilation
-        super().__init__(window, layout, activation, use_bias, in_channels, prefix, params)
-        self._set_channels(channels, groups)
+        channels = validation.integer("channels", channels, 1)
+        call = ConvCall(kernel_size, strides, padding, dilation, layout, channels=channels, groups=groups)
+        super().__init__(call, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
     def _shapes(self, in_channels: int) -> dict:
-        weight = self._weight_shape(self._channels, in_channels // self._groups, self._kernel_size)
+        call = self._call
+        weight = self._weight_shape(call.channels, in_channels // call.groups, call.kernel_size)
         return {**super()._shapes(in_channels), "weight": weight}
 
     def _known_in_channels(self) -> Optional[int]:
         share = self.weight.shape[-1 if self._channels_last else 1]
-        return share * self._groups if share > 0 else None
+        return share * self._call.groups if share > 0 else None
 
 
 class Conv1D(_Conv, mx.gluon.nn.Conv1D):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, Optional
 
-from mxsame import ops, validation
+from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
-from mxsame.plan.windows import AnyWindow, make_transposed_windows
+from mxsame.ops.conv_transpose import TransposedCall
 
 
 class _ConvTranspose(ConvolutionLayer):
@@ -42,10 +42,6 @@ class _ConvTranspose(ConvolutionLayer):
         As :class:`mxsame.nn.Conv2D`, and for an `output_padding` that no forward convolution corresponds to.
     """
 
-    _causal = False
-    _function = staticmethod(ops.conv_transpose)
-    _argument_names = (*ConvolutionLayer._argument_names, "channels", "groups", "output_padding")
-
     def __init__(
         self,
         channels: int,
@@ -64,21 +60,14 @@ class _ConvTranspose(ConvolutionLayer):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        window = kernel_size, strides, padding, dilation
-        super().__init__(window, layout, activation, use_bias, in_channels, prefix, params)
-        self._set_channels(channels, groups)
-        if output_padding is not None:
-            output_padding = validation.per_axis("output_padding", output_padding, self.num_spatial_dims, 0)
-        self._output_padding = output_padding
+        channels = validation.integer("channels", channels, 1)
+        call = TransposedCall(kernel_size, strides, padding, output_padding, dilation, layout, channels, groups)
+        super().__init__(call, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
-    def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:
-        return make_transposed_windows(
-            size, self._kernel_size, self._strides, self._dilation, self._padding, self._output_padding
-        )
-
     def _shapes(self, in_channels: int) -> dict:
-        weight = self._weight_shape(in_channels, self._channels // self._groups, self._kernel_size)
+        call = self._call
+        weight = self._weight_shape(in_channels, call.channels // call.groups, call.kernel_size)
         return {**super()._shapes(in_channels), "weight": weight}
 
     def _known_in_channels(self) -> Optional[int]:
@@ -86,7 +75,8 @@ class _ConvTranspose(ConvolutionLayer):
         return length if length > 0 else None
 
     def _shown(self) -> dict:
-        own = {} if self._output_padding is None else {"output_padding": self._output_padding}
+        added = self._call.output_padding
+        own = {} if added is None else {"output_padding": added}
         return {**own, **super()._shown()}
 
 

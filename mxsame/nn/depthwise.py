@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, Optional
 
-from mxsame import _gluon, ops, validation
+from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
+from mxsame.ops._call import run
+from mxsame.ops.conv import DepthwiseCall, pointwise_call
 
 
 class _Depthwise(ConvolutionLayer):
     """What the two have in common: a depth multiplier, and channels that must be known to build a graph."""
 
-    _argument_names: Tuple[str, ...] = (*ConvolutionLayer._argument_names, "depth_multiplier")
-
-    def __init__(self, depth_multiplier: int, *shared: Any):
-        super().__init__(*shared)
-        self._depth_multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
+    def __init__(self, call: DepthwiseCall, *shared: Any):
+        multiplier = validation.integer("depth_multiplier", call.depth_multiplier, 1)
+        super().__init__(call._replace(depth_multiplier=multiplier), *shared)
 
     def _known_in_channels(self) -> Optional[int]:
         first = next(iter(_gluon.own_parameters(self).values())).shape[0]
-        return first // self._depth_multiplier if first > 0 else None
+        return first // self._call.depth_multiplier if first > 0 else None
 
-    def hybrid_forward(self, F: Any, x: Any, **parameters: Any) -> Any:
-        if F is mx.sym:
-            parameters["in_channels"] = self._known_in_channels()
-        return super().hybrid_forward(F, x, **parameters)
+    def _of(self, x: Any, **parameters: Any) -> Any:
+        call = self._call
+        if isinstance(x, mx.sym.Symbol):
+            call = call._replace(in_channels=self._known_in_channels())
+        return run(call, x, *map(parameters.get, call.names[1:]))
 
     def _shown(self) -> dict:
-        return {"depth_multiplier": self._depth_multiplier}
+        return {"depth_multiplier": self._call.depth_multiplier}
 
 
 class _DepthwiseConv(_Depthwise):
@@ -60,8 +61,6 @@ class _DepthwiseConv(_Depthwise):
         As :class:`mxsame.nn.Conv2D`, and if a graph is built and the channels are unknown.
     """
 
-    _function = staticmethod(ops.depthwise_conv)
-
     def __init__(
         self,
         kernel_size: Any,
@@ -78,15 +77,15 @@ class _DepthwiseConv(_Depthwise):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        window = kernel_size, strides, padding, dilation
-        super().__init__(depth_multiplier, window, layout, activation, use_bias, in_channels, prefix, params)
+        call = DepthwiseCall(kernel_size, strides, padding, dilation, layout, depth_multiplier=depth_multiplier)
+        super().__init__(call, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
     def _out_channels(self, in_channels: int) -> int:
-        return in_channels * self._depth_multiplier
+        return in_channels * self._call.depth_multiplier
 
     def _shapes(self, in_channels: int) -> dict:
-        weight = self._weight_shape(self._out_channels(in_channels), 1, self._kernel_size)
+        weight = self._weight_shape(self._out_channels(in_channels), 1, self._call.kernel_size)
         return {**super()._shapes(in_channels), "weight": weight}
 
 
@@ -121,9 +120,6 @@ class _SeparableConv(_Depthwise):
         As :class:`mxsame.nn.DepthwiseConv2D`.
     """
 
-    _function = staticmethod(ops.separable_conv)
-    _argument_names = (*_Depthwise._argument_names, "channels")
-
     def __init__(
         self,
         channels: int,
@@ -142,18 +138,28 @@ class _SeparableConv(_Depthwise):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        window = kernel_size, strides, padding, dilation
-        super().__init__(depth_multiplier, window, layout, activation, use_bias, in_channels, prefix, params)
-        self._channels = validation.integer("channels", channels, 1)
+        channels = validation.integer("channels", channels, 1)
+        window = kernel_size, strides, padding, dilation, layout
+        call = DepthwiseCall(*window, depth_multiplier=depth_multiplier, weight="depthwise_weight")
+        super().__init__(call, activation, use_bias, in_channels, prefix, params)
+        self._pointwise = pointwise_call(self._call, channels)
         self._add_parameters(
             depthwise_weight=depthwise_initializer, pointwise_weight=pointwise_initializer, bias=bias_initializer
         )
 
+    @property
+    def _channels(self) -> int:
+        return self._pointwise.channels
+
+    def _of(self, x: Any, *, bias: Any = None, **parameters: Any) -> Any:
+        hidden = super()._of(x, **parameters)
+        return run(self._pointwise, hidden, parameters["pointwise_weight"], bias)
+
     def _shapes(self, in_channels: int) -> dict:
-        depth_channels = in_channels * self._depth_multiplier
+        call, depth_channels = self._call, in_channels * self._call.depth_multiplier
         return {
             **super()._shapes(in_channels),
-            "depthwise_weight": self._weight_shape(depth_channels, 1, self._kernel_size),
+            "depthwise_weight": self._weight_shape(depth_channels, 1, call.kernel_size),
             "pointwise_weight": self._weight_shape(self._channels, depth_channels, (1,) * self.num_spatial_dims),
         }
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, Optional
 
-from mxsame import ops, validation
+from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
-from mxsame.plan.windows import AnyWindow, make_pool_windows
+from mxsame.ops.pool import PoolCall, averages
 
 
 class _Pool(Layer):
     """What pooling layers share: a window, its strides, and no parameters."""
 
-    _argument_names: Tuple[str, ...] = ("pool_size", "strides", "padding", "layout", "ceil_mode")
-    _count_include_pad = False
+    _operator: str  # one of `mxsame.plan.POOLS`
 
     def _alias(self) -> str:
         return "pool"  # as in gluon.nn
@@ -29,20 +28,18 @@ class _Pool(Layer):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        super().__init__(layout, prefix, params)
-        rank = self.num_spatial_dims
-        self._pool_size = validation.per_axis("pool_size", pool_size, rank, 1)
-        self._strides = self._pool_size if strides is None else validation.per_axis("strides", strides, rank, 1)
-        self._padding = validation.pooling_padding(padding, self._pool_size)
-        self._ceil_mode = validation.flag("ceil_mode", ceil_mode)
-        self._windows((None,) * rank)  # refuses what is wrong for every size
+        call = PoolCall(self._operator, pool_size, strides, padding, layout, None, ceil_mode)
+        super().__init__(call, prefix, params)
+        self._call.windows((None,) * self.num_spatial_dims)  # refuses what is wrong for every size
 
-    def _windows(self, size: Tuple[Optional[int], ...]) -> Tuple[AnyWindow, ...]:
-        rule = self._pool_size, self._strides, self._padding, self._ceil_mode, self._count_include_pad
-        return make_pool_windows(size, *rule)[0]
+    def _shown(self) -> dict:
+        """The subclass's own arguments that `repr` shows."""
+        return {}
 
     def __repr__(self) -> str:
-        arguments = {**self._arguments, "padding": repr(self._padding)}
+        names = "pool_size", "strides", "padding", "layout", "ceil_mode"
+        arguments = {**{name: getattr(self._call, name) for name in names}, **self._shown()}
+        arguments["padding"] = repr(self._call.padding)
         return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in arguments.items())})"
 
 
@@ -89,7 +86,7 @@ class _MaxPool(_Pool):
         For wrong arguments when the layer is made, for data that does not fit when it is called.
     """
 
-    _function = staticmethod(ops.max_pool)
+    _operator = "max"
 
 
 class _AvgPool(_Pool):
@@ -104,8 +101,7 @@ class _AvgPool(_Pool):
         padding always counts.
     """
 
-    _function = staticmethod(ops.avg_pool)
-    _argument_names = (*_Pool._argument_names, "count_include_pad")
+    _operator = "avg"
 
     def __init__(
         self,
@@ -119,7 +115,10 @@ class _AvgPool(_Pool):
         params: Any = None,
     ):
         super().__init__(pool_size, strides, padding, layout, ceil_mode, prefix, params)
-        self._count_include_pad = validation.count_include_pad(count_include_pad, self._padding)
+        self._call = self._call._replace(operator=averages(count_include_pad, self._call.padding))
+
+    def _shown(self) -> dict:
+        return {"count_include_pad": self._call.operator == averages(True)}
 
 
 class _LpPool(_Pool):
@@ -133,8 +132,7 @@ class _LpPool(_Pool):
         The order p of the norm, as in `mxnet.nd.Pooling`; 2 by default.
     """
 
-    _function = staticmethod(ops.lp_pool)
-    _argument_names = (*_Pool._argument_names, "p_value")
+    _operator = "lp"
 
     def __init__(
         self,
@@ -148,7 +146,10 @@ class _LpPool(_Pool):
         params: Any = None,
     ):
         super().__init__(pool_size, strides, padding, layout, ceil_mode, prefix, params)
-        self._p_value = validation.integer("p_value", p_value, 1, 3)
+        self._call = self._call._replace(p_value=validation.integer("p_value", p_value, 1, 3))
+
+    def _shown(self) -> dict:
+        return {"p_value": self._call.p_value}
 
 
 class MaxPool1D(_MaxPool, mx.gluon.nn.MaxPool1D):

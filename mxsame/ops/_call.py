@@ -23,7 +23,8 @@ from mxsame.plan.choice import Decision
 from mxsame.plan.costs import Work
 from mxsame.plan.strategies import CHANNELS, WEIGHT
 from mxsame.plan.windows import Windows, noted
-from mxsame.target import record
+from mxsame.target import lowered_later, record
+from mxsame.validation import Shape
 
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _OPERATORS: Dict[Any, Operator] = {}  # by all that they follow from
@@ -42,6 +43,12 @@ def run(call: Call, *arrays: Any) -> Any:
         if type(arrays[0]) is mx.nd.NDArray:
             return operator(mx.nd, *arrays)
         return operator(mx.nd, *operands.as_classic(arrays)).as_np_ndarray()
+    return _first(key, call, *arrays)
+
+
+@lowered_later
+def _first(key: Any, call: Call, *arrays: Any) -> Any:
+    """The first such call."""
     request = call.request(operands.classic(**dict(zip(call.names, arrays))))
     operator, args = lowered(request), request.geometry.args  # whose data refuses another size than it was told
     if key is not None:
@@ -88,8 +95,14 @@ class Call(Protocol):
     def names(self) -> Sequence[str]:
         """The data first, a bias last."""
 
+    def checked(self, rank: int) -> Call:
+        """With its arguments in canonical form, for so many axes."""
+
+    def windows(self, size: Shape) -> Windows:
+        """Of a checked call, for data of this size; raises if nothing is left of it."""
+
     def request(self, args: operands.Operands) -> Request:
-        """The call, checked for these arrays."""
+        """What is asked of MXNet for these arrays."""
 
 
 @dataclass(frozen=True)

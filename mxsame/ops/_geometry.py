@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
@@ -166,6 +166,32 @@ class Geometry:
         padded, outputs = lengths(windows)
         validation.elements("the padded data", (*self.shape[:2], *padded))
         validation.elements("the output", (self.shape[0], channels, *outputs))
+
+
+def _every_axis(name: str, value: Any, rank: int) -> Any:
+    return validation.per_axis(name, value, rank, 0 if name == "output_padding" else 1)
+
+
+def _count(name: str, value: Any, rank: int) -> int:
+    return validation.integer(name, value, 1, 3 if name == "p_value" else validation.LARGEST)
+
+
+CHECKS: Dict[str, Callable[[str, Any, int], Any]] = {  # of arguments, by name
+    **dict.fromkeys(("kernel_size", "pool_size", "strides", "dilation", "output_padding"), _every_axis),
+    **dict.fromkeys(("channels", "groups", "depth_multiplier", "p_value"), _count),
+    "layout": lambda name, value, rank: validation.layout(value, rank),
+    "ceil_mode": lambda name, value, rank: validation.flag(name, value),
+}
+
+
+def canonical(call: Any, rank: int) -> Any:
+    """The arguments of a call, checked and in one form for so many axes; None where it is a default. A padding is left
+    as it is."""
+    may_lack = {name for name, default in call._field_defaults.items() if default is None}
+    for name, value in call._asdict().items():
+        if name in CHECKS and not (value is None and name in may_lack):
+            call = call._replace(**{name: CHECKS[name](name, value, rank)})
+    return call
 
 
 def channel_count(name: str, given: Any, source: str, actual: Optional[int], array: str) -> int:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence, Tup
 
 from mxsame import operands, validation
 from mxsame.ops._call import Request, run
-from mxsame.ops._geometry import Geometry, channel_count
+from mxsame.ops._geometry import Geometry, canonical, channel_count
 from mxsame.ops._operator import Around, Operator, told
 from mxsame.plan import AxisPlan, Window, arrays, make_windows
-from mxsame.plan.windows import AnyWindow
+from mxsame.plan.windows import AnyWindow, Windows
+from mxsame.validation import Shape
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Array
@@ -176,19 +177,23 @@ def separable_conv(
     depth = {"in_channels": in_channels, "depth_multiplier": depth_multiplier}
     depthwise = DepthwiseCall(*window, **depth, weight="depthwise_weight")
     hidden = run(depthwise, data, depthwise_weight, None)
-    ones = (1,) * len(kernel_size) if validation.is_sequence(kernel_size) else 1
-    pointwise = ConvCall(ones, 1, "valid", 1, layout, channels=channels, weight="pointwise_weight")
-    return run(pointwise, hidden, pointwise_weight, bias)
+    return run(pointwise_call(depthwise, channels), hidden, pointwise_weight, bias)
+
+
+def pointwise_call(depthwise: ConvCall, channels: Any) -> ConvCall:
+    """The second half of a separable convolution."""
+    ones = (1,) * len(depthwise.kernel_size) if validation.is_sequence(depthwise.kernel_size) else 1
+    return ConvCall(ones, 1, "valid", 1, depthwise.layout, channels=channels, weight="pointwise_weight")
 
 
 class ConvCall(NamedTuple):
     """The arguments of `conv` or of `depthwise_conv`; `weight` is the name of the weight."""
 
-    kernel_size: Any
-    strides: Any
-    padding: Any
-    dilation: Any
-    layout: Any
+    kernel_size: Any = None
+    strides: Any = 1
+    padding: Any = "same"
+    dilation: Any = 1
+    layout: Any = None
     input_size: Any = None
     channels: Any = None
     groups: Any = 1
@@ -205,46 +210,47 @@ class ConvCall(NamedTuple):
         """That of these arrays."""
         return Geometry.of(args, self.layout, "kernel_size", self.kernel_size, self.input_size)
 
+    def checked(self, rank: int) -> ConvCall:
+        """The call with its arguments in canonical form, for so many axes."""
+        return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank, causal=True))
+
+    def windows(self, size: Shape) -> Windows:
+        """Of a checked call with a kernel size, for data of this size."""
+        return make_windows(size, self.kernel_size, self.strides, self.dilation, self.padding)
+
     def request(self, args: operands.Operands) -> Request:
-        """The call, checked for these arrays."""
-        name, geometry, groups = self.weight, self.geometry(args), validation.integer("groups", self.groups, 1)
-        in_channels = geometry.shape[1]
+        """What is asked of MXNet's Convolution for these arrays."""
+        geometry = self.geometry(args)
+        call = self.checked(geometry.rank)
+        name, groups, in_channels = call.weight, call.groups, geometry.shape[1]
         if in_channels is not None:
             validation.divisible("data channels", in_channels, "groups", groups)
         axes = {"channels": None, "data channels / groups": None if in_channels is None else in_channels // groups}
-        shape, kernel_size = geometry.kernel(name, self.kernel_size, axes)
-        channels = channel_count("channels", self.channels, f"{name}'s first length", shape[0], name)
-        validation.divisible("channels", channels, "groups", groups)
+        shape, kernel_size = geometry.kernel(name, call.kernel_size, axes)
+        channels = channel_count("channels", call.channels, f"{name}'s first length", shape[0], name)
         in_channels = geometry.graph_channels() if shape[1] is None else shape[1] * groups
-        return self.checked(geometry, kernel_size, in_channels, channels, groups)
+        return call._replace(kernel_size=kernel_size, channels=channels).asked(geometry, in_channels)
 
-    def checked(
-        self, geometry: Geometry, kernel_size: Sequence[int], in_channels: Optional[int], channels: int, groups: int
-    ) -> Request:
-        """What is asked of MXNet's Convolution."""
-        geometry.check_bias(channels)
-        rank = geometry.rank
-        windows = make_windows(
-            geometry.size,
-            tuple(kernel_size),
-            validation.per_axis("strides", self.strides, rank, 1),
-            validation.per_axis("dilation", self.dilation, rank, 1),
-            validation.padding(self.padding, rank, causal=True),
-        )
-        geometry.check_windows("conv", channels, windows)
-        work = geometry.work("conv", in_channels, channels=channels, groups=groups)
+    def asked(self, geometry: Geometry, in_channels: Optional[int]) -> Request:
+        """The request of a call that is complete."""
+        validation.divisible("channels", self.channels, "groups", self.groups)
+        geometry.check_bias(self.channels)
+        windows = self.windows(geometry.size)
+        geometry.check_windows("conv", self.channels, windows)
+        work = geometry.work("conv", in_channels, channels=self.channels, groups=self.groups)
         # cuDNN does not promise convolutions in groups with channels last.
-        return ConvRequest(geometry, windows, work, geometry.native_last and groups == 1)
+        return ConvRequest(geometry, windows, work, geometry.native_last and self.groups == 1)
 
 
 class DepthwiseCall(ConvCall):
     """A convolution in as many groups as the data has channels."""
 
     def request(self, args: operands.Operands) -> Request:
-        """The call, checked for these arrays."""
+        """What is asked of MXNet's Convolution for these arrays."""
         name, geometry = self.weight, self.geometry(args)
         actual = geometry.shape[1] if self.in_channels is not None else geometry.graph_channels()
         in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
+        call = self.checked(geometry.rank)
         (first, *_), kernel_size = geometry.kernel(name, self.kernel_size, {"C*m": None, "1": 1})
         actual = None
         if first is not None:
@@ -252,7 +258,8 @@ class DepthwiseCall(ConvCall):
             actual = first // in_channels
         source = f"{name}'s first length / the data's channels"
         channels = in_channels * channel_count("depth_multiplier", self.depth_multiplier, source, actual, name)
-        return self.checked(geometry, kernel_size, in_channels, channels, in_channels)
+        call = call._replace(kernel_size=kernel_size, channels=channels, groups=in_channels)
+        return call.asked(geometry, in_channels)
 
 
 class ConvRequest(Request):

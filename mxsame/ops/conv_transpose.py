@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Tuple
 from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.ops._call import Request, run
-from mxsame.ops._geometry import Geometry, channel_count
+from mxsame.ops._geometry import Geometry, canonical, channel_count
 from mxsame.ops._operator import Around
 from mxsame.ops.conv import Convolution, ConvRequest
 from mxsame.plan import make_transposed_windows, strategies_for
 from mxsame.plan.costs import Work
 from mxsame.plan.windows import Windows
+from mxsame.validation import Shape
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Array
@@ -87,53 +88,51 @@ def conv_transpose(
 class TransposedCall(NamedTuple):
     """The arguments of `conv_transpose`, and whether the weight is computed."""
 
-    kernel_size: Any
-    strides: Any
-    padding: Any
-    output_padding: Any
-    dilation: Any
-    layout: Any
-    channels: Any
-    groups: Any
-    is_computed: bool
+    kernel_size: Any = None
+    strides: Any = 1
+    padding: Any = "same"
+    output_padding: Any = None
+    dilation: Any = 1
+    layout: Any = None
+    channels: Any = None
+    groups: Any = 1
+    is_computed: bool = False
 
     @property
     def names(self) -> Tuple[str, ...]:
         """Of the arrays."""
         return "data", "weight", "bias"
 
+    def checked(self, rank: int) -> TransposedCall:
+        """The call with its arguments in canonical form, for so many axes."""
+        return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank))
+
+    def windows(self, size: Shape) -> Windows:
+        """Of a checked call with a kernel size, for data of this size."""
+        rule = self.kernel_size, self.strides, self.dilation, self.padding, self.output_padding
+        return make_transposed_windows(size, *rule)
+
     def request(self, args: operands.Operands) -> Request:
-        """The call, checked for these arrays."""
-        groups = validation.integer("groups", self.groups, 1)
+        """What is asked of MXNet for these arrays."""
         geometry = Geometry.of(args, self.layout, "kernel_size", self.kernel_size)
-        axes = {"data channels": geometry.shape[1], "channels / groups": None}
-        shape, kernel_size = geometry.kernel("weight", self.kernel_size, axes)
+        call = self.checked(geometry.rank)
+        axes, groups = {"data channels": geometry.shape[1], "channels / groups": None}, call.groups
+        shape, kernel_size = geometry.kernel("weight", call.kernel_size, axes)
         in_channels = geometry.shape[1] or shape[0] or geometry.graph_channels()
         if in_channels is not None:
             validation.divisible("data channels", in_channels, "groups", groups)
         actual = None if shape[1] is None else shape[1] * groups
         source = "the weight's second length times groups"
-        channels = channel_count("channels", self.channels, source, actual, "weight")
+        channels = channel_count("channels", call.channels, source, actual, "weight")
         validation.divisible("channels", channels, "groups", groups)
         geometry.check_bias(channels)
-        windows = self._windows(geometry, kernel_size)
+        windows = call._replace(kernel_size=kernel_size).windows(geometry.size)
         geometry.check_windows("transposed", channels, windows)
         work = geometry.work("transposed", in_channels, channels=channels, groups=groups)
         reorders = _reorders_weight(geometry, windows)
         refused = _refused(geometry, self.is_computed, work, windows, reorders)
         native_last = geometry.native_last and groups == 1 and "slice" not in refused
         return TransposedRequest(geometry, windows, work, native_last, refused, reorders=reorders)
-
-    def _windows(self, geometry: Geometry, kernel_size: Tuple[int, ...]) -> Windows:
-        rank, added = geometry.rank, self.output_padding
-        return make_transposed_windows(
-            geometry.size,
-            kernel_size,
-            validation.per_axis("strides", self.strides, rank, 1),
-            validation.per_axis("dilation", self.dilation, rank, 1),
-            validation.padding(self.padding, rank),
-            None if added is None else validation.per_axis("output_padding", added, rank, 0),
-        )
 
 
 @dataclass(frozen=True)

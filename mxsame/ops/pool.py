@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import operands, tensors, validation
 from mxsame.ops._call import Request, run
-from mxsame.ops._geometry import Geometry
+from mxsame.ops._geometry import Geometry, canonical
 from mxsame.ops._operator import Around, Operator, told
 from mxsame.plan import arrays
 from mxsame.plan.costs import Work
-from mxsame.plan.windows import make_pool_windows
+from mxsame.plan.windows import Windows, make_pool_windows
+from mxsame.validation import Shape
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Array
@@ -101,8 +102,7 @@ def avg_pool(
     >>> mxsame.ops.avg_pool(nd.array([[[1, 2, 3]]]), 2, count_include_pad=True).asnumpy().tolist()
     [[[1.5, 1.5]]]
     """
-    count_include_pad = validation.count_include_pad(count_include_pad, padding)
-    operator = "avg with padding" if count_include_pad else "avg"
+    operator = averages(count_include_pad, padding)
     return run(PoolCall(operator, pool_size, strides, padding, layout, input_size, ceil_mode), data)
 
 
@@ -141,8 +141,12 @@ def lp_pool(
     >>> mxsame.ops.lp_pool(nd.array([[[3, 4, -5]]]), 2).asnumpy().tolist()
     [[[5.0, 5.0]]]
     """
-    p_value = validation.integer("p_value", p_value, 1, 3)
     return run(PoolCall("lp", pool_size, strides, padding, layout, input_size, ceil_mode, p_value), data)
+
+
+def averages(count_include_pad: Any, padding: Any = None) -> str:
+    """The operator of an average that counts padding, or does not."""
+    return "avg with padding" if validation.count_include_pad(count_include_pad, padding) else "avg"
 
 
 class PoolCall(NamedTuple):
@@ -150,28 +154,39 @@ class PoolCall(NamedTuple):
 
     operator: str
     pool_size: Any
-    strides: Any
-    padding: Any
-    layout: Any
-    input_size: Any
-    ceil_mode: Any
-    p_value: Optional[int] = None
+    strides: Any = None
+    padding: Any = "same"
+    layout: Any = None
+    input_size: Any = None
+    ceil_mode: Any = False
+    p_value: Any = None
 
     @property
     def names(self) -> Tuple[str, ...]:
         """Of the arrays."""
         return ("data",)
 
+    def checked(self, rank: int) -> PoolCall:
+        """The call with its arguments in canonical form, for so many axes."""
+        call = canonical(self, rank)
+        padding = validation.pooling_padding(call.padding, call.pool_size)
+        return call._replace(strides=call.strides or call.pool_size, padding=padding)
+
+    def windows(self, size: Shape) -> Windows:
+        """Of a checked call, for data of this size."""
+        return self.windows_and_pads(size)[0]
+
+    def windows_and_pads(self, size: Shape) -> Tuple[Windows, Any]:
+        """Of a checked call, for data of this size; the pads become data before it."""
+        counts = self.operator == averages(True)
+        return make_pool_windows(size, self.pool_size, self.strides, self.padding, self.ceil_mode, counts)
+
     def request(self, args: operands.Operands) -> Request:
-        """The call, checked for these arrays."""
-        operator, ceil_mode = self.operator, validation.flag("ceil_mode", self.ceil_mode)
+        """What is asked of MXNet's Pooling for this array."""
         geometry = Geometry.of(args, self.layout, "pool_size", self.pool_size, self.input_size)
-        rank = geometry.rank
-        pool_size = validation.per_axis("pool_size", self.pool_size, rank, 1)
-        strides = pool_size if self.strides is None else validation.per_axis("strides", self.strides, rank, 1)
-        padding = validation.pooling_padding(self.padding, pool_size)
-        counts, native_last = operator == "avg with padding", geometry.native_last
-        windows, pads = make_pool_windows(geometry.size, pool_size, strides, padding, ceil_mode, counts)
+        operator, native_last = self.operator, geometry.native_last
+        call = self.checked(geometry.rank)
+        windows, pads = call.windows_and_pads(geometry.size)
         if pads:  # by MXNet's pad operator, which has channels first
             operator, native_last = "avg", False
             geometry = replace(geometry, shape=geometry.shape[:2] + tuple(window.size for window in windows))
@@ -179,7 +194,7 @@ class PoolCall(NamedTuple):
         # The mean of two elements, one of them the nearest to the other instead of padding, is the mean of the one.
         pairs = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
         fill = "edge" if operator == "max" or pairs else "zero"
-        more = {} if self.p_value is None else {"p_value": self.p_value}
+        more = {} if call.p_value is None else {"p_value": call.p_value}
         work, refused = _work(geometry, operator), _refused(geometry)
         return PoolRequest(geometry, windows, work, native_last, refused, fill, pads, more)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
+from mxsame.nn._layer import Layer
 from mxsame.port.description import listed
 from mxsame.port.network import Network
 
@@ -34,7 +35,7 @@ def lines(net: Network, arrays: Sequence[Any]) -> List[Line]:
             list(dict.fromkeys(getattr(block, "function", None) or type(block).__name__ for block in blocks)),
             tuple(out.shape),
             sum(int(np.prod(array.shape)) for array in layer.weights),
-            next((str(block._padding) for block in blocks if hasattr(block, "_padding")), None),
+            next((str(block._call.padding) for block in blocks if isinstance(block, Layer)), None),
         )
         for path, layer, blocks, out in net.layers(*arrays)
     ]
