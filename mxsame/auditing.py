@@ -186,15 +186,14 @@ def _read(path: str) -> Any:
     try:
         text = content.decode("utf-8")
         read = json.loads(text)
-        if not isinstance(read, dict) or "nodes" not in read:
-            raise ValueError("it must be a JSON object with nodes")
+        validation.must(isinstance(read, dict) and "nodes" in read, "it must be a JSON object with nodes")
         nodes = read["nodes"]
         for number, node in enumerate(nodes):
             named = isinstance(node["op"], str) and isinstance(node["name"], str)
-            if not named or not all(0 <= source[0] < number and source[1] >= 0 for source in node["inputs"]):
-                raise ValueError(f"node {number} must have an operator, a name, and inputs before it")
-        if not all(0 <= entry < len(nodes) for entry in (*(head[0] for head in read["heads"]), *read["arg_nodes"])):
-            raise ValueError("heads and arg_nodes must be nodes of the graph")
+            fits = named and all(0 <= source[0] < number and source[1] >= 0 for source in node["inputs"])
+            validation.must(fits, f"node {number} must have an operator, a name, and inputs before it")
+        ends = (*(head[0] for head in read["heads"]), *read["arg_nodes"])
+        validation.must(all(0 <= end < len(nodes) for end in ends), "heads and arg_nodes must be nodes of the graph")
         return mx.sym.load_json(text)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, mx.base.MXNetError) as error:
         reason = (str(error).strip().splitlines() or ["nothing"])[0][:200]
@@ -207,10 +206,8 @@ def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
     names = symbol.list_arguments()
     given = shape if isinstance(shape, Mapping) else {"data" if "data" in names else names[0]: shape}
     for name, value in given.items():
-        if name not in names:
-            raise ValueError(f"shape must be of an input of the network; {validation.received(name=name)}")
-        if not validation.is_sequence(value):
-            raise TypeError(f"shape must be a sequence of integers; {validation.received(shape=value)}")
+        validation.must(name in names, "shape must be of an input of the network", name=name)
+        validation.typed(validation.is_sequence(value), "shape must be a sequence of integers", shape=value)
     return {name: validation.per_axis("shape", value, len(value), 1) for name, value in given.items()}
 
 

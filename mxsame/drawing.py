@@ -64,9 +64,8 @@ class PaddedAxis:
         output_padding: int | None = None,
     ) -> PaddedAxis:
         """The axis of a layer; `padding` is "symmetric" too."""
-        if output_padding is not None and not transposed:
-            received = validation.received(output_padding=output_padding)
-            raise ValueError(f"output_padding must be of a transposed convolution; {received}")
+        fits = output_padding is None or transposed
+        validation.must(fits, "output_padding must be of a transposed convolution", output_padding=output_padding)
         name = padding.lower() if isinstance(padding, str) else "explicit"
         if name == SYMMETRIC:
             padding = (arithmetic.effective_kernel_size(kernel_size, dilation) // 2,) * 2
@@ -237,12 +236,9 @@ class _Picture:
         self.panels, self.first = panels, panels[0]
         self.columns = shown(panels)
         count = sum(map(len, self.columns))
-        if count > MOST_COLUMNS:
-            raise ValueError(
-                f"what is drawn must be at most {MOST_COLUMNS} elements wide; received "
-                f"kernel_size={self.first.kernel_size}, stride={self.first.stride}, dilation={self.first.dilation}, "
-                f"which take {count}"
-            )
+        given = {name: getattr(self.first, name) for name in ("kernel_size", "stride", "dilation")}
+        rule = f"what is drawn must be at most {MOST_COLUMNS} elements wide"
+        validation.must(count <= MOST_COLUMNS, rule, **given, elements=count)
         self.left = self.columns[0].start - LABEL
         self.width = max(LABEL + count + GAP * (len(self.columns) - 1) + 0.2, 15.0)
         self.heights = [HEADING + PITCH * sum(len(span) + 0.6 for span in panel.ends) for panel in panels]

@@ -75,8 +75,7 @@ def _check_symbol(name: str, symbol: Any) -> None:
 
 
 def _check_dense(name: str, stype: str) -> None:
-    if stype != "default":
-        raise TypeError(f"{name} must be a dense array; {validation.received(**{f'{name}.stype': stype})}")
+    validation.typed(stype == "default", f"{name} must be a dense array", **{f"{name}.stype": stype})
 
 
 def _device(context: Any) -> tuple[int, int]:
@@ -104,15 +103,13 @@ def _check_together(name: str, array: Any, data_name: str, data: Any) -> None:
 def check_fits(name: str, array: Any, owner: str, dtypes: Sequence[Any], contexts: Sequence[Any]) -> None:
     """Raise if an array is of none of these types, or on none of these devices, which are those of `owner`."""
     dtypes = [np.dtype(dtype) for dtype in dtypes]
-    if array.dtype not in dtypes:
-        raise TypeError(
-            f"{name} must have the type of {owner}, {' or '.join(map(str, dtypes))}; "
-            f"{validation.received(**{f'{name}.dtype': str(np.dtype(array.dtype))})}"
-        )
-    is_there = _device(array.ctx) in map(_device, contexts)
-    validation.must(
-        is_there, f"{name} must be on the device of {owner}, {contexts}", **{f"{name}.context": str(array.ctx)}
+    rule, given = f"{name} must have the type of {owner}, {' or '.join(map(str, dtypes))}", str(np.dtype(array.dtype))
+    validation.typed(given in map(str, dtypes), rule, **{f"{name}.dtype": given})
+    is_there, rule = (
+        _device(array.ctx) in map(_device, contexts),
+        f"{name} must be on the device of {owner}, {contexts}",
     )
+    validation.must(is_there, rule, **{f"{name}.context": str(array.ctx)})
 
 
 def in_own_memory(array: Any) -> Any:

@@ -151,14 +151,14 @@ def check_outputs(
     Traceback (most recent call last):
     ValueError: padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for ...
     """
-    if padding == KERAS_MXNET and set(by_axis(padding, operator, kernel_size, strides, dilation)) != {KERAS_MXNET}:
-        raise ValueError(
-            'padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for this even '
-            "kernel of stride 1, which its later layers do not count; give this layer explicit pads, ke//2 at both "
-            f"ends{' (and count_include_pad=True to averages)' if operator == 'pool' else ''}, and those after it "
-            "what they are in keras-mxnet; "
-            f"{validation.received(kernel_size=tuple(kernel_size), strides=tuple(strides))}"
-        )
+    fits = padding != KERAS_MXNET or set(by_axis(padding, operator, kernel_size, strides, dilation)) == {KERAS_MXNET}
+    rule = (
+        'padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for this even kernel '
+        "of stride 1, which its later layers do not count; give this layer explicit pads, ke//2 at both ends"
+        f"{' (and count_include_pad=True to averages)' if operator == 'pool' else ''}, and those after it what they "
+        "are in keras-mxnet"
+    )
+    validation.must(fits, rule, kernel_size=tuple(kernel_size), strides=tuple(strides))
 
 
 def padded_size(size: Sequence[int | None], pads: Sequence[tuple[int, int]]) -> tuple[int | None, ...]:

@@ -45,6 +45,12 @@ def must(holds: Any, rule: str, **values: Any) -> None:
         raise ValueError(f"{rule}; {received(**values)}" if values else rule)
 
 
+def typed(holds: Any, rule: str, **values: Any) -> None:
+    """The same with a `TypeError`, for a value of another type."""
+    if not holds:
+        raise TypeError(f"{rule}; {received(**values)}")
+
+
 def renamed(**other_names: str) -> Callable[[Function], Function]:
     """A decorator: an argument under another library's name is a `TypeError`; `other_names` maps such names to the
     names here."""
@@ -53,7 +59,7 @@ def renamed(**other_names: str) -> Callable[[Function], Function]:
         @functools.wraps(function)
         def checked(*args: Any, **arguments: Any) -> Any:
             for name in other_names.keys() & arguments.keys():
-                raise TypeError(f"{name} must be given as {other_names[name]}; {received(**{name: arguments[name]})}")
+                typed(False, f"{name} must be given as {other_names[name]}", **{name: arguments[name]})
             return function(*args, **arguments)
 
         return cast(Function, checked)
@@ -74,25 +80,21 @@ def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mappin
 
 def integer(name: str, value: Any, minimum: int, maximum: int = LARGEST) -> int:
     """A plain `int` between `minimum` and `maximum`; bools are refused, NumPy's integers are fine."""
-    rule = f"{name} must be an integer >= {minimum}"
-    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
-        raise TypeError(f"{rule}, not a bool; {received(**{name: value})}")
+    rule, is_bool = f"{name} must be an integer >= {minimum}", type(value).__name__ in ("bool_", "bool")
+    typed(not is_bool, f"{rule}, not a bool", **{name: value})
     try:
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{rule}; {received(**{name: value})}") from None
-    if number < minimum:
-        raise ValueError(f"{rule}; {received(**{name: number})}")
-    if number > maximum:
-        raise ValueError(f"{name} must be an integer <= {maximum}; {received(**{name: number})}")
+    must(number >= minimum, rule, **{name: number})
+    must(number <= maximum, f"{name} must be an integer <= {maximum}", **{name: number})
     return number
 
 
 def flag(name: str, value: Any) -> bool:
     """A bool."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False; {received(**{name: value})}")
-    return value
+    typed(isinstance(value, bool), f"{name} must be True or False", **{name: value})
+    return bool(value)
 
 
 def is_sequence(value: Any) -> bool:
@@ -105,8 +107,8 @@ def per_axis(
 ) -> tuple[int, ...]:
     """An int for every axis, or a sequence with one int per axis -> a tuple of ints."""
     if not is_sequence(value):
-        if isinstance(value, (str, bytes, dict, set)) or value is None:
-            raise TypeError(f"{name} must be an integer or a sequence of integers; {received(**{name: value})}")
+        is_number = value is not None and not isinstance(value, (str, bytes, dict, set))
+        typed(is_number, f"{name} must be an integer or a sequence of integers", **{name: value})
         return (integer(name, value, minimum, maximum),) * num_spatial_dims
     rule = f"{name} must be an integer or a sequence of {num_spatial_dims}, one per spatial axis"
     must(len(value) == num_spatial_dims, rule, **{name: value})
@@ -116,11 +118,9 @@ def per_axis(
 def mode(name: str, value: Any, allowed: Sequence[str]) -> str:
     """One of the `allowed` words, in any case -> the word in lower case."""
     rule = f"{name} as a word must be one of " + ", ".join(f'"{entry}"' for entry in allowed)
-    if not isinstance(value, str):
-        raise TypeError(f"{rule}; {received(**{name: value})}")
-    if value.lower() not in allowed:
-        raise ValueError(f"{rule}; {received(**{name: value})}")
-    return value.lower()
+    typed(isinstance(value, str), rule, **{name: value})
+    must(value.lower() in allowed, rule, **{name: value})
+    return str(value.lower())
 
 
 def pads_of_axis(name: str, value: Any) -> Pair:
@@ -128,8 +128,7 @@ def pads_of_axis(name: str, value: Any) -> Pair:
     if not is_sequence(value):
         pad = integer(name, value, 0, LARGEST_STEP)
         return pad, pad
-    if len(value) != 2:
-        raise ValueError(f"{name} must be an integer or a (low, high) pair; {received(**{name: value})}")
+    must(len(value) == 2, f"{name} must be an integer or a (low, high) pair", **{name: value})
     return integer(f"{name}[0]", value[0], 0, LARGEST_STEP), integer(f"{name}[1]", value[1], 0, LARGEST_STEP)
 
 
@@ -137,21 +136,17 @@ def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Paddi
     """A word, an int, or one int or (low, high) pair per axis -> a word or pairs; in 1-D, "causal" may be a word."""
     if isinstance(value, str):
         words = (*WORDS, "causal") if causal and num_spatial_dims == 1 else WORDS
-        if value.lower() == "causal" and "causal" not in words:
-            raise ValueError(f'padding="causal" is for 1-D convolutions only; {received(padding=value)}')
+        is_possible = value.lower() != "causal" or "causal" in words
+        must(is_possible, 'padding="causal" is for 1-D convolutions only', padding=value)
         return mode("padding", value, words)
     if not is_sequence(value):
-        if value is None or isinstance(value, (bytes, dict, set)):
-            raise TypeError(f"padding must be a string, an integer or a sequence; {received(padding=value)}")
+        is_number = value is not None and not isinstance(value, (bytes, dict, set))
+        typed(is_number, "padding must be a string, an integer or a sequence", padding=value)
         return (pads_of_axis("padding", value),) * num_spatial_dims
-    if len(value) != num_spatial_dims:
-        hint = ""
-        if num_spatial_dims == 1 and len(value) == 2 and not any(map(is_sequence, value)):
-            hint = f" (a 1-D pair is written padding=(({_short(value[0])}, {_short(value[1])}),))"
-        raise ValueError(
-            f"padding must have one entry per spatial axis, {num_spatial_dims} here, each an int or a (low, high) "
-            f"pair{hint}; {received(padding=value)}"
-        )
+    rule = f"padding must have one entry per spatial axis, {num_spatial_dims} here, each an int or a (low, high) pair"
+    if num_spatial_dims == 1 and len(value) == 2 and not any(map(is_sequence, value)):
+        rule += f" (a 1-D pair is written padding=(({_short(value[0])}, {_short(value[1])}),))"
+    must(len(value) == num_spatial_dims, rule, padding=value)
     return tuple(pads_of_axis(f"padding[{axis}]", entry) for axis, entry in enumerate(value))
 
 
@@ -178,11 +173,10 @@ def layout(value: Any, num_spatial_dims: int) -> str:
     allowed = LAYOUTS[num_spatial_dims]
     if value is None:
         return allowed[0]
-    if not isinstance(value, str):
-        raise TypeError(f"layout must be a string; {received(layout=value)}")
+    typed(isinstance(value, str), "layout must be a string", layout=value)
     axes = "1 spatial axis" if num_spatial_dims == 1 else f"{num_spatial_dims} spatial axes"
     must(value in allowed, f'layout must be "{allowed[0]}" or "{allowed[1]}" for {axes}', layout=value)
-    return value
+    return str(value)
 
 
 def has_channels_last(value: str) -> bool:
@@ -192,8 +186,7 @@ def has_channels_last(value: str) -> bool:
 
 def rank_of_layout(value: Any) -> int:
     """The number of spatial axes of a layout string."""
-    if not isinstance(value, str):
-        raise TypeError(f"layout must be a string; {received(layout=value)}")
+    typed(isinstance(value, str), "layout must be a string", layout=value)
     ranks = {name: num_spatial_dims for num_spatial_dims, allowed in LAYOUTS.items() for name in allowed}
     must(value in ranks, f"layout must be one of {', '.join(ranks)}", layout=value)
     return ranks[value]
@@ -222,20 +215,19 @@ def agree(name: str, given: Any, source: str, actual: Any) -> None:
 
 def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None], meaning: str) -> None:
     """A shape must fit the expected one, where both are known."""
-    if len(value) != len(expected) or any(
-        None not in (length, required) and length != required for length, required in zip(value, expected)
-    ):
-        shown = "(" + ", ".join("?" if length is None else str(length) for length in expected) + ")"
-        raise ValueError(
-            f"{name} must have the shape {meaning}, here {shown}; {received(**{f'{name}.shape': tuple(value)})}"
-        )
+    fits = all(None in pair or pair[0] == pair[1] for pair in zip(value, expected)) and len(value) == len(expected)
+    rule = f"{name} must have the shape {meaning}, here ({_lengths(expected)})"
+    must(fits, rule, **{f"{name}.shape": tuple(value)})
+
+
+def _lengths(value: Sequence[int | None]) -> str:
+    return ", ".join("?" if length is None else str(length) for length in value)
 
 
 def elements(name: str, value: Sequence[int | None]) -> None:
     """An array must not have more elements than MXNet can count, as far as its shape is known."""
-    if math.prod(length for length in value if length is not None) >= LARGEST:
-        shown = ", ".join("?" if length is None else str(length) for length in value)
-        raise ValueError(f"{name} must have fewer than {LARGEST} elements; received the shape ({shown})")
+    count = math.prod(length for length in value if length is not None)
+    must(count < LARGEST, f"{name} must have fewer than {LARGEST} elements; received the shape ({_lengths(value)})")
 
 
 def not_empty(name: str, value: Sequence[int]) -> None:
@@ -245,5 +237,4 @@ def not_empty(name: str, value: Sequence[int]) -> None:
 
 def float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:
     """A floating type that MXNet supports for this operator."""
-    if dtype not in allowed:
-        raise TypeError(f"{name} must be {' or '.join(allowed)}{why}; {received(**{f'{name}.dtype': dtype})}")
+    typed(dtype in allowed, f"{name} must be {' or '.join(allowed)}{why}", **{f"{name}.dtype": dtype})

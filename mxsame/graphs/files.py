@@ -75,12 +75,11 @@ def export(
 
 def check_path(path: Any) -> str:
     """Where a file goes, as a string."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"path must be a string or a path; {validation.received(path=path)}")
+    validation.typed(isinstance(path, (str, os.PathLike)), "path must be a string or a path", path=path)
     path = os.fspath(path)
-    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise ValueError(f"path must be in a folder that exists; {validation.received(path=path)}")
-    return path
+    exists = os.path.isdir(os.path.dirname(os.path.abspath(path)))
+    validation.must(exists, "path must be in a folder that exists", path=path)
+    return str(path)
 
 
 def written(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast: bool = True) -> tuple[str, str]:

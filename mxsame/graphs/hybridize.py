@@ -95,11 +95,10 @@ _FLAGS: dict[str, Any] = {
 
 def _check_flags(flags: dict) -> None:
     for name, value in flags.items():
-        if name not in _FLAGS:
-            raise TypeError(f"flags must be those of HybridBlock.hybridize; {validation.received(**{name: value})}")
+        validation.typed(name in _FLAGS, "flags must be those of HybridBlock.hybridize", **{name: value})
         _FLAGS[name](name, value)
-    if flags.get("static_shape") and not flags.get("static_alloc"):
-        raise ValueError(f"static_shape must come with static_alloc=True; {validation.received(**flags)}")
+    fits = flags.get("static_alloc") or not flags.get("static_shape")
+    validation.must(fits, "static_shape must come with static_alloc=True", **flags)
 
 
 class Specialised:

@@ -207,10 +207,8 @@ def _structure(name: str, given: Any, shapes: list[Any]) -> Any:
     if isinstance(given, mx.nd.NDArray):
         shapes.append(given.shape)
         return True
-    if not validation.is_sequence(given):
-        raise TypeError(f"{name} must be a sequence of integers; {validation.received(**{name: given})}")
-    if not len(given):
-        raise ValueError(f"{name} must have at least one length; {validation.received(**{name: given})}")
+    validation.typed(validation.is_sequence(given), f"{name} must be a sequence of integers", **{name: given})
+    validation.must(len(given), f"{name} must have at least one length", **{name: given})
     if all(entry is None or isinstance(entry, mx.nd.NDArray) or validation.is_sequence(entry) for entry in given):
         return [_structure(f"{name}[{index}]", entry, shapes) for index, entry in enumerate(given)]
     shapes.append(tuple(validation.integer(f"{name}[{axis}]", length, 1) for axis, length in enumerate(given)))

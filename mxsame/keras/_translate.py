@@ -105,14 +105,12 @@ class KerasCall:
         if share and in_channels is None:  # the graph may fix them
             in_channels = tensors.probed_channels(self.data, self.rank + 2, self.rank + 1 if self.channels_last else 1)
         if share and in_channels:
-            if in_channels % share or channels % (in_channels // share):
-                rule = (
-                    "must be a multiple of the kernel's input channels, and its output channels of the quotient, groups"
-                )
-                shapes = {f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.args.shapes) if shape}
-                received = validation.received(**shapes, data_format=DATA_FORMATS[self.channels_last])
-                raise ValueError(f"channels of {self.names[0]} {rule}; {received}")
             groups = in_channels // share
+            fits = in_channels % share == 0 and channels % groups == 0
+            rule = "must be a multiple of the kernel's input channels, and its output channels of the quotient, groups"
+            shapes = {f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.args.shapes) if shape}
+            given: Any = {**shapes, "data_format": DATA_FORMATS[self.channels_last]}
+            validation.must(fits, f"channels of {self.names[0]} {rule}", **given)
         window = self._window(strides, padding, dilation_rate, paddings)
         return self._run(ops.conv, weight, channels=channels, kernel_size=kernel_size, groups=groups, **window)
 
@@ -196,11 +194,9 @@ class KerasCall:
     def _output_lengths(self, output_shape: Any, channels: int) -> Sequence[Optional[int]]:
         """(batch, \\*size) of an output shape in the order of the data format; None for what it leaves open."""
         given = output_shape.asnumpy() if isinstance(output_shape, mx.nd.NDArray) else output_shape
-        received = validation.received(output_shape=given)
-        if not validation.is_sequence(given):
-            raise TypeError(f"output_shape must be a sequence of integers or None; {received}")
-        if len(given) != self.rank + 2:
-            raise ValueError(f"output_shape must have {self.rank + 2} entries; {received}")
+        is_one, count = validation.is_sequence(given), self.rank + 2
+        validation.typed(is_one, "output_shape must be a sequence of integers or None", output_shape=given)
+        validation.must(len(given) == count, f"output_shape must have {count} entries", output_shape=given)
         entries = [
             None if entry is None else validation.integer(f"output_shape[{axis}]", entry, 1)
             for axis, entry in enumerate(given)

@@ -34,16 +34,12 @@ class GluonArguments(collections.UserDict):
             self.data["pad"] = tuple(low for low, _ in pads)
 
     def __missing__(self, name: str) -> Any:
-        raise KeyError(
-            f"{name} is no argument, or follows from the size; received padding={self._layer._call.padding!r}"
-        )
+        padding = self._layer._call.padding
+        raise KeyError(f"{name} is no argument, or follows from the size; received padding={padding!r}")
 
     def __setitem__(self, name: str, value: Any) -> None:
-        if name not in WRITTEN or name not in self:
-            raise TypeError(
-                "of a layer of mxsame.nn only stride, dilate and num_filter can be written; "
-                f"{validation.received(**{name: value})}"
-            )
+        rule = "of a layer of mxsame.nn only stride, dilate and num_filter can be written"
+        validation.typed(name in WRITTEN and name in self, rule, **{name: value})
         if name == "num_filter":
             value = validation.integer("channels", value, 1)
         else:

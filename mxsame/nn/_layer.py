@@ -40,9 +40,8 @@ def _named(init: Any) -> Any:
     @functools.wraps(init)
     def named(self: Any, *args: Any, **arguments: Any) -> None:
         missing = [name for name in required[len(args) :] if name not in arguments]
-        if missing:
-            given = validation.received(**dict(zip(required, args), **arguments))
-            raise TypeError(f"{type(self).__name__} must be given {' and '.join(missing)}; {given}")
+        rule = f"{type(self).__name__} must be given {' and '.join(missing)}"
+        validation.typed(not missing, rule, **dict(zip(required, args), **arguments))
         init(self, *args, **arguments)
 
     return named
@@ -65,10 +64,9 @@ class Layer(Checked, HybridBlock):
             cls.__init__ = validation.renamed(**OTHER_NAMES)(_named(cls.__init__))  # type: ignore[method-assign]
 
     def __init__(self, call: Any, prefix: Optional[str], params: Any):
-        if prefix is not None and not isinstance(prefix, str):
-            raise TypeError(f"prefix must be a string or None; {validation.received(prefix=prefix)}")
-        if params is not None and not isinstance(params, mx.gluon.ParameterDict):
-            raise TypeError(f"params must be a gluon.ParameterDict or None; {validation.received(params=params)}")
+        validation.typed(isinstance(prefix, (str, type(None))), "prefix must be a string or None", prefix=prefix)
+        is_dict = isinstance(params, (mx.gluon.ParameterDict, type(None)))
+        validation.typed(is_dict, "params must be a gluon.ParameterDict or None", params=params)
         mx.gluon.HybridBlock.__init__(self, prefix=prefix, params=params)  # Gluon's layer of this name is a base, too
         self._call = call._replace(layout=call.layout or validation.LAYOUTS[self.num_spatial_dims][0])
         self._call = self._call.checked(self.num_spatial_dims)
@@ -176,15 +174,13 @@ class Layer(Checked, HybridBlock):
         return shape[-1] if self._channels_last else shape[1]
 
     def _check_shape(self, shape: Sequence[Any]) -> None:
-        received = validation.received(**{"data.shape": tuple(shape)})
-        if len(shape) != self.num_spatial_dims + 2:
-            axes = f"{self.num_spatial_dims + 2} axes ({', '.join(self._call.layout)})"
-            raise ValueError(f"data must have the {axes}; {received}")
+        given, layout = {"data.shape": tuple(shape)}, self._call.layout
+        fits, axes = len(shape) == len(layout), f"{len(layout)} axes ({', '.join(layout)})"
+        validation.must(fits, f"data must have the {axes}", **given)
         known, in_channels = self._known_in_channels(), self._channels_of(shape)
         if in_channels is None:
             return
-        if known and in_channels != known:
-            raise ValueError(f"data must have in_channels={known} channels; {received}")
+        validation.must(known in (None, in_channels), f"data must have in_channels={known} channels", **given)
         validation.divisible("data channels", in_channels, "groups", getattr(self._call, "groups", 1))
 
 

@@ -141,16 +141,11 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     plans = exact_plans(tuple(windows), operator, tried)
     if plans:
         return next(iter(plans.values()))
+    rule = f"an input of dynamic shape with this padding and stride has no exact graph; {validation.GIVE_SIZE}"
     if forces:
         exact = ", ".join(exact_plans(tuple(windows), operator, allowed)) or "none"
-        raise ValueError(
-            f"strategy must be one that is exact for this layer ({exact}); received strategy={strategy!r}, "
-            f"{described(windows)}"
-        )
-    raise ValueError(
-        "an input of dynamic shape with this padding and stride has no exact graph; "
-        f"{validation.GIVE_SIZE}; received {described(windows)}"
-    )
+        rule = f"strategy must be one that is exact for this layer ({exact}), not {strategy!r}"
+    raise ValueError(f"{rule}; received {described(windows)}")
 
 
 def forced() -> Optional[str]:
@@ -174,8 +169,8 @@ def force(strategy: Optional[str]) -> Iterator[None]:
     ...     first_plan([Window(224, 7, 2)], "conv").axes == (AxisPlan(kernel_size=7, pad=4, crop=(1, 0)),)
     True
     """
-    if strategy is not None and not (isinstance(strategy, str) and strategy in STRATEGIES):
-        raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}; {validation.received(strategy=strategy)}")
+    known = strategy is None or (isinstance(strategy, str) and strategy in STRATEGIES)
+    validation.must(known, f"strategy must be one of {', '.join(STRATEGIES)}", strategy=strategy)
     token = _FORCED.set(strategy)
     try:
         yield

@@ -215,8 +215,8 @@ def check_static(windows: Tuple[AnyWindow, ...], pool: bool) -> None:
         if window.size is None:
             continue
         if isinstance(window, TransposedWindow):
-            if window.outputs(window.size) < 1:
-                raise ValueError(f"padding must leave an element of the output; received {described([window])}")
+            left = window.outputs(window.size) >= 1
+            validation.must(left, f"padding must leave an element of the output; received {described([window])}")
             continue
         rule = (window.kernel_size, window.stride, window.dilation, window.padding)
         arithmetic.output_size(window.size, *rule)
@@ -230,11 +230,9 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
     for window in windows:
         if window.size is not None:
             continue
-        if window.extra_at_start and window.stride > window.effective_kernel_size + 1:
-            raise ValueError(
-                "keras-mxnet cannot run every size with a stride so much longer than the kernel; "
-                f"{validation.GIVE_SIZE}; received {described(windows)}"
-            )
+        can = not window.extra_at_start or window.stride <= window.effective_kernel_size + 1
+        rule = f"keras-mxnet cannot run every size with a stride so much longer than the kernel; {validation.GIVE_SIZE}"
+        validation.must(can, f"{rule}; received {described(windows)}")
         check_residues(windows)
         if pool:
             _check_no_window_is_empty(window)
@@ -250,13 +248,11 @@ def check_residues(windows: Tuple[AnyWindow, ...]) -> None:
 
 def _check_no_window_is_empty(window: Window) -> None:
     """With ceil_mode the last window may start after the data."""
-    for size in window.sizes:
-        if (window.outputs(size) - 1) * window.stride - window.pads(size)[0] >= size:
-            any_size = f", for any size that is possible; {validation.GIVE_SIZE}" if window.size is None else ""
-            raise ValueError(
-                f"ceil_mode must leave no window without an element of the data{any_size}; "
-                f"received {described([window], pool=True)}"
-            )
+    any_size = f", for any size that is possible; {validation.GIVE_SIZE}" if window.size is None else ""
+    rule = f"ceil_mode must leave no window without an element of the data{any_size}"
+    starts = {size: (window.outputs(size) - 1) * window.stride - window.pads(size)[0] for size in window.sizes}
+    fits = all(start < size for size, start in starts.items())
+    validation.must(fits, f"{rule}; received {described([window], pool=True)}")
 
 
 @functools.lru_cache(maxsize=4096)
