@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, TypeVar
 
 from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
@@ -184,14 +184,16 @@ CHECKS: Dict[str, Callable[[str, Any, int], Any]] = {  # of arguments, by name
 }
 
 
-def canonical(call: Any, rank: int) -> Any:
+Record = TypeVar("Record", bound=Any)
+
+
+def canonical(call: Record, rank: int) -> Record:
     """The arguments of a call, checked and in one form for so many axes; None where it is a default. A padding is left
     as it is."""
     may_lack = {name for name, default in call._field_defaults.items() if default is None}
-    for name, value in call._asdict().items():
-        if name in CHECKS and not (value is None and name in may_lack):
-            call = call._replace(**{name: CHECKS[name](name, value, rank)})
-    return call
+    given = {name: value for name, value in call._asdict().items() if value is not None or name not in may_lack}
+    checked: Record = call._replace(**{name: CHECKS[name](name, given[name], rank) for name in given if name in CHECKS})
+    return checked
 
 
 def channel_count(name: str, given: Any, source: str, actual: Optional[int], array: str) -> int:
