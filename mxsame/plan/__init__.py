@@ -141,11 +141,12 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     plans = exact_plans(tuple(windows), operator, tried)
     if plans:
         return next(iter(plans.values()))
-    rule = f"an input of dynamic shape with this padding and stride has no exact graph; {validation.GIVE_SIZE}"
-    if forces:
-        exact = ", ".join(exact_plans(tuple(windows), operator, allowed)) or "none"
-        rule = f"strategy must be one that is exact for this layer ({exact}), not {strategy!r}"
-    raise ValueError(f"{rule}; received {described(windows)}")
+    rule, given = "an input of dynamic shape with this padding and stride has no exact graph", described(windows)
+    if not forces:
+        raise ValueError(f"{rule}; {validation.GIVE_SIZE}; received {given}")
+    exact = ", ".join(exact_plans(tuple(windows), operator, allowed)) or "none"
+    rule = f"strategy must be one that is exact for this layer ({exact})"
+    raise ValueError(f"{rule}; received strategy={strategy!r}, {given}")
 
 
 def forced() -> Optional[str]:
