@@ -204,6 +204,7 @@ def _read(path: str) -> Any:
 def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
     """Name of an input -> shape."""
     names = symbol.list_arguments()
+    validation.must(names, "net must be a network with an input", outputs=symbol.list_outputs())
     given = shape if isinstance(shape, Mapping) else {"data" if "data" in names else names[0]: shape}
     for name, value in given.items():
         validation.must(name in names, "shape must be of an input of the network", name=name)

@@ -410,6 +410,14 @@ def test_the_names_of_keras_arguments():
             kind(kernel_size=3, data_format="NHWC")
 
 
+def test_a_layer_derived_by_a_user_names_its_arguments_as_it_likes():
+    class Strided(mxsame.nn.Conv2D):
+        def __init__(self, filters, stride, name=None):
+            super().__init__(filters, 3, strides=stride, prefix=name)
+
+    assert repr(Strided(8, stride=2, name="a")) == repr(mxsame.nn.Conv2D(8, 3, 2)).replace("Conv2D", "Strided")
+
+
 @pytest.mark.parametrize("name", [f"{kind}{rank}D{end}" for rank in (1, 2, 3) for kind, end in OF_GLUON])
 def test_a_layer_is_one_of_gluons(name):
     arguments = (4, 3) if "Conv" in name else (3,)

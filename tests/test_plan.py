@@ -195,6 +195,11 @@ def test_what_is_chosen_first():
     assert all(strategies_for(operator)[0] == "native" for operator in OPERATORS)
 
 
+def test_plans_that_are_remembered_are_not_changed():
+    with pytest.raises(TypeError):
+        exact_plans((Window(8, 3, 2),), "conv")["native"] = None
+
+
 def test_what_has_no_exact_graph_is_refused():
     with pytest.raises(
         ValueError, match=r"give data of static shape, .*; received input_size=\(None,\), .*padding=\('same',\)"

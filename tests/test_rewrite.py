@@ -89,6 +89,11 @@ GRAPHS = {
         {},
         ["relu", "Pooling", "Concat", "transpose"],
     ),
+    "a transpose after a constant to concatenate": (
+        lambda F, x, p: moved(F, F.concat(p["token"], moved(F, F.sigmoid(x)), dim=2), FIRST),
+        {"token": (2, 6, 1, 4)},
+        ["Activation", "Concat"],
+    ),
     "a batch norm of channels last": (
         lambda F, x, p: moved(F, F.relu(norm(F, moved(F, conv(F, x, p)), p, axis=3)), FIRST),
         {**WEIGHT, **NORM},

@@ -60,7 +60,7 @@ class Layer(Checked, HybridBlock):
         super().__init_subclass__()
         if cls.__doc__:
             cls.__doc__ = cls.__doc__.replace("{shared}", (cls.__bases__[0].__doc__ or "").strip())
-        if "__init__" in vars(cls):
+        if "__init__" in vars(cls) and cls.__module__.startswith("mxsame."):  # a user's class may name them as it likes
             cls.__init__ = validation.renamed(**OTHER_NAMES)(_named(cls.__init__))  # type: ignore[method-assign]
 
     def __init__(self, call: Any, prefix: Optional[str], params: Any):

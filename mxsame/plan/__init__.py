@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+from types import MappingProxyType
 from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from mxsame import validation
@@ -52,6 +53,7 @@ def strategies_for(operator: str) -> Tuple[str, ...]:
     >>> strategies_for("max")
     ('native', 'full', 'slice', 'concat', 'pad', 'pick', 'gather')
     """
+    validation.must(operator in OPERATORS, f"operator must be one of {', '.join(OPERATORS)}", operator=operator)
     return tuple(name for name, strategy in STRATEGIES.items() if strategy.serves(operator))
 
 
@@ -83,18 +85,21 @@ def exact_plans(
     >>> list(exact_plans((Window(7, 3, 2),), "conv"))
     ['native']
     """
-    allowed = strategies_for(operator) if allowed is None else allowed
+    served = strategies_for(operator)
+    allowed = served if allowed is None else allowed
     return _exact_plans(tuple(window.least() for window in windows), operator, allowed)
 
 
 @functools.lru_cache(maxsize=4096)
 def _exact_plans(windows: Tuple[AnyWindow, ...], operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
     check_residues(windows)
+    for name in allowed:
+        validation.must(name in STRATEGIES, f"allowed must be of {', '.join(STRATEGIES)}", allowed=allowed)
     if operator in POOLS and operator != "avg with padding":  # they ignore it
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
     rows = [_axis_plans(window, operator, allowed) for window in windows]
     if all("native" in row for row in rows):
-        return {"native": Plan(tuple(row["native"] for row in rows))}
+        return MappingProxyType({"native": Plan(tuple(row["native"] for row in rows))})
     plans = {}
     for name in allowed:
         strategy = STRATEGIES[name]
@@ -106,7 +111,7 @@ def _exact_plans(windows: Tuple[AnyWindow, ...], operator: str, allowed: Tuple[s
             continue
         if all(chosen):
             plans[name] = Plan(tuple(plan for plan in chosen if plan), strategy.convention)
-    return plans
+    return MappingProxyType(plans)
 
 
 def _axis_plans(window: AnyWindow, operator: str, allowed: Sequence[str]) -> Dict[str, AxisPlan]:

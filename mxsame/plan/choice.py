@@ -33,7 +33,7 @@ from dataclasses import replace
 from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame.plan import exact_plans, first_plan, forced
-from mxsame.plan.costs import BLOCK, COSTS, Costs, TypicalLayer, Work, is_partial, is_slow_when_plain
+from mxsame.plan.costs import BLOCK, COSTS, TypicalLayer, Work, is_partial, is_slow_when_plain
 from mxsame.plan.strategies import POOLS, STRATEGIES, Plan
 from mxsame.plan.windows import AnyWindow, Windows, check_static
 
@@ -116,7 +116,7 @@ def choose(
     if forced() is not None or not exact_plans(windows, work.operator, allowed):
         return laid_out(first_plan(windows, work.operator, allowed), windows, work)
     is_for_both = is_for_both and any(window.size is None for window in windows)
-    return _estimated_fastest(windows, work, allowed, COSTS, is_for_both)
+    return _estimated_fastest(windows, work, allowed, is_for_both)
 
 
 def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None) -> Dict[str, Plan]:
@@ -139,13 +139,7 @@ def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Seque
 
 
 @functools.lru_cache(maxsize=4096)
-def _estimated_fastest(
-    windows: Windows,
-    work: Work,
-    allowed: Optional[Tuple[str, ...]],
-    costs: Costs,  # part of the key: other costs, another choice
-    is_for_both: bool,
-) -> Plan:
+def _estimated_fastest(windows: Windows, work: Work, allowed: Optional[Tuple[str, ...]], is_for_both: bool) -> Plan:
     plans = candidates(windows, work, allowed)
     if len(plans) == 1:
         return next(iter(plans.values()))

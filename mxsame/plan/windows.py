@@ -27,6 +27,10 @@ class _Axis:
     stride: int
     dilation: int = 1
 
+    def __post_init__(self) -> None:
+        for name in ("kernel_size", "stride", "dilation"):
+            validation.integer(name, getattr(self, name), 1)
+
     @property
     def effective_kernel_size(self) -> int:
         """ke = (k-1)d + 1."""

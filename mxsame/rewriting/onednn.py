@@ -148,8 +148,9 @@ def with_waits(symbol: Any) -> Any:
     if OF_ANY_SHAPE.intersection(node.op for node in users):
         return symbol
     for node in users:
-        last = [each for each in users if each in before and not all(user.node in before for user in users[each])]
-        if node.op == LOOP and last:
+        ended = (each for each in users if each in before and not all(user.node in before for user in users[each]))
+        last = list(ended) if node.op == LOOP else []
+        if last:
             counts = [Output(Node("size_array", f"{node.name}_count", [Output(each)])) for each in last]
             count = Node("add_n", f"{node.name}_counts", counts, {"num_args": str(len(counts))})
             one = _one_after(count)

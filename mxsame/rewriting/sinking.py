@@ -107,6 +107,6 @@ def _put_before(graph: Graph, node: Node, shapes: dict) -> None:
         value = graph.value(source)
         if source.node.op == "transpose":
             node.inputs[position] = source.node.inputs[0]
-        elif value is not None and value.size > 1 and node.kind in ELEMENTWISE:
+        elif value is not None and value.size > 1 and (node.kind in ELEMENTWISE or node.op == "Concat"):
             whole = value.reshape((1,) * (len(shape) - value.ndim) + value.shape)
             node.inputs[position] = graph.constant(source.node.name, whole.transpose(order))
