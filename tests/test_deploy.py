@@ -14,6 +14,7 @@ from running import Own, initialized, normal, recorded, sequential, trained
 
 import mxsame
 from mxsame._mxnet import mx
+from mxsame.graphs import tracing
 from mxsame.port import activations, blocks
 from mxsame.port.recurrent import ConvLSTM, Options, Recurrent
 from mxsame.rewriting.graph import Graph, Node, Output
@@ -527,6 +528,7 @@ def test_convolution_batch_norm_and_activation_are_one_step_but_for_slices(strat
     assert len(list(deployed.collect_params())) == 4
     if FUSES:
         assert fused_operators(deployed) == ["_sg_mkldnn_conv", *(sliced and ["slice", "Activation"])] * 2
+        assert not tracing.has_loop(deployed._fused.symbol)  # which would double a ResNet-50's time
 
 
 @pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
