@@ -163,13 +163,19 @@ def test_channels_last_costs_two_transposes_at_most():
 class Random(mx.gluon.HybridBlock):
     """A network drawn at random: every step takes earlier arrays of one shape, many are used twice."""
 
-    KINDS = ("conv", "conv", "conv", "act", "norm", "add", "add", "scale", "concat", "layer", "mul")
+    KINDS = ("conv", "conv", "conv", "act", "norm", "add", "add", "scale", "concat", "layer", "mul", "last", "last")
     JOINED = {  # noqa: RUF012
         "add": lambda F, left, right, block: left + right,
         "mul": lambda F, left, right, block: left * F.sigmoid(right),
         "scale": lambda F, left, right, block: (left - 0.5) * 0.7,
         "concat": lambda F, left, right, block: block(F.concat(left, right, dim=1)),
     }
+    LAST = (  # with a constant, in the layout of channels last
+        lambda F, x, c: F.relu(F.broadcast_mul(x, c)),
+        lambda F, x, c: F.LeakyReLU(F.broadcast_add(c, x), act_type="elu"),
+        lambda F, x, c: F.concat(F.broadcast_mul(F.ones_like(x), c), x, dim=-1),
+        lambda F, x, c: F.broadcast_maximum(F.concat(x, F.broadcast_sub(c, x), dim=-1), F.concat(c, c, dim=-1)),
+    )
 
     def __init__(self, seed, steps, rank, channels):
         super().__init__()
@@ -184,12 +190,23 @@ class Random(mx.gluon.HybridBlock):
             size, groups = int(draw.choice([1, 2, 3, 4, 5])), int(draw.choice([1, 1, channels]))
             return conv(channels, size, groups=groups, use_bias=bool(draw.randint(2)))
 
+        def channels_last():
+            function, axes = self.LAST[draw.randint(len(self.LAST))], (0, *range(2, rank + 2), 1)
+            constant = draw.randn(*[1] * (rank + 1 if draw.randint(2) else 0), channels)
+            end = conv(channels, 2 if draw.randint(2) else 1)
+            return Own(
+                lambda F, x, end, c: end(F.transpose(function(F, F.transpose(x, axes), c), np.argsort(axes).tolist())),
+                end,
+                c=constant,
+            )
+
         makes = {
             "conv": convolution,
             "act": lambda: activations[draw.randint(5)](),
             "norm": nn.BatchNorm,
             "layer": lambda: layers[draw.randint(3)](),
             "concat": partial(conv, channels, 1),
+            "last": channels_last,
         }
         for step in range(steps):
             kind = draw.choice(self.KINDS)
@@ -458,6 +475,10 @@ def conv_lstm():
     return Own(lambda F, x, lstm: lstm(F.expand_dims(x, axis=1)), ConvLSTM(i2h, h2h, Options(steps=1)))
 
 
+def in_blocks(F, x):
+    return F.Convolution(x, F.ones((8, 3, 2, 2)), kernel=(2, 2), num_filter=8, no_bias=True)
+
+
 SOFTMAX_OF = {  # what oneDNN's softmax of it needs a copy for, or the process ends
     "concatenation": one_and_all,
     "in place": lambda F, x: F.Dropout(F.relu(one_and_all(F, x)) + 1) * 2,
@@ -465,11 +486,14 @@ SOFTMAX_OF = {  # what oneDNN's softmax of it needs a copy for, or the process e
     "concatenation of it": lambda F, x: F.concat(one_and_all(F, x), one_and_all(F, x), dim=1),
     "Keras's": lambda F, x: blocks.concatenate(F, F.slice_axis(x, axis=3, begin=0, end=1), x, axis=3, copies=True),
     "tile": lambda F, x: blocks.tile(F, F.slice_axis(x, axis=3, begin=0, end=1), (1, 1, 1, 5)),
+    "convolution": lambda F, x: F.tanh(in_blocks(F, x)),
+    "average of a convolution": lambda F, x: F.Pooling(in_blocks(F, x), kernel=(2, 2), pool_type="avg"),
 }
 COPIED = {
     "ReLU with a maximum": lambda: Own(lambda F, x, c: activations.relu(F, c(x), max_value=0.5), conv8()),
     "ConvLSTM": conv_lstm,
     "transposed": lambda: mxsame.nn.Conv2DTranspose(16, 5, strides=3),
+    "batch norm as a convolution": lambda: Own(lambda F, x, norm: F.softmax(norm(x)), nn.BatchNorm()),
 }
 
 

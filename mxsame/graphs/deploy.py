@@ -16,7 +16,7 @@ from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.rewriting import simplify
 from mxsame.rewriting.graph import Graph
-from mxsame.rewriting.onednn import fused, has_steps, protect
+from mxsame.rewriting.onednn import copy_before_softmax, fused, has_steps, protect
 from mxsame.target import Target
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None) -> Deployed:
         dtypes = {name: graph.accepted(name, candidates) for name in inputs.shapes}
         fuses = dtype == SINGLE and tensors.has_onednn() and on_cpu and not has_steps(graph)
         simplify(graph, fuses)
+        copy_before_softmax(graph)
         if dtype == SINGLE:
             protect(graph)
         return Deployed(graph, Signature(inputs.shapes, dtypes, structure), devices, fuses)

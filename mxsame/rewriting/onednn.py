@@ -17,8 +17,9 @@ LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a 
 GATE, MOST_AXES, SINGLE = "_backward_Activation", 5, np.dtype("float32")
 SOFTMAX = ("softmax", "log_softmax")
 LOOP, OF_ANY_SHAPE = "_foreach", {"_while_loop", "_cond", "_contrib_boolean_mask"}
-PLAIN = {  # whose output is in the plain layout; that of any other operator may be in the one of its data, in place
-    *("Convolution", "Deconvolution", "FullyConnected", "Pooling", "Embedding", "dot", "batch_dot", "linalg_gemm2"),
+PLAIN = {  # whose output is in the plain layout; of the others, that of a convolution is not, or only in 3-D, and that
+    # of all else may be in the one of its data
+    *("Deconvolution", "FullyConnected", "Embedding", "dot", "batch_dot", "linalg_gemm2"),
     *("Reshape", "Flatten", "transpose", "SwapAxis", "expand_dims", "squeeze", "slice", "slice_axis", "take", "stack"),
 }
 
@@ -96,35 +97,44 @@ def gate(graph: Graph) -> None:
 
 
 def with_copies(symbol: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
-    """The Symbol, for inputs of these shapes, with a copy before each softmax that would end the process.
-
-    oneDNN concatenates arrays of 2 or 4 axes, the first of which has a length of 1 along the axis, in an order of axes
-    of its own. Operators that work in place keep it, and oneDNN's softmax over the last axis fails where nothing
-    catches it. Where lengths are unknown, there is a copy, too.
-    """
-    written = symbol.tojson()
-    if '"op": "Concat"' not in written or not any(f'"op": "{op}"' in written for op in SOFTMAX):
+    """The Symbol, for inputs of these shapes, with the copies of `copy_before_softmax`."""
+    if not any(f'"op": "{op}"' in symbol.tojson() for op in SOFTMAX):
         return symbol
     graph = Graph.of(symbol, {}, shapes)
+    copy_before_softmax(graph)
+    return graph.symbol()
+
+
+def copy_before_softmax(graph: Graph) -> None:
+    """Put a copy before each softmax that would end the process.
+
+    oneDNN's softmax over the last axis fails, where nothing catches it, on data in the blocks of a convolution of one
+    or two spatial axes, and in the order of axes in which oneDNN concatenates arrays of 2 or 4 axes if the first has a
+    length of 1 along the axis. Operators that work in place, and pooling, keep both. Where lengths are unknown, there
+    is a copy, too.
+    """
     nodes = [node for node in graph.nodes() if node.op in ("Concat", *SOFTMAX)]
+    if not nodes:
+        return
     data = graph.symbol([node.inputs[0] for node in nodes])
-    inferred = dict(zip(nodes, tensors.inferred_shapes(data, shapes) or itertools.repeat(None)))
+    inferred = dict(zip(nodes, tensors.inferred_shapes(data, graph.inputs) or itertools.repeat(None)))
     for node in nodes:
         axis, shape = node.attr("axis", -1), inferred[node]
         is_last = not shape or axis in (-1, len(shape) - 1)
         if node.op in SOFTMAX and is_last and _is_reordered(node.inputs[0].node, inferred):
             attrs = {"axis": "0", "begin": "0", "end": "None", COPY: "True"}  # as mxsame.plan.arrays.copied
             node.inputs[0] = Output(Node("slice_axis", f"{node.name}_copy", [node.inputs[0]], attrs))
-    return graph.symbol()
 
 
 def _is_reordered(node: Node, inferred: Mapping[Node, Optional[Sequence[int]]]) -> bool:
-    """Whether a node's output may be that of such a concatenation, or be made of it in place."""
+    """Whether a node's output may be that of such a convolution or concatenation, or be made of it in place."""
     nodes = [node]
     for each in nodes:  # which grows
         shape = inferred.get(each)
         is_onednn = not shape or len(shape) in (2, 4)
         if each.op == "Concat" and is_onednn and (not shape or shape[each.attr("dim", 1)] < 2):
+            return True
+        if each.op == "Convolution" and len(each.attr("kernel")) < 3:
             return True
         if each.op not in PLAIN and COPY not in each.attrs and is_onednn:
             nodes += [source.node for source in each.inputs if source.node not in nodes]
