@@ -652,7 +652,11 @@ def test_shapes_and_branches_that_depend_on_values(name):
 
 def test_a_deployed_net_is_returned():
     deployed = mxsame.deploy(small_net(), (2, 3, 11, 12))
-    assert mxsame.deploy(deployed, (5, 3, 11, 12)) is deployed
+    assert mxsame.deploy(deployed, (5, 3, 11, 12), mx.cpu()) is deployed
+    with pytest.raises(ValueError, match=r"\(N, 3, 11, 12\); received input_shape=\[\(1, 3, 12, 12\)\]"):
+        mxsame.deploy(deployed, (1, 3, 12, 12))
+    with pytest.raises(ValueError, match=r"ctx must be what the net was deployed for, \[cpu\(0\)\]"):
+        mxsame.deploy(deployed, (1, 3, 11, 12), mx.cpu(1))
 
 
 # ---- bad input -------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import functools
 import itertools
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -44,7 +44,8 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None) -> Deployed:
     ----------
     net : gluon.HybridBlock
         Initialized, and called once if its channels are deferred. It does not change; what is returned has parameters
-        of its own, so later training does not reach it. A deployed net is returned as it is.
+        of its own, so later training does not reach it. A deployed net is returned as it is, if it is for this shape
+        and these devices.
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
         The batch N may differ from call to call, the other lengths are fixed.
@@ -75,11 +76,12 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None) -> Deployed:
     >>> sorted(name.split("_")[-1] for name in fast.collect_params())  # no statistics are left
     ['bias', 'weight']
     """
-    if isinstance(net, Deployed):
-        return net
     tracing.check_ready(net)
     inputs, parameters = tracing.inputs_of(net, input_shape), net.collect_params()
     devices = tracing.contexts(parameters) if ctx is None else _checked_contexts(ctx)
+    if isinstance(net, Deployed):
+        net.check_serves(inputs.shapes.values(), devices)
+        return net
     dtype = tracing.float_dtype(parameters)
     on_cpu = any(map(_is_cpu, devices))
     if dtype is not None and on_cpu:
@@ -207,6 +209,14 @@ class Deployed(mx.gluon.SymbolBlock):
         with mx.autograd.pause(train_mode=False):
             return runner(*self.used(args))
 
+    def check_serves(self, shapes: Collection[tuple[int, ...]], devices: Sequence[Any]) -> None:
+        """Raise if it was not deployed for these shapes, of any batch, and these devices."""
+        rule, own, its = "must be what the net was deployed for", self.signature.shapes, tracing.contexts(self.params)
+        fits = [shape[1:] for shape in shapes] == [shape[1:] for shape in own.values()]
+        described = ", ".join(map(_described, own.values()))
+        validation.must(fits, f"input_shape {rule}, {described}", input_shape=[*shapes])
+        validation.must(set(devices) == set(its), f"ctx {rule}, {its}", ctx=devices)
+
     def composed(self, variables: Sequence[Any]) -> list:
         """The outputs of the plain graph with these Symbols as its inputs, of data of the right size only."""
         shapes = self.signature.shapes
@@ -239,8 +249,9 @@ class Deployed(mx.gluon.SymbolBlock):
         see to that, let no gradient through.
         """
         path, epoch = files.check_path(path), validation.integer("epoch", epoch, 0)
+        remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
         outputs = self.composed([tracing.variable(name) for name in self.signature.shapes])
-        return files.written(tracing.grouped(outputs), self.collect_params(), path, epoch)
+        return files.written(tracing.grouped(outputs), self.collect_params(), path, epoch, remove_amp_cast)
 
     def __reduce__(self) -> tuple:
         """For copies, and for pickling."""
