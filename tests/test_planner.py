@@ -10,7 +10,7 @@ import random
 import pytest
 
 from mxsame.plan import TransposedWindow, Window, choice, costs, exact_plans, force
-from mxsame.planner import Decision, Work, candidates, choose, estimate
+from mxsame.planner import Decision, Work, choose, estimate
 
 KINDS_OF_COPY = ("native", "slice", "concat", "kernel", "pad", "gather")
 FAMILIES = ("conv", "max", "avg", "avg with padding", "lp")
@@ -48,15 +48,11 @@ def works(operator):
 
 @pytest.mark.parametrize("operator", FAMILIES)
 def test_a_choice_is_exact_and_estimates_grow_with_the_batch(operator):
-    """On a GPU, where nothing was measured, the plan with the fewest copies is chosen."""
     for rank, size, kernel_size, stride in itertools.product((1, 2, 3), (None, 7, 8), (1, 2, 3, 5), (1, 2, 3)):
         windows = square(size, kernel_size, stride, rank)
         plans = exact_plans(windows, operator).values()
         for work in works(operator):
             assert choose(windows, work) in plans
-            if work.device == "gpu":
-                fewest = min(plan.copies for plan in candidates(windows, work).values())
-                assert choose(windows, work).copies == fewest
             for plan in plans if work.batch else ():
                 costs = [estimate(plan, windows, dataclasses.replace(work, batch=batch)) for batch in (1, 2)]
                 assert 0 < costs[0] < costs[1] < math.inf
@@ -74,6 +70,7 @@ FASTEST = [
     (square(None, 4, 2), Work("conv", None, 192, 192), {"shift", "concat"}),  # and so is a slice
     (square(56, 3, 2), Work("conv", 8, 128, 128, purpose="training"), {"concat"}),
     (square(60, 3, 2), Work("conv", 8, 64, 64, groups=64, purpose="training"), {"concat"}),
+    (square(56, 3, 2), Work("conv", 8, 128, 128, device="gpu"), {"kernel"}),  # nothing was measured there
     ((Window(92, 3, 2), Window(71, 3, 2)), Work("conv", 8, 64, 64, groups=64, purpose="training"), {"kernel"}),
 ]
 

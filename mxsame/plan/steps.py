@@ -58,11 +58,6 @@ class Step:
     def __init__(self, plans: Mapping[int, Any], values: Mapping[int, Any]):
         self.plans, self.values, self.axes = plans, values, list(values)
 
-    @property
-    def copies(self) -> int:
-        """How many times the data or the output is copied."""
-        return 1
-
     def before(self, F: Any, on: Setting, data: Any) -> Any:
         return data
 
@@ -90,7 +85,6 @@ class Flip(Step):
     """Data, kernel and output are reversed."""
 
     reorders = True
-    copies = 2
 
     def before(self, F: Any, on: Setting, data: Any) -> Any:
         """By a slice that steps backwards: many times faster than `reverse`."""
@@ -137,10 +131,6 @@ class Concat(Step):
 
     fills = reorders = True
 
-    @property
-    def copies(self) -> int:
-        return len(self.axes)
-
     def before(self, F: Any, on: Setting, data: Any) -> Any:
         """The data is given four axes for that: only then oneDNN concatenates, and MXNet's own way takes ten times
         longer."""
@@ -181,7 +171,6 @@ class Gather(Step):
     """The data with its padding is gathered from itself: out*s + max(ke - s, 0) elements along each axis."""
 
     fills = reorders = True
-    copies = 3
 
     def before(self, F: Any, on: Setting, data: Any) -> Any:
         """One axis after another, each as the first: whole rows are copied then; a look-up along any other axis goes
@@ -228,8 +217,6 @@ class Shift(Step):
 
 class Zeros(Step):
     """(front, back) zeros are concatenated to the kernel."""
-
-    copies = 0
 
     def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
         """Where the axes of the kernel are last, they go to the front for that on the CPU: whole blocks are copied

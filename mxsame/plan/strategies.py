@@ -110,15 +110,6 @@ class Plan:
         """Whether a transposed convolution runs as a convolution of the dilated input."""
         return any(axis.dilate for axis in self.axes)
 
-    @property
-    def copies(self) -> int:
-        """How many times the data or the output is copied.
-
-        >>> Plan((AxisPlan(3, pad=1),)).copies, Plan((AxisPlan(3, pad=2, crop=(1, 0)),)).copies
-        (0, 1)
-        """
-        return sum(step.copies for step in self.steps)
-
 
 # -- convolutions and pooling operators, static: drafts of a plan from the one low and the largest high of all sizes
 
