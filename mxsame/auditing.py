@@ -6,12 +6,11 @@ values: MXNet's convolutions pad both ends alike, and SAME puts the extra paddin
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import os
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxsame import ops, padding, tensors, validation
@@ -178,8 +177,10 @@ def _symbol(net: Any, shape: Shapes) -> Any:
 
 def _read(path: str) -> Any:
     """The Symbol of a file. MXNet takes what it reads for granted, so that is checked before."""
-    with open(path, "rb") as file:
-        content = file.read()
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"net must be a file that can be read; received {path!r}: {error.strerror}") from None
     if content[:4] in OF_KERAS or b'"class_name"' in content[:64]:
         steps = f"run mxsame convert {path} -o model, and audit model-symbol.json"
         raise ValueError(f"net must be a -symbol.json file of MXNet; received a file of Keras, {path!r}: {steps}")
@@ -283,13 +284,20 @@ def _transposed_axis(window: Any, outputs: int, output_padding: Optional[int]) -
 
 def _output_padding(windows: Sequence[Any], sizes: tuple) -> Tuple[tuple, bool]:
     """The output_padding of Keras's transposed SAME convolution that gives these sizes, and whether one does."""
-    default = (None,) * len(sizes)
-    for given in (default, *itertools.product(*(range(window.stride) for window in windows))):
-        axes = ((w.kernel_size, w.stride, w.dilation, "same", extra) for w, extra in zip(windows, given))
-        with contextlib.suppress(ValueError):  # Keras has no such layer
-            if sizes == tuple(padding.transposed_output_size(w.size, *axis) for w, axis in zip(windows, axes)):
-                return given, True
-    return default, False
+    rules = [(window.kernel_size, window.stride, window.dilation, "same") for window in windows]
+
+    def outputs(output_padding: Optional[int]) -> Iterable[int]:
+        return (padding.keras_transposed_size(w.size, *rule, output_padding) for w, rule in zip(windows, rules))
+
+    default, given = (None,) * len(sizes), tuple(size - least for size, least in zip(sizes, outputs(0)))
+    if sizes == tuple(outputs(None)):
+        return default, True
+    try:
+        for rule, extra in zip(rules, given):
+            padding.transposed_cuts(*rule, extra)
+    except ValueError:  # Keras has no such layer
+        return default, False
+    return given, True
 
 
 def _is_parameter(node: Node) -> bool:

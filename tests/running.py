@@ -342,7 +342,7 @@ def graphs_by_signature(net, shapes, target) -> dict:
     build the same for both."""
     arrays, graphs = [mx.nd.zeros(shape) for shape in shapes], {}
     calls = [Call.of((array,), [array])._replace(target=target) for array in arrays]
-    kind = Kind(net, calls[0], {})
+    kind = Kind(net, calls[0])
     for call in calls:
         lowered = nodes(grouped(call.lowered(net, kind.trace).outputs))
         graph = [(node["op"], node.get("attrs")) for node in lowered]

@@ -151,6 +151,7 @@ def halves():
         (average(mx.sym.pad(DATA, "constant", (0, 0, 0, 0, 1, 1, 1, 1))), "explicit", (0, 0)),
         # a transposed convolution that is told its size, and a file of Python 2
         (transposed(target_shape=(16, 20)), "shifted", (1, 1)),
+        (mx.sym.Deconvolution(DATA, kernel=(3, 3), stride=(4000, 4000), num_filter=2, no_bias=True), "same", (0, 0)),
         (mx.sym.load_json(transposed(pad=(1, 1)).tojson().replace("(1, 1)", "(1L, 1L)")), "same", (0, 0)),
         (flip(conv(flip(DATA))), "unknown", (-1, -1)),
     ],
@@ -307,6 +308,7 @@ def test_the_table_names_layers_and_what_to_do():
     ("net", "shape", "error", "message"),
     [
         (3, (1, 2, 8, 8), TypeError, "net must be a gluon.HybridBlock, a Symbol or the path"),
+        ("no-symbol.json", (1, 2), ValueError, "net must be a file that can be read; received .*: No such file"),
         (conv(DATA), 8, TypeError, "shape must be a sequence of integers"),
         (conv(DATA), (1, 2, 0, 8), ValueError, r"shape\[2\] must be an integer >= 1"),
         (conv(DATA), (1, 2, 8.5, 8), TypeError, r"shape\[2\] must be an integer"),

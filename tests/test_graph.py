@@ -551,6 +551,9 @@ def test_graphs_keep_a_bounded_memory(monkeypatch, a_graph_at_the_first_call):
     assert first.memory == 2 * 4 * (2 * 6 * 9 * 9), "bytes of twice the largest, a convolution before its crop"
 
     monkeypatch.setattr(Specialised, "MOST_MEMORY", 1)
+    monkeypatch.setattr(Specialised, "PATIENCE", 8)
+    net(images(40, 41))
+    assert len(flags) == 9 and not flags[-1], "nor has the graph for every size more"
     with mx.autograd.record():
         net(images(*sizes[0]))
     assert flags[-1] and next(reversed(net.specialised.graphs.values())).memory > 1

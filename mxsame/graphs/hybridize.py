@@ -112,9 +112,8 @@ class Specialised:
         self._net, self._flags, self._max_graphs = net, flags, max_graphs
         self._lock = threading.RLock()
         self.graphs: OrderedDict[Hashable, tracing.NetGraph] = OrderedDict()  # by signature
-        self._first: weakref.WeakValueDictionary[Optional[str], tracing.NetGraph] = (
-            weakref.WeakValueDictionary()
-        )  # by purpose
+        self._first: Any = weakref.WeakValueDictionary()  # the first graph for each purpose, which keeps what it takes
+        self._others: Any = weakref.WeakSet()  # the other graphs, those for any size among them
         self._signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
         self._kinds: dict[Hashable, Kind] = {}  # by the kind of a call
         self._last: tuple[Any, Optional[tracing.NetGraph]] = None, None  # what is seen of the last call, its graph
@@ -142,7 +141,7 @@ class Specialised:
     def clear(self) -> None:
         """Forget all graphs: the net has changed."""
         with self._lock:
-            for table in (self.graphs, self._first, self._signatures, self._kinds, self._waiting):
+            for table in (self.graphs, self._first, self._others, self._signatures, self._kinds, self._waiting):
                 table.clear()
             self._last = None, None
 
@@ -154,7 +153,7 @@ class Specialised:
             for shape in call.shapes:
                 validation.not_empty("data", shape)
         if kind is None:
-            kind = Kind(self._net, call, self._flags)
+            kind = Kind(self._net, call)
             graph = self._compiled(call, kind.signature(call), kind.first.outputs)
             self._kinds[call.kind] = kind
             return graph
@@ -166,18 +165,34 @@ class Specialised:
             return self.graphs[signature]
         calls = self._waiting.pop(signature, 0) + 1
         if calls < self.PATIENCE and call.strategy is None:
-            shared = kind.for_any_size
-            if shared is not None and (calls > 1 or shared.takes(call.shapes)):
+            shared = self._for_any_size(call, kind)
+            if shared and (calls > 1 or shared.takes(call.shapes)):
                 _keep(self._waiting, signature, calls, self.MOST_SHAPES)
                 return shared
         return self._compiled(call, signature, call.lowered(self._net, kind.trace).outputs)
 
-    def _compiled(self, call: tracing.Call, signature: Hashable, outputs: Any) -> tracing.NetGraph:
-        first = list(self._first.values())
-        room = self.MOST_MEMORY - sum(graph.memory for graph in self.graphs.values() if graph not in first)
-        is_first = call.target.purpose not in self._first
+    def _for_any_size(self, call: tracing.Call, kind: Kind) -> Any:
+        """The graph for any size; False if there is none."""
+        if kind.shared is None:
+            try:
+                kind.shared = self._made(call, call.lowered(self._net, kind.trace, static=False).outputs)
+            except (TypeError, ValueError):
+                kind.shared = False
+        return kind.shared
+
+    def _made(self, call: tracing.Call, outputs: Any) -> tracing.NetGraph:
+        """A graph; with static_alloc it keeps memory as far as there is some left."""
+        purpose, room = call.target.purpose, self.MOST_MEMORY - sum(graph.memory for graph in self._others)
+        is_first = purpose not in self._first
         graph = tracing.NetGraph(self._net, call, outputs, self._flags, math.inf if is_first else room)
-        self._first.setdefault(call.target.purpose, graph)
+        if is_first:
+            self._first[purpose] = graph
+        else:
+            self._others.add(graph)
+        return graph
+
+    def _compiled(self, call: tracing.Call, signature: Hashable, outputs: Any) -> tracing.NetGraph:
+        graph = self._made(call, outputs)
         _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
         _keep(self.graphs, signature, graph, self._max_graphs)
         _keep(self._signatures, call.key, signature, self.MOST_SHAPES)
@@ -339,8 +354,9 @@ class _GraphForTools:
 class Kind:
     """The trace of a net for calls that differ from this one in sizes only, and the signatures of their graphs."""
 
-    def __init__(self, net: Any, call: tracing.Call, flags: Mapping[str, Any]):
-        self._net, self._call, self._flags = net, call, flags
+    shared: Any = None  # the graph for any size, False if there is none
+
+    def __init__(self, net: Any, call: tracing.Call):
         self.trace = call.traced(net)
         self.first = call.lowered(net, self.trace)
         # None for an operator on other data than it is given, whose shape does not follow from what was decided.
@@ -348,15 +364,6 @@ class Kind:
             None if decisions and data and None not in data and not _are_of(decisions, data, out) else decisions
             for decisions, (data, out) in zip(self.first.decisions, self.first.shapes)
         ]
-
-    @functools.cached_property
-    def for_any_size(self) -> Optional[tracing.NetGraph]:
-        """The graph for any size, None if there is none."""
-        try:
-            outputs = self._call.lowered(self._net, self.trace, static=False).outputs
-            return tracing.NetGraph(self._net, self._call, outputs, self._flags)
-        except (TypeError, ValueError):
-            return None
 
     def signature(self, call: tracing.Call) -> Hashable:
         """The plans of all operators for these shapes, by which graphs differ; the shapes themselves if they are wrong,
