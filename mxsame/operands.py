@@ -29,6 +29,7 @@ class Operands(NamedTuple):
     shapes: Tuple[Any, ...]  # of each array: a tuple with None for what is unknown, or None where even the rank is
     restore: Callable[[Any], Any]  # gives an output back in the kind in which the data came
     target: Target
+    names: Tuple[str, ...] = ()
 
 
 def classic(**named: Any) -> Operands:
@@ -43,7 +44,8 @@ def classic(**named: Any) -> Operands:
     if isinstance(data, _NUMPY_KINDS):
         arrays, restore = as_classic(arrays), _AS_NUMPY_KIND
     shapes = tuple(None if array is None else known_shape(array) for array in arrays)
-    return Operands(mx.sym if isinstance(data, mx.sym.Symbol) else mx.nd, arrays, shapes, restore, target_of(data))
+    F = mx.sym if isinstance(data, mx.sym.Symbol) else mx.nd
+    return Operands(F, arrays, shapes, restore, target_of(data), tuple(named))
 
 
 def as_classic(arrays: Sequence[Any]) -> Tuple[Any, ...]:

@@ -282,10 +282,8 @@ def keras_transposed_size(
     >>> keras_transposed_size(4, 3, 2, 1, "same"), keras_transposed_size(4, 4, 2, 1, "same", 0)
     (8, 6)
     """
-    effective, word = (
-        effective_kernel_size(kernel_size, dilation),
-        validation.mode("padding", padding, ("same", "valid")),
-    )
+    effective = effective_kernel_size(kernel_size, dilation)
+    word = validation.mode("padding", padding, ("same", "valid"))
     return (size - 1) * stride + effective - _cropped_by_keras(effective, stride, word, output_padding)
 
 

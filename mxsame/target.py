@@ -164,7 +164,7 @@ def lowered_later(function: Function) -> Function:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         _, later, placeholders = scope()
-        data = next((each for each in args if isinstance(each, mx.sym.Symbol)), None)
+        data = next((each for each in (*args, *kwargs.values()) if isinstance(each, mx.sym.Symbol)), None)
         if not later or placeholders is None or data is None:
             return function(*args, **kwargs)
         variable = mx.sym.var(f"mxsame_placeholder{len(placeholders)}")

@@ -76,7 +76,7 @@ class Layer(Checked, HybridBlock):
 
     def _of(self, x: Any, **parameters: Any) -> Any:
         """What the operator gives."""
-        return run(self._call, x, *map(parameters.get, self._call.names[1:]))
+        return run(self._call, data=x, **parameters)
 
     def _known_in_channels(self) -> Optional[int]:
         """The channels that the data must have, as far as they are known."""
@@ -206,6 +206,9 @@ class ConvolutionLayer(Layer):
     def _channels(self) -> Any:
         """Those of a depthwise convolution follow from the data's."""
         return self._call.channels
+
+    def _of(self, x: Any, **parameters: Any) -> Any:
+        return run(self._call, data=x, **{**parameters, "bias": parameters.get("bias")})
 
     def _add_parameters(self, **initializers: Any) -> None:
         """The parameters of these names; unknown lengths are 0 and are settled by the first input."""

@@ -26,7 +26,7 @@ class _Depthwise(ConvolutionLayer):
         call = self._call
         if isinstance(x, mx.sym.Symbol):
             call = call._replace(in_channels=self._known_in_channels())
-        return run(call, x, *map(parameters.get, call.names[1:]))
+        return run(call, data=x, **{**parameters, "bias": parameters.get("bias")})
 
     def _shown(self) -> dict:
         return {"depth_multiplier": self._call.depth_multiplier}
@@ -140,7 +140,7 @@ class _SeparableConv(_Depthwise):
     ):
         channels = validation.integer("channels", channels, 1)
         window = kernel_size, strides, padding, dilation, layout
-        call = DepthwiseCall(*window, depth_multiplier=depth_multiplier, weight="depthwise_weight")
+        call = DepthwiseCall(*window, depth_multiplier=depth_multiplier)
         super().__init__(call, activation, use_bias, in_channels, prefix, params)
         self._pointwise = pointwise_call(self._call, channels)
         self._add_parameters(
@@ -151,9 +151,9 @@ class _SeparableConv(_Depthwise):
     def _channels(self) -> int:
         return self._pointwise.channels
 
-    def _of(self, x: Any, *, bias: Any = None, **parameters: Any) -> Any:
-        hidden = super()._of(x, **parameters)
-        return run(self._pointwise, hidden, parameters["pointwise_weight"], bias)
+    def _of(self, x: Any, **parameters: Any) -> Any:
+        pointwise = {name: parameters.pop(name, None) for name in ("pointwise_weight", "bias")}
+        return run(self._pointwise, data=super()._of(x, **parameters), **pointwise)
 
     def _shapes(self, in_channels: int) -> dict:
         call, depth_channels = self._call, in_channels * self._call.depth_multiplier

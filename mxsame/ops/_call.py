@@ -1,6 +1,6 @@
 """From a call to MXNet's operator: checked and planned once for all arrays alike, then run.
 
-A call is a record of its arguments, a `Call`. Its `request` are these arguments, checked against each other and against
+A call is a record of its arguments. Its `request` are these arguments, checked against each other and against
 the arrays; `strategies` are the ways to run it that are possible, `decided` is the one that is chosen, and `operator`
 is MXNet's operator by that plan.
 """
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, List, Optional, Protocol, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
 from mxsame import operands
 from mxsame._mxnet import mx
 from mxsame.ops._geometry import Geometry
-from mxsame.ops._operator import Around, Operator
+from mxsame.ops._operator import Operator, told
 from mxsame.plan import STRATEGIES, Plan, Window, choice, first_plan, forced, strategies_for
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.choice import Decision
@@ -24,7 +24,6 @@ from mxsame.plan.costs import Work
 from mxsame.plan.strategies import CHANNELS, WEIGHT
 from mxsame.plan.windows import Windows, noted
 from mxsame.target import lowered_later, record
-from mxsame.validation import Shape
 
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _OPERATORS: Dict[Any, Operator] = {}  # by all that they follow from
@@ -34,22 +33,23 @@ _PLAIN, _INTEGERS, _DENSE = {int, str, type(None)}, {int}, operands.DENSE
 _NEXT_TO_IT = ("native", "pad", "slice", "dilate")
 
 
-def run(call: Call, *arrays: Any) -> Any:
-    """What a call gives for its arrays, in the kind in which they came. A second call with the same arguments and
-    arrays of the same shapes costs a look-up."""
+def run(call: Any, **named: Any) -> Any:
+    """What a call gives for its arrays, the data first and a bias last, in the kind in which they came. A second call
+    with the same arguments and arrays of the same shapes costs a look-up."""
+    arrays = tuple(named.values())
     key = _key(call, arrays)
     operator = _OPERATORS.get(key)
     if operator is not None:
         if type(arrays[0]) is mx.nd.NDArray:
             return operator(mx.nd, *arrays)
         return operator(mx.nd, *operands.as_classic(arrays)).as_np_ndarray()
-    return _first(key, call, *arrays)
+    return _first(key, call, **named)
 
 
 @lowered_later
-def _first(key: Any, call: Call, *arrays: Any) -> Any:
+def _first(key: Any, call: Any, **named: Any) -> Any:
     """The first such call."""
-    request = call.request(operands.classic(**dict(zip(call.names, arrays))))
+    request = call.request(operands.classic(**named))
     operator, args = lowered(request), request.geometry.args  # whose data refuses another size than it was told
     if key is not None:
         if len(_OPERATORS) >= MOST_OPERATORS:
@@ -86,23 +86,6 @@ def _exact(value: Any) -> Any:
     if kind is bool or isinstance(value, np.generic):
         return kind, value
     raise TypeError(f"an argument that may change: {kind}")
-
-
-class Call(Protocol):
-    """The arguments of a public function, a tuple, and the names of its arrays."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The data first, a bias last."""
-
-    def checked(self, rank: int) -> Call:
-        """With its arguments in canonical form, for so many axes."""
-
-    def windows(self, size: Shape) -> Windows:
-        """Of a checked call, for data of this size; raises if nothing is left of it."""
-
-    def request(self, args: operands.Operands) -> Request:
-        """What is asked of MXNet for these arrays."""
 
 
 @dataclass(frozen=True)
@@ -143,17 +126,19 @@ class Request:
         """What MXNet is told of it."""
         return {"layout": self.geometry.layout} if self.runs_last else {}
 
-    def around(self, plan: Plan, note: Optional[str] = None) -> Around:
-        """The plan for these windows."""
-        work, first = self.work, 1 if self.runs_last else SPATIAL
-        turned = self.geometry.channels_last and not self.runs_last
-        on_cpu = work.device == "cpu"
-        setting = self.windows, work.in_channels, self.fill, first, work.plain, on_cpu
-        return Around(*setting, plan, turned, self.pads, note)
-
-    def operator(self, around: Around) -> Operator:
+    def operator(self, plan: Plan, note: Optional[str] = None) -> Operator:
         """MXNet's operator by a plan."""
         raise NotImplementedError
+
+    def common(self, plan: Plan, note: Optional[str], name: str, arguments: Dict[str, Any]) -> Dict[str, Any]:
+        """The fields of all operators."""
+        return {
+            **{"windows": self.windows, "channels": self.work.in_channels, "fill": self.fill, "pads": self.pads},
+            **{"plain": self.work.plain, "on_cpu": self.work.device == "cpu", "plan": plan, "note": note, "name": name},
+            "first": 1 if self.runs_last else SPATIAL,
+            "turned": self.geometry.channels_last and not self.runs_last,
+            "arguments": told(name, {**arguments, **self.layout}, self.geometry.in_graph),
+        }
 
     def noted_strategies(self) -> Tuple[str, ...]:
         """Those for a graph that is written in another format."""
@@ -167,7 +152,7 @@ def lowered(request: Request) -> Operator:
     decision = decided(request)
     if request.geometry.in_graph:
         record(decision)
-    return request.operator(request.around(decision.plan))
+    return request.operator(decision.plan)
 
 
 def strategies(request: Request) -> Tuple[Tuple[str, ...], Tuple[str, ...]]:
@@ -203,7 +188,7 @@ def _for_another_format(request: Request) -> Operator:
     attribute `NOTE`, which the nodes around it have as well: these only give data and output the right shape."""
     plan = first_plan(request.windows, request.work.operator, request.noted_strategies())
     note = None if _shows_windows(plan, request.windows) else noted(request.windows)
-    return request.operator(request.around(plan, note))
+    return request.operator(plan, note)
 
 
 def _shows_windows(plan: Plan, windows: Windows) -> bool:

@@ -127,7 +127,7 @@ class Geometry:
         return self.args.shapes[1] if len(self.args.shapes) > 1 else ()
 
     def kernel(
-        self, name: str, kernel_size: Any, axes: Mapping[str, Optional[int]]
+        self, kernel_size: Any, axes: Mapping[str, Optional[int]]
     ) -> Tuple[Tuple[Optional[int], ...], Tuple[int, ...]]:
         """The checked shape of the weight, the second array, with channels first, None for unknown lengths; and the
         kernel size from the argument and from that shape, which must agree.
@@ -136,7 +136,7 @@ class Geometry:
         those of the kernel; with channels last the second is last.
         """
         operands.forbid_float16_on_cpu("data", self.data)
-        first, second = axes
+        name, (first, second) = self.args.names[1], axes
         meaning = f"({first}, *kernel_size, {second})" if self.channels_last else f"({first}, {second}, *kernel_size)"
         given = self.weight_shape or (None,) * (self.rank + 2)
         shape: Shape = tensors.shape_channels_first(given) if self.channels_last else given

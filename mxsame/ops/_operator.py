@@ -34,57 +34,43 @@ def told(name: str, arguments: Dict[str, Any], in_graph: bool) -> Dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Around(Setting):
-    """A plan around an operator. If it is `turned`, the caller has channels last, and the operator channels first;
-    `pads` are zeros that are data. `note` is the value of `NOTE` for all of the plan's nodes, if there is one."""
+class Operator(Setting):
+    """MXNet's operator of this name, by a plan; called with `F` and arrays, or Symbols, in the caller's layout.
+
+    If it is `turned`, the caller has channels last, and the operator channels first; `pads` are zeros that are data.
+    `note` is the value of `NOTE` for all of the plan's nodes, if there is one.
+    """
 
     plan: Plan
     turned: bool
-    pads: Tuple[Tuple[int, int], ...] = ()
-    note: Optional[str] = None
+    pads: Tuple[Tuple[int, int], ...]
+    note: Optional[str]
+    name: str
+    arguments: Dict[str, Any]
+
+    def __call__(self, F: Any, data: Any, *weights: Any) -> Any:
+        ndim = len(self.windows) + SPATIAL
+        if self.turned:
+            first = (tensors.channels_first(F, array, ndim) for array in (data, *weights[:1]))
+            data, *weights = *first, *weights[1:]  # type: ignore[assignment]
+        if self.pads:
+            data = arrays.padded(F, data, self.pads)
+        with _NOTHING if self.note is None else mx.AttrScope(**{NOTE: self.note}):
+            out = self.run(F, data, *weights)
+        return tensors.channels_last(F, out, ndim) if self.turned else out
+
+    def run(self, F: Any, data: Any, *weights: Any) -> Any:
+        """The output for arrays in the operator's layout."""
+        raise NotImplementedError
 
     def before(self, F: Any, data: Any) -> Any:
-        """The data that the operator is given."""
+        """The data that MXNet's operator is given."""
         for step in self.plan.steps:
             data = step.before(F, self, data)
         return data
 
     def after(self, F: Any, out: Any, data: Any) -> Any:
-        """What is wanted of the operator's output."""
+        """What is wanted of the output of MXNet's operator."""
         for step in reversed(self.plan.steps):
             out = step.after(F, self, out, data)
         return out
-
-    def kernel(self, F: Any, weight: Any, channels: int, data: Any) -> Any:
-        """The weight of an operator with so many output channels; some follow from the size of `data`."""
-        for step in self.plan.steps:
-            weight = step.weight(F, self, weight, channels, data)
-        return weight
-
-    def thin(self, F: Any, data: Any) -> Any:
-        """One batch entry and one channel of the data."""
-        return arrays.thin(F, data, (0, 1 if self.first == SPATIAL else len(self.windows) + 1))
-
-
-@dataclass(frozen=True)
-class Operator:
-    """MXNet's operator of this name, by a plan; called with `F` and arrays, or Symbols, in the caller's layout."""
-
-    name: str
-    arguments: Dict[str, Any]
-    around: Around
-
-    def __call__(self, F: Any, data: Any, *weights: Any) -> Any:
-        around, ndim = self.around, len(self.around.windows) + SPATIAL
-        if around.turned:
-            first = (tensors.channels_first(F, array, ndim) for array in (data, *weights[:1]))
-            data, *weights = *first, *weights[1:]  # type: ignore[assignment]
-        if around.pads:
-            data = arrays.padded(F, data, around.pads)
-        with _NOTHING if around.note is None else mx.AttrScope(**{NOTE: around.note}):
-            out = self.run(F, data, *weights)
-        return tensors.channels_last(F, out, ndim) if around.turned else out
-
-    def run(self, F: Any, data: Any, *weights: Any) -> Any:
-        """The output for arrays in the operator's layout."""
-        raise NotImplementedError

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence
 
 from mxsame import operands, validation
 from mxsame.ops._call import Request, run
 from mxsame.ops._geometry import Geometry, canonical, channel_count
-from mxsame.ops._operator import Around, Operator, told
-from mxsame.plan import AxisPlan, Window, arrays, make_windows
+from mxsame.ops._operator import Operator
+from mxsame.plan import AxisPlan, Plan, Window, arrays, make_windows
 from mxsame.plan.windows import AnyWindow, Windows
 from mxsame.validation import Shape
 
@@ -73,7 +73,7 @@ def conv(
     [1.0, 5.0, 4.0]
     """
     call = ConvCall(kernel_size, strides, padding, dilation, layout, input_size, channels, groups)
-    return run(call, data, weight, bias)
+    return run(call, data=data, weight=weight, bias=bias)
 
 
 def depthwise_conv(
@@ -124,7 +124,7 @@ def depthwise_conv(
     """
     window = kernel_size, strides, padding, dilation, layout, input_size
     call = DepthwiseCall(*window, in_channels=in_channels, depth_multiplier=depth_multiplier)
-    return run(call, data, weight, bias)
+    return run(call, data=data, weight=weight, bias=bias)
 
 
 def separable_conv(
@@ -174,20 +174,19 @@ def separable_conv(
     [[[6.0, 4.0]]]
     """
     window = kernel_size, strides, padding, dilation, layout, input_size
-    depth = {"in_channels": in_channels, "depth_multiplier": depth_multiplier}
-    depthwise = DepthwiseCall(*window, **depth, weight="depthwise_weight")
-    hidden = run(depthwise, data, depthwise_weight, None)
-    return run(pointwise_call(depthwise, channels), hidden, pointwise_weight, bias)
+    depthwise = DepthwiseCall(*window, in_channels=in_channels, depth_multiplier=depth_multiplier)
+    hidden = run(depthwise, data=data, depthwise_weight=depthwise_weight, bias=None)
+    return run(pointwise_call(depthwise, channels), data=hidden, pointwise_weight=pointwise_weight, bias=bias)
 
 
 def pointwise_call(depthwise: ConvCall, channels: Any) -> ConvCall:
     """The second half of a separable convolution."""
     ones = (1,) * len(depthwise.kernel_size) if validation.is_sequence(depthwise.kernel_size) else 1
-    return ConvCall(ones, 1, "valid", 1, depthwise.layout, channels=channels, weight="pointwise_weight")
+    return ConvCall(ones, 1, "valid", 1, depthwise.layout, channels=channels)
 
 
 class ConvCall(NamedTuple):
-    """The arguments of `conv` or of `depthwise_conv`; `weight` is the name of the weight."""
+    """The arguments of `conv` or of `depthwise_conv`."""
 
     kernel_size: Any = None
     strides: Any = 1
@@ -199,12 +198,6 @@ class ConvCall(NamedTuple):
     groups: Any = 1
     in_channels: Any = None
     depth_multiplier: Any = None
-    weight: str = "weight"
-
-    @property
-    def names(self) -> Tuple[str, ...]:
-        """Of the arrays."""
-        return "data", self.weight, "bias"
 
     def geometry(self, args: operands.Operands) -> Geometry:
         """That of these arrays."""
@@ -222,11 +215,11 @@ class ConvCall(NamedTuple):
         """What is asked of MXNet's Convolution for these arrays."""
         geometry = self.geometry(args)
         call = self.checked(geometry.rank)
-        name, groups, in_channels = call.weight, call.groups, geometry.shape[1]
+        name, groups, in_channels = args.names[1], call.groups, geometry.shape[1]
         if in_channels is not None:
             validation.divisible("data channels", in_channels, "groups", groups)
         axes = {"channels": None, "data channels / groups": None if in_channels is None else in_channels // groups}
-        shape, kernel_size = geometry.kernel(name, call.kernel_size, axes)
+        shape, kernel_size = geometry.kernel(call.kernel_size, axes)
         channels = channel_count("channels", call.channels, f"{name}'s first length", shape[0], name)
         in_channels = geometry.graph_channels() if shape[1] is None else shape[1] * groups
         return call._replace(kernel_size=kernel_size, channels=channels).asked(geometry, in_channels)
@@ -247,11 +240,11 @@ class DepthwiseCall(ConvCall):
 
     def request(self, args: operands.Operands) -> Request:
         """What is asked of MXNet's Convolution for these arrays."""
-        name, geometry = self.weight, self.geometry(args)
+        name, geometry = args.names[1], self.geometry(args)
         actual = geometry.shape[1] if self.in_channels is not None else geometry.graph_channels()
         in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
         call = self.checked(geometry.rank)
-        (first, *_), kernel_size = geometry.kernel(name, self.kernel_size, {"C*m": None, "1": 1})
+        (first, *_), kernel_size = geometry.kernel(self.kernel_size, {"C*m": None, "1": 1})
         actual = None
         if first is not None:
             validation.divisible(f"{name}'s first length", first, "the data's channels", in_channels)
@@ -265,13 +258,13 @@ class DepthwiseCall(ConvCall):
 class ConvRequest(Request):
     """A convolution."""
 
-    def operator(self, around: Around) -> Convolution:
+    def operator(self, plan: Plan, note: Optional[str] = None) -> Convolution:
         """MXNet's Convolution by a plan."""
-        return self.convolution("Convolution", around)
+        return self.convolution("Convolution", plan, note)
 
-    def convolution(self, name: str, around: Around, **more: Any) -> Convolution:
+    def convolution(self, name: str, plan: Plan, note: Optional[str], **more: Any) -> Convolution:
         """MXNet's Convolution or Deconvolution by a plan; `more` are fields of :class:`Convolution`."""
-        axes, windows, work = around.plan.axes, around.windows, self.work
+        axes, windows, work = plan.axes, self.windows, self.work
         arguments: Dict[str, Any] = {
             "kernel": tuple(axis.kernel_size for axis in axes),
             "stride": tuple(axis.strides(window) for axis, window in zip(axes, windows)),
@@ -280,7 +273,6 @@ class ConvRequest(Request):
             "num_filter": work.channels,
             "num_group": work.groups,
             "no_bias": self.geometry.args.arrays[-1] is None,
-            **self.layout,
         }
         if name == "Deconvolution":
             arguments["adj"] = tuple(axis.adj for axis in axes)
@@ -288,8 +280,8 @@ class ConvRequest(Request):
         if target.has_gradients and target.device != "gpu" and _is_shallow(windows, axes):
             padded, *others = arguments["pad"]
             arguments["pad"] = (0, *others)
-        arguments = told(name, arguments, self.geometry.in_graph)
-        return Convolution(name, arguments, around, work.channels or 0, work.groups, padded, **more)
+        common = self.common(plan, note, name, arguments)
+        return Convolution(**common, filters=work.channels or 0, groups=work.groups, padded=padded, **more)
 
 
 @dataclass(frozen=True)
@@ -298,15 +290,15 @@ class Convolution(Operator):
 
     Parameters
     ----------
-    channels, groups : int
-        Of the output.
+    filters, groups : int
+        The channels of the output, and the groups of the data's.
     padded : int
         Zeros at both ends of the first of three axes, by the pad operator.
     rewrites, flips : bool
         Whether the weight of a transposed convolution is copied, and whether it is that of a convolution.
     """
 
-    channels: int
+    filters: int
     groups: int
     padded: int
     rewrites: bool = False
@@ -314,17 +306,20 @@ class Convolution(Operator):
 
     def run(self, F: Any, data: Any, weight: Any, bias: Any) -> Any:  # type: ignore[override]
         """Of arrays in the operator's layout."""
-        weight, ready = self.kernel(F, weight, data), self.around.before(F, data)
+        weight, ready = self.kernel(F, weight, data), self.before(F, data)
         if self.padded:
             ready = arrays.padded(F, ready, [(self.padded, self.padded), (0, 0), (0, 0)])
         weights = (weight,) if bias is None else (weight, bias)
-        return self.around.after(F, getattr(F, self.name)(ready, *weights, **self.arguments), data)
+        return self.after(F, getattr(F, self.name)(ready, *weights, **self.arguments), data)
 
     def kernel(self, F: Any, weight: Any, data: Any) -> Any:
         """The weight that the operator needs."""
         if self.flips:
-            return arrays.flipped(F, weight, self.groups, len(self.around.windows))
-        return self.around.kernel(F, arrays.rewritten(F, weight) if self.rewrites else weight, self.channels, data)
+            return arrays.flipped(F, weight, self.groups, len(self.windows))
+        weight = arrays.rewritten(F, weight) if self.rewrites else weight
+        for step in self.plan.steps:
+            weight = step.weight(F, self, weight, self.filters, data)
+        return weight
 
 
 def _is_shallow(windows: Sequence[AnyWindow], axes: Sequence[AxisPlan]) -> bool:

@@ -9,9 +9,8 @@ from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.ops._call import Request, run
 from mxsame.ops._geometry import Geometry, canonical, channel_count
-from mxsame.ops._operator import Around
 from mxsame.ops.conv import Convolution, ConvRequest
-from mxsame.plan import make_transposed_windows, strategies_for
+from mxsame.plan import Plan, make_transposed_windows, strategies_for
 from mxsame.plan.costs import Work
 from mxsame.plan.windows import Windows
 from mxsame.validation import Shape
@@ -82,7 +81,7 @@ def conv_transpose(
     """
     window = kernel_size, strides, padding, output_padding, dilation, layout
     call = TransposedCall(*window, channels, groups, _is_computed(weight))
-    return run(call, data, weight, bias)
+    return run(call, data=data, weight=weight, bias=bias)
 
 
 class TransposedCall(NamedTuple):
@@ -98,11 +97,6 @@ class TransposedCall(NamedTuple):
     groups: Any = 1
     is_computed: bool = False
 
-    @property
-    def names(self) -> Tuple[str, ...]:
-        """Of the arrays."""
-        return "data", "weight", "bias"
-
     def checked(self, rank: int) -> TransposedCall:
         """The call with its arguments in canonical form, for so many axes."""
         return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank))
@@ -117,7 +111,7 @@ class TransposedCall(NamedTuple):
         geometry = Geometry.of(args, self.layout, "kernel_size", self.kernel_size)
         call = self.checked(geometry.rank)
         axes, groups = {"data channels": geometry.shape[1], "channels / groups": None}, call.groups
-        shape, kernel_size = geometry.kernel("weight", call.kernel_size, axes)
+        shape, kernel_size = geometry.kernel(call.kernel_size, axes)
         in_channels = geometry.shape[1] or shape[0] or geometry.graph_channels()
         if in_channels is not None:
             validation.divisible("data channels", in_channels, "groups", groups)
@@ -141,11 +135,11 @@ class TransposedRequest(ConvRequest):
 
     reorders: bool = False
 
-    def operator(self, around: Around) -> Convolution:
+    def operator(self, plan: Plan, note: Optional[str] = None) -> Convolution:
         """MXNet's Deconvolution by a plan, or its Convolution of dilated data."""
-        if around.plan.dilates:
-            return self.convolution("Convolution", around, flips=True)
-        return self.convolution("Deconvolution", around, rewrites=self.reorders)
+        if plan.dilates:
+            return self.convolution("Convolution", plan, note, flips=True)
+        return self.convolution("Deconvolution", plan, note, rewrites=self.reorders)
 
     def noted_strategies(self) -> Tuple[str, ...]:
         """Nothing runs; but a shape is inferred, and MXNet has no dilation in 3-D."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 from mxsame import operands, tensors, validation
 from mxsame.ops._call import Request, run
 from mxsame.ops._geometry import Geometry, canonical
-from mxsame.ops._operator import Around, Operator, told
-from mxsame.plan import arrays
+from mxsame.ops._operator import Operator
+from mxsame.plan import Plan, arrays
+from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.costs import Work
 from mxsame.plan.windows import Windows, make_pool_windows
 from mxsame.validation import Shape
@@ -64,7 +65,7 @@ def max_pool(
     >>> mxsame.ops.max_pool(nd.array([[[-3, -1, -2]]]), 2).asnumpy().tolist()
     [[[-1.0, -2.0]]]
     """
-    return run(PoolCall("max", pool_size, strides, padding, layout, input_size, ceil_mode), data)
+    return run(PoolCall("max", pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
 
 
 def avg_pool(
@@ -103,7 +104,7 @@ def avg_pool(
     [[[1.5, 1.5]]]
     """
     operator = averages(count_include_pad, padding)
-    return run(PoolCall(operator, pool_size, strides, padding, layout, input_size, ceil_mode), data)
+    return run(PoolCall(operator, pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
 
 
 def lp_pool(
@@ -141,7 +142,7 @@ def lp_pool(
     >>> mxsame.ops.lp_pool(nd.array([[[3, 4, -5]]]), 2).asnumpy().tolist()
     [[[5.0, 5.0]]]
     """
-    return run(PoolCall("lp", pool_size, strides, padding, layout, input_size, ceil_mode, p_value), data)
+    return run(PoolCall("lp", pool_size, strides, padding, layout, input_size, ceil_mode, p_value), data=data)
 
 
 def averages(count_include_pad: Any, padding: Any = None) -> str:
@@ -160,11 +161,6 @@ class PoolCall(NamedTuple):
     input_size: Any = None
     ceil_mode: Any = False
     p_value: Any = None
-
-    @property
-    def names(self) -> Tuple[str, ...]:
-        """Of the arrays."""
-        return ("data",)
 
     def checked(self, rank: int) -> PoolCall:
         """The call with its arguments in canonical form, for so many axes."""
@@ -205,31 +201,29 @@ class PoolRequest(Request):
 
     more: Dict[str, int] = field(default_factory=dict)
 
-    def operator(self, around: Around) -> Pooling:
+    def operator(self, plan: Plan, note: Optional[str] = None) -> Pooling:
         """MXNet's Pooling by a plan."""
-        plan, divisor = around.plan, None
-        if self.work.operator == "avg" and self.fill == "zero" and plan.fills and around.note is None:
-            thin = replace(around, plan=replace(plan, pairs=False, blocks=False), channels=1, pads=())
-            divisor = self._pooling(thin, None)
-        return self._pooling(around, divisor)
+        pooling = self._pooling(plan, note)
+        if self.work.operator == "avg" and self.fill == "zero" and plan.fills and note is None:
+            thin = self._pooling(replace(plan, pairs=False, blocks=False), None)
+            return replace(pooling, divisor=replace(thin, channels=1, pads=()))
+        return pooling
 
-    def _pooling(self, around: Around, divisor: Optional[Pooling]) -> Pooling:
-        plan, operator, geometry = around.plan, self.work.operator, self.geometry
+    def _pooling(self, plan: Plan, note: Optional[str]) -> Pooling:
+        operator, geometry = self.work.operator, self.geometry
         along = 1 if plan.pairs else 0  # an axis before those of the windows, along which nothing is pooled
         arguments: Dict[str, Any] = {
             "kernel": (1,) * along + tuple(axis.kernel_size for axis in plan.axes),
-            "stride": (1,) * along + tuple(axis.strides(window) for axis, window in zip(plan.axes, around.windows)),
+            "stride": (1,) * along + tuple(axis.strides(window) for axis, window in zip(plan.axes, self.windows)),
             "pad": (0,) * along + tuple(axis.pad for axis in plan.axes),
             "pool_type": operator.split()[0],
             "pooling_convention": plan.convention,
             **self.more,
-            **self.layout,
         }
         if operator.startswith("avg"):
             arguments["count_include_pad"] = operator == "avg with padding"
-        arguments = told("Pooling", arguments, geometry.in_graph)
         copies, doubles = geometry.target.has_gradients, _loses_workspace(geometry, operator)
-        return Pooling("Pooling", arguments, around, copies, doubles, divisor)
+        return Pooling(**self.common(plan, note, "Pooling", arguments), copies=copies, doubles=doubles)
 
 
 @dataclass(frozen=True)
@@ -248,7 +242,7 @@ class Pooling(Operator):
 
     copies: bool
     doubles: bool
-    divisor: Optional[Pooling]
+    divisor: Optional[Pooling] = None
 
     def run(self, F: Any, data: Any) -> Any:  # type: ignore[override]
         """Of data in the operator's layout."""
@@ -257,18 +251,19 @@ class Pooling(Operator):
             return F.cast(out, dtype="float32")
         if self.divisor is None:
             return out
-        ones = F.BlockGrad(F.ones_like(self.around.thin(F, data)))
+        thin = arrays.thin(F, data, (0, 1 if self.first == SPATIAL else len(self.windows) + 1))
+        ones = F.BlockGrad(F.ones_like(thin))  # for one batch entry and one channel
         return F.broadcast_div(out, self.divisor.run(F, ones))
 
     def _pooled(self, F: Any, data: Any) -> Any:
-        plan, ready = self.around.plan, self.around.before(F, data)
+        plan, ready = self.plan, self.before(F, data)
         if plan.pairs:
             ready = arrays.paired(F, ready, self.copies)
         if plan.blocks:
-            ready = arrays.in_blocks(F, ready, (self.around.channels or 0) // (1 + plan.pairs))
+            ready = arrays.in_blocks(F, ready, (self.channels or 0) // (1 + plan.pairs))
         out = F.Pooling(ready, **self.arguments)
         out = arrays.unpaired(F, out, copies=plan.blocks) if plan.pairs else out
-        return self.around.after(F, out, data)
+        return self.after(F, out, data)
 
 
 def _loses_workspace(geometry: Geometry, operator: str) -> bool:
