@@ -34,7 +34,7 @@ import mxsame
 from mxsame import ops
 from mxsame import plan as planning
 from mxsame._mxnet import mx
-from mxsame.ops import _geometry
+from mxsame.ops import _call
 
 nd = mx.nd
 
@@ -197,7 +197,7 @@ def test_a_second_call_is_planned_no_more(name, layout, monkeypatch):
 
     before = references()
     first = call(data[0], *weights).asnumpy()
-    monkeypatch.setattr(_geometry.Geometry, "of", None)
+    monkeypatch.setattr(_call, "lowered", None)
     np.testing.assert_array_equal(call(data[0], *weights).asnumpy(), first)
     assert not np.array_equal(call(data[1], *weights).asnumpy(), first)
     gc.collect()

@@ -1,8 +1,7 @@
 """From a call to MXNet's operator: checked and planned once for all arrays alike, then run.
 
-A call is a record of its arguments. Its `request` are these arguments, checked against each other and against
-the arrays; `strategies` are the ways to run it that are possible, `decided` is the one that is chosen, and `operator`
-is MXNet's operator by that plan.
+A call is a record of its arguments. Its `request` are these arguments, checked against each other and against the
+arrays; `strategies` are the possible ways to run it, and `operator` is MXNet's operator by the plan that is chosen.
 """
 
 from __future__ import annotations
@@ -121,23 +120,19 @@ class Request:
         """Whether the operator is given the data as it is, with channels last."""
         return self.native_last and None not in self.geometry.size
 
-    @property
-    def layout(self) -> Dict[str, str]:
-        """What MXNet is told of it."""
-        return {"layout": self.geometry.layout} if self.runs_last else {}
-
     def operator(self, plan: Plan, note: Optional[str] = None) -> Operator:
         """MXNet's operator by a plan."""
         raise NotImplementedError
 
     def common(self, plan: Plan, note: Optional[str], name: str, arguments: Dict[str, Any]) -> Dict[str, Any]:
         """The fields of all operators."""
+        layout = {"layout": self.geometry.layout} if self.runs_last else {}
         return {
             **{"windows": self.windows, "channels": self.work.in_channels, "fill": self.fill, "pads": self.pads},
             **{"plain": self.work.plain, "on_cpu": self.work.device == "cpu", "plan": plan, "note": note, "name": name},
             "first": 1 if self.runs_last else SPATIAL,
             "turned": self.geometry.channels_last and not self.runs_last,
-            "arguments": told(name, {**arguments, **self.layout}, self.geometry.in_graph),
+            "arguments": told(name, {**arguments, **layout}, self.geometry.in_graph),
         }
 
     def noted_strategies(self) -> Tuple[str, ...]:
@@ -149,10 +144,12 @@ def lowered(request: Request) -> Operator:
     """The operator that runs a request, or stands for it in a graph that is written in another format."""
     if request.geometry.target.purpose == "format":
         return _for_another_format(request)
-    decision = decided(request)
-    if request.geometry.in_graph:
-        record(decision)
-    return request.operator(decision.plan)
+    static, allowed = strategies(request)
+    windows, work, geometry = request.windows, request.work, request.geometry
+    plan = choice.choose(windows, work, allowed, geometry.target.is_for_both)
+    if geometry.in_graph:
+        record(Decision(windows, work, static, plan, geometry.channels_last))
+    return request.operator(plan)
 
 
 def strategies(request: Request) -> Tuple[Tuple[str, ...], Tuple[str, ...]]:
@@ -173,14 +170,6 @@ def _buildable(operator: str, known: FrozenSet[Optional[str]], refused: Tuple[st
     """The strategies whose graphs can be built with what is known."""
     names = strategies_for(operator)
     return tuple(name for name in names if name not in refused and STRATEGIES[name].needs in known)
-
-
-def decided(request: Request) -> Decision:
-    """The plan that is chosen, and what it was chosen from."""
-    static, allowed = strategies(request)
-    geometry = request.geometry
-    plan = choice.choose(request.windows, request.work, allowed, geometry.target.is_for_both)
-    return Decision(request.windows, request.work, static, plan, geometry.channels_last)
 
 
 def _for_another_format(request: Request) -> Operator:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple, TypeVar
 
 from mxsame import operands, tensors, validation
@@ -10,98 +9,59 @@ from mxsame._mxnet import mx
 from mxsame.plan import POOLS
 from mxsame.plan.costs import Work
 from mxsame.plan.windows import Windows, check_dynamic, lengths
-from mxsame.target import Target
 from mxsame.validation import Shape
 
 
-@dataclass(frozen=True)
 class Geometry:
-    """The arrays of a call, and their layout.
+    """The arrays of a call and its arguments, from which the rank, the layout and the data's shape follow.
 
     Parameters
     ----------
     args : mxsame.operands.Operands
         In the layout of the caller; a graph that was told its size refuses another.
-    layout : str
-    shape : tuple
-        (batch, channels, *size) of the data, None for unknown lengths.
+    call
+        The record of the arguments; the attribute `call` has them checked.
     """
 
-    args: operands.Operands
-    layout: str
-    shape: Tuple[Optional[int], ...]
-
-    @classmethod
-    def of(
-        cls, args: operands.Operands, layout: Any, window: str, window_size: Any, input_size: Any = None
-    ) -> Geometry:
-        """Infer the rank from everything that shows it, then the layout and the data's shape.
-
-        `window` is the name of the argument `window_size`: "kernel_size" or "pool_size".
-        """
-        data, shape = args.arrays[0], args.shapes[0]
-        weight_shape = args.shapes[1] if len(args.shapes) > 1 else None
-        rank = validation.rank(
+    def __init__(self, args: operands.Operands, call: Any):
+        self.args, self.target, self.data, self.in_graph = args, args.target, args.arrays[0], args.F is mx.sym
+        self.weight_shape = args.shapes[1] if len(args.shapes) > 1 else ()  # None if it is not known
+        shape, window = args.shapes[0], "pool_size" if "pool_size" in call._fields else "kernel_size"
+        sizes = {name: value for name in (window, "input_size") if validation.is_sequence(value := getattr(call, name))}
+        self.rank = validation.rank(
             {
-                "layout": None if layout is None else validation.rank_of_layout(layout),
-                window: len(window_size) if validation.is_sequence(window_size) else None,
+                "len(layout) - 2": None if call.layout is None else validation.rank_of_layout(call.layout),
                 "data.ndim - 2": None if shape is None else len(shape) - 2,
-                "weight.ndim - 2": None if weight_shape is None else len(weight_shape) - 2,
-                "input_size": len(input_size) if validation.is_sequence(input_size) else None,
+                "weight.ndim - 2": len(self.weight_shape) - 2 if self.weight_shape else None,
+                **{f"len({name})": len(size) for name, size in sizes.items()},
             }
         )
-        layout = validation.layout(layout, rank)
-        channels_last = validation.has_channels_last(layout)
-        if shape is None:
-            shape = (None,) * (rank + 2)
-        if channels_last:
-            shape = tensors.shape_channels_first(shape)
-        if input_size is not None:
-            given = validation.per_axis("input_size", input_size, rank, 1, validation.LARGEST)
-            for axis, (length, actual) in enumerate(zip(given, shape[2:])):
-                validation.agree(f"input_size[{axis}]", length, "the data's length", actual)
-            if None in shape[2:]:
-                data = tensors.fixed(data, (None, *given, None) if channels_last else (None, None, *given))
-                args = args._replace(arrays=(data, *args.arrays[1:]))
-            shape = shape[:2] + given
-        return cls(args, layout, tuple(shape))
+        self.layout: str = validation.layout(call.layout, self.rank)
+        self.channels_last = validation.has_channels_last(self.layout)
+        self.native_last = self.channels_last and tensors.runs_channels_last(self.rank, self.target.device)
+        shape = shape or (None,) * (self.rank + 2)
+        self.shape: Shape = tuple(tensors.shape_channels_first(shape) if self.channels_last else shape)
+        if call.input_size is not None:
+            self._fix_size(call.input_size)
+        self.call = call.checked(self.rank)
+
+    def _fix_size(self, input_size: Any) -> None:
+        """The data has this size, and a graph refuses any other."""
+        given = validation.per_axis("input_size", input_size, self.rank, 1, validation.LARGEST)
+        for axis, (length, actual) in enumerate(zip(given, self.size)):
+            validation.agree(f"input_size[{axis}]", length, "the data's length", actual)
+        if None in self.size:
+            lengths = (None, *given, None) if self.channels_last else (None, None, *given)
+            data = tensors.fixed(self.data, lengths)
+            self.args = self.args._replace(arrays=(data, *self.args.arrays[1:]))
+        self.shape = self.shape[:2] + given
 
     # -- the data
 
     @property
-    def rank(self) -> int:
-        """The number of spatial axes."""
-        return len(self.shape) - 2
-
-    @property
-    def size(self) -> Tuple[Optional[int], ...]:
+    def size(self) -> Shape:
         """The spatial lengths of the data."""
         return self.shape[2:]
-
-    @property
-    def channels_last(self) -> bool:
-        """Whether the caller's layout ends in C."""
-        return validation.has_channels_last(self.layout)
-
-    @property
-    def native_last(self) -> bool:
-        """Whether MXNet's operators run this layout, channels last, on the data's device."""
-        return self.channels_last and tensors.runs_channels_last(self.rank, self.target.device)
-
-    @property
-    def target(self) -> Target:
-        """What the operator is for."""
-        return self.args.target
-
-    @property
-    def in_graph(self) -> bool:
-        """Whether the arrays are Symbols."""
-        return bool(self.args.F is mx.sym)
-
-    @property
-    def data(self) -> Any:
-        """The first of the arrays."""
-        return self.args.arrays[0]
 
     def graph_channels(self) -> Optional[int]:
         """The data's channels, inferred from the graph if the shape does not tell."""
@@ -121,14 +81,7 @@ class Geometry:
 
     # -- the weights
 
-    @property
-    def weight_shape(self) -> Optional[Tuple[Optional[int], ...]]:
-        """That of a weight, the second array; None if it is not known, and () if there is none."""
-        return self.args.shapes[1] if len(self.args.shapes) > 1 else ()
-
-    def kernel(
-        self, kernel_size: Any, axes: Mapping[str, Optional[int]]
-    ) -> Tuple[Tuple[Optional[int], ...], Tuple[int, ...]]:
+    def kernel(self, axes: Mapping[str, Optional[int]]) -> Tuple[Shape, Tuple[int, ...]]:
         """The checked shape of the weight, the second array, with channels first, None for unknown lengths; and the
         kernel size from the argument and from that shape, which must agree.
 
@@ -136,12 +89,12 @@ class Geometry:
         those of the kernel; with channels last the second is last.
         """
         operands.forbid_float16_on_cpu("data", self.data)
-        name, (first, second) = self.args.names[1], axes
+        name, kernel_size, (first, second) = self.args.names[1], self.call.kernel_size, axes
         meaning = f"({first}, *kernel_size, {second})" if self.channels_last else f"({first}, {second}, *kernel_size)"
         given = self.weight_shape or (None,) * (self.rank + 2)
         shape: Shape = tensors.shape_channels_first(given) if self.channels_last else given
         if kernel_size is not None:
-            size = validation.per_axis("kernel_size", kernel_size, self.rank, 1)
+            size = kernel_size
             for axis, (length, actual) in enumerate(zip(size, shape[2:])):
                 validation.agree(f"kernel_size[{axis}]", length, f"the length of {name}", actual)
         elif None in shape[2:]:

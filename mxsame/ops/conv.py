@@ -199,10 +199,6 @@ class ConvCall(NamedTuple):
     in_channels: Any = None
     depth_multiplier: Any = None
 
-    def geometry(self, args: operands.Operands) -> Geometry:
-        """That of these arrays."""
-        return Geometry.of(args, self.layout, "kernel_size", self.kernel_size, self.input_size)
-
     def checked(self, rank: int) -> ConvCall:
         """The call with its arguments in canonical form, for so many axes."""
         return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank, causal=True))
@@ -213,13 +209,13 @@ class ConvCall(NamedTuple):
 
     def request(self, args: operands.Operands) -> Request:
         """What is asked of MXNet's Convolution for these arrays."""
-        geometry = self.geometry(args)
-        call = self.checked(geometry.rank)
+        geometry = Geometry(args, self)
+        call: ConvCall = geometry.call
         name, groups, in_channels = args.names[1], call.groups, geometry.shape[1]
         if in_channels is not None:
             validation.divisible("data channels", in_channels, "groups", groups)
         axes = {"channels": None, "data channels / groups": None if in_channels is None else in_channels // groups}
-        shape, kernel_size = geometry.kernel(call.kernel_size, axes)
+        shape, kernel_size = geometry.kernel(axes)
         channels = channel_count("channels", call.channels, f"{name}'s first length", shape[0], name)
         in_channels = geometry.graph_channels() if shape[1] is None else shape[1] * groups
         return call._replace(kernel_size=kernel_size, channels=channels).asked(geometry, in_channels)
@@ -240,11 +236,11 @@ class DepthwiseCall(ConvCall):
 
     def request(self, args: operands.Operands) -> Request:
         """What is asked of MXNet's Convolution for these arrays."""
-        name, geometry = args.names[1], self.geometry(args)
+        name, geometry = args.names[1], Geometry(args, self)
         actual = geometry.shape[1] if self.in_channels is not None else geometry.graph_channels()
         in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
-        call = self.checked(geometry.rank)
-        (first, *_), kernel_size = geometry.kernel(self.kernel_size, {"C*m": None, "1": 1})
+        call: ConvCall = geometry.call
+        (first, *_), kernel_size = geometry.kernel({"C*m": None, "1": 1})
         actual = None
         if first is not None:
             validation.divisible(f"{name}'s first length", first, "the data's channels", in_channels)

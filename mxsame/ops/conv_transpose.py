@@ -96,6 +96,7 @@ class TransposedCall(NamedTuple):
     channels: Any = None
     groups: Any = 1
     is_computed: bool = False
+    input_size: Any = None  # what is cropped does not follow from it
 
     def checked(self, rank: int) -> TransposedCall:
         """The call with its arguments in canonical form, for so many axes."""
@@ -108,10 +109,10 @@ class TransposedCall(NamedTuple):
 
     def request(self, args: operands.Operands) -> Request:
         """What is asked of MXNet for these arrays."""
-        geometry = Geometry.of(args, self.layout, "kernel_size", self.kernel_size)
-        call = self.checked(geometry.rank)
+        geometry = Geometry(args, self)
+        call: TransposedCall = geometry.call
         axes, groups = {"data channels": geometry.shape[1], "channels / groups": None}, call.groups
-        shape, kernel_size = geometry.kernel(call.kernel_size, axes)
+        shape, kernel_size = geometry.kernel(axes)
         in_channels = geometry.shape[1] or shape[0] or geometry.graph_channels()
         if in_channels is not None:
             validation.divisible("data channels", in_channels, "groups", groups)

@@ -179,13 +179,13 @@ class PoolCall(NamedTuple):
 
     def request(self, args: operands.Operands) -> Request:
         """What is asked of MXNet's Pooling for this array."""
-        geometry = Geometry.of(args, self.layout, "pool_size", self.pool_size, self.input_size)
+        geometry = Geometry(args, self)
         operator, native_last = self.operator, geometry.native_last
-        call = self.checked(geometry.rank)
+        call: PoolCall = geometry.call
         windows, pads = call.windows_and_pads(geometry.size)
         if pads:  # by MXNet's pad operator, which has channels first
             operator, native_last = "avg", False
-            geometry = replace(geometry, shape=geometry.shape[:2] + tuple(window.size for window in windows))
+            geometry.shape = geometry.shape[:2] + tuple(window.size for window in windows)
         geometry.check_windows(operator, geometry.shape[1], windows)
         # The mean of two elements, one of them the nearest to the other instead of padding, is the mean of the one.
         pairs = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
