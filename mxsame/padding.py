@@ -75,7 +75,7 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
 
 def _beyond(size: int, kernel_size: int, stride: int, dilation: int) -> int:
     """(out-1)s + ke - n for SAME: how far the last window reaches beyond the input; negative if it ends before."""
-    return high_pad(size, _ceil_div(size, stride), effective_kernel_size(kernel_size, dilation), stride)
+    return high_pad(size, -(-size // stride), effective_kernel_size(kernel_size, dilation), stride)
 
 
 def high_pad(size: int, outputs: int, effective: int, stride: int, low: int = 0) -> int:
@@ -159,15 +159,6 @@ def check_outputs(
         "are in keras-mxnet"
     )
     validation.must(fits, rule, kernel_size=tuple(kernel_size), strides=tuple(strides))
-
-
-def padded_size(size: Sequence[int | None], pads: Sequence[tuple[int, int]]) -> tuple[int | None, ...]:
-    """n + low + high along each axis; None for a length that is unknown.
-
-    >>> padded_size((7, None), ((0, 1), (1, 1)))
-    (8, None)
-    """
-    return tuple(None if n is None else n + low + high for n, (low, high) in zip(size, pads))
 
 
 def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
@@ -341,7 +332,3 @@ def transposed_output_size(
     rule = f"the output of a transposed convolution must be at most {validation.LARGEST} long"
     validation.must(output <= validation.LARGEST, rule, size=size, stride=stride, ke=effective)
     return output
-
-
-def _ceil_div(numerator: int, denominator: int) -> int:
-    return -(-numerator // denominator)

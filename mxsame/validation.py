@@ -8,6 +8,7 @@ arrays arrive here as shapes and names of types.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import operator
 from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, TypeVar, Union, cast
@@ -21,6 +22,7 @@ LARGEST = 2**31 - 1  # MXNet keeps lengths, and the number of an array's element
 LARGEST_STEP = 2**29 - 1  # of kernels, strides and pads, so that sums of a few of them stay below `LARGEST`
 WORDS = ("same", "valid", "keras-mxnet")  # paddings of every operator
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+_NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
 FLOATS = ("float16", "float32", "float64")
 GIVE_SIZE = "give data of static shape, or a net to mxsame.hybridize"  # where a dynamic shape is refused
 
@@ -52,14 +54,23 @@ def typed(holds: Any, rule: str, **values: Any) -> None:
 
 
 def renamed(**other_names: str) -> Callable[[Function], Function]:
-    """A decorator: an argument under another library's name is a `TypeError`; `other_names` maps such names to the
-    names here."""
+    """A decorator: an argument under another library's name is a `TypeError`, as is one that is missing; `other_names`
+    maps such names to the names here."""
 
     def decorate(function: Function) -> Function:
+        parameters = list(inspect.signature(function).parameters.values())
+        needed = [each.name for each in parameters if each.default is each.empty and each.kind == _NAMED]
+        is_method = needed[:1] == ["self"]
+
         @functools.wraps(function)
         def checked(*args: Any, **arguments: Any) -> Any:
             for name in other_names.keys() & arguments.keys():
                 typed(False, f"{name} must be given as {other_names[name]}", **{name: arguments[name]})
+            missing = [name for name in needed[len(args) :] if name not in arguments]
+            if missing:
+                maker = type(args[0]).__name__ if is_method else function.__name__
+                given = dict(list(zip(needed, args))[is_method:], **arguments)
+                typed(False, f"{maker} must be given {' and '.join(missing)}", **given)
             return function(*args, **arguments)
 
         return cast(Function, checked)

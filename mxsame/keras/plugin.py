@@ -147,70 +147,63 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     """(owner, name, replacement) of all that is replaced."""
     keras_backend, layers = importlib.import_module("keras.backend"), importlib.import_module("keras.layers")
     mxnet_backend = importlib.import_module("keras.backend.mxnet_backend")
-    functions = _Functions(mxnet_backend)
     for method, names in FUNCTIONS.items():
         for name in names:
-            function = functions.function(vars(mxnet_backend)[name], method)
+            function = _function(mxnet_backend, vars(mxnet_backend)[name], method)
             yield mxnet_backend, name, function
             yield keras_backend, name, function
     for name in TRANSPOSED_LAYERS:
-        yield getattr(layers, name), "call", functions.call_of_transposed_layer()
+        yield getattr(layers, name), "call", _call_of_transposed_layer(mxnet_backend)
     symbol_class = mxnet_backend.KerasSymbol
     yield symbol_class, "_get_shape", _probing(symbol_class._get_shape)
 
 
-class _Functions:
-    """The functions that replace keras-mxnet's; they compute with `mxsame.ops`."""
+def _function(backend: Any, original: Callable[..., Any], method: str) -> Any:
+    """What replaces a function of the backend; it computes with `mxsame.ops`."""
+    signature = inspect.signature(original)
 
-    def __init__(self, mxnet_backend: Any) -> None:
-        self.backend = mxnet_backend
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return _translated(backend, method, **bound.arguments)
 
-    def function(self, original: Callable[..., Any], method: str) -> Callable[..., Any]:
-        """Replaces a function of the backend."""
-        signature = inspect.signature(original)
+    return backend.keras_mxnet_symbol(function)
 
-        @functools.wraps(original)
-        def function(*args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            return self.translated(method, **bound.arguments)
 
-        replacement: Callable[..., Any] = self.backend.keras_mxnet_symbol(function)
-        return replacement
+def _call_of_transposed_layer(backend: Any) -> Callable[..., Any]:
+    """What replaces `call` of Conv2DTranspose and Conv3DTranspose; with the layer's output padding any size will do."""
 
-    def call_of_transposed_layer(self) -> Callable[..., Any]:
-        """Replaces `call` of Conv2DTranspose and Conv3DTranspose; with the layer's output padding any size will do."""
+    def conv_transpose(x: Any, kernel: Any, layer: Any) -> Any:
+        names = "data_format", "strides", "padding", "dilation_rate", "output_padding"
+        arguments = {name: getattr(layer, name) for name in names}
+        return _translated(backend, "conv_transpose", x=x, kernel=kernel, **arguments)
 
-        def conv_transpose(x: Any, kernel: Any, layer: Any) -> Any:
-            names = "data_format", "strides", "padding", "dilation_rate", "output_padding"
-            arguments = {name: getattr(layer, name) for name in names}
-            return self.translated("conv_transpose", x=x, kernel=kernel, **arguments)
+    function = backend.keras_mxnet_symbol(conv_transpose)
 
-        function = self.backend.keras_mxnet_symbol(conv_transpose)
+    def call(layer: Any, inputs: Any) -> Any:
+        outputs = function(inputs, layer.kernel, layer)
+        if layer.use_bias:
+            outputs = backend.bias_add(outputs, layer.bias, data_format=layer.data_format)
+        return outputs if layer.activation is None else layer.activation(outputs)
 
-        def call(layer: Any, inputs: Any) -> Any:
-            outputs = function(inputs, layer.kernel, layer)
-            if layer.use_bias:
-                outputs = self.backend.bias_add(outputs, layer.bias, data_format=layer.data_format)
-            return outputs if layer.activation is None else layer.activation(outputs)
+    return call
 
-        return call
 
-    def translated(self, method: str, data_format: Any, **arguments: Any) -> Any:
-        """The result of a method of `KerasCall`, in a graph for keras-mxnet's current learning phase."""
-        arrays = {name: arguments.pop(name) for name in ARRAYS if name in arguments}
-        # Symbols of the learning phase; the shape that Keras keeps for one is wrong for states of ConvLSTM2D.
-        arrays = {name: getattr(tensor, "symbol", tensor) for name, tensor in arrays.items()}
-        if validation.is_sequence(arguments.get("output_shape")):  # 0 leaves a length open; the batch is as in the data
-            arguments["output_shape"] = (None, *(length or None for length in arguments["output_shape"][1:]))
-        data_format = data_format or self.backend.image_data_format()
-        purpose = "training" if self.backend.learning_phase() else "inference"
-        device = self.backend._get_mxnet_context(None)[0].device_type
-        with building(Target(purpose, "gpu" if device == "gpu" else "cpu")):
-            call = KerasMXNetCall(arrays, data_format, pool_size=arguments.get("pool_size"))
-            if method == "conv" and call.rank == 1:
-                arguments["paddings"] = CAUSAL_TOO
-            return self.backend.KerasSymbol(getattr(call, method)(**arguments))
+def _translated(backend: Any, method: str, data_format: Any, **arguments: Any) -> Any:
+    """The result of a method of `KerasCall`, in a graph for keras-mxnet's current learning phase."""
+    # Symbols of the learning phase; the shape that Keras keeps for one is wrong for states of ConvLSTM2D.
+    given = {name: arguments.pop(name) for name in ARRAYS if name in arguments}
+    arrays = {name: getattr(tensor, "symbol", tensor) for name, tensor in given.items()}
+    if validation.is_sequence(arguments.get("output_shape")):  # 0 leaves a length open; the batch is as in the data
+        arguments["output_shape"] = (None, *(length or None for length in arguments["output_shape"][1:]))
+    purpose = "training" if backend.learning_phase() else "inference"
+    device = backend._get_mxnet_context(None)[0].device_type
+    with building(Target(purpose, "gpu" if device == "gpu" else "cpu")):
+        call = KerasMXNetCall(arrays, data_format or backend.image_data_format(), pool_size=arguments.get("pool_size"))
+        if method == "conv" and call.rank == 1:
+            arguments["paddings"] = CAUSAL_TOO
+        return backend.KerasSymbol(getattr(call, method)(**arguments))
 
 
 class KerasMXNetCall(KerasCall):

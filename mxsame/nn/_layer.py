@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from typing import Any, Optional, Sequence
 
 from mxsame import _gluon, operands, tensors, validation
@@ -30,23 +28,6 @@ OTHER_NAMES = {  # of arguments, in Keras and in MXNet's operators
 }
 
 
-def _named(init: Any) -> Any:
-    """An `__init__` that names the arguments that are missing."""
-    parameters = list(inspect.signature(init).parameters.values())[1:]
-    required = [
-        each.name for each in parameters if each.default is each.empty and each.kind == each.POSITIONAL_OR_KEYWORD
-    ]
-
-    @functools.wraps(init)
-    def named(self: Any, *args: Any, **arguments: Any) -> None:
-        missing = [name for name in required[len(args) :] if name not in arguments]
-        rule = f"{type(self).__name__} must be given {' and '.join(missing)}"
-        validation.typed(not missing, rule, **dict(zip(required, args), **arguments))
-        init(self, *args, **arguments)
-
-    return named
-
-
 class Layer(Checked, HybridBlock):
     """A window over `num_spatial_dims` axes: a call of an operator of `mxsame.ops` that only lacks the arrays, the data
     and the layer's parameters."""
@@ -61,7 +42,7 @@ class Layer(Checked, HybridBlock):
         if cls.__doc__:
             cls.__doc__ = cls.__doc__.replace("{shared}", (cls.__bases__[0].__doc__ or "").strip())
         if "__init__" in vars(cls) and cls.__module__.startswith("mxsame."):  # a user's class may name them as it likes
-            cls.__init__ = validation.renamed(**OTHER_NAMES)(_named(cls.__init__))  # type: ignore[method-assign]
+            cls.__init__ = validation.renamed(**OTHER_NAMES)(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self, call: Any, prefix: Optional[str], params: Any):
         validation.typed(isinstance(prefix, (str, type(None))), "prefix must be a string or None", prefix=prefix)

@@ -186,7 +186,7 @@ def make_pool_windows(
     pads: Any = ()
     if counts_padding and ceil_mode and padding not in arithmetic.SIZE_DEPENDENT:
         pads, padding = ((0, 0),) * len(size) if isinstance(padding, str) else padding, "valid"
-        size = arithmetic.padded_size(size, pads)
+        size = tuple(None if n is None else n + sum(ends) for n, ends in zip(size, pads))
     ones = (1,) * len(size)
     return make_windows(size, pool_size, strides, ones, padding, pool=True, ceil_mode=ceil_mode), pads
 
