@@ -5,26 +5,14 @@ from __future__ import annotations
 import inspect
 
 import numpy as np
-import strategies
 from cases import Case
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from keras_cases import DATA_FORMATS, data_ordered, in_keras, ordered, shape_ordered
+from keras_cases import data_ordered, ordered, shape_ordered
 from running import as_nd, as_np, assert_equal, evaluate, fits_one_graph, imperative
 from running import expected_once as expected_in_mxnet
 
 from mxsame._mxnet import mx
 
 KINDS = ("nd", "np", "symbol", "any size")
-
-WHOLE_SPACE = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], print_blob=True)
-data_formats, kinds = st.sampled_from(DATA_FORMATS), st.sampled_from(KINDS)
-
-
-def drawn(allowed, ops):
-    """Cases from the whole space, for hypothesis, as far as they are `allowed`."""
-    all_cases = strategies.cases(ops=ops, paddings=("same", "valid", "causal")).map(in_keras)
-    return all_cases.filter(lambda case: case is not None and allowed(case))
 
 
 def signature(function) -> str:

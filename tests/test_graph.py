@@ -91,12 +91,6 @@ def test_training_moves_the_shared_statistics():
     running.assert_equal(means[1], means[0])
 
 
-def test_deferred_channels_are_settled_even_where_a_plain_graph_would_need_them():
-    net = wrapped(mxsame.nn.DepthwiseConv2D(3, strides=2))
-    net.initialize()
-    assert net(images(11, 12)).shape == (2, 3, 6, 6)
-
-
 def test_several_inputs_in_lists_and_none():
     def function(F, pair, extra, first, second):
         out = first(pair[0]), second(pair[1])

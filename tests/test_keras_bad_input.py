@@ -6,7 +6,7 @@ import inspect
 import re
 
 import pytest
-from test_bad_input import ODD_ARRAYS, refused
+from test_bad_input import refused
 
 from mxsame._mxnet import mx
 from mxsame.keras import backend, ops
@@ -62,16 +62,6 @@ def test_every_argument(function):
         for argument in inspect.signature(function).parameters:
             for value in (*WRONG, 0) if argument in FROM_ONE else WRONG:
                 refused_in_keras_words(lambda given={**given, argument: value}: function(**given), rf"{argument}\b")
-
-
-@pytest.mark.parametrize("function", [backend.separable_conv2d, ops.conv], ids=name_of)
-@pytest.mark.parametrize("kind", ODD_ARRAYS)
-def test_array_of_another_kind(function, kind):
-    make, match, error = ODD_ARRAYS[kind]
-    given = right(function)
-    for argument, array in given.items():
-        wrong = {**given, argument: make(array.shape)}
-        refused_in_keras_words(lambda wrong=wrong: function(**wrong), match, error)
 
 
 @pytest.mark.parametrize("function", [each for each in FUNCTIONS if "pool" not in each.__name__], ids=name_of)

@@ -7,10 +7,8 @@ import textwrap
 
 import pytest
 from golden import make, make_keras3
-from hypothesis import given
-from hypothesis import strategies as st
 from keras_cases import DATA_FORMATS, OPS, backend_call, backend_can, data_ordered, ops_call, ops_can, ordered, table
-from keras_running import KINDS, WHOLE_SPACE, check, data_formats, drawn, expected, kinds, run, signature
+from keras_running import KINDS, check, expected, run, signature
 from running import assert_equal, by_name, fits_one_graph, run_python
 from running import expected as expected_in_mxnet
 
@@ -41,18 +39,6 @@ def test_every_case(room, case, data_format):
     """NDArrays and graphs of dynamic shape, of `backend` mx.np arrays and static graphs too; forward and gradients."""
     for kind in KINDS if room is BACKEND else KINDS[::3]:
         check(*room, case, data_format, kind)
-
-
-DRAWN = drawn(backend_can, OPS).map(lambda case: (BACKEND, case)) | drawn(ops_can, OPS).map(
-    lambda case: (OPERATORS, case)
-)
-
-
-@WHOLE_SPACE
-@given(DRAWN, data_formats, kinds, st.sampled_from(["float32", "float64"]))
-def test_whole_space(drawn_case, data_format, kind, dtype):
-    room, case = drawn_case
-    check(*room, case, data_format, kind, dtype)
 
 
 OTHER_SIZES = [

@@ -13,11 +13,8 @@ import pytest
 import strategies
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from running import POOLS, assert_equal, expected_once
+from running import assert_equal, expected_once
 from ways import WAYS, check
-
-from mxsame import padding
-from mxsame import plan as planning
 
 WHOLE_SPACE = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], print_blob=True)
 
@@ -29,23 +26,13 @@ def some_size_has_an_empty_window(case):
     return case.ceil_mode and not all(oracle.is_legal(case, size) for size in sizes)
 
 
-def may_refuse(case, way, strategy, message):
+def may_refuse(case, way, message):
     """Whether there is a reason for the refusal."""
     dynamic = way.startswith(("symbol, dynamic", "net.hybridize"))
-    if "must be one that is exact" in message:
-        return strategy is not None and (dynamic or strategy not in ("pad", "concat", "dilate"))
     if "keras-mxnet cannot run every size" in message:
         return dynamic and case.padding == "keras-mxnet"
     assert "ceil_mode must leave no window without an element of the data" in message
     return dynamic and some_size_has_an_empty_window(case)
-
-
-def check_drawn(case, way, dtype, last, strategy=None):
-    assume(case.op != "conv_transpose" or way != "symbol, input_size")
-    try:
-        check(case, way, dtype, last, strategy, expected=expected_once)
-    except ValueError as error:
-        assert may_refuse(case, way, strategy, str(error)), error
 
 
 all_cases = strategies.cases() | strategies.cases(paddings=("keras-mxnet",))
@@ -55,28 +42,11 @@ ways, types = st.sampled_from(list(WAYS)), st.sampled_from(["float32", "float64"
 @WHOLE_SPACE
 @given(all_cases, ways, types, st.booleans())
 def test_every_way(case, way, dtype, last):
-    check_drawn(case, way, dtype, last)
-
-
-@WHOLE_SPACE
-@given(all_cases, ways, st.sampled_from(list(planning.STRATEGIES)))
-def test_forced_strategies(case, way, strategy):
-    """A strategy is exact or says that it is not; "pad" always is for a known size of anything but transposed ones."""
-    check_drawn(case, way, "float32", False, strategy)
-
-
-@WHOLE_SPACE
-@given(strategies.cases())
-def test_arithmetic(case):
-    for axis, (n, k, s, d) in enumerate(zip(case.size, case.kernel_size, case.strides, case.dilation)):
-        pads = case.padding if isinstance(case.padding, str) else case.padding[axis]
-        if case.op == "conv_transpose":
-            extra = None if case.output_padding is None else case.output_padding[axis]
-            assert padding.transposed_cuts(k, s, d, pads, extra) == oracle.pads(case)[axis]
-            assert padding.transposed_output_size(n, k, s, d, pads, extra) == oracle.output_size(case)[axis]
-        elif not (case.op in POOLS and case.ceil_mode and pads != "same"):
-            assert padding.resolve_pads(n, k, s, d, pads) == oracle.pads(case)[axis]
-            assert padding.output_size(n, k, s, d, pads) == oracle.output_size(case)[axis]
+    assume(case.op != "conv_transpose" or way != "symbol, input_size")
+    try:
+        check(case, way, dtype, last, expected=expected_once)
+    except ValueError as error:
+        assert may_refuse(case, way, str(error)), error
 
 
 @pytest.fixture(scope="module")

@@ -100,24 +100,6 @@ def test_training_goes_where_that_of_tf_keras_goes(name, data_format):
 
 
 @pytest.mark.parametrize("data_format", FORMATS)
-@pytest.mark.parametrize("name", networks.NETWORKS)
-def test_a_model_is_the_same_after_saving_and_loading(name, data_format, tmp_path):
-    with plugin.installed():
-        model = compiled(name, built(name, data_format))
-        batch = training_batch(name, model, data_format)
-        model.train_on_batch(*batch)
-        model.save(str(tmp_path / "model.h5"))
-        model.save_weights(str(tmp_path / "weights.h5"))
-        expected = model.predict(batch[0])
-        loaded = keras.models.load_model(str(tmp_path / "model.h5"))
-        rebuilt = keras.models.model_from_json(model.to_json())
-        rebuilt.load_weights(str(tmp_path / "weights.h5"))
-    np.testing.assert_array_equal(loaded.predict(batch[0]), expected)
-    np.testing.assert_array_equal(rebuilt.predict(batch[0]), expected)
-    assert error(np.array(loaded.train_on_batch(*batch)), GOLDEN[f"{name}/losses"][1]) <= TOLERANCE
-
-
-@pytest.mark.parametrize("data_format", FORMATS)
 def test_weight_files_of_keras_mxnet_load(data_format, tmp_path):
     """Written without the plugin, read with it: the shapes are the same."""
     path = str(tmp_path / "weights.h5")
