@@ -234,7 +234,7 @@ class _Judged:
 
     @property
     def status(self) -> str:
-        """That of `Layer`."""
+        """The status, as `Layer` has it."""
         kind = self.node.attr("pool_type", "max") if self.is_pool else None
         has_pads = any(self.node.attr("pad") or ())
         known = kind in ("max", "avg") if self.is_pool else _is_parameter(self.node.inputs[1].node)
@@ -269,7 +269,7 @@ class _Judged:
 
 
 def _axis(window: Any, outputs: int) -> Axis:
-    """Of a convolution or pooling operator with so many outputs."""
+    """An axis of a convolution or pooling operator with so many outputs."""
     rule = (window.size, window.kernel_size, window.stride, window.dilation)
     low, same = window.padding[0], padding.same_pads(*rule)
     high = padding.high_pad(window.size, outputs, window.effective_kernel_size, window.stride, low)

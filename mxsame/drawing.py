@@ -282,7 +282,7 @@ class _Picture:
         self.ax.add_patch(Rectangle((x, y), width, height, **options))
 
     def _elements(self, panel: PaddedAxis, colour: str, top: float) -> None:
-        """In a row: those of the data with their number, the others dashed."""
+        """The elements in a row: those of the data with their number, the others dashed."""
         word, line = "crop" if panel.transposed else "pad", min(1.0, self.points / 18)
         for position in (position for span in self.columns for position in span):
             kind, left = panel.kind(position), self.x(position)

@@ -49,7 +49,7 @@ def classic(**named: Any) -> Operands:
 
 
 def as_classic(arrays: Sequence[Any]) -> Tuple[Any, ...]:
-    """Those of mx.np, or None, as classic ones."""
+    """Arrays of mx.np, or None, as classic ones."""
     return tuple(None if array is None else array.as_nd_ndarray() for array in arrays)
 
 

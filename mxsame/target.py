@@ -121,7 +121,7 @@ def record(decision: Any) -> None:
 
 
 def target_of(data: Any) -> Target:
-    """Of an array, as autograd is now, or of a Symbol."""
+    """The target of an array, as autograd is now, or of a Symbol."""
     if not isinstance(data, mx.nd.NDArray):
         return scope().target
     purpose = "training" if mx.autograd.is_training() else "inference"

@@ -220,5 +220,5 @@ def channels_last(F: Any, array: Any, ndim: int) -> Any:
 
 
 def shape_channels_first(shape: Sequence[Any]) -> tuple:
-    """The same for a shape."""
+    """The shape (N, *size, C) with channels first."""
     return (shape[0], shape[-1], *shape[1:-1])

@@ -48,7 +48,7 @@ def must(holds: Any, rule: str, **values: Any) -> None:
 
 
 def typed(holds: Any, rule: str, **values: Any) -> None:
-    """The same with a `TypeError`, for a value of another type."""
+    """Raises a `TypeError` of the rule, and of what was received, unless it holds."""
     if not holds:
         raise TypeError(f"{rule}; {received(**values)}")
 
@@ -162,7 +162,7 @@ def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Paddi
 
 
 def pooling_padding(value: Any, pool_size: Sequence[int]) -> Padding:
-    """The same for pooling, where each pad must be less than the pool size."""
+    """The padding of a pooling operator, where each pad must be less than the pool size."""
     pads = padding(value, len(pool_size))
     rule = "padding of pooling must be less than the pool size, or a window would hold no element of the data"
     less = isinstance(pads, str) or all(max(pair) < size for pair, size in zip(pads, pool_size))

@@ -74,7 +74,7 @@ def export(
 
 
 def check_path(path: Any) -> str:
-    """Where a file goes, as a string."""
+    """The path of a file, as a string."""
     validation.typed(isinstance(path, (str, os.PathLike)), "path must be a string or a path", path=path)
     path = os.fspath(path)
     exists = os.path.isdir(os.path.dirname(os.path.abspath(path)))

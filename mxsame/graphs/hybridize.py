@@ -147,7 +147,7 @@ class Specialised:
 
     def _graph(self, call: tracing.Call) -> tracing.NetGraph:
         """The graph for a call."""
-        key, kind = call.key, self._kinds.get(call.kind)
+        key, kind = (call.kind, call.shapes), self._kinds.get(call.kind)
         is_new = key not in self._signatures
         if is_new and not mx.util.is_np_shape():  # where MXNet takes 0 for an unknown length
             for shape in call.shapes:
@@ -195,7 +195,7 @@ class Specialised:
         graph = self._made(call, outputs)
         _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
         _keep(self.graphs, signature, graph, self._max_graphs)
-        _keep(self._signatures, call.key, signature, self.MOST_SHAPES)
+        _keep(self._signatures, (call.kind, call.shapes), signature, self.MOST_SHAPES)
         return graph
 
 
@@ -213,7 +213,7 @@ class TakenOver(_gluon.Watched, tracing.Traceable):
         return self.specialised(*args)
 
     def changed(self) -> None:
-        """Of another layer, type or flag."""
+        """Drop all graphs: a layer, a type or a flag is another one."""
         self.specialised.clear()
 
     def hybridize(self, *args: Any, **more: Any) -> None:
@@ -369,7 +369,7 @@ class Kind:
         """The plans of all operators for these shapes, by which graphs differ; the shapes themselves if they are wrong,
         for which a graph raises the error."""
         plans = self._plans(call.shapes)
-        return call.key if plans is None else (call.kind, plans)
+        return call.kind, call.shapes if plans is None else plans
 
     def _plans(self, shapes: Sequence[tuple]) -> Optional[tuple[Any, ...]]:
         """What each operator's graph depends on; of data whose shape is unknown until the graph runs, what is known of

@@ -227,7 +227,7 @@ def _count_of_inputs(net: Any) -> int:
 
 
 def input_names(net: Any, count: int) -> list[str]:
-    """As Gluon names the inputs of a graph, unless a parameter has such a name."""
+    """The names that Gluon gives the inputs of a graph, or others if a parameter has such a name."""
     names = ["data"] if count == 1 else [f"data{position}" for position in range(count)]
     taken = _gluon.parameters(net).keys() & set(names)
     return [f"input_{name}" for name in names] if taken else names
@@ -301,10 +301,6 @@ class Call(NamedTuple):
         """What calls have in common that differ in sizes only."""
         arrays = tuple((kind, len(shape), dtype) for kind, shape, dtype in self.leaves)
         return (repr(self.structure), arrays, *self[2:])
-
-    @property
-    def key(self) -> Hashable:
-        return (repr(self.structure), *self[1:])
 
     def named_shapes(self, net: Any) -> dict[str, tuple]:
         """The shapes by the names that a graph gives its inputs."""

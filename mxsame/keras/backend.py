@@ -42,7 +42,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Where a function is that is not here."""
+    """Raise an error that says where a function is."""
     raise validation.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
 
 

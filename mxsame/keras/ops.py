@@ -25,7 +25,7 @@ __all__ = ["average_pool", "conv", "conv_transpose", "depthwise_conv", "max_pool
 
 
 def __getattr__(name: str) -> Any:
-    """Where a function is that is not here."""
+    """Raise an error that says where a function is."""
     raise validation.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
 
 

@@ -33,7 +33,7 @@ __all__ = [name for name, each in globals().items() if isinstance(each, type) an
 
 
 def __getattr__(name: str) -> Any:
-    """Where a layer is that is not here, or has another name here."""
+    """Raise an error that says where a layer is, or what its name is here."""
     raise validation.unknown_name(
         __name__, name, __all__, {"mxnet.gluon.nn": mx.gluon.nn, "mxnet.gluon.rnn": mx.gluon.rnn}
     )

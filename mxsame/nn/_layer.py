@@ -37,7 +37,7 @@ class Layer(Checked, HybridBlock):
     _call: Any  # :class:`mxsame.ops._call.Call`, checked
 
     def __init_subclass__(cls) -> None:
-        """In a docstring, `{shared}` is that of the first base; arguments under other names are refused."""
+        """`{shared}` in a docstring becomes that of the first base; arguments under other names are refused."""
         super().__init_subclass__()
         if cls.__doc__:
             cls.__doc__ = cls.__doc__.replace("{shared}", (cls.__bases__[0].__doc__ or "").strip())
@@ -73,7 +73,7 @@ class Layer(Checked, HybridBlock):
     # -- a call
 
     def forward(self, x: Any) -> Any:
-        """As every HybridBlock; what is wrong with the data is raised before a graph or Gluon stumbles over it."""
+        """The output, as of every HybridBlock; wrong data is refused before a graph or Gluon sees it."""
         if not isinstance(x, mx.nd.NDArray):
             return self._traced(x)
         if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
@@ -119,7 +119,7 @@ class Layer(Checked, HybridBlock):
 
     @property
     def _kwargs(self) -> GluonArguments:
-        """Where Gluon's layers have their arguments."""
+        """The arguments, where Gluon's layers have theirs."""
         return GluonArguments(self)
 
     def infer_shape(self, x: Any) -> None:
@@ -185,7 +185,7 @@ class ConvolutionLayer(Layer):
 
     @property
     def _channels(self) -> Any:
-        """Those of a depthwise convolution follow from the data's."""
+        """The channels of the output; None for a depthwise convolution, which follows the data's."""
         return self._call.channels
 
     def _of(self, x: Any, **parameters: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Optional
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
-from mxsame.ops.conv import ConvCall
+from mxsame.ops._conv import ConvCall
 
 
 class _Conv(ConvolutionLayer):

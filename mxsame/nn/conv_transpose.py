@@ -7,7 +7,7 @@ from typing import Any, Optional
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
-from mxsame.ops.conv_transpose import TransposedCall
+from mxsame.ops._conv_transpose import TransposedCall
 
 
 class _ConvTranspose(ConvolutionLayer):

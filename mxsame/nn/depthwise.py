@@ -8,7 +8,7 @@ from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
 from mxsame.ops._call import run
-from mxsame.ops.conv import DepthwiseCall, pointwise_call
+from mxsame.ops._conv import DepthwiseCall, pointwise_call
 
 
 class _Depthwise(ConvolutionLayer):

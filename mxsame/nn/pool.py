@@ -7,7 +7,7 @@ from typing import Any, Optional
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
-from mxsame.ops.pool import PoolCall, averages
+from mxsame.ops._pool import PoolCall, averages
 
 
 class _Pool(Layer):

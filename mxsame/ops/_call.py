@@ -136,7 +136,7 @@ class Request:
         }
 
     def noted_strategies(self) -> Tuple[str, ...]:
-        """Those for a graph that is written in another format."""
+        """The strategies for a graph that is written in another format."""
         return _NEXT_TO_IT
 
 

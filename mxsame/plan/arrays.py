@@ -24,7 +24,7 @@ def concatenated(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: s
 
 
 def padded(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero") -> Any:
-    """By MXNet's pad operator; it takes four or five axes, so a single spatial axis gets a companion."""
+    """The data padded by MXNet's pad operator, which takes four or five axes: a single spatial axis gets another."""
     if not any(map(any, pads)):
         return data
     flat = len(pads) == 1
@@ -70,7 +70,7 @@ def unpaired(F: Any, out: Any, copies: bool) -> Any:
 
 
 def cropped(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIAL) -> Any:
-    """Without (start, end) elements of each spatial axis."""
+    """The output without (start, end) elements of each spatial axis."""
     if not any(map(any, crops)):
         return out
     outer = (None,) * first
@@ -98,7 +98,7 @@ def edge(F: Any, array: Any, axes: Sequence[int]) -> Any:
 
 
 def reversed_kernel(F: Any, weight: Any, axes: Sequence[int]) -> Any:
-    """By `reverse`, which lets a shape be inferred through it, as a stepped slice does not. Its gradient overwrites
+    """A shape can be inferred through `reverse`, which it cannot through a stepped slice. Its gradient overwrites
     what grad_req="add" should add to, so there is a copy between."""
     return F.reverse(F.identity(weight), axis=tuple(axes))
 

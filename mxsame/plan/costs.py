@@ -171,7 +171,7 @@ class TypicalLayer:
 
 
 def _typical_size(rank: int, channels: int) -> int:
-    """Of a picture at first, then of a quarter of it, which is halved wherever channels are doubled."""
+    """The size is that of a picture at first, then a quarter of it, which is halved wherever channels double."""
     quarter = TYPICAL_PICTURE[rank] // 4
     return TYPICAL_PICTURE[rank] if channels < BLOCK else min(quarter, max(7, quarter * QUARTER[rank] // channels))
 

@@ -69,15 +69,15 @@ class Step:
         return out
 
     def cost(self, layer: TypicalLayer) -> float:
-        """Of what is done to data and output."""
+        """What the changes of data and output cost."""
         return 0.0
 
     def weight_cost(self, layer: TypicalLayer) -> float:
-        """Of what is done to the kernel."""
+        """What the change of the kernel costs."""
         return 0.0
 
     def backward_cost(self, layer: TypicalLayer) -> float:
-        """Of all gradients."""
+        """What all gradients cost."""
         return self.cost(layer)
 
 
@@ -87,7 +87,7 @@ class Flip(Step):
     reorders = True
 
     def before(self, F: Any, on: Setting, data: Any) -> Any:
-        """By a slice that steps backwards: many times faster than `reverse`."""
+        """A slice that steps backwards is many times faster than `reverse`."""
         whole = (None,) * (SPATIAL + len(self.plans))
         step = tuple(-1 if axis in self.axes else 1 for axis in range(len(whole)))
         return F.slice(data, begin=whole, end=whole, step=step)
@@ -264,7 +264,7 @@ class Crop(Step):
 
 
 class Pick(Step):
-    """Of the windows of every position those are picked that SAME has for the size."""
+    """Windows at every position are computed, and those picked that SAME has for the size."""
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
         ones = {axis: One(least, reach) for axis, (least, reach, _) in self.values.items()}
@@ -297,14 +297,14 @@ STEPS: Dict[str, Type[Step]] = {
 
 
 class One(NamedTuple):
-    """Along an axis of a kernel, a one among zeros: at reach - low, whose low is not below `least`."""
+    """The single one along an axis of a kernel of zeros: it is at reach - low, and low is not below `least`."""
 
     least: int
     reach: int
 
     @property
     def length(self) -> int:
-        """Of the kernel."""
+        """The length of the kernel."""
         return self.reach - self.least + 1
 
 

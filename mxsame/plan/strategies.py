@@ -270,7 +270,7 @@ def _moved(window: Window, draft: Callable[[int, int], AxisPlan]) -> Optional[Ax
 
 
 def _gather(window: Window) -> Optional[AxisPlan]:
-    """For any kernel and stride, if the pads follow from the size."""
+    """The draft is exact for any kernel and stride, if the pads follow from the size."""
     return AxisPlan(window.kernel_size, gather=True) if window.follows_size else None
 
 

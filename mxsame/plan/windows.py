@@ -251,7 +251,7 @@ def check_residues(windows: Tuple[AnyWindow, ...]) -> None:
 
 
 def _check_no_window_is_empty(window: Window) -> None:
-    """With ceil_mode the last window may start after the data."""
+    """Raise if a window starts after the data, as the last one may with ceil_mode."""
     any_size = f", for any size that is possible; {validation.GIVE_SIZE}" if window.size is None else ""
     rule = f"ceil_mode must leave no window without an element of the data{any_size}"
     starts = {size: (window.outputs(size) - 1) * window.stride - window.pads(size)[0] for size in window.sizes}

@@ -169,11 +169,11 @@ class PoolCall(NamedTuple):
         return call._replace(strides=call.strides or call.pool_size, padding=padding)
 
     def windows(self, size: Shape) -> Windows:
-        """Of a checked call, for data of this size."""
+        """The windows of a checked call, for data of this size."""
         return self.windows_and_pads(size)[0]
 
     def windows_and_pads(self, size: Shape) -> Tuple[Windows, Any]:
-        """Of a checked call, for data of this size; the pads become data before it."""
+        """The windows of a checked call, and the pads that become data before it."""
         counts = self.operator == averages(True)
         return make_pool_windows(size, self.pool_size, self.strides, self.padding, self.ceil_mode, counts)
 
@@ -245,7 +245,7 @@ class Pooling(Operator):
     divisor: Optional[Pooling] = None
 
     def run(self, F: Any, data: Any) -> Any:  # type: ignore[override]
-        """Of data in the operator's layout."""
+        """The output for data in the operator's layout."""
         out = self._pooled(F, F.cast(data, dtype="float64") if self.doubles else data)
         if self.doubles:
             return F.cast(out, dtype="float32")

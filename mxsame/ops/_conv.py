@@ -204,7 +204,7 @@ class ConvCall(NamedTuple):
         return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank, causal=True))
 
     def windows(self, size: Shape) -> Windows:
-        """Of a checked call with a kernel size, for data of this size."""
+        """The windows of a checked call with a kernel size, for data of this size."""
         return make_windows(size, self.kernel_size, self.strides, self.dilation, self.padding)
 
     def request(self, args: operands.Operands) -> Request:
@@ -301,7 +301,7 @@ class Convolution(Operator):
     flips: bool = False
 
     def run(self, F: Any, data: Any, weight: Any, bias: Any) -> Any:  # type: ignore[override]
-        """Of arrays in the operator's layout."""
+        """The output for arrays in the operator's layout."""
         weight, ready = self.kernel(F, weight, data), self.before(F, data)
         if self.padded:
             ready = arrays.padded(F, ready, [(self.padded, self.padded), (0, 0), (0, 0)])

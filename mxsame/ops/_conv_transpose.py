@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Tuple
 from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.ops._call import Request, run
+from mxsame.ops._conv import Convolution, ConvRequest
 from mxsame.ops._geometry import Geometry, canonical, channel_count
-from mxsame.ops.conv import Convolution, ConvRequest
 from mxsame.plan import Plan, make_transposed_windows, strategies_for
 from mxsame.plan.costs import Work
 from mxsame.plan.windows import Windows
@@ -103,7 +103,7 @@ class TransposedCall(NamedTuple):
         return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank))
 
     def windows(self, size: Shape) -> Windows:
-        """Of a checked call with a kernel size, for data of this size."""
+        """The windows of a checked call with a kernel size, for data of this size."""
         rule = self.kernel_size, self.strides, self.dilation, self.padding, self.output_padding
         return make_transposed_windows(size, *rule)
 
