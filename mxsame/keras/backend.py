@@ -19,26 +19,14 @@ All functions raise `TypeError` or `ValueError` for wrong arguments, for shapes 
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Optional
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.keras._translate import CAUSAL_TOO, KerasCall, image_data_format, set_image_data_format
-
-__all__ = [
-    "conv1d",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "conv3d_transpose",
-    "depthwise_conv2d",
-    "image_data_format",
-    "pool2d",
-    "pool3d",
-    "separable_conv1d",
-    "separable_conv2d",
-    "set_image_data_format",
-]
+from mxsame.keras._translate import CAUSAL_TOO, KerasCall
+from mxsame.keras._translate import image_data_format as image_data_format
+from mxsame.keras._translate import set_image_data_format as set_image_data_format
 
 
 def __getattr__(name: str) -> Any:
@@ -345,3 +333,6 @@ def pool3d(
     (1, 3, 2, 2, 2)
     """
     return KerasCall({"x": x}, data_format, 3).pool(pool_size, strides, padding, pool_mode)
+
+
+__all__ = [name for name, each in globals().items() if inspect.isfunction(each) and not name.startswith("_")]
