@@ -7,19 +7,16 @@ arrays; `strategies` are the possible ways to run it, and `operator` is MXNet's 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
 from mxsame import operands
 from mxsame._mxnet import mx
-from mxsame.ops._geometry import Geometry
-from mxsame.ops._operator import Operator, told
+from mxsame.ops._operator import Operator
+from mxsame.ops._request import Request
 from mxsame.plan import STRATEGIES, Plan, Window, choice, first_plan, forced, strategies_for
-from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.choice import Decision
-from mxsame.plan.costs import Work
 from mxsame.plan.strategies import CHANNELS, WEIGHT
 from mxsame.plan.windows import Windows, noted
 from mxsame.target import lowered_later, record
@@ -28,8 +25,6 @@ _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _OPERATORS: Dict[Any, Operator] = {}  # by all that they follow from
 MOST_OPERATORS = 4096
 _PLAIN, _INTEGERS, _DENSE = {int, str, type(None)}, {int}, operands.DENSE
-# Strategies whose steps are next to an operator with its own kernel, for graphs in other formats.
-_NEXT_TO_IT = ("native", "pad", "slice", "dilate")
 
 
 def run(call: Any, **named: Any) -> Any:
@@ -49,7 +44,7 @@ def run(call: Any, **named: Any) -> Any:
 def _first(key: Any, call: Any, **named: Any) -> Any:
     """The first such call."""
     request = call.request(operands.classic(**named))
-    operator, args = lowered(request), request.geometry.args  # whose data refuses another size than it was told
+    operator, args = lowered(request), request.args  # whose data refuses another size than it was told
     if key is not None:
         if len(_OPERATORS) >= MOST_OPERATORS:
             _OPERATORS.clear()
@@ -87,75 +82,22 @@ def _exact(value: Any) -> Any:
     raise TypeError(f"an argument that may change: {kind}")
 
 
-@dataclass(frozen=True)
-class Request:
-    """A checked call.
-
-    Parameters
-    ----------
-    geometry
-        The arrays and their layout.
-    windows, work
-        What is wanted.
-    native_last : bool
-        Whether MXNet's operator runs this layout, channels last, on the data's device.
-    refused
-        Strategies that are not exact, or do not run, on the device.
-    fill : "zero" or "edge"
-        As in :class:`mxsame.plan.steps.Setting`.
-    pads
-        Zeros that are data.
-    """
-
-    geometry: Geometry
-    windows: Windows
-    work: Work
-    native_last: bool
-    refused: Tuple[str, ...] = ()
-    fill: str = "zero"
-    pads: Tuple[Tuple[int, int], ...] = ()
-
-    @property
-    def runs_last(self) -> bool:
-        """Whether the operator is given the data as it is, with channels last."""
-        return self.native_last and None not in self.geometry.size
-
-    def operator(self, plan: Plan, note: Optional[str] = None) -> Operator:
-        """MXNet's operator by a plan."""
-        raise NotImplementedError
-
-    def common(self, plan: Plan, note: Optional[str], name: str, arguments: Dict[str, Any]) -> Dict[str, Any]:
-        """The fields of all operators."""
-        layout = {"layout": self.geometry.layout} if self.runs_last else {}
-        return {
-            **{"windows": self.windows, "channels": self.work.in_channels, "fill": self.fill, "pads": self.pads},
-            **{"plain": self.work.plain, "on_cpu": self.work.device == "cpu", "plan": plan, "note": note, "name": name},
-            "first": 1 if self.runs_last else SPATIAL,
-            "turned": self.geometry.channels_last and not self.runs_last,
-            "arguments": told(name, {**arguments, **layout}, self.geometry.in_graph),
-        }
-
-    def noted_strategies(self) -> Tuple[str, ...]:
-        """The strategies for a graph that is written in another format."""
-        return _NEXT_TO_IT
-
-
 def lowered(request: Request) -> Operator:
     """The operator that runs a request, or stands for it in a graph that is written in another format."""
-    if request.geometry.target.purpose == "format":
+    if request.target.purpose == "format":
         return _for_another_format(request)
     static, allowed = strategies(request)
-    windows, work, geometry = request.windows, request.work, request.geometry
-    plan = choice.choose(windows, work, allowed, geometry.target.is_for_both)
-    if geometry.in_graph:
-        record(Decision(windows, work, static, plan, geometry.channels_last))
+    windows, work = request.windows, request.work
+    plan = choice.choose(windows, work, allowed, request.target.is_for_both)
+    if request.in_graph:
+        record(Decision(windows, work, static, plan, request.channels_last))
     return request.operator(plan)
 
 
 def strategies(request: Request) -> Tuple[Tuple[str, ...], Tuple[str, ...]]:
     """The strategies that are possible for data of static shape, and for the data as it is."""
     known: Set[Optional[str]] = {None}
-    if request.geometry.weight_shape is not None:
+    if request.weight_shape is not None:
         known.add(WEIGHT)
     operator, refused = request.work.operator, request.refused
     static = _buildable(operator, frozenset(known | {CHANNELS}), refused)  # a shape has channels
@@ -175,7 +117,7 @@ def _buildable(operator: str, known: FrozenSet[Optional[str]], refused: Tuple[st
 def _for_another_format(request: Request) -> Operator:
     """Nothing runs: each operator is one node. Windows that its own attributes do not show for every size are in the
     attribute `NOTE`, which the nodes around it have as well: these only give data and output the right shape."""
-    plan = first_plan(request.windows, request.work.operator, request.noted_strategies())
+    plan = first_plan(request.windows, request.work.operator, request.noted_strategies)
     note = None if _shows_windows(plan, request.windows) else noted(request.windows)
     return request.operator(plan, note)
 

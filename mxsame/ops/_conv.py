@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence
 
 from mxsame import operands, validation
-from mxsame.ops._call import Request, run
-from mxsame.ops._geometry import Geometry, canonical, channel_count
+from mxsame.ops._call import run
 from mxsame.ops._operator import Operator
+from mxsame.ops._request import Request, canonical, channel_count
 from mxsame.plan import AxisPlan, Plan, Window, arrays, make_windows
 from mxsame.plan.windows import AnyWindow, Windows
 from mxsame.validation import Shape
@@ -208,51 +208,43 @@ class ConvCall(NamedTuple):
         return make_windows(size, self.kernel_size, self.strides, self.dilation, self.padding)
 
     def request(self, args: operands.Operands) -> Request:
-        """What is asked of MXNet's Convolution for these arrays."""
-        geometry = Geometry(args, self)
-        call: ConvCall = geometry.call
-        name, groups, in_channels = args.names[1], call.groups, geometry.shape[1]
-        if in_channels is not None:
-            validation.divisible("data channels", in_channels, "groups", groups)
-        axes = {"channels": None, "data channels / groups": None if in_channels is None else in_channels // groups}
-        shape, kernel_size = geometry.kernel(axes)
-        channels = channel_count("channels", call.channels, f"{name}'s first length", shape[0], name)
-        in_channels = geometry.graph_channels() if shape[1] is None else shape[1] * groups
-        return call._replace(kernel_size=kernel_size, channels=channels).asked(geometry, in_channels)
-
-    def asked(self, geometry: Geometry, in_channels: Optional[int]) -> Request:
-        """The request of a call that is complete."""
-        validation.divisible("channels", self.channels, "groups", self.groups)
-        geometry.check_bias(self.channels)
-        windows = self.windows(geometry.size)
-        geometry.check_windows("conv", self.channels, windows)
-        work = geometry.work("conv", in_channels, channels=self.channels, groups=self.groups)
-        # cuDNN does not promise convolutions in groups with channels last.
-        return ConvRequest(geometry, windows, work, geometry.native_last and self.groups == 1)
+        """What is asked of MXNet for these arrays."""
+        return ConvRequest(args, self)
 
 
 class DepthwiseCall(ConvCall):
     """A convolution in as many groups as the data has channels."""
 
     def request(self, args: operands.Operands) -> Request:
-        """What is asked of MXNet's Convolution for these arrays."""
-        name, geometry = args.names[1], Geometry(args, self)
-        actual = geometry.shape[1] if self.in_channels is not None else geometry.graph_channels()
-        in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
-        call: ConvCall = geometry.call
-        (first, *_), kernel_size = geometry.kernel({"C*m": None, "1": 1})
-        actual = None
-        if first is not None:
-            validation.divisible(f"{name}'s first length", first, "the data's channels", in_channels)
-            actual = first // in_channels
-        source = f"{name}'s first length / the data's channels"
-        channels = in_channels * channel_count("depth_multiplier", self.depth_multiplier, source, actual, name)
-        call = call._replace(kernel_size=kernel_size, channels=channels, groups=in_channels)
-        return call.asked(geometry, in_channels)
+        """What is asked of MXNet for these arrays."""
+        return DepthwiseRequest(args, self)
 
 
 class ConvRequest(Request):
     """A convolution."""
+
+    kind = "conv"
+
+    def __init__(self, args: operands.Operands, call: Any):
+        super().__init__(args, call)
+        in_channels = self.complete()
+        channels, groups, bias = self.call.channels, self.call.groups, args.shapes[-1]
+        validation.divisible("channels", channels, "groups", groups)
+        if bias is not None:
+            validation.shape("bias", bias, (channels,), "(channels,)")
+        self.want(self.call.windows(self.size), self.kind, in_channels, channels=channels, groups=groups)
+        self.native_last = self.native_last and groups == 1  # cuDNN does not promise more groups with channels last
+
+    def complete(self) -> Optional[int]:
+        """Take what the call lacks from the arrays; the channels of the data."""
+        name, groups, in_channels = self.args.names[1], self.call.groups, self.shape[1]
+        if in_channels is not None:
+            validation.divisible("data channels", in_channels, "groups", groups)
+        share = None if in_channels is None else in_channels // groups
+        first, second, *_ = self.kernel({"channels": None, "data channels / groups": share})
+        channels = channel_count("channels", self.call.channels, f"{name}'s first length", first, name)
+        self.call = self.call._replace(channels=channels)
+        return self.graph_channels() if second is None else second * groups
 
     def operator(self, plan: Plan, note: Optional[str] = None) -> Convolution:
         """MXNet's Convolution by a plan."""
@@ -268,16 +260,33 @@ class ConvRequest(Request):
             "pad": tuple(axis.pad for axis in axes),
             "num_filter": work.channels,
             "num_group": work.groups,
-            "no_bias": self.geometry.args.arrays[-1] is None,
+            "no_bias": self.args.arrays[-1] is None,
         }
         if name == "Deconvolution":
             arguments["adj"] = tuple(axis.adj for axis in axes)
-        padded, target = 0, self.geometry.target
+        padded, target = 0, self.target
         if target.has_gradients and target.device != "gpu" and _is_shallow(windows, axes):
             padded, *others = arguments["pad"]
             arguments["pad"] = (0, *others)
         common = self.common(plan, note, name, arguments)
         return Convolution(**common, filters=work.channels or 0, groups=work.groups, padded=padded, **more)
+
+
+class DepthwiseRequest(ConvRequest):
+    """A convolution in as many groups as the data has channels."""
+
+    def complete(self) -> int:
+        """Take what the call lacks from the arrays; the channels of the data."""
+        name, given = self.args.names[1], self.call.in_channels
+        actual = self.shape[1] if given is not None else self.graph_channels()
+        in_channels = channel_count("in_channels", given, "the data's channels", actual, "the data")
+        first, *_ = self.kernel({"C*m": None, "1": 1})
+        if first is not None:
+            validation.divisible(f"{name}'s first length", first, "the data's channels", in_channels)
+        actual, source = first and first // in_channels, f"{name}'s first length / the data's channels"
+        multiplier = channel_count("depth_multiplier", self.call.depth_multiplier, source, actual, name)
+        self.call = self.call._replace(channels=in_channels * multiplier, groups=in_channels)
+        return in_channels
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Tuple
 
 from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.ops._call import Request, run
+from mxsame.ops._call import run
 from mxsame.ops._conv import Convolution, ConvRequest
-from mxsame.ops._geometry import Geometry, canonical, channel_count
+from mxsame.ops._request import Request, canonical, channel_count
 from mxsame.plan import Plan, make_transposed_windows, strategies_for
-from mxsame.plan.costs import Work
 from mxsame.plan.windows import Windows
 from mxsame.validation import Shape
 
@@ -109,32 +107,33 @@ class TransposedCall(NamedTuple):
 
     def request(self, args: operands.Operands) -> Request:
         """What is asked of MXNet for these arrays."""
-        geometry = Geometry(args, self)
-        call: TransposedCall = geometry.call
-        axes, groups = {"data channels": geometry.shape[1], "channels / groups": None}, call.groups
-        shape, kernel_size = geometry.kernel(axes)
-        in_channels = geometry.shape[1] or shape[0] or geometry.graph_channels()
-        if in_channels is not None:
-            validation.divisible("data channels", in_channels, "groups", groups)
-        actual = None if shape[1] is None else shape[1] * groups
-        source = "the weight's second length times groups"
-        channels = channel_count("channels", call.channels, source, actual, "weight")
-        validation.divisible("channels", channels, "groups", groups)
-        geometry.check_bias(channels)
-        windows = call._replace(kernel_size=kernel_size).windows(geometry.size)
-        geometry.check_windows("transposed", channels, windows)
-        work = geometry.work("transposed", in_channels, channels=channels, groups=groups)
-        reorders = _reorders_weight(geometry, windows)
-        refused = _refused(geometry, self.is_computed, work, windows, reorders)
-        native_last = geometry.native_last and groups == 1 and "slice" not in refused
-        return TransposedRequest(geometry, windows, work, native_last, refused, reorders=reorders)
+        return TransposedRequest(args, self)
 
 
-@dataclass(frozen=True)
 class TransposedRequest(ConvRequest):
     """A transposed convolution. If oneDNN `reorders` the weight, it is given a copy."""
 
-    reorders: bool = False
+    kind = "transposed"
+
+    def __init__(self, args: operands.Operands, call: TransposedCall):
+        super().__init__(args, call)
+        self.reorders = self._reorders_weight()
+        self.refused = self._not_exact()
+        self.native_last = self.native_last and "slice" not in self.refused
+        if self.rank == 3 and any(window.dilation > 1 for window in self.windows):
+            self.noted_strategies = ("dilate",)  # nothing runs; but a shape is inferred, and MXNet has no dilation here
+
+    def complete(self) -> Optional[int]:
+        """Take what the call lacks from the arrays; the channels of the data."""
+        groups = self.call.groups
+        first, second, *_ = self.kernel({"data channels": self.shape[1], "channels / groups": None})
+        in_channels = self.shape[1] or first or self.graph_channels()
+        if in_channels is not None:
+            validation.divisible("data channels", in_channels, "groups", groups)
+        actual, source = second and second * groups, "the weight's second length times groups"
+        channels = channel_count("channels", self.call.channels, source, actual, "weight")
+        self.call = self.call._replace(channels=channels)
+        return in_channels
 
     def operator(self, plan: Plan, note: Optional[str] = None) -> Convolution:
         """MXNet's Deconvolution by a plan, or its Convolution of dilated data."""
@@ -142,40 +141,32 @@ class TransposedRequest(ConvRequest):
             return self.convolution("Convolution", plan, note, flips=True)
         return self.convolution("Deconvolution", plan, note, rewrites=self.reorders)
 
-    def noted_strategies(self) -> Tuple[str, ...]:
-        """Nothing runs; but a shape is inferred, and MXNet has no dilation in 3-D."""
-        dilated_3d = self.geometry.rank == 3 and any(window.dilation > 1 for window in self.windows)
-        return ("dilate",) if dilated_3d else super().noted_strategies()
+    def _reorders_weight(self) -> bool:
+        """Whether oneDNN leaves the weight, at inference, in an order that follows from the size, and fails for another
+        size: with strides above 2. It does not reorder the weight itself if it is given a copy."""
+        infers = self.target.is_for_both or self.target.purpose == "inference"
+        return infers and self.target.device != "gpu" and any(window.stride > 2 for window in self.windows)
 
+    def _not_exact(self) -> Tuple[str, ...]:
+        """The strategies that are not exact, or do not run, on the device.
 
-def _reorders_weight(geometry: Geometry, windows: Windows) -> bool:
-    """Whether oneDNN leaves the weight, at inference, in an order that follows from the size, and fails for another
-    size: with strides above 2. It does not reorder the weight itself if it is given a copy."""
-    target = geometry.target
-    infers = target.is_for_both or target.purpose == "inference"
-    return infers and target.device != "gpu" and any(window.stride > 2 for window in windows)
-
-
-def _refused(geometry: Geometry, is_computed: bool, work: Work, windows: Windows, reorders: bool) -> Tuple[str, ...]:
-    """The strategies that are not exact, or do not run, on the device.
-
-    MXNet's own Deconvolution is wrong if it has strides and dilation, and has no dilation in 3-D. oneDNN's, on the CPU,
-    cannot pass on the gradient of a computed weight, has nothing but float32 in 3-D, and cannot be trained with one
-    output channel in each group after a layer whose output is in blocks.
-    """
-    target = geometry.target
-    on_gpu = target.device == "gpu"
-    dilated = any(window.dilation > 1 for window in windows)
-    wrong = dilated and (any(window.stride > 1 for window in windows) or geometry.rank == 3)
-    if not on_gpu:
-        wrong = wrong or geometry.channels_last or is_computed
-        wrong = wrong or (geometry.rank == 3 and tensors.known_type(geometry.args.arrays[1]) != "float32")
-        in_blocks = work.in_channels is None or work.in_channels // work.groups >= ONE_BLOCK
-        one_output = work.channels == work.groups
-        wrong = wrong or (target.has_gradients and (reorders or (one_output and in_blocks)))
-    if wrong:
-        return tuple(name for name in strategies_for("transposed") if name != "dilate")
-    return () if on_gpu or target.purpose == "deployment" else ("kernel",)  # a longer kernel is a computed weight
+        MXNet's own Deconvolution is wrong if it has strides and dilation, and has no dilation in 3-D. oneDNN's, on the
+        CPU, cannot pass on the gradient of a computed weight, has nothing but float32 in 3-D, and cannot be trained
+        with one output channel in each group after a layer whose output is in blocks.
+        """
+        work, on_gpu = self.work, self.target.device == "gpu"
+        dilated = any(window.dilation > 1 for window in self.windows)
+        wrong = dilated and (any(window.stride > 1 for window in self.windows) or self.rank == 3)
+        if not on_gpu:
+            wrong = wrong or self.channels_last or self.call.is_computed
+            wrong = wrong or (self.rank == 3 and tensors.known_type(self.args.arrays[1]) != "float32")
+            in_blocks = work.in_channels is None or work.in_channels // work.groups >= ONE_BLOCK
+            one_output = work.channels == work.groups
+            wrong = wrong or (self.target.has_gradients and (self.reorders or (one_output and in_blocks)))
+        if wrong:
+            return tuple(name for name in strategies_for("transposed") if name != "dilate")
+        # A longer kernel is a computed weight.
+        return () if on_gpu or self.target.purpose == "deployment" else ("kernel",)
 
 
 def _is_computed(weight: Any) -> bool:

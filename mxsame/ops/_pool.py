@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import operands, tensors, validation
-from mxsame.ops._call import Request, run
-from mxsame.ops._geometry import Geometry, canonical
+from mxsame.ops._call import run
 from mxsame.ops._operator import Operator
+from mxsame.ops._request import Request, canonical
 from mxsame.plan import Plan, arrays
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.costs import Work
 from mxsame.plan.windows import Windows, make_pool_windows
 from mxsame.validation import Shape
 
@@ -178,28 +177,28 @@ class PoolCall(NamedTuple):
         return make_pool_windows(size, self.pool_size, self.strides, self.padding, self.ceil_mode, counts)
 
     def request(self, args: operands.Operands) -> Request:
-        """What is asked of MXNet's Pooling for this array."""
-        geometry = Geometry(args, self)
-        operator, native_last = self.operator, geometry.native_last
-        call: PoolCall = geometry.call
-        windows, pads = call.windows_and_pads(geometry.size)
-        if pads:  # by MXNet's pad operator, which has channels first
-            operator, native_last = "avg", False
-            geometry.shape = geometry.shape[:2] + tuple(window.size for window in windows)
-        geometry.check_windows(operator, geometry.shape[1], windows)
+        """What is asked of MXNet for this array."""
+        return PoolRequest(args, self)
+
+
+class PoolRequest(Request):
+    """A pooling operator."""
+
+    def __init__(self, args: operands.Operands, call: PoolCall):
+        super().__init__(args, call)
+        operator = call.operator
+        windows, self.pads = self.call.windows_and_pads(self.size)
+        if self.pads:  # by MXNet's pad operator, which has channels first
+            operator, self.native_last = "avg", False
+            self.shape = self.shape[:2] + tuple(window.size for window in windows)
         # The mean of two elements, one of them the nearest to the other instead of padding, is the mean of the one.
         pairs = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
-        fill = "edge" if operator == "max" or pairs else "zero"
-        more = {} if call.p_value is None else {"p_value": call.p_value}
-        work, refused = _work(geometry, operator), _refused(geometry)
-        return PoolRequest(geometry, windows, work, native_last, refused, fill, pads, more)
-
-
-@dataclass(frozen=True)
-class PoolRequest(Request):
-    """A pooling operator; `more` is what MXNet's Pooling is told in addition."""
-
-    more: Dict[str, int] = field(default_factory=dict)
+        self.fill = "edge" if operator == "max" or pairs else "zero"
+        # oneDNN keeps nothing for the backward pass of a maximum at inference, which may follow.
+        is_float32 = tensors.known_type(self.data) == "float32"
+        self.loses_workspace = operator == "max" and self.target.has_saliency and is_float32
+        self.want(windows, operator, **self._layouts(operator))
+        self.refused = self._not_fast()
 
     def operator(self, plan: Plan, note: Optional[str] = None) -> Pooling:
         """MXNet's Pooling by a plan."""
@@ -210,7 +209,7 @@ class PoolRequest(Request):
         return pooling
 
     def _pooling(self, plan: Plan, note: Optional[str]) -> Pooling:
-        operator, geometry = self.work.operator, self.geometry
+        operator = self.work.operator
         along = 1 if plan.pairs else 0  # an axis before those of the windows, along which nothing is pooled
         arguments: Dict[str, Any] = {
             "kernel": (1,) * along + tuple(axis.kernel_size for axis in plan.axes),
@@ -218,12 +217,40 @@ class PoolRequest(Request):
             "pad": (0,) * along + tuple(axis.pad for axis in plan.axes),
             "pool_type": operator.split()[0],
             "pooling_convention": plan.convention,
-            **self.more,
         }
+        if operator == "lp":
+            arguments["p_value"] = self.call.p_value
         if operator.startswith("avg"):
             arguments["count_include_pad"] = operator == "avg with padding"
-        copies, doubles = geometry.target.has_gradients, _loses_workspace(geometry, operator)
-        return Pooling(**self.common(plan, note, "Pooling", arguments), copies=copies, doubles=doubles)
+        common, copies = self.common(plan, note, "Pooling", arguments), self.target.has_gradients
+        return Pooling(**common, copies=copies, doubles=self.loses_workspace)
+
+    def _layouts(self, operator: str) -> Dict[str, Any]:
+        """The layout of the data, and those that it can have. Whether an NDArray is in oneDNN's blocks is not known."""
+        onednn = tensors.has_onednn() and self.target.where == "cpu" and operator != "lp"
+        if not onednn or self.rank == 3 or self.loses_workspace:
+            return {}
+        blocks = self.in_graph and self._convolves(unknown_type=False)
+        if self.rank == 2:
+            return {"blocks": blocks}
+        in_blocks = not self.channels_last and tensors.is_in_blocks(self.data, self.target.purpose)
+        channels = self.graph_channels()
+        return {"in_channels": channels, "in_blocks": in_blocks, "pairs": True, "blocks": blocks}
+
+    def _not_fast(self) -> Tuple[str, ...]:
+        """The strategies that are not exact, or slow: files for any size take a length of 1, which windows of two do
+        not take with "full"."""
+        is_for_any_size = None in self.size
+        refused = () if self._convolves(unknown_type=is_for_any_size) else ("pick",)
+        return (*refused, "full") if is_for_any_size and self.target.purpose == "file" else refused
+
+    def _convolves(self, unknown_type: bool) -> bool:
+        """Whether there are fast depthwise convolutions of the data: on the CPU those of oneDNN, of float32. A graph
+        that does not tell the type has them as given."""
+        if self.target.where == "gpu":
+            return True
+        dtype = tensors.known_type(self.data)
+        return tensors.has_onednn() and (unknown_type if dtype is None else dtype == "float32")
 
 
 @dataclass(frozen=True)
@@ -264,39 +291,3 @@ class Pooling(Operator):
         out = F.Pooling(ready, **self.arguments)
         out = arrays.unpaired(F, out, copies=plan.blocks) if plan.pairs else out
         return self.after(F, out, data)
-
-
-def _loses_workspace(geometry: Geometry, operator: str) -> bool:
-    """Whether oneDNN keeps nothing for a backward pass, which may follow: of a maximum at inference."""
-    return operator == "max" and geometry.target.has_saliency and tensors.known_type(geometry.data) == "float32"
-
-
-def _work(geometry: Geometry, operator: str) -> Work:
-    """The facts about the data: its layout, and the layouts that it can have. Whether an NDArray is in oneDNN's blocks
-    is not known."""
-    data, on_cpu = geometry.data, geometry.target.where == "cpu"
-    onednn = tensors.has_onednn() and on_cpu and operator != "lp"
-    if not onednn or geometry.rank == 3 or _loses_workspace(geometry, operator):
-        return geometry.work(operator)
-    blocks = geometry.in_graph and _convolves(geometry, unknown_type=False)
-    if geometry.rank == 2:
-        return geometry.work(operator, blocks=blocks)
-    in_blocks = not geometry.channels_last and tensors.is_in_blocks(data, geometry.target.purpose)
-    return geometry.work(operator, geometry.graph_channels(), in_blocks=in_blocks, pairs=True, blocks=blocks)
-
-
-def _refused(geometry: Geometry) -> Tuple[str, ...]:
-    """The strategies that are not exact, or slow: files for any size take a length of 1, which windows of two do not
-    take with "full"."""
-    is_for_any_size = None in geometry.size
-    refused = () if _convolves(geometry, unknown_type=is_for_any_size) else ("pick",)
-    return (*refused, "full") if is_for_any_size and geometry.target.purpose == "file" else refused
-
-
-def _convolves(geometry: Geometry, unknown_type: bool) -> bool:
-    """Whether there are fast depthwise convolutions of the data: on the CPU those of oneDNN, of float32. As given for a
-    graph that does not tell the type."""
-    if geometry.target.where == "gpu":
-        return True
-    dtype = tensors.known_type(geometry.data)
-    return tensors.has_onednn() and (unknown_type if dtype is None else dtype == "float32")

@@ -1,4 +1,4 @@
-"""The geometry of a call: its arrays and arguments, checked against each other before MXNet sees any."""
+"""What is asked of MXNet: the arrays of a call and its arguments, checked against each other."""
 
 from __future__ import annotations
 
@@ -6,22 +6,46 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple, TypeVar
 
 from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.plan import POOLS
+from mxsame.ops._operator import Operator, told
+from mxsame.plan import POOLS, Plan
+from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.costs import Work
 from mxsame.plan.windows import Windows, check_dynamic, lengths
 from mxsame.validation import Shape
 
 
-class Geometry:
-    """The arrays of a call and its arguments, from which the rank, the layout and the data's shape follow.
+class Request:
+    """A call with its arrays: all that follows from both, checked before MXNet sees any of it.
 
     Parameters
     ----------
     args : mxsame.operands.Operands
         In the layout of the caller; a graph that was told its size refuses another.
     call
-        The record of the arguments; the attribute `call` has them checked.
+        The record of the arguments; the attribute `call` has them checked, and what they lack from the arrays.
+
+    Attributes
+    ----------
+    windows, work
+        What is wanted of MXNet.
+    native_last : bool
+        Whether MXNet's operator runs this layout, channels last, on the data's device.
+    refused
+        Strategies that are not exact, or do not run, on the device.
+    noted_strategies
+        Those for a graph in another format: their steps are next to an operator with its own kernel.
+    fill : "zero" or "edge"
+        As in :class:`mxsame.plan.steps.Setting`.
+    pads
+        Zeros that are data.
     """
+
+    windows: Windows
+    work: Work
+    refused: Tuple[str, ...] = ()
+    noted_strategies: Tuple[str, ...] = ("native", "pad", "slice", "dilate")
+    fill = "zero"
+    pads: Tuple[validation.Pair, ...] = ()
 
     def __init__(self, args: operands.Operands, call: Any):
         self.args, self.target, self.data, self.in_graph = args, args.target, args.arrays[0], args.F is mx.sym
@@ -69,21 +93,45 @@ class Geometry:
             return self.shape[1]
         return tensors.probed_channels(self.data, self.rank + 2, self.rank + 1 if self.channels_last else 1)
 
-    def work(self, operator: str, in_channels: Optional[int] = None, **more: Any) -> Work:
-        """What an operator has to do; `more` are fields of :class:`mxsame.planner.Work`."""
+    @property
+    def runs_last(self) -> bool:
+        """Whether the operator is given the data as it is, with channels last."""
+        return self.native_last and None not in self.size
+
+    def want(self, windows: Windows, operator: str, in_channels: Optional[int] = None, **more: Any) -> None:
+        """Set what is wanted; `more` are fields of :class:`mxsame.planner.Work`. There must be a graph for every size,
+        if there is to be one, and no array of more elements than MXNet can count."""
+        if None in self.size and operator != "transposed":
+            check_dynamic(windows, operator in POOLS)
+        padded, outputs = lengths(windows)
+        validation.elements("the padded data", (*self.shape[:2], *padded))
+        validation.elements("the output", (self.shape[0], more.get("channels", self.shape[1]), *outputs))
         in_channels = self.shape[1] or in_channels
         if in_channels is None and None in self.size:
             in_channels = self.graph_channels()
-        target, plain = self.target, tensors.is_input(self.data)
-        return Work(
-            operator, self.shape[0], in_channels, plain=plain, purpose=target.planned_for, device=target.where, **more
-        )
+        more.update(plain=tensors.is_input(self.data), purpose=self.target.planned_for, device=self.target.where)
+        self.windows, self.work = windows, Work(operator, self.shape[0], in_channels, **more)
+
+    def operator(self, plan: Plan, note: Optional[str] = None) -> Operator:
+        """MXNet's operator by a plan."""
+        raise NotImplementedError
+
+    def common(self, plan: Plan, note: Optional[str], name: str, arguments: Dict[str, Any]) -> Dict[str, Any]:
+        """The fields of all operators."""
+        layout = {"layout": self.layout} if self.runs_last else {}
+        return {
+            **{"windows": self.windows, "channels": self.work.in_channels, "fill": self.fill, "pads": self.pads},
+            **{"plain": self.work.plain, "on_cpu": self.work.device == "cpu", "plan": plan, "note": note, "name": name},
+            "first": 1 if self.runs_last else SPATIAL,
+            "turned": self.channels_last and not self.runs_last,
+            "arguments": told(name, {**arguments, **layout}, self.in_graph),
+        }
 
     # -- the weights
 
-    def kernel(self, axes: Mapping[str, Optional[int]]) -> Tuple[Shape, Tuple[int, ...]]:
-        """The checked shape of the weight, the second array, with channels first, None for unknown lengths; and the
-        kernel size from the argument and from that shape, which must agree.
+    def kernel(self, axes: Mapping[str, Optional[int]]) -> Shape:
+        """The checked shape of the weight, the second array, with channels first, None for unknown lengths. The kernel
+        size of the call and that shape must agree, and one may lack.
 
         With channels first its axes are these two, by what they mean and with their lengths (None for any), and then
         those of the kernel; with channels last the second is last.
@@ -103,22 +151,8 @@ class Geometry:
             size = tuple(length for length in shape[2:] if length is not None)
         expected = (axes[first], *size, axes[second]) if self.channels_last else (*axes.values(), *size)
         validation.shape(name, given, expected, meaning)
-        return shape, size
-
-    def check_bias(self, channels: int) -> None:
-        """A bias, the last of the arrays, is (channels,)."""
-        shape = self.args.shapes[-1]
-        if shape is not None:
-            validation.shape("bias", shape, (channels,), "(channels,)")
-
-    def check_windows(self, operator: str, channels: Optional[int], windows: Windows) -> None:
-        """That there is a graph for every size, if it needs one, and no array of more elements than MXNet can count,
-        the output with so many channels included."""
-        if None in self.size and operator != "transposed":
-            check_dynamic(windows, operator in POOLS)
-        padded, outputs = lengths(windows)
-        validation.elements("the padded data", (*self.shape[:2], *padded))
-        validation.elements("the output", (self.shape[0], channels, *outputs))
+        self.call = self.call._replace(kernel_size=size)
+        return shape
 
 
 def _every_axis(name: str, value: Any, rank: int) -> Any:
