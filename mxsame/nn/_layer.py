@@ -1,4 +1,4 @@
-"""What all layers share: they store their arguments, check their input, and call one function of `mxsame.ops`."""
+"""What all layers share: they keep a call of an operator of `mxsame.ops`, and check their input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Layer(Checked, HybridBlock):
 
     num_spatial_dims: int
     act: Any = None  # the block of the activation
-    _call: Any  # :class:`mxsame.ops._call.Call`, checked
+    _call: Any  # the record of its arguments, checked
 
     def __init_subclass__(cls) -> None:
         """`{shared}` in a docstring becomes that of the first base; arguments under other names are refused."""
@@ -49,8 +49,8 @@ class Layer(Checked, HybridBlock):
         is_dict = isinstance(params, (mx.gluon.ParameterDict, type(None)))
         validation.typed(is_dict, "params must be a gluon.ParameterDict or None", params=params)
         mx.gluon.HybridBlock.__init__(self, prefix=prefix, params=params)  # Gluon's layer of this name is a base, too
-        self._call = call._replace(layout=call.layout or validation.LAYOUTS[self.num_spatial_dims][0])
-        self._call = self._call.checked(self.num_spatial_dims)
+        rank = self.num_spatial_dims
+        self._call = call._replace(layout=validation.layout(call.layout, rank)).checked(rank)
         self._channels_last = validation.has_channels_last(self._call.layout)
 
     # -- what differs
@@ -209,12 +209,16 @@ class ConvolutionLayer(Layer):
         except AssertionError as error:
             raise ValueError(f"params must fit the layer: {error}; {validation.received(params=self.params)}") from None
 
-    def _shapes(self, in_channels: int) -> dict:
-        return {"bias": (self._out_channels(in_channels),)}
+    def _weights(self, in_channels: int) -> dict:
+        """The first two lengths of each weight, with channels first."""
+        raise NotImplementedError
 
-    def _weight_shape(self, first: int, second: int, kernel_size: tuple) -> tuple:
-        """(first, second, *k), or (first, *k, second) with channels last."""
-        return (first, *kernel_size, second) if self._channels_last else (first, second, *kernel_size)
+    def _shapes(self, in_channels: int) -> dict:
+        shapes: dict = {"bias": (self._out_channels(in_channels),)}
+        for name, (first, second) in self._weights(in_channels).items():
+            kernel = (1,) * self.num_spatial_dims if name == "pointwise_weight" else self._call.kernel_size
+            shapes[name] = (first, *kernel, second) if self._channels_last else (first, second, *kernel)
+        return shapes
 
     def _out_channels(self, in_channels: int) -> Any:
         return self._channels

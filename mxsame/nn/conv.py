@@ -90,10 +90,8 @@ class _Conv(ConvolutionLayer):
         super().__init__(call, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
-    def _shapes(self, in_channels: int) -> dict:
-        call = self._call
-        weight = self._weight_shape(call.channels, in_channels // call.groups, call.kernel_size)
-        return {**super()._shapes(in_channels), "weight": weight}
+    def _weights(self, in_channels: int) -> dict:
+        return {"weight": (self._call.channels, in_channels // self._call.groups)}
 
     def _known_in_channels(self) -> Optional[int]:
         share = self.weight.shape[-1 if self._channels_last else 1]

@@ -65,10 +65,8 @@ class _ConvTranspose(ConvolutionLayer):
         super().__init__(call, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
-    def _shapes(self, in_channels: int) -> dict:
-        call = self._call
-        weight = self._weight_shape(in_channels, call.channels // call.groups, call.kernel_size)
-        return {**super()._shapes(in_channels), "weight": weight}
+    def _weights(self, in_channels: int) -> dict:
+        return {"weight": (in_channels, self._call.channels // self._call.groups)}
 
     def _known_in_channels(self) -> Optional[int]:
         length = self.weight.shape[0]

@@ -84,9 +84,8 @@ class _DepthwiseConv(_Depthwise):
     def _out_channels(self, in_channels: int) -> int:
         return in_channels * self._call.depth_multiplier
 
-    def _shapes(self, in_channels: int) -> dict:
-        weight = self._weight_shape(self._out_channels(in_channels), 1, self._call.kernel_size)
-        return {**super()._shapes(in_channels), "weight": weight}
+    def _weights(self, in_channels: int) -> dict:
+        return {"weight": (self._out_channels(in_channels), 1)}
 
 
 class _SeparableConv(_Depthwise):
@@ -155,13 +154,9 @@ class _SeparableConv(_Depthwise):
         pointwise = {name: parameters.pop(name, None) for name in ("pointwise_weight", "bias")}
         return run(self._pointwise, data=super()._of(x, **parameters), **pointwise)
 
-    def _shapes(self, in_channels: int) -> dict:
-        call, depth_channels = self._call, in_channels * self._call.depth_multiplier
-        return {
-            **super()._shapes(in_channels),
-            "depthwise_weight": self._weight_shape(depth_channels, 1, call.kernel_size),
-            "pointwise_weight": self._weight_shape(self._channels, depth_channels, (1,) * self.num_spatial_dims),
-        }
+    def _weights(self, in_channels: int) -> dict:
+        depth_channels = in_channels * self._call.depth_multiplier
+        return {"depthwise_weight": (depth_channels, 1), "pointwise_weight": (self._channels, depth_channels)}
 
 
 class DepthwiseConv1D(_DepthwiseConv):
