@@ -37,11 +37,12 @@ def _unknown_length() -> int:
     return -1 if mx.util.is_np_shape() else 0
 
 
-def probed_channels(symbol: Any, ndim: int, axis: int) -> Optional[int]:
+def probed_channels(symbol: Any, num_spatial_dims: int, channels_last: bool) -> Optional[int]:
     """The channels of a Symbol as its graph fixes them, whatever is fed to it.
 
-    Variables without a shape are taken for arrays of `ndim` axes.
+    Variables without a shape are taken for arrays of as many axes.
     """
+    ndim, axis = num_spatial_dims + 2, num_spatial_dims + 1 if channels_last else 1
     attributes = symbol.attr_dict()
     unshaped = [name for name in symbol.list_arguments() if "__shape__" not in attributes.get(name, {})]
 

@@ -103,7 +103,7 @@ class KerasCall:
         weight, kernel_size, share, channels = self._weight(1, "conv", None, None)
         in_channels, groups = self.channels, 1
         if share and in_channels is None:  # the graph may fix them
-            in_channels = tensors.probed_channels(self.data, self.rank + 2, self.rank + 1 if self.channels_last else 1)
+            in_channels = tensors.probed_channels(self.data, self.rank, self.channels_last)
         if share and in_channels:
             groups = in_channels // share
             fits = in_channels % share == 0 and channels % groups == 0

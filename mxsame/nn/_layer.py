@@ -110,8 +110,7 @@ class Layer(Checked, HybridBlock):
         if shape is not None:
             self._check_shape(shape)
         if _gluon.own_parameters(self) and not self._known_in_channels():
-            ndim = self.num_spatial_dims + 2
-            self._settle(tensors.probed_channels(x, ndim, ndim - 1 if self._channels_last else 1))
+            self._settle(tensors.probed_channels(x, self.num_spatial_dims, self._channels_last))
         try:
             return super().forward(x)
         except ValueError as error:

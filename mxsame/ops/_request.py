@@ -91,7 +91,7 @@ class Request:
         """The data's channels, inferred from the graph if the shape does not tell."""
         if self.shape[1] is not None or not self.in_graph:
             return self.shape[1]
-        return tensors.probed_channels(self.data, self.rank + 2, self.rank + 1 if self.channels_last else 1)
+        return tensors.probed_channels(self.data, self.rank, self.channels_last)
 
     @property
     def runs_last(self) -> bool:

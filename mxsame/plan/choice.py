@@ -33,7 +33,7 @@ from dataclasses import replace
 from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame.plan import exact_plans, first_plan, forced
-from mxsame.plan.costs import BLOCK, COSTS, TypicalLayer, Work, is_partial, is_slow_when_plain
+from mxsame.plan.costs import BLOCK, TypicalLayer, Work, is_partial, is_slow_when_plain
 from mxsame.plan.strategies import POOLS, STRATEGIES, Plan
 from mxsame.plan.windows import AnyWindow, Windows, check_static
 
@@ -207,7 +207,7 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> float:
     >>> estimate(sliced, windows, depthwise) < estimate(extended, windows, depthwise)
     False
     """
-    layer, steps = TypicalLayer(windows, work, COSTS), plan.steps
+    layer, steps = TypicalLayer(windows, work), plan.steps
     nanoseconds = layer.operator(plan) + sum(step.cost(layer) for step in steps)
     if layer.input_in_blocks and any(step.reorders for step in steps):
         nanoseconds += layer.costs.reorder * layer.inputs

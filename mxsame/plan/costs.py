@@ -100,8 +100,10 @@ class Work:
 class TypicalLayer:
     """What the steps of a plan are estimated for: windows and work, with typical numbers for what is unknown."""
 
-    def __init__(self, windows: Sequence[AnyWindow], work: Work, costs: Costs):
-        self.windows, self.work, self.costs, self.rank = windows, work, costs, len(windows)
+    costs = COSTS
+
+    def __init__(self, windows: Sequence[AnyWindow], work: Work):
+        self.windows, self.work, self.rank = windows, work, len(windows)
         self.in_channels: int = work.in_channels or work.channels or TYPICAL_CHANNELS
         self.channels: int = work.channels or self.in_channels
         self.batch: int = work.batch or TYPICAL_BATCH
