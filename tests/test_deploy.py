@@ -597,6 +597,11 @@ def test_an_input_that_is_added_to_integers_is_of_integers():
         deployed(mx.nd.array([[3, 4]]))
 
 
+def test_a_mask_may_be_of_bools():
+    net, data, mask = Own(lambda F, x, m: x * F.cast(m, "float32")), mx.nd.array([[3, 4]]), mx.nd.array([[0, 1]])
+    assert mxsame.deploy(net, [(1, 2)] * 2)(data, mask.astype("bool")).asnumpy().tolist() == [[0, 4]]
+
+
 def test_pooling_takes_no_integers():
     deployed = mxsame.deploy(sequential(mxsame.nn.MaxPool1D(), nn.Flatten()), (1, 2, 3))
     with pytest.raises(TypeError, match=r"data must have the type of the parameters, .*received data\.dtype='int32'"):

@@ -116,7 +116,7 @@ BAD = [
     (lambda: layouts.to_mxnet(KERNEL, None), 'kind as a word must be one of "conv", "depthwise"'),
     (lambda: layouts.to_keras(WEIGHT, "separable"), "kind as a word must be one of"),
     (lambda: layouts.to_mxnet(KERNEL, "conv", "channels_last"), "layout must be one of"),
-    (lambda: layouts.to_mxnet(KERNEL, "conv", "NWC"), r"layout=1, kernel\.ndim - 2=2"),
+    (lambda: layouts.to_mxnet(KERNEL, "conv", "NWC"), r"len\(layout\) - 2=1, kernel\.ndim - 2=2"),
     (lambda: layouts.to_keras(nd.ones((1,) * 6), "conv"), r"weight\.ndim - 2=4"),
     (lambda: layouts.to_mxnet(sym.var("k"), "conv"), "must be known: give .* a layout"),
     (lambda: layouts.to_mxnet(KERNEL, "pointwise"), r"\(1, .., input channels, output channels\)"),

@@ -28,7 +28,7 @@ SINGLE: np.dtype[Any] = np.dtype("float32")  # what oneDNN fuses
 # 6e-7 in 200 random nets of 9 and 14 steps. Changing the data by one rounding has an effect of the same size.
 ROUNDING = 2e-5
 DTYPES: Tuple[np.dtype[Any], ...] = tuple(
-    map(np.dtype, ("float32", "float64", "float16", "int32", "int64", "int8", "uint8"))
+    map(np.dtype, ("float32", "float64", "float16", "int32", "int64", "int8", "uint8", "bool"))
 )
 
 

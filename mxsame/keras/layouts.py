@@ -131,7 +131,7 @@ def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[operands.Oper
     (shape,) = args.shapes
     rank = validation.rank(
         {
-            "layout": None if layout is None else validation.rank_of_layout(layout),
+            "len(layout) - 2": None if layout is None else validation.rank_of_layout(layout),
             f"{name}.ndim - 2": None if shape is None else len(shape) - 2,
         }
     )
