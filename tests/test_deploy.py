@@ -15,12 +15,15 @@ from running import Own, initialized, normal, recorded, sequential, trained
 import mxsame
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
+from mxsame.plan import costs
 from mxsame.port import activations, blocks
 from mxsame.port.recurrent import ConvLSTM, Options, Recurrent
+from mxsame.rewriting import bfloat16
 from mxsame.rewriting.graph import Graph, Node, Output
 
 nn = mx.gluon.nn
 FUSES = mx.runtime.Features().is_enabled("MKLDNN")
+NARROWS = FUSES and costs.has_avx512("_bf16")
 
 
 def fused_operators(deployed):
@@ -300,7 +303,7 @@ def test_its_parameters_cannot_be_changed(tmp_path):
         deployed.cast("float64")
 
 
-def test_numpy_mode():
+def test_numpy_mode(monkeypatch):
     with mx.util.np_shape(True), mx.util.np_array(True):
 
         def function(F, x, conv, norm):
@@ -321,6 +324,9 @@ def test_numpy_mode():
         assert "BatchNorm" not in running.operators(deployed.graph)
         with pytest.raises(TypeError, match="data must be an ndarray"):
             deployed(data.as_nd_ndarray())
+        if NARROWS:
+            monkeypatch.setattr(bfloat16, "PRODUCTS", 1)
+            running.assert_alike(mxsame.deploy(net, data.shape, dtype="bfloat16")(data), want, 0.02)
 
 
 def test_two_contexts():
@@ -346,7 +352,7 @@ def test_a_fused_graph_that_is_wrong_is_not_used(monkeypatch):
     net, data = sequential(conv(4, 3), conv(4, 3, act=None)), normal(2, 3, 7, 8)
     want = trained(net, data.shape)(data)
 
-    def wrong(graph):
+    def wrong(graph, dtype):
         symbol = graph.symbol()
         inner, border = symbol.slice_axis(axis=3, begin=0, end=-1), symbol.slice_axis(axis=3, begin=-1, end=None)
         return mx.sym.concat(inner, border * (1 + 1e-4), dim=3)
@@ -358,7 +364,7 @@ def test_a_fused_graph_that_is_wrong_is_not_used(monkeypatch):
 
 
 def test_a_fused_graph_that_mxnet_refuses_is_not_used(monkeypatch):
-    def refused(graph):
+    def refused(graph, dtype):
         gated = graph.outputs[0]
         graph = Graph([Output(Node("_backward_Activation", "gate", [gated], {"act_type": "relu"}))], {}, {})
         return graph.symbol()
@@ -455,7 +461,7 @@ def test_files_are_right_in_every_runner(name, tmp_path, monkeypatch):
     "seed", [*range(40), *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(40, 1000))]
 )
 def test_random_networks(seed, tmp_path, monkeypatch):
-    """Deployed, and as files in every runner."""
+    """Deployed, also in bfloat16, and as files in every runner."""
     monkeypatch.delenv("MXNET_SUBGRAPH_BACKEND", raising=False)
     rank = 2 if seed % 4 else 1 + seed % 8 // 2
     channels = 12 if seed % 3 else 8  # of which the first are no whole blocks
@@ -464,6 +470,8 @@ def test_random_networks(seed, tmp_path, monkeypatch):
     # Values grow and are cut off again, and rounding with them; what is wrong differs by more than a tenth.
     assert_same(net, shape, batches=(3,), tolerance=1e-3)
     assert_files_are_right(net, shape, tmp_path)
+    if NARROWS:
+        assert_nearly_same(net, shape, monkeypatch, 0.1, least=-1)  # some have no layer with parameters
 
 
 def one_and_all(F, x, axis=3):
@@ -662,6 +670,60 @@ def test_a_deployed_net_is_returned():
         mxsame.deploy(deployed, (1, 3, 12, 12))
     with pytest.raises(ValueError, match=r"ctx must be what the net was deployed for, \[cpu\(0\)\]"):
         mxsame.deploy(deployed, (1, 3, 11, 12), mx.cpu(1))
+    with pytest.raises(ValueError, match=r"dtype must be what the net was deployed for, .*received dtype='bfloat16'"):
+        mxsame.deploy(deployed, (1, 3, 11, 12), dtype="bfloat16")
+
+
+# ---- bfloat16 --------------------------------------------------------------------------------------------------------
+
+narrow = pytest.mark.skipif(not NARROWS, reason="only with AVX512_BF16 and oneDNN")
+
+
+def assert_nearly_same(net, shape, monkeypatch, most, least=1e-4):
+    """All that can be is in bfloat16; outputs differ, relative to the largest, by less than `most`, but do differ."""
+    monkeypatch.setattr(bfloat16, "CHANNELS", 1)
+    monkeypatch.setattr(bfloat16, "PRODUCTS", 1)
+    deployed, data = mxsame.deploy(net, shape, dtype="bfloat16"), normal(3, *shape[1:])
+    pairs = [*zip(tracing.flattened(deployed(data)), tracing.flattened(net(data)))]
+    assert {got.dtype for got, _ in pairs} == {np.float32}
+    assert least < max(running.difference(got.asnumpy(), want.asnumpy(), 1e-30) for got, want in pairs) < most
+    return deployed
+
+
+@narrow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_in_bfloat16(name, monkeypatch):
+    make, shape = NETWORKS[name]
+    deployed = assert_nearly_same(trained(make(), shape), shape, monkeypatch, 0.03)
+    again = pickle.loads(pickle.dumps(deployed))
+    assert repr(again) == repr(deployed) and repr(again).endswith(", fused in bfloat16)")
+    monkeypatch.setattr(costs, "has_avx512", lambda part: False)
+    with pytest.raises(ValueError, match="AVX512_BF16"):  # on another machine
+        copy.copy(deployed)
+
+
+@narrow
+def test_a_network_of_few_products_stays_float32():
+    net, shape = small_net(), (2, 3, 11, 12)
+    deployed = mxsame.deploy(net, shape, dtype="bfloat16")
+    assert repr(deployed).endswith(", fused)")
+    assert np.array_equal(deployed(normal(*shape)).asnumpy(), mxsame.deploy(net, shape)(normal(*shape)).asnumpy())
+
+
+@pytest.mark.parametrize(
+    ("net", "dtype", "received"),
+    [
+        (small_net, "float16", r"dtype='float16', net='float32', devices=\[cpu\(0\)\], lacks=\[\]"),
+        (lambda: initialized(nn.Dense(2, in_units=3), dtype="float64"), "bfloat16", "net='float64'"),
+        (small_net, "bfloat16", r"lacks=\['AVX512_BF16'\]"),
+        (small_net, "bfloat16", r"lacks=\['oneDNN'\]"),
+    ],
+)
+def test_bfloat16_is_refused(net, dtype, received, monkeypatch):
+    monkeypatch.setattr(costs, "has_avx512", lambda part: part == "_bf16" and "AVX512" not in received)
+    monkeypatch.setattr("mxsame.tensors.has_onednn", lambda: "oneDNN" not in received)
+    with pytest.raises(ValueError, match=f"dtype must be None, or 'bfloat16' for .* received .*{received}"):
+        mxsame.deploy(net(), (2, 3) if "64" in received else (2, 3, 11, 12), dtype=dtype)
 
 
 # ---- bad input -------------------------------------------------------------------------------------------------------

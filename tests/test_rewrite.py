@@ -8,7 +8,7 @@ import running
 
 import mxsame
 from mxsame._mxnet import mx
-from mxsame.rewriting import training, widening
+from mxsame.rewriting import bfloat16, training, widening
 from mxsame.rewriting.graph import Graph
 
 nn = mx.gluon.nn
@@ -272,3 +272,27 @@ def test_a_clip_is_a_maximum_of_a_minimum(low, high, dtype):
     assert ("clip" in running.operators(graph.symbol)) == (low > high or dtype == "float64")
     for have, wanted in zip(got, want):
         np.testing.assert_array_equal(have.asnumpy(), wanted.asnumpy())
+
+
+@pytest.mark.parametrize("size", [32, 128])
+def test_what_is_in_bfloat16(size):
+    """Layers from 16 channels on, and what oneDNN runs after them; nothing in a graph of fewer than 1e7 products."""
+    F, shapes, x = mx.sym, {}, mx.sym.var("x")
+
+    def layer(data, name, channels=16, groups=1):
+        shapes[name] = (16, channels, 3, 3)
+        return F.Convolution(data, F.var(name), kernel=(3, 3), num_filter=16, no_bias=True, num_group=groups)
+
+    x = F.clip(layer(F.Activation(layer(x, "a", 3), act_type="relu"), "b"), 0, 6)
+    x = F.clip(F.Activation(layer(x, "c", 1, groups=16), act_type="softsign"), 0, 6)
+    x = F.LeakyReLU(F.Pooling(layer(x, "d"), global_pool=True, pool_type="avg"), act_type="selu")
+    graph = Graph.of(x, {name: np.ones(shape, "float32") for name, shape in shapes.items()}, {"x": (1, 3, size, size)})
+    bfloat16.narrow(graph)
+    names = [node.op for node in graph.nodes() if node.op != "null"]
+    if size == 32:
+        assert "amp_cast" not in names
+    else:
+        assert names[:7] == [
+            *("Convolution", "Activation", "amp_cast", "Convolution", "clip", "Convolution", "amp_cast")
+        ]
+        assert names[7:] == ["Activation", "clip", "amp_cast", "Convolution", "Pooling", "amp_cast", "LeakyReLU"]

@@ -224,8 +224,8 @@ def is_slow_when_plain(plan: Any, windows: Sequence[AnyWindow], size: Sequence[i
 
 
 @functools.lru_cache(maxsize=None)
-def has_avx512() -> bool:
-    """Whether the processor has AVX-512, as far as Linux tells."""
+def has_avx512(part: str = "f") -> bool:
+    """Whether the processor has a part of AVX-512, by default the foundation, as far as Linux tells."""
     with contextlib.suppress(OSError):
-        return "avx512f" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        return f"avx512{part}" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
     return False

@@ -10,7 +10,7 @@ import numpy as np
 from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import COPY
-from mxsame.rewriting import canonical
+from mxsame.rewriting import bfloat16, canonical
 from mxsame.rewriting.graph import Graph, Node, Output
 
 LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain may continue
@@ -50,12 +50,15 @@ def _is_over_another_axis(node: Optional[Node]) -> bool:
     return node is not None and node.op == "BatchNorm" and node.attr("axis", 1) != 1
 
 
-def fused(graph: Graph) -> Any:
-    """The Symbol in which oneDNN has fused chains of operators into one. The graph itself stays as it is."""
+def fused(graph: Graph, dtype: str) -> Any:
+    """The Symbol in which oneDNN has fused chains of operators into one, and computes in this type. The graph itself
+    stays as it is."""
     own = Graph.of(graph.symbol(), graph.values, graph.inputs)
     canonical.drop(own)  # the barriers of a protected graph
     canonical.separate(own)
     gate(own)
+    if dtype == bfloat16.NAME:
+        bfloat16.narrow(own)
     protect(own)
     return own.symbol().optimize_for("MKLDNN")
 
