@@ -11,7 +11,7 @@ import contextlib
 import contextvars
 import functools
 from types import MappingProxyType
-from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Iterator, Mapping, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, AxisPlan, Plan, Strategy
@@ -97,7 +97,8 @@ def _exact_plans(windows: Tuple[AnyWindow, ...], operator: str, allowed: Tuple[s
         validation.must(name in STRATEGIES, f"allowed must be of {', '.join(STRATEGIES)}", allowed=allowed)
     if operator in POOLS and operator != "avg with padding":  # they ignore it
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
-    rows = [_axis_plans(window, operator, allowed) for window in windows]
+    drafts = [{name: STRATEGIES[name].plan(window, operator) for name in allowed} for window in windows]
+    rows = [{name: plan for name, plan in row.items() if plan is not None} for row in drafts]
     if all("native" in row for row in rows):
         return MappingProxyType({"native": Plan(tuple(row["native"] for row in rows))})
     plans = {}
@@ -112,16 +113,6 @@ def _exact_plans(windows: Tuple[AnyWindow, ...], operator: str, allowed: Tuple[s
         if all(chosen):
             plans[name] = Plan(tuple(plan for plan in chosen if plan), strategy.convention)
     return MappingProxyType(plans)
-
-
-def _axis_plans(window: AnyWindow, operator: str, allowed: Sequence[str]) -> Dict[str, AxisPlan]:
-    """The exact plans of one axis. MXNet's Pooling insists that its pad is less than its kernel."""
-    plans = {name: STRATEGIES[name].plan(window) for name in allowed}
-    return {
-        name: plan
-        for name, plan in plans.items()
-        if plan is not None and not (operator in POOLS and plan.pad >= plan.kernel_size)
-    }
 
 
 def _of_axis(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPlan]:

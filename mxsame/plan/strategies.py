@@ -384,11 +384,13 @@ class Strategy:
         """Whether it can run the operator."""
         return self.transposed is not None if operator == "transposed" else operator in self.operators
 
-    def plan(self, window: AnyWindow) -> Optional[AxisPlan]:
-        """The plan of one axis, or None if it is not exact."""
+    def plan(self, window: AnyWindow, operator: str = "conv") -> Optional[AxisPlan]:
+        """The plan of one axis, or None if it is not exact. MXNet's Pooling insists that its pad is less than its
+        kernel."""
         if isinstance(window, TransposedWindow):
             return _checked_transposed(self.transposed(window), window) if self.transposed else None
-        return self.axis(window) if self.axis else None
+        plan = self.axis(window) if self.axis else None
+        return None if plan is not None and operator in POOLS and plan.pad >= plan.kernel_size else plan
 
 
 _EVERY = ("conv", *POOLS)

@@ -289,11 +289,7 @@ def lengths(windows: Tuple[AnyWindow, ...]) -> Tuple[Sizes, Sizes]:
     >>> lengths(make_windows((7, None), (2, 3), (2, 1), (1, 1), ((0, 1), (1, 1))))
     ((8, None), (4, None))
     """
-    padded = tuple(None if window.size is None else window.size + _explicit_pads(window) for window in windows)
+    paddings = [getattr(window, "padding", "") for window in windows]
+    pads = [0 if isinstance(padding, str) else sum(padding) for padding in paddings]
+    padded = tuple(None if window.size is None else window.size + more for window, more in zip(windows, pads))
     return padded, tuple(None if window.size is None else window.outputs(window.size) for window in windows)
-
-
-def _explicit_pads(window: AnyWindow) -> int:
-    if isinstance(window, TransposedWindow) or isinstance(window.padding, str):
-        return 0
-    return sum(window.padding)
