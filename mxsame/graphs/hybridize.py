@@ -101,10 +101,12 @@ def _check_flags(flags: dict) -> None:
     validation.must(fits, "static_shape must come with static_alloc=True", **flags)
 
 
+MOST_SHAPES = 4096  # of a kind of call whose signature is remembered; each is a key and a reference
+
+
 class Specialised:
     """A net as a function of arrays that keeps a graph for each shape signature."""
 
-    MOST_SHAPES = 4096  # whose signature is remembered; each is a key and a reference
     MOST_MEMORY = 1 << 29  # bytes that graphs keep with static_alloc, in addition to the first of each purpose
     PATIENCE = 8  # the call at which a signature gets a graph of its own, if it is not the first of its kind
 
@@ -114,10 +116,8 @@ class Specialised:
         self.graphs: OrderedDict[Hashable, tracing.NetGraph] = OrderedDict()  # by signature
         self._first: Any = weakref.WeakValueDictionary()  # the first graph for each purpose, which keeps what it takes
         self._others: Any = weakref.WeakSet()  # the other graphs, those for any size among them
-        self._signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
         self._kinds: dict[Hashable, Kind] = {}  # by the kind of a call
         self._last: tuple[Any, Optional[tracing.NetGraph]] = None, None  # what is seen of the last call, its graph
-        self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
 
     def __call__(self, *args: Any) -> Any:
         seen, (last, graph), arrays = tracing.seen(args), self._last, args
@@ -141,14 +141,14 @@ class Specialised:
     def clear(self) -> None:
         """Forget all graphs: the net has changed."""
         with self._lock:
-            for table in (self.graphs, self._first, self._others, self._signatures, self._kinds, self._waiting):
+            for table in (self.graphs, self._first, self._others, self._kinds):
                 table.clear()
             self._last = None, None
 
     def _graph(self, call: tracing.Call) -> tracing.NetGraph:
         """The graph for a call."""
-        key, kind = (call.kind, call.shapes), self._kinds.get(call.kind)
-        is_new = key not in self._signatures
+        kind = self._kinds.get(call.kind)
+        is_new = kind is None or call.shapes not in kind.signatures
         if is_new and not mx.util.is_np_shape():  # where MXNet takes 0 for an unknown length
             for shape in call.shapes:
                 validation.not_empty("data", shape)
@@ -157,17 +157,15 @@ class Specialised:
             graph = self._compiled(call, kind.signature(call), kind.first.outputs)
             self._kinds[call.kind] = kind
             return graph
-        if is_new:
-            _keep(self._signatures, key, kind.signature(call), self.MOST_SHAPES)
-        signature = self._signatures[key]
+        signature = kind.signature(call)
         if signature in self.graphs:
             self.graphs.move_to_end(signature)
             return self.graphs[signature]
-        calls = self._waiting.pop(signature, 0) + 1
+        calls = kind.waiting.pop(signature, 0) + 1
         if calls < self.PATIENCE and call.strategy is None:
             shared = self._for_any_size(call, kind)
             if shared and (calls > 1 or shared.takes(call.shapes)):
-                _keep(self._waiting, signature, calls, self.MOST_SHAPES)
+                _keep(kind.waiting, signature, calls, MOST_SHAPES)
                 return shared
         return self._compiled(call, signature, call.lowered(self._net, kind.trace).outputs)
 
@@ -195,7 +193,6 @@ class Specialised:
         graph = self._made(call, outputs)
         _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
         _keep(self.graphs, signature, graph, self._max_graphs)
-        _keep(self._signatures, (call.kind, call.shapes), signature, self.MOST_SHAPES)
         return graph
 
 
@@ -357,6 +354,8 @@ class Kind:
     shared: Any = None  # the graph for any size, False if there is none
 
     def __init__(self, net: Any, call: tracing.Call):
+        self.signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
+        self.waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
         self.trace = call.traced(net)
         self.first = call.lowered(net, self.trace)
         # None for an operator on other data than it is given, whose shape does not follow from what was decided.
@@ -368,8 +367,10 @@ class Kind:
     def signature(self, call: tracing.Call) -> Hashable:
         """The plans of all operators for these shapes, by which graphs differ; the shapes themselves if they are wrong,
         for which a graph raises the error."""
-        plans = self._plans(call.shapes)
-        return call.kind, call.shapes if plans is None else plans
+        if call.shapes not in self.signatures:
+            plans = self._plans(call.shapes)
+            _keep(self.signatures, call.shapes, (call.kind, call.shapes if plans is None else plans), MOST_SHAPES)
+        return self.signatures[call.shapes]
 
     def _plans(self, shapes: Sequence[tuple]) -> Optional[tuple[Any, ...]]:
         """What each operator's graph depends on; of data whose shape is unknown until the graph runs, what is known of
