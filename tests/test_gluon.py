@@ -174,29 +174,3 @@ def test_late_gradients_follow_the_type_and_the_device():
     assert [gradient.context for gradient in parameter.list_grad()] == [mx.cpu(0), mx.cpu(1)]
     for gradient in parameter.list_grad():
         np.testing.assert_array_equal(gradient.asnumpy(), DOUBLED)
-
-
-def trained(late, hybridized):
-    """The weight of a layer after some steps."""
-    net = mx.gluon.nn.Dense(2, in_units=3)
-    net.initialize(mx.init.One())
-    if late:
-        for parameter in (net.weight, net.bias):
-            _gluon.initialize_with(parameter, parameter.data())
-    if hybridized:
-        net.hybridize(**hybridized)
-    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01, "momentum": 0.9})
-    for _ in range(3):
-        net(ARRAY)  # of which no gradient is wanted
-        with mx.autograd.record():
-            loss = (net(ARRAY) ** 2).sum()
-        loss.backward()
-        trainer.step(2)
-    return net.weight.data().asnumpy()
-
-
-@pytest.mark.parametrize("hybridized", [{}, {"static_alloc": True, "static_shape": True}])
-def test_a_trainer_does_the_same_with_late_gradients(hybridized):
-    want = trained(False, hybridized)
-    assert np.abs(want - 1).max() > 0.1
-    np.testing.assert_array_equal(trained(True, hybridized), want)
