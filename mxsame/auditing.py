@@ -163,16 +163,13 @@ def audit(net: Any, shape: Shapes) -> Audit:
 
 
 def _symbol(net: Any, shape: Shapes) -> Any:
-    if isinstance(net, mx.sym.Symbol):
-        return net
     if isinstance(net, mx.gluon.HybridBlock):
         return tracing.grouped(net(*map(mx.sym.var, shape)))
     if isinstance(net, (str, os.PathLike)):
         return _read(os.fspath(net))
-    raise TypeError(
-        "net must be a gluon.HybridBlock, a Symbol or the path of a -symbol.json file; "
-        f"received net of type {type(net).__name__}"
-    )
+    rule = "net must be a gluon.HybridBlock, a Symbol or the path of a -symbol.json file"
+    validation.typed(isinstance(net, mx.sym.Symbol), rule, net=net)
+    return net
 
 
 def _read(path: str) -> Any:

@@ -18,17 +18,15 @@ def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
     if isinstance(array, mx.nd.NDArray):
         return tuple(array.shape)
     written = array.attr("__shape__") if array.get_children() is None else None
-    return _inferred_shape(array, {}) if written is None else _parsed_shape(written, _unknown_length())
+    return _inferred_shape(array, {}) if written is None else _with_none(_parsed(written))
 
 
-@functools.lru_cache(maxsize=4096)
-def _parsed_shape(written: str, unknown: int) -> Optional[tuple[Optional[int], ...]]:
-    """A variable's attribute `__shape__`."""
-    return _with_none(ast.literal_eval(written), unknown)
+_parsed = functools.lru_cache(maxsize=4096)(ast.literal_eval)  # a variable's attribute `__shape__`
 
 
-def _with_none(shape: Sequence[int], unknown: int) -> Optional[tuple[Optional[int], ...]]:
+def _with_none(shape: Sequence[int]) -> Optional[tuple[Optional[int], ...]]:
     """MXNet's shape with None for unknown lengths; one without lengths is unknown as a whole."""
+    unknown = _unknown_length()
     return tuple(None if length == unknown else length for length in shape) or None
 
 
@@ -79,7 +77,7 @@ def inferred_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:
 
 def _inferred_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[Optional[int], ...]]:
     outputs = inferred_shapes(symbol, shapes)
-    return _with_none(outputs[0], _unknown_length()) if outputs and outputs[0] is not None else None
+    return _with_none(outputs[0]) if outputs and outputs[0] is not None else None
 
 
 # -- what has made it, and its type
