@@ -91,6 +91,8 @@ def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mappin
 
 def integer(name: str, value: Any, minimum: int, maximum: int = LARGEST) -> int:
     """A plain `int` between `minimum` and `maximum`; bools are refused, NumPy's integers are fine."""
+    if type(value) is int and minimum <= value <= maximum:  # at once: planning asks thousands of times
+        return value
     rule, is_bool = f"{name} must be an integer >= {minimum}", type(value).__name__ in ("bool_", "bool")
     typed(not is_bool, f"{rule}, not a bool", **{name: value})
     try:
@@ -128,10 +130,11 @@ def per_axis(
 
 def mode(name: str, value: Any, allowed: Sequence[str]) -> str:
     """One of the `allowed` words, in any case -> the word in lower case."""
+    if isinstance(value, str) and value.lower() in allowed:
+        return value.lower()
     rule = f"{name} as a word must be one of " + ", ".join(f'"{entry}"' for entry in allowed)
-    typed(isinstance(value, str), rule, **{name: value})
-    must(value.lower() in allowed, rule, **{name: value})
-    return str(value.lower())
+    error = ValueError if isinstance(value, str) else TypeError
+    raise error(f"{rule}; {received(**{name: value})}")
 
 
 def pads_of_axis(name: str, value: Any) -> Pair:

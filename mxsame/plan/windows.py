@@ -252,11 +252,11 @@ def check_residues(windows: Tuple[AnyWindow, ...]) -> None:
 
 def _check_no_window_is_empty(window: Window) -> None:
     """Raise if a window starts after the data, as the last one may with ceil_mode."""
-    any_size = f", for any size that is possible; {validation.GIVE_SIZE}" if window.size is None else ""
-    rule = f"ceil_mode must leave no window without an element of the data{any_size}"
-    starts = {size: (window.outputs(size) - 1) * window.stride - window.pads(size)[0] for size in window.sizes}
-    fits = all(start < size for size, start in starts.items())
-    validation.must(fits, f"{rule}; received {described([window], pool=True)}")
+    starts = ((size, (window.outputs(size) - 1) * window.stride - window.pads(size)[0]) for size in window.sizes)
+    if any(start >= size for size, start in starts):
+        any_size = f", for any size that is possible; {validation.GIVE_SIZE}" if window.size is None else ""
+        rule = f"ceil_mode must leave no window without an element of the data{any_size}"
+        raise ValueError(f"{rule}; received {described([window], pool=True)}")
 
 
 @functools.lru_cache(maxsize=4096)
