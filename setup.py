@@ -35,7 +35,7 @@ REQUIREMENTS = runpy.run_path(str(HERE / "mxsame" / "installation" / "requiremen
 LICENCE = "Apache-2.0 AND CC0-1.0"
 KNOWS_EXPRESSIONS = int(setuptools.__version__.split(".")[0]) >= 77
 
-CLI = ["click>=8", "rich>=13", "matplotlib>=3.7"]
+CLI = ["click>=8", "matplotlib>=3.7"]
 
 setup(
     name="mxsame",
@@ -55,12 +55,7 @@ setup(
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
         "Programming Language :: Python :: 3 :: Only",
-        "Programming Language :: Python :: 3.8",
-        "Programming Language :: Python :: 3.9",
-        "Programming Language :: Python :: 3.10",
-        "Programming Language :: Python :: 3.11",
-        "Programming Language :: Python :: 3.12",
-        "Programming Language :: Python :: 3.13",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in range(8, 14)),
         "Programming Language :: Python :: Implementation :: CPython",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Software Development :: Libraries :: Python Modules",

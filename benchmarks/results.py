@@ -8,7 +8,6 @@ import math
 import os
 import platform
 import subprocess
-import sys
 from datetime import date
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from benchmarks.timing import spread
 from mxsame import __version__, threads
 from mxsame._mxnet import mx
+from mxsame.cli._shared import print_table as print_columns
 
 FOLDER = Path(__file__).parent / "results"
 
@@ -126,15 +126,11 @@ def show(result: dict) -> None:
 
 def print_table(title: str, columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
     """Text, and numbers with two decimals; those that were not measured are left out."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", min_width=8)
-    for line in lines:
-        table.add_row(*(cell if isinstance(cell, str) else f"{cell:.2f}" if cell == cell else "-" for cell in line))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    print(title)
+    texts = [
+        [cell if isinstance(cell, str) else f"{cell:.2f}" if cell == cell else "-" for cell in line] for line in lines
+    ]
+    print_columns([columns, *texts])
 
 
 def _cpu() -> str:

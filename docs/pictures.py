@@ -20,13 +20,13 @@ from benchmarks.names import NETWORKS
 from benchmarks.plots import DPI, EXPLICIT, write
 from mxsame import demo
 from mxsame import plan as planning
-from mxsame.demo import GREY
 from mxsame.drawing import COLOURS, FAINT, FILL, HEADING, HEIGHT, HOLLOW, INK, LABEL, PITCH
 from mxsame.plan import AxisPlan, Window
 
 IMAGES = Path(__file__).parent / "images"
 SAME_COLOUR, SYMMETRIC_COLOUR = COLOURS
 ADDED = EXPLICIT
+GREY = "#52606d"
 LARGEST = 150_000  # bytes
 
 
@@ -42,8 +42,40 @@ def save(figure: Figure, name: str, dpi: int = DPI) -> None:
 
 
 def problem() -> None:
+    """On the left windows with SAME and with symmetric padding; on the right the input of an autoencoder, its output
+    with either padding, and their difference."""
     *_, last = demo.compare("autoencoder")
-    save(demo.draw(last), "problem", dpi=130)
+    figure = Figure(figsize=(10.9, 5.3), facecolor="white")
+    for left, top, size, text, colour in (
+        (0.022, 0.95, 19, "Same weights, same shapes, different values", INK),
+        (0.022, 0.893, 12.5, 'Keras\'s padding="same" and the symmetric padding of MXNet', GREY),
+        (0.022, 0.815, 12.5, "8 elements, kernel 3, stride 2", INK),
+        (0.022, 0.77, 10.5, "Keras puts the extra padding element at the end", GREY),
+        (0.56, 0.815, 12.5, "An autoencoder of Keras, run in MXNet", INK),
+        (0.56, 0.77, 10.5, "28 -> 14 -> 7 -> 4 and back, trained in Keras", GREY),
+    ):
+        figure.text(left, top, text, size=size, weight="bold" if colour == INK else None, color=colour, va="center")
+    mxsame.plot_padding(8, 3, stride=2, compare_with="symmetric", ax=figure.add_axes((0.0165, 0.06, 0.5, 0.68)))
+
+    grid = figure.add_gridspec(2, 2, left=0.56, right=0.93, top=0.69, bottom=0.05, wspace=0.12, hspace=0.24)
+    shown = demo.image("autoencoder")
+    grey = {"cmap": "gray", "vmin": float(shown.min()), "vmax": float(shown.max())}
+    difference = np.abs(last.symmetric - last.mxsame)
+    for axes, values, title, colour, look in zip(
+        grid.subplots().ravel(),
+        (shown, last.mxsame, last.symmetric, difference),
+        ("input", "SAME", "symmetric", "|difference|"),
+        (None, *COLOURS, None),
+        (grey, grey, grey, {"cmap": "magma", "vmin": 0}),
+    ):
+        axes.set(xticks=[], yticks=[])
+        axes.set_title(title, loc="left", pad=5, size=9.5, color=colour or INK)
+        for spine in axes.spines.values():
+            spine.set(color=colour or INK, linewidth=2 if colour else 0.8)
+        drawn = axes.imshow(values[..., 0], interpolation="nearest", **look)
+    bar = figure.colorbar(drawn, cax=axes.inset_axes((1.04, 0, 0.05, 1)))
+    bar.ax.tick_params(labelsize=8, colors=INK)
+    save(figure, "problem", dpi=130)
 
 
 # -- speed

@@ -8,24 +8,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple
+from typing import Any, Iterator, NamedTuple
 
 import numpy as np
 
 from mxsame import nn, padding
 from mxsame._mxnet import mx
 from mxsame.data import FOLDER
-from mxsame.drawing import COLOURS, INK, plot_padding
 from mxsame.keras import layouts
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.console import Console
 
 LUMINANCE = np.array([0.299, 0.587, 0.114])
 TOLERANCE = 1e-4
-GREY = "#52606d"
 
 
 # -- the networks
@@ -155,9 +148,7 @@ class Row(NamedTuple):
 
 def image(network: str) -> np.ndarray:
     """The photograph at a network's size, (H, W, C) in 0..1: the mean over equal squares of pixels."""
-    from matplotlib.image import imread
-
-    pixels, size = np.rint(imread(FOLDER / "photograph.png")[..., :3] * 255), NETWORKS[network].size
+    pixels, size = mx.image.imread(str(FOLDER / "photograph.png")).asnumpy(), NETWORKS[network].size
     block = len(pixels) // size
     mean = pixels.reshape(size, block, size, block, 3).sum(axis=(1, 3), dtype=np.int64) / (255.0 * block * block)
     if network == "autoencoder":
@@ -178,79 +169,3 @@ def compare(network: str) -> Iterator[Row]:
             pads = padding.resolve_pads(size, layer.kernel_size, layer.stride, padding=layer.padding)
         exact, shifted = block(layer, weights)(exact), block(layer, weights, size)(shifted)
         yield Row(layer, pads, output, *(out.asnumpy()[0].transpose(1, 2, 0) for out in (exact, shifted)))
-
-
-# -- what is shown
-
-
-def run(console: Console, picture: Path) -> bool:
-    """Prints a table for each network, writes the picture, and returns whether every layer is right.
-
-    Raises `ImportError` if MXNet cannot be imported, and `OSError` if a file cannot be read or written.
-    """
-    from rich import box
-    from rich.table import Table
-
-    rows: list[Row] = []
-    for name, network in NETWORKS.items():
-        table = Table(title=network.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-        for heading in ("layer", "output", "pads", "mxsame\nmax diff", "symmetric\nmax diff"):
-            table.add_column(heading, justify="left" if heading in ("layer", "pads") else "right")
-        for row in compare(name):
-            rows.append(row)
-            height, width, channels = row.mxsame.shape
-            numbers = [f"[{'green' if row.is_right(x) else 'red'}]{row.difference(x):.1e}" for x in row[-2:]]
-            pads = f"{row.pads} {row.pads}" if row.pads else ""
-            table.add_row(f"{row.layer.name:8}{row.layer.window}", f"{channels}, {height}, {width}", pads, *numbers)
-        console.print(table)
-    right = [row.is_right(row.mxsame) for row in rows]
-    console.print(
-        f"mxsame: {sum(right)} of {len(rows)} layers equal TensorFlow 2.13.1's. Symmetric padding: "
-        f"{sum(row.is_right(row.symmetric) for row in rows)} of {len(rows)}, with the right shapes throughout."
-    )
-    console.print(
-        "max diff: the largest difference of any output element to TensorFlow's; allowed is 1e-4, times the largest "
-        "output where that is above 1. Pads are (low, high) for each axis.",
-        style="dim",
-    )
-    draw(rows[-1]).savefig(picture, dpi=130)
-    console.print(f"Picture: {picture}", soft_wrap=True, markup=False)
-    return all(right)
-
-
-def draw(last: Row) -> Figure:
-    """The picture, which is also in the README: on the left windows with SAME and with symmetric padding; on the right
-    the input of the autoencoder, its output with either padding, and their difference."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10.9, 5.3), facecolor="white")
-    for left, top, size, text, colour in (
-        (0.022, 0.95, 19, "Same weights, same shapes, other values", INK),
-        (0.022, 0.893, 12.5, 'Keras\'s padding="same" and the symmetric padding of MXNet', GREY),
-        (0.022, 0.815, 12.5, "8 elements, kernel 3, stride 2", INK),
-        (0.022, 0.77, 10.5, "Keras puts the extra padding element at the end", GREY),
-        (0.56, 0.815, 12.5, "An autoencoder of Keras, run in MXNet", INK),
-        (0.56, 0.77, 10.5, "28 -> 14 -> 7 -> 4 and back, trained in Keras", GREY),
-    ):
-        figure.text(left, top, text, size=size, weight="bold" if colour == INK else None, color=colour, va="center")
-    plot_padding(8, 3, stride=2, compare_with="symmetric", ax=figure.add_axes((0.0165, 0.06, 0.5, 0.68)))
-
-    grid = figure.add_gridspec(2, 2, left=0.56, right=0.93, top=0.69, bottom=0.05, wspace=0.12, hspace=0.24)
-    shown = image("autoencoder")
-    grey = {"cmap": "gray", "vmin": float(shown.min()), "vmax": float(shown.max())}
-    difference = np.abs(last.symmetric - last.mxsame)
-    for axes, values, title, colour, look in zip(
-        grid.subplots().ravel(),
-        (shown, last.mxsame, last.symmetric, difference),
-        ("input", "SAME", "symmetric", "|difference|"),
-        (None, *COLOURS, None),
-        (grey, grey, grey, {"cmap": "magma", "vmin": 0}),
-    ):
-        axes.set(xticks=[], yticks=[])
-        axes.set_title(title, loc="left", pad=5, size=9.5, color=colour or INK)
-        for spine in axes.spines.values():
-            spine.set(color=colour or INK, linewidth=2 if colour else 0.8)
-        drawn = axes.imshow(values[..., 0], interpolation="nearest", **look)
-    bar = figure.colorbar(drawn, cax=axes.inset_axes((1.04, 0, 0.05, 1)))
-    bar.ax.tick_params(labelsize=8, colors=INK)
-    return figure

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Sequence
 
 from mxsame import padding as arithmetic
@@ -219,14 +218,6 @@ def plot_padding(
             f"{sys.executable} -m pip install matplotlib"
         ) from None
     return picture.draw(picture.alone(pyplot.figure()) if ax is None else ax)
-
-
-def save_padding(axis: PaddedAxis, path: Path) -> None:
-    """Draw an axis, and write the picture to a file."""
-    from matplotlib.figure import Figure
-
-    picture = _Picture([axis])
-    picture.draw(picture.alone(Figure(facecolor="white"))).figure.savefig(path, dpi=110)
 
 
 class _Picture:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import mxsame
 from mxsame import cli
-from mxsame.cli import _shared
-from mxsame.cli._shared import PICTURE_FORMATS
-
-ROOT = Path(__file__).parent.parent
 
 
 def run(*arguments, columns=80):
@@ -56,9 +49,6 @@ def test_python_dash_m():
     ("arguments", "message"),
     [
         ("nothing", "No such command 'nothing'"),
-        ("demo --out picture.txt", "'picture.txt' must end in one of .png, .pdf, .svg, .jpg"),
-        ("demo --out no/such/folder/picture.png", "the folder 'no/such/folder' does not exist"),
-        ("demo --out .", "is a directory"),
         ("pads --size eight --kernel 3", "'eight' must be an integer, or integers with commas"),
         ("convert sample:letters", "name must be one of 'digits'; received name='letters'"),
         ("pads --size 0 --kernel 3", "size must be an integer >= 1; received size=0"),
@@ -77,8 +67,6 @@ def test_python_dash_m():
             "pads --size 8 --kernel 3 --output-padding 1",
             "output_padding must be of a transposed convolution; received output_padding=1",
         ),
-        ("pads --size 8 --kernel 3 --plot picture", "'picture' must end in one of"),
-        ("pads --size 900 --kernel 500 --plot x.png", "must be at most 120 elements wide"),
     ],
 )
 def test_wrong_options(arguments, message, tmp_path, monkeypatch):
@@ -98,13 +86,6 @@ def test_a_full_disk_is_one_line():
     assert (done.returncode, done.stderr) == (1, "mxsame: [Errno 28] No space left on device\n")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
-def test_a_picture_on_a_full_disk_is_one_line(tmp_path):
-    (tmp_path / "full.png").symlink_to("/dev/full")
-    result = run("pads", "--size", 8, "--kernel", 3, "--plot", tmp_path / "full.png")
-    assert (result.exit_code, result.output) == (1, "mxsame: [Errno 28] No space left on device\n")
-
-
 def test_a_closed_output_is_no_error():
     done = subprocess.run(
         f"{sys.executable} -m mxsame pads --size 8 --kernel 3 >&-", shell=True, stderr=subprocess.PIPE
@@ -115,9 +96,7 @@ def test_a_closed_output_is_no_error():
 @pytest.mark.parametrize(
     ("package", "arguments", "what", "installed"),
     [
-        ("click", "--help", "the command line", "click rich matplotlib"),
-        ("rich", "demo", "`mxsame demo`", "click rich matplotlib"),
-        ("matplotlib", "pads --size 8 --kernel 3 --plot x.png", "`mxsame pads --plot`", "click rich matplotlib"),
+        ("click", "--help", "the command line", "click"),
         ("h5py", "convert {file} -o x", "mxsame convert", "h5py"),
         (
             "onnx",
@@ -139,14 +118,9 @@ def test_a_missing_package_is_one_line_with_the_command_that_installs_it(package
     assert line.endswith(f" install {installed}")
 
 
-def test_what_the_command_line_needs_is_in_the_extra():
-    (brought,) = re.findall(r"^CLI = \[(.*)\]$", (ROOT / "setup.py").read_text(encoding="utf-8"), re.MULTILINE)
-    assert tuple(re.findall(r'"(\w+)', brought)) == _shared.COMMAND_LINE
-
-
 # ---- where MXNet is not wanted ---------------------------------------------------------------------------------------
 
-WHO = "import sys; print(sorted({'mxnet', 'numpy', 'matplotlib', 'rich'} & set(sys.modules)))"
+WHO = "import sys; print(sorted({'mxnet', 'numpy', 'matplotlib'} & set(sys.modules)))"
 
 
 def imported_by(*arguments, **options):
@@ -217,39 +191,6 @@ def test_pads_numbers(arguments, first):
     result = run("pads", "--size", 10, *arguments)
     assert result.exit_code == 0
     assert result.output.splitlines()[0] == first
-
-
-def test_pads_json():
-    result = run("pads", "--size", "28,30", "--kernel", "3,4", "--stride", 2, "--json")
-    axes = json.loads(result.output)["axes"]
-    assert [(axis["low"], axis["high"], axis["output_size"]) for axis in axes] == [(0, 1, 14), (1, 1, 15)]
-    assert axes[1] == {
-        "size": 30,
-        "kernel_size": 4,
-        "stride": 2,
-        "dilation": 1,
-        "padding": "same",
-        "transposed": False,
-        "low": 1,
-        "high": 1,
-        "output_size": 15,
-    }
-    result = run("pads", "--size", 4, "--kernel", 3, "--stride", 2, "--transposed", "--output-padding", 1, "--json")
-    (axis,) = json.loads(result.output)["axes"]
-    assert (axis["low"], axis["high"], axis["output_size"], axis["output_padding"]) == (0, 1, 8, 1)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # between matplotlib and Pillow, not ours
-@pytest.mark.parametrize("ending", PICTURE_FORMATS)
-def test_pads_plots(tmp_path, ending):
-    one, two = tmp_path / f"one{ending}", tmp_path / f"two{ending}"
-    result = run("pads", "--size", 8, "--kernel", 3, "--stride", 2, "--plot", one)
-    assert (result.exit_code, result.output) == (0, f"{OF_8_3_2}written: {one}\n")
-    transposed = ("--transposed", "--output-padding", 1, "--json")
-    result = run("pads", "--size", "8,9", "--kernel", 3, "--stride", 2, *transposed, "--plot", two)
-    assert result.exit_code == 0 and len(json.loads(result.output)["axes"]) == 2
-    names = [tmp_path / f"two-{axis}{ending}" for axis in (0, 1)]
-    assert {*tmp_path.iterdir()} == {one, *names} and all(path.stat().st_size > 4_000 for path in (one, *names))
 
 
 def test_what_cannot_be_drawn_has_numbers():

@@ -7,11 +7,9 @@ import itertools
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from matplotlib.image import imread
 
 from mxsame import demo
 from mxsame.cli import main
-from mxsame.drawing import COLOURS
 
 WRONG_IF_SYMMETRIC = {
     "stem": ["conv", "pool"],
@@ -38,25 +36,15 @@ def test_symmetric_padding_has_the_output_size_of_same():
         assert pad == 0 or given != wanted or (size + 2 * (pad - 1) - kernel_size) // stride + 1 != wanted, "smallest"
 
 
-def test_the_command_prints_a_table_and_writes_a_picture_with_something_in_every_panel(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(main, ["demo"], env={"COLUMNS": "80"})
+def test_the_command_prints_a_table():
+    result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 0, result.output
     assert "24 of 24 layers equal TensorFlow 2.13.1's" in result.output and "14 of 24" in result.output
-    assert "(2, 3) (2, 3)" in result.output
-    assert "\u2026" not in result.output, "nothing is cut off in 80 columns"
-    drawn = imread(tmp_path / "mxsame-demo.png")[..., :3]
-    height, width, _ = drawn.shape
-    for top, left in itertools.product((0.35, 0.7), (0.6, 0.8)):
-        part = drawn[int(top * height) : int((top + 0.1) * height), int(left * width) : int((left + 0.1) * width)]
-        assert part.std() > 0.03
-    for colour in COLOURS:
-        expected = np.array([int(colour[start : start + 2], 16) for start in (1, 3, 5)]) / 255
-        assert (np.abs(drawn[:, : width // 2] - expected).max(axis=-1) < 0.02).sum() > 5000  # the windows
+    assert "(2, 3) (2, 3)" in result.output and max(map(len, result.output.splitlines()[:-2])) <= 80
 
 
 @pytest.mark.parametrize("wrong", ["a value", "not a number", "shape"])
-def test_a_wrong_layer_gives_exit_code_1(tmp_path, monkeypatch, wrong):
+def test_a_wrong_layer_gives_exit_code_1(monkeypatch, wrong):
     compare = demo.compare
 
     def broken(network):
@@ -68,6 +56,6 @@ def test_a_wrong_layer_gives_exit_code_1(tmp_path, monkeypatch, wrong):
             yield row
 
     monkeypatch.setattr(demo, "compare", broken)
-    result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "x.png")])
+    result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 1
     assert "23 of 24" in result.output

@@ -338,17 +338,10 @@ def test_what_is_refused(tmp_path, links, files, first, fix):
     assert lines[2].startswith(f"  fix it with: {fix}")
 
 
-@pytest.mark.parametrize(
-    ("version", "first"),
-    [
-        ((3, 7, 16), f"mxsame needs Python 3.8 or newer. {requirements.TESTED}."),
-        ((3, 99, 0), f"{requirements.TESTED}; it fails on a newer Python: AttributeError: gone."),
-    ],
-)
-def test_an_unsupported_python(tmp_path, version, first):
-    code = f"import sys, numpy\nsys.version_info = {(*version, 'final', 0)}\nimport mxsame.nn"
+def test_a_newer_python(tmp_path):
+    code = "import sys, numpy\nsys.version_info = (3, 99, 0, 'final', 0)\nimport mxsame.nn"
     lines = refused(sites.make(tmp_path, *NUMPY, files=raising("AttributeError('gone')")), code)
-    assert lines[0] == first and "Python {}.{}.{}".format(*version) in lines[1]
+    assert lines[0] == f"{requirements.TESTED}; it fails on a newer Python: AttributeError: gone."
     again = ".venv/bin/python -m pip install"
     assert lines[2] == f"  fix it with: python3.11 -m venv .venv && {again} '.[cli]' && {again} --no-deps mxnet==1.9.1"
 

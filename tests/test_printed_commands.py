@@ -33,7 +33,6 @@ def environment(tmp_path_factory):
     [
         "convert sample:digits -o digits",
         "convert sample:digits -o digits.onnx --shape conv2d_input=1,8,8,1",
-        "pads --size 8 --kernel 3 --stride 2 --plot pads.png",
         "demo",
     ],
 )

@@ -1,4 +1,4 @@
-"""What commands share: types of options, and one line for a package that is missing."""
+"""What commands share: types of options, tables, and one line for a package that is missing."""
 
 from __future__ import annotations
 
@@ -7,25 +7,20 @@ import json
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 from mxsame.installation import requirements
-
-COMMAND_LINE = ("click", "rich", "matplotlib")  # the extra [cli], which [cu112] contains
-INSTALLS = {"onnx": requirements.ONNX, "h5py": ("h5py",)}
 
 
 def need(package: str, what: str) -> None:
     """Ends the program, unless the package is installed, with one line that has the command to install it."""
     if find_spec(package) is None:
-        command = requirements.install(*INSTALLS.get(package, COMMAND_LINE))
+        command = requirements.install(*(requirements.ONNX if package == "onnx" else (package,)))
         sys.exit(f"mxsame: {what} needs {package}, which is not installed; fix it with: {command}")
 
 
 need("click", "the command line")
 import click  # noqa: E402
-
-PICTURE_FORMATS = (".png", ".pdf", ".svg", ".jpg")
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 
@@ -51,19 +46,21 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
-class Target(click.Path):
-    """A path to write to, in a folder that exists; with `endings`, a file whose name ends in one of these."""
+def print_table(lines: Sequence[Sequence[str]]) -> None:
+    """Prints lines of texts in columns; the width of a text is without its colors."""
+    widths = [max(len(click.unstyle(text)) for text in column) for column in zip(*lines)]
+    for line in lines:
+        padded = (text + " " * (width - len(click.unstyle(text))) for text, width in zip(line, widths))
+        click.echo("  ".join(padded).rstrip())
 
-    def __init__(self, endings: tuple[str, ...] = ()) -> None:
-        super().__init__(path_type=Path, dir_okay=not endings, writable=bool(endings))
-        self.endings = endings
+
+class Target(click.Path):
+    """A path to write to, in a folder that exists."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(super().convert(value, param, ctx))
         if not path.resolve().parent.is_dir():
             self.fail(f"the folder {str(path.parent)!r} does not exist.", param, ctx)
-        if self.endings and path.suffix.lower() not in self.endings:
-            self.fail(f"{path.name!r} must end in one of {', '.join(self.endings)}.", param, ctx)
         return path
 
 

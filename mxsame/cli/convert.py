@@ -12,12 +12,12 @@ import sys
 import textwrap
 import warnings
 from functools import partial
-from math import inf
+from math import isfinite
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 from mxsame import validation
-from mxsame.cli._shared import Shape, Target, as_json, click, need, need_mxnet, print_json, refusals
+from mxsame.cli._shared import Shape, Target, as_json, click, need, need_mxnet, print_json, print_table, refusals
 from mxsame.data import sample
 
 SECONDS = 60.0  # to read a small file on a busy machine, the import of MXNet included
@@ -30,10 +30,11 @@ FIX = f"Fix it with: {sys.executable} -m pip install " + (  # of --check
     "keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
 )
 TOLERANCE = 1e-4  # rounding makes less of a difference, a shift a hundred times more
+DIFFERS = 3  # the exit code of a layer that differs from Keras's
 
 
 class Source(click.Path):
-    """A path that exists, or `sample:NAME`. That it is no folder is checked where its format is."""
+    """A path that exists, or `sample:NAME`. Whether it is a folder is checked when its format is."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value.startswith("sample:"):
@@ -46,14 +47,14 @@ class Source(click.Path):
 
 @click.command("convert")
 @click.argument("file", type=Source(exists=True))
-@click.option("--weights", type=click.Path(exists=True, dir_okay=False), help="For a JSON file.")
+@click.option("--weights", type=click.Path(exists=True, dir_okay=False), help="The weights of a JSON file.")
 @click.option(
     "-o",
     "--output",
     type=Target(),
     metavar="OUT",
-    help="Write OUT-symbol.json and OUT-0000.params; into OUT, under the name of FILE, if it is a folder. A name that "
-    "ends in .onnx is that of an ONNX file; it needs the package onnx.",
+    help="Write OUT-symbol.json and OUT-0000.params; if OUT is a folder, write them there under the name of FILE. If "
+    "OUT ends in .onnx, write an ONNX file, which needs the package onnx.",
 )
 @click.option(
     "--shape",
@@ -61,32 +62,36 @@ class Source(click.Path):
     type=Shape(),
     metavar="[NAME=]INT,INT,...",
     multiple=True,
-    help="Shape of the input, batch included, in the order of --layout; of several inputs, repeated with their names "
-    "or in Keras's order. By default it is the model's own, with any batch; the files are for that size.",
+    help="Shape of the input, batch included, in the order of --layout. Repeat it for several inputs, with their names "
+    "or in Keras's order. The default is the model's own shape. The files take this size and any batch.",
 )
-@click.option("--opset", type=int, help="Of an ONNX file: the version of its operators.  [default: 13]")
-@click.option("--dynamic-size", is_flag=True, help="An ONNX file for every size, not only that of --shape.")
-@click.option("--layout", help="NCHW for inputs and outputs with channels first; by default they are as in Keras.")
+@click.option("--opset", type=int, default=13, show_default=True, help="The version of the operators in an ONNX file.")
+@click.option("--dynamic-size", is_flag=True, help="Make the ONNX file take every size, not only that of --shape.")
+@click.option("--layout", help="NCHW for inputs and outputs with channels first. The default is Keras's order.")
 @click.option("--padding", type=click.Choice(["keras-mxnet"]), help="For models that were trained in keras-mxnet.")
 @click.option(
     "--custom",
     metavar="MODULE:NAME",
-    help="The dict NAME of a Python module, which is `custom` of mxsame.from_keras: layers that are your own.",
+    help="Your own layers: the dict NAME in a Python module, as the argument `custom` of mxsame.from_keras.",
 )
-@click.option("--check", is_flag=True, help="Compare every layer with Keras's; needs TensorFlow or Keras.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Compare every layer with Keras's, and write files only if all are equal. It needs TensorFlow or Keras.",
+)
 @click.option(
     "--custom-objects",
     metavar="MODULE:NAME",
-    help="With --check: the dict NAME of a Python module, with which Keras loads your own layers from FILE.",
+    help="With --check: the dict NAME in a Python module, with which Keras loads your own layers.",
 )
 @as_json
 @click.pass_context
-def command(context: click.Context, opset: int | None, dynamic_size: bool, **options: Any) -> None:
-    """A Keras model as an MXNet network, or as an ONNX file; an MXNet network as a Keras model.
+def command(context: click.Context, **options: Any) -> None:
+    """Converts a Keras model to an MXNet network or an ONNX file, and an MXNet network to a Keras model or ONNX file.
 
     FILE is an .h5 file of a whole model, a .keras archive, or a JSON file with --weights; sample:digits is a model to
-    try it with. Prints the table of layers. A FILE-symbol.json of MXNet, with its .params next to it, becomes a Keras
-    model: give -o NAME.keras or NAME.h5.
+    try it with. The command prints a table of the layers. FILE can also be a -symbol.json file of MXNet with its
+    .params file next to it. It needs --shape, and -o NAME.keras, NAME.h5 or NAME.onnx.
 
     \b
     mxsame convert model.h5 -o model
@@ -94,48 +99,62 @@ def command(context: click.Context, opset: int | None, dynamic_size: bool, **opt
     mxsame convert model.h5 -o net.onnx
     mxsame convert net-symbol.json -o net.keras --shape 1,3,224,224
 
-    It runs in another process, with limits of time and memory while it reads FILE: libhdf5 does not return from some
-    damaged files. With --check Keras reads FILE, too, without these limits: do not use it for files that you do not
-    trust.
+    FILE is read in another process with limits of time and memory, since libhdf5 does not return from some damaged
+    files. With --check Keras reads it too, without these limits: do not use --check for files that you do not trust.
 
-    Exit codes: 0 if all is well, 1 if the file cannot be read or a layer differs from Keras's, 2 for wrong options.
+    Exit codes: 0 if all is well, 1 if the file is refused or cannot be read, 2 for wrong options, 3 if --check finds a
+    layer that differs from Keras's.
     """
     need("h5py", "mxsame convert")
-    need("rich", "mxsame convert")
-    output, onnx = options["output"], None
+    options["onnx"] = onnx_arguments(options["output"], options.pop("opset"), options.pop("dynamic_size"))
     if options["file"].endswith("-symbol.json"):
-        if opset is not None or dynamic_size or any(options[name] for name in ("weights", "padding", "check")):
-            raise click.UsageError("a -symbol.json file takes -o, --shape, --layout and --json only.")
-        context.exit(leave(options["file"], output, options["shapes"], options["layout"], options["as_json"]))
+        if any(options[name] for name in ("weights", "padding", "custom", "check", "custom_objects")):
+            raise click.UsageError("a -symbol.json file takes -o, --shape, --layout, --json and ONNX's options only.")
+        names = ("file", "output", "shapes", "layout", "onnx", "as_json")
+        write_network(**{name: options[name] for name in names})
+    else:
+        if options["check"] and options["padding"] is not None:
+            raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
+        context.exit(run_in_child(options))
+
+
+def onnx_arguments(output: Path | None, opset: int, dynamic_size: bool) -> dict | None:
+    """What `mxsame.export_onnx` gets, or None if no ONNX file is asked for."""
     if output and output.suffix == ".onnx" and not output.is_dir():
         need("onnx", "mxsame convert -o NAME.onnx")
-        onnx = {"dynamic_size": dynamic_size, "opset": 13 if opset is None else opset}
-    elif opset is not None or dynamic_size:
+        return {"opset": opset, "dynamic_size": dynamic_size}
+    if opset != 13 or dynamic_size:
         raise click.UsageError("--opset and --dynamic-size are for an ONNX file: give -o NAME.onnx.")
-    if options["check"] and options["padding"] is not None:
-        raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
-    context.exit(run_in_child({**options, "onnx": onnx}))
+    return None
 
 
-def leave(file: str, output: Path | None, shapes: tuple, layout: str | None, as_json: bool) -> int:
-    """Writes a network of MXNet as a Keras model."""
-    if output is None or output.suffix not in (".keras", ".h5") or not shapes:
-        raise click.UsageError("a -symbol.json file needs -o NAME.keras or NAME.h5, and --shape.")
+def write_network(
+    file: str, output: Path | None, shapes: tuple, layout: str | None, onnx: dict | None, as_json: bool
+) -> None:
+    """Writes an MXNet network as a Keras model or an ONNX file."""
+    if output is None or output.suffix not in (".keras", ".h5", ".onnx") or not shapes:
+        raise click.UsageError("a -symbol.json file needs -o NAME.keras, NAME.h5 or NAME.onnx, and --shape.")
     if any(name is not None for name, _ in shapes):
         raise click.UsageError("--shape must have no NAME= for a -symbol.json file: give its inputs in their order.")
-    sizes = [shape for _, shape in shapes]
+    if onnx is not None and layout is not None:
+        raise click.UsageError("--layout must not be given for an ONNX file of an MXNet network: it keeps its own.")
     need_mxnet()
-    from mxsame import to_keras
+    from mxsame import export_onnx, to_keras
+    from mxsame.export_keras.export import imported
 
-    shape = sizes if len(sizes) > 1 else sizes[0]
+    sizes = [shape for _, shape in shapes]
     with refusals(), stages() as stage:
-        written = to_keras(file, output, shape, layout=layout or "NHWC", progress=stage)
+        net = imported(file)
+        if onnx is None:
+            result = to_keras(net, output, sizes, layout=layout or "NHWC", progress=stage)._asdict()
+        else:
+            result = {"path": export_onnx(net, output, sizes, **onnx, progress=stage)}
     if as_json:
-        print_json(written._asdict())
-    else:
-        click.echo(f"{written.layers} layers, {written.parameters:,} parameters, compared by {written.compared_by}")
-        click.echo(f"written: {written.path}")
-    return 0
+        print_json(result)
+        return
+    if onnx is None:
+        click.echo("{layers} layers, {parameters:,} parameters, compared by {compared_by}".format(**result))
+    click.echo(f"written: {result['path']}")
 
 
 def run_in_child(options: dict) -> int:
@@ -151,7 +170,7 @@ def run_in_child(options: dict) -> int:
     ready.close()
     try:
         if not reading.poll(limit):  # true once `ready` is closed, which the end of the process does, too
-            reason = f"libhdf5 did not return from it within {limit:.0f} seconds"
+            reason = f"reading it took more than {limit:.0f} seconds. It may be damaged, or the machine is busy"
             raise click.ClickException(f"{files[0]} must be a whole model file: {reason}.")
         process.join()
     finally:
@@ -195,7 +214,7 @@ def convert_file(
     padding: str | None, custom: str | None, custom_objects: str | None, check: bool, as_json: bool,
     limits: Callable[[], Any] = contextlib.nullcontext,
 ) -> int:  # fmt: skip
-    """Reads, writes and prints, in this process; the exit code."""
+    """Reads, compares, writes and prints, in this process; the exit code."""
     need_mxnet()
     keras = imported_keras() if check else None
     blocks, objects = imported_dict("--custom", custom), imported_dict("--custom-objects", custom_objects)
@@ -213,90 +232,104 @@ def convert_file(
         except MemoryError as error:
             reason = "it takes more memory than its size allows"
             raise click.ClickException(f"{file} must be a whole model file: {reason}.") from error
-        stage("loading the model in Keras" if keras else "running the network", 0, 1)
-        model = keras and loaded(keras, file, weights, objects)  # after mxsame has refused files with code
         sizes = input_shapes(net, shapes)
+        if keras is not None:
+            stage("loading the model in Keras", 0, 1)
+            model = loaded(keras, file, weights, objects)  # after mxsame has refused files with code
+            stage("comparing with Keras", 0, 1)
+            checked = compare(net, model, report.random_inputs(net, sizes))
+        differing = [row for row in checked or () if row.difference > TOLERANCE]
+        stage("running the network", 0, 1)
         rows = report.lines(net, list(map(mx.nd.zeros, sizes)))
-        if output is not None:
+        if output is not None and not differing:
             target = str(output / Path(file).stem if output.is_dir() else output)
             stage("writing", 0, 1)
             if onnx is None:
                 written = list(export(net, target, sizes))
             else:
                 written = [export_onnx(net, target, sizes, **onnx, progress=stage)]
-        if model is not None:
-            stage("comparing with Keras", 0, 1)
-            checked = compare(net, model, report.random_inputs(net, sizes))
-    return printed(file, net, rows, written, checked, as_json)
+    print_result(file, net, rows, written, checked, differing, as_json)
+    return DIFFERS if differing else 0
 
 
 @contextlib.contextmanager
 def stages() -> Iterator[Callable[[str, int, int], None]]:
-    """What shows a stage and how much of it is done, in a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
+    """What shows a stage and how much of it is done, in one line of a terminal."""
+    is_terminal = sys.stderr.isatty()
 
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task, names = bar.add_task("reading", total=None), ["reading"]
+    def show(stage: str, done: int, total: int) -> None:
+        if is_terminal:
+            part = f" {done} of {total}" if total > 1 else " .."
+            click.echo(f"\r\033[K{stage}{part}", nl=False, err=True)
 
-        def show(stage: str, done: int, total: int) -> None:
-            if stage != names[-1]:
-                names.append(stage)
-                bar.reset(task, description=stage)
-            whole = total if total > 1 else None  # a bar that moves
-            bar.update(task, completed=done, total=whole, refresh=done == 0)
-
+    try:
         yield show
+    finally:
+        if is_terminal:
+            click.echo("\r\033[K", nl=False, err=True)
 
 
-def printed(file: str, net: Any, rows: list, written: list, checked: list | None, as_json: bool) -> int:
-    """Prints the result of a conversion; the exit code."""
+def print_result(
+    file: str, net: Any, rows: list, written: list, checked: list | None, differing: list, as_json: bool
+) -> None:
+    """Prints the table of layers, what was written, and how the layers compare with Keras's."""
     from mxsame.graphs import tracing
 
     names = tracing.input_names(net, len(net.inputs))
     inputs = {name: tensor.layer for name, tensor in zip(names, net.description.inputs)}
-    differing = [row for row in checked or () if row.difference > TOLERANCE]
     if as_json:
-        if checked is not None:  # JSON has no infinity
-            checked = [
-                {**row._asdict(), "difference": row.difference if row.difference < inf else None} for row in checked
-            ]
+        compared = checked and [  # JSON has no infinity
+            {**row._asdict(), "difference": row.difference if isfinite(row.difference) else None} for row in checked
+        ]
         summary = {"file": file, "written": written or None, "inputs": inputs, "transpositions": net.transpositions}
-        print_json({**summary, "layers": [row._asdict() for row in rows], "check": checked})
-    else:
-        show(rows, net.transpositions)
-        if len(inputs) > 1:
-            click.echo(f"inputs: {', '.join(f'{name} is {layer}' for name, layer in inputs.items())}")
-        for name in written:
-            click.echo(f"written: {name}")
-        if not written:
-            click.echo("nothing written: -o NAME writes MXNet's files, -o NAME.onnx an ONNX file")
-        if differing:
-            first = differing[0]
-            click.echo(f"first layer that differs: {first.layer} ({first.class_name}), by {first.difference:.2g}")
-        elif checked is not None:
-            largest = max(row.difference for row in checked)
-            click.echo(f"{len(checked)} layers equal Keras's: the largest difference is {largest:.1e}")
-    return 1 if differing else 0
+        print_json({**summary, "layers": [row._asdict() for row in rows], "check": compared})
+        return
+    print_layers(rows, net.transpositions)
+    if len(inputs) > 1:
+        click.echo(f"inputs: {', '.join(f'{name} is {layer}' for name, layer in inputs.items())}")
+    if differing:
+        first = differing[0]
+        click.echo(f"first layer that differs: {first.layer} ({first.class_name}), by {first.difference:.2g}")
+        click.echo("nothing written")
+        return
+    if checked is not None:
+        largest = max(row.difference for row in checked)
+        click.echo(f"{len(checked)} layers equal Keras's: the largest difference is {largest:.1e}")
+    for name in written:
+        click.echo(f"written: {name}")
+    if not written:
+        click.echo("nothing written: -o NAME writes MXNet's files, -o NAME.onnx an ONNX file")
+
+
+def print_layers(rows: list, transpositions: int) -> None:
+    """The table of layers, and their sums."""
+    lines = [("layer", "class", "operators", "output", "parameters", "padding")]
+    for row in rows:
+        shape = "x".join(map(str, row.output_shape[1:]))
+        texts = (row.layer, row.class_name, ", ".join(row.operators), shape, f"{row.parameters:,}", row.padding or "")
+        lines.append(texts)
+    print_table(lines)
+    total = sum(row.parameters for row in rows)
+    times = f"{transpositions} transposition{'' if transpositions == 1 else 's'}"
+    click.echo(f"{len(rows)} layers, {total:,} parameters, {times} of data")
 
 
 def input_shapes(net: Any, given: tuple) -> list:
     """A shape for each input: as given, or the model's own."""
     own = [tuple(value.ordered(value.shape)) for value in net.inputs]
-    if given:
-        named = dict(given)
-        if len(given) != len(own):
-            raise click.UsageError(f"--shape must be given for each of {len(own)} inputs; received {len(given)}.")
-        for _, shape in given:
-            validation.per_axis("--shape", shape, len(shape), 1)
-            validation.elements("--shape", shape)
-        layers = [tensor.layer for tensor in net.description.inputs]
-        if None not in named and set(named) != set(layers):
-            raise click.UsageError(f"--shape must have the names {', '.join(layers)}; received {', '.join(named)}.")
-        return [shape for _, shape in given] if None in named else [named[layer] for layer in layers]
-    if any(length is None for shape in own for length in shape[1:]):
-        raise click.UsageError(f"--shape must be given: the model takes {', '.join(map(str, own))}, None for any size.")
-    return [(1, *shape[1:]) for shape in own]
+    if not given:
+        if any(None in shape[1:] for shape in own):
+            known = ", ".join(map(str, own))
+            raise click.UsageError(f"--shape must be given: the model takes {known}, None for any size.")
+        return [(1, *shape[1:]) for shape in own]
+    layers, named = [tensor.layer for tensor in net.description.inputs], dict(given)
+    if len(given) != len(own) or set(named) not in ({None}, set(layers)):
+        rule = f"--shape must be given once for each input, without names or with {', '.join(layers)}"
+        raise click.UsageError(f"{rule}; received {', '.join(str(name) for name, _ in given)}.")
+    for _, shape in given:
+        validation.per_axis("--shape", shape, len(shape), 1)
+        validation.elements("--shape", shape)
+    return [shape for _, shape in given] if None in named else [named[layer] for layer in layers]
 
 
 def imported_dict(option: str, named: str | None) -> Any:
@@ -339,18 +372,3 @@ def loaded(keras: Any, file: str, weights: str | None, objects: Any) -> Any:
             f"--check needs a file that Keras {version} can load, your own layers by --custom-objects: "
             f"{type(error).__name__}: {words}. {FIX}"
         ) from error
-
-
-def show(rows: list, transpositions: int) -> None:
-    """The table of layers."""
-    table = [("layer", "class", "operators", "output", "parameters", "padding")]
-    for row in rows:
-        shape = "x".join(map(str, row.output_shape[1:]))
-        texts = (row.layer, row.class_name, ", ".join(row.operators), shape, f"{row.parameters:,}", row.padding or "")
-        table.append(texts)
-    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
-    for line in table:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip())
-    total = sum(row.parameters for row in rows)
-    times = f"{transpositions} transposition{'' if transpositions == 1 else 's'}"
-    click.echo(f"{len(rows)} layers, {total:,} parameters, {times} of data")

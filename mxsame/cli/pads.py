@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from mxsame import padding as arithmetic
 from mxsame import validation
-from mxsame.cli._shared import PICTURE_FORMATS, Integers, Target, as_json, click, need, print_json
-from mxsame.drawing import DATA, PADDING, SKIPPED, PaddedAxis, save_padding, shown
+from mxsame.cli._shared import Integers, click
+from mxsame.drawing import DATA, PADDING, SKIPPED, PaddedAxis, shown
 
 WINDOW = ("kernel", "stride", "dilation")
 WORDS = ("same", "valid", "causal", arithmetic.KERAS_MXNET)
@@ -50,18 +49,9 @@ integers = partial(click.option, type=Integers(), metavar="INT[,INT]...")
 )
 @click.option("--transposed", is_flag=True, help="A transposed convolution: what is cropped from its full extent.")
 @click.option("--output-padding", type=int, help="With --transposed: Keras's output_padding.")
-@as_json
-@click.option(
-    "--plot",
-    type=Target(PICTURE_FORMATS),
-    metavar="[FILE]",
-    is_flag=False,
-    flag_value="padding.png",
-    help=f"Write a picture of each axis too, padding.png by default; {', '.join(PICTURE_FORMATS)}.",
-)
 def command(
-    size: tuple[int, ...], padding: tuple[Any, ...], transposed: bool, output_padding: int | None, as_json: bool,
-    plot: Path | None, **window: tuple[int, ...],
+    size: tuple[int, ...], padding: tuple[Any, ...], transposed: bool, output_padding: int | None,
+    **window: tuple[int, ...],
 ) -> None:  # fmt: skip
     """Where padding goes: low, high, output size, and a drawing.
 
@@ -70,7 +60,6 @@ def command(
     mxsame pads --size 28,30 --kernel 3,5 --stride 2
     mxsame pads --size 28 --kernel 3 --padding 1,1
     mxsame pads --size 14 --kernel 3 --stride 2 --transposed
-    mxsame pads --size 28 --kernel 3 --stride 2 --plot padding.png
     """
     rank = len(size)
     try:
@@ -79,14 +68,9 @@ def command(
         given = given[0] if isinstance(padding[0], str) and len(padding) == 1 else given
         given = validation.padding(given, rank, causal=True)
         given = arithmetic.by_axis(given, "transposed" if transposed else "conv", *each)
-        rows = list(zip(size, *each, given))
-        axes = [PaddedAxis.of(*row, transposed, output_padding) for row in rows]
-        pictures = [] if plot is None else written(axes, plot)
+        axes = [PaddedAxis.of(*row, transposed, output_padding) for row in zip(size, *each, given)]
     except (ValueError, TypeError) as error:
         raise click.UsageError(str(error)) from error
-    if as_json:
-        print_json({"axes": [as_data(axis, row, output_padding) for axis, row in zip(axes, rows)]})
-        return
     for number, axis in enumerate(axes):
         prefix = f"axis {number}: " if rank > 1 else ""
         word, outputs = ("crop", axis.elements) if transposed else ("pads", axis.windows)
@@ -94,34 +78,11 @@ def command(
         for line in drawing(axis, shutil.get_terminal_size().columns):
             click.echo(f"  {line}")
         click.echo()
-    for picture in pictures:
-        click.echo(f"written: {picture}")
-
-
-def written(axes: list[PaddedAxis], plot: Path) -> list[Path]:
-    """Writes the pictures; returns their names, which end in the number of the axis if there are several."""
-    need("matplotlib", "`mxsame pads --plot`")
-    names = [f"{plot.stem}-{number}{plot.suffix}" for number in range(len(axes))] if len(axes) > 1 else [plot.name]
-    for axis, name in zip(axes, names):
-        save_padding(axis, plot.with_name(name))
-    return [plot.with_name(name) for name in names]
 
 
 def spread(values: tuple, count: int) -> tuple:
     """One value for each axis, if one for all is given."""
     return values * count if len(values) == 1 else values
-
-
-def as_data(axis: PaddedAxis, given: tuple, output_padding: int | None) -> dict[str, Any]:
-    """One axis as `--json` prints it; `low` and `high` of a transposed convolution are cropped."""
-    fields = {
-        **dict(zip(("size", "kernel_size", "stride", "dilation", "padding"), given)),
-        "transposed": axis.transposed,
-        "low": axis.low,
-        "high": axis.high,
-        "output_size": axis.elements if axis.transposed else axis.windows,
-    }
-    return {**fields, "output_padding": output_padding} if axis.transposed else fields
 
 
 def drawing(axis: PaddedAxis, width: int) -> list[str]:

@@ -96,7 +96,7 @@ def to_keras(
     'same'
     """
     if isinstance(net, (str, os.PathLike)):
-        net = _imported(os.fspath(net))
+        net = imported(os.fspath(net))
     source = Source.of(net, input_shape)
     path = files.check_path(path)
     if not path.endswith((".keras", ".h5")) or path.endswith(".weights.h5"):
@@ -194,7 +194,7 @@ def _order(x: Value, takes_last: bool) -> Tuple[int, ...]:
 # -- files of MXNet
 
 
-def _imported(file: str) -> Any:
+def imported(file: str) -> Any:
     """The block of a `-symbol.json` file with the newest `.params` file next to it. What only a loss needs is left
     out."""
     if not file.endswith("-symbol.json") or not os.path.isfile(file):

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from importlib.machinery import PathFinder
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional
 
 from mxsame.installation import cuda
 from mxsame.installation.requirements import (
@@ -14,7 +14,6 @@ from mxsame.installation.requirements import (
     MXNET_VERSION,
     NEWEST_NUMPY,
     NEWEST_PYTHON,
-    OLDEST_PYTHON,
     TESTED,
     pins,
 )
@@ -69,11 +68,6 @@ def installed() -> str:
     return ", ".join(parts)
 
 
-def numpy_version() -> Tuple[int, ...]:
-    """``(2, 5)`` for the NumPy that is imported."""
-    return tuple(map(int, sys.modules["numpy"].__version__.split(".")[:2]))
-
-
 # The commands.
 
 
@@ -98,11 +92,9 @@ def reinstall(wheel: str) -> str:
 
 
 def check() -> None:
-    """Raises an ``InstallationError`` if Python, NumPy, the installed wheels or the order of imports cannot work."""
-    if sys.version_info[:2] < OLDEST_PYTHON:
-        raise InstallationError(f"mxsame needs Python 3.8 or newer. {TESTED}.", ANOTHER_PYTHON, IN_THE_FOLDER)
+    """Raises an ``InstallationError`` if NumPy, the installed wheels or the order of imports cannot work."""
     try:
-        import numpy  # noqa: F401 - the problem would be found later, and explained less clearly
+        import numpy  # noqa: F401 - MXNet would find the problem later, and explain it less clearly
     except ImportError as error:
         raise InstallationError(f"NumPy cannot be imported: {error}.", pip("install numpy")) from error
     wheels = mxnet_wheels()
@@ -168,7 +160,7 @@ def explain(error: Exception) -> InstallationError:
     what = f"{type(error).__name__}: {error}"
     if sys.version_info[:2] > NEWEST_PYTHON:
         return InstallationError(f"{TESTED}; it fails on a newer Python: {what}.", ANOTHER_PYTHON, IN_THE_FOLDER)
-    if "numpy" in sys.modules and numpy_version() > NEWEST_NUMPY:
+    if tuple(map(int, sys.modules["numpy"].__version__.split(".")[:2])) > NEWEST_NUMPY:
         return InstallationError(f"{TESTED}; it fails with a newer NumPy: {what}.", pip("install 'numpy<2.6'"))
     return InstallationError(f"The installed MXNet is broken: {what}.", reinstall(wheel))
 

@@ -5,7 +5,7 @@ import sys
 from typing import Iterable, List, NamedTuple
 
 MXNET_VERSION = "1.9.1"
-OLDEST_PYTHON, NEWEST_PYTHON, NEWEST_NUMPY = (3, 8), (3, 13), (2, 5)
+NEWEST_PYTHON, NEWEST_NUMPY = (3, 13), (2, 5)
 TESTED = f"MXNet {MXNET_VERSION} is tested with Python 3.8 to 3.13 and with NumPy 1.17 to 2.5"
 MXNET_CUDA_WHEEL = "mxnet-cu112"
 # mxnet-cu112 has machine code for compute capability 5.0 to 8.6, which 8.9 runs too, and no PTX for newer ones.
