@@ -27,6 +27,11 @@ def description():
     return re.sub(r"\[([^]]*)\]\((?!https?:|#)[^)]*\)", r"\1", text)
 
 
+def on(python, *requirements):
+    """Requirements that pip installs on these versions of Python only."""
+    return [f"{requirement}; python_version {python}" for requirement in requirements]
+
+
 # The wheels with CUDA's libraries, pinned, as they are also found and loaded; and what messages install.
 REQUIREMENTS = runpy.run_path(str(HERE / "mxsame" / "installation" / "requirements.py"))
 
@@ -74,14 +79,10 @@ setup(
         "keras": ["h5py>=3"],  # Keras's files, without Keras
         "test": ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "h5py>=3", *REQUIREMENTS["ONNX"], *CLI],
         # The live oracle; TensorFlow 2.13.1, MXNet 1.9.1 and NumPy 1.23.5 are known to live together.
-        "oracle": ["tensorflow-cpu==2.13.1; python_version == '3.11'", "numpy==1.23.5; python_version == '3.11'"],
+        "oracle": on("== '3.11'", "tensorflow-cpu==2.13.1", "numpy==1.23.5"),
         "onnx": [*REQUIREMENTS["ONNX"]],  # a file is compared with the net before it is written
         # Beside `oracle`: what the benchmarks of ONNX compare with; MXNet's exporter needs onnx < 1.18.
-        "benchmarks": [
-            "tf2onnx==1.17.0; python_version == '3.11'",
-            "onnx==1.14.1; python_version == '3.11'",
-            "onnxruntime==1.18.1; python_version == '3.11'",
-        ],
+        "benchmarks": on("== '3.11'", "tf2onnx==1.17.0", "onnx==1.14.1", "onnxruntime==1.18.1"),
         # MXNet's nd.array looks for a name that SciPy says to drop in 2.0.
         "notebooks": [
             "nbclient>=0.10",
@@ -92,14 +93,10 @@ setup(
             "h5py>=3",
         ],
         # Pinned, since a warning fails the build of the site; they need Python 3.11.
-        "docs": [
-            "sphinx==9.0.4; python_version >= '3.11'",
-            "furo==2025.12.19; python_version >= '3.11'",
-            "myst-parser==5.2.0; python_version >= '3.11'",
-            "myst-nb==1.4.0; python_version >= '3.11'",
-            "sphinx-click==6.2.0; python_version >= '3.11'",
-            "sphinx-copybutton==0.5.2; python_version >= '3.11'",
-        ],
+        "docs": on(
+            *(">= '3.11'", "sphinx==9.0.4", "furo==2025.12.19", "myst-parser==5.2.0", "myst-nb==1.4.0"),
+            *("sphinx-click==6.2.0", "sphinx-copybutton==0.5.2"),
+        ),
         # mypy 1.14 is the last that runs on Python 3.8.
         "dev": ["ruff==0.17.5", "mypy==1.14.1", "nox>=2024.3"],
     },

@@ -51,7 +51,7 @@ OTHERS = {
 
 
 class Network(NamedTuple):
-    """Layers in a row, on a square picture of this size."""
+    """Layers in a row, on a square image of this size."""
 
     title: str
     size: int

@@ -95,7 +95,8 @@ def driver(wheels: Dict[str, str], reported: Dict[str, Any]) -> Check:
         text = "no answer from nvidia-smi within 30 seconds"
     if not any("-cu" in wheel for wheel in wheels):
         return Check("driver", "note", f"{text}; MXNet computes on the CPU")
-    without = [name for _, name, capability in gpus if not _has_machine_code(capability)]
+    supported = [OLDEST_CAPABILITY <= tuple(map(int, gpu[2].split("."))) < FIRST_WITHOUT for gpu in gpus]
+    without = [gpu[1] for gpu, has in zip(gpus, supported) if not has]
     if without and MXNET_CUDA_WHEEL in wheels:
         text += f"; {MXNET_CUDA_WHEEL} has no machine code for {', '.join(without)}, for which there is NVIDIA's MXNet"
         text += " container"
@@ -104,10 +105,6 @@ def driver(wheels: Dict[str, str], reported: Dict[str, Any]) -> Check:
     else:
         text += f"; MXNet sees no GPU{'' if 'gpus' in reported else ': ' + str(reported.get('error'))}"
     return Check("driver", "problem", f"{text}. The command changes to the CPU.", reinstall("mxnet"))
-
-
-def _has_machine_code(capability: str) -> bool:
-    return OLDEST_CAPABILITY <= tuple(map(int, capability.split("."))) < FIRST_WITHOUT
 
 
 def threads(count: int, processors: int, cores: int, quota: Optional[float]) -> Check:

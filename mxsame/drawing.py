@@ -1,4 +1,4 @@
-"""The picture of padding: one axis as elements, below them the window of every output.
+"""Draws padding: one axis as elements, and below them the window of every output.
 
 `PaddedAxis` and `shown` are the model: the elements, which window reads which of them, what is shown of a long axis.
 The rest draws it with matplotlib, an extra; `mxsame pads` prints the same model as text.
@@ -166,7 +166,7 @@ def plot_padding(
     Parameters
     ----------
     size, kernel_size, stride, dilation : int
-        n, k, s and d of the axis.
+        The geometry of the axis: n, k, s and d.
     padding : "same", "valid", "causal", "keras-mxnet", int or (low, high)
         As for `mxsame.padding.output_size`.
     compare_with : the same, or "symmetric"
@@ -182,7 +182,7 @@ def plot_padding(
 
     Returns
     -------
-    The axes; `.figure.savefig("padding.png")` writes the picture.
+    The axes; `.figure.savefig("padding.png")` writes the figure.
 
     Raises
     ------

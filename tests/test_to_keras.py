@@ -431,8 +431,8 @@ def test_the_command_line(tmp_path):
     file, out = module_files(tmp_path), str(tmp_path / "net.keras")
     for arguments, words in (
         ([file, "-o", out, "--shape", "2,3,8,8"], "5 layers, 837 parameters, compared by mxsame.from_keras"),
-        ([file, "-o", out], "needs -o NAME.keras or NAME.h5, and --shape"),
-        ([file, "-o", out, "--shape", "2,3,8,8", "--check"], "takes -o, --shape, --layout and --json only"),
+        ([file, "-o", out], "needs -o NAME.keras, NAME.h5 or NAME.onnx, and --shape"),
+        ([file, "-o", out, "--shape", "2,3,8,8", "--check"], "takes -o, --shape, --layout, --json and ONNX"),
     ):
         assert words in " ".join(CliRunner().invoke(main, ["convert", *arguments]).output.split())
     assert classes(out) == ["InputLayer", "Conv2D", "Flatten", "Dense", "Softmax"]

@@ -11,7 +11,8 @@ SAMPLES = {"digits": "digits.h5"}
 def sample(name: str) -> str:
     """Return the path of a file to try things with.
 
-    "digits" is a Keras model that recognizes handwritten digits: pictures (N, 8, 8, 1) of 0..1 to 10 probabilities.
+    "digits" is a Keras model that recognizes handwritten digits: it computes 10 probabilities from images (N, 8, 8, 1)
+    of 0..1.
     Raises `ValueError` for another name.
 
     >>> import mxsame

@@ -34,13 +34,9 @@ def named(function: Any) -> Callable[..., Any]:
     return renamed if IS_NUMPY_2 else function
 
 
-def expired(name: str) -> Callable[..., Any]:
-    """A function on which NumPy 1.20 to 1.26 raise this error, too."""
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(f"numpy.{name} was removed from NumPy 1.20; the package numpy_financial has it")
-
-    return function
+def financial(*args: Any, **kwargs: Any) -> Any:
+    """What NumPy 1.20 to 1.26 has in place of its financial functions."""
+    raise RuntimeError("NumPy 1.20 removed its financial functions; the package numpy_financial has them")
 
 
 ADDED: Dict[str, Any] = {  # unless NumPy has it
@@ -56,7 +52,7 @@ ADDED: Dict[str, Any] = {  # unless NumPy has it
     "sometrue": partial(numpy.any),  # NumPy calls mx.np's for these three; partial: not for numpy.any itself
     "product": partial(numpy.prod),
     "round_": partial(numpy.round),
-    **{name: expired(name) for name in ("mirr", "npv", "pmt", "ppmt", "pv", "rate")},  # mx.np has them
+    **dict.fromkeys(("mirr", "npv", "pmt", "ppmt", "pv", "rate"), financial),  # mx.np has them
 }
 
 

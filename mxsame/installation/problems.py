@@ -160,7 +160,8 @@ def explain(error: Exception) -> InstallationError:
     what = f"{type(error).__name__}: {error}"
     if sys.version_info[:2] > NEWEST_PYTHON:
         return InstallationError(f"{TESTED}; it fails on a newer Python: {what}.", ANOTHER_PYTHON, IN_THE_FOLDER)
-    if tuple(map(int, sys.modules["numpy"].__version__.split(".")[:2])) > NEWEST_NUMPY:
+    numpy = sys.modules.get("numpy")
+    if numpy and tuple(map(int, numpy.__version__.split(".")[:2])) > NEWEST_NUMPY:
         return InstallationError(f"{TESTED}; it fails with a newer NumPy: {what}.", pip("install 'numpy<2.6'"))
     return InstallationError(f"The installed MXNet is broken: {what}.", reinstall(wheel))
 

@@ -52,10 +52,10 @@ def export_onnx(
     ----------
     net : gluon.HybridBlock
         Initialized, and called once if its channels are deferred; of mxsame, of Gluon, from `mxsame.from_keras`, or a
-        SymbolBlock of files. In float32, float64 or float16. A deployed net is exported, too, but the slices of some
-        transposed convolutions are left in its file; give the net that it was made of.
+        SymbolBlock of files. Its type is float32, float64 or float16. A deployed net is exported, too, but the slices
+        of some transposed convolutions are left in its file; give the net that it was made of.
     path : str or path
-        Of the file. Arrays of 2 GB or more go into a second file, `path` with `.data` after it.
+        The path of the file. Arrays of 2 GB or more go into a second file, `path` with `.data` after it.
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
     opset : int
@@ -72,11 +72,11 @@ def export_onnx(
     input_names, output_names : sequence of str, optional
         By default "data", or "data0", .. of several inputs, and "output", or "output0", ..
     data : array, or list of arrays, optional
-        Of `input_shape`: the data of the comparison. By default numbers between -1 and 1, which test little of a
+        The data of the comparison, of `input_shape`. By default numbers between -1 and 1, which test little of a
         network that takes indices, or pixels of 0 to 255.
     tolerance : float, optional
-        By how much the file may differ from the net, relative to the largest element of an output. By default 1e-4 in
-        float32, or ten times what float32 itself costs the net (at most 1e-2), 1e-7 in float64 and 2e-2 in float16.
+        By how much the file may differ from the net, relative to the largest element of an output. The default is 1e-4
+        in float32, or ten times what float32 itself costs the net (at most 1e-2), 1e-7 in float64, 2e-2 in float16.
         Sigmoids may differ by 1.2e-7, the error of ONNX Runtime's own.
     progress : function of (stage, done, total), optional
         Called with the name of what is being done, and how many of its parts are done: "writing operators", 3, 20.

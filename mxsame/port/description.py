@@ -195,7 +195,7 @@ def function_name(spec: Any) -> Optional[str]:
 
 
 def snake_case(name: str) -> str:
-    """As `keras.utils.naming.to_snake_case`."""
+    """Does what `keras.utils.naming.to_snake_case` does."""
     name = re.sub(r"\W+", "", name)
     name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()

@@ -15,7 +15,7 @@ LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than 
 
 
 class Conversion(NamedTuple):
-    """Of a weight, from Keras's order of axes to that of its parameter, and back."""
+    """How a weight is converted from Keras's order of axes to that of its parameter, and back."""
 
     to_mxnet: Callable
     to_keras: Callable

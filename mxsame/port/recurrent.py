@@ -50,7 +50,7 @@ def gates_to_mxnet(array: np.ndarray, kind: str) -> np.ndarray:
 
 
 class Options(NamedTuple):
-    """Of a recurrent layer, as in Keras.
+    """The options of a recurrent layer, as in Keras.
 
     `steps` is T; None if it is dynamic. The second activation is that of the gates. Backwards, the first output belongs
     to the last step. With `zero_output_for_mask`, the output is 0 where the mask is.

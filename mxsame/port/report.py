@@ -55,13 +55,13 @@ def compare(net: Network, outputs: Any, inputs: Any = None) -> List[Difference]:
     Parameters
     ----------
     net : Network
-        With the weights of the model.
+        The network, with the weights of the model.
     outputs : a model of tf.keras or Keras 3, or a mapping of arrays
         The model, or the outputs that another process recorded, by the names of the layers; an `.npz` file that
         `numpy.load` opens is such a mapping. Other names in it are ignored.
     inputs : array or list of arrays, optional
-        In Keras's order of axes; those of recorded outputs must be given. By default random numbers, and for an
-        Embedding random indices.
+        In Keras's order of axes; those of recorded outputs must be given. The default is random numbers, and random
+        indices for an Embedding.
 
     Returns
     -------

@@ -58,7 +58,7 @@ def _index(w: Writer, output: Output, name: str, length: int, mode: str = "clip"
 
 @writes("one_hot", unread="dtype")
 def one_hot(w: Writer, node: Node, x: str) -> str:
-    """By a comparison with all positions: ONNX's OneHot counts negative indices from the end, MXNet's ignores them."""
+    """Compares with all positions: ONNX's OneHot counts negative indices from the end, MXNet's ignores them."""
     index = w.unsqueezed(w.cast(x, np.int64), [ndim_of(w, node)])
     matches = w.add("Equal", index, w.integers(range(int(node.attr("depth")))))
     values = float(node.attr("on_value")), float(node.attr("off_value"))

@@ -74,7 +74,7 @@ def dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None
 
 @writes("batch_dot", "dot", "_linalg_gemm2")
 def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
-    """Of two arrays, each with its last two axes swapped or not."""
+    """The product of two arrays, each with its last two axes swapped or not."""
     for position, name in enumerate(("transpose_a", "transpose_b")):
         ndim = len(w.shape(node.inputs[position]))
         if node.attr(name, False) and ndim > 1:
