@@ -38,7 +38,7 @@ def refusals() -> Iterator[None]:
     """What the library refuses ends the command with the library's message."""
     try:
         yield
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, ImportError) as error:
         raise click.ClickException(str(error)) from error
 
 

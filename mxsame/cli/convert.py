@@ -12,6 +12,7 @@ import sys
 import textwrap
 import warnings
 from functools import partial
+from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -23,11 +24,12 @@ from mxsame.data import sample
 SECONDS = 60.0  # to read a small file on a busy machine, the import of MXNet included
 BYTES_PER_SECOND = 10e6  # more time for a large one
 MEMORY = 2**30  # bytes to read a file, and three times its size
+WITH_ONNX = " onnx==1.14.1 onnxruntime==1.18.1" * bool(find_spec("onnx"))  # newer ones need another protobuf
 FIX = f"Fix it with: {sys.executable} -m pip install " + (  # of --check
     "keras tensorflow-cpu"
     if sys.version_info >= (3, 12)
-    else "tensorflow==2.13.1 numpy==1.23.5 'matplotlib<3.11' 'contourpy<1.3.3', or, for a file of Keras 3, with "
-    "keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
+    else f"tensorflow==2.13.1 numpy==1.23.5 'matplotlib<3.11' 'contourpy<1.3.3'{WITH_ONNX}, or, for a file of Keras 3, "
+    "with keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
 )
 TOLERANCE = 1e-4  # rounding makes less of a difference, a shift a hundred times more
 DIFFERS = 3  # the exit code of a layer that differs from Keras's

@@ -51,15 +51,15 @@ def to_keras(
         Initialized, and called once if its channels are deferred; of mxsame, of Gluon, deployed, a SymbolBlock. A
         `-symbol.json` file has its `.params` file next to it. Its type is float32.
     path : str or path
-        The file to write. `.keras` is an archive that Keras 3 loads; `.h5` is for tf.keras 2 and Keras 3, and has layers
-        only: an operator that no layer has is refused there.
+        The file to write. `.keras` is an archive that Keras 3 loads; `.h5` is for tf.keras 2 and Keras 3, and has only
+        layers: an operator that no layer has is refused there.
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
         The model is for this size and any batch.
     layout : "NHWC" or "NCHW"
         The order of axes of the model's inputs and outputs, if the net takes channels first: of those with 4 and 5
-        axes, and of those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`, which is all that Keras's
-        convolutions run on a CPU. A net that takes channels last keeps its order.
+        axes, and of those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`,
+        the only one for which Keras's convolutions run on a CPU. A net that takes channels last keeps its order.
     progress : function of (stage, done, total), optional
         Called with the name of what is being done, and how many of its parts are done: "writing operators", 3, 20.
 

@@ -115,7 +115,8 @@ def export_onnx(
     try:
         import onnx
     except ImportError as error:
-        raise ImportError(f"mxsame.export_onnx needs the package onnx; fix it with: {install(*ONNX)}") from error
+        fix = f"fix it with: {install(*ONNX)}"
+        raise ImportError(f"mxsame.export_onnx needs the package onnx ({error}); {fix}") from error
     source = Source.of(net, input_shape)
     path, inputs = files.check_path(path), source.inputs
     opset = validation.integer("opset", opset, OLDEST, onnx.defs.onnx_opset_version())
