@@ -12,8 +12,8 @@ from operator_cases import CASES, SHAPE, TABLE, Block, block_of, inputs_of, norm
 
 from mxsame._mxnet import mx
 from mxsame.exporting.lowering import RULES
-from mxsame.onnx.rows import OPERATORS
-from mxsame.onnx.rows._shared import writes
+from mxsame.onnx import rows  # noqa: F401
+from mxsame.onnx.writer import OPERATORS, writes
 from mxsame.rewriting.graph import Graph
 
 STATIC = ("shape_array", "RNN")  # their first axis is no batch

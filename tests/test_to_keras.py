@@ -214,9 +214,9 @@ def test_tensorflow_gives_the_same(case, tmp_path):
 
 # No row; a label or an array of which only the shape is used; groups that train.
 NOT_KERAS = {
-    *("dot", "_linalg_gemm2", "pick", "one_hot", "RNN", "_rnn_param_concat", "erf", "round", "rint", "LRN", "prod"),
+    *("dot", "_linalg_gemm2", "pick", "one_hot", "RNN", "_rnn_param_concat", "erf", "LRN", "prod"),
     *("_contrib_arange_like", "modulo", "modulo_scalar", "rmodulo_scalar", "_np_cumsum", "topk", "sort"),
-    *("depth_to_space", "space_to_depth", "argsort", "argmax", "argmin", "tile", "shape_array", "smooth_l1"),
+    *("depth_to_space", "space_to_depth", "argsort", "argmax", "argmin", "tile", "shape_array"),
     *("SoftmaxOutput", "LinearRegressionOutput", "MAERegressionOutput", "LogisticRegressionOutput", "slice_like"),
     *("broadcast_like", "GroupNorm"),
 }

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.export_keras import checking, rows  # noqa: F401 - the rows register themselves
 from mxsame.export_keras import files as writing
 from mxsame.export_keras.writer import Made, Value, Writer, channels_last
-from mxsame.exporting.lowering import LOSSES, lower
+from mxsame.exporting.lowering import lower, without_losses
 from mxsame.exporting.shapes import Length, Shapes
 from mxsame.exporting.walk import Source, graph_of
 from mxsame.graphs import files, tracing
 from mxsame.port.network import Network
 from mxsame.port.parameters import Placed, arrays_of
 from mxsame.progress import Progress
-from mxsame.rewriting.graph import Graph
+from mxsame.validation import must
 
 __all__ = ["Written", "to_keras"]
 
@@ -99,12 +99,11 @@ def to_keras(
         net = imported(os.fspath(net))
     source = Source.of(net, input_shape)
     path = files.check_path(path)
-    if not path.endswith((".keras", ".h5")) or path.endswith(".weights.h5"):
-        raise ValueError(f"path must end in .keras or .h5, and not in .weights.h5; {validation.received(path=path)}")
+    fits = path.endswith((".keras", ".h5")) and not path.endswith(".weights.h5")
+    must(fits, "path must end in .keras or .h5, and not in .weights.h5", path=path)
     is_first = validation.layout(layout, 2) == "NCHW"
     types = {str(dtype) for dtype in (source.dtype, *source.types.values())}
-    if types != {"float32"}:
-        raise ValueError(f"net must have parameters and inputs of float32; {validation.received(dtype=sorted(types))}")
+    must(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
     with tracing.explained(input_shape=input_shape):
         if _is_as_read(net, path):
             made = _as_read(net, source.inputs)
@@ -162,8 +161,7 @@ def _from_graph(source: Source, operators: bool, is_first: bool) -> Made:
     outputs = [writer.arranged(x, _order(x, bool(takes_last))) for x in values]
     writer.finish(outputs)
     used = {layer.name for layer in writer.model.layers} & {tensor.layer for tensor in writer.model.inputs}
-    if len(used) < len(shapes.inputs):
-        raise ValueError(f"net must use the values of all of its inputs; {validation.received(used=sorted(used))}")
+    must(len(used) == len(shapes.inputs), "net must use the values of all of its inputs", used=sorted(used))
     arrays, output_orders = writer.arrays, [x.order for x in outputs]
     tensors = writer.shapes_of_tensors
     return Made(
@@ -177,10 +175,8 @@ def _written(writer: Writer) -> List[Value]:
     values, reasons = writer.write_all(), writer.refusals
     if not reasons and not all(isinstance(x, Value) for x in values):
         reasons.append("net must have outputs that depend on its inputs; received one of constants")
-    if reasons:
-        more = f"\nand {len(reasons) - MOST_SHOWN} more" if len(reasons) > MOST_SHOWN else ""
-        shown = "\n".join(reasons[:MOST_SHOWN])
-        raise ValueError(f"net must have operators that Keras has exactly: {shown}{more}")
+    shown = [*reasons[:MOST_SHOWN], *([f"and {len(reasons) - MOST_SHOWN} more"] if len(reasons) > MOST_SHOWN else [])]
+    must(not reasons, "net must have operators that Keras has exactly: " + "\n".join(shown))
     return values
 
 
@@ -197,29 +193,19 @@ def _order(x: Value, takes_last: bool) -> Tuple[int, ...]:
 def imported(file: str) -> Any:
     """The block of a `-symbol.json` file with the newest `.params` file next to it. What only a loss needs is left
     out."""
-    if not file.endswith("-symbol.json") or not os.path.isfile(file):
-        raise ValueError(f"net must be a block or a -symbol.json file that exists; {validation.received(net=file)}")
+    exists = file.endswith("-symbol.json") and os.path.isfile(file)
+    must(exists, "net must be a block or a -symbol.json file that exists", net=file)
     prefix = file[: -len("-symbol.json")]
     stored = sorted(glob.glob(f"{glob.escape(prefix)}-[0-9][0-9][0-9][0-9].params"))
-    if not stored:
-        raise ValueError(f"net must have a file of parameters next to it, {prefix}-0000.params; received none")
+    must(stored, f"net must have a file of parameters next to it, {prefix}-0000.params; received none")
     try:
-        symbol, saved = mx.sym.load(file), mx.nd.load(stored[-1])
+        symbol = without_losses(mx.sym.load(file))
+        known = {name.split(":", 1)[-1] for name in mx.nd.load(stored[-1])}
+        inputs = [tracing.variable(name, "float32") for name in symbol.list_inputs() if name not in known]
+        block = mx.gluon.SymbolBlock(symbol, inputs)
+        block.collect_params().load(stored[-1], ignore_extra=True, cast_dtype=True, dtype_source="saved")
     except mx.base.MXNetError as error:
         raise ValueError(
             f"net must be files of MXNet; {validation.received(net=file)}: {tracing.reason(error)}"
         ) from None
-    arrays: Dict[str, Any] = {name.split(":", 1)[-1]: array for name, array in saved.items()}
-    graph = Graph.of(symbol, {}, {})
-    for node, users in graph.users().items():
-        for user in users if node.op in LOSSES else ():
-            graph.connect(user, LOSSES[node.op](node))
-    symbol = graph.symbol()
-    names = [name for name in symbol.list_inputs() if name not in arrays]
-    block = mx.gluon.SymbolBlock(symbol, [tracing.variable(name, "float32") for name in names])
-    for name, parameter in block.collect_params().items():
-        if name in arrays:
-            parameter.shape = arrays[name].shape
-            parameter.initialize(ctx=mx.cpu())
-            parameter.set_data(arrays[name])
     return block

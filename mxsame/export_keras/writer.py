@@ -6,7 +6,6 @@ axis is, so a transposition is only written where a layer needs another order.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
@@ -14,13 +13,13 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 import numpy as np
 
-from mxsame import validation
-from mxsame.exporting.shapes import Length, Shape, Shapes
+from mxsame.exporting.shapes import Shape, Shapes
 from mxsame.exporting.walk import Rows, Walk
 from mxsame.port.description import Layer, LayerCall, Model, Tensor, Weight
 from mxsame.port.rows import roles_of
 from mxsame.rewriting import constants
 from mxsame.rewriting.graph import Graph, Node, Output, unused
+from mxsame.validation import must
 
 ROWS = Rows()
 writes = ROWS.writes
@@ -134,17 +133,14 @@ class Writer(Walk):
     def refuse(self, node: Node, reason: str) -> None:
         """Kept, so that all are known at the end; a value of the right shape stands for the node."""
         self.refusals.append(reason)
-        for output in self.graph.used_outputs():
-            if output.node is node:
-                rank = len(self.shape(output))
-                self._written[output] = self.value(Tensor(node.name), output, tuple(range(rank)))
+        for output in self.outputs_of(node):
+            self._written[output] = self.value(Tensor(node.name), output, tuple(range(len(self.shape(output)))))
 
     def _write(self, node: Node) -> None:
         """What depends on parameters only is computed when a row asks for it."""
         pure = not any(word in node.op for word in constants.IMPURE) and not node.more.get("subgraphs")
         if pure and all(isinstance(self._written.get(source), Output) for source in node.inputs):
-            for output in (each for each in self.graph.used_outputs() if each.node is node):
-                self._written[output] = output
+            self._written.update({output: output for output in self.outputs_of(node)})
         elif node.inputs and isinstance(self._written[node.inputs[0]], Output) and node.kind not in TAKES_CONSTANTS:
             self.refuse(node, f"the data of an operator must depend on the net's inputs; received {self.path_to(node)}")
         else:
@@ -166,27 +162,29 @@ class Writer(Walk):
 
     # -- for rows, to read
 
+    def outputs_of(self, node: Node) -> List[Output]:
+        """Those that something uses, and the first."""
+        return [output for output in self.graph.used_outputs() if output.node is node]
+
     def value(self, tensor: Tensor, output: Output, order: Tuple[int, ...]) -> Value:
         """A tensor that is an output of the graph, with its axes in this order."""
         return Value(tensor, _lengths(self.shape(output), order), order)
 
     def weight(self, output: Any) -> Weighted:
         """The array of a layer: a parameter, or the elements of parameters in another order."""
-        if isinstance(output, Value):
-            raise ValueError("weights must depend on parameters only")
+        must(not isinstance(output, Value), "weights must depend on parameters only")
         return Weighted(self.computed(output), output)
 
     def constant(self, output: Output, x: Value) -> Any:
         """A number, or an array to which x broadcasts, with the axes of x."""
         trained = sorted(self._parameters(output) & self._trained)
-        if trained:
-            raise ValueError(f"a trained parameter must be one of a layer of Keras; received {', '.join(trained)}")
+        must(not trained, f"a trained parameter must be one of a layer of Keras; received {', '.join(trained)}")
         array = self.computed(output)
         if (array == array.ravel()[:1]).all():
             return float(array.ravel()[0])
         array = array.reshape((1,) * (x.rank - array.ndim) + array.shape)
-        if array.ndim != x.rank or array.shape[x.order[0]] != 1:
-            raise ValueError(f"a constant must have the data's axes and one batch; received {array.shape}")
+        fits = array.ndim == x.rank and array.shape[x.order[0]] == 1
+        must(fits, "a constant must have the data's axes, and a batch of 1", shape=array.shape)
         return array.transpose(x.order)[0].astype("float32")
 
     def name_of(self, weight: Weighted) -> str:
@@ -240,8 +238,8 @@ class Writer(Walk):
         name = self._unique(f"{named}_{part}" if part else named)
         layer = Layer(class_name, name, {"name": name, "trainable": True, "dtype": "float32", **config})
         layer.roles = roles = roles_of(layer) or []
-        if {role.name for role in roles} != weights.keys():
-            raise ValueError(f"a {class_name} must have the weights of its row; {validation.received(got=weights)}")
+        is_complete = {role.name for role in roles} == weights.keys()
+        must(is_complete, f"a {class_name} must have the weights of its row", got=weights)
         layer.config["trainable"] = self._is_trained(roles, weights)
         self.arrays[name] = {role.name: np.ascontiguousarray(weights[role.name].array, "float32") for role in roles}
         self.model.layers.append(layer)
@@ -249,24 +247,24 @@ class Writer(Walk):
 
     def _is_trained(self, roles: Sequence[Weight], weights: Mapping[str, Weighted]) -> bool:
         """Whether the layer's parameters are trained, which must be so for all or for none."""
-        names = {name for role in roles if role.trained for name in self._parameters(weights[role.name].source)}
+        sources = {role.name: weights[role.name].source for role in roles}
+        names = {name for role in roles if role.trained for name in self._parameters(sources[role.name])}
         trained = names & self._trained
-        if trained not in (set(), names):
-            raise ValueError(f"a layer's parameters must be trained all or none; received {sorted(trained)} of {names}")
+        rule = "a layer's parameters must be trained all or none"
+        must(trained in (set(), names), rule, trained=sorted(trained), parameters=sorted(names))
         for name in trained:
-            if self._owners.setdefault(name, self._node) is not self._node:
-                raise ValueError(f"a trained parameter must be one layer's; {name} is {self._owners[name].name}'s, too")
-        computed = [node for role in roles for node in self.graph.nodes([weights[role.name].source])]
-        if trained and self._node.op != "RNN" and not all(node.op in MOVES for node in computed):
-            raise ValueError(f"a trained parameter must be a weight as it is; received {sorted(trained)}")
+            owner = self._owners.setdefault(name, self._node)
+            must(owner is self._node, f"a trained parameter must be one layer's; {name} is also {owner.name}'s")
+        moved = all(node.op in MOVES for node in self.graph.nodes([*sources.values()]))
+        fits = moved or not trained or self._node.op == "RNN"
+        must(fits, "a trained parameter must be a weight as it is", parameters=sorted(trained))
         return bool(trained) or not names
 
     def operator(
         self, class_name: str, *args: Any, shape: Optional[Lengths] = None, call: Any = None, **config: Any
     ) -> Value:
         """A function of `keras.ops` of values and numbers, whose output is like the first value, or of this shape."""
-        if self.is_h5:
-            raise ValueError("an .h5 file has layers only: give a path that ends in .keras")
+        must(not self.is_h5, "an .h5 file has layers only: give a path that ends in .keras")
         first = next(each for each in args if isinstance(each, Value))
         name = self._unique(_clean(self._node.name))
         layer = Layer(class_name, name, {"name": name, **config}, operator=f"numpy.{class_name}", roles=[])
@@ -287,10 +285,7 @@ class Writer(Walk):
         order = tuple(order)
         if order == x.order:
             return x
-        if order[0] != x.order[0]:
-            raise ValueError(f"the batch must be the first axis; {validation.received(order=order, data=x.order)}")
-        if x.features is not None:
-            raise ValueError("flattened data must go to dense layers only, if it has another order of channels")
+        must(order[0] == x.order[0], "the batch must be the first axis", order=order, data=x.order)
         if x.source and order == channels_last(x.rank):
             self.takes_last[x.source] = order
         if (x.tensor, order) not in self._arranged:
@@ -306,20 +301,19 @@ class Writer(Walk):
 
     def alike(self, *inputs: Value) -> List[Value]:
         """All with the order of axes of the first."""
-        if not all(isinstance(x, Value) and x.rank == inputs[0].rank for x in inputs):
-            raise ValueError("arrays must depend on the net's inputs, and have the same number of axes")
+        fits = all(isinstance(x, Value) and x.rank == inputs[0].rank for x in inputs)
+        must(fits, "arrays must depend on the net's inputs, and have the same number of axes")
         return [self.arranged(x, inputs[0].order) for x in inputs]
 
     def in_shape(self, x: Value, shape: Sequence[Optional[int]], order: Sequence[int], part: str = "reshape") -> Value:
         """The same elements, in the order here, as an array of another shape."""
         shape, order = tuple(shape), tuple(order)
-        if x.features is not None or shape[0] is not None or shape.count(None) > 1:
-            raise ValueError(f"the batch must stay the first axis; {validation.received(shape=shape)}")
         if x.shape == shape:
             return x._replace(order=order)
-        flat = len(shape) == 2
-        config = {} if flat else {"target_shape": list(shape[1:])}
-        name = "Flatten" if flat else "Reshape"
+        same = x.shape[0] is None is shape[0] and None not in (*x.shape[1:], *shape[1:])
+        same = same and math.prod(x.shape[1:]) == math.prod(shape[1:])
+        must(same, "the batch must stay an axis of its own, the first", data=x.shape, shape=shape)
+        name, config = ("Flatten", {}) if len(shape) == 2 else ("Reshape", {"target_shape": list(shape[1:])})
         part = "" if self._node.kind in ("Flatten", "Reshape") else part
         return self.layer(name, config, x, shape=shape, order=order, part=part)
 
@@ -327,29 +321,18 @@ class Writer(Walk):
         """As MXNet's Reshape from one shape to another; a `lazy` one leaves the order of features to dense layers.
 
         Axes that are split or merged must be next to each other in MXNet's order; all others stay where they are."""
-        groups = _groups(source, target)
-        for axes, to in groups:
-            before, after = ([n for n in map(shape.__getitem__, part) if n != (1, 1)]
-                             for shape, part in ((source, axes), (target, to)))  # fmt: skip
-            if before != after and not all(n.is_static for n in before):
-                raise ValueError("the batch must stay an axis of its own")
-        home = {axis: number for number, (axes, _) in enumerate(groups) for axis in axes if source[axis] != (1, 1)}
-        places: Dict[int, None] = dict.fromkeys(home[axis] for axis in x.order if axis in home)
-        numbers = [*places, *(number for number in range(len(groups)) if number not in places)]
-        wanted = [axis for number in numbers for axis in groups[number][0]]
-        kept = [axis for axis in x.order if axis in home]
-        to = [axis for number in numbers for axis in groups[number][1]]
-        features = None
-        if kept != [axis for axis in wanted if axis in home]:
-            if lazy and len(target) == 2 and x.order[0] == 0:
-                positions = np.arange(math.prod(n.traced for n in source[1:])).reshape([n.traced for n in source[1:]])
-                features = positions.transpose([axis - 1 for axis in x.order[1:]]).ravel()
-            else:
-                x = self.arranged(x, wanted)
-        shape = _lengths(target, to)
-        if features is not None:
-            to, shape = [0, 1], _lengths(target, (0, 1))
-        return self.in_shape(x, shape, to)._replace(features=features)
+        long = [axis for axis in x.order if source[axis] != (1, 1)]
+        groups = sorted(
+            _groups(source, target), key=lambda group: min(map(long.index, {*long} & {*group[0]}), default=99)
+        )
+        wanted, to = ([axis for group in groups for axis in group[side]] for side in (0, 1))
+        if long == [axis for axis in wanted if axis in long]:
+            return self.in_shape(x, _lengths(target, to), to)
+        if not lazy or len(target) != 2 or x.shape[0] is not None:
+            return self.in_shape(self.arranged(x, wanted), _lengths(target, to), to)
+        lengths = [n.traced for n in source[1:]]
+        positions = np.arange(math.prod(lengths)).reshape(lengths).transpose([axis - 1 for axis in x.order[1:]])
+        return self.in_shape(x, _lengths(target, (0, 1)), (0, 1))._replace(features=positions.ravel())
 
 
 def _searched(layers: Mapping[str, Layer], outputs: Sequence[Tensor]) -> Tuple[Dict[str, int], List[Tuple[str, int]]]:
@@ -382,9 +365,8 @@ def _lengths(shape: Shape, order: Sequence[int]) -> Lengths:
 def _groups(source: Shape, target: Shape) -> List[Tuple[List[int], List[int]]]:
     """The smallest groups of neighbouring axes that have the same elements before and after a reshape: they end where
     both have the same number of elements up to there. Axes of length 1 belong to the group before."""
-    before, after = (list(itertools.accumulate(shape, _product)) for shape in (source, target))
-    if before[-1] != after[-1]:
-        raise ValueError(f"a reshape must keep the number of elements; received {source} to {target}")
+    before, after = ([*map(tuple, np.cumprod(shape, axis=0).tolist())] for shape in (source, target))
+    must(before[-1] == after[-1], f"a reshape must keep the number of elements; received {source} to {target}")
     ends = [count for count in dict.fromkeys(before) if count in after]
     groups: List[Tuple[List[int], List[int]]] = [([], []) for _ in ends]
     for side, counts in enumerate((before, after)):
@@ -392,7 +374,3 @@ def _groups(source: Shape, target: Shape) -> List[Tuple[List[int], List[int]]]:
             number = next(number for number, end in enumerate(ends) if end >= count)
             groups[number][side].append(axis)
     return groups
-
-
-def _product(one: Length, other: Length) -> Length:
-    return Length(one.traced * other.traced, one.other * other.other)

@@ -1,29 +1,21 @@
 """Operators that are others, or a few of them: rewritten for a format that has no row of them.
 
-A rule is a function of the walk and the node; it returns what takes the place of its output, or a list of such.
+A rule is a function of the walk, the node, and a Symbol for each of its inputs; it returns a Symbol for its output, or
+a list of such.
 """
 
 from __future__ import annotations
 
 from typing import Any, Callable, Dict, List
 
-from mxsame import validation
-from mxsame.exporting.walk import Rows, Walk, axes_of, axis_of
-from mxsame.rewriting.graph import Node, Output, entries
+from mxsame._mxnet import mx
+from mxsame.exporting.walk import Rows, Walk, axes_of, axis_of, ndim_of
+from mxsame.rewriting.graph import Graph, Node, Output, entries
+from mxsame.validation import must
 
 RULES = Rows()
 rewrites = RULES.writes
-
-
-def of(node: Node, op: str, *inputs: Output, **attrs: Any) -> Output:
-    """Another operator in place of a node."""
-    return Output(Node(op, node.name, list(inputs), {name: str(value) for name, value in attrs.items()}))
-
-
-def sliced(node: Node, axis: int, begin: Any, end: Any, step: int = 1) -> Output:
-    """A slice along one axis."""
-    begin, end, step = ((*(None,) * axis, entry) for entry in (begin, end, step))
-    return of(node, "slice", node.inputs[0], begin=begin, end=end, step=step)
+F = mx.sym
 
 
 def lower(w: Walk) -> None:
@@ -31,7 +23,8 @@ def lower(w: Walk) -> None:
     users = w.graph.users()
     for node in users:
         if node.kind in RULES and node.kind not in w.rows:
-            outputs = w.by(RULES[node.kind], node)
+            formulas = w.by(RULES[node.kind], node, *(F.var(str(number)) for number in range(len(node.inputs))))
+            outputs = _spliced(node, F.Group(formulas)) if formulas else []
             for user in users[node]:
                 old = w.graph.used_by(user.node)[user.position]
                 if old.index < len(outputs):
@@ -40,126 +33,173 @@ def lower(w: Walk) -> None:
     w.shapes.infer(w.graph)
 
 
+def _spliced(node: Node, formulas: Any) -> List[Output]:
+    """The outputs of Symbols of the inputs of a node, whose name all operators get."""
+    graph = Graph.of(formulas, {}, {})
+    for new, users in graph.users().items():
+        for user in users if new.op == "null" else ():
+            graph.connect(user, node.inputs[int(new.name)])
+        new.name = node.name
+    return graph.outputs
+
+
+def without_losses(symbol: Any) -> Any:
+    """A Symbol whose losses are what they are at inference, without labels."""
+    graph = Graph.of(symbol, {}, {})
+    for node, users in graph.users().items():
+        for user in users if node.op in LOSSES else ():
+            graph.connect(user, _spliced(node, LOSSES[node.op](node, F.var("0"), F.var("1")))[0])
+    return graph.symbol()
+
+
+def sliced(x: Any, axis: int, begin: Any, end: Any) -> Any:
+    """A slice along one axis."""
+    before = (None,) * axis
+    return F.slice(x, begin=(*before, begin), end=(*before, end))
+
+
 # -- axes
 
 
 @rewrites("SwapAxis")
-def _transpose(w: Walk, node: Node) -> Output:
-    axes = list(range(len(w.shape(node.inputs[0]))))
+def _transpose(w: Walk, node: Node, x: Any) -> Any:
+    axes = list(range(ndim_of(w, node)))
     first, second = node.attr("dim1"), node.attr("dim2")
     axes[first], axes[second] = axes[second], axes[first]
-    return of(node, "transpose", node.inputs[0], axes=tuple(axes))
+    return F.transpose(x, axes=axes)
 
 
 @rewrites("stack")
-def _concatenated(w: Walk, node: Node) -> Output:
-    axis = node.attr("axis") % (len(w.shape(node.inputs[0])) + 1)
-    wider = [of(node, "expand_dims", source, axis=axis) for source in node.inputs]
-    return of(node, "Concat", *wider, dim=axis, num_args=len(wider))
+def _concatenated(w: Walk, node: Node, *xs: Any) -> Any:
+    axis = node.attr("axis") % (ndim_of(w, node) + 1)
+    return F.concat(*(F.expand_dims(x, axis=axis) for x in xs), dim=axis)
 
 
 @rewrites("SliceChannel")
-def _parts(w: Walk, node: Node) -> List[Output]:
+def _parts(w: Walk, node: Node, x: Any) -> List[Any]:
     count, axis = node.attr("num_outputs"), axis_of(w, node)
-    length = w.shape(node.inputs[0])[axis]
-    if not length.is_static:
-        raise ValueError("the axis that is split must be static")
-    share = length.traced // count
-    parts = [sliced(node, axis, number * share, (number + 1) * share) for number in range(count)]
-    return [of(node, "squeeze", part, axis=axis) for part in parts] if node.attr("squeeze_axis") else parts
+    share = w.static(node.inputs[0], "the axis that is split", [axis])[0] // count
+    parts = [sliced(x, axis, number * share, (number + 1) * share) for number in range(count)]
+    return [F.squeeze(part, axis=axis) for part in parts] if node.attr("squeeze_axis") else parts
 
 
 @rewrites("slice_axis")
-def _slice(w: Walk, node: Node) -> Output:
-    return sliced(node, axis_of(w, node), node.attr("begin"), node.attr("end"))
+def _slice(w: Walk, node: Node, x: Any) -> Any:
+    return sliced(x, axis_of(w, node), node.attr("begin"), node.attr("end"))
 
 
 @rewrites("slice_like")
-def _slice_like(w: Walk, node: Node) -> Output:
+def _slice_like(w: Walk, node: Node, x: Any, _: Any) -> Any:
     own, other = (w.shape(source) for source in node.inputs)
     axes = [axis for axis in axes_of(w, node, "axes") if own[axis] != other[axis]]
-    if not all(other[axis].is_static for axis in axes):
-        raise ValueError("the lengths that are taken must be static")
-    end = tuple(other[axis].traced if axis in axes else None for axis in range(len(own)))
-    return of(node, "slice", node.inputs[0], begin=(None,) * len(end), end=end)
+    lengths = dict(zip(axes, w.static(node.inputs[1], "the lengths that are taken", axes)))
+    end = tuple(map(lengths.get, range(len(own))))
+    return F.slice(x, begin=(None,) * len(end), end=end)
 
 
 @rewrites("reverse")
-def _reverse(w: Walk, node: Node) -> Output:
+def _reverse(w: Walk, node: Node, x: Any) -> Any:
     axes = axes_of(w, node)
     ends = (None,) * (max(axes) + 1)
-    step = tuple(-1 if axis in axes else 1 for axis in range(len(ends)))
-    return of(node, "slice", node.inputs[0], begin=ends, end=ends, step=step)
-
-
-@rewrites("Embedding", unread="dtype")
-def _rows(w: Walk, node: Node) -> Output:
-    return of(node, "take", *reversed(node.inputs))
-
-
-# -- losses, which are these operators at inference
-
-
-@rewrites("SoftmaxActivation")
-def _softmax(w: Walk, node: Node) -> Output:
-    return of(node, "softmax", node.inputs[0], axis=1 if node.attr("mode") == "channel" else -1)
-
-
-def _softmax_of_loss(node: Node) -> Output:
-    """By default over all elements of each instance of the batch."""
-    data, channels = node.inputs[0], node.attr("multi_output")
-    if channels or node.attr("preserve_shape"):
-        return of(node, "softmax", data, axis=1 if channels else -1)
-    return of(node, "reshape_like", of(node, "softmax", of(node, "Flatten", data)), data)
-
-
-LOSSES: Dict[str, Callable[[Node], Output]] = {
-    "SoftmaxOutput": _softmax_of_loss,
-    "LinearRegressionOutput": lambda node: node.inputs[0],
-    "MAERegressionOutput": lambda node: node.inputs[0],
-    "LogisticRegressionOutput": lambda node: of(node, "sigmoid", node.inputs[0]),
-}
-
-
-@rewrites(*LOSSES)
-def _output_of_loss(w: Walk, node: Node) -> Output:
-    if node.op == "SoftmaxOutput" and len(w.shape(node.inputs[0])) == 2:
-        node.attrs["preserve_shape"] = "True"  # which is the same then
-    return LOSSES[node.op](node)
+    return F.slice(x, begin=ends, end=ends, step=tuple(-1 if axis in axes else 1 for axis in range(len(ends))))
 
 
 # -- norms and averages
 
 
-@rewrites("_contrib_BatchNormWithReLU", unread=".*")
-def _relu(w: Walk, node: Node) -> Output:
-    return of(node, "relu", Output(Node("BatchNorm", node.name, node.inputs, dict(node.attrs))))
-
-
 @rewrites("norm")
-def _norm(w: Walk, node: Node) -> Output:
-    (x,), more = node.inputs, {"axis": tuple(axes_of(w, node)), "keepdims": node.attr("keepdims")}
-    if node.attr("ord") == 1:
-        return of(node, "sum", of(node, "abs", x), **more)
-    return of(node, "sqrt", of(node, "sum", of(node, "square", x), **more))
+def _norm(w: Walk, node: Node, x: Any) -> Any:
+    more = {"axis": axes_of(w, node), "keepdims": node.attr("keepdims")}
+    return F.sum(F.abs(x), **more) if node.attr("ord") == 1 else F.sqrt(F.sum(x * x, **more))
 
 
 @rewrites("L2Normalization")
-def _scaled_by_norm(w: Walk, node: Node) -> Output:
-    (x,), ndim = node.inputs, len(w.shape(node.inputs[0]))
+def _scaled_by_norm(w: Walk, node: Node, x: Any) -> Any:
+    ndim = ndim_of(w, node)
     axes = {"instance": range(1, ndim), "channel": [1], "spatial": range(2, ndim)}[node.attr("mode")]
-    total = of(node, "sum", of(node, "square", x), axis=tuple(axes), keepdims=True)
-    return of(node, "broadcast_div", x, of(node, "sqrt", of(node, "_plus_scalar", total, scalar=node.attr("eps"))))
+    return F.broadcast_div(x, F.sqrt(F.sum(x * x, axis=tuple(axes), keepdims=True) + float(node.attr("eps"))))
 
 
 @rewrites("_contrib_AdaptiveAvgPooling2D")
-def _average(w: Walk, node: Node) -> Output:
+def _average(w: Walk, node: Node, x: Any) -> Any:
     """To one element, or with equal windows."""
     size = (entries(node.attr("output_size")) or [1]) * 2
     lengths = w.shape(node.inputs[0])[2:]
     if size[:2] == [1, 1]:
-        return of(node, "Pooling", node.inputs[0], pool_type="avg", global_pool=True, kernel=(1, 1))
-    if any(not length.is_static or length.traced % count for length, count in zip(lengths, size)):
-        raise ValueError(f"output_size must divide a static size; {validation.received(output_size=size[:2])}")
+        return F.Pooling(x, pool_type="avg", global_pool=True, kernel=(1, 1))
+    fits = all(length.is_static and length.traced % count == 0 for length, count in zip(lengths, size))
+    must(fits, "output_size must divide a static size", output_size=size[:2])
     kernel = tuple(length.traced // count for length, count in zip(lengths, size))
-    return of(node, "Pooling", node.inputs[0], pool_type="avg", kernel=kernel, stride=kernel)
+    return F.Pooling(x, pool_type="avg", kernel=kernel, stride=kernel)
+
+
+# -- formulas of the inputs and the attributes, whatever the shapes
+
+
+def _softmax_of_loss(node: Node, x: Any, _: Any) -> Any:
+    """By default over all elements of each instance of the batch."""
+    channels = node.attr("multi_output")
+    if channels or node.attr("preserve_shape"):
+        return F.softmax(x, axis=1 if channels else -1)
+    return F.reshape_like(F.softmax(F.flatten(x)), x)
+
+
+def _smooth_l1(node: Node, x: Any) -> Any:
+    """(s x)^2 / 2 where |x| < 1 / s^2, and |x| - 1 / (2 s^2) elsewhere."""
+    square = float(node.attr("scalar")) ** 2
+    return F.where(F.abs(x) < 1 / square, x * x * (square / 2), F.abs(x) - 0.5 / square)
+
+
+def _log1p(node: Node, x: Any) -> Any:
+    """log(u) with u = 1 + x; near 0 times x / (u - 1), which cancels the rounding of u, or x if u is 1."""
+    u = x + 1
+    return F.where(F.abs(x) < 0.5, F.where(u == 1, x, x * (F.log(u) / (u - 1))), F.log(u))
+
+
+def _expm1(node: Node, x: Any) -> Any:
+    """2 t / (1 - t) with t = tanh(x / 2) for small x, which loses no digits; exp(x) - 1 for others."""
+    t = F.tanh(x * 0.5)
+    return F.where(F.abs(x) < 0.5, t * 2 / (1 - t), F.exp(x) - 1)
+
+
+def _round(node: Node, x: Any) -> Any:
+    """A tie goes away from 0."""
+    whole = F.floor(F.abs(x))
+    return F.sign(x) * F.where(F.abs(x) - whole < 0.5, whole, whole + 1)
+
+
+def _rint(node: Node, x: Any) -> Any:
+    """A tie goes down."""
+    return F.where(F.ceil(x) - x < x - F.floor(x), F.ceil(x), F.floor(x))
+
+
+def _truncated(node: Node, x: Any) -> Any:
+    return F.where(x < 0, F.ceil(x), F.floor(x))
+
+
+LOSSES: Dict[str, Callable[..., Any]] = {  # which are these operators at inference
+    "SoftmaxOutput": _softmax_of_loss,
+    "LinearRegressionOutput": lambda node, x, label: x,
+    "MAERegressionOutput": lambda node, x, label: x,
+    "LogisticRegressionOutput": lambda node, x, label: F.sigmoid(x),
+}
+FORMULAS: Dict[str, Callable[..., Any]] = {
+    **LOSSES,
+    "SoftmaxActivation": lambda node, x: F.softmax(x, axis=1 if node.attr("mode") == "channel" else -1),
+    "Embedding": lambda node, index, table: F.take(table, index),
+    "_contrib_BatchNormWithReLU": lambda node, *xs: F.relu(
+        F.BatchNorm(*xs, **{name: node.attrs.get(name) for name in node.attrs})
+    ),
+    "hard_sigmoid": lambda node, x: F.clip(x * float(node.attr("alpha")) + float(node.attr("beta")), 0, 1),
+    "square": lambda node, x: x * x,
+    "rsqrt": lambda node, x: F.reciprocal(F.sqrt(x)),
+    **{"smooth_l1": _smooth_l1, "log1p": _log1p, "expm1": _expm1},
+    **{"round": _round, "rint": _rint, "fix": _truncated, "trunc": _truncated},
+}
+
+
+@rewrites(*FORMULAS, unread="dtype")
+def _formula(w: Walk, node: Node, *xs: Any) -> Any:
+    if node.op == "SoftmaxOutput" and ndim_of(w, node) == 2:
+        node.attrs["preserve_shape"] = "True"  # which is the same then
+    return FORMULAS[node.op](node, *xs)

@@ -23,6 +23,7 @@ from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output, entries
 from mxsame.rewriting.windows import has_windows, is_channels_first, note, windows_of
 from mxsame.target import FORMAT, NOTE
+from mxsame.validation import must
 
 LONGEST = 6  # nodes of a path in a message
 
@@ -58,8 +59,20 @@ def graph_of(source: Source, any_size: bool = False, trained: bool = False) -> G
             node.attrs["__dtype__"] = tensors.dtype_attribute(source.types[node.name])
     canonical.drop(graph, dropout=not trained, copies=True)
     canonical.bound(graph)
+    _forget_zero_states(graph, source.dtype)
     note(graph, any_size)
     return graph
+
+
+def _forget_zero_states(graph: Graph, dtype: Any) -> None:
+    """Let recurrent layers have zeros of their own as initial states, instead of zeros that are made of the data."""
+    for node in graph.nodes():
+        for position, source in enumerate(node.inputs[2:] if node.op == "RNN" else (), 2):
+            while source.node.op in ("squeeze", "broadcast_axis", "expand_dims", "Reshape"):
+                source = source.node.inputs[0]
+            if source.node.op == "zeros_like":
+                attrs = {"shape": str((-1 if mx.util.is_np_shape() else 0,) * 3), "dtype": str(dtype)}
+                node.inputs[position] = Output(Node("_zeros", f"{node.name}_state", attrs=attrs))
 
 
 class Row(NamedTuple):
@@ -79,8 +92,7 @@ class Rows(Dict[str, Row]):
 
         def register(write: Callable) -> Callable:
             for kind in kinds:
-                if kind in self:
-                    raise ValueError(f"a kind of node must have one row; received {kind!r} again")
+                must(kind not in self, f"a kind of node must have one row; received {kind!r} again")
                 self[kind] = Row(write, unread)
             return write
 
@@ -160,28 +172,25 @@ class Walk:
 
     def written(self, output: Output) -> Any:
         """What stands for an output of the graph."""
-        if output not in self._written:
-            raise ValueError(
-                f"net must use outputs that {self.format} has; received output {output.index} of "
-                f"{self.path_to(output.node)}"
-            )
+        rule = f"net must use outputs that {self.format} has; received output"
+        must(output in self._written, f"{rule} {output.index} of {self.path_to(output.node)}")
         return self._written[output]
 
     def shape(self, output: Output) -> Shape:
         """The shape of an output."""
         return self.shapes[output]
 
-    def static(self, output: Output, what: str) -> Tuple[int, ...]:
-        """A shape of static lengths; `what` it is, for the message."""
+    def static(self, output: Output, what: str, axes: Optional[Sequence[int]] = None) -> Tuple[int, ...]:
+        """The lengths of these axes of an output, or of all, which must be static; `what` it is, for the message."""
         shape = self.shape(output)
-        if not all(length.is_static for length in shape):
-            raise ValueError(f"{what} must be static")
-        return tuple(length.traced for length in shape)
+        lengths = [shape[axis] for axis in (range(len(shape)) if axes is None else axes)]
+        must(all(length.is_static for length in lengths), f"{what} must be static")
+        return tuple(length.traced for length in lengths)
 
     def dtype(self, output: Output) -> np.dtype:
         """The type of an output."""
-        if self._dtypes.get(output) is None:
-            raise ValueError(f"the type of {output.node.name} ({output.node.op}) must follow from that of the data")
+        rule = f"the type of {output.node.name} ({output.node.op}) must follow from that of the data"
+        must(self._dtypes.get(output) is not None, rule)
         return np.dtype(self._dtypes[output])
 
     def computed(self, output: Output) -> np.ndarray:
@@ -189,8 +198,8 @@ class Walk:
         value = self.graph.value(output)
         if value is not None:
             return value
-        if any(node.op == "null" and node.name not in self.graph.values for node in self.graph.nodes([output])):
-            raise ValueError(f"{output.node.name} must depend on parameters only")
+        variables = {node.name for node in self.graph.nodes([output]) if node.op == "null"}
+        must(variables <= self.graph.values.keys(), f"{output.node.name} must depend on parameters only")
         (value,) = self.graph.run([output])
         return np.asarray(value)
 
@@ -214,8 +223,7 @@ def ndim_of(w: Walk, node: Node) -> int:
 def axis_of(w: Walk, node: Node) -> int:
     """The axis of a node as a number from 0."""
     axis = node.attr("axis")
-    if axis is None:
-        raise ValueError(f"axis must be given, as {w.format} flattens nothing; received axis=None")
+    must(axis is not None, f"axis must be given, as {w.format} flattens nothing", axis=None)
     return int(axis) % ndim_of(w, node)
 
 
@@ -225,10 +233,10 @@ SHOWN = "shape|size|axis|reverse|target_shape|keep_highest|[lr]hs_(begin|end|axe
 IN_WINDOWS = "kernel|stride|dilate|pad|adj|target_shape|pooling_convention|p_value|count_include_pad"  # if anywhere
 
 
-def must(node: Node, name: str, required: Any) -> None:
+def must_be(node: Node, name: str, required: Any) -> None:
     """Raise `ValueError` unless an attribute has this value, or is not given."""
-    if node.attr(name, required) != required:
-        raise ValueError(f"{name} must be {required}; {validation.received(**{name: node.attr(name)})}")
+    given = node.attr(name, required)
+    must(given == required, f"{name} must be {required}", **{name: given})
 
 
 # -- windows
@@ -236,8 +244,7 @@ def must(node: Node, name: str, required: Any) -> None:
 
 def check_channels_first(node: Node) -> None:
     """Raise `ValueError` for a windowed operator with another layout."""
-    if not is_channels_first(node):
-        raise ValueError(f"layout must have channels first; {validation.received(layout=node.attr('layout'))}")
+    must(is_channels_first(node), "layout must have channels first", layout=node.attr("layout"))
 
 
 def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
@@ -247,15 +254,21 @@ def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
     if node.op == "Pooling":
         validation.mode("pooling_convention", node.attr("pooling_convention"), ("valid", "full"))
     windows = windows_of(node, [length.traced for length in lengths])
-    target = any(node.attr("target_shape") or ())
-    if target and NOTE not in node.attrs and not all(length.is_static for length in lengths):
-        raise ValueError("target_shape must not be given, but pad and adj, to serve dynamic sizes")
     if node.op == "Pooling":
         check_static(tuple(windows), pool=True)
-    is_plain = node.op == "Deconvolution" and NOTE not in node.attrs
-    if is_plain and any(window.dilation > 1 < window.stride for window in windows):
-        raise ValueError("a Deconvolution must not have strides and dilation, with which MXNet computes wrong values")
+    if node.op == "Deconvolution" and NOTE not in node.attrs:
+        fits = not any(node.attr("target_shape") or ()) or all(length.is_static for length in lengths)
+        must(fits, "target_shape must not be given, but pad and adj, to serve dynamic sizes")
+        wrong = any(window.dilation > 1 < window.stride for window in windows)
+        must(not wrong, "a Deconvolution must not have strides and dilation, with which MXNet computes wrong values")
     return [replace(window, size=window.size if n.is_static else None) for window, n in zip(windows, lengths)]
+
+
+def nearest_scale(node: Node) -> int:
+    """How often an UpSampling repeats elements."""
+    must_be(node, "sample_type", "nearest")
+    must(len(node.inputs) == 1, "data must be one array", inputs=len(node.inputs))
+    return int(node.attr("scale"))
 
 
 def rescaled_averages(windows: Sequence[Any], counts_padding: bool) -> Optional[np.ndarray]:
@@ -277,10 +290,8 @@ def recurrent_layers(w: Walk, node: Node, gates: Sequence[int]) -> Iterator[List
     """For each layer of an RNN the weights for its inputs (D, G*H, C) and for its state (D, G*H, H), and both biases
     (D, 2*G*H), for D directions and G gates of H elements, in this order of MXNet's. MXNet's vector has all weights,
     layer by layer and direction by direction, and all biases after them."""
-    must(node, "projection_size", None)
-    channels = w.shape(node.inputs[0])[2]
-    if not channels.is_static:
-        raise ValueError("the channels must be static")
+    must_be(node, "projection_size", None)
+    (channels,) = w.static(node.inputs[0], "the channels", [2])
     rest, size, directions = w.computed(node.inputs[1]), int(node.attr("state_size")), 1 + node.attr("bidirectional")
     height = len(gates) * size
 
@@ -292,7 +303,7 @@ def recurrent_layers(w: Walk, node: Node, gates: Sequence[int]) -> Iterator[List
 
     weights = []
     for number in range(int(node.attr("num_layers"))):
-        width = channels.traced if number == 0 else directions * size
+        width = channels if number == 0 else directions * size
         pairs = [(next_weights(height, width), next_weights(height, size)) for _ in range(directions)]
         weights.append([np.stack(arrays) for arrays in zip(*pairs)])
     for weight, recurrence in weights:

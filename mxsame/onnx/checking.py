@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Iterator, List
 
 import numpy as np
 
@@ -14,8 +14,6 @@ from mxsame.exporting.walk import Source
 from mxsame.installation.requirements import ONNX, install
 
 LARGEST = 2**31 - 2**20  # bytes of arrays in one file of Protocol Buffers, which may have 2 GiB
-OF_SIGMOIDS = 2.0**-23  # twice the error of ONNX Runtime's Sigmoid in float32, which is much of a saturated output
-MOVING = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten", "Slice")
 
 
 class NotCompared(UserWarning):
@@ -48,28 +46,12 @@ def compare(source: Source, sampled: Sampled, file: str) -> None:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # errors are raised
     session = _by_onnxruntime(onnxruntime.InferenceSession, file, options, ["CPUExecutionProvider"])
-    names, outputs = ([entry.name for entry in entries] for entries in (session.get_inputs(), session.get_outputs()))
+    names = [entry.name for entry in session.get_inputs()]
 
     def run(samples: List[List[np.ndarray]]) -> Iterator[List[np.ndarray]]:
         return (_by_onnxruntime(session.run, None, dict(zip(names, arrays))) for arrays in samples)
 
-    floors = _floors(file) if sampled.tolerance is None and str(source.dtype) == "float32" else {}
-    comparing.compare(source, sampled, "ONNX Runtime", run, outputs, floors)
-
-
-def _floors(file: str) -> Dict[str, float]:
-    """By how much outputs may always differ: those of a Sigmoid, whose elements may have moved since."""
-    import onnx
-
-    graph = onnx.load(file, load_external_data=False).graph
-    makers, floors = {name: node for node in graph.node for name in node.output}, {}
-    for entry in graph.output:
-        node = makers.get(entry.name)
-        while node is not None and node.op_type in MOVING:
-            node = makers.get(node.input[0])
-        if node is not None and node.op_type == "Sigmoid":
-            floors[entry.name] = OF_SIGMOIDS
-    return floors
+    comparing.compare(source, sampled, "ONNX Runtime", run)
 
 
 def _by_onnxruntime(call: Callable, *args: Any) -> Any:

@@ -14,8 +14,7 @@ from mxsame.exporting.walk import Source, graph_of
 from mxsame.graphs import files, tracing
 from mxsame.graphs.deploy import frozen
 from mxsame.installation.requirements import ONNX, install
-from mxsame.onnx import checking
-from mxsame.onnx.rows import OPERATORS
+from mxsame.onnx import checking, rows  # noqa: F401 - the rows register themselves
 from mxsame.onnx.writer import Writer
 from mxsame.progress import Progress, report
 from mxsame.rewriting import simplify
@@ -138,7 +137,7 @@ def export_onnx(
         if dynamic_size:
             _check_takes(net, inputs._replace(shapes=inferred.others), source.dtype)
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
-    writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, source.types, OPERATORS)
+    writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, source.types)
     model = writer.model()
     with tracing.explained(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")

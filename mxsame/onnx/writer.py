@@ -6,11 +6,14 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
-from mxsame import validation
 from mxsame.exporting.lowering import lower
 from mxsame.exporting.shapes import Length, Shape, Shapes
 from mxsame.exporting.walk import Rows, Walk
 from mxsame.rewriting.graph import Graph, Node, Output, unused
+from mxsame.validation import must
+
+OPERATORS = Rows()
+writes = OPERATORS.writes
 
 
 class Writer(Walk):
@@ -26,8 +29,6 @@ class Writer(Walk):
     output_names : sequence of str
     types : mapping of str to numpy.dtype
         Of the inputs.
-    operators : mxsame.exporting.walk.Rows
-        As in :mod:`mxsame.onnx.rows`.
     """
 
     format, nothing = "ONNX", ""
@@ -40,11 +41,10 @@ class Writer(Walk):
         input_names: Mapping[str, str],
         output_names: Sequence[str],
         types: Mapping[str, Any],
-        operators: Rows,
     ):
         import onnx
 
-        super().__init__(graph, shapes, operators)
+        super().__init__(graph, shapes, OPERATORS)
         self._onnx, self.opset, self._types = onnx, opset, types
         self.nodes: List[Any] = []
         self._inputs = dict(input_names)
@@ -71,7 +71,8 @@ class Writer(Walk):
             for name, output in zip(self._outputs, self.graph.outputs)
         ]
         helper, used = self._onnx.helper, self._drop_unused()
-        arrays = [self.tensor(array, name) for name, array in self._arrays.items() if name in used]
+        tensor = self._onnx.numpy_helper.from_array
+        arrays = [tensor(array, name) for name, array in self._arrays.items() if name in used]
         graph = helper.make_graph(self.nodes, "mxsame", inputs, outputs, arrays)
         opsets = [helper.make_opsetid("", self.opset)]
         about = {"producer_name": "mxsame", "ir_version": helper.find_min_ir_version_for(opsets)}
@@ -153,9 +154,13 @@ class Writer(Walk):
         """The number that ONNX has for a type of NumPy."""
         return int(self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
-    def tensor(self, array: np.ndarray, name: Optional[str] = None) -> Any:
-        """An initializer, or an attribute that holds an array."""
-        return self._onnx.numpy_helper.from_array(array, name)
+    def filled(self, lengths: str, value: int, dtype: Any) -> str:
+        """An array of these lengths with one value."""
+        return self.add("ConstantOfShape", lengths, value=self._onnx.numpy_helper.from_array(np.full(1, value, dtype)))
+
+    def number(self, node: Node, name: str) -> str:
+        """A scalar of ONNX as MXNet has it: with one axis, unless NumPy's shapes are on."""
+        return self.add("Reshape", name, self.integers([1])) if len(self.shape(Output(node))) == 1 else name
 
     def unsqueezed(self, name: str, axes: Sequence[int]) -> str:
         """With axes of length 1 inserted at these positions."""
@@ -186,8 +191,7 @@ class Writer(Walk):
         for axis, length in enumerate(target):
             same = axis < len(source) and source[axis] == length
             lengths.append(length.traced if length.is_static else 0 if same else -1)
-        if lengths.count(-1) > 1:
-            raise ValueError(f"no more than one dynamic length must change; {validation.received(lengths=lengths)}")
+        must(lengths.count(-1) <= 1, "no more than one dynamic length must change", lengths=lengths)
         return self.add("Reshape", name, self.integers(lengths))
 
     def resized(

@@ -1,5 +1,5 @@
 """How MXNet's operators are written as layers of Keras, in one file for each family."""
 
-from mxsame.export_keras.rows import axes, elements, normalization, recurrent, windowed
+from mxsame.export_keras.rows import axes, elements, layers, windowed
 
-__all__ = ["axes", "elements", "normalization", "recurrent", "windowed"]
+__all__ = ["axes", "elements", "layers", "windowed"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-from mxsame import validation
-from mxsame.export_keras.rows.elements import affine, goes_to_dense
+from mxsame.export_keras.rows.elements import affine
 from mxsame.export_keras.writer import Value, Writer, writes
 from mxsame.exporting.walk import SHOWN, axes_of
 from mxsame.rewriting.graph import Node, Output, entries, taken
+from mxsame.validation import mode, must
 
 Pairs = Sequence[Tuple[int, int]]
 
@@ -17,7 +17,14 @@ Pairs = Sequence[Tuple[int, int]]
 @writes("Reshape", "Flatten", "reshape_like", "expand_dims", "squeeze", unread=SHOWN)
 def _reshape(w: Writer, node: Node, x: Value, *_: Any) -> Value:
     """To the shape that MXNet infers, whatever its special codes are."""
-    return w.reshaped(x, w.shape(node.inputs[0]), w.shape(Output(node)), lazy=goes_to_dense(w, node))
+    return w.reshaped(x, w.shape(node.inputs[0]), w.shape(Output(node)), lazy=_goes_to_dense(w, node))
+
+
+def _goes_to_dense(w: Writer, node: Node) -> bool:
+    """Whether all that uses a flattened array is a dense layer, which can have its rows in another order."""
+    between = ("Activation", "Dropout", "clip", "relu", "sigmoid", "tanh")
+    users = [user for user, _ in w.graph.users()[node] if user is None or user.op != "FullyConnected"]
+    return all(user is not None and user.kind in between and _goes_to_dense(w, user) for user in users)
 
 
 @writes("transpose")
@@ -45,8 +52,7 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
     (argument, neutral, length), here = ALONG_AXES[name], x.along(given)
     if all(each == neutral for each in here):
         return x
-    if here[0] != neutral or x.shape[0] is not None:
-        raise ValueError("the batch must stay as it is")
+    must(here[0] == neutral and x.shape[0] is None, "the batch must stay as it is")
     shape = tuple(n if n is None else length(n, each) for n, each in zip(x.shape, here))
     if here[-1] == neutral and 3 <= x.rank <= 5:
         middle = [list(each) if isinstance(each, tuple) else each for each in here[1:-1]]
@@ -60,8 +66,7 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
         else:
             merged.append([n, each])
     merged += [[1, neutral]] if merged[-1][1] != neutral else []
-    if len(merged) > 4:
-        raise ValueError(f"{name} must be along three axes at most")
+    must(len(merged) <= 4, f"{name} must be along three axes at most")
     flat = w.in_shape(x, (None, *(n for n, _ in merged)), range(len(merged) + 1), part="merged")
     out = along_axes(w, flat, name, [neutral, *(each for _, each in merged)], part)
     return w.in_shape(out, shape, x.order, part="split")
@@ -80,18 +85,18 @@ def _slice(w: Writer, node: Node, x: Value) -> Value:
 @writes("Pad")
 def _pad(w: Writer, node: Node, x: Value) -> Value:
     widths, value = entries(node.attr("pad_width")), float(node.attr("constant_value"))
-    mode, pairs = validation.mode("mode", node.attr("mode"), ("constant", "reflect")), [*zip(widths[::2], widths[1::2])]
-    if mode == "constant" and value == 0:
+    word, pairs = mode("mode", node.attr("mode"), ("constant", "reflect")), [*zip(widths[::2], widths[1::2])]
+    if word == "constant" and value == 0:
         return along_axes(w, x, "ZeroPadding", pairs)
-    return padded(w, x, mode, pairs, value)
+    return padded(w, x, word, pairs, value)
 
 
-def padded(w: Writer, x: Value, mode: str, pairs: Pairs, value: float) -> Value:
+def padded(w: Writer, x: Value, word: str, pairs: Pairs, value: float) -> Value:
     """By the operator of Keras, whose pads are those of any axis."""
     here = x.along(pairs)
     shape = tuple(n if n is None else n + sum(pair) for n, pair in zip(x.shape, here))
-    call = {} if mode == "reflect" else {"constant_values": value}
-    return w.operator("Pad", x, shape=shape, call=call, pad_width=[list(pair) for pair in here], mode=mode)
+    call = {} if word == "reflect" else {"constant_values": value}
+    return w.operator("Pad", x, shape=shape, call=call, pad_width=[list(pair) for pair in here], mode=word)
 
 
 @writes("Concat")
@@ -107,8 +112,7 @@ def _concatenate(w: Writer, node: Node, *xs: Any) -> Value:
 def _repeat(w: Writer, node: Node, x: Value, *_: Any) -> Value:
     """To the shape that MXNet infers."""
     before, after = w.shape(node.inputs[0]), w.shape(Output(node))
-    if len(before) != len(after):
-        raise ValueError("axis must be given, as Keras flattens nothing; received axis=None")
+    must(len(before) == len(after), "axis must be given, as Keras flattens nothing", axis=None)
     factors = [1 if n == m else m.traced // n.traced for n, m in zip(before, after)]
     return along_axes(w, x, "UpSampling", factors)
 
@@ -125,15 +129,14 @@ def _reduction(w: Writer, node: Node, x: Value) -> Value:
 def reduced(w: Writer, x: Value, kind: str, axes: Sequence[int], keepdims: bool) -> Value:
     """Over these of MXNet's axes. Keras has the mean and the largest element of the axes between the batch and the
     last: the others are moved and merged so that they are those."""
-    if x.order[0] in axes:
-        raise ValueError("the batch must not be reduced")
+    must(x.order[0] not in axes, "the batch must not be reduced")
     kept, over = ([axis for axis in x.order if (axis in axes) is is_over] for is_over in (False, True))
     x = affine(w, w.arranged(x, [kept[0], *over, *kept[1:]]), -1.0 if kind == "min" else 1.0, part="negative")
-    count, rank = math.prod(x.shape[x.axis(axis)] or 1 for axis in axes), x.rank
-    lengths = [x.shape[x.axis(axis)] for axis in kept]
-    if len(axes) > 3 or len(kept) != 2:
+    count, lengths = math.prod(x.shape[1 : len(over) + 1]), [x.shape[x.axis(axis)] for axis in kept]
+    is_merged = len(over) > 3 or len(kept) != 2
+    if is_merged:
         x = w.in_shape(x, (None, count, math.prod(n or 1 for n in lengths)), (0, 1, 2), part="merged")
-    wide = keepdims and x.rank == rank and len(kept) == 2
+    wide = keepdims and not is_merged
     shape, order = (None, *(1,) * (x.rank - 2) * wide, x.shape[-1]), x.order if wide else (0, 1)
     name = "GlobalMaxPooling" if kind in ("max", "min") else "GlobalAveragePooling"
     x = w.layer(f"{name}{x.rank - 2}D", {"keepdims": wide}, x, shape=shape, order=order)

@@ -1,4 +1,4 @@
-"""Operators on pictures: convolutions, transposed convolutions, pooling operators, and resizing."""
+"""Operators on images: convolutions, transposed convolutions, pooling operators, and resizing."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame import padding as arithmetic
-from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.export_keras.rows.axes import along_axes, padded, reduced
 from mxsame.export_keras.rows.elements import affine
 from mxsame.export_keras.writer import Value, Weighted, Writer, writes
-from mxsame.exporting.walk import IN_WINDOWS, check_channels_first, must, rescaled_averages, windows_at
+from mxsame.exporting.walk import (
+    IN_WINDOWS,
+    check_channels_first,
+    must_be,
+    nearest_scale,
+    rescaled_averages,
+    windows_at,
+)
 from mxsame.plan import Window
 from mxsame.port.parameters import kernel as conversion_of
 from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import has_windows, is_never_negative
 from mxsame.target import NOTE
+from mxsame.validation import mode, must
 
 Pads = List[Tuple[int, int]]
 LAST = {"data_format": "channels_last"}
@@ -88,44 +95,37 @@ def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output]
 
 @writes("Deconvolution", unread=IN_WINDOWS)
 def _transposed(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = None) -> Value:
-    """Cropped by Keras's padding if that can; else whole, and cropped after it. Groups are layers of their own, side by
-    side."""
-    windows, weight = windows_at(w, node), w.weight(node.inputs[1])
-    biases, groups, x = None if bias is None else w.weight(bias), int(node.attr("num_group")), w.last(x)
-    if groups == 1:
-        return _one_transposed(w, windows, x, weight, biases)
+    """Groups are layers of their own, side by side."""
+    windows, groups, x = windows_at(w, node), int(node.attr("num_group")), w.last(x)
+    weights = {"kernel": w.weight(node.inputs[1]), **({} if bias is None else {"bias": w.weight(bias)})}
     share, outs = (x.shape[-1] or 1) // groups, []
-    for number, array in enumerate(np.split(weight.array, groups)):
-        crop = [(0, 0)] * x.rank
-        crop[1] = (number * share, (groups - 1 - number) * share)
-        part = along_axes(w, x, "Cropping", crop, part="channels")
-        own = None if biases is None else biases._replace(array=np.split(biases.array, groups)[number])
-        outs.append(_one_transposed(w, windows, part, weight._replace(array=array), own, f"group{number}"))
+    for number in range(groups):
+        channels = [(0, 0), (number * share, (groups - 1 - number) * share), *[(0, 0)] * len(windows)]
+        part = along_axes(w, x, "Cropping", channels, part="channels")
+        own = {name: each._replace(array=np.split(each.array, groups)[number]) for name, each in weights.items()}
+        outs.append(_one_transposed(w, windows, part, own, f"group{number}" if groups > 1 else ""))
     shape = (*outs[0].shape[:-1], groups * (outs[0].shape[-1] or 1))
-    return w.layer("Concatenate", {"axis": x.rank - 1}, *outs, shape=shape, part="groups")
+    return w.layer("Concatenate", {"axis": x.rank - 1}, *outs, shape=shape, part="groups") if groups > 1 else outs[0]
 
 
-def _one_transposed(
-    w: Writer, windows: Any, x: Value, weight: Weighted, bias: Optional[Weighted], part: str = ""
-) -> Value:
+def _one_transposed(w: Writer, windows: Any, x: Value, weights: Dict[str, Weighted], part: str) -> Value:
+    """Cropped by Keras's padding if that can; else whole, and cropped after it."""
     strides, dilations = [each.stride for each in windows], [each.dilation for each in windows]
-    if max(strides) > 1 and max(dilations) > 1:
-        raise ValueError(f"strides and dilation must not both be above 1; {validation.received(strides=strides)}")
-    channels, name = weight.array.shape[1], f"Conv{len(windows)}DTranspose"
-    config: Dict[str, Any] = {"filters": channels, "kernel_size": [each.kernel_size for each in windows], **LAST}
-    config.update(strides=strides, dilation_rate=dilations, use_bias=bias is not None)
-    weights = {"kernel": weight._replace(array=conversion_of("transposed").to_keras(weight.array))}
-    weights.update({} if bias is None else {"bias": bias})
+    must(max(strides) == 1 or max(dilations) == 1, "strides and dilation must not both be above 1", strides=strides)
+    kernel = weights["kernel"].array
+    config: Dict[str, Any] = {"filters": kernel.shape[1], "kernel_size": [each.kernel_size for each in windows], **LAST}
+    config.update(strides=strides, dilation_rate=dilations, use_bias="bias" in weights)
+    weights = {**weights, "kernel": weights["kernel"]._replace(array=conversion_of("transposed").to_keras(kernel))}
     for config["padding"] in ("same", "valid"):
         rules = [(each.kernel_size, each.stride, each.dilation, config["padding"]) for each in windows]
         cuts = [arithmetic.transposed_cuts(*rule) for rule in rules]
         crops = [(each.crop[0] - start, each.crop[1] - end) for each, (start, end) in zip(windows, cuts)]
         if not any(map(any, crops)):
             break
-    if min(map(min, crops)) < 0:
-        raise ValueError(f"crops must leave no more than Keras's whole output; {validation.received(crops=crops)}")
+    must(min(map(min, crops)) >= 0, "crops must leave no more than Keras's whole output", crops=crops)
     lengths = [each.outputs(each.size) + sum(crop) for each, crop in zip(windows, crops)]
-    x = w.layer(name, config, x, shape=(None, *lengths, channels), weights=weights, part=part)
+    shape = (None, *lengths, config["filters"])
+    x = w.layer(f"Conv{len(windows)}DTranspose", config, x, shape=shape, weights=weights, part=part)
     return along_axes(w, x, "Cropping", [(0, 0), (0, 0), *crops], part="crop")
 
 
@@ -136,10 +136,10 @@ def _one_transposed(
 def _pooling(w: Writer, node: Node, x: Value) -> Value:
     """Powers are squares, then their sum's root."""
     check_channels_first(node)
-    kind, x = validation.mode("pool_type", node.attr("pool_type"), ("max", "avg", "sum", "lp")), w.last(x)
+    kind, x = mode("pool_type", node.attr("pool_type"), ("max", "avg", "sum", "lp")), w.last(x)
     if kind != "lp" or node.attr("p_value", 2) == 1:
         return _pooled(w, node, "sum" if kind == "lp" else kind, x)
-    must(node, "p_value", 2)
+    must_be(node, "p_value", 2)
     return w.operator("Sqrt", _pooled(w, node, "sum", w.layer("Multiply", {}, x, x, part="square")))
 
 
@@ -178,10 +178,7 @@ def _before(node: Node) -> Node:
 
 @writes("UpSampling", unread="multi_input_mode")
 def _up_sampling(w: Writer, node: Node, x: Value, *more: Any) -> Value:
-    must(node, "sample_type", "nearest")
-    if more:
-        raise ValueError(f"data must be one array; {validation.received(inputs=1 + len(more))}")
-    return along_axes(w, w.last(x), "UpSampling", [1, 1, *[int(node.attr("scale"))] * (x.rank - 2)])
+    return along_axes(w, w.last(x), "UpSampling", [1, 1, *[nearest_scale(node)] * (x.rank - 2)])
 
 
 @writes("_contrib_BilinearResize2D", unread="mode|height|width|scale_.*")

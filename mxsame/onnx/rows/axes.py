@@ -1,17 +1,17 @@
-"""Operators that change shapes and axes or take parts of arrays."""
+"""Operators that change shapes and axes, take parts of arrays or elements by their indices, or reduce axes."""
 
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Iterator, List, Union
 
 import numpy as np
 
 from mxsame.exporting.walk import SHOWN, axes_of, axis_of, ndim_of
-from mxsame.onnx.rows._shared import number, writes
-from mxsame.onnx.writer import Writer
+from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import has_windows
 from mxsame.target import NOTE
+from mxsame.validation import must
 
 # ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
 # never win a maximum and do not count in an average. It does not move a Pad with -0.
@@ -49,7 +49,7 @@ def squeeze(w: Writer, node: Node, x: str) -> str:
     if node.attr("axis") is None:
         axes = [axis for axis in axes if w.shape(node.inputs[0])[axis] == (1, 1)]
     out = w.squeezed(x, axes)
-    return number(w, node, out) if len(axes) == ndim_of(w, node) else out
+    return w.number(node, out) if len(axes) == ndim_of(w, node) else out
 
 
 @writes("slice")
@@ -98,8 +98,7 @@ def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
     source, shape = w.shape(node.inputs[0]), w.shape(Output(node))
     if all(after.is_static or before == after for before, after in zip(source, shape)):
         return w.add("Expand", x, w.integers([n.traced if n.is_static else 1 for n in shape]))
-    if not like or node.attr("lhs_axes") is not None:
-        raise ValueError("the lengths that are broadcast must be static")
+    must(like and node.attr("lhs_axes") is None, "the lengths that are broadcast must be static")
     return w.add("Expand", x, w.add("Shape", *like))
 
 
@@ -108,13 +107,8 @@ def pad(w: Writer, node: Node, x: str) -> str:
     widths, mode, value = entries(node.attr("pad_width")), node.attr("mode"), float(node.attr("constant_value"))
     if not value and any(reader.op == "Pooling" for reader in _readers(w, node)):
         value = KEPT_ZERO
-    return w.add(
-        "Pad",
-        x,
-        w.integers([*widths[::2], *widths[1::2]]),
-        w.scalar(value, node.inputs[0]) if mode == "constant" else None,
-        mode=mode,
-    )
+    filling = w.scalar(value, node.inputs[0]) if mode == "constant" else None
+    return w.add("Pad", x, w.integers([*widths[::2], *widths[1::2]]), filling, mode=mode)
 
 
 def _readers(w: Writer, node: Node) -> Iterator[Node]:
@@ -129,3 +123,100 @@ def _readers(w: Writer, node: Node) -> Iterator[Node]:
 @writes("shape_array")
 def shape_array(w: Writer, node: Node, x: str) -> str:
     return w.lengths(w.shape(node.inputs[0]), x)
+
+
+# ---- elements and rows by their indices ------------------------------------------------------------------------------
+
+
+@writes("take")
+def take(w: Writer, node: Node, x: str, index: str) -> str:
+    axis, mode = axis_of(w, node), node.attr("mode")
+    if not w.shape(node.inputs[0])[axis].is_static and mode == "clip":
+        last = w.add("Sub", w.sliced(w.add("Shape", x), (0, axis, axis + 1, 1)), w.integers([1]))
+        rows = w.add("Max", w.add("Min", w.cast(index, np.int64), last), w.integers([0]))
+    else:
+        rows = _index(w, node, index, axis)
+    return w.add("Gather", x, rows, axis=axis)
+
+
+@writes("pick")
+def pick(w: Writer, node: Node, x: str, index: str) -> str:
+    """One element along an axis for each index; the indices have the data's other axes, and may keep this one."""
+    ndim, axis = ndim_of(w, node), axis_of(w, node)
+    rows = _index(w, node, index, axis)
+    if len(w.shape(node.inputs[1])) < ndim:
+        rows = w.unsqueezed(rows, [axis])
+    picked = w.add("GatherElements", x, rows, axis=axis)
+    return picked if node.attr("keepdims") or ndim == 1 else w.squeezed(picked, [axis])
+
+
+def _index(w: Writer, node: Node, name: str, axis: int) -> str:
+    """The indices as integers: MXNet keeps them as floats, and clips or wraps them."""
+    mode, (length,) = node.attr("mode"), w.static(node.inputs[0], f"the axis of {node.op}", [axis])
+    must(mode in ("clip", "wrap"), "mode must be clip or wrap", mode=mode)
+    value = w.graph.value(node.inputs[1])
+    if value is not None:
+        rows = value.astype(np.int64)
+        return w.constant(rows % length if mode == "wrap" else np.clip(rows, 0, length - 1))
+    if mode == "wrap":
+        return w.add("Mod", w.cast(name, np.int64), w.constant(length, np.int64))
+    return w.add("Clip", w.cast(name, np.int64), w.constant(0, np.int64), w.constant(length - 1, np.int64))
+
+
+@writes("one_hot", unread="dtype")
+def one_hot(w: Writer, node: Node, x: str) -> str:
+    """Compares with all positions: ONNX's OneHot counts negative indices from the end, MXNet's ignores them."""
+    index = w.unsqueezed(w.cast(x, np.int64), [ndim_of(w, node)])
+    matches = w.add("Equal", index, w.integers(range(int(node.attr("depth")))))
+    values = float(node.attr("on_value")), float(node.attr("off_value"))
+    return w.add("Where", matches, *(w.scalar(value, Output(node)) for value in values))
+
+
+@writes("topk", "sort", "argsort", unread="dtype")
+def topk(w: Writer, node: Node, x: str) -> Union[str, List[str]]:
+    """The largest or smallest elements of an axis, their positions, both, or a mask of them; `sort` and `argsort` take
+    all. MXNet chooses freely among equal elements, ONNX takes the first."""
+    axis, dtype = axis_of(w, node), w.dtype(node.inputs[0])
+    (length,), kind = w.static(node.inputs[0], f"the axis of {node.op}", [axis]), node.attr("ret_typ", "indices")
+    count = min(int(node.attr("k")), length) or length if node.op == "topk" else length
+    largest = not node.attr("is_ascend")
+    values, positions = w.add("TopK", x, w.integers([count]), outputs=2, axis=axis, largest=int(largest))
+    if kind == "value" or node.op == "sort":
+        return values
+    if kind == "mask":
+        empty = w.filled(w.lengths(w.shape(node.inputs[0]), x), 0, dtype)
+        return w.add("ScatterElements", empty, positions, w.filled(w.add("Shape", positions), 1, dtype), axis=axis)
+    positions = w.cast(positions, node.attr("dtype", "float32"))
+    return [values, positions] if kind == "both" else positions
+
+
+# ---- reductions ------------------------------------------------------------------------------------------------------
+
+REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "prod": "ReduceProd"}
+
+
+@writes(*REDUCTIONS)
+def reduction(w: Writer, node: Node, x: str) -> str:
+    axes, keepdims = axes_of(w, node), node.attr("keepdims")
+    out = w.reduced(REDUCTIONS[node.kind], x, axes, keepdims) if axes else x
+    return w.number(node, out) if len(axes) == ndim_of(w, node) and not keepdims else out
+
+
+@writes("argmax", "argmin")
+def argument(w: Writer, node: Node, x: str) -> str:
+    """The position of the largest or smallest element, as a float."""
+    op = {"argmax": "ArgMax", "argmin": "ArgMin"}[node.kind]
+    axis, keepdims = axis_of(w, node), node.attr("keepdims")
+    positions = w.cast(w.add(op, x, axis=axis, keepdims=int(keepdims)), w.dtype(Output(node)))
+    return w.number(node, positions) if ndim_of(w, node) == 1 and not keepdims else positions
+
+
+@writes("_np_cumsum", unread="dtype")
+def cumulative_sum(w: Writer, node: Node, x: str) -> str:
+    dtype = w.dtype(Output(node))
+    if dtype != w.dtype(node.inputs[0]):
+        x = w.cast(x, dtype)
+    axis = node.attr("axis")
+    if axis is None:
+        x, axis = w.add("Reshape", x, w.integers([-1])), 0
+    return w.add("CumSum", x, w.constant(int(axis), np.int64))

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
-import re
-from typing import Any, Callable, Dict, Optional
+from typing import Dict, Optional
 
 import numpy as np
 
-from mxsame import validation
+from mxsame.exporting.elementwise import COMPARISONS, OF_ONE, OF_TWO, ONNX, forms, of_two
 from mxsame.exporting.walk import axis_of, ndim_of
-from mxsame.onnx.rows._shared import Array, writes
-from mxsame.onnx.writer import Writer
+from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output
+from mxsame.validation import mode
 
 # ---- the same inputs, and no attributes ------------------------------------------------------------------------------
 
-ACTIVATIONS = {"softrelu": "Softplus", **{name: name.capitalize() for name in ("relu", "sigmoid", "tanh", "softsign")}}
-CAPITALIZED = (
-    "relu sigmoid tanh softsign identity abs sqrt reciprocal exp log erf sin cos tan sinh cosh floor ceil sign"
-)
 PLAIN = {
-    **{name: name.capitalize() for name in CAPITALIZED.split()},
-    **{f"arc{name}": f"A{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    **{kind: operators[ONNX] for kind, operators in OF_ONE.items()},
+    **{name: name.capitalize() for name in ("relu", "sigmoid", "tanh", "softsign", "identity", "exp", "erf")},
     "negative": "Neg",
     "Flatten": "Flatten",
     "add_n": "Sum",
@@ -59,112 +54,26 @@ def with_attributes(w: Writer, node: Node, *xs: str) -> str:
 # ---- two arrays, or one and a number ---------------------------------------------------------------------------------
 
 
-def _modulo(x: Array, y: Array) -> Array:
+@writes(*forms(*OF_TWO, "not_equal", "modulo"))
+def elementwise(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
+    """A scalar has the data's type. A comparison returns 0 or 1 of that type, as in MXNet."""
+    kind, number, reverses = of_two(node)
+    y = w.scalar(number, node.inputs[0]) if y is None else y
+    x, y = (y, x) if reverses else (x, y)
+    if kind == "modulo":
+        return _modulo(w, x, y, w.scalar(0, node.inputs[0]), w.scalar(1, node.inputs[0]))
+    out = w.add("Not", w.add("Equal", x, y)) if kind == "not_equal" else w.add(OF_TWO[kind][ONNX], x, y)
+    return w.cast(out, w.dtype(Output(node))) if kind in (*COMPARISONS, "not_equal") else out
+
+
+def _modulo(w: Writer, x: str, y: str, zero: str, one: str) -> str:
     """The remainder of a division, with the divisor's sign, and 0 for a divisor of 0; ONNX's for floats has the
     dividend's sign."""
-    none = y("Equal", 0)
-    divisor = _where(none, 1, y)
-    rest = x("Mod", divisor, fmod=1)
-    other_sign = rest("Sign") * divisor("Sign") < 0
-    return _where(none, 0, _where(other_sign, rest + divisor, rest))
-
-
-def _where(condition: Array, x: Any, y: Any) -> Array:
-    return condition("Where", x, y)
-
-
-ARITHMETIC: Dict[str, Any] = {
-    "add": "Add",
-    "subtract": "Sub",
-    "multiply": "Mul",
-    "divide": "Div",
-    "maximum": "Max",
-    "minimum": "Min",
-    "power": "Pow",
-    "modulo": _modulo,
-}
-COMPARISONS: Dict[str, Any] = {
-    "equal": "Equal",
-    "not_equal": lambda x, y: x("Equal", y)("Not"),
-    "greater": "Greater",
-    "lesser": "Less",
-    "greater_equal": "GreaterOrEqual",
-    "lesser_equal": "LessOrEqual",
-}
-
-
-@writes(*ARITHMETIC, *(f"{kind}_scalar" for kind in ARITHMETIC))
-@writes("rsubtract_scalar", "rdivide_scalar", "rpower_scalar", "rmodulo_scalar")
-@writes(*COMPARISONS, *(f"{kind}_scalar" for kind in COMPARISONS))
-def of_two(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
-    """A scalar has the data's type, and is the first operand if the name starts with r. A comparison returns 0 or 1 of
-    that type, as in MXNet."""
-    operands = [x, w.scalar(float(node.attr("scalar")), node.inputs[0]) if y is None else y]
-    kind, reverses = re.subn("^r(?=.*_scalar)", "", node.kind)
-    kind = kind.replace("_scalar", "")
-    one, other = (Array(w, node.inputs[0], name) for name in (reversed(operands) if reverses else operands))
-    formula = ARITHMETIC.get(kind) or COMPARISONS[kind]
-    out = one(formula, other) if isinstance(formula, str) else formula(one, other)
-    return w.cast(out.name, w.dtype(Output(node))) if kind in COMPARISONS else out.name
-
-
-# ---- formulas --------------------------------------------------------------------------------------------------------
-
-
-def _log1p(x: Array) -> Array:
-    """log(u) with u = 1 + x; near 0 times x / (u - 1), which cancels the rounding of u, or x if u is 1."""
-    u = x + 1
-    small = _where(u("Equal", 1), x, x * (u("Log") / (u - 1)))
-    return _where(x("Abs") < 0.5, small, u("Log"))
-
-
-def _expm1(x: Array) -> Array:
-    """2 t / (1 - t) with t = tanh(x / 2) for small x, which loses no digits; exp(x) - 1 for others."""
-    t = (x * 0.5)("Tanh")
-    return _where(x("Abs") < 0.5, t * 2 / (t("Neg") + 1), x("Exp") - 1)
-
-
-def _round_half_away(x: Array) -> Array:
-    """MXNet rounds a tie away from 0, ONNX's Round to the even number."""
-    size = x("Abs")
-    whole = size("Floor")
-    return x("Sign") * _where(size - whole < 0.5, whole, whole + 1)
-
-
-def _round_half_down(x: Array) -> Array:
-    """MXNet's rint rounds a tie down."""
-    low, high = x("Floor"), x("Ceil")
-    return _where(high - x < x - low, high, low)
-
-
-def _truncated(x: Array) -> Array:
-    """Towards 0."""
-    return _where(x < 0, x("Ceil"), x("Floor"))
-
-
-FORMULAS: Dict[str, Callable[[Array], Array]] = {
-    "rsqrt": lambda x: x("Sqrt")("Reciprocal"),
-    "square": lambda x: x * x,
-    "log1p": _log1p,
-    "expm1": _expm1,
-    "round": _round_half_away,
-    "rint": _round_half_down,
-    "fix": _truncated,
-    "trunc": _truncated,
-}
-
-
-@writes(*FORMULAS)
-def formula(w: Writer, node: Node, x: str) -> str:
-    return FORMULAS[node.kind](Array(w, node.inputs[0], x)).name
-
-
-@writes("smooth_l1")
-def smooth_l1(w: Writer, node: Node, name: str) -> str:
-    """(s x)^2 / 2 where |x| < 1 / s^2, and |x| - 1 / (2 s^2) elsewhere."""
-    x, square = Array(w, node.inputs[0], name), float(node.attr("scalar")) ** 2
-    size = x("Abs")
-    return _where(size < 1 / square, x * x * (square / 2), size - 0.5 / square).name
+    none = w.add("Equal", y, zero)
+    divisor = w.add("Where", none, one, y)
+    rest = w.add("Mod", x, divisor, fmod=1)
+    other_sign = w.add("Less", w.add("Mul", w.add("Sign", rest), w.add("Sign", divisor)), zero)
+    return w.add("Where", none, zero, w.add("Where", other_sign, w.add("Add", rest, divisor), rest))
 
 
 # ---- activations -----------------------------------------------------------------------------------------------------
@@ -172,23 +81,24 @@ def smooth_l1(w: Writer, node: Node, name: str) -> str:
 
 @writes("Activation")
 def activation(w: Writer, node: Node, x: str) -> str:
-    return w.add(ACTIVATIONS[validation.mode("act_type", node.attr("act_type"), [*ACTIVATIONS])], x)
+    kind = mode("act_type", node.attr("act_type"), ("relu", "sigmoid", "tanh", "softsign", "softrelu"))
+    return w.add({"softrelu": "Softplus"}.get(kind, kind.capitalize()), x)
 
 
 @writes("LeakyReLU", unread="slope|.*_bound")
-def leaky_relu(w: Writer, node: Node, name: str, slopes: str = "") -> str:
+def leaky_relu(w: Writer, node: Node, x: str, slopes: str = "") -> str:
     """GELU as x (1 + erf(x / sqrt(2))) / 2, in the order of steps that runtimes fuse."""
-    kinds, x = {"leaky": "LeakyRelu", "elu": "Elu"}, Array(w, node.inputs[0], name)
-    kind = validation.mode("act_type", node.attr("act_type"), [*kinds, "prelu", "selu", "gelu"])
+    kind = mode("act_type", node.attr("act_type"), ("leaky", "elu", "prelu", "selu", "gelu"))
     if kind == "prelu":
         after = list(range(1, ndim_of(w, node) - 1))
         single = w.shape(node.inputs[1])[0].traced == 1
-        return w.add("PRelu", name, slopes if single or not after else w.unsqueezed(slopes, after))
+        return w.add("PRelu", x, slopes if single or not after else w.unsqueezed(slopes, after))
     if kind == "gelu":
-        return (x * ((x / math.sqrt(2))("Erf") + 1) * 0.5).name
+        root, one, half = (w.scalar(number, node.inputs[0]) for number in (math.sqrt(2), 1, 0.5))
+        return w.add("Mul", w.add("Mul", x, w.add("Add", w.add("Erf", w.add("Div", x, root)), one)), half)
     if kind == "selu":
-        return w.add("Selu", name)
-    return w.add(kinds[kind], name, alpha=float(node.attr("slope")))
+        return w.add("Selu", x)
+    return w.add({"leaky": "LeakyRelu", "elu": "Elu"}[kind], x, alpha=float(node.attr("slope")))
 
 
 @writes("clip")
@@ -228,8 +138,7 @@ def where(w: Writer, node: Node, condition: str, x: str, y: str) -> str:
 
 @writes("zeros_like", "ones_like")
 def full_like(w: Writer, node: Node, x: str) -> str:
-    value = np.full(1, node.kind == "ones_like", w.dtype(Output(node)))
-    return w.add("ConstantOfShape", w.lengths(w.shape(node.inputs[0]), x), value=w.tensor(value))
+    return w.filled(w.lengths(w.shape(node.inputs[0]), x), int(node.kind == "ones_like"), w.dtype(Output(node)))
 
 
 @writes("_zeros", "_ones", "_full", unread="shape|dtype")

@@ -1,32 +1,90 @@
-"""Operators on pictures: convolutions, transposed convolutions, pooling operators, and resizing."""
+"""Operators on images: convolutions, transposed convolutions, pooling operators, and resizing.
+
+ONNX's operators have a pad for each end of each axis, so a window of a static size needs only `pads`. A dynamic size
+needs pads that are the same for every size, or the rule of SAME, which is `auto_pad`.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Dict, Optional, Sequence, Tuple
 
-from mxsame import validation
-from mxsame.exporting.walk import IN_WINDOWS, check_channels_first, must, ndim_of, rescaled_averages, windows_at
-from mxsame.onnx.pads import pads
-from mxsame.onnx.rows._shared import Array, writes
-from mxsame.onnx.writer import Writer
-from mxsame.plan import Window
-from mxsame.plan.windows import described
+from mxsame import padding as arithmetic
+from mxsame.exporting.walk import (
+    IN_WINDOWS,
+    check_channels_first,
+    ndim_of,
+    nearest_scale,
+    rescaled_averages,
+    windows_at,
+)
+from mxsame.onnx.writer import Writer, writes
+from mxsame.plan import TransposedWindow, Window
+from mxsame.plan.windows import AnyWindow, check_dynamic, described
 from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import has_windows
+from mxsame.validation import must
+
+AUTO_PAD = {"same": "SAME_UPPER", arithmetic.KERAS_MXNET: "SAME_LOWER"}  # where the extra padding element goes
+
+
+def pads(windows: Sequence[AnyWindow], pool: bool = False) -> Optional[Dict[str, Any]]:
+    """The attributes for windows, some of dynamic size; None if no attributes are right for every size.
+
+    Raises `ValueError` if a partial window of a pooling operator would be empty for some size.
+
+    >>> pads([Window(224, 3, 2), Window(225, 3, 2)])
+    {'pads': [0, 1, 1, 1]}
+    >>> pads([Window(None, 3, 2), Window(None, 3, 2)])
+    {'auto_pad': 'SAME_UPPER'}
+    >>> pads([TransposedWindow(None, 3, 2, crop=(0, 1))]), pads([TransposedWindow(None, 2, 3, crop=(0, -1))])
+    ({'pads': [0, 1]}, {'pads': [0, 0], 'output_padding': [1]})
+    """
+    if isinstance(windows[0], TransposedWindow):
+        crops: list = [window.crop for window in windows]
+        added = [max(-end, 0) for _, end in crops]
+        attrs = {"pads": [start for start, _ in crops] + [max(end, 0) for _, end in crops]}
+        return {**attrs, "output_padding": added} if any(added) else attrs
+    check_dynamic(tuple(windows), pool)
+    pairs = [_for_every_size(window) for window in windows]
+    if None not in pairs:
+        return {"pads": [low for low, _ in pairs] + [high for _, high in pairs]}
+    if all(window.ceil_mode and not window.follows_size for window in windows):
+        ends = [replace(window, ceil_mode=False).pads(1) for window in windows]
+        return {"pads": [low for low, _ in ends] + [high for _, high in ends], "ceil_mode": 1}
+    rules = {window.padding for window in windows}
+    if len(rules) == 1 and rules <= AUTO_PAD.keys() and all(map(_suits_auto_pad, windows)):
+        return {"auto_pad": AUTO_PAD[rules.pop()]}
+    return None
+
+
+def _suits_auto_pad(window: Window) -> bool:
+    """Whether runtimes compute `auto_pad` correctly: ONNX Runtime computes negative pads for a kernel shorter than its
+    stride, and refuses or ignores `auto_pad` with a dilation."""
+    return window.dilation == 1 and window.kernel_size >= window.stride
+
+
+def _for_every_size(window: Window) -> Optional[Tuple[int, int]]:
+    """The (low, high) that give exactly the right windows for every size of the window; None if there are none."""
+    pairs = [window.pads(size) for size in window.sizes]
+    low, high = pairs[0][0], max(high for _, high in pairs)
+    span = low + high - window.effective_kernel_size
+    exact = all((size + span) // window.stride + 1 == window.outputs(size) for size in window.sizes)
+    return (low, high) if exact and all(pair[0] == low for pair in pairs) else None
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------
 
 
 def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
     """The windows of an operator, and the attributes for them."""
     windows = windows_at(w, node)
     attrs = pads(windows, node.op == "Pooling")
-    if attrs is None:
-        raise ValueError(
-            "the padding must be the same for every size, or that of SAME without dilation, to serve dynamic sizes: "
-            f"give dynamic_size=False; received {described(windows)}"
-        )
+    rule = "the padding must be the same for every size, or that of SAME without dilation, to serve dynamic sizes"
+    must(attrs is not None, f"{rule}: give dynamic_size=False; received {described(windows)}")
     kernel = [window.kernel_size for window in windows]
-    return windows, {"kernel_shape": kernel, "strides": [window.stride for window in windows], **attrs}
+    return windows, {"kernel_shape": kernel, "strides": [window.stride for window in windows], **(attrs or {})}
 
 
 @writes("Convolution", "Deconvolution", unread=IN_WINDOWS)
@@ -57,35 +115,31 @@ def pooling(w: Writer, node: Node, x: str) -> str:
     return _without_what_follows_padding(w, node, out, windows)
 
 
-def _signed_lp(w: Writer, node: Node, name: str, order: int) -> str:
+def _signed_lp(w: Writer, node: Node, x: str, order: int) -> str:
     """A sum of powers, and its root: MXNet's Pooling takes powers of signed values, ONNX's of absolute ones."""
-    x = Array(w, node.inputs[0], name)
-    powers = x if order == 1 else x * x * x
+    powers = x if order == 1 else w.add("Mul", w.add("Mul", x, x), x)
     if has_windows(node):
         windows, attrs = _windowed(w, node)
-        count = math.prod(window.kernel_size for window in windows)
-        total = powers("AveragePool", count_include_pad=1, **attrs) * count
+        count = w.scalar(math.prod(window.kernel_size for window in windows), node.inputs[0])
+        total = w.add("Mul", w.add("AveragePool", powers, count_include_pad=1, **attrs), count)
     else:
-        total = powers.reduced("ReduceSum", range(2, ndim_of(w, node)))
-    return (total if order == 1 else total("Sign") * total("Abs")("Pow", 1 / order)).name
+        total = w.reduced("ReduceSum", powers, list(range(2, ndim_of(w, node))), True)
+    root = w.scalar(1 / order, node.inputs[0])
+    return total if order == 1 else w.add("Mul", w.add("Sign", total), w.add("Pow", w.add("Abs", total), root))
 
 
 def _without_what_follows_padding(w: Writer, node: Node, out: str, windows: Sequence[Window]) -> str:
     """Corrects averages of a partial last window: MXNet counts the padding in it, and not the elements after the
     padding."""
-    if any(window.size is None for window in windows):
-        raise ValueError("padding must not count (count_include_pad=False) with ceil_mode, to serve dynamic sizes")
+    fits = all(window.size is not None for window in windows)
+    must(fits, "padding must not count (count_include_pad=False) with ceil_mode, to serve dynamic sizes")
     scale = rescaled_averages(windows, counts_padding=True)
     return out if scale is None else w.add("Mul", out, w.constant(scale[None, None], w.dtype(node.inputs[0])))
 
 
 @writes("UpSampling", unread="multi_input_mode")
 def up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
-    must(node, "sample_type", "nearest")
-    if more:
-        raise ValueError(f"data must be one array; {validation.received(inputs=1 + len(more))}")
-    scale = float(node.attr("scale"))
-    return w.resized(x, scales=[1.0, 1.0, scale, scale])
+    return w.resized(x, scales=[1.0, 1.0, *[float(nearest_scale(node))] * (ndim_of(w, node) - 2)])
 
 
 @writes("_contrib_BilinearResize2D", unread="mode|height|width|scale_.*")
@@ -94,11 +148,9 @@ def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
     aligned = node.attr("align_corners")
     attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners" if aligned else "half_pixel"}
     source, target = w.shape(node.inputs[0])[2:], w.shape(Output(node))[2:]
-    if not aligned and any(after == (1, 1) != before for before, after in zip(source, target)):
-        raise ValueError(
-            "align_corners must be True for a length of 1, for which MXNet takes the first element; received "
-            "align_corners=False"
-        )
+    fits = aligned or all(after != (1, 1) or before == (1, 1) for before, after in zip(source, target))
+    rule = "align_corners must be True for a length of 1, for which MXNet takes the first element"
+    must(fits, rule, align_corners=aligned)
     factors = [node.attr(name) for name in ("scale_height", "scale_width")]
     if all(length.is_static for length in (*source, *target)):
         exact = [after.traced / before.traced for before, after in zip(source, target)]
@@ -106,11 +158,9 @@ def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
             return w.resized(x, scales=[1.0, 1.0, *exact], **attrs)
     elif None not in factors and (aligned or all(float(scale).is_integer() for scale in factors)):
         return w.resized(x, scales=[1.0, 1.0, *map(float, factors)], **attrs)
-    if not all(length.is_static for length in target):
-        raise ValueError(
-            "data of dynamic size must be resized to a static size, or by a scale, which must be an integer unless "
-            f"align_corners is True; {validation.received(scales=factors, align_corners=aligned)}"
-        )
+    rule = "data of dynamic size must be resized to a static size, or by a scale, which must be an integer unless "
+    rule += "align_corners is True"
+    must(all(length.is_static for length in target), rule, scales=factors, align_corners=aligned)
     batch = w.sliced(w.add("Shape", x), (0, 0, 2, 1))
     sizes = w.add("Concat", batch, w.integers([length.traced for length in target]), axis=0)
     return w.resized(x, sizes=sizes, **attrs)

@@ -1,0 +1,142 @@
+"""Dense layers, embeddings and products of matrices, norms, and recurrent layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+
+from mxsame.export_keras.rows.elements import bounded
+from mxsame.export_keras.writer import Value, Weighted, Writer, writes
+from mxsame.exporting.walk import axis_of, recurrent_layers
+from mxsame.port.parameters import TRANSPOSED
+from mxsame.port.recurrent import KINDS
+from mxsame.rewriting.graph import Node, Output
+from mxsame.validation import must
+
+
+@writes("FullyConnected")
+def _dense(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = None) -> Value:
+    """x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
+    shape = w.shape(node.inputs[0])
+    if node.attr("flatten") and x.rank != 2:
+        x = w.reshaped(x, shape, (shape[0], shape[0]._make([math.prod(n.traced for n in shape[1:])] * 2)), lazy=True)
+    x = w.arranged(x, [*(axis for axis in x.order if axis != x.rank - 1), x.rank - 1])
+    weight = w.weight(node.inputs[1])
+    kernel = TRANSPOSED.to_keras(weight.array)
+    weights = {"kernel": weight._replace(array=kernel if x.features is None else kernel[x.features])}
+    if bias is not None:
+        weights["bias"] = w.weight(bias)
+    config = {"units": len(weight.array), "use_bias": bias is not None}
+    return w.layer("Dense", config, x, shape=(*x.shape[:-1], config["units"]), order=x.order, weights=weights)
+
+
+@writes("take")
+def _rows(w: Writer, node: Node, table: Any, x: Any) -> Value:
+    """Rows of a parameter, by their numbers, which MXNet clips."""
+    fits = isinstance(x, Value) and isinstance(table, Output) and axis_of(w, node) == 0
+    must(fits, "rows must be taken from a parameter, along its first axis")
+    weight = w.weight(table)
+    rows, length = weight.array.shape
+    x = bounded(w, x, 0, rows - 1, part="rows")
+    config, shape, order = {"input_dim": rows, "output_dim": length}, (*x.shape, length), (*x.order, x.rank)
+    return w.layer("Embedding", config, x, shape=shape, order=order, weights={"embeddings": weight})
+
+
+@writes("batch_dot")
+def _batch_dot(w: Writer, node: Node, x: Value, y: Any) -> Value:
+    """Of matrices of a batch."""
+    axes = [2 - node.attr("transpose_a"), 1 + node.attr("transpose_b")]
+    fits = isinstance(y, Value) and (x.rank, y.rank, x.order[0], y.order[0]) == (3, 3, 0, 0)
+    must(fits, "data must be matrices of a batch")
+    config = {"axes": [x.axis(axes[0]), y.axis(axes[1])], "normalize": False}
+    return w.layer("Dot", config, x, y, shape=w.value(x.tensor, Output(node), (0, 1, 2)).shape, order=(0, 1, 2))
+
+
+# ---- norms -----------------------------------------------------------------------------------------------------------
+
+
+def _scaled(
+    w: Writer, node: Node, gamma: Optional[Output], beta: Output, keeps: bool = False
+) -> Tuple[Dict[str, Any], Dict[str, Weighted]]:
+    """The configuration and the weights of a norm, without those that are frozen and change nothing, unless it `keeps`
+    them."""
+    given = {"gamma": (gamma, 1.0), "beta": (beta, 0.0)}
+    weights = {name: (w.weight(source), neutral) for name, (source, neutral) in given.items() if source is not None}
+    needed = {
+        name: weight
+        for name, (weight, neutral) in weights.items()
+        if keeps or not w.is_frozen(weight.source) or (weight.array != neutral).any()
+    }
+    return {"epsilon": float(node.attr("eps")), "center": "beta" in needed, "scale": "gamma" in needed}, needed
+
+
+@writes("batch_norm")
+def _batch_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output, *moving: Output) -> Value:
+    """With statistics that training moves, or leaves if they are global."""
+    fixed = node.attr("use_global_stats")
+    config, weights = _scaled(w, node, None if node.attr("fix_gamma") else gamma, beta, keeps=fixed)
+    config.update(axis=x.axis(node.attr("axis", 1)), momentum=float(node.attr("momentum")))
+    weights.update(zip(("moving_mean", "moving_variance"), map(w.weight, moving)))
+    return w.layer("BatchNormalization", config, x, weights=weights, call={"training": False} if fixed else {})
+
+
+@writes("LayerNorm")
+def _layer_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output) -> Value:
+    config, weights = _scaled(w, node, gamma, beta)
+    return w.layer("LayerNormalization", {"axis": x.axis(axis_of(w, node)), **config}, x, weights=weights)
+
+
+@writes("GroupNorm", "InstanceNorm")
+def _group_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output) -> Value:
+    """Keras has a scale for each channel, MXNet's GroupNorm one for each group."""
+    (config, weights), channels = _scaled(w, node, gamma, beta), w.shape(node.inputs[0])[1].traced
+    groups = int(node.attr("num_groups", channels))
+    fits = groups == channels or all(w.is_frozen(weight.source) for weight in weights.values())
+    must(fits, "scales of groups must be frozen: Keras trains one for each channel")
+    weights = {name: each._replace(array=np.repeat(each.array, channels // groups)) for name, each in weights.items()}
+    x = w.last(x)
+    return w.layer("GroupNormalization", {"groups": groups, "axis": x.rank - 1, **config}, x, weights=weights)
+
+
+# ---- recurrent layers: one RNN of MXNet has all layers and directions, one of Keras is one layer ---------------------
+
+CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN", "rnn_relu": "SimpleRNN"}
+
+
+@writes("RNN", unread="state_outputs")
+def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Value]:
+    """(T, N, C) -> (T, N, D*H), from states of 0."""
+    must(all(state is None for state in states), "initial states must be 0, or not given")
+    must(len(w.outputs_of(node)) == 1, "last states must not be used")
+    mode, size, rate = str(node.attr("mode")), int(node.attr("state_size")), float(node.attr("p"))
+    x, class_name, directions = w.arranged(x, (1, 0, 2)), CLASSES[mode], 1 + node.attr("bidirectional")
+    config: Dict[str, Any] = {"units": size, "return_sequences": True}
+    config["activation"] = "relu" if mode == "rnn_relu" else "tanh"
+    config.update({"reset_after": True} if class_name == "GRU" else {})
+    if any(each.op == "zeros_like" and each.inputs[0].node.op != "null" for each in w.graph.nodes(node.inputs[1:2])):
+        config["use_bias"] = False  # a layer of `mxsame.port` without biases has zeros like a part of a weight
+    vector = w.weight(node.inputs[1])
+    for number, layer in enumerate(recurrent_layers(w, node, KINDS[class_name].gates)):
+        part = f"l{number}" if int(node.attr("num_layers")) > 1 else ""
+        if number and rate:
+            x = w.layer("Dropout", {"rate": rate}, x, part=f"{part}_dropout")
+        weights, whole, wrapper = {}, config, class_name
+        for prefix, *arrays in zip(("forwards_", "backwards_") if directions > 1 else ("",), *layer):
+            weights.update({f"{prefix}{name}": vector._replace(array=array)
+                            for name, array in _weights(config, class_name == "GRU", *arrays).items()})  # fmt: skip
+        if directions > 1:
+            name = f"{w.name_of(vector)}_{part}_one_way".replace("__", "_")
+            inner = {"module": "keras.layers", "class_name": class_name}
+            inner["config"] = {**config, "name": name, "dtype": "float32"}
+            wrapper, whole = "Bidirectional", {"merge_mode": "concat", "layer": inner}
+        x = w.layer(wrapper, whole, x, shape=(None, x.shape[1], directions * size), weights=weights, part=part)
+    return [x]
+
+
+def _weights(config: Dict[str, Any], has_both: bool, weight: Any, recurrence: Any, bias: Any) -> Dict[str, Any]:
+    """Of one direction. Where Keras has one bias, it is the sum of MXNet's two."""
+    halves = bias.reshape(2, -1)
+    biases = {"bias": halves if has_both else halves.sum(0)} if config.get("use_bias", True) else {}
+    return {"kernel": weight.T, "recurrent_kernel": recurrence.T, **biases}

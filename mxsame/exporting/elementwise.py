@@ -1,0 +1,45 @@
+"""Functions of each element, for the formats that have them as operators: one table for all."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Tuple
+
+from mxsame.rewriting.graph import Node
+
+ONNX, KERAS = 0, 1  # the columns
+SAME_NAME = ("sqrt", "reciprocal", "log", "sign", "floor", "ceil", "sin", "cos", "tan", "sinh", "cosh")
+OF_ONE: Dict[str, Tuple[str, ...]] = {
+    **{name: (name.capitalize(),) * 2 for name in SAME_NAME},
+    **{f"arc{name}": (f"A{name}", f"Arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "abs": ("Abs", "Absolute"),
+}
+ARITHMETIC = {
+    "add": ("Add", "Add"),
+    "subtract": ("Sub", "Subtract"),
+    "multiply": ("Mul", "Multiply"),
+    "divide": ("Div", "Divide"),
+    "maximum": ("Max", "Maximum"),
+    "minimum": ("Min", "Minimum"),
+    "power": ("Pow", "Power"),
+}
+COMPARISONS = {
+    "equal": ("Equal", "Equal"),
+    "greater": ("Greater", "Greater"),
+    "lesser": ("Less", "Less"),
+    "greater_equal": ("GreaterOrEqual", "GreaterEqual"),
+    "lesser_equal": ("LessOrEqual", "LessEqual"),
+}
+OF_TWO = {**ARITHMETIC, **COMPARISONS}
+
+
+def forms(*kinds: str) -> List[str]:
+    """The kinds of nodes that compute one of these of two arrays, or of one and a number, which may be the first."""
+    reversible = [kind for kind in kinds if kind in ("subtract", "divide", "power", "modulo")]
+    return [*kinds, *(f"{kind}_scalar" for kind in kinds), *(f"r{kind}_scalar" for kind in reversible)]
+
+
+def of_two(node: Node) -> Tuple[str, Optional[float], bool]:
+    """What a node of such a kind computes; the number, if it has one; and whether the number is the first operand."""
+    kind, is_scalar, _ = node.kind.partition("_scalar")
+    reverses = bool(is_scalar) and kind.startswith("r")
+    return kind[reverses:], float(node.attr("scalar")) if is_scalar else None, reverses

@@ -1,0 +1,149 @@
+"""Dense layers and products of matrices, norms, and recurrent layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+
+from mxsame.exporting.walk import axis_of, ndim_of, recurrent_layers
+from mxsame.onnx.writer import Writer, writes
+from mxsame.rewriting.graph import Node
+from mxsame.target import CELL
+from mxsame.validation import must
+
+
+@writes("FullyConnected")
+def dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
+    """x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
+    ndim = ndim_of(w, node)
+    if node.attr("flatten") and ndim != 2:
+        w.static(node.inputs[0], "the data of a dense layer, apart from the batch,", range(1, ndim))
+        x, ndim = w.add("Flatten", x, axis=1), 2
+    if ndim == 2:
+        return w.add("Gemm", x, weight, bias, transB=1)
+    value = w.graph.value(node.inputs[1])
+    product = w.add("MatMul", x, w.constant(value.T) if value is not None else w.transposed(weight, (1, 0)))
+    return product if bias is None else w.add("Add", product, bias)
+
+
+@writes("batch_dot", "dot", "_linalg_gemm2")
+def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
+    """The product of two arrays, each with its last two axes swapped or not."""
+    ranks = [len(w.shape(source)) for source in node.inputs]
+    for position, (name, ndim) in enumerate(zip(("transpose_a", "transpose_b"), ranks)):
+        if node.attr(name, False) and ndim > 1:
+            axes = [*range(ndim - 2), ndim - 1, ndim - 2]
+            x, y = (w.transposed(x, axes), y) if position == 0 else (x, w.transposed(y, axes))
+    most = (2 if node.attr("transpose_a") else math.inf, 2) if node.op == "dot" else (math.inf, math.inf)
+    must(all(ndim <= limit for ndim, limit in zip(ranks, most)), "data must have at most two axes")
+    product = w.add("MatMul", x, y)
+    product = w.number(node, product) if ranks == [1, 1] else product
+    alpha = float(node.attr("alpha", 1.0))
+    return product if alpha == 1 else w.add("Mul", product, w.scalar(alpha, node.inputs[0]))
+
+
+# ---- norms -----------------------------------------------------------------------------------------------------------
+
+
+@writes("batch_norm", unread="momentum|use_global_stats")
+def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, variance: str) -> str:
+    """With the statistics of training, which is what inference uses."""
+    ndim, dtype = ndim_of(w, node), w.dtype(node.inputs[0])
+    axis = int(node.attr("axis", 1)) % ndim_of(w, node)
+    names, arrays = [gamma, beta, mean, variance], [w.graph.value(source) for source in node.inputs[1:]]
+    if node.attr("fix_gamma"):
+        arrays[0], names[0] = np.ones(w.shape(node.inputs[2])[0].traced), ""
+    names = [
+        name if array is None or (name and array.dtype == dtype) else w.constant(array, dtype)
+        for name, array in zip(names, arrays)
+    ]
+    epsilon = float(node.attr("eps"))
+    order = [0, axis, *(other for other in range(1, ndim) if other != axis)]
+    out = w.add("BatchNormalization", w.transposed(x, order), *names, epsilon=epsilon)
+    return w.transposed(out, np.argsort(order).tolist())
+
+
+@writes("LayerNorm")
+def layer_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
+    """(x - mean) / sqrt(variance + epsilon), scaled and shifted."""
+    ndim, axis, epsilon = ndim_of(w, node), axis_of(w, node), float(node.attr("eps"))
+    if axis == ndim - 1 and w.opset >= 17:
+        return w.add("LayerNormalization", x, gamma, beta, axis=-1, epsilon=epsilon)
+    after = list(range(1, ndim - axis))
+    scale, shift = (w.unsqueezed(each, after) if after else each for each in (gamma, beta))
+    centered = w.add("Sub", x, w.reduced("ReduceMean", x, [axis], True))
+    variance = w.reduced("ReduceMean", w.add("Mul", centered, centered), [axis], True)
+    deviation = w.add("Sqrt", w.add("Add", variance, w.scalar(epsilon, node.inputs[0])))
+    return w.add("Add", w.add("Mul", w.add("Div", centered, deviation), scale), shift)
+
+
+@writes("GroupNorm")
+def group_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
+    """Each group of channels standardized, then scaled and shifted by one number of its own."""
+    grouped = w.add("Reshape", x, w.integers([0, int(node.attr("num_groups")), -1]))
+    out = w.add("InstanceNormalization", grouped, gamma, beta, epsilon=float(node.attr("eps")))
+    return w.add("Reshape", out, w.lengths(w.shape(node.inputs[0]), x))
+
+
+# ---- recurrent layers: one RNN of MXNet has all layers and directions, an LSTM, GRU or RNN of ONNX is one layer ------
+
+GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
+    "lstm": ("LSTM", (0, 3, 1, 2)),  # input, output, forget, cell of MXNet's input, forget, cell, output
+    "gru": ("GRU", (1, 0, 2)),  # update, reset, hidden of reset, update, hidden
+    "rnn_tanh": ("RNN", (0,)),
+    "rnn_relu": ("RNN", (0,)),
+}
+FUNCTIONS: Dict[str, tuple] = {  # of a note -> ONNX's, its alpha and its beta: numbers, or the note's names of them
+    "elu": ("Elu", "alpha"),
+    "hard_sigmoid": ("HardSigmoid", "slope", 0.5),
+    "identity": ("Affine", 1.0, 0.0),
+    "leaky_relu": ("LeakyRelu", "negative_slope"),
+    **{name: (name.capitalize(),) for name in ("relu", "sigmoid", "softsign", "tanh")},
+}
+
+
+@writes("RNN", "RNN with a note", unread="p")
+def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
+    """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
+    mode, size = str(node.attr("mode")), int(node.attr("state_size"))
+    op, order = GATES[mode]
+    directions, count = 1 + node.attr("bidirectional"), int(node.attr("num_layers"))
+    attrs: dict = {"hidden_size": size, "direction": "bidirectional" if directions == 2 else "forward"}
+    if op == "GRU":
+        attrs["linear_before_reset"] = 1
+    elif op == "RNN":
+        attrs["activations"] = [{"rnn_tanh": "Tanh", "rnn_relu": "Relu"}[mode]] * directions
+    if CELL in node.attrs:
+        attrs.update(_noted(op, **node.attr(CELL)))
+    ends: List[List[str]] = []
+    for number, layer in enumerate(recurrent_layers(w, node, order)):
+        arrays = [w.constant(array, w.dtype(node.inputs[0])) for array in layer]
+        part = (0, number * directions, (number + 1) * directions, 1)  # of the initial states; without any, all are 0
+        start = [w.sliced(state, part) if state and count > 1 else state for state in states]
+        x, *end = w.add(op, x, *arrays, None, *start, outputs=1 + len(states), **attrs)
+        x = _merged(w, x, directions, size)
+        ends.append(end)
+    if not node.attr("state_outputs"):
+        return [x]
+    return [x, *(each[0] if len(each) == 1 else w.add("Concat", *each, axis=0) for each in map(list, zip(*ends)))]
+
+
+def _noted(op: str, activations: Any, reset_after: bool) -> Dict[str, Any]:
+    """The attributes for the formulas of a note, whose activations are that of the output, then that of the gates."""
+    output, gate = activations
+    chosen = {"LSTM": [gate, output, output], "GRU": [gate, output], "RNN": [output]}[op]
+    rows = [(*FUNCTIONS[name], arguments) for name, arguments in chosen]
+    attrs: Dict[str, Any] = {"activations": [row[0] for row in rows]}
+    for position, name in ((1, "activation_alpha"), (2, "activation_beta")):
+        numbers = [float(row[-1].get(row[position], row[position])) for row in rows if len(row) > position + 1]
+        attrs.update({name: numbers} if numbers else {})
+    return {**attrs, "linear_before_reset": int(reset_after)} if op == "GRU" else attrs
+
+
+def _merged(w: Writer, x: str, directions: int, size: int) -> str:
+    """(T, D, N, H) -> (T, N, D*H)."""
+    if directions == 1:
+        return w.squeezed(x, [1])
+    return w.add("Reshape", w.transposed(x, (0, 2, 1, 3)), w.integers([0, 0, directions * size]))
