@@ -59,7 +59,7 @@ ACTIVATIONS: Dict[str, Callable] = {  # by Keras's names; "axis" is one of the a
     "exponential": lambda F, x: F.exp(x),
     "gelu": gelu,
     "glu": glu,
-    "hard_shrink": lambda F, x, threshold=0.5: x * (F.abs(x) > threshold),
+    "hard_shrink": lambda F, x, threshold=0.5: F.where(F.abs(x) > threshold, x, F.zeros_like(x)),
     "hard_sigmoid": lambda F, x, slope: F.clip(slope * x + 0.5, a_min=0, a_max=1),
     **dict.fromkeys(("hard_silu", "hard_swish"), hard_swish),
     "hard_tanh": lambda F, x: F.clip(x, a_min=-1, a_max=1),

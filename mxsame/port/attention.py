@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, List, Mapping, Sequence
 
-from mxsame.port.blocks import MASKED
+from mxsame.port.blocks import MASKED, kept, masked
 
 MASK_AXES = {"query": 2, "value": 1, "key": 1}  # that a mask of one sequence lacks among those of the scores (N, T, S)
 
@@ -53,9 +53,10 @@ def causal_mask(F: Any, scores: Any) -> Any:
 def attention(
     F: Any, query: Any, key: Any, value: Any, *arrays: Any, scale: Any = None, concat_score_weight: Any = None,
     score_mode: str, use_causal_mask: bool, dropout: Mapping[str, Any], masks: Sequence[str],
-    return_attention_scores: bool,
+    return_attention_scores: bool, replaces: bool,
 ) -> Any:  # fmt: skip
-    """`keras.layers.Attention` and `AdditiveAttention`: each position of the query weighs the values.
+    """`keras.layers.Attention` and `AdditiveAttention`: each position of the query weighs the values. What the query's
+    mask leaves out is replaced by 0, or multiplied by it.
 
     The score is, by `score_mode`: "dot", q . k; "concat", the sum of tanh(scale (q + k)), times a weight; "additive",
     the sum of scale tanh(q + k). `scale` is (1,), or for "additive" (D,), and `concat_score_weight` (1,).
@@ -76,7 +77,7 @@ def attention(
         scores = times(F.sum(pairs, axis=3), concat_score_weight, 3)
     output, _, weights = attended(F, scores, value, given, use_causal_mask, dropout)
     if of_query is not None:
-        output = F.broadcast_mul(output, F.expand_dims(of_query, axis=2))
+        output = (kept if replaces else masked)(F, output, of_query)
     return [output, weights] if return_attention_scores else output
 
 

@@ -11,6 +11,8 @@ import operator
 from functools import partial, wraps
 from typing import Any, Callable, Dict, Optional, Sequence
 
+import numpy as np
+
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import copied
@@ -48,6 +50,12 @@ def pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) ->
         ]
         x = concatenate(F, *mirrored[0], x, *mirrored[1], axis=axis, copies=low == 1) if low or high else x
     return x
+
+
+def signed_zeros(F: Any, x: Any) -> Any:
+    """-0.0 below 0.0, as positions of Keras 3 have it."""
+    is_negative = (x == 0) * (1 / x < 0)
+    return F.where(is_negative, F.zeros_like(x) - float(np.finfo("float32").tiny), x)
 
 
 def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> Any:
@@ -220,8 +228,8 @@ def rms(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
 
 
 def counted_below(F: Any, x: Any, boundaries: Any) -> Any:
-    """For each element, how many boundaries are not above it."""
-    return F.sum(F.broadcast_greater_equal(F.expand_dims(x, axis=-1), boundaries), axis=-1)
+    """For each element, how many boundaries are not above it: all for NaN."""
+    return F.sum(1 - F.broadcast_lesser(F.expand_dims(x, axis=-1), boundaries), axis=-1)
 
 
 def any_not_equal(F: Any, x: Any, value: float) -> Any:
@@ -281,7 +289,7 @@ def dot(F: Any, x: Any, y: Any, axes: Sequence[int], normalize: bool = False) ->
 
 
 def dense(F: Any, x: Any, weight: Any, bias: Any = None, *, units: int, ones: Sequence[int] = ()) -> Any:
-    """A matrix product along the last axis; with `ones` along the channels of a picture, as a 1x1 convolution."""
+    """A matrix product along the last axis; with `ones` along the channels of an image, as a 1x1 convolution."""
     if not ones:
         return F.FullyConnected(x, weight, bias, num_hidden=units, flatten=False, no_bias=bias is None)
     weight = F.reshape(weight, shape=(0, 0, *ones))
@@ -397,7 +405,7 @@ def run(F: Any, function: Any, *arrays: Any, **arguments: Any) -> Any:
 
 
 class BatchNorm1D(mx.gluon.nn.BatchNorm):
-    """`gluon.nn.BatchNorm` of data (N, C, W), which is a picture of one row where it may be trained.
+    """`gluon.nn.BatchNorm` of data (N, C, W), which is an image of one row where it may be trained.
 
     MXNet 1.9.1 cannot train it on the CPU after a convolution of 8, 16, 24, .. channels ("Check failed: !is_view").
     """

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from mxsame import progress, validation
 from mxsame.port import types
 from mxsame.port.description import Layer, LayerCall, Model, Tensor, leaves, mapped
+from mxsame.port.parameters import WeightError
 from mxsame.port.site import Known, Site
 from mxsame.port.steps import Steps
 from mxsame.port.values import Value, masked
@@ -136,7 +137,7 @@ def reason(layer: Layer, path: Sequence[str], error: Exception, before: str = ""
         text = f"its configuration must be as Keras writes it; received {type(error).__name__}: {text}"
     else:
         text += before
-    if isinstance(error, ValueError):
+    if isinstance(error, ValueError) and not isinstance(error, WeightError):
         replacing = f"custom={{{layer.name!r}: function of (config, weights) -> HybridBlock}}"
         text += f"; {replacing} replaces the layer"
     return f"layer {'/'.join(path)!r} ({layer.class_name}): {text}"

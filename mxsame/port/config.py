@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, List, Optional, Tuple
 
+import numpy as np
+
 from mxsame import validation
+from mxsame.port import types
 from mxsame.port.description import WRAPPER, Config, Layer, LayerCall, Model, Tensor, class_and_config, leaves
 
 MODELS = ("Sequential", "Functional", "Model")
@@ -146,7 +149,8 @@ def _call(call: Any) -> LayerCall:
 
 
 def _argument(value: Any) -> Any:
-    """An argument with a `Tensor` for each tensor, and slices of Keras 3 as TensorFlow's nodes have them."""
+    """An argument with a `Tensor` for each tensor, and slices of Keras 3 as TensorFlow's nodes have them. Arrays keep
+    the type that Keras computes with."""
     if isinstance(value, list):
         if len(value) in (3, 4) and value[0] == "_CONSTANT_VALUE":
             return value[2]
@@ -158,7 +162,7 @@ def _argument(value: Any) -> Any:
         if kind == "__keras_tensor__":
             return Tensor(*inner["keras_history"])
         if kind in ("__tensor__", "__numpy__"):
-            return inner["value"]
+            return np.asarray(inner["value"], types.known(inner["dtype"]))
         if kind in ("__slice__", "__ellipsis__"):
             return dict(inner) if kind == "__slice__" else "..."
         return {key: _argument(entry) for key, entry in value.items()}

@@ -14,6 +14,10 @@ from mxsame.port.description import Layer
 LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
 
 
+class WeightError(ValueError):
+    """Of weights that do not fit their layer: another block in its place would not help."""
+
+
 class Conversion(NamedTuple):
     """How a weight is converted from Keras's order of axes to that of its parameter, and back."""
 
@@ -102,8 +106,8 @@ def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str)
             f"{role} must have the shape {tuple(expected)} in MXNet's order of axes, as the configuration has it; "
             f"{validation.received(shape=stored)}"
         )
-    data = mx.nd.empty(array.shape, ctx=mx.cpu())
+    data = mx.nd.empty(array.shape, ctx=mx.cpu(), dtype=parameter.dtype)
     rows = max(LARGEST_PART // max(array[:1].nbytes, 1), 1)
     for start in range(0, len(array), rows):
-        data[start : start + rows] = np.ascontiguousarray(array[start : start + rows], dtype="float32")
+        data[start : start + rows] = np.ascontiguousarray(array[start : start + rows], dtype=parameter.dtype)
     _gluon.initialize_with(parameter, data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -10,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from mxsame import validation
 from mxsame.port import blocks
 from mxsame.port.description import Config, Layer, LayerCall
-from mxsame.port.parameters import fill
+from mxsame.port.parameters import WeightError, fill
 from mxsame.port.steps import Steps
 from mxsame.port.values import Size, Value
 
@@ -34,7 +33,7 @@ class Known:
 class Site:
     """A call of a layer. `version` is Keras's; `training` is what it is called with, or a model around it; `once` is
     whether it is the only call of the layer; `custom` are the user's functions, and `built` gives the outputs of a
-    model inside the layer, as `Builder.model`."""
+    model inside the layer, as `Builder.model`; `row` builds the layer."""
 
     steps: Steps
     layer: Layer
@@ -46,12 +45,16 @@ class Site:
     once: bool
     custom: Mapping[str, Any]
     built: Callable
+    row: Any = None
 
     def __post_init__(self) -> None:
         self.config = Config(self.layer.config)
         self.name = "_".join(self.path)
-        named = re.search("[123]D", self.layer.class_name)
-        self.num_spatial_dims = int(named[0][0]) if named else None
+
+    @property
+    def num_spatial_dims(self) -> Any:
+        """As many as the layer's class is named after."""
+        return self.row.num_spatial_dims
 
     # -- the configuration
 
@@ -81,7 +84,7 @@ class Site:
             )
         return bool(data_format == "channels_first")
 
-    # -- shapes of pictures, in Keras's order
+    # -- shapes of images, in Keras's order
 
     def spatial(self, x: Value) -> range:
         """The spatial axes."""
@@ -154,8 +157,8 @@ class Site:
             block = self.steps.made(make, self.name)
             try:
                 fill(block, self.layer, conversions or {})
-            except ValueError as error:  # another block in the layer's place would not help
-                raise TypeError(str(error)) from error
+            except ValueError as error:
+                raise WeightError(str(error)) from error
             self.known.block = block
         return self.steps.emit(self.known.block, inputs, self.name, shape=shape)
 

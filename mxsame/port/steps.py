@@ -70,6 +70,7 @@ class Steps(List[Step]):
         for name, array in arrays.items():
             parameter = getattr(block, name)
             parameter.grad_req = "null"
+            parameter.cast(array.dtype)
             set_parameter(parameter, SAME, array, parameter.name)
         return self.emit(block, [x], layer)[0]
 

@@ -9,8 +9,11 @@ refused by name, and so is any key of the configuration that nothing reads.
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, get_type_hints
+
+import numpy as np
 
 from mxsame import validation
 from mxsame.port import types
@@ -35,8 +38,8 @@ TAKEN = {Value: TENSOR, Optional[Value]: TENSOR, List[Value]: TENSORS, Optional[
 @dataclass(frozen=True)
 class Row:
     """How a layer or an operator is built: its function, the order of axes and the types that it takes, its weights,
-    which may follow from the configuration, the other names that its parameters have in TensorFlow, and a pattern of
-    the keys of the configuration that mean nothing here."""
+    which may follow from the configuration, the other names that its parameters have in TensorFlow, a pattern of the
+    keys of the configuration that mean nothing here, None if any key may be there, and its own name."""
 
     build: Callable
     order: str = AS_IT_IS
@@ -44,17 +47,25 @@ class Row:
     masks: str = STOPS
     names: Mapping[str, str] = field(default_factory=dict)
     types: Any = types.FLOAT32
-    unread: str = ""
+    unread: Optional[str] = None
+    name: str = ""
+    num_spatial_dims: Optional[int] = field(init=False)  # of a class like Conv2D
     signature: inspect.Signature = field(init=False)  # without the site
     taken: Dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         hints = get_type_hints(getattr(self.build, "func", self.build))
         parameters = list(inspect.signature(self.build).parameters.values())[1:]
+        for each in parameters:
+            known = each.name in hints and (hints[each.name] in TAKEN or "Value" not in str(hints[each.name]))
+            validation.must(known, f"{each.name} of {self.name} must be annotated as {', '.join(map(str, TAKEN))}")
+        named = re.search("([123])D", self.name)
+        object.__setattr__(self, "num_spatial_dims", int(named[1]) if named else None)
         object.__setattr__(self, "signature", inspect.Signature(parameters))
-        object.__setattr__(self, "taken", {each.name: TAKEN.get(hints.get(each.name), CONSTANT) for each in parameters})
+        object.__setattr__(self, "taken", {each.name: TAKEN.get(hints[each.name], CONSTANT) for each in parameters})
 
     def __call__(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+        site = replace(site, row=self)
         args = [*args, *(kwargs[name] for name in FIRST_ARGUMENTS if name in kwargs)]
         kwargs = {name: value for name, value in kwargs.items() if name not in FIRST_ARGUMENTS}
         if self.masks == TAKES and kwargs.get("mask") is not None:
@@ -65,7 +76,7 @@ class Row:
         inputs, named = mapped(given, Value, dict(zip(values, self._arranged(site, cast))).__getitem__)
         out = self.build(site, *inputs, **named)
         out = out if dtype is None else mapped(out, Value, lambda each: each._replace(dtype=dtype))
-        if self is LAYERS.get(site.layer.class_name) and site.layer.operator is None:
+        if self.unread is not None:
             self.weights_of(site.config)
             site.config.refuse_unread(self.unread)
         if self.masks == TAKES:
@@ -105,6 +116,8 @@ class Row:
                 raise ValueError(f"argument {name} must not be given; {validation.received(**{name: value})}")
         free = [] if many else [name for name, kind in kinds.items() if name not in named and kind != kind.VAR_KEYWORD]
         named.update(zip(free, args))
+        named = {name: each if self.taken.get(name) == OPERAND else mapped(each, np.ndarray, np.ndarray.tolist)
+                 for name, each in named.items()}  # fmt: skip
         inputs = list(args[len(free) :])
         for name, value in self.signature.bind(*inputs, **named).arguments.items():
             _check(name, self.signature.parameters[name], self.taken[name], value)
@@ -146,7 +159,7 @@ OPERATORS: Dict[str, Row] = {}
 
 def layer(*names: str, **declared: Any) -> Callable:
     """Registers a function for layers of these classes; `declared` are fields of the row."""
-    return _register(LAYERS, names, declared)
+    return _register(LAYERS, names, {"unread": "", **declared})
 
 
 def operator(*names: str, **declared: Any) -> Callable:
@@ -158,7 +171,7 @@ def _register(table: Dict[str, Row], names: Sequence[str], declared: Dict[str, A
     def register(build: Callable) -> Callable:
         for name in names:
             validation.must(name not in table, f"{name} must have one row")
-            table[name] = Row(build, **declared)
+            table[name] = Row(build, name=name, **declared)
         return build
 
     return register

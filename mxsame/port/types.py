@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
+import numpy as np
+
 from mxsame import validation
 
 FLOATS = frozenset({"float16", "float32", "float64"})
@@ -35,14 +37,22 @@ def known(dtype: Any) -> str:
 
 
 def common(dtypes: Sequence[str], version: int) -> str:
-    """The type of what several tensors become together. Keras 3 promotes integers; TensorFlow refuses several types."""
+    """The type of what several tensors become together. Keras 3 promotes them; TensorFlow refuses several types."""
     distinct = set(dtypes) - ({"bool"} if version == 3 and len(set(dtypes)) > 1 else set())
-    for wide in ("float32", "int64", "int32"):
-        others = distinct - {wide}
-        if wide in distinct and version == 3 and not others & (FLOATS | ({"uint32"} if wide == "int32" else set())):
+    narrower = {"float64": set(STORED), "float32": set(STORED) - FLOATS, "int64": set(STORED) - FLOATS}
+    narrower["int32"] = narrower["int64"] - {"int64", "uint32"}
+    for wide in narrower if version == 3 else ():
+        if wide in distinct and distinct - {wide} <= narrower[wide]:
             return wide
     validation.must(len(distinct) == 1, "tensors must be of one type", dtypes=list(dtypes))
     return distinct.pop()
+
+
+def of_constant(value: Any) -> str:
+    """The type that a constant has among tensors of Keras 3: an array its own, numbers the narrowest of their kind."""
+    if isinstance(value, np.ndarray):
+        return str(value.dtype)
+    return "float32" if np.asarray(value).dtype.kind == "f" else "bool"
 
 
 def check(dtype: str, taken: Any) -> str:

@@ -55,6 +55,8 @@ EXACT = """
 4 3 words: TimeDistributed(Bidirectional(LSTM(4)))(embedded(x))
 4 3 words: LSTM(3)(TimeDistributed(GlobalAveragePooling1D())(embedded(x)))
 3 3 3: TimeDistributed(LSTM(4))(Masking()(x))
+# infinities, NaN, negative zeros
+3 4 wild: Discretization([0., 1.])(x)
 # axes that are negative, listed, in no order; numbers that are not the default's
 5 4 5: LayerNormalization(axis=[-1, 1])(x)
 6 5 4: BatchNormalization(axis=[1, -1], epsilon=0.1)(Conv2D(3, 1)(x))

@@ -9,7 +9,7 @@ from mxsame.port.description import Layer, Weight
 from mxsame.port.table import LAYERS, OPERATORS, Row, name_of
 
 # isort: off
-from mxsame.port.rows import attention, axes, elements, merging, noise, norms, pictures  # noqa: F401
+from mxsame.port.rows import attention, axes, elements, images, merging, noise, norms  # noqa: F401
 from mxsame.port.rows import products, recurrent, windows, words, wrappers  # noqa: F401
 # isort: on
 

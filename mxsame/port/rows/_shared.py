@@ -110,9 +110,9 @@ def axes_after_batch(axis: Any, rank: int) -> List[int]:
     return axes
 
 
-def broadcasting(name: str, value: Any, x: Value) -> np.ndarray:
+def broadcasting(name: str, value: Any, x: Value, dtype: str = "float32") -> np.ndarray:
     """An array of the configuration, to which x may be broadcast, with the axes of the array here."""
-    array = np.asarray(value, dtype="float32")
+    array = np.asarray(value, dtype)
     full = (1,) * (x.rank - array.ndim) + array.shape
     if array.ndim > x.rank or any(n not in (1, None) and 1 != m != n for n, m in zip(x.shape, full)) or full[0] > 1:
         raise ValueError(
@@ -163,12 +163,15 @@ def _with_rank(site: Site, x: Value, rank: int) -> Value:
     missing = rank - x.rank
     if not missing:
         return x
-    if x.rank == 2:  # numbers for each picture, as channels
+    if x.rank == 2:  # numbers for each image, as channels
         return site.function(blocks.reshape, x, turned=True, to=(0, -1, *(1,) * missing))
     return site.function(blocks.expand_dims, site.keras(x), axes=(1,) * missing)
 
 
 # -- what is done in training only
+
+# what layers of random changes do in training
+OF_CHANGES = "data_format|((height|width)_)?factor|mode|fill_mode|fill_value|interpolation|value_range"
 
 
 def at_inference_only(site: Site, what: str) -> None:
@@ -180,6 +183,6 @@ def random_layer(site: Site, x: Value) -> Value:
     """Nothing at inference; there is no such noise in training here."""
     if site.training and site.version == 2:  # Keras 3 writes so, and does as the model is called
         raise ValueError("random layers must not be called with training=True")
-    what = "does nothing here, in training neither: change the pictures before the network takes them"
+    what = "does nothing here, in training neither: change the images before the network takes them"
     at_inference_only(site, what)
     return x

@@ -117,7 +117,10 @@ def _attention(
     _sequences(query, key, value)
     shapes = {role.name: value.shape[-1:] if additive else (1,) for role in site.layer.roles or ()}
     masks = {name: x.mask for name, x in (("query", query), ("value", value)) if x.mask is not None}
+    if site.version == 3:
+        masks = {name: site.cast(mask, "bool") for name, mask in masks.items()}
     causal = bool(use_causal_mask) or bool(config.get("causal", False))
     options = {"use_causal_mask": causal, "return_attention_scores": bool(return_attention_scores)}
     conversions = dict.fromkeys(shapes, SAME if additive else SCALAR)
-    return _attended(site, attention, [query, key, value], masks, options, shapes, conversions, score_mode=mode)
+    arguments: Dict[str, Any] = {"score_mode": mode, "replaces": site.version == 3}
+    return _attended(site, attention, [query, key, value], masks, options, shapes, conversions, **arguments)

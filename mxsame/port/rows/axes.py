@@ -7,11 +7,11 @@ from typing import Any, Dict, List, Optional, Sequence
 import numpy as np
 
 from mxsame import validation
-from mxsame.port import blocks
+from mxsame.port import blocks, types
 from mxsame.port.activations import identity
 from mxsame.port.description import listed
 from mxsame.port.rows._shared import axes_after_batch, axes_of
-from mxsame.port.table import KERAS, Operand, Site, Value, layer, name_of, operator
+from mxsame.port.table import KERAS, Operand, Site, Value, layer, operator
 from mxsame.port.types import ARITHMETIC, CAST_IN_KERAS, KEPT, KEPT_IN_FLOAT32, OWN, STORED, known
 from mxsame.port.values import BATCH, OpenLength
 
@@ -246,7 +246,7 @@ def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -
     axes = axes_after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
     if x.turned and not keepdims and axes != list(range(1, x.rank - 1)):
         x = site.keras(x)
-    function = name_of(site.layer.operator)
+    function = site.row.name
     if function == "any":
         function, x = "max", site.cast(x, "bool")
     out = site.function(function, x, turned=x.turned and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
@@ -257,7 +257,9 @@ def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -
 def _position(site: Site, x: Value, axis: Any = None, keepdims: bool = False, output_type: Any = None) -> Value:
     (axis,) = axes_after_batch(axis, x.rank)
     x = x if keepdims else site.keras(x)
-    out = site.function(name_of(site.layer.operator), x, turned=x.turned, axis=x.axis(axis), keepdims=bool(keepdims))
+    if site.version == 3 and x.dtype in types.FLOATS:
+        x = site.function(blocks.signed_zeros, x)._replace(dtype=x.dtype)
+    out = site.function(site.row.name, x, turned=x.turned, axis=x.axis(axis), keepdims=bool(keepdims))
     out = out._replace(dtype=STORED[x.dtype])  # MXNet's positions have the type of the data
     return site.cast(out, known(output_type or ("int64" if site.version == 2 else "int32")))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from mxsame import validation
 from mxsame.port import blocks, types
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.rows._shared import activated, applied, broadcasting, merged
-from mxsame.port.table import KERAS, PASSES, TAKES, Operand, Site, Value, layer, name_of, operator
+from mxsame.port.table import KERAS, PASSES, TAKES, Operand, Site, Value, layer, operator
 from mxsame.port.values import BATCH
 
 # -- activations
@@ -67,7 +67,7 @@ def _softmax(site: Site, x: Value) -> Value:
 @operator(*(name for name in ACTIVATIONS if name != "tanh"))
 @operator("tanh", types=types.CAST_IN_KERAS[3])
 def _activation_operator(site: Site, x: Value, **given: Any) -> Value:
-    name = name_of(site.layer.operator)
+    name = site.row.name
     names = arguments_of(ACTIVATIONS[name])
     if given.get("axis", 0) is None and site.version == 2:  # TensorFlow's default, which is the last
         del given["axis"]
@@ -89,7 +89,7 @@ BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power"
 @operator(*BINARY, types=types.OWN, names={"x1": "x", "x2": "y"})
 def _binary(site: Site, x: Operand, y: Operand) -> Any:
     """Of two tensors, or of one with a number or an array; a comparison gives ones and zeros."""
-    name = name_of(site.layer.operator)
+    name = site.row.name
     if isinstance(x, Value) and isinstance(y, Value):
         validation.must(x.rank == y.rank, "tensors must have the same number of axes", shapes=[x.shape, y.shape])
     elif not isinstance(x, Value) and not isinstance(y, Value):
@@ -110,19 +110,27 @@ def _length_product(name: str, x: Any, y: Any) -> Any:
 
 
 def _typed(site: Site, name: str, operands: List[Any]) -> Tuple[List[Any], str]:
-    """The tensors among two operands in the type in which they are computed, and that type: TensorFlow's constants have
-    that of the tensor, and Keras 3 promotes. Integers are divided as floats."""
-    tensors = [each.dtype for each in operands if isinstance(each, Value)]
-    constants = [np.asarray(each).dtype.kind for each in operands if not isinstance(each, Value)]
-    floats = ["float32" for kind in constants if kind == "f" and site.version == 3]
-    dtype = types.common([*tensors, *floats], site.version)
-    if constants and dtype == "bool" and site.version == 3:
-        dtype = "int32"
+    """The tensors among two operands in the type in which they are computed, and that type. Integers are divided as
+    floats; Keras 3 compares with numbers of float32."""
+    dtype = _common(site, operands)
     if name == "divide" and dtype not in types.FLOATS:
         dtype = "float64" if site.version == 2 and dtype in types.INTEGERS else "float32"
     taken = types.KEPT if name in (*blocks.COMPARISONS, "maximum", "minimum") else types.ARITHMETIC
     types.check(dtype, types.FLOAT32 if name == "power" else taken)
+    if name in blocks.COMPARISONS and site.version == 3:
+        operands = [np.float32(each) if isinstance(each, float) else each for each in operands]
     return [site.cast(each, dtype) if isinstance(each, Value) else each for each in operands], dtype
+
+
+def _common(site: Site, operands: Sequence[Operand]) -> str:
+    """The type that two operands have together: TensorFlow's constants have that of the tensor, and Keras 3
+    promotes."""
+    tensors = [each.dtype for each in operands if isinstance(each, Value)]
+    constants = [types.of_constant(each) for each in operands if not isinstance(each, Value)]
+    if tensors and site.version == 2:
+        return types.common(tensors, 2)
+    dtype = types.common([*tensors, *constants], 3)
+    return "int32" if constants and dtype == "bool" else dtype
 
 
 def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
@@ -133,9 +141,9 @@ def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
     array = np.asarray(constant, dtype="float64")
     if array.size == 1:
         return site.function(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
-    if types.STORED[data.dtype] != "float32":
-        raise ValueError(f"a constant array must be used with floats; {validation.received(dtype=data.dtype)}")
-    arrays = {"array": broadcasting("array", array, data)}
+    stored = types.STORED[data.dtype]
+    validation.must(stored in types.FLOATS, "a constant array must be used with floats", dtype=data.dtype)
+    arrays = {"array": broadcasting("array", array, data, stored)}
     return site.constant(blocks.with_array, data, arrays, operator=name, reflected=reflected)
 
 
@@ -149,7 +157,7 @@ MXNET = {"absolute": "abs", "stop_gradient": "BlockGrad"}  # MXNet's names, wher
 @operator("square", "rsqrt", "reciprocal")
 @operator("stop_gradient", types=types.KEPT)
 def _unary(site: Site, x: Value) -> Value:
-    name = name_of(site.layer.operator)
+    name = site.row.name
     return site.function(MXNET.get(name, name), x)
 
 
@@ -174,7 +182,7 @@ def _cast(site: Site, x: Value, dtype: Any = None) -> Value:
 @operator("logical_or", "logical_and", order=KERAS, types=types.OWN)
 def _logical(site: Site, x: Value, y: Value) -> Value:
     """Of ones and zeros."""
-    name = "maximum" if name_of(site.layer.operator) == "logical_or" else "minimum"
+    name = "maximum" if site.row.name == "logical_or" else "minimum"
     return merged(site, name, [site.cast(each, "bool") for each in (x, y)])._replace(dtype="bool")
 
 
@@ -192,11 +200,7 @@ def _where(site: Site, condition: Value, x: Operand, y: Operand) -> Value:
     if any(each.shape != condition.shape for each in tensors):
         shapes = [condition.shape, *(each.shape for each in tensors)]
         raise ValueError(f"tensors must have one shape; {validation.received(shapes=shapes)}")
-    kinds = [
-        "float32" if np.asarray(each).dtype.kind == "f" else "int32" for each in (x, y) if not isinstance(each, Value)
-    ]
-    weak = kinds if not tensors or (site.version == 3 and "float32" in kinds) else []
-    dtype = types.common([*(each.dtype for each in tensors), *weak], site.version if tensors else 3)
+    dtype = _common(site, [x, y])
     tensors = [site.cast(each, dtype) for each in tensors]
     out = site.function(blocks.choose, site.cast(condition, "bool"), *tensors, numbers=numbers)
     return out._replace(dtype=dtype) if tensors else site.cast(out, dtype)

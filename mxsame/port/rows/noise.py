@@ -7,7 +7,7 @@ from typing import Sequence
 from mxsame import validation
 from mxsame.port import blocks
 from mxsame.port.description import snake_case
-from mxsame.port.rows._shared import random_layer
+from mxsame.port.rows._shared import OF_CHANGES, random_layer
 from mxsame.port.table import PASSES, PASSES_IN_KERAS_3, Site, Value, layer
 from mxsame.port.types import CAST, KEPT, KEPT_IN_FLOAT32
 
@@ -39,7 +39,7 @@ def _spatial_dropout(site: Site, x: Value) -> Value:
 
 @layer("StochasticDepth")
 def _stochastic_depth(site: Site, x: Value) -> Value:
-    """Of `keras.applications.convnext`: the whole branch of a picture is dropped, or not."""
+    """Of `keras.applications.convnext`: the whole branch of an image is dropped, or not."""
     return _dropped(site, x, _rate(site, "drop_path_rate"), range(1, x.rank))
 
 
@@ -57,5 +57,5 @@ def _identity(site: Site, x: Value) -> Value:
     return x
 
 
-layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", types=CAST, unread="(?!dtype).*")(random_layer)
-layer("RandomContrast", "RandomBrightness", "RandomHeight", "RandomWidth", unread="(?!dtype).*")(random_layer)
+layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", types=CAST, unread=OF_CHANGES)(random_layer)
+layer("RandomContrast", "RandomBrightness", "RandomHeight", "RandomWidth", unread=OF_CHANGES)(random_layer)

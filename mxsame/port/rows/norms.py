@@ -47,7 +47,7 @@ def _batch_norm(site: Site, x: Value) -> Value:
     conversion = Conversion(np.ravel, lambda array: array.reshape(full))
     names, order = [role.name for role in site.layer.roles or ()], [axis for axis in range(x.rank) if axis not in axes]
     moved = site.function("transpose", site.keras(x), axes=(*order, *axes))
-    merged_axes = site.function(blocks.reshape, moved, to=(*(0 for _ in order), -1))
+    merged_axes = site.function(blocks.reshape, moved, to=(*(0 for _ in order), -1))._replace(mask=x.mask)
     out = _batch_norm_along(site, merged_axes, len(order), math.prod(lengths), dict.fromkeys(names, conversion))
     out = site.function("reshape_like", out, moved, shape=moved.shape)
     return site.function("transpose", out, axes=tuple(np.argsort([*order, *axes]).tolist()))._replace(mask=x.mask)
@@ -119,7 +119,7 @@ def _rms_norm(site: Site, x: Value) -> Value:
 @layer("GroupNormalization", weights=(GAMMA, BETA), masks=PASSES)
 def _group_norm(site: Site, x: Value) -> Value:
     axis = _axes(site, x)
-    validation.must(axis in ([1], [x.rank - 1]) and x.rank >= 3, "axis must be the channels of a picture", axis=axis)
+    validation.must(axis in ([1], [x.rank - 1]) and x.rank >= 3, "axis must be the channels of an image", axis=axis)
     x = site.steps.arranged(x, axis != [1])
     channels, groups = x.shape[axis[0]], site.config.get("groups", 32)
     groups = channels if groups == -1 else validation.integer("groups", groups, 1)

@@ -29,7 +29,8 @@ def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
     sequences, backwards = bool(config.get("return_sequences", False)), bool(config.get("go_backwards", False))
     both = site.layer.class_name == "Bidirectional"
     zero_output = x.mask is not None and (sequences if both else bool(config.get("zero_output_for_mask", False)))
-    validation.must(x.mask is None or x.mask.rank == 2, "mask must be that of steps, (N, T)", mask=x.mask)
+    shape = getattr(x.mask, "shape", None)
+    validation.must(x.mask is None or x.mask.rank == 2, "mask must be that of steps, (N, T)", shape=shape)
     if zero_output and sequences and backwards and config.get("unroll"):
         raise ValueError("unroll must be False in a masked layer that goes backwards; received unroll=True")
     return Options(

@@ -16,7 +16,7 @@ from mxsame.port import blocks
 from mxsame.port.description import Layer, Weight
 from mxsame.port.parameters import SAME, Conversion, kernel
 from mxsame.port.rows._shared import BIAS, KERNEL, activated, window, word
-from mxsame.port.table import KERAS, TAKES, TURNED, UNPADDED, Site, Value, in_place, layer, name_of, operator
+from mxsame.port.table import KERAS, TAKES, TURNED, UNPADDED, Site, Value, in_place, layer, operator
 from mxsame.port.types import CAST_IN_KERAS, KEPT_IN_FLOAT32
 
 DEPTHWISE = Weight("depthwise_kernel", "weight")
@@ -151,7 +151,7 @@ def _pool(
     site: Site, x: Value, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Any = None
 ) -> Value:
     """As the layer of that name. TensorFlow's sizes may have entries for the batch and the channels."""
-    rank, kind = x.rank - 2, "Max" if name_of(site.layer.operator) == "max_pool" else "Average"
+    rank, kind = x.rank - 2, "Max" if site.row.name == "max_pool" else "Average"
     first = str(data_format) == "channels_first" or str(data_format).startswith("NC")
     config: Dict[str, Any] = {"padding": padding, "data_format": "channels_first" if first else "channels_last"}
     for name, value in (("pool_size", pool_size), ("strides", strides)):

@@ -1,4 +1,4 @@
-"""Rows of what pads, crops and resizes pictures."""
+"""Rows of what pads, crops and resizes images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from mxsame import validation
 from mxsame.port import blocks, types
 from mxsame.port.rows._shared import random_layer
-from mxsame.port.table import TURNED, Site, Value, layer, name_of, operator
+from mxsame.port.table import TURNED, Site, Value, layer, operator
 from mxsame.port.values import OpenLength
 
 # -- zeros around, and less of it
@@ -62,8 +62,7 @@ def _upsampling(site: Site, x: Value) -> Value:
     if interpolation == "bilinear" and x.rank == 4:
         return site.function(blocks.upsample_bilinear, x, factors=factors)
     raise ValueError(
-        'interpolation must be "nearest", or "bilinear" for pictures; '
-        f"{validation.received(interpolation=interpolation)}"
+        f'interpolation must be "nearest", or "bilinear" for images; {validation.received(interpolation=interpolation)}'
     )
 
 
@@ -115,7 +114,7 @@ def _resize(
     """`tf.image.resize` without antialiasing, after a crop or padding for the new ratio of the lengths."""
     if antialias or preserve_aspect_ratio or fill_mode != "constant" or data_format not in (None, "channels_last"):
         raise ValueError("antialias and preserve_aspect_ratio must be False, and channels last")
-    validation.must(x.rank == 4, "data must be pictures", shape=x.shape)
+    validation.must(x.rank == 4, "data must be images", shape=x.shape)
     method = validation.mode("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
     if method == "nearest" or site.version == 3:  # whose output has the type of the data
         types.check(x.dtype, types.FLOAT32)
@@ -156,8 +155,8 @@ def _resizing(site: Site, x: Value) -> Value:
 
 @layer("CenterCrop", order=TURNED, types=types.CAST)
 def _center_crop(site: Site, x: Value) -> Value:
-    """Of pictures that are too small for the crop, Keras resizes a part."""
-    validation.must(x.rank == 4, "data must be pictures", shape=x.shape)
+    """Of images that are too small for the crop, Keras resizes a part."""
+    validation.must(x.rank == 4, "data must be images", shape=x.shape)
     size = [validation.integer(name, site.config[name], 1) for name in ("height", "width")]
     surplus = [-1 if n is None else n - length for n, length in zip(site.sizes(x), size)]
     if min(surplus) < 0:
@@ -165,7 +164,7 @@ def _center_crop(site: Site, x: Value) -> Value:
     return _cropped(site, x, site.per_axis((0, 0), [(n // 2, n - n // 2) for n in surplus], (0, 0)))
 
 
-@layer("RandomCrop", order=TURNED, types=types.CAST, unread="(?!dtype).*")
+@layer("RandomCrop", order=TURNED, types=types.CAST, unread="data_format")
 def _random_crop(site: Site, x: Value) -> Value:
     """At inference Keras 2 resizes a part, and Keras 3 does nothing."""
     x = random_layer(site, x)
@@ -178,5 +177,5 @@ def _random_crop(site: Site, x: Value) -> Value:
 def _depth_to_space(site: Site, x: Value, block_size: int, data_format: str = "NHWC") -> Value:
     block = validation.integer("block_size", block_size, 1)
     if data_format not in ("NHWC", "channels_last") or x.rank != 4:
-        raise ValueError("data must be pictures with channels last")
-    return site.function(name_of(site.layer.operator), x, block_size=block)
+        raise ValueError("data must be images with channels last")
+    return site.function(site.row.name, x, block_size=block)
