@@ -105,7 +105,7 @@ class Writer(Walk):
         self.model = Model("network", [], [], [], version=3)
         self.arrays: Dict[str, Dict[str, np.ndarray]] = {}  # by layer and role, also for layers without any
         self.refusals: List[str] = []
-        self._node, self._names = Node("null", ""), set()  # type: Node, Set[str]
+        self._names: Set[str] = set()
         self._layers: Dict[Any, Layer] = {}  # those that several nodes may call, by class, configuration and weights
         self._arranged: Dict[Tuple[Tensor, Tuple[int, ...]], Value] = {}
         self._owners: Dict[str, Node] = {}  # of trained parameters
@@ -126,9 +126,6 @@ class Writer(Walk):
     def variable(self, node: Node) -> Any:
         """An input layer's value; a parameter is its own output, whose array a row looks up."""
         return self._inputs.get(node.name, Output(node))
-
-    def begin(self, node: Node) -> None:
-        self._node = node
 
     def refuse(self, node: Node, reason: str) -> None:
         """Kept, so that all are known at the end; a value of the right shape stands for the node."""
@@ -234,7 +231,7 @@ class Writer(Walk):
         return like._replace(tensor=tensor, shape=shape)
 
     def _new(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], part: str) -> Layer:
-        named = next(map(self.name_of, weights.values()), _clean(self._node.name))
+        named = next(map(self.name_of, weights.values()), _clean(self.node.name))
         name = self._unique(f"{named}_{part}" if part else named)
         layer = Layer(class_name, name, {"name": name, "trainable": True, "dtype": "float32", **config})
         layer.roles = roles = roles_of(layer) or []
@@ -253,10 +250,10 @@ class Writer(Walk):
         rule = "a layer's parameters must be trained all or none"
         must(trained in (set(), names), rule, trained=sorted(trained), parameters=sorted(names))
         for name in trained:
-            owner = self._owners.setdefault(name, self._node)
-            must(owner is self._node, f"a trained parameter must be one layer's; {name} is also {owner.name}'s")
+            owner = self._owners.setdefault(name, self.node)
+            must(owner is self.node, f"a trained parameter must be one layer's; {name} is also {owner.name}'s")
         moved = all(node.op in MOVES for node in self.graph.nodes([*sources.values()]))
-        fits = moved or not trained or self._node.op == "RNN"
+        fits = moved or not trained or self.node.op == "RNN"
         must(fits, "a trained parameter must be a weight as it is", parameters=sorted(trained))
         return bool(trained) or not names
 
@@ -266,7 +263,7 @@ class Writer(Walk):
         """A function of `keras.ops` of values and numbers, whose output is like the first value, or of this shape."""
         must(not self.is_h5, "an .h5 file has layers only: give a path that ends in .keras")
         first = next(each for each in args if isinstance(each, Value))
-        name = self._unique(_clean(self._node.name))
+        name = self._unique(_clean(self.node.name))
         layer = Layer(class_name, name, {"name": name, **config}, operator=f"numpy.{class_name}", roles=[])
         self.arrays[name] = {}
         self.model.layers.append(layer)
@@ -314,7 +311,7 @@ class Writer(Walk):
         same = same and math.prod(x.shape[1:]) == math.prod(shape[1:])
         must(same, "the batch must stay an axis of its own, the first", data=x.shape, shape=shape)
         name, config = ("Flatten", {}) if len(shape) == 2 else ("Reshape", {"target_shape": list(shape[1:])})
-        part = "" if self._node.kind in ("Flatten", "Reshape") else part
+        part = "" if self.node.kind in ("Flatten", "Reshape") else part
         return self.layer(name, config, x, shape=shape, order=order, part=part)
 
     def reshaped(self, x: Value, source: Shape, target: Shape, lazy: bool = False) -> Value:

@@ -109,13 +109,11 @@ class Walk:
         self.graph, self.shapes, self.rows = graph, shapes, rows
         self._written: Dict[Output, Any] = {}
         self._dtypes: Dict[Output, Any] = {}
+        self.node = Node("null", "")  # that is being written
 
     def variable(self, node: Node) -> Any:
         """What stands for an input of the graph, or a parameter."""
         raise NotImplementedError
-
-    def begin(self, node: Node) -> None:
-        """Called before a node is written."""
 
     def refuse(self, node: Node, reason: str) -> None:
         """Called with why a node cannot be written."""
@@ -142,7 +140,7 @@ class Walk:
         if node.kind not in self.rows:
             self.refuse(node, f"net must have operators that {self.format} has; received {self.path_to(node)}")
             return
-        self.begin(node)
+        self.node = node
         for index, each in enumerate(self.by(self.rows[node.kind], node, *map(self.written, node.inputs))):
             self._written[Output(node, index)] = each
 
@@ -242,14 +240,12 @@ def must_be(node: Node, name: str, required: Any) -> None:
 # -- windows
 
 
-def check_channels_first(node: Node) -> None:
-    """Raise `ValueError` for a windowed operator with another layout."""
-    must(is_channels_first(node), "layout must have channels first", layout=node.attr("layout"))
-
-
 def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
-    """The windows of an operator, with the pads and slices around it; a size that is dynamic is None."""
-    check_channels_first(node)
+    """The windows of an operator, with the pads and slices around it; a size that is dynamic is None. A global pooling
+    operator has none."""
+    must(is_channels_first(node), "layout must have channels first", layout=node.attr("layout"))
+    if not has_windows(node):
+        return []
     lengths = w.shape(node.inputs[0])[2:]
     if node.op == "Pooling":
         validation.mode("pooling_convention", node.attr("pooling_convention"), ("valid", "full"))

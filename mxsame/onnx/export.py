@@ -122,18 +122,19 @@ def export_onnx(
     dynamic = validation.flag("dynamic_batch", dynamic_batch), validation.flag("dynamic_size", dynamic_size)
     fold = validation.flag("fold", fold)
     declared = getattr(net, "declared_shapes", ())
-    if dynamic_size and any(len(shape) > 2 for shape in declared) and not any(None in shape[1:] for shape in declared):
-        rule = "net must be of a Keras model whose input declares None for its size, as Input((None, None, 3)) does"
-        raise ValueError(f"{rule}; {validation.received(dynamic_size=True, shapes=list(declared))}")
+    is_fixed = any(len(shape) > 2 for shape in declared) and not any(None in shape[1:] for shape in declared)
+    rule = "net must be of a Keras model whose input declares None for its size, as Input((None, None, 3)) does"
+    validation.must(not (dynamic_size and is_fixed), rule, dynamic_size=True, shapes=list(declared))
     names = _checked_names("input_names", input_names, "data", len(inputs.shapes))
     arrays = _checked_data(data, list(inputs.shapes.values()))
-    tolerance = None if tolerance is None else _checked_tolerance(tolerance)
+    is_number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool) and tolerance >= 0
+    validation.must(tolerance is None or is_number, "tolerance must be a number >= 0", tolerance=tolerance)
     report("tracing")
     with tracing.explained(input_shape=input_shape):
         graph = graph_of(source, dynamic_size)
         if fold:
             simplify(graph, fuses=False)
-        inferred = Shapes(graph, *dynamic, getattr(net, "declared_shapes", ()))
+        inferred = Shapes(graph, *dynamic, declared)
         if dynamic_size:
             _check_takes(net, inputs._replace(shapes=inferred.others), source.dtype)
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
@@ -164,25 +165,17 @@ def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarra
     several = data if isinstance(data, (list, tuple)) else [data]
     arrays = [each.asnumpy() if isinstance(each, mx.nd.NDArray) else np.asarray(each) for each in several]
     actual = [array.shape for array in arrays]
-    if actual != list(shapes) or any(array.dtype.kind not in "fiub" for array in arrays):
-        raise ValueError(
-            f"data must be arrays of input_shape; {validation.received(shapes=actual, input_shape=shapes)}"
-        )
+    fits = actual == list(shapes) and all(array.dtype.kind in "fiub" for array in arrays)
+    validation.must(fits, "data must be arrays of input_shape", shapes=actual, input_shape=shapes)
     return list(arrays)
-
-
-def _checked_tolerance(tolerance: Any) -> float:
-    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not tolerance >= 0:
-        raise ValueError(f"tolerance must be a number >= 0; {validation.received(tolerance=tolerance)}")
-    return float(tolerance)
 
 
 def _checked_names(what: str, names: Any, default: str, count: int, taken: Sequence[str] = ()) -> List[str]:
     """A name for each input or output, all different."""
     if names is None:
         return [default] if count == 1 else [f"{default}{position}" for position in range(count)]
-    if not validation.is_sequence(names) or not all(isinstance(name, str) and name for name in names):
-        raise TypeError(f"{what} must be a sequence of strings; {validation.received(**{what: names})}")
-    if len(names) != count or len({*names, *taken}) != count + len(taken):
-        raise ValueError(f"{what} must be {count} different names; {validation.received(**{what: names})}")
+    is_of_names = validation.is_sequence(names) and all(isinstance(name, str) and name for name in names)
+    validation.typed(is_of_names, f"{what} must be a sequence of strings", **{what: names})
+    fits = len(names) == count and len({*names, *taken}) == count + len(taken)
+    validation.must(fits, f"{what} must be {count} different names", **{what: names})
     return list(names)

@@ -50,7 +50,6 @@ class Writer(Walk):
         self._inputs = dict(input_names)
         self._outputs = list(output_names)
         self._taken = {*self._inputs.values(), *self._outputs}
-        self._node_name = ""  # of the node that is being written
         self._parameters = {name: self._unique(name) for name in graph.values}  # inputs may have the same names
         self._constants: Dict[tuple, str] = {}
         self._arrays = {self._parameters[name]: value for name, value in graph.values.items()}
@@ -115,14 +114,11 @@ class Writer(Walk):
         """The name of an input or a parameter."""
         return self._inputs.get(node.name) or self._parameters[node.name]
 
-    def begin(self, node: Node) -> None:
-        self._node_name = node.name
-
     # -- for rows, to write
 
     def add(self, op: str, *inputs: Optional[str], outputs: int = 1, **attrs: Any) -> Any:
         """Add a node, named after the graph's; returns the name of its output, or a list of names."""
-        names = [self._unique(self._node_name) for _ in range(outputs)]
+        names = [self._unique(self.node.name) for _ in range(outputs)]
         sources = ["" if each is None else each for each in inputs]
         while sources and not sources[-1]:
             sources.pop()

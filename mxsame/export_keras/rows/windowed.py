@@ -12,14 +12,7 @@ from mxsame._mxnet import mx
 from mxsame.export_keras.rows.axes import along_axes, padded, reduced
 from mxsame.export_keras.rows.elements import affine
 from mxsame.export_keras.writer import Value, Weighted, Writer, writes
-from mxsame.exporting.walk import (
-    IN_WINDOWS,
-    check_channels_first,
-    must_be,
-    nearest_scale,
-    rescaled_averages,
-    windows_at,
-)
+from mxsame.exporting.walk import IN_WINDOWS, must_be, nearest_scale, rescaled_averages, windows_at
 from mxsame.plan import Window
 from mxsame.port.parameters import kernel as conversion_of
 from mxsame.rewriting.graph import Node, Output
@@ -135,18 +128,17 @@ def _one_transposed(w: Writer, windows: Any, x: Value, weights: Dict[str, Weight
 @writes("Pooling", unread=IN_WINDOWS)
 def _pooling(w: Writer, node: Node, x: Value) -> Value:
     """Powers are squares, then their sum's root."""
-    check_channels_first(node)
-    kind, x = mode("pool_type", node.attr("pool_type"), ("max", "avg", "sum", "lp")), w.last(x)
-    if kind != "lp" or node.attr("p_value", 2) == 1:
-        return _pooled(w, node, "sum" if kind == "lp" else kind, x)
+    kind, power = mode("pool_type", node.attr("pool_type"), ("max", "avg", "sum", "lp")), node.attr("p_value", 2)
+    if kind != "lp" or power == 1:
+        return _pooled(w, node, "sum" if kind == "lp" else kind, w.last(x))
     must_be(node, "p_value", 2)
-    return w.operator("Sqrt", _pooled(w, node, "sum", w.layer("Multiply", {}, x, x, part="square")))
+    return w.operator("Sqrt", _pooled(w, node, "sum", w.layer("Multiply", {}, *[w.last(x)] * 2, part="square")))
 
 
 def _pooled(w: Writer, node: Node, kind: str, x: Value) -> Value:
-    if not has_windows(node):
-        return reduced(w, x, {"avg": "mean"}.get(kind, kind), range(2, x.rank), keepdims=True)
     windows = windows_at(w, node)
+    if not windows:
+        return reduced(w, x, {"avg": "mean"}.get(kind, kind), range(2, x.rank), keepdims=True)
     word, counts = word_of(windows), str(node.attr("count_include_pad", True)) == "True"
     scale: Any = None
     if kind == "max" and word is None:

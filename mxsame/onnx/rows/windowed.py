@@ -11,19 +11,11 @@ from dataclasses import replace
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from mxsame import padding as arithmetic
-from mxsame.exporting.walk import (
-    IN_WINDOWS,
-    check_channels_first,
-    ndim_of,
-    nearest_scale,
-    rescaled_averages,
-    windows_at,
-)
+from mxsame.exporting.walk import IN_WINDOWS, ndim_of, nearest_scale, rescaled_averages, windows_at
 from mxsame.onnx.writer import Writer, writes
 from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.windows import AnyWindow, check_dynamic, described
 from mxsame.rewriting.graph import Node, Output
-from mxsame.rewriting.windows import has_windows
 from mxsame.validation import must
 
 AUTO_PAD = {"same": "SAME_UPPER", arithmetic.KERAS_MXNET: "SAME_LOWER"}  # where the extra padding element goes
@@ -80,6 +72,8 @@ def _for_every_size(window: Window) -> Optional[Tuple[int, int]]:
 def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
     """The windows of an operator, and the attributes for them."""
     windows = windows_at(w, node)
+    if not windows:
+        return windows, {}
     attrs = pads(windows, node.op == "Pooling")
     rule = "the padding must be the same for every size, or that of SAME without dilation, to serve dynamic sizes"
     must(attrs is not None, f"{rule}: give dynamic_size=False; received {described(windows)}")
@@ -97,17 +91,13 @@ def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] 
 
 @writes("Pooling", unread=IN_WINDOWS)
 def pooling(w: Writer, node: Node, x: str) -> str:
-    check_channels_first(node)
-    kind, order = node.attr("pool_type"), int(node.attr("p_value", 2))
+    (windows, attrs), kind, order = _windowed(w, node), node.attr("pool_type"), int(node.attr("p_value", 2))
     if kind == "sum" or (kind == "lp" and order != 2):
-        return _signed_lp(w, node, x, 1 if kind == "sum" else order)
+        return _signed_lp(w, node, x, 1 if kind == "sum" else order, windows, attrs)
     op = {"max": "MaxPool", "avg": "AveragePool", "lp": "LpPool"}[kind]
-    more = {"p": 2} if kind == "lp" else {}
-    if not has_windows(node):
-        return w.add(f"Global{op}", x, **more)
-    windows, attrs = _windowed(w, node)
-    if kind != "avg":
-        return w.add(op, x, **more, **attrs)
+    attrs.update({"p": 2} if kind == "lp" else {})
+    if not windows or kind != "avg":
+        return w.add(op if windows else f"Global{op}", x, **attrs)
     counts = str(node.attr("count_include_pad", True)) == "True"
     out = w.add(op, x, count_include_pad=int(counts), **attrs)
     if not counts or not any(window.ceil_mode and not window.follows_size for window in windows):
@@ -115,11 +105,10 @@ def pooling(w: Writer, node: Node, x: str) -> str:
     return _without_what_follows_padding(w, node, out, windows)
 
 
-def _signed_lp(w: Writer, node: Node, x: str, order: int) -> str:
+def _signed_lp(w: Writer, node: Node, x: str, order: int, windows: Sequence[Window], attrs: Dict[str, Any]) -> str:
     """A sum of powers, and its root: MXNet's Pooling takes powers of signed values, ONNX's of absolute ones."""
     powers = x if order == 1 else w.add("Mul", w.add("Mul", x, x), x)
-    if has_windows(node):
-        windows, attrs = _windowed(w, node)
+    if windows:
         count = w.scalar(math.prod(window.kernel_size for window in windows), node.inputs[0])
         total = w.add("Mul", w.add("AveragePool", powers, count_include_pad=1, **attrs), count)
     else:
