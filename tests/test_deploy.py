@@ -584,6 +584,21 @@ def test_a_product_with_a_sigmoid_is_one_step(rank):
         assert found[:3] == ["_sg_mkldnn_conv", "_backward_Activation", "_sg_mkldnn_conv"]
 
 
+@pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
+@pytest.mark.parametrize(("gates", "size", "steps"), [(8, (9, 17), 2), (8, (5, 20), 2), (1, (9, 6), 1)])
+def test_an_excitation_stays_in_blocks(gates, size, steps):
+    """A number for each channel, from the means of a swish; one for all channels is left as it is."""
+
+    def excited(F, x, first, squeeze, excite, last):
+        x = F.sigmoid(first(x)) * first(x)
+        mean = F.Pooling(x, global_pool=True, pool_type="avg")
+        return last(F.broadcast_mul(x, F.sigmoid(excite(F.relu(squeeze(mean)))))), mean
+
+    net = Own(excited, conv(8, 3, act=None), *(mxsame.nn.Conv2D(channels, 1) for channels in (4, gates, 6)))
+    found = fused_operators(assert_same(trained(net, (2, 8, *size)), (2, 8, *size)))
+    assert found.count("_backward_Activation") == steps, found
+
+
 # ---- types, and shapes that depend on values -------------------------------------------------------------------------
 
 

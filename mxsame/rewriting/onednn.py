@@ -11,10 +11,11 @@ from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import COPY
 from mxsame.rewriting import bfloat16, canonical
-from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.graph import Graph, Node, Output, User
 
 LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain may continue
 GATE, MOST_AXES, SINGLE = "_backward_Activation", 5, np.dtype("float32")
+LONGEST = 7  # window of a convolution, for which oneDNN has code without loops
 SOFTMAX = ("softmax", "log_softmax")
 LOOP, OF_ANY_SHAPE = "_foreach", {"_while_loop", "_cond", "_contrib_boolean_mask"}
 PLAIN = {  # whose output is in the plain layout; of the others, that of a convolution is not, or only in 3-D, and that
@@ -71,7 +72,8 @@ def has_steps(graph: Graph) -> bool:
 
 
 def gate(graph: Graph) -> None:
-    """Each product a * sigmoid(b) of two arrays of one shape, as swish is with a = b, becomes one step of oneDNN.
+    """Each product a * sigmoid(b) of two arrays of one shape, as swish is with a = b, becomes one step of oneDNN, and
+    so does that of images with a number for each channel that is made of their means (squeeze and excite).
 
     MXNet multiplies arrays in the plain layout only, so that both are copied out of oneDNN's blocks, and the product
     back. The sigmoid is the derivative of softplus, log(1 + exp(b)), and oneDNN's backward pass of an activation
@@ -81,22 +83,64 @@ def gate(graph: Graph) -> None:
     So it must be oneDNN that runs it: on single precision, and up to five axes.
 
     It has no gradient of its own, for which MXNet asks unless whatever follows passes none on: a fused convolution does
-    not, and BlockGrad, which costs a copy.
+    not, and BlockGrad, which costs a copy. So the means of images begin with a convolution.
     """
     users, shapes, dtypes = graph.users(), graph.shapes(), graph.dtypes()
     for node in graph.nodes():
-        runs = len(shapes.get(node, ())) <= MOST_AXES and np.dtype(dtypes.get(Output(node), SINGLE)) == SINGLE
+        shape = shapes.get(node, ())
+        runs = len(shape) <= MOST_AXES and np.dtype(dtypes.get(Output(node), SINGLE)) == SINGLE
         for data, factor in (node.inputs, node.inputs[::-1]) if node.kind == "multiply" and runs else ():
             is_sigmoid = factor.node.op == "Activation" and factor.node.attr("act_type") == "sigmoid"
-            is_of_one_shape = node.op == "elemwise_mul" or [data] == factor.node.inputs
-            if is_sigmoid and is_of_one_shape and len(users[factor.node]) == 1:
-                logits = factor.node.inputs[0]
-                node.op, node.attrs, node.inputs = GATE, {"act_type": "softrelu"}, [data, logits, logits]
-                end = Output(Node("BlockGrad", f"{node.name}_end", [Output(node)]))
-                for user in users[node]:
-                    if user.node is None or user.node.op != "Convolution" or len(user.node.attr("kernel")) != 2:
-                        graph.connect(user, end)
-                break
+            if not is_sigmoid or len(users[factor.node]) > 1:
+                continue
+            logits = factor.node.inputs[0]
+            source = data.node.inputs[0] if data.node.op == "BlockGrad" else data  # the end of another gate
+            fits = shapes.get(logits.node) == (*shape[:2], 1, 1) and shapes.get(source.node) == shape
+            if fits and _is_excited(source, logits) and all(map(_is_convolved, users[node])):
+                data = source
+                attrs = {"axis": "(2, 3)", "size": str(shape[2:])}
+                logits = Output(Node("broadcast_axis", f"{node.name}_everywhere", [logits], attrs))
+            elif node.op != "elemwise_mul" and data != logits:
+                continue
+            node.op, node.attrs, node.inputs = GATE, {"act_type": "softrelu"}, [data, logits, logits]
+            end = Output(Node("BlockGrad", f"{node.name}_end", [Output(node)]))
+            for user in users[node]:
+                if _is_mean(user.node):
+                    graph.connect(user, _parts(node, shape))
+                elif not _is_convolved(user):
+                    graph.connect(user, end)
+            break
+
+
+def _is_convolved(user: User) -> bool:
+    return user.node is not None and user.node.op == "Convolution" and len(user.node.attr("kernel")) == 2
+
+
+def _is_mean(node: Optional[Node]) -> bool:
+    """Whether a node is the means of images."""
+    is_global = node is not None and node.op == "Pooling" and node.attr("global_pool", False)
+    return is_global and node.attr("pool_type") == "avg" and len(node.attr("kernel", (1, 1))) == 2
+
+
+def _is_excited(data: Output, logits: Output) -> bool:
+    """Whether an array is made of the means of the data, without an operator that could change their batch."""
+    node = logits.node
+    while node.op in ("Activation", "Convolution", GATE, "Reshape"):
+        node = node.inputs[0].node
+    return _is_mean(node) and data.node in (node.inputs[0].node, *(each.node for each in node.inputs[0].node.inputs))
+
+
+def _parts(node: Node, shape: Sequence[int]) -> Output:
+    """The output of a node summed over windows that cover it, scaled so that their mean is its mean."""
+    kernel = [min(length, LONGEST) for length in shape[2:]]
+    pads = [-length % size for length, size in zip(shape[2:], kernel)]
+    counts = [(length + 2 * pad) // size for length, size, pad in zip(shape[2:], kernel, pads)]
+    scale = np.prod(counts) / np.prod(shape[2:])
+    full = {"shape": str((shape[1], 1, *kernel)), "value": repr(float(scale)), "dtype": "float32"}
+    attrs = {name: str(tuple(value)) for name, value in (("kernel", kernel), ("stride", kernel), ("pad", pads))}
+    attrs.update(num_filter=str(shape[1]), num_group=str(shape[1]), no_bias="True")
+    weight = Output(Node("_full", f"{node.name}_ones", [], full))
+    return Output(Node("Convolution", f"{node.name}_parts", [Output(node), weight], attrs))
 
 
 def with_copies(symbol: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
