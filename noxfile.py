@@ -46,10 +46,11 @@ def oracle(session):
 
 @nox.session(python="3.13")
 def keras3(session):
-    """What is written for Keras 3, in a live one."""
+    """What is written for Keras 3, and what it does otherwise than Keras 2, in a live one."""
     install(session, ".[test]")
     session.install("keras==3.15.1", "tensorflow-cpu==2.21.0")
-    session.run("python", "-m", "pytest", "-q", "-m", "keras", "tests/test_to_keras.py", *session.posargs)
+    files = ("tests/test_to_keras.py", "tests/port/test_keras_3.py")
+    session.run("python", "-m", "pytest", "-q", "-m", "keras", *files, *session.posargs)
 
 
 @nox.session(python="3.8")

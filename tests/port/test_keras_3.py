@@ -1,0 +1,44 @@
+"""Keras 3's own ways, live in Keras 3: types of constant arrays, signed zeros, masks of queries, infinities and NaN."""
+
+from importlib import metadata
+
+import numpy as np
+import pytest
+from expressions import keras, names_of, saved, ways
+from live_keras import arrays_of
+from mxnet import nd
+
+from mxsame.port.types import STORED
+
+IS_KERAS_3 = any(each.version.startswith("3.") for each in metadata.distributions(name="keras"))
+NEEDED = "Keras 3 is not installed (Python 3.13: pip install keras==3.15.1 tensorflow-cpu==2.21.0)"
+pytestmark = [pytest.mark.keras, pytest.mark.skipif(not IS_KERAS_3, reason=NEEDED)]
+
+THIRDS = np.array([[1 / 3, -2 / 3, 4 / 3], [0.1, 0.2, 0.3]], "float32")
+ZEROS = np.array([[-0.0, 0.0, -1.0], [0.0, -0.0, 0.0]], "float32")
+WILD = np.array([[np.inf, -np.inf, np.nan], [-0.25, 0.25, 0.75]], "float32")
+STEPS = np.array([[[0, 0], [1, 2]], [[3, 1], [0, 0]]], "float32")  # the first or the last is masked
+INFINITE = np.where(STEPS == 2, np.inf, STEPS + 1)  # values: 0 times one of them is NaN
+
+MODELS = {
+    "x + np.array([0.1, 0.2, 0.3])": [THIRDS],  # of float64
+    "x > np.array([0.1])": [THIRDS],  # float32's 0.1 is above that of float64
+    "[keras.ops.argmax(x, axis=1), keras.ops.argmin(x, axis=1)]": [ZEROS],
+    "Attention()([Masking()(x), y, x])": [STEPS, INFINITE],
+    "Discretization([0.0, 0.5])(x)": [WILD],
+    "keras.activations.hard_shrink(x)": [WILD],
+}
+
+
+@pytest.mark.parametrize("expression", MODELS)
+def test_what_keras_3_does_otherwise(expression, tmp_path):
+    arrays = MODELS[expression]
+    inputs = [keras().Input(array.shape[1:]) for array in arrays]
+    model = keras().Model(inputs, eval(expression, names_of(inputs)))
+    wanted = arrays_of(model(arrays))
+    for path in saved(model, tmp_path):
+        for way, out in ways(path, [nd.array(array) for array in arrays]):
+            for have, want in zip(arrays_of(out), wanted):
+                assert have.dtype == STORED[want.dtype.name], (path.suffix, way)
+                tolerance = 1e-12 if have.dtype == np.float64 else 1e-6
+                np.testing.assert_allclose(have, want, rtol=tolerance, err_msg=f"{path.suffix}, {way}")
