@@ -266,8 +266,9 @@ def _link_inner(group: Any, layer: Layer) -> None:
         _link_inner(group["layer"], layer.wrapped)
     elif layer.model is not None:
         _link(group, layer.model)
-    for child in {role.group.split("/")[0] for role in layer.roles or ()} - {""}:
-        group[f"_{child}"] = group[child]
+    for child in {role.group.split("/")[0] for role in layer.roles or ()}:
+        if child and not child.startswith("_"):
+            group[f"_{child}"] = group[child]
 
 
 def write_entries(file: Any, model: Model, arrays: Any) -> None:

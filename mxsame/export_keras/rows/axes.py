@@ -47,8 +47,8 @@ ALONG_AXES: Dict[str, Tuple[str, Any, Callable]] = {
 
 def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str = "") -> Value:
     """A layer of `ALONG_AXES` by an entry for each of MXNet's axes. Keras's layers leave the last axis as it is, and
-    have at most three before it; so axes that stay as they are are merged, and one of length 1 is the last, if need
-    be."""
+    have at most three before it; so axes that stay as they are are merged, and one of them or of length 1 is the last,
+    if need be."""
     (argument, neutral, length), here = ALONG_AXES[name], x.along(given)
     if all(each == neutral for each in here):
         return x
@@ -66,7 +66,12 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
         else:
             merged.append([n, each])
     merged += [[1, neutral]] if merged[-1][1] != neutral else []
-    must(len(merged) <= 4, f"{name} must be along three axes at most")
+    if len(merged) > 4:
+        free = [axis for axis in x.order[1:] if given[axis] == neutral]
+        must(len(free) > 0, f"{name} must be along three axes at most")
+        return along_axes(
+            w, w.arranged(x, [*(axis for axis in x.order if axis != free[0]), free[0]]), name, given, part
+        )
     flat = w.in_shape(x, (None, *(n for n, _ in merged)), range(len(merged) + 1), part="merged")
     out = along_axes(w, flat, name, [neutral, *(each for _, each in merged)], part)
     return w.in_shape(out, shape, x.order, part="split")

@@ -16,11 +16,15 @@ from mxsame.port.parameters import SAME, SCALAR, Conversion
 from mxsame.port.table import KERAS, TAKES, Site, Value, layer
 from mxsame.port.types import CAST
 
-PROJECTIONS = [
-    Weight(f"{name}_{kind}", f"{name}_{parameter}", option, group=f"{name}_dense")
-    for name in ("query", "key", "value", "output")
-    for kind, parameter, option in (("kernel", "weight", ""), ("bias", "bias", "use_bias"))
-]
+
+def _projections(config: Dict[str, Any]) -> List[Weight]:
+    """Files of Keras 3 keep the underscore of GroupQueryAttention's private attributes."""
+    private = "_" if "num_query_heads" in config else ""
+    return [
+        Weight(f"{name}_{kind}", f"{name}_{parameter}", option, group=f"{private}{name}_dense")
+        for name in ("query", "key", "value", "output")
+        for kind, parameter, option in (("kernel", "weight", ""), ("bias", "bias", "use_bias"))
+    ]
 
 
 def _sequences(*inputs: Value) -> None:
@@ -39,7 +43,7 @@ def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
     return Conversion(lambda array: array.reshape(-1, columns).T, lambda array: array.T.reshape(shape))
 
 
-@layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=PROJECTIONS, masks=TAKES, types=CAST,
+@layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=_projections, masks=TAKES, types=CAST,
        unread="dropout|(query|key|value)_shape")  # fmt: skip
 def _multi_head(
     site: Site, query: Value, value: Value, key: Optional[Value] = None, attention_mask: Optional[Value] = None,
