@@ -6,6 +6,7 @@ and a small file had been read. TensorFlow writes the files, with weights as it 
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -20,15 +21,17 @@ READERS = ("mxsame", "tf.keras")
 SMALL = "small"
 
 
-def measure(folder: str, model: str, ending: str, rounds: int) -> List[dict]:
+def measure(model: str, ending: str, rounds: int) -> List[dict]:
     """Rows for time and memory: the readers take turns."""
-    parameters = alone("convert:write", folder=folder, model=model, ending=ending)
     runs: Dict[str, Dict[str, List[float]]] = {kind: {reader: [] for reader in READERS} for kind in ("seconds", "mib")}
-    for turn in range(rounds):
-        for reader in READERS if turn % 2 else reversed(READERS):
-            once = alone("convert:read", folder=folder, model=model, ending=ending, reader=reader)
-            for kind, values in runs.items():
-                values[reader].append(once[kind])
+    with tempfile.TemporaryDirectory() as folder:
+        given = {"folder": folder, "model": model, "ending": ending}
+        parameters = alone("convert:write", **given)
+        for turn in range(rounds):
+            for reader in READERS if turn % 2 else reversed(READERS):
+                once = alone("convert:read", reader=reader, **given)
+                for kind, values in runs.items():
+                    values[reader].append(once[kind])
     more = {"model": model, "ending": ending, "parameters": parameters}
     weights = {"weights": [parameters * 4 / MIB]}
     return [

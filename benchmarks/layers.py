@@ -5,23 +5,11 @@ Variants: those of `variants.py`, and what others do.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 from benchmarks import results
 from benchmarks.timing import measure as timed
-from benchmarks.variants import (
-    Layer,
-    Recipe,
-    block,
-    call,
-    cropping,
-    explicit,
-    hybridized,
-    inputs,
-    same,
-    symmetric,
-)
-from mxsame._mxnet import mx
+from benchmarks.variants import Layer, call, explicit, inputs, same, symmetric
 
 OURS = "mxsame, static shape"
 LAYERS = [
@@ -72,18 +60,7 @@ def variants(layer: Layer) -> Dict[str, Any]:
     }
     if layer.kind != "transposed":
         nets["explicit pad"] = explicit(layer)
-        nets["k//2 and slice"] = half(layer)
     return {name: net for name, net in nets.items() if net is not None}
-
-
-def half(layer: Layer) -> Optional[Any]:
-    """Pad both ends by ke//2, and for an even ke drop the first output. Exact, for stride 1 only."""
-    if any(window.stride > 1 for window in layer.windows):
-        return None
-    reaches = [window.effective_kernel_size for window in layer.windows]
-    drop = [(1 - reach % 2, 0) for reach in reaches]
-    net = block(layer, mx.gluon.nn, padding=tuple(reach // 2 for reach in reaches))
-    return hybridized(Recipe(net, keep=cropping(drop) if any(map(any, drop)) else None))
 
 
 def measure(layer: Layer, train: bool = False, **timing: Any) -> dict:

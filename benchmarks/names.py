@@ -18,6 +18,7 @@ VARIANTS = {
     "mxsame, static shape": "mxsame.hybridize",
     "mxsame, dynamic shape": "net.hybridize",
     "mxsame, deployed": "mxsame.deploy",
+    "mxsame, deployed, bfloat16": "mxsame.deploy, bfloat16",
     "symmetric": "symmetric padding",
     "symmetric, deployed": "symmetric padding, deployed",
     "explicit pad": "explicit padding",

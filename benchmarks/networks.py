@@ -17,12 +17,14 @@ from benchmarks.architectures import CLASSES, Network
 from benchmarks.kits import LEARNING_RATE, MOMENTUM, STYLES, Kit, copy_weights
 from benchmarks.timing import FLAGS, measure
 from mxsame._mxnet import mx
+from mxsame.plan.costs import has_avx512
 
 TOLERANCE = 1e-4  # of outputs, as a part of the largest: rounding
 LOSS_TOLERANCE = 1e-3  # normalization by a batch magnifies rounding
 CHANNELS = 3
 GRAPHS = ("symmetric", "mxsame", "mxsame, dynamic shape", "explicit pad")
-DEPLOYED = ("symmetric, deployed", "mxsame, deployed", "explicit pad, deployed")
+NARROW = "mxsame, deployed, bfloat16"
+DEPLOYED = ("symmetric, deployed", "mxsame, deployed", "explicit pad, deployed", *[NARROW] * has_avx512("_bf16"))
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 
 
@@ -91,8 +93,8 @@ def targets(case: Case) -> Any:
 
 def prepared(case: Case, variant: str, kit: Kit) -> Any:
     """The kit's net as the variant runs it."""
-    if variant.endswith(", deployed"):
-        return mxsame.deploy(kit.net, case.shape)
+    if variant in DEPLOYED:
+        return mxsame.deploy(kit.net, case.shape, dtype="bfloat16" if variant == NARROW else None)
     if variant == "mxsame":
         return mxsame.hybridize(kit.net, **FLAGS)
     kit.net.hybridize(**FLAGS)
@@ -171,8 +173,8 @@ def difference(got: Any, reference: Any) -> float:
 
 
 def check(calls: Dict[str, Callable[[], Any]], allowed: float, calls_each: int = 1) -> Dict[str, float]:
-    """Raises `Disagreement` unless all variants except those with symmetric padding give what explicit padding gives;
-    returns how far each is from that, after its first call.
+    """Raises `Disagreement` unless all variants except those with symmetric padding, and in bfloat16, give what
+    explicit padding gives; returns how far each is from that, after its first call.
 
     TensorFlow is left to the tests: on the CPU its weight gradients of strided 1x1 convolutions, which ResNet has, are
     wrong.
@@ -182,7 +184,7 @@ def check(calls: Dict[str, Callable[[], Any]], allowed: float, calls_each: int =
         outputs = {name: call() for name, call in calls.items()}
         for name, got in outputs.items():
             wrong = difference(got, outputs["explicit pad"])
-            if name != "TensorFlow" and "symmetric" not in name and wrong > allowed:
+            if name not in ("TensorFlow", NARROW) and "symmetric" not in name and wrong > allowed:
                 raise Disagreement(f"{name} and explicit pad differ by {wrong:.2g} of the largest output")
             differences.setdefault(name, wrong)
     return differences

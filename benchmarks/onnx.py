@@ -7,7 +7,6 @@ are counted too. Needs TensorFlow, tf2onnx, onnx and onnxruntime: the extras `or
 from __future__ import annotations
 
 import collections
-import importlib.util
 import os
 import tempfile
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -15,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import numpy as np
 
 import mxsame
-from benchmarks import architectures, networks, results
+from benchmarks import architectures, keras_models, networks, results
 from benchmarks.kits import Tensor
 from benchmarks.timing import measure as timed
 from mxsame import threads
@@ -25,10 +24,10 @@ APPLICATIONS = ("MobileNetV2", "MobileNetV3Small", "EfficientNetB0", "ResNet50",
 ARCHITECTURES = {
     network.name: network for network in architectures.NETWORKS if network.name in ("xception", "autoencoder")
 }
-MODELS = (*APPLICATIONS, *ARCHITECTURES)
+SMALL = keras_models.MODELS
+MODELS = (*APPLICATIONS, *ARCHITECTURES, *SMALL)
 DEPLOYED, TENSORFLOW = "mxsame, deployed", "TensorFlow"
 OURS, THEIRS = "ONNX Runtime, mxsame's file", "ONNX Runtime, tf2onnx's file"
-CAN_RUN = all(map(importlib.util.find_spec, ("tensorflow", "onnx", "onnxruntime", "tf2onnx")))
 TOLERANCE = 1e-4
 OPSET = 13
 
@@ -44,6 +43,10 @@ def model_of(name: str, size: Optional[int] = None, width: float = 1.0) -> Any:
         network, kit = ARCHITECTURES[name], tensorflow_kit.TensorFlow(width)
         data: Tensor = kit.input(networks.CHANNELS, (size or network.size,) * 2)
         model = keras.Model(data.value, network.build(kit, data).value)
+    elif name in SMALL:
+        build, shape = SMALL[name]
+        data = keras.Input(shape)
+        model = keras.Model(data, build(keras.layers, data))
     else:
         shape = None if size is None else (size, size, networks.CHANNELS)
         model = getattr(keras.applications, name)(weights=None, classifier_activation=None, input_shape=shape)
@@ -156,9 +159,10 @@ def check(calls: Dict[str, Callable[[], Any]]) -> Dict[str, float]:
 
 
 def measure(
-    name: str, batches: Tuple[int, ...] = (1, 8), size: Optional[int] = None, width: float = 1.0, **timing: Any
+    name: str, batches: Tuple[int, ...] = (), size: Optional[int] = None, width: float = 1.0, **timing: Any
 ) -> List[dict]:
     """Rows of one model: times for each batch, and the nodes of its two files."""
+    batches = batches or (1, 32 if name in SMALL else 8)
     model = model_of(name, size, width)
     net = mxsame.from_keras(model)
     more = {"network": name, "size": list(picture_shape(model)[:2])}

@@ -84,7 +84,7 @@ def measure(case: Any, pythons: Mapping[str, str], rounds: int) -> List[dict]:
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             figures.setdefault(runtime, []).append(float(done.stdout.split()[-1]))
     name = f"{case.network.name}, batch {case.batch}"
-    return [results.row(name, "inference, deployed", figures, OURS, network=case.network.name)]
+    return [results.row(name, "inference, deployed", figures, OURS, network=case.network.name, batch=case.batch)]
 
 
 if __name__ == "__main__":

@@ -221,6 +221,7 @@ def networks_summary() -> str:
         "`mxsame.hybridize`, inference",
         "training step",
         "`mxsame.deploy`",
+        "in bfloat16 / float32",
         "`net.hybridize`, inference",
         "explicit padding, inference",
     ]
@@ -230,6 +231,7 @@ def networks_summary() -> str:
             by_batch(inference, network, "mxsame"),
             by_batch(training, network, "mxsame"),
             by_batch(deployed, network, "mxsame, deployed"),
+            by_batch(deployed, network, "mxsame, deployed, bfloat16", "mxsame, deployed"),
             by_batch(inference, network, "mxsame, dynamic shape"),
             by_batch(inference, network, "explicit pad"),
         ]

@@ -114,7 +114,7 @@ ONE_OF_EACH = [
     layers.Layer("even avg pool", "avg", 3, (8, 9), 3, 4, 1, batch=2),
     layers.Layer("transposed", "transposed", 3, (5, 6), 4, 3, 2, batch=2),
 ]
-EXACT = ("mxsame, static shape", "mxsame, dynamic shape", "explicit pad", "k//2 and slice")
+EXACT = ("mxsame, static shape", "mxsame, dynamic shape", "explicit pad")
 
 
 @pytest.mark.parametrize("layer", ONE_OF_EACH, ids=lambda layer: layer.name)
@@ -126,7 +126,6 @@ def test_variants_of_a_layer_are_as_exact_as_they_claim(layer):
             parameter.set_data(source.data())
     outputs = {name: net(data).asnumpy() for name, net in nets.items()}
     want = outputs["mxsame, static shape"]
-    assert ("k//2 and slice" in outputs) == (layer.stride == 1)
     for name, got in outputs.items():
         assert got.shape == want.shape or (name == "symmetric" and layer.stride == 1), name
         if name in EXACT and (name, layer.kind) != ("explicit pad", "avg"):
@@ -214,13 +213,14 @@ def test_a_table_is_printed_written_and_drawn_and_a_row_that_fails_leaves_the_ot
 
 
 def test_targets_are_judged_from_all_files_of_a_folder(tmp_path):
-    for name, time in (("a", 2.0), ("b", 2.42)):
+    for name, time in (("a", 2.0), ("b", 2.46)):
         row = results.row(name, "forward", {"symmetric": [2.0], "mxsame, static shape": [time]}, "symmetric", odd=False)
         results.save(tmp_path / f"{name}.json", "layers", "Layers", [row])
     judged = {target.name: figures for target, *figures in targets.judge(targets.read(tmp_path))}
-    assert judged["layers, static shape: geometric mean"] == [pytest.approx(1.1), "NOT MET"]
-    assert judged["layers, static shape: worst"] == [pytest.approx(1.21), "met"]
-    assert judged["planner's loss, static shape, known layers: worst"][1] == "not measured"
+    of = "layers, forward: mxsame, static shape / symmetric"
+    assert judged[f"{of}, geometric mean"] == [pytest.approx(1.11, abs=0.01), "NOT MET"]
+    assert judged[f"{of}, worst"] == [pytest.approx(1.23), "met"]
+    assert judged["planner, static shape, forward: loss, worst"][1] == "not measured"
     (tmp_path / "other.json").write_text('{"table": "layers"}')
     with pytest.raises(ValueError, match="a result file must have provenance, rows"):
         targets.read(tmp_path)
@@ -228,9 +228,11 @@ def test_targets_are_judged_from_all_files_of_a_folder(tmp_path):
 
 def test_the_recorded_figures_are_in_the_words_of_the_tables_and_pictures():
     tables = targets.read(results.FOLDER)
-    assert all(verdict != "not measured" for _, _, verdict in targets.judge(tables))
+    absent = [target for target, _, verdict in targets.judge(tables) if verdict == "not measured"]
+    new = (networks.NARROW, onnx.DEPLOYED)  # since the tables that there are were recorded
+    assert all(target.variant in new or target.table not in tables for target in absent)
     assert list(names.NETWORKS) == [network.name for network in NETWORKS]
     for row in tables["onnx"]:
-        if row["mode"] == "nodes of the file":  # no node that SAME caused
+        if row["mode"] == "nodes of the file" and row["network"] not in onnx.SMALL:  # no node that SAME caused
             ours = row["operators"][onnx.OURS]
             assert ours["Transpose"] <= 2 and not {"Pad", "Slice"} & set(ours), row["network"]
