@@ -322,8 +322,7 @@ def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output]) 
         new.inputs = [
             arguments[source.name] if source.op == "null" else Output(source, index) for source, index in new.inputs
         ]
-    for user in graph.users()[node]:
-        graph.connect(user, inner.outputs[0])
+    graph.replace({Output(node): inner.outputs[0]})
     if node.op != "null":
         inner.outputs[0].node.name = node.name
 

@@ -37,23 +37,21 @@ class Affine(NamedTuple):
 
 def fold(graph: Graph) -> None:
     """Fold every scale and shift that follows a linear node which nothing else uses, directly or after movements."""
-    shapes, users = graph.shapes(), graph.users()
+    shapes, users, folded = graph.shapes(), graph.users(), {}
     with np.errstate(all="ignore"):  # values that are not finite are not folded
-        for node in list(users):
+        for node in users:
             affine = _as_affine(graph, node, shapes)
-            if affine is not None:
-                producer, axis = _linear_before(users, shapes, affine.data, affine.axis)
-                if producer is not None and _fold_into(
-                    graph, producer, affine, axis == _channel_axis(producer, shapes)
-                ):
-                    graph.replace(node, affine.data, users)
+            producer, axis = (None, 0) if affine is None else _linear_before(users, shapes, folded, affine)
+            if affine and producer and _fold_into(graph, producer, affine, axis == _channel_axis(producer, shapes)):
+                folded[Output(node)] = affine.data
+    graph.replace(folded)
 
 
 def convolve(graph: Graph) -> None:
     """Turn the remaining batch norms of pictures into depthwise 1x1 convolutions, which oneDNN runs as one step with
     the activation after them. Float32 only: MXNet's own depthwise convolution is slow."""
-    shapes, users = graph.shapes(), graph.users()
-    for node in list(users):
+    shapes = graph.shapes()
+    for node in graph.nodes():
         if node.kind == "batch_norm" and len(shapes.get(node, ())) == 4:
             with np.errstate(all="ignore"):
                 affine = _as_affine(graph, node, shapes)
@@ -61,7 +59,7 @@ def convolve(graph: Graph) -> None:
                 continue
             scale, shift = affine.scale.astype(np.float32), affine.shift.astype(np.float32)
             if np.isfinite(scale).all() and np.isfinite(shift).all():
-                graph.replace(node, Output(_by_channel(graph, node.name, affine.data, scale, shift)), users)
+                _become_convolution(graph, node, scale, shift)
 
 
 def _has_far_mean(graph: Graph, node: Node, scale: np.ndarray) -> bool:
@@ -72,13 +70,13 @@ def _has_far_mean(graph: Graph, node: Node, scale: np.ndarray) -> bool:
     return bool((np.abs(mean * scale) > FAR * size).any())
 
 
-def _by_channel(graph: Graph, name: str, data: Output, scale: np.ndarray, shift: np.ndarray) -> Node:
-    """scale * data + shift as a depthwise 1x1 convolution."""
-    inputs = [data, graph.constant(f"{name}_weight", scale.reshape(-1, 1, 1, 1))]
+def _become_convolution(graph: Graph, node: Node, scale: np.ndarray, shift: np.ndarray) -> None:
+    """Make scale * data + shift a depthwise 1x1 convolution."""
+    node.inputs[1:] = [graph.constant(f"{node.name}_weight", scale.reshape(-1, 1, 1, 1))]
     if np.any(shift):
-        inputs.append(graph.constant(f"{name}_bias", shift))
-    attrs = {"kernel": (1, 1), "num_filter": scale.size, "num_group": scale.size, "no_bias": len(inputs) < 3}
-    return Node("Convolution", name, inputs, {key: str(value) for key, value in attrs.items()})
+        node.inputs.append(graph.constant(f"{node.name}_bias", shift))
+    attrs = {"kernel": (1, 1), "num_filter": scale.size, "num_group": scale.size, "no_bias": len(node.inputs) < 3}
+    node.op, node.attrs = "Convolution", {key: str(value) for key, value in attrs.items()}
 
 
 def _as_affine(graph: Graph, node: Node, shapes: dict) -> Optional[Affine]:
@@ -121,12 +119,17 @@ def _batch_norm(graph: Graph, node: Node, ndim: int) -> Optional[Affine]:
     return Affine(node.inputs[0], scale, beta - mean * scale, axis % ndim)
 
 
-def _linear_before(users: dict, shapes: dict, data: Output, axis: int) -> Tuple[Optional[Node], int]:
-    """The linear node before movements, if each of them is used once, and the position of the axis in its output."""
+def _linear_before(users: dict, shapes: dict, folded: dict, affine: Affine) -> Tuple[Optional[Node], int]:
+    """The linear node before movements and what was `folded`, if each of them is used once, and the position of the
+    axis in its output."""
+    data, axis = affine.data, affine.axis
     while data.index == 0 and len(users[data.node]) == 1 and data.node in shapes:
         node = data.node
         if node.op in LINEAR:
             return node, axis
+        if data in folded:
+            data = folded[data]
+            continue
         moved = sinking.movement(node, shapes)
         before = None if moved is None else moved.before(axis)
         if before is None:

@@ -18,12 +18,13 @@ NEUTRAL = {  # op -> the scalar that makes it the identity; not NumPy's, which t
 def drop(graph: Graph, dropout: bool = True, copies: bool = False) -> None:
     """Drop identities, arithmetic with 0 or 1 that changes nothing, dropout, and reshapes that only check a size; with
     `copies` also those that MXNet needs."""
-    users = graph.users()
-    for node in list(users):
+    replacements = {}
+    for node in graph.nodes():
         if _is_identity(node) and (dropout or node.op != "Dropout") and (copies or COPY not in node.attrs):
-            graph.replace(node, node.inputs[0], users)
+            replacements[Output(node)] = node.inputs[0]
         elif node.op == "Reshape" and tensors.FIXED in node.inputs[0].node.name:
-            graph.replace(node, node.inputs[0].node.inputs[0], users)
+            replacements[Output(node)] = node.inputs[0].node.inputs[0]
+    graph.replace(replacements)
 
 
 def _is_identity(node: Node) -> bool:
@@ -39,15 +40,15 @@ def _is_identity(node: Node) -> bool:
 def canonicalize(graph: Graph) -> None:
     """Write activations of floats as `Activation`, which takes no integers, and a batch norm with a relu inside as two
     nodes."""
-    dtypes, users = graph.dtypes(), graph.users()
-    for node in list(users):
+    dtypes, replacements = graph.dtypes(), {}
+    for node in graph.nodes():
         if node.kind in ACTIVATIONS and np.dtype(dtypes.get(Output(node)) or int).kind == "f":
             node.op, node.attrs = "Activation", {"act_type": node.kind}
         elif node.op == "_contrib_BatchNormWithReLU":
             node.op = "BatchNorm"
             relu = Node("Activation", f"{node.name}_relu", [Output(node)], {"act_type": "relu"})
-            for user in users[node]:
-                graph.connect(user, Output(relu))
+            replacements[Output(node)] = Output(relu)
+    graph.replace(replacements)
 
 
 def bound(graph: Graph) -> None:

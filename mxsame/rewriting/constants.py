@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List
-
-from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.graph import Graph, Node
 from mxsame.target import NOTE
 
 IMPURE = (
@@ -17,25 +15,14 @@ def fold(graph: Graph) -> None:
     """Evaluate the outputs of constant operators that other operators use."""
     constant = set()
     for node in graph.nodes():
-        if node.name in graph.values if node.op == "null" else _is_pure(node) and constant.issuperset(_sources(node)):
+        sources = (source for source, _ in node.inputs)
+        if node.name in graph.values if node.op == "null" else _is_pure(node) and constant.issuperset(sources):
             constant.add(node)
-    needed: List[Output] = []
-    for user in [*(node for node in graph.nodes() if node not in constant), None]:
-        needed += [
-            out for out in graph.used_by(user) if out.node in constant and out.node.op != "null" and out not in needed
-        ]
-    if not needed:
-        return
-    users = graph.users()
-    for output, value in zip(needed, graph.run(needed)):
-        folded = graph.constant(f"{output.node.name}_value", value)
-        for user in users[output.node]:
-            if graph.used_by(user.node)[user.position] == output:
-                graph.connect(user, folded)
-
-
-def _sources(node: Node) -> List[Node]:
-    return [source for source, _ in node.inputs]
+    used = [source for node in graph.nodes() if node not in constant for source in node.inputs]
+    needed = [each for each in dict.fromkeys(used + graph.outputs) if each.node in constant and each.node.op != "null"]
+    if needed:
+        folded = zip(needed, graph.run(needed))
+        graph.replace({each: graph.constant(f"{each.node.name}_value", value) for each, value in folded})
 
 
 def _is_pure(node: Node) -> bool:

@@ -209,22 +209,18 @@ class Graph:
         """Let a user use this output."""
         self.used_by(user.node)[user.position] = output
 
-    def replace(self, node: Node, output: Output, users: Dict[Node, List[User]]) -> None:
-        """Let all users of the first output of a node use this one; `users`, which :meth:`users` gave, stays true."""
-        if output.node not in users:
-            users[output.node] = []
-            for position, (source, _) in enumerate(output.node.inputs):
-                users.setdefault(source, []).append(User(output.node, position))
-        for user in users.pop(node):
-            is_of_first = self.used_by(user.node)[user.position] == Output(node)
-            users.setdefault(output.node if is_of_first else node, []).append(user)
-            if is_of_first:
-                self.connect(user, output)
-        left = [] if node in users else [node]
-        for unused in left:  # which grows
-            for source in {source for source, _ in unused.inputs}:
-                users[source] = [user for user in users[source] if user.node is not unused]
-                left += [] if users[source] else [source]
+    def replace(self, replacements: Mapping[Output, Output]) -> None:
+        """Let all that uses one of these outputs use another one, which may be replaced in turn. A node that is only in
+        the replacements, after the output that it replaces, stays as it is."""
+
+        def final(output: Output) -> Output:
+            while output in replacements:
+                output = replacements[output]
+            return output
+
+        for node in self.nodes():
+            node.inputs = list(map(final, node.inputs))
+        self.outputs = list(map(final, self.outputs))
 
     def value(self, output: Output) -> Optional[np.ndarray]:
         """The array of a parameter; None for anything else."""

@@ -34,14 +34,14 @@ def protect(graph: Graph) -> None:
     the end of its parameters if it is fused. And an addition has its convolution first, as in the fused operator: a
     block's `optimize_for` takes the shapes of parameters in the order before the fusion.
     """
+    barriers = {}
     for node, users in graph.users().items():
         users = [user for user in users if not graph.used_by(user.node)[user.position].index]
         ends = all(user.node is not None and user.node.op == GATE for user in users)  # no chain goes on with it
         shared = len(users) > 1 and not ends
         if node.kind in LINKS and (shared or any(_is_over_another_axis(user.node) for user in users)):
-            barrier = Output(Node("BlockGrad", f"{node.name}_shared", [Output(node)]))
-            for user in users:
-                graph.connect(user, barrier)
+            barriers[Output(node)] = Output(Node("BlockGrad", f"{node.name}_shared", [Output(node)]))
+    graph.replace(barriers)
     for node in graph.nodes():
         if node.kind == "add" and [source.node.op == "Convolution" for source in node.inputs] == [False, True]:
             node.inputs.reverse()
@@ -169,8 +169,12 @@ def copy_before_softmax(graph: Graph) -> None:
         axis, shape = node.attr("axis", -1), inferred[node]
         is_last = not shape or axis in (-1, len(shape) - 1)
         if node.op in SOFTMAX and is_last and _is_reordered(node.inputs[0].node, inferred):
-            attrs = {"axis": "0", "begin": "0", "end": "None", COPY: "True"}  # as mxsame.plan.arrays.copied
-            node.inputs[0] = Output(Node("slice_axis", f"{node.name}_copy", [node.inputs[0]], attrs))
+            node.inputs[0] = copied(node.inputs[0], f"{node.name}_copy")
+
+
+def copied(output: Output, name: str) -> Output:
+    """A copy in the plain layout, as :func:`mxsame.plan.arrays.copied`."""
+    return Output(Node("slice_axis", name, [output], {"axis": "0", "begin": "0", "end": "None", COPY: "True"}))
 
 
 def _is_reordered(node: Node, inferred: Mapping[Node, Optional[Sequence[int]]]) -> bool:
@@ -200,8 +204,8 @@ def with_waits(symbol: Any) -> Any:
     """
     if f'"op": "{LOOP}"' not in symbol.tojson():
         return symbol
-    graph, before = Graph.of(symbol, {}, {}), set()
-    users = graph.users()
+    graph, before, waited = Graph.of(symbol, {}, {}), set(), {}
+    users, outputs = graph.users(), graph.used_outputs()
     if OF_ANY_SHAPE.intersection(node.op for node in users):
         return symbol
     for node in users:
@@ -211,12 +215,11 @@ def with_waits(symbol: Any) -> Any:
             counts = [Output(Node("size_array", f"{node.name}_count", [Output(each)])) for each in last]
             count = Node("add_n", f"{node.name}_counts", counts, {"num_args": str(len(counts))})
             one = _one_after(count)
-            for user in users[node]:
-                output = graph.used_by(user.node)[user.position]
-                name = f"{node.name}_waited{output.index}"
-                graph.connect(user, Output(Node("broadcast_mul", name, [one, output])))
+            for output in (each for each in outputs if each.node is node):
+                waited[output] = Output(Node("broadcast_mul", f"{node.name}_waited{output.index}", [one, output]))
         if node.op != "null":
             before.add(node)
+    graph.replace(waited)
     return graph.symbol()
 
 
@@ -231,7 +234,5 @@ def _one_after(count: Node) -> Output:
         )
         one = F._internal._zeros_without_dtype(shape=(1,)) + 1
         one = Graph.of(F.BlockGrad(F.take(one, F.elemwise_add(data, waited))), {}, {})
-    for node, users in one.users().items():
-        for user in users if node.name == "count" else ():
-            one.connect(user, Output(count))
+    one.replace({Output(node): Output(count) for node in one.nodes() if node.name == "count"})
     return one.outputs[0]

@@ -6,18 +6,19 @@ out: a network with channels last keeps one at either end.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from mxsame.plan.arrays import COPY
-from mxsame.rewriting.graph import Graph, Node, Output, User, taken
+from mxsame.rewriting.graph import Graph, Node, Output, taken
 
 ELEMENTWISE = {
     *("Activation", "relu", "sigmoid", "tanh", "softsign", "clip", "abs", "negative", "square", "sqrt", "exp", "log"),
     *("erf", "hard_sigmoid", "reciprocal", "rsqrt", "add_scalar", "subtract_scalar", "rsubtract_scalar"),
     *("multiply_scalar", "divide_scalar", "rdivide_scalar", "power_scalar", "maximum_scalar", "minimum_scalar"),
-    *("add", "subtract", "multiply", "divide", "maximum", "minimum"),
+    *("add", "subtract", "multiply", "divide", "maximum", "minimum", "identity"),
 }
 AXIS = {"BatchNorm": "axis", "Concat": "dim"}  # the attribute with the one axis of an operator, by default 1
 RECTIFIERS = ("leaky", "elu", "selu", "gelu", "prelu")
@@ -50,21 +51,20 @@ def movement(node: Node, shapes: dict) -> Optional[Movement]:
 def sink(graph: Graph) -> None:
     """Move every transpose as far down as it goes, from the data to the outputs."""
     shapes, users = graph.shapes(), graph.users()
-    for node in list(users):
+    for node in users:
         if node.op == "transpose":
-            _merge(graph, node, users, shapes)
+            _merge(node, shapes)
         elif _commutes(graph, node, users, shapes):
-            moves = [source.node for source in node.inputs if source.node.op == "transpose"]
-            after = Node("transpose", moves[0].name, [Output(node)], dict(moves[0].attrs))
-            shapes[after] = shapes[node]
-            _put_before(graph, node, shapes)
-            for user in users[node]:
-                graph.connect(user, Output(after))
-            users[after], users[node] = users[node], [User(after, 0)]
+            move = next(source.node for source in node.inputs if source.node.op == "transpose")
+            before = replace(node)
+            shapes[before] = shapes[node]
+            _put_before(graph, before, shapes)
+            node.op, node.name, node.attrs, node.inputs = "transpose", move.name, dict(move.attrs), [Output(before)]
+    graph.replace({Output(node): node.inputs[0] for node in users if node.op == "_copy"})
 
 
-def _merge(graph: Graph, node: Node, users: dict, shapes: dict) -> None:
-    """Make one transpose of a transpose of a transpose, or none."""
+def _merge(node: Node, shapes: dict) -> None:
+    """Make one transpose of a transpose of a transpose, or an identity."""
     outer, source = movement(node, shapes), node.inputs[0].node
     inner = movement(source, shapes) if source.op == "transpose" else None
     if outer is None or inner is None:
@@ -72,8 +72,7 @@ def _merge(graph: Graph, node: Node, users: dict, shapes: dict) -> None:
     axes = tuple(inner.axes[axis] for axis in outer.axes)
     node.attrs, node.inputs = {"axes": str(axes)}, [source.inputs[0]]
     if axes == tuple(range(len(axes))):
-        for user in users[node]:
-            graph.connect(user, node.inputs[0])
+        node.op, node.attrs = "_copy", {}
 
 
 def _commutes(graph: Graph, node: Node, users: dict, shapes: dict) -> bool:

@@ -7,9 +7,9 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 
 from mxsame import tensors
-from mxsame.plan.arrays import COPY
 from mxsame.plan.costs import has_avx512
 from mxsame.rewriting.graph import Graph, Node, Output, User
+from mxsame.rewriting.onednn import copied
 from mxsame.rewriting.windows import is_channels_first
 
 # in the layout of their data, forward and backward; the last two may be in place
@@ -48,12 +48,8 @@ def separate(graph: Graph) -> None:
     outputs, users = list(map(Output, graph.nodes())), graph.users()
     inferred = tensors.inferred_shapes(graph.symbol(outputs), graph.inputs) or ()
     shapes = {output.node: shape for output, shape in zip(outputs, inferred) if shape}
-    for node in [node for node in users if node.op == "BatchNorm" and _meets_others(node, users, shapes)]:
-        attrs = {"axis": "0", "begin": "0", "end": "None", COPY: "True"}  # as mxsame.plan.arrays.copied
-        plain = Output(Node("slice_axis", f"{node.name}_plain", [Output(node)], attrs))
-        for user in users[node]:
-            if graph.used_by(user.node)[user.position] == Output(node):
-                graph.connect(user, plain)
+    norms = (node for node in users if node.op == "BatchNorm" and _meets_others(node, users, shapes))
+    graph.replace({Output(node): copied(Output(node), f"{node.name}_plain") for node in norms})
 
 
 def _meets_others(norm: Node, users: Mapping[Node, Sequence[User]], shapes: Mapping[Node, tuple]) -> bool:
