@@ -27,7 +27,6 @@ __all__ = [
     "transposed_output_size",
 ]
 
-OTHER_NAMES = {"strides": "stride", "dilation_rate": "dilation", "kernel": "kernel_size", "pool_size": "kernel_size"}
 KERAS_MXNET = "keras-mxnet"
 SIZE_DEPENDENT = ("same", KERAS_MXNET)  # paddings whose pads follow from the size, so that out = ceil(n/s)
 
@@ -53,7 +52,7 @@ def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
     return effective
 
 
-@validation.renamed(**OTHER_NAMES)
+@validation.named
 def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
     """Return the zeros that Keras's SAME puts before and after `size` elements, as (low, high).
 
@@ -189,7 +188,7 @@ def resolve_pads(
     return causal_pads(kernel_size, dilation) if word == "causal" else (0, 0)
 
 
-@validation.renamed(**OTHER_NAMES)
+@validation.named
 def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same") -> int:
     """Return the number of outputs of a convolution or pooling along one axis, floor((n + low + high - ke)/s) + 1.
 

@@ -23,6 +23,18 @@ LARGEST_STEP = 2**29 - 1  # of kernels, strides and pads, so that sums of a few 
 WORDS = ("same", "valid", "keras-mxnet")  # paddings of every operator
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 _NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
+OTHER_NAMES = {  # of arguments, in Keras and in MXNet's operators: those here, of which a function has one
+    **dict.fromkeys(("stride", "strides"), ("strides", "stride")),
+    **dict.fromkeys(("kernel", "kernel_size", "pool_size"), ("kernel_size", "pool_size")),
+    **dict.fromkeys(("dilation_rate", "dilate"), ("dilation",)),
+    **dict.fromkeys(("filters", "num_filter"), ("channels",)),
+    "custom_objects": ("custom: a dict of functions of (config, weights)",),
+    "data_format": ('layout: "NHWC" for "channels_last" and two axes',),
+    "kernel_initializer": ("weight_initializer",),
+    "name": ("prefix",),
+    "num_group": ("groups",),
+    "pad": ("padding",),
+}
 FLOATS = ("float16", "float32", "float64")
 GIVE_SIZE = "give data of static shape, or a net to mxsame.hybridize"  # where a dynamic shape is refused
 
@@ -53,29 +65,30 @@ def typed(holds: Any, rule: str, **values: Any) -> None:
         raise TypeError(f"{rule}; {received(**values)}")
 
 
-def renamed(**other_names: str) -> Callable[[Function], Function]:
-    """A decorator: an argument under another library's name is a `TypeError`, as is one that is missing; `other_names`
-    maps such names to the names here."""
+def named(function: Function) -> Function:
+    """A decorator: an argument under another library's name, or one that is missing, is a `TypeError` with the name."""
+    parameters = inspect.signature(function).parameters
+    needed = [name for name, each in parameters.items() if each.default is each.empty and each.kind == _NAMED]
+    is_method = needed[:1] == ["self"]
 
-    def decorate(function: Function) -> Function:
-        parameters = list(inspect.signature(function).parameters.values())
-        needed = [each.name for each in parameters if each.default is each.empty and each.kind == _NAMED]
-        is_method = needed[:1] == ["self"]
-
-        @functools.wraps(function)
-        def checked(*args: Any, **arguments: Any) -> Any:
-            for name in other_names.keys() & arguments.keys():
-                typed(False, f"{name} must be given as {other_names[name]}", **{name: arguments[name]})
+    @functools.wraps(function)
+    def checked(*args: Any, **arguments: Any) -> Any:
+        try:
+            return function(*args, **arguments)
+        except TypeError:
+            for name in OTHER_NAMES.keys() & arguments.keys() - parameters.keys():
+                own = next((own for own in OTHER_NAMES[name] if own.split(":")[0] in parameters), None)
+                if own:
+                    raise TypeError(f"{name} must be given as {own}; {received(**{name: arguments[name]})}") from None
             missing = [name for name in needed[len(args) :] if name not in arguments]
             if missing:
                 maker = type(args[0]).__name__ if is_method else function.__name__
                 given = dict(list(zip(needed, args))[is_method:], **arguments)
-                typed(False, f"{maker} must be given {' and '.join(missing)}", **given)
-            return function(*args, **arguments)
+                rule = f"{maker} must be given {' and '.join(missing)}"
+                raise TypeError(f"{rule}; {received(**given)}") from None
+            raise
 
-        return cast(Function, checked)
-
-    return decorate
+    return cast(Function, checked)
 
 
 def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mapping[str, Any] = {}) -> AttributeError:

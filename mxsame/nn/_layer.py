@@ -16,18 +16,6 @@ from mxsame.target import lowered_later
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
 
-OTHER_NAMES = {  # of arguments, in Keras and in MXNet's operators
-    "filters": "channels",
-    "data_format": 'layout: "NHWC" for "channels_last" and two axes',
-    "dilation_rate": "dilation",
-    "kernel_initializer": "weight_initializer",
-    "name": "prefix",
-    "kernel": "kernel_size",
-    "stride": "strides",
-    "pad": "padding",
-}
-
-
 class Layer(Checked, HybridBlock):
     """A window over `num_spatial_dims` axes: a call of an operator of `mxsame.ops` that only lacks the arrays, the data
     and the layer's parameters."""
@@ -42,7 +30,7 @@ class Layer(Checked, HybridBlock):
         if cls.__doc__:
             cls.__doc__ = cls.__doc__.replace("{shared}", (cls.__bases__[0].__doc__ or "").strip())
         if "__init__" in vars(cls) and cls.__module__.startswith("mxsame."):  # a user's class may name them as it likes
-            cls.__init__ = validation.renamed(**OTHER_NAMES)(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = validation.named(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self, call: Any, prefix: Optional[str], params: Any):
         validation.typed(isinstance(prefix, (str, type(None))), "prefix must be a string or None", prefix=prefix)
@@ -72,8 +60,10 @@ class Layer(Checked, HybridBlock):
 
     # -- a call
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any, *others: Any) -> Any:
         """The output, as of every HybridBlock; wrong data is refused before a graph or Gluon sees it."""
+        if others:
+            self.check(x, *others)
         if not isinstance(x, mx.nd.NDArray):
             return self._traced(x)
         if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
@@ -136,8 +126,10 @@ class Layer(Checked, HybridBlock):
 
     # -- what can be wrong with the data
 
-    def check(self, x: Any) -> None:
-        """Raise what is wrong with an array."""
+    def check(self, *args: Any) -> None:
+        """Raise what is wrong with an array, which must be the only one."""
+        validation.typed(len(args) == 1, "a layer must be called with its data alone", inputs=len(args))
+        (x,) = args
         operands.check("data", x)
         shape = x.shape
         self._check_shape(shape)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mxsame._mxnet import Array
 
 
+@validation.named
 def conv(
     data: Array,
     weight: Array,
@@ -76,6 +77,7 @@ def conv(
     return run(call, data=data, weight=weight, bias=bias)
 
 
+@validation.named
 def depthwise_conv(
     data: Array,
     weight: Array,
@@ -127,6 +129,7 @@ def depthwise_conv(
     return run(call, data=data, weight=weight, bias=bias)
 
 
+@validation.named
 def separable_conv(
     data: Array,
     depthwise_weight: Array,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mxsame._mxnet import Array
 
 
+@validation.named
 def max_pool(
     data: Array,
     pool_size: Any,
@@ -67,6 +68,7 @@ def max_pool(
     return run(PoolCall("max", pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
 
 
+@validation.named
 def avg_pool(
     data: Array,
     pool_size: Any,
@@ -106,6 +108,7 @@ def avg_pool(
     return run(PoolCall(operator, pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
 
 
+@validation.named
 def lp_pool(
     data: Array,
     pool_size: Any,

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import functools
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, Optional, Sequence, Tuple, Union, cast
 
 from mxsame import padding as arithmetic
 from mxsame import validation
+from mxsame.validation import Function
 
 MOST_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride
 
@@ -136,11 +137,25 @@ class TransposedWindow(_Axis):
         return (size - 1) * self.stride + self.effective_kernel_size - sum(self.crop)
 
 
+def _remembered(function: Function) -> Function:
+    """The function with a cache, for arguments that may be lists."""
+    cached = functools.lru_cache(maxsize=4096)(function)
+
+    def as_tuple(value: Any) -> Any:
+        return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value
+
+    @functools.wraps(function)
+    def remembered(*args: Any, **more: Any) -> Any:
+        return cached(*map(as_tuple, args), **more)
+
+    return cast(Function, remembered)
+
+
 AnyWindow = Union[Window, TransposedWindow]
 Windows = Tuple[AnyWindow, ...]
 
 
-@functools.lru_cache(maxsize=4096)
+@_remembered
 def make_windows(
     size: Sizes,
     kernel_size: Ints,
@@ -156,7 +171,7 @@ def make_windows(
 
     Raises `ValueError` if the padded input is shorter than the kernel, or if a window would read no element of data.
 
-    >>> make_windows((7, None), (2, 3), (2, 1), (1, 1), "same")
+    >>> make_windows([7, None], (2, 3), (2, 1), (1, 1), "same")
     (Window(size=7, kernel_size=2, ...), Window(size=None, kernel_size=3, ...))
     """
     windows = []
@@ -259,7 +274,7 @@ def _check_no_window_is_empty(window: Window) -> None:
         raise ValueError(f"{rule}; received {described([window], pool=True)}")
 
 
-@functools.lru_cache(maxsize=4096)
+@_remembered
 def make_transposed_windows(
     size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, output_padding: Optional[Ints]
 ) -> Tuple[TransposedWindow, ...]:

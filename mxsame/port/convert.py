@@ -21,7 +21,7 @@ from mxsame.progress import Progress, report
 
 
 @progress.reported
-@validation.renamed(custom_objects="custom: a dict of functions of (config, weights)")
+@validation.named
 def from_keras(
     source: Any,
     weights: Any = None,
