@@ -10,14 +10,21 @@ def identity(F: Any, x: Any) -> Any:
     return x
 
 
-def relu(F: Any, x: Any, max_value: Optional[float] = None, negative_slope: float = 0.0, threshold: float = 0.0) -> Any:
-    """`keras.layers.ReLU`: x above the threshold, at most `max_value`; up to it negative_slope * (x - threshold)."""
+def relu(F: Any, x: Any, max_value: Optional[float] = None, negative_slope: float = 0.0, threshold: float = 0.0,
+         multiplies: bool = False) -> Any:  # fmt: skip
+    """`keras.layers.ReLU`: x above the threshold, else 0, from 0 to `max_value`, and negative_slope * (x - threshold)
+    below the threshold. With `multiplies`, the zeros are products, and NaN where x is infinite."""
     if not negative_slope and not threshold:
         if max_value is not None:  # trains faster than F.clip; for the slice see docs/how-to/speed-on-cpus.md
             x = F.minimum(F.slice_axis(x, axis=0, begin=0, end=None), max_value)
         return F.Activation(x, act_type="relu")
-    above = F.where(x > threshold, x, negative_slope * (x - threshold))
-    return above if max_value is None else F.minimum(above, max_value)
+    if max_value is None and not threshold:
+        return F.LeakyReLU(x, act_type="leaky", slope=negative_slope)
+    above = F.maximum(x, 0)
+    if threshold:
+        above = x * (x > threshold) if multiplies else F.where(x > threshold, x, F.zeros_like(x))
+    above = above if max_value is None else F.clip(above, a_min=0, a_max=max_value)
+    return above - negative_slope * F.maximum(threshold - x, 0) if negative_slope else above
 
 
 def gelu(F: Any, x: Any, approximate: bool = False) -> Any:
@@ -49,6 +56,11 @@ def hard_swish(F: Any, x: Any) -> Any:
     return x * F.Activation(F.minimum(x / 6 + 0.5, 1), act_type="relu")
 
 
+def soft_shrink(F: Any, x: Any, threshold: float = 0.5) -> Any:
+    below = F.where(x < -threshold, x + threshold, F.zeros_like(x))
+    return F.where(x > threshold, x - threshold, below)
+
+
 def threshold(F: Any, x: Any, threshold: float = 0.0, default_value: float = 0.0) -> Any:
     return F.where(x > threshold, x, F.zeros_like(x) + default_value)
 
@@ -73,7 +85,7 @@ ACTIVATIONS: Dict[str, Callable] = {  # by Keras's names; "axis" is one of the a
     "selu": selu,
     **dict.fromkeys(("silu", "swish"), swish),
     "sigmoid": lambda F, x: F.Activation(x, act_type="sigmoid"),
-    "soft_shrink": lambda F, x, threshold=0.5: F.relu(x - threshold) - F.relu(-x - threshold),
+    "soft_shrink": soft_shrink,
     "softmax": lambda F, x, axis=-1: F.softmax(x, axis=axis),
     "softplus": softplus,
     "softsign": lambda F, x: F.Activation(x, act_type="softsign"),

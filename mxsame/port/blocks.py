@@ -52,10 +52,14 @@ def pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) ->
     return x
 
 
-def signed_zeros(F: Any, x: Any) -> Any:
-    """-0.0 below 0.0, as positions of Keras 3 have it."""
-    is_negative = (x == 0) * (1 / x < 0)
-    return F.where(is_negative, F.zeros_like(x) - float(np.finfo("float32").tiny), x)
+def positions(F: Any, x: Any, kind: str, signed_zeros: bool, **along: Any) -> Any:
+    """Where the largest or smallest element is, as TensorFlow has it, which is never NaN. With `signed_zeros`, -0.0 is
+    below 0.0, as in Keras 3."""
+    if signed_zeros:
+        is_negative = (x == 0) * (1 / x < 0)
+        x = F.where(is_negative, F.zeros_like(x) - float(np.finfo("float32").tiny), x)
+    x = F.where(x == x, x, F.zeros_like(x) + (-math.inf if kind == "argmax" else math.inf))
+    return getattr(F, kind)(x, **along)
 
 
 def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> Any:

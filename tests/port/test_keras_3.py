@@ -27,6 +27,10 @@ MODELS = {
     "Attention()([Masking()(x), y, x])": [STEPS, INFINITE],
     "Discretization([0.0, 0.5])(x)": [WILD],
     "keras.activations.hard_shrink(x)": [WILD],
+    "keras.activations.soft_shrink(x)": [WILD],
+    "ReLU(threshold=0.5)(x)": [WILD],
+    "keras.ops.argmax(x, axis=1)": [WILD],
+    "CategoryEncoding(4, output_mode='count')(x)": [STEPS],  # counted along the first axis after the batch
 }
 
 

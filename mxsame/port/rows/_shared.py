@@ -34,6 +34,8 @@ def applied(site: Site, name: str, x: Value, **given: Any) -> Value:
     """x after an activation, by Keras's name."""
     function, arguments = function_of(site, name)
     arguments = {**arguments, **given}
+    if name == "relu" and given.get("threshold"):
+        arguments["multiplies"] = site.version == 2
     if "axis" in arguments_of(function):
         arguments["axis"] = x.axis(arguments.get("axis", -1))
     elif name not in ACTIVATIONS and not commutes(function):
@@ -44,10 +46,8 @@ def applied(site: Site, name: str, x: Value, **given: Any) -> Value:
 def function_of(site: Site, name: Optional[str]) -> Tuple[Callable, Dict[str, Any]]:
     """An activation and its arguments: Keras's own, or the user's."""
     name = name or "linear"
-    if name == "hard_sigmoid":
-        return ACTIVATIONS[name], {"slope": 0.2 if site.version == 2 else 1 / 6}
     if name in ACTIVATIONS:
-        return ACTIVATIONS[name], {}
+        return ACTIVATIONS[name], {"slope": 0.2 if site.version == 2 else 1 / 6} if name == "hard_sigmoid" else {}
     for key in (name, name.split(">")[-1]):
         if key in site.custom:
             return _users(site.custom[key], key), {}
@@ -169,6 +169,14 @@ def _with_rank(site: Site, x: Value, rank: int) -> Value:
 
 
 # -- what is done in training only
+
+
+def rate(site: Site, name: str = "rate", default: Optional[float] = None) -> float:
+    """What part is dropped."""
+    part = site.number(name, default)
+    validation.must(0 <= part < 1, f"{name} must be a number of [0, 1)", **{name: part})
+    return part
+
 
 # what layers of random changes do in training
 OF_CHANGES = "data_format|((height|width)_)?factor|mode|fill_mode|fill_value|interpolation|value_range"

@@ -13,6 +13,7 @@ from mxsame.port.attention import REPLACED, SUBTRACTED, ZEROS, attention, multi_
 from mxsame.port.blocks import Function
 from mxsame.port.description import Weight
 from mxsame.port.parameters import SAME, SCALAR, Conversion
+from mxsame.port.rows._shared import rate
 from mxsame.port.table import KERAS, TAKES, Site, Value, layer
 from mxsame.port.types import CAST
 
@@ -94,8 +95,8 @@ def _attended(
     conversions: Any, **arguments: Any,
 ) -> List[Value]:  # fmt: skip
     """The outputs of a function of attention; the first has the mask of the query."""
-    rate = 0.0 if site.training is False else site.number("dropout", 0.0)
-    dropout = {"p": rate, "mode": "always" if site.training else "training"} if rate else {}
+    part = 0.0 if site.training is False else rate(site, "dropout", 0.0)
+    dropout = {"p": part, "mode": "always" if site.training else "training"} if part else {}
     site.same_in_all_calls(masks=sorted(masks), dropout=dropout, **options)
     arguments.update(options, dropout=dropout, masks=list(masks))
     make = partial(Function, function, shapes=shapes, **arguments)

@@ -257,9 +257,11 @@ def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -
 def _position(site: Site, x: Value, axis: Any = None, keepdims: bool = False, output_type: Any = None) -> Value:
     (axis,) = axes_after_batch(axis, x.rank)
     x = x if keepdims else site.keras(x)
-    if site.version == 3 and x.dtype in types.FLOATS:
-        x = site.function(blocks.signed_zeros, x)._replace(dtype=x.dtype)
-    out = site.function(site.row.name, x, turned=x.turned, axis=x.axis(axis), keepdims=bool(keepdims))
+    kind, along = site.row.name, {"turned": x.turned, "axis": x.axis(axis), "keepdims": bool(keepdims)}
+    if x.dtype in types.FLOATS:
+        out = site.function(blocks.positions, x, kind=kind, signed_zeros=site.version == 3, **along)
+    else:
+        out = site.function(kind, x, **along)
     out = out._replace(dtype=STORED[x.dtype])  # MXNet's positions have the type of the data
     return site.cast(out, known(output_type or ("int64" if site.version == 2 else "int32")))
 

@@ -7,46 +7,39 @@ from typing import Sequence
 from mxsame import validation
 from mxsame.port import blocks
 from mxsame.port.description import snake_case
-from mxsame.port.rows._shared import OF_CHANGES, random_layer
+from mxsame.port.rows._shared import OF_CHANGES, random_layer, rate
 from mxsame.port.table import PASSES, PASSES_IN_KERAS_3, Site, Value, layer
 from mxsame.port.types import CAST, KEPT, KEPT_IN_FLOAT32
 
 
-def _rate(site: Site, name: str = "rate") -> float:
-    """What part is dropped."""
-    rate = site.number(name)
-    validation.must(0 <= rate < 1, f"{name} must be a number of [0, 1)", **{name: rate})
-    return rate
-
-
-def _dropped(site: Site, x: Value, rate: float, axes: Sequence[int]) -> Value:
-    if not rate or site.training is False:
+def _dropped(site: Site, x: Value, part: float, axes: Sequence[int]) -> Value:
+    if not part or site.training is False:
         return x
-    return site.function("Dropout", x, p=rate, axes=x.axes(axes), mode="always" if site.training else "training")
+    return site.function("Dropout", x, p=part, axes=x.axes(axes), mode="always" if site.training else "training")
 
 
 @layer("Dropout", masks=PASSES, types=KEPT_IN_FLOAT32)
 def _dropout(site: Site, x: Value) -> Value:
     noise = site.config.get("noise_shape") or ()
-    return _dropped(site, x, _rate(site), [axis for axis, length in enumerate(noise) if length == 1])
+    return _dropped(site, x, rate(site), [axis for axis, length in enumerate(noise) if length == 1])
 
 
 @layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", masks=PASSES, types=KEPT_IN_FLOAT32,
        unread="noise_shape")  # fmt: skip
 def _spatial_dropout(site: Site, x: Value) -> Value:
-    return _dropped(site, x, _rate(site), site.spatial(x))
+    return _dropped(site, x, rate(site), site.spatial(x))
 
 
 @layer("StochasticDepth")
 def _stochastic_depth(site: Site, x: Value) -> Value:
     """Of `keras.applications.convnext`: the whole branch of an image is dropped, or not."""
-    return _dropped(site, x, _rate(site, "drop_path_rate"), range(1, x.rank))
+    return _dropped(site, x, rate(site, "drop_path_rate"), range(1, x.rank))
 
 
 @layer("AlphaDropout", "GaussianDropout", "GaussianNoise", masks=PASSES)
 def _noise(site: Site, x: Value) -> Value:
     name = snake_case(site.layer.class_name)
-    amount = site.number("stddev") if name == "gaussian_noise" else _rate(site)
+    amount = site.number("stddev") if name == "gaussian_noise" else rate(site)
     validation.must(not site.training, "noise must not be called with training=True")
     return site.function(getattr(blocks, name), x, amount=amount) if amount and site.training is None else x
 

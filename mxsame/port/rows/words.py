@@ -48,7 +48,8 @@ def _discretization(site: Site, x: Value) -> Value:
 
 
 def _encoded(site: Site, x: Value, count: Any, mode: str) -> Value:
-    """Integers below `count` as they are, or as ones, by Keras's `output_mode`."""
+    """Integers below `count` as they are, or as ones, by Keras's `output_mode`: several in one vector are those along
+    the first axis after the batch."""
     if mode == "int":
         return x
     modes = {"one_hot": "one_hot", "multi_hot": "max", "count": "sum"}
@@ -57,4 +58,4 @@ def _encoded(site: Site, x: Value, count: Any, mode: str) -> Value:
     if mode == "one_hot" and x.shape[-1] == 1:
         x = site.function("squeeze", x, axis=-1)
     ones = site.function("one_hot", x, depth=validation.integer("num_tokens", count, 1))
-    return ones if mode == "one_hot" else site.function(modes[mode], ones, axis=-2)
+    return ones if mode == "one_hot" else site.function(modes[mode], ones, axis=1 if x.rank > 1 else 0)
