@@ -54,10 +54,8 @@ class Builder:
 
         `training` is what a model around it is called with; `once` is whether this is the only call of these layers.
         """
-        if len(inputs) != len(model.inputs):
-            raise ValueError(
-                f"model {model.name!r} must be called with {len(model.inputs)} inputs; received {len(inputs)}"
-            )
+        rule = f"model {model.name!r} must be called with {len(model.inputs)} inputs; received {len(inputs)}"
+        validation.must(len(inputs) == len(model.inputs), rule)
         declared = {layer.name: layer.config.get("dtype") for layer in model.layers if layer.class_name == "InputLayer"}
         inputs = [self._declared(x, declared.get(tensor.layer)) for x, tensor in zip(inputs, model.inputs)]
         values: Dict[Tensor, Value] = dict(zip(model.inputs, inputs))
@@ -66,8 +64,8 @@ class Builder:
         for layer, number, call in _sorted(model):
             if Tensor(layer.name, number) in values:
                 continue
-            if layer.class_name == "InputLayer":
-                raise ValueError(f"input layer {layer.name!r} must be one of the inputs of model {model.name!r}")
+            rule = f"input layer {layer.name!r} must be one of the inputs of model {model.name!r}"
+            validation.must(layer.class_name != "InputLayer", rule)
             if any((tensor.layer, tensor.call) in refused for tensor in call.tensors()):
                 refused[layer.name, number] = []
                 continue
@@ -86,9 +84,9 @@ class Builder:
             values.update({Tensor(layer.name, number, output): value for output, value in enumerate(outputs)})
         if refused:
             raise Refused([reason for reasons in refused.values() for reason in reasons])
-        missing = [tensor for tensor in model.outputs if tensor not in values]
-        if missing:
-            raise ValueError(f"outputs of model {model.name!r} must be tensors of its layers; received {missing[0]}")
+        for tensor in model.outputs:
+            rule = f"outputs of model {model.name!r} must be tensors of its layers; received {tensor}"
+            validation.must(tensor in values, rule)
         return [values[tensor] for tensor in model.outputs]
 
     def _declared(self, x: Value, dtype: Any) -> Value:
@@ -159,8 +157,8 @@ def _sorted(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
         for source in needed.keys() - calls.keys():
             raise ValueError(f"layer {layer.name!r} must be called on tensors of the model; received {source}")
         missing = [source for source in needed if source not in done]
-        if missing and key in begun:
-            raise ValueError(f"layers must not be called on their own outputs; layer {layer.name!r} is in a cycle")
+        rule = f"layers must not be called on their own outputs; layer {layer.name!r} is in a cycle"
+        validation.must(not missing or key not in begun, rule)
         begun.add(key)
         waiting += missing
         if not missing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
@@ -96,21 +97,20 @@ def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:
                 f"layers must be written as Keras writes them; {validation.received(layer=entry)}"
             ) from None
     names = [layer.name for layer in layers]
-    if len(set(names)) < len(names):
-        double = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"layers of a model must have different names; received {double!r} more than once")
+    double = next((name for name, count in Counter(names).items() if count > 1), None)
+    rule = f"layers of a model must have different names; received {double!r} more than once"
+    validation.must(double is None, rule)
     return layers
 
 
 def _layer(entry: Any, version: int, depth: int) -> Layer:
     validation.must(depth <= DEEPEST, f"models must be nested at most {DEEPEST} deep")
     class_name, config = _class_and_config(entry)
-    for option in ("sparse", "ragged") if class_name == "InputLayer" else ():
-        if config.get(option):
-            raise ValueError(f"inputs must not be {option}; received the input {config.get('name')!r}")
     name = entry.get("name", config.get("name"))
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"a layer must have a name; received a {class_name} with {validation.received(name=name)}")
+    named = isinstance(name, str) and name
+    validation.must(named, f"a layer must have a name; received a {class_name} with {validation.received(name=name)}")
+    for option in ("sparse", "ragged") if class_name == "InputLayer" else ():
+        validation.must(not config.get(option), f"inputs must not be {option}; received the input {name!r}")
     if class_name in MODELS:
         return Layer(class_name, name, config, model=_model(class_name, config, version, depth + 1))
     if class_name == WRAPPER:

@@ -14,7 +14,7 @@ from mxsame.port.activations import identity
 from mxsame.port.builder import Builder, Refused
 from mxsame.port.custom import Rows, names_of
 from mxsame.port.description import Layer, Model
-from mxsame.port.network import Network
+from mxsame.port.network import Network, must_be_network
 from mxsame.port.parameters import arrays_of
 from mxsame.port.reading import read
 from mxsame.progress import Progress, report
@@ -133,11 +133,11 @@ def _built(model: Model, layout: Optional[str], rows: Rows) -> Network:
 
 
 def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]:
-    if layer is None or layer.class_name != "InputLayer":
-        raise ValueError(f"inputs of a model must be input layers; {validation.received(input=name)}")
+    is_input = layer is not None and layer.class_name == "InputLayer"
+    validation.must(is_input, "inputs of a model must be input layers", input=name)
     shape = layer.config.get("batch_shape", layer.config.get("batch_input_shape"))
-    if not isinstance(shape, (list, tuple)) or not shape:
-        raise ValueError(f"input {name!r} must have a shape: build the model before it is saved; received {shape}")
+    is_shape = isinstance(shape, (list, tuple)) and shape
+    validation.must(is_shape, f"input {name!r} must have a shape: build the model before it is saved; received {shape}")
     lengths = [None if n is None else validation.integer(f"shape of input {name!r}", n, 1) for n in shape]
     return (None, *lengths[1:])
 
@@ -146,8 +146,8 @@ def _data_format(model: Model, layout: Optional[str]) -> str:
     """The one data format of a model's layers, which decides what a layout means for it."""
     declared = [layer.config.get("data_format") for layer in model.walk()]
     formats = {each for each in ("channels_last", "channels_first") if each in declared}
-    if layout is not None and len(formats) > 1:
-        raise ValueError(f"layout must be None for a model of both data formats; {validation.received(layout=layout)}")
+    one = layout is None or len(formats) < 2
+    validation.must(one, "layout must be None for a model of both data formats", layout=layout)
     return formats.pop() if len(formats) == 1 else "channels_last"
 
 
@@ -155,9 +155,9 @@ def _is_turned(shape: Sequence, layout: Optional[str], data_format: str) -> bool
     """Whether an input or output of the net has channels first where Keras's has them last."""
     if layout is None or len(shape) != len(layout):
         return False
-    if data_format == "channels_first" and not layout.startswith("NC"):
-        raise ValueError(f"layout must have channels first, as the model does; {validation.received(layout=layout)}")
-    return data_format == "channels_last" and layout.startswith("NC")
+    is_first, is_last = layout.startswith("NC"), data_format == "channels_last"
+    validation.must(is_first or is_last, "layout must have channels first, as the model does", layout=layout)
+    return is_first and is_last
 
 
 def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, Callable]] = None) -> None:
@@ -178,8 +178,7 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
     ...     ...  # as any Gluon net
     ...     mxsame.to_keras_weights(net, path)
     """
-    if not isinstance(net, Network):
-        raise TypeError(f"net must be one that from_keras returned; received net of type {type(net).__name__}")
+    must_be_network(net)
     mx.nd.waitall()  # as mxsame.graphs.deploy.values
 
     def arrays(layer: Layer) -> Dict[str, Any]:
@@ -189,8 +188,8 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
         return dict(zip([role.name for role in layer.roles or []], _custom_arrays(layer, block, custom or {})))
 
     for layer in net.description.walk():
-        if layer.weights and layer.roles is None:
-            raise ValueError(f"custom layers with weights must not be in nested models; received {layer.name!r}")
+        known = not layer.weights or layer.roles is not None
+        validation.must(known, f"custom layers with weights must not be in nested models; received {layer.name!r}")
     weighing.write(path, net.description, arrays)
 
 
@@ -202,9 +201,6 @@ def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> 
         f"received {layer.name!r}",
     )
     arrays, shapes = list(map(np.asarray, function(block))), [tuple(stored.shape) for stored in layer.weights]
-    if [array.shape for array in arrays] != shapes:
-        raise ValueError(
-            f"custom of {layer.name!r} must give arrays of the shapes {shapes}; "
-            f"{validation.received(shapes=[array.shape for array in arrays])}"
-        )
+    given = [array.shape for array in arrays]
+    validation.must(given == shapes, f"custom of {layer.name!r} must give arrays of the shapes {shapes}", shapes=given)
     return arrays

@@ -90,9 +90,9 @@ class Rows:
         first, *after = entries
         layer.stored_as, (layer.class_name, layer.config) = layer.class_name, class_and_config(first)
         self.after[id(layer)] = [_after(layer, *class_and_config(entry)) for entry in after]
-        if layer.class_name not in LAYERS or layer.class_name == WRAPPER or None in map(row_of, self.after[id(layer)]):
-            names = [class_and_config(entry)[0] for entry in entries]
-            raise ValueError(f"custom of {layer.name!r} must name layers of Keras; {validation.received(names=names)}")
+        known = layer.class_name in LAYERS and layer.class_name != WRAPPER and all(map(row_of, self.after[id(layer)]))
+        names = [class_and_config(entry)[0] for entry in entries]
+        validation.must(known, f"custom of {layer.name!r} must name layers of Keras", names=names)
 
 
 def _activations(config: Any) -> Iterator[str]:

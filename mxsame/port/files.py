@@ -75,8 +75,8 @@ def _other_format(path: str, start: bytes) -> Optional[str]:
 
 def _json(content: bytes, where: str) -> Contents:
     config = parsed(content, where)
-    if "arg_nodes" in config:
-        raise ValueError(f"{where} must be of Keras; received a graph of MXNet, which gluon.SymbolBlock.imports reads")
+    rule = f"{where} must be of Keras; received a graph of MXNet, which gluon.SymbolBlock.imports reads"
+    validation.must("arg_nodes" not in config, rule)
     return Contents(config, config.get("keras_version"), None)
 
 
@@ -120,11 +120,10 @@ def _entry(archive: zipfile.ZipFile, name: str, path: str, largest: int = LARGES
 
 
 def _check_size(entry: zipfile.ZipInfo, path: str) -> None:
-    if entry.compress_size > os.path.getsize(path) or entry.file_size > LARGEST_RATIO * entry.compress_size + 4096:
-        raise ValueError(
-            f"{entry.filename} of {path} must not declare more than the archive holds; "
-            f"{validation.received(declared=entry.file_size, stored=entry.compress_size)}"
-        )
+    declared, stored = entry.file_size, entry.compress_size
+    fits = stored <= os.path.getsize(path) and declared <= LARGEST_RATIO * stored + 4096
+    rule = f"{entry.filename} of {path} must not declare more than the archive holds"
+    validation.must(fits, rule, declared=declared, stored=stored)
 
 
 def _weights(archive: zipfile.ZipFile, path: str) -> Any:
@@ -202,11 +201,11 @@ def member(group: Any, path: str, kind: str) -> Any:
             link = child.get(part, getlink=True) if isinstance(child, h5py.Group) else None
             if link is None:
                 return None
-            if not isinstance(link, h5py.HardLink):
-                raise ValueError(f"{path} of {group.name} must be in the file itself; received a {type(link).__name__}")
+            rule = f"{path} of {group.name} must be in the file itself; received a {type(link).__name__}"
+            validation.must(isinstance(link, h5py.HardLink), rule)
             child = child[part]
-        if not isinstance(child, h5py.Group if kind == "group" else h5py.Dataset):
-            raise ValueError(f"{child.name} must be a {kind}; received a {type(child).__name__}")
+        is_kind = isinstance(child, h5py.Group if kind == "group" else h5py.Dataset)
+        validation.must(is_kind, f"{child.name} must be a {kind}; received a {type(child).__name__}")
         return child if kind == "group" else checked_array(child)
 
 
@@ -216,19 +215,16 @@ def _file_size(thing: Any) -> int:
 
 def checked_array(dataset: Any) -> Any:
     """A dataset of numbers that the file really holds."""
-    stored, size = dataset.id.get_storage_size(), _file_size(dataset)
-    if dataset.dtype.kind not in "fiub" or dataset.dtype.hasobject:
-        raise ValueError(f"{dataset.name} must be an array of numbers; {validation.received(dtype=dataset.dtype)}")
-    if dataset.external or dataset.is_virtual:
-        raise ValueError(f"{dataset.name} must be stored in the file itself; received an array in other files")
+    stored, size, dtype = dataset.id.get_storage_size(), _file_size(dataset), dataset.dtype
+    is_number, is_elsewhere = dtype.kind in "fiub" and not dtype.hasobject, dataset.external or dataset.is_virtual
+    validation.must(is_number, f"{dataset.name} must be an array of numbers", dtype=dtype)
+    rule = f"{dataset.name} must be stored in the file itself; received an array in other files"
+    validation.must(not is_elsewhere, rule)
     validation.must(dataset.shape is not None, f"{dataset.name} must have a shape")
-    declared = math.prod(map(int, dataset.shape)) * dataset.dtype.itemsize
+    declared = math.prod(map(int, dataset.shape)) * dtype.itemsize
     ratio = LARGEST_RATIO if dataset.id.get_create_plist().get_nfilters() else 1
-    if stored > size or declared > ratio * stored:
-        raise ValueError(
-            f"{dataset.name} must not declare more than the file holds; "
-            f"{validation.received(shape=dataset.shape, stored_bytes=stored)}"
-        )
+    fits, rule = stored <= size and declared <= ratio * stored, "must not declare more than the file holds"
+    validation.must(fits, f"{dataset.name} {rule}", shape=dataset.shape, stored_bytes=stored)
     return dataset
 
 
@@ -254,10 +250,10 @@ def attribute(thing: Any, name: str) -> Any:
             return None
         stored = h5py.h5a.open(thing.id, name.encode())
         if stored.shape != (0,):  # Keras writes a list without entries as floats
-            if h5py.check_string_dtype(stored.dtype) is None:
-                raise ValueError(f"{where} must be text; {validation.received(dtype=stored.dtype)}")
-            if stored.get_storage_size() > _file_size(thing):
-                raise ValueError(f"{where} must not declare more than the file holds")
+            is_text = h5py.check_string_dtype(stored.dtype) is not None
+            validation.must(is_text, f"{where} must be text", dtype=stored.dtype)
+            fits = stored.get_storage_size() <= _file_size(thing)
+            validation.must(fits, f"{where} must not declare more than the file holds")
         return thing.attrs[name]
 
 

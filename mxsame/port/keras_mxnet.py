@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mxsame import padding as arithmetic
+from mxsame import validation
 from mxsame.port.description import WRAPPER, Model
 from mxsame.port.rows import LAYERS
 
@@ -39,7 +40,7 @@ def settle(model: Model) -> None:
         elif layer.class_name.startswith("UpSampling"):
             config["interpolation"] = "nearest"
     for layer in model.layers:
-        if layer.class_name == WRAPPER:
-            raise ValueError(f"layer {layer.name!r} ({WRAPPER}) is supported, but not with padding=keras-mxnet")
+        rule = f"layer {layer.name!r} ({WRAPPER}) is supported, but not with padding=keras-mxnet"
+        validation.must(layer.class_name != WRAPPER, rule)
         if layer.model is not None:
             settle(layer.model)

@@ -110,6 +110,12 @@ class Network(HybridBlock):
         return outputs[0] if len(outputs) == 1 else outputs
 
 
+def must_be_network(net: Any) -> None:
+    """Raises a `TypeError` for another net."""
+    if not isinstance(net, Network):
+        raise TypeError(f"net must be one that from_keras returned; received net of type {type(net).__name__}")
+
+
 @lowered_later
 def _of_size(value: Value, array: Any) -> Any:
     """An input of the static lengths: an array of others is refused, by a graph, too."""
@@ -119,11 +125,9 @@ def _of_size(value: Value, array: Any) -> Any:
     symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)
     if shape is not None:
         pairs = list(zip(shape[1:], wanted[1:]))
-        if len(shape) != len(wanted) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
-            raise ValueError(
-                f"data must have the shape that the Keras model was built for, {wanted}; "
-                f"{validation.received(**{'data.shape': tuple(shape)})}"
-            )
+        fits = len(shape) == len(wanted) and all(None in pair or pair[0] == pair[1] for pair in pairs)
+        rule = f"data must have the shape that the Keras model was built for, {wanted}"
+        validation.must(fits, rule, **{"data.shape": tuple(shape)})
         if all(want is None or have is not None for have, want in pairs):
             return array
     return tensors.fixed(array, wanted) if symbolic else array

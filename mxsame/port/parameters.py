@@ -64,9 +64,8 @@ def fill(block: Any, layer: Layer, conversions: Mapping[str, Conversion]) -> Non
     """A layer's weights into the parameters of its block. A network may be as large as the memory: one array after the
     other is read, and is the layer's no more once it is in its parameter."""
     roles = layer.roles or []
-    if len(roles) != len(layer.weights):
-        names = ", ".join(role.name for role in roles)
-        raise ValueError(f"weights must be {names or 'none'}; received {len(layer.weights)} arrays")
+    names, fits = ", ".join(role.name for role in roles), len(roles) == len(layer.weights)
+    validation.must(fits, f"weights must be {names or 'none'}; received {len(layer.weights)} arrays")
     for number, (role, array) in enumerate(zip(roles, layer.weights)):
         parameter = _parameter(block, role.parameter)
         if parameter is None:
@@ -100,12 +99,10 @@ def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str)
         array = conversion.to_mxnet(array)
     except ValueError as error:
         raise ValueError(f"{role} must have the axes of its layer: {error}") from None
-    expected = parameter.shape
-    if len(expected) != array.ndim or any(want > 0 and want != have for want, have in zip(expected, array.shape)):
-        raise ValueError(
-            f"{role} must have the shape {tuple(expected)} in MXNet's order of axes, as the configuration has it; "
-            f"{validation.received(shape=stored)}"
-        )
+    expected = tuple(parameter.shape)
+    fits = len(expected) == array.ndim and all(want in (have, 0, -1) for want, have in zip(expected, array.shape))
+    rule = f"{role} must have the shape {expected} in MXNet's order of axes, as the configuration has it"
+    validation.must(fits, rule, shape=stored)
     data = mx.nd.empty(array.shape, ctx=mx.cpu(), dtype=parameter.dtype)
     rows = max(LARGEST_PART // max(array[:1].nbytes, 1), 1)
     for start in range(0, len(array), rows):

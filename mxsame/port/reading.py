@@ -42,9 +42,8 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
             raise TypeError(f"weights must be a path; received weights of type {type(weights).__name__}")
         given = files.opened(weights, "weights")
         _major(given)  # refuses those of Keras 1, too
-        root = given.weights
-        if root is None:
-            raise ValueError(f"weights must be an HDF5 file or a .keras archive; received {os.fspath(weights)!r}")
+        root, rule = given.weights, "weights must be an HDF5 file or a .keras archive"
+        validation.must(root is not None, f"{rule}; received {os.fspath(weights)!r}")
     group = None if root is None else weighing.group_of(root)
     backend = contents.config.get("backend") if group is None else files.text(group, "backend")
     for layer in model.walk():
@@ -73,12 +72,9 @@ def _major(contents: files.Contents) -> int:
     """The version of Keras, 2 or 3."""
     version, config = contents.version, contents.config or {}
     if isinstance(version, str) and version.split(".")[0].isdigit():
-        major = int(version.split(".")[0])
-        if major < 2:
-            raise ValueError(
-                "files must be of Keras 2 or newer: Keras 2.0 to 2.3 reads older ones, and writes them anew by "
-                f"keras.models.load_model(path).save(path); {validation.received(keras_version=version)}"
-            )
+        rule = "files must be of Keras 2 or newer: Keras 2.0 to 2.3 reads older ones, and writes them anew by "
+        rule, major = f"{rule}keras.models.load_model(path).save(path)", int(version.split(".")[0])
+        validation.must(major >= 2, rule, keras_version=version)
         return min(major, 3)
     return 3 if "registered_name" in config and "backend" not in config else 2
 

@@ -11,7 +11,7 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
 from mxsame.port.description import listed
-from mxsame.port.network import Network
+from mxsame.port.network import Network, must_be_network
 
 
 class Line(NamedTuple):
@@ -81,25 +81,21 @@ def compare(net: Network, outputs: Any, inputs: Any = None) -> List[Difference]:
     >>> mxsame.compare(net, {"flatten": np.zeros((1, 64))}, picture)  # another shape
     [Difference(layer='flatten', class_name='Flatten', difference=inf)]
     """
-    if not isinstance(net, Network):
-        raise TypeError(f"net must be one that from_keras returned; received net of type {type(net).__name__}")
+    must_be_network(net)
     recorded = isinstance(outputs, Mapping)
-    if not recorded and not hasattr(outputs, "layers"):
-        rule = "outputs must be a model of Keras, or a mapping of the names of layers to arrays"
-        raise TypeError(f"{rule}; {validation.received(outputs=outputs)}")
-    if recorded and inputs is None:
-        raise TypeError("inputs must be given with recorded outputs: those that Keras computed them from")
+    rule = "outputs must be a model of Keras, or a mapping of the names of layers to arrays"
+    validation.typed(recorded or hasattr(outputs, "layers"), rule, outputs=outputs)
+    rule = "inputs must be given with recorded outputs: those that Keras computed them from"
+    validation.typed(not recorded or inputs is not None, rule, inputs=inputs)
     arrays = random_inputs(net) if inputs is None else [np.asarray(array) for array in listed(inputs)]
-    if len(arrays) != len(net.inputs):
-        raise ValueError(f"inputs must be {len(net.inputs)} arrays; received {len(arrays)}")
-    ours = {}
-    wanted = outputs if recorded else _operations(outputs)
+    fits = len(arrays) == len(net.inputs)
+    validation.must(fits, f"inputs must be {len(net.inputs)} arrays; received {len(arrays)}")
+    ours, wanted = {}, outputs if recorded else _operations(outputs)
     for path, layer, _, out in net.layers(*_in_order(net, arrays)):
         name = "/".join(path)
         if name in wanted:
             ours[name] = (layer.class_name, out.asnumpy())
-    if not ours:
-        raise ValueError(f"outputs must be of layers of the net; {validation.received(names=sorted(wanted))}")
+    validation.must(ours, "outputs must be of layers of the net", names=sorted(wanted))
     theirs = outputs if recorded else _by_keras(outputs, list(ours), arrays)
     return [Difference(name, kind, _difference(out, np.asarray(theirs[name]))) for name, (kind, out) in ours.items()]
 
@@ -121,13 +117,11 @@ def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None
 
 def _in_order(net: Network, arrays: Sequence[np.ndarray]) -> List[Any]:
     """Keras's inputs as the net takes them."""
+    given = []
     for value, array in zip(net.inputs, arrays):
-        if array.ndim != value.rank:
-            raise ValueError(f"inputs must have {value.rank} axes; {validation.received(shape=array.shape)}")
-    return [
-        mx.nd.array(array.transpose(np.argsort(value.keras_order)), dtype="float32")
-        for value, array in zip(net.inputs, arrays)
-    ]
+        validation.must(array.ndim == value.rank, f"inputs must have {value.rank} axes", shape=array.shape)
+        given.append(mx.nd.array(array.transpose(np.argsort(value.keras_order)), dtype="float32"))
+    return given
 
 
 def _operations(model: Any) -> Dict[str, Any]:

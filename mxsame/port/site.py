@@ -52,9 +52,9 @@ class Site:
         self.name = "_".join(self.path)
 
     @property
-    def num_spatial_dims(self) -> Any:
-        """As many as the layer's class is named after."""
-        return self.row.num_spatial_dims
+    def num_spatial_dims(self) -> int:
+        """As many as the layer's class is named after; 0 of another."""
+        return int(self.row.num_spatial_dims)
 
     # -- the configuration
 
@@ -72,16 +72,14 @@ class Site:
     def per_spatial_axis(self, name: str, default: Any = None) -> Tuple[int, ...]:
         """A positive number of the configuration for each spatial axis."""
         value = self.config.get(name)
-        return validation.per_axis(name, default if value is None else value, self.num_spatial_dims or 0, 1)
+        return validation.per_axis(name, default if value is None else value, self.num_spatial_dims, 1)
 
     @property
     def is_channels_first(self) -> bool:
         """Whether Keras's arrays are so."""
         data_format = self.config.get("data_format") or "channels_last"
-        if data_format not in ("channels_last", "channels_first"):
-            raise ValueError(
-                f"data_format must be channels_last or channels_first; {validation.received(data_format=data_format)}"
-            )
+        rule = "data_format must be channels_last or channels_first"
+        validation.must(data_format in ("channels_last", "channels_first"), rule, data_format=data_format)
         return bool(data_format == "channels_first")
 
     # -- shapes of images, in Keras's order
@@ -110,10 +108,13 @@ class Site:
 
     def turned(self, x: Value) -> Value:
         """With channels first, for a layer that has a data format: Keras's channels first are so already."""
-        if self.num_spatial_dims not in (None, x.rank - 2):
-            wanted = (self.num_spatial_dims or 0) + 2
-            raise ValueError(f"data must have {wanted} axes; {validation.received(**{'data.shape': x.shape})}")
+        count = self.num_spatial_dims
+        validation.must(count in (0, x.rank - 2), f"data must have {count + 2} axes", **{"data.shape": x.shape})
         return self.steps.arranged(x, not self.is_channels_first)
+
+    def padded(self, x: Value) -> Value:
+        """As it is, with its zeros around it."""
+        return self.steps.padded(x)
 
     def keras(self, x: Value) -> Value:
         """In Keras's order."""
@@ -126,7 +127,7 @@ class Site:
 
     def settled(self, x: Value) -> Value:
         """In the order in which the layer was called at first: its weights have that."""
-        x = self.steps.padded(x)
+        x = self.padded(x)
         return self.steps.arranged(x, self.known.at_first("order", x.turned))
 
     def cast(self, x: Value, dtype: str) -> Value:
@@ -137,10 +138,8 @@ class Site:
     def same_in_all_calls(self, **options: Any) -> None:
         """Refuse a call with other options than the first: the layer has one block, which is made for these."""
         for name, value in options.items():
-            if self.known.at_first(name, value) != value:
-                raise ValueError(
-                    f"{name} must be the same in all calls of a layer; {validation.received(**{name: value})}"
-                )
+            is_same = self.known.at_first(name, value) == value
+            validation.must(is_same, f"{name} must be the same in all calls of a layer", **{name: value})
 
     def function(self, function: Any, *inputs: Value, turned: Any = None, shape: Any = None, **arguments: Any) -> Value:
         """A step of a function of `mxsame.port.blocks`, or of an operator of MXNet."""

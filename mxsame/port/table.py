@@ -21,8 +21,14 @@ from mxsame.port.description import Layer, LayerCall, Weight, is_off, leaves, ma
 from mxsame.port.site import Site
 from mxsame.port.values import Operand, Value, masked
 
-# orders of axes, and zeros that the data may still need around it
-AS_IT_IS, UNPADDED, TURNED, KERAS, ALIKE, SETTLED = "as it is", "unpadded", "turned", "keras", "alike", "settled"
+
+def _each(arranged: Callable) -> Callable:
+    return lambda site, values: [arranged(site, value) for value in values]
+
+
+# the order of axes of a row's tensors, and whether the zeros that they may still need are around them
+AS_IT_IS, TURNED, KERAS, SETTLED = map(_each, (Site.padded, Site.turned, Site.keras, Site.settled))
+UNPADDED, ALIKE = _each(lambda site, value: value), Site.alike
 
 # what a layer does with a mask: its output has none, that of the first input, or what the row gives it
 STOPS, PASSES, PASSES_IN_KERAS_3, TAKES = "stops", "passes", "passes in Keras 3", "takes"
@@ -42,14 +48,14 @@ class Row:
     keys of the configuration that mean nothing here, None if any key may be there, and its own name."""
 
     build: Callable
-    order: str = AS_IT_IS
+    order: Callable = AS_IT_IS
     weights: Union[Sequence[Weight], Callable[[Dict[str, Any]], Sequence[Weight]]] = ()
     masks: str = STOPS
     names: Mapping[str, str] = field(default_factory=dict)
     types: Any = types.FLOAT32
     unread: Optional[str] = None
     name: str = ""
-    num_spatial_dims: Optional[int] = field(init=False)  # of a class like Conv2D
+    num_spatial_dims: int = field(init=False)  # of a class like Conv2D, 0 of others
     signature: inspect.Signature = field(init=False)  # without the site
     taken: Dict[str, str] = field(init=False)
 
@@ -60,7 +66,7 @@ class Row:
             known = each.name in hints and (hints[each.name] in TAKEN or "Value" not in str(hints[each.name]))
             validation.must(known, f"{each.name} of {self.name} must be annotated as {', '.join(map(str, TAKEN))}")
         named = re.search("([123])D", self.name)
-        object.__setattr__(self, "num_spatial_dims", int(named[1]) if named else None)
+        object.__setattr__(self, "num_spatial_dims", int(named[1]) if named else 0)
         object.__setattr__(self, "signature", inspect.Signature(parameters))
         object.__setattr__(self, "taken", {each.name: TAKEN.get(hints[each.name], CONSTANT) for each in parameters})
 
@@ -73,7 +79,7 @@ class Row:
         given = self._bound(site, args, kwargs)
         values = leaves(given, Value)
         cast, dtype = typed(site, self.types, values)
-        inputs, named = mapped(given, Value, dict(zip(values, self._arranged(site, cast))).__getitem__)
+        inputs, named = mapped(given, Value, dict(zip(values, self.order(site, cast))).__getitem__)
         out = self.build(site, *inputs, **named)
         out = out if dtype is None else mapped(out, Value, lambda each: each._replace(dtype=dtype))
         if self.unread is not None:
@@ -89,14 +95,6 @@ class Row:
         """Those that a layer of this configuration has."""
         weights = self.weights(config) if callable(self.weights) else self.weights
         return [each for each in weights if each.is_in(config)]
-
-    def _arranged(self, site: Site, values: List[Value]) -> List[Value]:
-        if self.order == UNPADDED:
-            return values
-        if self.order == ALIKE:
-            return site.alike(values)
-        arrange = {AS_IT_IS: site.steps.padded, TURNED: site.turned, KERAS: site.keras, SETTLED: site.settled}
-        return [arrange[self.order](value) for value in values]
 
     def _bound(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[Any]:
         """The positional arguments of the function, and those by name. Operators of Keras 3 keep some in their

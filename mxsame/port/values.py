@@ -31,8 +31,8 @@ class Value(NamedTuple):
 
     def axis(self, axis: int) -> int:
         """Keras's axis, as one of the array here."""
-        if type(axis) is not int or not -self.rank <= axis < self.rank:
-            raise ValueError(f"axis must be one of {self.rank}; {validation.received(axis=axis)}")
+        is_axis = type(axis) is int and -self.rank <= axis < self.rank
+        validation.must(is_axis, f"axis must be one of {self.rank}", axis=axis)
         axis %= self.rank
         if not self.turned or axis == 0:
             return axis

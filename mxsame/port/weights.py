@@ -44,10 +44,8 @@ def assign(model: Model, group: Any, by_order: bool) -> None:
                      if path not in used and not re.search("/(seed_generator|_random_generator)", path)]  # fmt: skip
             validation.must(not extra, f"the file holds weights that no layer has: {', '.join(extra[:5])}")
             return
-    if any(layer.roles != [] for layer in model.walk()):
-        raise ValueError(
-            f"{group.file.filename} must hold weights as Keras writes them: layer_names, or a group of layers"
-        )
+    rule = f"{group.file.filename} must hold weights as Keras writes them: layer_names, or a group of layers"
+    validation.must(all(layer.roles == [] for layer in model.walk()), rule)
 
 
 # -- the newer format
@@ -122,14 +120,12 @@ def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
     ]
     known = {layer.name for layer in layers}
     by_name = set(stored) == known
-    if len(stored) != len(layers) or not (by_name or by_order):
-        missing, surplus = (
-            ", ".join(sorted(names)[:5]) or "none" for names in (known - set(stored), set(stored) - known)
-        )
-        raise ValueError(
-            f"the file must have weights for {len(layers)} layers; received those of {len(stored)} "
-            f"(missing by name: {missing}; surplus: {surplus})"
-        )
+    missing, surplus = (", ".join(sorted(names)[:5]) or "none" for names in (known - set(stored), set(stored) - known))
+    validation.must(
+        len(stored) == len(layers) and (by_name or by_order),
+        f"the file must have weights for {len(layers)} layers; received those of {len(stored)} "
+        f"(missing by name: {missing}; surplus: {surplus})",
+    )
     for layer, arrays in zip(layers, stored.values()):
         _distribute(layer, stored[layer.name] if by_name else arrays)
 
@@ -148,17 +144,14 @@ def _distribute(layer: Layer, arrays: List[Any]) -> None:
     if layer.model is not None:
         arrays = _without_custom(layer.model, arrays)
     slots = ordered(layer)
-    if len(slots) != len(arrays):
-        shown = ", ".join(f"{owner.name}/{role}" for owner, role in slots[:8])
-        raise ValueError(
-            f"layer {layer.name!r} must have {len(slots)} weights ({shown}{', ..' if len(slots) > 8 else ''}); "
-            f"received {len(arrays)}"
-        )
-    every = {role for _, role in slots}
+    shown = ", ".join(f"{owner.name}/{role}" for owner, role in slots[:8]) + ", .." * (len(slots) > 8)
+    rule = f"layer {layer.name!r} must have {len(slots)} weights ({shown}); received {len(arrays)}"
+    validation.must(len(slots) == len(arrays), rule)
+    others = {role for _, role in slots}
     for (owner, role), array in zip(slots, arrays):
-        stored_role = array.name.rsplit("/", 1)[-1].split(":")[0]
-        if stored_role != role and stored_role in every:
-            raise ValueError(f"{role} of layer {owner.name!r} must be stored at its position; received {array.name!r}")
+        fits = array.name.rsplit("/", 1)[-1].split(":")[0] not in others - {role}
+        rule = f"{role} of layer {owner.name!r} must be stored at its position; received {array.name!r}"
+        validation.must(fits, rule)
         owner.weights.append(array)  # of each layer, those that are trained come first
 
 
@@ -174,10 +167,10 @@ def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
         owner = next((part for part in reversed(array.name.split("/")[:-1]) if part in custom), None)
         if owner is None:
             others.append(array)
-        elif len(custom[owner]) > 1:
-            raise ValueError(f"custom layers of nested models must have different names; received {owner!r} twice")
-        else:
-            custom[owner][0].weights.append(array)
+            continue
+        rule = f"custom layers of nested models must have different names; received {owner!r} twice"
+        validation.must(len(custom[owner]) == 1, rule)
+        custom[owner][0].weights.append(array)
     return others
 
 
@@ -206,8 +199,7 @@ def write(path: Any, model: Model, arrays: Any) -> None:
     """An HDF5 file that `model.load_weights` takes: in the newer format if its name ends in .weights.h5, from which
     Keras knows it, else in the older one. `arrays(layer)` maps roles to arrays."""
     path = os.fspath(path)
-    if not path.endswith((".h5", ".hdf5")):
-        raise ValueError(f"path must end in .h5 or .weights.h5; {validation.received(path=path)}")
+    validation.must(path.endswith((".h5", ".hdf5")), "path must end in .h5 or .weights.h5", path=path)
     h5py, unfinished = files.h5py_module(), f"{path}.part"  # the file that is there stays whole if this fails
     try:
         with h5py.File(unfinished, "w") as file:

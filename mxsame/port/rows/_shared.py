@@ -48,13 +48,10 @@ def function_of(site: Site, name: Optional[str]) -> Tuple[Callable, Dict[str, An
     name = name or "linear"
     if name in ACTIVATIONS:
         return ACTIVATIONS[name], {"slope": 0.2 if site.version == 2 else 1 / 6} if name == "hard_sigmoid" else {}
-    for key in (name, name.split(">")[-1]):
-        if key in site.custom:
-            return _users(site.custom[key], key), {}
-    raise ValueError(
-        f"activation must be one of {', '.join(ACTIVATIONS)}, "
-        f"or be given by custom={{{name!r}: function of (F, x)}}; {validation.received(activation=name)}"
-    )
+    key = next((key for key in (name, name.split(">")[-1]) if key in site.custom), "")
+    rule = f"activation must be one of {', '.join(ACTIVATIONS)}, or be given by custom={{{name!r}: function of (F, x)}}"
+    validation.must(key, rule, activation=name)
+    return _users(site.custom[key], key), {}
 
 
 def _users(function: Callable, name: str) -> Callable:
@@ -87,8 +84,8 @@ def is_layer(spec: Any) -> bool:
 def _after_layer(site: Site, spec: Dict[str, Any], x: Value) -> Value:
     """An activation that is a layer without weights, as `Activation(LeakyReLU())`."""
     class_name, config = class_and_config(spec)
-    if LAYERS[class_name].weights_of(config):
-        raise ValueError(f"activation must be a layer without weights; {validation.received(class_name=class_name)}")
+    weights = LAYERS[class_name].weights_of(config)
+    validation.must(not weights, "activation must be a layer without weights", class_name=class_name)
     return in_place(site, Layer(class_name, site.layer.name, config), x)
 
 
@@ -98,8 +95,8 @@ def _after_layer(site: Site, spec: Dict[str, Any], x: Value) -> Value:
 def axes_of(axis: Any, rank: int) -> List[int]:
     """The axes of an argument, in order."""
     axes = listed(axis)
-    if not axes or not all(type(entry) is int and -rank <= entry < rank for entry in axes):
-        raise ValueError(f"axis must be within {rank} axes; {validation.received(axis=axis)}")
+    fits = axes and all(type(entry) is int and -rank <= entry < rank for entry in axes)
+    validation.must(fits, f"axis must be within {rank} axes", axis=axis)
     return sorted({entry % rank for entry in axes})
 
 
@@ -114,11 +111,9 @@ def broadcasting(name: str, value: Any, x: Value, dtype: str = "float32") -> np.
     """An array of the configuration, to which x may be broadcast, with the axes of the array here."""
     array = np.asarray(value, dtype)
     full = (1,) * (x.rank - array.ndim) + array.shape
-    if array.ndim > x.rank or any(n not in (1, None) and 1 != m != n for n, m in zip(x.shape, full)) or full[0] > 1:
-        raise ValueError(
-            f"{name} must broadcast with the data, and not over the batch; "
-            f"{validation.received(shape=array.shape, **{'data.shape': x.shape})}"
-        )
+    fits = len(full) == x.rank and full[0] == 1 and all(n in (1, None, m) or m == 1 for n, m in zip(x.shape, full))
+    rule = f"{name} must broadcast with the data, and not over the batch"
+    validation.must(fits, rule, shape=array.shape, **{"data.shape": x.shape})
     return array.reshape(full).transpose(x.ordered(range(x.rank)))
 
 
@@ -189,8 +184,7 @@ def at_inference_only(site: Site, what: str) -> None:
 
 def random_layer(site: Site, x: Value) -> Value:
     """Nothing at inference; there is no such noise in training here."""
-    if site.training and site.version == 2:  # Keras 3 writes so, and does as the model is called
-        raise ValueError("random layers must not be called with training=True")
-    what = "does nothing here, in training neither: change the images before the network takes them"
-    at_inference_only(site, what)
+    fits = site.version == 3 or not site.training  # Keras 3 writes so, and does as the model is called
+    validation.must(fits, "random layers must not be called with training=True")
+    at_inference_only(site, "does nothing here, in training neither: change the images before the network takes them")
     return x

@@ -29,9 +29,8 @@ def _projections(config: Dict[str, Any]) -> List[Weight]:
 
 
 def _sequences(*inputs: Value) -> None:
-    if any(x.rank != 3 or not x.shape[2] for x in inputs):
-        shapes = [x.shape for x in inputs]
-        raise ValueError(f"inputs must be sequences (N, T, D) of a static D; {validation.received(shapes=shapes)}")
+    fits, shapes = all(x.rank == 3 and x.shape[2] for x in inputs), [x.shape for x in inputs]
+    validation.must(fits, "inputs must be sequences (N, T, D) of a static D", shapes=shapes)
     masks = [x.mask.shape for x in inputs if x.mask is not None]
     validation.must(all(len(shape) == 2 for shape in masks), "masks must be those of steps, (N, T)", shapes=masks)
 

@@ -35,19 +35,17 @@ def _reshape(site: Site, x: Value, newshape: Sequence[Any]) -> Value:
     """To lengths; -1 may stand for the batch, if all others are static, or for one of the others."""
     batch, *rest = newshape
     static = None not in x.shape[1:] and -1 not in rest and np.prod(rest) == np.prod(x.shape[1:])
-    if (batch not in (-1, None) or not static) and batch != BATCH:
-        raise ValueError(
-            "shape must be -1 for the batch, then static with as many elements; "
-            f"{validation.received(shape=newshape, data=x.shape)}"
-        )
+    fits = batch == BATCH or (batch in (-1, None) and static)
+    rule = "shape must be -1 for the batch, then static with as many elements"
+    validation.must(fits, rule, shape=newshape, data=x.shape)
     return _to_shape(site, x, rest)
 
 
 def _to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
     """Keras's `Reshape`: all axes after the batch; -1 is what is left."""
     target = [validation.integer("target_shape", length, -1) for length in target]
-    if target.count(-1) > 1 or 0 in target:
-        raise ValueError(f"target_shape must have one -1 at most, and no 0; {validation.received(target_shape=target)}")
+    fits = target.count(-1) <= 1 and 0 not in target
+    validation.must(fits, "target_shape must have one -1 at most, and no 0", target_shape=target)
     dynamic = (x.shape[0], *(None if length == -1 else length for length in target))
     return site.function(blocks.reshape, x, shape=dynamic if None in x.shape[1:] else None, to=(0, *target))
 
@@ -70,8 +68,8 @@ def _transpose(site: Site, x: Value, axes: Sequence[int]) -> Value:
 
 def _to_order(site: Site, x: Value, order: Sequence[int]) -> Value:
     """Keras's axes in another order, the batch the first."""
-    if sorted(order) != list(range(x.rank)) or order[0] != 0:
-        raise ValueError(f"axes must be an order of {x.rank} axes, the batch first; {validation.received(axes=order)}")
+    fits = sorted(order) == list(range(x.rank)) and order[0] == 0
+    validation.must(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=order)
     here = x.axes(order)
     if here == tuple(range(x.rank)):
         return site.function(identity, x, turned=False, shape=tuple(x.shape[axis] for axis in order))
@@ -111,10 +109,8 @@ def _repeat(site: Site, x: Value, repeats: int, axis: int) -> Value:
 
 @operator("tile", types=KEPT, names={"multiples": "repeats"})
 def _tile(site: Site, x: Value, repeats: Sequence[int]) -> Value:
-    if len(repeats) != x.rank or repeats[0] != 1:
-        raise ValueError(
-            f"multiples must have one entry for each axis, 1 for the batch; {validation.received(multiples=repeats)}"
-        )
+    fits = len(repeats) == x.rank and repeats[0] == 1
+    validation.must(fits, "multiples must have one entry for each axis, 1 for the batch", multiples=repeats)
     counts = [validation.integer("multiples", count, 1) for count in repeats]
     return site.function(blocks.tile, x, counts=tuple(x.ordered(counts)))
 
@@ -130,18 +126,16 @@ def _stack(site: Site, xs: Operand, axis: int = 0) -> Any:
 @operator("pad", types=KEPT_IN_FLOAT32, names={"paddings": "pad_width"})
 def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_values: Any = None) -> Value:
     modes, mode = ("constant", "reflect", "symmetric"), str(mode).lower()
-    if mode not in modes or len(pad_width) != x.rank:
-        raise ValueError(
-            f"mode must be one of {', '.join(modes)}, with pads for each axis; "
-            f"{validation.received(mode=mode, paddings=pad_width)}"
-        )
+    fits = mode in modes and len(pad_width) == x.rank
+    rule = f"mode must be one of {', '.join(modes)}, with pads for each axis"
+    validation.must(fits, rule, mode=mode, paddings=pad_width)
     pads = [validation.pads_of_axis("pads", list(pair)) for pair in pad_width]
     validation.must(not any(pads[0]), "the batch must not be padded", paddings=pad_width)
     if mode == "constant":
         return site.function(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values or 0))
     own = int(mode == "reflect")  # the element at the end is not repeated
-    if any(n is not None and max(pair) > n - own for n, pair in zip(x.shape, pads)):
-        raise ValueError(f"pads must be shorter than the data; {validation.received(paddings=pads, shape=x.shape)}")
+    shorter = all(n is None or max(pair) <= n - own for n, pair in zip(x.shape, pads))
+    validation.must(shorter, "pads must be shorter than the data", paddings=pads, shape=x.shape)
     return site.function(blocks.pad_mirrored, x, pads=x.ordered(pads), skipped=own)
 
 
@@ -176,8 +170,8 @@ def _split(
     else:
         ends = [end % length if end < 0 else end for end in [*parts, length]]
     starts = [0, *ends[:-1]]
-    if ends[-1] != length or not all(0 <= start < end for start, end in zip(starts, ends)):
-        raise ValueError(f"splits must be parts of all elements; {validation.received(splits=parts, length=length)}")
+    fits = ends[-1] == length and all(0 <= start < end for start, end in zip(starts, ends))
+    validation.must(fits, "splits must be parts of all elements", splits=parts, length=length)
     return [site.function("slice_axis", x, axis=x.axis(axis), begin=start, end=end) for start, end in zip(starts, ends)]
 
 
@@ -192,8 +186,8 @@ def _get_item(site: Site, x: Operand, key: Any) -> Any:
         return x[slice(key["start"], key["stop"], key["step"]) if isinstance(key, dict) else key]
     entries = _indices(listed(key), x.rank)
     taken = [entry for entry in entries if entry is not None]
-    if len(taken) != x.rank or taken[0] != WHOLE or entries[0] is None:
-        raise ValueError(f"indices must leave the batch as it is; {validation.received(key=key)}")
+    fits = len(taken) == x.rank and taken[0] == WHOLE and entries[0] is not None
+    validation.must(fits, "indices must leave the batch as it is", key=key)
     slices = [_slice(entry, n) for entry, n in zip(taken, x.shape)]
     lengths = [_length(n, entry) for n, entry in zip(x.shape, slices)]
     validation.must(0 not in lengths, "indices must leave elements", key=key, shape=x.shape)

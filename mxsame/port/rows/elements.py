@@ -73,9 +73,9 @@ def _activation_operator(site: Site, x: Value, **given: Any) -> Value:
         del given["axis"]
     if "alpha" in given and "negative_slope" in names:  # TensorFlow's name
         given["negative_slope"] = given.pop("alpha")
-    unknown = [key for key in given if key not in names]
-    if unknown:
-        raise ValueError(f"argument {unknown[0]} must not be given; received {unknown[0]}={given[unknown[0]]!r:.100}")
+    for key in given:
+        received = validation.received(**{key: given[key]})
+        validation.must(key in names, f"argument {key} must not be given; {received}")
     if name == "gelu" and site.version == 3:  # keras.ops.gelu's default; TensorFlow's is False
         given.setdefault("approximate", True)
     return applied(site, name, x, **given)
@@ -104,8 +104,8 @@ def _binary(site: Site, x: Operand, y: Operand) -> Any:
 
 def _length_product(name: str, x: Any, y: Any) -> Any:
     """Arithmetic with lengths of a shape."""
-    if name != "multiply" or BATCH in (x, y):
-        raise ValueError(f"lengths must be multiplied only, and that of the batch not; {validation.received(x=x, y=y)}")
+    fits = name == "multiply" and BATCH not in (x, y)
+    validation.must(fits, "lengths must be multiplied only, and that of the batch not", x=x, y=y)
     return -1 if -1 in (x, y) else x * y
 
 
@@ -197,9 +197,8 @@ def _where(site: Site, condition: Value, x: Operand, y: Operand) -> Value:
     """Either operand may be a tensor or a number."""
     tensors = [each for each in (x, y) if isinstance(each, Value)]
     numbers = [None if isinstance(each, Value) else float(np.asarray(each)) for each in (x, y)]
-    if any(each.shape != condition.shape for each in tensors):
-        shapes = [condition.shape, *(each.shape for each in tensors)]
-        raise ValueError(f"tensors must have one shape; {validation.received(shapes=shapes)}")
+    shapes = [each.shape for each in (condition, *tensors)]
+    validation.must(len(set(shapes)) == 1, "tensors must have one shape", shapes=shapes)
     dtype = _common(site, [x, y])
     tensors = [site.cast(each, dtype) for each in tensors]
     out = site.function(blocks.choose, site.cast(condition, "bool"), *tensors, numbers=numbers)

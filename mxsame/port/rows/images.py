@@ -18,7 +18,7 @@ from mxsame.port.values import OpenLength
 
 def _pairs(site: Site, x: Value, argument: str) -> List[Tuple[int, int]]:
     """Padding and cropping, a pair for each axis, from an int, one for each spatial axis, or pairs."""
-    value, count = site.config[argument], site.num_spatial_dims or 0
+    value, count = site.config[argument], site.num_spatial_dims
     if count == 1 and isinstance(value, (list, tuple)) and not isinstance(value[0], (list, tuple)):
         value = [value]
     entries = value if isinstance(value, (list, tuple)) else [value] * count
@@ -43,8 +43,8 @@ def _cropping(site: Site, x: Value) -> Value:
 
 
 def _cropped(site: Site, x: Value, per_axis: Sequence[Tuple[int, int]]) -> Value:
-    if any(n is not None and n - low - high < 1 for n, (low, high) in zip(x.shape, per_axis)):
-        raise ValueError(f"cropping must leave elements; {validation.received(**{'data.shape': x.shape})}")
+    leaves = all(n is None or n - low - high > 0 for n, (low, high) in zip(x.shape, per_axis))
+    validation.must(leaves, "cropping must leave elements", **{"data.shape": x.shape})
     here = x.ordered(per_axis)
     return site.function("slice", x, begin=[low or None for low, _ in here], end=[-high or None for _, high in here])
 
@@ -57,13 +57,10 @@ def _cropped(site: Site, x: Value, per_axis: Sequence[Tuple[int, int]]) -> Value
 def _upsampling(site: Site, x: Value) -> Value:
     factors = site.per_spatial_axis("size")
     interpolation = site.config.get("interpolation", "nearest")
-    if interpolation == "nearest":
-        return site.function(blocks.upsample, x, factors=factors)
-    if interpolation == "bilinear" and x.rank == 4:
-        return site.function(blocks.upsample_bilinear, x, factors=factors)
-    raise ValueError(
-        f'interpolation must be "nearest", or "bilinear" for images; {validation.received(interpolation=interpolation)}'
-    )
+    is_nearest, is_bilinear = interpolation == "nearest", interpolation == "bilinear" and x.rank == 4
+    rule = 'interpolation must be "nearest", or "bilinear" for images'
+    validation.must(is_nearest or is_bilinear, rule, interpolation=interpolation)
+    return site.function(blocks.upsample if is_nearest else blocks.upsample_bilinear, x, factors=factors)
 
 
 LARGEST_INDEX = 10_000  # rows or columns
@@ -107,14 +104,14 @@ def _fitting(site: Site, x: Value, size: Sequence[int], padded: bool) -> List[Tu
 
 @operator("resize", order=TURNED, types=types.OWN, names={"method": "interpolation"})
 def _resize(
-    site: Site, x: Value, size: Any, interpolation: str = "bilinear", antialias: bool = False,
-    preserve_aspect_ratio: bool = False, crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
-    fill_mode: str = "constant", fill_value: float = 0.0, data_format: Optional[str] = None,
+    site: Site, x: Value, size: Any, interpolation: str = "bilinear", crop_to_aspect_ratio: bool = False,
+    pad_to_aspect_ratio: bool = False, fill_mode: str = "constant", fill_value: float = 0.0,
+    data_format: Optional[str] = None,
 ) -> Value:  # fmt: skip
     """`tf.image.resize` without antialiasing, after a crop or padding for the new ratio of the lengths."""
-    if antialias or preserve_aspect_ratio or fill_mode != "constant" or data_format not in (None, "channels_last"):
-        raise ValueError("antialias and preserve_aspect_ratio must be False, and channels last")
-    validation.must(x.rank == 4, "data must be images", shape=x.shape)
+    fits = x.rank == 4 and data_format in (None, "channels_last") and fill_mode == "constant"
+    rule = "data must be images with channels last, and fill_mode constant"
+    validation.must(fits, rule, shape=x.shape, data_format=data_format, fill_mode=fill_mode)
     method = validation.mode("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
     if method == "nearest" or site.version == 3:  # whose output has the type of the data
         types.check(x.dtype, types.FLOAT32)
@@ -143,7 +140,7 @@ def _resized_like(site: Site, x: Value, size: Sequence[OpenLength], nearest: boo
     return site.function(blocks.resize_like, x, *others, shape=shape, axes=axes, nearest=nearest)
 
 
-RESIZING = ("interpolation", "antialias", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "fill_mode", "fill_value")
+RESIZING = ("interpolation", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "fill_mode", "fill_value")
 
 
 @layer("Resizing", order=TURNED, types=types.CAST_IN_KERAS[2])
@@ -176,6 +173,6 @@ def _random_crop(site: Site, x: Value) -> Value:
 @operator("space_to_depth", order=TURNED)
 def _depth_to_space(site: Site, x: Value, block_size: int, data_format: str = "NHWC") -> Value:
     block = validation.integer("block_size", block_size, 1)
-    if data_format not in ("NHWC", "channels_last") or x.rank != 4:
-        raise ValueError("data must be images with channels last")
+    is_last = data_format in ("NHWC", "channels_last") and x.rank == 4
+    validation.must(is_last, "data must be images with channels last", data_format=data_format, shape=x.shape)
     return site.function(site.row.name, x, block_size=block)

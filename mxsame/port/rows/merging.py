@@ -41,9 +41,9 @@ def _combined(site: Site, name: str, masks: Sequence[Value]) -> Any:
 
 def _merged_by_masks(site: Site, name: str, inputs: Sequence[Value]) -> Value:
     """Keras 3's products and extremes leave out what is masked; a product is 0 where all inputs are."""
-    one_shape = len({x.rank if name == "multiply" else x.shape for x in inputs}) == 1
-    if not one_shape or any(x.mask is not None and x.mask.rank != x.rank - 1 for x in inputs):
-        raise ValueError(f"masked inputs must have one shape; {validation.received(shapes=[x.shape for x in inputs])}")
+    fits = len({x.rank if name == "multiply" else x.shape for x in inputs}) == 1
+    fits = fits and all(x.mask is None or x.mask.rank == x.rank - 1 for x in inputs)
+    validation.must(fits, "masked inputs must have one shape", shapes=[x.shape for x in inputs])
     inputs, masks = [site.keras(x) for x in inputs], [x.mask for x in inputs]
     if name == "multiply":
         factors = [x if x.mask is None else site.function(blocks.kept, x, x.mask, other=1.0) for x in inputs]
@@ -72,14 +72,13 @@ def _concatenate(site: Site, *inputs: Value) -> Value:
     if not any(masks):
         return out
     along = axis % out.rank
-    if any(mask is not None and mask.rank != out.rank - 1 for mask in masks):
-        raise ValueError(f"masks must lack the last axis; {validation.received(shapes=[x.shape for x in masks if x])}")
+    given = [mask for mask in masks if mask is not None]
+    fits = all(mask.rank == out.rank - 1 for mask in given)
+    validation.must(fits, "masks must lack the last axis", shapes=[mask.shape for mask in given])
     if along == out.rank - 1:
         return out._replace(mask=_merged_mask(site, masks))
-    if site.version == 2 and None in masks:
-        raise ValueError(
-            f"masks must be those of all inputs, along other axes than the last; {validation.received(axis=axis)}"
-        )
+    rule = "masks must be those of all inputs, along other axes than the last"
+    validation.must(site.version == 3 or len(given) == len(masks), rule, axis=axis)
     masks = [site.function(blocks.all_kept, site.keras(x)) if x.mask is None else x.mask for x in inputs]
     return out._replace(mask=site.function(blocks.concatenate, *masks, axis=along))
 

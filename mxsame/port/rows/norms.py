@@ -41,8 +41,8 @@ def _batch_norm(site: Site, x: Value) -> Value:
     if len(axes) == 1:
         return _batch_norm_along(site, x, x.axis(axes[0]), x.shape[axes[0]], {})._replace(mask=x.mask)
     lengths = [x.shape[axis] for axis in axes]
-    if None in lengths or 0 in axes:
-        raise ValueError(f"several axes must be static, and without the batch; {validation.received(axis=axes)}")
+    fits = None not in lengths and 0 not in axes
+    validation.must(fits, "several axes must be static, and without the batch", axis=axes)
     full = [length if axis in axes else 1 for axis, length in enumerate(x.shape)]
     conversion = Conversion(np.ravel, lambda array: array.reshape(full))
     names, order = [role.name for role in site.layer.roles or ()], [axis for axis in range(x.rank) if axis not in axes]
@@ -104,7 +104,6 @@ def _along(
 @layer("LayerNormalization", order=SETTLED, weights=(GAMMA, BETA), masks=PASSES, types=CAST_IN_KERAS[2])
 def _layer_norm(site: Site, x: Value) -> Value:
     axes, epsilon = _axes(site, x), site.number("epsilon", 1e-3)
-    validation.must(not site.config.get("rms_scaling"), "rms_scaling must be False", rms_scaling=True)
     return _along(site, blocks.scale_shift, x, axes, before=blocks.standardized, over=x.axes(axes), epsilon=epsilon)
 
 

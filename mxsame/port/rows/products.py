@@ -49,8 +49,8 @@ def _dot(site: Site, x: Value, y: Value) -> Value:
     axes = site.config["axes"]
     axes = [axes, axes] if isinstance(axes, int) else list(axes)
     axes, normalize = [axes[0] % x.rank, axes[1] % y.rank], bool(site.config.get("normalize", False))
-    if not {x.rank, y.rank} <= {2, 3} or 0 in axes:
-        raise ValueError(f"inputs must be vectors or matrices; {validation.received(shapes=[x.shape, y.shape])}")
+    fits = {x.rank, y.rank} <= {2, 3} and 0 not in axes
+    validation.must(fits, "inputs must be vectors or matrices", shapes=[x.shape, y.shape])
     return site.function(blocks.dot, x, y, axes=(*axes, x.rank, y.rank), normalize=normalize)
 
 
@@ -64,14 +64,12 @@ def _matmul(site: Site, x: Value, y: Value, transpose_a: bool = False, transpose
 def _einsum(site: Site, *operands: Operand, subscripts: str = "") -> Value:
     """Of two tensors, as a product of matrices for each entry of the axes that both and the output have."""
     arrays = leaves(list(operands), Value)
-    if len(arrays) != 2 or len(operands) != 2:  # Keras 2 writes nothing but the equation
-        raise ValueError(f"einsum must be of an equation and two tensors; received {len(arrays)} tensors")
+    two = len(arrays) == len(operands) == 2  # Keras 2 writes nothing but the equation
+    validation.must(two, f"einsum must be of an equation and two tensors; received {len(arrays)} tensors")
     x, y = arrays
     einsum = parse(subscripts, x.rank, y.rank)
     pairs = [*zip(einsum.first, x.shape), *zip(einsum.second, y.shape)]
     lengths = {letter: length for letter, length in pairs if letter != einsum.first[0]}
-    if not einsum.shared[:1] == einsum.first[0] == einsum.output[0] or None in lengths.values():
-        raise ValueError(
-            f"axes must be that of the batch, then static; {validation.received(shapes=[x.shape, y.shape])}"
-        )
+    fits = einsum.shared[:1] == einsum.first[0] == einsum.output[0] and None not in lengths.values()
+    validation.must(fits, "axes must be that of the batch, then static", shapes=[x.shape, y.shape])
     return site.function(einsum_product, x, y, einsum=einsum, lengths=lengths)

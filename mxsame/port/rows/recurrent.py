@@ -20,19 +20,19 @@ STEPS = {"activation": "tanh", "recurrent_activation": "sigmoid"}  # the functio
 def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
     """Those of this configuration, for this data. In both directions, sequences are 0 where the mask is, and single
     outputs are not. Unrolled backwards, Keras takes the mask forwards for these zeros."""
-    rank = 3 + (site.num_spatial_dims or 0)
+    rank = 3 + site.num_spatial_dims
     validation.must(x.rank == rank, f"data must have {rank} axes", shape=x.shape)
-    for option in ("stateful", "time_major"):
-        validation.must(not config.get(option), f"{option} must be False; received {option}=True")
-    if site.training and (config.get("dropout") or config.get("recurrent_dropout")):
-        raise ValueError("a recurrent layer with dropout must not be called with training=True")
+    drops = config.get("dropout") or config.get("recurrent_dropout")
+    validation.must(
+        not (site.training and drops), "a recurrent layer with dropout must not be called with training=True"
+    )
     sequences, backwards = bool(config.get("return_sequences", False)), bool(config.get("go_backwards", False))
     both = site.layer.class_name == "Bidirectional"
     zero_output = x.mask is not None and (sequences if both else bool(config.get("zero_output_for_mask", False)))
     shape = getattr(x.mask, "shape", None)
     validation.must(x.mask is None or x.mask.rank == 2, "mask must be that of steps, (N, T)", shape=shape)
-    if zero_output and sequences and backwards and config.get("unroll"):
-        raise ValueError("unroll must be False in a masked layer that goes backwards; received unroll=True")
+    unrolled = zero_output and sequences and backwards and config.get("unroll")
+    validation.must(not unrolled, "unroll must be False in a masked layer that goes backwards; received unroll=True")
     return Options(
         x.shape[1],
         *(function_of(site, function_name(config.get(name, default))) for name, default in STEPS.items()),
@@ -142,10 +142,10 @@ WEIGHTS_OF_CONVOLUTIONS = _weights("i2h.weight", "h2h.weight", "i2h.bias")
 @layer("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", order=KERAS, weights=WEIGHTS_OF_CONVOLUTIONS, masks=TAKES,
        unread=UNREAD)  # fmt: skip
 def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
-    rank = site.num_spatial_dims or 0
+    rank = site.num_spatial_dims
     given, options = _states(states, initial_state, 2), _options(site, site.config, x)
-    if not all(commutes(partial(function, **arguments)) for function, arguments in options[1:3]):
-        raise ValueError("activations of convolutions must be functions of each element")
+    fits = all(commutes(partial(function, **arguments)) for function, arguments in options[1:3])
+    validation.must(fits, "activations of convolutions must be functions of each element")
     windows = window(site)
     if not site.is_channels_first:
         x, given = _channels_to(site, x, 2), [_channels_to(site, state, 1) for state in given]

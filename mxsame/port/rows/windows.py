@@ -75,8 +75,8 @@ def _convolution(site: Site, x: Value) -> Value:
     if x.pads is not None and not site.is_channels_first and arguments["padding"] == "valid" and site.once:
         arguments["padding"], x = x.pads, x.without_pads
     x, strides = site.turned(x), arguments["strides"]
-    if max(strides) > 1 and max(arguments["dilation"]) > 1 and kind != "conv":
-        raise ValueError(f"strides and dilation_rate must not both be above 1; {validation.received(strides=strides)}")
+    one = max(strides) == 1 or max(arguments["dilation"]) == 1 or kind == "conv"
+    validation.must(one, "strides and dilation_rate must not both be above 1", strides=strides)
     lengths = _lengths(site, arithmetic.output_size, x, *arguments.values())
     return _convolved(site, x, kind, lengths, arguments)
 
@@ -89,11 +89,8 @@ def _transposed(site: Site, x: Value) -> Value:
     lengths = _lengths(site, arithmetic.transposed_output_size, x, *arguments.values())
     if arguments["padding"] == arithmetic.KERAS_MXNET:
         keras_lengths = _lengths(site, arithmetic.keras_transposed_size, x, *{**arguments, "padding": "same"}.values())
-        if keras_lengths != lengths:
-            raise ValueError(
-                "keras-mxnet must take its output for the shape that it has; "
-                f"{validation.received(lengths=lengths, taken_for=keras_lengths)}"
-            )
+        rule = "keras-mxnet must take its output for the shape that it has"
+        validation.must(keras_lengths == lengths, rule, lengths=lengths, taken_for=keras_lengths)
     return _convolved(site, x, "transposed", lengths, arguments)
 
 
@@ -116,7 +113,7 @@ def _pooling(site: Site, x: Value) -> Value:
 @layer("GlobalAveragePooling2D", "GlobalAveragePooling3D", order=UNPADDED, types=CAST_IN_KERAS[3])
 def _global_pooling(site: Site, x: Value) -> Value:
     kind, keepdims = "max" if "Max" in site.layer.class_name else "avg", bool(site.config.get("keepdims", False))
-    x = site.steps.padded(x)
+    x = site.padded(x)
     if x.rank - 2 == site.num_spatial_dims and not x.turned and not site.is_channels_first:
         # channels last, and no convolution around: no reason to turn it
         return site.function("mean" if kind == "avg" else "max", x, axis=tuple(site.spatial(x)), keepdims=keepdims)

@@ -40,8 +40,8 @@ def _category_encoding(site: Site, x: Value) -> Value:
 def _discretization(site: Site, x: Value) -> Value:
     """How many boundaries are not above an element."""
     boundaries = np.asarray(site.config.get("bin_boundaries") or (), dtype="float32")
-    if boundaries.ndim != 1 or not boundaries.size or any(np.diff(boundaries) < 0):
-        raise ValueError(f"bin_boundaries must be sorted; {validation.received(bin_boundaries=boundaries)}")
+    is_sorted = boundaries.ndim == 1 and boundaries.size and all(np.diff(boundaries) >= 0)
+    validation.must(is_sorted, "bin_boundaries must be sorted", bin_boundaries=boundaries)
     x, arrays = site.cast(x, "float32"), {"boundaries": boundaries.reshape(*(1,) * x.rank, -1)}
     out = site.cast(site.constant(blocks.counted_below, x, arrays), "int64" if site.version == 2 else "int32")
     return _encoded(site, out, len(boundaries) + 1, str(site.config.get("output_mode", "int")))
@@ -53,8 +53,8 @@ def _encoded(site: Site, x: Value, count: Any, mode: str) -> Value:
     if mode == "int":
         return x
     modes = {"one_hot": "one_hot", "multi_hot": "max", "count": "sum"}
-    if mode not in modes or site.config.get("sparse") or (x.rank > 2 and site.version == 2):
-        raise ValueError(f"output_mode must be one of int, {', '.join(modes)}; {validation.received(output_mode=mode)}")
+    fits = mode in modes and (x.rank <= 2 or site.version == 3)
+    validation.must(fits, f"output_mode must be one of int, {', '.join(modes)}", output_mode=mode)
     if mode == "one_hot" and x.shape[-1] == 1:
         x = site.function("squeeze", x, axis=-1)
     ones = site.function("one_hot", x, depth=validation.integer("num_tokens", count, 1))
