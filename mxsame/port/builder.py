@@ -50,7 +50,8 @@ class Builder:
     def model(self, model: Model, path: Tuple[str, ...], inputs: List[Value], training: Optional[bool] = None,
               once: bool = True) -> List[Value]:  # fmt: skip
         """The outputs of a model, layer by layer, in an order in which every input is there. A layer that is refused
-        has no outputs, nor has one that takes them: all that are refused are in the error.
+        has no outputs unless it is for a key that nothing reads, nor has one that takes them: all that are refused are
+        in the error.
 
         `training` is what a model around it is called with; `once` is whether this is the only call of these layers.
         """
@@ -66,7 +67,7 @@ class Builder:
                 continue
             rule = f"input layer {layer.name!r} must be one of the inputs of model {model.name!r}"
             validation.must(layer.class_name != "InputLayer", rule)
-            if any((tensor.layer, tensor.call) in refused for tensor in call.tensors()):
+            if any((tensor.layer, tensor.call) in refused and tensor not in values for tensor in call.tensors()):
                 refused[layer.name, number] = []
                 continue
             here = (*path, layer.name)
@@ -79,6 +80,8 @@ class Builder:
             except Refused as error:
                 refused[layer.name, number] = error.reasons
                 continue
+            if site.refusals:
+                refused[layer.name, number] = [reason(layer, here, error) for error in site.refusals]
             if number == layer.first_call and isinstance(outputs[0], Value) and known.output is None:
                 known.output = outputs[0]
             values.update({Tensor(layer.name, number, output): value for output, value in enumerate(outputs)})

@@ -33,7 +33,8 @@ class Known:
 class Site:
     """A call of a layer. `version` is Keras's; `training` is what it is called with, or a model around it; `once` is
     whether it is the only call of the layer; `custom` are the user's functions, and `built` gives the outputs of a
-    model inside the layer, as `Builder.model`; `row` builds the layer."""
+    model inside the layer, as `Builder.model`; `row` builds the layer. `refusals` are those in spite of which it has
+    outputs."""
 
     steps: Steps
     layer: Layer
@@ -46,6 +47,7 @@ class Site:
     custom: Mapping[str, Any]
     built: Callable
     row: Any = None
+    refusals: List[Exception] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.config = Config(self.layer.config)

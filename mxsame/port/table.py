@@ -84,7 +84,10 @@ class Row:
         out = out if dtype is None else mapped(out, Value, lambda each: each._replace(dtype=dtype))
         if self.unread is not None:
             self.weights_of(site.config)
-            site.config.refuse_unread(self.unread)
+            try:
+                site.config.refuse_unread(self.unread)
+            except ValueError as error:  # whose outputs are there for the layers behind it
+                site.refusals.append(error)
         if self.masks == TAKES:
             return out
         passes = self.masks == PASSES or (self.masks == PASSES_IN_KERAS_3 and site.version == 3)
