@@ -63,7 +63,9 @@ if TYPE_CHECKING:  # the same names, for type checkers
 def __getattr__(name: str) -> Any:
     """A public name, imported when it is first used."""
     if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from mxsame.validation import unknown_name
+
+        raise unknown_name(__name__, name, __all__)
     module, _, attribute = _PUBLIC[name].partition(":")
     value = import_module(module)
     if attribute:

@@ -104,7 +104,7 @@ def driver(wheels: Dict[str, str], reported: Dict[str, Any]) -> Check:
         return Check("driver", "note", text)
     else:
         text += f"; MXNet sees no GPU{'' if 'gpus' in reported else ': ' + str(reported.get('error'))}"
-    return Check("driver", "problem", f"{text}. The command changes to the CPU.", reinstall("mxnet"))
+    return Check("driver", "problem", f"{text.rstrip('.')}. The command changes to the CPU.", reinstall("mxnet"))
 
 
 def threads(count: int, processors: int, cores: int, quota: Optional[float]) -> Check:
@@ -164,7 +164,7 @@ def report() -> None:
 
 def probe() -> Iterator[Tuple[str, Any]]:
     """NumPy, MXNet, its threads and GPUs, and a convolution on each device."""
-    with contextlib.suppress(ImportError):  # the import of MXNet explains it
+    with contextlib.suppress(ImportError, AttributeError):  # the import of MXNet explains it
         import numpy
 
         yield "NumPy", f"{numpy.__version__}, {os.path.dirname(str(numpy.__file__))}"

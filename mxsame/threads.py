@@ -86,11 +86,15 @@ def _text(path: Path) -> str:
         return ""
 
 
+def not_a_number() -> Optional[str]:
+    """The variable, if there is one, that is no number of threads. MXNet would end the process."""
+    texts = {name: os.environ.get(name) for name in (SETTING, *OF_MXNET)}
+    return next((name for name, text in texts.items() if text and not text.isdecimal()), None)
+
+
 def setting() -> Optional[int]:
     """The user's `MXSAME_THREADS`."""
-    text = os.environ.get(SETTING, "")
-    if text and not text.isdecimal():
-        raise ValueError(f"{SETTING} must be a number of threads, or 0 for MXNet's own; received {SETTING}={text!r}")
+    text = os.environ.get(SETTING)
     return int(text) if text else None
 
 

@@ -66,9 +66,11 @@ def typed(holds: Any, rule: str, **values: Any) -> None:
 
 
 def named(function: Function) -> Function:
-    """A decorator: an argument under another library's name, or one that is missing, is a `TypeError` with the name."""
+    """A decorator: an argument that is unknown, under another library's name, or missing, is a `TypeError` with the
+    name."""
     parameters = inspect.signature(function).parameters
     needed = [name for name, each in parameters.items() if each.default is each.empty and each.kind == _NAMED]
+    takes_all = any(each.kind == each.VAR_KEYWORD for each in parameters.values())
     is_method = needed[:1] == ["self"]
 
     @functools.wraps(function)
@@ -76,13 +78,17 @@ def named(function: Function) -> Function:
         try:
             return function(*args, **arguments)
         except TypeError:
-            for name in OTHER_NAMES.keys() & arguments.keys() - parameters.keys():
-                own = next((own for own in OTHER_NAMES[name] if own.split(":")[0] in parameters), None)
+            unknown = [name for name in arguments if name not in parameters]
+            for name in unknown:
+                own = next((own for own in OTHER_NAMES.get(name, ()) if own.split(":")[0] in parameters), None)
                 if own:
                     raise TypeError(f"{name} must be given as {own}; {received(**{name: arguments[name]})}") from None
+            maker = type(args[0]).__name__ if is_method else function.__name__
+            for name in () if takes_all else unknown:
+                rule = f"{maker} has no argument {name}, only {', '.join(list(parameters)[is_method:])}"
+                raise TypeError(f"{rule}; {received(**{name: arguments[name]})}") from None
             missing = [name for name in needed[len(args) :] if name not in arguments]
             if missing:
-                maker = type(args[0]).__name__ if is_method else function.__name__
                 given = dict(list(zip(needed, args))[is_method:], **arguments)
                 rule = f"{maker} must be given {' and '.join(missing)}"
                 raise TypeError(f"{rule}; {received(**given)}") from None
@@ -94,7 +100,9 @@ def named(function: Function) -> Function:
 def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mapping[str, Any] = {}) -> AttributeError:
     """The error for a name that a module does not have: the one to use in its place, there or in a module of MXNet's,
     or all that it has."""
-    gluons = name.replace("Pooling", "Pool").replace("Average", "Avg").replace("Convolution", "Conv")
+    gluons = name
+    for keras, gluon in (("Pooling", "Pool"), ("Average", "Avg"), ("Convolution", "Conv"), ("Normalization", "Norm")):
+        gluons = gluons.replace(keras, gluon)
     if gluons in names:
         use = f"use {module}.{gluons}"
     else:

@@ -19,10 +19,9 @@ TIMEOUT = 300  # seconds, of one cell
 def executed(path):
     """The notebook, run from the first cell to the last; raises what a cell raises."""
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(
-        notebook, timeout=TIMEOUT, kernel_name="python3", record_timing=False, resources={"metadata": {"path": FOLDER}}
-    )
-    return client.execute()
+    quiet = ["--IPKernelApp.log_level=40"]  # it warns that local sockets are not encrypted
+    options = {"timeout": TIMEOUT, "kernel_name": "python3", "record_timing": False, "extra_arguments": quiet}
+    return NotebookClient(notebook, resources={"metadata": {"path": FOLDER}}, **options).execute()
 
 
 def cleaned(notebook):

@@ -255,6 +255,7 @@ CONTRADICTIONS = [
     (lambda: nn.Conv2D(6, 3, weight_initializer="no-such"), "weight_initializer must be the name"),
     (lambda: nn.Conv2D(6, 3, bias_initializer="constant"), "bias_initializer must be the name"),
     (lambda: nn.MaxPool2D(kernel=2), "kernel must be given as pool_size; received kernel=2"),
+    (lambda: nn.MaxPool2D(2, units=3), "MaxPool2D has no argument units, only pool_size, .*; received units=3$"),
     (lambda: ops.conv(D, W, stride=2), "^stride must be given as strides; received stride=2$"),
     # arithmetic and plans
     (lambda: padding.output_size(4, 3, dilation=2, padding="valid"), "at least as long as the kernel"),

@@ -13,8 +13,8 @@ import mxsame.keras
 from mxsame.keras import plugin
 
 COMMAND = (
-    r"fix it with: python3\.8 -m venv \.venv && \.venv/bin/python -m pip install \. mxnet==1\.9\.1 "
-    r"keras-mxnet==2\.2\.4\.3"
+    r"fix it with: python3\.8 -m venv \.venv-keras-mxnet && \.venv-keras-mxnet/bin/python -m pip install \. "
+    r"mxnet==1\.9\.1 keras-mxnet==2\.2\.4\.3"
 )
 
 
@@ -54,6 +54,14 @@ def test_another_keras_or_another_backend(monkeypatch):
         mxsame.keras.install()
     imported(monkeypatch, "2.2.4.3", "theano")
     with pytest.raises(RuntimeError, match=r"needs Keras on MXNet: export KERAS_BACKEND=mxnet.* backend='theano'"):
+        mxsame.keras.install()
+
+
+def test_a_keras_mxnet_whose_settings_name_a_backend_that_is_not_installed(monkeypatch, tmp_path):
+    (tmp_path / "keras.py").write_text("import a_backend\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(plugin.metadata, "version", lambda name: "2.2.4.3")
+    with pytest.raises(RuntimeError, match=r"export KERAS_BACKEND=mxnet.*; received Module.*'a_backend'"):
         mxsame.keras.install()
 
 

@@ -407,7 +407,7 @@ def test_an_average_over_padding_only(hybridize):
 def test_the_names_of_keras_arguments():
     for kind in (mxsame.nn.Conv2D, mxsame.nn.SeparableConv1D, mxsame.nn.MaxPool3D):
         with pytest.raises(TypeError, match="data_format must be given as layout"):
-            kind(kernel_size=3, data_format="NHWC")
+            kind(3, data_format="NHWC")
 
 
 def test_a_layer_derived_by_a_user_names_its_arguments_as_it_likes():

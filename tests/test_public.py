@@ -107,6 +107,8 @@ def test_no_module_of_the_package_takes_the_place_of_a_public_function():
     [
         (mxsame.nn, "MaxPooling2D", "; use mxsame.nn.MaxPool2D"),
         (mxsame.nn, "Dense", "; use mxnet.gluon.nn.Dense"),
+        (mxsame.nn, "BatchNormalization", "; use mxnet.gluon.nn.BatchNorm"),
+        (mxsame, "load_model", "; it has __version__, audit, compare, .*"),
         (mxsame.nn, "LSTM", "; use mxnet.gluon.rnn.LSTM"),
         (mxsame.keras.backend, "relu", "; use mxnet.nd.relu"),
         (mxsame.keras.ops, "nothing", "; it has average_pool, conv, .*"),

@@ -153,10 +153,13 @@ def test_an_mxnet_that_was_imported_before_keeps_its_threads():
     assert printed(code) == max(1, threads.share().processors // 2)
 
 
-def test_a_setting_that_is_no_number(monkeypatch):
-    monkeypatch.setenv("MXSAME_THREADS", "two")
-    with pytest.raises(ValueError, match="MXSAME_THREADS must be a number of threads, or 0"):
-        threads.setting()
+@pytest.mark.parametrize(("variable", "text"), [("MXSAME_THREADS", "two"), ("OMP_NUM_THREADS", "4,2")])
+def test_a_variable_that_is_no_number_is_named_before_mxnet_ends_the_process(variable, text):
+    code = "try:\n    import mxsame.nn\nexcept ImportError as error:\n    print(json.dumps(str(error)))"
+    first, _, fix = printed(code, **{variable: text}).splitlines()
+    zero = ", or 0 for MXNet's own" * (variable == "MXSAME_THREADS")
+    assert first == f"{variable} must be a number of threads{zero}; received {variable}={text!r}."
+    assert fix == f"  fix it with: unset {variable}"
 
 
 @pytest.mark.parametrize("run", RUNS)

@@ -14,7 +14,7 @@ static char *content(const char *prefix, const char *end, long *size) {
     char path[4096];
     snprintf(path, sizeof path, "%s%s", prefix, end);
     FILE *file = fopen(path, "rb");
-    if (file == NULL) FAIL(path);
+    if (file == NULL) { perror(path); _Exit(1); }
     fseek(file, 0, SEEK_END);
     *size = ftell(file);
     rewind(file);

@@ -26,7 +26,7 @@ BYTES_PER_SECOND = 10e6  # more time for a large one
 MEMORY = 2**30  # bytes to read a file, and three times its size
 WITH_ONNX = " onnx==1.14.1 onnxruntime==1.18.1" * bool(find_spec("onnx"))  # newer ones need another protobuf
 FIX = f"Fix it with: {sys.executable} -m pip install " + (  # of --check
-    "keras tensorflow-cpu"
+    "--upgrade keras tensorflow-cpu"
     if sys.version_info >= (3, 12)
     else f"tensorflow==2.13.1 numpy==1.23.5 'matplotlib<3.11' 'contourpy<1.3.3'{WITH_ONNX}, or, for a file of Keras 3, "
     "with keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
@@ -65,7 +65,7 @@ class Source(click.Path):
     metavar="[NAME=]INT,INT,...",
     multiple=True,
     help="Shape of the input, batch included, in the order of --layout. Repeat it for several inputs, with their names "
-    "or in Keras's order. The default is the model's own shape. The files take this size and any batch.",
+    "or in their order. The default is a Keras model's own shape. The files take this size and any batch.",
 )
 @click.option("--opset", type=int, default=13, show_default=True, help="The version of the operators in an ONNX file.")
 @click.option("--dynamic-size", is_flag=True, help="Make the ONNX file take every size, not only that of --shape.")
@@ -136,17 +136,16 @@ def write_network(
     """Writes an MXNet network as a Keras model or an ONNX file."""
     if output is None or output.suffix not in (".keras", ".h5", ".onnx") or not shapes:
         raise click.UsageError("a -symbol.json file needs -o NAME.keras, NAME.h5 or NAME.onnx, and --shape.")
-    if any(name is not None for name, _ in shapes):
-        raise click.UsageError("--shape must have no NAME= for a -symbol.json file: give its inputs in their order.")
     if onnx is not None and layout is not None:
         raise click.UsageError("--layout must not be given for an ONNX file of an MXNet network: it keeps its own.")
     need_mxnet()
-    from mxsame import export_onnx, to_keras
+    from mxsame import _gluon, export_onnx, to_keras
     from mxsame.export_keras.export import imported
+    from mxsame.graphs.tracing import flattened
 
-    sizes = [shape for _, shape in shapes]
     with refusals(), stages() as stage:
         net = imported(file)
+        sizes = in_order(shapes, [variable.name for variable in flattened(_gluon.graph_inputs(net))])
         if onnx is None:
             result = to_keras(net, output, sizes, layout=layout or "NHWC", progress=stage)._asdict()
         else:
@@ -222,6 +221,7 @@ def convert_file(
     blocks, objects = imported_dict("--custom", custom), imported_dict("--custom-objects", custom_objects)
     from mxsame import compare, export, export_onnx
     from mxsame._mxnet import mx
+    from mxsame.graphs.tracing import explained
     from mxsame.port import convert, report
 
     written, checked = [], None
@@ -235,14 +235,15 @@ def convert_file(
             reason = "it takes more memory than its size allows"
             raise click.ClickException(f"{file} must be a whole model file: {reason}.") from error
         sizes = input_shapes(net, shapes)
+        stage("running the network", 0, 1)
+        with explained(shapes=sizes):
+            rows = report.lines(net, list(map(mx.nd.zeros, sizes)))
         if keras is not None:
             stage("loading the model in Keras", 0, 1)
-            model = loaded(keras, file, weights, objects)  # after mxsame has refused files with code
+            model = loaded(keras, file, weights, objects, blocks)  # after mxsame has refused files with code
             stage("comparing with Keras", 0, 1)
             checked = compare(net, model, report.random_inputs(net, sizes))
         differing = [row for row in checked or () if row.difference > TOLERANCE]
-        stage("running the network", 0, 1)
-        rows = report.lines(net, list(map(mx.nd.zeros, sizes)))
         if output is not None and not differing:
             target = str(output / Path(file).stem if output.is_dir() else output)
             stage("writing", 0, 1)
@@ -324,14 +325,19 @@ def input_shapes(net: Any, given: tuple) -> list:
             known = ", ".join(map(str, own))
             raise click.UsageError(f"--shape must be given: the model takes {known}, None for any size.")
         return [(1, *shape[1:]) for shape in own]
-    layers, named = [tensor.layer for tensor in net.description.inputs], dict(given)
-    if len(given) != len(own) or set(named) not in ({None}, set(layers)):
-        rule = f"--shape must be given once for each input, without names or with {', '.join(layers)}"
-        raise click.UsageError(f"{rule}; received {', '.join(str(name) for name, _ in given)}.")
+    return in_order(given, [tensor.layer for tensor in net.description.inputs])
+
+
+def in_order(given: tuple, inputs: list[str]) -> list:
+    """The shapes of --shape in the order of the inputs, which they may name."""
+    named = dict(given)
+    if len(given) != len(inputs) or set(named) not in ({None}, set(inputs)):
+        rule = f"--shape must be given once for each input, without names or with {', '.join(inputs)}"
+        raise click.UsageError(f"{rule}; received {', '.join(name or '(no name)' for name, _ in given)}.")
     for _, shape in given:
         validation.per_axis("--shape", shape, len(shape), 1)
         validation.elements("--shape", shape)
-    return [shape for _, shape in given] if None in named else [named[layer] for layer in layers]
+    return [shape for _, shape in given] if None in named else [named[name] for name in inputs]
 
 
 def imported_dict(option: str, named: str | None) -> Any:
@@ -349,17 +355,32 @@ def imported_dict(option: str, named: str | None) -> Any:
 
 
 def imported_keras() -> Any:
-    """The module tf.keras or Keras."""
+    """The module tf.keras or Keras, without TensorFlow's notes on the processor."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     reasons = []
     for package in ("tensorflow.keras", "keras"):
         try:
-            return importlib.import_module(package)
+            with silent_stderr():
+                return importlib.import_module(package)
         except Exception as error:  # a package with other versions of its dependencies may raise anything
             reasons.append(f"{package} cannot be imported ({type(error).__name__}: {error})")
     raise click.ClickException(f"--check needs TensorFlow or Keras: {'; '.join(reasons)}. {FIX}")
 
 
-def loaded(keras: Any, file: str, weights: str | None, objects: Any) -> Any:
+@contextlib.contextmanager
+def silent_stderr() -> Iterator[None]:
+    """What libraries print to the process's stderr is lost; an exception is not."""
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
+
+
+def loaded(keras: Any, file: str, weights: str | None, objects: Any, custom: Any) -> Any:
     """The model, loaded by Keras."""
     try:
         if weights is None:
@@ -369,8 +390,12 @@ def loaded(keras: Any, file: str, weights: str | None, objects: Any) -> Any:
         return model
     except Exception as error:  # Keras has no type of error for files that it cannot load
         version = getattr(keras, "__version__", "")
-        words = textwrap.shorten(str(error), 300, placeholder="...")  # some contain the whole configuration
+        advice = FIX
+        if "safe_mode" in str(error):
+            advice = "In Python, load it with safe_mode=False, which runs its code, and call mxsame.compare(net, model)"
+        elif custom and not objects:
+            advice = "Give Keras your own layers by --custom-objects MODULE:NAME"
+        words = textwrap.shorten(str(error), 300, placeholder="..")  # some contain the whole configuration
         raise click.ClickException(
-            f"--check needs a file that Keras {version} can load, your own layers by --custom-objects: "
-            f"{type(error).__name__}: {words}. {FIX}"
+            f"--check needs a file that Keras {version} can load: {type(error).__name__}: {words.rstrip('.')}. {advice}"
         ) from error

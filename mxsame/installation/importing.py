@@ -12,6 +12,7 @@ MXNet loaders of its own. An MXNet that was imported before is left as it is.
 import contextlib
 import ctypes
 import importlib
+import os
 import sys
 import types
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -19,7 +20,7 @@ from typing import Any, Optional
 
 from mxsame import threads
 from mxsame.installation import cuda
-from mxsame.installation.problems import InstallationError, check, explain, mxnet_wheels, pip_again
+from mxsame.installation.problems import InstallationError, another, check, explain, mxnet_wheels, pip_again
 from mxsame.installation.requirements import MXNET_CUDA_WHEEL, pins
 
 
@@ -40,8 +41,8 @@ def import_mxnet() -> Any:
     except ModuleNotFoundError as error:
         check()
         raise explain(error) from error
-    if not hasattr(module, "__version__"):  # a script, or a folder that an uninstall has left
-        raise explain(ImportError(f"{getattr(module, '__file__', None) or module.__path__[0]} is something else"))
+    if not hasattr(module, "__version__"):
+        raise another(module)
     return module
 
 
@@ -78,10 +79,13 @@ class MxnetLoader(PartLoader):
         if not hasattr(module, "__version__"):  # as after importlib.reload
             check()
             forget_submodules()
-        try:
-            threads.setting()
-        except ValueError as error:
-            raise InstallationError(str(error), f"unset {threads.SETTING}") from None
+        variable = threads.not_a_number()
+        if variable:
+            zero = ", or 0 for MXNet's own" * (variable == threads.SETTING)
+            received = f"{variable}={os.environ[variable]!r}"
+            raise InstallationError(
+                f"{variable} must be a number of threads{zero}; received {received}.", f"unset {variable}"
+            )
         try:
             if MXNET_CUDA_WHEEL in mxnet_wheels():
                 missing = cuda.load()

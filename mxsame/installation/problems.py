@@ -4,6 +4,7 @@ import ctypes
 import glob
 import os
 import re
+import shlex
 import sys
 from importlib.machinery import PathFinder
 from typing import Any, Dict, Iterable, List, Optional
@@ -19,8 +20,8 @@ from mxsame.installation.requirements import (
 )
 
 MXNET_WHEEL = r"(mxnet(?:[-_](?:cu\d+|mkl|native))?)-([^-]+)\.dist-info"  # all of them own the same folder, mxnet/
-IN_VENV = ".venv/bin/python -m pip install"
-ANOTHER_PYTHON = f"python3.11 -m venv .venv && {IN_VENV} '.[cli]' && {IN_VENV} --no-deps mxnet=={MXNET_VERSION}"
+IN_VENV = ".venv-3.11/bin/python -m pip install"
+ANOTHER_PYTHON = f"python3.11 -m venv .venv-3.11 && {IN_VENV} '.[cli]' && {IN_VENV} --no-deps mxnet=={MXNET_VERSION}"
 IN_THE_FOLDER = "Run this in the folder of mxsame; it makes an environment with a Python that works."
 FOR_A_GPU = f"For an NVIDIA GPU let the command end in {MXNET_CUDA_WHEEL}=={MXNET_VERSION}."
 
@@ -62,7 +63,7 @@ def installed() -> str:
     parts = ["Python {}.{}.{} ({})".format(*sys.version_info[:3], sys.executable)]
     if "numpy" in sys.modules:
         numpy = sys.modules["numpy"]
-        parts.append(f"NumPy {numpy.__version__} ({os.path.dirname(str(numpy.__file__))})")
+        parts.append(f"NumPy {getattr(numpy, '__version__', '?')} ({os.path.dirname(str(numpy.__file__))})")
     wheels = " and ".join(f"{name} {version}" for name, version in mxnet_wheels().items())
     parts += [f"{wheels or 'a folder mxnet that pip did not install'} ({folder})" for folder in mxnet_folders()]
     return ", ".join(parts)
@@ -94,9 +95,11 @@ def reinstall(wheel: str) -> str:
 def check() -> None:
     """Raises an ``InstallationError`` if NumPy, the installed wheels or the order of imports cannot work."""
     try:
-        import numpy  # noqa: F401 - MXNet would find the problem later, and explain it less clearly
+        import numpy  # MXNet would find the problem later, and explain it less clearly
     except ImportError as error:
         raise InstallationError(f"NumPy cannot be imported: {error}.", pip("install numpy")) from error
+    if not hasattr(numpy, "__version__"):
+        raise another(numpy)
     wheels = mxnet_wheels()
     if len(wheels) > 1:
         raise InstallationError(
@@ -119,6 +122,16 @@ def check() -> None:
                 "The command changes to the MXNet that computes on the CPU. For a GPU install NVIDIA's driver; a "
                 "container gets it from its host (docker run --gpus all).",
             )
+
+
+def another(module: Any) -> InstallationError:
+    """A script with the name of a package, or a folder that an uninstall has left, is imported in its place."""
+    name, path = module.__name__, getattr(module, "__file__", None)
+    found = path or module.__path__[0]
+    own = os.path.dirname(found) if os.path.basename(found) == "__init__.py" else found
+    folder, base = os.path.split(own)
+    rename = shlex.join(["mv", own, os.path.join(folder, f"my_{base}")])
+    return InstallationError(f"`import {name}` imports something else, {found}.", rename if path else reinstall(name))
 
 
 def loaded_libraries() -> List[str]:

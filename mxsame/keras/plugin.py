@@ -25,9 +25,10 @@ from mxsame.target import Target, building
 KERAS_MXNET_VERSION = "2.2.4.3"
 COMPANIONS = "numpy==1.19.5 h5py==2.10.0 scipy==1.5.4"  # it runs with these
 INSTALLATION = (
-    "python3.8 -m venv .venv && "
-    f".venv/bin/python -m pip install . mxnet==1.9.1 keras-mxnet=={KERAS_MXNET_VERSION} {COMPANIONS}"
+    "python3.8 -m venv .venv-keras-mxnet && "
+    f".venv-keras-mxnet/bin/python -m pip install . mxnet==1.9.1 keras-mxnet=={KERAS_MXNET_VERSION} {COMPANIONS}"
 )
+ON_MXNET = "mxsame.keras.install needs Keras on MXNet: export KERAS_BACKEND=mxnet, before Keras is imported"
 
 FUNCTIONS = {  # of keras-mxnet, by the method of `KerasCall`
     "conv": ("conv1d", "conv2d", "conv3d"),
@@ -123,7 +124,10 @@ def _check_keras() -> None:
             raise InstallationError(
                 f"mxsame.keras.install needs keras-mxnet {KERAS_MXNET_VERSION}, which is not installed.", INSTALLATION
             ) from None
-    keras = importlib.import_module("keras")
+    try:
+        keras = importlib.import_module("keras")
+    except ImportError as error:  # of the backend that keras.json names, as another Keras has written it
+        raise RuntimeError(f"{ON_MXNET}; received {type(error).__name__}: {error}") from error
     version = getattr(keras, "__version__", None)
     if version != KERAS_MXNET_VERSION:
         raise InstallationError(
@@ -134,10 +138,7 @@ def _check_keras() -> None:
         )
     active = keras.backend.backend()
     if active != "mxnet":
-        raise RuntimeError(
-            "mxsame.keras.install needs Keras on MXNet: export KERAS_BACKEND=mxnet, before Keras is imported; "
-            f"{validation.received(backend=active)}"
-        )
+        raise RuntimeError(f"{ON_MXNET}; {validation.received(backend=active)}")
 
 
 # The replacements, with the signatures of keras-mxnet's own functions: from KerasSymbols to a KerasSymbol.

@@ -57,7 +57,9 @@ class Config(Dict[str, Any]):
             known = name in self.read or re.fullmatch(f"{MEANINGLESS}|{unread}", name)
             is_float32 = name == "dtype" and type_name(value) == "float32"
             if not (known or is_float32 or is_off(value)):
-                received = validation.received(**{name: value})
+                received = validation.received(**{name: type_name(value) if name == "dtype" else value})
+                if name == "dtype":  # the layer is no other in float32
+                    raise TypeError(f"dtype must be float32, to which the model can be rebuilt in Keras; {received}")
                 raise ValueError(f"{name} must not be given, or have its default; {received}")
 
 

@@ -174,6 +174,18 @@ def test_the_names_of_several_inputs_are_printed_and_taken(folder):
     printed = run(folder / "siamese.h5", *given).output
     assert f"inputs: data0 is {names[0]}, data1 is {names[1]}" in printed
     assert printed.endswith("nothing written: -o NAME writes MXNet's files, -o NAME.onnx an ONNX file\n")
+    batches = run(folder / "siamese.h5", *given[:1], given[1].replace("=2,", "=3,"))
+    assert batches.exit_code == 1 and "Error: net must run on data of this shape; received shapes=[(" in batches.output
+
+
+def test_the_inputs_of_a_network_of_mxnet_have_names(folder, tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
+    symbol, _ = mxsame.export(mxsame.from_keras(folder / "siamese.h5"), tmp_path / "net")
+    shapes = [value.shape[1:] for value in mxsame.from_keras(folder / "siamese.h5").inputs]
+    given = [f"--shape=data{number}={','.join(map(str, (1, *shape)))}" for number, shape in enumerate(shapes)]
+    assert run(symbol, "-o", tmp_path / "net.onnx", *reversed(given)).exit_code == 0
+    refused = run(symbol, "-o", tmp_path / "net.onnx", given[0].replace("data0=", ""))
+    assert refused.exit_code == 2 and "names or with data0, data1; received (no name)." in refused.output
 
 
 def test_stages_are_shown_in_a_terminal(tmp_path):
@@ -265,7 +277,7 @@ def test_check_of_layers_of_the_users_own(tmp_path, monkeypatch):
     custom = ("--custom", "my_layers:blocks", "--check")
     assert "2 layers equal Keras's" in run("model.keras", *custom, "--custom-objects", "my_layers:objects").output
     failed = run("model.keras", *custom).output
-    assert "--check needs a file that Keras" in failed and "--custom-objects" in failed
+    assert "--check needs a file that Keras" in failed and ". Give Keras your own layers by --custom" in failed
 
 
 def test_a_file_from_which_libhdf5_does_not_return(folder, tmp_path, monkeypatch):
@@ -292,24 +304,33 @@ def test_a_check_without_keras_fails_before_anything_is_written(folder, tmp_path
     result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
     assert result.exit_code == 1
     assert "--check needs TensorFlow or Keras: tensorflow.keras cannot be imported (TypeError: another" in result.output
-    assert re.search(r"Fix it with: .* -m pip install (tensorflow==|keras )", result.output)
+    assert re.search(r"Fix it with: .* -m pip install (tensorflow==|--upgrade keras )", result.output)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_check_of_what_keras_cannot_load_fails_before_anything_is_written(folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (KeyError("batch_shape" + 1000 * " of a layer"), "Fix it with: "),
+        (KeyError("a `Lambda` ..; pass `safe_mode=False` ..."), "'. In Python, load it with safe_mode=False"),
+    ],
+)
+def test_a_check_of_what_keras_cannot_load_fails_before_anything_is_written(
+    folder, tmp_path, monkeypatch, error, advice
+):
     class Keras:
         __version__ = "1.0"
 
         class models:
             @staticmethod
             def load_model(path, custom_objects, compile):
-                raise KeyError("batch_shape" + 1000 * " of a layer")
+                raise error
 
     monkeypatch.setattr(command, "imported_keras", lambda: Keras)
     result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
     assert result.exit_code == 1
-    assert "--check needs a file that Keras 1.0 can load, your own layers by --custom-objects: Key" in result.output
-    assert "Fix it with: " in result.output and len(result.output) < 1000
+    assert "--check needs a file that Keras 1.0 can load: KeyError: " in result.output
+    assert advice in result.output and len(result.output) < 1000
     assert not list(tmp_path.iterdir())
 
 

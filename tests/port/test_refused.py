@@ -172,8 +172,6 @@ def test_a_key_of_a_model_that_nothing_reads_is_refused():
 
 POLICY = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "mixed_float16"}, "registered_name": None}
 UNREAD = {  # a key that may mean something, at each position of a configuration
-    "dtype='float64'": entry("ReLU", config={"dtype": "float64"}),
-    "dtype=": entry("RandomFlip", config={"mode": "horizontal", "dtype": POLICY}),
     "halved=1": entry("Flatten", config={"halved": 1}),
     "inner=1": wrapping("TimeDistributed", "Flatten", "inner", {"inner": 1}),
     "both=1": wrapping("Bidirectional", "LSTM", "inner", {"units": 2, "both": 1}),
@@ -190,6 +188,15 @@ def test_a_key_that_no_row_reads_is_refused(key, monkeypatch):
         ValueError, match=rf"layer '[a-z/]*' \(.*must not be given, or have its default; received {key}"
     ):
         mxsame.from_keras(json.dumps(model_of(UNREAD[key])))
+
+
+@pytest.mark.filterwarnings("ignore:layer 'one':UserWarning")
+@pytest.mark.parametrize(("class_name", "dtype"), [("ReLU", "float64"), ("RandomFlip", POLICY)])
+def test_a_layer_of_another_type_is_refused_without_the_advice_to_replace_it(class_name, dtype):
+    config = {"mode": "horizontal"} if class_name == "RandomFlip" else {}
+    received = "float64" if dtype == "float64" else "mixed_float16"
+    with pytest.raises(ValueError, match=rf"dtype must be float32, .* in Keras; received dtype='{received}'$"):
+        mxsame.from_keras(json.dumps(model_of(entry(class_name, config={**config, "dtype": dtype}))))
 
 
 def test_keys_that_mean_nothing_are_left():
