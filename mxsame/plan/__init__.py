@@ -23,6 +23,7 @@ from mxsame.plan.windows import (
     described,
     make_transposed_windows,
     make_windows,
+    remembered,
 )
 
 __all__ = [
@@ -57,6 +58,7 @@ def strategies_for(operator: str) -> Tuple[str, ...]:
     return tuple(name for name, strategy in STRATEGIES.items() if strategy.serves(operator))
 
 
+@remembered
 def exact_plans(
     windows: Tuple[AnyWindow, ...], operator: str, allowed: Optional[Tuple[str, ...]] = None
 ) -> Mapping[str, Plan]:
@@ -87,11 +89,6 @@ def exact_plans(
     """
     served = strategies_for(operator)
     allowed = served if allowed is None else allowed
-    return _exact_plans(tuple(window.least() for window in windows), operator, allowed)
-
-
-@functools.lru_cache(maxsize=4096)
-def _exact_plans(windows: Tuple[AnyWindow, ...], operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
     check_residues(windows)
     for name in allowed:
         validation.must(name in STRATEGIES, f"allowed must be of {', '.join(STRATEGIES)}", allowed=allowed)

@@ -62,22 +62,9 @@ class Window(_Axis):
         """
         if self.size is not None:
             return (self.size,)
-        return range(self._start, self._start + self.stride)
-
-    @property
-    def _start(self) -> int:
-        """A multiple of the stride, so long that no element of the kernel reads padding in every window."""
-        return self.stride * (1 - (-2 * self.effective_kernel_size // self.stride))
-
-    def least(self) -> Window:
-        """The window of the smallest size with the same plans: that of `sizes` with the same remainder.
-
-        >>> Window(224, 3, 2).least().size, Window(5, 3, 2).least().size
-        (8, 5)
-        """
-        if self.size is None or self.size < self._start + self.stride:
-            return self
-        return replace(self, size=self._start + self.size % self.stride)
+        # A multiple of the stride, so long that no element of the kernel reads padding in every window.
+        start = self.stride * (1 - (-2 * self.effective_kernel_size // self.stride))
+        return range(start, start + self.stride)
 
     @property
     def follows_size(self) -> bool:
@@ -128,16 +115,12 @@ class TransposedWindow(_Axis):
 
     crop: Tuple[int, int] = (0, 0)
 
-    def least(self) -> TransposedWindow:
-        """The window of every size, which has the same plans."""
-        return replace(self, size=None)
-
     def outputs(self, size: int) -> int:
         """(n-1)s + ke - start - end."""
         return (size - 1) * self.stride + self.effective_kernel_size - sum(self.crop)
 
 
-def _remembered(function: Function) -> Function:
+def remembered(function: Function) -> Function:
     """The function with a cache, for arguments that may be lists."""
     cached = functools.lru_cache(maxsize=4096)(function)
 
@@ -145,17 +128,17 @@ def _remembered(function: Function) -> Function:
         return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value
 
     @functools.wraps(function)
-    def remembered(*args: Any, **more: Any) -> Any:
-        return cached(*map(as_tuple, args), **more)
+    def wrapper(*args: Any, **more: Any) -> Any:
+        return cached(*map(as_tuple, args), **{name: as_tuple(value) for name, value in more.items()})
 
-    return cast(Function, remembered)
+    return cast(Function, wrapper)
 
 
 AnyWindow = Union[Window, TransposedWindow]
 Windows = Tuple[AnyWindow, ...]
 
 
-@_remembered
+@remembered
 def make_windows(
     size: Sizes,
     kernel_size: Ints,
@@ -274,7 +257,7 @@ def _check_no_window_is_empty(window: Window) -> None:
         raise ValueError(f"{rule}; received {described([window], pool=True)}")
 
 
-@_remembered
+@remembered
 def make_transposed_windows(
     size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, output_padding: Optional[Ints]
 ) -> Tuple[TransposedWindow, ...]:
