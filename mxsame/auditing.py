@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 from mxsame import ops, padding, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
-from mxsame.rewriting.graph import Graph, Node, Output, entries
+from mxsame.rewriting.graph import Graph, Node, Output
 from mxsame.rewriting.windows import WITH_WINDOWS, Windowed, has_windows, spatial, windowed
 
 __all__ = ["Audit", "Axis", "Layer", "audit"]
@@ -53,8 +53,8 @@ class Layer:
 
     `status` is "same" (what SAME gives), "shifted" (the shape that SAME gives, from other elements), "counts padding"
     (an average over padding, too), "valid" (no padding), "explicit" (operators before it pad), "other" (neither the
-    shape of SAME nor of VALID) or "unknown" (a kernel that the graph computes, flipped data, or another kind of
-    pooling). `accumulated` is what the shifts of all layers up to here come to, in pixels of the network's input.
+    shape of SAME nor of VALID) or "unknown" (a kernel that the graph computes, or another kind of pooling).
+    `accumulated` is what the shifts of all layers up to here come to, in pixels of the network's input.
     """
 
     name: str
@@ -235,7 +235,7 @@ class _Judged:
         kind = self.node.attr("pool_type", "max") if self.is_pool else None
         has_pads = any(self.node.attr("pad") or ())
         known = kind in ("max", "avg") if self.is_pool else _is_parameter(self.node.inputs[1].node)
-        if not known or -1 in entries(self.data.node.attr("step")):  # a slice that flips
+        if not known:
             return "unknown"
         if self.fits and not any(axis.shift for axis in self.axes) and not (kind == "avg" and self.is_padded):
             counts = kind == "avg" and str(self.node.attr("count_include_pad", True)) in ("True", "1")

@@ -128,6 +128,7 @@ def test_what_depends_on_the_size():
     assert decision(3, 2).depends_on_size and decision(2, 1, 1, (0, 1)).depends_on_size
     assert decision(1, 4, 1, "keras-mxnet").depends_on_size, "there is no graph for every size"
     assert decision(3, 400_000).depends_on_size, "at once, whatever the stride"
+    assert decision(3, 1, operator="max").depends_on_size, "as its strategy may"
     assert not decision(3, 1).depends_on_size and not decision(5, 1, 2, (3, 3)).depends_on_size
 
 
@@ -147,15 +148,6 @@ def test_a_plan_that_does_not_depend_on_the_size_is_the_same_for_all(padding, ex
         assert len({str(drawn.planned_for(shape)[0]) for shape in sizes}) == 1, drawn
         independent += 1
     assert independent == expected
-
-
-@pytest.mark.parametrize("avx512", [True, False])
-def test_a_plan_of_pooling_depends_on_the_size(avx512, monkeypatch):
-    """Whatever the windows: large data is pooled in blocks, and all data on a processor without AVX-512."""
-    monkeypatch.setattr(costs, "has_avx512", lambda: avx512)
-    pool = decision(3, 1, operator="max", plain=True, blocks=True)
-    assert pool.depends_on_size
-    assert [pool.planned_for((1, 8, size, size))[0].blocks for size in (16, 224)] == [not avx512, True]
 
 
 def test_an_output_of_a_transposed_convolution_depends_on_the_size():

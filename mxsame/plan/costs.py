@@ -74,8 +74,8 @@ class Work:
     device : "cpu" or "gpu"
     in_blocks : bool
         The data has one spatial axis and is in oneDNN's blocks, like a convolution's output.
-    pairs, blocks : bool
-        Whether a pooling operator can take its data in pairs of channels, and in oneDNN's blocks.
+    pairs : bool
+        Whether a pooling operator can take its data, of one axis, in pairs of channels.
 
     Examples
     --------
@@ -93,7 +93,6 @@ class Work:
     device: str = "cpu"
     in_blocks: bool = False
     pairs: bool = False
-    blocks: bool = False
 
 
 class TypicalLayer:
@@ -141,15 +140,11 @@ class TypicalLayer:
         return touch + (self._convolution(plan) if self.convolves else self._pooling(plan))
 
     def _pooling(self, plan: Any) -> float:
-        costs, elements, detour = self.costs, self.batch * self.in_channels, 0.0
-        each = costs.pooling
-        if self.work.operator == "avg" and is_partial(plan, self.windows, self.size):
-            each = costs.pooling_slow
-        elif plan.blocks:
-            detour = 4 * elements * math.prod(self.size) * costs.touch  # into blocks: two reads, two writes
-        elif self.work.plain and is_slow_when_plain(plan, self.windows, self.size):
-            each = costs.pooling_slow
-        return detour + elements * self._reads(plan) * each * (2 if self.training else 1)
+        is_slow = self.work.plain and is_slow_when_plain(plan, self.windows, self.size)
+        if self.work.operator == "avg":
+            is_slow = is_slow or is_partial(plan, self.windows, self.size)
+        each = self.costs.pooling_slow if is_slow else self.costs.pooling
+        return self.batch * self.in_channels * self._reads(plan) * each * (2 if self.training else 1)
 
     def _convolution(self, plan: Any) -> float:
         costs, share = self.costs, max(self.in_channels // int(self.work.groups), 1)
