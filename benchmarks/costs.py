@@ -62,9 +62,9 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         "dense": (many["conv k5"] - many["conv k3"]) / (longer * elements * 64),
         "depthwise": (many["depthwise k5"] - many["depthwise k3"]) / (longer * elements),
         "pooling": (many["pool k5"] - many["pool k3"]) / (longer * elements),
-        **{name: (many[name] - many["nothing"]) / elements for name in ("slice", "gather")},
+        **{name: (many[name] - many["nothing"]) / elements for name in ("slice", "flip", "gather")},
     }
-    costs["reorder"] = (many["1x1, flip"] - many["1x1"] - many["flip"] + many["nothing"]) / elements
+    costs["reorder"] = (many["1x1, flip"] - many["1x1"]) / elements - costs["flip"]
     return {name: max(value, 0.0) for name, value in costs.items()}
 
 

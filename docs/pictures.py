@@ -120,7 +120,8 @@ class Row:
 
     @property
     def low(self) -> int:
-        return self.window.pads(self.size)[0]
+        """In the coordinates of the plan, which are flipped if it flips."""
+        return self.window.pads(self.size)[1 if self.step.flip else 0]
 
     @property
     def added(self) -> Tuple[int, int]:
@@ -213,11 +214,11 @@ def draw_plan(name: str, rows: Sequence[Row]) -> None:
 def panel(axes: Any, each: Row, zero: float) -> None:
     """A row of elements, of which the first of the data is at `zero`, and a line for each window."""
     step, (before, after) = each.step, each.added
-    title = f"{each.size} elements, SAME pads {each.window.pads(each.size)}"
+    title = f"{each.size} elements, SAME pads {each.window.pads(each.size)}" + (", flipped" if step.flip else "")
     axes.text(zero + each.first - LABEL, 0.55, title, size=9, color=SAME_COLOUR, weight="bold", va="center")
     for position in range(-before - step.pad, each.size + after + step.pad):
         if 0 <= position < each.size:
-            text = str(position)
+            text = str(each.size - 1 - position if step.flip else position)
             look, colour = {"facecolor": FILL, "edgecolor": INK}, INK
         else:
             text = ADD if -before <= position < each.size + after else OWN
@@ -235,6 +236,8 @@ def window(axes: Any, each: Row, number: int, zero: float) -> None:
     kept, top = number in each.kept, HEADING + PITCH * number
     colour, middle = SAME_COLOUR if kept else FAINT, top + HEIGHT / 2
     output = each.kept.index(number) if kept else None
+    if output is not None and each.step.flip:
+        output = len(each.kept) - 1 - output
     name = "dropped" if output is None else f"output {output}"
     axes.text(zero + each.first - 0.3, middle, name, size=7.5, color=INK if kept else GREY, ha="right", va="center")
     start = each.starts[number]
@@ -289,6 +292,7 @@ PLANS = {
     "kernel": [("kernel", 8, True)],
     "concat": [("concat", 8, True)],  # that of "pad" is the same
     "full": [("full", 8, True)],
+    "flip": [("flip", 8, False), ("flip", 7, False)],
     "shift": [("shift", 8, False), ("shift", 7, False)],
     "pick": [("pick", 8, False), ("pick", 7, False)],
     "gather": [("gather", 8, False), ("gather", 7, False)],

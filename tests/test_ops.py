@@ -109,7 +109,7 @@ def test_float16_poolings(case):
 
 # ---- what is not a number stays where it is --------------------------------------------------------------------------
 
-CLEAN = ["native", "full", "slice", "concat", "pad", "gather", "dilate"]
+CLEAN = ["native", "full", "slice", "concat", "pad", "flip", "gather", "dilate"]
 LEAKS = [
     Case("conv", (8, 7), (3, 2), (2, 3)),
     Case("conv", (8,), (4,), (1,)),

@@ -60,6 +60,8 @@ def wanted(window, n, pool):
 def reads(step, window, n, convention, fill):
     """The same by the plan; padding that a maximum reads is a copy of the nearest element ("edge")."""
     data = list(range(n))
+    if step.flip:
+        data.reverse()
     for low, high in (step.concat, step.pad_operator):
         first, last = (None, None) if fill == "zero" else (data[0], data[-1])
         data = [first] * low + data + [last] * high
@@ -93,7 +95,7 @@ def reads(step, window, n, convention, fill):
         rows = [padded[start + reach - low] for start in range(0, len(padded) - (reach - least), s)]
     kept = outputs if step.crop[1] is None else len(rows) - step.crop[1]
     assert 0 <= kept <= len(rows)
-    return rows[:kept]
+    return [row[::-1] for row in reversed(rows[:kept])] if step.flip else rows[:kept]
 
 
 def is_exact(step, window, n, operator, convention="valid"):
@@ -127,12 +129,12 @@ def windows_of(operator, padding, ceil_mode, sizes):
 
 
 SERVED = {  # how many windows of the grid each of `strategies_for` the operator serves, static or not
-    ("conv", True): (2125, 3685, 3685, 3685, 3685, 2125, 2340),
-    ("conv", False): (174, 293, 416, 361, 416, 245, 245),
+    ("conv", True): (2125, 3685, 3685, 3685, 3685, 2125, 3075, 2340),
+    ("conv", False): (174, 293, 416, 361, 416, 245, 251, 245),
     ("max", True): (1158, 1334, 1404, 1502, 1502, 1252, 1252),
     ("max", False): (75, 86, 96, 152, 152, 121, 121),
-    ("avg", True): (1158, 1334, 1404, 1502, 1502, 1252, 1252),
-    ("avg", False): (75, 86, 96, 152, 152, 121, 121),
+    ("avg", True): (1158, 1334, 1404, 1502, 1502, 1252, 1469, 1252),
+    ("avg", False): (75, 86, 96, 152, 152, 121, 97, 121),
 }
 TRANSPOSED = (1575, 6615, 6615, 6615)
 
@@ -254,7 +256,7 @@ def test_force_is_for_a_block_and_a_thread():
 
 
 def test_force_leaves_alone_what_the_strategy_does_not_serve_or_what_needs_nothing():
-    for strategy, operator in (("dilate", "conv"), ("kernel", "max"), ("shift", "avg")):
+    for strategy, operator in (("dilate", "conv"), ("kernel", "max"), ("shift", "avg"), ("flip", "max")):
         plain = first_plan([Window(8, 3, 2)], operator)
         with force(strategy):
             assert first_plan([Window(8, 3, 2)], operator) == plain

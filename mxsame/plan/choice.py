@@ -1,7 +1,7 @@
 """Chooses one of the exact plans: the one that is estimated to be the fastest.
 
 On the CPU the estimate is a sum of counts, each multiplied by a constant of :class:`Costs`, in nanoseconds: elements
-that a step copies; kernel elements that get zeros; the operator's multiplications, including those for
+that a step copies; kernel elements that get zeros or are flipped; the operator's multiplications, including those for
 zeros and for cropped outputs; elements that it reads or writes; and operators that the plan adds. oneDNN's own padding
 costs nothing. The constants were fitted to 150 layers drawn at random, each measured with every exact plan, alone and
 between two 1x1 convolutions, with one thread and with two. Plans are only ranked, so only the ratios of the constants
@@ -190,4 +190,6 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> float:
     nanoseconds = layer.operator(plan) + sum(step.cost(layer) for step in steps)
     if layer.input_in_blocks and any(step.reorders for step in steps):
         nanoseconds += layer.costs.reorder * layer.inputs
+    if layer.convolves and work.purpose != "deployment":
+        nanoseconds += sum(step.weight_cost(layer) for step in steps)
     return nanoseconds + (sum(step.backward_cost(layer) for step in steps) if layer.training else 0)

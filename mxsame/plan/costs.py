@@ -42,9 +42,10 @@ class Costs:
     back_line: float = 4.5  #: the same along a single axis
     slice: float = 0.6  #: take a part, also of what a convolution has left in blocks
     slice_back: float = 1.2  #: the backward pass; twice that for a part of a dynamic shape
+    flip: float = 1.1  #: reverse an axis
     gather: float = 4.0  #: transpose, copy rows, transpose back
     reorder: float = 1.5  #: from oneDNN's blocks to the plain layout, or back
-    weight: float = 5.0  #: per element of a weight that gets zeros, including its way into blocks
+    weight: float = 5.0  #: per element of a weight that gets zeros or is flipped, including its way into blocks
     dense: float = 0.024  #: per multiplication of a convolution; twice that for gradients with pad > k // 2
     depthwise: float = 0.05  #: per multiplication of a depthwise convolution
     depthwise_slow: float = 1.0  #: the same without fast code in oneDNN (few channels, one or three axes, gradients)
@@ -115,6 +116,7 @@ class TypicalLayer:
         self.weights: int = self.channels * self.in_channels // work.groups * kernel_elements
         keeps_blocks = not self.training  # batch norm undoes them
         self.input_in_blocks: bool = keeps_blocks and self.in_channels >= BLOCK and not work.plain
+        self.output_in_blocks: bool = keeps_blocks and self.channels >= BLOCK and self.convolves
 
     @property
     def depthwise(self) -> float:

@@ -61,7 +61,7 @@ class Step:
     def before(self, F: Any, on: Setting, data: Any) -> Any:
         return data
 
-    def weight(self, F: Any, on: Setting, weight: Any) -> Any:
+    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
         return weight
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
@@ -69,12 +69,44 @@ class Step:
         return out
 
     def cost(self, layer: TypicalLayer) -> float:
-        """What the changes of data, kernel and output cost."""
+        """What the changes of data and output cost."""
+        return 0.0
+
+    def weight_cost(self, layer: TypicalLayer) -> float:
+        """What the change of the kernel costs."""
         return 0.0
 
     def backward_cost(self, layer: TypicalLayer) -> float:
         """What all gradients cost."""
         return self.cost(layer)
+
+
+class Flip(Step):
+    """Data, kernel and output are reversed."""
+
+    reorders = True
+
+    def before(self, F: Any, on: Setting, data: Any) -> Any:
+        """A slice that steps backwards is many times faster than `reverse`."""
+        whole = (None,) * (SPATIAL + len(self.plans))
+        step = tuple(-1 if axis in self.axes else 1 for axis in range(len(whole)))
+        return F.slice(data, begin=whole, end=whole, step=step)
+
+    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
+        return arrays.reversed_kernel(F, weight, self.axes)
+
+    def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
+        return self.before(F, on, out)
+
+    def cost(self, layer: TypicalLayer) -> float:
+        per_result = layer.costs.flip + layer.output_in_blocks * layer.costs.reorder
+        return self.backward_cost(layer) + per_result * layer.results + layer.costs.operator
+
+    def weight_cost(self, layer: TypicalLayer) -> float:
+        return layer.costs.weight * layer.weights + 2 * layer.costs.operator
+
+    def backward_cost(self, layer: TypicalLayer) -> float:
+        return layer.costs.flip * layer.inputs + layer.costs.operator
 
 
 class Dilate(Step):
@@ -159,10 +191,10 @@ class Gather(Step):
         others = [other for other in range(SPATIAL + len(self.plans)) if other != axis]
         row = F.contrib.arange_like(F.cast(arrays.thin(F, data, others), dtype="float64"), axis=axis)
         starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))
-        positions = F.repeat(starts, repeats=window.stride, axis=0)
+        positions = F.repeat(starts, repeats=window.stride)
         if window.effective_kernel_size > window.stride:
             more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
-            more = F.repeat(more, repeats=window.effective_kernel_size - window.stride, axis=0)
+            more = F.repeat(more, repeats=window.effective_kernel_size - window.stride)
             positions = F.concat(positions, more, dim=0)
         return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low(F, on, data, [axis]))
 
@@ -186,7 +218,7 @@ class Shift(Step):
 class Zeros(Step):
     """(front, back) zeros are concatenated to the kernel."""
 
-    def weight(self, F: Any, on: Setting, weight: Any) -> Any:
+    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
         """Where the axes of the kernel are last, they go to the front for that on the CPU: whole blocks are copied
         then, and not a few elements at a time. MXNet transposes five axes too slowly for it."""
         rank, first = len(self.plans), on.first
@@ -198,10 +230,7 @@ class Zeros(Step):
             weight = arrays.concatenated(F, weight, axis - SPATIAL + first, counts)
         return arrays.rewritten(F, F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
 
-    def cost(self, layer: TypicalLayer) -> float:
-        """Nothing in a deployed net, where the longer kernel is a parameter."""
-        if layer.work.purpose == "deployment":
-            return 0.0
+    def weight_cost(self, layer: TypicalLayer) -> float:
         return layer.costs.weight * layer.weights + (4 + 3 * len(self.axes)) * layer.costs.operator
 
     def backward_cost(self, layer: TypicalLayer) -> float:
@@ -252,6 +281,7 @@ class Pick(Step):
 
 # By the field of `AxisPlan`. Before the operator they run in this order, after it in the opposite one.
 STEPS: Dict[str, Type[Step]] = {
+    "flip": Flip,
     "dilate": Dilate,
     "concat": Concat,
     "pad_operator": Pad,
