@@ -135,7 +135,8 @@ ONE = {  # operator of one array -> arguments that need its row
 }  # fmt: skip
 MORE = {  # of them, with other data
     "topk": [((2, 5), lambda F, x: F.topk(F.cast(x, dtype="float64"), k=2, ret_typ="both"))],
-    "argmin": [lambda F, x: F.argmin(F.mean(x, axis=(0, 1, 2)), axis=0)],
+    "argmax": [lambda F, x: F.argmax(F.floor(x * 2) * 0, axis=3)],  # 0 and -0, which are equal
+    "argmin": [lambda F, x: F.argmin(F.mean(x, axis=(0, 1, 2)), axis=0), lambda F, x: F.argmin(F.round(x * 2), axis=2)],
     "transpose": [lambda F, x: F.transpose(F.flatten(x))],
     "Pooling": [((2, 3, 9), lambda F, x: F.Pooling(x, kernel=(2,), global_pool=True, pool_type="sum"))],
 }
@@ -189,7 +190,7 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
         ([(2, 4, 5), (2, 4, 1)], lambda F, x, y: F.pick(x, F.cast(y * 5, dtype="int32"))),
         ((2, 5), lambda F, x: F.pick(F.sum(x, axis=0), F.full((1,), 2), axis=0)),
     ],
-    "one_hot": [((2, 5), lambda F, x: F.one_hot(F.abs(x) * 4, depth=4, on_value=2, off_value=-1)),
+    "one_hot": [((2, 5), lambda F, x: F.one_hot(F.abs(x) * 4, depth=4, on_value=0.1, off_value=-0.7)),
                 ((2, 5), lambda F, x: F.one_hot(x * 6, depth=4)),
                 ((2, 5), lambda F, x: F.one_hot(F.cast(x * 6, dtype="int32"), depth=4, dtype="int32"))],
     "RNN": [
@@ -240,7 +241,7 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "where": [lambda F, x: F.where(x > 0.1, x, F.zeros_like(x) + 3),
               ((5, 5), lambda F, x: F.where(F.sum(x, axis=1) > 0, x, -x)),
               ([(5,), (5, 4, 5)], lambda F, condition, x: F.where(condition > 0, x, -x))],
-    **{name: [lambda F, x, name=name: x + getattr(F, name)(x)] for name in ("zeros_like", "ones_like")},
+    **{name: [lambda F, x, name=name: x + getattr(F, name)(F.log(x))] for name in ("zeros_like", "ones_like")},
     **{f"_{name}": [lambda F, x, name=name: F.broadcast_add(x, getattr(F, name)((1, 6, 1, 1)))] for name in
        ("zeros", "ones")},
     "_full": [lambda F, x: F.broadcast_add(x, F.full((1, 6, 1, 1), 3.5))],

@@ -82,6 +82,10 @@ def by_keras(file: str, samples: List[Arrays]) -> Optional[Tuple[str, List[Array
 
 def read_back(file: str, samples: List[Arrays]) -> List[Arrays]:
     """The outputs of the network that `from_keras` reads."""
-    read = from_keras(file)
+    try:
+        read = from_keras(file)
+    except ValueError as error:
+        rule = "a Keras that loads the file must be installed, to compare it with the net: pip install keras"
+        raise ValueError(f"{rule}; mxsame.from_keras cannot read it: {error}") from None
     outputs = (read(*map(mx.nd.array, arrays)) for arrays in samples)
     return [[each.asnumpy() for each in (out if isinstance(out, (list, tuple)) else [out])] for out in outputs]

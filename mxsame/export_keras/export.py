@@ -10,9 +10,9 @@ from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.export_keras import checking, rows  # noqa: F401 - the rows register themselves
 from mxsame.export_keras import files as writing
-from mxsame.export_keras.writer import Made, Value, Writer, channels_last
+from mxsame.export_keras.writer import Made, Value, Writer, batch_first, channels_last
 from mxsame.exporting.lowering import lower, without_losses
-from mxsame.exporting.shapes import Length, Shapes
+from mxsame.exporting.shapes import Length, Shapes, batch_axes
 from mxsame.exporting.walk import Source, graph_of
 from mxsame.graphs import files, tracing
 from mxsame.port.network import Network
@@ -55,7 +55,8 @@ def to_keras(
         layers: an operator that no layer has is refused there.
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
-        The model is for this size and any batch.
+        The model is for this size and any batch. Where recurrent layers take (T, N, C) and states (layers, N, H), the
+        model takes, and gives, the batch first.
     layout : "NHWC" or "NCHW"
         The order of axes of the model's inputs and outputs, if the net takes channels first: of those with 4 and 5
         axes, and of those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`,
@@ -152,9 +153,10 @@ def _as_read(net: Network, inputs: tracing.Inputs) -> Made:
 def _from_graph(source: Source, operators: bool, is_first: bool) -> Made:
     """Written once to see which inputs have channels that a layer takes last, and once more with these last."""
     graph = graph_of(source, trained=True)
-    shapes = Shapes(graph, dynamic_batch=True, dynamic_size=False)
+    batches = batch_axes(graph)
+    shapes = Shapes(graph, dynamic_batch=True, dynamic_size=False, batches=batches)
     trained = {name for name, parameter in source.net.collect_params().items() if parameter.grad_req != "null"}
-    orders = {name: tuple(range(len(shape))) for name, shape in shapes.inputs.items()}
+    orders = {name: batch_first(len(shape), batches[name]) for name, shape in shapes.inputs.items()}
     writer = Writer(graph, shapes, orders, trained, operators)
     values = _written(writer)
     takes_last = writer.takes_last if not is_first else {}

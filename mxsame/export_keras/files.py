@@ -46,7 +46,7 @@ def _newer(model: Model, shapes: Mapping[Tensor, tuple]) -> Dict[str, Any]:
         return {"class_name": "__keras_tensor__", "config": config}
 
     def call(each: LayerCall) -> Dict[str, Any]:
-        return {"args": mapped(list(each.args), Tensor, reference), "kwargs": each.kwargs}
+        return {"args": mapped(list(each.args), Tensor, reference), "kwargs": mapped(each.kwargs, Tensor, reference)}
 
     layers = []
     for layer in model.layers:

@@ -76,6 +76,11 @@ class Made(NamedTuple):
     output_orders: Sequence[Tuple[int, ...]]
 
 
+def batch_first(rank: int, batch: int) -> Tuple[int, ...]:
+    """The axes with the batch before the others."""
+    return (batch, *(axis for axis in range(rank) if axis != batch))
+
+
 def channels_last(rank: int) -> Tuple[int, ...]:
     """(N, \\*size, C) of (N, C, \\*size)."""
     return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
@@ -136,12 +141,16 @@ class Writer(Walk):
     def _write(self, node: Node) -> None:
         """What depends on parameters only is computed when a row asks for it."""
         pure = not any(word in node.op for word in constants.IMPURE) and not node.more.get("subgraphs")
+        types = [self._dtypes.get(output) for output in self.outputs_of(node)]
+        others = sorted({np.dtype(each).name for each in types if each is not None} - {"float32"})
         if pure and all(isinstance(self._written.get(source), Output) for source in node.inputs):
             self._written.update({output: output for output in self.outputs_of(node)})
         elif node.inputs and isinstance(self._written[node.inputs[0]], Output) and node.kind not in TAKES_CONSTANTS:
             self.refuse(node, f"the data of an operator must depend on the net's inputs; received {self.path_to(node)}")
         else:
             super()._write(node)
+        if others and not isinstance(self._written[Output(node)], Output):
+            self.refusals.append(f"arrays must be float32; received {', '.join(others)} of {self.path_to(node)}")
 
     def finish(self, outputs: Sequence[Value]) -> None:
         """The values as the model's outputs, and its layers in the order that Keras gives them: by depth, those of one
@@ -257,14 +266,23 @@ class Writer(Walk):
         must(fits, "a trained parameter must be a weight as it is", parameters=sorted(trained))
         return bool(trained) or not names
 
+    def further(self, x: Value, number: int, shape: Lengths, order: Tuple[int, ...]) -> Value:
+        """Another output of the call that gave a value."""
+        tensor = x.tensor._replace(output=number)
+        self.shapes_of_tensors[tensor] = shape
+        return Value(tensor, shape, order)
+
     def operator(
         self, class_name: str, *args: Any, shape: Optional[Lengths] = None, call: Any = None, **config: Any
     ) -> Value:
-        """A function of `keras.ops` of values and numbers, whose output is like the first value, or of this shape."""
+        """A function of `keras.ops` of values and numbers, whose output is like the first value, or of this shape;
+        `class_name` has its module before it, if that is not numpy's."""
         must(not self.is_h5, "an .h5 file has layers only: give a path that ends in .keras")
         first = next(each for each in args if isinstance(each, Value))
         name = self._unique(_clean(self.node.name))
-        layer = Layer(class_name, name, {"name": name, **config}, operator=f"numpy.{class_name}", roles=[])
+        module, _, class_name = class_name.rpartition(".")
+        operator = f"{module or 'numpy'}.{class_name}"
+        layer = Layer(class_name, name, {"name": name, **config}, operator=operator, roles=[])
         self.arrays[name] = {}
         self.model.layers.append(layer)
         given = tuple(each.tensor if isinstance(each, Value) else each for each in args)
@@ -307,9 +325,10 @@ class Writer(Walk):
         shape, order = tuple(shape), tuple(order)
         if x.shape == shape:
             return x._replace(order=order)
-        same = x.shape[0] is None is shape[0] and None not in (*x.shape[1:], *shape[1:])
-        same = same and math.prod(x.shape[1:]) == math.prod(shape[1:])
-        must(same, "the batch must stay an axis of its own, the first", data=x.shape, shape=shape)
+        fits = x.shape[0] is None is shape[0] and None not in (*x.shape[1:], *shape[1:])
+        must(fits, "the batch must be of the first axis", data=x.shape, shape=shape)
+        if math.prod(x.shape[1:]) != math.prod(shape[1:]):  # heads of attention, or steps in time, with the batch
+            return self.operator("Reshape", x, shape=shape, newshape=[-1, *shape[1:]])._replace(order=order)
         name, config = ("Flatten", {}) if len(shape) == 2 else ("Reshape", {"target_shape": list(shape[1:])})
         part = "" if self.node.kind in ("Flatten", "Reshape") else part
         return self.layer(name, config, x, shape=shape, order=order, part=part)

@@ -75,6 +75,30 @@ def _concatenated(w: Walk, node: Node, *xs: Any) -> Any:
     return F.concat(*(F.expand_dims(x, axis=axis) for x in xs), dim=axis)
 
 
+@rewrites("tile")
+def _tiled(w: Walk, node: Node, x: Any) -> Any:
+    reps, ndim = entries(node.attr("reps")), ndim_of(w, node)
+    for _ in range(len(reps) - ndim):
+        x = F.expand_dims(x, axis=0)
+    for axis, count in enumerate(reps, max(ndim - len(reps), 0)):
+        x = F.concat(*[x] * count, dim=axis) if count > 1 else x
+    return x
+
+
+@rewrites("depth_to_space", "space_to_depth")
+def _blocks(w: Walk, node: Node, x: Any) -> Any:
+    """Channels are (block, block, others) in both."""
+    size, to_space = int(node.attr("block_size")), node.op == "depth_to_space"
+    _, channels, height, width = (n.traced for n in w.shape(node.inputs[0]))
+    if to_space:
+        parts, axes = (0, size, size, channels // size**2, height, width), (0, 3, 4, 1, 5, 2)
+        whole = (0, channels // size**2, height * size, width * size)
+    else:
+        parts, axes = (0, channels, height // size, size, width // size, size), (0, 3, 5, 1, 2, 4)
+        whole = (0, channels * size**2, height // size, width // size)
+    return F.reshape(F.transpose(F.reshape(x, shape=parts), axes=axes), shape=whole)
+
+
 @rewrites("SliceChannel")
 def _parts(w: Walk, node: Node, x: Any) -> List[Any]:
     count, axis = node.attr("num_outputs"), axis_of(w, node)
@@ -136,6 +160,13 @@ def _average(w: Walk, node: Node, x: Any) -> Any:
 # -- formulas of the inputs and the attributes, whatever the shapes
 
 
+def _over_channels(node: Node, x: Any) -> Any:
+    """x / (k + a m)^b with the mean m of the squares of neighbouring channels, of which those outside are 0."""
+    size, alpha, beta, offset = (node.attr(name) for name in ("nsize", "alpha", "beta", "knorm"))
+    means = F.Pooling(F.expand_dims(x * x, axis=1), kernel=(size, 1, 1), pad=(size // 2, 0, 0), pool_type="avg")
+    return x * (F.squeeze(means, axis=1) * float(alpha) + float(offset)) ** -float(beta)
+
+
 def _softmax_of_loss(node: Node, x: Any, _: Any) -> Any:
     """By default over all elements of each instance of the batch."""
     channels = node.attr("multi_output")
@@ -193,7 +224,7 @@ FORMULAS: Dict[str, Callable[..., Any]] = {
     "hard_sigmoid": lambda node, x: F.clip(x * float(node.attr("alpha")) + float(node.attr("beta")), 0, 1),
     "square": lambda node, x: x * x,
     "rsqrt": lambda node, x: F.reciprocal(F.sqrt(x)),
-    **{"smooth_l1": _smooth_l1, "log1p": _log1p, "expm1": _expm1},
+    **{"LRN": _over_channels, "smooth_l1": _smooth_l1, "log1p": _log1p, "expm1": _expm1},
     **{"round": _round, "rint": _rint, "fix": _truncated, "trunc": _truncated},
 }
 

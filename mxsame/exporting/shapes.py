@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -23,17 +24,26 @@ class Length(NamedTuple):
 
 
 Shape = Tuple[Length, ...]
+MOST_INPUTS = 6  # of which each may have its batch on another axis
 
 
 class Shapes:
     """The shape of every output.
 
     The graph's shapes are inferred for two sets of input shapes: lengths that differ are dynamic. `declared` are shapes
-    of the inputs, with None for lengths that may differ, of a net that has such.
+    of the inputs, with None for lengths that may differ, of a net that has such; `batches` are the axes of inputs whose
+    batch is not the first.
     """
 
-    def __init__(self, graph: Graph, dynamic_batch: bool, dynamic_size: bool, declared: Sequence[tuple] = ()):
-        self.others = _others(graph, dynamic_batch, dynamic_size, declared)
+    def __init__(
+        self,
+        graph: Graph,
+        dynamic_batch: bool,
+        dynamic_size: bool,
+        declared: Sequence[tuple] = (),
+        batches: Mapping[str, int] = {},
+    ):
+        self.others = _others(graph, dynamic_batch, dynamic_size, declared, batches)
         self.inputs = {name: tuple(map(Length, shape, self.others[name])) for name, shape in graph.inputs.items()}
         self.infer(graph)
 
@@ -53,7 +63,31 @@ class Shapes:
         return self._all[output]
 
 
-def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool, declared: Sequence[tuple]) -> Dict[str, tuple]:
+def batch_axes(graph: Graph) -> Dict[str, int]:
+    """The axis of each input that is the batch: the first, or the second if only so all that recurrent layers take has
+    more sequences, and not more steps."""
+    recurrent = [node.inputs[0] for node in graph.nodes() if node.op == "RNN"]
+    if recurrent and len(graph.inputs) <= MOST_INPUTS:
+        before = graph.output_shapes()
+        for axes in itertools.product((0, 1), repeat=len(graph.inputs)):
+            longer = {name: _longer(shape, axis) for (name, shape), axis in zip(graph.inputs.items(), axes)}
+            try:
+                after = graph.output_shapes(longer)
+            except mx.base.MXNetError:
+                continue
+            if all(after.get(source) == _longer(before[source], 1) for source in recurrent):
+                return dict(zip(graph.inputs, axes))
+    return dict.fromkeys(graph.inputs, 0)
+
+
+def _longer(shape: tuple, axis: int) -> tuple:
+    """One more along an axis."""
+    return tuple(length + (number == axis) for number, length in enumerate(shape))
+
+
+def _others(
+    graph: Graph, dynamic_batch: bool, dynamic_size: bool, declared: Sequence[tuple], batches: Mapping[str, int]
+) -> Dict[str, tuple]:
     """Other shapes of the inputs. A size changes by a multiple of all strides, so that its pads are the same, and each
     axis by a different amount, since axes that have one length here may differ in another call."""
     added, reasons = _reach(graph) if dynamic_size else 0, []
@@ -66,10 +100,10 @@ def _others(graph: Graph, dynamic_batch: bool, dynamic_size: bool, declared: Seq
         orders = {"with the lengths that the model leaves open": lambda position, rank: dynamic[position]}
     for order, axes in orders.items():
         inputs = {}
-        for position, (name, (batch, *rest)) in enumerate(graph.inputs.items()):
-            growth = {axis: added * count for count, axis in enumerate(axes(position, len(rest) + 1), 1)}
-            lengths = [length + growth.get(axis, 0) for axis, length in enumerate(rest, 1)]
-            inputs[name] = (batch + dynamic_batch, *lengths)
+        for position, (name, shape) in enumerate(graph.inputs.items()):
+            growth = {axis: added * count for count, axis in enumerate(axes(position, len(shape)), 1)}
+            growth[batches.get(name, 0)] = int(dynamic_batch)
+            inputs[name] = tuple(length + growth.get(axis, 0) for axis, length in enumerate(shape))
         try:
             _check_fits(graph, inputs)
         except ValueError as error:

@@ -225,6 +225,38 @@ def axis_of(w: Walk, node: Node) -> int:
     return int(axis) % ndim_of(w, node)
 
 
+class Ranked(NamedTuple):
+    """What a node takes of an axis in order: how many elements, the largest or the smallest, and whether it gives their
+    values, their positions, both, or a mask of them."""
+
+    axis: int
+    count: int
+    largest: bool
+    gives: str
+
+
+def ranked(w: Walk, node: Node) -> Ranked:
+    """Of a `topk`, or of a `sort` or an `argsort`, which take all."""
+    axis = axis_of(w, node)
+    (length,) = w.static(node.inputs[0], f"the axis of {node.op}", [axis])
+    count = min(int(node.attr("k")), length) if node.op == "topk" else length
+    gives = "value" if node.op == "sort" else str(node.attr("ret_typ", "indices"))
+    return Ranked(axis, count or length, not node.attr("is_ascend"), gives)
+
+
+def wraps(node: Node) -> bool:
+    """Whether indices start anew after the last element; otherwise they are clipped."""
+    mode = node.attr("mode")
+    must(mode in ("clip", "wrap"), "mode must be clip or wrap", mode=mode)
+    return bool(mode == "wrap")
+
+
+def indices_in(node: Node, indices: np.ndarray, length: int) -> np.ndarray:
+    """Constant indices of an axis as integers; MXNet has them as floats."""
+    rows = indices.astype(np.int64)
+    return rows % length if wraps(node) else np.clip(rows, 0, length - 1)
+
+
 # -- attributes that mean nothing to a row, as patterns
 
 SHOWN = "shape|size|axis|reverse|target_shape|keep_highest|[lr]hs_(begin|end|axes)"  # by shapes

@@ -271,7 +271,7 @@ def write_entries(file: Any, model: Model, arrays: Any) -> None:
     written_by = (b"mxnet", b"2.2.4") if model.native else (b"tensorflow", b"2.13.1")
     file.attrs["backend"], file.attrs["keras_version"] = written_by
     for layer in entries:
-        group = file.create_group(layer.name)
+        group = file.require_group(layer.name)  # "a/b" has made "a"
         names = []
         for owner, role in ordered(layer):
             names.append(f"{owner.name}/{role}:0")

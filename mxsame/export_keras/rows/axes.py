@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-from mxsame.export_keras.rows.elements import affine
+from mxsame.export_keras.rows.elements import affine, bounded
 from mxsame.export_keras.writer import Value, Writer, writes
-from mxsame.exporting.walk import SHOWN, axes_of
+from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ranked
 from mxsame.rewriting.graph import Node, Output, entries, taken
 from mxsame.validation import mode, must
 
@@ -122,6 +122,57 @@ def _repeat(w: Writer, node: Node, x: Value, *_: Any) -> Value:
     return along_axes(w, x, "UpSampling", factors)
 
 
+# ---- elements and rows by their indices, and their order -------------------------------------------------------------
+
+
+@writes("take")
+def _take(w: Writer, node: Node, table: Any, index: Any) -> Value:
+    """Rows of a parameter by their numbers, which MXNet clips; or elements along an axis by constant numbers."""
+    axis = axis_of(w, node)
+    if isinstance(table, Value):
+        must(
+            isinstance(index, Output) and table.axis(axis),
+            "indices must be constants, along another axis than the batch",
+        )
+        rows, here = (
+            indices_in(node, w.computed(index), w.static(node.inputs[0], "its axis", [axis])[0]),
+            table.axis(axis),
+        )
+        must(rows.ndim == 1, "indices must have one axis", shape=rows.shape)
+        shape = (*table.shape[:here], len(rows), *table.shape[here + 1 :])
+        return w.operator("Take", table, rows.tolist(), shape=shape, axis=here)
+    must(axis == 0, "rows must be taken from a parameter along its first axis", axis=axis)
+    weight = w.weight(table)
+    rows, length = weight.array.shape
+    x = bounded(w, index, 0, rows - 1, part="rows")
+    config, shape, order = {"input_dim": rows, "output_dim": length}, (*x.shape, length), (*x.order, x.rank)
+    return w.layer("Embedding", config, x, shape=shape, order=order, weights={"embeddings": weight})
+
+
+@writes("one_hot", unread="dtype")
+def _one_hot(w: Writer, node: Node, x: Value) -> Value:
+    depth = int(node.attr("depth"))
+    hot = w.operator("nn.OneHot", x, shape=(*x.shape, depth), num_classes=depth)
+    values = (float(node.attr(name)) for name in ("on_value", "off_value"))
+    return w.operator("Where", hot._replace(order=(*x.order, x.rank)), *values)
+
+
+@writes("topk", "sort", "argsort", unread="dtype")
+def _topk(w: Writer, node: Node, x: Value) -> Any:
+    """MXNet chooses freely among equal elements, Keras takes the first."""
+    axis, count, largest, gives = ranked(w, node)
+    x = affine(w, w.arranged(x, [*(each for each in x.order if each != axis), axis]), 1.0 if largest else -1.0)
+    values = w.operator("math.TopK", x, shape=(*x.shape[:-1], count), k=count)
+    positions = w.further(values, 1, values.shape, values.order)
+    if gives == "mask":
+        lengths, order = (*positions.shape, x.shape[-1]), (*positions.order, x.rank)
+        hot = w.operator("nn.OneHot", positions, shape=lengths, num_classes=x.shape[-1])._replace(order=order)
+        return w.operator("Sum", hot, shape=x.shape, axis=[x.rank - 1], keepdims=False)._replace(order=x.order)
+    positions = w.operator("core.Cast", positions, dtype="float32")
+    values = affine(w, values, 1.0 if largest else -1.0, part="value")
+    return {"value": values, "both": [values, positions], "indices": positions}[gives]
+
+
 # ---- reductions ------------------------------------------------------------------------------------------------------
 
 
@@ -129,6 +180,28 @@ def _repeat(w: Writer, node: Node, x: Value, *_: Any) -> Value:
 def _reduction(w: Writer, node: Node, x: Value) -> Value:
     axes = axes_of(w, node)
     return reduced(w, x, node.kind, axes, node.attr("keepdims")) if axes else x
+
+
+@writes("prod", "argmax", "argmin")
+def _by_operator(w: Writer, node: Node, x: Value) -> Value:
+    """Of equal elements both take the first, but Keras takes 0 for more than -0."""
+    axes, keepdims = axes_of(w, node), node.attr("keepdims")
+    must(x.order[0] not in axes, "the batch must not be reduced")
+    kept = [axis for axis in x.order if keepdims or axis not in axes]
+    order = tuple(sorted(kept).index(axis) for axis in kept)
+    shape, here = w.value(x.tensor, Output(node), order).shape, [x.axis(axis) for axis in axes]
+    if node.kind == "prod":
+        return w.operator("Prod", x, shape=shape, axis=here, keepdims=keepdims)._replace(order=order)
+    x = w.operator("Where", w.operator("Equal", x, 0.0), 0.0, x)
+    out = w.operator(node.kind.capitalize(), x, shape=shape, axis=here[0], keepdims=keepdims)._replace(order=order)
+    return w.operator("core.Cast", out, dtype="float32")
+
+
+@writes("_np_cumsum", unread="dtype")
+def _cumulative_sum(w: Writer, node: Node, x: Value) -> Value:
+    axis = x.axis(axis_of(w, node))
+    must(axis > 0, "the batch must not be summed")
+    return w.operator("Cumsum", x, axis=axis)
 
 
 def reduced(w: Writer, x: Value, kind: str, axes: Sequence[int], keepdims: bool) -> Value:

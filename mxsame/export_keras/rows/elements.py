@@ -23,7 +23,7 @@ LAYERS: Dict[str, tuple] = {
 }
 OPERATORS = {
     **{kind: operators[KERAS] for kind, operators in OF_ONE.items()},
-    **{"log1p": "Log1p", "expm1": "Expm1", "fix": "Trunc", "trunc": "Trunc"},
+    **{"log1p": "Log1p", "expm1": "Expm1", "fix": "Trunc", "trunc": "Trunc", "erf": "math.Erf"},
     **{"zeros_like": "ZerosLike", "ones_like": "OnesLike"},
 }
 
@@ -99,7 +99,6 @@ def _softmax(w: Writer, node: Node, x: Value, *_: Any) -> Value:
 
 @writes("identity", "Cast", unread="dtype")
 def _identity(w: Writer, node: Node, x: Value) -> Value:
-    must(w.dtype(Output(node)) == np.float32, "arrays must be float32", dtype=w.dtype(Output(node)))
     return x
 
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
-from mxsame.export_keras.rows.elements import bounded
+from mxsame.export_keras.rows.axes import along_axes
 from mxsame.export_keras.writer import Value, Weighted, Writer, writes
 from mxsame.exporting.walk import axis_of, recurrent_layers
 from mxsame.port.parameters import TRANSPOSED
@@ -30,18 +30,6 @@ def _dense(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = Non
         weights["bias"] = w.weight(bias)
     config = {"units": len(weight.array), "use_bias": bias is not None}
     return w.layer("Dense", config, x, shape=(*x.shape[:-1], config["units"]), order=x.order, weights=weights)
-
-
-@writes("take")
-def _rows(w: Writer, node: Node, table: Any, x: Any) -> Value:
-    """Rows of a parameter, by their numbers, which MXNet clips."""
-    fits = isinstance(x, Value) and isinstance(table, Output) and axis_of(w, node) == 0
-    must(fits, "rows must be taken from a parameter, along its first axis")
-    weight = w.weight(table)
-    rows, length = weight.array.shape
-    x = bounded(w, x, 0, rows - 1, part="rows")
-    config, shape, order = {"input_dim": rows, "output_dim": length}, (*x.shape, length), (*x.order, x.rank)
-    return w.layer("Embedding", config, x, shape=shape, order=order, weights={"embeddings": weight})
 
 
 @writes("batch_dot")
@@ -107,19 +95,22 @@ CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN", "rnn_relu": "S
 
 @writes("RNN", unread="state_outputs")
 def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Value]:
-    """(T, N, C) -> (T, N, D*H), from states of 0."""
-    must(all(state is None for state in states), "initial states must be 0, or not given")
-    must(len(w.outputs_of(node)) == 1, "last states must not be used")
+    """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H), in the file (N, layers*D, H)."""
+    given = [w.arranged(state, (1, 0, 2)) for state in states if state is not None]
+    must(len(given) in (0, len(states)), "initial states must be given, or 0, all of them")
+    must(not (given and w.is_h5), "an .h5 file has layers only, and no initial states: give a path that ends in .keras")
+    returns = len(w.outputs_of(node)) > 1
     mode, size, rate = str(node.attr("mode")), int(node.attr("state_size")), float(node.attr("p"))
     x, class_name, directions = w.arranged(x, (1, 0, 2)), CLASSES[mode], 1 + node.attr("bidirectional")
-    config: Dict[str, Any] = {"units": size, "return_sequences": True}
+    config: Dict[str, Any] = {"units": size, "return_sequences": True, "return_state": returns}
     config["activation"] = "relu" if mode == "rnn_relu" else "tanh"
     config.update({"reset_after": True} if class_name == "GRU" else {})
     if any(each.op == "zeros_like" and each.inputs[0].node.op != "null" for each in w.graph.nodes(node.inputs[1:2])):
         config["use_bias"] = False  # a layer of `mxsame.port` without biases has zeros like a part of a weight
-    vector = w.weight(node.inputs[1])
+    vector, count = w.weight(node.inputs[1]), int(node.attr("num_layers"))
+    ends: List[List[Value]] = [[] for _ in states]
     for number, layer in enumerate(recurrent_layers(w, node, KINDS[class_name].gates)):
-        part = f"l{number}" if int(node.attr("num_layers")) > 1 else ""
+        part = f"l{number}" if count > 1 else ""
         if number and rate:
             x = w.layer("Dropout", {"rate": rate}, x, part=f"{part}_dropout")
         weights, whole, wrapper = {}, config, class_name
@@ -131,8 +122,27 @@ def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Va
             inner = {"module": "keras.layers", "class_name": class_name}
             inner["config"] = {**config, "name": name, "dtype": "float32"}
             wrapper, whole = "Bidirectional", {"merge_mode": "concat", "layer": inner}
-        x = w.layer(wrapper, whole, x, shape=(None, x.shape[1], directions * size), weights=weights, part=part)
-    return [x]
+        own = range(number * directions, (number + 1) * directions)
+        starts = [_start(w, state, index, count * directions).tensor for index in own for state in given]
+        call, shape = {"initial_state": starts} if given else {}, (None, x.shape[1], directions * size)
+        x = w.layer(wrapper, whole, x, shape=shape, weights=weights, part=part, call=call)
+        for position in range(len(own) * len(states) * returns):
+            end = w.further(x, position + 1, (None, size), (1, 2))
+            ends[position % len(states)].append(w.in_shape(end, (None, 1, size), (1, 0, 2), part="end"))
+    whole_state = (None, count * directions, size)
+    return [x, *(_joined(w, each, whole_state) for each in ends if returns)]
+
+
+def _start(w: Writer, state: Value, index: int, count: int) -> Value:
+    """The state (N, H) of one layer and direction."""
+    crop = [(index, count - 1 - index), (0, 0), (0, 0)]
+    part = along_axes(w, state, "Cropping", crop, part="state")
+    return w.in_shape(part, (None, state.shape[2]), (1, 2), part="start")
+
+
+def _joined(w: Writer, states: List[Value], shape: Tuple[Any, ...]) -> Value:
+    """Those of all layers and directions, after each other."""
+    return w.layer("Concatenate", {"axis": 1}, *states, shape=shape, part="ends") if len(states) > 1 else states[0]
 
 
 def _weights(config: Dict[str, Any], has_both: bool, weight: Any, recurrence: Any, bias: Any) -> Dict[str, Any]:

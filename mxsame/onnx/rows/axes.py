@@ -6,7 +6,7 @@ from typing import Iterator, List, Union
 
 import numpy as np
 
-from mxsame.exporting.walk import SHOWN, axes_of, axis_of, ndim_of
+from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ndim_of, ranked, wraps
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import has_windows
@@ -152,13 +152,10 @@ def pick(w: Writer, node: Node, x: str, index: str) -> str:
 
 def _index(w: Writer, node: Node, name: str, axis: int) -> str:
     """The indices as integers: MXNet keeps them as floats, and clips or wraps them."""
-    mode, (length,) = node.attr("mode"), w.static(node.inputs[0], f"the axis of {node.op}", [axis])
-    must(mode in ("clip", "wrap"), "mode must be clip or wrap", mode=mode)
-    value = w.graph.value(node.inputs[1])
+    (length,), value = w.static(node.inputs[0], f"the axis of {node.op}", [axis]), w.graph.value(node.inputs[1])
     if value is not None:
-        rows = value.astype(np.int64)
-        return w.constant(rows % length if mode == "wrap" else np.clip(rows, 0, length - 1))
-    if mode == "wrap":
+        return w.constant(indices_in(node, value, length))
+    if wraps(node):
         return w.add("Mod", w.cast(name, np.int64), w.constant(length, np.int64))
     return w.add("Clip", w.cast(name, np.int64), w.constant(0, np.int64), w.constant(length - 1, np.int64))
 
@@ -176,18 +173,15 @@ def one_hot(w: Writer, node: Node, x: str) -> str:
 def topk(w: Writer, node: Node, x: str) -> Union[str, List[str]]:
     """The largest or smallest elements of an axis, their positions, both, or a mask of them; `sort` and `argsort` take
     all. MXNet chooses freely among equal elements, ONNX takes the first."""
-    axis, dtype = axis_of(w, node), w.dtype(node.inputs[0])
-    (length,), kind = w.static(node.inputs[0], f"the axis of {node.op}", [axis]), node.attr("ret_typ", "indices")
-    count = min(int(node.attr("k")), length) or length if node.op == "topk" else length
-    largest = not node.attr("is_ascend")
+    (axis, count, largest, gives), dtype = ranked(w, node), w.dtype(node.inputs[0])
     values, positions = w.add("TopK", x, w.integers([count]), outputs=2, axis=axis, largest=int(largest))
-    if kind == "value" or node.op == "sort":
+    if gives == "value":
         return values
-    if kind == "mask":
+    if gives == "mask":
         empty = w.filled(w.lengths(w.shape(node.inputs[0]), x), 0, dtype)
         return w.add("ScatterElements", empty, positions, w.filled(w.add("Shape", positions), 1, dtype), axis=axis)
     positions = w.cast(positions, node.attr("dtype", "float32"))
-    return [values, positions] if kind == "both" else positions
+    return [values, positions] if gives == "both" else positions
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------
