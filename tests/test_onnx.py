@@ -369,8 +369,11 @@ def test_an_unknown_operator_is_named_with_the_way_to_it(path):
     message = (
         r"operators that ONNX has; received the operator _contrib_fft, \w*fft0 \(path: data -> \w*relu0 -> \w*fft0\)"
     )
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"{message}$"):
         mxsame.export_onnx(net, path, (2, 8))
+    loop = Net(lambda F, x: F.contrib.foreach(lambda each, states: (2 * each, states), x, [])[0])
+    with pytest.raises(ValueError, match=r"the operator _foreach, .*\); a Keras model has no such loop if its input"):
+        mxsame.export_onnx(loop, path, (2, 8))
 
 
 BAD = {

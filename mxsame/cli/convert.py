@@ -12,6 +12,7 @@ import sys
 import textwrap
 import warnings
 from functools import partial
+from importlib import metadata
 from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
@@ -24,7 +25,8 @@ from mxsame.data import sample
 SECONDS = 60.0  # to read a small file on a busy machine, the import of MXNet included
 BYTES_PER_SECOND = 10e6  # more time for a large one
 MEMORY = 2**30  # bytes to read a file, and three times its size
-WITH_ONNX = " onnx==1.14.1 onnxruntime==1.18.1" * bool(find_spec("onnx"))  # newer ones need another protobuf
+# Newer ones need another protobuf and NumPy.
+WITH_ONNX = " onnx==1.14.1 onnxruntime==1.18.1 'ml-dtypes<0.5'" * bool(find_spec("onnx"))
 FIX = f"Fix it with: {sys.executable} -m pip install " + (  # of --check
     "--upgrade keras tensorflow-cpu"
     if sys.version_info >= (3, 12)
@@ -389,12 +391,12 @@ def loaded(keras: Any, file: str, weights: str | None, objects: Any, custom: Any
         model.load_weights(weights)
         return model
     except Exception as error:  # Keras has no type of error for files that it cannot load
-        version = getattr(keras, "__version__", "")
+        version = getattr(keras, "__version__", None) or metadata.version("keras")  # tf.keras has none of its own
         advice = FIX
         if "safe_mode" in str(error):
             advice = "In Python, load it with safe_mode=False, which runs its code, and call mxsame.compare(net, model)"
         elif custom and not objects:
-            advice = "Give Keras your own layers by --custom-objects MODULE:NAME"
+            advice = f"Give Keras your own layers by --custom-objects MODULE:NAME; else f{FIX[1:]}"
         words = textwrap.shorten(str(error), 300, placeholder="..")  # some contain the whole configuration
         raise click.ClickException(
             f"--check needs a file that Keras {version} can load: {type(error).__name__}: {words.rstrip('.')}. {advice}"

@@ -21,11 +21,13 @@ from mxsame.plan.windows import AnyWindow, check_static
 from mxsame.progress import report
 from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output, entries
+from mxsame.rewriting.onednn import LOOP
 from mxsame.rewriting.windows import has_windows, is_channels_first, note, windows_of
 from mxsame.target import FORMAT, NOTE
 from mxsame.validation import must
 
 LONGEST = 6  # nodes of a path in a message
+WITHOUT_LOOP = "; a Keras model has no such loop if its input declares the number of steps, as Input((20, 3)) does"
 
 
 class Source(NamedTuple):
@@ -138,7 +140,8 @@ class Walk:
 
     def _write(self, node: Node) -> None:
         if node.kind not in self.rows:
-            self.refuse(node, f"net must have operators that {self.format} has; received {self.path_to(node)}")
+            reason = f"net must have operators that {self.format} has; received {self.path_to(node)}"
+            self.refuse(node, reason + WITHOUT_LOOP * (node.op == LOOP))
             return
         self.node = node
         for index, each in enumerate(self.by(self.rows[node.kind], node, *map(self.written, node.inputs))):
