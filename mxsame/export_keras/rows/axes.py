@@ -41,7 +41,7 @@ ALONG_AXES: Dict[str, Tuple[str, Any, Callable]] = {
     "ZeroPadding": ("padding", (0, 0), lambda length, pair: length + sum(pair)),
     "Cropping": ("cropping", (0, 0), lambda length, pair: length - sum(pair)),
     "UpSampling": ("size", 1, lambda length, factor: length * factor),
-    "MaxPooling": ("strides", 1, lambda length, stride: -(-length // stride)),  # of single elements
+    "AveragePooling": ("strides", 1, lambda length, stride: -(-length // stride)),  # of single elements
 }
 
 
@@ -57,7 +57,7 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
     if here[-1] == neutral and 3 <= x.rank <= 5:
         middle = [list(each) if isinstance(each, tuple) else each for each in here[1:-1]]
         config = {argument: middle if len(middle) > 1 else middle[0]}
-        config.update({"pool_size": [1] * len(middle)} if name == "MaxPooling" else {})
+        config.update({"pool_size": [1] * len(middle)} if name == "AveragePooling" else {})
         return w.layer(f"{name}{len(middle)}D", config, x, shape=shape, part=part)
     merged: List[list] = []
     for n, each in zip(x.shape[1:], here[1:]):
@@ -84,7 +84,7 @@ def _slice(w: Writer, node: Node, x: Value) -> Value:
     x = along_axes(w, x, "Cropping", [(min(part), n - 1 - max(part)) for part, n in zip(parts, lengths)])
     for axis, part in enumerate(parts):
         x = w.operator("Flip", x, axis=x.axis(axis)) if part.step < 0 else x
-    return along_axes(w, x, "MaxPooling", [abs(part.step) for part in parts], part="step")
+    return along_axes(w, x, "AveragePooling", [abs(part.step) for part in parts], part="step")
 
 
 @writes("Pad")

@@ -83,7 +83,8 @@ def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output]
     if max(steps) > 1:
         lengths = [n - each.effective_kernel_size + 1 for n, each in zip(x.shape[1:-1], windows)]  # type: ignore
         shape = (None, *lengths, channels)
-    return along_axes(w, w.layer(name, config, x, shape=shape, weights=weights), "MaxPooling", [1, 1, *steps], "step")
+    out = w.layer(name, config, x, shape=shape, weights=weights)
+    return along_axes(w, out, "AveragePooling", [1, 1, *steps], part="step")
 
 
 @writes("Deconvolution", unread=IN_WINDOWS)

@@ -83,14 +83,6 @@ def repeat(w: Writer, node: Node, x: str) -> str:
     return w.resized(x, scales=scales)
 
 
-@writes("tile")
-def tile(w: Writer, node: Node, x: str) -> str:
-    reps, ndim = entries(node.attr("reps")), ndim_of(w, node)
-    if len(reps) > ndim:
-        x = w.unsqueezed(x, list(range(len(reps) - ndim)))
-    return w.add("Tile", x, w.integers([1] * (ndim - len(reps)) + reps))
-
-
 @writes("broadcast_axis", "broadcast_to", "broadcast_like", unread=SHOWN)
 def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
     """To the shape that MXNet infers; a dynamic length is that of the data, or all lengths are those of another
