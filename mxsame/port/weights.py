@@ -147,9 +147,11 @@ def _distribute(layer: Layer, arrays: List[Any]) -> None:
     shown = ", ".join(f"{owner.name}/{role}" for owner, role in slots[:8]) + ", .." * (len(slots) > 8)
     rule = f"layer {layer.name!r} must have {len(slots)} weights ({shown}); received {len(arrays)}"
     validation.must(len(slots) == len(arrays), rule)
-    others = {role for _, role in slots}
-    for (owner, role), array in zip(slots, arrays):
-        fits = array.name.rsplit("/", 1)[-1].split(":")[0] not in others - {role}
+    names = [re.sub("^(for|back)wards_", "", role) for _, role in slots]  # both directions have their own kernel
+    every = set(names)
+    for (owner, role), name, array in zip(slots, names, arrays):
+        stored = array.name.rsplit("/", 1)[-1].split(":")[0]
+        fits = stored == name or stored not in every
         rule = f"{role} of layer {owner.name!r} must be stored at its position; received {array.name!r}"
         validation.must(fits, rule)
         owner.weights.append(array)  # of each layer, those that are trained come first

@@ -1,10 +1,10 @@
-"""Keras's masks: of steps in steps, and where Keras 3 has other rules than Keras 2, which is live here."""
+"""Keras's masks where Keras 3 has other rules than Keras 2, against NumPy; test_misread.py has those of Keras 2."""
 
 import json
 
 import numpy as np
 import pytest
-from live_keras import check, compare, keras, randomise
+from live_keras import compare
 from mxnet import nd
 
 import mxsame
@@ -18,58 +18,6 @@ def masked_data(axes):
     kept = rng.integers(0, 2, (4, *(LENGTH,) * (axes - 1), 1))
     kept[0], kept[1], kept[2] = 0, 1, np.arange(LENGTH)[:, None] != 1
     return (rng.normal(size=(4, *(LENGTH,) * axes)) * kept).astype("float32")
-
-
-def model_of(*layers, shape=(LENGTH, LENGTH)):
-    return keras().Sequential([keras().layers.Input(shape), *layers])
-
-
-MODELS = {  # (axes of the data, layers after Masking)
-    "LSTM": (3, lambda L: [L.TimeDistributed(L.LSTM(3)), L.GRU(2)]),
-    "sequences": (3, lambda L: [L.TimeDistributed(L.GRU(3, return_sequences=True)), L.TimeDistributed(L.LSTM(2))]),
-    "both directions": (3, lambda L: [L.TimeDistributed(L.Bidirectional(L.SimpleRNN(3))), L.GlobalAveragePooling1D()]),
-    "means": (3, lambda L: [L.TimeDistributed(L.GlobalAveragePooling1D()), L.LSTM(2)]),
-    "a model": (3, lambda L: [L.TimeDistributed(model_of(L.Dense(3), L.Bidirectional(L.GRU(2)))), L.LSTM(2)]),
-    "a mask inside": (3, lambda L: [L.Flatten(), L.Reshape((LENGTH,) * 3), L.TimeDistributed(L.Masking(0.0)),
-                                    L.TimeDistributed(L.LSTM(3)), L.LSTM(2)]),
-    "wrappers in wrappers": (4, lambda L: [L.TimeDistributed(L.TimeDistributed(L.LSTM(3))),
-                                           L.TimeDistributed(L.GRU(2))]),
-    "zeros": (2, lambda L: [L.LSTM(3, zero_output_for_mask=True, return_sequences=True), L.Flatten()]),
-    "zeros backwards": (2, lambda L: [L.GRU(3, zero_output_for_mask=True, go_backwards=True)]),
-    "no mask after a convolution": (2, lambda L: [L.Conv1D(3, 2, padding="same"), L.LSTM(2)]),
-    "no zeros in both": (2, lambda L: [L.Bidirectional(L.SimpleRNN(3, zero_output_for_mask=True))]),
-}  # fmt: skip
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize("name", MODELS)
-def test_masks_of_steps(name):
-    axes, layers = MODELS[name]
-    data = masked_data(axes)
-    check(
-        randomise(model_of(keras().layers.Masking(0.0), *layers(keras().layers), shape=data.shape[1:])), inputs=[data]
-    )
-
-
-@pytest.mark.oracle
-def test_a_cast_to_the_type_that_is_there_keeps_the_mask():
-    import tensorflow as tf
-
-    layers, data = keras().layers, keras().Input((LENGTH, LENGTH))
-    x, mean = layers.Masking(0.0)(data), layers.GlobalAveragePooling1D()
-    check(keras().Model(data, [mean(tf.cast(x, "float32")), mean(tf.identity(x))]), inputs=[masked_data(2)[1:]])
-
-
-@pytest.mark.oracle
-def test_unrolled_backwards_with_zeros_is_refused():
-    """Keras takes the mask forwards for the zeros of steps that are backwards."""
-    layers = keras().layers
-    model = model_of(layers.Masking(0.0), layers.Bidirectional(layers.LSTM(2, unroll=True, return_sequences=True)))
-    with pytest.raises(ValueError, match="unroll must be False in a masked layer that goes backwards"):
-        mxsame.from_keras(model)
-
-
-# -- Keras 3, against NumPy
 
 
 def keras_3(*layers):

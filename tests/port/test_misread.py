@@ -55,6 +55,15 @@ EXACT = """
 4 3 words: TimeDistributed(Bidirectional(LSTM(4)))(embedded(x))
 4 3 words: LSTM(3)(TimeDistributed(GlobalAveragePooling1D())(embedded(x)))
 3 3 3: TimeDistributed(LSTM(4))(Masking()(x))
+3 3 words: GRU(2)(TimeDistributed(LSTM(3))(embedded(x)))
+3 3 words: TimeDistributed(LSTM(2))(TimeDistributed(GRU(3, return_sequences=True))(embedded(x)))
+3 3 words: GlobalAveragePooling1D()(TimeDistributed(Bidirectional(SimpleRNN(3)))(embedded(x)))
+3 3 words: LSTM(2)(TimeDistributed(keras.Sequential([Input((3, 3)), Dense(3), Bidirectional(GRU(2))]))(embedded(x)))
+3 3 3: LSTM(2)(TimeDistributed(LSTM(3))(TimeDistributed(Masking())(x)))
+3 3 3 words: TimeDistributed(GRU(2))(TimeDistributed(TimeDistributed(LSTM(3)))(embedded(x)))
+5 3: GRU(3, zero_output_for_mask=True, go_backwards=True)(Masking()(x))
+5 3: Bidirectional(SimpleRNN(3, zero_output_for_mask=True))(Masking()(x))
+5 3: LSTM(2)(Conv1D(3, 2, padding="same")(Masking()(x)))
 # infinities, NaN, negative zeros
 3 4 wild: Discretization([0., 1.])(x)
 3 4 wild: ReLU(0.5, 0.1, 0.25)(x)
@@ -156,6 +165,7 @@ None 1 3: tf.squeeze(x)
 5 3: RNN([LSTMCell(4), GRUCell(3)])(x)
 4 5 3: Bidirectional(ConvLSTM1D(4, 2))(x)
 5 3: LSTM(4, time_major=True)(x)
+5 3: Bidirectional(LSTM(2, unroll=True, return_sequences=True))(Masking()(x))
 5 3: Attention(dropout=2.)([x, x])
 5 3: (lambda layer: [layer(x), layer(Masking()(x))])(LSTM(3))
 6 5 4: LocallyConnected2D(3, 2, implementation=2)(x)
@@ -191,7 +201,8 @@ EACH = 20  # of them in a test
 HEAVY = [pytest.param(first, marks=pytest.mark.heavy) for first in range(300, 5_100, EACH)]
 
 
+@pytest.mark.parametrize("images", [False, True])
 @pytest.mark.parametrize("first", [*range(0, 300, EACH), *HEAVY])
-def test_random_models_are_exact_or_refused(first):
-    found = Counter(map(check, range(first, first + EACH)))
+def test_random_models_are_exact_or_refused(first, images):
+    found = Counter(check(seed, images) for seed in range(first, first + EACH))
     assert found["exact"] > EACH // 3, found
