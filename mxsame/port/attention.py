@@ -89,8 +89,8 @@ def multi_head_attention(
     """`keras.layers.MultiHeadAttention`, and with fewer heads of keys and values `GroupQueryAttention`, where each of
     them serves heads / key_heads heads of the query (Vaswani et al. 2017; Ainslie et al. 2023): (N, T, units).
 
-    The parameters are `query_weight`, .., `query_bias`, .., for each of the query, key, value and output; `units` are
-    the rows of each weight.
+    The parameters are `query_weight`, .., `query_bias`, .., for each of the query, key, value and output, and of the gate
+    by which the output is multiplied, if there is one; `units` are the rows of each weight.
     """
 
     def projected(x: Any, name: str) -> Any:
@@ -103,10 +103,12 @@ def multi_head_attention(
         x = F.repeat(x, repeats=heads // count, axis=1) if count < heads else x
         return F.reshape(x, shape=(-3, -2))
 
+    gate = F.sigmoid(projected(query, "gate")) if "gate" in units else None
     query = parted(projected(query, "query") / math.sqrt(units["query"] // heads), heads)
     key, value = (parted(projected(x, name), key_heads) for x, name in ((key, "key"), (value, "value")))
     scores = F.batch_dot(query, key, transpose_b=True)
     outputs = attended(F, scores, value, dict(zip(masks, arrays)), use_causal_mask, dropout, heads, left_out)[:2]
     output, weights = (F.reshape(each, shape=(-4, -1, heads, -2)) for each in outputs)
-    output = projected(F.reshape(F.transpose(output, axes=(0, 2, 1, 3)), shape=(0, 0, -3)), "output")
+    output = F.reshape(F.transpose(output, axes=(0, 2, 1, 3)), shape=(0, 0, -3))
+    output = projected(output if gate is None else output * gate, "output")
     return [output, weights] if return_attention_scores else output

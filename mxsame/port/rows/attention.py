@@ -19,11 +19,13 @@ from mxsame.port.types import CAST
 
 
 def _projections(config: Dict[str, Any]) -> List[Weight]:
-    """Files of Keras 3 keep the underscore of GroupQueryAttention's private attributes."""
-    private = "_" if "num_query_heads" in config else ""
+    """Files of Keras 3 keep the underscore of private attributes: all of GroupQueryAttention, and the gate."""
+    is_group, gate = "num_query_heads" in config, ("gate",) if config.get("use_gate") else ()
     return [
-        Weight(f"{name}_{kind}", f"{name}_{parameter}", option, group=f"{private}{name}_dense")
-        for name in ("query", "key", "value", "output")
+        Weight(
+            f"{name}_{kind}", f"{name}_{parameter}", option, group=f"{'_' * (is_group or name == 'gate')}{name}_dense"
+        )
+        for name in ("query", "key", *gate, "value", "output")
         for kind, parameter, option in (("kernel", "weight", ""), ("bias", "bias", "use_bias"))
     ]
 
@@ -72,7 +74,10 @@ def _multi_head(
         masks["attention"] = site.cast(attention_mask, "bool") if is_bool else attention_mask
     value_dim = validation.integer("value_dim", config.get("value_dim") or key_dim, 1)
     rows = {"query": heads * key_dim, "key": key_heads * key_dim, "value": key_heads * value_dim, "output": units}
-    columns = (query.shape[2], key.shape[2], value.shape[2], heads * value_dim)
+    columns = [query.shape[2], key.shape[2], value.shape[2], heads * value_dim]
+    if config.get("use_gate"):
+        rows["gate"] = columns[3]
+        columns.append(query.shape[2])
     shapes: Dict[str, Any] = {f"{name}_weight": (rows[name], n) for name, n in zip(rows, columns)}
     shapes.update({f"{name}_bias": (rows[name],) for name in rows} if config.get("use_bias", True) else {})
     options = {"use_causal_mask": bool(use_causal_mask), "return_attention_scores": bool(return_attention_scores)}
