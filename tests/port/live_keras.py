@@ -93,14 +93,15 @@ def gradients(model, training):
     import tensorflow as tf
 
     (data,) = inputs_of(model)
-    variable = tf.Variable(data)
+    tensor = tf.constant(data)
     nets = [port.from_keras(model), mxsame.hybridize(port.from_keras(model))]
     with tf.GradientTape() as tape:
-        out = model(variable, training=training)
+        tape.watch(tensor)
+        out = model(tensor, training=training)
         factors = np.random.default_rng(2).normal(size=out.shape).astype("float32")
         loss = tf.reduce_sum(out * factors)
     names = ["data", *(weight.name.split(":")[0] for weight in model.trainable_weights)]
-    wanted = dict(zip(names, tape.gradient(loss, [variable, *model.trainable_weights])))
+    wanted = dict(zip(names, tape.gradient(loss, [tensor, *model.trainable_weights])))
     for net in nets:
         given = nd.array(data)
         given.attach_grad()

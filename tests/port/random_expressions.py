@@ -1,7 +1,7 @@
 """Random expressions: any layer of Keras with any arguments, those of its signature, so that a new one is drawn by
-itself, on masked steps, integers and shared tensors, and in wrappers in wrappers.
+itself, on masked steps, images, integers and shared tensors, in wrappers in wrappers and in branches.
 
-python tests/port/random_expressions.py FIRST LAST    # prints the lines that are wrong, and how many are exact
+python tests/port/random_expressions.py FIRST LAST [images]    # prints the lines that are wrong, and how many are exact
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 import numpy as np  # noqa: E402
 from expressions import inputs_of, names_of, outcome, saved  # noqa: E402
-from live_keras import expected, keras, randomise  # noqa: E402
+from live_keras import expected, gradients, keras, randomise  # noqa: E402
 
-INPUTS = ("5 words", "5 3", "5 3", "None 3", "5 4 3", "4 5 words", "4 5 2", "3 4 5 2", "6", "5 3 int32", "5 4 3 uint8")
+IMAGES = ("11 7 3", "None None 4", "9 1 8", "8 9 2", "13 3", "None 16", "6 5 4 2", "5 4 6 3")
+STEPS = ("5 words", "5 3", "5 3", "None 3", "5 4 3", "4 5 words", "4 5 2", "3 4 5 2", "6", "5 3 int32", "5 4 3 uint8")
 LEFT_OUT = re.compile(
     "^(Layer|Wrapper|RNN|InputLayer|Lambda|Input|Random.*|.*Cell|.*Cells|TFSM.*|.*Lookup|Hash.*|Text.*|DenseFeatures)$"
     "|Attention|Bidirectional|TimeDistributed|Spectral|Activity|Embedding|Add$|Subtract|Multiply|Average$|Maximum|Minimum"
     "|Concatenate|Dot"
 )
-MERGES = ("Add", "Multiply", "Average", "Maximum", "Concatenate", "Attention", "AdditiveAttention", "Dot", "Subtract")
+ELEMENTWISE = ("Add", "Multiply", "Average", "Maximum", "Subtract", "Concatenate")
+MERGES = (*ELEMENTWISE, "Attention", "AdditiveAttention", "Dot")
 ACTIVATIONS = (None, "relu", "tanh", "sigmoid", "softmax", "elu", "selu", "gelu", "swish", "hard_sigmoid", "softplus")
 CHOICES = {  # values of arguments that do not follow from the default
-    **dict.fromkeys(("kernel_size", "strides", "pool_size", "size", "dilation_rate"), (1, 2, (1, 2), (2, 1, 1))),
+    **dict.fromkeys(("kernel_size", "pool_size"), (1, 2, 3, 4, (1, 2), (3, 2), (2, 1, 1), (1, 3, 2))),
+    **dict.fromkeys(("strides", "size", "dilation_rate"), (1, 2, 3, (1, 2), (3, 2), (2, 1, 1), (1, 3, 2))),
     **dict.fromkeys(("units", "filters", "height", "width", "n", "num_heads", "key_dim", "value_dim"), (1, 2, 3, 4)),
     **dict.fromkeys(("activation", "recurrent_activation"), ACTIVATIONS),
     **dict.fromkeys(("rate", "stddev", "alpha", "negative_slope", "threshold", "theta", "epsilon"), (0.1, 0.25, 0.5)),
@@ -68,21 +71,28 @@ OPERATORS = (
     "{0} / 2", "{0} * {0}", "2 - {0}", "{0}[:, 1:]", "{0}[:, 1]", "{0}[:, None]", "{0} + 200",
     "tf.cast({0} > 0.25, 'float32')", "tf.where({0} > 0, {0}, 0.5)", "tf.reduce_mean({0}, axis={1}, keepdims={2})",
     "tf.reduce_max({0}, axis={1}, keepdims={2})", "tf.nn.l2_normalize({0}, axis={1})", "tf.nn.softmax({0}, axis={1})",
-    "tf.cumsum({0}, axis={1})", "tf.argmax({0}, axis={1})", "tf.expand_dims({0}, {1})", "tf.concat([{0}, {0}], {1})",
+    "tf.cumsum({0}, axis={1}, exclusive={2}, reverse=True)", "tf.repeat({0}, 2, axis={1})", "tf.reverse({0}, [{1}])",
+    "tf.maximum({0}, np.linspace(-1, 1, {0}.shape[-1], dtype='float32'))", "tf.argmax({0}, axis={1})",
+    "tf.expand_dims({0}, {1})", "tf.concat([{0}, {0}], {1})",
 )  # fmt: skip
 
 
-class Drawn:
-    """An expression that grows step by step, `[a := .., b := .., b][-1]`; a step that Keras refuses is drawn again."""
+MOST_ELEMENTS = 20_000  # of any array of a model
+WITHOUT_GRADIENT = re.compile("arg|reduce_max|[mM]aximum|Max.*3D|GlobalMax|> |Discretiz|Encoding")  # or of ties another
 
-    def __init__(self, seed: int):
-        self.random = random.Random(seed)
+
+class Drawn:
+    """An expression that grows step by step, `[a := .., b := .., b][-1]`; a step that Keras refuses is drawn again. Of
+    `images`, most steps are layers with windows, or branches."""
+
+    def __init__(self, seed: int, images: bool):
+        self.random, self.images = random.Random(seed), images
         self.layers = [
             name
             for name, kind in sorted(vars(keras().layers).items())
             if inspect.isclass(kind) and issubclass(kind, keras().layers.Layer) and not LEFT_OUT.search(name)
         ]
-        self.text = self.random.choice(INPUTS)
+        self.text = self.random.choice(IMAGES if images else STEPS)
         self.inputs, self.arrays = inputs_of(self.text)
         self.names, self.steps, self.tensors = names_of(self.inputs), [], ["x"]
 
@@ -91,6 +101,8 @@ class Drawn:
         given = []
         for argument, parameter in inspect.signature(self.names[name]).parameters.items():
             required = parameter.default is parameter.empty
+            if self.images and argument == "data_format":  # TensorFlow runs only one of them on the CPU
+                continue
             if not IGNORED.search(argument) and (required or self.random.random() < 0.4):
                 none = not required and self.random.random() < 0.1
                 given.append(f"{argument}={None if none else self.value(argument, parameter.default)!r}")
@@ -106,14 +118,16 @@ class Drawn:
 
     def layer(self, rank: int) -> str:
         """A layer for arrays of this rank, at times in wrappers or a user's."""
-        pick = self.random.random()
+        pick, windowed = self.random.random(), [each for each in self.layers if f"{rank - 2}D" in each]
+        if self.images and pick < 0.7 and windowed:
+            return self.of(self.random.choice(windowed))
         if pick < (0.12 if rank == 3 else 0.5 if rank > 3 else 0):
             return f"TimeDistributed({self.layer(rank - 1)})"
         if rank == 3 and pick < 0.45:
             text = self.of(self.random.choice(("LSTM", "GRU", "SimpleRNN")))
             merged = self.random.choice(("concat", "sum", None))
             return f"Bidirectional({text}, merge_mode={merged!r})" if pick < 0.22 else text
-        name = self.random.choice([each for each in self.layers if f"{rank - 2}D" in each or not each.endswith("D")])
+        name = self.random.choice([*windowed, *(each for each in self.layers if not each.endswith("D"))])
         return self.of(name).replace(f"{name}(", f"own({name!r})(", 1) if pick > 0.97 else self.of(name)
 
     def step(self) -> str:
@@ -122,14 +136,17 @@ class Drawn:
         pick, rank = self.random.random(), len(self.names[x].shape)
         if self.text.endswith("words") and x == "x":
             return "embedded(x)"
-        if not self.steps and rank > 2 and pick < 0.6:
+        if self.images and rank > 2 and pick < 0.15:
+            branch = f"Conv{rank - 2}D({self.names[x].shape[-1]}, {self.random.randint(1, 3)}, padding='same')({x})"
+            return f"{self.of(self.random.choice(ELEMENTWISE))}([{x}, {branch}])"
+        if not self.images and not self.steps and rank > 2 and pick < 0.6:
             return f"{self.of('Masking')}({x})"
         if pick < 0.15:
             axis = self.random.choice((None, 1, -1, 2, [1, 2]))
             return self.random.choice(OPERATORS).format(x, axis, self.random.random() < 0.5)
         if pick < 0.3:
-            return f"{self.of(self.random.choice(MERGES))}([{x}, {other}])"
-        if pick < 0.35:
+            return f"{self.of(self.random.choice(MERGES if rank < 4 else ELEMENTWISE))}([{x}, {other}])"
+        if pick < 0.35 and rank < 4:
             return f"{self.of('MultiHeadAttention')}({x}, {other})"
         layer = self.layer(rank)
         return f"(lambda layer: [layer({other}), layer({x})][-1])({layer})" if pick > 0.93 else f"{layer}({x})"
@@ -144,7 +161,8 @@ class Drawn:
             except Exception:  # whatever Keras or TensorFlow says of arguments that do not fit
                 continue
             out, text = (out[0], f"{text}[0]") if isinstance(out, (list, tuple)) else (out, text)
-            if len(out.shape) > 1 and 0 not in out.shape[1:] and keras().backend.is_keras_tensor(out):
+            fits = len(out.shape) > 1 and 0 < np.prod([5 if n is None else n for n in out.shape[1:]]) < MOST_ELEMENTS
+            if fits and keras().backend.is_keras_tensor(out):
                 name = "abcde"[len(self.steps)]
                 self.names[name] = out
                 self.steps.append(f"{name} := {text}")
@@ -155,10 +173,11 @@ class Drawn:
         return randomise(model), f"{self.text}: [{', '.join(self.steps)}][-1]"
 
 
-def check(seed: int) -> str:
-    """`outcome` of the model of a seed; "left out" if Keras cannot run or save it, or its values say nothing."""
+def check(seed: int, images: bool) -> str:
+    """`outcome` of the model of a seed; "left out" if Keras cannot run or save it, or its values say nothing. Of some
+    images, the gradients of the data and of all weights, too."""
     keras().backend.clear_session()
-    drawn = Drawn(seed)
+    drawn = Drawn(seed, images)
     try:
         model, line = drawn.model()
         wanted = expected(model, drawn.arrays)
@@ -169,8 +188,16 @@ def check(seed: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         for path in saved(model, Path(folder), [(".h5", ".keras")[seed % 2]]):
             try:
-                return outcome(model, drawn.arrays, path, 1e-4)
+                found = outcome(model, drawn.arrays, path, 1e-4)
+                if found == "exact" and images and not WITHOUT_GRADIENT.search(line):
+                    for ours, theirs in gradients(model, training=False) if None not in model.input_shape[1:] else ():
+                        for name, want in theirs.items():
+                            size = max(np.abs(want).max(), 0.1)  # a norm of one element has a gradient of 0
+                            np.testing.assert_allclose(ours[name] / size, want / size, rtol=0, atol=1e-3, err_msg=name)
+                return found
             except AssertionError as error:
+                if "exceeds input" in str(error):  # a limit of graphs for any size: windows of two on one element
+                    return "left out"
                 raise AssertionError(f"seed {seed}: {line}\n{error}") from None
     return "left out"
 
@@ -179,7 +206,7 @@ def main() -> int:
     found: Counter = Counter()
     for seed in range(*map(int, sys.argv[1:3])):
         try:
-            found[check(seed)] += 1
+            found[check(seed, images="images" in sys.argv)] += 1
         except AssertionError as error:
             found["wrong"] += 1
             print(str(error)[:900], flush=True)

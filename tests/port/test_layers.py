@@ -1,6 +1,6 @@
 """Layers of the recorded networks after a convolution, live against tf.keras 2.13, and gradients between two.
 
-test_recorded.py has them one by one; random_models.py draws the others, and gradients at inference.
+test_recorded.py has them one by one; random_expressions.py draws the others, and gradients at inference.
 """
 
 import re

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from configurations import entry, model_of, stacked
 
 import mxsame
 from mxsame._mxnet import mx
@@ -297,7 +298,7 @@ def test_every_row_has_a_recorded_case(recorded):
                 operators.update([activation] if isinstance(activation, str) else [])
     others = {"CustomScaleLayer", "LayerScale", "StochasticDepth"}  # test_layers_of_applications
     others |= {"ConvLSTM1D", "ConvLSTM3D"}  # as in 2-D, which is recorded
-    others |= {name for name in LAYERS if name.startswith("Adaptive")}  # test_adaptive_pooling: of Keras 3.13
+    others |= {name for name in LAYERS if name.startswith("Adaptive")}  # test_keras_3: of Keras 3.13
     assert set(LAYERS) - layers - others == {"TimeDistributed"}  # its model is walked, not itself: in `edges`
     assert set(OPERATORS) - set(map(name_of, operators)) == {"hard_swish"}  # is hard_silu
 
@@ -307,71 +308,20 @@ def test_layers_of_applications(tmp_path):
     data = np.random.RandomState(0).normal(size=(2, 5, 4)).astype("float32")
     gamma = np.array([0.5, 2.0, -1.0, 3.0], "float32")
 
-    def node(name, config, *inputs):
-        entry = {"class_name": name, "name": name, "config": {"name": name, **config}}
-        return {**entry, "inbound_nodes": [[[source, 0, 0, {}] for source in inputs]] if inputs else []}
-
-    layers = [
-        node("InputLayer", {"batch_input_shape": [None, 5, 4]}),
-        node("LayerScale", {"projection_dim": 4}, "InputLayer"),
-        node("StochasticDepth", {"drop_path_rate": 0.3}, "LayerScale"),
-        node("CustomScaleLayer", {"scale": 0.2}, "InputLayer", "StochasticDepth"),
-    ]
-    config = {"name": "net", "layers": layers, "input_layers": [["InputLayer", 0, 0]]}
-    config["output_layers"] = [["CustomScaleLayer", 0, 0]]
-    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Functional", "config": config}))
+    layers = entry("LayerScale", "scale"), entry("StochasticDepth", "depth", {"drop_path_rate": 0.3})
+    model = model_of(*layers, entry("CustomScaleLayer", config={"scale": 0.2}), shapes=[(5, 4)])
+    model["config"]["layers"][-1]["inbound_nodes"] = [[["data", 0, 0, {}], ["depth", 0, 0, {}]]]
     with h5py.File(tmp_path / "weights.h5", "w") as file:
-        file.attrs["layer_names"] = [b"LayerScale"]
-        group = file.create_group("LayerScale")
-        group.attrs["weight_names"] = [b"LayerScale/gamma:0"]
-        group["LayerScale/gamma:0"] = gamma
-    net = mxsame.from_keras(tmp_path / "model.json", tmp_path / "weights.h5")
+        file.attrs["layer_names"] = [b"scale"]
+        group = file.create_group("scale")
+        group.attrs["weight_names"] = [b"scale/gamma:0"]
+        group["scale/gamma:0"] = gamma
+    net = mxsame.from_keras(json.dumps(model), tmp_path / "weights.h5")
     assert_all_close(called(net, [data]), [data + 0.2 * gamma * data])
     with mx.autograd.train_mode():  # the branch of a picture is dropped, or 1 / 0.7 as much
         (noisy,) = called(net, [np.repeat(data[:1], 60, 0)])
     parts = {round(float(x), 2) for x in ((noisy - data[:1]) / (0.2 * gamma * data[:1])).reshape(60, -1).mean(1)}
     assert parts == {0.0, 1.43}
-
-
-def model_file(path, shape, *layers, dtype="float32"):
-    """The file of a Sequential of these (class name, configuration)."""
-    layers = [("InputLayer", {"batch_input_shape": [None, *shape], "dtype": dtype}), *layers]
-    entries = [
-        {"class_name": name, "config": {"name": f"{name}_{n}", **given}} for n, (name, given) in enumerate(layers)
-    ]
-    path.write_text(json.dumps({"class_name": "Sequential", "config": entries}))
-    return path
-
-
-@pytest.mark.parametrize(("kind", "reduced"), [("Max", np.max), ("Average", np.mean)])
-def test_adaptive_pooling(tmp_path, kind, reduced):
-    """Of Keras 3.13 and newer: by PyTorch's rule."""
-    data = np.random.RandomState(0).normal(size=(2, 11, 7, 3)).astype("float32")
-    want = data
-    for axis, count in ((1, 4), (2, 5)):
-        n = data.shape[axis]
-        spans = [range(i * n // count, int(np.ceil((i + 1) * n / count))) for i in range(count)]
-        want = np.stack([reduced(np.take(want, span, axis), axis) for span in spans], axis)
-    layer = f"Adaptive{kind}Pooling2D", {"output_size": [4, 5], "data_format": "channels_last"}
-    assert_all_close(called(mxsame.from_keras(model_file(tmp_path / "model.json", (11, 7, 3), layer)), [data]), [want])
-
-
-def test_discretization_at_its_boundaries(tmp_path):
-    layer = ("Discretization", {"bin_boundaries": [-1.0, 0.0, 0.5]})
-    x = np.array([[-1.5, -1.0, 0.0, 0.25, 0.5, 2.0]], "float32")
-    assert called(mxsame.from_keras(model_file(tmp_path / "model.json", (6,), layer)), [x])[0].tolist() == [
-        [0, 1, 2, 2, 3, 3]
-    ]
-
-
-def called_once(path, name, config, *inbound):
-    """The file of a functional model of one layer after the input `data`, (N, 4)."""
-    data = {"class_name": "InputLayer", "name": "data", "config": {"name": "data", "batch_input_shape": [None, 4]}}
-    one = {"class_name": name, "name": "one", "config": {"name": "one", **config}, "inbound_nodes": [[*inbound]]}
-    config = {"name": "net", "layers": [{**data, "inbound_nodes": []}, one], "input_layers": [["data", 0, 0]]}
-    config["output_layers"] = [["one", 0, 0]]
-    path.write_text(json.dumps({"class_name": "Functional", "config": config}))
-    return path
 
 
 def test_random_layers_warn(recorded):
@@ -388,8 +338,10 @@ def test_random_layers_warn(recorded):
         ("Softmax", {"mask": None, "training": False}, None),
     ],
 )
-def test_arguments_that_a_layer_does_not_take_are_refused(tmp_path, layer, kwargs, message):
-    model = called_once(tmp_path / "model.json", layer, {}, ["data", 0, 0, kwargs])
+def test_arguments_that_a_layer_does_not_take_are_refused(layer, kwargs, message):
+    model = model_of(entry(layer), shapes=[(4,)])
+    model["config"]["layers"][1]["inbound_nodes"][0][0][3] = kwargs
+    model = json.dumps(model)
     if message is None:
         assert mxsame.from_keras(model)(mx.nd.zeros((1, 4))).shape == (1, 4)
         return
@@ -398,9 +350,11 @@ def test_arguments_that_a_layer_does_not_take_are_refused(tmp_path, layer, kwarg
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float64"])
-def test_inputs_of_the_type_that_the_model_declares(tmp_path, dtype):
+def test_inputs_of_the_type_that_the_model_declares(dtype):
     layers = ("Rescaling", {"scale": 0.5}), ("MaxPooling2D", {"pool_size": 3, "padding": "same"})
-    net = mxsame.from_keras(model_file(tmp_path / "model.json", (4, 4, 3), *layers, dtype=dtype))
+    model = model_of(*stacked(layers), shapes=[(4, 4, 3)])
+    model["config"]["layers"][0]["config"]["dtype"] = dtype
+    net = mxsame.from_keras(json.dumps(model))
     array = np.random.RandomState(0).randint(0, 255, (2, 4, 4, 3))
     (want,) = called(net, [array.astype("float32")])
     assert want.dtype == "float32" and want.max() > 100
