@@ -166,9 +166,10 @@ def test_channels_last_costs_two_transposes_at_most():
 class Random(mx.gluon.HybridBlock):
     """A network drawn at random: every step takes earlier arrays of one shape, many are used twice."""
 
-    KINDS = ("conv", "conv", "conv", "act", "norm", "add", "add", "scale", "concat", "layer", "mul", "last", "last")
+    KINDS = ("conv", "conv", "conv", "act", "norm", "add", "sub", "scale", "concat", "layer", "mul", "last", "last")
     JOINED = {  # noqa: RUF012
         "add": lambda F, left, right, block: left + right,
+        "sub": lambda F, left, right, block: left - F.clip(right + 3, 0, 6) * 0.7,
         "mul": lambda F, left, right, block: left * F.sigmoid(right),
         "scale": lambda F, left, right, block: (left - 0.5) * 0.7,
         "concat": lambda F, left, right, block: block(F.concat(left, right, dim=1)),
@@ -186,7 +187,7 @@ class Random(mx.gluon.HybridBlock):
         conv, transposed = (getattr(mxsame.nn, f"Conv{rank}D{end}") for end in ("", "Transpose"))
         most, average = (getattr(mxsame.nn, f"{kind}Pool{rank}D") for kind in ("Max", "Avg"))
         activations = partial(nn.Activation, "relu"), partial(nn.LeakyReLU, 0.2), relu6, nn.Swish
-        activations += (partial(nn.Activation, "sigmoid"),)
+        activations += partial(nn.Activation, "sigmoid"), partial(nn.PReLU, in_channels=channels)
         layers = partial(most, 3, 1), partial(average, 2, 1), partial(transposed, channels, 3)
 
         def convolution():
@@ -205,7 +206,7 @@ class Random(mx.gluon.HybridBlock):
 
         makes = {
             "conv": convolution,
-            "act": lambda: activations[draw.randint(5)](),
+            "act": lambda: activations[draw.randint(6)](),
             "norm": nn.BatchNorm,
             "layer": lambda: layers[draw.randint(3)](),
             "concat": partial(conv, channels, 1),
@@ -597,6 +598,30 @@ def test_an_excitation_stays_in_blocks(gates, size, steps):
     net = Own(excited, conv(8, 3, act=None), *(mxsame.nn.Conv2D(channels, 1) for channels in (4, gates, 6)))
     found = fused_operators(assert_same(trained(net, (2, 8, *size)), (2, 8, *size)))
     assert found.count("_backward_Activation") == steps, found
+
+
+@pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
+@pytest.mark.parametrize("prelu", [nn.PReLU, partial(Own, blocks.prelu, alpha=normal(8, 1, 1))], ids=["Gluon", "Keras"])
+def test_a_prelu_stays_in_blocks(prelu):
+    net = sequential(conv8(), prelu(), mxsame.nn.MaxPool2D(2), conv8())
+    found = fused_operators(assert_same(trained(net, EXECUTED), EXECUTED))
+    assert found == ["_sg_mkldnn_conv"] * 4 + ["Pooling", "_sg_mkldnn_conv"]
+
+
+@pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
+def test_a_hard_gate_stays_in_blocks():
+    """MobileNetV3's, which is often 0 and 1; its hard swish is a convolution with a clip, and a product."""
+
+    def excited(F, x, first, excite, last):
+        x = first(x)
+        x = x * (F.clip(x + 3, 0, 6) * (1 / 6))
+        gate = F.clip(100 * excite(F.Pooling(x, global_pool=True, pool_type="avg")) + 3, 0, 6) * (1 / 6)
+        return last(F.broadcast_mul(x, gate))
+
+    net = Own(excited, conv8(), mxsame.nn.Conv2D(8, 1), mxsame.nn.Conv2D(6, 1))
+    found = fused_operators(assert_same(trained(net, EXECUTED), EXECUTED))
+    assert found[:3] == ["_sg_mkldnn_conv", "_sg_mkldnn_conv", "elemwise_mul"] and "BlockGrad" not in found
+    assert found[-2:] == ["_backward_Activation", "_sg_mkldnn_conv"] and "clip" not in found
 
 
 # ---- types, and shapes that depend on values -------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from mxsame.rewriting.graph import Graph, Node, Output
 from mxsame.rewriting.windows import is_channels_first
 
 FAR = 30  # standard deviations
+LEAST_CHANNELS = 8  # in oneDNN's blocks
+IN_BLOCKS = ("Activation", "LeakyReLU", "Pooling", "clip")  # an output like their data
 LINEAR = ("Convolution", "Deconvolution", "FullyConnected")
 OPERANDS = {  # kind -> (scale, shift) of a constant, and whether it is the second operand
     "multiply": lambda value, second: (value, np.float64(0)),
@@ -48,31 +50,85 @@ def fold(graph: Graph) -> None:
 
 
 def convolve(graph: Graph) -> None:
-    """Turn the remaining batch norms of pictures into depthwise 1x1 convolutions, which oneDNN runs as one step with
-    the activation after them. Float32 only: MXNet's own depthwise convolution is slow."""
-    shapes = graph.shapes()
-    for node in graph.nodes():
-        if node.kind == "batch_norm" and len(shapes.get(node, ())) == 4:
-            with np.errstate(all="ignore"):
-                affine = _as_affine(graph, node, shapes)
-            if affine is None or affine.axis != 1 or _has_far_mean(graph, node, affine.scale):
+    """Turn the remaining batch norms of pictures, and each other scale and shift of what a convolution passes on, into
+    depthwise 1x1 convolutions, which oneDNN runs in its blocks, as one step with the activation or addition after them.
+    Float32 only: MXNet's own depthwise convolution is slow."""
+    shapes, users, folded = graph.shapes(), graph.users(), {}
+    for node in users:
+        if len(shapes.get(node, ())) != 4:
+            continue
+        with np.errstate(all="ignore"):
+            affine = _as_affine(graph, node, shapes)
+        if affine is None:
+            _rectify(graph, node, shapes, users)
+        elif affine.axis == 1 and (node.kind == "batch_norm" or _is_convolved(affine.data, shapes)):
+            scale, shift = (np.broadcast_to(each, shapes[node][1]).astype(np.float32) for each in affine[1:3])
+            before = affine.data.node
+            if not np.isfinite([scale, shift]).all() or _has_far_mean(graph, node, affine.scale):
                 continue
-            scale, shift = affine.scale.astype(np.float32), affine.shift.astype(np.float32)
-            if np.isfinite(scale).all() and np.isfinite(shift).all():
-                _become_convolution(graph, node, scale, shift)
+            if before.op == "Convolution" and len(users[before]) == 1 and _fold_into(graph, before, affine, True):
+                folded[Output(node)] = affine.data
+            else:
+                _become_convolution(graph, node, affine.data, scale, shift)
+    graph.replace(folded)
+
+
+def _rectify(graph: Graph, node: Node, shapes: dict, users: dict) -> None:
+    """Let a ReLU of a convolution that others read, for which it would be copied, have a convolution of its own; write
+    a difference from a convolution as a sum, and PReLU, relu(x) - slope * relu(-x), as such a sum."""
+    data, ones = node.inputs[0] if node.inputs else None, np.ones(shapes[node][1], np.float32)
+    if data is None or not _is_convolved(data, shapes):
+        return
+
+    def scaled(name: str, data: Output, scale: np.ndarray) -> Output:
+        made = Node("Convolution", f"{node.name}_{name}")
+        _become_convolution(graph, made, data, scale, 0 * scale)
+        return Output(made)
+
+    if node.op == "clip" or node.attr("act_type") == "relu":
+        if data.node.op == "Convolution" and len(users[data.node]) > 1:
+            node.inputs[0] = scaled("data", data, ones)
+    elif node.kind == "subtract" and all(shapes.get(source.node) == shapes[node] for source in node.inputs):
+        after = node.inputs[1]
+        negated = Affine(after, np.float64(-1), np.float64(0), 1)
+        if (
+            after.node.op == "Convolution"
+            and len(users[after.node]) == 1
+            and _fold_into(graph, after.node, negated, True)
+        ):
+            node.op = "elemwise_add"
+    elif node.op == "LeakyReLU" and node.attr("act_type") == "prelu":
+        slope = graph.value(node.inputs[1])
+        if slope is not None and slope.size in (1, ones.size) and np.isfinite(slope).all():
+            parts = [scaled(name, data, sign * ones) for name, sign in (("above", 1), ("below", -1))]
+            above, below = (
+                Output(Node("Activation", f"{part.node.name}_relu", [part], {"act_type": "relu"})) for part in parts
+            )
+            below = scaled("scaled", below, -slope.ravel() * ones)
+            node.op, node.attrs, node.inputs = "elemwise_add", {}, [below, above]
+
+
+def _is_convolved(source: Output, shapes: dict) -> bool:
+    """Whether an array is in the blocks of a convolution."""
+    is_wide = shapes.get(source.node, ())[1:2] >= (LEAST_CHANNELS,)
+    while source.node.op in IN_BLOCKS:
+        source = source.node.inputs[0]
+    return is_wide and source.node.op == "Convolution" and is_channels_first(source.node)
 
 
 def _has_far_mean(graph: Graph, node: Node, scale: np.ndarray) -> bool:
     """Whether the mean of a batch norm is so far from zero that scale * x + shift would lose digits that x - mean
     keeps."""
+    if node.kind != "batch_norm":
+        return False
     beta, mean, variance = (graph.value(source).astype(np.float64) for source in node.inputs[2:])  # type: ignore[union-attr]
     size = np.maximum(np.abs(scale) * np.sqrt(variance), np.abs(beta))
     return bool((np.abs(mean * scale) > FAR * size).any())
 
 
-def _become_convolution(graph: Graph, node: Node, scale: np.ndarray, shift: np.ndarray) -> None:
-    """Make scale * data + shift a depthwise 1x1 convolution."""
-    node.inputs[1:] = [graph.constant(f"{node.name}_weight", scale.reshape(-1, 1, 1, 1))]
+def _become_convolution(graph: Graph, node: Node, data: Output, scale: np.ndarray, shift: np.ndarray) -> None:
+    """Make a node scale * data + shift, as a depthwise 1x1 convolution."""
+    node.inputs = [data, graph.constant(f"{node.name}_weight", scale.reshape(-1, 1, 1, 1))]
     if np.any(shift):
         node.inputs.append(graph.constant(f"{node.name}_bias", shift))
     attrs = {"kernel": (1, 1), "num_filter": scale.size, "num_group": scale.size, "no_bias": len(node.inputs) < 3}

@@ -52,13 +52,21 @@ def canonicalize(graph: Graph) -> None:
 
 
 def bound(graph: Graph) -> None:
-    """Write a relu of a minimum, which trains faster, as `clip`, which runtimes fuse."""
-    for node in graph.nodes():
+    """Write a relu of a minimum, which trains faster, as `clip`, which runtimes fuse, and a clip that is scaled as a
+    clip of what is scaled, which can be folded."""
+    dtypes, users = graph.dtypes(), graph.users()
+    for node in users:
         if "relu" in (node.kind, node.attr("act_type")):
             inner = node.inputs[0].node
             if inner.kind == "minimum_scalar" and float(inner.attr("scalar")) >= 0:
                 node.op, node.attrs = "clip", {"a_min": "0", "a_max": inner.attrs["scalar"]}
                 node.inputs = [inner.inputs[0]]
+        clip = node.inputs[0].node if node.kind == "multiply_scalar" else node
+        if clip is not node and clip.kind == "clip" and len(users[clip]) == 1:
+            scale, types = float(node.attr("scalar")), {dtypes.get(Output(each)) for each in (node, clip)}
+            if 0 < scale < np.inf and types == {np.float32}:
+                bounds = {name: repr(scale * float(clip.attr(name))) for name in ("a_min", "a_max")}
+                node.op, node.attrs, clip.op, clip.attrs = "clip", bounds, node.op, node.attrs
 
 
 def separate(graph: Graph) -> None:

@@ -14,6 +14,7 @@ from mxsame.rewriting import bfloat16, canonical
 from mxsame.rewriting.graph import Graph, Node, Output, User
 
 LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain may continue
+NO_CHAIN = ("_backward_Activation", "Convolution", "Pooling", "multiply", "subtract")  # with which none continues
 GATE, MOST_AXES, SINGLE = "_backward_Activation", 5, np.dtype("float32")
 LONGEST = 7  # window of a convolution, for which oneDNN has code without loops
 SOFTMAX = ("softmax", "log_softmax")
@@ -37,8 +38,7 @@ def protect(graph: Graph) -> None:
     barriers = {}
     for node, users in graph.users().items():
         users = [user for user in users if not graph.used_by(user.node)[user.position].index]
-        ends = all(user.node is not None and user.node.op == GATE for user in users)  # no chain goes on with it
-        shared = len(users) > 1 and not ends
+        shared = len(users) > 1 and not all(user.node is not None and user.node.kind in NO_CHAIN for user in users)
         if node.kind in LINKS and (shared or any(_is_over_another_axis(user.node) for user in users)):
             barriers[Output(node)] = Output(Node("BlockGrad", f"{node.name}_shared", [Output(node)]))
     graph.replace(barriers)
@@ -91,16 +91,16 @@ def gate(graph: Graph) -> None:
         runs = len(shape) <= MOST_AXES and np.dtype(dtypes.get(Output(node), SINGLE)) == SINGLE
         for data, factor in (node.inputs, node.inputs[::-1]) if node.kind == "multiply" and runs else ():
             is_sigmoid = factor.node.op == "Activation" and factor.node.attr("act_type") == "sigmoid"
-            if not is_sigmoid or len(users[factor.node]) > 1:
+            if not (is_sigmoid or _is_hard_sigmoid(factor.node)) or len(users[factor.node]) > 1:
                 continue
             logits = factor.node.inputs[0]
             source = data.node.inputs[0] if data.node.op == "BlockGrad" else data  # the end of another gate
-            fits = shapes.get(logits.node) == (*shape[:2], 1, 1) and shapes.get(source.node) == shape
+            fits = shapes.get(factor.node) == (*shape[:2], 1, 1) and shapes.get(source.node) == shape
             if fits and _is_excited(source, logits) and all(map(_is_convolved, users[node])):
-                data = source
+                data, logits = source, logits if is_sigmoid else _logits(factor)
                 attrs = {"axis": "(2, 3)", "size": str(shape[2:])}
                 logits = Output(Node("broadcast_axis", f"{node.name}_everywhere", [logits], attrs))
-            elif node.op != "elemwise_mul" and data != logits:
+            elif not is_sigmoid or (node.op != "elemwise_mul" and data != logits):
                 continue
             node.op, node.attrs, node.inputs = GATE, {"act_type": "softrelu"}, [data, logits, logits]
             end = Output(Node("BlockGrad", f"{node.name}_end", [Output(node)]))
@@ -110,6 +110,17 @@ def gate(graph: Graph) -> None:
                 elif not _is_convolved(user):
                     graph.connect(user, end)
             break
+
+
+def _is_hard_sigmoid(node: Node) -> bool:
+    return node.kind == "clip" and 0 <= float(node.attr("a_min")) < float(node.attr("a_max")) <= 1
+
+
+def _logits(factor: Output) -> Output:
+    """What has this sigmoid: infinite for 0 and 1."""
+    rest = Node("_rminus_scalar", f"{factor.node.name}_rest", [factor], {"scalar": "1"})
+    odds = Node("elemwise_div", f"{factor.node.name}_odds", [factor, Output(rest)])
+    return Output(Node("log", f"{factor.node.name}_logits", [Output(odds)]))
 
 
 def _is_convolved(user: User) -> bool:
@@ -125,7 +136,7 @@ def _is_mean(node: Optional[Node]) -> bool:
 def _is_excited(data: Output, logits: Output) -> bool:
     """Whether an array is made of the means of the data, without an operator that could change their batch."""
     node = logits.node
-    while node.op in ("Activation", "Convolution", GATE, "Reshape"):
+    while node.op in ("Activation", "clip", "Convolution", GATE, "Reshape"):
         node = node.inputs[0].node
     return _is_mean(node) and data.node in (node.inputs[0].node, *(each.node for each in node.inputs[0].node.inputs))
 
