@@ -8,26 +8,12 @@ import numpy as np
 import pytest
 
 import mxsame
-from mxsame._mxnet import mx
 
 REASON = "onnxruntime is not installed: pip install '.[onnx]'"
 onnx = pytest.importorskip("onnx", reason=REASON)
 runtime = pytest.importorskip("onnxruntime", reason=REASON)
 
 NEWEST = min(onnx.defs.onnx_opset_version(), 19)  # that the oldest ONNX Runtime of the extra runs
-
-
-class Net(mx.gluon.HybridBlock):
-    """A net of one function of F and arrays, which may call these blocks."""
-
-    def __init__(self, function, *blocks):
-        super().__init__()
-        self.function = function
-        for block in blocks:
-            self.register_child(block)
-
-    def hybrid_forward(self, F, *arrays):
-        return self.function(F, *arrays)
 
 
 def run(path, *arrays) -> list[np.ndarray]:

@@ -37,6 +37,19 @@ OPERATORS = {  # the operators of mxsame.ops, and their names in mxsame.plan
 CHANNELS_LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
 
 
+class Net(mx.gluon.HybridBlock):
+    """A function of F, arrays and blocks."""
+
+    def __init__(self, function, *blocks):
+        super().__init__()
+        self.function, self.blocks = function, blocks
+        for block in blocks:
+            self.register_child(block)
+
+    def hybrid_forward(self, F, *xs):
+        return self.function(F, *xs, *self.blocks)
+
+
 def by_name(table: Sequence[Case]):
     """One test per case, called by its name."""
     return pytest.mark.parametrize("case", table, ids=lambda case: case.name)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running import difference
+from running import Net, difference
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
 
-from onnx_running import NEWEST, Net, exported, operators, run  # noqa: E402
+from onnx_running import NEWEST, exported, operators, run  # noqa: E402
 
 import mxsame  # noqa: E402
 from mxsame._mxnet import mx  # noqa: E402
@@ -108,7 +108,7 @@ def test_channels_last_is_transposed_once_at_each_end(path):
 def test_names(path):
     conv = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3)
 
-    def outputs_of(F, x, y, unused):
+    def outputs_of(F, x, y, unused, conv):
         shared = conv(x)
         return [shared, (conv(y), shared), x]
 
@@ -256,59 +256,58 @@ def changed(model, name, amount):
     array.CopyFrom(onnx.numpy_helper.from_array(values, array.name))
 
 
-def test_data_that_are_given_are_compared(path, monkeypatch):
+@pytest.fixture
+def spoil(monkeypatch):
+    """From now on files have something added to the last element of an array."""
+    saved = checking.save
+
+    def with_what(name, amount):
+        def save(model, *given):
+            changed(model, name, amount)
+            saved(model, *given)
+
+        monkeypatch.setattr(checking, "save", save)
+
+    return with_what
+
+
+def test_data_that_are_given_are_compared(path, spoil):
     """Of an embedding, numbers between -1 and 1 tell the first row."""
-    net, saved = sequential(gluon.Embedding(20, 3), shape=(1, 8)), checking.save
-
-    def save(model, *given):
-        changed(model, "weight", 1)
-        saved(model, *given)
-
-    monkeypatch.setattr(checking, "save", save)
+    net = sequential(gluon.Embedding(20, 3), shape=(1, 8))
+    spoil("weight", 1)
     mxsame.export_onnx(net, path, (1, 8))
     with pytest.raises(ValueError, match="ONNX Runtime computes another output"):
         mxsame.export_onnx(net, path, (1, 8), data=mx.nd.arange(12, 20).reshape((1, 8)))
 
 
-def test_the_tolerance_follows_from_what_float32_costs_the_net(path, monkeypatch):
+def test_the_tolerance_follows_from_what_float32_costs_the_net(path, spoil):
     """Of the sine of large numbers float32 keeps few digits."""
-    dense, saved = gluon.Dense(8, in_units=50), checking.save
-    net = Net(lambda F, x: F.sin(dense(x) * 3000), dense)
+    dense = gluon.Dense(8, in_units=50)
+    net = Net(lambda F, x, dense: F.sin(dense(x) * 3000), dense)
     net.initialize(mx.init.Normal(1))
     mxsame.export_onnx(net, path, (4, 50))
     with pytest.raises(ValueError, match="ONNX Runtime computes another output"):
         mxsame.export_onnx(net, path, (4, 50), tolerance=1e-4)
-
     for each, amount in ((net, 0.3), (dense, 0.01)):
-
-        def save(model, *given, amount=amount):
-            changed(model, "bias", amount)
-            saved(model, *given)
-
-        monkeypatch.setattr(checking, "save", save)
+        spoil("bias", amount)
         with pytest.raises(ValueError, match="ONNX Runtime computes another output"):
             mxsame.export_onnx(each, path, (4, 50))
 
 
 @pytest.mark.parametrize("kind", ["sigmoid", "small numbers", "two inputs"])
-def test_what_a_comparison_by_default_lets_pass(kind, path, monkeypatch):
+def test_what_a_comparison_by_default_lets_pass(kind, path, spoil):
     """The error of ONNX Runtime's sigmoid, most of a saturated one, and nothing else that is small; two inputs have
     different data."""
-    dense, saved = gluon.Dense(2, in_units=3, bias_initializer=mx.init.Constant(-14)), checking.save
+    dense = gluon.Dense(2, in_units=3, bias_initializer=mx.init.Constant(-14))
     function, amount = {
-        "sigmoid": (lambda F, x: F.expand_dims(F.sigmoid(dense(x)), axis=2), 0.3),
-        "small numbers": (lambda F, x: dense(x) * 1e-8, 1e-2),
-        "two inputs": (lambda F, x, y: dense(x) - dense(y), 1),
+        "sigmoid": (lambda F, x, dense: F.expand_dims(F.sigmoid(dense(x)), axis=2), 0.3),
+        "small numbers": (lambda F, x, dense: dense(x) * 1e-8, 1e-2),
+        "two inputs": (lambda F, x, y, dense: dense(x) - dense(y), 1),
     }[kind]
     net, shape = Net(function, dense), [(4, 3), (4, 3)] if kind == "two inputs" else (4, 3)
     net.initialize(mx.init.Normal(1))
     mxsame.export_onnx(net, path, shape)
-
-    def save(model, *given):
-        changed(model, "weight" if kind == "two inputs" else "bias", amount)
-        saved(model, *given)
-
-    monkeypatch.setattr(checking, "save", save)
+    spoil("weight" if kind == "two inputs" else "bias", amount)
     with pytest.raises(ValueError, match=r"ONNX Runtime computes another output.*; tolerance= allows more"):
         mxsame.export_onnx(net, path, shape)
 

@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
 
 import onnx_running
-from onnx_running import Net, exported, operators, runtime
+from onnx_running import exported, operators, runtime
+from running import Net
 
 import mxsame
 from mxsame._mxnet import mx
@@ -36,89 +37,58 @@ def data(*shape):
 
 # -- zeros before a layer, as Keras's ZeroPadding2D
 
-ZEROS = ((0, 0), (0, 0), (0, 1), (2, 1))
 
-
-def padded(layer, activation=None):
+def chain(*layers):
     net = mx.gluon.nn.HybridSequential()
-    if activation:
-        net.add(activation)
-    net.add(Net(lambda F, x: F.pad(x, mode="constant", pad_width=tuple(np.ravel(ZEROS)), constant_value=0)), layer)
+    net.add(*layers)
     net.initialize(mx.init.Normal(0.5))
     return net
 
 
+def zeros(*widths):
+    return Net(lambda F, x: F.pad(x, mode="constant", pad_width=(0, 0, 0, 0, *widths), constant_value=0))
+
+
+def both(F, x, conv):
+    padded = F.pad(x, mode="constant", pad_width=(0, 0, 0, 0, 1, 1, 1, 1), constant_value=0)
+    return F.concat(conv(padded), F.cos(padded), dim=1)
+
+
+gluon, conv, ahead = mx.gluon.nn, mxsame.nn.Conv2D(4, 3, padding=1, in_channels=3), zeros(0, 1, 2, 1)
+relu, image = gluon.Activation("relu"), data(2, 3, 9, 12)
+POOLS = {"gluon": gluon.MaxPool2D(3, 2), "mxsame": mxsame.nn.MaxPool2D(3, 2, "valid")}
 NEVER_NEGATIVE = {
-    "relu": mx.gluon.nn.Activation("relu"),
-    "sigmoid": mx.gluon.nn.Activation("sigmoid"),
+    "relu": relu,
+    "sigmoid": gluon.Activation("sigmoid"),
     "relu6": Net(lambda F, x: F.Activation(F.minimum(x, 6), act_type="relu")),
     "clip": Net(lambda F, x: F.clip(x, 0, 6)),
 }
+MAY_LOSE = {"tanh": gluon.Activation("tanh"), "any": Net(lambda F, x: x), "clip": Net(lambda F, x: F.clip(x, -1, 6))}
+BEFORE = {  # what follows zeros -> (net, data, how many Pads stay, dynamic sizes)
+    **{f"{pool} after {name}, which is never negative": (chain(each, ahead, POOLS[pool]), image, 0, [False])
+       for pool in POOLS for name, each in NEVER_NEGATIVE.items()},
+    **{f"{pool} after {name}, that they may win": (chain(each, ahead, POOLS[pool]), -np.abs(image), 1, [False])
+       for pool in POOLS for name, each in MAY_LOSE.items()},
+    "a maximum with SAME, which ONNX Runtime must not merge": (
+        chain(relu, zeros(2, 2, 2, 2), mxsame.nn.MaxPool2D(4, 1)), image, 1, [False]),
+    "a maximum of windows of zeros": (chain(relu, zeros(3, 3, 0, 0), gluon.MaxPool2D(2, 1)), image, 1, [False]),
+    "two layers": (chain(Net(both, conv)), image, 1, [False]),
+    "an average": (chain(ahead, mxsame.nn.AvgPool2D(3, 2, "valid")), 1 + image, 1, [False]),
+    "an average with ceil_mode": (chain(ahead, gluon.AvgPool2D(3, 2, ceil_mode=True)), 1 + image, 1, [False]),
+    "a valid convolution": (chain(ahead, mxsame.nn.Conv2D(4, 3, strides=2, padding="valid")), image, 0, [False, True]),
+    "one with SAME, whose pads follow the padded size": (
+        chain(ahead, mxsame.nn.Conv2D(4, 3, strides=2)), image, 1, [False, True]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("layers", [mx.gluon.nn, mxsame.nn], ids=["gluon", "mxsame"])
-@pytest.mark.parametrize("activation", NEVER_NEGATIVE)
-def test_zeros_before_a_max_pooling_of_data_that_are_never_negative_become_pads(layers, activation, path):
-    padding = {"padding": 0 if layers is mx.gluon.nn else "valid"}
-    net = padded(layers.MaxPool2D(3, 2, **padding), NEVER_NEGATIVE[activation])
-    assert difference(net, path, data(2, 3, 9, 12)) < 1e-6
-    assert not {"Pad", "Slice", "Min"} & operators(path).keys()
-
-
-@pytest.mark.parametrize("layers", [mx.gluon.nn, mxsame.nn], ids=["gluon", "mxsame"])
-@pytest.mark.parametrize("activation", [None, mx.gluon.nn.Activation("tanh"), Net(lambda F, x: F.clip(x, -1, 6))])
-def test_zeros_before_a_max_pooling_that_they_may_win_stay(layers, activation, path):
-    padding = {"padding": 0 if layers is mx.gluon.nn else "valid"}
-    net = padded(layers.MaxPool2D(3, 2, **padding), activation)
-    assert difference(net, path, -np.abs(data(2, 3, 9, 12))) < 1e-6
-    assert operators(path)["Pad"] == 1
-
-
-def test_zeros_before_a_max_pooling_with_same_are_not_merged_by_onnxruntime(path):
-    """Into pads as long as the kernel, which it refuses."""
-    zeros = Net(lambda F, x: F.pad(x, mode="constant", pad_width=(0, 0, 0, 0, 2, 2, 2, 2), constant_value=0))
-    net = mx.gluon.nn.HybridSequential()
-    net.add(mx.gluon.nn.Activation("relu"), zeros, mxsame.nn.MaxPool2D(4, 1))
-    assert difference(net, path, data(1, 2, 5, 6)) < 1e-6
-
-
-def test_zeros_that_something_else_uses_stay(path):
-    def both(F, x):
-        zeros = F.pad(x, mode="constant", pad_width=(0, 0, 0, 0, 1, 1, 1, 1), constant_value=0)
-        return F.concat(conv(zeros), F.cos(zeros), dim=1)
-
-    conv = mxsame.nn.Conv2D(4, 3, padding=1, in_channels=3)
-    net = Net(both, conv)
-    net.initialize(mx.init.Normal(0.5))
-    assert difference(net, path, data(2, 3, 5, 6)) < 1e-5
-    assert operators(path)["Pad"] == 1
-
-
-def test_zeros_that_fill_a_window_stay(path):
-    wide = Net(lambda F, x: F.pad(F.relu(x), mode="constant", pad_width=(0, 0, 0, 0, 3, 3, 0, 0), constant_value=0))
-    net = mx.gluon.nn.HybridSequential()
-    net.add(wide, mx.gluon.nn.MaxPool2D(2, 1))
-    assert difference(net, path, data(1, 2, 5, 6)) < 1e-6
-    assert operators(path)["Pad"] == 1
-
-
-@pytest.mark.parametrize("layer", [mxsame.nn.AvgPool2D(3, 2, "valid"), mx.gluon.nn.AvgPool2D(3, 2, ceil_mode=True)])
-def test_zeros_before_an_average_count(layer, path):
-    assert difference(padded(layer), path, 1 + data(2, 3, 9, 12)) < 1e-6
-
-
-@pytest.mark.parametrize("dynamic_size", [False, True])
-def test_zeros_before_a_valid_convolution_become_pads(dynamic_size, path):
-    net = padded(mxsame.nn.Conv2D(4, 3, strides=2, padding="valid", in_channels=3))
-    assert difference(net, path, data(2, 3, 9, 12), dynamic_size=dynamic_size) < 1e-5
-    assert operators(path) == {"Conv": 1}
-
-
-@pytest.mark.parametrize("dynamic_size", [False, True])
-def test_zeros_before_a_layer_with_same_stay_for_its_pads_follow_the_padded_size(dynamic_size, path):
-    net = padded(mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3))
-    assert difference(net, path, data(2, 3, 9, 12), dynamic_size=dynamic_size) < 1e-5
-    assert operators(path) == {"Pad": 1, "Conv": 1}
+@pytest.mark.parametrize("case", BEFORE)
+def test_zeros_become_pads_where_they_change_nothing(case, path):
+    net, array, stay, sizes = BEFORE[case]
+    net(mx.nd.array(array))
+    for dynamic_size in sizes:
+        assert difference(net, path, array, dynamic_size=dynamic_size) < 1e-5
+        assert operators(path)["Pad"] == stay
+        assert not {"Slice", "Min"} & operators(path).keys()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import operator_cases
 import pytest
 from click.testing import CliRunner
 from operator_cases import TABLE, block_of, inputs_of
-from running import difference
+from running import Net, difference
 from test_chains import drawn
 
 pytest.importorskip("h5py", reason="h5py is not installed: pip install '.[keras]'")
@@ -36,19 +36,6 @@ nn, rnn, same = mx.gluon.nn, mx.gluon.rnn, mxsame.nn
 def read_back(monkeypatch):
     """Files are read back: a process with Keras for each would take minutes."""
     monkeypatch.setattr(checking, "by_keras", lambda *args: None)
-
-
-class Net(mx.gluon.HybridBlock):
-    """A function of F, arrays and blocks."""
-
-    def __init__(self, function, *blocks):
-        super().__init__()
-        self.function, self.blocks = function, blocks
-        for block in blocks:
-            self.register_child(block)
-
-    def hybrid_forward(self, F, *xs):
-        return self.function(F, *xs, *self.blocks)
 
 
 def chain(*blocks):
