@@ -89,8 +89,8 @@ def multi_head_attention(
     """`keras.layers.MultiHeadAttention`, and with fewer heads of keys and values `GroupQueryAttention`, where each of
     them serves heads / key_heads heads of the query (Vaswani et al. 2017; Ainslie et al. 2023): (N, T, units).
 
-    The parameters are `query_weight`, .., `query_bias`, .., for each of the query, key, value and output, and of the gate
-    by which the output is multiplied, if there is one; `units` are the rows of each weight.
+    The parameters are `query_weight`, .., `query_bias`, .., for each of the query, key, value and output, and of a
+    gate, if the output is multiplied by one; `units` are the rows of each weight.
     """
 
     def projected(x: Any, name: str) -> Any:

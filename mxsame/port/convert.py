@@ -195,11 +195,8 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
 
 def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> List[Any]:
     function = next((custom[name] for name in names_of(layer) if name in custom), None)
-    validation.must(
-        function is not None,
-        f"custom layers with weights need custom={{{names_of(layer)[-1]!r}: function of (block) -> arrays}}; "
-        f"received {layer.name!r}",
-    )
+    rule = f"custom layers with weights need custom={{{names_of(layer)[-1]!r}: function of (block) -> arrays}}"
+    validation.must(function is not None, f"{rule}; received {layer.name!r}")
     arrays, shapes = list(map(np.asarray, function(block))), [tuple(stored.shape) for stored in layer.weights]
     given = [array.shape for array in arrays]
     validation.must(given == shapes, f"custom of {layer.name!r} must give arrays of the shapes {shapes}", shapes=given)

@@ -83,9 +83,8 @@ def einsum_product(F: Any, x: Any, y: Any, einsum: Einsum, lengths: Dict[str, in
         return F.reshape(_transposed(F, array, given, einsum.shared + rows + columns), shape=(-1, *sides))
 
     first, second = einsum.free(0), einsum.free(1)
-    out = F.batch_dot(
-        matrix(x, einsum.first, first, einsum.contracted), matrix(y, einsum.second, einsum.contracted, second)
-    )
+    left, right = matrix(x, einsum.first, first, einsum.contracted), matrix(y, einsum.second, einsum.contracted, second)
+    out = F.batch_dot(left, right)
     made = einsum.shared + first + second
     out = F.reshape(out, shape=(-1, *(lengths[letter] for letter in made[1:])))
     return _transposed(F, out, made, einsum.output)

@@ -112,18 +112,16 @@ class Steps(List[Step]):
         return self._arranged[key]._replace(mask=x.mask, dtype=x.dtype)
 
     def _rearranged(self, x: Value, turned: bool) -> Value:
-        layer, rank = "to_channels_first" if turned else "to_channels_last", x.rank
+        layer, last, inputs = "to_channels_first" if turned else "to_channels_last", x.rank - 1, [x]
         if x.shape[-1] == 1:
-            ends = (rank - 1, 1) if turned else (1, rank - 1)
-            return self.function(
-                layer, blocks.move_single_channel, [x], turned, x.shape, source=ends[0], target=ends[1]
-            )
+            ends = {"source": last, "target": 1} if turned else {"source": 1, "target": last}
+            return self.function(layer, blocks.move_single_channel, inputs, turned, x.shape, **ends)
         if all(length == 1 for length in x.shape[1:-1]):
-            ones = (1,) * (rank - 2)
+            ones = (1,) * (last - 1)
             to = (0, -1, *ones) if turned else (0, *ones, -1)
-            return self.function(layer, blocks.reshape, [x], turned, x.shape, to=to)
-        axes = (0, rank - 1, *range(1, rank - 1)) if turned else x.keras_order
-        return self.function(layer, "transpose", [x], turned, x.shape, axes=axes)
+            return self.function(layer, blocks.reshape, inputs, turned, x.shape, to=to)
+        axes = (0, last, *range(1, last)) if turned else x.keras_order
+        return self.function(layer, "transpose", inputs, turned, x.shape, axes=axes)
 
     def cast(self, x: Value, dtype: str) -> Value:
         """The value as one of this type, by a step where its array has another."""

@@ -113,19 +113,16 @@ def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
         if arrays:
             stored[name] = arrays
     # A layer of an unknown class (a custom one) has weights if the file has some under the name of its entry.
-    layers = [
-        layer
-        for layer in model.layers
-        if any(inner.roles or (inner.roles is None and layer.name in stored) for inner in layer.walk())
-    ]
+    layers = []
+    for layer in model.layers:
+        if any(inner.roles or (inner.roles is None and layer.name in stored) for inner in layer.walk()):
+            layers.append(layer)
     known = {layer.name for layer in layers}
     by_name = set(stored) == known
     missing, surplus = (", ".join(sorted(names)[:5]) or "none" for names in (known - set(stored), set(stored) - known))
-    validation.must(
-        len(stored) == len(layers) and (by_name or by_order),
-        f"the file must have weights for {len(layers)} layers; received those of {len(stored)} "
-        f"(missing by name: {missing}; surplus: {surplus})",
-    )
+    rule = f"the file must have weights for {len(layers)} layers; received those of {len(stored)}"
+    fits = len(stored) == len(layers) and (by_name or by_order)
+    validation.must(fits, f"{rule} (missing by name: {missing}; surplus: {surplus})")
     for layer, arrays in zip(layers, stored.values()):
         _distribute(layer, stored[layer.name] if by_name else arrays)
 
@@ -206,9 +203,8 @@ def write(path: Any, model: Model, arrays: Any) -> None:
     try:
         with h5py.File(unfinished, "w") as file:
             if path.endswith(".weights.h5"):
-                write_by_class(file, model, arrays)
+                write_by_class(file, model, arrays, linked=True)
                 file.create_group("vars")  # the model's own, without which tf.keras 2.13 fails
-                _link(file, model)
             else:
                 write_entries(file, model, arrays)
         os.replace(unfinished, path)
@@ -217,51 +213,36 @@ def write(path: Any, model: Model, arrays: Any) -> None:
             os.remove(unfinished)
 
 
-def write_by_class(group: Any, model: Model, arrays: Any) -> None:
-    """The groups of the newer format, of Keras 3."""
-    counts: Dict[str, int] = {}
-    layers = group.create_group(LAYERS_GROUPS[0])
-    for layer in model.layers:
-        if layer.operator is None:
-            _write_layer(layers.create_group(_counted(_group_name(layer), counts)), layer, arrays)
-
-
-def _write_layer(group: Any, layer: Layer, arrays: Any) -> None:
-    if layer.wrapped is not None:
-        _write_layer(group.create_group("layer"), layer.wrapped, arrays)
-    elif layer.model is not None:
-        write_by_class(group, layer.model, arrays)
-    else:
-        for parent, roles in itertools.groupby(layer.roles or (), lambda role: role.group):
-            names = [role.name for role in roles]
-            if layer.class_name == "SpectralNormalization" and not parent:  # its layer's kernel is its own, too
-                names.insert(0, (layer.roles or [])[0].name)
-            for number, name in enumerate(names):
-                group.create_dataset(f"{parent}/vars/{number}".lstrip("/"), data=arrays(layer)[name])
-
-
-def _link(group: Any, model: Model) -> None:
-    """The groups of Keras 3 under the names that they have in tf.keras 2.13, too: it counts a layer with weights twice,
-    and keeps the underscore of a private attribute."""
+def write_by_class(group: Any, model: Model, arrays: Any, linked: bool = False) -> None:
+    """The groups of the newer format, of Keras 3; if `linked`, under the names that they have in tf.keras 2.13, too: it
+    counts a layer with weights twice, and keeps the underscore of a private attribute."""
     counts: Tuple[Dict[str, int], Dict[str, int]] = ({}, {})
-    group.create_group(LAYERS_GROUPS[1])
+    for name in LAYERS_GROUPS[: 1 + linked]:
+        group.create_group(name)
     for layer in model.layers:
         if layer.operator is None:
             name = _group_name(layer)
             own, theirs = (f"{parent}/{_counted(name, each)}" for parent, each in zip(LAYERS_GROUPS, counts))
-            group[own].require_group("vars")  # without one, Keras 3 takes that of the layer with the other's name
-            group[theirs] = group[own]
-            counts[1][name] += any(inner.weights for inner in layer.walk())
-            _link_inner(group[own], layer)
+            _write_layer(group.create_group(own), layer, arrays, linked)
+            if linked:
+                group[own].require_group("vars")  # without one, Keras 3 takes that of the layer with the other's name
+                group[theirs] = group[own]
+                counts[1][name] += any(inner.weights for inner in layer.walk())
 
 
-def _link_inner(group: Any, layer: Layer) -> None:
+def _write_layer(group: Any, layer: Layer, arrays: Any, linked: bool) -> None:
     if layer.wrapped is not None:
-        _link_inner(group["layer"], layer.wrapped)
+        _write_layer(group.create_group("layer"), layer.wrapped, arrays, linked)
     elif layer.model is not None:
-        _link(group, layer.model)
-    for child in {role.group.split("/")[0] for role in layer.roles or ()}:
-        if child and not child.startswith("_"):
+        write_by_class(group, layer.model, arrays, linked)
+    for parent, roles in itertools.groupby(layer.roles or (), lambda role: role.group):
+        names = [role.name for role in roles]
+        if layer.class_name == "SpectralNormalization" and not parent:  # its layer's kernel is its own, too
+            names.insert(0, (layer.roles or [])[0].name)
+        for number, name in enumerate(names):
+            group.create_dataset(f"{parent}/vars/{number}".lstrip("/"), data=arrays(layer)[name])
+        child = parent.split("/")[0]
+        if linked and child and not child.startswith("_"):
             group[f"_{child}"] = group[child]
 
 

@@ -20,12 +20,11 @@ from mxsame.port.types import CAST
 
 def _projections(config: Dict[str, Any]) -> List[Weight]:
     """Files of Keras 3 keep the underscore of private attributes: all of GroupQueryAttention, and the gate."""
-    is_group, gate = "num_query_heads" in config, ("gate",) if config.get("use_gate") else ()
+    names = ["query", "key", *["gate"] * bool(config.get("use_gate")), "value", "output"]
+    private = names if "num_query_heads" in config else ["gate"]
     return [
-        Weight(
-            f"{name}_{kind}", f"{name}_{parameter}", option, group=f"{'_' * (is_group or name == 'gate')}{name}_dense"
-        )
-        for name in ("query", "key", *gate, "value", "output")
+        Weight(f"{name}_{kind}", f"{name}_{parameter}", option, group=f"{'_' * (name in private)}{name}_dense")
+        for name in names
         for kind, parameter, option in (("kernel", "weight", ""), ("bias", "bias", "use_bias"))
     ]
 

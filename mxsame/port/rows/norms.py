@@ -79,9 +79,7 @@ def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conv
 def _over(x: Value, axes: Sequence[int], stored: Optional[tuple] = None) -> Tuple[tuple, Conversion]:
     """The shape of a parameter over some axes of x, and the conversion from Keras's, which has those axes only."""
     full = [x.shape[axis] if axis in axes else 1 for axis in range(x.rank)]
-    validation.must(
-        all(length is not None for length in full), "axes with weights must have static lengths", shape=x.shape
-    )
+    validation.must(None not in full, "axes with weights must have static lengths", shape=x.shape)
     stored = tuple(x.shape[axis] for axis in sorted(axes)) if stored is None else stored
 
     def to_mxnet(array: Any) -> Any:
@@ -121,10 +119,9 @@ def _group_norm(site: Site, x: Value) -> Value:
     validation.must(axis in ([1], [x.rank - 1]) and x.rank >= 3, "axis must be the channels of an image", axis=axis)
     x = site.steps.arranged(x, axis != [1])
     channels, groups = x.shape[axis[0]], site.config.get("groups", 32)
+    validation.must(channels, "channels must have a static length", shape=x.shape)
     groups = channels if groups == -1 else validation.integer("groups", groups, 1)
-    validation.must(
-        channels and not channels % groups, "channels must be a multiple of groups", channels=channels, groups=groups
-    )
+    validation.divisible("channels", channels, "groups", groups)
     epsilon = site.number("epsilon", 1e-3)
     return _along(site, blocks.scale_shift, x, axis, before=blocks.group_norm, groups=groups, epsilon=epsilon)
 

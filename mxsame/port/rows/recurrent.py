@@ -22,10 +22,8 @@ def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
     outputs are not. Unrolled backwards, Keras takes the mask forwards for these zeros."""
     rank = 3 + site.num_spatial_dims
     validation.must(x.rank == rank, f"data must have {rank} axes", shape=x.shape)
-    drops = config.get("dropout") or config.get("recurrent_dropout")
-    validation.must(
-        not (site.training and drops), "a recurrent layer with dropout must not be called with training=True"
-    )
+    samples = site.training and (config.get("dropout") or config.get("recurrent_dropout"))
+    validation.must(not samples, "a recurrent layer with dropout must not be called with training=True")
     sequences, backwards = bool(config.get("return_sequences", False)), bool(config.get("go_backwards", False))
     both = site.layer.class_name == "Bidirectional"
     zero_output = x.mask is not None and (sequences if both else bool(config.get("zero_output_for_mask", False)))
@@ -117,10 +115,8 @@ def _weights_of_both(config: Dict[str, Any]) -> List[Weight]:
 
 @layer("Bidirectional", order=KERAS, weights=_weights_of_both, masks=TAKES, types=CAST)
 def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
-    merge_mode = site.config.get("merge_mode", "concat")
-    validation.must(
-        merge_mode in MERGED, f"merge_mode must be one of {', '.join(map(str, MERGED))}", merge_mode=merge_mode
-    )
+    merge_mode, modes = site.config.get("merge_mode", "concat"), ", ".join(map(str, MERGED))
+    validation.must(merge_mode in MERGED, f"merge_mode must be one of {modes}", merge_mode=merge_mode)
     directions = [(kind, Config(config)) for kind, config in _directions(site.config)]
     given = _states(states, initial_state, sum(KINDS[kind].states for kind, _ in directions))
     both = [_direction(site, kind, config, x) for kind, config in directions]
