@@ -91,10 +91,9 @@ def _conv(F: Any, x: Any, weight: Any, kernel: int, channels: int = 64, groups: 
 
 
 def _lengthened(F: Any, weight: Any) -> Any:
-    weight = F.transpose(weight, axes=(2, 3, 0, 1))
-    for axis in (0, 1):
+    for axis in (2, 3):
         weight = F.concat(F.zeros_like(F.slice_axis(weight, axis=axis, begin=0, end=1)), weight, dim=axis)
-    return F.transpose(weight, axes=(2, 3, 0, 1))
+    return weight
 
 
 def _averaged(F: Any, x: Any, pad: int) -> Any:

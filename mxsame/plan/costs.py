@@ -45,7 +45,7 @@ class Costs:
     flip: float = 1.1  #: reverse an axis
     gather: float = 4.0  #: transpose, copy rows, transpose back
     reorder: float = 1.5  #: from oneDNN's blocks to the plain layout, or back
-    weight: float = 5.0  #: per element of a weight that gets zeros or is flipped, including its way into blocks
+    weight: float = 10.0  #: per element of a weight that gets zeros or is flipped, including its way into blocks
     dense: float = 0.024  #: per multiplication of a convolution; twice that for gradients with pad > k // 2
     depthwise: float = 0.05  #: per multiplication of a depthwise convolution
     depthwise_slow: float = 1.0  #: the same without fast code in oneDNN (few channels, one or three axes, gradients)

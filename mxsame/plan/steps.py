@@ -35,7 +35,6 @@ class Setting:
         The first spatial axis: 2 with channels first, 1 with channels last (`Strategy.channels_last`).
     plain : bool
         The data is what the graph is fed, and not in oneDNN's blocks.
-    on_cpu : bool
     """
 
     windows: Tuple[Any, ...]
@@ -43,7 +42,6 @@ class Setting:
     fill: str
     first: int
     plain: bool
-    on_cpu: bool
 
 
 class Step:
@@ -61,7 +59,7 @@ class Step:
     def before(self, F: Any, on: Setting, data: Any) -> Any:
         return data
 
-    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
+    def weight(self, F: Any, on: Setting, weight: Any) -> Any:
         return weight
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
@@ -92,7 +90,7 @@ class Flip(Step):
         step = tuple(-1 if axis in self.axes else 1 for axis in range(len(whole)))
         return F.slice(data, begin=whole, end=whole, step=step)
 
-    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
+    def weight(self, F: Any, on: Setting, weight: Any) -> Any:
         return arrays.reversed_kernel(F, weight, self.axes)
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
@@ -218,17 +216,10 @@ class Shift(Step):
 class Zeros(Step):
     """(front, back) zeros are concatenated to the kernel."""
 
-    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
-        """Where the axes of the kernel are last, they go to the front for that on the CPU: whole blocks are copied
-        then, and not a few elements at a time. MXNet transposes five axes too slowly for it."""
-        rank, first = len(self.plans), on.first
-        moves = first == SPATIAL and rank < 3 and on.on_cpu
-        if moves:
-            weight = F.transpose(arrays.rewritten(F, weight), axes=(*range(first, first + rank), 0, 1))
-            first = 0
+    def weight(self, F: Any, on: Setting, weight: Any) -> Any:
         for axis, counts in self.values.items():
-            weight = arrays.concatenated(F, weight, axis - SPATIAL + first, counts)
-        return arrays.rewritten(F, F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
+            weight = arrays.concatenated(F, weight, axis - SPATIAL + on.first, counts)
+        return weight
 
     def weight_cost(self, layer: TypicalLayer) -> float:
         return layer.costs.weight * layer.weights + (4 + 3 * len(self.axes)) * layer.costs.operator
