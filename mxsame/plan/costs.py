@@ -16,8 +16,9 @@ from typing import Any, Mapping, Optional, Sequence
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.windows import AnyWindow, TransposedWindow
 
-MOVE_OPERATORS = 18  # how many it takes to compute SAME's low and make a kernel with a single one,
-AXIS_OPERATORS = 3  # and for each axis of it
+MOVE_OPERATORS = 8  # how many it takes to make a kernel with a single one
+LOW_OPERATORS = 12  # and to compute SAME's low for an axis of dynamic shape,
+AXIS_OPERATORS = 3  # and for each axis
 
 BLOCK = 8  # channels, the least that oneDNN makes blocks of
 BYTES_OF_BLOCK = 16 * 4  # of an element of the most
@@ -131,8 +132,8 @@ class TypicalLayer:
 
     def move_operators(self, axes: Sequence[int]) -> float:
         """The operators that make a kernel with a single one along these axes."""
-        is_dynamic = any(self.windows[axis - SPATIAL].size is None for axis in axes)
-        return ((MOVE_OPERATORS if is_dynamic else 0) + AXIS_OPERATORS * len(axes)) * self.costs.operator
+        dynamic = sum(self.windows[axis - SPATIAL].size is None for axis in axes)
+        return (MOVE_OPERATORS + LOW_OPERATORS * dynamic + AXIS_OPERATORS * len(axes)) * self.costs.operator
 
     def operator(self, plan: Any) -> float:
         """MXNet's operator itself, with the kernel and the outputs that the plan gives it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
 
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
@@ -194,7 +194,7 @@ class Gather(Step):
             more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
             more = F.repeat(more, repeats=window.effective_kernel_size - window.stride)
             positions = F.concat(positions, more, dim=0)
-        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low(F, on, data, [axis]))
+        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low(F, on, data, axis))
 
     def cost(self, layer: TypicalLayer) -> float:
         slowly = 3 if layer.rank == 3 else 1  # five axes are transposed
@@ -299,29 +299,17 @@ class One(NamedTuple):
         return self.reach - self.least + 1
 
 
-def _lengths(F: Any, on: Setting, data: Any, axes: Sequence[int]) -> Any:
-    """n along each of these axes, as an array (len(axes),)."""
-    return F.cast(_shape(F, on, data, axes), dtype="float64")
+def _low(F: Any, on: Setting, data: Any, axis: int) -> Any:
+    """The elements of padding before the data along an axis, as an array (1,): half of all, rounded up if the extra one
+    is at the start.
 
-
-def _shape(F: Any, on: Setting, data: Any, axes: Sequence[int]) -> Any:
-    """A part of the data's shape; of data in blocks each length is that of a thin row."""
-    first, last = axes[0], axes[-1]
-    if len(axes) > 1 and not (on.plain and last - first == len(axes) - 1):
-        return F.concat(*(_shape(F, on, data, [axis]) for axis in axes), dim=0)
-    if not on.plain:
-        data = arrays.edge(F, data, [axis for axis in range(SPATIAL + len(on.windows)) if axis != first])
-    return F.slice_axis(F.shape_array(data), axis=0, begin=first, end=last + 1)
-
-
-def _low(F: Any, on: Setting, data: Any, axes: Sequence[int]) -> Any:
-    """The elements of padding before the data along axes that have the same window but for the size, (len(axes),):
-    half of all, rounded up if the extra one is at the start.
-
-    (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n.
+    (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n. Of data in blocks n is the
+    length of a thin row.
     """
-    window = on.windows[axes[0] - SPATIAL]
-    total = (window.effective_kernel_size - 1) - (_lengths(F, on, data, axes) - 1) % window.stride
+    window, others = on.windows[axis - SPATIAL], [other for other in range(SPATIAL + len(on.windows)) if other != axis]
+    row = data if on.plain else arrays.edge(F, data, others)
+    length = F.cast(F.slice_axis(F.shape_array(row), axis=0, begin=axis, end=axis + 1), dtype="float64")
+    total = (window.effective_kernel_size - 1) - (length - 1) % window.stride
     if window.effective_kernel_size < window.stride:
         total = F.relu(total)
     half = total / 2
@@ -331,19 +319,13 @@ def _low(F: Any, on: Setting, data: Any, axes: Sequence[int]) -> Any:
 def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, One]) -> Any:
     """A kernel (1, 1, \\*lengths) of zeros and a one, which is at the right position for the size of `data`."""
     ndim, chosen = SPATIAL + len(on.windows), None
-    alike: Dict[Any, List[int]] = {}
-    for axis, one in ones.items():
-        if on.windows[axis - SPATIAL].size is None:
-            alike.setdefault((one, on.windows[axis - SPATIAL]), []).append(axis)
-    for (one, _), axes in alike.items():
-        rows = F.one_hot(one.reach - _low(F, on, data, axes), depth=one.length)
-        for index, axis in enumerate(axes):
-            row = F.slice_axis(rows, axis=0, begin=index, end=index + 1) if len(axes) > 1 else rows
-            row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
-            chosen = row if chosen is None else F.broadcast_mul(chosen, row)
+    dynamic = [axis for axis in ones if on.windows[axis - SPATIAL].size is None]
+    for axis in dynamic:
+        row = F.one_hot(ones[axis].reach - _low(F, on, data, axis), depth=ones[axis].length)
+        row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
+        chosen = row if chosen is None else F.broadcast_mul(chosen, row)
     kernel = F.ones_like(arrays.thin(F, data, range(ndim)))  # of its type and device
     if chosen is not None:
-        dynamic = [axis for axes in alike.values() for axis in axes]
         filled = F.tile(kernel, reps=tuple(ones[axis].length if axis in dynamic else 1 for axis in range(ndim)))
         kernel = F.where(chosen, filled, F.zeros_like(filled))
     for axis, one in ones.items():
