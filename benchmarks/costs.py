@@ -7,14 +7,13 @@ it there is. Graphs end with a maximum over everything, which takes any layout a
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Sequence, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 from benchmarks.timing import FLAGS, measure, spread
 from benchmarks.variants import call
 from mxsame._mxnet import mx
 
 MANY, FEW = (8, 64, 56, 56), (8, 3, 224, 224)  # data between layers, and pictures
-LINE = (4, 32, 3000)
 WHOLE = (None,) * 4
 CHAIN = 20  # times seven operators in a row
 
@@ -25,34 +24,30 @@ Shape = Tuple[int, ...]
 class Probe(mx.gluon.HybridBlock):
     """A graph made by a function of F, data and a weight."""
 
-    def __init__(self, weight: Shape, build: Build, rank: int):
+    def __init__(self, weight: Shape, build: Build):
         super().__init__()
-        self._build, self._rank = build, rank
+        self._build = build
         if weight:
             self.weight = self.params.get("weight", shape=weight)
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any = None) -> Any:
-        return F.Pooling(self._build(F, x, weight), global_pool=True, kernel=(1,) * self._rank, pool_type="max")
+        return F.Pooling(self._build(F, x, weight), global_pool=True, kernel=(1, 1), pool_type="max")
 
 
 def constants(rounds: int = 15) -> Dict[str, float]:
     """Every constant of `mxsame.planner.Costs`, by name."""
     many, few = (_times(shape, rounds) for shape in (MANY, FEW))
-    trained, trained_line = (_times(shape, rounds, train=True) for shape in (MANY, LINE))
+    trained = _times(MANY, rounds, train=True)
     elements, pixels = math.prod(MANY), math.prod(FEW)
     longer = 5 * 5 - 3 * 3  # kernel elements
-    concat = (many["concat"] - many["concat rows"]) / elements
-    concat_row = (many["concat rows"] - many["nothing"] - concat * elements) / math.prod(MANY[:-1])
 
     def back(name: str) -> float:
         """Of the backward pass of one operator, per element."""
         return (trained[name] - trained["nothing"] - many[name] + many["nothing"]) / elements
 
     costs = {
-        "concat": concat,
-        "concat_row": concat_row,
+        "concat": (many["concat"] - many["nothing"]) / (2 * elements),
         "concat_back": back("concat") / 2,
-        "back_line": (trained_line["concat"] - trained_line["conv k3"]) / math.prod(LINE) - concat,
         "slice_back": back("slice"),
         "weight": (many["lengthened, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
         "operator": (many["chain"] - many["element"]) / (7 * CHAIN),
@@ -75,7 +70,7 @@ def _times(shape: Shape, rounds: int, train: bool = False) -> Dict[str, float]:
         data.attach_grad()
     calls = {}
     for name, (weight, build) in (TRAINED if train else PROBES)[shape].items():
-        probe = Probe(weight, build, len(shape) - 2)
+        probe = Probe(weight, build)
         probe.initialize()
         probe.hybridize(**FLAGS)
         calls[name] = call(probe, data, train)
@@ -101,19 +96,10 @@ def _averaged(F: Any, x: Any, pad: int) -> Any:
     return F.Pooling(x, pool_type="avg", count_include_pad=False, **sizes)
 
 
-def _concatenated(F: Any, x: Any, axes: Sequence[int] = (2, 3)) -> Any:
-    for axis in axes:
+def _concatenated(F: Any, x: Any) -> Any:
+    for axis in (2, 3):
         x = F.concat(x, F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1)), dim=axis)
     return x
-
-
-def _concatenated_line(F: Any, x: Any) -> Any:
-    x = F.expand_dims(x, axis=2)
-    return F.reshape(F.concat(x, F.zeros_like(F.slice_axis(x, axis=3, begin=0, end=1)), dim=3), shape=(0, -3, 0))
-
-
-def _line(F: Any, x: Any, weight: Any) -> Any:
-    return F.Convolution(x, weight, kernel=(3,), pad=(1,), num_filter=32, no_bias=True)
 
 
 def _sliced(F: Any, x: Any) -> Any:
@@ -155,15 +141,10 @@ TRAINED: Probes = {
         "concat": (UNUSED, lambda F, x, w: _concatenated(F, x)),
         "slice": (UNUSED, lambda F, x, w: _sliced(F, x)),
     },
-    LINE: {
-        "conv k3": ((32, 32, 3), lambda F, x, w: _line(F, x, w)),
-        "concat": ((32, 32, 3), lambda F, x, w: _line(F, _concatenated_line(F, x), w)),
-    },
 }
 PROBES: Probes = {
     MANY: {
         **TRAINED[MANY],
-        "concat rows": (UNUSED, lambda F, x, w: _concatenated(F, x, axes=[3])),
         "depthwise k3": ((64, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, groups=64)),
         "depthwise k5": ((64, 1, 5, 5), lambda F, x, w: _conv(F, x, w, 5, groups=64)),
         "flip": (UNUSED, lambda F, x, w: F.slice(x, begin=WHOLE, end=WHOLE, step=(1, 1, -1, -1))),

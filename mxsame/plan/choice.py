@@ -2,10 +2,10 @@
 
 On the CPU the estimate is a sum of counts, each multiplied by a constant of :class:`Costs`, in nanoseconds: elements
 that a step copies; kernel elements that get zeros or are flipped; the operator's multiplications, including those for
-zeros and for cropped outputs; elements that it reads or writes; and operators that the plan adds. oneDNN's own padding
-costs nothing. The constants were fitted to 150 layers drawn at random, each measured with every exact plan, alone and
-between two 1x1 convolutions, with one thread and with two. Plans are only ranked, so only the ratios of the constants
-matter. `python -m benchmarks costs` measures most of them anywhere.
+zeros, padding and cropped outputs; elements that it reads or writes; and operators that the plan adds. The constants
+were fitted to 150 layers drawn at random, each measured with every exact plan, alone and between two 1x1 convolutions,
+with one thread and with two. Plans are only ranked, so only the ratios of the constants matter. `python -m benchmarks
+costs` measures most of them anywhere.
 
 The estimate includes four properties of MXNet:
 

@@ -38,9 +38,7 @@ class Costs:
     """
 
     concat: float = 0.2  #: concatenate a few elements to an axis
-    concat_row: float = 15.0  #: in addition, for each row of elements next to each other that is copied
     concat_back: float = 0.6  #: its backward pass
-    back_line: float = 4.5  #: the same along a single axis
     slice: float = 0.6  #: take a part, also of what a convolution has left in blocks
     slice_back: float = 1.2  #: the backward pass; twice that for a part of a dynamic shape
     flip: float = 1.1  #: reverse an axis
@@ -179,24 +177,12 @@ def _computed_outputs(axis: Any, size: int, outputs: int) -> int:
 
 
 def _reads(axis: Any, window: Any, size: int, outputs: int) -> int:
-    """The elements that all windows along an axis read of the data and of what is added to it; the operator's own
-    padding takes none of oneDNN's time."""
+    """The elements that all windows along an axis read, padding among them."""
     if isinstance(window, TransposedWindow):
-        return int(axis.kernel_size * (max(outputs, 1) if axis.dilate else size))
-    count, kernel = _computed_outputs(axis, size, outputs), int(axis.kernel_size)
-    if axis.pick:
-        return count * kernel
-    shifted = axis.shift[1] - axis.shift[0] if axis.shift else 0
-    elements = size + sum(axis.concat) + sum(axis.pad_operator) + shifted
-    if axis.gather:
-        elements = outputs * window.stride + max(window.effective_kernel_size - window.stride, 0)
-    lost = 0
-    for start in range(-axis.pad, min(0, count * window.stride - axis.pad), window.stride):
-        lost += min(-(start // window.dilation), kernel)
-    last = (count - 1) * window.stride - axis.pad + (kernel - 1) * window.dilation
-    for end in range(last, max(elements - 1, last - count * window.stride), -window.stride):
-        lost += min(-((elements - 1 - end) // window.dilation), kernel)
-    return max(count * kernel - lost, 1)
+        count = max(outputs, 1) if axis.dilate else size
+    else:
+        count = _computed_outputs(axis, size, outputs)
+    return count * int(axis.kernel_size)
 
 
 # -- for what oneDNN has no fast code

@@ -7,7 +7,6 @@ given, `mx.nd` or `mx.sym`, so nothing is imported from MXNet here. Costs are na
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
 
@@ -143,14 +142,10 @@ class Concat(Step):
         return F.reshape(data, shape=back) if back else data
 
     def cost(self, layer: TypicalLayer) -> float:
-        costs = layer.costs
-        rows = sum(1 / math.prod(layer.size[axis - SPATIAL :]) for axis in self.axes)
-        per_element = len(self.axes) * costs.concat + rows * costs.concat_row
-        return per_element * layer.inputs + 3 * len(self.axes) * costs.operator
+        return len(self.axes) * (layer.costs.concat * layer.inputs + 3 * layer.costs.operator)
 
     def backward_cost(self, layer: TypicalLayer) -> float:
-        per_element = layer.costs.back_line if layer.rank == 1 else layer.costs.concat_back
-        return len(self.axes) * (per_element * layer.inputs + 3 * layer.costs.operator)
+        return len(self.axes) * (layer.costs.concat_back * layer.inputs + 3 * layer.costs.operator)
 
 
 class Pad(Step):
