@@ -117,7 +117,7 @@ def parity_line() -> str:
         counts.append(tuple(sum(row[kind] for row in rows) for kind in ("mismatches", "comparisons")))
     (wrong, every), (wrong_tensorflow, every_tensorflow) = counts
     return (
-        f"{cases} cases, outputs and gradients, in every way that a CPU runs them: {wrong} mismatches in {every:,} "
+        f"{cases} cases, outputs and gradients, run in every way on the CPU: {wrong} mismatches in {every:,} "
         f"comparisons with a NumPy reference,\n{wrong_tensorflow} in {every_tensorflow:,} with TensorFlow 2.13.1 "
         "([details](docs/results/parity.md))."
     )
@@ -246,9 +246,9 @@ def speed_line() -> str:
     ours, explicit = (ratios(inference, variant) for variant in ("mxsame", "explicit pad"))
     count = len({row["network"] for row in inference})
     return (
-        f"{count} networks, inference: {figure(geometric_mean(ours))} of the time with symmetric padding, "
-        "which computes something else\n(explicit padding, MXNet's pad operator before a layer: "
-        f"{figure(geometric_mean(explicit))}; geometric means, [details](docs/results/speed.md))."
+        f"Inference of {count} networks takes {figure(geometric_mean(ours))} times as long as with symmetric padding, "
+        "which computes other values,\nand with explicit padding, MXNet's pad operator before a layer, "
+        f"{figure(geometric_mean(explicit))} times as long (geometric means, [details](docs/results/speed.md))."
     )
 
 

@@ -71,13 +71,13 @@ NOT_EQUAL = {  # of a runtime, by network: what it says, or None for other value
         "video": "PoolingLayerImpl",
         "pooling_layers": None,  # the maximum and the mean over three axes
         "pooling_layers_channels_first": "PoolingLayerImpl",
-        "recurrent": "RNN",
+        "recurrent": "parseGRU",  # which takes no GRU without initial states
     },
     "ONNX's reference evaluator": {"pooling_layers_channels_first": "cannot reshape array"},
     "onnx2torch": {
         **dict.fromkeys(("unet", "convolutions_1d", "convolutions_2d", "convolutions_3d"), f"ConvTranspose {PADS}"),
         **dict.fromkeys(("video", "pooling_layers_1d", "pooling_layers"), f"AvgPool {PADS}"),
-        **dict.fromkeys(("shared_layers", "pooling_layers_channels_first", "counted", "recurrent"), MISSING),
+        **dict.fromkeys(("shared_layers", "pooling_layers_channels_first", "recurrent"), MISSING),
         **dict.fromkeys(("attention", "more_operators"), f"{MISSING}|DepthToSpace"),
         "shapes": "Expected types of indices",
     },
