@@ -26,6 +26,7 @@ MODELS = {
     "x > np.array([0.1])": [THIRDS],  # float32's 0.1 is above that of float64
     "[keras.ops.argmax(x, axis=1), keras.ops.argmin(x, axis=1)]": [ZEROS],
     "Attention()([Masking()(x), y, x])": [STEPS, INFINITE],
+    "LSTM(2)(Concatenate()([Masking()(x), y]))": [STEPS, STEPS + 1],  # whose mask is made by operators of the model
     "Discretization([0.0, 0.5])(x)": [WILD],
     "keras.activations.hard_shrink(x)": [WILD],
     "keras.activations.soft_shrink(x)": [WILD],

@@ -103,6 +103,7 @@ EXACT = """
 6 5 4: Conv2DTranspose(3, 3, strides=2, padding="same", output_padding=0)(x)
 6 5 4: Conv2DTranspose(4, 2, dilation_rate=2)(x)
 6 5 4: MaxPooling2D(2)(ZeroPadding2D(((1, 2), (0, 3)))(x - 3))
+6 5 4: Conv2D(3, 3, padding="same")(ZeroPadding2D(1)(x))
 6 5 4: Cropping2D(((1, 2), (0, 3)))(ZeroPadding2D(1, data_format="channels_first")(x))
 6 5 4: UpSampling2D(2, data_format="channels_first", interpolation="bilinear")(x)
 6 5 4: Resizing(3, 7, "nearest", crop_to_aspect_ratio=True)(x)

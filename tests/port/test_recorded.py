@@ -300,7 +300,8 @@ def test_every_row_has_a_recorded_case(recorded):
     others |= {"ConvLSTM1D", "ConvLSTM3D"}  # as in 2-D, which is recorded
     others |= {name for name in LAYERS if name.startswith("Adaptive")}  # test_keras_3: of Keras 3.13
     assert set(LAYERS) - layers - others == {"TimeDistributed"}  # its model is walked, not itself: in `edges`
-    assert set(OPERATORS) - set(map(name_of, operators)) == {"hard_swish"}  # is hard_silu
+    others = {"hard_swish", "zeros_like", "ones_like"}  # hard_silu by another name; masks, in test_keras_3
+    assert set(OPERATORS) - set(map(name_of, operators)) == others
 
 
 def test_layers_of_applications(tmp_path):

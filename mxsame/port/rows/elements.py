@@ -161,6 +161,12 @@ def _unary(site: Site, x: Value) -> Value:
     return site.function(MXNET.get(name, name), x)
 
 
+@operator("zeros_like", "ones_like", types=types.KEPT)
+def _filled(site: Site, x: Value, dtype: Any = None) -> Value:
+    out = site.function(site.row.name, x)._replace(dtype=x.dtype)
+    return out if dtype is None else site.cast(out, types.known(dtype))
+
+
 @operator("clip", names={"clip_value_min": "x_min", "clip_value_max": "x_max"})
 def _clip(site: Site, x: Value, x_min: float, x_max: float) -> Value:
     return site.function("clip", x, a_min=float(x_min), a_max=float(x_max))
