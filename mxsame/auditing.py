@@ -6,7 +6,6 @@ values: MXNet's convolutions pad both ends alike, and SAME puts the extra paddin
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,8 +14,8 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mxsame import ops, padding, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.graphs import tracing
-from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.graphs import files, tracing
+from mxsame.rewriting.graph import Graph, Node, Output, entries
 from mxsame.rewriting.windows import WITH_WINDOWS, Windowed, has_windows, spatial, windowed
 
 __all__ = ["Audit", "Axis", "Layer", "audit"]
@@ -53,8 +52,8 @@ class Layer:
 
     `status` is "same" (what SAME gives), "shifted" (the shape that SAME gives, from other elements), "counts padding"
     (an average over padding, too), "valid" (no padding), "explicit" (operators before it pad), "other" (neither the
-    shape of SAME nor of VALID) or "unknown" (a kernel that the graph computes, or another kind of pooling).
-    `accumulated` is what the shifts of all layers up to here come to, in pixels of the network's input.
+    shape of SAME nor of VALID) or "unknown" (a kernel that the graph computes, flipped data, or another kind of
+    pooling). `accumulated` is what the shifts of all layers up to here come to, in pixels of the network's input.
     """
 
     name: str
@@ -166,37 +165,18 @@ def _symbol(net: Any, shape: Shapes) -> Any:
     if isinstance(net, mx.gluon.HybridBlock):
         return tracing.grouped(net(*map(mx.sym.var, shape)))
     if isinstance(net, (str, os.PathLike)):
-        return _read(os.fspath(net))
+        path = os.fspath(net)
+        try:
+            return files.read_symbol(path)
+        except ValueError:
+            start = Path(path).read_bytes()[:64] if os.path.isfile(path) else b""
+            if start[:4] not in OF_KERAS and b'"class_name"' not in start:
+                raise
+        steps = f"run mxsame convert {path} -o model, and audit model-symbol.json"
+        raise ValueError(f"net must be a -symbol.json file of MXNet; received a file of Keras, {path!r}: {steps}")
     rule = "net must be a gluon.HybridBlock, a Symbol or the path of a -symbol.json file"
     validation.typed(isinstance(net, mx.sym.Symbol), rule, net=net)
     return net
-
-
-def _read(path: str) -> Any:
-    """The Symbol of a file. MXNet takes what it reads for granted, so that is checked before."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise ValueError(f"net must be a file that can be read; received {path!r}: {error.strerror}") from None
-    if content[:4] in OF_KERAS or b'"class_name"' in content[:64]:
-        steps = f"run mxsame convert {path} -o model, and audit model-symbol.json"
-        raise ValueError(f"net must be a -symbol.json file of MXNet; received a file of Keras, {path!r}: {steps}")
-    try:
-        text = content.decode("utf-8")
-        read = json.loads(text)
-        validation.must(isinstance(read, dict) and "nodes" in read, "it must be a JSON object with nodes")
-        nodes = read["nodes"]
-        for number, node in enumerate(nodes):
-            named = isinstance(node["op"], str) and isinstance(node["name"], str)
-            fits = named and all(0 <= source[0] < number and source[1] >= 0 for source in node["inputs"])
-            validation.must(fits, f"node {number} must have an operator, a name, and inputs before it")
-        ends = (*(head[0] for head in read["heads"]), *read["arg_nodes"])
-        validation.must(all(0 <= end < len(nodes) for end in ends), "heads and arg_nodes must be nodes of the graph")
-        return mx.sym.load_json(text)
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError, mx.base.MXNetError) as error:
-        reason = (str(error).strip().splitlines() or ["nothing"])[0][:200]
-        reason = "it is not JSON" if isinstance(error, (UnicodeDecodeError, json.JSONDecodeError)) else reason
-        raise ValueError(f"net must be a -symbol.json file of MXNet; received {path!r}: {reason}") from None
 
 
 def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
@@ -235,7 +215,7 @@ class _Judged:
         kind = self.node.attr("pool_type", "max") if self.is_pool else None
         has_pads = any(self.node.attr("pad") or ())
         known = kind in ("max", "avg") if self.is_pool else _is_parameter(self.node.inputs[1].node)
-        if not known:
+        if not known or -1 in entries(self.data.node.attr("step")):  # a slice that flips
             return "unknown"
         if self.fits and not any(axis.shift for axis in self.axes) and not (kind == "avg" and self.is_padded):
             counts = kind == "avg" and str(self.node.attr("count_include_pad", True)) in ("True", "1")

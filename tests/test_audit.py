@@ -113,6 +113,11 @@ def transposed(data=DATA, **more):
     return mx.sym.Deconvolution(data, kernel=(3, 3), stride=(2, 2), num_filter=2, no_bias=True, name="up", **more)
 
 
+def flip(data):
+    """The last axis backwards, as mxsame has it where windows are counted from the end."""
+    return mx.sym.slice(data, begin=(None,) * 4, end=(None,) * 4, step=(1, 1, 1, -1))
+
+
 def halves():
     return mx.sym.var("one", shape=(2, 2, 1, 3)), mx.sym.var("other", shape=(2, 2, 2, 3))
 
@@ -148,6 +153,7 @@ def halves():
         (transposed(target_shape=(16, 20)), "shifted", (1, 1)),
         (mx.sym.Deconvolution(DATA, kernel=(3, 3), stride=(4000, 4000), num_filter=2, no_bias=True), "same", (0, 0)),
         (mx.sym.load_json(transposed(pad=(1, 1)).tojson().replace("(1, 1)", "(1L, 1L)")), "same", (0, 0)),
+        (flip(conv(flip(DATA))), "unknown", (-1, -1)),
     ],
 )
 def test_status_and_shift_of_a_layer(symbol, status, shift):
@@ -331,6 +337,7 @@ def broken(change):
         broken(lambda read: read["nodes"][2].update(op=3)),
         *(broken(lambda read, n=n: read["nodes"][2].update(inputs=[[n, 0, 0]])) for n in (7, 2, -1, "data")),
         broken(lambda read: read["nodes"][2]["attrs"].update(kernel="(0, 3)")),
+        broken(lambda read: read["nodes"][2].update(inputs=[[0, 9, 0], [1, 0, 0]])),  # MXNet would end the process
         broken(lambda read: read.update(heads=[[99, 0, 0]])),
         broken(lambda read: read.update(arg_nodes=[99])),
     ],

@@ -205,7 +205,7 @@ def imported(file: str) -> Any:
     stored = sorted(glob.glob(f"{glob.escape(prefix)}-[0-9][0-9][0-9][0-9].params"))
     must(stored, f"net must have a file of parameters next to it, {prefix}-0000.params; received none")
     try:
-        symbol = without_losses(mx.sym.load(file))
+        symbol = without_losses(files.read_symbol(file))
         known = {name.split(":", 1)[-1] for name in mx.nd.load(stored[-1])}
         inputs = [tracing.variable(name, "float32") for name in symbol.list_inputs() if name not in known]
         block = mx.gluon.SymbolBlock(symbol, inputs)

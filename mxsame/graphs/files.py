@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator
 
 from mxsame import validation
@@ -94,6 +96,47 @@ def written(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast
         symbol.save(draft + ends[0], remove_amp_cast)
         save(draft + ends[1], arrays)
     return path + ends[0], path + ends[1]
+
+
+def read_symbol(path: str) -> Any:
+    """The Symbol of a `-symbol.json` file. MXNet takes what it reads for granted, so that is checked before.
+
+    Raises `ValueError` for anything else."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"net must be a file that can be read; received {path!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"net must be a -symbol.json file of MXNet; received {path!r}: it is not JSON") from None
+    try:
+        read = json.loads(text)
+        validation.must(isinstance(read, dict) and "nodes" in read, "it must be a JSON object with nodes")
+        nodes = read["nodes"]
+        for number, node in enumerate(nodes):
+            named = isinstance(node["op"], str) and isinstance(node["name"], str)
+            fits = named and all(0 <= source[0] < number for source in node["inputs"])
+            validation.must(fits, f"node {number} must have an operator, a name, and inputs before it")
+        ends = (*(head[0] for head in read["heads"]), *read["arg_nodes"])
+        validation.must(all(0 <= end < len(nodes) for end in ends), "heads and arg_nodes must be nodes of the graph")
+        for node, index, *_ in (*read["heads"], *(source for each in nodes for source in each["inputs"])):
+            fits = index == 0 or 0 < index < _count_of_outputs(read, node)
+            validation.must(fits, f"an output that is used must be one of node {node}")
+        return mx.sym.load_json(text)
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError, mx.base.MXNetError) as error:
+        reason = (str(error).strip().splitlines() or ["nothing"])[0][:200]
+        reason = "it is not JSON" if isinstance(error, json.JSONDecodeError) else reason
+        raise ValueError(f"net must be a -symbol.json file of MXNet; received {path!r}: {reason}") from None
+
+
+def _count_of_outputs(read: dict, node: int) -> int:
+    """How many outputs a node of a file has: MXNet counts them in a graph up to it that uses first outputs only."""
+    nodes = [
+        {**each, "inputs": [[source, 0, 0] for source, *_ in each["inputs"]]} for each in read["nodes"][: node + 1]
+    ]
+    variables = [number for number in read["arg_nodes"] if number <= node]
+    whole = {"attrs": read.get("attrs", {}), "nodes": nodes, "arg_nodes": variables, "heads": [[node, 0, 0]]}
+    rows = json.loads(mx.sym.load_json(json.dumps(whole)).get_internals().tojson())["node_row_ptr"]
+    return int(rows[-1] - rows[-2])
 
 
 @contextlib.contextmanager
