@@ -70,8 +70,6 @@ class Integers(click.ParamType):
     name = "integers"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
         try:
             return tuple(int(part) for part in str(value).split(","))
         except ValueError:
@@ -84,7 +82,5 @@ class Shape(Integers):
     name = "shape"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
         name, _, lengths = value.rpartition("=")
         return name or None, super().convert(lengths, param, ctx)

@@ -22,7 +22,7 @@ class Library(NamedTuple):
     version: str
 
 
-CUDNN = "nvidia-cudnn-cu11", "8.9.6.50"
+PARTS_OF_CUDNN = ("", *(f"_{part}_{use}" for part in ("ops", "cnn", "adv") for use in ("infer", "train")))
 # The wheel mxnet-cu112 contains none of CUDA's libraries. In the order of loading: none needs a later one.
 LIBRARIES = (
     Library("libcudart.so.11.0", "nvidia-cuda-runtime-cu11", "11.8.89"),
@@ -34,15 +34,8 @@ LIBRARIES = (
     Library("libcurand.so.10", "nvidia-curand-cu11", "10.3.0.86"),
     Library("libcusolver.so.11", "nvidia-cusolver-cu11", "11.4.1.48"),
     Library("libnccl.so.2", "nvidia-nccl-cu11", "2.21.5"),
-    Library(
-        "libcudnn.so.8", *CUDNN
-    ),  # loads its parts when they are first used, by soname, from where the linker looks
-    Library("libcudnn_ops_infer.so.8", *CUDNN),
-    Library("libcudnn_ops_train.so.8", *CUDNN),
-    Library("libcudnn_cnn_infer.so.8", *CUDNN),
-    Library("libcudnn_cnn_train.so.8", *CUDNN),
-    Library("libcudnn_adv_infer.so.8", *CUDNN),
-    Library("libcudnn_adv_train.so.8", *CUDNN),
+    # libcudnn.so.8 loads its parts when they are first used, by soname, from where the linker looks.
+    *(Library(f"libcudnn{part}.so.8", "nvidia-cudnn-cu11", "8.9.6.50") for part in PARTS_OF_CUDNN),
 )
 
 

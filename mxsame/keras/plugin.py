@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.installation.problems import InstallationError
+from mxsame.installation.problems import IN_THE_FOLDER, InstallationError
 from mxsame.keras._translate import CAUSAL_TOO, KerasCall
 from mxsame.target import Target, building
 
@@ -122,7 +122,9 @@ def _check_keras() -> None:
             metadata.version("keras-mxnet")  # no other Keras is imported for this
         except metadata.PackageNotFoundError:
             raise InstallationError(
-                f"mxsame.keras.install needs keras-mxnet {KERAS_MXNET_VERSION}, which is not installed.", INSTALLATION
+                f"mxsame.keras.install needs keras-mxnet {KERAS_MXNET_VERSION}, which is not installed.",
+                INSTALLATION,
+                IN_THE_FOLDER,
             ) from None
     try:
         keras = importlib.import_module("keras")
