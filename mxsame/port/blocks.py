@@ -368,19 +368,10 @@ def _folded(operator: str, elementwise: bool = False) -> Any:
     return fold
 
 
-COMPARISONS = {
-    "equal": operator.eq,
-    "not_equal": operator.ne,
-    "greater": operator.gt,
-    "greater_equal": operator.ge,
-    "lesser": operator.lt,
-    "lesser_equal": operator.le,
-}
-PYTHON = {
-    **{"add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv},
-    "power": operator.pow,
-    **COMPARISONS,
-}
+COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal")
+PYTHON = dict(zip(COMPARISONS, (operator.eq, operator.ne, operator.gt, operator.ge, operator.lt, operator.le)))
+PYTHON.update(add=operator.add, subtract=operator.sub, multiply=operator.mul, divide=operator.truediv)
+PYTHON["power"] = operator.pow
 
 
 def scalar(F: Any, x: Any, operator: str, value: float, reflected: bool = False) -> Any:
@@ -391,11 +382,9 @@ def scalar(F: Any, x: Any, operator: str, value: float, reflected: bool = False)
     return F.cast(out, dtype="float32") if operator in COMPARISONS else out
 
 
+SHORT = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div"}  # MXNet's names
 ELEMENTWISE: Dict[str, Callable] = {  # of several arrays
-    "add": _folded("add", elementwise=True),
-    "subtract": _folded("sub", elementwise=True),
-    "multiply": _folded("mul", elementwise=True),
-    "divide": _folded("div", elementwise=True),
+    **{name: _folded(short, elementwise=True) for name, short in SHORT.items()},
     **{name: _folded(name) for name in ("maximum", "minimum", "power", *COMPARISONS)},
     "average": lambda F, *arrays, same=True: ELEMENTWISE["add"](F, *arrays, same=same) / len(arrays),
 }

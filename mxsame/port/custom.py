@@ -28,11 +28,8 @@ class Rows:
     def __init__(self, custom: Any):
         self.custom = {} if custom is None else custom
         values = self.custom.values() if isinstance(self.custom, Mapping) else [None]
-        if not all(_is_usable(value) for value in values):
-            raise TypeError(
-                "custom must map names to functions that return blocks, and not to blocks, or to names of Keras's "
-                f"layers; {validation.received(custom=custom)}"
-            )
+        rule = "custom must map names to functions that return blocks, and not to blocks, or to names of Keras's layers"
+        validation.typed(all(map(_is_usable, values)), rule, custom=custom)
         self.activations: Set[str] = set()  # names of activations among those of `custom`
         self.unsupported: List[str] = []  # what a model is refused for before its weights are read
         self.after: Dict[int, List[Layer]] = {}  # what comes after a layer that the user replaced, by its identity
@@ -73,12 +70,9 @@ class Rows:
                     row.weights_of(layer.config)
             except Exception as error:  # whatever comes of another structure of its configuration
                 self.unsupported.append(reason(layer, [layer.name], error))
-        unknown = set(self.custom) - names - self.activations
-        if unknown:
-            raise ValueError(
-                "custom must have names of the model's layers, classes or functions; "
-                f"{validation.received(custom=sorted(map(str, unknown)))}"
-            )
+        unknown = sorted(map(str, set(self.custom) - names - self.activations))
+        rule = "custom must have names of the model's layers, classes or functions"
+        validation.must(not unknown, rule, custom=unknown)
 
     def _replace(self, layer: Layer, replacement: Any) -> None:
         """Give a layer the class and the configuration that the user names for it."""
