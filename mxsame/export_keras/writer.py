@@ -29,6 +29,8 @@ Lengths = Tuple[Optional[int], ...]
 MOVES = ("null", "Reshape", "reshape_like", "transpose", "expand_dims", "squeeze", "Flatten", "slice")
 # in place of their data
 TAKES_CONSTANTS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "take", "where")
+# Layers that have a `data_format`, by default that of the user's Keras; others of one axis have none in tf.keras 2
+LAYOUT = re.compile(r"(Depthwise)?Conv.D.*|.*Pooling.D|(ZeroPadding|Cropping|UpSampling)[23]D|Flatten")
 ENDING = re.compile(r"_(weight|bias|gamma|beta|alpha|parameters|i2h_weight|l0_i2h_weight|depthwise_weight)$|_fwd$")
 
 
@@ -242,7 +244,8 @@ class Writer(Walk):
     def _new(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], part: str) -> Layer:
         named = next(map(self.name_of, weights.values()), _clean(self.node.name))
         name = self._unique(f"{named}_{part}" if part else named)
-        layer = Layer(class_name, name, {"name": name, "trainable": True, "dtype": "float32", **config})
+        layout = {"data_format": "channels_last"} if LAYOUT.fullmatch(class_name) else {}
+        layer = Layer(class_name, name, {"name": name, "trainable": True, "dtype": "float32", **layout, **config})
         layer.roles = roles = roles_of(layer) or []
         is_complete = {role.name for role in roles} == weights.keys()
         must(is_complete, f"a {class_name} must have the weights of its row", got=weights)

@@ -54,6 +54,9 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
         return x
     must(here[0] == neutral and x.shape[0] is None, "the batch must stay as it is")
     shape = tuple(n if n is None else length(n, each) for n, each in zip(x.shape, here))
+    if name == "ZeroPadding" and x.rank == 3:  # the layer for one axis takes its order from the user's Keras
+        flat = w.in_shape(x, (*x.shape[:2], 1, x.shape[2]), range(4), part="wide")
+        return w.in_shape(along_axes(w, flat, name, [*here[:2], neutral, here[2]], part), shape, x.order, part="narrow")
     if here[-1] == neutral and 3 <= x.rank <= 5:
         middle = [list(each) if isinstance(each, tuple) else each for each in here[1:-1]]
         config = {argument: middle if len(middle) > 1 else middle[0]}
@@ -69,9 +72,8 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
     if len(merged) > 4:
         free = [axis for axis in x.order[1:] if given[axis] == neutral]
         must(len(free) > 0, f"{name} must be along three axes at most")
-        return along_axes(
-            w, w.arranged(x, [*(axis for axis in x.order if axis != free[0]), free[0]]), name, given, part
-        )
+        x = w.arranged(x, [*(axis for axis in x.order if axis != free[0]), free[0]])
+        return along_axes(w, x, name, given, part)
     flat = w.in_shape(x, (None, *(n for n, _ in merged)), range(len(merged) + 1), part="merged")
     out = along_axes(w, flat, name, [neutral, *(each for _, each in merged)], part)
     return w.in_shape(out, shape, x.order, part="split")

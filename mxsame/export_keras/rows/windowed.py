@@ -21,7 +21,6 @@ from mxsame.target import NOTE
 from mxsame.validation import mode, must
 
 Pads = List[Tuple[int, int]]
-LAST = {"data_format": "channels_last"}
 
 
 def pads_of(windows: Sequence[Window]) -> Pads:
@@ -67,7 +66,7 @@ def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output]
         steps, strides, word = strides, steps, None
     if word is None:
         x, word = along_axes(w, x, "ZeroPadding", around(windows), part="pad"), "valid"
-    config = {"kernel_size": [each.kernel_size for each in windows], "strides": strides, "padding": word, **LAST}
+    config = {"kernel_size": [each.kernel_size for each in windows], "strides": strides, "padding": word}
     config.update(dilation_rate=dilations, use_bias=bias is not None)
     # TensorFlow's depthwise convolutions have one stride, and none in 3-D.
     if 1 < groups == x.shape[-1] and rank < 3 and len(set(strides)) == 1:
@@ -107,7 +106,7 @@ def _one_transposed(w: Writer, windows: Any, x: Value, weights: Dict[str, Weight
     strides, dilations = [each.stride for each in windows], [each.dilation for each in windows]
     must(max(strides) == 1 or max(dilations) == 1, "strides and dilation must not both be above 1", strides=strides)
     kernel = weights["kernel"].array
-    config: Dict[str, Any] = {"filters": kernel.shape[1], "kernel_size": [each.kernel_size for each in windows], **LAST}
+    config: Dict[str, Any] = {"filters": kernel.shape[1], "kernel_size": [each.kernel_size for each in windows]}
     config.update(strides=strides, dilation_rate=dilations, use_bias="bias" in weights)
     weights = {**weights, "kernel": weights["kernel"]._replace(array=conversion_of("transposed").to_keras(kernel))}
     for config["padding"] in ("same", "valid"):
@@ -153,7 +152,7 @@ def _pooled(w: Writer, node: Node, kind: str, x: Value) -> Value:
     config = {"pool_size": [each.kernel_size for each in windows], "strides": [each.stride for each in windows]}
     config = {name: value if len(windows) > 1 else value[0] for name, value in config.items()}
     name = f"{'Max' if kind == 'max' else 'Average'}Pooling{len(windows)}D"
-    out = w.layer(name, {**config, "padding": word, **LAST}, x, shape=spatial_shape(x.shape[-1], windows))
+    out = w.layer(name, {**config, "padding": word}, x, shape=spatial_shape(x.shape[-1], windows))
     scale = 1.0 if scale is None else scale
     return affine(w, out, scale[..., None] if np.ndim(scale) else scale, part="count")
 
