@@ -198,6 +198,24 @@ def test_convolutions_pass_on_whole_blocks(avx512, channels, monkeypatch):
     assert max(map(running.difference, outputs(deployed(data)), want)) < 1e-5
 
 
+@pytest.mark.parametrize(("seen", "channels"), [(False, {"16"}), (True, {"12"})])
+def test_convolutions_of_lines_pass_on_whole_blocks_up_to_a_global_pool(seen, channels):
+    """Twelve channels, whose maxima others get; twelve that others read stay. Sums of lines need no barriers."""
+
+    def longest(F, x, one, three):
+        both = [one(x), three(x)]
+        most = [F.Pooling(each, kernel=(1,), global_pool=True) for each in both]
+        return F.concat(*most, dim=1), F.softmax(F.flatten(most[0])), *([both[0] + both[1]] * 2 if seen else [])
+
+    layers = (mxsame.nn.Conv1D(12, size, in_channels=3) for size in (1, 3))
+    net, data = running.initialized(running.Own(longest, *layers)), running.normal(2, 3, 9)
+    want, deployed = outputs(net(data)), mxsame.deploy(net, data.shape)
+    assert max(map(running.difference, outputs(deployed(data)), want)) < 1e-5
+    nodes = running.nodes(deployed.graph)
+    assert {node["attrs"]["num_filter"] for node in nodes if node["op"] == "Convolution"} == channels
+    assert "BlockGrad" not in running.operators(deployed.graph)
+
+
 def test_names_need_not_be_ascii():
     net = running.initialized(mxsame.nn.Conv2D(3, 3, in_channels=2, prefix="größe_"))
     data = mx.nd.random.normal(shape=(1, 2, 5, 6))

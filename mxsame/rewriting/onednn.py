@@ -35,8 +35,12 @@ def protect(graph: Graph) -> None:
     the end of its parameters if it is fused. And an addition has its convolution first, as in the fused operator: a
     block's `optimize_for` takes the shapes of parameters in the order before the fusion.
     """
-    barriers = {}
+    barriers, lines = {}, set()  # 1-D convolutions and sums of them, which are in no chain
     for node, users in graph.users().items():
+        sources = [source.node for source in node.inputs] if node.kind == "add" else [node]
+        if all(each in lines or (each.op == "Convolution" and len(each.attr("kernel")) == 1) for each in sources):
+            lines.add(node)
+            continue
         users = [user for user in users if not graph.used_by(user.node)[user.position].index]
         shared = len(users) > 1 and not all(user.node is not None and user.node.kind in NO_CHAIN for user in users)
         if node.kind in LINKS and (shared or any(_is_over_another_axis(user.node) for user in users)):

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 
 from mxsame.plan.costs import has_avx512
-from mxsame.rewriting.graph import Graph, Node
+from mxsame.rewriting.graph import Graph, Node, Output, User
 from mxsame.rewriting.windows import is_channels_first
 
 KEEP_CHANNELS = ("Activation", "Flatten", "Pooling", "add", "clip", "multiply")
 
 
 def widen(graph: Graph) -> None:
-    """Let convolutions of pictures pass on a multiple of 16 channels, or of 8 without AVX-512: for other numbers oneDNN
-    has slower code. Whatever reads the new channels has weights of zero for them. At most half as many are added."""
+    """Let convolutions of lines and pictures pass on a multiple of 16 channels, or of 8 without AVX-512: for other
+    numbers oneDNN has slower code. Whatever reads the new channels has weights of zero for them, or, after a global
+    pooling operator, a slice before it. At most half as many are added."""
     shapes, users, seen = graph.shapes(), graph.users(), set()
     for start in users:
         if start in seen or _groups(graph, start) != 1:
             continue
         channels = int(start.attr("num_filter"))
         more = -channels % (16 if has_avx512() else 8)
-        keepers, readers = _connected(graph, start, shapes, users) if 0 < 2 * more <= channels else ([], [])
+        found = _connected(graph, start, shapes, users) if 0 < 2 * more <= channels else ([], [], [])
+        keepers, readers, others = found
         seen.update(keepers)
         for node in keepers:
             if node.op == "Convolution":
@@ -32,19 +35,24 @@ def widen(graph: Graph) -> None:
                     _append(graph, node, position, 0, more)
         for node in readers:
             _append(graph, node, 1, 1, more)
+        for number, user in enumerate(others):
+            data, attrs = graph.used_by(user.node)[user.position], {"axis": "1", "begin": "0", "end": str(channels)}
+            graph.connect(user, Output(Node("slice_axis", f"{start.name}_own{number}", [data], attrs)))
 
 
 def _groups(graph: Graph, node: Optional[Node]) -> int:
-    """The groups of a convolution of pictures whose weights are parameters; 0 for anything else."""
-    if node is None or node.op != "Convolution" or len(node.attr("kernel")) != 2 or not is_channels_first(node):
+    """The groups of a convolution of lines or pictures whose weights are parameters; 0 for anything else."""
+    if node is None or node.op != "Convolution" or len(node.attr("kernel")) > 2 or not is_channels_first(node):
         return 0
     return int(node.attr("num_group", 1)) * all(graph.value(source) is not None for source in node.inputs[1:])
 
 
-def _connected(graph: Graph, start: Node, shapes: Dict[Node, tuple], users: dict) -> Tuple[List[Node], List[Node]]:
-    """The nodes whose outputs have the channels of this convolution, and those that sum over them; none if another node
-    reads them."""
-    keepers, readers, channels = [start], [], int(start.attr("num_filter"))
+def _connected(
+    graph: Graph, start: Node, shapes: Dict[Node, tuple], users: dict
+) -> Tuple[List[Node], List[Node], List[User]]:
+    """The nodes whose outputs have the channels of this convolution, those that sum over them, and other users of one
+    element of each; none if there is any other user."""
+    keepers, readers, others, channels = [start], [], [], int(start.attr("num_filter"))
 
     def keeps(node: Optional[Node]) -> bool:
         if node is None or shapes.get(node, ())[1:2] != (channels,):
@@ -57,12 +65,17 @@ def _connected(graph: Graph, start: Node, shapes: Dict[Node, tuple], users: dict
     for node in keepers:  # which grows
         before = node.inputs[: _groups(graph, node) != 1] if node.op == "Convolution" else node.inputs
         near = [source.node for source in before]
-        for user, _ in users[node]:
-            (readers if _sums(graph, user, shapes.get(node, ())) else near).append(user)
+        for user in users[node]:
+            if _sums(graph, user.node, shapes.get(node, ())):
+                readers.append(user.node)
+            elif math.prod(shapes[node][2:]) == 1 and not keeps(user.node):
+                others.append(user)
+            else:
+                near.append(user.node)
         if not all(map(keeps, near)):
-            return [], []
+            return [], [], []
         keepers += [other for other in dict.fromkeys(near) if other not in keepers]
-    return keepers, readers
+    return keepers, readers, others
 
 
 def _sums(graph: Graph, node: Optional[Node], shape: tuple) -> bool:
