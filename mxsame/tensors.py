@@ -1,5 +1,5 @@
 """What is known of data, an array or a Symbol: its shape, what has made it, its type; what a graph's variables are
-told of it; and other orders of its axes."""
+given of it; and other orders of its axes."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def known_type(data: Any) -> Optional[str]:
     return None if dtype is None else np.dtype(dtype).name
 
 
-# -- what a graph's variables are told, and refuse
+# -- what a graph's variables are given, and refuse
 
 
 def of_kind(symbol: Any, other: Any) -> Any:

@@ -302,9 +302,13 @@ def test_its_parameters_cannot_be_changed(tmp_path):
         deployed.collect_params().load(str(tmp_path / "file"))
     with pytest.raises(TypeError, match="must stay as they are"):
         deployed.cast("float64")
+    data, parent = normal(2, 3, 11, 12), sequential(deployed)
+    want = deployed(data).asnumpy()
+    parent.initialize(mx.init.Normal(1), force_reinit=True)
+    assert np.array_equal(parent(data).asnumpy(), want)
 
 
-def test_numpy_mode(monkeypatch):
+def test_numpy_mode(monkeypatch, tmp_path):
     with mx.util.np_shape(True), mx.util.np_array(True):
 
         def function(F, x, conv, norm):
@@ -325,6 +329,9 @@ def test_numpy_mode(monkeypatch):
         assert "BatchNorm" not in running.operators(deployed.graph)
         with pytest.raises(TypeError, match="data must be an ndarray"):
             deployed(data.as_nd_ndarray())
+        for names in (deployed.export(str(tmp_path / "a")), mxsame.export(deployed, str(tmp_path / "b"))):
+            loaded = mx.gluon.SymbolBlock.imports(names[0], ["data"], names[1])
+            running.assert_alike(tuple(loaded(data)), want, 1e-5)
         if NARROWS:
             monkeypatch.setattr(bfloat16, "PRODUCTS", 1)
             running.assert_alike(mxsame.deploy(net, data.shape, dtype="bfloat16")(data), want, 0.02)
@@ -348,31 +355,24 @@ def test_a_call_does_not_search_for_parameters(monkeypatch):
     assert deployed(data).shape == (2, 8, 6, 6)
 
 
-def test_a_fused_graph_that_is_wrong_is_not_used(monkeypatch):
+def wrong(graph):
     """By a little, and at its border only."""
+    symbol = graph.symbol()
+    inner, border = symbol.slice_axis(axis=3, begin=0, end=-1), symbol.slice_axis(axis=3, begin=-1, end=None)
+    return mx.sym.concat(inner, border * (1 + 1e-4), dim=3)
+
+
+def refused(graph):
+    """By MXNet, which has no gradient of it."""
+    gate = Node("_backward_Activation", "gate", graph.outputs, {"act_type": "relu"})
+    return Graph([Output(gate)], {}, {}).symbol()
+
+
+@pytest.mark.parametrize("fused", [wrong, refused])
+def test_a_fused_graph_that_is_wrong_or_refused_is_not_used(fused, monkeypatch):
     net, data = sequential(conv(4, 3), conv(4, 3, act=None)), normal(2, 3, 7, 8)
     want = trained(net, data.shape)(data)
-
-    def wrong(graph, dtype):
-        symbol = graph.symbol()
-        inner, border = symbol.slice_axis(axis=3, begin=0, end=-1), symbol.slice_axis(axis=3, begin=-1, end=None)
-        return mx.sym.concat(inner, border * (1 + 1e-4), dim=3)
-
-    monkeypatch.setattr("mxsame.graphs.deploy.fused", wrong)
-    deployed = mxsame.deploy(net, data.shape)
-    assert deployed._fused is None
-    running.assert_alike(deployed(data), want, 1e-5)
-
-
-def test_a_fused_graph_that_mxnet_refuses_is_not_used(monkeypatch):
-    def refused(graph, dtype):
-        gated = graph.outputs[0]
-        graph = Graph([Output(Node("_backward_Activation", "gate", [gated], {"act_type": "relu"}))], {}, {})
-        return graph.symbol()
-
-    net, data = sequential(conv(4, 3)), normal(2, 3, 7, 8)
-    want = trained(net, data.shape)(data)
-    monkeypatch.setattr("mxsame.graphs.deploy.fused", refused)
+    monkeypatch.setattr("mxsame.graphs.deploy.fused", lambda graph, dtype: fused(graph))
     deployed = mxsame.deploy(net, data.shape)
     assert deployed._fused is None
     running.assert_alike(deployed(data), want, 1e-5)
@@ -395,9 +395,7 @@ def test_a_file_loads_without_mxsame(tmp_path):
     files = mxsame.deploy(net, shape).export(str(tmp_path / "net"), epoch=7)
     assert [file.rsplit("/", 1)[-1] for file in files] == ["net-symbol.json", "net-0007.params"]
     nodes = running.nodes(mx.sym.load(files[0]))
-    assert not [
-        node for node in nodes if node["op"].startswith("_sg") or node["op"] in ("BatchNorm", "Dropout", "Concat")
-    ]
+    assert not [node for node in nodes if node["op"].startswith("_sg") or node["op"] in ("BatchNorm", "Dropout")]
     assert all(node["name"].endswith("_shared") for node in nodes if node["op"] == "BlockGrad")
     (out,) = running.outputs_without_mxsame(files, [data], tmp_path)
     assert running.difference(out, net(data).asnumpy(), 1e-30) < 1e-5
@@ -535,17 +533,6 @@ for name in (*test_deploy.SOFTMAX_OF, *test_deploy.COPIED):
     test_deploy.run_copied(name, pathlib.Path({str(tmp_path)!r}))
 """
     assert running.run_python(code, cwd=tmp_path).splitlines() == [*SOFTMAX_OF, *COPIED]
-
-
-def test_files_in_np_mode(tmp_path):
-    with mx.util.np_shape(True), mx.util.np_array(True):
-        net = Own(lambda F, x, c: F.npx.relu(c(x)), conv8())
-        net.initialize()
-        data = mx.np.array(np.random.RandomState(0).randn(*EXECUTED), dtype="float32")
-        want, deployed = net(data).asnumpy(), mxsame.deploy(net, EXECUTED)
-        for names in (deployed.export(str(tmp_path / "a")), mxsame.export(deployed, str(tmp_path / "b"))):
-            loaded = mx.gluon.SymbolBlock.imports(names[0], ["data"], names[1])
-            assert running.difference(loaded(data).asnumpy(), want) < 1e-5
 
 
 # ---- what the graph looks like ---------------------------------------------------------------------------------------
@@ -859,15 +846,6 @@ def test_a_batch_norm_far_from_zero_keeps_its_digits(mean):
     data = normal(2, 3, 5, 5) + mean
     want = net(data).asnumpy()
     assert np.abs(mxsame.deploy(net, data.shape)(data).asnumpy() - want).max() < 1e-5 * np.abs(want).max()
-
-
-def test_initializing_a_parent_changes_nothing():
-    make, shape = NETWORKS["residual"]
-    deployed = mxsame.deploy(trained(make(), shape), shape)
-    data = normal(*shape)
-    want, parent = deployed(data).asnumpy(), sequential(deployed)
-    parent.initialize(mx.init.Normal(1), force_reinit=True)
-    assert np.array_equal(parent(data).asnumpy(), want)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))], ids=["copy", "pickle"])

@@ -44,7 +44,7 @@ def run(call: Any, **named: Any) -> Any:
 def _first(key: Any, call: Any, **named: Any) -> Any:
     """The first such call."""
     request = call.request(operands.classic(**named))
-    operator, args = lowered(request), request.args  # whose data refuses another size than it was told
+    operator, args = lowered(request), request.args  # whose data refuses another size than it was given
     if key is not None:
         if len(_OPERATORS) >= MOST_OPERATORS:
             _OPERATORS.clear()

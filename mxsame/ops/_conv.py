@@ -235,7 +235,7 @@ class ConvRequest(Request):
         validation.divisible("channels", channels, "groups", groups)
         if bias is not None:
             validation.shape("bias", bias, (channels,), "(channels,)")
-        self.want(self.call.windows(self.size), self.kind, in_channels, channels=channels, groups=groups)
+        self.plan_for(self.call.windows(self.size), self.kind, in_channels, channels=channels, groups=groups)
         self.native_last = self.native_last and groups == 1  # cuDNN does not promise more groups with channels last
 
     def complete(self) -> Optional[int]:

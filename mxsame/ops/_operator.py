@@ -26,9 +26,9 @@ DEFAULTS: Dict[str, Dict[str, Tuple[Any, ...]]] = {  # of MXNet's operators, for
 }
 
 
-def told(name: str, arguments: Dict[str, Any], in_graph: bool) -> Dict[str, Any]:
-    """What MXNet's operator is told. It parses its arguments in each call, so a call on arrays has no defaults among
-    them; a graph has them all, for whoever reads it."""
+def without_defaults(name: str, arguments: Dict[str, Any], in_graph: bool) -> Dict[str, Any]:
+    """The arguments that MXNet's operator is given. It parses them in each call, so a call on arrays has no defaults
+    among them; a graph has them all, for whoever reads it."""
     defaults: Dict[str, Tuple[Any, ...]] = {} if in_graph else DEFAULTS[name]
     return {key: value for key, value in arguments.items() if value not in defaults.get(key, ())}
 

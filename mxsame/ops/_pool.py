@@ -200,7 +200,7 @@ class PoolRequest(Request):
         # oneDNN keeps nothing for the backward pass of a maximum at inference, which may follow.
         is_float32 = tensors.known_type(self.data) == "float32"
         self.loses_workspace = operator == "max" and self.target.has_saliency and is_float32
-        self.want(windows, operator, **self._layouts(operator))
+        self.plan_for(windows, operator, **self._layouts(operator))
         self.refused = self._not_fast()
 
     def operator(self, plan: Plan, note: Optional[str] = None) -> Pooling:

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple, TypeVar
 
 from mxsame import operands, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.ops._operator import Operator, told
+from mxsame.ops._operator import Operator, without_defaults
 from mxsame.plan import POOLS, Plan
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.costs import Work
@@ -20,7 +20,7 @@ class Request:
     Parameters
     ----------
     args : mxsame.operands.Operands
-        In the layout of the caller; a graph that was told its size refuses another.
+        In the layout of the caller; a graph that was given its size refuses another.
     call
         The record of the arguments; the attribute `call` has them checked, and what they lack from the arrays.
 
@@ -98,7 +98,7 @@ class Request:
         """Whether the operator is given the data as it is, with channels last."""
         return self.native_last and None not in self.size
 
-    def want(self, windows: Windows, operator: str, in_channels: Optional[int] = None, **more: Any) -> None:
+    def plan_for(self, windows: Windows, operator: str, in_channels: Optional[int] = None, **more: Any) -> None:
         """Set what is wanted; `more` are fields of :class:`mxsame.planner.Work`. There must be a graph for every size,
         if there is to be one, and no array of more elements than MXNet can count."""
         if None in self.size and operator != "transposed":
@@ -124,7 +124,7 @@ class Request:
             **{"plain": self.work.plain, "plan": plan, "note": note, "name": name},
             "first": 1 if self.runs_last else SPATIAL,
             "turned": self.channels_last and not self.runs_last,
-            "arguments": told(name, {**arguments, **layout}, self.in_graph),
+            "arguments": without_defaults(name, {**arguments, **layout}, self.in_graph),
         }
 
     # -- the weights

@@ -89,7 +89,7 @@ def _commutes(graph: Graph, node: Node, users: dict, shapes: dict) -> bool:
 
 
 def _is_elementwise(node: Node) -> bool:
-    """Whether an operator treats every element by itself, if it is told where its axis is."""
+    """Whether an operator treats every element by itself, if it is given where its axis is."""
     if node.op == "LeakyReLU":
         return node.attr("act_type", "leaky") in RECTIFIERS
     return node.kind in ELEMENTWISE or (node.op in AXIS and not node.attr("output_mean_var", False))
