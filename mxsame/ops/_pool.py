@@ -280,5 +280,5 @@ class Pooling(Operator):
         if plan.pairs:
             ready = arrays.paired(F, ready, self.copies)
         out = F.Pooling(ready, **self.arguments)
-        out = arrays.unpaired(F, out) if plan.pairs else out
+        out = F.reshape(out, shape=(0, -3, 0)) if plan.pairs else out
         return self.after(F, out, data)

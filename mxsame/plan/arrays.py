@@ -56,11 +56,6 @@ def rewritten(F: Any, weight: Any) -> Any:
     return F._internal._mul_scalar(weight, scalar=1.0, **{COPY: True})
 
 
-def unpaired(F: Any, out: Any) -> Any:
-    """(N, C/2, 2, W) -> (N, C, W)."""
-    return F.reshape(out, shape=(0, -3, 0))
-
-
 def cropped(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIAL) -> Any:
     """The output without (start, end) elements of each spatial axis."""
     if not any(map(any, crops)):
