@@ -251,6 +251,7 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
        ("zeros", "ones")},
     "_full": [lambda F, x: F.broadcast_add(x, F.full((1, 6, 1, 1), 3.5))],
     "_arange": [lambda F, x: F.broadcast_add(x, F.arange(1, 8, step=1)),
+                ((2, 5), lambda F, x: F.broadcast_mul(x, F.expand_dims(F.arange(1, 6), axis=0))),
                 lambda F, x: F.broadcast_add(x, F.arange(7)),
                 lambda F, x: F.broadcast_add(x, F.reshape(F.arange(2, 3.5, step=0.5, repeat=2), shape=(1, 6, 1, 1)))],
     "_contrib_arange_like": [lambda F, x: F.broadcast_add(x, F.contrib.arange_like(x, axis=3, start=2)),

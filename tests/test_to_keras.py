@@ -76,24 +76,28 @@ def ending():
     return ".h5" if metadata.version("keras") < "3" else ".keras"
 
 
-def loaded(file, is_ours=True):
-    """The file in tf.keras, which is the oracle; ours whatever order of axes its user has by default. tf.keras 2 has no
-    LSTM with channels first."""
+def loaded(file):
+    """The file in tf.keras, which is the oracle."""
     import tensorflow as tf
 
-    tf.keras.backend.set_image_data_format(f"channels_{'first' if is_ours and ending() == '.keras' else 'last'}")
-    try:
-        return tf.keras.models.load_model(str(file), compile=False)
-    finally:
-        tf.keras.backend.set_image_data_format("channels_last")
+    return tf.keras.models.load_model(str(file), compile=False)
+
+
+def set_default(order):
+    """Of the axes in layers that do not say it. tf.keras 2 has no LSTM with channels first."""
+    import tensorflow as tf
+
+    tf.keras.backend.set_image_data_format(order if ending() == ".keras" else "channels_last")
 
 
 @pytest.fixture
 def made(monkeypatch):
-    """The models that were written, and not compared."""
+    """The models that were written, and not compared. They run whatever order of axes their user has by default."""
     models = []
     monkeypatch.setattr(checking, "compare", lambda file, made, source: models.append(made))
-    return models
+    set_default("channels_first")
+    yield models
+    set_default("channels_last")
 
 
 def called(model, made, arrays, **more):
@@ -448,7 +452,8 @@ def test_a_network_of_keras_gives_there_what_it_gave(recorded, network, as_read,
     assert network not in refused
     if as_read and (network.endswith("channels_first") or (keras, network) == ("keras2", "normalizations")):
         return  # TensorFlow computes convolutions with channels first wrongly on CPUs; it cannot load its own file
-    model = loaded(file, is_ours=not as_read)
+    set_default("channels_last" if as_read else "channels_first")
+    model = loaded(file)
     got = called(model, made[0], given, training=False)
     assert len(got) == len(want)
     assert max(map(difference, got, want)) < 1e-5

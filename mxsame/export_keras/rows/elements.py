@@ -36,6 +36,11 @@ def affine(w: Writer, x: Value, scale: Any = 1.0, offset: Any = 0.0, part: str =
     """scale * x + offset, of numbers or of arrays with the axes of x."""
     if np.array_equal(scale, 1.0) and np.array_equal(offset, 0.0):
         return x
+    if 0 < np.ndim(scale) < 3:  # which Keras 3 takes for channels first, if those are its user's default
+        ones = (1,) * (3 - np.ndim(scale))
+        wide = w.in_shape(x, (None, *ones, *x.shape[1:]), range(4), part="wide")
+        out = affine(w, wide, np.reshape(scale, ones + np.shape(scale)), offset, part)
+        return w.in_shape(out, x.shape, x.order, part="narrow")
     config = {"scale": np.asarray(scale).tolist(), "offset": np.asarray(offset).tolist()}
     return w.layer("Rescaling", config, x, part=part)
 
