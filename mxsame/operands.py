@@ -138,6 +138,12 @@ def _kind(array: Any) -> str:
     return "an mx.np.ndarray" if isinstance(array, _NUMPY_KINDS) else "an NDArray"
 
 
+def must_be_array(name: str, array: Any) -> None:
+    """Raises a `TypeError` for what a net does not take."""
+    if not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
+        raise TypeError(f"{name} must be an NDArray or a Symbol; {received(name, array)}")
+
+
 def received(name: str, array: Any) -> str:
     kind = type(array)
     hint = f"; nd.array({name}) is an NDArray" if isinstance(array, np.ndarray) else ""

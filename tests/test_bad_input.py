@@ -496,3 +496,14 @@ ACCEPTED = {
 def test_accepted(name):
     given, plain = ACCEPTED[name]
     np.testing.assert_array_equal(conv(**given), conv(**plain))
+
+
+def test_what_a_hybridized_net_does_not_take():
+    """A layer of Gluon's own checks nothing."""
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mx.gluon.nn.Conv2D(4, 3, in_channels=3))
+    net.initialize()
+    mxsame.hybridize(net)
+    refused(lambda: net(np.ones((1, 3, 8, 8))), r"received data of type numpy.ndarray; nd.array\(data\) is an NDArray")
+    refused(lambda: net(nd.ones((3, 8, 8))), r"received shapes=\[\(3, 8, 8\)\]; .* takes data of 4 axes, the batch")
+    assert net(nd.ones((1, 3, 8, 8))).shape == (1, 4, 6, 6)

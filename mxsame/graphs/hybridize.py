@@ -15,7 +15,7 @@ import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Hashable, Mapping, Optional, Sequence
 
-from mxsame import _gluon, tensors, validation
+from mxsame import _gluon, operands, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.plan.choice import Decision
@@ -123,7 +123,9 @@ class Specialised:
         seen, (last, graph), arrays = tracing.seen(args), self._last, args
         if graph is None or seen != last:
             arrays = tuple(tracing.flattened(args))
-            # Symbols are a parent's graph; Gluon refuses anything else.
+            for array in arrays:
+                operands.must_be_array("data", array)
+            # Symbols are a parent's graph.
             if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
                 return super(TakenOver, self._net).forward(*args)  # type: ignore[misc]
             if isinstance(self._net, tracing.Checked):
@@ -132,7 +134,11 @@ class Specialised:
                 graph = self._graph(tracing.Call.of(args, arrays))
                 self._last = seen, (graph if seen and graph in self.graphs.values() else None)
         _gluon.watch(self._net, graph.operator)
-        return graph(*arrays)
+        try:
+            return graph(*arrays)
+        except mx.base.MXNetError:
+            with tracing.explained(shapes=[array.shape for array in arrays]):
+                raise
 
     def __reduce__(self) -> tuple:
         """A copy of the net, and one that was pickled, has graphs of its own."""

@@ -119,8 +119,7 @@ def must_be_network(net: Any) -> None:
 @lowered_later
 def _of_size(value: Value, array: Any) -> Any:
     """An input of the static lengths: an array of others is refused, by a graph, too."""
-    if not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
-        raise TypeError(f"data must be an NDArray or a Symbol; {operands.received('data', array)}")
+    operands.must_be_array("data", array)
     wanted = tuple(value.ordered(value.shape))
     symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)
     if shape is not None:
