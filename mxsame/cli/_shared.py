@@ -25,14 +25,6 @@ import click  # noqa: E402
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 
 
-def need_mxnet() -> None:
-    """Imports MXNet, or ends with the message of the `InstallationError`."""
-    try:
-        from mxsame import _mxnet  # noqa: F401
-    except ImportError as error:
-        raise click.ClickException(str(error)) from error
-
-
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
     """What the library refuses ends the command with the library's message."""
@@ -40,6 +32,12 @@ def refusals() -> Iterator[None]:
         yield
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise click.ClickException(str(error)) from error
+
+
+def need_mxnet() -> None:
+    """Imports MXNet, or ends with the message of the `InstallationError`."""
+    with refusals():
+        from mxsame import _mxnet  # noqa: F401
 
 
 def print_json(value: Any) -> None:

@@ -372,14 +372,14 @@ def imported_keras() -> Any:
 @contextlib.contextmanager
 def silent_stderr() -> Iterator[None]:
     """What libraries print to the process's stderr is lost; an exception is not."""
-    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    kept = os.dup(2)
+    with open(os.devnull, "w", encoding="ascii") as nothing:
+        os.dup2(nothing.fileno(), 2)
     try:
-        os.dup2(nothing, 2)
         yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(nothing)
 
 
 def loaded(keras: Any, file: str, weights: str | None, objects: Any, custom: Any) -> Any:
