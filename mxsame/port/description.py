@@ -59,7 +59,7 @@ class Config(Dict[str, Any]):
             if not (known or is_float32 or is_off(value)):
                 received = validation.received(**{name: type_name(value) if name == "dtype" else value})
                 if name == "dtype":  # the layer is no other in float32
-                    raise TypeError(f"dtype must be float32, to which the model can be rebuilt in Keras; {received}")
+                    raise TypeError(f"dtype must be float32 (keras.models.clone_model makes such a model); {received}")
                 raise ValueError(f"{name} must not be given, or have its default; {received}")
 
 
