@@ -462,6 +462,19 @@ def test_a_network_of_keras_gives_there_what_it_gave(recorded, network, as_read,
         assert {np.sort(array, axis=None).tobytes() for array in map(np.asarray, layer.weights)} <= elements, layer.name
 
 
+def test_names_of_layers_may_be_paths(recorded, tmp_path):
+    """The group of one layer may be in that of a later one, as in MobileNetV3."""
+    import h5py
+
+    net = mxsame.from_keras(recorded["keras2"][0] / "sequential.h5")
+    first, second = [layer for layer in net.description.walk() if layer.weights][:2]
+    first.name, second.name = "block/first", "block"
+    mxsame.to_keras_weights(net, tmp_path / "weights.h5")
+    with h5py.File(tmp_path / "weights.h5") as file:
+        counts = [len(file[layer.name].attrs["weight_names"]) for layer in (first, second)]
+    assert counts == [len(first.weights), len(second.weights)]
+
+
 # ---- what is refused, and files --------------------------------------------------------------------------------------
 
 REFUSED = {
