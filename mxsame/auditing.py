@@ -163,6 +163,7 @@ def audit(net: Any, shape: Shapes) -> Audit:
 
 def _symbol(net: Any, shape: Shapes) -> Any:
     if isinstance(net, mx.gluon.HybridBlock):
+        tracing.check_inputs(net, tuple(shape))
         return tracing.grouped(net(*map(mx.sym.var, shape)))
     if isinstance(net, (str, os.PathLike)):
         path = os.fspath(net)

@@ -136,7 +136,7 @@ def traced(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool]
     """The net run on Symbols, nested as `structure` says, mx.np ones in np mode or as `is_np` says."""
     inputs = [variable(f"mxsame_input{number}", is_np=is_np) for number in range(len(flattened(structure)))]
     args = regrouped(structure, iter(inputs))
-    _check_inputs(net, args)
+    check_inputs(net, args)
     parameters = _gluon.parameters(net)
     for parameter in parameters.values():
         tensors.renew(parameter)
@@ -148,7 +148,7 @@ def traced(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool]
     return Trace(inputs, placeholders, outputs, variables, target)
 
 
-def _check_inputs(net: Any, args: Any) -> None:
+def check_inputs(net: Any, args: Any) -> None:
     """That `hybrid_forward` takes so many inputs, in addition to the parameters that Gluon passes."""
     try:
         inspect.signature(net.hybrid_forward).bind(mx.sym, *args, **_gluon.own_parameters(net))
