@@ -542,7 +542,7 @@ for name in (*test_deploy.SOFTMAX_OF, *test_deploy.COPIED):
 def test_convolution_batch_norm_and_activation_are_one_step_but_for_slices(strategy):
     shape = (2, 3, 12, 14)
     with mxsame.plan.force(strategy):
-        deployed = mxsame.deploy(trained(sequential(conv(8, 3, 2), conv(6, 3, 2)), shape), shape)
+        deployed = mxsame.deploy(trained(sequential(conv(8, 3, 2), conv(8, 3, 2)), shape), shape)
     sliced = ["slice"] * (strategy == "slice")
     assert running.operators(deployed.graph) == ["Convolution", *sliced, "Activation"] * 2
     assert len(list(deployed.collect_params())) == 4
@@ -596,6 +596,14 @@ def test_a_prelu_stays_in_blocks(prelu):
 
 
 @pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
+def test_a_bias_after_a_transposed_convolution_is_a_step_with_the_activation():
+    net = sequential(conv8(), mxsame.nn.Conv2DTranspose(8, 3, 2), nn.Activation("relu"), mxsame.nn.Conv2D(3, 3))
+    with mxsame.plan.force("slice"):
+        found = fused_operators(assert_same(trained(net, EXECUTED), EXECUTED))
+    assert found == ["_sg_mkldnn_conv", "Deconvolution", "slice", *["_sg_mkldnn_conv"] * 2, "slice_axis"]
+
+
+@pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
 def test_a_hard_gate_stays_in_blocks():
     """MobileNetV3's, which is often 0 and 1; its hard swish is a convolution with a clip, and a product."""
 
@@ -605,7 +613,7 @@ def test_a_hard_gate_stays_in_blocks():
         gate = F.clip(100 * excite(F.Pooling(x, global_pool=True, pool_type="avg")) + 3, 0, 6) * (1 / 6)
         return last(F.broadcast_mul(x, gate))
 
-    net = Own(excited, conv8(), mxsame.nn.Conv2D(8, 1), mxsame.nn.Conv2D(6, 1))
+    net = Own(excited, conv8(), mxsame.nn.Conv2D(8, 1), mxsame.nn.Conv2D(8, 1))
     found = fused_operators(assert_same(trained(net, EXECUTED), EXECUTED))
     assert found[:3] == ["_sg_mkldnn_conv", "_sg_mkldnn_conv", "elemwise_mul"] and "BlockGrad" not in found
     assert found[-2:] == ["_backward_Activation", "_sg_mkldnn_conv"] and "clip" not in found

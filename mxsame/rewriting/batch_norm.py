@@ -59,7 +59,9 @@ def convolve(graph: Graph) -> None:
             continue
         with np.errstate(all="ignore"):
             affine = _as_affine(graph, node, shapes)
-        if affine is None:
+        if node.op == "Deconvolution":
+            folded.update(_with_bias(graph, node, shapes, users))
+        elif affine is None:
             _rectify(graph, node, shapes, users)
         elif affine.axis == 1 and (node.kind == "batch_norm" or _is_convolved(affine.data, shapes)):
             scale, shift = (np.broadcast_to(each, shapes[node][1]).astype(np.float32) for each in affine[1:3])
@@ -71,6 +73,24 @@ def convolve(graph: Graph) -> None:
             else:
                 _become_convolution(graph, node, affine.data, scale, shift)
     graph.replace(folded)
+
+
+def _with_bias(graph: Graph, node: Node, shapes: dict, users: dict) -> dict:
+    """A Deconvolution whose bias, which takes it longer than its products, is added by a depthwise 1x1 convolution
+    after the slices of its output; what replaces what."""
+    *_, bias = map(graph.value, node.inputs)
+    if len(node.inputs) < 3 or bias is None or not is_channels_first(node) or len(bias) < LEAST_CHANNELS:
+        return {}
+    after = node
+    while len(users[after]) == 1 and users[after][0].node is not None and users[after][0].node.op == "slice":
+        after = users[after][0].node
+    if shapes[after][1] != len(bias):
+        return {}
+    node.inputs.pop()
+    node.attrs["no_bias"] = "True"
+    made = Node("Convolution", f"{node.name}_with_bias")
+    _become_convolution(graph, made, Output(after), np.ones_like(bias), bias)
+    return {Output(after): Output(made)}
 
 
 def _rectify(graph: Graph, node: Node, shapes: dict, users: dict) -> None:

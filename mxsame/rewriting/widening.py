@@ -11,14 +11,15 @@ from mxsame.plan.costs import has_avx512
 from mxsame.rewriting.graph import Graph, Node, Output, User
 from mxsame.rewriting.windows import is_channels_first
 
+LEAST = 8  # channels in a block
 KEEP_CHANNELS = ("Activation", "Flatten", "Pooling", "add", "clip", "multiply")
 
 
 def widen(graph: Graph) -> None:
     """Let convolutions of lines and pictures pass on a multiple of 16 channels, or of 8 without AVX-512: for other
     numbers oneDNN has slower code. Whatever reads the new channels has weights of zero for them, or, after a global
-    pooling operator, a slice before it. At most half as many are added. Xception, of 728 channels, takes two thirds of
-    the time."""
+    pooling operator, a slice before it. At most half as many are added, or if there are no blocks at all as many as it
+    takes, with a slice after the activation. Xception, of 728 channels, takes two thirds of the time."""
     shapes, users, seen = graph.shapes(), graph.users(), set()
     for start in users:
         if start in seen or _groups(graph, start) != 1:
@@ -27,6 +28,11 @@ def widen(graph: Graph) -> None:
         more = -channels % (16 if has_avx512() else 8)
         found = _connected(graph, start, shapes, users) if 0 < 2 * more <= channels else ([], [], [])
         keepers, readers, others = found
+        if not keepers and channels % LEAST and _has_room(graph, start, shapes):
+            after = users[start][0].node
+            keeps = len(users[start]) == 1 and after is not None and after.kind in ("Activation", "clip")
+            keepers = [start, after] if keeps else [start]
+            others = users[keepers[-1]]
         seen.update(keepers)
         for node in keepers:
             if node.op == "Convolution":
@@ -39,6 +45,11 @@ def widen(graph: Graph) -> None:
         for number, user in enumerate(others):
             data, attrs = graph.used_by(user.node)[user.position], {"axis": "1", "begin": "0", "end": str(channels)}
             graph.connect(user, Output(Node("slice_axis", f"{start.name}_own{number}", [data], attrs)))
+
+
+def _has_room(graph: Graph, node: Node, shapes: Dict[Node, tuple]) -> bool:
+    """Whether a convolution has data in blocks, and more than one element of each channel."""
+    return graph.value(node.inputs[1]).shape[1] >= LEAST and math.prod(shapes[node][2:]) > 1
 
 
 def _groups(graph: Graph, node: Optional[Node]) -> int:
