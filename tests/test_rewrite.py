@@ -8,6 +8,7 @@ import running
 
 import mxsame
 from mxsame._mxnet import mx
+from mxsame.port import activations
 from mxsame.rewriting import bfloat16, training, widening
 from mxsame.rewriting.graph import Graph
 
@@ -248,6 +249,11 @@ def to(channels, outputs, groups=1):
     return nn.Conv2D(outputs, 3, padding=1, in_channels=channels, groups=groups)
 
 
+def bounded():
+    """ReLU6 as networks of Keras have it."""
+    return running.Own(lambda F, x: activations.relu(F, x, max_value=6))
+
+
 PLAIN_GRADIENTS = {  # net -> whether its batch norm has data and gradient in different blocks
     "depthwise after blocks of 8": (lambda: norm_before(24, 48, nn.Activation("relu"), to(48, 48, 48)), True),
     "all in blocks of 8": (lambda: norm_before(24, 24, nn.Activation("relu"), to(24, 24, 24)), False),
@@ -257,6 +263,8 @@ PLAIN_GRADIENTS = {  # net -> whether its batch norm has data and gradient in di
     "no blocks": (lambda: norm_before(20, 48, to(48, 48)), False),
     "groups without blocks": (lambda: norm_before(16, 48, to(48, 48, 4)), True),
     "an average of everything": (lambda: norm_before(24, 48, nn.Activation("relu"), nn.GlobalAvgPool2D()), True),
+    "a slice in all of 16": (lambda: norm_before(16, 48, bounded(), to(48, 48)), False),
+    "a slice in blocks of 8": (lambda: norm_before(24, 48, bounded(), to(48, 48, 48)), True),
     "a pool of windows between": (lambda: norm_before(24, 48, nn.MaxPool2D(), to(48, 48)), False),
 }
 
