@@ -327,7 +327,8 @@ def test_a_deployed_net(path):
     net = downsampling()
     deployed = mxsame.deploy(net, SHAPE)
     check(deployed, path, random(5, *SHAPE[1:]), shapes=[SHAPE])
-    assert operators(path) == {"Conv": 4, "Relu": 1, "MaxPool": 1, "AveragePool": 1, "ConvTranspose": 1}
+    once = ("Relu", "MaxPool", "AveragePool", "ConvTranspose", "Slice")  # the last of channels that fill a block
+    assert operators(path) == {"Conv": 4, **dict.fromkeys(once, 1)}
     check(sequential(deployed, gluon.Activation("tanh")), path, random(*SHAPE))
 
 
