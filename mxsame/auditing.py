@@ -90,7 +90,7 @@ class Audit:
         if not self.wrong:
             return self.symbol
         graph = Graph.of(self.symbol, {}, self.shapes)
-        for layer in list(_judged(graph, graph.shapes())):
+        for layer in list(_judged(graph, graph.output_shapes())):
             if layer.status in WRONG:
                 inputs = dict(zip(("data", "weight", "bias"), layer.node.inputs))
                 _splice(graph, layer.last, layer.exact(), inputs)
@@ -143,8 +143,8 @@ def audit(net: Any, shape: Shapes) -> Audit:
     shapes = _shapes(symbol, shape)
     graph = Graph.of(symbol, {}, shapes)
     with tracing.explained(shape=shape):
-        node_shapes = graph.shapes()
-    unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and node not in node_shapes]
+        node_shapes = graph.output_shapes()
+    unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and Output(node) not in node_shapes]
     rule = "shape must be given for every input of the network, by name, so that the shapes of all layers are known"
     validation.must(not unknown, rule, shape=shape, unknown=unknown)
     judged = {layer.last: layer for layer in _judged(graph, node_shapes)}
@@ -197,18 +197,19 @@ def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
 class _Judged:
     """A convolution or a pooling operator, compared with SAME's of the same size."""
 
-    def __init__(self, node: Node, operator: Windowed, shapes: Dict[Node, tuple]):
+    def __init__(self, node: Node, operator: Windowed, shapes: Dict[Output, tuple]):
         self.node, self.last, self.data = node, operator.last, operator.data
         self.is_padded = operator.data != node.inputs[0]
         self.is_transposed, self.is_pool = node.op == "Deconvolution", node.op == "Pooling"
-        self.shape = shapes[operator.data.node]
-        sizes = spatial(node, shapes[operator.last])
+        self.shape = shapes[operator.data]
+        sizes = spatial(node, shapes[Output(operator.last)])
         if self.is_transposed:
             self.output_padding, self.fits = _output_padding(operator.windows, sizes)
             self.axes = tuple(map(_transposed_axis, operator.windows, sizes, self.output_padding))
         else:
             self.axes = tuple(map(_axis, operator.windows, sizes))
-            self.fits = sizes == tuple(padding.output_size(w.size, w.kernel_size, w.stride) for w in operator.windows)
+            rules = ((each.size, each.kernel_size, each.stride, each.dilation) for each in operator.windows)
+            self.fits = sizes == tuple(padding.output_size(*rule) for rule in rules)
 
     @property
     def status(self) -> str:
@@ -285,7 +286,7 @@ def _is_parameter(node: Node) -> bool:
     return node.op == "null"
 
 
-def _judged(graph: Graph, shapes: Dict[Node, tuple]) -> Iterable[_Judged]:
+def _judged(graph: Graph, shapes: Dict[Output, tuple]) -> Iterable[_Judged]:
     """Every convolution and pooling operator that is not global: with the slices after it that leave SAME's size, or
     else without."""
     users = graph.users()
@@ -311,7 +312,7 @@ def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output]) 
 # ---- how shifts add up -----------------------------------------------------------------------------------------------
 
 
-def _seen(graph: Graph, judged: Mapping[Node, _Judged], shapes: Dict[Node, tuple]) -> Dict[Node, list]:
+def _seen(graph: Graph, judged: Mapping[Node, _Judged], shapes: Dict[Output, tuple]) -> Dict[Node, list]:
     """Along each spatial axis of a node's output: what one step is in pixels of the network's input, and how far what
     it shows is from what SAME shows; of several inputs, the farthest."""
     seen: Dict[Node, list] = {}
@@ -323,7 +324,7 @@ def _seen(graph: Graph, judged: Mapping[Node, _Judged], shapes: Dict[Node, tuple
         elif sources:
             seen[node] = [max(along, key=lambda pair: abs(pair[1])) for along in zip(*sources)]
             if node.op in RESIZING:
-                sizes = zip(shapes[node.inputs[0].node][2:], shapes[node][2:])
+                sizes = zip(shapes[node.inputs[0]][2:], shapes[Output(node)][2:])
                 seen[node] = [(step * Fraction(*pair), offset) for (step, offset), pair in zip(seen[node], sizes)]
     return seen
 

@@ -26,7 +26,7 @@ class Operands(NamedTuple):
 
     F: Any  # mx.nd or mx.sym
     arrays: Tuple[Any, ...]  # data first; None for those left out
-    shapes: Tuple[Any, ...]  # of each array: a tuple with None for what is unknown, or None where even the rank is
+    shapes: Tuple[Any, ...]  # of each array, with None for unknown lengths; None if even the rank is unknown
     restore: Callable[[Any], Any]  # gives an output back in the kind in which the data came
     target: Target
     names: Tuple[str, ...] = ()
@@ -54,7 +54,7 @@ def as_classic(arrays: Sequence[Any]) -> Tuple[Any, ...]:
 
 
 def check(name: str, array: Any) -> None:
-    """What must hold of any one array: its kind, a floating type, that it is dense and not empty."""
+    """Raise unless an array has a supported kind and a floating type, and is dense and not empty."""
     if isinstance(array, mx.sym.Symbol):
         _check_symbol(name, array)
         return
@@ -66,7 +66,8 @@ def check(name: str, array: Any) -> None:
 
 
 def _check_symbol(name: str, symbol: Any) -> None:
-    """One output; and the attributes of a variable, which nobody would look at before the graph is bound."""
+    """Raise unless a Symbol has one output, and a variable's attributes fit: nothing else checks them before the graph
+    is bound."""
     outputs = symbol.list_outputs()
     validation.must(len(outputs) == 1, f"{name} must be a Symbol with one output", **{f"{name}.outputs": outputs})
     dtype, stype = symbol.attr("__dtype__"), symbol.attr("__storage_type__")

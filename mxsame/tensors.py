@@ -1,5 +1,5 @@
-"""What is known of data, an array or a Symbol: its shape, what has made it, its type; what a graph's variables are
-given of it; and other orders of its axes."""
+"""Facts about an array or a Symbol: its shape, its type, its origin and its layout; and the attributes that carry these
+facts to a graph's variables."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def probed_shape(symbol: Any, shapes: Callable[[int], Mapping[str, tuple]]) -> O
 def inferred_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:
     """The shapes of a graph's outputs as MXNet infers them from those of its inputs, which may be more than it has.
 
-    None for unknown lengths that an operator stumbles over, and for a graph that contradicts itself or these shapes.
+    Returns None if an operator cannot infer from unknown lengths, and for a graph that contradicts itself or these
+    shapes.
     """
     names = set(symbol.list_arguments())
     try:
@@ -133,7 +134,7 @@ def has_onednn() -> bool:
 
 
 def known_type(data: Any) -> Optional[str]:
-    """The type of the data's elements; None for a graph that does not tell."""
+    """The type of the data's elements; None if a graph does not show it."""
     if isinstance(data, mx.nd.NDArray):
         return np.dtype(data.dtype).name
     try:

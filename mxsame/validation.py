@@ -31,6 +31,7 @@ OTHER_NAMES = {  # of arguments, in Keras and in MXNet's operators: those here, 
     "custom_objects": ("custom: a dict of functions of (config, weights)",),
     "data_format": ('layout: "NHWC" for "channels_last" and two axes',),
     "kernel_initializer": ("weight_initializer",),
+    "dilation": ("dilation_rate",),
     "name": ("prefix",),
     "num_group": ("groups",),
     "pad": ("padding",),
@@ -66,11 +67,12 @@ def typed(holds: Any, rule: str, **values: Any) -> None:
 
 
 def named(function: Function) -> Function:
-    """A decorator: an argument that is unknown, under another library's name, or missing, is a `TypeError` with the
-    name."""
+    """A decorator: an argument that is unknown, under another library's name, missing, or one too many, is a
+    `TypeError` with the names."""
     parameters = inspect.signature(function).parameters
-    needed = [name for name, each in parameters.items() if each.default is each.empty and each.kind == _NAMED]
-    takes_all = any(each.kind == each.VAR_KEYWORD for each in parameters.values())
+    by_position = [name for name, each in parameters.items() if each.kind == _NAMED]
+    needed = [name for name in by_position if parameters[name].default is parameters[name].empty]
+    takes_all = any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters.values())
     is_method = needed[:1] == ["self"]
 
     @functools.wraps(function)
@@ -92,6 +94,9 @@ def named(function: Function) -> Function:
                 given = dict(list(zip(needed, args))[is_method:], **arguments)
                 rule = f"{maker} must be given {' and '.join(missing)}"
                 raise TypeError(f"{rule}; {received(**given)}") from None
+            if len(args) > len(by_position) and not takes_all:
+                rule = f"{maker} takes {', '.join(by_position[is_method:])} by position, and the rest by name"
+                raise TypeError(f"{rule}; {received(arguments=len(args) - is_method)}") from None
             raise
 
     return cast(Function, checked)

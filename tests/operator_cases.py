@@ -49,6 +49,13 @@ def dense(flatten, bias=True):
     return Block(lambda F, x, w, b: F.FullyConnected(x, w, b, num_hidden=3, flatten=flatten), w=(3, width), b=(3,))
 
 
+def dense_of_both(F, x, y, w):
+    """One weight for images and for vectors: with channels last its rows have two orders."""
+    images = F.Pooling(x, kernel=(1, 1))
+    of_images, of_vectors = (F.FullyConnected(each, w, num_hidden=3, no_bias=True) for each in (images, y))
+    return of_images * of_vectors
+
+
 def both(function):
     """Of two arrays, one of which broadcasts."""
     return lambda F, x, y: function(F, x, F.slice_axis(y, axis=2, begin=0, end=1))
@@ -87,7 +94,7 @@ ONE = {  # operator of one array -> arguments that need its row
     "SoftmaxActivation": [{"mode": "instance"}, {"mode": "channel"}],
     "topk": [
         *({}, {"k": 3, "axis": 1, "is_ascend": True, "dtype": "int32"}, {"k": 3, "axis": 2, "ret_typ": "value"}),
-        *({"k": 2, "ret_typ": "both"}, {"k": 2, "axis": 1, "ret_typ": "mask"}, {"k": 0, "axis": 1, "ret_typ": "value"}),
+        *({"k": 2, "ret_typ": "both"}, {"k": 2, "axis": 1, "ret_typ": "mask"}, {"k": -1, "ret_typ": "value"}),
     ],
     "sort": [{"axis": -1}, {"axis": 1, "is_ascend": False}],
     "argsort": [{}, {"axis": 1, "is_ascend": False, "dtype": "int32"}],
@@ -163,6 +170,7 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "FullyConnected": [
         dense(True), dense(False), dense(False, bias=False), ((2, 7), dense(False)), ((2, 7), dense(False, False)),
         ((5,), Block(lambda F, x, w: F.FullyConnected(x, w, num_hidden=3, no_bias=True), w=(3, 1))),
+        ([(2, 3, 2, 2), (2, 12)], Block(dense_of_both, w=(3, 12))),
     ],
     "batch_dot": [
         ([(2, 3, 4), (2, 4, 5)], lambda F, x, y: F.batch_dot(x, y)),
@@ -240,8 +248,9 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
        ("sqrt", "rsqrt", "reciprocal", "log", "log1p", "arccosh")},
     **{name: [lambda F, x, name=name: getattr(F, name)(x)] for name in
        ("abs", "square", "exp", "expm1", "erf", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh",
-        "arcsinh", "arctanh", "floor", "ceil", "sign", "round", "rint", "fix", "trunc", "negative", "relu", "sigmoid",
+        "arcsinh", "arctanh", "floor", "ceil", "round", "rint", "fix", "trunc", "negative", "relu", "sigmoid",
         "tanh", "softsign")},
+    "sign": [lambda F, x: F.sign(x), lambda F, x: F.sign(F.log(x))],  # of NaN it is 0
     "Cast": [lambda F, x: F.cast(F.cast(x * 10, dtype="int32"), dtype="float32")],
     "where": [lambda F, x: F.where(x > 0.1, x, F.zeros_like(x) + 3),
               ((5, 5), lambda F, x: F.where(F.sum(x, axis=1) > 0, x, -x)),

@@ -126,6 +126,7 @@ def halves():
     ("symbol", "status", "shift"),
     [
         (conv(DATA), "shifted", (-1, -1)),
+        (conv(mx.sym.split_v2(DATA, (4,), axis=3)[1]), "shifted", (-1, -1)),  # 6 pixels, after 4
         (conv(DATA, pads=(0, 0)), "valid", (0, 0)),
         (conv(DATA, pads=(2, 2)), "other", (-2, -2)),
         (conv(DATA, kernel=(1, 1), pads=(0, 0)), "same", (0, 0)),

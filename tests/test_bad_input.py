@@ -257,6 +257,9 @@ CONTRADICTIONS = [
     (lambda: nn.MaxPool2D(kernel=2), "kernel must be given as pool_size; received kernel=2"),
     (lambda: nn.MaxPool2D(2, units=3), "MaxPool2D has no argument units, only pool_size, .*; received units=3$"),
     (lambda: ops.conv(D, W, stride=2), "^stride must be given as strides; received stride=2$"),
+    (lambda: ops.conv(D, W, None, 6), "^conv takes data, weight, bias by position, .*; received arguments=4$"),
+    (lambda: ops.lp_pool(D, 2, p_value=None), "p_value must be an integer >= 1; received p_value=None"),
+    (lambda: mxsame.deploy(nn.MaxPool2D(), None), "input_shape must be a sequence .*; received input_shape=None"),
     # arithmetic and plans
     (lambda: padding.output_size(4, 3, dilation=2, padding="valid"), "at least as long as the kernel"),
     (lambda: padding.same_pads(9, 2**20, dilation=2**20), "effective kernel size"),
@@ -377,7 +380,7 @@ def test_call_after_a_right_one(mode):
         want = layer(D).asnumpy()
         refused(lambda layer=layer: layer(ones(2, 3, 9, 7)), "data must have (in_channels=)?4 channels")
         refused(lambda layer=layer: layer(D1), "data must have the 4 axes")
-        refused(lambda layer=layer: layer(D, D), "a layer must be called with its data alone", TypeError)
+        refused(lambda layer=layer: layer(D, D), "a layer must be called with one array, its data", TypeError)
         np.testing.assert_array_equal(layer(D).asnumpy(), want)
 
 

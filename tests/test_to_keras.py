@@ -236,7 +236,8 @@ NOT_KERAS = {
 }
 LIMITS = (
     "batch must|must not be reduced|must be float32|layers only|no more than Keras's whole|"
-    "of a batch|indices must be constants|flattens nothing|same number of axes|received mode='edge'|received p_value=3"
+    "of a batch|indices must be constants|must be one layer's|flattens nothing|same number of axes|"
+    "received mode='edge'|received p_value=3"
 )
 
 

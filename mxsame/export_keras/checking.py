@@ -53,7 +53,7 @@ def compare(file: str, made: Made, source: Source) -> str:
         ]
 
     data = [_indices(made.model, tensor, made.shapes[name]) for tensor, name in zip(made.model.inputs, made.shapes)]
-    compared(source, Sampled(made.shapes, data), "what loads it", run)
+    compared(source, Sampled(made.shapes, data), "Keras, or else mxsame.from_keras,", run)
     return by
 
 

@@ -135,7 +135,7 @@ class Writer(Walk):
         return self._inputs.get(node.name, Output(node))
 
     def refuse(self, node: Node, reason: str) -> None:
-        """Kept, so that all are known at the end; a value of the right shape stands for the node."""
+        """Collect the reason, so that one error lists them all; a value of the right shape replaces the output."""
         self.refusals.append(reason)
         for output in self.outputs_of(node):
             self._written[output] = self.value(Tensor(node.name), output, tuple(range(len(self.shape(output)))))
@@ -226,7 +226,8 @@ class Writer(Walk):
         more arguments."""
         first, weights = inputs[0], weights or {}
         sources = tuple((weights[name].source.node.name, weights[name].source.index) for name in sorted(weights))
-        key = (class_name, json.dumps(config), sources, part)
+        features = None if first.features is None else first.features.tobytes()
+        key = (class_name, json.dumps(config), sources, part, features)
         if not weights or key not in self._layers:
             self._layers[key] = self._new(class_name, config, weights, part)
         tensors = [each.tensor for each in inputs]

@@ -55,8 +55,8 @@ class Expected(NamedTuple):
     floor: float
 
 
-def compare(source: Source, sampled: Sampled, runtime: str, run: Run) -> None:
-    """Raise `ValueError` if an output of the file differs from the net's.
+def compare(source: Source, sampled: Sampled, runtime: str, run: Run, advice: str = "") -> None:
+    """Raise `ValueError`, with this advice, if an output of the file differs from the net's.
 
     `run` gives the file's outputs for each list of inputs, as the runtime computes them."""
     shapes, data, tolerance = sampled
@@ -82,8 +82,9 @@ def compare(source: Source, sampled: Sampled, runtime: str, run: Run) -> None:
             exact = _by_mxnet(sample, arrays, follows_type, may_refuse=True)
             reason = reason if exact is None else _first_difference(got, exact, map(_rounding, expected, exact))
         rule = f"the outputs of the file must equal those of the net, and {runtime} computes another {reason}"
-        received = validation.received(input_shapes=sample.inputs.shapes, tolerance=tolerance)
-        validation.must(reason is None, f"{rule}; {received}; tolerance= allows more")
+        given = {} if tolerance is None else {"tolerance": tolerance}
+        received = validation.received(input_shapes=sample.inputs.shapes, **given)
+        validation.must(reason is None, f"{rule}; {received}{advice}")
 
 
 def _sample_shapes(shapes: Mapping[str, Shape]) -> list[dict[str, tuple]]:

@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Tuple
 from mxsame.rewriting.graph import Node
 
 ONNX, KERAS = 0, 1  # the columns
-SAME_NAME = ("sqrt", "reciprocal", "log", "sign", "floor", "ceil", "sin", "cos", "tan", "sinh", "cosh")
+SAME_NAME = ("sqrt", "reciprocal", "log", "floor", "ceil", "sin", "cos", "tan", "sinh", "cosh")
 OF_ONE: Dict[str, Tuple[str, ...]] = {
     **{name: (name.capitalize(),) * 2 for name in SAME_NAME},
     **{f"arc{name}": (f"A{name}", f"Arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},

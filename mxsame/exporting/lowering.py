@@ -161,7 +161,7 @@ def _average(w: Walk, node: Node, x: Any) -> Any:
 
 
 def _over_channels(node: Node, x: Any) -> Any:
-    """x / (k + a m)^b with the mean m of the squares of neighbouring channels, of which those outside are 0."""
+    """x / (k + a m)^b with the mean m of the squares of neighboring channels, of which those outside are 0."""
     size, alpha, beta, offset = (node.attr(name) for name in ("nsize", "alpha", "beta", "knorm"))
     means = F.Pooling(F.expand_dims(x * x, axis=1), kernel=(size, 1, 1), pad=(size // 2, 0, 0), pool_type="avg")
     return x * (F.squeeze(means, axis=1) * float(alpha) + float(offset)) ** -float(beta)
@@ -196,7 +196,7 @@ def _expm1(node: Node, x: Any) -> Any:
 def _round(node: Node, x: Any) -> Any:
     """A tie goes away from 0."""
     whole = F.floor(F.abs(x))
-    return F.sign(x) * F.where(F.abs(x) - whole < 0.5, whole, whole + 1)
+    return ((x > 0) - (x < 0)) * F.where(F.abs(x) - whole < 0.5, whole, whole + 1)
 
 
 def _rint(node: Node, x: Any) -> Any:
@@ -223,6 +223,7 @@ FORMULAS: Dict[str, Callable[..., Any]] = {
     ),
     "hard_sigmoid": lambda node, x: F.clip(x * float(node.attr("alpha")) + float(node.attr("beta")), 0, 1),
     "square": lambda node, x: x * x,
+    "sign": lambda node, x: (x > 0) - (x < 0),
     "rsqrt": lambda node, x: F.reciprocal(F.sqrt(x)),
     **{"LRN": _over_channels, "smooth_l1": _smooth_l1, "log1p": _log1p, "expm1": _expm1},
     **{"round": _round, "rint": _rint, "fix": _truncated, "trunc": _truncated},

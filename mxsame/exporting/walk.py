@@ -1,7 +1,7 @@
 """A net's graph, node by node: every node is written by the row of its kind.
 
-A row is a function of the walk, the node, and what was written for the node's inputs; it returns what stands for the
-node's output, or a list of such. An attribute that it does not read must have MXNet's default.
+A row is a function of the walk, the node, and what was written for the node's inputs; it returns what represents
+the node's output, or a list of such. An attribute that it does not read must have MXNet's default.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Walk:
     """Writes a graph. A format has a class with its name and its way to write a `variable`."""
 
     format = ""  # in messages
-    nothing: Any = None  # what stands for an input that is not given
+    nothing: Any = None  # what represents an input that is not given
 
     def __init__(self, graph: Graph, shapes: Shapes, rows: Rows):
         self.graph, self.shapes, self.rows = graph, shapes, rows
@@ -114,7 +114,7 @@ class Walk:
         self.node = Node("null", "")  # that is being written
 
     def variable(self, node: Node) -> Any:
-        """What stands for an input of the graph, or a parameter."""
+        """What represents an input of the graph, or a parameter."""
         raise NotImplementedError
 
     def refuse(self, node: Node, reason: str) -> None:
@@ -122,7 +122,7 @@ class Walk:
         raise ValueError(reason) from None
 
     def write_all(self) -> List[Any]:
-        """Write every node; returns what stands for the graph's outputs."""
+        """Write every node; returns what represents the graph's outputs."""
         self._dtypes, users = self.graph.dtypes(), self.graph.users()
         for number, node in enumerate(users):
             report("writing operators", number, len(users))
@@ -153,7 +153,7 @@ class Walk:
         try:
             result = row.write(self, node, *inputs)
             attributes.check_all_read(node, row.unread)
-        except (ValueError, OverflowError) as error:
+        except (ValueError, ArithmeticError) as error:
             self.refuse(node, f"{error}; in {self.path_to(node)}")
             return []
         return result if isinstance(result, list) else [result]
@@ -172,7 +172,7 @@ class Walk:
     # -- for rows, to read
 
     def written(self, output: Output) -> Any:
-        """What stands for an output of the graph."""
+        """What represents an output of the graph."""
         rule = f"net must use outputs that {self.format} has; received output"
         must(output in self._written, f"{rule} {output.index} of {self.path_to(output.node)}")
         return self._written[output]
@@ -239,12 +239,13 @@ class Ranked(NamedTuple):
 
 
 def ranked(w: Walk, node: Node) -> Ranked:
-    """Of a `topk`, or of a `sort` or an `argsort`, which take all."""
+    """What a `topk` is asked for, or a `sort` or an `argsort`, which take every element."""
     axis = axis_of(w, node)
     (length,) = w.static(node.inputs[0], f"the axis of {node.op}", [axis])
-    count = min(int(node.attr("k")), length) if node.op == "topk" else length
+    count = int(node.attr("k")) if node.op == "topk" else 0
+    count = min(count, length) if count > 0 else length
     gives = "value" if node.op == "sort" else str(node.attr("ret_typ", "indices"))
-    return Ranked(axis, count or length, not node.attr("is_ascend"), gives)
+    return Ranked(axis, count, not node.attr("is_ascend"), gives)
 
 
 def wraps(node: Node) -> bool:

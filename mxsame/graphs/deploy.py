@@ -82,6 +82,8 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
     ['bias', 'weight']
     """
     tracing.check_ready(net)
+    rule = "input_shape must be a sequence of integers, an array, or a list of such"
+    validation.typed(input_shape is not None, rule, input_shape=input_shape)
     inputs, parameters = tracing.inputs_of(net, input_shape), net.collect_params()
     devices = tracing.contexts(parameters) if ctx is None else _checked_contexts(ctx)
     if isinstance(net, Deployed):
@@ -149,7 +151,7 @@ class _Fixed(mx.gluon.Parameter):
         """Nothing, for a parent that initializes its children."""
 
     def set_data(self, data: Any) -> None:
-        """Refused, as another type is."""
+        """Raises `TypeError`: the values and the type of a deployed net are fixed."""
         raise TypeError(
             f"parameters of a deployed net must stay as they are: change the net and deploy it again; received a "
             f"{type(data).__name__} for {self.name}"
@@ -205,7 +207,7 @@ class Deployed(mx.gluon.SymbolBlock):
         return tracing.Runner(outputs, self.used(self.signature.shapes), parameters, flags)
 
     def used(self, of_inputs: Any) -> list:
-        """Those that belong to inputs which the graph uses."""
+        """The entries that belong to inputs used by the graph."""
         return list(itertools.compress(of_inputs, self._used))
 
     def forward(self, *args: Any) -> Any:
@@ -245,7 +247,7 @@ class Deployed(mx.gluon.SymbolBlock):
 
     def self_check(self, context: Any) -> None:
         """Run once, so that MXNet refuses now what it would refuse later; and stay fused only if that runs, and the
-        plain graph gives the same, but for rounding."""
+        plain graph gives the same up to rounding."""
         data = self.used(self.signature.random(context))
 
         def outputs(runner: tracing.Runner) -> list:

@@ -118,9 +118,10 @@ def read_symbol(path: str) -> Any:
             validation.must(fits, f"node {number} must have an operator, a name, and inputs before it")
         ends = (*(head[0] for head in read["heads"]), *read["arg_nodes"])
         validation.must(all(0 <= end < len(nodes) for end in ends), "heads and arg_nodes must be nodes of the graph")
-        for node, index, *_ in (*read["heads"], *(source for each in nodes for source in each["inputs"])):
-            fits = index == 0 or 0 < index < _count_of_outputs(read, node)
-            validation.must(fits, f"an output that is used must be one of node {node}")
+        used = [*read["heads"], *(source for each in nodes for source in each["inputs"])]
+        counts = _counts_of_outputs(read) if any(source[1] for source in used) else [1] * len(nodes)
+        for node, index, *_ in used:
+            validation.must(0 <= index < counts[node], f"an output that is used must be one of node {node}")
         return mx.sym.load_json(text)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, mx.base.MXNetError) as error:
         reason = (str(error).strip().splitlines() or ["nothing"])[0][:200]
@@ -128,15 +129,12 @@ def read_symbol(path: str) -> Any:
         raise ValueError(f"net must be a -symbol.json file of MXNet; received {path!r}: {reason}") from None
 
 
-def _count_of_outputs(read: dict, node: int) -> int:
-    """How many outputs a node of a file has: MXNet counts them in a graph up to it that uses first outputs only."""
-    nodes = [
-        {**each, "inputs": [[source, 0, 0] for source, *_ in each["inputs"]]} for each in read["nodes"][: node + 1]
-    ]
-    variables = [number for number in read["arg_nodes"] if number <= node]
-    whole = {"attrs": read.get("attrs", {}), "nodes": nodes, "arg_nodes": variables, "heads": [[node, 0, 0]]}
-    rows = json.loads(mx.sym.load_json(json.dumps(whole)).get_internals().tojson())["node_row_ptr"]
-    return int(rows[-1] - rows[-2])
+def _counts_of_outputs(read: dict) -> list:
+    """How many outputs each node of a file has, as MXNet counts them in the same graph of first outputs only."""
+    nodes = [{**each, "inputs": [[source, 0, 0] for source, *_ in each["inputs"]]} for each in read["nodes"]]
+    heads = [[number, 0, 0] for number in range(len(nodes))]
+    rows = json.loads(mx.sym.load_json(json.dumps({**read, "nodes": nodes, "heads": heads})).tojson())["node_row_ptr"]
+    return [after - before for before, after in zip(rows, rows[1:])]
 
 
 @contextlib.contextmanager

@@ -212,7 +212,7 @@ class TakenOver(_gluon.Watched, tracing.Traceable):
     specialised: Specialised
 
     def forward(self, *args: Any) -> Any:
-        """What the net gives, by a graph for arrays of such sizes."""
+        """The net's outputs, computed by the graph for these sizes."""
         return self.specialised(*args)
 
     def changed(self) -> None:
@@ -245,7 +245,7 @@ def _blank(kind: Any) -> Any:
 
 
 def take_over(net: Any, specialised: Specialised) -> None:
-    """Let a net run so."""
+    """Make `specialised` run the net."""
     kind: Any = type(net)
     net.specialised, net.__class__ = specialised, _subclass(kind)
 
@@ -371,8 +371,8 @@ class Kind:
         ]
 
     def signature(self, call: tracing.Call) -> Hashable:
-        """The plans of all operators for these shapes, by which graphs differ; the shapes themselves if they are wrong,
-        for which a graph raises the error."""
+        """The plans of all operators for these shapes, which identify a graph; if the shapes are wrong, the shapes
+        themselves, and building the graph raises the error."""
         if call.shapes not in self.signatures:
             plans = self._plans(call.shapes)
             _keep(self.signatures, call.shapes, (call.kind, call.shapes if plans is None else plans), MOST_SHAPES)

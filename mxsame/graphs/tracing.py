@@ -266,8 +266,8 @@ def explained(**given: Any) -> Iterator[None]:
 
 
 def seen(args: tuple) -> Any:
-    """Of a call with dense arrays alone, what its graph depends on as long as the net does not change; None for other
-    calls. The first two are whether autograd records and trains."""
+    """For a call with dense arrays only, the facts that its graph depends on as long as the net does not change; None
+    for any other call. The first two are whether autograd records and trains."""
     facts: list[Any] = []
     for array in args:
         if type(array) not in operands.DENSE:
@@ -381,7 +381,7 @@ class NetGraph(Runner):
     def __init__(self, net: Any, call: Call, outputs: Any, flags: Mapping[str, Any], most: float = math.inf):
         symbol, shapes, parameters = grouped(outputs), call.named_shapes(net), _gluon.parameters(net)
         unknown = [name for name in symbol.list_inputs() if name not in shapes and name not in parameters]
-        validation.must(not unknown, "net must compute with its inputs and parameters alone", variables=unknown)
+        validation.must(not unknown, "net must compute from its inputs and parameters only", variables=unknown)
         self.memory = _kept(symbol, shapes, call.target.purpose == "training") if flags.get("static_alloc") else 0
         if self.memory > most or has_loop(symbol):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}

@@ -29,6 +29,7 @@ def __getattr__(name: str) -> Any:
     raise validation.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
 
 
+@validation.named
 def conv(
     inputs: Any,
     kernel: Any,
@@ -71,6 +72,7 @@ def conv(
     return KerasCall({"inputs": inputs, "kernel": kernel}, data_format).conv(strides, padding, dilation_rate)
 
 
+@validation.named
 def depthwise_conv(
     inputs: Any,
     kernel: Any,
@@ -98,6 +100,7 @@ def depthwise_conv(
     return KerasCall({"inputs": inputs, "kernel": kernel}, data_format).depthwise_conv(strides, padding, dilation_rate)
 
 
+@validation.named
 def separable_conv(
     inputs: Any,
     depthwise_kernel: Any,
@@ -130,6 +133,7 @@ def separable_conv(
     return KerasCall(arrays, data_format).depthwise_conv(strides, padding, dilation_rate)
 
 
+@validation.named
 def conv_transpose(
     inputs: Any,
     kernel: Any,
@@ -171,6 +175,7 @@ def conv_transpose(
     return call.conv_transpose(strides, padding, dilation_rate, output_padding=output_padding)
 
 
+@validation.named
 def max_pool(
     inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Optional[str] = None
 ) -> Any:
@@ -205,6 +210,7 @@ def max_pool(
     return _pool("max", inputs, pool_size, strides, padding, data_format)
 
 
+@validation.named
 def average_pool(
     inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Optional[str] = None
 ) -> Any:

@@ -250,7 +250,7 @@ def _probing(get_shape: Callable[..., Any]) -> Callable[..., Any]:
 def _probed_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:
     """The shape of a Symbol, None for lengths that depend on what its inputs leave open; None where that fails.
 
-    Arrays of which nothing is known, such as Keras's targets, stay open.
+    Arrays without a known length, such as Keras's targets, stay open.
     """
     texts = {name: text["__shape__"] for name, text in symbol.attr_dict().items() if "__shape__" in text}
     declared = {name: ast.literal_eval(texts[name]) for name in symbol.list_arguments() if name in texts}

@@ -44,7 +44,7 @@ class Layer(Checked, HybridBlock):
     # -- what differs
 
     def _of(self, x: Any, **parameters: Any) -> Any:
-        """What the operator gives."""
+        """The operator's output, before the activation."""
         return run(self._call, data=x, **parameters)
 
     def _known_in_channels(self) -> Optional[int]:
@@ -128,7 +128,7 @@ class Layer(Checked, HybridBlock):
 
     def check(self, *args: Any) -> None:
         """Raise what is wrong with an array, which must be the only one."""
-        validation.typed(len(args) == 1, "a layer must be called with its data alone", inputs=len(args))
+        validation.typed(len(args) == 1, "a layer must be called with one array, its data", inputs=len(args))
         (x,) = args
         operands.check("data", x)
         shape = x.shape

@@ -13,9 +13,9 @@ from mxsame.ops._conv_transpose import TransposedCall
 class _ConvTranspose(ConvolutionLayer):
     """Transposed convolution with Keras's padding, see :func:`mxsame.ops.conv_transpose`.
 
-    Per axis, with input size n, stride s and effective kernel size ke: "same" has n*s outputs, those of which the SAME
-    convolution makes n; max(ke - s, 0) elements are cropped, the extra one at the end. "valid" crops nothing and has
-    (n - 1) s + max(ke, s) outputs. (Keras's `Conv2DTranspose`, TensorFlow's `conv2d_backprop_input`.)
+    Per axis, with input size n, stride s and effective kernel size ke: "same" has n*s outputs, the size whose
+    SAME convolution has n outputs; max(ke - s, 0) elements are cropped, the extra one at the end. "valid" crops nothing
+    and has (n - 1) s + max(ke, s) outputs. (Keras's `Conv2DTranspose`, TensorFlow's `conv2d_backprop_input`.)
 
     Arguments are those of :class:`mxsame.nn.Conv2D`, and:
 

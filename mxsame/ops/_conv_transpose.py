@@ -159,7 +159,8 @@ class TransposedRequest(ConvRequest):
         dilated = any(window.dilation > 1 for window in self.windows)
         wrong = dilated and (any(window.stride > 1 for window in self.windows) or self.rank == 3)
         if not on_gpu:
-            wrong = wrong or self.channels_last or self.call.is_computed
+            is_computed = self.call.is_computed or not tensors.is_input(self.args.arrays[1])
+            wrong = wrong or self.channels_last or is_computed
             wrong = wrong or (self.rank == 3 and tensors.known_type(self.args.arrays[1]) != "float32")
             in_blocks = work.in_channels is None or work.in_channels // work.groups >= ONE_BLOCK
             one_output = work.channels == work.groups

@@ -70,7 +70,7 @@ class Operator(Setting):
         return data
 
     def after(self, F: Any, out: Any, data: Any) -> Any:
-        """What is wanted of the output of MXNet's operator."""
+        """The final output: that of MXNet's operator after all steps."""
         for step in reversed(self.plan.steps):
             out = step.after(F, self, out, data)
         return out

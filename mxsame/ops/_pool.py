@@ -162,7 +162,7 @@ class PoolCall(NamedTuple):
     layout: Any = None
     input_size: Any = None
     ceil_mode: Any = False
-    p_value: Any = None
+    p_value: Any = 2
 
     def checked(self, rank: int) -> PoolCall:
         """The call with its arguments in canonical form, for so many axes."""
@@ -238,8 +238,8 @@ class PoolRequest(Request):
 
     def _not_fast(self) -> Tuple[str, ...]:
         """The strategies that are not exact, or slow: files for any size take a length of 1, which windows of two do
-        not take with "full"; and picking needs a fast depthwise convolution, on the CPU that of oneDNN, of float32. A
-        graph for any size that does not tell the type has it as given."""
+        not take with "full"; and picking needs a fast depthwise convolution, on the CPU that of oneDNN, of float32. If
+        a graph for any size does not show the type, float32 is assumed."""
         is_for_any_size, dtype = None in self.size, tensors.known_type(self.data)
         is_single = is_for_any_size if dtype is None else dtype == "float32"
         refused = () if self.target.where == "gpu" or (tensors.has_onednn() and is_single) else ("pick",)

@@ -27,7 +27,7 @@ class Request:
     Attributes
     ----------
     windows, work
-        What is wanted of MXNet.
+        The geometry, and what the operator has to do.
     native_last : bool
         Whether MXNet's operator runs this layout, channels last, on the data's device.
     refused
@@ -88,7 +88,7 @@ class Request:
         return self.shape[2:]
 
     def graph_channels(self) -> Optional[int]:
-        """The data's channels, inferred from the graph if the shape does not tell."""
+        """The data's channels; if its shape does not have them, as the graph implies them."""
         if self.shape[1] is not None or not self.in_graph:
             return self.shape[1]
         return tensors.probed_channels(self.data, self.rank, self.channels_last)
@@ -99,8 +99,8 @@ class Request:
         return self.native_last and None not in self.size
 
     def plan_for(self, windows: Windows, operator: str, in_channels: Optional[int] = None, **more: Any) -> None:
-        """Set what is wanted; `more` are fields of :class:`mxsame.planner.Work`. There must be a graph for every size,
-        if there is to be one, and no array of more elements than MXNet can count."""
+        """Set `windows` and `work`; `more` are fields of :class:`mxsame.planner.Work`. There must be a graph for
+        every size, if there is to be one, and no array of more elements than MXNet can count."""
         if None in self.size and operator != "transposed":
             check_dynamic(windows, operator in POOLS)
         padded, outputs = lengths(windows)

@@ -207,7 +207,7 @@ def is_slow_when_plain(plan: Any, windows: Sequence[AnyWindow], size: Sequence[i
 
 @functools.lru_cache(maxsize=None)
 def has_avx512(part: str = "f") -> bool:
-    """Whether the processor has a part of AVX-512, by default the foundation, as far as Linux tells."""
+    """Whether the processor has a part of AVX-512, by default the foundation, as reported by Linux."""
     with contextlib.suppress(OSError):
         return f"avx512{part}" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
     return False

@@ -19,7 +19,7 @@ GATHER_OPERATORS = 30
 
 @dataclass(frozen=True)
 class Setting:
-    """What the steps of a plan are around.
+    """What a step needs to know about the operator that it belongs to.
 
     Parameters
     ----------
@@ -66,15 +66,15 @@ class Step:
         return out
 
     def cost(self, layer: TypicalLayer) -> float:
-        """What the changes of data and output cost."""
+        """Nanoseconds for the changes of data and output."""
         return 0.0
 
     def weight_cost(self, layer: TypicalLayer) -> float:
-        """What the change of the kernel costs."""
+        """Nanoseconds for the change of the kernel."""
         return 0.0
 
     def backward_cost(self, layer: TypicalLayer) -> float:
-        """What all gradients cost."""
+        """Nanoseconds for all gradients."""
         return self.cost(layer)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
 
 from mxsame.padding import high_pad
 from mxsame.plan.steps import Step, steps_of
@@ -235,37 +235,37 @@ def _shift(window: Window) -> Optional[AxisPlan]:
     """The data is shifted so that the windows of every size start at the same position."""
     if window.size is not None:
         return None
-    return _moved(window, lambda least, reach: AxisPlan(window.kernel_size, shift=(least, reach), pad=least))
+    return _moved(window, lambda least, reach: [AxisPlan(window.kernel_size, shift=(least, reach), pad=least)])
 
 
 def _pick(window: Window) -> Optional[AxisPlan]:
     """The operator with stride 1, and of its outputs those that are wanted."""
     if window.dilation != 1:
         return None
-    pad = max(max(window.pads(size)) for size in window.sizes)
-    for zeros in range(window.kernel_size):
+    pads = [window.pads(size) for size in window.sizes]
+    pad = max(map(max, pads))
 
-        def draft(least: int, reach: int, zeros: int = zeros) -> AxisPlan:
-            return AxisPlan(window.kernel_size, pick=(least, pad + zeros, zeros), pad=pad)
+    def drafts(least: int, reach: int) -> Iterator[AxisPlan]:
+        for zeros in range(window.kernel_size):
+            yield AxisPlan(window.kernel_size, pick=(least, pad + zeros, zeros), pad=pad)
 
-        plan = _moved(window, draft)
-        if plan is not None:
-            return plan
-    return None
+    return _moved(window, drafts)
 
 
-def _moved(window: Window, draft: Callable[[int, int], AxisPlan]) -> Optional[AxisPlan]:
-    """A plan that depends on the least `low`, and on the pad that the last window of every size needs
-    if all start as early as any."""
+def _moved(window: Window, drafts: Callable[[int, int], Iterable[AxisPlan]]) -> Optional[AxisPlan]:
+    """The first exact draft for the least `low`, and for the pad that the last window of every size needs if all start
+    as early as any."""
     if not window.follows_size:
         return None
     pads = [window.pads(size) for size in window.sizes]
     least, most = min(low for low, _ in pads), max(low for low, _ in pads)
     if most - least > MOST_SHIFTS:
         return None
-    plan = draft(least, max(most, max(map(sum, pads)) - least))
-    extra = {_operator_outputs(plan, window, size) - window.outputs(size) for size in window.sizes}
-    return replace(plan, crop=(0, extra.pop() if len(extra) == 1 else None)) if min(extra) >= 0 else None
+    for plan in drafts(least, max(most, max(map(sum, pads)) - least)):
+        extra = {_operator_outputs(plan, window, size) - window.outputs(size) for size in window.sizes}
+        if min(extra) >= 0:
+            return replace(plan, crop=(0, extra.pop() if len(extra) == 1 else None))
+    return None
 
 
 def _gather(window: Window) -> Optional[AxisPlan]:

@@ -1,4 +1,4 @@
-"""What is wanted along each axis: a `Window` for each, made once, by `make_windows`, from an operator's arguments.
+"""The geometry of an operator along each axis: a `Window` for each, made by `make_windows` from its arguments.
 
 Here a padding becomes pads. Nothing after this file resolves the name of a padding rule again.
 """

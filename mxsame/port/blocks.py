@@ -280,10 +280,10 @@ def group_norm(F: Any, x: Any, groups: int, epsilon: float) -> Any:
     return F.reshape_like(standardized(F, grouped, (2,), epsilon), x)
 
 
-def dot(F: Any, x: Any, y: Any, axes: Sequence[int], normalize: bool = False) -> Any:
+def dot(F: Any, x: Any, y: Any, axes: Sequence[int], epsilon: Optional[float] = None) -> Any:
     """`keras.layers.Dot` of two matrices, or two vectors, for each entry of the batch."""
-    if normalize:
-        x, y = unit(F, x, axes[:1]), unit(F, y, axes[1:2])
+    if epsilon is not None:
+        x, y = unit(F, x, axes[:1], epsilon), unit(F, y, axes[1:2], epsilon)
     left, right = (F.expand_dims(each, axis=1) if rank == 2 else each for each, rank in ((x, axes[2]), (y, axes[3])))
     out = F.batch_dot(left, right, transpose_a=axes[::2] == (1, 3), transpose_b=axes[1::2] != (1, 3))
     return F.squeeze(out, axis=axes[2:].index(2) + 1) if 2 in axes[2:] else out

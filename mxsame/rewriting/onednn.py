@@ -82,7 +82,7 @@ def gate(graph: Graph) -> None:
     MXNet multiplies arrays in the plain layout only, so that both are copied out of oneDNN's blocks, and the product
     back. The sigmoid is the derivative of softplus, log(1 + exp(b)), and oneDNN's backward pass of an activation
     multiplies its derivative with the gradient that it is given, in any layout: here with a. MXNet's operator has the
-    inputs gradient, output and data, of which oneDNN does not read the output.
+    inputs gradient, output and data; oneDNN does not read the output.
 
     So it must be oneDNN that runs it: on single precision, and up to five axes.
 

@@ -17,7 +17,7 @@ from mxsame.rewriting.graph import Graph, Node, Output, User, entries, taken
 from mxsame.target import NOTE
 
 WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
-Shapes = Mapping[Node, Sequence[int]]
+Shapes = Mapping[Output, Sequence[int]]
 Users = Mapping[Node, Sequence[User]]
 
 
@@ -76,14 +76,14 @@ class Windowed(NamedTuple):
 def windowed(node: Node, shapes: Shapes, users: Users) -> Iterator[Windowed]:
     """An operator with the pads before it, then the same with one more slice after it, as long as slices that crop
     spatial axes follow. No other operator uses the arrays between them."""
-    data, size = node.inputs[0], spatial(node, shapes[node.inputs[0].node])
+    data, size = node.inputs[0], spatial(node, shapes[node.inputs[0]])
     own = tuple(replace(window, size=n) for window, n in zip(windows_of(node, size), size))
     merged = Windowed(own, data, (node,))
     merged = _padded(node, merged, shapes, users) or merged
     yield merged
     while len(users[merged.last]) == 1:
-        after, shape = users[merged.last][0].node, shapes[merged.last]
-        parts = None if after is None or NOTE in after.attrs or after not in shapes else taken(after, shape)
+        after, shape = users[merged.last][0].node, shapes[Output(merged.last)]
+        parts = None if after is None or NOTE in after.attrs or Output(after) not in shapes else taken(after, shape)
         if parts is None or any(part.step != 1 for part in parts):
             return
         crops = [(part.start, length - part.stop) for part, length in zip(parts, shape)]
@@ -113,7 +113,7 @@ def _pads(window: Window) -> Tuple[int, int]:
 def _padded(node: Node, merged: Windowed, shapes: Shapes, users: Users) -> Optional[Windowed]:
     """The windows on the data before a pad operator, if their outputs are the same."""
     pad = merged.data.node
-    if pad.op != "Pad" or NOTE in pad.attrs or pad.inputs[0].node not in shapes or len(users[pad]) > 1:
+    if pad.op != "Pad" or NOTE in pad.attrs or pad.inputs[0] not in shapes or len(users[pad]) > 1:
         return None
     widths = pad.attr("pad_width")
     pairs = list(zip(widths[::2], widths[1::2]))
@@ -123,7 +123,7 @@ def _padded(node: Node, merged: Windowed, shapes: Shapes, users: Users) -> Optio
     added = [(low + before, high + after) for (low, high), (before, after) in zip(map(_pads, merged.windows), along)]
     if node.op == "Pooling" and any(max(pair) >= window.kernel_size for pair, window in zip(added, merged.windows)):
         return None
-    sizes = spatial(node, shapes[pad.inputs[0].node])
+    sizes = spatial(node, shapes[pad.inputs[0]])
     changed = [replace(window, size=n, padding=pair) for window, n, pair in zip(merged.windows, sizes, added)]
     return Windowed(tuple(changed), pad.inputs[0], (pad, node))
 
@@ -156,16 +156,16 @@ def note(graph: Graph, any_size: bool) -> None:
     """Note the windows of every operator, together with the pads before it and the slices after it, in all of these
     nodes. The pads and slices then only describe shapes. With `any_size` only windows that are right for every size are
     noted."""
-    shapes, users = graph.shapes(), graph.users()
+    shapes, users = graph.output_shapes(), graph.users()
     for node in graph.nodes():
         if NOTE in node.attrs or not has_windows(node) or not is_channels_first(node):
             continue
         crops_by_size = any(node.attr("target_shape") or ())
-        if node.inputs[0].node not in shapes or (any_size and crops_by_size):
+        if node.inputs[0] not in shapes or (any_size and crops_by_size):
             continue
         chosen = None
         for merged in windowed(node, shapes, users):
-            changed = _with_pads(merged, spatial(node, shapes[merged.last]), any_size)
+            changed = _with_pads(merged, spatial(node, shapes[Output(merged.last)]), any_size)
             if changed is None:
                 break
             chosen = changed

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.keras, pytest.mark.skipif(not IS_KERAS_3, reason=NEEDE
 THIRDS = np.array([[1 / 3, -2 / 3, 4 / 3], [0.1, 0.2, 0.3]], "float32")
 ZEROS = np.array([[-0.0, 0.0, -1.0], [0.0, -0.0, 0.0]], "float32")
 WILD = np.array([[np.inf, -np.inf, np.nan], [-0.25, 0.25, 0.75]], "float32")
+TINY = THIRDS * 1e-7  # shorter than the least length that Keras 3 divides by
 LONG = np.sin(np.arange(66, dtype="float32")).reshape(2, 11, 3)
 STEPS = np.array([[[0, 0], [1, 2]], [[3, 1], [0, 0]]], "float32")  # the first or the last is masked
 INFINITE = np.where(STEPS == 2, np.inf, STEPS + 1)  # values: 0 times one of them is NaN
@@ -35,6 +36,8 @@ MODELS = {
     "MultiHeadAttention(2, 3, value_dim=2, use_gate=True)(x, x)": [LONG],
     "GroupQueryAttention(3, 4, 2, use_gate=True)(x, x, return_attention_scores=True)": [LONG],
     "[AdaptiveMaxPooling1D(4)(x), AdaptiveAveragePooling1D(4)(x)]": [LONG],
+    "Dot(1, normalize=True)([x, y])": [TINY, THIRDS],
+    "GRU(2)(x, initial_state=y)": [STEPS, THIRDS[:, :2]],
     "CategoryEncoding(4, output_mode='count')(x)": [STEPS],  # counted along the first axis after the batch
 }
 

@@ -136,15 +136,14 @@ def _take(w: Writer, node: Node, table: Any, index: Any) -> Value:
             isinstance(index, Output) and table.axis(axis),
             "indices must be constants, along another axis than the batch",
         )
-        rows, here = (
-            indices_in(node, w.computed(index), w.static(node.inputs[0], "its axis", [axis])[0]),
-            table.axis(axis),
-        )
+        here, (length,) = table.axis(axis), w.static(node.inputs[0], "its axis", [axis])
+        rows = indices_in(node, w.computed(index), length)
         must(rows.ndim == 1, "indices must have one axis", shape=rows.shape)
         shape = (*table.shape[:here], len(rows), *table.shape[here + 1 :])
         return w.operator("Take", table, rows.tolist(), shape=shape, axis=here)
     must(axis == 0, "rows must be taken from a parameter along its first axis", axis=axis)
     weight = w.weight(table)
+    must(weight.array.ndim == 2, "rows must be taken from a matrix", shape=weight.array.shape)
     rows, length = weight.array.shape
     x = bounded(w, index, 0, rows - 1, part="rows")
     config, shape, order = {"input_dim": rows, "output_dim": length}, (*x.shape, length), (*x.order, x.rank)

@@ -101,7 +101,7 @@ def axes_of(axis: Any, rank: int) -> List[int]:
 
 
 def axes_after_batch(axis: Any, rank: int) -> List[int]:
-    """The same, none of which is the batch."""
+    """Like `axes_of`, but refuses the batch axis."""
     axes = axes_of(axis, rank)
     validation.must(0 not in axes, "axis must leave the batch as it is", axis=axis)
     return axes

@@ -169,6 +169,7 @@ def _filled(site: Site, x: Value, dtype: Any = None) -> Value:
 
 @operator("clip", names={"clip_value_min": "x_min", "clip_value_max": "x_max"})
 def _clip(site: Site, x: Value, x_min: float, x_max: float) -> Value:
+    validation.must(x_min <= x_max, "x_min must not be above x_max", x_min=x_min, x_max=x_max)
     return site.function("clip", x, a_min=float(x_min), a_max=float(x_max))
 
 

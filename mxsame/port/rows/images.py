@@ -89,7 +89,7 @@ def _cubic(length: int, size: int) -> np.ndarray:
 
 
 def _fitting(site: Site, x: Value, size: Sequence[int], padded: bool) -> List[Tuple[int, int]]:
-    """What is cropped from each axis, or padded, for the ratio of the lengths of `size`: Keras's rule, in float32."""
+    """How much to crop from each axis, or to pad, for the aspect ratio of `size`: Keras's rule, in float32."""
     (height, width), (new_height, new_width) = site.static_sizes(x), size
     wanted = (
         int(np.float32(width * new_height) / np.float32(new_width)),

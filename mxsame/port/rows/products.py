@@ -51,7 +51,8 @@ def _dot(site: Site, x: Value, y: Value) -> Value:
     axes, normalize = [axes[0] % x.rank, axes[1] % y.rank], bool(site.config.get("normalize", False))
     fits = {x.rank, y.rank} <= {2, 3} and 0 not in axes
     validation.must(fits, "inputs must be vectors or matrices", shapes=[x.shape, y.shape])
-    return site.function(blocks.dot, x, y, axes=(*axes, x.rank, y.rank), normalize=normalize)
+    epsilon = (1e-12 if site.version == 2 else 1e-14) if normalize else None  # of the square of a length
+    return site.function(blocks.dot, x, y, axes=(*axes, x.rank, y.rank), epsilon=epsilon)
 
 
 @operator("matmul", order=KERAS, names={"b": "y", "x2": "y"})

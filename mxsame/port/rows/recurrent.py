@@ -75,7 +75,7 @@ def _outputs(site: Site, make: Callable, x: Value, states: List[Value], conversi
 
 def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], count: int) -> List[Value]:
     """The initial states: further inputs, or an argument."""
-    states = [*given, *(initial_state or [])]
+    states = [*given, *([initial_state] if isinstance(initial_state, Value) else initial_state or [])]
     validation.must(len(states) in (0, count), f"initial_state must be {count} arrays; received {len(states)}")
     return states
 
