@@ -672,3 +672,21 @@ def test_a_call_like_the_last_one_with_an_array_of_another_kind():
     net, data = wrapped(mxsame.nn.MaxPool2D(3, 2)), images(30, 33)
     for array in (data, data, data.as_np_ndarray(), data.astype("float64"), data):
         running.assert_alike(net(array), mxsame.ops.max_pool(array, 3, 2), 1e-6)
+
+
+def test_a_weight_may_be_the_output_of_a_layer():
+    """oneDNN's transposed convolution cannot pass on the gradient of a weight that is computed."""
+    inputs, results = [normal(2, 8, 5, 6), normal(8, 2, 3, 3)], []
+    layer = mxsame.nn.Conv2D(4, 3, in_channels=2)
+    given = {"channels": 4, "kernel_size": 3, "strides": 2}
+    net = initialized(Own(lambda F, x, w, layer: mxsame.ops.conv_transpose(x, layer(w), **given), layer))
+    for _ in ("imperative", "hybridized"):
+        for array in inputs:
+            array.attach_grad()
+        with mx.autograd.record():
+            out = net(*inputs)
+        out.backward()
+        results.append([out, *(array.grad.copy() for array in (*inputs, layer.weight.data()))])
+        mxsame.hybridize(net)
+    for have, want in zip(*results):
+        running.assert_equal(have, want.asnumpy())
