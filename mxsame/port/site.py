@@ -62,8 +62,7 @@ class Site:
 
     def number(self, name: str, default: Optional[float] = None) -> float:
         """A number of the configuration."""
-        value = self.config.get(name)
-        value = default if value is None else value
+        value = self.config.get(name, default)
         validation.must(type(value) in (int, float), f"{name} must be a number", **{name: value})
         return float(value)
 

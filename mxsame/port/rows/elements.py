@@ -138,7 +138,10 @@ def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
         return merged(site, name, [x, y])
     reflected = not isinstance(x, Value)
     data, constant = (y, x) if reflected else (x, y)
-    array = np.asarray(constant, dtype="float64")
+    given = np.asarray(constant, dtype="float64")
+    array = given.astype(data.dtype).astype("float64")
+    fits = data.dtype in types.FLOATS or np.array_equal(array, given)
+    validation.must(fits, "a constant must have values of the tensor's type", dtype=data.dtype)
     if array.size == 1:
         return site.function(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
     stored = types.STORED[data.dtype]
