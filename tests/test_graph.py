@@ -690,3 +690,14 @@ def test_a_weight_may_be_the_output_of_a_layer():
         mxsame.hybridize(net)
     for have, want in zip(*results):
         running.assert_equal(have, want.asnumpy())
+
+
+def test_an_input_that_is_an_output_has_its_gradient():
+    net = mxsame.hybridize(Own(lambda F, x: [x, 2 * x]))
+    x = normal(2, 3)
+    x.attach_grad()
+    with mx.autograd.record():
+        same, double = net(x)
+        loss = 3 * same + double
+    loss.backward()
+    np.testing.assert_array_equal(x.grad.asnumpy(), np.full((2, 3), 5, "float32"))

@@ -176,6 +176,13 @@ def grouped(outputs: Any) -> Any:
     return tensors.of_kind(mx.sym.Group(leaves), leaves[0])
 
 
+def _computed(output: Any) -> Any:
+    """The output; an input or a parameter by an operator, since MXNet gives it no gradient otherwise."""
+    if output.get_children() is not None:
+        return output
+    return tensors.of_kind(mx.sym.identity(output.as_nd_ndarray()), output)
+
+
 def of_shape(variable: Any, shape: tuple) -> Any:
     """The variable, in a graph that refuses data of another shape than this; only the batch may differ."""
     return of_mode(tensors.fixed(variable.as_nd_ndarray(), (None, *shape[1:])))
@@ -379,6 +386,7 @@ class NetGraph(Runner):
     """
 
     def __init__(self, net: Any, call: Call, outputs: Any, flags: Mapping[str, Any], most: float = math.inf):
+        outputs = regrouped(outputs, map(_computed, flattened(outputs)))
         symbol, shapes, parameters = grouped(outputs), call.named_shapes(net), _gluon.parameters(net)
         unknown = [name for name in symbol.list_inputs() if name not in shapes and name not in parameters]
         validation.must(not unknown, "net must compute from its inputs and parameters only", variables=unknown)

@@ -79,6 +79,7 @@ OPERATORS = (
 
 MOST_ELEMENTS = 20_000  # of any array of a model
 WITHOUT_GRADIENT = re.compile("arg|reduce_max|[mM]aximum|Max.*3D|GlobalMax|> |Discretiz|Encoding")  # or of ties another
+SEVERAL_NAMES = re.compile("Attention|GRU|LSTM|RNN")  # of weights, which Keras names after layers within
 
 
 class Drawn:
@@ -189,14 +190,18 @@ def check(seed: int, images: bool) -> str:
         for path in saved(model, Path(folder), [(".h5", ".keras")[seed % 2]]):
             try:
                 found = outcome(model, drawn.arrays, path, 1e-4)
-                if found == "exact" and images and not WITHOUT_GRADIENT.search(line):
+                if (
+                    found == "exact"
+                    and images
+                    and not any(each.search(line) for each in (WITHOUT_GRADIENT, SEVERAL_NAMES))
+                ):
                     for ours, theirs in gradients(model, training=False) if None not in model.input_shape[1:] else ():
                         for name, want in theirs.items():
                             size = max(np.abs(want).max(), 0.1)  # a norm of one element has a gradient of 0
                             np.testing.assert_allclose(ours[name] / size, want / size, rtol=0, atol=1e-3, err_msg=name)
                 return found
             except AssertionError as error:
-                if "exceeds input" in str(error):  # a limit of graphs for any size: windows of two on one element
+                if re.search("exceeds input|as long as the kernel", str(error)):  # for any size; a length that is drawn
                     return "left out"
                 raise AssertionError(f"seed {seed}: {line}\n{error}") from None
     return "left out"

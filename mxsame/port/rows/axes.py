@@ -194,6 +194,7 @@ def _get_item(site: Site, x: Operand, key: Any) -> Any:
     if any(not isinstance(entry, dict) for entry in entries):
         x = site.keras(x)
     if any(entry != WHOLE for entry in slices):
+        validation.must(x.rank <= 5, "MXNet slices tensors of at most 5 axes", rank=x.rank)
         begin, end, step = (x.ordered([entry[part] for entry in slices]) for part in ("start", "stop", "step"))
         x = site.function("slice", x, shape=lengths, begin=begin, end=end, step=[each or 1 for each in step])
     single = tuple(axis for axis, entry in enumerate(taken) if isinstance(entry, int))
