@@ -7,13 +7,14 @@ it there is. Graphs end with a maximum over everything, which takes any layout a
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Sequence, Tuple
 
 from benchmarks.timing import FLAGS, measure, spread
 from benchmarks.variants import call
 from mxsame._mxnet import mx
 
 MANY, FEW = (8, 64, 56, 56), (8, 3, 224, 224)  # data between layers, and pictures
+LINE = (4, 32, 3000)
 WHOLE = (None,) * 4
 CHAIN = 20  # times seven operators in a row
 
@@ -24,30 +25,34 @@ Shape = Tuple[int, ...]
 class Probe(mx.gluon.HybridBlock):
     """A graph made by a function of F, data and a weight."""
 
-    def __init__(self, weight: Shape, build: Build):
+    def __init__(self, weight: Shape, build: Build, rank: int):
         super().__init__()
-        self._build = build
+        self._build, self._rank = build, rank
         if weight:
             self.weight = self.params.get("weight", shape=weight)
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any = None) -> Any:
-        return F.Pooling(self._build(F, x, weight), global_pool=True, kernel=(1, 1), pool_type="max")
+        return F.Pooling(self._build(F, x, weight), global_pool=True, kernel=(1,) * self._rank, pool_type="max")
 
 
 def constants(rounds: int = 15) -> Dict[str, float]:
     """Every constant of `mxsame.planner.Costs`, by name."""
     many, few = (_times(shape, rounds) for shape in (MANY, FEW))
-    trained = _times(MANY, rounds, train=True)
+    trained, trained_line = (_times(shape, rounds, train=True) for shape in (MANY, LINE))
     elements, pixels = math.prod(MANY), math.prod(FEW)
     longer = 5 * 5 - 3 * 3  # kernel elements
+    concat = (many["concat"] - many["concat rows"]) / elements
+    concat_row = (many["concat rows"] - many["nothing"] - concat * elements) / math.prod(MANY[:-1])
 
     def back(name: str) -> float:
         """Of the backward pass of one operator, per element."""
         return (trained[name] - trained["nothing"] - many[name] + many["nothing"]) / elements
 
     costs = {
-        "concat": (many["concat"] - many["nothing"]) / (2 * elements),
+        "concat": concat,
+        "concat_row": concat_row,
         "concat_back": back("concat") / 2,
+        "back_line": (trained_line["concat"] - trained_line["conv k3"]) / math.prod(LINE) - concat,
         "slice_back": back("slice"),
         "weight": (many["lengthened, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
         "operator": (many["chain"] - many["element"]) / (7 * CHAIN),
@@ -70,7 +75,7 @@ def _times(shape: Shape, rounds: int, train: bool = False) -> Dict[str, float]:
         data.attach_grad()
     calls = {}
     for name, (weight, build) in (TRAINED if train else PROBES)[shape].items():
-        probe = Probe(weight, build)
+        probe = Probe(weight, build, len(shape) - 2)
         probe.initialize()
         probe.hybridize(**FLAGS)
         calls[name] = call(probe, data, train)
@@ -86,9 +91,10 @@ def _conv(F: Any, x: Any, weight: Any, kernel: int, channels: int = 64, groups: 
 
 
 def _lengthened(F: Any, weight: Any) -> Any:
-    for axis in (2, 3):
+    weight = F.transpose(weight, axes=(2, 3, 0, 1))
+    for axis in (0, 1):
         weight = F.concat(F.zeros_like(F.slice_axis(weight, axis=axis, begin=0, end=1)), weight, dim=axis)
-    return weight
+    return F.transpose(weight, axes=(2, 3, 0, 1))
 
 
 def _averaged(F: Any, x: Any, pad: int) -> Any:
@@ -96,10 +102,19 @@ def _averaged(F: Any, x: Any, pad: int) -> Any:
     return F.Pooling(x, pool_type="avg", count_include_pad=False, **sizes)
 
 
-def _concatenated(F: Any, x: Any) -> Any:
-    for axis in (2, 3):
+def _concatenated(F: Any, x: Any, axes: Sequence[int] = (2, 3)) -> Any:
+    for axis in axes:
         x = F.concat(x, F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1)), dim=axis)
     return x
+
+
+def _concatenated_line(F: Any, x: Any) -> Any:
+    x = F.expand_dims(x, axis=2)
+    return F.reshape(F.concat(x, F.zeros_like(F.slice_axis(x, axis=3, begin=0, end=1)), dim=3), shape=(0, -3, 0))
+
+
+def _line(F: Any, x: Any, weight: Any) -> Any:
+    return F.Convolution(x, weight, kernel=(3,), pad=(1,), num_filter=32, no_bias=True)
 
 
 def _sliced(F: Any, x: Any) -> Any:
@@ -141,10 +156,15 @@ TRAINED: Probes = {
         "concat": (UNUSED, lambda F, x, w: _concatenated(F, x)),
         "slice": (UNUSED, lambda F, x, w: _sliced(F, x)),
     },
+    LINE: {
+        "conv k3": ((32, 32, 3), lambda F, x, w: _line(F, x, w)),
+        "concat": ((32, 32, 3), lambda F, x, w: _line(F, _concatenated_line(F, x), w)),
+    },
 }
 PROBES: Probes = {
     MANY: {
         **TRAINED[MANY],
+        "concat rows": (UNUSED, lambda F, x, w: _concatenated(F, x, axes=[3])),
         "depthwise k3": ((64, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, groups=64)),
         "depthwise k5": ((64, 1, 5, 5), lambda F, x, w: _conv(F, x, w, 5, groups=64)),
         "flip": (UNUSED, lambda F, x, w: F.slice(x, begin=WHOLE, end=WHOLE, step=(1, 1, -1, -1))),

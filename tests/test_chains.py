@@ -5,19 +5,14 @@ Every layer is between convolutions, and gradients add up (`grad_req="add"`).
 
 from __future__ import annotations
 
-import itertools
 import random
 
-import oracle
 import pytest
 import running
-from cases import Case
 
 import mxsame
-from mxsame import nn, tensors
 from mxsame._mxnet import mx
 from mxsame.plan import strategies_for
-from mxsame.target import Target
 
 gluon = mx.gluon.nn
 
@@ -121,78 +116,3 @@ def test_a_graph_stays_small_for_long_strides():
     ):
         layer.initialize()
         assert layer(mx.sym.var("data")).tojson().count('"op"') < 120, layer
-
-
-# -- pooling layers, whose windows may be picked from those at every position
-
-needs_onednn = pytest.mark.skipif(not tensors.has_onednn(), reason="MXNet was built without oneDNN")
-
-
-@pytest.mark.parametrize("size", [130, 131])
-@needs_onednn
-@pytest.mark.parametrize("name", ["max", "avg"])
-def test_a_graph_for_every_size_picks_windows_if_its_channels_are_known(name, size):
-    layer = nn.MaxPool2D if name == "max" else nn.AvgPool2D
-    net = running.initialized(running.sequential(mx.gluon.nn.Conv2D(8, 1), layer(3, 2)))
-    running.in_one_graph(net)
-    names = running.operators(net(mx.sym.var("data")))
-    assert names.count("Convolution") == 2 and "take" not in names
-    x = mx.nd.random.normal(shape=(2, 3, size, size + 1))
-    case = Case(f"{name}_pool", x.shape[2:], (3, 3), (2, 2), in_channels=8)
-    want = oracle.forward(case, {"data": net[0](x).asnumpy()})
-    running.assert_equal(net(x).asnumpy(), want)
-
-
-@needs_onednn
-@pytest.mark.parametrize("strategy", ["shift", "gather"])
-def test_channels_are_known_behind_a_layer_whose_padding_is_computed(strategy):
-    """Those of a pooling layer, for its strategies, and of a weight whose shape is deferred."""
-    conv, *others = nn.Conv2D(8, 3, strides=2, in_channels=3), nn.DepthwiseConv2D(3), nn.MaxPool2D(3, 2)
-    for layer in (conv, *others):
-        layer.initialize()
-    with mxsame.plan.force(strategy):
-        out = conv(mx.sym.var("data"))
-    before = running.operators(out)
-    for layer in others:
-        out = layer(out)
-    assert others[0].weight.shape == (8, 1, 3, 3)
-    names = running.operators(out)
-    assert names.count("Convolution") - before.count("Convolution") == 2, "the layer's, and one that picks windows"
-    assert names.count("take") == before.count("take")
-
-
-POOLED = {
-    "max, avg": lambda: [nn.MaxPool2D(2, padding="valid"), nn.AvgPool2D(2)],
-    "max, avg, 3-D": lambda: [nn.MaxPool3D(2), nn.AvgPool3D(2)],
-    "max, avg, 1-D": lambda: [nn.MaxPool1D(3, 2), nn.AvgPool1D(2)],
-    "avg, conv, avg": lambda: [nn.AvgPool2D(3, 2), nn.Conv2D(16, 3, strides=2), nn.AvgPool2D(2)],
-    "conv, avg, max": lambda: [nn.Conv2D(16, 1), nn.AvgPool2D(2), nn.MaxPool2D(3, 2)],
-    "max": lambda: [nn.MaxPool2D(3, 2)],
-}
-LENGTHS = {1: (900, 901, 9001, 9002, 9005), 2: (31, 62, 131, 132, 133, 240, 242), 3: (24, 25, 26, 27)}
-
-
-@pytest.mark.parametrize("train", [False, True])
-@pytest.mark.parametrize("name", POOLED)
-def test_sizes_of_one_signature_have_one_graph(name, train):
-    net = running.initialized(running.sequential(*POOLED[name]()))
-    rank = int(name[-3]) if name.endswith("-D") else 2
-    channels = 16 if rank == 1 else 8
-    net(mx.nd.zeros((1, channels, *LENGTHS[rank][:1] * rank)))
-    sizes = list(itertools.product(LENGTHS[rank], repeat=rank))
-    shapes = [(1, channels, *size) for size in random.Random(0).sample(sizes, min(len(sizes), 30))]
-    target = Target("training" if train else "inference", "cpu", train)
-    assert len(running.graphs_by_signature(net, shapes, target)) > 1
-
-
-@pytest.mark.parametrize("sizes", [[(33, 40), (34, 40)], [(34, 40), (33, 40), (33, 41)]], ids=str)
-def test_windows_that_are_picked_tell_sizes_apart(sizes):
-    """Averages of two, whose plan would else be the same for even and odd sizes."""
-    net = mxsame.hybridize(running.sequential(mx.gluon.nn.Conv2D(16, 1), nn.AvgPool2D(2)))
-    net.initialize()
-    for size in sizes:
-        x = mx.nd.random.normal(shape=(2, 3, *size))
-        with mxsame.plan.force("pick"):
-            got = net(x).asnumpy()
-        case = Case("avg_pool", size, (2, 2), (2, 2), in_channels=16)
-        running.assert_equal(got, oracle.forward(case, {"data": net[0](x).asnumpy()}))

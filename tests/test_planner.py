@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import random
 
 import pytest
 
-from mxsame.plan import TransposedWindow, Window, choice, exact_plans, force
+from mxsame.plan import TransposedWindow, Window, choice, costs, exact_plans, force
 from mxsame.planner import Decision, Work, choose, estimate
 
 KINDS_OF_COPY = ("native", "slice", "concat", "kernel", "pad", "gather")
@@ -127,7 +128,6 @@ def test_what_depends_on_the_size():
     assert decision(3, 2).depends_on_size and decision(2, 1, 1, (0, 1)).depends_on_size
     assert decision(1, 4, 1, "keras-mxnet").depends_on_size, "there is no graph for every size"
     assert decision(3, 400_000).depends_on_size, "at once, whatever the stride"
-    assert decision(3, 1, operator="max").depends_on_size, "as its strategy may"
     assert not decision(3, 1).depends_on_size and not decision(5, 1, 2, (3, 3)).depends_on_size
 
 
@@ -149,6 +149,15 @@ def test_a_plan_that_does_not_depend_on_the_size_is_the_same_for_all(padding, ex
     assert independent == expected
 
 
+@pytest.mark.parametrize("avx512", [True, False])
+def test_a_plan_of_pooling_depends_on_the_size(avx512, monkeypatch):
+    """Whatever the windows: large data is pooled in blocks, and all data on a processor without AVX-512."""
+    monkeypatch.setattr(costs, "has_avx512", lambda: avx512)
+    pool = decision(3, 1, operator="max", plain=True, blocks=True)
+    assert pool.depends_on_size
+    assert [pool.planned_for((1, 8, size, size))[0].blocks for size in (16, 224)] == [not avx512, True]
+
+
 def test_an_output_of_a_transposed_convolution_depends_on_the_size():
     """MXNet does not refuse an empty one."""
     windows = (TransposedWindow(None, 4, 2, 1, (2, 2)),) * 2
@@ -156,3 +165,24 @@ def test_an_output_of_a_transposed_convolution_depends_on_the_size():
     assert upward.depends_on_size
     with pytest.raises(ValueError, match="padding must leave an element of the output"):
         upward.planned_for((1, 3, 1, 1))
+
+
+# ---- the estimate's own arithmetic -----------------------------------------------------------------------------------
+
+
+def test_elements_that_are_read_are_counted():
+    """One by one, for all windows of plans of every kind."""
+    stream, kinds = random.Random(0), set()
+    for _ in range(3000):
+        window = Window(stream.randint(1, 12), stream.randint(1, 5), stream.randint(1, 4), stream.randint(1, 2))
+        n, s, d, outputs = window.size, window.stride, window.dilation, window.outputs(window.size)
+        for strategy, plan in exact_plans((window,), "conv", KINDS_OF_COPY).items():
+            (step,) = plan.axes
+            elements = n + sum(step.concat) + sum(step.pad_operator)
+            if step.gather:
+                elements = outputs * s + max(window.effective_kernel_size - s, 0)
+            count, kernel = outputs + sum(step.crop), range(step.kernel_size)
+            read = sum(0 <= j * s - step.pad + i * d < elements for j in range(count) for i in kernel)
+            assert costs._reads(step, window, n, outputs) == max(read, 1), f"{strategy}: {step}, {window}"
+            kinds.add(strategy)
+    assert kinds == set(KINDS_OF_COPY)

@@ -272,7 +272,7 @@ class ConvRequest(Request):
             padded, *others = arguments["pad"]
             arguments["pad"] = (0, *others)
         common = self.common(plan, note, name, arguments)
-        return Convolution(**common, groups=work.groups, padded=padded, **more)
+        return Convolution(**common, filters=work.channels or 0, groups=work.groups, padded=padded, **more)
 
 
 class DepthwiseRequest(ConvRequest):
@@ -298,14 +298,15 @@ class Convolution(Operator):
 
     Parameters
     ----------
-    groups : int
-        Of the data's channels.
+    filters, groups : int
+        The channels of the output, and the groups of the data's.
     padded : int
         Zeros at both ends of the first of three axes, by the pad operator.
     rewrites, flips : bool
         Whether the weight of a transposed convolution is copied, and whether it is that of a convolution.
     """
 
+    filters: int
     groups: int
     padded: int
     rewrites: bool = False
@@ -313,19 +314,19 @@ class Convolution(Operator):
 
     def run(self, F: Any, data: Any, weight: Any, bias: Any) -> Any:  # type: ignore[override]
         """The output for arrays in the operator's layout."""
-        weight, ready = self.kernel(F, weight), self.before(F, data)
+        weight, ready = self.kernel(F, weight, data), self.before(F, data)
         if self.padded:
             ready = arrays.padded(F, ready, [(self.padded, self.padded), (0, 0), (0, 0)])
         weights = (weight,) if bias is None else (weight, bias)
         return self.after(F, getattr(F, self.name)(ready, *weights, **self.arguments), data)
 
-    def kernel(self, F: Any, weight: Any) -> Any:
+    def kernel(self, F: Any, weight: Any, data: Any) -> Any:
         """The weight that the operator needs."""
         if self.flips:
             return arrays.flipped(F, weight, self.groups, len(self.windows))
         weight = arrays.rewritten(F, weight) if self.rewrites else weight
         for step in self.plan.steps:
-            weight = step.weight(F, self, weight)
+            weight = step.weight(F, self, weight, self.filters, data)
         return weight
 
 

@@ -207,7 +207,7 @@ class PoolRequest(Request):
         """MXNet's Pooling by a plan."""
         pooling = self._pooling(plan, note)
         if self.work.operator == "avg" and self.fill == "zero" and plan.fills and note is None:
-            thin = self._pooling(replace(plan, pairs=False), None)
+            thin = self._pooling(replace(plan, pairs=False, blocks=False), None)
             return replace(pooling, divisor=replace(thin, channels=1, pads=()))
         return pooling
 
@@ -229,21 +229,31 @@ class PoolRequest(Request):
         return Pooling(**common, copies=copies, doubles=self.loses_workspace)
 
     def _layouts(self, operator: str) -> Dict[str, Any]:
-        """The layouts that data of one axis can have. Whether an NDArray is in oneDNN's blocks is not known."""
+        """The layout of the data, and those that it can have. Whether an NDArray is in oneDNN's blocks is not known."""
         onednn = tensors.has_onednn() and self.target.where == "cpu" and operator != "lp"
-        if not onednn or self.rank > 1 or self.loses_workspace:
+        if not onednn or self.rank == 3 or self.loses_workspace:
             return {}
+        blocks = self.in_graph and self._convolves(unknown_type=False)
+        if self.rank == 2:
+            return {"blocks": blocks}
         in_blocks = not self.channels_last and tensors.is_in_blocks(self.data, self.target.purpose)
-        return {"in_channels": self.graph_channels(), "in_blocks": in_blocks, "pairs": True}
+        channels = self.graph_channels()
+        return {"in_channels": channels, "in_blocks": in_blocks, "pairs": True, "blocks": blocks}
 
     def _not_fast(self) -> Tuple[str, ...]:
         """The strategies that are not exact, or slow: files for any size take a length of 1, which windows of two do
-        not take with "full"; and picking needs a fast depthwise convolution, on the CPU that of oneDNN, of float32. If
-        a graph for any size does not show the type, float32 is assumed."""
-        is_for_any_size, dtype = None in self.size, tensors.known_type(self.data)
-        is_single = is_for_any_size if dtype is None else dtype == "float32"
-        refused = () if self.target.where == "gpu" or (tensors.has_onednn() and is_single) else ("pick",)
+        not take with "full"."""
+        is_for_any_size = None in self.size
+        refused = () if self._convolves(unknown_type=is_for_any_size) else ("pick",)
         return (*refused, "full") if is_for_any_size and self.target.purpose == "file" else refused
+
+    def _convolves(self, unknown_type: bool) -> bool:
+        """Whether there are fast depthwise convolutions of the data: on the CPU those of oneDNN, of float32. A graph
+        that does not tell the type has them as given."""
+        if self.target.where == "gpu":
+            return True
+        dtype = tensors.known_type(self.data)
+        return tensors.has_onednn() and (unknown_type if dtype is None else dtype == "float32")
 
 
 @dataclass(frozen=True)
@@ -279,6 +289,8 @@ class Pooling(Operator):
         plan, ready = self.plan, self.before(F, data)
         if plan.pairs:
             ready = arrays.paired(F, ready, self.copies)
+        if plan.blocks:
+            ready = arrays.in_blocks(F, ready, (self.channels or 0) // (1 + plan.pairs))
         out = F.Pooling(ready, **self.arguments)
-        out = F.reshape(out, shape=(0, -3, 0)) if plan.pairs else out
+        out = arrays.unpaired(F, out, copies=plan.blocks) if plan.pairs else out
         return self.after(F, out, data)

@@ -121,7 +121,7 @@ class Request:
         layout = {"layout": self.layout} if self.runs_last else {}
         return {
             **{"windows": self.windows, "channels": self.work.in_channels, "fill": self.fill, "pads": self.pads},
-            **{"plain": self.work.plain, "plan": plan, "note": note, "name": name},
+            **{"plain": self.work.plain, "on_cpu": self.work.device == "cpu", "plan": plan, "note": note, "name": name},
             "first": 1 if self.runs_last else SPATIAL,
             "turned": self.channels_last and not self.runs_last,
             "arguments": without_defaults(name, {**arguments, **layout}, self.in_graph),

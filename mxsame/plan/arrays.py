@@ -42,6 +42,14 @@ def paired(F: Any, data: Any, copies: bool) -> Any:
     return copied(F, data) if copies else data
 
 
+def in_blocks(F: Any, pictures: Any, channels: int) -> Any:
+    """A copy of pictures (N, C, H, W) in oneDNN's blocks: a depthwise convolution with kernels of a single one leaves
+    its output in them."""
+    one = F.BlockGrad(F.ones_like(thin(F, pictures, range(4))))
+    ones = F.repeat(one, repeats=channels, axis=0)
+    return F.Convolution(pictures, ones, kernel=(1, 1), num_filter=channels, num_group=channels, no_bias=True)
+
+
 def copied(F: Any, array: Any) -> Any:
     """A copy in the plain layout. MXNet 1.9.1 needs it of what may be in a layout of oneDNN, or have a gradient in one:
     before and after `reshape`, which takes that layout for one of as many axes as it makes, and fails; and before
@@ -54,6 +62,11 @@ def rewritten(F: Any, weight: Any) -> Any:
     `transpose` takes that of a grouped convolution for one of four axes, and fails. A shape can be inferred through it,
     as it cannot through a slice."""
     return F._internal._mul_scalar(weight, scalar=1.0, **{COPY: True})
+
+
+def unpaired(F: Any, out: Any, copies: bool) -> Any:
+    """(N, C/2, 2, W) -> (N, C, W); `copies` is for data in oneDNN's blocks."""
+    return F.reshape(copied(F, out) if copies else out, shape=(0, -3, 0))
 
 
 def cropped(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIAL) -> Any:

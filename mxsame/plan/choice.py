@@ -2,10 +2,10 @@
 
 On the CPU the estimate is a sum of counts, each multiplied by a constant of :class:`Costs`, in nanoseconds: elements
 that a step copies; kernel elements that get zeros or are flipped; the operator's multiplications, including those for
-zeros, padding and cropped outputs; elements that it reads or writes; and operators that the plan adds. The constants
-were fitted to 150 layers drawn at random, each measured with every exact plan, alone and between two 1x1 convolutions,
-with one thread and with two. Plans are only ranked, so only the ratios of the constants matter. `python -m benchmarks
-costs` measures most of them anywhere.
+zeros and for cropped outputs; elements that it reads or writes; and operators that the plan adds. oneDNN's own padding
+costs nothing. The constants were fitted to 150 layers drawn at random, each measured with every exact plan, alone and
+between two 1x1 convolutions, with one thread and with two. Plans are only ranked, so only the ratios of the constants
+matter. `python -m benchmarks costs` measures most of them anywhere.
 
 The estimate includes four properties of MXNet:
 
@@ -18,7 +18,9 @@ The estimate includes four properties of MXNet:
   or three axes; averages with partial windows; gradients of convolutions padded by more than half their kernel; and
   gradients of depthwise convolutions longer than 3 along the last axis.
 * Pooling of data that is not in blocks, such as a network's input. oneDNN is fast only with AVX-512, and if 16 channels
-  of data and output fit into 1 MiB, which are about 114 x 114 pixels with stride 2.
+  of data and output fit into 1 MiB, which are about 114 x 114 pixels with stride 2. Else, and for the strategy `pick`,
+  a depthwise convolution with a single 1 first copies the data into blocks. This needs a float32 graph, and channels in
+  multiples of 8 (two axes) or 16 (one axis).
 
 On a GPU nothing was measured: there it is a longer kernel, which copies no data, or else the first of the table.
 """
@@ -31,7 +33,7 @@ from dataclasses import replace
 from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame.plan import exact_plans, first_plan, forced
-from mxsame.plan.costs import TypicalLayer, Work
+from mxsame.plan.costs import BLOCK, TypicalLayer, Work, is_partial, is_slow_when_plain
 from mxsame.plan.strategies import POOLS, STRATEGIES, Plan
 from mxsame.plan.windows import AnyWindow, Windows, check_static
 
@@ -112,7 +114,7 @@ def choose(
     """
     windows, allowed = tuple(windows), None if allowed is None else tuple(allowed)
     if forced() is not None or not exact_plans(windows, work.operator, allowed):
-        return laid_out(first_plan(windows, work.operator, allowed), work)
+        return laid_out(first_plan(windows, work.operator, allowed), windows, work)
     is_for_both = is_for_both and any(window.size is None for window in windows)
     return _estimated_fastest(windows, work, allowed, is_for_both)
 
@@ -133,7 +135,7 @@ def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Seque
         return STRATEGIES[name].competes and not (is_static and name == "gather")
 
     competing = [name for name, plan in plans.items() if competes(name, plan)]
-    return {name: laid_out(plans[name], work) for name in competing or plans}
+    return {name: laid_out(plans[name], windows, work) for name in competing or plans}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -152,22 +154,41 @@ def _estimated_fastest(windows: Windows, work: Work, allowed: Optional[Tuple[str
     return min(plans.values(), key=cost)
 
 
-def laid_out(plan: Plan, work: Work) -> Plan:
-    """The plan with the layout of a 1-D pooling operator's data: as it is, or in pairs of channels, (N, C, W) as
-    pictures of two rows, each a channel. For data that is not in blocks, oneDNN's fast code needs two spatial axes,
-    both longer than 1, and four channels; other data takes 2 to 8 times as long, and the audio network M5 (Conv1D,
-    batch norm, relu, max pool of 4) twice as long.
+# -- pooling: the layout in which oneDNN has fast code
 
-    >>> from mxsame.plan import AxisPlan
-    >>> work = Work("max", in_channels=8, pairs=True)
-    >>> [laid_out(Plan((AxisPlan(2),)), each).pairs for each in (work, replace(work, in_channels=9))]
-    [True, False]
+
+def laid_out(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
+    """The plan with the layout of a pooling operator's data: as it is, in pairs of channels, or in blocks.
+
+    Pairs: (N, C, W) as pictures of two rows, each a channel. For data that is not in blocks, oneDNN's fast code needs
+    two spatial axes, both longer than 1, and four channels; other data takes 2 to 8 times as long.
+
+    Blocks: for plain data, oneDNN has fast code only with AVX-512, and if the blocks of a few channels, of data and
+    output, fit into its share of the cache (`jit_uni_pool_kernel` of oneDNN 2.0: 1 MiB if the processor does not report
+    it). Else, and for windows at every position, a copy in blocks is much faster.
+
+    >>> from mxsame.plan import AxisPlan, Window
+    >>> work = Work("max", in_channels=64, plain=True, blocks=True)
+    >>> plan, large = Plan((AxisPlan(2), AxisPlan(2))), Window(224, 2, 2)
+    >>> laid_out(plan, [large, large], work).blocks, laid_out(plan, [large], replace(work, in_channels=60)).blocks
+    (True, False)
     """
-    channels = work.in_channels
+    rank, channels = len(windows), work.in_channels
     if channels is None:
         return plan
     in_blocks = work.in_blocks and not any(step.reorders for step in plan.steps)
-    return replace(plan, pairs=work.pairs and not in_blocks and channels % 2 == 0 and channels >= 2 * LEAST_CHANNELS)
+    pairs = work.pairs and rank == 1 and not in_blocks and channels % 2 == 0 and channels >= 2 * LEAST_CHANNELS
+    blocks = work.blocks and (pairs or rank == 2) and work.plain and channels % (BLOCK * (1 + pairs)) == 0
+    return replace(plan, pairs=pairs, blocks=blocks and _is_slow_in_plain_layout(plan, windows, work.operator))
+
+
+def _is_slow_in_plain_layout(plan: Plan, windows: Sequence[AnyWindow], operator: str) -> bool:
+    if any(axis.pick for axis in plan.axes):
+        return True
+    size = [window.size for window in windows if window.size is not None]
+    if len(size) < len(windows) or (operator == "avg" and is_partial(plan, windows, size)):
+        return False
+    return is_slow_when_plain(plan, windows, size)
 
 
 # -- the estimate

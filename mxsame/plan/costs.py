@@ -38,13 +38,15 @@ class Costs:
     """
 
     concat: float = 0.2  #: concatenate a few elements to an axis
+    concat_row: float = 15.0  #: in addition, for each row of elements next to each other that is copied
     concat_back: float = 0.6  #: its backward pass
+    back_line: float = 4.5  #: the same along a single axis
     slice: float = 0.6  #: take a part, also of what a convolution has left in blocks
     slice_back: float = 1.2  #: the backward pass; twice that for a part of a dynamic shape
     flip: float = 1.1  #: reverse an axis
     gather: float = 4.0  #: transpose, copy rows, transpose back
     reorder: float = 1.5  #: from oneDNN's blocks to the plain layout, or back
-    weight: float = 10.0  #: per element of a weight that gets zeros or is flipped, including its way into blocks
+    weight: float = 5.0  #: per element of a weight that gets zeros or is flipped, including its way into blocks
     dense: float = 0.024  #: per multiplication of a convolution; twice that for gradients with pad > k // 2
     depthwise: float = 0.05  #: per multiplication of a depthwise convolution
     depthwise_slow: float = 1.0  #: the same without fast code in oneDNN (few channels, one or three axes, gradients)
@@ -74,8 +76,8 @@ class Work:
     device : "cpu" or "gpu"
     in_blocks : bool
         The data has one spatial axis and is in oneDNN's blocks, like a convolution's output.
-    pairs : bool
-        Whether a pooling operator can take its data, of one axis, in pairs of channels.
+    pairs, blocks : bool
+        Whether a pooling operator can take its data in pairs of channels, and in oneDNN's blocks.
 
     Examples
     --------
@@ -93,6 +95,7 @@ class Work:
     device: str = "cpu"
     in_blocks: bool = False
     pairs: bool = False
+    blocks: bool = False
 
 
 class TypicalLayer:
@@ -141,11 +144,15 @@ class TypicalLayer:
         return touch + (self._convolution(plan) if self.convolves else self._pooling(plan))
 
     def _pooling(self, plan: Any) -> float:
-        is_slow = self.work.plain and is_slow_when_plain(plan, self.windows, self.size)
-        if self.work.operator == "avg":
-            is_slow = is_slow or is_partial(plan, self.windows, self.size)
-        each = self.costs.pooling_slow if is_slow else self.costs.pooling
-        return self.batch * self.in_channels * self._reads(plan) * each * (2 if self.training else 1)
+        costs, elements, detour = self.costs, self.batch * self.in_channels, 0.0
+        each = costs.pooling
+        if self.work.operator == "avg" and is_partial(plan, self.windows, self.size):
+            each = costs.pooling_slow
+        elif plan.blocks:
+            detour = 4 * elements * math.prod(self.size) * costs.touch  # into blocks: two reads, two writes
+        elif self.work.plain and is_slow_when_plain(plan, self.windows, self.size):
+            each = costs.pooling_slow
+        return detour + elements * self._reads(plan) * each * (2 if self.training else 1)
 
     def _convolution(self, plan: Any) -> float:
         costs, share = self.costs, max(self.in_channels // int(self.work.groups), 1)
@@ -177,12 +184,24 @@ def _computed_outputs(axis: Any, size: int, outputs: int) -> int:
 
 
 def _reads(axis: Any, window: Any, size: int, outputs: int) -> int:
-    """The elements that all windows along an axis read, padding among them."""
+    """The elements that all windows along an axis read of the data and of what is added to it; the operator's own
+    padding takes none of oneDNN's time."""
     if isinstance(window, TransposedWindow):
-        count = max(outputs, 1) if axis.dilate else size
-    else:
-        count = _computed_outputs(axis, size, outputs)
-    return count * int(axis.kernel_size)
+        return int(axis.kernel_size * (max(outputs, 1) if axis.dilate else size))
+    count, kernel = _computed_outputs(axis, size, outputs), int(axis.kernel_size)
+    if axis.pick:
+        return count * kernel
+    shifted = axis.shift[1] - axis.shift[0] if axis.shift else 0
+    elements = size + sum(axis.concat) + sum(axis.pad_operator) + shifted
+    if axis.gather:
+        elements = outputs * window.stride + max(window.effective_kernel_size - window.stride, 0)
+    lost = 0
+    for start in range(-axis.pad, min(0, count * window.stride - axis.pad), window.stride):
+        lost += min(-(start // window.dilation), kernel)
+    last = (count - 1) * window.stride - axis.pad + (kernel - 1) * window.dilation
+    for end in range(last, max(elements - 1, last - count * window.stride), -window.stride):
+        lost += min(-((elements - 1 - end) // window.dilation), kernel)
+    return max(count * kernel - lost, 1)
 
 
 # -- for what oneDNN has no fast code

@@ -7,6 +7,7 @@ given, `mx.nd` or `mx.sym`, so nothing is imported from MXNet here. Costs are na
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
 
@@ -34,6 +35,7 @@ class Setting:
         The first spatial axis: 2 with channels first, 1 with channels last (`Strategy.channels_last`).
     plain : bool
         The data is what the graph is fed, and not in oneDNN's blocks.
+    on_cpu : bool
     """
 
     windows: Tuple[Any, ...]
@@ -41,6 +43,7 @@ class Setting:
     fill: str
     first: int
     plain: bool
+    on_cpu: bool
 
 
 class Step:
@@ -58,7 +61,7 @@ class Step:
     def before(self, F: Any, on: Setting, data: Any) -> Any:
         return data
 
-    def weight(self, F: Any, on: Setting, weight: Any) -> Any:
+    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
         return weight
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
@@ -89,7 +92,7 @@ class Flip(Step):
         step = tuple(-1 if axis in self.axes else 1 for axis in range(len(whole)))
         return F.slice(data, begin=whole, end=whole, step=step)
 
-    def weight(self, F: Any, on: Setting, weight: Any) -> Any:
+    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
         return arrays.reversed_kernel(F, weight, self.axes)
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
@@ -142,10 +145,14 @@ class Concat(Step):
         return F.reshape(data, shape=back) if back else data
 
     def cost(self, layer: TypicalLayer) -> float:
-        return len(self.axes) * (layer.costs.concat * layer.inputs + 3 * layer.costs.operator)
+        costs = layer.costs
+        rows = sum(1 / math.prod(layer.size[axis - SPATIAL :]) for axis in self.axes)
+        per_element = len(self.axes) * costs.concat + rows * costs.concat_row
+        return per_element * layer.inputs + 3 * len(self.axes) * costs.operator
 
     def backward_cost(self, layer: TypicalLayer) -> float:
-        return len(self.axes) * (layer.costs.concat_back * layer.inputs + 3 * layer.costs.operator)
+        per_element = layer.costs.back_line if layer.rank == 1 else layer.costs.concat_back
+        return len(self.axes) * (per_element * layer.inputs + 3 * layer.costs.operator)
 
 
 class Pad(Step):
@@ -211,10 +218,17 @@ class Shift(Step):
 class Zeros(Step):
     """(front, back) zeros are concatenated to the kernel."""
 
-    def weight(self, F: Any, on: Setting, weight: Any) -> Any:
+    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
+        """Where the axes of the kernel are last, they go to the front for that on the CPU: whole blocks are copied
+        then, and not a few elements at a time. MXNet transposes five axes too slowly for it."""
+        rank, first = len(self.plans), on.first
+        moves = first == SPATIAL and rank < 3 and on.on_cpu
+        if moves:
+            weight = F.transpose(arrays.rewritten(F, weight), axes=(*range(first, first + rank), 0, 1))
+            first = 0
         for axis, counts in self.values.items():
-            weight = arrays.concatenated(F, weight, axis - SPATIAL + on.first, counts)
-        return weight
+            weight = arrays.concatenated(F, weight, axis - SPATIAL + first, counts)
+        return arrays.rewritten(F, F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
 
     def weight_cost(self, layer: TypicalLayer) -> float:
         return layer.costs.weight * layer.weights + (4 + 3 * len(self.axes)) * layer.costs.operator

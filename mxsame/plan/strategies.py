@@ -82,9 +82,9 @@ class AxisPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """One plan for each axis, and two facts for pooling operators: `convention`, how they count windows ("valid":
-    floor, "full": ceil); `pairs`, whether data of one axis goes to them as pictures of pairs of channels
-    (`mxsame.plan.choice.laid_out`).
+    """One plan for each axis, and three facts for pooling operators: `convention`, how they count windows ("valid":
+    floor, "full": ceil); `pairs`, whether data of one axis goes to them as pictures of pairs of channels; `blocks`,
+    whether plain data is copied into oneDNN's blocks before them (`mxsame.planner.laid_out`).
 
     >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills
     True
@@ -93,6 +93,7 @@ class Plan:
     axes: Tuple[AxisPlan, ...]
     convention: str = "valid"
     pairs: bool = field(default=False, compare=False)  # follows from the plans of the layers before it
+    blocks: bool = False
 
     @functools.cached_property
     def steps(self) -> Tuple[Step, ...]:
