@@ -296,6 +296,17 @@ def tensorflow_each() -> str:
     return markdown(["", *columns], measured(lines)) + "\n\n" + provenance("networks")
 
 
+def peers() -> str:
+    """Times of deployed networks in units of those of today's runtimes."""
+    rows, runtimes = rows_of("peers", "inference, deployed"), ("TensorFlow", "ONNX Runtime", "OpenVINO")
+    lines = [
+        [name, *(by_batch(rows, network, "mxsame, deployed", runtime) for runtime in runtimes)]
+        for network, name in NETWORKS.items()
+    ]
+    means = (figure(geometric_mean(ratios(rows, "mxsame, deployed", runtime))) for runtime in runtimes)
+    return markdown(["", *runtimes], [*measured(lines), ["geometric mean", *means]]) + "\n\n" + provenance("peers")
+
+
 def onnx() -> str:
     """Times in units of those of MXNet's deployed net, and of the two files to each other."""
     rows = rows_of("onnx", "inference")
@@ -504,6 +515,7 @@ TABLES: Dict[str, Callable[[], str]] = {
     "networks-training": networks_training,
     "tensorflow": tensorflow,
     "tensorflow-each": tensorflow_each,
+    "peers": peers,
     "onnx": onnx,
     "onnx-nodes": onnx_nodes,
     "exporters": exporters,
