@@ -193,10 +193,15 @@ def _expm1(node: Node, x: Any) -> Any:
     return F.where(F.abs(x) < 0.5, t * 2 / (1 - t), F.exp(x) - 1)
 
 
+def _sign(node: Node, x: Any) -> Any:
+    """MXNet's sign of NaN is 0."""
+    return (x > 0) - (x < 0)
+
+
 def _round(node: Node, x: Any) -> Any:
     """A tie goes away from 0."""
     whole = F.floor(F.abs(x))
-    return ((x > 0) - (x < 0)) * F.where(F.abs(x) - whole < 0.5, whole, whole + 1)
+    return _sign(node, x) * F.where(F.abs(x) - whole < 0.5, whole, whole + 1)
 
 
 def _rint(node: Node, x: Any) -> Any:
@@ -223,9 +228,8 @@ FORMULAS: Dict[str, Callable[..., Any]] = {
     ),
     "hard_sigmoid": lambda node, x: F.clip(x * float(node.attr("alpha")) + float(node.attr("beta")), 0, 1),
     "square": lambda node, x: x * x,
-    "sign": lambda node, x: (x > 0) - (x < 0),
     "rsqrt": lambda node, x: F.reciprocal(F.sqrt(x)),
-    **{"LRN": _over_channels, "smooth_l1": _smooth_l1, "log1p": _log1p, "expm1": _expm1},
+    **{"LRN": _over_channels, "smooth_l1": _smooth_l1, "log1p": _log1p, "expm1": _expm1, "sign": _sign},
     **{"round": _round, "rint": _rint, "fix": _truncated, "trunc": _truncated},
 }
 

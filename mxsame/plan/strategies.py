@@ -243,8 +243,7 @@ def _pick(window: Window) -> Optional[AxisPlan]:
     """The operator with stride 1, and of its outputs those that are wanted."""
     if window.dilation != 1:
         return None
-    pads = [window.pads(size) for size in window.sizes]
-    pad = max(map(max, pads))
+    pad = max(max(window.pads(size)) for size in window.sizes)
 
     def drafts(least: int, reach: int) -> Iterator[AxisPlan]:
         for zeros in range(window.kernel_size):

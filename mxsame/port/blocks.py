@@ -269,7 +269,7 @@ def masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool, replaces: 
     return F.broadcast_div(*sums)
 
 
-def unit(F: Any, x: Any, axes: Sequence[int], epsilon: float = 1e-12) -> Any:
+def unit(F: Any, x: Any, axes: Sequence[int], epsilon: float) -> Any:
     """x / |x|, as `tf.math.l2_normalize`."""
     return F.broadcast_mul(x, F.rsqrt(F.maximum(F.sum(F.square(x), axis=tuple(axes), keepdims=True), epsilon)))
 
