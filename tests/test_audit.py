@@ -181,6 +181,14 @@ def test_a_slice_is_replaced_with_its_layer_or_stays_after_it(kernel):
     assert report.fixed_symbol().list_outputs() == symbol.list_outputs()
 
 
+def test_a_layer_on_a_later_part_of_the_data_is_fixed_for_its_own_size():
+    generator, shape = np.random.RandomState(5), (2, 2, 8, 9)
+    arrays = {"data": generator.normal(size=shape), "conv_weight": generator.normal(size=(2, 2, 3, 3))}
+    fixed = audit(conv(mx.sym.split_v2(DATA, (5,), axis=3)[1]), shape).fixed_symbol()
+    want = mxsame.ops.conv(mx.nd.array(arrays["data"][..., 5:]), mx.nd.array(arrays["conv_weight"]), strides=2)
+    assert difference(bound(fixed, arrays)[0], want.asnumpy()) < 1e-5
+
+
 def test_a_layer_that_is_called_twice_is_fixed_where_it_is_wrong():
     layer = gluon.nn.Conv2D(2, 3, 2, 1, in_channels=2)
     net = initialized(sequential(layer, layer), 1)
