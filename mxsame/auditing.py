@@ -146,7 +146,7 @@ def audit(net: Any, shape: Shapes) -> Audit:
         node_shapes = graph.output_shapes()
     unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and Output(node) not in node_shapes]
     rule = "shape must be given for every input of the network, by name, so that the shapes of all layers are known"
-    validation.must(not unknown, rule, shape=shape, unknown=unknown)
+    validation.check(not unknown, rule, shape=shape, unknown=unknown)
     judged = {layer.last: layer for layer in _judged(graph, node_shapes)}
     seen = _seen(graph, judged, node_shapes)
     layers = (judged[node] for node in seen if node in judged)
@@ -176,18 +176,18 @@ def _symbol(net: Any, shape: Shapes) -> Any:
         steps = f"run mxsame convert {path} -o model, and audit model-symbol.json"
         raise ValueError(f"net must be a -symbol.json file of MXNet; received a file of Keras, {path!r}: {steps}")
     rule = "net must be a gluon.HybridBlock, a Symbol or the path of a -symbol.json file"
-    validation.typed(isinstance(net, mx.sym.Symbol), rule, net=net)
+    validation.check_type(isinstance(net, mx.sym.Symbol), rule, net=net)
     return net
 
 
 def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
     """Name of an input -> shape."""
     names = symbol.list_arguments()
-    validation.must(names, "net must be a network with an input", outputs=symbol.list_outputs())
+    validation.check(names, "net must be a network with an input", outputs=symbol.list_outputs())
     given = shape if isinstance(shape, Mapping) else {"data" if "data" in names else names[0]: shape}
     for name, value in given.items():
-        validation.must(name in names, "shape must be of an input of the network", name=name)
-        validation.typed(validation.is_sequence(value), "shape must be a sequence of integers", shape=value)
+        validation.check(name in names, "shape must be of an input of the network", name=name)
+        validation.check_type(validation.is_sequence(value), "shape must be a sequence of integers", shape=value)
     return {name: validation.per_axis("shape", value, len(value), 1) for name, value in given.items()}
 
 

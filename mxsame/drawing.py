@@ -64,7 +64,7 @@ class PaddedAxis:
     ) -> PaddedAxis:
         """The axis of a layer; `padding` is "symmetric" too."""
         fits = output_padding is None or transposed
-        validation.must(fits, "output_padding must be of a transposed convolution", output_padding=output_padding)
+        validation.check(fits, "output_padding must be of a transposed convolution", output_padding=output_padding)
         name = padding.lower() if isinstance(padding, str) else "explicit"
         if name == SYMMETRIC:
             padding = (arithmetic.effective_kernel_size(kernel_size, dilation) // 2,) * 2
@@ -229,7 +229,7 @@ class _Picture:
         count = sum(map(len, self.columns))
         given = {name: getattr(self.first, name) for name in ("kernel_size", "stride", "dilation")}
         rule = f"what is drawn must be at most {MOST_COLUMNS} elements wide"
-        validation.must(count <= MOST_COLUMNS, rule, **given, elements=count)
+        validation.check(count <= MOST_COLUMNS, rule, **given, elements=count)
         self.left = self.columns[0].start - LABEL
         self.width = max(LABEL + count + GAP * (len(self.columns) - 1) + 0.2, 15.0)
         self.heights = [HEADING + PITCH * sum(len(span) + 0.6 for span in panel.ends) for panel in panels]

@@ -69,7 +69,7 @@ def _check_symbol(name: str, symbol: Any) -> None:
     """Raise unless a Symbol has one output, and a variable's attributes fit: nothing else checks them before the graph
     is bound."""
     outputs = symbol.list_outputs()
-    validation.must(len(outputs) == 1, f"{name} must be a Symbol with one output", **{f"{name}.outputs": outputs})
+    validation.check(len(outputs) == 1, f"{name} must be a Symbol with one output", **{f"{name}.outputs": outputs})
     dtype, stype = symbol.attr("__dtype__"), symbol.attr("__storage_type__")
     if dtype is not None and int(dtype) in _DTYPES:
         validation.float_type(name, str(np.dtype(_DTYPES[int(dtype)])))
@@ -78,7 +78,7 @@ def _check_symbol(name: str, symbol: Any) -> None:
 
 
 def _check_dense(name: str, stype: str) -> None:
-    validation.typed(stype == "default", f"{name} must be a dense array", **{f"{name}.stype": stype})
+    validation.check_type(stype == "default", f"{name} must be a dense array", **{f"{name}.stype": stype})
 
 
 def _device(context: Any) -> tuple[int, int]:
@@ -108,10 +108,10 @@ def check_fits(name: str, array: Any, owner: str, dtypes: Sequence[Any], context
     dtypes = [np.dtype(dtype) for dtype in dtypes]
     if array.dtype not in dtypes:
         rule = f"{name} must have the type of {owner}, {' or '.join(map(str, dtypes))}"
-        validation.typed(False, rule, **{f"{name}.dtype": str(np.dtype(array.dtype))})
+        validation.check_type(False, rule, **{f"{name}.dtype": str(np.dtype(array.dtype))})
     if _device(array.ctx) not in map(_device, contexts):
         rule = f"{name} must be on the device of {owner}, {contexts}"
-        validation.must(False, rule, **{f"{name}.context": str(array.ctx)})
+        validation.check(False, rule, **{f"{name}.context": str(array.ctx)})
 
 
 def in_own_memory(array: Any) -> Any:

@@ -48,11 +48,11 @@ def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
     dilation = validation.integer("dilation", dilation, 1)
     effective = (kernel_size - 1) * dilation + 1
     most = validation.LARGEST_STEP
-    validation.must(effective <= most, f"the effective kernel size ke = (k-1)d + 1 must be <= {most}", ke=effective)
+    validation.check(effective <= most, f"the effective kernel size ke = (k-1)d + 1 must be <= {most}", ke=effective)
     return effective
 
 
-@validation.named
+@validation.check_arguments
 def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
     """Return the zeros that Keras's SAME puts before and after `size` elements, as (low, high).
 
@@ -103,7 +103,7 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     high, low = same_pads(size, kernel_size, stride, dilation)
     rule = "keras-mxnet cannot run a kernel and stride that leave more than one element after the last window"
     given = {"size": size, "kernel_size": kernel_size, "stride": stride, "dilation": dilation}
-    validation.must(_beyond(**given) >= -1, rule, **given)
+    validation.check(_beyond(**given) >= -1, rule, **given)
     return low, high
 
 
@@ -131,7 +131,7 @@ def by_axis(
     if padding == KERAS_MXNET:
         is_right = operator != "transposed" or max(strides) == 1 or max(dilation) == 1
         rule = "keras-mxnet cannot run a transposed convolution with strides and dilation, for which MXNet computes"
-        validation.must(is_right, f"{rule} wrong values", strides=tuple(strides), dilation=tuple(dilation))
+        validation.check(is_right, f"{rule} wrong values", strides=tuple(strides), dilation=tuple(dilation))
         for axis in _KEEPS_ALL_OUTPUTS[operator][rank]:
             effective = effective_kernel_size(kernel_size[axis], dilation[axis])
             if strides[axis] == 1 and effective % 2 == 0:
@@ -157,7 +157,7 @@ def check_outputs(
         f"{' (and count_include_pad=True to averages)' if operator == 'pool' else ''}, and those after it what they "
         "are in keras-mxnet"
     )
-    validation.must(fits, rule, kernel_size=tuple(kernel_size), strides=tuple(strides))
+    validation.check(fits, rule, kernel_size=tuple(kernel_size), strides=tuple(strides))
 
 
 def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
@@ -188,7 +188,7 @@ def resolve_pads(
     return causal_pads(kernel_size, dilation) if word == "causal" else (0, 0)
 
 
-@validation.named
+@validation.check_arguments
 def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same") -> int:
     """Return the number of outputs of a convolution or pooling along one axis, floor((n + low + high - ke)/s) + 1.
 
@@ -205,9 +205,9 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
     effective = effective_kernel_size(kernel_size, dilation)
     low, high = resolve_pads(size, kernel_size, stride, dilation, padding)
     padded, most, given = size + low + high, validation.LARGEST, {"size": size, "padding": padding}
-    validation.must(padded <= most, f"the padded input must be at most {most} long", **given)
+    validation.check(padded <= most, f"the padded input must be at most {most} long", **given)
     rule = "the padded input must be at least as long as the kernel, ke = (k-1)d + 1"
-    validation.must(padded >= effective, rule, **given, ke=effective)
+    validation.check(padded >= effective, rule, **given, ke=effective)
     return (padded - effective) // stride + 1
 
 
@@ -236,7 +236,7 @@ def transposed_cuts(
     if output_padding is not None:
         output_padding = validation.integer("output_padding", output_padding, 0)
         rule = "output_padding must be less than the stride"
-        validation.must(output_padding < stride, rule, output_padding=output_padding, stride=stride)
+        validation.check(output_padding < stride, rule, output_padding=output_padding, stride=stride)
     if not isinstance(padding, str):
         start, end = validation.pads_of_axis("padding", padding)
         return start, end - (output_padding or 0)
@@ -245,14 +245,14 @@ def transposed_cuts(
     if word == KERAS_MXNET:
         rule = "keras-mxnet cannot run a transposed convolution whose output is longer than (n-1)*stride + ke, nor an "
         given: Any = {"ke": effective, "stride": stride, "output_padding": output_padding}
-        validation.must(total >= 0 and total % 2 < stride, f"{rule}odd crop with stride 1", **given)
+        validation.check(total >= 0 and total % 2 < stride, f"{rule}odd crop with stride 1", **given)
         return total - total // 2, total // 2
     if word == "valid":
         return 0, total
     rule = "output_padding must leave an output whose forward SAME convolution has the input size: at least 1 if the"
     given = {"output_padding": output_padding, "effective_kernel_size": effective, "stride": stride}
     fits = output_padding is None or 0 < effective - total <= stride
-    validation.must(fits, f"{rule} effective kernel size is even", **given)
+    validation.check(fits, f"{rule} effective kernel size is even", **given)
     start = max(total, 0) // 2
     return start, total - start
 
@@ -327,7 +327,7 @@ def transposed_output_size(
     output = (size - 1) * stride + effective - start - end
     rule = "padding must not crop the whole output of a transposed convolution"
     given = {"size": size, "kernel_size": kernel_size, "padding": padding, "output_padding": output_padding}
-    validation.must(output >= 1, rule, **given)
+    validation.check(output >= 1, rule, **given)
     rule = f"the output of a transposed convolution must be at most {validation.LARGEST} long"
-    validation.must(output <= validation.LARGEST, rule, size=size, stride=stride, ke=effective)
+    validation.check(output <= validation.LARGEST, rule, size=size, stride=stride, ke=effective)
     return output

@@ -54,19 +54,19 @@ def _short(value: Any) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def must(holds: Any, rule: str, **values: Any) -> None:
+def check(holds: Any, rule: str, **values: Any) -> None:
     """Raises a `ValueError` of the rule, and of what was received, unless it holds."""
     if not holds:
         raise ValueError(f"{rule}; {received(**values)}" if values else rule)
 
 
-def typed(holds: Any, rule: str, **values: Any) -> None:
+def check_type(holds: Any, rule: str, **values: Any) -> None:
     """Raises a `TypeError` of the rule, and of what was received, unless it holds."""
     if not holds:
         raise TypeError(f"{rule}; {received(**values)}")
 
 
-def named(function: Function) -> Function:
+def check_arguments(function: Function) -> Function:
     """A decorator: an argument that is unknown, under another library's name, missing, or one too many, is a
     `TypeError` with the names."""
     parameters = inspect.signature(function).parameters
@@ -120,19 +120,19 @@ def integer(name: str, value: Any, minimum: int, maximum: int = LARGEST) -> int:
     if type(value) is int and minimum <= value <= maximum:  # at once: planning asks thousands of times
         return value
     rule, is_bool = f"{name} must be an integer >= {minimum}", type(value).__name__ in ("bool_", "bool")
-    typed(not is_bool, f"{rule}, not a bool", **{name: value})
+    check_type(not is_bool, f"{rule}, not a bool", **{name: value})
     try:
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{rule}; {received(**{name: value})}") from None
-    must(number >= minimum, rule, **{name: number})
-    must(number <= maximum, f"{name} must be an integer <= {maximum}", **{name: number})
+    check(number >= minimum, rule, **{name: number})
+    check(number <= maximum, f"{name} must be an integer <= {maximum}", **{name: number})
     return number
 
 
 def flag(name: str, value: Any) -> bool:
     """A bool."""
-    typed(isinstance(value, bool), f"{name} must be True or False", **{name: value})
+    check_type(isinstance(value, bool), f"{name} must be True or False", **{name: value})
     return bool(value)
 
 
@@ -147,10 +147,10 @@ def per_axis(
     """An int for every axis, or a sequence with one int per axis -> a tuple of ints."""
     if not is_sequence(value):
         is_number = value is not None and not isinstance(value, (str, bytes, dict, set))
-        typed(is_number, f"{name} must be an integer or a sequence of integers", **{name: value})
+        check_type(is_number, f"{name} must be an integer or a sequence of integers", **{name: value})
         return (integer(name, value, minimum, maximum),) * num_spatial_dims
     rule = f"{name} must be an integer or a sequence of {num_spatial_dims}, one per spatial axis"
-    must(len(value) == num_spatial_dims, rule, **{name: value})
+    check(len(value) == num_spatial_dims, rule, **{name: value})
     return tuple(integer(f"{name}[{axis}]", entry, minimum, maximum) for axis, entry in enumerate(value))
 
 
@@ -168,7 +168,7 @@ def pads_of_axis(name: str, value: Any) -> Pair:
     if not is_sequence(value):
         pad = integer(name, value, 0, LARGEST_STEP)
         return pad, pad
-    must(len(value) == 2, f"{name} must be an integer or a (low, high) pair", **{name: value})
+    check(len(value) == 2, f"{name} must be an integer or a (low, high) pair", **{name: value})
     return integer(f"{name}[0]", value[0], 0, LARGEST_STEP), integer(f"{name}[1]", value[1], 0, LARGEST_STEP)
 
 
@@ -177,16 +177,16 @@ def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Paddi
     if isinstance(value, str):
         words = (*WORDS, "causal") if causal and num_spatial_dims == 1 else WORDS
         is_possible = value.lower() != "causal" or "causal" in words
-        must(is_possible, 'padding="causal" is for 1-D convolutions only', padding=value)
+        check(is_possible, 'padding="causal" is for 1-D convolutions only', padding=value)
         return mode("padding", value, words)
     if not is_sequence(value):
         is_number = value is not None and not isinstance(value, (bytes, dict, set))
-        typed(is_number, "padding must be a string, an integer or a sequence", padding=value)
+        check_type(is_number, "padding must be a string, an integer or a sequence", padding=value)
         return (pads_of_axis("padding", value),) * num_spatial_dims
     rule = f"padding must have one entry per spatial axis, {num_spatial_dims} here, each an int or a (low, high) pair"
     if num_spatial_dims == 1 and len(value) == 2 and not any(map(is_sequence, value)):
         rule += f" (a 1-D pair is written padding=(({_short(value[0])}, {_short(value[1])}),))"
-    must(len(value) == num_spatial_dims, rule, padding=value)
+    check(len(value) == num_spatial_dims, rule, padding=value)
     return tuple(pads_of_axis(f"padding[{axis}]", entry) for axis, entry in enumerate(value))
 
 
@@ -195,7 +195,7 @@ def pooling_padding(value: Any, pool_size: Sequence[int]) -> Padding:
     pads = padding(value, len(pool_size))
     rule = "padding of pooling must be less than the pool size, or a window would hold no element of the data"
     less = isinstance(pads, str) or all(max(pair) < size for pair, size in zip(pads, pool_size))
-    must(less, rule, padding=value, pool_size=tuple(pool_size))
+    check(less, rule, padding=value, pool_size=tuple(pool_size))
     return pads
 
 
@@ -204,7 +204,7 @@ def count_include_pad(value: Any, padding: Any) -> bool:
     counted = isinstance(padding, str) and padding.lower() == "keras-mxnet"
     counts = counted if value is None else flag("count_include_pad", value)
     rule = 'count_include_pad must be True with padding="keras-mxnet", whose averages count padding'
-    must(counts or not counted, rule, count_include_pad=value)
+    check(counts or not counted, rule, count_include_pad=value)
     return counts
 
 
@@ -213,9 +213,9 @@ def layout(value: Any, num_spatial_dims: int) -> str:
     allowed = LAYOUTS[num_spatial_dims]
     if value is None:
         return allowed[0]
-    typed(isinstance(value, str), "layout must be a string", layout=value)
+    check_type(isinstance(value, str), "layout must be a string", layout=value)
     axes = "1 spatial axis" if num_spatial_dims == 1 else f"{num_spatial_dims} spatial axes"
-    must(value in allowed, f'layout must be "{allowed[0]}" or "{allowed[1]}" for {axes}', layout=value)
+    check(value in allowed, f'layout must be "{allowed[0]}" or "{allowed[1]}" for {axes}', layout=value)
     return str(value)
 
 
@@ -226,9 +226,9 @@ def has_channels_last(value: str) -> bool:
 
 def rank_of_layout(value: Any) -> int:
     """The number of spatial axes of a layout string."""
-    typed(isinstance(value, str), "layout must be a string", layout=value)
+    check_type(isinstance(value, str), "layout must be a string", layout=value)
     ranks = {name: num_spatial_dims for num_spatial_dims, allowed in LAYOUTS.items() for name in allowed}
-    must(value in ranks, f"layout must be one of {', '.join(ranks)}", layout=value)
+    check(value in ranks, f"layout must be one of {', '.join(ranks)}", layout=value)
     return ranks[value]
 
 
@@ -236,28 +236,28 @@ def rank(candidates: dict[str, int | None]) -> int:
     """The number of spatial axes, on which all sources agree: `candidates` maps sources to numbers."""
     known = {name: count for name, count in candidates.items() if count is not None}
     rule = "the number of spatial axes must be known: give data of known shape, a layout, or a kernel or pool size"
-    must(known, f"{rule} with one entry per axis; received none of them")
+    check(known, f"{rule} with one entry per axis; received none of them")
     first = next(iter(known.values()))
     same = first in LAYOUTS and all(count == first for count in known.values())
-    must(same, "the number of spatial axes must be 1, 2 or 3 and the same everywhere", **known)
+    check(same, "the number of spatial axes must be 1, 2 or 3 and the same everywhere", **known)
     return first
 
 
 def divisible(name: str, value: int, by_name: str, by: int) -> None:
     """`name` must be a multiple of `by_name`."""
-    must(value % by == 0, f"{name} must be a multiple of {by_name}", **{name: value, by_name: by})
+    check(value % by == 0, f"{name} must be a multiple of {by_name}", **{name: value, by_name: by})
 
 
 def agree(name: str, given: Any, source: str, actual: Any) -> None:
     """An argument must agree with what an array shows."""
-    must(None in (given, actual) or given == actual, f"{name} must agree with {source}, {actual}", **{name: given})
+    check(None in (given, actual) or given == actual, f"{name} must agree with {source}, {actual}", **{name: given})
 
 
 def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None], meaning: str) -> None:
     """A shape must fit the expected one, where both are known."""
     fits = all(None in pair or pair[0] == pair[1] for pair in zip(value, expected)) and len(value) == len(expected)
     rule = f"{name} must have the shape {meaning}, here ({_lengths(expected)})"
-    must(fits, rule, **{f"{name}.shape": tuple(value)})
+    check(fits, rule, **{f"{name}.shape": tuple(value)})
 
 
 def _lengths(value: Sequence[int | None]) -> str:
@@ -267,14 +267,14 @@ def _lengths(value: Sequence[int | None]) -> str:
 def elements(name: str, value: Sequence[int | None]) -> None:
     """An array must not have more elements than MXNet can count, as far as its shape is known."""
     count = math.prod(length for length in value if length is not None)
-    must(count < LARGEST, f"{name} must have fewer than {LARGEST} elements; received the shape ({_lengths(value)})")
+    check(count < LARGEST, f"{name} must have fewer than {LARGEST} elements; received the shape ({_lengths(value)})")
 
 
 def not_empty(name: str, value: Sequence[int]) -> None:
     """The shape of an array that has elements."""
-    must(0 not in value, f"{name} must not be empty", **{f"{name}.shape": tuple(value)})
+    check(0 not in value, f"{name} must not be empty", **{f"{name}.shape": tuple(value)})
 
 
 def float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:
     """A floating type that MXNet supports for this operator."""
-    typed(dtype in allowed, f"{name} must be {' or '.join(allowed)}{why}", **{f"{name}.dtype": dtype})
+    check_type(dtype in allowed, f"{name} must be {' or '.join(allowed)}{why}", **{f"{name}.dtype": dtype})

@@ -18,7 +18,7 @@ from mxsame.exporting.comparing import compare as compared
 from mxsame.exporting.walk import Source
 from mxsame.port import from_keras
 from mxsame.port.description import Model, Tensor
-from mxsame.validation import must
+from mxsame.validation import check
 
 CANNOT_LOAD = 3  # the exit code of `SCRIPT` where no Keras is installed that loads such files
 SCRIPT = """
@@ -76,7 +76,7 @@ def by_keras(file: str, samples: List[Arrays]) -> Optional[Tuple[str, List[Array
         if ended.returncode == CANNOT_LOAD:
             return None
         reason = ended.stderr.strip().splitlines()[-1:] or [f"exit code {ended.returncode}"]
-        must(not ended.returncode, f"net must be one that Keras runs as a file; Keras says: {reason[0]}")
+        check(not ended.returncode, f"net must be one that Keras runs as a file; Keras says: {reason[0]}")
         return ended.stdout.strip().splitlines()[-1], pickle.loads(arrays.read_bytes())
 
 

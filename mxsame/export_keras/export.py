@@ -18,7 +18,7 @@ from mxsame.graphs import files, tracing
 from mxsame.port.network import Network
 from mxsame.port.parameters import Placed, arrays_of
 from mxsame.progress import Progress
-from mxsame.validation import must
+from mxsame.validation import check
 
 __all__ = ["Written", "to_keras"]
 
@@ -102,10 +102,10 @@ def to_keras(
     source = Source.of(net, input_shape)
     path = files.check_path(path)
     fits = path.endswith((".keras", ".h5")) and not path.endswith(".weights.h5")
-    must(fits, "path must end in .keras or .h5, and not in .weights.h5", path=path)
+    check(fits, "path must end in .keras or .h5, and not in .weights.h5", path=path)
     is_first = validation.layout(layout, 2) == "NCHW"
     types = {str(dtype) for dtype in (source.dtype, *source.types.values())}
-    must(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
+    check(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
     with tracing.explained(input_shape=input_shape):
         if _is_as_read(net, path):
             made = _as_read(net, source.inputs)
@@ -167,7 +167,7 @@ def _from_graph(source: Source, operators: bool, is_first: bool) -> Made:
     outputs = [writer.arranged(x, _order(x, bool(takes_last))) for x in values]
     writer.finish(outputs)
     used = {layer.name for layer in writer.model.layers} & {tensor.layer for tensor in writer.model.inputs}
-    must(len(used) == len(shapes.inputs), "net must use the values of all of its inputs", used=sorted(used))
+    check(len(used) == len(shapes.inputs), "net must use the values of all of its inputs", used=sorted(used))
     arrays, output_orders = writer.arrays, [x.order for x in outputs]
     tensors = writer.shapes_of_tensors
     return Made(
@@ -182,7 +182,7 @@ def _written(writer: Writer) -> List[Value]:
     if not reasons and not all(isinstance(x, Value) for x in values):
         reasons.append("net must have outputs that depend on its inputs; received one of constants")
     shown = [*reasons[:MOST_SHOWN], *([f"and {len(reasons) - MOST_SHOWN} more"] if len(reasons) > MOST_SHOWN else [])]
-    must(not reasons, "net must have operators that Keras has exactly: " + "\n".join(shown))
+    check(not reasons, "net must have operators that Keras has exactly: " + "\n".join(shown))
     return values
 
 
@@ -200,10 +200,10 @@ def imported(file: str) -> Any:
     """The block of a `-symbol.json` file with the newest `.params` file next to it. What only a loss needs is left
     out."""
     exists = file.endswith("-symbol.json") and os.path.isfile(file)
-    must(exists, "net must be a block or a -symbol.json file that exists", net=file)
+    check(exists, "net must be a block or a -symbol.json file that exists", net=file)
     prefix = file[: -len("-symbol.json")]
     stored = sorted(glob.glob(f"{glob.escape(prefix)}-[0-9][0-9][0-9][0-9].params"))
-    must(stored, f"net must have a file of parameters next to it, {prefix}-0000.params; received none")
+    check(stored, f"net must have a file of parameters next to it, {prefix}-0000.params; received none")
     try:
         symbol = without_losses(files.read_symbol(file))
         known = {name.split(":", 1)[-1] for name in mx.nd.load(stored[-1])}

@@ -19,7 +19,7 @@ from mxsame.port.description import Layer, LayerCall, Model, Tensor, Weight
 from mxsame.port.rows import roles_of
 from mxsame.rewriting import constants
 from mxsame.rewriting.graph import Graph, Node, Output, unused
-from mxsame.validation import must
+from mxsame.validation import check
 
 ROWS = Rows()
 writes = ROWS.writes
@@ -180,19 +180,19 @@ class Writer(Walk):
 
     def weight(self, output: Any) -> Weighted:
         """The array of a layer: a parameter, or the elements of parameters in another order."""
-        must(not isinstance(output, Value), "weights must depend on parameters only")
+        check(not isinstance(output, Value), "weights must depend on parameters only")
         return Weighted(self.computed(output), output)
 
     def constant(self, output: Output, x: Value) -> Any:
         """A number, or an array to which x broadcasts, with the axes of x."""
         trained = sorted(self._parameters(output) & self._trained)
-        must(not trained, f"a trained parameter must be one of a layer of Keras; received {', '.join(trained)}")
+        check(not trained, f"a trained parameter must be one of a layer of Keras; received {', '.join(trained)}")
         array = self.computed(output)
         if (array == array.ravel()[:1]).all():
             return float(array.ravel()[0])
         array = array.reshape((1,) * (x.rank - array.ndim) + array.shape)
         fits = array.ndim == x.rank and array.shape[x.order[0]] == 1
-        must(fits, "a constant must have the data's axes, and a batch of 1", shape=array.shape)
+        check(fits, "a constant must have the data's axes, and a batch of 1", shape=array.shape)
         return array.transpose(x.order)[0].astype("float32")
 
     def name_of(self, weight: Weighted) -> str:
@@ -249,7 +249,7 @@ class Writer(Walk):
         layer = Layer(class_name, name, {"name": name, "trainable": True, "dtype": "float32", **layout, **config})
         layer.roles = roles = roles_of(layer) or []
         is_complete = {role.name for role in roles} == weights.keys()
-        must(is_complete, f"a {class_name} must have the weights of its row", got=weights)
+        check(is_complete, f"a {class_name} must have the weights of its row", got=weights)
         layer.config["trainable"] = self._is_trained(roles, weights)
         self.arrays[name] = {role.name: np.ascontiguousarray(weights[role.name].array, "float32") for role in roles}
         self.model.layers.append(layer)
@@ -261,13 +261,13 @@ class Writer(Walk):
         names = {name for role in roles if role.trained for name in self._parameters(sources[role.name])}
         trained = names & self._trained
         rule = "a layer's parameters must be trained all or none"
-        must(trained in (set(), names), rule, trained=sorted(trained), parameters=sorted(names))
+        check(trained in (set(), names), rule, trained=sorted(trained), parameters=sorted(names))
         for name in trained:
             owner = self._owners.setdefault(name, self.node)
-            must(owner is self.node, f"a trained parameter must be one layer's; {name} is also {owner.name}'s")
+            check(owner is self.node, f"a trained parameter must be one layer's; {name} is also {owner.name}'s")
         moved = all(node.op in MOVES for node in self.graph.nodes([*sources.values()]))
         fits = moved or not trained or self.node.op == "RNN"
-        must(fits, "a trained parameter must be a weight as it is", parameters=sorted(trained))
+        check(fits, "a trained parameter must be a weight as it is", parameters=sorted(trained))
         return bool(trained) or not names
 
     def further(self, x: Value, number: int, shape: Lengths, order: Tuple[int, ...]) -> Value:
@@ -281,7 +281,7 @@ class Writer(Walk):
     ) -> Value:
         """A function of `keras.ops` of values and numbers, whose output is like the first value, or of this shape;
         `class_name` has its module before it, if that is not numpy's."""
-        must(not self.is_h5, "an .h5 file has layers only: give a path that ends in .keras")
+        check(not self.is_h5, "an .h5 file has layers only: give a path that ends in .keras")
         first = next(each for each in args if isinstance(each, Value))
         name = self._unique(_clean(self.node.name))
         module, _, class_name = class_name.rpartition(".")
@@ -304,7 +304,7 @@ class Writer(Walk):
         order = tuple(order)
         if order == x.order:
             return x
-        must(order[0] == x.order[0], "the batch must be the first axis", order=order, data=x.order)
+        check(order[0] == x.order[0], "the batch must be the first axis", order=order, data=x.order)
         if x.source and order == channels_last(x.rank):
             self.takes_last[x.source] = order
         if (x.tensor, order) not in self._arranged:
@@ -321,7 +321,7 @@ class Writer(Walk):
     def alike(self, *inputs: Value) -> List[Value]:
         """All with the order of axes of the first."""
         fits = all(isinstance(x, Value) and x.rank == inputs[0].rank for x in inputs)
-        must(fits, "arrays must depend on the net's inputs, and have the same number of axes")
+        check(fits, "arrays must depend on the net's inputs, and have the same number of axes")
         return [self.arranged(x, inputs[0].order) for x in inputs]
 
     def in_shape(self, x: Value, shape: Sequence[Optional[int]], order: Sequence[int], part: str = "reshape") -> Value:
@@ -330,7 +330,7 @@ class Writer(Walk):
         if x.shape == shape:
             return x._replace(order=order)
         fits = x.shape[0] is None is shape[0] and None not in (*x.shape[1:], *shape[1:])
-        must(fits, "the batch must be of the first axis", data=x.shape, shape=shape)
+        check(fits, "the batch must be of the first axis", data=x.shape, shape=shape)
         if math.prod(x.shape[1:]) != math.prod(shape[1:]):  # heads of attention, or steps in time, with the batch
             return self.operator("Reshape", x, shape=shape, newshape=[-1, *shape[1:]])._replace(order=order)
         name, config = ("Flatten", {}) if len(shape) == 2 else ("Reshape", {"target_shape": list(shape[1:])})
@@ -386,7 +386,7 @@ def _groups(source: Shape, target: Shape) -> List[Tuple[List[int], List[int]]]:
     """The smallest groups of neighbouring axes that have the same elements before and after a reshape: they end where
     both have the same number of elements up to there. Axes of length 1 belong to the group before."""
     before, after = ([*map(tuple, np.cumprod(shape, axis=0).tolist())] for shape in (source, target))
-    must(before[-1] == after[-1], f"a reshape must keep the number of elements; received {source} to {target}")
+    check(before[-1] == after[-1], f"a reshape must keep the number of elements; received {source} to {target}")
     ends = [count for count in dict.fromkeys(before) if count in after]
     groups: List[Tuple[List[int], List[int]]] = [([], []) for _ in ends]
     for side, counts in enumerate((before, after)):

@@ -36,7 +36,7 @@ class Attributes(Dict[str, str]):
             if name in self._read or re.fullmatch(f"{MEANINGLESS}|{unread}", name):
                 continue
             value, default = node.attr(name), self._defaults.attr(name)
-            validation.must(_plain(value) == _plain(default), f"{name} must be {default}", **{name: value})
+            validation.check(_plain(value) == _plain(default), f"{name} must be {default}", **{name: value})
 
 
 @functools.lru_cache(maxsize=None)

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List
 from mxsame._mxnet import mx
 from mxsame.exporting.walk import Rows, Walk, axes_of, axis_of, ndim_of
 from mxsame.rewriting.graph import Graph, Node, Output, entries
-from mxsame.validation import must
+from mxsame.validation import check
 
 RULES = Rows()
 rewrites = RULES.writes
@@ -152,7 +152,7 @@ def _average(w: Walk, node: Node, x: Any) -> Any:
     if size[:2] == [1, 1]:
         return F.Pooling(x, pool_type="avg", global_pool=True, kernel=(1, 1))
     fits = all(length.is_static and length.traced % count == 0 for length, count in zip(lengths, size))
-    must(fits, "output_size must divide a static size", output_size=size[:2])
+    check(fits, "output_size must divide a static size", output_size=size[:2])
     kernel = tuple(length.traced // count for length, count in zip(lengths, size))
     return F.Pooling(x, pool_type="avg", kernel=kernel, stride=kernel)
 

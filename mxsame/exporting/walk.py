@@ -24,7 +24,7 @@ from mxsame.rewriting.graph import Graph, Node, Output, entries
 from mxsame.rewriting.onednn import LOOP
 from mxsame.rewriting.windows import has_windows, is_channels_first, note, windows_of
 from mxsame.target import FORMAT, NOTE
-from mxsame.validation import must
+from mxsame.validation import check
 
 LONGEST = 6  # nodes of a path in a message
 WITHOUT_LOOP = "; a Keras model has no such loop if its input declares the number of steps, as Input((20, 3)) does"
@@ -94,7 +94,7 @@ class Rows(Dict[str, Row]):
 
         def register(write: Callable) -> Callable:
             for kind in kinds:
-                must(kind not in self, f"a kind of node must have one row; received {kind!r} again")
+                check(kind not in self, f"a kind of node must have one row; received {kind!r} again")
                 self[kind] = Row(write, unread)
             return write
 
@@ -174,7 +174,7 @@ class Walk:
     def written(self, output: Output) -> Any:
         """What represents an output of the graph."""
         rule = f"net must use outputs that {self.format} has; received output"
-        must(output in self._written, f"{rule} {output.index} of {self.path_to(output.node)}")
+        check(output in self._written, f"{rule} {output.index} of {self.path_to(output.node)}")
         return self._written[output]
 
     def shape(self, output: Output) -> Shape:
@@ -185,13 +185,13 @@ class Walk:
         """The lengths of these axes of an output, or of all, which must be static; `what` it is, for the message."""
         shape = self.shape(output)
         lengths = [shape[axis] for axis in (range(len(shape)) if axes is None else axes)]
-        must(all(length.is_static for length in lengths), f"{what} must be static")
+        check(all(length.is_static for length in lengths), f"{what} must be static")
         return tuple(length.traced for length in lengths)
 
     def dtype(self, output: Output) -> np.dtype:
         """The type of an output."""
         rule = f"the type of {output.node.name} ({output.node.op}) must follow from that of the data"
-        must(self._dtypes.get(output) is not None, rule)
+        check(self._dtypes.get(output) is not None, rule)
         return np.dtype(self._dtypes[output])
 
     def computed(self, output: Output) -> np.ndarray:
@@ -200,7 +200,7 @@ class Walk:
         if value is not None:
             return value
         variables = {node.name for node in self.graph.nodes([output]) if node.op == "null"}
-        must(variables <= self.graph.values.keys(), f"{output.node.name} must depend on parameters only")
+        check(variables <= self.graph.values.keys(), f"{output.node.name} must depend on parameters only")
         (value,) = self.graph.run([output])
         return np.asarray(value)
 
@@ -224,7 +224,7 @@ def ndim_of(w: Walk, node: Node) -> int:
 def axis_of(w: Walk, node: Node) -> int:
     """The axis of a node as a number from 0."""
     axis = node.attr("axis")
-    must(axis is not None, f"axis must be given, as {w.format} flattens nothing", axis=None)
+    check(axis is not None, f"axis must be given, as {w.format} flattens nothing", axis=None)
     return int(axis) % ndim_of(w, node)
 
 
@@ -251,7 +251,7 @@ def ranked(w: Walk, node: Node) -> Ranked:
 def wraps(node: Node) -> bool:
     """Whether indices start anew after the last element; otherwise they are clipped."""
     mode = node.attr("mode")
-    must(mode in ("clip", "wrap"), "mode must be clip or wrap", mode=mode)
+    check(mode in ("clip", "wrap"), "mode must be clip or wrap", mode=mode)
     return bool(mode == "wrap")
 
 
@@ -270,7 +270,7 @@ IN_WINDOWS = "kernel|stride|dilate|pad|adj|target_shape|pooling_convention|p_val
 def must_be(node: Node, name: str, required: Any) -> None:
     """Raise `ValueError` unless an attribute has this value, or is not given."""
     given = node.attr(name, required)
-    must(given == required, f"{name} must be {required}", **{name: given})
+    check(given == required, f"{name} must be {required}", **{name: given})
 
 
 # -- windows
@@ -279,7 +279,7 @@ def must_be(node: Node, name: str, required: Any) -> None:
 def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
     """The windows of an operator, with the pads and slices around it; a size that is dynamic is None. A global pooling
     operator has none."""
-    must(is_channels_first(node), "layout must have channels first", layout=node.attr("layout"))
+    check(is_channels_first(node), "layout must have channels first", layout=node.attr("layout"))
     if not has_windows(node):
         return []
     lengths = w.shape(node.inputs[0])[2:]
@@ -290,16 +290,16 @@ def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
         check_static(tuple(windows), pool=True)
     if node.op == "Deconvolution" and NOTE not in node.attrs:
         fits = not any(node.attr("target_shape") or ()) or all(length.is_static for length in lengths)
-        must(fits, "target_shape must not be given, but pad and adj, to serve dynamic sizes")
+        check(fits, "target_shape must not be given, but pad and adj, to serve dynamic sizes")
         wrong = any(window.dilation > 1 < window.stride for window in windows)
-        must(not wrong, "a Deconvolution must not have strides and dilation, with which MXNet computes wrong values")
+        check(not wrong, "a Deconvolution must not have strides and dilation, with which MXNet computes wrong values")
     return [replace(window, size=window.size if n.is_static else None) for window, n in zip(windows, lengths)]
 
 
 def nearest_scale(node: Node) -> int:
     """How often an UpSampling repeats elements."""
     must_be(node, "sample_type", "nearest")
-    must(len(node.inputs) == 1, "data must be one array", inputs=len(node.inputs))
+    check(len(node.inputs) == 1, "data must be one array", inputs=len(node.inputs))
     return int(node.attr("scale"))
 
 

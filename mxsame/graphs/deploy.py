@@ -83,7 +83,7 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
     """
     tracing.check_ready(net)
     rule = "input_shape must be a sequence of integers, an array, or a list of such"
-    validation.typed(input_shape is not None, rule, input_shape=input_shape)
+    validation.check_type(input_shape is not None, rule, input_shape=input_shape)
     inputs, parameters = tracing.inputs_of(net, input_shape), net.collect_params()
     devices = tracing.contexts(parameters) if ctx is None else _checked_contexts(ctx)
     if isinstance(net, Deployed):
@@ -189,7 +189,7 @@ class Deployed(mx.gluon.SymbolBlock):
         for context in contexts:
             self.self_check(context)
         rule = "net must run in bfloat16 and give nearly the same"
-        validation.must(self._fused or fused_dtype != bfloat16.NAME, rule, dtype=fused_dtype)
+        validation.check(self._fused or fused_dtype != bfloat16.NAME, rule, dtype=fused_dtype)
 
     @functools.cached_property
     def _plain(self) -> tracing.Runner:
@@ -234,9 +234,9 @@ class Deployed(mx.gluon.SymbolBlock):
         rule, own, its = "must be what the net was deployed for", self.signature.shapes, tracing.contexts(self.params)
         fits = [shape[1:] for shape in shapes] == [shape[1:] for shape in own.values()]
         described = ", ".join(map(_described, own.values()))
-        validation.must(fits, f"input_shape {rule}, {described}", input_shape=[*shapes])
-        validation.must(set(devices) == set(its), f"ctx {rule}, {its}", ctx=devices)
-        validation.must(dtype in (None, self.fused_dtype), f"dtype {rule}, {self.fused_dtype}", dtype=dtype)
+        validation.check(fits, f"input_shape {rule}, {described}", input_shape=[*shapes])
+        validation.check(set(devices) == set(its), f"ctx {rule}, {its}", ctx=devices)
+        validation.check(dtype in (None, self.fused_dtype), f"dtype {rule}, {self.fused_dtype}", dtype=dtype)
 
     def composed(self, variables: Sequence[Any]) -> list:
         """The outputs of the plain graph with these Symbols as its inputs, of data of the right size only."""
@@ -352,7 +352,7 @@ def _check_narrow(dtype: Any, own: Any, devices: Sequence[Any]) -> None:
     lacks = [] if costs.has_avx512("_bf16") else ["AVX512_BF16"]
     lacks += [] if tensors.has_onednn() else ["oneDNN"]
     is_single = (own is None or own == SINGLE) and all(map(_is_cpu, devices))  # float64 equals None
-    validation.must(
+    validation.check(
         dtype == bfloat16.NAME and is_single and not lacks,
         "dtype must be None, or 'bfloat16' for a float32 net on CPUs with AVX512_BF16 and an MXNet with oneDNN",
         **{"dtype": dtype, "net": str(own), "devices": list(devices), "lacks": lacks},

@@ -77,10 +77,10 @@ def export(
 
 def check_path(path: Any) -> str:
     """The path of a file, as a string."""
-    validation.typed(isinstance(path, (str, os.PathLike)), "path must be a string or a path", path=path)
+    validation.check_type(isinstance(path, (str, os.PathLike)), "path must be a string or a path", path=path)
     path = os.fspath(path)
     exists = os.path.isdir(os.path.dirname(os.path.abspath(path)))
-    validation.must(exists, "path must be in a folder that exists", path=path)
+    validation.check(exists, "path must be in a folder that exists", path=path)
     return str(path)
 
 
@@ -110,18 +110,18 @@ def read_symbol(path: str) -> Any:
         raise ValueError(f"net must be a -symbol.json file of MXNet; received {path!r}: it is not JSON") from None
     try:
         read = json.loads(text)
-        validation.must(isinstance(read, dict) and "nodes" in read, "it must be a JSON object with nodes")
+        validation.check(isinstance(read, dict) and "nodes" in read, "it must be a JSON object with nodes")
         nodes = read["nodes"]
         for number, node in enumerate(nodes):
             named = isinstance(node["op"], str) and isinstance(node["name"], str)
             fits = named and all(0 <= source[0] < number for source in node["inputs"])
-            validation.must(fits, f"node {number} must have an operator, a name, and inputs before it")
+            validation.check(fits, f"node {number} must have an operator, a name, and inputs before it")
         ends = (*(head[0] for head in read["heads"]), *read["arg_nodes"])
-        validation.must(all(0 <= end < len(nodes) for end in ends), "heads and arg_nodes must be nodes of the graph")
+        validation.check(all(0 <= end < len(nodes) for end in ends), "heads and arg_nodes must be nodes of the graph")
         used = [*read["heads"], *(source for each in nodes for source in each["inputs"])]
         counts = _counts_of_outputs(read) if any(source[1] for source in used) else [1] * len(nodes)
         for node, index, *_ in used:
-            validation.must(0 <= index < counts[node], f"an output that is used must be one of node {node}")
+            validation.check(0 <= index < counts[node], f"an output that is used must be one of node {node}")
         return mx.sym.load_json(text)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, mx.base.MXNetError) as error:
         reason = (str(error).strip().splitlines() or ["nothing"])[0][:200]

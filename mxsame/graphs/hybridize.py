@@ -95,10 +95,10 @@ _FLAGS: dict[str, Any] = {
 
 def _check_flags(flags: dict) -> None:
     for name, value in flags.items():
-        validation.typed(name in _FLAGS, "flags must be those of HybridBlock.hybridize", **{name: value})
+        validation.check_type(name in _FLAGS, "flags must be those of HybridBlock.hybridize", **{name: value})
         _FLAGS[name](name, value)
     fits = flags.get("static_alloc") or not flags.get("static_shape")
-    validation.must(fits, "static_shape must come with static_alloc=True", **flags)
+    validation.check(fits, "static_shape must come with static_alloc=True", **flags)
 
 
 MOST_SHAPES = 4096  # of a kind of call whose signature is remembered; each is a key and a reference

@@ -40,7 +40,7 @@ def check_ready(net: Any) -> None:
         raise TypeError(f"net must not override forward; received net of type {type(net).__name__}")
     unready = [name for name, parameter in net.collect_params().items() if not _gluon.is_initialized(parameter)]
     rule = "net must have parameters with values: call net.initialize(), and net(x) once if layers do not know their"
-    validation.must(not unready, f"{rule} input channels yet", uninitialized=unready)
+    validation.check(not unready, f"{rule} input channels yet", uninitialized=unready)
 
 
 class Traceable(mx.gluon.HybridBlock):
@@ -215,8 +215,8 @@ def _structure(name: str, given: Any, shapes: list[Any]) -> Any:
     if isinstance(given, mx.nd.NDArray):
         shapes.append(given.shape)
         return True
-    validation.typed(validation.is_sequence(given), f"{name} must be a sequence of integers", **{name: given})
-    validation.must(len(given), f"{name} must have at least one length", **{name: given})
+    validation.check_type(validation.is_sequence(given), f"{name} must be a sequence of integers", **{name: given})
+    validation.check(len(given), f"{name} must have at least one length", **{name: given})
     if all(entry is None or isinstance(entry, mx.nd.NDArray) or validation.is_sequence(entry) for entry in given):
         return [_structure(f"{name}[{index}]", entry, shapes) for index, entry in enumerate(given)]
     shapes.append(tuple(validation.integer(f"{name}[{axis}]", length, 1) for axis, length in enumerate(given)))
@@ -389,7 +389,7 @@ class NetGraph(Runner):
         outputs = regrouped(outputs, map(_computed, flattened(outputs)))
         symbol, shapes, parameters = grouped(outputs), call.named_shapes(net), _gluon.parameters(net)
         unknown = [name for name in symbol.list_inputs() if name not in shapes and name not in parameters]
-        validation.must(not unknown, "net must compute from its inputs and parameters only", variables=unknown)
+        validation.check(not unknown, "net must compute from its inputs and parameters only", variables=unknown)
         self.memory = _kept(symbol, shapes, call.target.purpose == "training") if flags.get("static_alloc") else 0
         if self.memory > most or has_loop(symbol):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
@@ -412,7 +412,7 @@ class NetGraph(Runner):
         all_shapes = dict(zip([*names, *states], [*arguments, *auxiliary]))
         unknown = [name for name in deferred if not all_shapes[name] or min(all_shapes[name]) <= 0]
         rule = "the shapes of all parameters must follow from those of the data: give in_channels or in_units"
-        validation.must(not unknown, rule, unknown=unknown, **given)
+        validation.check(not unknown, rule, unknown=unknown, **given)
         for name, parameter in deferred.items():
             _gluon.initialize_deferred(parameter, all_shapes[name])
 

@@ -110,7 +110,7 @@ class KerasCall:
             rule = "must be a multiple of the kernel's input channels, and its output channels of the quotient, groups"
             shapes = {f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.args.shapes) if shape}
             given: Any = {**shapes, "data_format": DATA_FORMATS[self.channels_last]}
-            validation.must(fits, f"channels of {self.names[0]} {rule}", **given)
+            validation.check(fits, f"channels of {self.names[0]} {rule}", **given)
         window = self._window(strides, padding, dilation_rate, paddings)
         return self._run(ops.conv, weight, channels=channels, kernel_size=kernel_size, groups=groups, **window)
 
@@ -188,15 +188,15 @@ class KerasCall:
         *kernel_size, first, second = actual = [shape[axis] for axis in stored]
         static = all(length is not None or axis - len(actual) == open_axis for axis, length in enumerate(actual))
         rule = f"{name} must have a static shape, given to the variable as mx.sym.var(..., shape=...)"
-        validation.must(static, rule, **{f"{name}.shape": shape})
+        validation.check(static, rule, **{f"{name}.shape": shape})
         return self.weight(self.args.arrays[position], kind, shape), tuple(kernel_size), first, second
 
     def _output_lengths(self, output_shape: Any, channels: int) -> Sequence[Optional[int]]:
         """(batch, \\*size) of an output shape in the order of the data format; None for what it leaves open."""
         given = output_shape.asnumpy() if isinstance(output_shape, mx.nd.NDArray) else output_shape
         is_one, count = validation.is_sequence(given), self.rank + 2
-        validation.typed(is_one, "output_shape must be a sequence of integers or None", output_shape=given)
-        validation.must(len(given) == count, f"output_shape must have {count} entries", output_shape=given)
+        validation.check_type(is_one, "output_shape must be a sequence of integers or None", output_shape=given)
+        validation.check(len(given) == count, f"output_shape must have {count} entries", output_shape=given)
         entries = [
             None if entry is None else validation.integer(f"output_shape[{axis}]", entry, 1)
             for axis, entry in enumerate(given)
@@ -228,7 +228,7 @@ class KerasCall:
             name = f"output_shape[{axis + (1 if self.channels_last else 2)}]"
             rule = "must be a length whose convolution with this kernel, strides and padding has the length of"
             is_possible = size != 0 and n in (None, size)
-            validation.must(is_possible, f"{name} {rule} {self.names[0]}", output_shape=output_shape)
+            validation.check(is_possible, f"{name} {rule} {self.names[0]}", output_shape=output_shape)
             data_shape.append(None if n else size)
         if self.channels_last:
             data_shape.append(data_shape.pop(1))

@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
     raise validation.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
 
 
-@validation.named
+@validation.check_arguments
 def conv1d(
     x: Any,
     kernel: Any,
@@ -60,7 +60,7 @@ def conv1d(
     return KerasCall({"x": x, "kernel": kernel}, data_format, 1).conv(strides, padding, dilation_rate, CAUSAL_TOO)
 
 
-@validation.named
+@validation.check_arguments
 def conv2d(
     x: Any,
     kernel: Any,
@@ -103,7 +103,7 @@ def conv2d(
     return KerasCall({"x": x, "kernel": kernel}, data_format, 2).conv(strides, padding, dilation_rate)
 
 
-@validation.named
+@validation.check_arguments
 def conv3d(
     x: Any,
     kernel: Any,
@@ -125,7 +125,7 @@ def conv3d(
     return KerasCall({"x": x, "kernel": kernel}, data_format, 3).conv(strides, padding, dilation_rate)
 
 
-@validation.named
+@validation.check_arguments
 def conv2d_transpose(
     x: Any,
     kernel: Any,
@@ -167,7 +167,7 @@ def conv2d_transpose(
     return call.conv_transpose(strides, padding, dilation_rate, output_shape=output_shape)
 
 
-@validation.named
+@validation.check_arguments
 def conv3d_transpose(
     x: Any,
     kernel: Any,
@@ -190,7 +190,7 @@ def conv3d_transpose(
     return call.conv_transpose(strides, padding, output_shape=output_shape)
 
 
-@validation.named
+@validation.check_arguments
 def depthwise_conv2d(
     x: Any,
     depthwise_kernel: Any,
@@ -220,7 +220,7 @@ def depthwise_conv2d(
     return KerasCall(arrays, data_format, 2).depthwise_conv(strides, padding, dilation_rate)
 
 
-@validation.named
+@validation.check_arguments
 def separable_conv1d(
     x: Any,
     depthwise_kernel: Any,
@@ -244,7 +244,7 @@ def separable_conv1d(
     return KerasCall(arrays, data_format, 1).depthwise_conv(strides, padding, dilation_rate)
 
 
-@validation.named
+@validation.check_arguments
 def separable_conv2d(
     x: Any,
     depthwise_kernel: Any,
@@ -277,7 +277,7 @@ def separable_conv2d(
     return KerasCall(arrays, data_format, 2).depthwise_conv(strides, padding, dilation_rate)
 
 
-@validation.named
+@validation.check_arguments
 def pool2d(
     x: Any,
     pool_size: Any,
@@ -324,7 +324,7 @@ def pool2d(
     return KerasCall({"x": x}, data_format, 2).pool(pool_size, strides, padding, pool_mode)
 
 
-@validation.named
+@validation.check_arguments
 def pool3d(
     x: Any,
     pool_size: Any,

@@ -114,7 +114,7 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
         split = merged.reshape(-1, m, *merged.shape[1:]) if F is np else F.reshape(merged, shape=(-4, -1, m, -2))
         return restore(F.transpose(split, axes=(*range(2, rank + 2), 0, 1)))
     rule = 'depth_multiplier must be left out unless kind="depthwise"'
-    validation.must(depth_multiplier is None, rule, depth_multiplier=depth_multiplier, kind=kind)
+    validation.check(depth_multiplier is None, rule, depth_multiplier=depth_multiplier, kind=kind)
     if kind == "pointwise" and shape is not None:
         expected = (None, *(1,) * rank, None) if channels_last else (None, None, *(1,) * rank)
         validation.shape("weight", shape, expected, "(output channels, .., 1), with an axis of input channels,")

@@ -29,7 +29,7 @@ def __getattr__(name: str) -> Any:
     raise validation.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
 
 
-@validation.named
+@validation.check_arguments
 def conv(
     inputs: Any,
     kernel: Any,
@@ -72,7 +72,7 @@ def conv(
     return KerasCall({"inputs": inputs, "kernel": kernel}, data_format).conv(strides, padding, dilation_rate)
 
 
-@validation.named
+@validation.check_arguments
 def depthwise_conv(
     inputs: Any,
     kernel: Any,
@@ -100,7 +100,7 @@ def depthwise_conv(
     return KerasCall({"inputs": inputs, "kernel": kernel}, data_format).depthwise_conv(strides, padding, dilation_rate)
 
 
-@validation.named
+@validation.check_arguments
 def separable_conv(
     inputs: Any,
     depthwise_kernel: Any,
@@ -133,7 +133,7 @@ def separable_conv(
     return KerasCall(arrays, data_format).depthwise_conv(strides, padding, dilation_rate)
 
 
-@validation.named
+@validation.check_arguments
 def conv_transpose(
     inputs: Any,
     kernel: Any,
@@ -175,7 +175,7 @@ def conv_transpose(
     return call.conv_transpose(strides, padding, dilation_rate, output_padding=output_padding)
 
 
-@validation.named
+@validation.check_arguments
 def max_pool(
     inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Optional[str] = None
 ) -> Any:
@@ -210,7 +210,7 @@ def max_pool(
     return _pool("max", inputs, pool_size, strides, padding, data_format)
 
 
-@validation.named
+@validation.check_arguments
 def average_pool(
     inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Optional[str] = None
 ) -> Any:

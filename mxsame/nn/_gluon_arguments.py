@@ -39,7 +39,7 @@ class GluonArguments(collections.UserDict):
 
     def __setitem__(self, name: str, value: Any) -> None:
         rule = "of a layer of mxsame.nn only stride, dilate and num_filter can be written"
-        validation.typed(name in WRITTEN and name in self, rule, **{name: value})
+        validation.check_type(name in WRITTEN and name in self, rule, **{name: value})
         if name == "num_filter":
             value = validation.integer("channels", value, 1)
         else:

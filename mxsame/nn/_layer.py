@@ -30,12 +30,12 @@ class Layer(Checked, HybridBlock):
         if cls.__doc__:
             cls.__doc__ = cls.__doc__.replace("{shared}", (cls.__bases__[0].__doc__ or "").strip())
         if "__init__" in vars(cls) and cls.__module__.startswith("mxsame."):  # a user's class may name them as it likes
-            cls.__init__ = validation.named(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = validation.check_arguments(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self, call: Any, prefix: Optional[str], params: Any):
-        validation.typed(isinstance(prefix, (str, type(None))), "prefix must be a string or None", prefix=prefix)
+        validation.check_type(isinstance(prefix, (str, type(None))), "prefix must be a string or None", prefix=prefix)
         is_dict = isinstance(params, (mx.gluon.ParameterDict, type(None)))
-        validation.typed(is_dict, "params must be a gluon.ParameterDict or None", params=params)
+        validation.check_type(is_dict, "params must be a gluon.ParameterDict or None", params=params)
         mx.gluon.HybridBlock.__init__(self, prefix=prefix, params=params)  # Gluon's layer of this name is a base, too
         rank = self.num_spatial_dims
         self._call = call._replace(layout=validation.layout(call.layout, rank)).checked(rank)
@@ -128,7 +128,7 @@ class Layer(Checked, HybridBlock):
 
     def check(self, *args: Any) -> None:
         """Raise what is wrong with an array, which must be the only one."""
-        validation.typed(len(args) == 1, "a layer must be called with one array, its data", inputs=len(args))
+        validation.check_type(len(args) == 1, "a layer must be called with one array, its data", inputs=len(args))
         (x,) = args
         operands.check("data", x)
         shape = x.shape
@@ -148,11 +148,11 @@ class Layer(Checked, HybridBlock):
     def _check_shape(self, shape: Sequence[Any]) -> None:
         given, layout = {"data.shape": tuple(shape)}, self._call.layout
         fits, axes = len(shape) == len(layout), f"{len(layout)} axes ({', '.join(layout)})"
-        validation.must(fits, f"data must have the {axes}", **given)
+        validation.check(fits, f"data must have the {axes}", **given)
         known, in_channels = self._known_in_channels(), self._channels_of(shape)
         if in_channels is None:
             return
-        validation.must(known in (None, in_channels), f"data must have in_channels={known} channels", **given)
+        validation.check(known in (None, in_channels), f"data must have in_channels={known} channels", **given)
         validation.divisible("data channels", in_channels, "groups", getattr(self._call, "groups", 1))
 
 

@@ -124,11 +124,11 @@ def export_onnx(
     declared = getattr(net, "declared_shapes", ())
     is_fixed = any(len(shape) > 2 for shape in declared) and not any(None in shape[1:] for shape in declared)
     rule = "net must be of a Keras model whose input declares None for its size, as Input((None, None, 3)) does"
-    validation.must(not (dynamic_size and is_fixed), rule, dynamic_size=True, shapes=list(declared))
+    validation.check(not (dynamic_size and is_fixed), rule, dynamic_size=True, shapes=list(declared))
     names = _checked_names("input_names", input_names, "data", len(inputs.shapes))
     arrays = _checked_data(data, list(inputs.shapes.values()))
     is_number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool) and tolerance >= 0
-    validation.must(tolerance is None or is_number, "tolerance must be a number >= 0", tolerance=tolerance)
+    validation.check(tolerance is None or is_number, "tolerance must be a number >= 0", tolerance=tolerance)
     report("tracing")
     with tracing.explained(input_shape=input_shape):
         graph = graph_of(source, dynamic_size)
@@ -166,7 +166,7 @@ def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarra
     arrays = [each.asnumpy() if isinstance(each, mx.nd.NDArray) else np.asarray(each) for each in several]
     actual = [array.shape for array in arrays]
     fits = actual == list(shapes) and all(array.dtype.kind in "fiub" for array in arrays)
-    validation.must(fits, "data must be arrays of input_shape", shapes=actual, input_shape=shapes)
+    validation.check(fits, "data must be arrays of input_shape", shapes=actual, input_shape=shapes)
     return list(arrays)
 
 
@@ -175,7 +175,7 @@ def _checked_names(what: str, names: Any, default: str, count: int, taken: Seque
     if names is None:
         return [default] if count == 1 else [f"{default}{position}" for position in range(count)]
     is_of_names = validation.is_sequence(names) and all(isinstance(name, str) and name for name in names)
-    validation.typed(is_of_names, f"{what} must be a sequence of strings", **{what: names})
+    validation.check_type(is_of_names, f"{what} must be a sequence of strings", **{what: names})
     fits = len(names) == count and len({*names, *taken}) == count + len(taken)
-    validation.must(fits, f"{what} must be {count} different names", **{what: names})
+    validation.check(fits, f"{what} must be {count} different names", **{what: names})
     return list(names)

@@ -10,7 +10,7 @@ from mxsame.exporting.lowering import lower
 from mxsame.exporting.shapes import Length, Shape, Shapes
 from mxsame.exporting.walk import Rows, Walk
 from mxsame.rewriting.graph import Graph, Node, Output, unused
-from mxsame.validation import must
+from mxsame.validation import check
 
 OPERATORS = Rows()
 writes = OPERATORS.writes
@@ -187,7 +187,7 @@ class Writer(Walk):
         for axis, length in enumerate(target):
             same = axis < len(source) and source[axis] == length
             lengths.append(length.traced if length.is_static else 0 if same else -1)
-        must(lengths.count(-1) <= 1, "no more than one dynamic length must change", lengths=lengths)
+        check(lengths.count(-1) <= 1, "no more than one dynamic length must change", lengths=lengths)
         return self.add("Reshape", name, self.integers(lengths))
 
     def resized(

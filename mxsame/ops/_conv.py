@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mxsame._mxnet import Array
 
 
-@validation.named
+@validation.check_arguments
 def conv(
     data: Array,
     weight: Array,
@@ -77,7 +77,7 @@ def conv(
     return run(call, data=data, weight=weight, bias=bias)
 
 
-@validation.named
+@validation.check_arguments
 def depthwise_conv(
     data: Array,
     weight: Array,
@@ -129,7 +129,7 @@ def depthwise_conv(
     return run(call, data=data, weight=weight, bias=bias)
 
 
-@validation.named
+@validation.check_arguments
 def separable_conv(
     data: Array,
     depthwise_weight: Array,

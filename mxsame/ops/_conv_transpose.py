@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ONE_BLOCK = 8  # channels; oneDNN keeps the weights of as many or more in blocks
 
 
-@validation.named
+@validation.check_arguments
 def conv_transpose(
     data: Array,
     weight: Array,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mxsame._mxnet import Array
 
 
-@validation.named
+@validation.check_arguments
 def max_pool(
     data: Array,
     pool_size: Any,
@@ -68,7 +68,7 @@ def max_pool(
     return run(PoolCall("max", pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
 
 
-@validation.named
+@validation.check_arguments
 def avg_pool(
     data: Array,
     pool_size: Any,
@@ -108,7 +108,7 @@ def avg_pool(
     return run(PoolCall(operator, pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
 
 
-@validation.named
+@validation.check_arguments
 def lp_pool(
     data: Array,
     pool_size: Any,

@@ -54,7 +54,7 @@ def strategies_for(operator: str) -> Tuple[str, ...]:
     >>> strategies_for("max")
     ('native', 'full', 'slice', 'concat', 'pad', 'pick', 'gather')
     """
-    validation.must(operator in OPERATORS, f"operator must be one of {', '.join(OPERATORS)}", operator=operator)
+    validation.check(operator in OPERATORS, f"operator must be one of {', '.join(OPERATORS)}", operator=operator)
     return tuple(name for name, strategy in STRATEGIES.items() if strategy.serves(operator))
 
 
@@ -91,7 +91,7 @@ def exact_plans(
     allowed = served if allowed is None else allowed
     check_residues(windows)
     for name in allowed:
-        validation.must(name in STRATEGIES, f"allowed must be of {', '.join(STRATEGIES)}", allowed=allowed)
+        validation.check(name in STRATEGIES, f"allowed must be of {', '.join(STRATEGIES)}", allowed=allowed)
     if operator in POOLS and operator != "avg with padding":  # they ignore it
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
     drafts = [{name: STRATEGIES[name].plan(window, operator) for name in allowed} for window in windows]
@@ -164,7 +164,7 @@ def force(strategy: Optional[str]) -> Iterator[None]:
     True
     """
     known = strategy is None or (isinstance(strategy, str) and strategy in STRATEGIES)
-    validation.must(known, f"strategy must be one of {', '.join(STRATEGIES)}", strategy=strategy)
+    validation.check(known, f"strategy must be one of {', '.join(STRATEGIES)}", strategy=strategy)
     token = _FORCED.set(strategy)
     try:
         yield

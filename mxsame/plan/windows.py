@@ -218,7 +218,7 @@ def check_static(windows: Tuple[AnyWindow, ...], pool: bool) -> None:
             continue
         if isinstance(window, TransposedWindow):
             left = window.outputs(window.size) >= 1
-            validation.must(left, f"padding must leave an element of the output; received {described([window])}")
+            validation.check(left, f"padding must leave an element of the output; received {described([window])}")
             continue
         rule = (window.kernel_size, window.stride, window.dilation, window.padding)
         arithmetic.output_size(window.size, *rule)
@@ -234,7 +234,7 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
             continue
         can = not window.extra_at_start or window.stride <= window.effective_kernel_size + 1
         rule = f"keras-mxnet cannot run every size with a stride so much longer than the kernel; {validation.GIVE_SIZE}"
-        validation.must(can, f"{rule}; received {described(windows)}")
+        validation.check(can, f"{rule}; received {described(windows)}")
         check_residues(windows)
         if pool:
             _check_no_window_is_empty(window)
@@ -245,7 +245,7 @@ def check_residues(windows: Tuple[AnyWindow, ...]) -> None:
     dynamic = (each for each in windows if each.size is None and isinstance(each, Window))
     rule = f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape; {validation.GIVE_SIZE}"
     few = all(each.stride <= MOST_RESIDUES for each in dynamic)
-    validation.must(few, rule, strides=tuple(each.stride for each in windows))
+    validation.check(few, rule, strides=tuple(each.stride for each in windows))
 
 
 def _check_no_window_is_empty(window: Window) -> None:

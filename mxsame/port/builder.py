@@ -56,17 +56,17 @@ class Builder:
         `training` is what a model around it is called with; `once` is whether this is the only call of these layers.
         """
         rule = f"model {model.name!r} must be called with {len(model.inputs)} inputs; received {len(inputs)}"
-        validation.must(len(inputs) == len(model.inputs), rule)
+        validation.check(len(inputs) == len(model.inputs), rule)
         declared = {layer.name: layer.config.get("dtype") for layer in model.layers if layer.class_name == "InputLayer"}
         inputs = [self._declared(x, declared.get(tensor.layer)) for x, tensor in zip(inputs, model.inputs)]
         values: Dict[Tensor, Value] = dict(zip(model.inputs, inputs))
-        validation.must(len(values) == len(inputs), f"model {model.name!r} must have different inputs")
+        validation.check(len(values) == len(inputs), f"model {model.name!r} must have different inputs")
         refused: Dict[Tuple[str, int], List[str]] = {}  # the reasons, by the call
         for layer, number, call in _sorted(model):
             if Tensor(layer.name, number) in values:
                 continue
             rule = f"input layer {layer.name!r} must be one of the inputs of model {model.name!r}"
-            validation.must(layer.class_name != "InputLayer", rule)
+            validation.check(layer.class_name != "InputLayer", rule)
             if any((tensor.layer, tensor.call) in refused and tensor not in values for tensor in call.tensors()):
                 refused[layer.name, number] = []
                 continue
@@ -89,7 +89,7 @@ class Builder:
             raise Refused([reason for reasons in refused.values() for reason in reasons])
         for tensor in model.outputs:
             rule = f"outputs of model {model.name!r} must be tensors of its layers; received {tensor}"
-            validation.must(tensor in values, rule)
+            validation.check(tensor in values, rule)
         return [values[tensor] for tensor in model.outputs]
 
     def _declared(self, x: Value, dtype: Any) -> Value:
@@ -161,7 +161,7 @@ def _sorted(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
             raise ValueError(f"layer {layer.name!r} must be called on tensors of the model; received {source}")
         missing = [source for source in needed if source not in done]
         rule = f"layers must not be called on their own outputs; layer {layer.name!r} is in a cycle"
-        validation.must(not missing or key not in begun, rule)
+        validation.check(not missing or key not in begun, rule)
         begun.add(key)
         waiting += missing
         if not missing:

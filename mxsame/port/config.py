@@ -99,18 +99,18 @@ def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:
     names = [layer.name for layer in layers]
     double = next((name for name, count in Counter(names).items() if count > 1), None)
     rule = f"layers of a model must have different names; received {double!r} more than once"
-    validation.must(double is None, rule)
+    validation.check(double is None, rule)
     return layers
 
 
 def _layer(entry: Any, version: int, depth: int) -> Layer:
-    validation.must(depth <= DEEPEST, f"models must be nested at most {DEEPEST} deep")
+    validation.check(depth <= DEEPEST, f"models must be nested at most {DEEPEST} deep")
     class_name, config = _class_and_config(entry)
     name = entry.get("name", config.get("name"))
     named = isinstance(name, str) and name
-    validation.must(named, f"a layer must have a name; received a {class_name} with {validation.received(name=name)}")
+    validation.check(named, f"a layer must have a name; received a {class_name} with {validation.received(name=name)}")
     for option in ("sparse", "ragged") if class_name == "InputLayer" else ():
-        validation.must(not config.get(option), f"inputs must not be {option}; received the input {name!r}")
+        validation.check(not config.get(option), f"inputs must not be {option}; received the input {name!r}")
     if class_name in MODELS:
         return Layer(class_name, name, config, model=_model(class_name, config, version, depth + 1))
     if class_name == WRAPPER:
@@ -172,5 +172,5 @@ def _argument(value: Any) -> Any:
 def _references(value: Any) -> List[Tensor]:
     """`input_layers` and `output_layers`: one reference, a list of them, or an object."""
     tensors = leaves(_argument(value), Tensor)
-    validation.must(tensors, "input_layers and output_layers must hold [layer, node, tensor]", value=value)
+    validation.check(tensors, "input_layers and output_layers must hold [layer, node, tensor]", value=value)
     return tensors

@@ -21,7 +21,7 @@ from mxsame.progress import Progress, report
 
 
 @progress.reported
-@validation.named
+@validation.check_arguments
 def from_keras(
     source: Any,
     weights: Any = None,
@@ -98,9 +98,9 @@ def from_keras(
     >>> mxsame.from_keras(path, layout="NCHW")(nd.zeros((1, 3, 7, 7))).shape
     (1, 3, 4, 4)
     """
-    validation.must(not mx.util.is_np_array(), "from_keras must be called outside np mode (npx.reset_np)")
+    validation.check(not mx.util.is_np_array(), "from_keras must be called outside np mode (npx.reset_np)")
     rows = Rows(custom)
-    validation.must(padding in (None, "keras-mxnet"), 'padding must be "keras-mxnet" or None', padding=padding)
+    validation.check(padding in (None, "keras-mxnet"), 'padding must be "keras-mxnet" or None', padding=padding)
     if layout is not None:
         validation.rank_of_layout(layout)
     try:
@@ -134,10 +134,10 @@ def _built(model: Model, layout: Optional[str], rows: Rows) -> Network:
 
 def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]:
     is_input = layer is not None and layer.class_name == "InputLayer"
-    validation.must(is_input, "inputs of a model must be input layers", input=name)
+    validation.check(is_input, "inputs of a model must be input layers", input=name)
     shape = layer.config.get("batch_shape", layer.config.get("batch_input_shape"))
-    is_shape = isinstance(shape, (list, tuple)) and shape
-    validation.must(is_shape, f"input {name!r} must have a shape: build the model before it is saved; received {shape}")
+    rule = f"input {name!r} must have a shape: build the model before it is saved; received {shape}"
+    validation.check(isinstance(shape, (list, tuple)) and shape, rule)
     lengths = [None if n is None else validation.integer(f"shape of input {name!r}", n, 1) for n in shape]
     return (None, *lengths[1:])
 
@@ -147,7 +147,7 @@ def _data_format(model: Model, layout: Optional[str]) -> str:
     declared = [layer.config.get("data_format") for layer in model.walk()]
     formats = {each for each in ("channels_last", "channels_first") if each in declared}
     one = layout is None or len(formats) < 2
-    validation.must(one, "layout must be None for a model of both data formats", layout=layout)
+    validation.check(one, "layout must be None for a model of both data formats", layout=layout)
     return formats.pop() if len(formats) == 1 else "channels_last"
 
 
@@ -156,7 +156,7 @@ def _is_turned(shape: Sequence, layout: Optional[str], data_format: str) -> bool
     if layout is None or len(shape) != len(layout):
         return False
     is_first, is_last = layout.startswith("NC"), data_format == "channels_last"
-    validation.must(is_first or is_last, "layout must have channels first, as the model does", layout=layout)
+    validation.check(is_first or is_last, "layout must have channels first, as the model does", layout=layout)
     return is_first and is_last
 
 
@@ -189,15 +189,15 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
 
     for layer in net.description.walk():
         known = not layer.weights or layer.roles is not None
-        validation.must(known, f"custom layers with weights must not be in nested models; received {layer.name!r}")
+        validation.check(known, f"custom layers with weights must not be in nested models; received {layer.name!r}")
     weighing.write(path, net.description, arrays)
 
 
 def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> List[Any]:
     function = next((custom[name] for name in names_of(layer) if name in custom), None)
     rule = f"custom layers with weights need custom={{{names_of(layer)[-1]!r}: function of (block) -> arrays}}"
-    validation.must(function is not None, f"{rule}; received {layer.name!r}")
+    validation.check(function is not None, f"{rule}; received {layer.name!r}")
     arrays, shapes = list(map(np.asarray, function(block))), [tuple(stored.shape) for stored in layer.weights]
     given = [array.shape for array in arrays]
-    validation.must(given == shapes, f"custom of {layer.name!r} must give arrays of the shapes {shapes}", shapes=given)
+    validation.check(given == shapes, f"custom of {layer.name!r} must give arrays of the shapes {shapes}", shapes=given)
     return arrays

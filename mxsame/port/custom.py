@@ -29,7 +29,7 @@ class Rows:
         self.custom = {} if custom is None else custom
         values = self.custom.values() if isinstance(self.custom, Mapping) else [None]
         rule = "custom must map names to functions that return blocks, and not to blocks, or to names of Keras's layers"
-        validation.typed(all(map(_is_usable, values)), rule, custom=custom)
+        validation.check_type(all(map(_is_usable, values)), rule, custom=custom)
         self.activations: Set[str] = set()  # names of activations among those of `custom`
         self.unsupported: List[str] = []  # what a model is refused for before its weights are read
         self.after: Dict[int, List[Layer]] = {}  # what comes after a layer that the user replaced, by its identity
@@ -72,7 +72,7 @@ class Rows:
                 self.unsupported.append(reason(layer, [layer.name], error))
         unknown = sorted(map(str, set(self.custom) - names - self.activations))
         rule = "custom must have names of the model's layers, classes or functions"
-        validation.must(not unknown, rule, custom=unknown)
+        validation.check(not unknown, rule, custom=unknown)
 
     def _replace(self, layer: Layer, replacement: Any) -> None:
         """Give a layer the class and the configuration that the user names for it."""
@@ -86,7 +86,7 @@ class Rows:
         self.after[id(layer)] = [_after(layer, *class_and_config(entry)) for entry in after]
         known = layer.class_name in LAYERS and layer.class_name != WRAPPER and all(map(row_of, self.after[id(layer)]))
         names = [class_and_config(entry)[0] for entry in entries]
-        validation.must(known, f"custom of {layer.name!r} must name layers of Keras", names=names)
+        validation.check(known, f"custom of {layer.name!r} must name layers of Keras", names=names)
 
 
 def _activations(config: Any) -> Iterator[str]:

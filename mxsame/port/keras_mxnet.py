@@ -41,6 +41,6 @@ def settle(model: Model) -> None:
             config["interpolation"] = "nearest"
     for layer in model.layers:
         rule = f"layer {layer.name!r} ({WRAPPER}) is supported, but not with padding=keras-mxnet"
-        validation.must(layer.class_name != WRAPPER, rule)
+        validation.check(layer.class_name != WRAPPER, rule)
         if layer.model is not None:
             settle(layer.model)

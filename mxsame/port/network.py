@@ -126,7 +126,7 @@ def _of_size(value: Value, array: Any) -> Any:
         pairs = list(zip(shape[1:], wanted[1:]))
         fits = len(shape) == len(wanted) and all(None in pair or pair[0] == pair[1] for pair in pairs)
         rule = f"data must have the shape that the Keras model was built for, {wanted}"
-        validation.must(fits, rule, **{"data.shape": tuple(shape)})
+        validation.check(fits, rule, **{"data.shape": tuple(shape)})
         if all(want is None or have is not None for have, want in pairs):
             return array
     return tensors.fixed(array, wanted) if symbolic else array

@@ -65,7 +65,7 @@ def fill(block: Any, layer: Layer, conversions: Mapping[str, Conversion]) -> Non
     other is read, and is the layer's no more once it is in its parameter."""
     roles = layer.roles or []
     names, fits = ", ".join(role.name for role in roles), len(roles) == len(layer.weights)
-    validation.must(fits, f"weights must be {names or 'none'}; received {len(layer.weights)} arrays")
+    validation.check(fits, f"weights must be {names or 'none'}; received {len(layer.weights)} arrays")
     for number, (role, array) in enumerate(zip(roles, layer.weights)):
         parameter = _parameter(block, role.parameter)
         if parameter is None:
@@ -93,7 +93,7 @@ def _parameter(block: Any, path: str) -> Any:
 def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str) -> None:
     """Set a parameter to a weight, if that fits."""
     array = np.asarray(array)
-    validation.must(array.dtype.kind in "fiub", f"{role} must be an array of numbers", dtype=array.dtype)
+    validation.check(array.dtype.kind in "fiub", f"{role} must be an array of numbers", dtype=array.dtype)
     stored = array.shape
     try:
         array = conversion.to_mxnet(array)
@@ -102,7 +102,7 @@ def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str)
     expected = tuple(parameter.shape)
     fits = len(expected) == array.ndim and all(want in (have, 0, -1) for want, have in zip(expected, array.shape))
     rule = f"{role} must have the shape {expected} in MXNet's order of axes, as the configuration has it"
-    validation.must(fits, rule, shape=stored)
+    validation.check(fits, rule, shape=stored)
     data = mx.nd.empty(array.shape, ctx=mx.cpu(), dtype=parameter.dtype)
     rows = max(LARGEST_PART // max(array[:1].nbytes, 1), 1)
     for start in range(0, len(array), rows):

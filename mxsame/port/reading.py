@@ -33,7 +33,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     model = model_of(contents.config, _major(contents))
     model.source = contents.config
     calls = model.calls()
-    validation.must(calls <= MOST_CALLS, f"layers must be called at most {MOST_CALLS} times in all", calls=calls)
+    validation.check(calls <= MOST_CALLS, f"layers must be called at most {MOST_CALLS} times in all", calls=calls)
     if check is not None:
         check(model)
     root = contents.weights
@@ -43,7 +43,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
         given = files.opened(weights, "weights")
         _major(given)  # refuses those of Keras 1, too
         root, rule = given.weights, "weights must be an HDF5 file or a .keras archive"
-        validation.must(root is not None, f"{rule}; received {os.fspath(weights)!r}")
+        validation.check(root is not None, f"{rule}; received {os.fspath(weights)!r}")
     group = None if root is None else weighing.group_of(root)
     backend = contents.config.get("backend") if group is None else files.text(group, "backend")
     for layer in model.walk():
@@ -74,7 +74,7 @@ def _major(contents: files.Contents) -> int:
     if isinstance(version, str) and version.split(".")[0].isdigit():
         rule = "files must be of Keras 2 or newer: Keras 2.0 to 2.3 reads older ones, and writes them anew by "
         rule, major = f"{rule}keras.models.load_model(path).save(path)", int(version.split(".")[0])
-        validation.must(major >= 2, rule, keras_version=version)
+        validation.check(major >= 2, rule, keras_version=version)
         return min(major, 3)
     return 3 if "registered_name" in config and "backend" not in config else 2
 

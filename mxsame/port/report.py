@@ -84,18 +84,18 @@ def compare(net: Network, outputs: Any, inputs: Any = None) -> List[Difference]:
     must_be_network(net)
     recorded = isinstance(outputs, Mapping)
     rule = "outputs must be a model of Keras, or a mapping of the names of layers to arrays"
-    validation.typed(recorded or hasattr(outputs, "layers"), rule, outputs=outputs)
+    validation.check_type(recorded or hasattr(outputs, "layers"), rule, outputs=outputs)
     rule = "inputs must be given with recorded outputs: those that Keras computed them from"
-    validation.typed(not recorded or inputs is not None, rule, inputs=inputs)
+    validation.check_type(not recorded or inputs is not None, rule, inputs=inputs)
     arrays = random_inputs(net) if inputs is None else [np.asarray(array) for array in listed(inputs)]
     fits = len(arrays) == len(net.inputs)
-    validation.must(fits, f"inputs must be {len(net.inputs)} arrays; received {len(arrays)}")
+    validation.check(fits, f"inputs must be {len(net.inputs)} arrays; received {len(arrays)}")
     ours, wanted = {}, outputs if recorded else _operations(outputs)
     for path, layer, _, out in net.layers(*_in_order(net, arrays)):
         name = "/".join(path)
         if name in wanted:
             ours[name] = (layer.class_name, out.asnumpy())
-    validation.must(ours, "outputs must be of layers of the net", names=sorted(wanted))
+    validation.check(ours, "outputs must be of layers of the net", names=sorted(wanted))
     theirs = outputs if recorded else _by_keras(outputs, list(ours), arrays)
     return [Difference(name, kind, _difference(out, np.asarray(theirs[name]))) for name, (kind, out) in ours.items()]
 
@@ -119,7 +119,7 @@ def _in_order(net: Network, arrays: Sequence[np.ndarray]) -> List[Any]:
     """Keras's inputs as the net takes them."""
     given = []
     for value, array in zip(net.inputs, arrays):
-        validation.must(array.ndim == value.rank, f"inputs must have {value.rank} axes", shape=array.shape)
+        validation.check(array.ndim == value.rank, f"inputs must have {value.rank} axes", shape=array.shape)
         given.append(mx.nd.array(array.transpose(np.argsort(value.keras_order)), dtype="float32"))
     return given
 

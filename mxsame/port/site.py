@@ -63,7 +63,7 @@ class Site:
     def number(self, name: str, default: Optional[float] = None) -> float:
         """A number of the configuration."""
         value = self.config.get(name, default)
-        validation.must(type(value) in (int, float), f"{name} must be a number", **{name: value})
+        validation.check(type(value) in (int, float), f"{name} must be a number", **{name: value})
         return float(value)
 
     def integer(self, name: str) -> int:
@@ -80,7 +80,7 @@ class Site:
         """Whether Keras's arrays are so."""
         data_format = self.config.get("data_format") or "channels_last"
         rule = "data_format must be channels_last or channels_first"
-        validation.must(data_format in ("channels_last", "channels_first"), rule, data_format=data_format)
+        validation.check(data_format in ("channels_last", "channels_first"), rule, data_format=data_format)
         return bool(data_format == "channels_first")
 
     # -- shapes of images, in Keras's order
@@ -95,7 +95,7 @@ class Site:
 
     def static_sizes(self, x: Value) -> Tuple[Any, ...]:
         """Their lengths, which must be static."""
-        validation.must(None not in self.sizes(x), "data must have a static size", shape=x.shape)
+        validation.check(None not in self.sizes(x), "data must have a static size", shape=x.shape)
         return self.sizes(x)
 
     def channels(self, x: Value) -> Size:
@@ -110,7 +110,7 @@ class Site:
     def turned(self, x: Value) -> Value:
         """With channels first, for a layer that has a data format: Keras's channels first are so already."""
         count = self.num_spatial_dims
-        validation.must(count in (0, x.rank - 2), f"data must have {count + 2} axes", **{"data.shape": x.shape})
+        validation.check(count in (0, x.rank - 2), f"data must have {count + 2} axes", **{"data.shape": x.shape})
         return self.steps.arranged(x, not self.is_channels_first)
 
     def padded(self, x: Value) -> Value:
@@ -140,7 +140,7 @@ class Site:
         """Refuse a call with other options than the first: the layer has one block, which is made for these."""
         for name, value in options.items():
             is_same = self.known.at_first(name, value) == value
-            validation.must(is_same, f"{name} must be the same in all calls of a layer", **{name: value})
+            validation.check(is_same, f"{name} must be the same in all calls of a layer", **{name: value})
 
     def function(self, function: Any, *inputs: Value, turned: Any = None, shape: Any = None, **arguments: Any) -> Value:
         """A step of a function of `mxsame.port.blocks`, or of an operator of MXNet."""

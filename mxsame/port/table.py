@@ -64,7 +64,7 @@ class Row:
         parameters = list(inspect.signature(self.build).parameters.values())[1:]
         for each in parameters:
             known = each.name in hints and (hints[each.name] in TAKEN or "Value" not in str(hints[each.name]))
-            validation.must(known, f"{each.name} of {self.name} must be annotated as {', '.join(map(str, TAKEN))}")
+            validation.check(known, f"{each.name} of {self.name} must be annotated as {', '.join(map(str, TAKEN))}")
         named = re.search("([123])D", self.name)
         object.__setattr__(self, "num_spatial_dims", int(named[1]) if named else 0)
         object.__setattr__(self, "signature", inspect.Signature(parameters))
@@ -127,7 +127,7 @@ class Row:
 
 def _check(name: str, parameter: Any, taken: str, value: Any) -> None:
     """Tensors where the function takes tensors, and nowhere else; None where it is the default."""
-    validation.must(value is not None or parameter.default is None, f"{name} must be {taken}; received None")
+    validation.check(value is not None or parameter.default is None, f"{name} must be {taken}; received None")
     if taken in (TENSOR, TENSORS) and value is not None:
         several = parameter.kind == parameter.VAR_POSITIONAL or (taken == TENSORS and isinstance(value, list))
         entries = list(value) if several else [value]
@@ -171,7 +171,7 @@ def operator(*names: str, **declared: Any) -> Callable:
 def _register(table: Dict[str, Row], names: Sequence[str], declared: Dict[str, Any]) -> Callable:
     def register(build: Callable) -> Callable:
         for name in names:
-            validation.must(name not in table, f"{name} must have one row")
+            validation.check(name not in table, f"{name} must have one row")
             table[name] = Row(build, name=name, **declared)
         return build
 

@@ -32,7 +32,7 @@ CAST_IN_KERAS = {2: "cast to float32 in Keras 2", 3: "cast to float32 in Keras 3
 
 def known(dtype: Any) -> str:
     """The name of a type that a tensor may have."""
-    validation.must(str(dtype) in STORED, f"dtype must be one of {', '.join(sorted(STORED))}", dtype=dtype)
+    validation.check(str(dtype) in STORED, f"dtype must be one of {', '.join(sorted(STORED))}", dtype=dtype)
     return str(dtype)
 
 
@@ -44,7 +44,7 @@ def common(dtypes: Sequence[str], version: int) -> str:
     for wide in narrower if version == 3 else ():
         if wide in distinct and distinct - {wide} <= narrower[wide]:
             return wide
-    validation.must(len(distinct) == 1, "tensors must be of one type", dtypes=list(dtypes))
+    validation.check(len(distinct) == 1, "tensors must be of one type", dtypes=list(dtypes))
     return distinct.pop()
 
 
@@ -57,5 +57,5 @@ def of_constant(value: Any) -> str:
 
 def check(dtype: str, taken: Any) -> str:
     """The type, if a row takes it."""
-    validation.must(dtype in taken, f"tensors must be of the type {' or '.join(sorted(taken))} here", dtype=dtype)
+    validation.check(dtype in taken, f"tensors must be of the type {' or '.join(sorted(taken))} here", dtype=dtype)
     return dtype

@@ -32,7 +32,7 @@ class Value(NamedTuple):
     def axis(self, axis: int) -> int:
         """Keras's axis, as one of the array here."""
         is_axis = type(axis) is int and -self.rank <= axis < self.rank
-        validation.must(is_axis, f"axis must be one of {self.rank}", axis=axis)
+        validation.check(is_axis, f"axis must be one of {self.rank}", axis=axis)
         axis %= self.rank
         if not self.turned or axis == 0:
             return axis

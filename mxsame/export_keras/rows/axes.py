@@ -9,7 +9,7 @@ from mxsame.export_keras.rows.elements import affine, bounded
 from mxsame.export_keras.writer import Value, Writer, writes
 from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ranked
 from mxsame.rewriting.graph import Node, Output, entries, taken
-from mxsame.validation import mode, must
+from mxsame.validation import check, mode
 
 Pairs = Sequence[Tuple[int, int]]
 
@@ -52,7 +52,7 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
     (argument, neutral, length), here = ALONG_AXES[name], x.along(given)
     if all(each == neutral for each in here):
         return x
-    must(here[0] == neutral and x.shape[0] is None, "the batch must stay as it is")
+    check(here[0] == neutral and x.shape[0] is None, "the batch must stay as it is")
     shape = tuple(n if n is None else length(n, each) for n, each in zip(x.shape, here))
     if name == "ZeroPadding" and x.rank == 3:  # the layer for one axis takes its order from the user's Keras
         flat = w.in_shape(x, (*x.shape[:2], 1, x.shape[2]), range(4), part="wide")
@@ -71,7 +71,7 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
     merged += [[1, neutral]] if merged[-1][1] != neutral else []
     if len(merged) > 4:
         free = [axis for axis in x.order[1:] if given[axis] == neutral]
-        must(len(free) > 0, f"{name} must be along three axes at most")
+        check(len(free) > 0, f"{name} must be along three axes at most")
         x = w.arranged(x, [*(axis for axis in x.order if axis != free[0]), free[0]])
         return along_axes(w, x, name, given, part)
     flat = w.in_shape(x, (None, *(n for n, _ in merged)), range(len(merged) + 1), part="merged")
@@ -119,7 +119,7 @@ def _concatenate(w: Writer, node: Node, *xs: Any) -> Value:
 def _repeat(w: Writer, node: Node, x: Value, *_: Any) -> Value:
     """To the shape that MXNet infers."""
     before, after = w.shape(node.inputs[0]), w.shape(Output(node))
-    must(len(before) == len(after), "axis must be given, as Keras flattens nothing", axis=None)
+    check(len(before) == len(after), "axis must be given, as Keras flattens nothing", axis=None)
     factors = [1 if n == m else m.traced // n.traced for n, m in zip(before, after)]
     return along_axes(w, x, "UpSampling", factors)
 
@@ -132,18 +132,16 @@ def _take(w: Writer, node: Node, table: Any, index: Any) -> Value:
     """Rows of a parameter by their numbers, which MXNet clips; or elements along an axis by constant numbers."""
     axis = axis_of(w, node)
     if isinstance(table, Value):
-        must(
-            isinstance(index, Output) and table.axis(axis),
-            "indices must be constants, along another axis than the batch",
-        )
+        rule = "indices must be constants, along another axis than the batch"
+        check(isinstance(index, Output) and table.axis(axis), rule)
         here, (length,) = table.axis(axis), w.static(node.inputs[0], "its axis", [axis])
         rows = indices_in(node, w.computed(index), length)
-        must(rows.ndim == 1, "indices must have one axis", shape=rows.shape)
+        check(rows.ndim == 1, "indices must have one axis", shape=rows.shape)
         shape = (*table.shape[:here], len(rows), *table.shape[here + 1 :])
         return w.operator("Take", table, rows.tolist(), shape=shape, axis=here)
-    must(axis == 0, "rows must be taken from a parameter along its first axis", axis=axis)
+    check(axis == 0, "rows must be taken from a parameter along its first axis", axis=axis)
     weight = w.weight(table)
-    must(weight.array.ndim == 2, "rows must be taken from a matrix", shape=weight.array.shape)
+    check(weight.array.ndim == 2, "rows must be taken from a matrix", shape=weight.array.shape)
     rows, length = weight.array.shape
     x = bounded(w, index, 0, rows - 1, part="rows")
     config, shape, order = {"input_dim": rows, "output_dim": length}, (*x.shape, length), (*x.order, x.rank)
@@ -187,7 +185,7 @@ def _reduction(w: Writer, node: Node, x: Value) -> Value:
 def _by_operator(w: Writer, node: Node, x: Value) -> Value:
     """Of equal elements both take the first, but Keras takes 0 for more than -0."""
     axes, keepdims = axes_of(w, node), node.attr("keepdims")
-    must(x.order[0] not in axes, "the batch must not be reduced")
+    check(x.order[0] not in axes, "the batch must not be reduced")
     kept = [axis for axis in x.order if keepdims or axis not in axes]
     order = tuple(sorted(kept).index(axis) for axis in kept)
     shape, here = w.value(x.tensor, Output(node), order).shape, [x.axis(axis) for axis in axes]
@@ -201,14 +199,14 @@ def _by_operator(w: Writer, node: Node, x: Value) -> Value:
 @writes("_np_cumsum", unread="dtype")
 def _cumulative_sum(w: Writer, node: Node, x: Value) -> Value:
     axis = x.axis(axis_of(w, node))
-    must(axis > 0, "the batch must not be summed")
+    check(axis > 0, "the batch must not be summed")
     return w.operator("Cumsum", x, axis=axis)
 
 
 def reduced(w: Writer, x: Value, kind: str, axes: Sequence[int], keepdims: bool) -> Value:
     """Over these of MXNet's axes. Keras has the mean and the largest element of the axes between the batch and the
     last: the others are moved and merged so that they are those."""
-    must(x.order[0] not in axes, "the batch must not be reduced")
+    check(x.order[0] not in axes, "the batch must not be reduced")
     kept, over = ([axis for axis in x.order if (axis in axes) is is_over] for is_over in (False, True))
     x = affine(w, w.arranged(x, [kept[0], *over, *kept[1:]]), -1.0 if kind == "min" else 1.0, part="negative")
     count, lengths = math.prod(x.shape[1 : len(over) + 1]), [x.shape[x.axis(axis)] for axis in kept]

@@ -11,7 +11,7 @@ from mxsame.export_keras.writer import Value, Writer, writes
 from mxsame.exporting.elementwise import COMPARISONS, KERAS, OF_ONE, OF_TWO, forms, of_two
 from mxsame.exporting.walk import axis_of
 from mxsame.rewriting.graph import Node, Output
-from mxsame.validation import mode, must
+from mxsame.validation import check, mode
 
 # ---- of one array: kind of node, or type of an activation -> its layer, or its operator ------------------------------
 
@@ -132,14 +132,14 @@ def _of_two(w: Writer, node: Node, x: Any, y: Any = None) -> Value:
         x, y, reverses = y, x, True
     c = w.constant(y, x) if c is None else c
     fits = x.shape == w.value(x.tensor, Output(node), x.order).shape
-    must(fits, "a constant must not have more elements than the data")
+    check(fits, "a constant must not have more elements than the data")
     if kind in ("multiply", "divide"):
         x = function(w, "reciprocal", x) if reverses and kind == "divide" else x
         return affine(w, x, np.divide(1.0, c) if kind == "divide" and not reverses else c)
     if kind in ("add", "subtract"):
         sign = -1.0 if kind == "subtract" else 1.0
         return affine(w, x, sign, c) if reverses else affine(w, x, 1.0, np.multiply(sign, c))
-    must(isinstance(c, float), f"a constant of {kind} must be one number")
+    check(isinstance(c, float), f"a constant of {kind} must be one number")
     if (kind, c) == ("maximum", 0.0):
         return function(w, "relu", x)
     if (kind, c, reverses) == ("power", 2.0, False):

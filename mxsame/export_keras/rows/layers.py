@@ -13,7 +13,7 @@ from mxsame.exporting.walk import axis_of, recurrent_layers
 from mxsame.port.parameters import TRANSPOSED
 from mxsame.port.recurrent import KINDS
 from mxsame.rewriting.graph import Node, Output
-from mxsame.validation import must
+from mxsame.validation import check
 
 
 @writes("FullyConnected")
@@ -37,7 +37,7 @@ def _batch_dot(w: Writer, node: Node, x: Value, y: Any) -> Value:
     """Of matrices of a batch."""
     axes = [2 - node.attr("transpose_a"), 1 + node.attr("transpose_b")]
     fits = isinstance(y, Value) and (x.rank, y.rank, x.order[0], y.order[0]) == (3, 3, 0, 0)
-    must(fits, "data must be matrices of a batch")
+    check(fits, "data must be matrices of a batch")
     config = {"axes": [x.axis(axes[0]), y.axis(axes[1])], "normalize": False}
     return w.layer("Dot", config, x, y, shape=w.value(x.tensor, Output(node), (0, 1, 2)).shape, order=(0, 1, 2))
 
@@ -82,7 +82,7 @@ def _group_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output) ->
     (config, weights), channels = _scaled(w, node, gamma, beta), w.shape(node.inputs[0])[1].traced
     groups = int(node.attr("num_groups", channels))
     fits = groups == channels or all(w.is_frozen(weight.source) for weight in weights.values())
-    must(fits, "scales of groups must be frozen: Keras trains one for each channel")
+    check(fits, "scales of groups must be frozen: Keras trains one for each channel")
     weights = {name: each._replace(array=np.repeat(each.array, channels // groups)) for name, each in weights.items()}
     x = w.last(x)
     return w.layer("GroupNormalization", {"groups": groups, "axis": x.rank - 1, **config}, x, weights=weights)
@@ -97,8 +97,9 @@ CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN", "rnn_relu": "S
 def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Value]:
     """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H), in the file (N, layers*D, H)."""
     given = [w.arranged(state, (1, 0, 2)) for state in states if state is not None]
-    must(len(given) in (0, len(states)), "initial states must be given, or 0, all of them")
-    must(not (given and w.is_h5), "an .h5 file has layers only, and no initial states: give a path that ends in .keras")
+    check(len(given) in (0, len(states)), "initial states must be given, or 0, all of them")
+    rule = "an .h5 file has layers only, and no initial states: give a path that ends in .keras"
+    check(not (given and w.is_h5), rule)
     returns = len(w.outputs_of(node)) > 1
     mode, size, rate = str(node.attr("mode")), int(node.attr("state_size")), float(node.attr("p"))
     x, class_name, directions = w.arranged(x, (1, 0, 2)), CLASSES[mode], 1 + node.attr("bidirectional")

@@ -18,7 +18,7 @@ from mxsame.port.parameters import kernel as conversion_of
 from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import has_windows, is_never_negative
 from mxsame.target import NOTE
-from mxsame.validation import mode, must
+from mxsame.validation import check, mode
 
 Pads = List[Tuple[int, int]]
 
@@ -104,7 +104,7 @@ def _transposed(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] 
 def _one_transposed(w: Writer, windows: Any, x: Value, weights: Dict[str, Weighted], part: str) -> Value:
     """Cropped by Keras's padding if that can; else whole, and cropped after it."""
     strides, dilations = [each.stride for each in windows], [each.dilation for each in windows]
-    must(max(strides) == 1 or max(dilations) == 1, "strides and dilation must not both be above 1", strides=strides)
+    check(max(strides) == 1 or max(dilations) == 1, "strides and dilation must not both be above 1", strides=strides)
     kernel = weights["kernel"].array
     config: Dict[str, Any] = {"filters": kernel.shape[1], "kernel_size": [each.kernel_size for each in windows]}
     config.update(strides=strides, dilation_rate=dilations, use_bias="bias" in weights)
@@ -115,7 +115,7 @@ def _one_transposed(w: Writer, windows: Any, x: Value, weights: Dict[str, Weight
         crops = [(each.crop[0] - start, each.crop[1] - end) for each, (start, end) in zip(windows, cuts)]
         if not any(map(any, crops)):
             break
-    must(min(map(min, crops)) >= 0, "crops must leave no more than Keras's whole output", crops=crops)
+    check(min(map(min, crops)) >= 0, "crops must leave no more than Keras's whole output", crops=crops)
     lengths = [each.outputs(each.size) + sum(crop) for each, crop in zip(windows, crops)]
     shape = (None, *lengths, config["filters"])
     x = w.layer(f"Conv{len(windows)}DTranspose", config, x, shape=shape, weights=weights, part=part)

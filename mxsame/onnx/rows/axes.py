@@ -11,7 +11,7 @@ from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import has_windows
 from mxsame.target import NOTE
-from mxsame.validation import must
+from mxsame.validation import check
 
 # ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
 # never win a maximum and do not count in an average. It does not move a Pad with -0.
@@ -90,7 +90,7 @@ def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
     source, shape = w.shape(node.inputs[0]), w.shape(Output(node))
     if all(after.is_static or before == after for before, after in zip(source, shape)):
         return w.add("Expand", x, w.integers([n.traced if n.is_static else 1 for n in shape]))
-    must(like and node.attr("lhs_axes") is None, "the lengths that are broadcast must be static")
+    check(like and node.attr("lhs_axes") is None, "the lengths that are broadcast must be static")
     return w.add("Expand", x, w.add("Shape", *like))
 
 

@@ -11,7 +11,7 @@ from mxsame.exporting.walk import axis_of, ndim_of, recurrent_layers
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node
 from mxsame.target import CELL
-from mxsame.validation import must
+from mxsame.validation import check
 
 
 @writes("FullyConnected")
@@ -37,7 +37,7 @@ def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
             axes = [*range(ndim - 2), ndim - 1, ndim - 2]
             x, y = (w.transposed(x, axes), y) if position == 0 else (x, w.transposed(y, axes))
     most = (2 if node.attr("transpose_a") else math.inf, 2) if node.op == "dot" else (math.inf, math.inf)
-    must(all(ndim <= limit for ndim, limit in zip(ranks, most)), "data must have at most two axes")
+    check(all(ndim <= limit for ndim, limit in zip(ranks, most)), "data must have at most two axes")
     product = w.add("MatMul", x, y)
     product = w.number(node, product) if ranks == [1, 1] else product
     alpha = float(node.attr("alpha", 1.0))

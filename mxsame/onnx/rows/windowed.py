@@ -16,7 +16,7 @@ from mxsame.onnx.writer import Writer, writes
 from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.windows import AnyWindow, check_dynamic, described
 from mxsame.rewriting.graph import Node, Output
-from mxsame.validation import must
+from mxsame.validation import check
 
 AUTO_PAD = {"same": "SAME_UPPER", arithmetic.KERAS_MXNET: "SAME_LOWER"}  # where the extra padding element goes
 
@@ -76,7 +76,7 @@ def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
         return windows, {}
     attrs = pads(windows, node.op == "Pooling")
     rule = "the padding must be the same for every size, or that of SAME without dilation, to serve dynamic sizes"
-    must(attrs is not None, f"{rule}: give dynamic_size=False; received {described(windows)}")
+    check(attrs is not None, f"{rule}: give dynamic_size=False; received {described(windows)}")
     kernel = [window.kernel_size for window in windows]
     return windows, {"kernel_shape": kernel, "strides": [window.stride for window in windows], **(attrs or {})}
 
@@ -121,7 +121,7 @@ def _without_what_follows_padding(w: Writer, node: Node, out: str, windows: Sequ
     """Corrects averages of a partial last window: MXNet counts the padding in it, and not the elements after the
     padding."""
     fits = all(window.size is not None for window in windows)
-    must(fits, "padding must not count (count_include_pad=False) with ceil_mode, to serve dynamic sizes")
+    check(fits, "padding must not count (count_include_pad=False) with ceil_mode, to serve dynamic sizes")
     scale = rescaled_averages(windows, counts_padding=True)
     return out if scale is None else w.add("Mul", out, w.constant(scale[None, None], w.dtype(node.inputs[0])))
 
@@ -139,7 +139,7 @@ def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
     source, target = w.shape(node.inputs[0])[2:], w.shape(Output(node))[2:]
     fits = aligned or all(after != (1, 1) or before == (1, 1) for before, after in zip(source, target))
     rule = "align_corners must be True for a length of 1, for which MXNet takes the first element"
-    must(fits, rule, align_corners=aligned)
+    check(fits, rule, align_corners=aligned)
     factors = [node.attr(name) for name in ("scale_height", "scale_width")]
     if all(length.is_static for length in (*source, *target)):
         exact = [after.traced / before.traced for before, after in zip(source, target)]
@@ -149,7 +149,7 @@ def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
         return w.resized(x, scales=[1.0, 1.0, *map(float, factors)], **attrs)
     rule = "data of dynamic size must be resized to a static size, or by a scale, which must be an integer unless "
     rule += "align_corners is True"
-    must(all(length.is_static for length in target), rule, scales=factors, align_corners=aligned)
+    check(all(length.is_static for length in target), rule, scales=factors, align_corners=aligned)
     batch = w.sliced(w.add("Shape", x), (0, 0, 2, 1))
     sizes = w.add("Concat", batch, w.integers([length.traced for length in target]), axis=0)
     return w.resized(x, sizes=sizes, **attrs)

@@ -31,9 +31,9 @@ def _projections(config: Dict[str, Any]) -> List[Weight]:
 
 def _sequences(*inputs: Value) -> None:
     fits, shapes = all(x.rank == 3 and x.shape[2] for x in inputs), [x.shape for x in inputs]
-    validation.must(fits, "inputs must be sequences (N, T, D) of a static D", shapes=shapes)
+    validation.check(fits, "inputs must be sequences (N, T, D) of a static D", shapes=shapes)
     masks = [x.mask.shape for x in inputs if x.mask is not None]
-    validation.must(all(len(shape) == 2 for shape in masks), "masks must be those of steps, (N, T)", shapes=masks)
+    validation.check(all(len(shape) == 2 for shape in masks), "masks must be those of steps, (N, T)", shapes=masks)
 
 
 def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
@@ -57,7 +57,7 @@ def _multi_head(
     pairs = zip((query, value, key), (query_mask, value_mask, key_mask))
     query, value, key = (x if mask is None else x._replace(mask=site.cast(mask, "bool")) for x, mask in pairs)
     axes = config.get("attention_axes")
-    validation.must(axes in (None, 1, [1], (1,)), "attention_axes must be that of the sequence", attention_axes=axes)
+    validation.check(axes in (None, 1, [1], (1,)), "attention_axes must be that of the sequence", attention_axes=axes)
     multi = site.layer.class_name == "MultiHeadAttention"
     heads, key_dim = map(site.integer, ("num_heads", "key_dim") if multi else ("num_query_heads", "head_dim"))
     key_heads = heads if multi else site.integer("num_key_value_heads")
@@ -68,7 +68,7 @@ def _multi_head(
     pairs = zip(("query", "value", "key"), (query, value, key))
     masks = {name: x.mask for name, x in pairs if x.mask is not None}
     if attention_mask is not None:
-        validation.must(attention_mask.rank == 3, "attention_mask must have 3 axes", shape=attention_mask.shape)
+        validation.check(attention_mask.rank == 3, "attention_mask must have 3 axes", shape=attention_mask.shape)
         is_bool = site.version == 3 or masks or use_causal_mask  # alone, Keras 2 takes it as numbers
         masks["attention"] = site.cast(attention_mask, "bool") if is_bool else attention_mask
     value_dim = validation.integer("value_dim", config.get("value_dim") or key_dim, 1)
@@ -120,7 +120,7 @@ def _attention(
 ) -> List[Value]:  # fmt: skip
     config, additive = site.config, site.layer.class_name == "AdditiveAttention"
     mode = "additive" if additive else config.get("score_mode", "dot")
-    validation.must(mode in ("dot", "concat", "additive"), "score_mode must be dot or concat", score_mode=mode)
+    validation.check(mode in ("dot", "concat", "additive"), "score_mode must be dot or concat", score_mode=mode)
     key = value if key is None else key
     _sequences(query, key, value)
     shapes = {role.name: value.shape[-1:] if additive else (1,) for role in site.layer.roles or ()}

@@ -37,7 +37,7 @@ def _reshape(site: Site, x: Value, newshape: Sequence[Any]) -> Value:
     static = None not in x.shape[1:] and -1 not in rest and np.prod(rest) == np.prod(x.shape[1:])
     fits = batch == BATCH or (batch in (-1, None) and static)
     rule = "shape must be -1 for the batch, then static with as many elements"
-    validation.must(fits, rule, shape=newshape, data=x.shape)
+    validation.check(fits, rule, shape=newshape, data=x.shape)
     return _to_shape(site, x, rest)
 
 
@@ -45,7 +45,7 @@ def _to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
     """Keras's `Reshape`: all axes after the batch; -1 is what is left."""
     target = [validation.integer("target_shape", length, -1) for length in target]
     fits = target.count(-1) <= 1 and 0 not in target
-    validation.must(fits, "target_shape must have one -1 at most, and no 0", target_shape=target)
+    validation.check(fits, "target_shape must have one -1 at most, and no 0", target_shape=target)
     dynamic = (x.shape[0], *(None if length == -1 else length for length in target))
     return site.function(blocks.reshape, x, shape=dynamic if None in x.shape[1:] else None, to=(0, *target))
 
@@ -69,7 +69,7 @@ def _transpose(site: Site, x: Value, axes: Sequence[int]) -> Value:
 def _to_order(site: Site, x: Value, order: Sequence[int]) -> Value:
     """Keras's axes in another order, the batch the first."""
     fits = sorted(order) == list(range(x.rank)) and order[0] == 0
-    validation.must(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=order)
+    validation.check(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=order)
     here = x.axes(order)
     if here == tuple(range(x.rank)):
         return site.function(identity, x, turned=False, shape=tuple(x.shape[axis] for axis in order))
@@ -86,7 +86,7 @@ def _expand_dims(site: Site, x: Value, axis: Any) -> Value:
 def _squeeze(site: Site, x: Value, axis: Any = None) -> Value:
     """Without an axis, those that have a length of 1 in the shape that Keras declares, in which the batch has none."""
     if axis in (None, []):
-        validation.must(None not in x.shape[1:], "axis must be given where lengths are dynamic", shape=x.shape)
+        validation.check(None not in x.shape[1:], "axis must be given where lengths are dynamic", shape=x.shape)
         axis = [at for at, n in enumerate(x.shape) if at and n == 1]
     if not axis and axis != 0:
         return x
@@ -110,7 +110,7 @@ def _repeat(site: Site, x: Value, repeats: int, axis: int) -> Value:
 @operator("tile", types=KEPT, names={"multiples": "repeats"})
 def _tile(site: Site, x: Value, repeats: Sequence[int]) -> Value:
     fits = len(repeats) == x.rank and repeats[0] == 1
-    validation.must(fits, "multiples must have one entry for each axis, 1 for the batch", multiples=repeats)
+    validation.check(fits, "multiples must have one entry for each axis, 1 for the batch", multiples=repeats)
     counts = [validation.integer("multiples", count, 1) for count in repeats]
     return site.function(blocks.tile, x, counts=tuple(x.ordered(counts)))
 
@@ -128,14 +128,14 @@ def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_
     modes, mode = ("constant", "reflect", "symmetric"), str(mode).lower()
     fits = mode in modes and len(pad_width) == x.rank
     rule = f"mode must be one of {', '.join(modes)}, with pads for each axis"
-    validation.must(fits, rule, mode=mode, paddings=pad_width)
+    validation.check(fits, rule, mode=mode, paddings=pad_width)
     pads = [validation.pads_of_axis("pads", list(pair)) for pair in pad_width]
-    validation.must(not any(pads[0]), "the batch must not be padded", paddings=pad_width)
+    validation.check(not any(pads[0]), "the batch must not be padded", paddings=pad_width)
     if mode == "constant":
         return site.function(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values or 0))
     own = int(mode == "reflect")  # the element at the end is not repeated
     shorter = all(n is None or max(pair) <= n - own for n, pair in zip(x.shape, pads))
-    validation.must(shorter, "pads must be shorter than the data", paddings=pads, shape=x.shape)
+    validation.check(shorter, "pads must be shorter than the data", paddings=pads, shape=x.shape)
     return site.function(blocks.pad_mirrored, x, pads=x.ordered(pads), skipped=own)
 
 
@@ -159,7 +159,7 @@ def _split(
     parts = indices_or_sections if num_or_size_splits is None else num_or_size_splits
     (axis,) = axes_of(axis, x.rank)
     length = x.shape[axis]
-    validation.must(length is not None and axis, "axis must have a static length, and not be the batch", axis=axis)
+    validation.check(length is not None and axis, "axis must have a static length, and not be the batch", axis=axis)
     if isinstance(parts, int):
         validation.integer("splits", parts, 1, MOST_PARTS)
         validation.divisible("length", length, "parts", parts)
@@ -171,7 +171,7 @@ def _split(
         ends = [end % length if end < 0 else end for end in [*parts, length]]
     starts = [0, *ends[:-1]]
     fits = ends[-1] == length and all(0 <= start < end for start, end in zip(starts, ends))
-    validation.must(fits, "splits must be parts of all elements", splits=parts, length=length)
+    validation.check(fits, "splits must be parts of all elements", splits=parts, length=length)
     return [site.function("slice_axis", x, axis=x.axis(axis), begin=start, end=end) for start, end in zip(starts, ends)]
 
 
@@ -187,14 +187,14 @@ def _get_item(site: Site, x: Operand, key: Any) -> Any:
     entries = _indices(listed(key), x.rank)
     taken = [entry for entry in entries if entry is not None]
     fits = len(taken) == x.rank and taken[0] == WHOLE and entries[0] is not None
-    validation.must(fits, "indices must leave the batch as it is", key=key)
+    validation.check(fits, "indices must leave the batch as it is", key=key)
     slices = [_slice(entry, n) for entry, n in zip(taken, x.shape)]
     lengths = [_length(n, entry) for n, entry in zip(x.shape, slices)]
-    validation.must(0 not in lengths, "indices must leave elements", key=key, shape=x.shape)
+    validation.check(0 not in lengths, "indices must leave elements", key=key, shape=x.shape)
     if any(not isinstance(entry, dict) for entry in entries):
         x = site.keras(x)
     if any(entry != WHOLE for entry in slices):
-        validation.must(x.rank <= 5, "MXNet slices tensors of at most 5 axes", rank=x.rank)
+        validation.check(x.rank <= 5, "MXNet slices tensors of at most 5 axes", rank=x.rank)
         begin, end, step = (x.ordered([entry[part] for entry in slices]) for part in ("start", "stop", "step"))
         x = site.function("slice", x, shape=lengths, begin=begin, end=end, step=[each or 1 for each in step])
     single = tuple(axis for axis, entry in enumerate(taken) if isinstance(entry, int))

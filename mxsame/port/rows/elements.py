@@ -48,7 +48,7 @@ def _thresholded(site: Site, x: Value) -> Value:
 def _softmax(site: Site, x: Value) -> Value:
     mask = x.mask
     if mask is not None:
-        validation.must(mask.shape == x.shape, f"mask must have the shape of the data, {x.shape}", shape=mask.shape)
+        validation.check(mask.shape == x.shape, f"mask must have the shape of the data, {x.shape}", shape=mask.shape)
         x = site.keras(x)
         if site.version == 2:
             x = site.function(blocks.masked_scores, x, mask)
@@ -75,7 +75,7 @@ def _activation_operator(site: Site, x: Value, **given: Any) -> Value:
         given["negative_slope"] = given.pop("alpha")
     for key in given:
         received = validation.received(**{key: given[key]})
-        validation.must(key in names, f"argument {key} must not be given; {received}")
+        validation.check(key in names, f"argument {key} must not be given; {received}")
     if name == "gelu" and site.version == 3:  # keras.ops.gelu's default; TensorFlow's is False
         given.setdefault("approximate", True)
     return applied(site, name, x, **given)
@@ -91,7 +91,7 @@ def _binary(site: Site, x: Operand, y: Operand) -> Any:
     """Of two tensors, or of one with a number or an array; a comparison gives ones and zeros."""
     name = site.row.name
     if isinstance(x, Value) and isinstance(y, Value):
-        validation.must(x.rank == y.rank, "tensors must have the same number of axes", shapes=[x.shape, y.shape])
+        validation.check(x.rank == y.rank, "tensors must have the same number of axes", shapes=[x.shape, y.shape])
     elif not isinstance(x, Value) and not isinstance(y, Value):
         return _length_product(name, x, y)
     operands, dtype = _typed(site, name, [x, y])
@@ -105,7 +105,7 @@ def _binary(site: Site, x: Operand, y: Operand) -> Any:
 def _length_product(name: str, x: Any, y: Any) -> Any:
     """Arithmetic with lengths of a shape."""
     fits = name == "multiply" and BATCH not in (x, y)
-    validation.must(fits, "lengths must be multiplied only, and that of the batch not", x=x, y=y)
+    validation.check(fits, "lengths must be multiplied only, and that of the batch not", x=x, y=y)
     return -1 if -1 in (x, y) else x * y
 
 
@@ -141,11 +141,11 @@ def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
     given = np.asarray(constant, dtype="float64")
     array = given.astype(data.dtype).astype("float64")
     fits = data.dtype in types.FLOATS or np.array_equal(array, given)
-    validation.must(fits, "a constant must have values of the tensor's type", dtype=data.dtype)
+    validation.check(fits, "a constant must have values of the tensor's type", dtype=data.dtype)
     if array.size == 1:
         return site.function(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
     stored = types.STORED[data.dtype]
-    validation.must(stored in types.FLOATS, "a constant array must be used with floats", dtype=data.dtype)
+    validation.check(stored in types.FLOATS, "a constant array must be used with floats", dtype=data.dtype)
     arrays = {"array": broadcasting("array", array, data, stored)}
     return site.constant(blocks.with_array, data, arrays, operator=name, reflected=reflected)
 
@@ -172,7 +172,7 @@ def _filled(site: Site, x: Value, dtype: Any = None) -> Value:
 
 @operator("clip", names={"clip_value_min": "x_min", "clip_value_max": "x_max"})
 def _clip(site: Site, x: Value, x_min: float, x_max: float) -> Value:
-    validation.must(x_min <= x_max, "x_min must not be above x_max", x_min=x_min, x_max=x_max)
+    validation.check(x_min <= x_max, "x_min must not be above x_max", x_min=x_min, x_max=x_max)
     return site.function("clip", x, a_min=float(x_min), a_max=float(x_max))
 
 
@@ -208,7 +208,7 @@ def _where(site: Site, condition: Value, x: Operand, y: Operand) -> Value:
     tensors = [each for each in (x, y) if isinstance(each, Value)]
     numbers = [None if isinstance(each, Value) else float(np.asarray(each)) for each in (x, y)]
     shapes = [each.shape for each in (condition, *tensors)]
-    validation.must(len(set(shapes)) == 1, "tensors must have one shape", shapes=shapes)
+    validation.check(len(set(shapes)) == 1, "tensors must have one shape", shapes=shapes)
     dtype = _common(site, [x, y])
     tensors = [site.cast(each, dtype) for each in tensors]
     out = site.function(blocks.choose, site.cast(condition, "bool"), *tensors, numbers=numbers)

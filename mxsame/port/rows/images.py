@@ -22,7 +22,7 @@ def _pairs(site: Site, x: Value, argument: str) -> List[Tuple[int, int]]:
     if count == 1 and isinstance(value, (list, tuple)) and not isinstance(value[0], (list, tuple)):
         value = [value]
     entries = value if isinstance(value, (list, tuple)) else [value] * count
-    validation.must(len(entries) == x.rank - 2, f"{argument} must have one entry for each of {x.rank - 2} axes")
+    validation.check(len(entries) == x.rank - 2, f"{argument} must have one entry for each of {x.rank - 2} axes")
     return site.per_axis((0, 0), [validation.pads_of_axis(argument, entry) for entry in entries], (0, 0))
 
 
@@ -44,7 +44,7 @@ def _cropping(site: Site, x: Value) -> Value:
 
 def _cropped(site: Site, x: Value, per_axis: Sequence[Tuple[int, int]]) -> Value:
     leaves = all(n is None or n - low - high > 0 for n, (low, high) in zip(x.shape, per_axis))
-    validation.must(leaves, "cropping must leave elements", **{"data.shape": x.shape})
+    validation.check(leaves, "cropping must leave elements", **{"data.shape": x.shape})
     here = x.ordered(per_axis)
     return site.function("slice", x, begin=[low or None for low, _ in here], end=[-high or None for _, high in here])
 
@@ -59,7 +59,7 @@ def _upsampling(site: Site, x: Value) -> Value:
     interpolation = site.config.get("interpolation", "nearest")
     is_nearest, is_bilinear = interpolation == "nearest", interpolation == "bilinear" and x.rank == 4
     rule = 'interpolation must be "nearest", or "bilinear" for images'
-    validation.must(is_nearest or is_bilinear, rule, interpolation=interpolation)
+    validation.check(is_nearest or is_bilinear, rule, interpolation=interpolation)
     return site.function(blocks.upsample if is_nearest else blocks.upsample_bilinear, x, factors=factors)
 
 
@@ -111,7 +111,7 @@ def _resize(
     """`tf.image.resize` without antialiasing, after a crop or padding for the new ratio of the lengths."""
     fits = x.rank == 4 and data_format in (None, "channels_last") and fill_mode == "constant"
     rule = "data must be images with channels last, and fill_mode constant"
-    validation.must(fits, rule, shape=x.shape, data_format=data_format, fill_mode=fill_mode)
+    validation.check(fits, rule, shape=x.shape, data_format=data_format, fill_mode=fill_mode)
     method = validation.mode("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
     if method == "nearest" or site.version == 3:  # whose output has the type of the data
         types.check(x.dtype, types.FLOAT32)
@@ -153,7 +153,7 @@ def _resizing(site: Site, x: Value) -> Value:
 @layer("CenterCrop", order=TURNED, types=types.CAST)
 def _center_crop(site: Site, x: Value) -> Value:
     """Of images that are too small for the crop, Keras resizes a part."""
-    validation.must(x.rank == 4, "data must be images", shape=x.shape)
+    validation.check(x.rank == 4, "data must be images", shape=x.shape)
     size = [validation.integer(name, site.config[name], 1) for name in ("height", "width")]
     surplus = [-1 if n is None else n - length for n, length in zip(site.sizes(x), size)]
     if min(surplus) < 0:
@@ -174,5 +174,5 @@ def _random_crop(site: Site, x: Value) -> Value:
 def _depth_to_space(site: Site, x: Value, block_size: int, data_format: str = "NHWC") -> Value:
     block = validation.integer("block_size", block_size, 1)
     is_last = data_format in ("NHWC", "channels_last") and x.rank == 4
-    validation.must(is_last, "data must be images with channels last", data_format=data_format, shape=x.shape)
+    validation.check(is_last, "data must be images with channels last", data_format=data_format, shape=x.shape)
     return site.function(site.row.name, x, block_size=block)

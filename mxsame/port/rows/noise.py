@@ -40,7 +40,7 @@ def _stochastic_depth(site: Site, x: Value) -> Value:
 def _noise(site: Site, x: Value) -> Value:
     name = snake_case(site.layer.class_name)
     amount = site.number("stddev") if name == "gaussian_noise" else rate(site)
-    validation.must(not site.training, "noise must not be called with training=True")
+    validation.check(not site.training, "noise must not be called with training=True")
     return site.function(getattr(blocks, name), x, amount=amount) if amount and site.training is None else x
 
 

@@ -17,7 +17,7 @@ from mxsame.port.types import CAST
 @layer("Dense", order=SETTLED, weights=(KERNEL, BIAS), masks=PASSES, types=CAST)
 def _dense(site: Site, x: Value) -> Value:
     units = site.integer("units")
-    validation.must(x.rank >= 2, "data must have 2 axes or more", shape=x.shape)
+    validation.check(x.rank >= 2, "data must have 2 axes or more", shape=x.shape)
     x = site.keras(x) if x.rank > 5 else x
     shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
     ones = (1,) * (x.rank - 2) if x.turned else ()
@@ -30,7 +30,7 @@ def _dense(site: Site, x: Value) -> Value:
 def _einsum_dense(site: Site, x: Value) -> Value:
     shape, bias_axes, equation = site.layer.weights[0].shape, site.config.get("bias_axes"), site.config["equation"]
     einsum = parse(str(equation), x.rank, len(shape))
-    validation.must(not einsum.shared, "equation must have no axis of all arrays", equation=equation)
+    validation.check(not einsum.shared, "equation must have no axis of all arrays", equation=equation)
     lengths = dict(zip(einsum.second, shape))
     known = {**dict(zip(einsum.first, x.shape)), **lengths}
     bias = bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
@@ -50,14 +50,14 @@ def _dot(site: Site, x: Value, y: Value) -> Value:
     axes = [axes, axes] if isinstance(axes, int) else list(axes)
     axes, normalize = [axes[0] % x.rank, axes[1] % y.rank], bool(site.config.get("normalize", False))
     fits = {x.rank, y.rank} <= {2, 3} and 0 not in axes
-    validation.must(fits, "inputs must be vectors or matrices", shapes=[x.shape, y.shape])
+    validation.check(fits, "inputs must be vectors or matrices", shapes=[x.shape, y.shape])
     epsilon = (1e-12 if site.version == 2 else 1e-14) if normalize else None  # of the square of a length
     return site.function(blocks.dot, x, y, axes=(*axes, x.rank, y.rank), epsilon=epsilon)
 
 
 @operator("matmul", order=KERAS, names={"b": "y", "x2": "y"})
 def _matmul(site: Site, x: Value, y: Value, transpose_a: bool = False, transpose_b: bool = False) -> Value:
-    validation.must(x.rank == 3 and y.rank == 3, "tensors must be matrices of a batch", shapes=[x.shape, y.shape])
+    validation.check(x.rank == 3 and y.rank == 3, "tensors must be matrices of a batch", shapes=[x.shape, y.shape])
     return site.function("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
 
 
@@ -66,11 +66,11 @@ def _einsum(site: Site, *operands: Operand, subscripts: str = "") -> Value:
     """Of two tensors, as a product of matrices for each entry of the axes that both and the output have."""
     arrays = leaves(list(operands), Value)
     two = len(arrays) == len(operands) == 2  # Keras 2 writes nothing but the equation
-    validation.must(two, f"einsum must be of an equation and two tensors; received {len(arrays)} tensors")
+    validation.check(two, f"einsum must be of an equation and two tensors; received {len(arrays)} tensors")
     x, y = arrays
     einsum = parse(subscripts, x.rank, y.rank)
     pairs = [*zip(einsum.first, x.shape), *zip(einsum.second, y.shape)]
     lengths = {letter: length for letter, length in pairs if letter != einsum.first[0]}
     fits = einsum.shared[:1] == einsum.first[0] == einsum.output[0] and None not in lengths.values()
-    validation.must(fits, "axes must be that of the batch, then static", shapes=[x.shape, y.shape])
+    validation.check(fits, "axes must be that of the batch, then static", shapes=[x.shape, y.shape])
     return site.function(einsum_product, x, y, einsum=einsum, lengths=lengths)

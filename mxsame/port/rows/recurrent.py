@@ -21,16 +21,16 @@ def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
     """Those of this configuration, for this data. In both directions, sequences are 0 where the mask is, and single
     outputs are not. Unrolled backwards, Keras takes the mask forwards for these zeros."""
     rank = 3 + site.num_spatial_dims
-    validation.must(x.rank == rank, f"data must have {rank} axes", shape=x.shape)
+    validation.check(x.rank == rank, f"data must have {rank} axes", shape=x.shape)
     samples = site.training and (config.get("dropout") or config.get("recurrent_dropout"))
-    validation.must(not samples, "a recurrent layer with dropout must not be called with training=True")
+    validation.check(not samples, "a recurrent layer with dropout must not be called with training=True")
     sequences, backwards = bool(config.get("return_sequences", False)), bool(config.get("go_backwards", False))
     both = site.layer.class_name == "Bidirectional"
     zero_output = x.mask is not None and (sequences if both else bool(config.get("zero_output_for_mask", False)))
     shape = getattr(x.mask, "shape", None)
-    validation.must(x.mask is None or x.mask.rank == 2, "mask must be that of steps, (N, T)", shape=shape)
+    validation.check(x.mask is None or x.mask.rank == 2, "mask must be that of steps, (N, T)", shape=shape)
     unrolled = zero_output and sequences and backwards and config.get("unroll")
-    validation.must(not unrolled, "unroll must be False in a masked layer that goes backwards; received unroll=True")
+    validation.check(not unrolled, "unroll must be False in a masked layer that goes backwards; received unroll=True")
     return Options(
         x.shape[1],
         *(function_of(site, function_name(config.get(name, default))) for name, default in STEPS.items()),
@@ -76,7 +76,7 @@ def _outputs(site: Site, make: Callable, x: Value, states: List[Value], conversi
 def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], count: int) -> List[Value]:
     """The initial states: further inputs, or an argument."""
     states = [*given, *([initial_state] if isinstance(initial_state, Value) else initial_state or [])]
-    validation.must(len(states) in (0, count), f"initial_state must be {count} arrays; received {len(states)}")
+    validation.check(len(states) in (0, count), f"initial_state must be {count} arrays; received {len(states)}")
     return states
 
 
@@ -100,7 +100,7 @@ def _directions(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
     else:
         backwards = class_and_config(config["backward_layer"])
     for kind, _ in (forwards, backwards):
-        validation.must(kind in KINDS, f"layer must be one of {', '.join(KINDS)}; received a {kind}")
+        validation.check(kind in KINDS, f"layer must be one of {', '.join(KINDS)}; received a {kind}")
     return [forwards, backwards]
 
 
@@ -116,7 +116,7 @@ def _weights_of_both(config: Dict[str, Any]) -> List[Weight]:
 @layer("Bidirectional", order=KERAS, weights=_weights_of_both, masks=TAKES, types=CAST)
 def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     merge_mode, modes = site.config.get("merge_mode", "concat"), ", ".join(map(str, MERGED))
-    validation.must(merge_mode in MERGED, f"merge_mode must be one of {modes}", merge_mode=merge_mode)
+    validation.check(merge_mode in MERGED, f"merge_mode must be one of {modes}", merge_mode=merge_mode)
     directions = [(kind, Config(config)) for kind, config in _directions(site.config)]
     given = _states(states, initial_state, sum(KINDS[kind].states for kind, _ in directions))
     both = [_direction(site, kind, config, x) for kind, config in directions]
@@ -141,7 +141,7 @@ def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[Lis
     rank = site.num_spatial_dims
     given, options = _states(states, initial_state, 2), _options(site, site.config, x)
     fits = all(commutes(partial(function, **arguments)) for function, arguments in options[1:3])
-    validation.must(fits, "activations of convolutions must be functions of each element")
+    validation.check(fits, "activations of convolutions must be functions of each element")
     windows = window(site)
     if not site.is_channels_first:
         x, given = _channels_to(site, x, 2), [_channels_to(site, state, 1) for state in given]

@@ -76,7 +76,7 @@ def _convolution(site: Site, x: Value) -> Value:
         arguments["padding"], x = x.pads, x.without_pads
     x, strides = site.turned(x), arguments["strides"]
     one = max(strides) == 1 or max(arguments["dilation"]) == 1 or kind == "conv"
-    validation.must(one, "strides and dilation_rate must not both be above 1", strides=strides)
+    validation.check(one, "strides and dilation_rate must not both be above 1", strides=strides)
     lengths = _lengths(site, arithmetic.output_size, x, *arguments.values())
     return _convolved(site, x, kind, lengths, arguments)
 
@@ -90,7 +90,7 @@ def _transposed(site: Site, x: Value) -> Value:
     if arguments["padding"] == arithmetic.KERAS_MXNET:
         keras_lengths = _lengths(site, arithmetic.keras_transposed_size, x, *{**arguments, "padding": "same"}.values())
         rule = "keras-mxnet must take its output for the shape that it has"
-        validation.must(keras_lengths == lengths, rule, lengths=lengths, taken_for=keras_lengths)
+        validation.check(keras_lengths == lengths, rule, lengths=lengths, taken_for=keras_lengths)
     return _convolved(site, x, "transposed", lengths, arguments)
 
 

@@ -41,7 +41,7 @@ def _discretization(site: Site, x: Value) -> Value:
     """How many boundaries are not above an element."""
     boundaries = np.asarray(site.config.get("bin_boundaries") or (), dtype="float32")
     is_sorted = boundaries.ndim == 1 and boundaries.size and all(np.diff(boundaries) >= 0)
-    validation.must(is_sorted, "bin_boundaries must be sorted", bin_boundaries=boundaries)
+    validation.check(is_sorted, "bin_boundaries must be sorted", bin_boundaries=boundaries)
     x, arrays = site.cast(x, "float32"), {"boundaries": boundaries.reshape(*(1,) * x.rank, -1)}
     out = site.cast(site.constant(blocks.counted_below, x, arrays), "int64" if site.version == 2 else "int32")
     return _encoded(site, out, len(boundaries) + 1, str(site.config.get("output_mode", "int")))
@@ -54,7 +54,7 @@ def _encoded(site: Site, x: Value, count: Any, mode: str) -> Value:
         return x
     modes = {"one_hot": "one_hot", "multi_hot": "max", "count": "sum"}
     fits = mode in modes and (x.rank <= 2 or site.version == 3)
-    validation.must(fits, f"output_mode must be one of int, {', '.join(modes)}", output_mode=mode)
+    validation.check(fits, f"output_mode must be one of int, {', '.join(modes)}", output_mode=mode)
     if mode == "one_hot" and x.shape[-1] == 1:
         x = site.function("squeeze", x, axis=-1)
     ones = site.function("one_hot", x, depth=validation.integer("num_tokens", count, 1))
