@@ -5,7 +5,7 @@ An operator on arrays sees their device and whether autograd records. One on Sym
 :func:`building`, for the time of a `with` block; `_SCOPE` is the only context variable of graphs, and `scope` reads it.
 
 A net is traced once, for all sizes. What a layer is in a graph depends on sizes and on the target, so a function with
-the decorator `lowered_later` gives a variable while a net is traced, and leaves a note of the call, a `Placeholder`.
+the decorator `deferred_in_trace` gives a variable while a net is traced, and keeps the call as a `Placeholder`.
 `mxsame.graphs.tracing.Trace.lowered` makes the call, with data whose shape is known, as often as it is asked.
 """
 
@@ -157,7 +157,7 @@ class Placeholder(NamedTuple):
         return self.function(*args, **{name: other(value) for name, value in self.kwargs.items()})
 
 
-def lowered_later(function: Function) -> Function:
+def deferred_in_trace(function: Function) -> Function:
     """The function; while a net is traced, a variable for what it gives: its first Symbol is the data. The body of a
     loop or of a branch is a graph of its own, and what is in it is lowered at once, for any size."""
 

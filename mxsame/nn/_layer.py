@@ -11,7 +11,7 @@ from mxsame.graphs.tracing import Checked
 from mxsame.nn._gluon_arguments import GluonArguments
 from mxsame.ops._call import run
 from mxsame.plan.windows import lengths
-from mxsame.target import lowered_later
+from mxsame.target import deferred_in_trace
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
@@ -92,7 +92,7 @@ class Layer(Checked, HybridBlock):
             out._set_attr(name=self.prefix + "fwd")
         return out if self.act is None else self.act(out)
 
-    @lowered_later
+    @deferred_in_trace
     def _traced(self, x: Any) -> Any:
         """The output as a part of a graph."""
         operands.check("data", x)

@@ -18,8 +18,8 @@ from mxsame.ops._request import Request
 from mxsame.plan import STRATEGIES, Plan, Window, choice, first_plan, forced, strategies_for
 from mxsame.plan.choice import Decision
 from mxsame.plan.strategies import CHANNELS, WEIGHT
-from mxsame.plan.windows import Windows, noted
-from mxsame.target import lowered_later, record
+from mxsame.plan.windows import Windows, serialize_windows
+from mxsame.target import deferred_in_trace, record
 
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _OPERATORS: Dict[Any, Operator] = {}  # by all that they follow from
@@ -40,7 +40,7 @@ def run(call: Any, **named: Any) -> Any:
     return _first(key, call, **named)
 
 
-@lowered_later
+@deferred_in_trace
 def _first(key: Any, call: Any, **named: Any) -> Any:
     """The first such call."""
     request = call.request(operands.classic(**named))
@@ -118,7 +118,7 @@ def _for_another_format(request: Request) -> Operator:
     """Nothing runs: each operator is one node. Windows that its own attributes do not show for every size are in the
     attribute `NOTE`, which the nodes around it have as well: these only give data and output the right shape."""
     plan = first_plan(request.windows, request.work.operator, request.noted_strategies)
-    note = None if _shows_windows(plan, request.windows) else noted(request.windows)
+    note = None if _shows_windows(plan, request.windows) else serialize_windows(request.windows)
     return request.operator(plan, note)
 
 

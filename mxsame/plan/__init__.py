@@ -19,11 +19,11 @@ from mxsame.plan.windows import (
     AnyWindow,
     TransposedWindow,
     Window,
+    cached,
     check_residues,
-    described,
+    describe_windows,
     make_transposed_windows,
     make_windows,
-    remembered,
 )
 
 __all__ = [
@@ -58,7 +58,7 @@ def strategies_for(operator: str) -> Tuple[str, ...]:
     return tuple(name for name, strategy in STRATEGIES.items() if strategy.serves(operator))
 
 
-@remembered
+@cached
 def exact_plans(
     windows: Tuple[AnyWindow, ...], operator: str, allowed: Optional[Tuple[str, ...]] = None
 ) -> Mapping[str, Plan]:
@@ -134,7 +134,7 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     plans = exact_plans(tuple(windows), operator, tried)
     if plans:
         return next(iter(plans.values()))
-    rule, given = "an input of dynamic shape with this padding and stride has no exact graph", described(windows)
+    rule, given = "an input of dynamic shape with this padding and stride has no exact graph", describe_windows(windows)
     if not forces:
         raise ValueError(f"{rule}; {validation.GIVE_SIZE}; received {given}")
     exact = ", ".join(exact_plans(tuple(windows), operator, allowed)) or "none"

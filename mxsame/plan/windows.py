@@ -120,16 +120,16 @@ class TransposedWindow(_Axis):
         return (size - 1) * self.stride + self.effective_kernel_size - sum(self.crop)
 
 
-def remembered(function: Function) -> Function:
+def cached(function: Function) -> Function:
     """The function with a cache, for arguments that may be lists."""
-    cached = functools.lru_cache(maxsize=4096)(function)
+    remembered = functools.lru_cache(maxsize=4096)(function)
 
     def as_tuple(value: Any) -> Any:
         return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value
 
     @functools.wraps(function)
     def wrapper(*args: Any, **more: Any) -> Any:
-        return cached(*map(as_tuple, args), **{name: as_tuple(value) for name, value in more.items()})
+        return remembered(*map(as_tuple, args), **{name: as_tuple(value) for name, value in more.items()})
 
     return cast(Function, wrapper)
 
@@ -138,7 +138,7 @@ AnyWindow = Union[Window, TransposedWindow]
 Windows = Tuple[AnyWindow, ...]
 
 
-@remembered
+@cached
 def make_windows(
     size: Sizes,
     kernel_size: Ints,
@@ -189,19 +189,19 @@ def make_pool_windows(
     return make_windows(size, pool_size, strides, ones, padding, pool=True, ceil_mode=ceil_mode), pads
 
 
-def noted(windows: Windows) -> str:
+def serialize_windows(windows: Windows) -> str:
     """The fields of each window, as a note in a graph that is written in another format.
 
-    >>> noted((Window(7, 2, 2),))
+    >>> serialize_windows((Window(7, 2, 2),))
     "[{'size': 7, 'kernel_size': 2, 'stride': 2, 'dilation': 1, 'padding': 'same', 'ceil_mode': False}]"
     """
     return repr(list(map(asdict, windows)))
 
 
-def described(windows: Sequence[AnyWindow], pool: bool = False) -> str:
+def describe_windows(windows: Sequence[AnyWindow], pool: bool = False) -> str:
     """Windows in a message, by the names of a layer's arguments, or of a pooling layer's.
 
-    >>> described([TransposedWindow(8, 3, 2), TransposedWindow(9, 3, 2)])
+    >>> describe_windows([TransposedWindow(8, 3, 2), TransposedWindow(9, 3, 2)])
     'input_size=(8, 9), kernel_size=(3, 3), strides=(2, 2), dilation=(1, 1), crop=((0, 0), (0, 0))'
     """
     names = {"size": "input_size", "stride": "strides", **({"kernel_size": "pool_size"} if pool else {})}
@@ -217,8 +217,8 @@ def check_static(windows: Tuple[AnyWindow, ...], pool: bool) -> None:
         if window.size is None:
             continue
         if isinstance(window, TransposedWindow):
-            left = window.outputs(window.size) >= 1
-            validation.check(left, f"padding must leave an element of the output; received {described([window])}")
+            rule = "padding must leave an element of the output"
+            validation.check(window.outputs(window.size) >= 1, f"{rule}; received {describe_windows([window])}")
             continue
         rule = (window.kernel_size, window.stride, window.dilation, window.padding)
         arithmetic.output_size(window.size, *rule)
@@ -234,7 +234,7 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
             continue
         can = not window.extra_at_start or window.stride <= window.effective_kernel_size + 1
         rule = f"keras-mxnet cannot run every size with a stride so much longer than the kernel; {validation.GIVE_SIZE}"
-        validation.check(can, f"{rule}; received {described(windows)}")
+        validation.check(can, f"{rule}; received {describe_windows(windows)}")
         check_residues(windows)
         if pool:
             _check_no_window_is_empty(window)
@@ -254,10 +254,10 @@ def _check_no_window_is_empty(window: Window) -> None:
     if any(start >= size for size, start in starts):
         any_size = f", for any size that is possible; {validation.GIVE_SIZE}" if window.size is None else ""
         rule = f"ceil_mode must leave no window without an element of the data{any_size}"
-        raise ValueError(f"{rule}; received {described([window], pool=True)}")
+        raise ValueError(f"{rule}; received {describe_windows([window], pool=True)}")
 
 
-@remembered
+@cached
 def make_transposed_windows(
     size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, output_padding: Optional[Ints]
 ) -> Tuple[TransposedWindow, ...]:

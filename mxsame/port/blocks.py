@@ -16,7 +16,7 @@ import numpy as np
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import copied
-from mxsame.target import lowered_later, target_of
+from mxsame.target import deferred_in_trace, target_of
 
 MASKED = -1e9  # what Keras adds to the scores of masked positions
 
@@ -201,7 +201,7 @@ def locally_connected(
     return out if bias is None else F.broadcast_add(out, F.expand_dims(bias, axis=0))
 
 
-@lowered_later
+@deferred_in_trace
 def reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
     """MXNet's Reshape drops elements, or reads beyond the array, if `to` is (0, *lengths) for another number of them:
     that is checked first. A graph of dynamic shape does so by splitting an axis, for which MXNet has a check."""

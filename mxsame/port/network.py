@@ -11,7 +11,7 @@ from mxsame.port.builder import Builder
 from mxsame.port.description import Layer, Model
 from mxsame.port.steps import Step
 from mxsame.port.values import Value
-from mxsame.target import lowered_later
+from mxsame.target import deferred_in_trace
 
 
 class Network(HybridBlock):
@@ -116,7 +116,7 @@ def must_be_network(net: Any) -> None:
         raise TypeError(f"net must be one that from_keras returned; received net of type {type(net).__name__}")
 
 
-@lowered_later
+@deferred_in_trace
 def _of_size(value: Value, array: Any) -> Any:
     """An input of the static lengths: an array of others is refused, by a graph, too."""
     operands.must_be_array("data", array)

@@ -16,7 +16,7 @@ from mxsame._mxnet import mx
 from mxsame.plan.arrays import copied
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.description import listed
-from mxsame.target import CELL, FORMAT, lowered_later, scope, target_of
+from mxsame.target import CELL, FORMAT, deferred_in_trace, scope, target_of
 
 Activation = Tuple[Callable, Dict[str, Any]]  # a function of (F, x, arguments), and the arguments
 State = List[Any]
@@ -163,7 +163,7 @@ class Recurrent(Stepwise):
             return super().hybrid_forward(F, x, *more, **parameters)
         return self._of_data(F, x, **parameters)
 
-    @lowered_later
+    @deferred_in_trace
     def _of_data(self, F: Any, x: Any, **parameters: Any) -> Any:
         """The only output, of nothing but data. A deployed graph knows the number of steps, which are written out."""
         return super().hybrid_forward(F, x, **parameters)

@@ -85,7 +85,7 @@ def unused(name: str, taken: Collection[str]) -> str:
     return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
-def taken(node: Node, shape: Sequence[int]) -> Optional[List[range]]:
+def slice_ranges(node: Node, shape: Sequence[int]) -> Optional[List[range]]:
     """The positions that a slice takes along each axis of data of this shape; None for any other operator."""
     whole = [range(length) for length in shape]
     if node.op == "slice_axis":

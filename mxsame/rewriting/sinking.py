@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional, Tuple
 import numpy as np
 
 from mxsame.plan.arrays import COPY
-from mxsame.rewriting.graph import Graph, Node, Output, taken
+from mxsame.rewriting.graph import Graph, Node, Output, slice_ranges
 
 ELEMENTWISE = {
     *("Activation", "relu", "sigmoid", "tanh", "softsign", "clip", "abs", "negative", "square", "sqrt", "exp", "log"),
@@ -40,7 +40,7 @@ def movement(node: Node, shapes: dict) -> Optional[Movement]:
     if not node.inputs or COPY in node.attrs or node.inputs[0].node not in shapes:
         return None
     shape = shapes[node.inputs[0].node]
-    axes, parts = tuple(range(len(shape))), taken(node, shape)
+    axes, parts = tuple(range(len(shape))), slice_ranges(node, shape)
     if parts is not None:
         return Movement(axes, tuple(axis for axis, part in enumerate(parts) if part != range(shape[axis])))
     if node.op == "transpose" and len(node.attr("axes", ())) == len(shape):

@@ -12,8 +12,8 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame.padding import high_pad
 from mxsame.plan import TransposedWindow, Window
-from mxsame.plan.windows import noted
-from mxsame.rewriting.graph import Graph, Node, Output, User, entries, taken
+from mxsame.plan.windows import serialize_windows
+from mxsame.rewriting.graph import Graph, Node, Output, User, entries, slice_ranges
 from mxsame.target import NOTE
 
 WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
@@ -83,7 +83,9 @@ def windowed(node: Node, shapes: Shapes, users: Users) -> Iterator[Windowed]:
     yield merged
     while len(users[merged.last]) == 1:
         after, shape = users[merged.last][0].node, shapes[Output(merged.last)]
-        parts = None if after is None or NOTE in after.attrs or Output(after) not in shapes else taken(after, shape)
+        if after is None or NOTE in after.attrs or Output(after) not in shapes:
+            return
+        parts = slice_ranges(after, shape)
         if parts is None or any(part.step != 1 for part in parts):
             return
         crops = [(part.start, length - part.stop) for part, length in zip(parts, shape)]
@@ -171,7 +173,7 @@ def note(graph: Graph, any_size: bool) -> None:
             chosen = changed
         if chosen is not None and len(chosen.nodes) > 1:
             for each in chosen.nodes:
-                each.attrs[NOTE] = noted(chosen.windows)
+                each.attrs[NOTE] = serialize_windows(chosen.windows)
 
 
 def _with_pads(merged: Windowed, outputs: Sequence[int], any_size: bool) -> Optional[Windowed]:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 from mxsame.export_keras.rows.elements import affine, bounded
 from mxsame.export_keras.writer import Value, Writer, writes
 from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ranked
-from mxsame.rewriting.graph import Node, Output, entries, taken
+from mxsame.rewriting.graph import Node, Output, entries, slice_ranges
 from mxsame.validation import check, mode
 
 Pairs = Sequence[Tuple[int, int]]
@@ -82,7 +82,7 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
 @writes("slice")
 def _slice(w: Writer, node: Node, x: Value) -> Value:
     lengths = [n.traced for n in w.shape(node.inputs[0])]
-    parts = taken(node, lengths) or []
+    parts = slice_ranges(node, lengths) or []
     x = along_axes(w, x, "Cropping", [(min(part), n - 1 - max(part)) for part, n in zip(parts, lengths)])
     for axis, part in enumerate(parts):
         x = w.operator("Flip", x, axis=x.axis(axis)) if part.step < 0 else x

@@ -14,7 +14,7 @@ from mxsame import padding as arithmetic
 from mxsame.exporting.walk import IN_WINDOWS, ndim_of, nearest_scale, rescaled_averages, windows_at
 from mxsame.onnx.writer import Writer, writes
 from mxsame.plan import TransposedWindow, Window
-from mxsame.plan.windows import AnyWindow, check_dynamic, described
+from mxsame.plan.windows import AnyWindow, check_dynamic, describe_windows
 from mxsame.rewriting.graph import Node, Output
 from mxsame.validation import check
 
@@ -76,7 +76,7 @@ def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
         return windows, {}
     attrs = pads(windows, node.op == "Pooling")
     rule = "the padding must be the same for every size, or that of SAME without dilation, to serve dynamic sizes"
-    check(attrs is not None, f"{rule}: give dynamic_size=False; received {described(windows)}")
+    check(attrs is not None, f"{rule}: give dynamic_size=False; received {describe_windows(windows)}")
     kernel = [window.kernel_size for window in windows]
     return windows, {"kernel_shape": kernel, "strides": [window.stride for window in windows], **(attrs or {})}
 
