@@ -220,8 +220,7 @@ def check_static(windows: Tuple[AnyWindow, ...], pool: bool) -> None:
             rule = "padding must leave an element of the output"
             validation.check(window.outputs(window.size) >= 1, f"{rule}; received {describe_windows([window])}")
             continue
-        rule = (window.kernel_size, window.stride, window.dilation, window.padding)
-        arithmetic.output_size(window.size, *rule)
+        arithmetic.output_size(window.size, window.kernel_size, window.stride, window.dilation, window.padding)
         if pool:
             _check_no_window_is_empty(window)
 
