@@ -575,16 +575,36 @@ def test_a_product_with_a_sigmoid_is_one_step(rank):
 @pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
 @pytest.mark.parametrize(("gates", "size", "steps"), [(8, (9, 17), 2), (8, (5, 20), 2), (1, (9, 6), 1)])
 def test_an_excitation_stays_in_blocks(gates, size, steps):
-    """A number for each channel, from the means of a swish; one for all channels is left as it is."""
+    """A number for each channel, from the means of a swish; one for all channels is left as it is. The stride is of a
+    convolution of one position."""
 
     def excited(F, x, first, squeeze, excite, last):
         x = F.sigmoid(first(x)) * first(x)
         mean = F.Pooling(x, global_pool=True, pool_type="avg")
         return last(F.broadcast_mul(x, F.sigmoid(excite(F.relu(squeeze(mean)))))), mean
 
-    net = Own(excited, conv(8, 3, act=None), *(mxsame.nn.Conv2D(channels, 1) for channels in (4, gates, 6)))
-    found = fused_operators(assert_same(trained(net, (2, 8, *size)), (2, 8, *size)))
+    ends = (mxsame.nn.Conv2D(channels, 1, stride) for channels, stride in ((4, 1), (gates, 2), (6, 1)))
+    deployed = assert_same(trained(Own(excited, conv(8, 3, act=None), *ends), (2, 8, *size)), (2, 8, *size))
+    found = fused_operators(deployed)
     assert found.count("_backward_Activation") == steps, found
+    if steps == 2:  # the convolution before the sigmoid, which has more outputs than inputs, is after it
+        assert found[found.index("broadcast_axis") :][:3] == [
+            "broadcast_axis",
+            "_sg_mkldnn_conv",
+            "_backward_Activation",
+        ]
+
+
+@pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
+def test_a_sum_with_two_users_stays_in_blocks():
+    def residual(F, x, *convs):
+        x = convs[0](x)
+        for conv in convs[1:]:
+            x = x + conv(F.relu(conv(x)))
+        return x
+
+    net = Own(residual, *(mxsame.nn.Conv2D(8, 3) for _ in range(3)))
+    assert set(fused_operators(assert_same(trained(net, EXECUTED), EXECUTED))) == {"_sg_mkldnn_conv"}
 
 
 @pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")

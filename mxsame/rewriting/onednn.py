@@ -26,14 +26,16 @@ PLAIN = {  # whose output is in the plain layout; of the others, that of a convo
 }
 
 
-def protect(graph: Graph) -> None:
+def protect(graph: Graph, fuses: bool = False) -> None:
     """Put barriers where MXNet would fuse wrongly, in `optimize_for` or in an executor, which fuses by default.
 
     MXNet continues a chain after a link that has other users, the graph's own outputs among them, and these then get
     the output of the whole chain. So such a link gets one user that is in no chain: BlockGrad, an identity (`_copy` is
-    dropped before MXNet fuses). A batch norm of another axis than the channels gets one before it, as it reads past
-    the end of its parameters if it is fused. And an addition has its convolution first, as in the fused operator: a
-    block's `optimize_for` takes the shapes of parameters in the order before the fusion.
+    dropped before MXNet fuses). BlockGrad copies the array out of oneDNN's blocks, so where MXNet `fuses`, the chain of
+    a convolution gets an activation that changes nothing: it is part of the fused operator, and the last that can be.
+    A batch norm of another axis than the channels gets a barrier before it, as it reads past the end of its parameters
+    if it is fused. And an addition has its convolution first, as in the fused operator: a block's `optimize_for` takes
+    the shapes of parameters in the order before the fusion.
     """
     barriers, lines = {}, set()  # 1-D convolutions and sums of them, which are in no chain
     for node, users in graph.users().items():
@@ -44,7 +46,9 @@ def protect(graph: Graph) -> None:
         users = [user for user in users if not graph.used_by(user.node)[user.position].index]
         shared = len(users) > 1 and not all(user.node is not None and user.node.kind in NO_CHAIN for user in users)
         if node.kind in LINKS and (shared or any(_is_over_another_axis(user.node) for user in users)):
-            barriers[Output(node)] = Output(Node("BlockGrad", f"{node.name}_shared", [Output(node)]))
+            ends = fuses and any(each.op == "Convolution" for each in (node, *sources))
+            op, attrs = ("LeakyReLU", {"act_type": "leaky", "slope": "1"}) if ends else ("BlockGrad", {})
+            barriers[Output(node)] = Output(Node(op, f"{node.name}_shared", [Output(node)], attrs))
     graph.replace(barriers)
     for node in graph.nodes():
         if node.kind == "add" and [source.node.op == "Convolution" for source in node.inputs] == [False, True]:
@@ -64,7 +68,7 @@ def fused(graph: Graph, dtype: str) -> Any:
     gate(own)
     if dtype == bfloat16.NAME:
         bfloat16.narrow(own)
-    protect(own)
+    protect(own, fuses=True)
     return own.symbol().optimize_for("MKLDNN")
 
 
@@ -82,7 +86,8 @@ def gate(graph: Graph) -> None:
     MXNet multiplies arrays in the plain layout only, so that both are copied out of oneDNN's blocks, and the product
     back. The sigmoid is the derivative of softplus, log(1 + exp(b)), and oneDNN's backward pass of an activation
     multiplies its derivative with the gradient that it is given, in any layout: here with a. MXNet's operator has the
-    inputs gradient, output and data; oneDNN does not read the output.
+    inputs gradient, output and data; oneDNN does not read the output. An a that is there twice is not overwritten, for
+    which oneDNN would need a copy.
 
     So it must be oneDNN that runs it: on single precision, and up to five axes.
 
@@ -102,11 +107,10 @@ def gate(graph: Graph) -> None:
             fits = shapes.get(factor.node) == (*shape[:2], 1, 1) and shapes.get(source.node) == shape
             if fits and _is_excited(source, logits) and all(map(_is_convolved, users[node])):
                 data, logits = source, logits if is_sigmoid else _logits(factor)
-                attrs = {"axis": "(2, 3)", "size": str(shape[2:])}
-                logits = Output(Node("broadcast_axis", f"{node.name}_everywhere", [logits], attrs))
+                logits = _everywhere(logits, shape, _is_pointwise(logits.node, shapes) and len(users[logits.node]) == 1)
             elif not is_sigmoid or (node.op != "elemwise_mul" and data != logits):
                 continue
-            node.op, node.attrs, node.inputs = GATE, {"act_type": "softrelu"}, [data, logits, logits]
+            node.op, node.attrs, node.inputs = GATE, {"act_type": "softrelu"}, [data, data, logits]
             end = Output(Node("BlockGrad", f"{node.name}_end", [Output(node)]))
             for user in users[node]:
                 if _is_mean(user.node):
@@ -125,6 +129,25 @@ def _logits(factor: Output) -> Output:
     rest = Node("_rminus_scalar", f"{factor.node.name}_rest", [factor], {"scalar": "1"})
     odds = Node("elemwise_div", f"{factor.node.name}_odds", [factor, Output(rest)])
     return Output(Node("log", f"{factor.node.name}_logits", [Output(odds)]))
+
+
+def _everywhere(numbers: Output, shape: Sequence[int], widens: bool) -> Output:
+    """A number for each channel, at each position of images of this shape. If the convolution that computes them
+    `widens`, its data become so, which have fewer channels, and it writes the numbers in blocks."""
+    node = numbers.node
+    source = node.inputs[0] if widens else numbers
+    attrs = {"axis": "(2, 3)", "size": str(shape[2:])}
+    wide = Output(Node("broadcast_axis", f"{node.name}_everywhere", [source], attrs))
+    if not widens:
+        return wide
+    node.inputs[0], node.attrs["stride"] = wide, "(1, 1)"
+    return numbers
+
+
+def _is_pointwise(node: Node, shapes: Mapping[Node, Sequence[int]]) -> bool:
+    """Whether it is a convolution that computes each position from that position of its data alone, and has one."""
+    has_one = node.op == "Convolution" and shapes.get(node.inputs[0].node, ())[2:] == (1, 1)
+    return has_one and node.attr("kernel") == (1, 1) and not any(node.attr("pad", ()))
 
 
 def _is_convolved(user: User) -> bool:
