@@ -31,6 +31,11 @@ class Operands(NamedTuple):
     target: Target
     names: Tuple[str, ...] = ()
 
+    @property
+    def weight_shape(self) -> Any:
+        """The shape of the second array, None if it is unknown; () if there is only one array."""
+        return self.shapes[1] if len(self.shapes) > 1 else ()
+
 
 def classic(**named: Any) -> Operands:
     """Check that all arrays are of one kind, type and device, and bring them into classic form. A bias, which may be

@@ -77,12 +77,12 @@ FORMAT = Target("format", "cpu")
 
 
 class Scope(NamedTuple):
-    """Where operators on Symbols are called. In a trace they are lowered `later`, and `collected` are the placeholders;
-    else it collects a :class:`mxsame.planner.Decision` from each."""
+    """Where operators on Symbols are called, and the lists that they append to: while a net is traced, a placeholder
+    for each that is lowered later; else a :class:`mxsame.planner.Decision`, if there is a list for them."""
 
     target: Target = ANY
-    later: bool = False
-    collected: Optional[List[Any]] = None
+    placeholders: Optional[List[Any]] = None
+    decisions: Optional[List[Any]] = None
 
 
 _SCOPE: contextvars.ContextVar[Scope] = contextvars.ContextVar("mxsame_scope", default=Scope())  # noqa: B039 - a tuple
@@ -98,26 +98,20 @@ def scope() -> Scope:
 
 
 @contextlib.contextmanager
-def building(target: Target, later: bool = False) -> Iterator[List[Any]]:
-    """Within the `with` block, in this thread, operators on Symbols are for this target; gives what is collected.
+def building(
+    target: Target, placeholders: Optional[List[Any]] = None, decisions: Optional[List[Any]] = None
+) -> Iterator[None]:
+    """Within the `with` block, in this thread, operators on Symbols are for this target, and append to these lists.
 
-    >>> with building(Target("training")) as decisions:
-    ...     scope().target.purpose, decisions
-    ('training', [])
+    >>> with building(Target("training")):
+    ...     scope().target.purpose
+    'training'
     """
-    collected: List[Any] = []
-    token = _SCOPE.set(Scope(target, later, collected))
+    token = _SCOPE.set(Scope(target, placeholders, decisions))
     try:
-        yield collected
+        yield
     finally:
         _SCOPE.reset(token)
-
-
-def record(decision: Any) -> None:
-    """Collect what was decided for an operator on Symbols."""
-    _, later, decisions = scope()
-    if decisions is not None and not later:
-        decisions.append(decision)
 
 
 def target_of(data: Any) -> Target:
@@ -163,12 +157,12 @@ def deferred_in_trace(function: Function) -> Function:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        _, later, placeholders = scope()
-        data = next((each for each in (*args, *kwargs.values()) if isinstance(each, mx.sym.Symbol)), None)
-        if not later or placeholders is None or data is None:
+        placeholders = _SCOPE.get().placeholders
+        if placeholders is None:
             return function(*args, **kwargs)
+        data = next((each for each in (*args, *kwargs.values()) if isinstance(each, mx.sym.Symbol)), None)
         variable = mx.sym.var(f"mxsame_placeholder{len(placeholders)}")
-        if variable.attr("__subgraph_name__"):
+        if data is None or variable.attr("__subgraph_name__"):
             return function(*args, **kwargs)
         placeholders.append(Placeholder(variable, function, args, kwargs))
         return tensors.of_kind(variable, data)

@@ -197,7 +197,7 @@ def test_a_second_call_is_planned_no_more(name, layout, monkeypatch):
 
     before = references()
     first = call(data[0], *weights).asnumpy()
-    monkeypatch.setattr(_call, "lowered", None)
+    monkeypatch.setattr(_call, "inputs_of", None)
     np.testing.assert_array_equal(call(data[0], *weights).asnumpy(), first)
     assert not np.array_equal(call(data[1], *weights).asnumpy(), first)
     gc.collect()

@@ -84,17 +84,17 @@ class Trace(NamedTuple):
         One operator after the other is lowered. The variables in whose place they are, in a copy of the trace, have as
         attributes what is known of their outputs so far; at the end the outputs replace them.
         """
-        copied, lowered, decisions, known = self._copied(), {}, [], []
+        copied, lowered, known = self._copied(), {}, []
+        decisions: list[list[Decision]] = [[] for _ in self.placeholders]
         given: dict[str, tuple] = {}
         for symbol, shape, variable in zip(inputs, shapes, copied):
             tensors.describe(variable, symbol, self.target.purpose, shape)
             given.update(dict.fromkeys(symbol.list_arguments(), shape) if shape else {})
             lowered[variable.name] = symbol.as_nd_ndarray()
-        for placeholder in self.placeholders:
+        for placeholder, decided in zip(self.placeholders, decisions):
             variable, symbols = next(copied), [next(copied) for _ in placeholder.symbols]
-            with building(self.target) as decided:
+            with building(self.target, decisions=decided):
                 output = placeholder.lowered(symbols).as_nd_ndarray()
-            decisions.append(decided)
             known.append((tensors.known_shape(symbols[0]), tensors.describe(variable, output, self.target.purpose)))
             lowered[variable.name] = _resolved(output, lowered)
         ends = list(copied)
@@ -140,7 +140,8 @@ def traced(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool]
     parameters = _gluon.parameters(net)
     for parameter in parameters.values():
         tensors.renew(parameter)
-    with building(target, later=True) as placeholders:
+    placeholders: list[Placeholder] = []
+    with building(target, placeholders):
         outputs = net.forward(*args)
     outputs = regrouped(outputs, map(_parted, flattened(outputs)))
     grouped(outputs)  # which are Symbols

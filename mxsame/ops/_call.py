@@ -1,55 +1,51 @@
-"""From a call to MXNet's operator: checked and planned once for all arrays alike, then run.
+"""From a call to MXNet's operator: a call is a record of its arguments, checked and lowered once for all arrays alike.
 
-A call is a record of its arguments. Its `request` are these arguments, checked against each other and against the
-arrays; `strategies` are the possible ways to run it, and `operator` is MXNet's operator by the plan that is chosen.
+The call's method `lower` follows its arguments: from a padding to windows, by `choose_plan` from the windows to a plan,
+and from the plan to the arguments of MXNet's operator, and to steps around it.
 """
 
 from __future__ import annotations
 
-import functools
-from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxsame import operands
 from mxsame._mxnet import mx
-from mxsame.ops._operator import Operator
-from mxsame.ops._request import Request
+from mxsame.ops._inputs import Inputs, inputs_of
 from mxsame.plan import STRATEGIES, Plan, Window, choice, first_plan, forced, strategies_for
 from mxsame.plan.choice import Decision
+from mxsame.plan.steps import Setting
 from mxsame.plan.strategies import CHANNELS, WEIGHT
 from mxsame.plan.windows import Windows, serialize_windows
-from mxsame.target import deferred_in_trace, record
+from mxsame.target import deferred_in_trace, scope
 
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
-_OPERATORS: Dict[Any, Operator] = {}  # by all that they follow from
+_OPERATORS: Dict[Any, Any] = {}  # by all that they follow from
 MOST_OPERATORS = 4096
 _PLAIN, _INTEGERS, _DENSE = {int, str, type(None)}, {int}, operands.DENSE
-
-
-def run(call: Any, **named: Any) -> Any:
-    """What a call gives for its arrays, the data first and a bias last, in the kind in which they came. A second call
-    with the same arguments and arrays of the same shapes costs a look-up."""
-    arrays = tuple(named.values())
-    key = _key(call, arrays)
-    operator = _OPERATORS.get(key)
-    if operator is not None:
-        if type(arrays[0]) is mx.nd.NDArray:
-            return operator(mx.nd, *arrays)
-        return operator(mx.nd, *operands.as_classic(arrays)).as_np_ndarray()
-    return _first(key, call, **named)
+BESIDE_A_NOTE = ("native", "pad", "slice", "dilate")  # strategies of a graph in another format: the kernel is its own
 
 
 @deferred_in_trace
-def _first(key: Any, call: Any, **named: Any) -> Any:
-    """The first such call."""
-    request = call.request(operands.classic(**named))
-    operator, args = lowered(request), request.args  # whose data refuses another size than it was given
-    if key is not None:
-        if len(_OPERATORS) >= MOST_OPERATORS:
-            _OPERATORS.clear()
-        _OPERATORS[key] = operator
-    return args.restore(operator(args.F, *args.arrays))
+def run(call: Any, **named: Any) -> Any:
+    """The output of a call for its arrays, the data first and a bias last, in the kind in which they came. A second
+    call with the same arguments and arrays of the same shapes costs a look-up."""
+    arrays = tuple(named.values())
+    key = _key(call, arrays)
+    operator = _OPERATORS.get(key)
+    if operator is None:
+        args = operands.classic(**named)
+        inputs = inputs_of(call, args)
+        operator = call.checked(len(inputs.size)).lower(inputs)
+        if key is not None:
+            if len(_OPERATORS) >= MOST_OPERATORS:
+                _OPERATORS.clear()
+            _OPERATORS[key] = operator
+        return args.restore(operator(args.F, *inputs.arrays))
+    if type(arrays[0]) is mx.nd.NDArray:
+        return operator(mx.nd, *arrays)
+    return operator(mx.nd, *operands.as_classic(arrays)).as_np_ndarray()
 
 
 def _key(call: Any, arrays: Sequence[Any]) -> Any:
@@ -82,44 +78,35 @@ def _exact(value: Any) -> Any:
     raise TypeError(f"an argument that may change: {kind}")
 
 
-def lowered(request: Request) -> Operator:
-    """The operator that runs a request, or stands for it in a graph that is written in another format."""
-    if request.target.purpose == "format":
-        return _for_another_format(request)
-    static, allowed = strategies(request)
-    windows, work = request.windows, request.work
-    plan = choice.choose(windows, work, allowed, request.target.is_for_both)
-    if request.in_graph:
-        record(Decision(windows, work, static, plan, request.channels_last))
-    return request.operator(plan)
+def choose_plan(
+    inputs: Inputs,
+    setting: Setting,
+    refused: Sequence[str] = (),
+    beside_a_note: Sequence[str] = BESIDE_A_NOTE,
+) -> Tuple[Plan, Optional[str]]:
+    """The fastest of the exact plans, none of a `refused` strategy, which is not exact, or does not run, on the device;
+    and no note.
 
-
-def strategies(request: Request) -> Tuple[Tuple[str, ...], Tuple[str, ...]]:
-    """The strategies that are possible for data of static shape, and for the data as it is."""
-    known: Set[Optional[str]] = {None}
-    if request.weight_shape is not None:
-        known.add(WEIGHT)
-    operator, refused = request.work.operator, request.refused
-    static = _buildable(operator, frozenset(known | {CHANNELS}), refused)  # a shape has channels
-    allowed = static if request.work.in_channels is not None else _buildable(operator, frozenset(known), refused)
-    if request.native_last:
+    In a graph for another format nothing runs: each operator is one node. Windows that its own attributes do not show
+    for every size are in the note, which the nodes around it have as well: these only give data and output the right
+    shape.
+    """
+    windows, work, target = setting.windows, setting.work, inputs.target
+    if target.purpose == "format":
+        plan = first_plan(windows, work.operator, beside_a_note)
+        return plan, None if _shows_windows(plan, windows) else serialize_windows(windows)
+    unknown = (WEIGHT,) if inputs.args.weight_shape is None else ()
+    possible = [name for name in strategies_for(work.operator) if name not in refused]
+    static = allowed = tuple(name for name in possible if STRATEGIES[name].needs not in unknown)
+    if work.in_channels is None:  # a static shape has channels
+        allowed = tuple(name for name in static if STRATEGIES[name].needs != CHANNELS)
+    if inputs.native_layout:
         static = tuple(name for name in static if STRATEGIES[name].channels_last)
-    return static, static if request.runs_last else allowed
-
-
-@functools.lru_cache(maxsize=None)
-def _buildable(operator: str, known: FrozenSet[Optional[str]], refused: Tuple[str, ...]) -> Tuple[str, ...]:
-    """The strategies whose graphs can be built with what is known."""
-    names = strategies_for(operator)
-    return tuple(name for name in names if name not in refused and STRATEGIES[name].needs in known)
-
-
-def _for_another_format(request: Request) -> Operator:
-    """Nothing runs: each operator is one node. Windows that its own attributes do not show for every size are in the
-    attribute `NOTE`, which the nodes around it have as well: these only give data and output the right shape."""
-    plan = first_plan(request.windows, request.work.operator, request.noted_strategies)
-    note = None if _shows_windows(plan, request.windows) else serialize_windows(request.windows)
-    return request.operator(plan, note)
+    plan = choice.choose(windows, work, static if inputs.keeps_layout else allowed, target.is_for_both)
+    decisions = scope().decisions
+    if inputs.in_graph and decisions is not None:
+        decisions.append(Decision(windows, work, static, plan, inputs.channels_last))
+    return plan, None
 
 
 def _shows_windows(plan: Plan, windows: Windows) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from mxsame import operands, validation
-from mxsame.ops._call import run
-from mxsame.ops._operator import Operator
-from mxsame.ops._request import Request, canonical, channel_count
+from mxsame import tensors, validation
+from mxsame.ops._call import choose_plan, run
+from mxsame.ops._inputs import Inputs, canonical, channel_count
+from mxsame.ops._operator import Operator, arguments_of
 from mxsame.plan import AxisPlan, Plan, Window, arrays, make_windows
+from mxsame.plan.arrays import SPATIAL
+from mxsame.plan.steps import Setting
 from mxsame.plan.windows import AnyWindow, Windows
 from mxsame.validation import Shape
 
@@ -210,86 +212,60 @@ class ConvCall(NamedTuple):
         """The windows of a checked call with a kernel size, for data of this size."""
         return make_windows(size, self.kernel_size, self.strides, self.dilation, self.padding)
 
-    def request(self, args: operands.Operands) -> Request:
-        """What is asked of MXNet for these arrays."""
-        return ConvRequest(args, self)
+    def lower(self, inputs: Inputs) -> Convolution:
+        """MXNet's Convolution for a checked call and its inputs."""
+        call, in_channels = self.completed(inputs)
+        windows = call.windows(inputs.size)
+        work = inputs.work(windows, "conv", in_channels, channels=call.channels, groups=call.groups)
+        if call.groups > 1:  # cuDNN does not promise them with channels last
+            inputs = inputs._replace(native_layout=False)
+        setting = Setting(windows, work, inputs.spatial_axis)
+        plan, note = choose_plan(inputs, setting)
+        return convolution("Convolution", inputs, setting, plan, note)
+
+    def completed(self, inputs: Inputs) -> Tuple[ConvCall, Optional[int]]:
+        """The call with what it lacks from the arrays, and the channels of the data."""
+        name, groups, in_channels = inputs.args.names[1], self.groups, inputs.shape[1]
+        if in_channels is not None:
+            validation.divisible("data channels", in_channels, "groups", groups)
+        share = None if in_channels is None else in_channels // groups
+        axes = {"channels": None, "data channels / groups": share}
+        kernel_size, first, second = inputs.check_weight(self.kernel_size, axes)
+        channels = channel_count("channels", self.channels, f"{name}'s first length", first, name)
+        in_channels = inputs.graph_channels() if second is None else second * groups
+        return self._replace(kernel_size=kernel_size, channels=channels), in_channels
 
 
 class DepthwiseCall(ConvCall):
     """A convolution in as many groups as the data has channels."""
 
-    def request(self, args: operands.Operands) -> Request:
-        """What is asked of MXNet for these arrays."""
-        return DepthwiseRequest(args, self)
-
-
-class ConvRequest(Request):
-    """A convolution."""
-
-    kind = "conv"
-
-    def __init__(self, args: operands.Operands, call: Any):
-        super().__init__(args, call)
-        in_channels = self.complete()
-        channels, groups, bias = self.call.channels, self.call.groups, args.shapes[-1]
-        validation.divisible("channels", channels, "groups", groups)
-        if bias is not None:
-            validation.shape("bias", bias, (channels,), "(channels,)")
-        self.plan_for(self.call.windows(self.size), self.kind, in_channels, channels=channels, groups=groups)
-        self.native_last = self.native_last and groups == 1  # cuDNN does not promise more groups with channels last
-
-    def complete(self) -> Optional[int]:
-        """Take what the call lacks from the arrays; the channels of the data."""
-        name, groups, in_channels = self.args.names[1], self.call.groups, self.shape[1]
-        if in_channels is not None:
-            validation.divisible("data channels", in_channels, "groups", groups)
-        share = None if in_channels is None else in_channels // groups
-        first, second, *_ = self.kernel({"channels": None, "data channels / groups": share})
-        channels = channel_count("channels", self.call.channels, f"{name}'s first length", first, name)
-        self.call = self.call._replace(channels=channels)
-        return self.graph_channels() if second is None else second * groups
-
-    def operator(self, plan: Plan, note: Optional[str] = None) -> Convolution:
-        """MXNet's Convolution by a plan."""
-        return self.convolution("Convolution", plan, note)
-
-    def convolution(self, name: str, plan: Plan, note: Optional[str], **more: Any) -> Convolution:
-        """MXNet's Convolution or Deconvolution by a plan; `more` are fields of :class:`Convolution`."""
-        axes, windows, work = plan.axes, self.windows, self.work
-        arguments: Dict[str, Any] = {
-            "kernel": tuple(axis.kernel_size for axis in axes),
-            "stride": tuple(axis.strides(window) for axis, window in zip(axes, windows)),
-            "dilate": tuple(window.dilation for window in windows),
-            "pad": tuple(axis.pad for axis in axes),
-            "num_filter": work.channels,
-            "num_group": work.groups,
-            "no_bias": self.args.arrays[-1] is None,
-        }
-        if name == "Deconvolution":
-            arguments["adj"] = tuple(axis.adj for axis in axes)
-        padded, target = 0, self.target
-        if target.has_gradients and target.device != "gpu" and _is_shallow(windows, axes):
-            padded, *others = arguments["pad"]
-            arguments["pad"] = (0, *others)
-        common = self.common(plan, note, name, arguments)
-        return Convolution(**common, filters=work.channels or 0, groups=work.groups, padded=padded, **more)
-
-
-class DepthwiseRequest(ConvRequest):
-    """A convolution in as many groups as the data has channels."""
-
-    def complete(self) -> int:
-        """Take what the call lacks from the arrays; the channels of the data."""
-        name, given = self.args.names[1], self.call.in_channels
-        actual = self.shape[1] if given is not None else self.graph_channels()
-        in_channels = channel_count("in_channels", given, "the data's channels", actual, "the data")
-        first, *_ = self.kernel({"C*m": None, "1": 1})
+    def completed(self, inputs: Inputs) -> Tuple[ConvCall, Optional[int]]:
+        """The call with what it lacks from the arrays, and the channels of the data."""
+        name, actual = inputs.args.names[1], inputs.graph_channels() if self.in_channels is None else inputs.shape[1]
+        in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
+        kernel_size, first, _ = inputs.check_weight(self.kernel_size, {"C*m": None, "1": 1})
         if first is not None:
             validation.divisible(f"{name}'s first length", first, "the data's channels", in_channels)
         actual, source = first and first // in_channels, f"{name}'s first length / the data's channels"
-        multiplier = channel_count("depth_multiplier", self.call.depth_multiplier, source, actual, name)
-        self.call = self.call._replace(channels=in_channels * multiplier, groups=in_channels)
-        return in_channels
+        multiplier = channel_count("depth_multiplier", self.depth_multiplier, source, actual, name)
+        channels = in_channels * multiplier
+        return self._replace(kernel_size=kernel_size, channels=channels, groups=in_channels), in_channels
+
+
+def convolution(
+    name: str, inputs: Inputs, setting: Setting, plan: Plan, note: Optional[str], **weight: bool
+) -> Convolution:
+    """MXNet's Convolution or Deconvolution by a plan; `weight` are fields of :class:`Convolution`."""
+    windows, work, target, padded = setting.windows, setting.work, inputs.target, 0
+    more: Dict[str, Any] = {"dilate": tuple(window.dilation for window in windows), "num_filter": work.channels}
+    more.update(num_group=work.groups, no_bias=inputs.arrays[-1] is None)
+    if name == "Deconvolution":
+        more["adj"] = tuple(axis.adj for axis in plan.axes)
+    if target.has_gradients and target.device != "gpu" and _is_shallow(windows, plan.axes):
+        padded, *others = (axis.pad for axis in plan.axes)
+        more["pad"] = (0, *others)
+    arguments = arguments_of(name, inputs, setting, plan, **more)
+    return Convolution(setting, plan, note, inputs.transposes, arguments, name, padded, **weight)
 
 
 @dataclass(frozen=True)
@@ -298,35 +274,37 @@ class Convolution(Operator):
 
     Parameters
     ----------
-    filters, groups : int
-        The channels of the output, and the groups of the data's.
     padded : int
         Zeros at both ends of the first of three axes, by the pad operator.
     rewrites, flips : bool
         Whether the weight of a transposed convolution is copied, and whether it is that of a convolution.
     """
 
-    filters: int
-    groups: int
+    name: str
     padded: int
     rewrites: bool = False
     flips: bool = False
 
-    def run(self, F: Any, data: Any, weight: Any, bias: Any) -> Any:  # type: ignore[override]
-        """The output for arrays in the operator's layout."""
-        weight, ready = self.kernel(F, weight, data), self.before(F, data)
-        if self.padded:
-            ready = arrays.padded(F, ready, [(self.padded, self.padded), (0, 0), (0, 0)])
-        weights = (weight,) if bias is None else (weight, bias)
-        return self.after(F, getattr(F, self.name)(ready, *weights, **self.arguments), data)
+    def __call__(self, F: Any, data: Any, weight: Any, bias: Any) -> Any:
+        ndim = len(self.plan.axes) + SPATIAL
+        if self.transposes:
+            data, weight = tensors.channels_first(F, data, ndim), tensors.channels_first(F, weight, ndim)
+        with self.attributes():
+            weight, ready = self.kernel(F, weight, data), self.before(F, data)
+            if self.padded:
+                ready = arrays.padded(F, ready, [(self.padded, self.padded), (0, 0), (0, 0)])
+            weights = (weight,) if bias is None else (weight, bias)
+            out = self.after(F, getattr(F, self.name)(ready, *weights, **self.arguments), data)
+        return tensors.channels_last(F, out, ndim) if self.transposes else out
 
     def kernel(self, F: Any, weight: Any, data: Any) -> Any:
-        """The weight that the operator needs."""
+        """The weight that MXNet's operator is given."""
+        work = self.setting.work
         if self.flips:
-            return arrays.flipped(F, weight, self.groups, len(self.windows))
+            return arrays.flipped(F, weight, work.groups, len(self.plan.axes))
         weight = arrays.rewritten(F, weight) if self.rewrites else weight
         for step in self.plan.steps:
-            weight = step.weight(F, self, weight, self.filters, data)
+            weight = step.weight(F, self.setting, weight, data)
         return weight
 
 

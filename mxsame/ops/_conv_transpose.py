@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Tuple
 
-from mxsame import operands, tensors, validation
+from mxsame import tensors, validation
 from mxsame._mxnet import mx
-from mxsame.ops._call import run
-from mxsame.ops._conv import Convolution, ConvRequest
-from mxsame.ops._request import Request, canonical, channel_count
-from mxsame.plan import Plan, make_transposed_windows, strategies_for
+from mxsame.ops._call import BESIDE_A_NOTE, choose_plan, run
+from mxsame.ops._conv import Convolution, convolution
+from mxsame.ops._inputs import Inputs, canonical, channel_count
+from mxsame.plan import make_transposed_windows, strategies_for
+from mxsame.plan.costs import Work
+from mxsame.plan.steps import Setting
 from mxsame.plan.windows import Windows
+from mxsame.target import Target
 from mxsame.validation import Shape
 
 if TYPE_CHECKING:
@@ -95,7 +98,6 @@ class TransposedCall(NamedTuple):
     channels: Any = None
     groups: Any = 1
     is_computed: bool = False
-    input_size: Any = None  # what is cropped does not follow from it
 
     def checked(self, rank: int) -> TransposedCall:
         """The call with its arguments in canonical form, for so many axes."""
@@ -106,69 +108,62 @@ class TransposedCall(NamedTuple):
         rule = self.kernel_size, self.strides, self.dilation, self.padding, self.output_padding
         return make_transposed_windows(size, *rule)
 
-    def request(self, args: operands.Operands) -> Request:
-        """What is asked of MXNet for these arrays."""
-        return TransposedRequest(args, self)
-
-
-class TransposedRequest(ConvRequest):
-    """A transposed convolution. If oneDNN `reorders` the weight, it is given a copy."""
-
-    kind = "transposed"
-
-    def __init__(self, args: operands.Operands, call: TransposedCall):
-        super().__init__(args, call)
-        self.reorders = self._reorders_weight()
-        self.refused = self._not_exact()
-        self.native_last = self.native_last and "slice" not in self.refused
-        if self.rank == 3 and any(window.dilation > 1 for window in self.windows):
-            self.noted_strategies = ("dilate",)  # nothing runs; but a shape is inferred, and MXNet has no dilation here
-
-    def complete(self) -> Optional[int]:
-        """Take what the call lacks from the arrays; the channels of the data."""
-        groups = self.call.groups
-        first, second, *_ = self.kernel({"data channels": self.shape[1], "channels / groups": None})
-        in_channels = self.shape[1] or first or self.graph_channels()
-        if in_channels is not None:
-            validation.divisible("data channels", in_channels, "groups", groups)
-        actual, source = second and second * groups, "the weight's second length times groups"
-        channels = channel_count("channels", self.call.channels, source, actual, "weight")
-        self.call = self.call._replace(channels=channels)
-        return in_channels
-
-    def operator(self, plan: Plan, note: Optional[str] = None) -> Convolution:
-        """MXNet's Deconvolution by a plan, or its Convolution of dilated data."""
+    def lower(self, inputs: Inputs) -> Convolution:
+        """MXNet's Deconvolution for a checked call and its inputs, or its Convolution of dilated data."""
+        call, in_channels = self.completed(inputs)
+        windows = call.windows(inputs.size)
+        work = inputs.work(windows, "transposed", in_channels, channels=call.channels, groups=call.groups)
+        reorders = _reorders_weight(windows, inputs.target)
+        refused = _refused(inputs, windows, work, reorders, call.is_computed)
+        if call.groups > 1 or "slice" in refused:
+            inputs = inputs._replace(native_layout=False)
+        setting = Setting(windows, work, inputs.spatial_axis)
+        # A node beside a note does not run; but its shape is inferred, and MXNet has no dilation in 3-D.
+        dilates = len(windows) == 3 and any(window.dilation > 1 for window in windows)
+        plan, note = choose_plan(inputs, setting, refused, ("dilate",) if dilates else BESIDE_A_NOTE)
         if plan.dilates:
-            return self.convolution("Convolution", plan, note, flips=True)
-        return self.convolution("Deconvolution", plan, note, rewrites=self.reorders)
+            return convolution("Convolution", inputs, setting, plan, note, flips=True)
+        return convolution("Deconvolution", inputs, setting, plan, note, rewrites=reorders)
 
-    def _reorders_weight(self) -> bool:
-        """Whether oneDNN leaves the weight, at inference, in an order that follows from the size, and fails for another
-        size: with strides above 2. It does not reorder the weight itself if it is given a copy."""
-        infers = self.target.is_for_both or self.target.purpose == "inference"
-        return infers and self.target.device != "gpu" and any(window.stride > 2 for window in self.windows)
+    def completed(self, inputs: Inputs) -> Tuple[TransposedCall, Optional[int]]:
+        """The call with what it lacks from the arrays, and the channels of the data."""
+        axes = {"data channels": inputs.shape[1], "channels / groups": None}
+        kernel_size, first, second = inputs.check_weight(self.kernel_size, axes)
+        in_channels = inputs.shape[1] or first or inputs.graph_channels()
+        if in_channels is not None:
+            validation.divisible("data channels", in_channels, "groups", self.groups)
+        actual, source = second and second * self.groups, "the weight's second length times groups"
+        channels = channel_count("channels", self.channels, source, actual, "weight")
+        return self._replace(kernel_size=kernel_size, channels=channels), in_channels
 
-    def _not_exact(self) -> Tuple[str, ...]:
-        """The strategies that are not exact, or do not run, on the device.
 
-        MXNet's own Deconvolution is wrong if it has strides and dilation, and has no dilation in 3-D. oneDNN's, on the
-        CPU, cannot pass on the gradient of a computed weight, has nothing but float32 in 3-D, and cannot be trained
-        with one output channel in each group after a layer whose output is in blocks.
-        """
-        work, on_gpu = self.work, self.target.device == "gpu"
-        dilated = any(window.dilation > 1 for window in self.windows)
-        wrong = dilated and (any(window.stride > 1 for window in self.windows) or self.rank == 3)
-        if not on_gpu:
-            is_computed = self.call.is_computed or not tensors.is_input(self.args.arrays[1])
-            wrong = wrong or self.channels_last or is_computed
-            wrong = wrong or (self.rank == 3 and tensors.known_type(self.args.arrays[1]) != "float32")
-            in_blocks = work.in_channels is None or work.in_channels // work.groups >= ONE_BLOCK
-            one_output = work.channels == work.groups
-            wrong = wrong or (self.target.has_gradients and (self.reorders or (one_output and in_blocks)))
-        if wrong:
-            return tuple(name for name in strategies_for("transposed") if name != "dilate")
-        # A longer kernel is a computed weight.
-        return () if on_gpu or self.target.purpose == "deployment" else ("kernel",)
+def _reorders_weight(windows: Windows, target: Target) -> bool:
+    """Whether oneDNN leaves the weight, at inference, in an order that follows from the size, and fails for another
+    size: with strides above 2. It does not reorder the weight itself if it is given a copy."""
+    infers = target.is_for_both or target.purpose == "inference"
+    return infers and target.device != "gpu" and any(window.stride > 2 for window in windows)
+
+
+def _refused(inputs: Inputs, windows: Windows, work: Work, reorders: bool, is_computed: bool) -> Tuple[str, ...]:
+    """The strategies that are not exact, or do not run, on the device.
+
+    MXNet's own Deconvolution is wrong if it has strides and dilation, and has no dilation in 3-D. oneDNN's, on the CPU,
+    cannot pass on the gradient of a computed weight, has nothing but float32 in 3-D, and cannot be trained with one
+    output channel in each group after a layer whose output is in blocks.
+    """
+    target, weight, rank = inputs.target, inputs.args.arrays[1], len(windows)
+    dilated, on_gpu = any(window.dilation > 1 for window in windows), target.device == "gpu"
+    wrong = dilated and (any(window.stride > 1 for window in windows) or rank == 3)
+    if not on_gpu:
+        wrong = wrong or inputs.channels_last or is_computed or not tensors.is_input(weight)
+        wrong = wrong or (rank == 3 and tensors.known_type(weight) != "float32")
+        in_blocks = work.in_channels is None or work.in_channels // work.groups >= ONE_BLOCK
+        one_output = work.channels == work.groups
+        wrong = wrong or (target.has_gradients and (reorders or (one_output and in_blocks)))
+    if wrong:
+        return tuple(name for name in strategies_for("transposed") if name != "dilate")
+    # A longer kernel is a computed weight.
+    return () if on_gpu or target.purpose == "deployment" else ("kernel",)
 
 
 def _is_computed(weight: Any) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
-from mxsame import operands, tensors, validation
-from mxsame.ops._call import run
-from mxsame.ops._operator import Operator
-from mxsame.ops._request import Request, canonical
+from mxsame import tensors, validation
+from mxsame.ops._call import choose_plan, run
+from mxsame.ops._inputs import Inputs, canonical
+from mxsame.ops._operator import Operator, arguments_of
 from mxsame.plan import Plan, arrays
 from mxsame.plan.arrays import SPATIAL
+from mxsame.plan.steps import Setting
 from mxsame.plan.windows import Windows, make_pool_windows
 from mxsame.validation import Shape
 
@@ -179,81 +180,68 @@ class PoolCall(NamedTuple):
         counts = self.operator == averages(True)
         return make_pool_windows(size, self.pool_size, self.strides, self.padding, self.ceil_mode, counts)
 
-    def request(self, args: operands.Operands) -> Request:
-        """What is asked of MXNet for this array."""
-        return PoolRequest(args, self)
-
-
-class PoolRequest(Request):
-    """A pooling operator."""
-
-    def __init__(self, args: operands.Operands, call: PoolCall):
-        super().__init__(args, call)
-        operator = call.operator
-        windows, self.pads = self.call.windows_and_pads(self.size)
-        if self.pads:  # by MXNet's pad operator, which has channels first
-            operator, self.native_last = "avg", False
-            self.shape = self.shape[:2] + tuple(window.size for window in windows)
+    def lower(self, inputs: Inputs) -> Pooling:
+        """MXNet's Pooling for a checked call and its inputs."""
+        kind, target = self.operator, inputs.target
+        windows, pads = self.windows_and_pads(inputs.size)
+        if pads:  # by MXNet's pad operator, which has channels first
+            kind, shape = "avg", inputs.shape[:2] + tuple(window.size for window in windows)
+            inputs = inputs._replace(shape=shape, native_layout=False)
         # The mean of two elements, one of them the nearest to the other instead of padding, is the mean of the one.
-        pairs = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
-        self.fill = "edge" if operator == "max" or pairs else "zero"
+        pairs = kind == "avg" and all(window.kernel_size <= 2 for window in windows)
+        fill = "edge" if kind == "max" or pairs else "zero"
         # oneDNN keeps nothing for the backward pass of a maximum at inference, which may follow.
-        is_float32 = tensors.known_type(self.data) == "float32"
-        self.loses_workspace = operator == "max" and self.target.has_saliency and is_float32
-        self.plan_for(windows, operator, **self._layouts(operator))
-        self.refused = self._not_fast()
+        doubles = kind == "max" and target.has_saliency and tensors.known_type(inputs.data) == "float32"
+        work = inputs.work(windows, kind, **_layouts(inputs, kind, doubles))
+        setting = Setting(windows, work, inputs.spatial_axis, fill)
+        plan, note = choose_plan(inputs, setting, _refused(inputs))
+        arguments = self._arguments(inputs, setting, plan)
+        gradients = target.has_gradients
+        pooling = Pooling(setting, plan, note, inputs.transposes, arguments, pads, gradients, doubles)
+        if kind != "avg" or fill != "zero" or not plan.fills or note is not None:
+            return pooling
+        plan, setting = replace(plan, pairs=False, blocks=False), setting._replace(work=replace(work, in_channels=1))
+        arguments = self._arguments(inputs, setting, plan)
+        return replace(pooling, divisor=Pooling(setting, plan, None, False, arguments, (), gradients, doubles))
 
-    def operator(self, plan: Plan, note: Optional[str] = None) -> Pooling:
-        """MXNet's Pooling by a plan."""
-        pooling = self._pooling(plan, note)
-        if self.work.operator == "avg" and self.fill == "zero" and plan.fills and note is None:
-            thin = self._pooling(replace(plan, pairs=False, blocks=False), None)
-            return replace(pooling, divisor=replace(thin, channels=1, pads=()))
-        return pooling
+    def _arguments(self, inputs: Inputs, setting: Setting, plan: Plan) -> Dict[str, Any]:
+        kind = setting.work.operator
+        more: Dict[str, Any] = {"pool_type": kind.split()[0], "pooling_convention": plan.convention}
+        if kind == "lp":
+            more["p_value"] = self.p_value
+        if kind.startswith("avg"):
+            more["count_include_pad"] = kind == "avg with padding"
+        return arguments_of("Pooling", inputs, setting, plan, **more)
 
-    def _pooling(self, plan: Plan, note: Optional[str]) -> Pooling:
-        operator = self.work.operator
-        along = 1 if plan.pairs else 0  # an axis before those of the windows, along which nothing is pooled
-        arguments: Dict[str, Any] = {
-            "kernel": (1,) * along + tuple(axis.kernel_size for axis in plan.axes),
-            "stride": (1,) * along + tuple(axis.strides(window) for axis, window in zip(plan.axes, self.windows)),
-            "pad": (0,) * along + tuple(axis.pad for axis in plan.axes),
-            "pool_type": operator.split()[0],
-            "pooling_convention": plan.convention,
-        }
-        if operator == "lp":
-            arguments["p_value"] = self.call.p_value
-        if operator.startswith("avg"):
-            arguments["count_include_pad"] = operator == "avg with padding"
-        common, copies = self.common(plan, note, "Pooling", arguments), self.target.has_gradients
-        return Pooling(**common, copies=copies, doubles=self.loses_workspace)
 
-    def _layouts(self, operator: str) -> Dict[str, Any]:
-        """The layout of the data, and those that it can have. Whether an NDArray is in oneDNN's blocks is not known."""
-        onednn = tensors.has_onednn() and self.target.where == "cpu" and operator != "lp"
-        if not onednn or self.rank == 3 or self.loses_workspace:
-            return {}
-        blocks = self.in_graph and self._convolves(unknown_type=False)
-        if self.rank == 2:
-            return {"blocks": blocks}
-        in_blocks = not self.channels_last and tensors.is_in_blocks(self.data, self.target.purpose)
-        channels = self.graph_channels()
-        return {"in_channels": channels, "in_blocks": in_blocks, "pairs": True, "blocks": blocks}
+def _layouts(inputs: Inputs, kind: str, doubles: bool) -> Dict[str, Any]:
+    """The layout of the data, and those that it can have, if it is oneDNN that pools. Whether an NDArray is in oneDNN's
+    blocks is not known."""
+    rank, target = len(inputs.size), inputs.target
+    if doubles or rank == 3 or kind == "lp" or target.where != "cpu" or not tensors.has_onednn():
+        return {}
+    blocks = inputs.in_graph and _convolves(inputs, unknown_type=False)
+    if rank == 2:
+        return {"blocks": blocks}
+    in_blocks = not inputs.channels_last and tensors.is_in_blocks(inputs.data, target.purpose)
+    return {"in_channels": inputs.graph_channels(), "in_blocks": in_blocks, "pairs": True, "blocks": blocks}
 
-    def _not_fast(self) -> Tuple[str, ...]:
-        """The strategies that are not exact, or slow: files for any size take a length of 1, which windows of two do
-        not take with "full"."""
-        is_for_any_size = None in self.size
-        refused = () if self._convolves(unknown_type=is_for_any_size) else ("pick",)
-        return (*refused, "full") if is_for_any_size and self.target.purpose == "file" else refused
 
-    def _convolves(self, unknown_type: bool) -> bool:
-        """Whether there are fast depthwise convolutions of the data: on the CPU those of oneDNN, of float32. A graph
-        that does not tell the type has them as given."""
-        if self.target.where == "gpu":
-            return True
-        dtype = tensors.known_type(self.data)
-        return tensors.has_onednn() and (unknown_type if dtype is None else dtype == "float32")
+def _refused(inputs: Inputs) -> Tuple[str, ...]:
+    """The strategies that are not exact, or slow: files for any size take a length of 1, which windows of two do not
+    take with "full"."""
+    is_for_any_size = None in inputs.size
+    refused = () if _convolves(inputs, unknown_type=is_for_any_size) else ("pick",)
+    return (*refused, "full") if is_for_any_size and inputs.target.purpose == "file" else refused
+
+
+def _convolves(inputs: Inputs, unknown_type: bool) -> bool:
+    """Whether there are fast depthwise convolutions of the data: on the CPU those of oneDNN, of float32. A graph that
+    does not show the type has them as given."""
+    if inputs.target.where == "gpu":
+        return True
+    dtype = tensors.known_type(inputs.data)
+    return tensors.has_onednn() and (unknown_type if dtype is None else dtype == "float32")
 
 
 @dataclass(frozen=True)
@@ -262,6 +250,8 @@ class Pooling(Operator):
 
     Parameters
     ----------
+    pads
+        Zeros that are data.
     copies : bool
         Whether pairs of channels are copied, for gradients.
     doubles : bool
@@ -270,27 +260,32 @@ class Pooling(Operator):
         The same pooling of ones, what part of each window is data: sums are divided by it.
     """
 
+    pads: Tuple[validation.Pair, ...]
     copies: bool
     doubles: bool
     divisor: Optional[Pooling] = None
 
-    def run(self, F: Any, data: Any) -> Any:  # type: ignore[override]
-        """The output for data in the operator's layout."""
-        out = self._pooled(F, F.cast(data, dtype="float64") if self.doubles else data)
-        if self.doubles:
-            return F.cast(out, dtype="float32")
-        if self.divisor is None:
-            return out
-        thin = arrays.thin(F, data, (0, 1 if self.first == SPATIAL else len(self.windows) + 1))
-        ones = F.BlockGrad(F.ones_like(thin))  # for one batch entry and one channel
-        return F.broadcast_div(out, self.divisor.run(F, ones))
+    def __call__(self, F: Any, data: Any) -> Any:
+        ndim = len(self.plan.axes) + SPATIAL
+        if self.transposes:
+            data = tensors.channels_first(F, data, ndim)
+        data = arrays.padded(F, data, self.pads)
+        with self.attributes():
+            out = self._pooled(F, F.cast(data, dtype="float64") if self.doubles else data)
+            if self.doubles:
+                out = F.cast(out, dtype="float32")
+            if self.divisor is not None:
+                thin = arrays.thin(F, data, (0, 1 if self.setting.first == SPATIAL else ndim - 1))
+                ones = F.BlockGrad(F.ones_like(thin))  # for one batch entry and one channel
+                out = F.broadcast_div(out, self.divisor(F, ones))
+        return tensors.channels_last(F, out, ndim) if self.transposes else out
 
     def _pooled(self, F: Any, data: Any) -> Any:
         plan, ready = self.plan, self.before(F, data)
         if plan.pairs:
             ready = arrays.paired(F, ready, self.copies)
         if plan.blocks:
-            ready = arrays.in_blocks(F, ready, (self.channels or 0) // (1 + plan.pairs))
+            ready = arrays.in_blocks(F, ready, (self.setting.work.in_channels or 0) // (1 + plan.pairs))
         out = F.Pooling(ready, **self.arguments)
         out = arrays.unpaired(F, out, copies=plan.blocks) if plan.pairs else out
         return self.after(F, out, data)

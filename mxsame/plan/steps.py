@@ -8,42 +8,35 @@ given, `mx.nd` or `mx.sym`, so nothing is imported from MXNet here. Costs are na
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple, Type
 
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.costs import TypicalLayer
+from mxsame.plan.costs import TypicalLayer, Work
 
 GATHER_OPERATORS = 30
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """What a step needs to know about the operator that it belongs to.
 
     Parameters
     ----------
     windows
-        What is wanted along each axis.
-    channels : int, optional
-        Of the data; only shifting, picking, and concatenation in 3-D depend on it.
+        The geometry along each axis.
+    work : mxsame.planner.Work
+        Only shifting, picking, and concatenation in 3-D depend on its number of channels.
+    first : int
+        The first spatial axis: 2 with channels first, 1 with channels last (`Strategy.channels_last`).
     fill : "zero" or "edge"
         What padding holds that becomes part of the data: zeros, or copies of the nearest element, which never win a
         maximum over a window that holds that element too.
-    first : int
-        The first spatial axis: 2 with channels first, 1 with channels last (`Strategy.channels_last`).
-    plain : bool
-        The data is what the graph is fed, and not in oneDNN's blocks.
-    on_cpu : bool
     """
 
     windows: Tuple[Any, ...]
-    channels: Optional[int]
-    fill: str
+    work: Work
     first: int
-    plain: bool
-    on_cpu: bool
+    fill: str = "zero"
 
 
 class Step:
@@ -61,7 +54,7 @@ class Step:
     def before(self, F: Any, on: Setting, data: Any) -> Any:
         return data
 
-    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
+    def weight(self, F: Any, on: Setting, weight: Any, data: Any) -> Any:
         return weight
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
@@ -92,7 +85,7 @@ class Flip(Step):
         step = tuple(-1 if axis in self.axes else 1 for axis in range(len(whole)))
         return F.slice(data, begin=whole, end=whole, step=step)
 
-    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
+    def weight(self, F: Any, on: Setting, weight: Any, data: Any) -> Any:
         return arrays.reversed_kernel(F, weight, self.axes)
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
@@ -138,8 +131,8 @@ class Concat(Step):
         back: Tuple[int, ...] = ()
         if rank == 1:
             data, first, back = F.expand_dims(data, axis=first), first + 1, (0, -3, 0)
-        elif rank == 3 and on.channels is not None:
-            data, first, back = F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, on.channels, -2)
+        elif rank == 3 and on.work.in_channels is not None:
+            data, first, back = F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, on.work.in_channels, -2)
         for axis, counts in self.values.items():
             data = arrays.concatenated(F, data, axis - SPATIAL + first, counts, on.fill)
         return F.reshape(data, shape=back) if back else data
@@ -173,7 +166,7 @@ class Gather(Step):
     fills = reorders = True
 
     def before(self, F: Any, on: Setting, data: Any) -> Any:
-        """One axis after another, each as the first: whole rows are copied then; a look-up along any other axis goes
+        """OneHot axis after another, each as the first: whole rows are copied then; a look-up along any other axis goes
         element by element, many times slower."""
         whole, order = data, list(range(SPATIAL + len(self.plans)))
         for axis in self.axes:
@@ -207,7 +200,7 @@ class Shift(Step):
     """The data is shifted within its padding, so that its low appears to be the same for every size."""
 
     def before(self, F: Any, on: Setting, data: Any) -> Any:
-        ones = {axis: One(*values) for axis, values in self.values.items()}
+        ones = {axis: OneHot(*values) for axis, values in self.values.items()}
         pads = [ones[axis].length - 1 if axis in ones else 0 for axis in self.plans]
         return _moved(F, on, data, data, ones, pads, [1] * len(pads))
 
@@ -218,11 +211,11 @@ class Shift(Step):
 class Zeros(Step):
     """(front, back) zeros are concatenated to the kernel."""
 
-    def weight(self, F: Any, on: Setting, weight: Any, channels: int, data: Any) -> Any:
+    def weight(self, F: Any, on: Setting, weight: Any, data: Any) -> Any:
         """Where the axes of the kernel are last, they go to the front for that on the CPU: whole blocks are copied
         then, and not a few elements at a time. MXNet transposes five axes too slowly for it."""
         rank, first = len(self.plans), on.first
-        moves = first == SPATIAL and rank < 3 and on.on_cpu
+        moves = first == SPATIAL and rank < 3 and on.work.device == "cpu"
         if moves:
             weight = F.transpose(arrays.rewritten(F, weight), axes=(*range(first, first + rank), 0, 1))
             first = 0
@@ -267,7 +260,7 @@ class Pick(Step):
     """Windows at every position are computed, and those picked that SAME has for the size."""
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
-        ones = {axis: One(least, reach) for axis, (least, reach, _) in self.values.items()}
+        ones = {axis: OneHot(least, reach) for axis, (least, reach, _) in self.values.items()}
         pads = [plan.pick[2] if plan.pick else 0 for plan in self.plans.values()]
         strides = [window.stride if plan.pick else 1 for plan, window in zip(self.plans.values(), on.windows)]
         return _moved(F, on, out, data, ones, pads, strides)
@@ -296,7 +289,7 @@ STEPS: Dict[str, Type[Step]] = {
 # -- dynamic shapes: the graph reads a size off the data when it runs, in float64, which is exact for any length
 
 
-class One(NamedTuple):
+class OneHot(NamedTuple):
     """The single one along an axis of a kernel of zeros: it is at reach - low, and low is not below `least`."""
 
     least: int
@@ -316,7 +309,7 @@ def _low(F: Any, on: Setting, data: Any, axis: int) -> Any:
     length of a thin row.
     """
     window, others = on.windows[axis - SPATIAL], [other for other in range(SPATIAL + len(on.windows)) if other != axis]
-    row = data if on.plain else arrays.edge(F, data, others)
+    row = data if on.work.plain else arrays.edge(F, data, others)
     length = F.cast(F.slice_axis(F.shape_array(row), axis=0, begin=axis, end=axis + 1), dtype="float64")
     total = (window.effective_kernel_size - 1) - (length - 1) % window.stride
     if window.effective_kernel_size < window.stride:
@@ -325,7 +318,7 @@ def _low(F: Any, on: Setting, data: Any, axis: int) -> Any:
     return F.ceil(half) if window.extra_at_start else F.floor(half)
 
 
-def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, One]) -> Any:
+def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, OneHot]) -> Any:
     """A kernel (1, 1, \\*lengths) of zeros and a one, which is at the right position for the size of `data`."""
     ndim, chosen = SPATIAL + len(on.windows), None
     dynamic = [axis for axis in ones if on.windows[axis - SPATIAL].size is None]
@@ -346,11 +339,11 @@ def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, One]) -> Any:
 
 
 def _moved(
-    F: Any, on: Setting, array: Any, data: Any, ones: Mapping[int, One], pads: Sequence[int], strides: Any
+    F: Any, on: Setting, array: Any, data: Any, ones: Mapping[int, OneHot], pads: Sequence[int], strides: Any
 ) -> Any:
     """Every channel of the array by itself, moved along some axes by a depthwise convolution whose kernel is a single
     one: a copy in the layout that convolutions have among themselves."""
-    kernel = F.repeat(_single_one(F, on, data, ones), repeats=on.channels, axis=0)
+    kernel = F.repeat(_single_one(F, on, data, ones), repeats=on.work.in_channels, axis=0)
     axes = range(SPATIAL, SPATIAL + len(on.windows))
     return F.Convolution(
         array,
@@ -358,8 +351,8 @@ def _moved(
         kernel=tuple(ones[axis].length if axis in ones else 1 for axis in axes),
         stride=tuple(strides),
         pad=tuple(pads),
-        num_filter=on.channels,
-        num_group=on.channels,
+        num_filter=on.work.in_channels,
+        num_group=on.work.in_channels,
         no_bias=True,
     )
 

@@ -1,0 +1,189 @@
+"""The inputs of a call: its arrays, checked against its arguments and against each other before MXNet sees them."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
+
+from mxsame import operands, tensors, validation
+from mxsame._mxnet import mx
+from mxsame.plan import POOLS
+from mxsame.plan.arrays import SPATIAL
+from mxsame.plan.costs import Work
+from mxsame.plan.windows import Windows, check_dynamic, lengths
+from mxsame.target import Target
+from mxsame.validation import LARGEST, Shape
+
+SIZES = ("kernel_size", "pool_size", "input_size")  # arguments that show the number of axes
+LEAST = {"kernel_size": 1, "pool_size": 1, "strides": 1, "dilation": 1, "output_padding": 0}  # along any axis
+MOST = {"channels": LARGEST, "groups": LARGEST, "depth_multiplier": LARGEST, "p_value": 3}  # and at least 1
+
+
+class Inputs(NamedTuple):
+    """The arrays of a call.
+
+    Parameters
+    ----------
+    args : mxsame.operands.Operands
+        In the layout of the caller.
+    arrays
+        The same for MXNet's operator: a graph that was given its size refuses data of another.
+    layout : str
+    shape
+        That of the data, with channels first and None for unknown lengths.
+    native_layout : bool
+        Whether MXNet's operator runs this layout, channels last, on the data's device.
+    """
+
+    args: operands.Operands
+    arrays: Tuple[Any, ...]
+    layout: str
+    shape: Shape
+    native_layout: bool
+
+    @property
+    def data(self) -> Any:
+        """The first array."""
+        return self.args.arrays[0]
+
+    @property
+    def target(self) -> Target:
+        """What the operator is for."""
+        return self.args.target
+
+    @property
+    def in_graph(self) -> bool:
+        """Whether the arrays are Symbols."""
+        return self.args.F is mx.sym
+
+    @property
+    def size(self) -> Shape:
+        """The spatial lengths of the data."""
+        return self.shape[SPATIAL:]
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether the data has channels last."""
+        return validation.has_channels_last(self.layout)
+
+    @property
+    def keeps_layout(self) -> bool:
+        """Whether MXNet's operator is given the data as it is, with channels last."""
+        return self.native_layout and None not in self.size
+
+    @property
+    def spatial_axis(self) -> int:
+        """The first spatial axis of the data that MXNet's operator is given."""
+        return 1 if self.keeps_layout else SPATIAL
+
+    def graph_channels(self) -> Optional[int]:
+        """The data's channels; if its shape does not have them, as the graph implies them."""
+        if self.shape[1] is not None or not self.in_graph:
+            return self.shape[1]
+        return tensors.probed_channels(self.data, len(self.size), self.channels_last)
+
+    @property
+    def transposes(self) -> bool:
+        """Whether the data has channels last, and MXNet's operator is given it with channels first."""
+        return self.channels_last and not self.keeps_layout
+
+    def work(self, windows: Windows, operator: str, in_channels: Any = None, **more: Any) -> Work:
+        """What an operator has to do with these windows; `more` are fields of :class:`mxsame.planner.Work`.
+
+        Raises `ValueError` if the channels of the output do not fit the groups or the bias, if the size is dynamic and
+        there is no graph for every size, and for an array of more elements than MXNet can count.
+        """
+        channels, bias = more.get("channels", self.shape[1]), self.args.shapes[-1]
+        if "groups" in more:
+            validation.divisible("channels", channels, "groups", more["groups"])
+            if bias is not None:
+                validation.shape("bias", bias, (channels,), "(channels,)")
+        if None in self.size and operator != "transposed":
+            check_dynamic(windows, operator in POOLS)
+        padded, outputs = lengths(windows)
+        validation.elements("the padded data", (*self.shape[:2], *padded))
+        validation.elements("the output", (self.shape[0], channels, *outputs))
+        in_channels = self.shape[1] or in_channels
+        if in_channels is None and None in self.size:
+            in_channels = self.graph_channels()
+        more.update(plain=tensors.is_input(self.data), purpose=self.target.planned_for, device=self.target.where)
+        return Work(operator, self.shape[0], in_channels, **more)
+
+    def check_weight(self, kernel_size: Any, axes: Mapping[str, Optional[int]]) -> Tuple[Any, ...]:
+        """The kernel size, and the first two lengths of the weight with channels first, None for unknown ones. The
+        kernel size of the call and the weight's shape must agree, and one may lack.
+
+        With channels first the weight's axes are these two, by what they mean and with their lengths (None for any),
+        and then those of the kernel; with channels last the second is last.
+        """
+        operands.forbid_float16_on_cpu("data", self.data)
+        name, (first, second) = self.args.names[1], axes
+        meaning = f"({first}, *kernel_size, {second})" if self.channels_last else f"({first}, {second}, *kernel_size)"
+        given = self.args.weight_shape or (None,) * len(self.shape)
+        shape = tensors.shape_channels_first(given) if self.channels_last else given
+        for axis, (length, actual) in enumerate(zip(kernel_size or (), shape[2:])):
+            validation.agree(f"kernel_size[{axis}]", length, f"the length of {name}", actual)
+        size = kernel_size or shape[2:]
+        rule = f"kernel_size must be given if the shape of {name} is unknown"
+        validation.check(None not in size, rule, kernel_size=None)
+        expected = (axes[first], *size, axes[second]) if self.channels_last else (*axes.values(), *size)
+        validation.shape(name, given, expected, meaning)
+        return size, shape[0], shape[1]
+
+
+def inputs_of(call: Any, args: operands.Operands) -> Inputs:
+    """The inputs of a call; a graph that is given its `input_size` then refuses any other. Raises `ValueError` unless
+    all that shows the number of spatial axes agrees, and the data has that size."""
+    shape, weight_shape, fields = args.shapes[0], args.weight_shape, call._asdict()
+    sizes = {f"len({name})": len(fields[name]) for name in SIZES if validation.is_sequence(fields.get(name))}
+    rank = validation.rank(
+        {
+            "len(layout) - 2": None if call.layout is None else validation.rank_of_layout(call.layout),
+            "data.ndim - 2": None if shape is None else len(shape) - 2,
+            "weight.ndim - 2": len(weight_shape) - 2 if weight_shape else None,
+            **sizes,
+        }
+    )
+    layout = validation.layout(call.layout, rank)
+    channels_last = validation.has_channels_last(layout)
+    native_layout = channels_last and tensors.runs_channels_last(rank, args.target.device)
+    shape = tuple(shape or (None,) * (rank + 2))
+    shape = tensors.shape_channels_first(shape) if channels_last else shape
+    inputs = Inputs(args, args.arrays, layout, shape, native_layout)
+    if fields.get("input_size") is None:
+        return inputs
+    size = validation.per_axis("input_size", call.input_size, rank, 1, LARGEST)
+    for axis, (length, actual) in enumerate(zip(size, inputs.size)):
+        validation.agree(f"input_size[{axis}]", length, "the data's length", actual)
+    if None in inputs.size:
+        data = tensors.fixed(inputs.data, (None, *size, None) if channels_last else (None, None, *size))
+        inputs = inputs._replace(arrays=(data, *args.arrays[1:]))
+    return inputs._replace(shape=shape[:2] + size)
+
+
+Record = TypeVar("Record", bound=Any)
+
+
+def canonical(call: Record, rank: int) -> Record:
+    """The arguments of a call, checked and in one form for so many axes; None where it is a default. A padding is left
+    as it is."""
+    checked: Dict[str, Any] = {"layout": validation.layout(call.layout, rank)}
+    for name, value in call._asdict().items():
+        if value is None and call._field_defaults.get(name, ...) is None:
+            continue
+        if name in LEAST:
+            checked[name] = validation.per_axis(name, value, rank, LEAST[name])
+        elif name in MOST:
+            checked[name] = validation.integer(name, value, 1, MOST[name])
+        elif name == "ceil_mode":
+            checked[name] = validation.flag(name, value)
+    record: Record = call._replace(**checked)
+    return record
+
+
+def channel_count(name: str, given: Any, source: str, actual: Optional[int], array: str) -> int:
+    """A number of channels from an argument and from the shape of an array, which must agree."""
+    if given is None and actual is None:
+        raise ValueError(f"{name} must be given if the shape of {array} is unknown; received {name}=None")
+    number: int = actual if given is None else validation.integer(name, given, 1)  # type: ignore[assignment]
+    validation.agree(name, number, source, actual)
+    return number
