@@ -217,7 +217,7 @@ def plot_padding(
             "a picture needs matplotlib, which is not installed; fix it with: "
             f"{sys.executable} -m pip install matplotlib"
         ) from None
-    return picture.draw(picture.alone(pyplot.figure()) if ax is None else ax)
+    return picture.draw(picture.own_axes(pyplot.figure()) if ax is None else ax)
 
 
 class _Picture:
@@ -240,7 +240,7 @@ class _Picture:
             return position
         return position - self.columns[1].start + self.columns[0].stop + GAP
 
-    def alone(self, figure: Any) -> Axes:
+    def own_axes(self, figure: Any) -> Axes:
         """The figure's axes, in fitting size."""
         unit = min(0.42, 13 / self.width)  # inches of an element
         height = sum(self.heights) * unit + LEGEND

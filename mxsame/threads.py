@@ -161,8 +161,8 @@ def _pause() -> Any:
     return library[PAUSE] if hasattr(library, PAUSE) and not is_llvm else None
 
 
-def _first(kind: int) -> Any:
-    """What `keep_awake` calls at first: it finds what is called from then on.
+def _find_and_end_team(kind: int) -> Any:
+    """Finds the function that `keep_awake` calls from then on.
 
     A child that was forked while the thread had a team would wait for that team for good, so a team is ended before a
     fork. MXNet gives such a child one thread.
@@ -192,4 +192,4 @@ def _forked() -> None:
     _library().MXSetNumOMPThreads(1)
 
 
-_end_team: Callable[[int], Any] = _first
+_end_team: Callable[[int], Any] = _find_and_end_team

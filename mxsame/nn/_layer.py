@@ -38,24 +38,26 @@ class Layer(Checked, HybridBlock):
         validation.check_type(is_dict, "params must be a gluon.ParameterDict or None", params=params)
         mx.gluon.HybridBlock.__init__(self, prefix=prefix, params=params)  # Gluon's layer of this name is a base, too
         rank = self.num_spatial_dims
-        self._call = call._replace(layout=validation.layout(call.layout, rank)).checked(rank)
+        self._call = call.checked(rank)
+        self._call.windows((None,) * rank)  # refuses what is wrong for every size
         self._channels_last = validation.has_channels_last(self._call.layout)
 
     # -- what differs
 
-    def _of(self, x: Any, **parameters: Any) -> Any:
-        """The operator's output, before the activation."""
+    def _operator_output(self, x: Any, **parameters: Any) -> Any:
+        """Returns the operator's output, before the activation."""
         return run(self._call, data=x, **parameters)
 
     def _known_in_channels(self) -> Optional[int]:
-        """The channels that the data must have, as far as they are known."""
+        """Returns the channels that the data must have, as far as they are known."""
         return None
 
-    def _out_channels(self, in_channels: int) -> Any:
+    def _out_channels(self, in_channels: Optional[int]) -> Any:
+        """Returns the channels of the output for data of so many, or for any data."""
         return in_channels
 
     def _shapes(self, in_channels: int) -> dict:
-        """The shapes of the parameters, by name, for data of so many channels."""
+        """Returns the shapes of the parameters, by name, for data of so many channels."""
         return {}
 
     # -- a call
@@ -87,7 +89,7 @@ class Layer(Checked, HybridBlock):
         if F is mx.sym:
             for parameter in _gluon.own_parameters(self).values():
                 tensors.renew(parameter)
-        out = self._of(x, **parameters)
+        out = self._operator_output(x, **parameters)
         if F is mx.sym:
             out._set_attr(name=self.prefix + "fwd")
         return out if self.act is None else self.act(out)
@@ -100,7 +102,7 @@ class Layer(Checked, HybridBlock):
         if shape is not None:
             self._check_shape(shape)
         if _gluon.own_parameters(self) and not self._known_in_channels():
-            self._settle(tensors.probed_channels(x, self.num_spatial_dims, self._channels_last))
+            self._set_deferred_shapes(tensors.probed_channels(x, self.num_spatial_dims, self._channels_last))
         try:
             return super().forward(x)
         except ValueError as error:
@@ -114,9 +116,9 @@ class Layer(Checked, HybridBlock):
     def infer_shape(self, x: Any) -> None:
         """Shapes of the parameters from an input; no graph is needed for that."""
         self.check(x)
-        self._settle(self._channels_of(x.shape))
+        self._set_deferred_shapes(self._channels_of(x.shape))
 
-    def _settle(self, in_channels: Optional[int]) -> None:
+    def _set_deferred_shapes(self, in_channels: Optional[int]) -> None:
         """Gives parameters their shapes as soon as the channels of the data are known."""
         for name, parameter in _gluon.own_parameters(self).items():
             if in_channels and parameter.shape is not None and any(length <= 0 for length in parameter.shape):
@@ -174,17 +176,11 @@ class ConvolutionLayer(Layer):
             with self.name_scope():
                 self.act = mx.gluon.nn.Activation(activation, prefix=activation + "_")
 
-    @property
-    def _channels(self) -> Any:
-        """The channels of the output; None for a depthwise convolution, which follows the data's."""
-        return self._call.channels
-
-    def _of(self, x: Any, **parameters: Any) -> Any:
-        return run(self._call, data=x, **{**parameters, "bias": parameters.get("bias")})
+    def _operator_output(self, x: Any, bias: Any = None, **weights: Any) -> Any:
+        return run(self._call, data=x, **weights, bias=bias)
 
     def _add_parameters(self, **initializers: Any) -> None:
-        """The parameters of these names; unknown lengths are 0 and are settled by the first input."""
-        self._call.windows((None,) * self.num_spatial_dims)  # refuses what is wrong for every size
+        """Adds parameters of these names; unknown lengths are 0 until the first input."""
         shapes = self._shapes(self._in_channels)
         for name, init in initializers.items():
             _check_initializer(f"{name.replace('_weight', '')}_initializer", init)
@@ -201,7 +197,7 @@ class ConvolutionLayer(Layer):
             raise ValueError(f"params must fit the layer: {error}; {validation.received(params=self.params)}") from None
 
     def _weights(self, in_channels: int) -> dict:
-        """The first two lengths of each weight, with channels first."""
+        """Returns the first two lengths of each weight, with channels first."""
         raise NotImplementedError
 
     def _shapes(self, in_channels: int) -> dict:
@@ -211,16 +207,16 @@ class ConvolutionLayer(Layer):
             shapes[name] = (first, *kernel, second) if self._channels_last else (first, second, *kernel)
         return shapes
 
-    def _out_channels(self, in_channels: int) -> Any:
-        return self._channels
+    def _out_channels(self, in_channels: Optional[int]) -> Any:
+        return self._call.channels
 
     def _shown(self) -> dict:
-        """The subclass's own arguments that `repr` shows."""
+        """Returns the subclass's own arguments that `repr` shows."""
         return {} if self._call.groups == 1 else {"groups": self._call.groups}
 
     def __repr__(self) -> str:
         known, call = self._known_in_channels(), self._call
-        parts = [f"{known} -> {self._out_channels(known) if known else self._channels}"]
+        parts = [f"{known} -> {self._out_channels(known)}"]
         parts += [f"kernel_size={call.kernel_size}", f"strides={call.strides}", f"padding={call.padding!r}"]
         if set(call.dilation) != {1}:
             parts.append(f"dilation={call.dilation}")

@@ -14,19 +14,15 @@ from mxsame.ops._conv import DepthwiseCall, pointwise_call
 class _Depthwise(ConvolutionLayer):
     """What the two have in common: a depth multiplier, and channels that must be known to build a graph."""
 
-    def __init__(self, call: DepthwiseCall, *shared: Any):
-        multiplier = validation.integer("depth_multiplier", call.depth_multiplier, 1)
-        super().__init__(call._replace(depth_multiplier=multiplier), *shared)
-
     def _known_in_channels(self) -> Optional[int]:
         first = next(iter(_gluon.own_parameters(self).values())).shape[0]
         return first // self._call.depth_multiplier if first > 0 else None
 
-    def _of(self, x: Any, **parameters: Any) -> Any:
+    def _operator_output(self, x: Any, bias: Any = None, **weights: Any) -> Any:
         call = self._call
         if isinstance(x, mx.sym.Symbol):
             call = call._replace(in_channels=self._known_in_channels())
-        return run(call, data=x, **{**parameters, "bias": parameters.get("bias")})
+        return run(call, data=x, **weights, bias=bias)
 
     def _shown(self) -> dict:
         return {"depth_multiplier": self._call.depth_multiplier}
@@ -77,12 +73,13 @@ class _DepthwiseConv(_Depthwise):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        call = DepthwiseCall(kernel_size, strides, padding, dilation, layout, depth_multiplier=depth_multiplier)
+        multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
+        call = DepthwiseCall(kernel_size, strides, padding, dilation, layout, depth_multiplier=multiplier)
         super().__init__(call, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
-    def _out_channels(self, in_channels: int) -> int:
-        return in_channels * self._call.depth_multiplier
+    def _out_channels(self, in_channels: Optional[int]) -> Any:
+        return in_channels and in_channels * self._call.depth_multiplier
 
     def _weights(self, in_channels: int) -> dict:
         return {"weight": (self._out_channels(in_channels), 1)}
@@ -138,25 +135,24 @@ class _SeparableConv(_Depthwise):
         params: Any = None,
     ):
         channels = validation.integer("channels", channels, 1)
-        window = kernel_size, strides, padding, dilation, layout
-        call = DepthwiseCall(*window, depth_multiplier=depth_multiplier)
+        multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
+        call = DepthwiseCall(kernel_size, strides, padding, dilation, layout, depth_multiplier=multiplier)
         super().__init__(call, activation, use_bias, in_channels, prefix, params)
         self._pointwise = pointwise_call(self._call, channels)
         self._add_parameters(
             depthwise_weight=depthwise_initializer, pointwise_weight=pointwise_initializer, bias=bias_initializer
         )
 
-    @property
-    def _channels(self) -> int:
+    def _out_channels(self, in_channels: Optional[int]) -> Any:
         return self._pointwise.channels
 
-    def _of(self, x: Any, **parameters: Any) -> Any:
-        pointwise = {name: parameters.pop(name, None) for name in ("pointwise_weight", "bias")}
-        return run(self._pointwise, data=super()._of(x, **parameters), **pointwise)
+    def _operator_output(self, x: Any, bias: Any = None, *, pointwise_weight: Any = None, **weights: Any) -> Any:
+        hidden = super()._operator_output(x, **weights)
+        return run(self._pointwise, data=hidden, pointwise_weight=pointwise_weight, bias=bias)
 
     def _weights(self, in_channels: int) -> dict:
         depth_channels = in_channels * self._call.depth_multiplier
-        return {"depthwise_weight": (depth_channels, 1), "pointwise_weight": (self._channels, depth_channels)}
+        return {"depthwise_weight": (depth_channels, 1), "pointwise_weight": (self._pointwise.channels, depth_channels)}
 
 
 class DepthwiseConv1D(_DepthwiseConv):

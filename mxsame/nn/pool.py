@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
 from mxsame.ops._pool import PoolCall, averages
@@ -13,27 +12,11 @@ from mxsame.ops._pool import PoolCall, averages
 class _Pool(Layer):
     """What pooling layers share: a window, its strides, and no parameters."""
 
-    _operator: str  # one of `mxsame.plan.POOLS`
-
     def _alias(self) -> str:
         return "pool"  # as in gluon.nn
 
-    def __init__(
-        self,
-        pool_size: Any = 2,
-        strides: Any = None,
-        padding: Any = "same",
-        layout: Optional[str] = None,
-        ceil_mode: bool = False,
-        prefix: Optional[str] = None,
-        params: Any = None,
-    ):
-        call = PoolCall(self._operator, pool_size, strides, padding, layout, None, ceil_mode)
-        super().__init__(call, prefix, params)
-        self._call.windows((None,) * self.num_spatial_dims)  # refuses what is wrong for every size
-
     def _shown(self) -> dict:
-        """The subclass's own arguments that `repr` shows."""
+        """Returns the subclass's own arguments that `repr` shows."""
         return {}
 
     def __repr__(self) -> str:
@@ -86,7 +69,17 @@ class _MaxPool(_Pool):
         For wrong arguments when the layer is made, for data that does not fit when it is called.
     """
 
-    _operator = "max"
+    def __init__(
+        self,
+        pool_size: Any = 2,
+        strides: Any = None,
+        padding: Any = "same",
+        layout: Optional[str] = None,
+        ceil_mode: bool = False,
+        prefix: Optional[str] = None,
+        params: Any = None,
+    ):
+        super().__init__(PoolCall("max", pool_size, strides, padding, layout, None, ceil_mode), prefix, params)
 
 
 class _AvgPool(_Pool):
@@ -101,8 +94,6 @@ class _AvgPool(_Pool):
         padding always counts.
     """
 
-    _operator = "avg"
-
     def __init__(
         self,
         pool_size: Any = 2,
@@ -114,8 +105,8 @@ class _AvgPool(_Pool):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        super().__init__(pool_size, strides, padding, layout, ceil_mode, prefix, params)
-        self._call = self._call._replace(operator=averages(count_include_pad, self._call.padding))
+        operator = averages(count_include_pad, padding)
+        super().__init__(PoolCall(operator, pool_size, strides, padding, layout, None, ceil_mode), prefix, params)
 
     def _shown(self) -> dict:
         return {"count_include_pad": self._call.operator == averages(True)}
@@ -132,8 +123,6 @@ class _LpPool(_Pool):
         The order p of the norm, as in `mxnet.nd.Pooling`; 2 by default.
     """
 
-    _operator = "lp"
-
     def __init__(
         self,
         pool_size: Any = 2,
@@ -145,8 +134,7 @@ class _LpPool(_Pool):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        super().__init__(pool_size, strides, padding, layout, ceil_mode, prefix, params)
-        self._call = self._call._replace(p_value=validation.integer("p_value", p_value, 1, 3))
+        super().__init__(PoolCall("lp", pool_size, strides, padding, layout, None, ceil_mode, p_value), prefix, params)
 
     def _shown(self) -> dict:
         return {"p_value": self._call.p_value}
