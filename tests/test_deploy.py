@@ -334,6 +334,7 @@ def test_numpy_mode(monkeypatch, tmp_path):
             running.assert_alike(tuple(loaded(data)), want, 1e-5)
         if NARROWS:
             monkeypatch.setattr(bfloat16, "PRODUCTS", 1)
+            monkeypatch.setattr(bfloat16, "PER_ELEMENT", 0)
             running.assert_alike(mxsame.deploy(net, data.shape, dtype="bfloat16")(data), want, 0.02)
 
 
@@ -736,8 +737,8 @@ narrow = pytest.mark.skipif(not NARROWS, reason="only with AVX512_BF16 and oneDN
 
 def assert_nearly_same(net, shape, monkeypatch, most, least=1e-4):
     """All that can be is in bfloat16; outputs differ, relative to the largest, by less than `most`, but do differ."""
-    monkeypatch.setattr(bfloat16, "CHANNELS", 1)
-    monkeypatch.setattr(bfloat16, "PRODUCTS", 1)
+    for name, value in (("CHANNELS", 1), ("PRODUCTS", 1), ("PER_ELEMENT", 0)):
+        monkeypatch.setattr(bfloat16, name, value)
     deployed, data = mxsame.deploy(net, shape, dtype="bfloat16"), normal(3, *shape[1:])
     pairs = [*zip(tracing.flattened(deployed(data)), tracing.flattened(net(data)))]
     assert {got.dtype for got, _ in pairs} == {np.float32}

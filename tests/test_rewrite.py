@@ -300,9 +300,11 @@ def test_a_clip_is_a_maximum_of_a_minimum(low, high, dtype):
         np.testing.assert_array_equal(have.asnumpy(), wanted.asnumpy())
 
 
-@pytest.mark.parametrize("size", [32, 128])
-def test_what_is_in_bfloat16(size):
-    """Layers from 16 channels on, and what oneDNN runs after them; nothing in a graph of fewer than 1e7 products."""
+@pytest.mark.parametrize(("size", "per_element", "casts"), [(32, 64, 0), (128, 64, 4), (128, 128, 2)])
+def test_what_is_in_bfloat16(size, per_element, casts, monkeypatch):
+    """Layers from 16 channels on, and what runs after them; nothing in a graph of fewer than 1e7 products, or where
+    there are few for each element that is cast."""
+    monkeypatch.setattr(bfloat16, "PER_ELEMENT", per_element)
     F, shapes, x = mx.sym, {}, mx.sym.var("x")
 
     def layer(data, name, channels=16, groups=1):
@@ -315,10 +317,10 @@ def test_what_is_in_bfloat16(size):
     graph = Graph.of(x, {name: np.ones(shape, "float32") for name, shape in shapes.items()}, {"x": (1, 3, size, size)})
     bfloat16.narrow(graph)
     names = [node.op for node in graph.nodes() if node.op != "null"]
-    if size == 32:
-        assert "amp_cast" not in names
-    else:
+    assert names.count("amp_cast") == casts
+    if casts:
+        assert names[-5:] == ["amp_cast", "Convolution", "Pooling", "amp_cast", "LeakyReLU"]
+    if casts == 4:
         assert names[:7] == [
             *("Convolution", "Activation", "amp_cast", "Convolution", "clip", "Convolution", "amp_cast")
         ]
-        assert names[7:] == ["Activation", "clip", "amp_cast", "Convolution", "Pooling", "amp_cast", "LeakyReLU"]

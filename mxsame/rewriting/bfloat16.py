@@ -13,14 +13,15 @@ NAME, SINGLE = "bfloat16", "float32"
 TYPE, CODE = np.dtype([(NAME, np.uint16)]), "12"  # MXNet's type, and what its files call it
 COPY = f":{NAME}"  # how the name of a parameter's copy ends
 LAYERS = ("Convolution", "FullyConnected")
-KEEPERS = {  # what oneDNN runs in the type of its data: operators, with an attribute and its values
-    **dict.fromkeys(("elemwise_add", "Concat", "BlockGrad", "_backward_Activation"), ("", (None,))),
+KEEPERS = {  # what runs in the type of its data: operators, with an attribute and its values
+    **dict.fromkeys(("elemwise_add", "Concat", "BlockGrad", "_backward_Activation", "broadcast_axis"), ("", (None,))),
     "Activation": ("act_type", ("relu", "sigmoid", "tanh", "softrelu")),
     "LeakyReLU": ("act_type", ("leaky", "elu", "gelu", None)),
     "Pooling": ("pool_type", ("max", "avg", None)),
 }
-# What gains more than casts cost: layers with as many channels of data, in a graph that adds up as many products.
-CHANNELS, PRODUCTS = 16, 1e7
+# What gains more than casts cost: layers with as many channels of data, in a graph that adds up as many products, and
+# in a part of it with as many for each element that is cast.
+CHANNELS, PRODUCTS, PER_ELEMENT = 16, 1e7, 128
 
 
 def narrow(graph: Graph) -> None:
@@ -32,7 +33,7 @@ def narrow(graph: Graph) -> None:
     }
     if sum(products.values()) < PRODUCTS:
         return
-    narrowed: Set[Node] = set()
+    narrowed = _that_gain(graph, products, shapes)
     casts: Dict[Tuple[Output, str], Output] = {}
 
     def cast(source: Output, dtype: str) -> Output:
@@ -44,15 +45,31 @@ def narrow(graph: Graph) -> None:
         return casts.setdefault((source, dtype), Output(made))
 
     for node in graph.nodes():
-        keeps = node in products or _keeps_type(node)
-        if products.get(node) or (keeps and any(source in narrowed for source, _ in node.inputs)):
-            narrowed.add(node)
-            if node.attr("global_pool", False):  # which oneDNN runs with a kernel only
-                node.attrs["kernel"] = str((1,) * (len(shapes[node]) - 2))
+        if node in narrowed and node.attr("global_pool", False):  # which oneDNN runs with a kernel only
+            node.attrs["kernel"] = str((1,) * (len(shapes[node]) - 2))
         for position, source in enumerate(node.inputs):
             if (node in narrowed) != (source.node in narrowed):
                 node.inputs[position] = cast(source, NAME if node in narrowed else SINGLE)
     graph.outputs = [cast(output, SINGLE) if output.node in narrowed else output for output in graph.outputs]
+
+
+def _that_gain(graph: Graph, products: Dict[Node, float], shapes: Dict[Node, tuple]) -> Set[Node]:
+    """The nodes of those parts of the graph, from layers to all that can follow them, that gain more than their casts
+    cost."""
+    parts: Dict[Node, Set[Node]] = {}
+    for node in graph.nodes():
+        before = [parts[source] for source, _ in node.inputs if source in parts]
+        if products.get(node) or (before and (node in products or _keeps_type(node))):
+            part = {node}.union(*before)
+            parts.update(dict.fromkeys(part, part))
+    narrowed, users = set(), graph.users()
+    for part in {id(part): part for part in parts.values()}.values():
+        cast = {source for node in part for source, _ in node.inputs if graph.value(Output(source)) is None} - part
+        cast |= {node for node in part if any(user.node not in part for user in users[node])}
+        elements = sum(np.prod(shapes.get(node, ())) for node in cast)
+        if sum(products.get(node, 0) for node in part) >= PER_ELEMENT * elements:
+            narrowed |= part
+    return narrowed
 
 
 def is_copy(name: str) -> bool:
@@ -75,5 +92,7 @@ def _products(graph: Graph, node: Node, shape: tuple) -> float:
 def _keeps_type(node: Node) -> bool:
     if node.op == "clip":  # only together with a convolution
         return node.inputs[0].node.op == "Convolution" and float(node.attr("a_min")) == 0
+    if node.op == "Convolution":
+        return node.inputs[1].node.op == "_full"  # sums
     name, values = KEEPERS.get(node.op, ("", ()))
     return node.attr(name) in values and is_channels_first(node)
