@@ -97,7 +97,7 @@ class Audit:
         for node in graph.nodes():
             if node.op == "null" and node.name in self.shapes:
                 lengths = (None, *self.shapes[node.name][1:])
-                _splice(graph, node, tensors.fixed(mx.sym.var("data"), lengths), {"data": Output(node)})
+                _splice(graph, node, tensors.fix_lengths(mx.sym.var("data"), lengths), {"data": Output(node)})
         return graph.symbol()
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ def audit(net: Any, shape: Shapes) -> Audit:
     symbol = _symbol(net, shape)
     shapes = _shapes(symbol, shape)
     graph = Graph.of(symbol, {}, shapes)
-    with tracing.explained(shape=shape):
+    with tracing.explain_errors(shape=shape):
         node_shapes = graph.output_shapes()
     unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and Output(node) not in node_shapes]
     rule = "shape must be given for every input of the network, by name, so that the shapes of all layers are known"
@@ -164,7 +164,7 @@ def audit(net: Any, shape: Shapes) -> Audit:
 def _symbol(net: Any, shape: Shapes) -> Any:
     if isinstance(net, mx.gluon.HybridBlock):
         tracing.check_inputs(net, tuple(shape))
-        return tracing.grouped(net(*map(mx.sym.var, shape)))
+        return tracing.group(net(*map(mx.sym.var, shape)))
     if isinstance(net, (str, os.PathLike)):
         path = os.fspath(net)
         try:

@@ -6,7 +6,7 @@ An operator on arrays sees their device and whether autograd records. One on Sym
 
 A net is traced once, for all sizes. What a layer is in a graph depends on sizes and on the target, so a function with
 the decorator `deferred_in_trace` gives a variable while a net is traced, and keeps the call as a `Placeholder`.
-`mxsame.graphs.tracing.Trace.lowered` makes the call, with data whose shape is known, as often as it is asked.
+`mxsame.graphs.tracing.Trace.lower` makes the call, with data whose shape is known, as often as it is asked.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Target(NamedTuple):
         return self.purpose in (None, "file")
 
     @property
-    def planned_for(self) -> str:
+    def planning_purpose(self) -> str:
         """The purpose that plans are chosen for."""
         return self.purpose if self.purpose in ("training", "deployment") else "inference"
 
@@ -138,17 +138,17 @@ class Placeholder(NamedTuple):
     def output_shape(self, shape: tuple[int, ...]) -> Any:
         """The shape of what the function gives for data of this shape."""
         data, *others = self.symbols
-        return tensors.known_shape(self.lowered([mx.sym.var(data.name, shape=shape), *others]))
+        return tensors.known_shape(self.lower([mx.sym.var(data.name, shape=shape), *others]))
 
-    def lowered(self, symbols: Sequence[Any]) -> Any:
+    def lower(self, symbols: Sequence[Any]) -> Any:
         """What the function gives for other Symbols in place of these."""
         others = iter(symbols)
 
-        def other(value: Any) -> Any:
-            return tensors.of_kind(next(others), value) if isinstance(value, mx.sym.Symbol) else value
+        def substitute(value: Any) -> Any:
+            return tensors.as_kind(next(others), value) if isinstance(value, mx.sym.Symbol) else value
 
-        args = tuple(map(other, self.args))
-        return self.function(*args, **{name: other(value) for name, value in self.kwargs.items()})
+        args = tuple(map(substitute, self.args))
+        return self.function(*args, **{name: substitute(value) for name, value in self.kwargs.items()})
 
 
 def deferred_in_trace(function: Function) -> Function:
@@ -165,6 +165,6 @@ def deferred_in_trace(function: Function) -> Function:
         if data is None or variable.attr("__subgraph_name__"):
             return function(*args, **kwargs)
         placeholders.append(Placeholder(variable, function, args, kwargs))
-        return tensors.of_kind(variable, data)
+        return tensors.as_kind(variable, data)
 
     return cast(Function, wrapper)

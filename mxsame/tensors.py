@@ -18,7 +18,7 @@ def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
     if isinstance(array, mx.nd.NDArray):
         return tuple(array.shape)
     written = array.attr("__shape__") if array.get_children() is None else None
-    return _inferred_shape(array, {}) if written is None else _with_none(_parsed(written))
+    return _infer_shape(array, {}) if written is None else _with_none(_parsed(written))
 
 
 _parsed = functools.lru_cache(maxsize=4096)(ast.literal_eval)  # a variable's attribute `__shape__`
@@ -35,7 +35,7 @@ def _unknown_length() -> int:
     return -1 if mx.util.is_np_shape() else 0
 
 
-def probed_channels(symbol: Any, num_spatial_dims: int, channels_last: bool) -> Optional[int]:
+def probe_channels(symbol: Any, num_spatial_dims: int, channels_last: bool) -> Optional[int]:
     """The channels of a Symbol as its graph fixes them, whatever is fed to it.
 
     Variables without a shape are taken for arrays of as many axes.
@@ -47,22 +47,22 @@ def probed_channels(symbol: Any, num_spatial_dims: int, channels_last: bool) -> 
     def probe(size: int) -> Mapping[str, tuple]:
         return dict.fromkeys(unshaped, tuple(_unknown_length() if at == axis else size for at in range(ndim)))
 
-    shape = probed_shape(symbol, probe)
+    shape = probe_shape(symbol, probe)
     return shape[axis] if shape is not None and len(shape) == ndim else None
 
 
-def probed_shape(symbol: Any, shapes: Callable[[int], Mapping[str, tuple]]) -> Optional[tuple[Optional[int], ...]]:
+def probe_shape(symbol: Any, shapes: Callable[[int], Mapping[str, tuple]]) -> Optional[tuple[Optional[int], ...]]:
     """The shape of a Symbol, None for lengths that follow from the lengths that its inputs leave open: they are of one
     size and then another, as `shapes` says, since MXNet infers nothing through pooling of dynamic shape. None if there
     is no such shape."""
     # Larger than what networks reduce to nothing; inference allocates no memory.
-    one, other = (_inferred_shape(symbol, shapes(size)) for size in (509, 1021))
+    one, other = (_infer_shape(symbol, shapes(size)) for size in (509, 1021))
     if one is None or other is None or len(one) != len(other):
         return None
     return tuple(length if length == second else None for length, second in zip(one, other))
 
 
-def inferred_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:
+def infer_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:
     """The shapes of a graph's outputs as MXNet infers them from those of its inputs, which may be more than it has.
 
     Returns None if an operator cannot infer from unknown lengths, and for a graph that contradicts itself or these
@@ -76,8 +76,8 @@ def inferred_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:
     return outputs
 
 
-def _inferred_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[Optional[int], ...]]:
-    outputs = inferred_shapes(symbol, shapes)
+def _infer_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[Optional[int], ...]]:
+    outputs = infer_shapes(symbol, shapes)
     return _with_none(outputs[0]) if outputs and outputs[0] is not None else None
 
 
@@ -147,7 +147,7 @@ def known_type(data: Any) -> Optional[str]:
 # -- what a graph's variables are given, and refuse
 
 
-def of_kind(symbol: Any, other: Any) -> Any:
+def as_kind(symbol: Any, other: Any) -> Any:
     """The Symbol, an mx.np one if the other is."""
     return symbol.as_np_ndarray() if isinstance(other, mx.sym.numpy._Symbol) else symbol
 
@@ -157,7 +157,7 @@ def dtype_attribute(dtype: Any) -> str:
     return str(mx.nd.ndarray._DTYPE_NP_TO_MX[np.dtype(dtype).type])
 
 
-def renew(parameter: Any) -> None:
+def update_variable(parameter: Any) -> None:
     """Gluon makes a parameter's variable once and leaves it the type that it had before a cast, and the shape that it
     had before its first input."""
     known = {"__dtype__": dtype_attribute(parameter.dtype)}
@@ -184,7 +184,7 @@ FIXED = "data_must_be_"  # what the name of an operator starts with that refuses
 MOST_AXES = 6  # oneDNN's reshape takes no more; one of more axes is MXNet's own
 
 
-def fixed(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
+def fix_lengths(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
     """The Symbol itself, in a graph that refuses data of other lengths (None: any) instead of computing nonsense.
 
     An axis is split into its length and 1, which MXNet does only if that is the length, and merged again.

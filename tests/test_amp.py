@@ -38,8 +38,8 @@ from mxsame.target import Target
 for device in ("cpu", "gpu"):
     for sizes in (False, True):
         variable = mx.sym.var("data", dtype="float32")
-        trace = tracing.traced(net, (True,), Target("training", device))
-        symbol = trace.lowered([variable], [data.shape if sizes else None]).outputs
+        trace = tracing.trace_net(net, (True,), Target("training", device))
+        symbol = trace.lower([variable], [data.shape if sizes else None]).outputs
         inside = symbol.get_internals()
         types = dict(zip(inside.list_outputs(), inside.infer_type()[1]))
         nodes = json.loads(symbol.tojson(remove_amp_cast=False))["nodes"]

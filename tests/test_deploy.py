@@ -740,7 +740,7 @@ def assert_nearly_same(net, shape, monkeypatch, most, least=1e-4):
     for name, value in (("CHANNELS", 1), ("PRODUCTS", 1), ("PER_ELEMENT", 0)):
         monkeypatch.setattr(bfloat16, name, value)
     deployed, data = mxsame.deploy(net, shape, dtype="bfloat16"), normal(3, *shape[1:])
-    pairs = [*zip(tracing.flattened(deployed(data)), tracing.flattened(net(data)))]
+    pairs = [*zip(tracing.flatten(deployed(data)), tracing.flatten(net(data)))]
     assert {got.dtype for got, _ in pairs} == {np.float32}
     assert least < max(running.difference(got.asnumpy(), want.asnumpy(), 1e-30) for got, want in pairs) < most
     return deployed

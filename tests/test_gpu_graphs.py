@@ -157,9 +157,9 @@ def test_batch_norm_folds_with_channels_last():
     steps = ([layer, mx.gluon.nn.BatchNorm(axis=3), mx.gluon.nn.Activation("relu")] for layer in layers)
     net, shape = running.sequential(*(step for each in steps for step in each)), (2, 9, 8, 3)
     variable, data = mx.sym.var("data", dtype="float32"), running.normal(*shape)
-    trace = tracing.traced(running.trained(net, shape), (True,), Target("deployment", "gpu"))
+    trace = tracing.trace_net(running.trained(net, shape), (True,), Target("deployment", "gpu"))
     values = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
-    graph = Graph.of(trace.lowered([variable], [shape]).outputs, values, {"data": shape})
+    graph = Graph.of(trace.lower([variable], [shape]).outputs, values, {"data": shape})
     simplify(graph, fuses=False)
     assert "BatchNorm" not in running.operators(graph.symbol())
     # The transposed weight is turned for the CPU beforehand: its Deconvolution takes none that is computed.

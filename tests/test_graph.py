@@ -343,8 +343,8 @@ def two(as_list):
 def test_a_file_has_the_inputs_of_the_last_call_or_those_that_are_given(hybridize, as_list, tmp_path):
     net, args = two(as_list)
     hybridize(net)
-    want, arrays = net(*args).asnumpy(), tracing.flattened(args)
-    for given in (None, args, tracing.regrouped(args, (array.shape for array in arrays))):
+    want, arrays = net(*args).asnumpy(), tracing.flatten(args)
+    for given in (None, args, tracing.regroup(args, (array.shape for array in arrays))):
         files = mxsame.export(net, str(tmp_path / "net"), given)
         loaded = mx.gluon.SymbolBlock.imports(files[0], ["data0", "data1"], files[1])
         running.assert_equal(loaded(*arrays), want)

@@ -144,7 +144,7 @@ def test_a_plan_that_does_not_depend_on_the_size_is_the_same_for_all(padding, ex
         if not isinstance(padding, str):  # the padded data must hold the kernel
             shortest = max((kernel_size - 1) * dilation + 1 - sum(padding), 1)
         sizes = [(1, 8, shortest + added, shortest + 40 - added) for added in range(40)]
-        assert len({str(drawn.planned_for(shape)[0]) for shape in sizes}) == 1, drawn
+        assert len({str(drawn.plan_for(shape)[0]) for shape in sizes}) == 1, drawn
         independent += 1
     assert independent == expected
 
@@ -155,7 +155,7 @@ def test_a_plan_of_pooling_depends_on_the_size(avx512, monkeypatch):
     monkeypatch.setattr(costs, "has_avx512", lambda: avx512)
     pool = decision(3, 1, operator="max", plain=True, blocks=True)
     assert pool.depends_on_size
-    assert [pool.planned_for((1, 8, size, size))[0].blocks for size in (16, 224)] == [not avx512, True]
+    assert [pool.plan_for((1, 8, size, size))[0].blocks for size in (16, 224)] == [not avx512, True]
 
 
 def test_an_output_of_a_transposed_convolution_depends_on_the_size():
@@ -164,7 +164,7 @@ def test_an_output_of_a_transposed_convolution_depends_on_the_size():
     upward = Decision(windows, Work("transposed"), ("native",), plan=None)
     assert upward.depends_on_size
     with pytest.raises(ValueError, match="padding must leave an element of the output"):
-        upward.planned_for((1, 3, 1, 1))
+        upward.plan_for((1, 3, 1, 1))
 
 
 # ---- the estimate's own arithmetic -----------------------------------------------------------------------------------

@@ -106,12 +106,12 @@ def to_keras(
     is_first = validation.layout(layout, 2) == "NCHW"
     types = {str(dtype) for dtype in (source.dtype, *source.types.values())}
     check(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
-    with tracing.explained(input_shape=input_shape):
+    with tracing.explain_errors(input_shape=input_shape):
         if _is_as_read(net, path):
             made = _as_read(net, source.inputs)
         else:
             made = _from_graph(source, not path.endswith(".h5"), is_first)
-    with tracing.explained(input_shape=input_shape), files.draft_for(path) as file:
+    with tracing.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         writing.save(file, made)
         compared_by = checking.compare(file, made, source)
     sizes = (array.size for layer in made.model.walk() for array in made.arrays(layer).values())

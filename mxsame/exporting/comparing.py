@@ -11,7 +11,7 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.exporting.shapes import Shape, reshape_that_loses
 from mxsame.exporting.walk import Source
-from mxsame.graphs.deploy import frozen
+from mxsame.graphs.deploy import freeze
 from mxsame.progress import report
 from mxsame.rewriting.graph import Node
 from mxsame.target import Target
@@ -110,7 +110,7 @@ def _by_mxnet(
     dtype = np.promote_types(source.dtype, np.float32)
     floats = {name: array.astype(dtype) for name, array in arrays.items() if array.dtype.kind == "f"}
     try:
-        graph, _ = frozen(source.net, source.inputs, dtype, Target("inference", "cpu"))
+        graph, _ = freeze(source.net, source.inputs, dtype, Target("inference", "cpu"))
         if reshape_that_loses(graph.shapes()) is not None:
             return None
         graph.context = mx.cpu()

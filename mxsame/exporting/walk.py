@@ -16,7 +16,7 @@ from mxsame._mxnet import mx
 from mxsame.exporting.attributes import Attributes
 from mxsame.exporting.shapes import Shape, Shapes
 from mxsame.graphs import tracing
-from mxsame.graphs.deploy import frozen
+from mxsame.graphs.deploy import freeze
 from mxsame.plan.windows import AnyWindow, check_static
 from mxsame.progress import report
 from mxsame.rewriting import canonical
@@ -45,7 +45,7 @@ class Source(NamedTuple):
         inputs = tracing.inputs_of(net, input_shape)
         dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
         types = dict.fromkeys(inputs.shapes, dtype)
-        variables = tracing.flattened(_gluon.graph_inputs(net)) if isinstance(net, mx.gluon.SymbolBlock) else ()
+        variables = tracing.flatten(_gluon.graph_inputs(net)) if isinstance(net, mx.gluon.SymbolBlock) else ()
         for name, variable in zip(types, variables):
             given = np.dtype(mx.nd.ndarray._DTYPE_MX_TO_NP[int(variable.attr("__dtype__") or 0)])
             types[name] = dtype if given.kind == "f" else given
@@ -54,7 +54,7 @@ class Source(NamedTuple):
 
 def graph_of(source: Source, any_size: bool = False, trained: bool = False) -> Graph:
     """The graph of the net on the CPU, with its windows noted. A graph that is `trained` keeps its dropout."""
-    graph, _ = frozen(source.net, source.inputs, source.dtype, FORMAT)
+    graph, _ = freeze(source.net, source.inputs, source.dtype, FORMAT)
     graph.context = mx.cpu()
     for node in graph.nodes():
         if node.name in source.types:

@@ -85,7 +85,7 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
     rule = "input_shape must be a sequence of integers, an array, or a list of such"
     validation.check_type(input_shape is not None, rule, input_shape=input_shape)
     inputs, parameters = tracing.inputs_of(net, input_shape), net.collect_params()
-    devices = tracing.contexts(parameters) if ctx is None else _checked_contexts(ctx)
+    devices = tracing.contexts(parameters) if ctx is None else _check_contexts(ctx)
     if isinstance(net, Deployed):
         net.check_serves(inputs.shapes.values(), devices, dtype)
         return net
@@ -95,8 +95,8 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
         validation.float_type("net", str(own), *operands.NO_FLOAT16)
     if dtype is not None:
         _check_narrow(dtype, own, devices)
-    with tracing.explained(input_shape=input_shape):
-        graph, structure = frozen(net, inputs, own, Target("deployment", "cpu" if on_cpu else "gpu"))
+    with tracing.explain_errors(input_shape=input_shape):
+        graph, structure = freeze(net, inputs, own, Target("deployment", "cpu" if on_cpu else "gpu"))
         candidates = sorted(DTYPES, key=lambda each: own is not None and each != own)
         dtypes = {name: graph.accepted(name, candidates) for name in inputs.shapes}
         fuses = own == SINGLE and tensors.has_onednn() and on_cpu and not has_steps(graph)
@@ -124,7 +124,7 @@ class Signature:
                 raise TypeError(f"{name} must be an {kind.__name__}; {operands.received(name, array)}")
             if len(array.shape) != len(shape) or array.shape[1:] != shape[1:] or array.shape[0] < 1:
                 raise ValueError(
-                    f"{name} must have the shape that the net was deployed for, {_described(shape)}; "
+                    f"{name} must have the shape that the net was deployed for, {_describe(shape)}; "
                     f"{validation.received(**{f'{name}.shape': array.shape})}"
                 )
             operands.check_fits(name, array, "the parameters", self.dtypes[name], contexts)
@@ -180,7 +180,7 @@ class Deployed(mx.gluon.SymbolBlock):
         parameters.update({name: _Fixed(name, value, contexts) for name, value in graph.values.items()})
         with warnings.catch_warnings():  # a graph without parameters takes data of any type, and MXNet warns of that
             warnings.filterwarnings("ignore", "Cannot decide type")
-            super().__init__(tracing.of_mode(self.graph), variables, parameters)
+            super().__init__(tracing.in_mode(self.graph), variables, parameters)
         self._fused: Optional[tracing.Runner] = None
         if fused_dtype:
             with contextlib.suppress(mx.base.MXNetError):
@@ -197,7 +197,7 @@ class Deployed(mx.gluon.SymbolBlock):
 
     def _runner(self, symbol: Any) -> tracing.Runner:
         flags = {} if tracing.has_loop(symbol) else dict.fromkeys(tracing.STATIC, True)
-        outputs = tracing.regrouped(self.signature.structure, iter(_parted(symbol)))
+        outputs = tracing.regroup(self.signature.structure, iter(_split_outputs(symbol)))
         parameters = dict(self.params.items())
         for name in filter(bfloat16.is_copy, set(symbol.list_inputs()).difference(parameters)):
             source = parameters[name[: -len(bfloat16.COPY)]]
@@ -213,14 +213,14 @@ class Deployed(mx.gluon.SymbolBlock):
     def forward(self, *args: Any) -> Any:
         """The outputs, nested as the net nests them; a graph that this becomes a part of refuses data of other sizes as
         well."""
-        seen, (last, runner) = tracing.seen(args), self._last
+        seen, (last, runner) = tracing.call_facts(args), self._last
         if runner is None or seen != last:
-            args = tuple(tracing.flattened(args))
+            args = tuple(tracing.flatten(args))
             if len(args) != len(self._used):
                 names = ", ".join(self.signature.shapes)
                 raise TypeError(f"a deployed net must be called with {names}; {validation.received(inputs=len(args))}")
             if all(isinstance(arg, mx.sym.Symbol) for arg in args):
-                return tracing.regrouped(self.signature.structure, iter(self.composed(args)))
+                return tracing.regroup(self.signature.structure, iter(self.composed(args)))
             self.signature.check(args, tracing.contexts(self.params))  # all are there: no search through the children
             runner = self._fused if self._fused and _is_cpu(args[0].ctx) else self._plain
             self._last = seen, (runner if seen else None)
@@ -233,7 +233,7 @@ class Deployed(mx.gluon.SymbolBlock):
         """Raise if it was not deployed for these shapes, of any batch, these devices and this type."""
         rule, own, its = "must be what the net was deployed for", self.signature.shapes, tracing.contexts(self.params)
         fits = [shape[1:] for shape in shapes] == [shape[1:] for shape in own.values()]
-        described = ", ".join(map(_described, own.values()))
+        described = ", ".join(map(_describe, own.values()))
         validation.check(fits, f"input_shape {rule}, {described}", input_shape=[*shapes])
         validation.check(set(devices) == set(its), f"ctx {rule}, {its}", ctx=devices)
         validation.check(dtype in (None, self.fused_dtype), f"dtype {rule}, {self.fused_dtype}", dtype=dtype)
@@ -241,9 +241,9 @@ class Deployed(mx.gluon.SymbolBlock):
     def composed(self, variables: Sequence[Any]) -> list:
         """The outputs of the plain graph with these Symbols as its inputs, of data of the right size only."""
         shapes = self.signature.shapes
-        fixed = dict(zip(shapes, map(tracing.of_shape, variables, shapes.values())))
+        fixed = dict(zip(shapes, map(tracing.fix_shape, variables, shapes.values())))
         whole = self.graph(**{name: fixed[name].as_nd_ndarray() for name in self.used(shapes)})
-        return _parted(whole)
+        return _split_outputs(whole)
 
     def self_check(self, context: Any) -> None:
         """Run once, so that MXNet refuses now what it would refuse later; and stay fused only if that runs, and the
@@ -252,7 +252,7 @@ class Deployed(mx.gluon.SymbolBlock):
 
         def outputs(runner: tracing.Runner) -> list:
             with mx.autograd.pause(train_mode=False):
-                return [array.asnumpy() for array in tracing.flattened(runner(*data))]
+                return [array.asnumpy() for array in tracing.flatten(runner(*data))]
 
         plain = outputs(self._plain)
         if self._fused and _is_cpu(context):
@@ -276,17 +276,17 @@ class Deployed(mx.gluon.SymbolBlock):
         path, epoch = files.check_path(path), validation.integer("epoch", epoch, 0)
         remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
         outputs = self.composed([tracing.variable(name) for name in self.signature.shapes])
-        return files.written(tracing.grouped(outputs), self.collect_params(), path, epoch, remove_amp_cast)
+        return files.write(tracing.group(outputs), self.collect_params(), path, epoch, remove_amp_cast)
 
     def __reduce__(self) -> tuple:
         """For copies, and for pickling."""
         devices = tracing.contexts(self.collect_params())
         arrays = values(self.collect_params(), devices[0])
         dtype = self.fused_dtype if self._fused else None
-        return _rebuilt, (self.graph.tojson(), arrays, self.signature, devices, dtype)
+        return _rebuild, (self.graph.tojson(), arrays, self.signature, devices, dtype)
 
     def __repr__(self) -> str:
-        inputs = ", ".join(f"{name} {_described(shape)}" for name, shape in self.signature.shapes.items())
+        inputs = ", ".join(f"{name} {_describe(shape)}" for name, shape in self.signature.shapes.items())
         how = f"{', fused' if self._fused else ''}{' in bfloat16' if self._is_narrow() else ''}"
         return f"Deployed({inputs}{how})"
 
@@ -294,7 +294,7 @@ class Deployed(mx.gluon.SymbolBlock):
 # ---- a net with the values of its parameters -----------------------------------------------------------------------
 
 
-def frozen(net: Any, inputs: tracing.Inputs, dtype: Any, target: Target) -> tuple[Graph, Any]:
+def freeze(net: Any, inputs: tracing.Inputs, dtype: Any, target: Target) -> tuple[Graph, Any]:
     """The net run on Symbols of this type: its graph, and how it nests its outputs.
 
     A graph for "deployment" must be simplified before it runs: it may hold computed weights. One for "format", made to
@@ -304,17 +304,17 @@ def frozen(net: Any, inputs: tracing.Inputs, dtype: Any, target: Target) -> tupl
     """
     variables = [tracing.variable(name, dtype) for name in inputs.shapes]
     try:
-        trace = tracing.traced(net, inputs.structure, target)
-        outputs = trace.lowered(variables, inputs.shapes.values()).outputs
+        trace = tracing.trace_net(net, inputs.structure, target)
+        outputs = trace.lower(variables, inputs.shapes.values()).outputs
     except (AttributeError, NotImplementedError) as error:  # what a Symbol does not have, or a Block without a graph
         raise TypeError(
             f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"
         ) from error
     parameters = net.collect_params()
     context = tracing.contexts(parameters)[0]
-    graph = Graph.of(tracing.grouped(outputs), values(parameters, context), inputs.shapes, context)
+    graph = Graph.of(tracing.group(outputs), values(parameters, context), inputs.shapes, context)
     graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
-    return graph, tracing.regrouped(outputs, itertools.repeat(True))
+    return graph, tracing.regroup(outputs, itertools.repeat(True))
 
 
 def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
@@ -324,18 +324,18 @@ def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
     return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
 
 
-def _parted(symbol: Any) -> list:
+def _split_outputs(symbol: Any) -> list:
     """The outputs of a graph, as Symbols of the mode."""
-    return [tracing.of_mode(symbol[index]) for index in range(len(symbol.list_outputs()))]
+    return [tracing.in_mode(symbol[index]) for index in range(len(symbol.list_outputs()))]
 
 
-def _rebuilt(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], dtype: Optional[str]) -> Deployed:
+def _rebuild(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], dtype: Optional[str]) -> Deployed:
     if dtype == bfloat16.NAME:  # on another machine
         _check_narrow(dtype, SINGLE, devices)
     return Deployed(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, dtype)
 
 
-def _checked_contexts(ctx: Any) -> list:
+def _check_contexts(ctx: Any) -> list:
     contexts = list(ctx) if validation.is_sequence(ctx) else [ctx]
     if not contexts or not all(isinstance(context, mx.Context) for context in contexts):
         raise TypeError(f"ctx must be an mx.Context, or a list of such; {validation.received(ctx=ctx)}")
@@ -368,5 +368,5 @@ def _is_cpu(context: Any) -> bool:
     return bool(context.device_type.startswith("cpu"))
 
 
-def _described(shape: Sequence[int]) -> str:
+def _describe(shape: Sequence[int]) -> str:
     return f"({', '.join(['N', *map(str, shape[1:])])})"

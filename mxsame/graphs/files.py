@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Iterator
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.graphs.tracing import check_ready, explained, grouped, inputs_of, of_shape, traced, variable
+from mxsame.graphs.tracing import check_ready, explain_errors, fix_shape, group, inputs_of, trace_net, variable
 from mxsame.target import Target
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ def export(
     remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
     inputs = inputs_of(net, input_shape)
     shapes = inputs.shapes
-    data = [variable(name) if shape is None else of_shape(variable(name), shape) for name, shape in shapes.items()]
-    trace = traced(net, inputs.structure, Target("file"))
-    symbol = grouped(trace.lowered(data, shapes.values()).outputs)
+    data = [variable(name) if shape is None else fix_shape(variable(name), shape) for name, shape in shapes.items()]
+    trace = trace_net(net, inputs.structure, Target("file"))
+    symbol = group(trace.lower(data, shapes.values()).outputs)
     if input_shape is not None:
         used = set(symbol.list_arguments())
-        with explained(input_shape=input_shape):
+        with explain_errors(input_shape=input_shape):
             symbol.infer_shape(**{name: shape for name, shape in shapes.items() if name in used})
-    return written(symbol, net.collect_params(), path, epoch, remove_amp_cast)
+    return write(symbol, net.collect_params(), path, epoch, remove_amp_cast)
 
 
 def check_path(path: Any) -> str:
@@ -84,7 +84,7 @@ def check_path(path: Any) -> str:
     return str(path)
 
 
-def written(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast: bool = True) -> tuple[str, str]:
+def write(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast: bool = True) -> tuple[str, str]:
     """The two files of a graph: their names."""
     kinds = {**dict.fromkeys(symbol.list_arguments(), "arg"), **dict.fromkeys(symbol.list_auxiliary_states(), "aux")}
     saved = {f"{kind}:{name}": parameters[name] for name, kind in kinds.items() if name in parameters}

@@ -120,9 +120,9 @@ class Specialised:
         self._last: tuple[Any, Optional[tracing.NetGraph]] = None, None  # what is seen of the last call, its graph
 
     def __call__(self, *args: Any) -> Any:
-        seen, (last, graph), arrays = tracing.seen(args), self._last, args
+        seen, (last, graph), arrays = tracing.call_facts(args), self._last, args
         if graph is None or seen != last:
-            arrays = tuple(tracing.flattened(args))
+            arrays = tuple(tracing.flatten(args))
             for array in arrays:
                 operands.must_be_array("data", array)
             # Symbols are a parent's graph.
@@ -137,7 +137,7 @@ class Specialised:
         try:
             return graph(*arrays)
         except mx.base.MXNetError:
-            with tracing.explained(shapes=[array.shape for array in arrays]):
+            with tracing.explain_errors(shapes=[array.shape for array in arrays]):
                 raise
 
     def __reduce__(self) -> tuple:
@@ -173,13 +173,13 @@ class Specialised:
             if shared and (calls > 1 or shared.takes(call.shapes)):
                 _keep(kind.waiting, signature, calls, MOST_SHAPES)
                 return shared
-        return self._compiled(call, signature, call.lowered(self._net, kind.trace).outputs)
+        return self._compiled(call, signature, call.lower(self._net, kind.trace).outputs)
 
     def _for_any_size(self, call: tracing.Call, kind: Kind) -> Any:
         """The graph for any size; False if there is none."""
         if kind.shared is None:
             try:
-                kind.shared = self._made(call, call.lowered(self._net, kind.trace, static=False).outputs)
+                kind.shared = self._made(call, call.lower(self._net, kind.trace, static=False).outputs)
             except (TypeError, ValueError):
                 kind.shared = False
         return kind.shared
@@ -340,8 +340,8 @@ class _GraphForTools:
     def _graph(self) -> tuple[list, Any]:
         inputs = tracing.inputs_of(self._net)
         variables = list(map(tracing.variable, inputs.shapes))
-        lowered = tracing.traced(self._net, inputs.structure).lowered(variables, inputs.shapes.values())
-        return variables, tracing.grouped(lowered.outputs)
+        lowered = tracing.trace_net(self._net, inputs.structure).lower(variables, inputs.shapes.values())
+        return variables, tracing.group(lowered.outputs)
 
     def __len__(self) -> int:
         return 2
@@ -362,8 +362,8 @@ class Kind:
     def __init__(self, net: Any, call: tracing.Call):
         self.signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
         self.waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
-        self.trace = call.traced(net)
-        self.first = call.lowered(net, self.trace)
+        self.trace = call.trace(net)
+        self.first = call.lower(net, self.trace)
         # None for an operator on other data than it is given, whose shape does not follow from what was decided.
         self._decisions = [
             None if decisions and data and None not in data and not _are_of(decisions, data, out) else decisions
@@ -384,7 +384,7 @@ class Kind:
         known = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
         plans: list[Any] = []
         for placeholder, decisions in zip(self.trace.placeholders, self._decisions):
-            inferred = tensors.inferred_shapes(placeholder.symbols[0], known)
+            inferred = tensors.infer_shapes(placeholder.symbols[0], known)
             if inferred is None:
                 return None
             shape = tuple(inferred[0] or ())
@@ -393,7 +393,7 @@ class Kind:
             if not shape or min(shape) <= 0:
                 plans.append(shape)
             elif decisions:
-                plans += [decision.planned_for(shape) for decision in decisions if decision.depends_on_size]
+                plans += [decision.plan_for(shape) for decision in decisions if decision.depends_on_size]
                 for decision in decisions:
                     shape = decision.output_shape(shape)
                 known[placeholder.variable.name] = shape

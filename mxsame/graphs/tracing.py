@@ -20,7 +20,7 @@ from mxsame import _gluon, operands, tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.plan import forced
 from mxsame.plan.choice import Decision
-from mxsame.rewriting import prepared
+from mxsame.rewriting import prepare
 from mxsame.target import ANY, Placeholder, Target, building, target_of
 
 # Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
@@ -78,7 +78,7 @@ class Trace(NamedTuple):
     variables: dict[str, Any]  # of the net's parameters
     target: Target
 
-    def lowered(self, inputs: Iterable[Any], shapes: Iterable[Optional[tuple]]) -> Lowered:
+    def lower(self, inputs: Iterable[Any], shapes: Iterable[Optional[tuple]]) -> Lowered:
         """The graph of these Symbols, of these shapes, None for an unknown one.
 
         One operator after the other is lowered. The variables in whose place they are, in a copy of the trace, have as
@@ -94,24 +94,24 @@ class Trace(NamedTuple):
         for placeholder, decided in zip(self.placeholders, decisions):
             variable, symbols = next(copied), [next(copied) for _ in placeholder.symbols]
             with building(self.target, decisions=decided):
-                output = placeholder.lowered(symbols).as_nd_ndarray()
+                output = placeholder.lower(symbols).as_nd_ndarray()
             known.append((tensors.known_shape(symbols[0]), tensors.describe(variable, output, self.target.purpose)))
-            lowered[variable.name] = _resolved(output, lowered)
+            lowered[variable.name] = _resolve(output, lowered)
         ends = list(copied)
         whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in self.placeholders)])
         _replace(whole, lowered)
-        graph = prepared(mx.sym.Group([_resolved(end, lowered) for end in ends]), given, self.target)
-        outputs = [tensors.of_kind(graph[index], kind) for index, kind in enumerate(flattened(self.outputs))]
-        return Lowered(regrouped(self.outputs, iter(outputs)), decisions, known)
+        graph = prepare(mx.sym.Group([_resolve(end, lowered) for end in ends]), given, self.target)
+        outputs = [tensors.as_kind(graph[index], kind) for index, kind in enumerate(flatten(self.outputs))]
+        return Lowered(regroup(self.outputs, iter(outputs)), decisions, known)
 
     def _copied(self) -> Iterator[Any]:
         """Copies of all Symbols, over the net's own parameters: the inputs, for each placeholder its variable and what
         its function is given, and the outputs."""
         own = [each for placeholder in self.placeholders for each in (placeholder.variable, *placeholder.symbols)]
-        symbols = (*self.inputs, *own, *flattened(self.outputs))
+        symbols = (*self.inputs, *own, *flatten(self.outputs))
         whole = copy.copy(mx.sym.Group([each.as_nd_ndarray() for each in symbols]))
         _replace(whole, self.variables)
-        return (_resolved(each, self.variables) for each in whole)
+        return (_resolve(each, self.variables) for each in whole)
 
 
 def _replace(whole: Any, replacements: Mapping[str, Any]) -> None:
@@ -122,29 +122,29 @@ def _replace(whole: Any, replacements: Mapping[str, Any]) -> None:
         whole._compose(**{name: symbol for name, symbol in replacements.items() if name in names})
 
 
-def _resolved(symbol: Any, replacements: Mapping[str, Any]) -> Any:
+def _resolve(symbol: Any, replacements: Mapping[str, Any]) -> Any:
     """The replacement of a Symbol, if it is a variable that has one."""
     return replacements.get(symbol.name, symbol) if symbol.get_children() is None else symbol
 
 
-def of_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
+def in_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
     """The Symbol, an mx.np one in np mode or as `is_np` says."""
     return symbol.as_np_ndarray() if (mx.util.is_np_array() if is_np is None else is_np) else symbol
 
 
-def traced(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool] = None) -> Trace:
+def trace_net(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool] = None) -> Trace:
     """The net run on Symbols, nested as `structure` says, mx.np ones in np mode or as `is_np` says."""
-    inputs = [variable(f"mxsame_input{number}", is_np=is_np) for number in range(len(flattened(structure)))]
-    args = regrouped(structure, iter(inputs))
+    inputs = [variable(f"mxsame_input{number}", is_np=is_np) for number in range(len(flatten(structure)))]
+    args = regroup(structure, iter(inputs))
     check_inputs(net, args)
     parameters = _gluon.parameters(net)
     for parameter in parameters.values():
-        tensors.renew(parameter)
+        tensors.update_variable(parameter)
     placeholders: list[Placeholder] = []
     with building(target, placeholders):
         outputs = net.forward(*args)
-    outputs = regrouped(outputs, map(_parted, flattened(outputs)))
-    grouped(outputs)  # which are Symbols
+    outputs = regroup(outputs, map(_split_output, flatten(outputs)))
+    group(outputs)  # which are Symbols
     variables = {name: parameter.var().as_nd_ndarray() for name, parameter in parameters.items()}
     return Trace(inputs, placeholders, outputs, variables, target)
 
@@ -153,7 +153,7 @@ def check_inputs(net: Any, args: Any) -> None:
     """That `hybrid_forward` takes so many inputs, in addition to the parameters that Gluon passes."""
     try:
         inspect.signature(net.hybrid_forward).bind(mx.sym, *args, **_gluon.own_parameters(net))
-        if isinstance(net, mx.gluon.SymbolBlock) and len(flattened(args)) != len(_gluon.graph_inputs(net)):
+        if isinstance(net, mx.gluon.SymbolBlock) and len(flatten(args)) != len(_gluon.graph_inputs(net)):
             raise TypeError(f"its graph has {len(_gluon.graph_inputs(net))}")
     except TypeError as error:
         raise TypeError(
@@ -161,32 +161,32 @@ def check_inputs(net: Any, args: Any) -> None:
         ) from None
 
 
-def _parted(output: Any) -> Any:
+def _split_output(output: Any) -> Any:
     """What gives several arrays as a list of them."""
     several = isinstance(output, mx.sym.Symbol) and len(output.list_outputs()) > 1
     return list(output) if several else output
 
 
-def grouped(outputs: Any) -> Any:
+def group(outputs: Any) -> Any:
     """Nested outputs as one Symbol, of the kind that they are."""
-    leaves = flattened(outputs)
+    leaves = flatten(outputs)
     if not leaves or not all(isinstance(leaf, mx.sym.Symbol) for leaf in leaves):
         raise TypeError(f"net must return arrays; received {type(outputs).__name__}")
     if len(leaves) == 1:
         return leaves[0]
-    return tensors.of_kind(mx.sym.Group(leaves), leaves[0])
+    return tensors.as_kind(mx.sym.Group(leaves), leaves[0])
 
 
-def _computed(output: Any) -> Any:
+def _by_operator(output: Any) -> Any:
     """The output; an input or a parameter by an operator, since MXNet gives it no gradient otherwise."""
     if output.get_children() is not None:
         return output
-    return tensors.of_kind(mx.sym.identity(output.as_nd_ndarray()), output)
+    return tensors.as_kind(mx.sym.identity(output.as_nd_ndarray()), output)
 
 
-def of_shape(variable: Any, shape: tuple) -> Any:
+def fix_shape(variable: Any, shape: tuple) -> Any:
     """The variable, in a graph that refuses data of another shape than this; only the batch may differ."""
-    return of_mode(tensors.fixed(variable.as_nd_ndarray(), (None, *shape[1:])))
+    return in_mode(tensors.fix_lengths(variable.as_nd_ndarray(), (None, *shape[1:])))
 
 
 class Inputs(NamedTuple):
@@ -202,7 +202,7 @@ def inputs_of(net: Any, input_shape: Any = None) -> Inputs:
     shapes: list[Any] = []
     if input_shape is None:
         structure: Any = _gluon.input_structure(net) or [True] * _count_of_inputs(net)
-        shapes = [None] * len(flattened(structure))
+        shapes = [None] * len(flatten(structure))
     else:
         structure = _structure("input_shape", input_shape, shapes)
     structure = tuple(structure) if isinstance(structure, (list, tuple)) else (structure,)
@@ -243,7 +243,7 @@ def input_names(net: Any, count: int) -> list[str]:
 
 def variable(name: str, dtype: Any = None, is_np: Optional[bool] = None) -> Any:
     """A graph's input, an mx.np Symbol in np mode, or as `is_np` says."""
-    return of_mode(mx.sym.var(name, dtype=dtype), is_np)
+    return in_mode(mx.sym.var(name, dtype=dtype), is_np)
 
 
 def reason(error: Exception) -> str:
@@ -260,7 +260,7 @@ def reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def explained(**given: Any) -> Iterator[None]:
+def explain_errors(**given: Any) -> Iterator[None]:
     """Within the `with` block, what MXNet refuses is a `ValueError` with the data that was given."""
     try:
         yield
@@ -273,7 +273,7 @@ def explained(**given: Any) -> Iterator[None]:
 # -- a call, and the graph for it
 
 
-def seen(args: tuple) -> Any:
+def call_facts(args: tuple) -> Any:
     """For a call with dense arrays only, the facts that its graph depends on as long as the net does not change; None
     for any other call. The first two are whether autograd records and trains."""
     facts: list[Any] = []
@@ -297,7 +297,7 @@ class Call(NamedTuple):
     def of(cls, args: tuple, arrays: Sequence[Any]) -> Call:
         """A call with these arrays, as autograd is now."""
         leaves = tuple((type(array), array.shape, array.dtype) for array in arrays)
-        structure = regrouped(args, itertools.repeat(True))
+        structure = regroup(args, itertools.repeat(True))
         return cls(structure, leaves, target_of(arrays[0]), forced())
 
     @property
@@ -314,18 +314,18 @@ class Call(NamedTuple):
         """The shapes by the names that a graph gives its inputs."""
         return dict(zip(input_names(net, len(self.leaves)), self.shapes))
 
-    def traced(self, net: Any) -> Trace:
+    def trace(self, net: Any) -> Trace:
         """The net for arrays like these."""
         is_np = any(issubclass(kind, mx.np.ndarray) for kind, _, _ in self.leaves)
-        return traced(net, self.structure, self.target, is_np)
+        return trace_net(net, self.structure, self.target, is_np)
 
-    def lowered(self, net: Any, trace: Trace, static: bool = True) -> Lowered:
+    def lower(self, net: Any, trace: Trace, static: bool = True) -> Lowered:
         """The graph for these sizes, or for any size."""
         inputs = [
             variable(name, dtype, issubclass(kind, mx.np.ndarray))
             for name, (kind, _, dtype) in zip(self.named_shapes(net), self.leaves)
         ]
-        return trace.lowered(inputs, self.shapes if static else [None] * len(inputs))
+        return trace.lower(inputs, self.shapes if static else [None] * len(inputs))
 
 
 def has_loop(symbol: Any) -> bool:
@@ -339,7 +339,7 @@ class Runner:
     nested as they are. `flags` are those of `HybridBlock.hybridize`."""
 
     def __init__(self, outputs: Any, names: Iterable[str], parameters: Mapping[str, Any], flags: Mapping[str, Any]):
-        self.symbol, self._outputs, self._names = grouped(outputs), outputs, tuple(names)
+        self.symbol, self._outputs, self._names = group(outputs), outputs, tuple(names)
         inputs = self.symbol.list_inputs()
         self._parameters = {name: parameters[name] for name in inputs if name not in self._names}
         sources = {**self._parameters, **{name: position for position, name in enumerate(self._names)}}
@@ -363,7 +363,7 @@ class Runner:
         except RuntimeError as error:
             self._explain(arrays, error)
             raise
-        return regrouped(self._outputs, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
+        return regroup(self._outputs, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
 
     def _explain(self, arrays: Sequence[Any], error: Exception) -> None:
         """Raise what is wrong with an array that MXNet has refused; nothing if it is something else."""
@@ -387,11 +387,12 @@ class NetGraph(Runner):
     """
 
     def __init__(self, net: Any, call: Call, outputs: Any, flags: Mapping[str, Any], most: float = math.inf):
-        outputs = regrouped(outputs, map(_computed, flattened(outputs)))
-        symbol, shapes, parameters = grouped(outputs), call.named_shapes(net), _gluon.parameters(net)
+        outputs = regroup(outputs, map(_by_operator, flatten(outputs)))
+        symbol, shapes, parameters = group(outputs), call.named_shapes(net), _gluon.parameters(net)
         unknown = [name for name in symbol.list_inputs() if name not in shapes and name not in parameters]
         validation.check(not unknown, "net must compute from its inputs and parameters only", variables=unknown)
-        self.memory = _kept(symbol, shapes, call.target.purpose == "training") if flags.get("static_alloc") else 0
+        trains = call.target.purpose == "training"
+        self.memory = _kept_memory(symbol, shapes, trains) if flags.get("static_alloc") else 0
         if self.memory > most or has_loop(symbol):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
         super().__init__(outputs, shapes, parameters, flags)
@@ -399,7 +400,7 @@ class NetGraph(Runner):
 
     def takes(self, shapes: Sequence[tuple]) -> bool:
         """Whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
-        return tensors.inferred_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
+        return tensors.infer_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
 
     def _initialize(self, shapes: Mapping[str, tuple]) -> None:
         """Give deferred parameters the shapes that follow from those of the inputs."""
@@ -408,7 +409,7 @@ class NetGraph(Runner):
             return
         names, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
         given = {name: shape for name, shape in shapes.items() if name in names}
-        with explained(shapes=list(given.values())):
+        with explain_errors(shapes=list(given.values())):
             arguments, _, auxiliary = self.symbol.infer_shape_partial(**given)
         all_shapes = dict(zip([*names, *states], [*arguments, *auxiliary]))
         unknown = [name for name in deferred if not all_shapes[name] or min(all_shapes[name]) <= 0]
@@ -418,10 +419,10 @@ class NetGraph(Runner):
             _gluon.initialize_deferred(parameter, all_shapes[name])
 
 
-def _kept(symbol: Any, shapes: Mapping[str, tuple], trains: bool) -> int:
+def _kept_memory(symbol: Any, shapes: Mapping[str, tuple], trains: bool) -> int:
     """Bytes: those of all outputs of operators, and as many of gradients; in inference of the two largest."""
     internals = symbol.get_internals()
-    inferred = tensors.inferred_shapes(internals, shapes) or []
+    inferred = tensors.infer_shapes(internals, shapes) or []
     inputs = set(symbol.list_inputs())
     outputs = (shape for name, shape in zip(internals.list_outputs(), inferred) if name not in inputs)
     elements = [math.prod(shape) for shape in outputs if shape and min(shape) > 0]
@@ -442,16 +443,16 @@ def float_dtype(parameters: Mapping[str, Any]) -> Any:
 # -- arguments may be nested lists, and None
 
 
-def flattened(args: Any) -> list:
+def flatten(args: Any) -> list:
     """The arrays, one after the other."""
     if isinstance(args, (list, tuple)):
-        return [leaf for entry in args for leaf in flattened(entry)]
+        return [leaf for entry in args for leaf in flatten(entry)]
     return [] if args is None else [args]
 
 
-def regrouped(args: Any, leaves: Any) -> Any:
+def regroup(args: Any, leaves: Any) -> Any:
     """The leaves, nested as these arguments are."""
     if isinstance(args, (list, tuple)):
-        entries = [regrouped(entry, leaves) for entry in args]
+        entries = [regroup(entry, leaves) for entry in args]
         return tuple(entries) if isinstance(args, tuple) else entries
     return None if args is None else next(leaves)

@@ -103,7 +103,7 @@ class KerasCall:
         weight, kernel_size, share, channels = self._weight(1, "conv", None, None)
         in_channels, groups = self.channels, 1
         if share and in_channels is None:  # the graph may fix them
-            in_channels = tensors.probed_channels(self.data, self.rank, self.channels_last)
+            in_channels = tensors.probe_channels(self.data, self.rank, self.channels_last)
         if share and in_channels:
             groups = in_channels // share
             fits = in_channels % share == 0 and channels % groups == 0
@@ -232,5 +232,5 @@ class KerasCall:
             data_shape.append(None if n else size)
         if self.channels_last:
             data_shape.append(data_shape.pop(1))
-        self.data = tensors.fixed(self.data, data_shape)
+        self.data = tensors.fix_lengths(self.data, data_shape)
         return arithmetic.split_cuts(crops)

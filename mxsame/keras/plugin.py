@@ -255,6 +255,6 @@ def _probed_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:
     texts = {name: text["__shape__"] for name, text in symbol.attr_dict().items() if "__shape__" in text}
     declared = {name: ast.literal_eval(texts[name]) for name in symbol.list_arguments() if name in texts}
     opened = {name: shape for name, shape in declared.items() if 0 in shape and any(shape)}
-    return tensors.probed_shape(
+    return tensors.probe_shape(
         symbol, lambda size: {name: tuple(entry or size for entry in shape) for name, shape in opened.items()}
     )

@@ -88,7 +88,7 @@ class Layer(Checked, HybridBlock):
         parameters the types and shapes that they have now."""
         if F is mx.sym:
             for parameter in _gluon.own_parameters(self).values():
-                tensors.renew(parameter)
+                tensors.update_variable(parameter)
         out = self._operator_output(x, **parameters)
         if F is mx.sym:
             out._set_attr(name=self.prefix + "fwd")
@@ -102,7 +102,7 @@ class Layer(Checked, HybridBlock):
         if shape is not None:
             self._check_shape(shape)
         if _gluon.own_parameters(self) and not self._known_in_channels():
-            self._set_deferred_shapes(tensors.probed_channels(x, self.num_spatial_dims, self._channels_last))
+            self._set_deferred_shapes(tensors.probe_channels(x, self.num_spatial_dims, self._channels_last))
         try:
             return super().forward(x)
         except ValueError as error:

@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
-from mxsame.ops._pool import PoolCall, averages
+from mxsame.ops._pool import PoolCall, average_operator
 
 
 class _Pool(Layer):
@@ -105,11 +105,11 @@ class _AvgPool(_Pool):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        operator = averages(count_include_pad, padding)
+        operator = average_operator(count_include_pad, padding)
         super().__init__(PoolCall(operator, pool_size, strides, padding, layout, None, ceil_mode), prefix, params)
 
     def _shown(self) -> dict:
-        return {"count_include_pad": self._call.operator == averages(True)}
+        return {"count_include_pad": self._call.operator == average_operator(True)}
 
 
 class _LpPool(_Pool):

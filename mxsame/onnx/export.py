@@ -12,7 +12,7 @@ from mxsame.exporting.comparing import Sampled
 from mxsame.exporting.shapes import Shapes
 from mxsame.exporting.walk import Source, graph_of
 from mxsame.graphs import files, tracing
-from mxsame.graphs.deploy import frozen
+from mxsame.graphs.deploy import freeze
 from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx import checking, rows  # noqa: F401 - the rows register themselves
 from mxsame.onnx.writer import Writer
@@ -130,7 +130,7 @@ def export_onnx(
     is_number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool) and tolerance >= 0
     validation.check(tolerance is None or is_number, "tolerance must be a number >= 0", tolerance=tolerance)
     report("tracing")
-    with tracing.explained(input_shape=input_shape):
+    with tracing.explain_errors(input_shape=input_shape):
         graph = graph_of(source, dynamic_size)
         if fold:
             simplify(graph, fuses=False)
@@ -140,7 +140,7 @@ def export_onnx(
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
     writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, source.types)
     model = writer.model()
-    with tracing.explained(input_shape=input_shape), files.draft_for(path) as file:
+    with tracing.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")
         checking.save(model, file)
         checking.compare(source, Sampled(inferred.inputs, arrays, tolerance), file)
@@ -150,7 +150,7 @@ def export_onnx(
 def _check_takes(net: Any, inputs: tracing.Inputs, dtype: Any) -> None:
     """Raise `ValueError` if the net takes no data of another size: its graph for one size may be wrong for others."""
     try:
-        frozen(net, inputs, dtype, Target("inference", "cpu"))
+        freeze(net, inputs, dtype, Target("inference", "cpu"))
     except (mx.base.MXNetError, ValueError) as error:
         raise ValueError(
             "net must take data of every size, and not be a deployed one, nor a model or a file for one size; received "

@@ -292,7 +292,7 @@ class Convolution(Operator):
         with self.attributes():
             weight, ready = self.kernel(F, weight, data), self.before(F, data)
             if self.padded:
-                ready = arrays.padded(F, ready, [(self.padded, self.padded), (0, 0), (0, 0)])
+                ready = arrays.pad(F, ready, [(self.padded, self.padded), (0, 0), (0, 0)])
             weights = (weight,) if bias is None else (weight, bias)
             out = self.after(F, getattr(F, self.name)(ready, *weights, **self.arguments), data)
         return tensors.channels_last(F, out, ndim) if self.transposes else out
@@ -301,8 +301,8 @@ class Convolution(Operator):
         """The weight that MXNet's operator is given."""
         work = self.setting.work
         if self.flips:
-            return arrays.flipped(F, weight, work.groups, len(self.plan.axes))
-        weight = arrays.rewritten(F, weight) if self.rewrites else weight
+            return arrays.flip_weight(F, weight, work.groups, len(self.plan.axes))
+        weight = arrays.copy_weight(F, weight) if self.rewrites else weight
         for step in self.plan.steps:
             weight = step.weight(F, self.setting, weight, data)
         return weight

@@ -79,7 +79,7 @@ class Inputs(NamedTuple):
         """The data's channels; if its shape does not have them, as the graph implies them."""
         if self.shape[1] is not None or not self.in_graph:
             return self.shape[1]
-        return tensors.probed_channels(self.data, len(self.size), self.channels_last)
+        return tensors.probe_channels(self.data, len(self.size), self.channels_last)
 
     @property
     def transposes(self) -> bool:
@@ -105,7 +105,7 @@ class Inputs(NamedTuple):
         in_channels = self.shape[1] or in_channels
         if in_channels is None and None in self.size:
             in_channels = self.graph_channels()
-        more.update(plain=tensors.is_input(self.data), purpose=self.target.planned_for, device=self.target.where)
+        more.update(plain=tensors.is_input(self.data), purpose=self.target.planning_purpose, device=self.target.where)
         return Work(operator, self.shape[0], in_channels, **more)
 
     def check_weight(self, kernel_size: Any, axes: Mapping[str, Optional[int]]) -> Tuple[Any, ...]:
@@ -155,7 +155,7 @@ def inputs_of(call: Any, args: operands.Operands) -> Inputs:
     for axis, (length, actual) in enumerate(zip(size, inputs.size)):
         validation.agree(f"input_size[{axis}]", length, "the data's length", actual)
     if None in inputs.size:
-        data = tensors.fixed(inputs.data, (None, *size, None) if channels_last else (None, None, *size))
+        data = tensors.fix_lengths(inputs.data, (None, *size, None) if channels_last else (None, None, *size))
         inputs = inputs._replace(arrays=(data, *args.arrays[1:]))
     return inputs._replace(shape=shape[:2] + size)
 

@@ -105,7 +105,7 @@ def avg_pool(
     >>> mxsame.ops.avg_pool(nd.array([[[1, 2, 3]]]), 2, count_include_pad=True).asnumpy().tolist()
     [[[1.5, 1.5]]]
     """
-    operator = averages(count_include_pad, padding)
+    operator = average_operator(count_include_pad, padding)
     return run(PoolCall(operator, pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
 
 
@@ -148,7 +148,7 @@ def lp_pool(
     return run(PoolCall("lp", pool_size, strides, padding, layout, input_size, ceil_mode, p_value), data=data)
 
 
-def averages(count_include_pad: Any, padding: Any = None) -> str:
+def average_operator(count_include_pad: Any, padding: Any = None) -> str:
     """The operator of an average that counts padding, or does not."""
     return "avg with padding" if validation.count_include_pad(count_include_pad, padding) else "avg"
 
@@ -177,7 +177,7 @@ class PoolCall(NamedTuple):
 
     def windows_and_pads(self, size: Shape) -> Tuple[Windows, Any]:
         """The windows of a checked call, and the pads that become data before it."""
-        counts = self.operator == averages(True)
+        counts = self.operator == average_operator(True)
         return make_pool_windows(size, self.pool_size, self.strides, self.padding, self.ceil_mode, counts)
 
     def lower(self, inputs: Inputs) -> Pooling:
@@ -269,13 +269,13 @@ class Pooling(Operator):
         ndim = len(self.plan.axes) + SPATIAL
         if self.transposes:
             data = tensors.channels_first(F, data, ndim)
-        data = arrays.padded(F, data, self.pads)
+        data = arrays.pad(F, data, self.pads)
         with self.attributes():
             out = self._pooled(F, F.cast(data, dtype="float64") if self.doubles else data)
             if self.doubles:
                 out = F.cast(out, dtype="float32")
             if self.divisor is not None:
-                thin = arrays.thin(F, data, (0, 1 if self.setting.first == SPATIAL else ndim - 1))
+                thin = arrays.take_first(F, data, (0, 1 if self.setting.first == SPATIAL else ndim - 1))
                 ones = F.BlockGrad(F.ones_like(thin))  # for one batch entry and one channel
                 out = F.broadcast_div(out, self.divisor(F, ones))
         return tensors.channels_last(F, out, ndim) if self.transposes else out
@@ -283,9 +283,9 @@ class Pooling(Operator):
     def _pooled(self, F: Any, data: Any) -> Any:
         plan, ready = self.plan, self.before(F, data)
         if plan.pairs:
-            ready = arrays.paired(F, ready, self.copies)
+            ready = arrays.pair_channels(F, ready, self.copies)
         if plan.blocks:
-            ready = arrays.in_blocks(F, ready, (self.setting.work.in_channels or 0) // (1 + plan.pairs))
+            ready = arrays.copy_to_blocks(F, ready, (self.setting.work.in_channels or 0) // (1 + plan.pairs))
         out = F.Pooling(ready, **self.arguments)
-        out = arrays.unpaired(F, out, copies=plan.blocks) if plan.pairs else out
+        out = arrays.unpair_channels(F, out, copies=plan.blocks) if plan.pairs else out
         return self.after(F, out, data)

@@ -9,7 +9,7 @@ WHOLE_BLOCKS = 16  # channels, a multiple of every block of oneDNN
 COPY = "__copy__"  # an attribute of operators that change nothing, which MXNet needs: no pass takes them out
 
 
-def concatenated(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: str = "zero") -> Any:
+def concatenate(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: str = "zero") -> Any:
     """(low, high) elements concatenated along an axis; made of the array's own, so without constants of a type, a batch
     or a device."""
     low, high = counts
@@ -23,7 +23,7 @@ def concatenated(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: s
     return F.concat(*before, array, *after, dim=axis)
 
 
-def padded(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero") -> Any:
+def pad(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero") -> Any:
     """The data padded by MXNet's pad operator, which takes four or five axes: a single spatial axis gets another."""
     if not any(map(any, pads)):
         return data
@@ -36,40 +36,40 @@ def padded(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero
     return F.reshape(data, shape=(0, 0, 0)) if flat else data
 
 
-def paired(F: Any, data: Any, copies: bool) -> Any:
+def pair_channels(F: Any, data: Any, copies: bool) -> Any:
     """(N, C, W) -> (N, C/2, 2, W): each pair of channels is a picture of two rows; `copies` is for gradients."""
     data = F.reshape(data, shape=(0, -4, -1, 2, 0))
-    return copied(F, data) if copies else data
+    return copy_to_plain(F, data) if copies else data
 
 
-def in_blocks(F: Any, pictures: Any, channels: int) -> Any:
+def copy_to_blocks(F: Any, pictures: Any, channels: int) -> Any:
     """A copy of pictures (N, C, H, W) in oneDNN's blocks: a depthwise convolution with kernels of a single one leaves
     its output in them."""
-    one = F.BlockGrad(F.ones_like(thin(F, pictures, range(4))))
+    one = F.BlockGrad(F.ones_like(take_first(F, pictures, range(4))))
     ones = F.repeat(one, repeats=channels, axis=0)
     return F.Convolution(pictures, ones, kernel=(1, 1), num_filter=channels, num_group=channels, no_bias=True)
 
 
-def copied(F: Any, array: Any) -> Any:
+def copy_to_plain(F: Any, array: Any) -> Any:
     """A copy in the plain layout. MXNet 1.9.1 needs it of what may be in a layout of oneDNN, or have a gradient in one:
     before and after `reshape`, which takes that layout for one of as many axes as it makes, and fails; and before
     `softmax` (:func:`mxsame.rewriting.onednn.with_copies`)."""
     return F.slice_axis(array, axis=0, begin=0, end=None, **{COPY: True})
 
 
-def rewritten(F: Any, weight: Any) -> Any:
+def copy_weight(F: Any, weight: Any) -> Any:
     """A copy around `transpose` of a weight that may be in a layout of oneDNN, or have a gradient in one: MXNet 1.9.1's
     `transpose` takes that of a grouped convolution for one of four axes, and fails. A shape can be inferred through it,
     as it cannot through a slice."""
     return F._internal._mul_scalar(weight, scalar=1.0, **{COPY: True})
 
 
-def unpaired(F: Any, out: Any, copies: bool) -> Any:
+def unpair_channels(F: Any, out: Any, copies: bool) -> Any:
     """(N, C/2, 2, W) -> (N, C, W); `copies` is for data in oneDNN's blocks."""
-    return F.reshape(copied(F, out) if copies else out, shape=(0, -3, 0))
+    return F.reshape(copy_to_plain(F, out) if copies else out, shape=(0, -3, 0))
 
 
-def cropped(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIAL) -> Any:
+def crop(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIAL) -> Any:
     """The output without (start, end) elements of each spatial axis."""
     if not any(map(any, crops)):
         return out
@@ -79,14 +79,14 @@ def cropped(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPA
     return F.slice(out, begin=begin, end=end)
 
 
-def thin(F: Any, array: Any, axes: Sequence[int]) -> Any:
+def take_first(F: Any, array: Any, axes: Sequence[int]) -> Any:
     """Only the first element of these axes."""
     axes = list(axes)
-    array = edge(F, array, axes)
+    array = take_first_block(F, array, axes)
     return F.slice_axis(array, axis=1, begin=0, end=1) if 1 in axes else array
 
 
-def edge(F: Any, array: Any, axes: Sequence[int]) -> Any:
+def take_first_block(F: Any, array: Any, axes: Sequence[int]) -> Any:
     """Only the first element of these axes, except that up to `WHOLE_BLOCKS` channels stay.
 
     Only `slice` reads a part of what a convolution has left in oneDNN's blocks; every other operator has MXNet undo the
@@ -97,18 +97,18 @@ def edge(F: Any, array: Any, axes: Sequence[int]) -> Any:
     return F.slice(array, begin=(0,) * last, end=tuple(ends.get(axis) for axis in range(last)))
 
 
-def reversed_kernel(F: Any, weight: Any, axes: Sequence[int]) -> Any:
+def reverse_kernel(F: Any, weight: Any, axes: Sequence[int]) -> Any:
     """A shape can be inferred through `reverse`, which it cannot through a stepped slice. Its gradient overwrites
     what grad_req="add" should add to, so there is a copy between."""
     return F.reverse(F.identity(weight), axis=tuple(axes))
 
 
-def flipped(F: Any, weight: Any, groups: int, rank: int) -> Any:
+def flip_weight(F: Any, weight: Any, groups: int, rank: int) -> Any:
     r"""The weight of a transposed convolution as that of a convolution, (I, O/g, \*k) -> (O, I/g, \*k), every kernel
     flipped; a shape can be inferred through it."""
-    weight = reversed_kernel(F, weight, range(SPATIAL, SPATIAL + rank))
+    weight = reverse_kernel(F, weight, range(SPATIAL, SPATIAL + rank))
     if groups == 1:
         return F.transpose(weight, axes=(1, 0, *range(2, 2 + rank)))
     weight = F.reshape(weight, shape=(-4, groups, -1, -2))
     weight = F.transpose(weight, axes=(0, 2, 1, *range(3, 3 + rank)))
-    return F.reshape(rewritten(F, weight), shape=(-3, -2))
+    return F.reshape(copy_weight(F, weight), shape=(-3, -2))

@@ -44,12 +44,12 @@ LEAST_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
 class Decision(NamedTuple):
     """How an operator of a graph runs, and how it would run for another shape.
 
-    `planned_for` gives what the graph depends on: the plan and the channels.
+    `plan_for` gives what the graph depends on: the plan and the channels.
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows, work = (Window(8, 3, 2),), Work("conv", 8, 3, 32)
     >>> decision = Decision(windows, work, ("native", "slice"), choose(windows, work))
-    >>> decision.planned_for((1, 3, 7)) == (Plan((AxisPlan(3, pad=1),)), 3)
+    >>> decision.plan_for((1, 3, 7)) == (Plan((AxisPlan(3, pad=1),)), 3)
     True
     """
 
@@ -85,7 +85,7 @@ class Decision(NamedTuple):
         size.insert(axis, channels)
         return (batch, *size)
 
-    def planned_for(self, shape: Sequence[int]) -> Tuple[Plan, int]:
+    def plan_for(self, shape: Sequence[int]) -> Tuple[Plan, int]:
         """The plan and the channels for data of this shape.
 
         Raises `ValueError` for a shape that the operator does not take.
@@ -114,7 +114,7 @@ def choose(
     """
     windows, allowed = tuple(windows), None if allowed is None else tuple(allowed)
     if forced() is not None or not exact_plans(windows, work.operator, allowed):
-        return laid_out(first_plan(windows, work.operator, allowed), windows, work)
+        return choose_layout(first_plan(windows, work.operator, allowed), windows, work)
     is_for_both = is_for_both and any(window.size is None for window in windows)
     return _estimated_fastest(windows, work, allowed, is_for_both)
 
@@ -135,7 +135,7 @@ def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Seque
         return STRATEGIES[name].competes and not (is_static and name == "gather")
 
     competing = [name for name, plan in plans.items() if competes(name, plan)]
-    return {name: laid_out(plans[name], windows, work) for name in competing or plans}
+    return {name: choose_layout(plans[name], windows, work) for name in competing or plans}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -157,7 +157,7 @@ def _estimated_fastest(windows: Windows, work: Work, allowed: Optional[Tuple[str
 # -- pooling: the layout in which oneDNN has fast code
 
 
-def laid_out(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
+def choose_layout(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
     """The plan with the layout of a pooling operator's data: as it is, in pairs of channels, or in blocks.
 
     Pairs: (N, C, W) as pictures of two rows, each a channel. For data that is not in blocks, oneDNN's fast code needs
@@ -170,8 +170,10 @@ def laid_out(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
     >>> from mxsame.plan import AxisPlan, Window
     >>> work = Work("max", in_channels=64, plain=True, blocks=True)
     >>> plan, large = Plan((AxisPlan(2), AxisPlan(2))), Window(224, 2, 2)
-    >>> laid_out(plan, [large, large], work).blocks, laid_out(plan, [large], replace(work, in_channels=60)).blocks
-    (True, False)
+    >>> choose_layout(plan, [large, large], work).blocks
+    True
+    >>> choose_layout(plan, [large], replace(work, in_channels=60)).blocks
+    False
     """
     rank, channels = len(windows), work.in_channels
     if channels is None:

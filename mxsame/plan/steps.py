@@ -86,7 +86,7 @@ class Flip(Step):
         return F.slice(data, begin=whole, end=whole, step=step)
 
     def weight(self, F: Any, on: Setting, weight: Any, data: Any) -> Any:
-        return arrays.reversed_kernel(F, weight, self.axes)
+        return arrays.reverse_kernel(F, weight, self.axes)
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
         return self.before(F, on, out)
@@ -134,7 +134,7 @@ class Concat(Step):
         elif rank == 3 and on.work.in_channels is not None:
             data, first, back = F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, on.work.in_channels, -2)
         for axis, counts in self.values.items():
-            data = arrays.concatenated(F, data, axis - SPATIAL + first, counts, on.fill)
+            data = arrays.concatenate(F, data, axis - SPATIAL + first, counts, on.fill)
         return F.reshape(data, shape=back) if back else data
 
     def cost(self, layer: TypicalLayer) -> float:
@@ -154,7 +154,7 @@ class Pad(Step):
     fills = reorders = True
 
     def before(self, F: Any, on: Setting, data: Any) -> Any:
-        return arrays.padded(F, data, [plan.pad_operator for plan in self.plans.values()], on.fill)
+        return arrays.pad(F, data, [plan.pad_operator for plan in self.plans.values()], on.fill)
 
     def cost(self, layer: TypicalLayer) -> float:
         return layer.costs.gather * layer.inputs + layer.costs.operator
@@ -166,7 +166,7 @@ class Gather(Step):
     fills = reorders = True
 
     def before(self, F: Any, on: Setting, data: Any) -> Any:
-        """OneHot axis after another, each as the first: whole rows are copied then; a look-up along any other axis goes
+        """One axis after another, each as the first: whole rows are copied then; a look-up along any other axis goes
         element by element, many times slower."""
         whole, order = data, list(range(SPATIAL + len(self.plans)))
         for axis in self.axes:
@@ -174,7 +174,7 @@ class Gather(Step):
             data = F.transpose(data, axes=(order.index(axis), *(at for at, one in enumerate(order) if one != axis)))
             order = [axis, *(one for one in order if one != axis)]
             if on.fill == "zero":
-                data, positions = arrays.concatenated(F, data, 0, (1, 1)), positions + 1
+                data, positions = arrays.concatenate(F, data, 0, (1, 1)), positions + 1
             data = F.take(data, F.BlockGrad(positions), axis=0, mode="clip")
         return F.transpose(data, axes=tuple(map(order.index, range(len(order)))))
 
@@ -182,14 +182,14 @@ class Gather(Step):
         """-low, 1-low, ..: what the windows read along an axis."""
         window = on.windows[axis - SPATIAL]
         others = [other for other in range(SPATIAL + len(self.plans)) if other != axis]
-        row = F.contrib.arange_like(F.cast(arrays.thin(F, data, others), dtype="float64"), axis=axis)
+        row = F.contrib.arange_like(F.cast(arrays.take_first(F, data, others), dtype="float64"), axis=axis)
         starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))
         positions = F.repeat(starts, repeats=window.stride)
         if window.effective_kernel_size > window.stride:
             more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
             more = F.repeat(more, repeats=window.effective_kernel_size - window.stride)
             positions = F.concat(positions, more, dim=0)
-        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low(F, on, data, axis))
+        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low_pad(F, on, data, axis))
 
     def cost(self, layer: TypicalLayer) -> float:
         slowly = 3 if layer.rank == 3 else 1  # five axes are transposed
@@ -202,7 +202,7 @@ class Shift(Step):
     def before(self, F: Any, on: Setting, data: Any) -> Any:
         ones = {axis: OneHot(*values) for axis, values in self.values.items()}
         pads = [ones[axis].length - 1 if axis in ones else 0 for axis in self.plans]
-        return _moved(F, on, data, data, ones, pads, [1] * len(pads))
+        return _move_channels(F, on, data, data, ones, pads, [1] * len(pads))
 
     def cost(self, layer: TypicalLayer) -> float:
         return layer.moving(self.values, layer.inputs)
@@ -217,11 +217,11 @@ class Zeros(Step):
         rank, first = len(self.plans), on.first
         moves = first == SPATIAL and rank < 3 and on.work.device == "cpu"
         if moves:
-            weight = F.transpose(arrays.rewritten(F, weight), axes=(*range(first, first + rank), 0, 1))
+            weight = F.transpose(arrays.copy_weight(F, weight), axes=(*range(first, first + rank), 0, 1))
             first = 0
         for axis, counts in self.values.items():
-            weight = arrays.concatenated(F, weight, axis - SPATIAL + first, counts)
-        return arrays.rewritten(F, F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
+            weight = arrays.concatenate(F, weight, axis - SPATIAL + first, counts)
+        return arrays.copy_weight(F, F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
 
     def weight_cost(self, layer: TypicalLayer) -> float:
         return layer.costs.weight * layer.weights + (4 + 3 * len(self.axes)) * layer.costs.operator
@@ -240,12 +240,12 @@ class Crop(Step):
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
         """What is after ceil(n/s) outputs goes by a thin array of such lengths."""
-        out = arrays.cropped(F, out, [(plan.crop[0], plan.crop[1] or 0) for plan in self.plans.values()], on.first)
+        out = arrays.crop(F, out, [(plan.crop[0], plan.crop[1] or 0) for plan in self.plans.values()], on.first)
         if not self._dynamic:
             return out
         whole = (None,) * (SPATIAL + len(self.plans))
         step = (1, 1, *(window.stride for window in on.windows))
-        like = F.slice(arrays.thin(F, data, (0, 1)), begin=whole, end=whole, step=step)
+        like = F.slice(arrays.take_first(F, data, (0, 1)), begin=whole, end=whole, step=step)
         return F.slice_like(out, like, axes=self._dynamic)
 
     def cost(self, layer: TypicalLayer) -> float:
@@ -263,7 +263,7 @@ class Pick(Step):
         ones = {axis: OneHot(least, reach) for axis, (least, reach, _) in self.values.items()}
         pads = [plan.pick[2] if plan.pick else 0 for plan in self.plans.values()]
         strides = [window.stride if plan.pick else 1 for plan, window in zip(self.plans.values(), on.windows)]
-        return _moved(F, on, out, data, ones, pads, strides)
+        return _move_channels(F, on, out, data, ones, pads, strides)
 
     def cost(self, layer: TypicalLayer) -> float:
         return layer.moving(self.values, layer.results)
@@ -301,7 +301,7 @@ class OneHot(NamedTuple):
         return self.reach - self.least + 1
 
 
-def _low(F: Any, on: Setting, data: Any, axis: int) -> Any:
+def _low_pad(F: Any, on: Setting, data: Any, axis: int) -> Any:
     """The elements of padding before the data along an axis, as an array (1,): half of all, rounded up if the extra one
     is at the start.
 
@@ -309,7 +309,7 @@ def _low(F: Any, on: Setting, data: Any, axis: int) -> Any:
     length of a thin row.
     """
     window, others = on.windows[axis - SPATIAL], [other for other in range(SPATIAL + len(on.windows)) if other != axis]
-    row = data if on.work.plain else arrays.edge(F, data, others)
+    row = data if on.work.plain else arrays.take_first_block(F, data, others)
     length = F.cast(F.slice_axis(F.shape_array(row), axis=0, begin=axis, end=axis + 1), dtype="float64")
     total = (window.effective_kernel_size - 1) - (length - 1) % window.stride
     if window.effective_kernel_size < window.stride:
@@ -323,10 +323,10 @@ def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, OneHot]) -> A
     ndim, chosen = SPATIAL + len(on.windows), None
     dynamic = [axis for axis in ones if on.windows[axis - SPATIAL].size is None]
     for axis in dynamic:
-        row = F.one_hot(ones[axis].reach - _low(F, on, data, axis), depth=ones[axis].length)
+        row = F.one_hot(ones[axis].reach - _low_pad(F, on, data, axis), depth=ones[axis].length)
         row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
         chosen = row if chosen is None else F.broadcast_mul(chosen, row)
-    kernel = F.ones_like(arrays.thin(F, data, range(ndim)))  # of its type and device
+    kernel = F.ones_like(arrays.take_first(F, data, range(ndim)))  # of its type and device
     if chosen is not None:
         filled = F.tile(kernel, reps=tuple(ones[axis].length if axis in dynamic else 1 for axis in range(ndim)))
         kernel = F.where(chosen, filled, F.zeros_like(filled))
@@ -334,11 +334,11 @@ def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, OneHot]) -> A
         window = on.windows[axis - SPATIAL]
         if window.size is not None:
             before = one.reach - window.pads(window.size)[0]
-            kernel = arrays.concatenated(F, kernel, axis, (before, one.length - 1 - before))
+            kernel = arrays.concatenate(F, kernel, axis, (before, one.length - 1 - before))
     return F.BlockGrad(kernel)
 
 
-def _moved(
+def _move_channels(
     F: Any, on: Setting, array: Any, data: Any, ones: Mapping[int, OneHot], pads: Sequence[int], strides: Any
 ) -> Any:
     """Every channel of the array by itself, moved along some axes by a depthwise convolution whose kernel is a single

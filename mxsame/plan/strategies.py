@@ -84,7 +84,7 @@ class AxisPlan:
 class Plan:
     """One plan for each axis, and three facts for pooling operators: `convention`, how they count windows ("valid":
     floor, "full": ceil); `pairs`, whether data of one axis goes to them as pictures of pairs of channels; `blocks`,
-    whether plain data is copied into oneDNN's blocks before them (`mxsame.planner.laid_out`).
+    whether plain data is copied into oneDNN's blocks before them (`mxsame.plan.choice.choose_layout`).
 
     >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills
     True

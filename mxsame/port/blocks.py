@@ -15,7 +15,7 @@ import numpy as np
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.plan.arrays import copied
+from mxsame.plan.arrays import copy_to_plain
 from mxsame.target import deferred_in_trace, target_of
 
 MASKED = -1e9  # what Keras adds to the scores of masked positions
@@ -114,7 +114,7 @@ def global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
 def concatenate(F: Any, *arrays: Any, axis: int, copies: bool = False) -> Any:
     """`copies` after a first part of length 1, which oneDNN's softmax needs."""
     out = F.concat(*arrays, dim=axis)
-    return copied(F, out) if copies else out
+    return copy_to_plain(F, out) if copies else out
 
 
 def move_single_channel(F: Any, x: Any, source: int, target: int) -> Any:

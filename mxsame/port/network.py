@@ -129,4 +129,4 @@ def _of_size(value: Value, array: Any) -> Any:
         validation.check(fits, rule, **{"data.shape": tuple(shape)})
         if all(want is None or have is not None for have, want in pairs):
             return array
-    return tensors.fixed(array, wanted) if symbolic else array
+    return tensors.fix_lengths(array, wanted) if symbolic else array

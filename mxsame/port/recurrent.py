@@ -13,7 +13,7 @@ import numpy as np
 
 from mxsame import tensors
 from mxsame._mxnet import mx
-from mxsame.plan.arrays import copied
+from mxsame.plan.arrays import copy_to_plain
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.description import listed
 from mxsame.target import CELL, FORMAT, deferred_in_trace, scope, target_of
@@ -339,12 +339,12 @@ class ConvLSTM(Stepwise):
 
     def sequence(self, F: Any, x: Any, states: State, mask: Any) -> Tuple[Any, State]:
         """All steps are one batch for the data's convolution."""
-        gates = copied(F, self.i2h(F.reshape(x, shape=(-3, -2))))
+        gates = copy_to_plain(F, self.i2h(F.reshape(x, shape=(-3, -2))))
         gates = F.reshape_like(gates, x, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
         activation, gate = self.activations(F)
 
         def step(x: Any, states: State) -> State:
-            gates = F.split(x + copied(F, self.h2h(states[0])), num_outputs=4, axis=1)
+            gates = F.split(x + copy_to_plain(F, self.h2h(states[0])), num_outputs=4, axis=1)
             return _lstm(gates, states[1], activation, gate)
 
         return self.stepped(F, step, gates, states or self._zeros(F, gates), mask)

@@ -15,7 +15,7 @@ from mxsame.target import Target
 __all__ = ["prepared", "simplify"]
 
 
-def prepared(symbol: Any, shapes: Mapping[str, Sequence[int]], target: Target) -> Any:
+def prepare(symbol: Any, shapes: Mapping[str, Sequence[int]], target: Target) -> Any:
     """A net's graph as it comes from its layers, for inputs of these shapes, made to run right, and fast."""
     symbol = onednn.with_copies(symbol, shapes)
     if target.purpose != "format":

@@ -202,7 +202,7 @@ def copy_before_softmax(graph: Graph) -> None:
     if not nodes:
         return
     data = graph.symbol([node.inputs[0] for node in nodes])
-    inferred = dict(zip(nodes, tensors.inferred_shapes(data, graph.inputs) or itertools.repeat(None)))
+    inferred = dict(zip(nodes, tensors.infer_shapes(data, graph.inputs) or itertools.repeat(None)))
     for node in nodes:
         axis, shape = node.attr("axis", -1), inferred[node]
         is_last = not shape or axis in (-1, len(shape) - 1)
@@ -211,7 +211,7 @@ def copy_before_softmax(graph: Graph) -> None:
 
 
 def copied(output: Output, name: str) -> Output:
-    """A copy in the plain layout, as :func:`mxsame.plan.arrays.copied`."""
+    """A copy in the plain layout, as :func:`mxsame.plan.arrays.copy_to_plain`."""
     return Output(Node("slice_axis", name, [output], {"axis": "0", "begin": "0", "end": "None", COPY: "True"}))
 
 

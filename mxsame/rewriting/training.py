@@ -50,7 +50,7 @@ def separate(graph: Graph) -> None:
     not rewritten, goes: it is slow where it is not needed (MobileNet trains in 0.86 of the time without)."""
     graph.replace({Output(node): node.inputs[0] for node in graph.nodes() if _is_spare(node)})
     outputs, users = list(map(Output, graph.nodes())), graph.users()
-    inferred = tensors.inferred_shapes(graph.symbol(outputs), graph.inputs) or ()
+    inferred = tensors.infer_shapes(graph.symbol(outputs), graph.inputs) or ()
     shapes = {output.node: shape for output, shape in zip(outputs, inferred) if shape}
     norms = (node for node in users if node.op == "BatchNorm" and _meets_others(node, users, shapes))
     graph.replace({Output(node): copied(Output(node), f"{node.name}_plain") for node in norms})
