@@ -65,7 +65,7 @@ def bound(graph: Graph) -> None:
         if clip is not node and clip.kind == "clip" and len(users[clip]) == 1:
             scale, types = float(node.attr("scalar")), {dtypes.get(Output(each)) for each in (node, clip)}
             if 0 < scale < np.inf and types == {np.float32}:
-                bounds = {name: repr(scale * float(clip.attr(name))) for name in ("a_min", "a_max")}
+                bounds = {name: repr(float(np.float32(scale * clip.attr(name)))) for name in ("a_min", "a_max")}
                 node.op, node.attrs, clip.op, clip.attrs = "clip", bounds, node.op, node.attrs
 
 

@@ -99,16 +99,15 @@ def gate(graph: Graph) -> None:
         shape = shapes.get(node, ())
         runs = len(shape) <= MOST_AXES and np.dtype(dtypes.get(Output(node), SINGLE)) == SINGLE
         for data, factor in (node.inputs, node.inputs[::-1]) if node.kind == "multiply" and runs else ():
-            is_sigmoid = factor.node.op == "Activation" and factor.node.attr("act_type") == "sigmoid"
-            if not (is_sigmoid or _is_hard_sigmoid(factor.node)) or len(users[factor.node]) > 1:
+            if factor.node.attr("act_type") != "sigmoid" or len(users[factor.node]) > 1:
                 continue
             logits = factor.node.inputs[0]
             source = data.node.inputs[0] if data.node.op == "BlockGrad" else data  # the end of another gate
             fits = shapes.get(factor.node) == (*shape[:2], 1, 1) and shapes.get(source.node) == shape
             if fits and _is_excited(source, logits) and all(map(_is_convolved, users[node])):
-                data, logits = source, logits if is_sigmoid else _logits(factor)
-                logits = _everywhere(logits, shape, _is_pointwise(logits.node, shapes) and len(users[logits.node]) == 1)
-            elif not is_sigmoid or (node.op != "elemwise_mul" and data != logits):
+                widens = _is_pointwise(logits.node, shapes) and len(users[logits.node]) == 1
+                data, logits = source, _everywhere(logits, shape, widens)
+            elif node.op != "elemwise_mul" and data != logits:
                 continue
             node.op, node.attrs, node.inputs = GATE, {"act_type": "softrelu"}, [data, data, logits]
             end = Output(Node("BlockGrad", f"{node.name}_end", [Output(node)]))
@@ -118,17 +117,6 @@ def gate(graph: Graph) -> None:
                 elif not _is_convolved(user):
                     graph.connect(user, end)
             break
-
-
-def _is_hard_sigmoid(node: Node) -> bool:
-    return node.kind == "clip" and 0 <= float(node.attr("a_min")) < float(node.attr("a_max")) <= 1
-
-
-def _logits(factor: Output) -> Output:
-    """What has this sigmoid: infinite for 0 and 1."""
-    rest = Node("_rminus_scalar", f"{factor.node.name}_rest", [factor], {"scalar": "1"})
-    odds = Node("elemwise_div", f"{factor.node.name}_odds", [factor, Output(rest)])
-    return Output(Node("log", f"{factor.node.name}_logits", [Output(odds)]))
 
 
 def _everywhere(numbers: Output, shape: Sequence[int], widens: bool) -> Output:
