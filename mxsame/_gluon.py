@@ -13,18 +13,18 @@ from mxsame._mxnet import mx
 
 
 def children(block: Any) -> list[Any]:
-    """The child blocks of a block."""
+    """Returns the child blocks of a block."""
     return list(block._children.values())
 
 
 def own_parameters(block: Any) -> dict[str, Any]:
-    """The parameters that a block passes to its `hybrid_forward`, by the names of its arguments."""
+    """Returns the parameters that a block passes to its `hybrid_forward`, by the names of its arguments."""
     return block._reg_params
 
 
 def parameters(block: Any) -> dict[str, Any]:
-    """All parameters of a block and its children, by name: `collect_params` without its search for stray blocks, which
-    takes longer than a trace of the net."""
+    """Returns all parameters of a block and its children, by name: `collect_params` without its search for stray
+    blocks, which takes longer than a trace of the net."""
     by_name = dict(block.params.items())
     for child in children(block):
         by_name.update(parameters(child))
@@ -32,12 +32,12 @@ def parameters(block: Any) -> dict[str, Any]:
 
 
 def is_initialized(parameter: Any) -> bool:
-    """Whether a parameter has its values."""
+    """Returns whether a parameter has its values."""
     return parameter._data is not None
 
 
 def is_deferred(parameter: Any) -> bool:
-    """Whether a parameter gets its values as soon as its shape is known."""
+    """Returns whether a parameter gets its values as soon as its shape is known."""
     return bool(parameter._deferred_init)
 
 
@@ -90,12 +90,12 @@ def watch(block: Any, operator: Any) -> None:
 
 
 def is_hybridized(block: Any) -> bool:
-    """Whether a block runs as a graph."""
+    """Returns whether a block runs as a graph."""
     return bool(block._active)
 
 
 def graph_inputs(block: Any) -> Sequence[Any]:
-    """The inputs of the graph of a block that was hybridized and called, and of a SymbolBlock."""
+    """Returns the inputs of the graph of a block that was hybridized and called, and of a SymbolBlock."""
     return block._cached_graph[0]
 
 
@@ -107,14 +107,14 @@ def show_graph(block: Any, graph: Any, structure: Any) -> None:
 
 
 def input_structure(block: Any) -> Optional[list]:
-    """How the arguments of the last call as a graph were nested, with True in place of each array; None before the
-    first."""
+    """Returns how the arguments of the last call as a graph were nested, with True in place of each array; None before
+    the first."""
     kept = block._in_format
     return None if kept is None else _mapped(kept if isinstance(kept, list) else [kept], {-1: None}, True)
 
 
 def _mapped(nested: Any, table: dict[Any, Any], default: Any) -> Any:
-    """Nested lists with the entries of the table."""
+    """Returns nested lists with the entries of the table."""
     if isinstance(nested, (list, tuple)):
         return [_mapped(entry, table, default) for entry in nested]
     return table.get(nested, default)

@@ -54,12 +54,12 @@ def classic(**named: Any) -> Operands:
 
 
 def as_classic(arrays: Sequence[Any]) -> Tuple[Any, ...]:
-    """Arrays of mx.np, or None, as classic ones."""
+    """Returns arrays of mx.np, or None, as classic ones."""
     return tuple(None if array is None else array.as_nd_ndarray() for array in arrays)
 
 
 def check(name: str, array: Any) -> None:
-    """Raise unless an array has a supported kind and a floating type, and is dense and not empty."""
+    """Raises unless an array has a supported kind and a floating type, and is dense and not empty."""
     if isinstance(array, mx.sym.Symbol):
         _check_symbol(name, array)
         return
@@ -71,7 +71,7 @@ def check(name: str, array: Any) -> None:
 
 
 def _check_symbol(name: str, symbol: Any) -> None:
-    """Raise unless a Symbol has one output, and a variable's attributes fit: nothing else checks them before the graph
+    """Raises unless a Symbol has one output, and a variable's attributes fit: nothing else checks them before the graph
     is bound."""
     outputs = symbol.list_outputs()
     validation.check(len(outputs) == 1, f"{name} must be a Symbol with one output", **{f"{name}.outputs": outputs})
@@ -87,19 +87,19 @@ def _check_dense(name: str, stype: str) -> None:
 
 
 def _device(context: Any) -> tuple[int, int]:
-    """The device; memory that is pinned or shared between processes, as a DataLoader gives it, is the CPU's."""
+    """Returns the device; memory that is pinned or shared between processes, as a DataLoader gives it, is the CPU's."""
     return context.device_typeid & 1, context.device_id
 
 
 def are_cast(*arrays: Any) -> bool:
-    """Whether `mxnet.contrib.amp` brings arrays of these types together, as it does for every operator once it was
-    switched on."""
+    """Returns whether `mxnet.contrib.amp` brings arrays of these types together, as it does for every operator once it
+    was switched on."""
     amp, types = sys.modules.get("mxnet.contrib.amp.amp"), ("float16", "float32")
     return amp is not None and amp._amp_initialized and all(np.dtype(each.dtype).name in types for each in arrays)
 
 
 def _check_together(name: str, array: Any, data_name: str, data: Any) -> None:
-    """An array's kind, type and device, which are the data's."""
+    """Raises unless an array's kind, type and device are the data's."""
     kind = _kind(data)
     if _kind(array) != kind:
         raise TypeError(f"{name} must be of the same kind as {data_name}, {kind}; {received(name, array)}")
@@ -109,7 +109,7 @@ def _check_together(name: str, array: Any, data_name: str, data: Any) -> None:
 
 
 def check_fits(name: str, array: Any, owner: str, dtypes: Sequence[Any], contexts: Sequence[Any]) -> None:
-    """Raise if an array is of none of these types, or on none of these devices, which are those of `owner`."""
+    """Raises if an array is of none of these types, or on none of these devices, which are those of `owner`."""
     dtypes = [np.dtype(dtype) for dtype in dtypes]
     if array.dtype not in dtypes:
         rule = f"{name} must have the type of {owner}, {' or '.join(map(str, dtypes))}"
@@ -120,12 +120,12 @@ def check_fits(name: str, array: Any, owner: str, dtypes: Sequence[Any], context
 
 
 def in_own_memory(array: Any) -> Any:
-    """An array that a graph takes: of memory that is pinned or shared between processes, a copy."""
+    """Returns an array that a graph takes: of memory that is pinned or shared between processes, a copy."""
     return array if is_own_memory(array.ctx) else array.as_in_context(mx.cpu())
 
 
 def is_own_memory(context: Any) -> bool:
-    """Whether arrays on this device are in memory that is neither pinned nor shared between processes."""
+    """Returns whether arrays on this device are in memory that is neither pinned nor shared between processes."""
     return context.device_type in ("cpu", "gpu")
 
 
@@ -133,7 +133,7 @@ NO_FLOAT16 = ("float32", "float64"), " on the CPU, where MXNet has no float16 co
 
 
 def forbid_float16_on_cpu(name: str, data: Any) -> None:
-    """MXNet has no float16 matrix product on the CPU, so neither convolutions."""
+    """Raises for float16 on the CPU, where MXNet has no matrix product of it, so no convolutions either."""
     if isinstance(data, mx.nd.NDArray) and data.ctx.device_type.startswith("cpu"):
         validation.float_type(name, str(np.dtype(data.dtype)), *NO_FLOAT16)
 

@@ -89,7 +89,7 @@ _SCOPE: contextvars.ContextVar[Scope] = contextvars.ContextVar("mxsame_scope", d
 
 
 def scope() -> Scope:
-    """The current scope.
+    """Returns the current scope.
 
     >>> scope().target.purpose is None
     True
@@ -115,7 +115,7 @@ def building(
 
 
 def target_of(data: Any) -> Target:
-    """The target of an array, as autograd is now, or of a Symbol."""
+    """Returns the target of an array, as autograd is now, or of a Symbol."""
     if not isinstance(data, mx.nd.NDArray):
         return scope().target
     purpose = "training" if mx.autograd.is_training() else "inference"
@@ -136,12 +136,12 @@ class Placeholder(NamedTuple):
         return [each for each in (*self.args, *self.kwargs.values()) if isinstance(each, mx.sym.Symbol)]
 
     def output_shape(self, shape: tuple[int, ...]) -> Any:
-        """The shape of what the function gives for data of this shape."""
+        """Returns the shape of what the function gives for data of this shape."""
         data, *others = self.symbols
         return tensors.known_shape(self.lower([mx.sym.var(data.name, shape=shape), *others]))
 
     def lower(self, symbols: Sequence[Any]) -> Any:
-        """What the function gives for other Symbols in place of these."""
+        """Returns what the function gives for other Symbols in place of these."""
         others = iter(symbols)
 
         def substitute(value: Any) -> Any:
@@ -152,8 +152,8 @@ class Placeholder(NamedTuple):
 
 
 def deferred_in_trace(function: Function) -> Function:
-    """The function; while a net is traced, a variable for what it gives: its first Symbol is the data. The body of a
-    loop or of a branch is a graph of its own, and what is in it is lowered at once, for any size."""
+    """A decorator: while a net is traced, the function gives a variable for its output; its first Symbol is the data.
+    The body of a loop or of a branch is a graph of its own, and what is in it is lowered at once, for any size."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

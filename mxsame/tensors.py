@@ -14,7 +14,7 @@ from mxsame._mxnet import mx
 
 
 def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
-    """The shape, with None for every length that is unknown; None if the rank is unknown too."""
+    """Returns the shape, with None for every length that is unknown; None if the rank is unknown too."""
     if isinstance(array, mx.nd.NDArray):
         return tuple(array.shape)
     written = array.attr("__shape__") if array.get_children() is None else None
@@ -25,18 +25,18 @@ _parsed = functools.lru_cache(maxsize=4096)(ast.literal_eval)  # a variable's at
 
 
 def _with_none(shape: Sequence[int]) -> Optional[tuple[Optional[int], ...]]:
-    """MXNet's shape with None for unknown lengths; one without lengths is unknown as a whole."""
+    """Returns MXNet's shape with None for unknown lengths; one without lengths is unknown as a whole."""
     unknown = _unknown_length()
     return tuple(None if length == unknown else length for length in shape) or None
 
 
 def _unknown_length() -> int:
-    """What MXNet writes for one in a shape."""
+    """Returns the number that MXNet writes for an unknown length."""
     return -1 if mx.util.is_np_shape() else 0
 
 
 def probe_channels(symbol: Any, num_spatial_dims: int, channels_last: bool) -> Optional[int]:
-    """The channels of a Symbol as its graph fixes them, whatever is fed to it.
+    """Returns the channels of a Symbol as its graph fixes them, whatever is fed to it.
 
     Variables without a shape are taken for arrays of as many axes.
     """
@@ -52,9 +52,9 @@ def probe_channels(symbol: Any, num_spatial_dims: int, channels_last: bool) -> O
 
 
 def probe_shape(symbol: Any, shapes: Callable[[int], Mapping[str, tuple]]) -> Optional[tuple[Optional[int], ...]]:
-    """The shape of a Symbol, None for lengths that follow from the lengths that its inputs leave open: they are of one
-    size and then another, as `shapes` says, since MXNet infers nothing through pooling of dynamic shape. None if there
-    is no such shape."""
+    """Returns the shape of a Symbol, None for lengths that follow from the lengths that its inputs leave open: they are
+    of one size and then another, as `shapes` says, since MXNet infers nothing through pooling of dynamic shape. None if
+    there is no such shape."""
     # Larger than what networks reduce to nothing; inference allocates no memory.
     one, other = (_infer_shape(symbol, shapes(size)) for size in (509, 1021))
     if one is None or other is None or len(one) != len(other):
@@ -63,7 +63,8 @@ def probe_shape(symbol: Any, shapes: Callable[[int], Mapping[str, tuple]]) -> Op
 
 
 def infer_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:
-    """The shapes of a graph's outputs as MXNet infers them from those of its inputs, which may be more than it has.
+    """Returns the shapes of a graph's outputs as MXNet infers them from those of its inputs, which may be more than it
+    has.
 
     Returns None if an operator cannot infer from unknown lengths, and for a graph that contradicts itself or these
     shapes.
@@ -85,8 +86,8 @@ def _infer_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[Opt
 
 
 def is_input(array: Any) -> bool:
-    """Whether data is what a graph is fed, or that reshaped or transposed or such, rather than made by a layer, one
-    without weights included."""
+    """Returns whether data is what a graph is fed, or that reshaped or transposed or such, rather than made by a layer,
+    one without weights included."""
     while isinstance(array, mx.sym.Symbol):
         if array.attr("pool_type") is not None:
             return False
@@ -107,8 +108,8 @@ _KEEP_BLOCKS = {
 
 
 def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
-    """Whether data of three axes is in the layout in which oneDNN's convolutions leave it, as far as a graph for this
-    purpose shows it.
+    """Returns whether data of three axes is in the layout in which oneDNN's convolutions leave it, as far as a graph
+    for this purpose shows it.
 
     A batch norm over three axes is not oneDNN's, and gives plain data; but `deploy` folds it into the convolution.
     """
@@ -129,12 +130,12 @@ def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
 
 @functools.lru_cache(maxsize=None)
 def has_onednn() -> bool:
-    """Whether this MXNet was built with oneDNN."""
+    """Returns whether this MXNet was built with oneDNN."""
     return bool(mx.runtime.Features().is_enabled("MKLDNN"))
 
 
 def known_type(data: Any) -> Optional[str]:
-    """The type of the data's elements; None if a graph does not show it."""
+    """Returns the type of the data's elements; None if a graph does not show it."""
     if isinstance(data, mx.nd.NDArray):
         return np.dtype(data.dtype).name
     try:
@@ -148,12 +149,12 @@ def known_type(data: Any) -> Optional[str]:
 
 
 def as_kind(symbol: Any, other: Any) -> Any:
-    """The Symbol, an mx.np one if the other is."""
+    """Returns the Symbol, an mx.np one if the other is."""
     return symbol.as_np_ndarray() if isinstance(other, mx.sym.numpy._Symbol) else symbol
 
 
 def dtype_attribute(dtype: Any) -> str:
-    """The value of a Symbol's attribute `__dtype__` for a type."""
+    """Returns the value of a Symbol's attribute `__dtype__` for a type."""
     return str(mx.nd.ndarray._DTYPE_NP_TO_MX[np.dtype(dtype).type])
 
 
@@ -185,7 +186,8 @@ MOST_AXES = 6  # oneDNN's reshape takes no more; one of more axes is MXNet's own
 
 
 def fix_lengths(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
-    """The Symbol itself, in a graph that refuses data of other lengths (None: any) instead of computing nonsense.
+    """Returns the Symbol itself, in a graph that refuses data of other lengths (None: any) instead of computing
+    nonsense.
 
     An axis is split into its length and 1, which MXNet does only if that is the length, and merged again.
     """
@@ -205,7 +207,7 @@ def fix_lengths(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
 
 
 def runs_channels_last(num_spatial_dims: int, device: Optional[str]) -> bool:
-    """Whether MXNet's operators run data with channels last: on GPUs, in 2-D."""
+    """Returns whether MXNet's operators run data with channels last: on GPUs, in 2-D."""
     return num_spatial_dims == 2 and device == "gpu"
 
 
@@ -220,5 +222,5 @@ def channels_last(F: Any, array: Any, ndim: int) -> Any:
 
 
 def shape_channels_first(shape: Sequence[Any]) -> tuple:
-    """The shape (N, *size, C) with channels first."""
+    """Returns the shape (N, *size, C) with channels first."""
     return (shape[0], shape[-1], *shape[1:-1])

@@ -48,7 +48,7 @@ class Share(NamedTuple):
 
 
 def share(root: Path = Path("/")) -> Share:
-    """What this process may use; `root` is the root of Linux's file system."""
+    """Returns what this process may use; `root` is the root of Linux's file system."""
     processors = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     cores = {_text(root / topology.format(number)) or str(number) for number in processors}
@@ -56,7 +56,7 @@ def share(root: Path = Path("/")) -> Share:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """The quotas of the control groups that the process is in, version 1 and 2."""
+    """Returns the quotas of the control groups that the process is in, version 1 and 2."""
     groups = [line.split(":", 2) for line in _text(root / "proc/self/cgroup").splitlines()]
     for line in _text(root / "proc/self/mountinfo").splitlines():
         mount, _, source = line.partition(" - ")
@@ -72,14 +72,14 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _quota(folder: Path) -> List[float]:
-    """The quota of one control group, if it has one."""
+    """Returns the quota of one control group, if it has one."""
     files = ("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     texts = [" ".join(_text(folder / name) for name in names).split() for names in files]
     return [int(text[0]) / int(text[1]) for text in texts if len(text) == 2 and text[0] not in ("max", "-1")]
 
 
 def _text(path: Path) -> str:
-    """The content of a file; nothing if it cannot be read."""
+    """Returns the content of a file; nothing if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError:
@@ -87,19 +87,19 @@ def _text(path: Path) -> str:
 
 
 def not_a_number() -> Optional[str]:
-    """The variable, if there is one, that is no number of threads. MXNet would end the process."""
+    """Returns the variable, if there is one, that is no number of threads. MXNet would end the process."""
     texts = {name: os.environ.get(name) for name in (SETTING, *OF_MXNET)}
     return next((name for name, text in texts.items() if text and not text.isdecimal()), None)
 
 
 def setting() -> Optional[int]:
-    """The user's `MXSAME_THREADS`."""
+    """Returns the user's `MXSAME_THREADS`."""
     text = os.environ.get(SETTING)
     return int(text) if text else None
 
 
 def chosen() -> Optional[int]:
-    """The number of threads for MXNet; None if MXNet decides, or the user by MXNet's own variables."""
+    """Returns the number of threads for MXNet; None if MXNet decides, or the user by MXNet's own variables."""
     if setting() == 0 or any(map(os.environ.get, OF_MXNET)):
         return None
     return setting() or share().threads
@@ -131,7 +131,7 @@ def _library() -> Any:
 
 
 def in_use() -> int:
-    """The number of threads that MXNet divides an operator among, as MXNet's engine reports it."""
+    """Returns the number of threads that MXNet divides an operator among, as MXNet's engine reports it."""
     library = _library()
     try:
         openmp, recommended = (library[f"_ZN{name}"] for name in ENGINES_OPENMP)

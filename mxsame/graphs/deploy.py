@@ -130,7 +130,7 @@ class Signature:
             operands.check_fits(name, array, "the parameters", self.dtypes[name], contexts)
 
     def random(self, context: Any) -> list:
-        """Data to try a graph with, of the first types. The user's own random numbers stay as they were."""
+        """Returns data to try a graph with, of the first types. The user's own random numbers stay as they were."""
         random, array = np.random.RandomState(0), (mx.np if mx.util.is_np_array() else mx.nd).array
         return [
             array(random.uniform(-1, 1, shape), ctx=context, dtype=self.dtypes[name][0])
@@ -148,7 +148,7 @@ class _Fixed(mx.gluon.Parameter):
         super().set_data(mx.nd.amp_cast(array, dtype=dtype) if dtype else array)
 
     def initialize(self, *args: Any, **more: Any) -> None:
-        """Nothing, for a parent that initializes its children."""
+        """Does nothing, for a parent that initializes its children."""
 
     def set_data(self, data: Any) -> None:
         """Raises `TypeError`: the values and the type of a deployed net are fixed."""
@@ -207,12 +207,12 @@ class Deployed(mx.gluon.SymbolBlock):
         return tracing.Runner(outputs, self.used(self.signature.shapes), parameters, flags)
 
     def used(self, of_inputs: Any) -> list:
-        """The entries that belong to inputs used by the graph."""
+        """Returns the entries that belong to inputs used by the graph."""
         return list(itertools.compress(of_inputs, self._used))
 
     def forward(self, *args: Any) -> Any:
-        """The outputs, nested as the net nests them; a graph that this becomes a part of refuses data of other sizes as
-        well."""
+        """Returns the outputs, nested as the net nests them; a graph that this becomes a part of refuses data of other
+        sizes as well."""
         seen, (last, runner) = tracing.call_facts(args), self._last
         if runner is None or seen != last:
             args = tuple(tracing.flatten(args))
@@ -239,7 +239,7 @@ class Deployed(mx.gluon.SymbolBlock):
         validation.check(dtype in (None, self.fused_dtype), f"dtype {rule}, {self.fused_dtype}", dtype=dtype)
 
     def composed(self, variables: Sequence[Any]) -> list:
-        """The outputs of the plain graph with these Symbols as its inputs, of data of the right size only."""
+        """Returns the outputs of the plain graph with these Symbols as its inputs, of data of the right size only."""
         shapes = self.signature.shapes
         fixed = dict(zip(shapes, map(tracing.fix_shape, variables, shapes.values())))
         whole = self.graph(**{name: fixed[name].as_nd_ndarray() for name in self.used(shapes)})
@@ -295,7 +295,7 @@ class Deployed(mx.gluon.SymbolBlock):
 
 
 def freeze(net: Any, inputs: tracing.Inputs, dtype: Any, target: Target) -> tuple[Graph, Any]:
-    """The net run on Symbols of this type: its graph, and how it nests its outputs.
+    """Returns the graph of a net that runs on Symbols of this type, and how it nests its outputs.
 
     A graph for "deployment" must be simplified before it runs: it may hold computed weights. One for "format", made to
     be written in another format, never runs: see `mxsame.rewriting.windows.windows_of`.
@@ -318,14 +318,14 @@ def freeze(net: Any, inputs: tracing.Inputs, dtype: Any, target: Target) -> tupl
 
 
 def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
-    """The arrays of parameters, by name. A convolution that still runs may be arranging its weight in oneDNN's blocks,
-    and what is read meanwhile is a mixture of both orders, so all that runs is waited for."""
+    """Returns the arrays of parameters, by name. A convolution that still runs may be arranging its weight in oneDNN's
+    blocks, and what is read meanwhile is a mixture of both orders, so all that runs is waited for."""
     mx.nd.waitall()
     return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
 
 
 def _split_outputs(symbol: Any) -> list:
-    """The outputs of a graph, as Symbols of the mode."""
+    """Returns the outputs of a graph, as Symbols of the mode."""
     return [tracing.in_mode(symbol[index]) for index in range(len(symbol.list_outputs()))]
 
 

@@ -76,7 +76,7 @@ def export(
 
 
 def check_path(path: Any) -> str:
-    """The path of a file, as a string."""
+    """Returns the path of a file, as a string."""
     validation.check_type(isinstance(path, (str, os.PathLike)), "path must be a string or a path", path=path)
     path = os.fspath(path)
     exists = os.path.isdir(os.path.dirname(os.path.abspath(path)))
@@ -85,7 +85,7 @@ def check_path(path: Any) -> str:
 
 
 def write(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast: bool = True) -> tuple[str, str]:
-    """The two files of a graph: their names."""
+    """Writes the two files of a graph, and returns their names."""
     kinds = {**dict.fromkeys(symbol.list_arguments(), "arg"), **dict.fromkeys(symbol.list_auxiliary_states(), "aux")}
     saved = {f"{kind}:{name}": parameters[name] for name, kind in kinds.items() if name in parameters}
     mx.nd.waitall()  # as mxsame.graphs.deploy.values
@@ -99,7 +99,7 @@ def write(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast: 
 
 
 def read_symbol(path: str) -> Any:
-    """The Symbol of a `-symbol.json` file. MXNet takes what it reads for granted, so that is checked before.
+    """Returns the Symbol of a `-symbol.json` file. MXNet takes what it reads for granted, so that is checked before.
 
     Raises `ValueError` for anything else."""
     try:
@@ -130,7 +130,8 @@ def read_symbol(path: str) -> Any:
 
 
 def _counts_of_outputs(read: dict) -> list:
-    """How many outputs each node of a file has, as MXNet counts them in the same graph of first outputs only."""
+    """Returns how many outputs each node of a file has, as MXNet counts them in the same graph of first outputs
+    only."""
     nodes = [{**each, "inputs": [[source, 0, 0] for source, *_ in each["inputs"]]} for each in read["nodes"]]
     heads = [[number, 0, 0] for number in range(len(nodes))]
     rows = json.loads(mx.sym.load_json(json.dumps({**read, "nodes": nodes, "heads": heads})).tojson())["node_row_ptr"]

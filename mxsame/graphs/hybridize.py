@@ -152,7 +152,7 @@ class Specialised:
             self._last = None, None
 
     def _graph(self, call: tracing.Call) -> tracing.NetGraph:
-        """The graph for a call."""
+        """Returns the graph for a call."""
         kind = self._kinds.get(call.kind)
         is_new = kind is None or call.shapes not in kind.signatures
         if is_new and not mx.util.is_np_shape():  # where MXNet takes 0 for an unknown length
@@ -176,7 +176,7 @@ class Specialised:
         return self._compiled(call, signature, call.lower(self._net, kind.trace).outputs)
 
     def _for_any_size(self, call: tracing.Call, kind: Kind) -> Any:
-        """The graph for any size; False if there is none."""
+        """Returns the graph for any size; False if there is none."""
         if kind.shared is None:
             try:
                 kind.shared = self._made(call, call.lower(self._net, kind.trace, static=False).outputs)
@@ -185,7 +185,7 @@ class Specialised:
         return kind.shared
 
     def _made(self, call: tracing.Call, outputs: Any) -> tracing.NetGraph:
-        """A graph; with static_alloc it keeps memory as far as there is some left."""
+        """Returns a graph; with static_alloc it keeps memory as far as there is some left."""
         purpose, room = call.target.purpose, self.MOST_MEMORY - sum(graph.memory for graph in self._others)
         is_first = purpose not in self._first
         graph = tracing.NetGraph(self._net, call, outputs, self._flags, math.inf if is_first else room)
@@ -212,7 +212,7 @@ class TakenOver(_gluon.Watched, tracing.Traceable):
     specialised: Specialised
 
     def forward(self, *args: Any) -> Any:
-        """The net's outputs, computed by the graph for these sizes."""
+        """Returns the net's outputs, computed by the graph for these sizes."""
         return self.specialised(*args)
 
     def changed(self) -> None:
@@ -220,7 +220,7 @@ class TakenOver(_gluon.Watched, tracing.Traceable):
         self.specialised.clear()
 
     def hybridize(self, *args: Any, **more: Any) -> None:
-        """Its own, to which the net goes back."""
+        """Hybridize the net as its own class does, to which it goes back."""
         give_back(self)
         self.hybridize(*args, **more)
 
@@ -240,7 +240,7 @@ def _subclass(kind: Any) -> Any:
 
 
 def _blank(kind: Any) -> Any:
-    """A net that was taken over, before its attributes are copied."""
+    """Returns a net that was taken over, before its attributes are copied."""
     return object.__new__(_subclass(kind))
 
 
@@ -299,7 +299,7 @@ class HybridBlock(mx.gluon.HybridBlock):
         max_graphs: int = 128,
         **flags: Any,
     ) -> None:
-        """A graph for each shape signature; see :func:`mxsame.hybridize`. The order of arguments is Gluon's."""
+        """Make a graph for each shape signature; see :func:`mxsame.hybridize`. The order of arguments is Gluon's."""
         if backend is not None:
             super().hybridize(active, backend, clear, *flags_in_order, **flags)
             return
@@ -371,16 +371,16 @@ class Kind:
         ]
 
     def signature(self, call: tracing.Call) -> Hashable:
-        """The plans of all operators for these shapes, which identify a graph; if the shapes are wrong, the shapes
-        themselves, and building the graph raises the error."""
+        """Returns the plans of all operators for these shapes, which identify a graph; if the shapes are wrong, the
+        shapes themselves, and building the graph raises the error."""
         if call.shapes not in self.signatures:
             plans = self._plans(call.shapes)
             _keep(self.signatures, call.shapes, (call.kind, call.shapes if plans is None else plans), MOST_SHAPES)
         return self.signatures[call.shapes]
 
     def _plans(self, shapes: Sequence[tuple]) -> Optional[tuple[Any, ...]]:
-        """What each operator's graph depends on; of data whose shape is unknown until the graph runs, what is known of
-        it."""
+        """Returns what each operator's graph depends on; of data whose shape is unknown until the graph runs, what is
+        known of it."""
         known = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
         plans: list[Any] = []
         for placeholder, decisions in zip(self.trace.placeholders, self._decisions):
@@ -406,7 +406,7 @@ class Kind:
 
 
 def _are_of(decisions: Sequence[Decision], data: tuple, out: Optional[tuple]) -> bool:
-    """Whether these operators are of this data, one after the other, and give this output."""
+    """Returns whether these operators are of this data, one after the other, and give this output."""
     for decision in decisions:
         if tuple(window.size for window in decision.windows) != (data[1:-1] if decision.channels_last else data[2:]):
             return False

@@ -33,7 +33,7 @@ BYTES = 4  # of an element, mostly
 
 
 def check_ready(net: Any) -> None:
-    """A net of which a file or a graph for inference can be made."""
+    """Raises unless a file or a graph for inference can be made of a net."""
     if not isinstance(net, mx.gluon.HybridBlock):
         raise TypeError(f"net must be a gluon.HybridBlock; received net of type {type(net).__name__}")
     if not is_traceable(net) and not isinstance(net, mx.gluon.SymbolBlock):  # a deployed net composes Symbols, too
@@ -56,7 +56,8 @@ class Checked(Traceable):
 
 
 def is_traceable(net: Any) -> bool:
-    """Whether `forward` is one that traces `hybrid_forward`, and not a user's own, which may want real arrays."""
+    """Returns whether `forward` is one that traces `hybrid_forward`, and not a user's own, which may want real
+    arrays."""
     gluon = (mx.gluon.HybridBlock.forward, mx.gluon.SymbolBlock.forward)
     return isinstance(net, Traceable) or (isinstance(net, mx.gluon.HybridBlock) and type(net).forward in gluon)
 
@@ -79,7 +80,7 @@ class Trace(NamedTuple):
     target: Target
 
     def lower(self, inputs: Iterable[Any], shapes: Iterable[Optional[tuple]]) -> Lowered:
-        """The graph of these Symbols, of these shapes, None for an unknown one.
+        """Returns the graph of these Symbols, of these shapes, None for an unknown one.
 
         One operator after the other is lowered. The variables in whose place they are, in a copy of the trace, have as
         attributes what is known of their outputs so far; at the end the outputs replace them.
@@ -105,8 +106,8 @@ class Trace(NamedTuple):
         return Lowered(regroup(self.outputs, iter(outputs)), decisions, known)
 
     def _copied(self) -> Iterator[Any]:
-        """Copies of all Symbols, over the net's own parameters: the inputs, for each placeholder its variable and what
-        its function is given, and the outputs."""
+        """Returns copies of all Symbols, over the net's own parameters: the inputs, for each placeholder its variable
+        and what its function is given, and the outputs."""
         own = [each for placeholder in self.placeholders for each in (placeholder.variable, *placeholder.symbols)]
         symbols = (*self.inputs, *own, *flatten(self.outputs))
         whole = copy.copy(mx.sym.Group([each.as_nd_ndarray() for each in symbols]))
@@ -123,17 +124,17 @@ def _replace(whole: Any, replacements: Mapping[str, Any]) -> None:
 
 
 def _resolve(symbol: Any, replacements: Mapping[str, Any]) -> Any:
-    """The replacement of a Symbol, if it is a variable that has one."""
+    """Returns the replacement of a Symbol, if it is a variable that has one."""
     return replacements.get(symbol.name, symbol) if symbol.get_children() is None else symbol
 
 
 def in_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
-    """The Symbol, an mx.np one in np mode or as `is_np` says."""
+    """Returns the Symbol, an mx.np one in np mode or as `is_np` says."""
     return symbol.as_np_ndarray() if (mx.util.is_np_array() if is_np is None else is_np) else symbol
 
 
 def trace_net(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool] = None) -> Trace:
-    """The net run on Symbols, nested as `structure` says, mx.np ones in np mode or as `is_np` says."""
+    """Returns the net run on Symbols, nested as `structure` says, mx.np ones in np mode or as `is_np` says."""
     inputs = [variable(f"mxsame_input{number}", is_np=is_np) for number in range(len(flatten(structure)))]
     args = regroup(structure, iter(inputs))
     check_inputs(net, args)
@@ -150,7 +151,7 @@ def trace_net(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bo
 
 
 def check_inputs(net: Any, args: Any) -> None:
-    """That `hybrid_forward` takes so many inputs, in addition to the parameters that Gluon passes."""
+    """Raises unless `hybrid_forward` takes so many inputs, in addition to the parameters that Gluon passes."""
     try:
         inspect.signature(net.hybrid_forward).bind(mx.sym, *args, **_gluon.own_parameters(net))
         if isinstance(net, mx.gluon.SymbolBlock) and len(flatten(args)) != len(_gluon.graph_inputs(net)):
@@ -162,13 +163,13 @@ def check_inputs(net: Any, args: Any) -> None:
 
 
 def _split_output(output: Any) -> Any:
-    """What gives several arrays as a list of them."""
+    """Returns the outputs of a Symbol that has several as a list."""
     several = isinstance(output, mx.sym.Symbol) and len(output.list_outputs()) > 1
     return list(output) if several else output
 
 
 def group(outputs: Any) -> Any:
-    """Nested outputs as one Symbol, of the kind that they are."""
+    """Returns nested outputs as one Symbol, of the kind that they are."""
     leaves = flatten(outputs)
     if not leaves or not all(isinstance(leaf, mx.sym.Symbol) for leaf in leaves):
         raise TypeError(f"net must return arrays; received {type(outputs).__name__}")
@@ -178,14 +179,14 @@ def group(outputs: Any) -> Any:
 
 
 def _by_operator(output: Any) -> Any:
-    """The output; an input or a parameter by an operator, since MXNet gives it no gradient otherwise."""
+    """Returns the output of an operator: MXNet gives an input or a parameter that is an output no gradient."""
     if output.get_children() is not None:
         return output
     return tensors.as_kind(mx.sym.identity(output.as_nd_ndarray()), output)
 
 
 def fix_shape(variable: Any, shape: tuple) -> Any:
-    """The variable, in a graph that refuses data of another shape than this; only the batch may differ."""
+    """Returns the variable, in a graph that refuses data of another shape than this; only the batch may differ."""
     return in_mode(tensors.fix_lengths(variable.as_nd_ndarray(), (None, *shape[1:])))
 
 
@@ -197,8 +198,8 @@ class Inputs(NamedTuple):
 
 
 def inputs_of(net: Any, input_shape: Any = None) -> Inputs:
-    """The inputs for a shape, an array, or a list of these, nested as the net takes them. For None those of the net's
-    last call as a graph, or else those that its `hybrid_forward` must be given, of unknown shapes."""
+    """Returns the inputs for a shape, an array, or a list of these, nested as the net takes them. For None those of the
+    net's last call as a graph, or else those that its `hybrid_forward` must be given, of unknown shapes."""
     shapes: list[Any] = []
     if input_shape is None:
         structure: Any = _gluon.input_structure(net) or [True] * _count_of_inputs(net)
@@ -210,7 +211,7 @@ def inputs_of(net: Any, input_shape: Any = None) -> Inputs:
 
 
 def _structure(name: str, given: Any, shapes: list[Any]) -> Any:
-    """True for a shape or an array, and a list for a list of them. Their shapes go to `shapes`."""
+    """Returns True for a shape or an array, and a list for a list of them. Their shapes go to `shapes`."""
     if given is None:
         return None
     if isinstance(given, mx.nd.NDArray):
@@ -225,7 +226,7 @@ def _structure(name: str, given: Any, shapes: list[Any]) -> Any:
 
 
 def _count_of_inputs(net: Any) -> int:
-    """How many arrays `hybrid_forward` must be given, in addition to the parameters; some nets know it."""
+    """Returns how many arrays `hybrid_forward` must be given, in addition to the parameters; some nets know it."""
     if hasattr(net, "declared_shapes"):
         return len(net.declared_shapes)
     _, *arguments = inspect.signature(net.hybrid_forward).parameters.values()
@@ -235,19 +236,19 @@ def _count_of_inputs(net: Any) -> int:
 
 
 def input_names(net: Any, count: int) -> list[str]:
-    """The names that Gluon gives the inputs of a graph, or others if a parameter has such a name."""
+    """Returns the names that Gluon gives the inputs of a graph, or others if a parameter has such a name."""
     names = ["data"] if count == 1 else [f"data{position}" for position in range(count)]
     taken = _gluon.parameters(net).keys() & set(names)
     return [f"input_{name}" for name in names] if taken else names
 
 
 def variable(name: str, dtype: Any = None, is_np: Optional[bool] = None) -> Any:
-    """A graph's input, an mx.np Symbol in np mode, or as `is_np` says."""
+    """Returns a graph's input, an mx.np Symbol in np mode, or as `is_np` says."""
     return in_mode(mx.sym.var(name, dtype=dtype), is_np)
 
 
 def reason(error: Exception) -> str:
-    """Why MXNet refuses something: the last line of its message, or what the name of a refusing operator says."""
+    """Returns why MXNet refuses something: the last line of its message, or the shape in the name of an operator."""
     fixed = re.search(rf"{tensors.FIXED}(\w+)", str(error))
     if fixed:
         return f"a part of it takes data of the shape ({', '.join(fixed[1].split('_'))}) only"
@@ -274,7 +275,7 @@ def explain_errors(**given: Any) -> Iterator[None]:
 
 
 def call_facts(args: tuple) -> Any:
-    """For a call with dense arrays only, the facts that its graph depends on as long as the net does not change; None
+    """Returns the facts that the graph of a call with dense arrays depends on as long as the net does not change; None
     for any other call. The first two are whether autograd records and trains."""
     facts: list[Any] = []
     for array in args:
@@ -295,7 +296,7 @@ class Call(NamedTuple):
 
     @classmethod
     def of(cls, args: tuple, arrays: Sequence[Any]) -> Call:
-        """A call with these arrays, as autograd is now."""
+        """Returns a call with these arrays, as autograd is now."""
         leaves = tuple((type(array), array.shape, array.dtype) for array in arrays)
         structure = regroup(args, itertools.repeat(True))
         return cls(structure, leaves, target_of(arrays[0]), forced())
@@ -311,16 +312,16 @@ class Call(NamedTuple):
         return (repr(self.structure), arrays, *self[2:])
 
     def named_shapes(self, net: Any) -> dict[str, tuple]:
-        """The shapes by the names that a graph gives its inputs."""
+        """Returns the shapes by the names that a graph gives its inputs."""
         return dict(zip(input_names(net, len(self.leaves)), self.shapes))
 
     def trace(self, net: Any) -> Trace:
-        """The net for arrays like these."""
+        """Returns the trace of a net for arrays like these."""
         is_np = any(issubclass(kind, mx.np.ndarray) for kind, _, _ in self.leaves)
         return trace_net(net, self.structure, self.target, is_np)
 
     def lower(self, net: Any, trace: Trace, static: bool = True) -> Lowered:
-        """The graph for these sizes, or for any size."""
+        """Returns the graph for these sizes, or for any size."""
         inputs = [
             variable(name, dtype, issubclass(kind, mx.np.ndarray))
             for name, (kind, _, dtype) in zip(self.named_shapes(net), self.leaves)
@@ -329,8 +330,9 @@ class Call(NamedTuple):
 
 
 def has_loop(symbol: Any) -> bool:
-    """Whether a graph has a loop or a condition (`foreach`, `while_loop`, `cond`): with static shapes MXNet 1.9.1 does
-    not wait for it, or waits for good. What oneDNN has fused has subgraphs as well, and gains by static shapes."""
+    """Returns whether a graph has a loop or a condition (`foreach`, `while_loop`, `cond`): with static shapes MXNet
+    1.9.1 does not wait for it, or waits for good. What oneDNN has fused has subgraphs as well, and gains by static
+    shapes."""
     return LOOPS.search(symbol.tojson()) is not None
 
 
@@ -399,7 +401,7 @@ class NetGraph(Runner):
         self._initialize(shapes)
 
     def takes(self, shapes: Sequence[tuple]) -> bool:
-        """Whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
+        """Returns whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
         return tensors.infer_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
 
     def _initialize(self, shapes: Mapping[str, tuple]) -> None:
@@ -420,7 +422,7 @@ class NetGraph(Runner):
 
 
 def _kept_memory(symbol: Any, shapes: Mapping[str, tuple], trains: bool) -> int:
-    """Bytes: those of all outputs of operators, and as many of gradients; in inference of the two largest."""
+    """Returns the bytes of all outputs of operators, and of their gradients; in inference, of the two largest."""
     internals = symbol.get_internals()
     inferred = tensors.infer_shapes(internals, shapes) or []
     inputs = set(symbol.list_inputs())
@@ -430,12 +432,13 @@ def _kept_memory(symbol: Any, shapes: Mapping[str, tuple], trains: bool) -> int:
 
 
 def contexts(parameters: Mapping[str, Any]) -> list[Any]:
-    """The devices of a net's parameters."""
+    """Returns the devices of a net's parameters."""
     return next((parameter.list_ctx() for parameter in parameters.values()), [mx.current_context()])
 
 
 def float_dtype(parameters: Mapping[str, Any]) -> Any:
-    """The floating type of the parameters. Those of a batch norm stay float32 when the rest is cast to float16."""
+    """Returns the floating type of the parameters. Those of a batch norm stay float32 when the rest is cast to
+    float16."""
     dtypes = [np.dtype(parameter.dtype) for parameter in parameters.values()]
     return min((dtype for dtype in dtypes if dtype.kind == "f"), key=lambda dtype: dtype.itemsize, default=None)
 
@@ -444,14 +447,14 @@ def float_dtype(parameters: Mapping[str, Any]) -> Any:
 
 
 def flatten(args: Any) -> list:
-    """The arrays, one after the other."""
+    """Returns the arrays, one after the other."""
     if isinstance(args, (list, tuple)):
         return [leaf for entry in args for leaf in flatten(entry)]
     return [] if args is None else [args]
 
 
 def regroup(args: Any, leaves: Any) -> Any:
-    """The leaves, nested as these arguments are."""
+    """Returns the leaves, nested as these arguments are."""
     if isinstance(args, (list, tuple)):
         entries = [regroup(entry, leaves) for entry in args]
         return tuple(entries) if isinstance(args, tuple) else entries

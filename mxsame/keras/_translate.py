@@ -149,7 +149,7 @@ class KerasCall:
         return self.args.restore(tensors.channels_last(F, out, ndim) if self.transposes else out)
 
     def _window(self, strides: Any, padding: Any, dilation_rate: Any, paddings: Sequence[str] = SAME_OR_VALID) -> dict:
-        """How the kernel moves, under the names of `mxsame.ops`."""
+        """Returns how the kernel moves, under the names of `mxsame.ops`."""
         return {
             "strides": validation.per_axis("strides", strides, self.rank, 1),
             "padding": validation.mode("padding", padding, paddings),
@@ -159,15 +159,15 @@ class KerasCall:
     # ---- what differs in keras-mxnet
 
     def opened(self, arrays: Mapping[str, Any]) -> operands.Operands:
-        """The arrays in classic form, and their shapes."""
+        """Returns the arrays in classic form, and their shapes."""
         return operands.classic(**arrays)
 
     def stored_axes(self, kind: str) -> Sequence[int]:
-        """For each axis of Keras's kernel, the axis of the stored kernel."""
+        """Returns the axis of the stored kernel for each axis of Keras's kernel."""
         return range(self.rank + 2)
 
     def weight(self, kernel: Any, kind: str, shape: tuple) -> Any:
-        """A kernel, stored with this shape, as a weight for `mxsame.ops`."""
+        """Returns a kernel, stored with this shape, as a weight for `mxsame.ops`."""
         return layouts.to_mxnet(kernel, kind, self.layout)
 
     # ---- arrays and shapes
@@ -175,7 +175,7 @@ class KerasCall:
     def _weight(
         self, position: int, kind: str, *expected: Optional[int], kernel_length: Optional[int] = None
     ) -> tuple[Any, tuple, Any, Any]:
-        """(weight, kernel size, length, length) of a kernel, the last two in the order of `AXES`.
+        """Returns (weight, kernel size, length, length) of a kernel, the last two in the order of `AXES`.
 
         `expected` are the two lengths, and `kernel_length` each one before them, as far as they are given.
         """
@@ -192,7 +192,7 @@ class KerasCall:
         return self.weight(self.args.arrays[position], kind, shape), tuple(kernel_size), first, second
 
     def _output_lengths(self, output_shape: Any, channels: int) -> Sequence[Optional[int]]:
-        """(batch, \\*size) of an output shape in the order of the data format; None for what it leaves open."""
+        """Returns (batch, \\*size) of an output shape in the order of the data format; None for what it leaves open."""
         given = output_shape.asnumpy() if isinstance(output_shape, mx.nd.NDArray) else output_shape
         is_one, count = validation.is_sequence(given), self.rank + 2
         validation.check_type(is_one, "output_shape must be a sequence of integers or None", output_shape=given)
@@ -209,7 +209,7 @@ class KerasCall:
     def _crops(
         self, output_shape: Any, channels: int, kernel_size: tuple, strides: tuple, padding: str, dilation: tuple
     ) -> tuple[tuple, tuple]:
-        """(pads, output padding) for this shape of the output.
+        """Returns (pads, output padding) for this shape of the output.
 
         A transposed convolution is the gradient of the convolution that turns the output's size into the data's: the
         pads of that convolution are cropped, and what is missing is added at the end. Where the data's shape is

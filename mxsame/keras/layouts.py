@@ -123,7 +123,7 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
 
 
 def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[operands.Operands, int, bool]:
-    """(the array in the form in which its axes are moved, number of spatial axes, whether channels are last)."""
+    """Returns (the array as its axes are moved, the number of spatial axes, whether channels are last)."""
     if isinstance(array, np.ndarray):
         args = operands.Operands(np, (array,), (array.shape,), np.ascontiguousarray, ANY)
     else:

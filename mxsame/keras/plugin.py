@@ -147,7 +147,7 @@ def _check_keras() -> None:
 
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
-    """(owner, name, replacement) of all that is replaced."""
+    """Yields (owner, name, replacement) for all that is replaced."""
     keras_backend, layers = importlib.import_module("keras.backend"), importlib.import_module("keras.layers")
     mxnet_backend = importlib.import_module("keras.backend.mxnet_backend")
     for method, names in FUNCTIONS.items():
@@ -162,7 +162,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
 
 
 def _function(backend: Any, original: Callable[..., Any], method: str) -> Any:
-    """What replaces a function of the backend; it computes with `mxsame.ops`."""
+    """Returns what replaces a function of the backend; it computes with `mxsame.ops`."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -175,7 +175,8 @@ def _function(backend: Any, original: Callable[..., Any], method: str) -> Any:
 
 
 def _call_of_transposed_layer(backend: Any) -> Callable[..., Any]:
-    """What replaces `call` of Conv2DTranspose and Conv3DTranspose; with the layer's output padding any size will do."""
+    """Returns what replaces `call` of Conv2DTranspose and Conv3DTranspose; with the layer's output padding any size
+    will do."""
 
     def conv_transpose(x: Any, kernel: Any, layer: Any) -> Any:
         names = "data_format", "strides", "padding", "dilation_rate", "output_padding"
@@ -194,7 +195,7 @@ def _call_of_transposed_layer(backend: Any) -> Callable[..., Any]:
 
 
 def _translated(backend: Any, method: str, data_format: Any, **arguments: Any) -> Any:
-    """The result of a method of `KerasCall`, in a graph for keras-mxnet's current learning phase."""
+    """Returns the result of a method of `KerasCall`, in a graph for keras-mxnet's current learning phase."""
     # Symbols of the learning phase; the shape that Keras keeps for one is wrong for states of ConvLSTM2D.
     given = {name: arguments.pop(name) for name in ARRAYS if name in arguments}
     arrays = {name: getattr(tensor, "symbol", tensor) for name, tensor in given.items()}
@@ -233,7 +234,7 @@ class KerasMXNetCall(KerasCall):
 
 
 def _probing(get_shape: Callable[..., Any]) -> Callable[..., Any]:
-    """KerasSymbol's `_get_shape`, which does not fail if MXNet infers nothing because sizes are dynamic."""
+    """Returns KerasSymbol's `_get_shape`, which does not fail if MXNet infers nothing because sizes are dynamic."""
 
     @functools.wraps(get_shape)
     def wrapped(self: Any) -> Any:
@@ -248,7 +249,7 @@ def _probing(get_shape: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _probed_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:
-    """The shape of a Symbol, None for lengths that depend on what its inputs leave open; None where that fails.
+    """Returns the shape of a Symbol, None for lengths that depend on what its inputs leave open; None where that fails.
 
     Arrays without a known length, such as Keras's targets, stay open.
     """

@@ -63,7 +63,7 @@ class Layer(Checked, HybridBlock):
     # -- a call
 
     def forward(self, x: Any, *others: Any) -> Any:
-        """The output, as of every HybridBlock; wrong data is refused before a graph or Gluon sees it."""
+        """Returns the output, as of every HybridBlock; wrong data is refused before a graph or Gluon sees it."""
         if others:
             self.check(x, *others)
         if not isinstance(x, mx.nd.NDArray):
@@ -84,7 +84,7 @@ class Layer(Checked, HybridBlock):
             raise
 
     def hybrid_forward(self, F: Any, x: Any, **parameters: Any) -> Any:
-        """The operator of arrays, or of Symbols; there it has the name that it has in Gluon's graphs, and
+        """Runs the operator on arrays, or on Symbols; there it has the name that it has in Gluon's graphs, and
         parameters the types and shapes that they have now."""
         if F is mx.sym:
             for parameter in _gluon.own_parameters(self).values():
@@ -96,7 +96,7 @@ class Layer(Checked, HybridBlock):
 
     @deferred_in_trace
     def _traced(self, x: Any) -> Any:
-        """The output as a part of a graph."""
+        """Returns the output as a part of a graph."""
         operands.check("data", x)
         shape = tensors.known_shape(x)
         if shape is not None:
@@ -114,7 +114,7 @@ class Layer(Checked, HybridBlock):
         return GluonArguments(self)
 
     def infer_shape(self, x: Any) -> None:
-        """Shapes of the parameters from an input; no graph is needed for that."""
+        """Sets the shapes of the parameters from an input; no graph is needed for that."""
         self.check(x)
         self._set_deferred_shapes(self._channels_of(x.shape))
 

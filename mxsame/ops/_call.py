@@ -29,8 +29,8 @@ BESIDE_A_NOTE = ("native", "pad", "slice", "dilate")  # strategies of a graph in
 
 @deferred_in_trace
 def run(call: Any, **named: Any) -> Any:
-    """The output of a call for its arrays, the data first and a bias last, in the kind in which they came. A second
-    call with the same arguments and arrays of the same shapes costs a look-up."""
+    """Returns the output of a call for its arrays, the data first and a bias last, in the kind in which they came. A
+    second call with the same arguments and arrays of the same shapes costs a look-up."""
     arrays = tuple(named.values())
     key = _key(call, arrays)
     operator = _OPERATORS.get(key)
@@ -49,8 +49,8 @@ def run(call: Any, **named: Any) -> Any:
 
 
 def _key(call: Any, arrays: Sequence[Any]) -> Any:
-    """All that an operator on arrays follows from, the errors that they may raise included; None for anything but
-    dense arrays, and if an argument may change."""
+    """Returns all that an operator on arrays follows from, the errors that they may raise included; None for anything
+    but dense arrays, and if an argument may change."""
     facts: List[Any] = [type(call), _is_training(), _is_recording(), forced()]
     for array in arrays:
         if type(array) in _DENSE:
@@ -67,7 +67,7 @@ def _key(call: Any, arrays: Sequence[Any]) -> Any:
 
 
 def _exact(value: Any) -> Any:
-    """An argument as a part of a key: True and 1.0 are not 1, in a sequence either."""
+    """Returns an argument as a part of a key: True and 1.0 are not 1, in a sequence either."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -84,8 +84,8 @@ def choose_plan(
     refused: Sequence[str] = (),
     beside_a_note: Sequence[str] = BESIDE_A_NOTE,
 ) -> Tuple[Plan, Optional[str]]:
-    """The fastest of the exact plans, none of a `refused` strategy, which is not exact, or does not run, on the device;
-    and no note.
+    """Returns the fastest of the exact plans, none of a `refused` strategy, which is not exact, or does not run, on the
+    device; and None in place of a note.
 
     In a graph for another format nothing runs: each operator is one node. Windows that its own attributes do not show
     for every size are in the note, which the nodes around it have as well: these only give data and output the right
@@ -110,8 +110,8 @@ def choose_plan(
 
 
 def _shows_windows(plan: Plan, windows: Windows) -> bool:
-    """Whether the operator's own attributes are the windows. Those of a convolution of dilated data are; MXNet's
-    Deconvolution is not right for all of its own."""
+    """Returns whether the operator's own attributes are the windows. Those of a convolution of dilated data are;
+    MXNet's Deconvolution is not right for all of its own."""
     own = (
         isinstance(window, Window)
         and (window.kernel_size, window.padding, window.ceil_mode) == (axis.kernel_size, (axis.pad,) * 2, False)

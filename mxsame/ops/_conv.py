@@ -185,7 +185,7 @@ def separable_conv(
 
 
 def pointwise_call(depthwise: ConvCall, channels: Any) -> ConvCall:
-    """The second half of a separable convolution."""
+    """Returns the second half of a separable convolution."""
     ones = (1,) * len(depthwise.kernel_size) if validation.is_sequence(depthwise.kernel_size) else 1
     return ConvCall(ones, 1, "valid", 1, depthwise.layout, channels=channels)
 
@@ -205,15 +205,15 @@ class ConvCall(NamedTuple):
     depth_multiplier: Any = None
 
     def checked(self, rank: int) -> ConvCall:
-        """The call with its arguments in canonical form, for so many axes."""
+        """Returns the call with its arguments in canonical form, for so many axes."""
         return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank, causal=True))
 
     def windows(self, size: Shape) -> Windows:
-        """The windows of a checked call with a kernel size, for data of this size."""
+        """Returns the windows of a checked call with a kernel size, for data of this size."""
         return make_windows(size, self.kernel_size, self.strides, self.dilation, self.padding)
 
     def lower(self, inputs: Inputs) -> Convolution:
-        """MXNet's Convolution for a checked call and its inputs."""
+        """Returns MXNet's Convolution for a checked call and its inputs."""
         call, in_channels = self.completed(inputs)
         windows = call.windows(inputs.size)
         work = inputs.work(windows, "conv", in_channels, channels=call.channels, groups=call.groups)
@@ -224,7 +224,7 @@ class ConvCall(NamedTuple):
         return convolution("Convolution", inputs, setting, plan, note)
 
     def completed(self, inputs: Inputs) -> Tuple[ConvCall, Optional[int]]:
-        """The call with what it lacks from the arrays, and the channels of the data."""
+        """Returns the call with what it lacks from the arrays, and the channels of the data."""
         name, groups, in_channels = inputs.args.names[1], self.groups, inputs.shape[1]
         if in_channels is not None:
             validation.divisible("data channels", in_channels, "groups", groups)
@@ -240,7 +240,7 @@ class DepthwiseCall(ConvCall):
     """A convolution in as many groups as the data has channels."""
 
     def completed(self, inputs: Inputs) -> Tuple[ConvCall, Optional[int]]:
-        """The call with what it lacks from the arrays, and the channels of the data."""
+        """Returns the call with what it lacks from the arrays, and the channels of the data."""
         name, actual = inputs.args.names[1], inputs.graph_channels() if self.in_channels is None else inputs.shape[1]
         in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
         kernel_size, first, _ = inputs.check_weight(self.kernel_size, {"C*m": None, "1": 1})
@@ -255,7 +255,7 @@ class DepthwiseCall(ConvCall):
 def convolution(
     name: str, inputs: Inputs, setting: Setting, plan: Plan, note: Optional[str], **weight: bool
 ) -> Convolution:
-    """MXNet's Convolution or Deconvolution by a plan; `weight` are fields of :class:`Convolution`."""
+    """Returns MXNet's Convolution or Deconvolution by a plan; `weight` are fields of :class:`Convolution`."""
     windows, work, target, padded = setting.windows, setting.work, inputs.target, 0
     more: Dict[str, Any] = {"dilate": tuple(window.dilation for window in windows), "num_filter": work.channels}
     more.update(num_group=work.groups, no_bias=inputs.arrays[-1] is None)
@@ -298,7 +298,7 @@ class Convolution(Operator):
         return tensors.channels_last(F, out, ndim) if self.transposes else out
 
     def kernel(self, F: Any, weight: Any, data: Any) -> Any:
-        """The weight that MXNet's operator is given."""
+        """Returns the weight that MXNet's operator is given."""
         work = self.setting.work
         if self.flips:
             return arrays.flip_weight(F, weight, work.groups, len(self.plan.axes))
@@ -309,8 +309,8 @@ class Convolution(Operator):
 
 
 def _is_shallow(windows: Sequence[AnyWindow], axes: Sequence[AxisPlan]) -> bool:
-    """Whether there are several windows with a stride, none of which lies inside the data of the operator: along the
-    first of three axes, oneDNN then adds the weight's gradient to memory that it has not cleared."""
+    """Returns whether there are several windows with a stride, none of which lies inside the data of the operator:
+    along the first of three axes, oneDNN then adds the weight's gradient to memory that it has not cleared."""
     window, step = windows[0], axes[0]
     if len(axes) < 3 or not isinstance(window, Window) or window.size is None or not step.pad:
         return False

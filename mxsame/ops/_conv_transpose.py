@@ -100,16 +100,16 @@ class TransposedCall(NamedTuple):
     is_computed: bool = False
 
     def checked(self, rank: int) -> TransposedCall:
-        """The call with its arguments in canonical form, for so many axes."""
+        """Returns the call with its arguments in canonical form, for so many axes."""
         return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank))
 
     def windows(self, size: Shape) -> Windows:
-        """The windows of a checked call with a kernel size, for data of this size."""
+        """Returns the windows of a checked call with a kernel size, for data of this size."""
         rule = self.kernel_size, self.strides, self.dilation, self.padding, self.output_padding
         return make_transposed_windows(size, *rule)
 
     def lower(self, inputs: Inputs) -> Convolution:
-        """MXNet's Deconvolution for a checked call and its inputs, or its Convolution of dilated data."""
+        """Returns MXNet's Deconvolution for a checked call and its inputs, or its Convolution of dilated data."""
         call, in_channels = self.completed(inputs)
         windows = call.windows(inputs.size)
         work = inputs.work(windows, "transposed", in_channels, channels=call.channels, groups=call.groups)
@@ -126,7 +126,7 @@ class TransposedCall(NamedTuple):
         return convolution("Deconvolution", inputs, setting, plan, note, rewrites=reorders)
 
     def completed(self, inputs: Inputs) -> Tuple[TransposedCall, Optional[int]]:
-        """The call with what it lacks from the arrays, and the channels of the data."""
+        """Returns the call with what it lacks from the arrays, and the channels of the data."""
         axes = {"data channels": inputs.shape[1], "channels / groups": None}
         kernel_size, first, second = inputs.check_weight(self.kernel_size, axes)
         in_channels = inputs.shape[1] or first or inputs.graph_channels()
@@ -138,14 +138,14 @@ class TransposedCall(NamedTuple):
 
 
 def _reorders_weight(windows: Windows, target: Target) -> bool:
-    """Whether oneDNN leaves the weight, at inference, in an order that follows from the size, and fails for another
-    size: with strides above 2. It does not reorder the weight itself if it is given a copy."""
+    """Returns whether oneDNN leaves the weight, at inference, in an order that follows from the size, and fails for
+    another size: with strides above 2. It does not reorder the weight itself if it is given a copy."""
     infers = target.is_for_both or target.purpose == "inference"
     return infers and target.device != "gpu" and any(window.stride > 2 for window in windows)
 
 
 def _refused(inputs: Inputs, windows: Windows, work: Work, reorders: bool, is_computed: bool) -> Tuple[str, ...]:
-    """The strategies that are not exact, or do not run, on the device.
+    """Returns the strategies that are not exact, or do not run, on the device.
 
     MXNet's own Deconvolution is wrong if it has strides and dilation, and has no dilation in 3-D. oneDNN's, on the CPU,
     cannot pass on the gradient of a computed weight, has nothing but float32 in 3-D, and cannot be trained with one
@@ -167,7 +167,7 @@ def _refused(inputs: Inputs, windows: Windows, work: Work, reorders: bool, is_co
 
 
 def _is_computed(weight: Any) -> bool:
-    """Whether a gradient would flow through the weight to something before it."""
+    """Returns whether a gradient would flow through the weight to something before it."""
     if isinstance(weight, mx.sym.Symbol):
         return weight.get_children() is not None
     if not mx.autograd.is_recording() or weight.grad is not None:

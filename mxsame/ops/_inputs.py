@@ -76,7 +76,7 @@ class Inputs(NamedTuple):
         return 1 if self.keeps_layout else SPATIAL
 
     def graph_channels(self) -> Optional[int]:
-        """The data's channels; if its shape does not have them, as the graph implies them."""
+        """Returns the data's channels; if its shape does not have them, as the graph implies them."""
         if self.shape[1] is not None or not self.in_graph:
             return self.shape[1]
         return tensors.probe_channels(self.data, len(self.size), self.channels_last)
@@ -87,7 +87,7 @@ class Inputs(NamedTuple):
         return self.channels_last and not self.keeps_layout
 
     def work(self, windows: Windows, operator: str, in_channels: Any = None, **more: Any) -> Work:
-        """What an operator has to do with these windows; `more` are fields of :class:`mxsame.planner.Work`.
+        """Returns what an operator has to do with these windows; `more` are fields of :class:`mxsame.planner.Work`.
 
         Raises `ValueError` if the channels of the output do not fit the groups or the bias, if the size is dynamic and
         there is no graph for every size, and for an array of more elements than MXNet can count.
@@ -109,8 +109,8 @@ class Inputs(NamedTuple):
         return Work(operator, self.shape[0], in_channels, **more)
 
     def check_weight(self, kernel_size: Any, axes: Mapping[str, Optional[int]]) -> Tuple[Any, ...]:
-        """The kernel size, and the first two lengths of the weight with channels first, None for unknown ones. The
-        kernel size of the call and the weight's shape must agree, and one may lack.
+        """Returns the kernel size, and the first two lengths of the weight with channels first, None for unknown ones.
+        The kernel size of the call and the weight's shape must agree, and one may lack.
 
         With channels first the weight's axes are these two, by what they mean and with their lengths (None for any),
         and then those of the kernel; with channels last the second is last.
@@ -131,8 +131,8 @@ class Inputs(NamedTuple):
 
 
 def inputs_of(call: Any, args: operands.Operands) -> Inputs:
-    """The inputs of a call; a graph that is given its `input_size` then refuses any other. Raises `ValueError` unless
-    all that shows the number of spatial axes agrees, and the data has that size."""
+    """Returns the inputs of a call; a graph that is given its `input_size` then refuses any other. Raises `ValueError`
+    unless all that shows the number of spatial axes agrees, and the data has that size."""
     shape, weight_shape, fields = args.shapes[0], args.weight_shape, call._asdict()
     sizes = {f"len({name})": len(fields[name]) for name in SIZES if validation.is_sequence(fields.get(name))}
     rank = validation.rank(
@@ -164,8 +164,8 @@ Record = TypeVar("Record", bound=Any)
 
 
 def canonical(call: Record, rank: int) -> Record:
-    """The arguments of a call, checked and in one form for so many axes; None where it is a default. A padding is left
-    as it is."""
+    """Returns the arguments of a call, checked and in one form for so many axes; None where it is a default. A padding
+    is left as it is."""
     checked: Dict[str, Any] = {"layout": validation.layout(call.layout, rank)}
     for name, value in call._asdict().items():
         if value is None and call._field_defaults.get(name, ...) is None:
@@ -181,7 +181,7 @@ def canonical(call: Record, rank: int) -> Record:
 
 
 def channel_count(name: str, given: Any, source: str, actual: Optional[int], array: str) -> int:
-    """A number of channels from an argument and from the shape of an array, which must agree."""
+    """Returns a number of channels from an argument and from the shape of an array, which must agree."""
     if given is None and actual is None:
         raise ValueError(f"{name} must be given if the shape of {array} is unknown; received {name}=None")
     number: int = actual if given is None else validation.integer(name, given, 1)  # type: ignore[assignment]

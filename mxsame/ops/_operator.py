@@ -26,8 +26,8 @@ DEFAULTS: Dict[str, Dict[str, Tuple[Any, ...]]] = {  # of MXNet's operators, for
 
 
 def arguments_of(name: str, inputs: Inputs, setting: Setting, plan: Plan, **more: Any) -> Dict[str, Any]:
-    """The arguments that MXNet's operator is given. It parses them in each call, so a call on arrays has no defaults
-    among them; a graph has them all, for whoever reads it."""
+    """Returns the arguments that MXNet's operator is given. It parses them in each call, so a call on arrays has no
+    defaults among them; a graph has them all, for whoever reads it."""
     ones, zeros = ((1,), (0,)) if plan.pairs else ((), ())  # for an axis of pairs, along which nothing is pooled
     arguments = {
         "kernel": (*ones, *(axis.kernel_size for axis in plan.axes)),
@@ -64,13 +64,13 @@ class Operator:
         return _NOTHING if self.note is None else mx.AttrScope(**{NOTE: self.note})
 
     def before(self, F: Any, data: Any) -> Any:
-        """The data that MXNet's operator is given."""
+        """Returns the data that MXNet's operator is given."""
         for step in self.plan.steps:
             data = step.before(F, self.setting, data)
         return data
 
     def after(self, F: Any, out: Any, data: Any) -> Any:
-        """The final output: that of MXNet's operator after all steps."""
+        """Returns the final output: that of MXNet's operator after all steps."""
         for step in reversed(self.plan.steps):
             out = step.after(F, self.setting, out, data)
         return out

@@ -149,7 +149,7 @@ def lp_pool(
 
 
 def average_operator(count_include_pad: Any, padding: Any = None) -> str:
-    """The operator of an average that counts padding, or does not."""
+    """Returns the operator of an average that counts padding, or does not."""
     return "avg with padding" if validation.count_include_pad(count_include_pad, padding) else "avg"
 
 
@@ -166,22 +166,22 @@ class PoolCall(NamedTuple):
     p_value: Any = 2
 
     def checked(self, rank: int) -> PoolCall:
-        """The call with its arguments in canonical form, for so many axes."""
+        """Returns the call with its arguments in canonical form, for so many axes."""
         call = canonical(self, rank)
         padding = validation.pooling_padding(call.padding, call.pool_size)
         return call._replace(strides=call.strides or call.pool_size, padding=padding)
 
     def windows(self, size: Shape) -> Windows:
-        """The windows of a checked call, for data of this size."""
+        """Returns the windows of a checked call, for data of this size."""
         return self.windows_and_pads(size)[0]
 
     def windows_and_pads(self, size: Shape) -> Tuple[Windows, Any]:
-        """The windows of a checked call, and the pads that become data before it."""
+        """Returns the windows of a checked call, and the pads that become data before it."""
         counts = self.operator == average_operator(True)
         return make_pool_windows(size, self.pool_size, self.strides, self.padding, self.ceil_mode, counts)
 
     def lower(self, inputs: Inputs) -> Pooling:
-        """MXNet's Pooling for a checked call and its inputs."""
+        """Returns MXNet's Pooling for a checked call and its inputs."""
         kind, target = self.operator, inputs.target
         windows, pads = self.windows_and_pads(inputs.size)
         if pads:  # by MXNet's pad operator, which has channels first
@@ -215,8 +215,8 @@ class PoolCall(NamedTuple):
 
 
 def _layouts(inputs: Inputs, kind: str, doubles: bool) -> Dict[str, Any]:
-    """The layout of the data, and those that it can have, if it is oneDNN that pools. Whether an NDArray is in oneDNN's
-    blocks is not known."""
+    """Returns the layout of the data, and those that it can have, if it is oneDNN that pools. Whether an NDArray is in
+    oneDNN's blocks is not known."""
     rank, target = len(inputs.size), inputs.target
     if doubles or rank == 3 or kind == "lp" or target.where != "cpu" or not tensors.has_onednn():
         return {}
@@ -228,16 +228,16 @@ def _layouts(inputs: Inputs, kind: str, doubles: bool) -> Dict[str, Any]:
 
 
 def _refused(inputs: Inputs) -> Tuple[str, ...]:
-    """The strategies that are not exact, or slow: files for any size take a length of 1, which windows of two do not
-    take with "full"."""
+    """Returns the strategies that are not exact, or slow: files for any size take a length of 1, which windows of two
+    do not take with "full"."""
     is_for_any_size = None in inputs.size
     refused = () if _convolves(inputs, unknown_type=is_for_any_size) else ("pick",)
     return (*refused, "full") if is_for_any_size and inputs.target.purpose == "file" else refused
 
 
 def _convolves(inputs: Inputs, unknown_type: bool) -> bool:
-    """Whether there are fast depthwise convolutions of the data: on the CPU those of oneDNN, of float32. A graph that
-    does not show the type has them as given."""
+    """Returns whether there are fast depthwise convolutions of the data: on the CPU those of oneDNN, of float32. A
+    graph that does not show the type has them as given."""
     if inputs.target.where == "gpu":
         return True
     dtype = tensors.known_type(inputs.data)

@@ -49,7 +49,7 @@ _FORCED: contextvars.ContextVar[Optional[str]] = contextvars.ContextVar("mxsame_
 
 @functools.lru_cache(maxsize=None)
 def strategies_for(operator: str) -> Tuple[str, ...]:
-    """The names of the strategies for an operator, in the order of the table.
+    """Returns the names of the strategies for an operator, in the order of the table.
 
     >>> strategies_for("max")
     ('native', 'full', 'slice', 'concat', 'pad', 'pick', 'gather')
@@ -113,7 +113,7 @@ def exact_plans(
 
 
 def _of_axis(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPlan]:
-    """ "native" if the axis needs nothing, else this strategy, else the first that does not need the other axes."""
+    """Returns "native" if the axis needs nothing, else this strategy, else the first that does not need other axes."""
     if "native" in row or name not in row:
         return next((plan for one, plan in row.items() if not STRATEGIES[one].together), None)
     return row[name]

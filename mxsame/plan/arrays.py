@@ -10,7 +10,7 @@ COPY = "__copy__"  # an attribute of operators that change nothing, which MXNet 
 
 
 def concatenate(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: str = "zero") -> Any:
-    """(low, high) elements concatenated along an axis; made of the array's own, so without constants of a type, a batch
+    """Concatenates (low, high) elements along an axis, made of the array's own, so without constants of a type, a batch
     or a device."""
     low, high = counts
     first = F.slice_axis(array, axis=axis, begin=0, end=1)
@@ -24,7 +24,8 @@ def concatenate(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: st
 
 
 def pad(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero") -> Any:
-    """The data padded by MXNet's pad operator, which takes four or five axes: a single spatial axis gets another."""
+    """Returns the data padded by MXNet's pad operator, which takes four or five axes: a single spatial axis gets
+    another."""
     if not any(map(any, pads)):
         return data
     flat = len(pads) == 1
@@ -43,24 +44,24 @@ def pair_channels(F: Any, data: Any, copies: bool) -> Any:
 
 
 def copy_to_blocks(F: Any, pictures: Any, channels: int) -> Any:
-    """A copy of pictures (N, C, H, W) in oneDNN's blocks: a depthwise convolution with kernels of a single one leaves
-    its output in them."""
+    """Returns a copy of pictures (N, C, H, W) in oneDNN's blocks: a depthwise convolution with kernels of a single one
+    leaves its output in them."""
     one = F.BlockGrad(F.ones_like(take_first(F, pictures, range(4))))
     ones = F.repeat(one, repeats=channels, axis=0)
     return F.Convolution(pictures, ones, kernel=(1, 1), num_filter=channels, num_group=channels, no_bias=True)
 
 
 def copy_to_plain(F: Any, array: Any) -> Any:
-    """A copy in the plain layout. MXNet 1.9.1 needs it of what may be in a layout of oneDNN, or have a gradient in one:
-    before and after `reshape`, which takes that layout for one of as many axes as it makes, and fails; and before
-    `softmax` (:func:`mxsame.rewriting.onednn.with_copies`)."""
+    """Returns a copy in the plain layout. MXNet 1.9.1 needs it of what may be in a layout of oneDNN, or have a gradient
+    in one: before and after `reshape`, which takes that layout for one of as many axes as it makes, and fails; and
+    before `softmax` (:func:`mxsame.rewriting.onednn.with_copies`)."""
     return F.slice_axis(array, axis=0, begin=0, end=None, **{COPY: True})
 
 
 def copy_weight(F: Any, weight: Any) -> Any:
-    """A copy around `transpose` of a weight that may be in a layout of oneDNN, or have a gradient in one: MXNet 1.9.1's
-    `transpose` takes that of a grouped convolution for one of four axes, and fails. A shape can be inferred through it,
-    as it cannot through a slice."""
+    """Returns a copy around `transpose` of a weight that may be in a layout of oneDNN, or have a gradient in one: MXNet
+    1.9.1's `transpose` takes that of a grouped convolution for one of four axes, and fails. A shape can be inferred
+    through it, as it cannot through a slice."""
     return F._internal._mul_scalar(weight, scalar=1.0, **{COPY: True})
 
 
@@ -70,7 +71,7 @@ def unpair_channels(F: Any, out: Any, copies: bool) -> Any:
 
 
 def crop(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIAL) -> Any:
-    """The output without (start, end) elements of each spatial axis."""
+    """Returns the output without (start, end) elements of each spatial axis."""
     if not any(map(any, crops)):
         return out
     outer = (None,) * first
@@ -80,14 +81,14 @@ def crop(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIA
 
 
 def take_first(F: Any, array: Any, axes: Sequence[int]) -> Any:
-    """Only the first element of these axes."""
+    """Returns the first element of these axes."""
     axes = list(axes)
     array = take_first_block(F, array, axes)
     return F.slice_axis(array, axis=1, begin=0, end=1) if 1 in axes else array
 
 
 def take_first_block(F: Any, array: Any, axes: Sequence[int]) -> Any:
-    """Only the first element of these axes, except that up to `WHOLE_BLOCKS` channels stay.
+    """Returns the first element of these axes, except that up to `WHOLE_BLOCKS` channels stay.
 
     Only `slice` reads a part of what a convolution has left in oneDNN's blocks; every other operator has MXNet undo the
     blocks of the whole array first. A slice that divides a block ends the process (SIGFPE).
@@ -98,14 +99,14 @@ def take_first_block(F: Any, array: Any, axes: Sequence[int]) -> Any:
 
 
 def reverse_kernel(F: Any, weight: Any, axes: Sequence[int]) -> Any:
-    """A shape can be inferred through `reverse`, which it cannot through a stepped slice. Its gradient overwrites
-    what grad_req="add" should add to, so there is a copy between."""
+    """Returns a kernel reversed along axes. A shape can be inferred through `reverse`, but not through a stepped slice.
+    Its gradient overwrites what grad_req="add" should add to, so there is a copy between."""
     return F.reverse(F.identity(weight), axis=tuple(axes))
 
 
 def flip_weight(F: Any, weight: Any, groups: int, rank: int) -> Any:
-    r"""The weight of a transposed convolution as that of a convolution, (I, O/g, \*k) -> (O, I/g, \*k), every kernel
-    flipped; a shape can be inferred through it."""
+    r"""Returns the weight of a transposed convolution as that of a convolution, (I, O/g, \*k) -> (O, I/g, \*k), every
+    kernel flipped; a shape can be inferred through it."""
     weight = reverse_kernel(F, weight, range(SPATIAL, SPATIAL + rank))
     if groups == 1:
         return F.transpose(weight, axes=(1, 0, *range(2, 2 + rank)))

@@ -71,7 +71,7 @@ class Decision(NamedTuple):
         return list(exact_plans(self.windows, "conv", self.allowed)) != ["native"]
 
     def output_shape(self, shape: Sequence[int]) -> Tuple[int, ...]:
-        """The shape of the output for data of this shape.
+        """Returns the shape of the output for data of this shape.
 
         >>> from mxsame.plan import Window
         >>> Decision((Window(8, 3, 2),), Work("conv", 8, 3, 32), (), None).output_shape((1, 3, 7))
@@ -86,7 +86,7 @@ class Decision(NamedTuple):
         return (batch, *size)
 
     def plan_for(self, shape: Sequence[int]) -> Tuple[Plan, int]:
-        """The plan and the channels for data of this shape.
+        """Returns the plan and the channels for data of this shape.
 
         Raises `ValueError` for a shape that the operator does not take.
         """
@@ -158,7 +158,7 @@ def _estimated_fastest(windows: Windows, work: Work, allowed: Optional[Tuple[str
 
 
 def choose_layout(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
-    """The plan with the layout of a pooling operator's data: as it is, in pairs of channels, or in blocks.
+    """Returns the plan with the layout of a pooling operator's data: as it is, in pairs of channels, or in blocks.
 
     Pairs: (N, C, W) as pictures of two rows, each a channel. For data that is not in blocks, oneDNN's fast code needs
     two spatial axes, both longer than 1, and four channels; other data takes 2 to 8 times as long.

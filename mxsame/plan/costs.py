@@ -127,17 +127,17 @@ class TypicalLayer:
         return self.costs.depthwise if fast else self.costs.depthwise_slow
 
     def moving(self, ranges: Mapping[int, Any], elements: int) -> float:
-        """A depthwise convolution with a single one between the first two numbers of these ranges, by axis."""
+        """Returns the cost of a depthwise convolution with a single one within these ranges, by axis."""
         products: int = math.prod(most - least + 1 for least, most, *_ in ranges.values())
         return (products * self.depthwise + 2 * self.costs.touch) * elements + self.move_operators(list(ranges))
 
     def move_operators(self, axes: Sequence[int]) -> float:
-        """The operators that make a kernel with a single one along these axes."""
+        """Returns the cost of the operators that make a kernel with a single one along these axes."""
         dynamic = sum(self.windows[axis - SPATIAL].size is None for axis in axes)
         return (MOVE_OPERATORS + LOW_OPERATORS * dynamic + AXIS_OPERATORS * len(axes)) * self.costs.operator
 
     def operator(self, plan: Any) -> float:
-        """MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
+        """Returns the cost of MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
         outputs = math.prod(map(_computed_outputs, plan.axes, self.size, self.outputs))
         touched = math.prod(self.size) * self.in_channels + outputs * self.channels
         touch = self.batch * touched * self.costs.touch * (3 if self.training else 1)
@@ -165,7 +165,7 @@ class TypicalLayer:
         return products * (each + (backward if self.training else 0))
 
     def _reads(self, plan: Any) -> int:
-        """The elements that all windows read of one channel."""
+        """Returns the elements that all windows read of one channel."""
         reads: int = math.prod(map(_reads, plan.axes, self.windows, self.size, self.outputs))
         return reads
 
@@ -174,7 +174,7 @@ class TypicalLayer:
 
 
 def _typical_size(rank: int, channels: int) -> int:
-    """The size is that of a picture at first, then a quarter of it, which is halved wherever channels double."""
+    """Returns the size of a picture at first, then a quarter of it, which is halved wherever channels double."""
     quarter = TYPICAL_PICTURE[rank] // 4
     return TYPICAL_PICTURE[rank] if channels < BLOCK else min(quarter, max(7, quarter * QUARTER[rank] // channels))
 
@@ -184,8 +184,8 @@ def _computed_outputs(axis: Any, size: int, outputs: int) -> int:
 
 
 def _reads(axis: Any, window: Any, size: int, outputs: int) -> int:
-    """The elements that all windows along an axis read of the data and of what is added to it; the operator's own
-    padding takes none of oneDNN's time."""
+    """Returns the elements that all windows along an axis read of the data and of what is added to it; the operator's
+    own padding takes none of oneDNN's time."""
     if isinstance(window, TransposedWindow):
         return int(axis.kernel_size * (max(outputs, 1) if axis.dilate else size))
     count, kernel = _computed_outputs(axis, size, outputs), int(axis.kernel_size)
@@ -208,8 +208,8 @@ def _reads(axis: Any, window: Any, size: int, outputs: int) -> int:
 
 
 def is_partial(plan: Any, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
-    """Whether a window goes beyond the operator's own padding, as "full" lets it: MXNet keeps such averages from
-    oneDNN."""
+    """Returns whether a window goes beyond the operator's own padding, as "full" lets it: MXNet keeps such averages
+    from oneDNN."""
     if plan.convention != "full":
         return False
     axes = zip(plan.axes, windows, size)
@@ -217,8 +217,8 @@ def is_partial(plan: Any, windows: Sequence[AnyWindow], size: Sequence[int]) -> 
 
 
 def is_slow_when_plain(plan: Any, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
-    """Whether oneDNN pools plain data slowly: without AVX-512 always, else where the most channels of a block of data
-    and output do not fit into the cache."""
+    """Returns whether oneDNN pools plain data slowly: without AVX-512 always, else where the most channels of a block
+    of data and output do not fit into the cache."""
     outputs = (_computed_outputs(axis, n, window.outputs(n)) for axis, window, n in zip(plan.axes, windows, size))
     elements = math.prod(size) + math.prod(outputs)
     return not has_avx512() or (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements > CACHE
@@ -226,7 +226,7 @@ def is_slow_when_plain(plan: Any, windows: Sequence[AnyWindow], size: Sequence[i
 
 @functools.lru_cache(maxsize=None)
 def has_avx512(part: str = "f") -> bool:
-    """Whether the processor has a part of AVX-512, by default the foundation, as reported by Linux."""
+    """Returns whether the processor has a part of AVX-512, by default the foundation, as reported by Linux."""
     with contextlib.suppress(OSError):
         return f"avx512{part}" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
     return False

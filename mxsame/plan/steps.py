@@ -58,19 +58,19 @@ class Step:
         return weight
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
-        """The output; `data` is what the first step was given."""
+        """Returns the output; `data` is what the first step was given."""
         return out
 
     def cost(self, layer: TypicalLayer) -> float:
-        """Nanoseconds for the changes of data and output."""
+        """Returns nanoseconds for the changes of data and output."""
         return 0.0
 
     def weight_cost(self, layer: TypicalLayer) -> float:
-        """Nanoseconds for the change of the kernel."""
+        """Returns nanoseconds for the change of the kernel."""
         return 0.0
 
     def backward_cost(self, layer: TypicalLayer) -> float:
-        """Nanoseconds for all gradients."""
+        """Returns nanoseconds for all gradients."""
         return self.cost(layer)
 
 
@@ -239,7 +239,7 @@ class Crop(Step):
         self._is_static = any(map(any, values.values()))
 
     def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
-        """What is after ceil(n/s) outputs goes by a thin array of such lengths."""
+        """Outputs after ceil(n/s) are cropped by a thin array of such lengths."""
         out = arrays.crop(F, out, [(plan.crop[0], plan.crop[1] or 0) for plan in self.plans.values()], on.first)
         if not self._dynamic:
             return out
@@ -302,8 +302,8 @@ class OneHot(NamedTuple):
 
 
 def _low_pad(F: Any, on: Setting, data: Any, axis: int) -> Any:
-    """The elements of padding before the data along an axis, as an array (1,): half of all, rounded up if the extra one
-    is at the start.
+    """Returns the elements of padding before the data along an axis, as an array (1,): half of all, rounded up if the
+    extra one is at the start.
 
     (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n. Of data in blocks n is the
     length of a thin row.
@@ -319,7 +319,7 @@ def _low_pad(F: Any, on: Setting, data: Any, axis: int) -> Any:
 
 
 def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, OneHot]) -> Any:
-    """A kernel (1, 1, \\*lengths) of zeros and a one, which is at the right position for the size of `data`."""
+    r"""Returns a kernel (1, 1, \*lengths) of zeros and a one, which is at the right position for the size of `data`."""
     ndim, chosen = SPATIAL + len(on.windows), None
     dynamic = [axis for axis in ones if on.windows[axis - SPATIAL].size is None]
     for axis in dynamic:
@@ -341,8 +341,8 @@ def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, OneHot]) -> A
 def _move_channels(
     F: Any, on: Setting, array: Any, data: Any, ones: Mapping[int, OneHot], pads: Sequence[int], strides: Any
 ) -> Any:
-    """Every channel of the array by itself, moved along some axes by a depthwise convolution whose kernel is a single
-    one: a copy in the layout that convolutions have among themselves."""
+    """Returns every channel of the array by itself, moved along some axes by a depthwise convolution whose kernel is a
+    single one: a copy in the layout that convolutions have among themselves."""
     kernel = F.repeat(_single_one(F, on, data, ones), repeats=on.work.in_channels, axis=0)
     axes = range(SPATIAL, SPATIAL + len(on.windows))
     return F.Convolution(
@@ -358,7 +358,7 @@ def _move_channels(
 
 
 def steps_of(axes: Tuple[Any, ...]) -> Tuple[Step, ...]:
-    """The steps that plans of axes ask for: those whose field is not empty."""
+    """Returns the steps that plans of axes ask for: those whose field is not empty."""
     plans, steps = dict(enumerate(axes, SPATIAL)), []
     for field, step in STEPS.items():
         values = {axis: getattr(plan, field) for axis, plan in plans.items()}

@@ -76,7 +76,7 @@ class AxisPlan:
     crop: Tuple[int, Optional[int]] = (0, 0)
 
     def strides(self, window: AnyWindow) -> int:
-        """The operator's own stride."""
+        """Returns the operator's own stride."""
         return 1 if self.dilate or self.pick else window.stride
 
 
@@ -115,7 +115,7 @@ class Plan:
 
 
 def _native(window: Window, low: int, high: int) -> AxisPlan:
-    """The operator's own pad; exact if both ends are alike, or if no window reads what is too much."""
+    """Leave it to the operator's own pad; exact if both ends are alike, or if no window reads what is too much."""
     return AxisPlan(window.kernel_size, pad=low)
 
 
@@ -140,7 +140,7 @@ def _kernel(window: Window, low: int, high: int) -> AxisPlan:
 
 
 def _zeros_after(draft: AxisPlan, window: Window) -> int:
-    """The fewest that leave every size its outputs and no more; none if no number does."""
+    """Returns the fewest zeros that leave every size its outputs and no more; 0 if no number does."""
     extended, rest = (draft.kernel_size - 1) * window.dilation + 1, []
     for size in window.sizes:  # elements after the last window that is wanted
         rest.append(size + 2 * draft.pad - extended - (window.outputs(size) - 1) * window.stride)
@@ -157,12 +157,12 @@ Draft = Callable[[Window, int, int], AxisPlan]
 
 
 def _static(draft: Draft) -> Callable[[Window], Optional[AxisPlan]]:
-    """The strategy that fills in a draft, if it is exact for every size of the window."""
+    """Returns the strategy that fills in a draft, if it is exact for every size of the window."""
     return lambda window: _checked(draft, window, [window.pads(size) for size in window.sizes])
 
 
 def _checked(draft: Draft, window: Window, pads: Sequence[Tuple[int, int]]) -> Optional[AxisPlan]:
-    """The draft with what it must crop, if it is exact, else None.
+    """Returns the draft with what it must crop, if it is exact, else None.
 
     The operator's window j starts at j*s - (pad + added low - zeros in front * d), counted in elements of the data. The
     first that is kept must start at -low; and there must be no fewer outputs than wanted.
@@ -181,7 +181,7 @@ def _checked(draft: Draft, window: Window, pads: Sequence[Tuple[int, int]]) -> O
 
 
 def _operator_outputs(plan: AxisPlan, window: Window, size: int, ceil: bool = False) -> int:
-    """What MXNet's operator gives, by its own formula."""
+    """Returns the number of outputs of MXNet's operator, by its own formula."""
     extended = (plan.kernel_size - 1) * window.dilation + 1
     shifted = plan.shift[1] - plan.shift[0] if plan.shift else 0
     span = size + sum(plan.concat) + sum(plan.pad_operator) + shifted + 2 * plan.pad - extended
@@ -240,7 +240,7 @@ def _shift(window: Window) -> Optional[AxisPlan]:
 
 
 def _pick(window: Window) -> Optional[AxisPlan]:
-    """The operator with stride 1, and of its outputs those that are wanted."""
+    """Run the operator with stride 1, and pick the outputs that are wanted."""
     if window.dilation != 1:
         return None
     pad = max(max(window.pads(size)) for size in window.sizes)
@@ -253,8 +253,8 @@ def _pick(window: Window) -> Optional[AxisPlan]:
 
 
 def _moved(window: Window, drafts: Callable[[int, int], Iterable[AxisPlan]]) -> Optional[AxisPlan]:
-    """The first exact draft for the least `low`, and for the pad that the last window of every size needs if all start
-    as early as any."""
+    """Returns the first exact draft for the least `low`, and for the pad that the last window of every size needs if
+    all start as early as any."""
     if not window.follows_size:
         return None
     pads = [window.pads(size) for size in window.sizes]
@@ -277,18 +277,18 @@ def _gather(window: Window) -> Optional[AxisPlan]:
 
 
 def _transposed_slice(window: TransposedWindow) -> AxisPlan:
-    """The operator's own pad and adj as far as they reach, and a crop of its output."""
+    """Use the operator's own pad and adj as far as they reach, and crop its output."""
     return _with_pad_and_adj(window, (0, 0))
 
 
 def _transposed_native(window: TransposedWindow) -> Optional[AxisPlan]:
-    """The operator's own pad and adj, if they are enough."""
+    """Use the operator's own pad and adj, if they are enough."""
     plan = _transposed_slice(window)
     return plan if plan.crop == (0, 0) else None
 
 
 def _transposed_kernel(window: TransposedWindow) -> AxisPlan:
-    """Zeros around the kernel, so that pad and adj reach further: adj makes up for 0 <= start - end < stride."""
+    """Put zeros around the kernel, so that pad and adj reach further: adj makes up for 0 <= start - end < stride."""
     start, end = window.crop
     front = max(-(-(end - start) // window.dilation), 0)
     back = max(-(-(start - end - window.stride + 1) // window.dilation), 0)
@@ -304,8 +304,8 @@ def _with_pad_and_adj(window: TransposedWindow, zeros: Tuple[int, int]) -> AxisP
 
 
 def _transposed_dilate(window: TransposedWindow) -> AxisPlan:
-    """A stride-1 convolution of the dilated input with the flipped kernel: s^N times the multiplications, but every
-    gradient works, and so does dilation in 3-D."""
+    """Run a stride-1 convolution of the dilated input with the flipped kernel: s^N times the multiplications, but
+    every gradient works, and so does dilation in 3-D."""
     low, high = (window.effective_kernel_size - 1 - count for count in window.crop)
     common = max(min(low, high), 0)
     added = max(low, 0) - common, max(high, 0) - common
@@ -314,8 +314,8 @@ def _transposed_dilate(window: TransposedWindow) -> AxisPlan:
 
 
 def _checked_transposed(plan: Optional[AxisPlan], window: TransposedWindow) -> Optional[AxisPlan]:
-    """The plan, if its first output is at the wanted position of the full extent, and it has as many as wanted; the
-    operator takes no negative number, and adj < stride (with stride 1, none)."""
+    """Returns the plan, if its first output is at the wanted position of the full extent, and it has as many as wanted;
+    the operator takes no negative number, and adj < stride (with stride 1, none)."""
     if plan is None:
         return None
     start, wanted = window.crop[0], window.outputs(1)
@@ -380,12 +380,12 @@ class Strategy:
     competes: bool = True
 
     def serves(self, operator: str) -> bool:
-        """Whether it can run the operator."""
+        """Returns whether it can run the operator."""
         return self.transposed is not None if operator == "transposed" else operator in self.operators
 
     def plan(self, window: AnyWindow, operator: str = "conv") -> Optional[AxisPlan]:
-        """The plan of one axis, or None if it is not exact. MXNet's Pooling insists that its pad is less than its
-        kernel."""
+        """Returns the plan of one axis, or None if it is not exact. MXNet's Pooling insists that its pad is less than
+        its kernel."""
         if isinstance(window, TransposedWindow):
             return _checked_transposed(self.transposed(window), window) if self.transposed else None
         plan = self.axis(window) if self.axis else None

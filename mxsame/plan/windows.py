@@ -84,13 +84,13 @@ class Window(_Axis):
         return low, high
 
     def outputs(self, size: int) -> int:
-        """How many windows fit into the padded size."""
+        """Returns how many windows fit into the padded size."""
         low, high = self.pads(size)
         return (size + low + high - self.effective_kernel_size) // self.stride + 1
 
     def trimmed(self) -> Window:
-        """The window without the kernel elements at its start and end that read only padding, for a pooling operator
-        that ignores padding: MXNet needs k <= n + 2*pad, and loops over every element."""
+        """Returns the window without the kernel elements at its start and end that read only padding, for a pooling
+        operator that ignores padding: MXNet needs k <= n + 2*pad, and loops over every element."""
         if self.size is None:
             return self
         low, _ = self.pads(self.size)
@@ -121,7 +121,7 @@ class TransposedWindow(_Axis):
 
 
 def cached(function: Function) -> Function:
-    """The function with a cache, for arguments that may be lists."""
+    """Returns the function with a cache, for arguments that may be lists."""
     remembered = functools.lru_cache(maxsize=4096)(function)
 
     def as_tuple(value: Any) -> Any:
@@ -173,7 +173,7 @@ def make_windows(
 def make_pool_windows(
     size: Sizes, pool_size: Ints, strides: Ints, padding: Any, ceil_mode: bool, counts_padding: bool
 ) -> Tuple[Tuple[Window, ...], Any]:
-    """The windows of a pooling operator, and the pads (low, high) that become data before it.
+    """Returns the windows of a pooling operator, and the pads (low, high) that become data before it.
 
     An average that counts padding does not count what a partial window has after it: so with `ceil_mode` the padding is
     data, and the average is one that counts none. Otherwise there are no such pads.
@@ -190,7 +190,7 @@ def make_pool_windows(
 
 
 def serialize_windows(windows: Windows) -> str:
-    """The fields of each window, as a note in a graph that is written in another format.
+    """Returns the fields of each window, as a note in a graph that is written in another format.
 
     >>> serialize_windows((Window(7, 2, 2),))
     "[{'size': 7, 'kernel_size': 2, 'stride': 2, 'dilation': 1, 'padding': 'same', 'ceil_mode': False}]"
