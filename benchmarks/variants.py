@@ -14,7 +14,7 @@ from mxsame._mxnet import mx
 from mxsame.demo import symmetric_pad
 from mxsame.graphs.hybridize import hybridize
 from mxsame.plan import Window, force, strategies_for
-from mxsame.target import Target, building
+from mxsame.tensors.target import Target, building
 
 PLANNER = "planner"
 KINDS = {  # the class in `mxsame.nn` and in `gluon.nn`, and the operator in `mxsame.plan`

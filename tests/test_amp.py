@@ -33,7 +33,7 @@ amp.init(target_dtype="float16")
 
 GRAPHS = """
 from mxsame.graphs import tracing
-from mxsame.target import Target
+from mxsame.tensors.target import Target
 
 for device in ("cpu", "gpu"):
     for sizes in (False, True):
@@ -64,7 +64,7 @@ try:
 except TypeError as error:
     print(error)
 weight = mx.nd.ones((2, 3, 3, 3))
-mxsame.operands._check_together("weight", weight, "data", half)  # AMP's to bring together
+mxsame.tensors.operands._check_together("weight", weight, "data", half)  # AMP's to bring together
 print("together")
 """
 

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "mxsame"
 # ops <- keras; graphs, rewriting <- exporting <- onnx; validation and threads are leaves; only installation imports
 # MXNet.
 PURE = {"validation", "padding"}
-CORE = PURE | {"plan", "_mxnet", "_gluon", "tensors", "target", "operands"}
+CORE = PURE | {"plan", "_mxnet", "_gluon", "tensors"}
 LIBRARY = CORE | {"planner", "ops", "nn", "keras", "graphs", "exporting", "onnx", "port", "export_keras", "auditing"}
 LIBRARY |= {"drawing", "data"}
 MAY_IMPORT = {
@@ -30,10 +30,8 @@ MAY_IMPORT = {
     "plan": PURE,
     "planner": {"plan"},
     "_gluon": {"_mxnet"},
-    "tensors": {"_mxnet"},
-    "target": {"tensors", "validation", "_mxnet"},
-    "operands": {"target", "tensors", "validation", "_mxnet"},
-    "rewriting": {"_mxnet", "padding", "plan", "tensors", "target"},
+    "tensors": {"validation", "_mxnet"},
+    "rewriting": {"_mxnet", "padding", "plan", "tensors"},
     "ops": CORE,
     "graphs": CORE | {"rewriting", "threads"},
     "nn": CORE | {"graphs", "ops"},

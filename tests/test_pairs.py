@@ -13,7 +13,7 @@ from mxsame import ops, tensors
 from mxsame._mxnet import mx
 from mxsame.ops import _call
 from mxsame.plan import choice
-from mxsame.target import FORMAT, Target, building
+from mxsame.tensors.target import FORMAT, Target, building
 
 nn = mx.gluon.nn
 POOLS = {

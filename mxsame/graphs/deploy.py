@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Collection, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import operands, tensors, validation
+from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.plan import costs
 from mxsame.rewriting import bfloat16, simplify
 from mxsame.rewriting.graph import Graph
 from mxsame.rewriting.onednn import copy_before_softmax, fused, has_steps, protect
-from mxsame.target import Target
+from mxsame.tensors import operands
+from mxsame.tensors.target import Target
 
 if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock

@@ -15,10 +15,11 @@ import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Hashable, Mapping, Optional, Sequence
 
-from mxsame import _gluon, operands, tensors, validation
+from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.plan.choice import Decision
+from mxsame.tensors import operands
 
 if TYPE_CHECKING:
     from mxsame._mxnet import AnyBlock

@@ -16,12 +16,13 @@ from typing import Any, Hashable, Iterable, Iterator, Mapping, NamedTuple, Optio
 
 import numpy as np
 
-from mxsame import _gluon, operands, tensors, threads, validation
+from mxsame import _gluon, tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.plan import forced
 from mxsame.plan.choice import Decision
 from mxsame.rewriting import prepare
-from mxsame.target import ANY, Placeholder, Target, building, target_of
+from mxsame.tensors import operands
+from mxsame.tensors.target import ANY, Placeholder, Target, building, target_of
 
 # Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
 # operator at one of its arrays after the other, so two threads that hand over operators on the same arrays at the same

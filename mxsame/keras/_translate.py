@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional, Sequence
 
-from mxsame import operands, ops, tensors, validation
+from mxsame import ops, tensors, validation
 from mxsame import padding as arithmetic
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
+from mxsame.tensors import operands
 
 DATA_FORMATS = ("channels_first", "channels_last")
 SAME_OR_VALID = ("same", "valid")

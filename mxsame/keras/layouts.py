@@ -21,8 +21,9 @@ from typing import Any, Optional
 
 import numpy as np
 
-from mxsame import operands, validation
-from mxsame.target import ANY
+from mxsame import validation
+from mxsame.tensors import operands
+from mxsame.tensors.target import ANY
 
 __all__ = ["KINDS", "to_keras", "to_mxnet"]
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Optional, Sequence
 
-from mxsame import _gluon, operands, tensors, validation
+from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import HybridBlock
 from mxsame.graphs.tracing import Checked
 from mxsame.nn._gluon_arguments import GluonArguments
 from mxsame.ops._call import run
 from mxsame.plan.windows import lengths
-from mxsame.target import deferred_in_trace
+from mxsame.tensors import operands
+from mxsame.tensors.target import deferred_in_trace
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 

@@ -10,7 +10,6 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import operands
 from mxsame._mxnet import mx
 from mxsame.ops._inputs import Inputs, inputs_of
 from mxsame.plan import STRATEGIES, Plan, Window, choice, first_plan, forced, strategies_for
@@ -18,7 +17,8 @@ from mxsame.plan.choice import Decision
 from mxsame.plan.steps import Setting
 from mxsame.plan.strategies import CHANNELS, WEIGHT
 from mxsame.plan.windows import Windows, serialize_windows
-from mxsame.target import deferred_in_trace, scope
+from mxsame.tensors import operands
+from mxsame.tensors.target import deferred_in_trace, scope
 
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _OPERATORS: Dict[Any, Any] = {}  # by all that they follow from

@@ -13,7 +13,7 @@ from mxsame.plan import make_transposed_windows, strategies_for
 from mxsame.plan.costs import Work
 from mxsame.plan.steps import Setting
 from mxsame.plan.windows import Windows
-from mxsame.target import Target
+from mxsame.tensors.target import Target
 from mxsame.validation import Shape
 
 if TYPE_CHECKING:

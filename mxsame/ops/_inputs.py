@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
-from mxsame import operands, tensors, validation
+from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.plan import POOLS
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.costs import Work
 from mxsame.plan.windows import Windows, check_dynamic, lengths
-from mxsame.target import Target
+from mxsame.tensors import operands
+from mxsame.tensors.target import Target
 from mxsame.validation import LARGEST, Shape
 
 SIZES = ("kernel_size", "pool_size", "input_size")  # arguments that show the number of axes
@@ -23,7 +24,7 @@ class Inputs(NamedTuple):
 
     Parameters
     ----------
-    args : mxsame.operands.Operands
+    args : mxsame.tensors.operands.Operands
         In the layout of the caller.
     arrays
         The same for MXNet's operator: a graph that was given its size refuses data of another.

@@ -13,7 +13,7 @@ from mxsame._mxnet import mx
 from mxsame.ops._inputs import Inputs
 from mxsame.plan import Plan
 from mxsame.plan.steps import Setting
-from mxsame.target import NOTE
+from mxsame.tensors.target import NOTE
 
 _NOTHING = contextlib.nullcontext()
 ONES, ZEROS = ((1,), (1, 1), (1, 1, 1)), ((0,), (0, 0), (0, 0, 0))

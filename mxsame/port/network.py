@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from mxsame import operands, tensors, validation
+from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.nn import HybridBlock
 from mxsame.port.builder import Builder
 from mxsame.port.description import Layer, Model
 from mxsame.port.steps import Step
 from mxsame.port.values import Value
-from mxsame.target import deferred_in_trace
+from mxsame.tensors import operands
+from mxsame.tensors.target import deferred_in_trace
 
 
 class Network(HybridBlock):

@@ -16,7 +16,7 @@ from mxsame._mxnet import mx
 from mxsame.plan.arrays import copy_to_plain
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.description import listed
-from mxsame.target import CELL, FORMAT, deferred_in_trace, scope, target_of
+from mxsame.tensors.target import CELL, FORMAT, deferred_in_trace, scope, target_of
 
 Activation = Tuple[Callable, Dict[str, Any]]  # a function of (F, x, arguments), and the arguments
 State = List[Any]

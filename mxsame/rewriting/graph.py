@@ -14,7 +14,7 @@ import numpy as np
 
 from mxsame import tensors
 from mxsame._mxnet import mx
-from mxsame.target import CELL
+from mxsame.tensors.target import CELL
 
 # What an operator computes -> MXNet's names: for arrays of one shape, with broadcasting, as in NumPy, with a number.
 ARITHMETIC = {

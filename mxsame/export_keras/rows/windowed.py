@@ -17,7 +17,7 @@ from mxsame.plan import Window
 from mxsame.port.parameters import kernel as conversion_of
 from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import has_windows, is_never_negative
-from mxsame.target import NOTE
+from mxsame.tensors.target import NOTE
 from mxsame.validation import check, mode
 
 Pads = List[Tuple[int, int]]

@@ -10,7 +10,7 @@ import numpy as np
 from mxsame.exporting.walk import axis_of, ndim_of, recurrent_layers
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node
-from mxsame.target import CELL
+from mxsame.tensors.target import CELL
 from mxsame.validation import check
 
 
