@@ -24,8 +24,7 @@ import benchmarks.sampled
 import benchmarks.sizes
 import benchmarks.targets
 import benchmarks.threads
-from benchmarks import networks as nets
-from benchmarks import results
+from benchmarks import networks as nets, results
 from benchmarks.architectures import NETWORKS
 from mxsame.planner import COSTS
 

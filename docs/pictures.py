@@ -18,8 +18,7 @@ from matplotlib.patches import Patch, Rectangle
 import mxsame
 from benchmarks.names import NETWORKS
 from benchmarks.plots import DPI, EXPLICIT, write
-from mxsame import demo
-from mxsame import plan as planning
+from mxsame import demo, plan as planning
 from mxsame.drawing import COLOURS, FAINT, FILL, HEADING, HEIGHT, HOLLOW, INK, LABEL, PITCH
 from mxsame.plan import AxisPlan, Window
 

@@ -41,12 +41,7 @@ _PUBLIC = {  # each name, and the module that it is, or that defines it
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:  # the same names, for type checkers
-    from mxsame import keras as keras
-    from mxsame import nn as nn
-    from mxsame import ops as ops
-    from mxsame import padding as padding
-    from mxsame import plan as plan
-    from mxsame import planner as planner
+    from mxsame import keras as keras, nn as nn, ops as ops, padding as padding, plan as plan, planner as planner
     from mxsame.auditing import audit as audit
     from mxsame.data import sample as sample
     from mxsame.drawing import plot_padding as plot_padding
@@ -55,8 +50,7 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from mxsame.graphs.files import export as export
     from mxsame.graphs.hybridize import hybridize as hybridize
     from mxsame.onnx.export import export_onnx as export_onnx
-    from mxsame.port.convert import from_keras as from_keras
-    from mxsame.port.convert import to_keras_weights as to_keras_weights
+    from mxsame.port.convert import from_keras as from_keras, to_keras_weights as to_keras_weights
     from mxsame.port.report import compare as compare
 
 

@@ -10,8 +10,7 @@ from mxsame.installation.importing import import_mxnet
 if TYPE_CHECKING:
     from typing import TypeVar
 
-    from mxnet.gluon import Block
-    from mxnet.gluon import HybridBlock as HybridBlock
+    from mxnet.gluon import Block, HybridBlock as HybridBlock
     from mxnet.ndarray import NDArray
     from mxnet.numpy import ndarray
     from mxnet.symbol import Symbol

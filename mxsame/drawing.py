@@ -10,8 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Sequence
 
-from mxsame import padding as arithmetic
-from mxsame import validation
+from mxsame import padding as arithmetic, validation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,7 @@ import inspect
 import numpy as np
 from cases import Case
 from keras_cases import data_ordered, ordered, shape_ordered
-from running import as_nd, as_np, assert_equal, evaluate, fits_one_graph, imperative
-from running import expected_once as expected_in_mxnet
+from running import as_nd, as_np, assert_equal, evaluate, expected_once as expected_in_mxnet, fits_one_graph, imperative
 
 from mxsame._mxnet import mx
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import oracle
 from cases import OPS, Case
-from hypothesis import assume
-from hypothesis import strategies as st
+from hypothesis import assume, strategies as st
 
 LIMITS = {1: (40, 8), 2: (16, 8), 3: (7, 5)}  # rank: largest size, largest kernel
 

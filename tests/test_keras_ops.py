@@ -9,8 +9,7 @@ import pytest
 from golden import make, make_keras3
 from keras_cases import DATA_FORMATS, OPS, backend_call, backend_can, data_ordered, ops_call, ops_can, ordered, table
 from keras_running import KINDS, check, expected, run, signature
-from running import assert_equal, by_name, fits_one_graph, run_python
-from running import expected as expected_in_mxnet
+from running import assert_equal, by_name, expected as expected_in_mxnet, fits_one_graph, run_python
 
 from mxsame._mxnet import mx
 from mxsame.keras import backend, ops

@@ -10,8 +10,7 @@ import numpy as np
 import oracle
 import pytest
 import strategies
-from hypothesis import HealthCheck, assume, given, note, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, note, settings, strategies as st
 from running import as_nd, by_name, difference, expected, layer, set_parameters
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")

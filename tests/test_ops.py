@@ -31,8 +31,7 @@ from running import (
 from ways import check
 
 import mxsame
-from mxsame import ops
-from mxsame import plan as planning
+from mxsame import ops, plan as planning
 from mxsame._mxnet import mx
 from mxsame.ops import _call
 

@@ -11,8 +11,7 @@ import numpy as np
 import oracle
 import pytest
 import strategies
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from running import assert_equal, expected_once
 from ways import WAYS, check
 

@@ -6,8 +6,7 @@ import shutil
 from functools import partial
 from typing import Any
 
-from mxsame import padding as arithmetic
-from mxsame import validation
+from mxsame import padding as arithmetic, validation
 from mxsame.cli._shared import Integers, click
 from mxsame.drawing import DATA, PADDING, SKIPPED, PaddedAxis, shown
 

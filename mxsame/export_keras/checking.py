@@ -13,8 +13,7 @@ import numpy as np
 
 from mxsame._mxnet import mx
 from mxsame.export_keras.writer import Made
-from mxsame.exporting.comparing import Arrays, Sampled
-from mxsame.exporting.comparing import compare as compared
+from mxsame.exporting.comparing import Arrays, Sampled, compare as compared
 from mxsame.exporting.walk import Source
 from mxsame.port import from_keras
 from mxsame.port.description import Model, Tensor

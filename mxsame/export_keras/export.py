@@ -8,8 +8,7 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
-from mxsame.export_keras import checking, rows  # noqa: F401 - the rows register themselves
-from mxsame.export_keras import files as writing
+from mxsame.export_keras import checking, files as writing, rows  # noqa: F401 - the rows register themselves
 from mxsame.export_keras.writer import Made, Value, Writer, batch_first, channels_last
 from mxsame.exporting.lowering import lower, without_losses
 from mxsame.exporting.shapes import Length, Shapes, batch_axes

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional, Sequence
 
-from mxsame import ops, tensors, validation
-from mxsame import padding as arithmetic
+from mxsame import ops, padding as arithmetic, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.tensors import operands

@@ -24,9 +24,12 @@ from typing import Any, Optional
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.keras._translate import CAUSAL_TOO, KerasCall
-from mxsame.keras._translate import image_data_format as image_data_format
-from mxsame.keras._translate import set_image_data_format as set_image_data_format
+from mxsame.keras._translate import (
+    CAUSAL_TOO,
+    KerasCall,
+    image_data_format as image_data_format,
+    set_image_data_format as set_image_data_format,
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -5,29 +5,32 @@ from typing import Any
 
 from mxsame import validation
 from mxsame._mxnet import mx  # first: it explains what is missing, NumPy included
-from mxsame.graphs.hybridize import HybridBlock as HybridBlock
-from mxsame.graphs.hybridize import HybridSequential as HybridSequential
-from mxsame.nn.conv import Conv1D as Conv1D
-from mxsame.nn.conv import Conv2D as Conv2D
-from mxsame.nn.conv import Conv3D as Conv3D
-from mxsame.nn.conv_transpose import Conv1DTranspose as Conv1DTranspose
-from mxsame.nn.conv_transpose import Conv2DTranspose as Conv2DTranspose
-from mxsame.nn.conv_transpose import Conv3DTranspose as Conv3DTranspose
-from mxsame.nn.depthwise import DepthwiseConv1D as DepthwiseConv1D
-from mxsame.nn.depthwise import DepthwiseConv2D as DepthwiseConv2D
-from mxsame.nn.depthwise import DepthwiseConv3D as DepthwiseConv3D
-from mxsame.nn.depthwise import SeparableConv1D as SeparableConv1D
-from mxsame.nn.depthwise import SeparableConv2D as SeparableConv2D
-from mxsame.nn.depthwise import SeparableConv3D as SeparableConv3D
-from mxsame.nn.pool import AvgPool1D as AvgPool1D
-from mxsame.nn.pool import AvgPool2D as AvgPool2D
-from mxsame.nn.pool import AvgPool3D as AvgPool3D
-from mxsame.nn.pool import LpPool1D as LpPool1D
-from mxsame.nn.pool import LpPool2D as LpPool2D
-from mxsame.nn.pool import LpPool3D as LpPool3D
-from mxsame.nn.pool import MaxPool1D as MaxPool1D
-from mxsame.nn.pool import MaxPool2D as MaxPool2D
-from mxsame.nn.pool import MaxPool3D as MaxPool3D
+from mxsame.graphs.hybridize import HybridBlock as HybridBlock, HybridSequential as HybridSequential
+from mxsame.nn.conv import Conv1D as Conv1D, Conv2D as Conv2D, Conv3D as Conv3D
+from mxsame.nn.conv_transpose import (
+    Conv1DTranspose as Conv1DTranspose,
+    Conv2DTranspose as Conv2DTranspose,
+    Conv3DTranspose as Conv3DTranspose,
+)
+from mxsame.nn.depthwise import (
+    DepthwiseConv1D as DepthwiseConv1D,
+    DepthwiseConv2D as DepthwiseConv2D,
+    DepthwiseConv3D as DepthwiseConv3D,
+    SeparableConv1D as SeparableConv1D,
+    SeparableConv2D as SeparableConv2D,
+    SeparableConv3D as SeparableConv3D,
+)
+from mxsame.nn.pool import (
+    AvgPool1D as AvgPool1D,
+    AvgPool2D as AvgPool2D,
+    AvgPool3D as AvgPool3D,
+    LpPool1D as LpPool1D,
+    LpPool2D as LpPool2D,
+    LpPool3D as LpPool3D,
+    MaxPool1D as MaxPool1D,
+    MaxPool2D as MaxPool2D,
+    MaxPool3D as MaxPool3D,
+)
 
 __all__ = [name for name, each in globals().items() if isinstance(each, type) and issubclass(each, mx.gluon.Block)]
 

@@ -9,8 +9,7 @@ import functools
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Optional, Sequence, Tuple, Union, cast
 
-from mxsame import padding as arithmetic
-from mxsame import validation
+from mxsame import padding as arithmetic, validation
 from mxsame.validation import Function
 
 MOST_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride

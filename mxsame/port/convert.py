@@ -8,8 +8,7 @@ import numpy as np
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
-from mxsame.port import keras_mxnet, types
-from mxsame.port import weights as weighing
+from mxsame.port import keras_mxnet, types, weights as weighing
 from mxsame.port.activations import identity
 from mxsame.port.builder import Builder, Refused
 from mxsame.port.custom import Rows, names_of

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mxsame import padding as arithmetic
-from mxsame import validation
+from mxsame import padding as arithmetic, validation
 from mxsame.port.description import WRAPPER, Model
 from mxsame.port.rows import LAYERS
 

@@ -7,8 +7,7 @@ import warnings
 from typing import Any, Callable, Optional
 
 from mxsame import validation
-from mxsame.port import files, keras_mxnet
-from mxsame.port import weights as weighing
+from mxsame.port import files, keras_mxnet, weights as weighing
 from mxsame.port.config import model_of
 from mxsame.port.description import Model
 from mxsame.port.rows import roles_of

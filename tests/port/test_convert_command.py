@@ -15,8 +15,7 @@ from click.testing import CliRunner
 from mxnet import gluon, nd
 
 import mxsame
-from mxsame.cli import convert as command
-from mxsame.cli import main
+from mxsame.cli import convert as command, main
 from mxsame.port import convert
 
 pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')

@@ -11,8 +11,7 @@ from configurations import entry, model_of
 
 import mxsame
 from mxsame._mxnet import mx
-from mxsame.port import reading
-from mxsame.port import site as sites
+from mxsame.port import reading, site as sites
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.description import Config
 from mxsame.port.rows import LAYERS, OPERATORS

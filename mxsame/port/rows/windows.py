@@ -10,8 +10,7 @@ import math
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from mxsame import nn, validation
-from mxsame import padding as arithmetic
+from mxsame import nn, padding as arithmetic, validation
 from mxsame.port import blocks
 from mxsame.port.description import Layer, Weight
 from mxsame.port.parameters import SAME, Conversion, kernel
