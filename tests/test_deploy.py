@@ -506,8 +506,8 @@ COPIED = {
 
 
 def run_copied(name, folder):
-    """Imperative is what is wanted, but for softmax, which ends the process there; then hybridized and trained,
-    deployed, and from files in every runner."""
+    """Imperative is what is wanted, after a backward pass, but for softmax, which ends the process there; then
+    hybridized and trained, deployed, and from files in every runner."""
     shape = (2, 3, 4, 5) if name in SOFTMAX_OF else EXECUTED
     data = normal(*shape, seed=1)
     if name in SOFTMAX_OF:
@@ -515,6 +515,7 @@ def run_copied(name, folder):
         want = mx.nd.log_softmax(mx.nd.array(SOFTMAX_OF[name](mx.nd, data).asnumpy()))
     else:
         net = trained(COPIED[name](), shape)
+        recorded(net, data)
         want = net(data)
     assert_files_are_right(net, shape, folder, want)
     for size in (shape, None):

@@ -31,6 +31,7 @@ class Kind(NamedTuple):
 
 # LSTM: input, forget, cell, output in both. GRU: update, reset, new in Keras; reset, update, new in MXNet.
 KINDS = {"SimpleRNN": Kind(1, (0,)), "LSTM": Kind(2, (0, 1, 2, 3)), "GRU": Kind(1, (1, 0, 2))}
+NEW = 2  # the gate with the other activation
 MOST_STEPS, MOST_DEPLOYED = 512, 1024  # that are written out in a graph, and in a deployed one
 # the activations that recurrent layers of other formats have, too, and their arguments
 NOTED = {
@@ -74,7 +75,8 @@ class Stepwise(mx.gluon.HybridBlock):
     `return_state`.
     """
 
-    ndim = 3
+    ndim, kind = 3, "LSTM"
+    units: int  # elements, or channels, of each state
 
     def __init__(self, options: Options, prefix: Optional[str] = None):
         super().__init__(prefix=prefix)
@@ -97,9 +99,37 @@ class Stepwise(mx.gluon.HybridBlock):
         self.options = self.options._replace(steps=None)
 
     def activations(self, F: Any) -> List[Callable]:
-        """The two activations of a step."""
+        """The two activations of a step. A hard sigmoid is only its bounds: see `scaled`."""
         given = (self.options.activation, self.options.recurrent_activation)
-        return [partial(function, F, **arguments) for function, arguments in given]
+        activation, gate = (partial(function, F, **arguments) for function, arguments in given)
+        return [activation, partial(F.clip, a_min=0, a_max=1) if self._has_hard_gates() else gate]
+
+    def _has_hard_gates(self) -> bool:
+        return self.options.recurrent_activation[0] is ACTIVATIONS["hard_sigmoid"]
+
+    def scaled(self, F: Any, array: Any, offset: float = 0.0) -> Any:
+        """The rows of a parameter, for all gates. A hard sigmoid is slope * x + 1/2 within bounds, so those of its
+        gates are multiplied by the slope, and in a bias get this offset."""
+        if not self._has_hard_gates():
+            return array
+        slope = self.options.recurrent_activation[1]["slope"]
+        parts = self.parted(F, array, len(KINDS[self.kind].gates), axis=0)
+        return F.concat(*(part if n == NEW else part * slope + offset for n, part in enumerate(parts)), dim=0)
+
+    def parted(self, F: Any, gates: Any, count: int, axis: int = 1) -> List[Any]:
+        """For each gate its part: `split` takes ten times as long."""
+        ends = [(n * self.units, (n + 1) * self.units) for n in range(count)]
+        if self.ndim == Stepwise.ndim:
+            return [F.slice_axis(gates, axis=axis, begin=begin, end=end) for begin, end in ends]
+        before = (None,) * axis  # `slice_axis` would copy all of a convolution's output first, for each part
+        return [F.slice(gates, begin=(*before, begin), end=(*before, end)) for begin, end in ends]
+
+    def zeros(self, F: Any, x: Any) -> State:
+        """The initial states (N, units, ..), for data (T, N, channels, ..)."""
+        entries = F.slice_axis(F.slice_axis(x, axis=0, begin=0, end=1), axis=2, begin=0, end=1)
+        entries = F.squeeze(F.zeros_like(entries), axis=0)
+        # one for each state: `foreach` refuses the same Symbol twice
+        return [F.broadcast_axis(entries, axis=1, size=self.units) for _ in range(KINDS[self.kind].states)]
 
     def stepped(self, F: Any, step: Callable, x: Any, states: State, mask: Any) -> Tuple[Any, State]:
         """All steps of data (T, N, ..), one after the other: the outputs (T, N, ..), and the last states.
@@ -147,7 +177,7 @@ class Recurrent(Stepwise):
     def __init__(self, kind: str, units: int, in_units: int, options: Options, use_bias: bool = True,
                  reset_after: bool = False, prefix: Optional[str] = None):  # fmt: skip
         super().__init__(options, prefix)
-        self.kind, self._units, self._reset_after = kind, units, reset_after
+        self.kind, self.units, self._reset_after = kind, units, reset_after
         self._rows = rows = units * len(KINDS[kind].gates)
         with self.name_scope():
             self.i2h_weight = self.params.get("i2h_weight", shape=(rows, in_units), allow_deferred_init=True)
@@ -156,7 +186,7 @@ class Recurrent(Stepwise):
                 self.bias = self.params.get("bias", shape=(2, rows) if reset_after else (rows,), init="zeros")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.i2h_weight.shape[1]} -> {self._units}, {self.kind})"
+        return f"{type(self).__name__}({self.i2h_weight.shape[1]} -> {self.units}, {self.kind})"
 
     def hybrid_forward(self, F: Any, x: Any, *more: Any, **parameters: Any) -> Any:
         if more or self.options.return_state:
@@ -172,24 +202,21 @@ class Recurrent(Stepwise):
         self, F: Any, x: Any, states: State, mask: Any, i2h_weight: Any, h2h_weight: Any, bias: Any = None
     ) -> Tuple[Any, State]:
         """By the fused operator if its formulas are Keras's, which it has for no mask."""
-        states, mode, note = states or self._zeros(F, x), self._mode(), {}
+        states, mode, note = states or self.zeros(F, x), self._mode(), {}
         if mode is None and scope().target == FORMAT:
             mode, note = self._noted()
         if mode is not None and mask is None:
             return self._fused(F, mode, note, x, states, i2h_weight, h2h_weight, bias)
-        of_data, of_states = (None, None) if bias is None else self._biases(F, bias)
-        x = F.FullyConnected(x, i2h_weight, of_data, num_hidden=self._rows, flatten=False, no_bias=bias is None)
-        return self.stepped(F, self._step(F, h2h_weight, of_states), x, states, mask)
+        of_data, of_states = self._biases(F, bias, h2h_weight)
+        weights = [self.scaled(F, weight) for weight in (i2h_weight, h2h_weight)]
+        bias = self.scaled(F, of_data, 0.5)
+        x = F.FullyConnected(x, weights[0], bias, num_hidden=self._rows, flatten=False)
+        return self.stepped(F, self._step(F, weights[1], self.scaled(F, of_states)), x, states, mask)
 
-    def _zeros(self, F: Any, x: Any) -> State:
-        """The initial states (N, units), for the batch of the data (T, N, in_units)."""
-        entries = F.slice_axis(F.slice_axis(x, axis=0, begin=0, end=1), axis=2, begin=0, end=1)
-        entries = F.squeeze(F.zeros_like(entries), axis=0)
-        # one for each state: `foreach` refuses the same Symbol twice
-        return [F.broadcast_axis(entries, axis=1, size=self._units) for _ in range(KINDS[self.kind].states)]
-
-    def _biases(self, F: Any, bias: Any) -> Tuple[Any, Any]:
-        """That of the data, and that of the states."""
+    def _biases(self, F: Any, bias: Any, weight: Any) -> Tuple[Any, Any]:
+        """That of the data, and that of the states; zeros if there is none."""
+        if bias is None:
+            return (_zero_bias(F, weight),) * 2
         if not self._reset_after:
             return bias, F.zeros_like(bias)
         return tuple(F.reshape(F.slice_axis(bias, axis=0, begin=n, end=n + 1), shape=(-1,)) for n in range(2))
@@ -221,15 +248,11 @@ class Recurrent(Stepwise):
 
     def _fused(self, F: Any, mode: str, note: Dict[str, str], x: Any, states: State, i2h_weight: Any, h2h_weight: Any,
                bias: Any) -> Tuple[Any, State]:  # fmt: skip
-        if bias is None:
-            first = F.reshape(F.slice_axis(h2h_weight, axis=1, begin=0, end=1), shape=(-1,))
-            biases = (F.zeros_like(first),) * 2
-        else:
-            biases = self._biases(F, bias)
+        biases = self._biases(F, bias, h2h_weight)
         weights = (F.reshape(weight, shape=(-1,)) for weight in (i2h_weight, h2h_weight))
         arrays = x, F.concat(*weights, *biases, dim=0), *(F.expand_dims(state, axis=0) for state in states)
         with mx.AttrScope(**note):
-            sequence, *states = F.RNN(*arrays, state_size=self._units, num_layers=1, mode=mode, state_outputs=True)
+            sequence, *states = F.RNN(*arrays, state_size=self.units, num_layers=1, mode=mode, state_outputs=True)
         return sequence, [F.squeeze(state, axis=0) for state in states]
 
     # -- step by step
@@ -237,21 +260,17 @@ class Recurrent(Stepwise):
     def _step(self, F: Any, weight: Any, bias: Any) -> Callable[[Any, State], State]:
         """From the data's part of the gates and the states to the next states, the first of which is the output."""
         activation, gate = self.activations(F)
-        units, reset_after = self._units, self._reset_after
+        units, reset_after, parted = self.units, self._reset_after, partial(self.parted, F)
 
         def product(state: Any, weight: Any, rows: int, bias: Any = None) -> Any:
             return F.FullyConnected(state, weight, bias, num_hidden=rows, no_bias=bias is None)
-
-        def parted(gates: Any, count: int) -> List[Any]:
-            """For each gate its part: `split` takes ten times as long."""
-            return [F.slice_axis(gates, axis=1, begin=n * units, end=(n + 1) * units) for n in range(count)]
 
         def simple(x: Any, states: State) -> State:
             return [activation(x + product(states[0], weight, units))]
 
         def lstm(x: Any, states: State) -> State:
-            gates = parted(x + product(states[0], weight, 4 * units), 4)
-            return _lstm(gates, states[1], activation, gate)
+            gates = parted(F.broadcast_add(x, product(states[0], weight, 4 * units)), 4)
+            return _lstm(F, gates, states[1], activation, gate)
 
         def gru(x: Any, states: State) -> State:
             (state,) = states
@@ -271,9 +290,16 @@ class Recurrent(Stepwise):
         return {"SimpleRNN": simple, "LSTM": lstm, "GRU": gru}[self.kind]
 
 
-def _lstm(parts: Sequence[Any], cell: Any, activation: Callable, gate: Callable) -> State:
-    cell = gate(parts[1]) * cell + gate(parts[0]) * activation(parts[2])
+def _lstm(F: Any, parts: Sequence[Any], cell: Any, activation: Callable, gate: Callable) -> State:
+    """By `broadcast_add`, which takes half as long as the addition of small arrays."""
+    cell = F.broadcast_add(gate(parts[1]) * cell, gate(parts[0]) * activation(parts[2]))
     return [gate(parts[3]) * activation(cell), cell]
+
+
+def _zero_bias(F: Any, weight: Any) -> Any:
+    """For the rows of a weight."""
+    row = F.slice_axis(F.reshape(weight, shape=(0, -1)), axis=1, begin=0, end=1)
+    return F.zeros_like(F.reshape(row, shape=(-1,)))
 
 
 def _split(F: Any, x: Any, count: int) -> List[Any]:
@@ -335,20 +361,37 @@ class ConvLSTM(Stepwise):
         super().__init__(options, prefix)
         with self.name_scope():
             self.i2h, self.h2h = i2h(prefix="i2h_"), h2h(prefix="h2h_")
-        self.ndim = self.i2h.num_spatial_dims + 3
+        self.ndim, self.units = self.i2h.num_spatial_dims + 3, self.h2h.weight.shape[1]
 
     def sequence(self, F: Any, x: Any, states: State, mask: Any) -> Tuple[Any, State]:
-        """All steps are one batch for the data's convolution."""
-        gates = copy_to_plain(F, self.i2h(F.reshape(x, shape=(-3, -2))))
-        gates = F.reshape_like(gates, x, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
-        activation, gate = self.activations(F)
+        """If both layers have the same windows, one convolves data and states together at each step. Otherwise all
+        steps are one batch for that of the data."""
+        weights = [self.scaled(F, _array(F, layer.weight, x)) for layer in (self.i2h, self.h2h)]
+        bias = _zero_bias(F, weights[0]) if self.i2h.bias is None else _array(F, self.i2h.bias, x)
+        bias, (activation, gate) = self.scaled(F, bias, 0.5), self.activations(F)
+        is_one = self.i2h._call == self.h2h._call
+        if is_one:
+            weight = F.concat(*weights, dim=1)
+        else:
+            gates = copy_to_plain(
+                F, self.i2h._operator_output(F.reshape(x, shape=(-3, -2)), weight=weights[0], bias=bias)
+            )
+            x = F.reshape_like(gates, x, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
+
+        def plain(array: Any) -> Any:
+            """What has a plain gradient, or the process ends in those of `squeeze` and `slice`."""
+            return copy_to_plain(F, array) if target_of(array).has_gradients else array
 
         def step(x: Any, states: State) -> State:
-            gates = F.split(x + copy_to_plain(F, self.h2h(states[0])), num_outputs=4, axis=1)
-            return _lstm(gates, states[1], activation, gate)
+            if is_one:
+                gates = self.h2h._operator_output(plain(F.concat(x, states[0], dim=1)), weight=weight, bias=bias)
+            else:
+                gates = x + self.h2h._operator_output(states[0], weight=weights[1])
+            return _lstm(F, self.parted(F, plain(gates), 4), states[1], activation, gate)
 
-        return self.stepped(F, step, gates, states or self._zeros(F, gates), mask)
+        return self.stepped(F, step, x, states or self.zeros(F, x), mask)
 
-    def _zeros(self, F: Any, gates: Any) -> State:
-        first = F.squeeze(F.slice_axis(gates, axis=0, begin=0, end=1), axis=0)
-        return [F.zeros_like(part) for part in F.split(first, num_outputs=4, axis=1)[:2]]
+
+def _array(F: Any, parameter: Any, x: Any) -> Any:
+    """A parameter in a graph, or where the data is."""
+    return parameter.var() if F is mx.sym else parameter.data(x.ctx)

@@ -14,7 +14,8 @@ from mxsame.rewriting import bfloat16, canonical
 from mxsame.rewriting.graph import Graph, Node, Output, User
 
 LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # after which a fused chain may continue
-NO_CHAIN = ("_backward_Activation", "Convolution", "Pooling", "multiply", "subtract")  # with which none continues
+# with which none continues
+NO_CHAIN = ("_backward_Activation", "Convolution", "Pooling", "multiply", "slice", "slice_axis", "subtract")
 GATE, MOST_AXES, SINGLE = "_backward_Activation", 5, np.dtype("float32")
 LONGEST = 7  # window of a convolution, for which oneDNN has code without loops
 SOFTMAX = ("softmax", "log_softmax")

@@ -102,13 +102,14 @@ def test_a_recurrent_layer_is_one_operator_of_onnx(seed, tmp_path):
         compare(got, expected(model, inputs))
 
 
-@pytest.mark.parametrize("rank", [1, 2])
-@pytest.mark.parametrize("sequences", [False, True])
-def test_recurrent_convolutions(rank, sequences):
-    """SAME with a stride for the data, with stride 1 for the states; in both data formats, of which TensorFlow runs
-    channels last on the CPU."""
-    layers, size = keras().layers, (7, 6)[:rank]
-    options = {"strides": 2, "padding": "same", "return_sequences": sequences, "return_state": sequences}
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("strides, gate", [(1, "hard_sigmoid"), (1, "sigmoid"), (2, "hard_sigmoid"), (2, "sigmoid")])
+def test_recurrent_convolutions(rank, strides, gate):
+    """SAME with a stride for the data, with stride 1 for the states, which are one convolution if both are 1; in both
+    data formats, of which TensorFlow runs channels last on the CPU."""
+    layers, size, sequences = keras().layers, (7, 6, 5)[:rank], (strides == 1) == (gate == "sigmoid")
+    options = {"strides": strides, "padding": "same", "recurrent_activation": gate, "use_bias": sequences}
+    options.update(return_sequences=sequences, return_state=sequences)
     nets = {}
     for data_format, shape in (("channels_last", (4, *size, 3)), ("channels_first", (4, 3, *size))):
         data = keras().Input(shape)
@@ -118,8 +119,8 @@ def test_recurrent_convolutions(rank, sequences):
         )
     last, first = randomise(nets["channels_last"]), nets["channels_first"]
     first.set_weights(last.get_weights())
-    check(last)
     (x,) = inputs_of(last)
+    compare(arrays_of(mxsame.deploy(check(last), x.shape)(nd.array(x))), expected(last, [x]))
     got = arrays_of(mxsame.from_keras(first)(nd.array(np.moveaxis(x, -1, 2))))
     compare([np.moveaxis(array, -1 - rank, -1) for array in got], expected(last, [x]))
 
