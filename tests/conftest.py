@@ -3,7 +3,9 @@
 import gc
 import importlib.util
 import os
+import sys
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; MXNet re
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # without it Conv3D with SAME starts late where strides > kernel
+
+sys.path.append(str(Path(__file__).parent / "golden"))  # scripts that record, which tests import
 
 from mxsame import _mxnet  # before any test module can import TensorFlow, which is refused in the other order
 from mxsame.graphs import hybridize
@@ -59,6 +63,14 @@ def _the_same_random_numbers():
     """Whatever tests ran before, and in which process."""
     _mxnet.mx.random.seed(0)
     np.random.seed(0)
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory):
+    """Keras -> (folder of its recorded files, key -> array), of Keras 2 and 3."""
+    import keras_recording
+
+    return keras_recording.unpacked(tmp_path_factory.mktemp("recorded"))
 
 
 @pytest.fixture

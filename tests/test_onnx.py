@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
+import keras_recording
+import make_models_keras2
+import make_models_keras3
 import numpy as np
 import pytest
 from running import Net, difference
@@ -17,12 +19,6 @@ from onnx_running import NEWEST, exported, operators, run  # noqa: E402
 import mxsame  # noqa: E402
 from mxsame._mxnet import mx  # noqa: E402
 from mxsame.onnx import NotCompared, checking  # noqa: E402
-
-sys.path.append(str(Path(__file__).parent / "golden"))
-
-import keras_recording  # noqa: E402
-import make_models_keras2  # noqa: E402
-import make_models_keras3  # noqa: E402
 
 gluon = mx.gluon.nn
 SHAPE = (2, 3, 30, 33)
@@ -477,11 +473,6 @@ NETWORKS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
-    return keras_recording.unpacked(tmp_path_factory.mktemp("recorded"))
-
-
 @pytest.mark.filterwarnings("ignore:layer .* does no")
 @pytest.mark.parametrize(("keras", "network"), NETWORKS)
 def test_keras_network(recorded, keras, network, path):
@@ -490,13 +481,8 @@ def test_keras_network(recorded, keras, network, path):
     folder, arrays = recorded[keras]
     files = [folder / f"{network}{ending}" for ending in (".keras", ".h5")]
     net = mxsame.from_keras(next(file for file in files if file.exists()))
-    given, want = ([arrays[key] for key in keys_of(arrays, f"{network}/{what}")] for what in ("input", "output"))
+    given, want = (keras_recording.numbered(arrays, f"{network}/{what}") for what in ("input", "output"))
     got = exported(net, path, *(array.astype("float32") for array in given))
     assert len(got) == len(want)
     for one, other in zip(got, want):
         assert difference(one, other) < 1e-5
-
-
-def keys_of(arrays, prefix):
-    """`<prefix>/0`, `<prefix>/1`, .."""
-    return [key for key in (f"{prefix}/{position}" for position in range(len(arrays))) if key in arrays]

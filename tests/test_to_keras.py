@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from test_chains import drawn
 
 pytest.importorskip("h5py", reason="h5py is not installed: pip install '.[keras]'")
 
-sys.path.append(str(Path(__file__).parent / "golden"))
 import keras_recording
 import make_models_keras2
 import make_models_keras3
@@ -405,18 +403,11 @@ RECORDED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
-    return keras_recording.unpacked(tmp_path_factory.mktemp("recorded"))
-
-
 def recording(recorded, keras, network, ending):
     """(file, inputs, outputs)."""
     folder, arrays = recorded[keras]
     file = next(file for file in (folder / f"{network}{end}" for end in (ending, ".keras", ".h5")) if file.exists())
-    numbers = [f"{number}" for number in range(len(arrays))]
-    keys = ([f"{network}/{kind}/{number}" for number in numbers] for kind in ("input", "output"))
-    return (file, *([arrays[key] for key in each if key in arrays] for each in keys))
+    return (file, *(keras_recording.numbered(arrays, f"{network}/{kind}") for kind in ("input", "output")))
 
 
 @pytest.mark.filterwarnings("ignore:layer .* does no")

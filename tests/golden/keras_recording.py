@@ -167,6 +167,11 @@ def unpacked(folder):
     return {keras: (folder / keras, make.load(FOLDER / f"{keras}.npz")) for keras in ("keras2", "keras3")}
 
 
+def numbered(arrays, prefix):
+    """The arrays `<prefix>/0`, `<prefix>/1`, .."""
+    return [arrays[key] for key in (f"{prefix}/{number}" for number in range(len(arrays))) if key in arrays]
+
+
 def versions():
     """What made the recording."""
     packages = {name: version(name) for name in ("keras", "tensorflow-cpu", "numpy")}

@@ -19,16 +19,11 @@ from mxsame.cli import convert as command, main
 from mxsame.port import convert
 
 pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
-
-import keras_recording
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("keras2")
-    keras_recording.unpack("keras2", path)
-    return path
+@pytest.fixture
+def folder(recorded):
+    return recorded["keras2"][0]
 
 
 def run(*arguments):

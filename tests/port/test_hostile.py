@@ -26,10 +26,6 @@ import mxsame
 
 h5py = pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
 
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
-
-import keras_recording  # noqa: E402
-
 CASES = {}  # name -> (function of a folder with good files, pattern that the message must match, None for no error)
 
 
@@ -612,27 +608,23 @@ def operator_that_is_not_one(folder, function):
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory):
+def reports(tmp_path_factory, recorded):
     """Name -> (what the other process reports, files that are there afterwards and were not before)."""
     root, listing, before = tmp_path_factory.mktemp("hostile"), [], {}
-    good = root / "good"
-    for keras in ("keras2", "keras3"):
-        keras_recording.unpack(keras, good / keras)
     for number, (name, (build, _)) in enumerate(CASES.items()):
         folder = root / str(number)
         folder.mkdir()
-        for keras in ("keras2", "keras3"):
-            (folder / keras).symlink_to(good / keras)
+        for keras, (good, _) in recorded.items():
+            (folder / keras).symlink_to(good)
         listing.append((name, build(folder)))
         before[name] = folder, set(folder.iterdir())
-    fine = ["fine", [str(good / "keras2" / "sequential.h5")]]
-    outcomes = read_in_another_process(root, fine, listing)
+    outcomes = read_in_another_process(root, recorded, listing)
     return {name: (outcomes[name], set(folder.iterdir()) - files) for name, (folder, files) in before.items()}
 
 
-def read_in_another_process(root, fine, listing):
+def read_in_another_process(root, recorded, listing):
     """Name -> report. Where the process ends, or stays, at one file, another one goes on after it."""
-    outcomes = {}
+    outcomes, fine = {}, ["fine", [str(recorded["keras2"][0] / "sequential.h5")]]
     path = [str(Path(__file__).parent), str(Path(mxsame.__file__).parent.parent)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1", "TMPDIR": str(root)}
     while len(outcomes) < len(listing):
@@ -692,13 +684,13 @@ def damaged(folder, number):
 
 
 @pytest.mark.parametrize("count", [80])
-def test_a_damaged_file_is_read_or_refused(tmp_path, count):
+def test_a_damaged_file_is_read_or_refused(tmp_path, recorded, count):
     """Damage may hit what nothing reads, or the numbers of a weight: then the file is read."""
-    for keras in ("keras2", "keras3"):
-        keras_recording.unpack(keras, tmp_path / keras)
+    for keras, (good, _) in recorded.items():
+        (tmp_path / keras).symlink_to(good)
     listing = [(f"damaged{number}", damaged(tmp_path, number)) for number in range(count)]
     before = set(tmp_path.iterdir())
-    outcomes = read_in_another_process(tmp_path, ["fine", [str(tmp_path / "keras2" / "sequential.h5")]], listing)
+    outcomes = read_in_another_process(tmp_path, recorded, listing)
     wrong = [report for report in outcomes.values() if report["kind"] not in (None, "ValueError", "TypeError")]
     assert wrong == []
     assert [report for report in outcomes.values() if report["seen"] or report["length"] >= 2_000] == []

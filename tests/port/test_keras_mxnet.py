@@ -6,22 +6,17 @@ tests/keras_mxnet compares with keras-mxnet itself.
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
+import make_stacks
 import numpy as np
 import pytest
 from configurations import model_of, stacked
+from running import difference
 
 import mxsame
 from mxsame._mxnet import mx
 
 h5py = pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
-
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
-
-import make_stacks  # noqa: E402
-from running import difference  # noqa: E402
 
 NAMES = [f"stack-{seed}" for seed in make_stacks.SEEDS] + [f"nested-{form}" for form in make_stacks.FORMATS]
 

@@ -4,18 +4,14 @@ test_recorded.py has them one by one; random_expressions.py draws the others, an
 """
 
 import re
-import sys
 from pathlib import Path
 
+import keras_networks
 import numpy as np
 import pytest
 from live_keras import check, gradients, keras, randomise
 
 from mxsame.port.rows import LAYERS
-
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
-
-import keras_networks
 
 pytestmark = pytest.mark.oracle
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
-from pathlib import Path
 
+import keras_networks
+import keras_recording
+import make_models_keras2
+import make_models_keras3
 import numpy as np
 import pytest
 from configurations import entry, model_of, stacked
+from keras_recording import numbered
+from running import difference
 
 import mxsame
 from mxsame._mxnet import mx
@@ -19,14 +23,6 @@ from mxsame.port.table import name_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:layer '(random|spectral)_:UserWarning")
 h5py = pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
-
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
-
-import keras_networks  # noqa: E402
-import keras_recording  # noqa: E402
-import make_models_keras2  # noqa: E402
-import make_models_keras3  # noqa: E402
-from running import difference  # noqa: E402
 
 TOLERANCE = 1e-5  # right values differ by less, shifted ones by 0.01 and more
 BOTH_FORMATS = ("both_formats", "pooling_layers_1d")
@@ -54,11 +50,6 @@ WHOLE = [  # one for each network that has one data format
 WEIGHTS_FILES = [case for case in CASES if (case.values[3] or "").endswith(".weights.h5")]
 
 
-@pytest.fixture(scope="session")
-def recorded(tmp_path_factory):
-    return keras_recording.unpacked(tmp_path_factory.mktemp("recorded"))
-
-
 def read(folder, *files, **arguments):
     """The network of recorded files."""
     return mxsame.from_keras(*(str(folder / name) for name in files if name), **arguments)
@@ -68,11 +59,6 @@ def called(net, arrays):
     """The outputs of a net, as a list of NumPy arrays."""
     out = net(*(mx.nd.array(array, dtype=array.dtype) for array in arrays))
     return [array.asnumpy() for array in (out if isinstance(out, (list, tuple)) else [out])]
-
-
-def listed(arrays, prefix):
-    """The arrays `<prefix>/0`, `<prefix>/1`, .."""
-    return [arrays[key] for key in (f"{prefix}/{position}" for position in range(len(arrays))) if key in arrays]
 
 
 def assert_all_close(got, want):
@@ -85,7 +71,7 @@ def assert_all_close(got, want):
 def test_outputs_are_those_of_keras(recorded, keras, network, file, weights):
     folder, arrays = recorded[keras]
     net = read(folder, file, weights)
-    given, want = listed(arrays, f"{network}/input"), listed(arrays, f"{network}/output")
+    given, want = numbered(arrays, f"{network}/input"), numbered(arrays, f"{network}/output")
     assert_all_close(called(net, given), want)
     assert_all_close(called(mxsame.hybridize(net), given), want)
 
@@ -99,7 +85,7 @@ def test_channels_first_takes_and_gives_the_same_transposed(recorded, keras, net
     else:
         turned = lambda array: keras_networks.channels_first(array) if array.ndim == 4 else array  # noqa: E731
     net = read(folder, file, weights, layout="NCHW")
-    given, want = listed(arrays, f"{network}/input"), listed(arrays, f"{network}/output")
+    given, want = numbered(arrays, f"{network}/input"), numbered(arrays, f"{network}/output")
     assert_all_close(called(net, list(map(turned, given))), list(map(turned, want)))
 
 
@@ -112,7 +98,7 @@ def test_a_layout_is_refused_for_a_model_of_both(recorded):
 def test_layers_are_compared_with_recorded_outputs(recorded):
     """Inputs are in Keras's order, whatever the layout of the net is; a wrong weight shows in all layers after it."""
     folder, arrays = recorded["keras2"]
-    given, (want,) = listed(arrays, "sequential/input"), listed(arrays, "sequential/output")
+    given, (want,) = numbered(arrays, "sequential/input"), numbered(arrays, "sequential/output")
     for layout in (None, "NCHW"):
         net = read(folder, "sequential.h5", layout=layout)
         last = net.description.outputs[0].layer
@@ -140,8 +126,8 @@ def test_gradients_of_all_weights_are_those_of_keras(recorded, network, tmp_path
     """In training mode. The gradients replace the weights, and `to_keras_weights` puts them in Keras's order."""
     folder, arrays = recorded["keras2"]
     net = read(folder, f"{network}.h5")
-    given = [mx.nd.array(array) for array in listed(arrays, f"{network}/input")]
-    want = listed(arrays, f"{network}/trained")
+    given = [mx.nd.array(array) for array in numbered(arrays, f"{network}/input")]
+    want = numbered(arrays, f"{network}/trained")
     with mx.autograd.record():
         out = net(*given)
         outputs = list(out) if isinstance(out, (list, tuple)) else [out]
@@ -245,7 +231,7 @@ def test_a_configuration_may_be_a_text_and_a_text_in_json(recorded, tmp_path):
     (tmp_path / "twice.json").write_text(json.dumps(text))
     for source in (text, tmp_path / "twice.json"):
         net = mxsame.from_keras(source, weights)
-        assert_all_close(called(net, listed(arrays, "unet/input")), listed(arrays, "unet/output"))
+        assert_all_close(called(net, numbered(arrays, "unet/input")), numbered(arrays, "unet/output"))
 
 
 def test_operators_in_an_h5_file_of_keras_3(recorded, tmp_path):
@@ -255,7 +241,7 @@ def test_operators_in_an_h5_file_of_keras_3(recorded, tmp_path):
     for layer in config["config"]["layers"]:
         del layer["module"], layer["registered_name"]
     net = mxsame.from_keras(json.dumps(config), str(folder / "operators.weights.h5"))
-    assert_all_close(called(net, listed(arrays, "operators/input")), listed(arrays, "operators/output"))
+    assert_all_close(called(net, numbered(arrays, "operators/input")), numbered(arrays, "operators/output"))
 
 
 def test_averages_of_pytorch_warn(recorded, tmp_path):

@@ -86,23 +86,18 @@ EQUAL, REFUSED, OTHER = "equal", "refused", "other values"
 
 
 @pytest.fixture(scope="module")
-def networks(tmp_path_factory):
+def networks(recorded):
     """(Keras and network) -> (net, inputs, outputs), all as Keras recorded them."""
     found = {}
-    for keras, (folder, arrays) in keras_recording.unpacked(tmp_path_factory.mktemp("recorded")).items():
+    for keras, (folder, arrays) in recorded.items():
+        floats = {key: np.ascontiguousarray(array, "float32") for key, array in arrays.items() if "put/" in key}
         for name in keras_recording.names():
             files = [folder / f"{name}{ending}" for ending in (".h5", ".keras")]
-            inputs, outputs = (_recorded(arrays, f"{name}/{kind}/") for kind in ("input", "output"))
+            inputs, outputs = (keras_recording.numbered(floats, f"{name}/{kind}") for kind in ("input", "output"))
             source = next((file for file in files if file.exists()), None)
             if source is not None:
                 found[keras, name] = mxsame.from_keras(source), inputs, outputs
     return found
-
-
-def _recorded(arrays, start):
-    """The arrays whose keys start so, in the order of the numbers at the end."""
-    numbers = sorted(int(key[len(start) :]) for key in arrays if key.startswith(start))
-    return [np.ascontiguousarray(arrays[f"{start}{number}"], dtype="float32") for number in numbers]
 
 
 def outcome(run, outputs):
