@@ -6,6 +6,7 @@ import operator
 
 import numpy as np
 import pytest
+from running import Own
 
 from mxsame._mxnet import mx
 
@@ -13,40 +14,26 @@ SHAPE = (2, 6, 5, 7)
 SQUARE = (2, 4, 8, 8)
 
 
-class Block(mx.gluon.HybridBlock):
-    """A function of arrays, some of which are parameters of these shapes."""
-
-    def __init__(self, function, **shapes):
-        super().__init__()
-        self.function = function
-        with self.name_scope():
-            for name, shape in shapes.items():
-                setattr(self, name, self.params.get(name, shape=shape, init=mx.init.Uniform(1)))
-
-    def hybrid_forward(self, F, *xs, **parameters):
-        return self.function(F, *xs, **parameters)
-
-
 def norm(op, count=6, **more):
-    return Block(lambda F, x, gamma, beta: getattr(F, op)(x, gamma, beta, **more), gamma=(count,), beta=(count,))
+    return Own(lambda F, x, gamma, beta: getattr(F, op)(x, gamma, beta, **more), gamma=(count,), beta=(count,))
 
 
 def batch_norm(shape, op=lambda F: F.BatchNorm, **more):
     def run(F, x, gamma, beta, mean, variance):
         return op(F)(x, gamma, beta, mean, variance, use_global_stats=True, **more)
 
-    return Block(run, gamma=shape, beta=shape, mean=shape, variance=shape)
+    return Own(run, gamma=shape, beta=shape, mean=shape, variance=shape)
 
 
 def prelu(shape):
-    return Block(lambda F, x, slopes: F.LeakyReLU(x, slopes, act_type="prelu"), slopes=shape)
+    return Own(lambda F, x, slopes: F.LeakyReLU(x, slopes, act_type="prelu"), slopes=shape)
 
 
 def dense(flatten, bias=True):
     if not bias:
-        return Block(lambda F, x, w: F.FullyConnected(x, w, num_hidden=3, flatten=flatten, no_bias=True), w=(3, 7))
+        return Own(lambda F, x, w: F.FullyConnected(x, w, num_hidden=3, flatten=flatten, no_bias=True), w=(3, 7))
     width = 6 * 5 * 7 if flatten else 7
-    return Block(lambda F, x, w, b: F.FullyConnected(x, w, b, num_hidden=3, flatten=flatten), w=(3, width), b=(3,))
+    return Own(lambda F, x, w, b: F.FullyConnected(x, w, b, num_hidden=3, flatten=flatten), w=(3, width), b=(3,))
 
 
 def dense_of_both(F, x, y, w):
@@ -70,7 +57,7 @@ def recurrent(mode, layers, directions, count, states=1):
         "state_size": 4,
         "state_outputs": True,
     }
-    block = Block(lambda F, x, *states, p: F.RNN(x, p, *states, **more), p=(count,))
+    block = Own(lambda F, x, *states, p: F.RNN(x, p, *states, **more), p=(count,))
     return [(5, 2, 3), *[(layers * directions, 2, 4)] * states], block
 
 
@@ -154,13 +141,13 @@ MORE = {  # of them, with other data
 }
 CASES = {  # kind of node -> blocks or functions that need it; a tuple has the shape of the data, or shapes, first
     "Convolution": [
-        Block(lambda F, x, w: F.Convolution(x, w, kernel=(3, 2), stride=(2, 1), pad=(1, 0), dilate=(1, 2), num_filter=4,
+        Own(lambda F, x, w: F.Convolution(x, w, kernel=(3, 2), stride=(2, 1), pad=(1, 0), dilate=(1, 2), num_filter=4,
                                             num_group=2, no_bias=True), w=(4, 3, 3, 2)),
-        ((2, 3, 9), Block(lambda F, x, w: F.Convolution(x, w, kernel=(3,), pad=(2,), num_filter=4, no_bias=True),
+        ((2, 3, 9), Own(lambda F, x, w: F.Convolution(x, w, kernel=(3,), pad=(2,), num_filter=4, no_bias=True),
                           w=(4, 3, 3))),
     ],
     "Deconvolution": [
-        Block(lambda F, x, w: F.Deconvolution(x, w, kernel=(3, 2), stride=(2, 3), pad=(1, 0), adj=(1, 2), num_filter=4,
+        Own(lambda F, x, w: F.Deconvolution(x, w, kernel=(3, 2), stride=(2, 3), pad=(1, 0), adj=(1, 2), num_filter=4,
                                               num_group=2), w=(6, 2, 3, 2)),
     ],
     "_contrib_AdaptiveAvgPooling2D": [
@@ -169,8 +156,8 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     ],
     "FullyConnected": [
         dense(True), dense(False), dense(False, bias=False), ((2, 7), dense(False)), ((2, 7), dense(False, False)),
-        ((5,), Block(lambda F, x, w: F.FullyConnected(x, w, num_hidden=3, no_bias=True), w=(3, 1))),
-        ([(2, 3, 2, 2), (2, 12)], Block(dense_of_both, w=(3, 12))),
+        ((5,), Own(lambda F, x, w: F.FullyConnected(x, w, num_hidden=3, no_bias=True), w=(3, 1))),
+        ([(2, 3, 2, 2), (2, 12)], Own(dense_of_both, w=(3, 12))),
     ],
     "batch_dot": [
         ([(2, 3, 4), (2, 4, 5)], lambda F, x, y: F.batch_dot(x, y)),
@@ -178,16 +165,16 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
         ([(2, 3, 4, 5), (2, 3, 6, 5)], lambda F, x, y: F.batch_dot(x, y, transpose_b=True)),
     ],
     "dot": [
-        ((2, 7), Block(lambda F, x, w: F.dot(x, w), w=(7, 3))),
+        ((2, 7), Own(lambda F, x, w: F.dot(x, w), w=(7, 3))),
         ((7,), lambda F, x: F.dot(x, x)),
-        ((2, 7), Block(lambda F, x, w: F.dot(F.sum(x, axis=0), w, transpose_a=True), w=(7, 3))),
+        ((2, 7), Own(lambda F, x, w: F.dot(F.sum(x, axis=0), w, transpose_a=True), w=(7, 3))),
     ],
     "_linalg_gemm2": [([(2, 3, 4), (2, 5, 4)], lambda F, x, y: F.linalg.gemm2(x, y, transpose_b=True, alpha=0.5))],
     "Embedding": [
-        ((2, 5), Block(lambda F, x, w: F.Embedding(F.abs(x) * 4 - 1, w, input_dim=5, output_dim=3), w=(5, 3))),
-        ((2, 5), Block(lambda F, x, w: F.Embedding(F.cast(x * 4, dtype="int32"), w, input_dim=3, output_dim=2),
+        ((2, 5), Own(lambda F, x, w: F.Embedding(F.abs(x) * 4 - 1, w, input_dim=5, output_dim=3), w=(5, 3))),
+        ((2, 5), Own(lambda F, x, w: F.Embedding(F.cast(x * 4, dtype="int32"), w, input_dim=3, output_dim=2),
                        w=(3, 2))),
-        ((2, 5), Block(lambda F, x, w: F.Embedding(F.cast(x * 6000, dtype="float16"), w, input_dim=5000, output_dim=2),
+        ((2, 5), Own(lambda F, x, w: F.Embedding(F.cast(x * 6000, dtype="float16"), w, input_dim=5000, output_dim=2),
                        w=(5000, 2))),
     ],
     "take": [
@@ -214,7 +201,7 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
         recurrent("rnn_relu", 1, 2, 2 * 4 * (3 + 4 + 2)),
     ],
     "_rnn_param_concat": [
-        ([SHAPE, (2, 3, 5, 7)], Block(lambda F, x, y: F._internal._rnn_param_concat(x, y, dim=1, num_args=2))),
+        ([SHAPE, (2, 3, 5, 7)], Own(lambda F, x, y: F._internal._rnn_param_concat(x, y, dim=1, num_args=2))),
     ],
     "batch_norm": [
         batch_norm((6,), fix_gamma=False, eps=1e-3), batch_norm((6,), fix_gamma=True),
@@ -323,8 +310,8 @@ TABLE = [
 
 
 def block_of(function):
-    block = function if isinstance(function, Block) else Block(function)
-    block.initialize(force_reinit=True)
+    block = function if isinstance(function, Own) else Own(function)
+    block.initialize(mx.init.Uniform(1), force_reinit=True)
     for name, parameter in block.params.items():
         if name.endswith("variance"):
             parameter.set_data(parameter.data().abs() + 0.5)
@@ -335,8 +322,3 @@ def inputs_of(shape, seed=0):
     shapes = shape if isinstance(shape, list) else [shape]
     random = np.random.default_rng(seed)
     return [random.uniform(-1, 1, each).astype("float32") for each in shapes]
-
-
-def outputs(block, arrays):
-    of_net = block(*map(mx.nd.array, arrays))
-    return [array.asnumpy() for array in (of_net if isinstance(of_net, list) else [of_net])]

@@ -37,19 +37,6 @@ OPERATORS = {  # the operators of mxsame.ops, and their names in mxsame.plan
 CHANNELS_LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
 
 
-class Net(mx.gluon.HybridBlock):
-    """A function of F, arrays and blocks."""
-
-    def __init__(self, function, *blocks):
-        super().__init__()
-        self.function, self.blocks = function, blocks
-        for block in blocks:
-            self.register_child(block)
-
-    def hybrid_forward(self, F, *xs):
-        return self.function(F, *xs, *self.blocks)
-
-
 def by_name(table: Sequence[Case]):
     """One test per case, called by its name."""
     return pytest.mark.parametrize("case", table, ids=lambda case: case.name)
@@ -321,6 +308,12 @@ def trained(net, *shapes, seed: int = 0):
         elif name.endswith(("bias", "beta", "running_mean")):
             parameter.set_data(mx.nd.array(random.randn(*parameter.shape) * 0.5, dtype=parameter.dtype))
     return net
+
+
+def outputs(net, *arrays) -> list:
+    """What a net gives for NumPy arrays, as a list of NumPy arrays."""
+    out = net(*(mx.nd.array(array, dtype=array.dtype) for array in arrays))
+    return [array.asnumpy() for array in (out if isinstance(out, (list, tuple)) else [out])]
 
 
 def recorded(net, data, out_grad=None, train_mode: bool = True):

@@ -9,7 +9,8 @@ import make_models_keras2
 import make_models_keras3
 import numpy as np
 import pytest
-from running import Net, difference
+import running
+from running import Own, difference, outputs, trained
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
@@ -26,12 +27,8 @@ MOVING = {"Pad", "Slice", "Concat", "Gather", "Transpose"}
 
 
 def sequential(*layers, shape=SHAPE):
-    """An initialized net that has seen data."""
-    net = gluon.HybridSequential()
-    net.add(*layers)
-    net.initialize(mx.init.Normal(0.2))  # small enough for a tanh
-    net(mx.nd.zeros(shape))
-    return net
+    """A net with parameters, and statistics, that show every mistake."""
+    return trained(running.sequential(*layers), shape)
 
 
 def downsampling():
@@ -50,11 +47,6 @@ def downsampling():
 
 def random(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-def outputs(net, *arrays):
-    of_net = net(*map(mx.nd.array, arrays))
-    return [array.asnumpy() for array in (of_net if isinstance(of_net, (list, tuple)) else [of_net])]
 
 
 def check(net, path, *arrays, **options):
@@ -108,7 +100,7 @@ def test_names(path):
         shared = conv(x)
         return [shared, (conv(y), shared), x]
 
-    net = Net(outputs_of, conv)
+    net = Own(outputs_of, conv)
     net.initialize()
     arrays = [random(*SHAPE, seed=seed) for seed in range(3)]
     shapes = [array.shape for array in arrays]
@@ -171,7 +163,7 @@ def test_a_layer_that_cannot_be_dynamic_is_named(path):
 
 
 def test_a_batch_that_is_part_of_the_graph(path):
-    net = Net(lambda F, x: F.reshape(x, shape=(2, 12)) * 2)
+    net = Own(lambda F, x: F.reshape(x, shape=(2, 12)) * 2)
     with pytest.raises(ValueError, match=r"net must take any batch; received dynamic_batch=True: .*reshape"):
         mxsame.export_onnx(net, path, (2, 3, 4))
     check(net, path, random(2, 3, 4), dynamic_batch=False)
@@ -210,7 +202,7 @@ def test_names_of_parameters_give_way(path):
 
 
 def test_group_normalization_of_dynamic_size(path):
-    net = Net(lambda F, x: F.reshape_like(F.reshape(F.relu(x), shape=(0, 2, -1)), x))
+    net = Own(lambda F, x: F.reshape_like(F.reshape(F.relu(x), shape=(0, 2, -1)), x))
     mxsame.export_onnx(net, path, (2, 4, 5, 6), dynamic_size=True)
     data = random(3, 4, 7, 3)
     assert np.array_equal(run(path, data)[0], np.maximum(data, 0))
@@ -231,7 +223,7 @@ def test_what_onnxruntime_does_not_run(path, monkeypatch):
 def test_a_net_that_mxnet_itself_does_not_run_is_not_left_unchecked(path):
     """MXNet's graphs of `sort` need an axis."""
 
-    net = Net(lambda F, x: F.sort(x))
+    net = Own(lambda F, x: F.sort(x))
     with pytest.raises(ValueError, match=r"net must run on data of this shape; .*axis"):
         mxsame.export_onnx(net, path, (2, 4))
     assert not list(path.parent.iterdir())
@@ -279,7 +271,7 @@ def test_data_that_are_given_are_compared(path, spoil):
 def test_the_tolerance_follows_from_what_float32_costs_the_net(path, spoil):
     """Of the sine of large numbers float32 keeps few digits."""
     dense = gluon.Dense(8, in_units=50)
-    net = Net(lambda F, x, dense: F.sin(dense(x) * 3000), dense)
+    net = Own(lambda F, x, dense: F.sin(dense(x) * 3000), dense)
     net.initialize(mx.init.Normal(1))
     mxsame.export_onnx(net, path, (4, 50))
     with pytest.raises(ValueError, match="ONNX Runtime computes another output"):
@@ -300,7 +292,7 @@ def test_what_a_comparison_by_default_lets_pass(kind, path, spoil):
         "small numbers": (lambda F, x, dense: dense(x) * 1e-8, 1e-2),
         "two inputs": (lambda F, x, y, dense: dense(x) - dense(y), 1),
     }[kind]
-    net, shape = Net(function, dense), [(4, 3), (4, 3)] if kind == "two inputs" else (4, 3)
+    net, shape = Own(function, dense), [(4, 3), (4, 3)] if kind == "two inputs" else (4, 3)
     net.initialize(mx.init.Normal(1))
     mxsame.export_onnx(net, path, shape)
     spoil("weight" if kind == "two inputs" else "bias", amount)
@@ -325,7 +317,7 @@ def test_a_deployed_net(path):
     check(deployed, path, random(5, *SHAPE[1:]), shapes=[SHAPE])
     once = ("Relu", "MaxPool", "AveragePool", "ConvTranspose", "Slice")  # the last of channels that fill a block
     assert operators(path) == {"Conv": 4, **dict.fromkeys(once, 1)}
-    check(sequential(deployed, gluon.Activation("tanh")), path, random(*SHAPE))
+    check(running.sequential(deployed, gluon.Activation("tanh")), path, random(*SHAPE))
 
 
 @pytest.mark.parametrize("kind", ["deployed", "in another net", "of a file"])
@@ -337,7 +329,7 @@ def test_what_is_for_one_size_is_not_for_every_size(kind, tmp_path, path, monkey
         net = mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])
     else:
         net = mxsame.deploy(net, SHAPE)
-        net = sequential(net, gluon.Activation("tanh")) if kind == "in another net" else net
+        net = running.sequential(net, gluon.Activation("tanh")) if kind == "in another net" else net
     with pytest.raises(
         ValueError, match=r"net must take data of every size, .* received dynamic_size=True.* takes data of the shape"
     ):
@@ -361,13 +353,13 @@ def test_parameters_are_read_when_nothing_runs_any_more(tmp_path):
 
 
 def test_an_unknown_operator_is_named_with_the_way_to_it(path):
-    net = Net(lambda F, x: F.relu(F.contrib.fft(F.relu(x))))
+    net = Own(lambda F, x: F.relu(F.contrib.fft(F.relu(x))))
     message = (
         r"operators that ONNX has; received the operator _contrib_fft, \w*fft0 \(path: data -> \w*relu0 -> \w*fft0\)"
     )
     with pytest.raises(ValueError, match=f"{message}$"):
         mxsame.export_onnx(net, path, (2, 8))
-    loop = Net(lambda F, x: F.contrib.foreach(lambda each, states: (2 * each, states), x, [])[0])
+    loop = Own(lambda F, x: F.contrib.foreach(lambda each, states: (2 * each, states), x, [])[0])
     with pytest.raises(ValueError, match=r"the operator _foreach, .*\); a Keras model has no such loop if its input"):
         mxsame.export_onnx(loop, path, (2, 8))
 

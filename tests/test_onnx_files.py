@@ -10,7 +10,7 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip ins
 
 import onnx_running
 from onnx_running import exported, operators, runtime
-from running import Net
+from running import Own
 
 import mxsame
 from mxsame._mxnet import mx
@@ -46,7 +46,7 @@ def chain(*layers):
 
 
 def zeros(*widths):
-    return Net(lambda F, x: F.pad(x, mode="constant", pad_width=(0, 0, 0, 0, *widths), constant_value=0))
+    return Own(lambda F, x: F.pad(x, mode="constant", pad_width=(0, 0, 0, 0, *widths), constant_value=0))
 
 
 def both(F, x, conv):
@@ -60,10 +60,10 @@ POOLS = {"gluon": gluon.MaxPool2D(3, 2), "mxsame": mxsame.nn.MaxPool2D(3, 2, "va
 NEVER_NEGATIVE = {
     "relu": relu,
     "sigmoid": gluon.Activation("sigmoid"),
-    "relu6": Net(lambda F, x: F.Activation(F.minimum(x, 6), act_type="relu")),
-    "clip": Net(lambda F, x: F.clip(x, 0, 6)),
+    "relu6": Own(lambda F, x: F.Activation(F.minimum(x, 6), act_type="relu")),
+    "clip": Own(lambda F, x: F.clip(x, 0, 6)),
 }
-MAY_LOSE = {"tanh": gluon.Activation("tanh"), "any": Net(lambda F, x: x), "clip": Net(lambda F, x: F.clip(x, -1, 6))}
+MAY_LOSE = {"tanh": gluon.Activation("tanh"), "any": Own(lambda F, x: x), "clip": Own(lambda F, x: F.clip(x, -1, 6))}
 BEFORE = {  # what follows zeros -> (net, data, how many Pads stay, dynamic sizes)
     **{f"{pool} after {name}, which is never negative": (chain(each, ahead, POOLS[pool]), image, 0, [False])
        for pool in POOLS for name, each in NEVER_NEGATIVE.items()},
@@ -72,7 +72,7 @@ BEFORE = {  # what follows zeros -> (net, data, how many Pads stay, dynamic size
     "a maximum with SAME, which ONNX Runtime must not merge": (
         chain(relu, zeros(2, 2, 2, 2), mxsame.nn.MaxPool2D(4, 1)), image, 1, [False]),
     "a maximum of windows of zeros": (chain(relu, zeros(3, 3, 0, 0), gluon.MaxPool2D(2, 1)), image, 1, [False]),
-    "two layers": (chain(Net(both, conv)), image, 1, [False]),
+    "two layers": (chain(Own(both, conv)), image, 1, [False]),
     "an average": (chain(ahead, mxsame.nn.AvgPool2D(3, 2, "valid")), 1 + image, 1, [False]),
     "an average with ceil_mode": (chain(ahead, gluon.AvgPool2D(3, 2, ceil_mode=True)), 1 + image, 1, [False]),
     "a valid convolution": (chain(ahead, mxsame.nn.Conv2D(4, 3, strides=2, padding="valid")), image, 0, [False, True]),
@@ -112,7 +112,7 @@ def lengths(path):
 
 def test_axes_of_one_length_may_have_others_in_the_next_call(path):
     """ONNX Runtime takes lengths of one name for equal, and buffers of such shapes for interchangeable."""
-    net = Net(lambda F, x: F.concat(*(F.sum(F.tanh(F.exp(F.mean(x, axis=axis))), axis=2) for axis in (2, 3)), dim=1))
+    net = Own(lambda F, x: F.concat(*(F.sum(F.tanh(F.exp(F.mean(x, axis=axis))), axis=2) for axis in (2, 3)), dim=1))
     mxsame.export_onnx(net, path, (1, 3, 8, 8), dynamic_size=True)
     assert lengths(path)[0] == ["N", 3, "data_2", "data_3"]
     x = data(2, 3, 8, 12)
@@ -121,7 +121,7 @@ def test_axes_of_one_length_may_have_others_in_the_next_call(path):
 
 
 def test_a_first_axis_that_is_not_the_batch_has_a_name_of_its_own(path):
-    assert difference(Net(lambda F, x: F.reshape(x, shape=(-1, 4))), path, data(3, 8)) == 0
+    assert difference(Own(lambda F, x: F.reshape(x, shape=(-1, 4))), path, data(3, 8)) == 0
     assert lengths(path) == [["N", 8], ["output_0", 4]]
 
 
@@ -132,8 +132,8 @@ def test_a_first_axis_that_is_not_the_batch_has_a_name_of_its_own(path):
 def test_a_comparison_with_nan_is_that_of_mxnet(name, path):
     x = np.array([[np.nan, 1, 2], [0, np.nan, 3]], "float32")
     y = np.array([[np.nan, 2, 2], [0, 1, np.nan]], "float32")
-    assert difference(Net(lambda F, x, y: getattr(x, name)(y)), path, x, y) == 0
-    assert difference(Net(lambda F, x: getattr(x, name)(1.0)), path, x) == 0
+    assert difference(Own(lambda F, x, y: getattr(x, name)(y)), path, x, y) == 0
+    assert difference(Own(lambda F, x: getattr(x, name)(1.0)), path, x) == 0
 
 
 @pytest.mark.parametrize("name", ["log1p", "expm1"])
@@ -142,7 +142,7 @@ def test_no_digits_are_lost_next_to_zero(name, scale, path):
     x = np.abs(data(3, 50)) * np.float32(scale)
     if name == "expm1":
         x[0] *= -1
-    (got,) = exported(Net(lambda F, x: getattr(F, name)(x)), path, x)
+    (got,) = exported(Own(lambda F, x: getattr(F, name)(x)), path, x)
     want = getattr(np, name)(x.astype("float64"))
     assert (np.abs(got - want) / np.abs(want)).max() < 1e-5
 
@@ -150,11 +150,11 @@ def test_no_digits_are_lost_next_to_zero(name, scale, path):
 @pytest.mark.parametrize("name", ["log1p", "expm1"])
 def test_infinity_stays(name, path):
     x = np.array([[np.inf, 0]], "float32")
-    assert exported(Net(lambda F, x: getattr(F, name)(x)), path, x)[0].tolist() == getattr(np, name)(x).tolist()
+    assert exported(Own(lambda F, x: getattr(F, name)(x)), path, x)[0].tolist() == getattr(np, name)(x).tolist()
 
 
 @pytest.mark.parametrize("name", ["round", "rint", "fix", "trunc"])
 def test_halves_are_rounded_as_by_mxnet(name, path):
     x = np.array([[-2.5, -1.5, -0.5, 0.49999997, 0.5, 1.5, 2.5, 8388609.0, np.inf, -np.inf]], "float32")
-    net = Net(lambda F, x: getattr(F, name)(x))
+    net = Own(lambda F, x: getattr(F, name)(x))
     assert exported(net, path, x)[0].tolist() == net(mx.nd.array(x)).asnumpy().tolist()

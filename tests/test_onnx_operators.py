@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from running import difference
+from running import Own, difference, outputs
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
 
 from onnx_running import NEWEST, exported
-from operator_cases import CASES, SHAPE, TABLE, Block, block_of, inputs_of, norm, outputs
+from operator_cases import CASES, SHAPE, TABLE, block_of, inputs_of, norm
 
 from mxsame._mxnet import mx
 from mxsame.exporting.lowering import RULES
@@ -38,7 +38,7 @@ def test_operator(kind, shape, function, opset, tmp_path):
     used = {node.kind for node in Graph.of(symbol, {}, {}).nodes()}
     assert kind in used or kind == "identity"
     got = exported(block, tmp_path / "net.onnx", *arrays, opset=opset, dynamic_batch=kind not in STATIC, fold=False)
-    want = outputs(block, arrays)
+    want = outputs(block, *arrays)
     assert len(got) == len(want)
     for one, other in zip(got, want):
         assert one.dtype == other.dtype and difference(one, other) < 1e-5
@@ -46,7 +46,7 @@ def test_operator(kind, shape, function, opset, tmp_path):
 
 REFUSED = {  # what -> shape, function, message
     "gemm2 over another axis": (
-        (3, 2, 4), Block(lambda F, x, w: F.linalg.gemm2(x, w, axis=0), w=(4, 2, 5)), "axis must be -2; received axis=0",
+        (3, 2, 4), Own(lambda F, x, w: F.linalg.gemm2(x, w, axis=0), w=(4, 2, 5)), "axis must be -2; received axis=0",
     ),
     "take that raises": (
         SHAPE, lambda F, x: F.take(x, F.arange(3), axis=1, mode="raise"), "clip or wrap; received mode='raise'",
@@ -60,7 +60,7 @@ REFUSED = {  # what -> shape, function, message
     ),
     "a projected LSTM": (
         [(5, 2, 3), (1, 2, 2), (1, 2, 4)],
-        Block(lambda F, x, h, c, p: F.RNN(x, p, h, c, mode="lstm", num_layers=1, state_size=4, projection_size=2),
+        Own(lambda F, x, h, c, p: F.RNN(x, p, h, c, mode="lstm", num_layers=1, state_size=4, projection_size=2),
               p=(16 * 3 + 16 * 2 + 2 * 4 + 32,)),
         "projection_size must be None; received projection_size=2",
     ),

@@ -12,7 +12,8 @@ import operator_cases
 import pytest
 from click.testing import CliRunner
 from operator_cases import TABLE, block_of, inputs_of
-from running import Net, difference
+from running import Own, difference, outputs
+from running import sequential as chain
 from test_chains import drawn
 
 pytest.importorskip("h5py", reason="h5py is not installed: pip install '.[keras]'")
@@ -36,12 +37,6 @@ def read_back(monkeypatch):
     monkeypatch.setattr(checking, "by_keras", lambda *args: None)
 
 
-def chain(*blocks):
-    net = nn.HybridSequential()
-    net.add(*blocks)
-    return net
-
-
 def ready(net, *shapes, seed=0):
     """The net with parameters that show every mistake: statistics, and biases that are not zero."""
     mx.random.seed(seed)
@@ -59,10 +54,6 @@ def ready(net, *shapes, seed=0):
 def arrays_of(*shapes, batch=3):
     generator = np.random.default_rng(1)
     return [generator.normal(size=(batch, *shape[1:])).astype("float32") for shape in shapes]
-
-
-def listed(outputs):
-    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
 
 def classes(file):
@@ -101,14 +92,14 @@ def made(monkeypatch):
 def called(model, made, arrays, **more):
     """The outputs of a model, for inputs and with axes as the net has them."""
     given = [array.transpose(order) for array, order in zip(arrays, made.orders)]
-    got = map(np.asarray, listed(model(given if len(given) > 1 else given[0], **more)))
+    got = map(np.asarray, keras_recording.listed(model(given if len(given) > 1 else given[0], **more)))
     return [array.transpose(np.argsort(order)) for array, order in zip(got, made.output_orders)]
 
 
 def compare_live(net, file, arrays, made):
-    got, want = called(loaded(file), made, arrays, training=False), listed(net(*map(mx.nd.array, arrays)))
+    got, want = called(loaded(file), made, arrays, training=False), outputs(net, *arrays)
     assert len(got) == len(want)
-    assert max(difference(one, other.asnumpy()) for one, other in zip(got, want)) < 1e-4
+    assert max(map(difference, got, want)) < 1e-4
 
 
 # ---- operators: name -> (net, shapes, whether an .h5 file has it) ----------------------------------------------------
@@ -170,28 +161,28 @@ CASES = {
                        same.Conv1DTranspose(3, 4, strides=2), nn.GlobalAvgPool1D(), nn.Dense(3)), [(1, 3, 37)], True),
     "groups, steps and sizes": (
         chain(same.Conv2D(6, 3, strides=2, dilation=2), same.Conv2DTranspose(4, 3, strides=2, groups=2),
-              Net(lambda F, x: F.slice(x, begin=(None, 0, 1), end=(None, 3, None), step=(1, 2, 3))), nn.Conv2D(3, 1),
-              Net(lambda F, x: F.contrib.AdaptiveAvgPooling2D(x, output_size=(1, 4))), nn.Conv2D(3, 1)), [IMAGE], True),
+              Own(lambda F, x: F.slice(x, begin=(None, 0, 1), end=(None, 3, None), step=(1, 2, 3))), nn.Conv2D(3, 1),
+              Own(lambda F, x: F.contrib.AdaptiveAvgPooling2D(x, output_size=(1, 4))), nn.Conv2D(3, 1)), [IMAGE], True),
     "largest of negatives": (chain(nn.Conv2D(7, 3), nn.MaxPool2D(3, 2, 1)), [(1, 3, 16, 13)], False),
     "norms": (chain(nn.Conv2D(6, 3), nn.LayerNorm(axis=1), nn.InstanceNorm(), nn.GroupNorm(6), nn.BatchNorm(scale=False,
               center=False), nn.BatchNorm(use_global_stats=True), nn.BatchNorm(center=False)), [IMAGE], True),
     "recurrent": (chain(rnn.LSTM(5, 2, layout="NTC", bidirectional=True, input_size=4, dropout=0.2),
                         rnn.GRU(5, layout="NTC", input_size=10), rnn.RNN(3, layout="NTC", input_size=5)),
                   [(2, 7, 4)], True),
-    "steps first, with states": (Net(with_states, rnn.GRU(5, 3, input_size=4)),
+    "steps first, with states": (Own(with_states, rnn.GRU(5, 3, input_size=4)),
                                  [(3, 2, 4), (3, 2, 5)], False),
-    "last states": (Net(from_zeros, rnn.LSTM(4, bidirectional=True, input_size=4)), [(3, 2, 4)], True),
+    "last states": (Own(from_zeros, rnn.LSTM(4, bidirectional=True, input_size=4)), [(3, 2, 4)], True),
     "two layers alike": (chain(rnn.LSTM(5, 2, layout="NTC", input_size=5)), [(2, 7, 5)], True),
-    "last step": (Net(last_step, nn.Embedding(11, 4), rnn.LSTM(5, layout="NTC", input_size=4), nn.Dense(3, in_units=5)),
+    "last step": (Own(last_step, nn.Embedding(11, 4), rnn.LSTM(5, layout="NTC", input_size=4), nn.Dense(3, in_units=5)),
                   [(2, 7)], True),
-    "attention": (Net(attended, nn.Dense(3, flatten=False), nn.Dense(3, flatten=False)), [(2, 6, 4), (2, 7, 5)], True),
-    "squeeze and excitation": (Net(se, nn.Conv2D(6, 3, 2), nn.Conv2D(6, 1)), [IMAGE], True),
-    "shuffled channels": (Net(shuffled, nn.Conv2D(6, 3)), [(1, 3, 7, 8)], True),
-    "as large as another": (Net(lambda F, x, conv: F.slice_like(x, conv(x), axes=(0, -1, 2)) * 2, nn.Conv2D(6, 3)),
+    "attention": (Own(attended, nn.Dense(3, flatten=False), nn.Dense(3, flatten=False)), [(2, 6, 4), (2, 7, 5)], True),
+    "squeeze and excitation": (Own(se, nn.Conv2D(6, 3, 2), nn.Conv2D(6, 1)), [IMAGE], True),
+    "shuffled channels": (Own(shuffled, nn.Conv2D(6, 3)), [(1, 3, 7, 8)], True),
+    "as large as another": (Own(lambda F, x, conv: F.slice_like(x, conv(x), axes=(0, -1, 2)) * 2, nn.Conv2D(6, 3)),
                             [(1, 3, 7, 8)], True),
-    "boxes": (Net(heads, nn.Conv2D(6, 3)), [(1, 3, 7, 8)], True),
-    "ported": (Net(ported, nn.Conv2D(4, 3, 1, 1), nn.Conv2D(4, 3, 2), nn.Conv2D(5, 2, 1, 1)), [(1, 3, 16, 16)], True),
-    "a layer for two": (Net(lambda F, x, y, dense: dense(x) - dense(y), nn.Dense(3, in_units=4)), [(2, 4)] * 2, True),
+    "boxes": (Own(heads, nn.Conv2D(6, 3)), [(1, 3, 7, 8)], True),
+    "ported": (Own(ported, nn.Conv2D(4, 3, 1, 1), nn.Conv2D(4, 3, 2), nn.Conv2D(5, 2, 1, 1)), [(1, 3, 16, 16)], True),
+    "a layer for two": (Own(lambda F, x, y, dense: dense(x) - dense(y), nn.Dense(3, in_units=4)), [(2, 4)] * 2, True),
 }  # fmt: skip
 
 
@@ -316,7 +307,7 @@ TRAINED = {  # name -> (net, shape, children that are frozen)
                         nn.BatchNorm(), nn.PReLU(), nn.GlobalAvgPool2D(), nn.Dropout(0), nn.Dense(2)), IMAGE, []),
     "recurrent": (chain(rnn.GRU(5, 2, layout="NTC", bidirectional=True, input_size=4),
                         rnn.GRU(4, layout="NTC", input_size=10), nn.Dense(2)), (2, 7, 4), []),
-    "attention": (Net(encoded, nn.Embedding(11, 4), *(nn.Dense(3, flatten=False) for _ in "qk"), nn.LayerNorm(),
+    "attention": (Own(encoded, nn.Embedding(11, 4), *(nn.Dense(3, flatten=False) for _ in "qk"), nn.LayerNorm(),
                       nn.Dense(2)), (2, 7), []),
     "one axis": (chain(same.Conv1D(6, 3, padding="causal"), nn.InstanceNorm(), nn.ELU(),
                        same.Conv1DTranspose(4, 4, strides=2), nn.AvgPool1D(3, 2, 1, count_include_pad=False),
@@ -373,7 +364,7 @@ def test_padding_by_hand_is_same(tmp_path):
     mxsame.to_keras(net, tmp_path / "net.keras", shapes)
     layers = [layer for layer in read(str(tmp_path / "net.keras")).layers if layer.class_name == "Conv2D"]
     assert [layer.config["padding"] for layer in layers[:2]] == ["same", "same"]
-    assert [layer.name for layer in layers] == [block.name for block in net.blocks]
+    assert [layer.name for layer in layers] == [block.name for block in net._blocks]
 
 
 @pytest.mark.parametrize(("case", "count"), [("flattened", 0), ("channels last", 0), ("shuffled channels", 1)])
@@ -471,20 +462,20 @@ def test_names_of_layers_may_be_paths(recorded, tmp_path):
 
 REFUSED = {
     "all at once": (
-        Net(lambda F, x: F.shape_array(F.linalg.gemm2(x, x, transpose_b=True))),
+        Own(lambda F, x: F.shape_array(F.linalg.gemm2(x, x, transpose_b=True))),
         r"gemm2.*(\n).*shape_array",
     ),
-    "what only Keras reads": (Net(lambda F, x: F.topk(x)), "a Keras that loads the file must be installed.*TopK"),
+    "what only Keras reads": (Own(lambda F, x: F.topk(x)), "a Keras that loads the file must be installed.*TopK"),
     "strides and dilation": (
         chain(same.Conv2DTranspose(2, 3, strides=2, dilation=2)),
         "must not both be above 1.*in the operator Deconvolution",
     ),
     "scales of groups": (chain(nn.Conv2D(4, 1), nn.GroupNorm(2)), "Keras trains one for each channel"),
     "an attribute that no row reads": (
-        Net(lambda F, x: F.take(F.ones((9, 2)), x, mode="wrap")),
+        Own(lambda F, x: F.take(F.ones((9, 2)), x, mode="wrap")),
         "mode must be clip; received mode='wrap'; in the operator take",
     ),
-    "the batch": (Net(lambda F, x: F.sum(x, axis=0)), "the batch must not be reduced"),
+    "the batch": (Own(lambda F, x: F.sum(x, axis=0)), "the batch must not be reduced"),
 }
 
 

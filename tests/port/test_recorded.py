@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from configurations import entry, model_of, stacked
 from keras_recording import numbered
-from running import difference
+from running import difference, outputs
 
 import mxsame
 from mxsame._mxnet import mx
@@ -55,12 +55,6 @@ def read(folder, *files, **arguments):
     return mxsame.from_keras(*(str(folder / name) for name in files if name), **arguments)
 
 
-def called(net, arrays):
-    """The outputs of a net, as a list of NumPy arrays."""
-    out = net(*(mx.nd.array(array, dtype=array.dtype) for array in arrays))
-    return [array.asnumpy() for array in (out if isinstance(out, (list, tuple)) else [out])]
-
-
 def assert_all_close(got, want):
     assert [array.shape for array in got] == [array.shape for array in want]
     worst = {position: difference(*pair) for position, pair in enumerate(zip(got, want))}
@@ -72,8 +66,8 @@ def test_outputs_are_those_of_keras(recorded, keras, network, file, weights):
     folder, arrays = recorded[keras]
     net = read(folder, file, weights)
     given, want = numbered(arrays, f"{network}/input"), numbered(arrays, f"{network}/output")
-    assert_all_close(called(net, given), want)
-    assert_all_close(called(mxsame.hybridize(net), given), want)
+    assert_all_close(outputs(net, *given), want)
+    assert_all_close(outputs(mxsame.hybridize(net), *given), want)
 
 
 @pytest.mark.parametrize(("keras", "network", "file", "weights"), WHOLE)
@@ -86,7 +80,7 @@ def test_channels_first_takes_and_gives_the_same_transposed(recorded, keras, net
         turned = lambda array: keras_networks.channels_first(array) if array.ndim == 4 else array  # noqa: E731
     net = read(folder, file, weights, layout="NCHW")
     given, want = numbered(arrays, f"{network}/input"), numbered(arrays, f"{network}/output")
-    assert_all_close(called(net, list(map(turned, given))), list(map(turned, want)))
+    assert_all_close(outputs(net, *map(turned, given)), list(map(turned, want)))
 
 
 def test_a_layout_is_refused_for_a_model_of_both(recorded):
@@ -231,7 +225,7 @@ def test_a_configuration_may_be_a_text_and_a_text_in_json(recorded, tmp_path):
     (tmp_path / "twice.json").write_text(json.dumps(text))
     for source in (text, tmp_path / "twice.json"):
         net = mxsame.from_keras(source, weights)
-        assert_all_close(called(net, numbered(arrays, "unet/input")), numbered(arrays, "unet/output"))
+        assert_all_close(outputs(net, *numbered(arrays, "unet/input")), numbered(arrays, "unet/output"))
 
 
 def test_operators_in_an_h5_file_of_keras_3(recorded, tmp_path):
@@ -241,7 +235,7 @@ def test_operators_in_an_h5_file_of_keras_3(recorded, tmp_path):
     for layer in config["config"]["layers"]:
         del layer["module"], layer["registered_name"]
     net = mxsame.from_keras(json.dumps(config), str(folder / "operators.weights.h5"))
-    assert_all_close(called(net, numbered(arrays, "operators/input")), numbered(arrays, "operators/output"))
+    assert_all_close(outputs(net, *numbered(arrays, "operators/input")), numbered(arrays, "operators/output"))
 
 
 def test_averages_of_pytorch_warn(recorded, tmp_path):
@@ -304,9 +298,9 @@ def test_layers_of_applications(tmp_path):
         group.attrs["weight_names"] = [b"scale/gamma:0"]
         group["scale/gamma:0"] = gamma
     net = mxsame.from_keras(json.dumps(model), tmp_path / "weights.h5")
-    assert_all_close(called(net, [data]), [data + 0.2 * gamma * data])
+    assert_all_close(outputs(net, data), [data + 0.2 * gamma * data])
     with mx.autograd.train_mode():  # the branch of a picture is dropped, or 1 / 0.7 as much
-        (noisy,) = called(net, [np.repeat(data[:1], 60, 0)])
+        (noisy,) = outputs(net, np.repeat(data[:1], 60, 0))
     parts = {round(float(x), 2) for x in ((noisy - data[:1]) / (0.2 * gamma * data[:1])).reshape(60, -1).mean(1)}
     assert parts == {0.0, 1.43}
 
@@ -343,9 +337,9 @@ def test_inputs_of_the_type_that_the_model_declares(dtype):
     model["config"]["layers"][0]["config"]["dtype"] = dtype
     net = mxsame.from_keras(json.dumps(model))
     array = np.random.RandomState(0).randint(0, 255, (2, 4, 4, 3))
-    (want,) = called(net, [array.astype("float32")])
+    (want,) = outputs(net, array.astype("float32"))
     assert want.dtype == "float32" and want.max() > 100
     for hybridize in (lambda: None, net.hybridize, lambda: mxsame.hybridize(net)):
         hybridize()
         for kind in (dtype, "float32"):
-            assert_all_close(called(net, [array.astype(kind)]), [want])
+            assert_all_close(outputs(net, array.astype(kind)), [want])
