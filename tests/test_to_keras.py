@@ -12,8 +12,7 @@ import operator_cases
 import pytest
 from click.testing import CliRunner
 from operator_cases import TABLE, block_of, inputs_of
-from running import Own, difference, outputs
-from running import sequential as chain
+from running import Own, difference, outputs, sequential as chain
 from test_chains import drawn
 
 pytest.importorskip("h5py", reason="h5py is not installed: pip install '.[keras]'")

@@ -143,11 +143,11 @@ def write_network(
     need_mxnet()
     from mxsame import _gluon, export_onnx, to_keras
     from mxsame.export_keras.export import imported
-    from mxsame.graphs.tracing import flattened
+    from mxsame.graphs.tracing import flatten
 
     with refusals(), stages() as stage:
         net = imported(file)
-        sizes = in_order(shapes, [variable.name for variable in flattened(_gluon.graph_inputs(net))])
+        sizes = in_order(shapes, [variable.name for variable in flatten(_gluon.graph_inputs(net))])
         if onnx is None:
             result = to_keras(net, output, sizes, layout=layout or "NHWC", progress=stage)._asdict()
         else:
@@ -223,7 +223,7 @@ def convert_file(
     blocks, objects = imported_dict("--custom", custom), imported_dict("--custom-objects", custom_objects)
     from mxsame import compare, export, export_onnx
     from mxsame._mxnet import mx
-    from mxsame.graphs.tracing import explained
+    from mxsame.graphs.tracing import explain_errors
     from mxsame.port import convert, report
 
     written, checked = [], None
@@ -238,7 +238,7 @@ def convert_file(
             raise click.ClickException(f"{file} must be a whole model file: {reason}.") from error
         sizes = input_shapes(net, shapes)
         stage("running the network", 0, 1)
-        with explained(shapes=sizes):
+        with explain_errors(shapes=sizes):
             rows = report.lines(net, list(map(mx.nd.zeros, sizes)))
         if keras is not None:
             stage("loading the model in Keras", 0, 1)
