@@ -24,7 +24,7 @@ _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _OPERATORS: Dict[Any, Any] = {}  # by all that they follow from
 MOST_OPERATORS = 4096
 _PLAIN, _INTEGERS, _DENSE = {int, str, type(None)}, {int}, operands.DENSE
-BESIDE_A_NOTE = ("native", "pad", "slice", "dilate")  # strategies of a graph in another format: the kernel is its own
+WITH_A_NOTE = ("native", "pad", "slice", "dilate")  # strategies of a graph in another format: the kernel is its own
 
 
 @deferred_in_trace
@@ -79,10 +79,7 @@ def _exact(value: Any) -> Any:
 
 
 def choose_plan(
-    inputs: Inputs,
-    setting: Setting,
-    refused: Sequence[str] = (),
-    beside_a_note: Sequence[str] = BESIDE_A_NOTE,
+    inputs: Inputs, setting: Setting, refused: Sequence[str] = (), with_a_note: Sequence[str] = WITH_A_NOTE
 ) -> Tuple[Plan, Optional[str]]:
     """Returns the fastest of the exact plans, none of a `refused` strategy, which is not exact, or does not run, on the
     device; and None in place of a note.
@@ -93,7 +90,7 @@ def choose_plan(
     """
     windows, work, target = setting.windows, setting.work, inputs.target
     if target.purpose == "format":
-        plan = first_plan(windows, work.operator, beside_a_note)
+        plan = first_plan(windows, work.operator, with_a_note)
         return plan, None if _shows_windows(plan, windows) else serialize_windows(windows)
     unknown = (WEIGHT,) if inputs.args.weight_shape is None else ()
     possible = [name for name in strategies_for(work.operator) if name not in refused]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Tuple
 
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
-from mxsame.ops._call import BESIDE_A_NOTE, choose_plan, run
+from mxsame.ops._call import WITH_A_NOTE, choose_plan, run
 from mxsame.ops._conv import Convolution, convolution
 from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.plan import make_transposed_windows, strategies_for
@@ -118,9 +118,9 @@ class TransposedCall(NamedTuple):
         if call.groups > 1 or "slice" in refused:
             inputs = inputs._replace(native_layout=False)
         setting = Setting(windows, work, inputs.spatial_axis)
-        # A node beside a note does not run; but its shape is inferred, and MXNet has no dilation in 3-D.
+        # A node with a note does not run; but its shape is inferred, and MXNet has no dilation in 3-D.
         dilates = len(windows) == 3 and any(window.dilation > 1 for window in windows)
-        plan, note = choose_plan(inputs, setting, refused, ("dilate",) if dilates else BESIDE_A_NOTE)
+        plan, note = choose_plan(inputs, setting, refused, ("dilate",) if dilates else WITH_A_NOTE)
         if plan.dilates:
             return convolution("Convolution", inputs, setting, plan, note, flips=True)
         return convolution("Deconvolution", inputs, setting, plan, note, rewrites=reorders)

@@ -76,16 +76,16 @@ class Inputs(NamedTuple):
         """The first spatial axis of the data that MXNet's operator is given."""
         return 1 if self.keeps_layout else SPATIAL
 
+    @property
+    def transposes(self) -> bool:
+        """Whether the data has channels last, and MXNet's operator is given it with channels first."""
+        return self.channels_last and not self.keeps_layout
+
     def graph_channels(self) -> Optional[int]:
         """Returns the data's channels; if its shape does not have them, as the graph implies them."""
         if self.shape[1] is not None or not self.in_graph:
             return self.shape[1]
         return tensors.probe_channels(self.data, len(self.size), self.channels_last)
-
-    @property
-    def transposes(self) -> bool:
-        """Whether the data has channels last, and MXNet's operator is given it with channels first."""
-        return self.channels_last and not self.keeps_layout
 
     def work(self, windows: Windows, operator: str, in_channels: Any = None, **more: Any) -> Work:
         """Returns what an operator has to do with these windows; `more` are fields of :class:`mxsame.planner.Work`.

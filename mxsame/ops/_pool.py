@@ -9,7 +9,7 @@ from mxsame import tensors, validation
 from mxsame.ops._call import choose_plan, run
 from mxsame.ops._inputs import Inputs, canonical
 from mxsame.ops._operator import Operator, arguments_of
-from mxsame.plan import Plan, arrays
+from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
 from mxsame.plan.windows import Windows, make_pool_windows
@@ -188,30 +188,25 @@ class PoolCall(NamedTuple):
             kind, shape = "avg", inputs.shape[:2] + tuple(window.size for window in windows)
             inputs = inputs._replace(shape=shape, native_layout=False)
         # The mean of two elements, one of them the nearest to the other instead of padding, is the mean of the one.
-        pairs = kind == "avg" and all(window.kernel_size <= 2 for window in windows)
-        fill = "edge" if kind == "max" or pairs else "zero"
+        is_of_two = kind == "avg" and all(window.kernel_size <= 2 for window in windows)
+        fill = "edge" if kind == "max" or is_of_two else "zero"
         # oneDNN keeps nothing for the backward pass of a maximum at inference, which may follow.
         doubles = kind == "max" and target.has_saliency and tensors.known_type(inputs.data) == "float32"
         work = inputs.work(windows, kind, **_layouts(inputs, kind, doubles))
         setting = Setting(windows, work, inputs.spatial_axis, fill)
         plan, note = choose_plan(inputs, setting, _refused(inputs))
-        arguments = self._arguments(inputs, setting, plan)
-        gradients = target.has_gradients
-        pooling = Pooling(setting, plan, note, inputs.transposes, arguments, pads, gradients, doubles)
-        if kind != "avg" or fill != "zero" or not plan.fills or note is not None:
-            return pooling
-        plan, setting = replace(plan, pairs=False, blocks=False), setting._replace(work=replace(work, in_channels=1))
-        arguments = self._arguments(inputs, setting, plan)
-        return replace(pooling, divisor=Pooling(setting, plan, None, False, arguments, (), gradients, doubles))
-
-    def _arguments(self, inputs: Inputs, setting: Setting, plan: Plan) -> Dict[str, Any]:
-        kind = setting.work.operator
         more: Dict[str, Any] = {"pool_type": kind.split()[0], "pooling_convention": plan.convention}
         if kind == "lp":
             more["p_value"] = self.p_value
         if kind.startswith("avg"):
             more["count_include_pad"] = kind == "avg with padding"
-        return arguments_of("Pooling", inputs, setting, plan, **more)
+        gradients, divisor = target.has_gradients, None
+        if kind == "avg" and fill == "zero" and plan.fills and note is None:
+            thin, ones = replace(plan, pairs=False, blocks=False), setting._replace(work=replace(work, in_channels=1))
+            arguments = arguments_of("Pooling", inputs, ones, thin, **more)
+            divisor = Pooling(ones, thin, None, False, arguments, (), gradients, doubles)
+        arguments = arguments_of("Pooling", inputs, setting, plan, **more)
+        return Pooling(setting, plan, note, inputs.transposes, arguments, pads, gradients, doubles, divisor)
 
 
 def _layouts(inputs: Inputs, kind: str, doubles: bool) -> Dict[str, Any]:
