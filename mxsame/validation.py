@@ -261,7 +261,7 @@ def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None]
 
 
 def _lengths(value: Sequence[int | None]) -> str:
-    return ", ".join("?" if length is None else str(length) for length in value)
+    return ", ".join("?" if length is None else str(length) for length in value) + "," * (len(value) == 1)
 
 
 def elements(name: str, value: Sequence[int | None]) -> None:

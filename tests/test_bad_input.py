@@ -189,7 +189,7 @@ CONTRADICTIONS = [
         lambda: ops.conv(LAST, W, layout="NHWC"),
         r"weight must have the shape .channels, .kernel_size, .* \(\?, 4, 3, 4\)",
     ),
-    (lambda: ops.conv(D, W, ones(5)), r"bias must have the shape \(channels,\), here \(6\)"),
+    (lambda: ops.conv(D, W, ones(5)), r"bias must have the shape \(channels,\), here \(6,\)"),
     (lambda: ops.depthwise_conv(D, ones(8, 2, 3, 3)), "weight must have the shape"),
     (lambda: ops.depthwise_conv(D, ones(6, 1, 3, 3)), "must be a multiple of"),
     (lambda: ops.depthwise_conv(D, ones(8, 1, 3, 3), ones(4)), "bias must have the shape"),

@@ -1,7 +1,13 @@
 """From a call to MXNet's operator: a call is a record of its arguments, checked and lowered once for all arrays alike.
 
-The call's method `lower` follows its arguments: from a padding to windows, by `choose_plan` from the windows to a plan,
-and from the plan to the arguments of MXNet's operator, and to steps around it.
+The way of the argument `padding` of :func:`mxsame.ops.conv`, for arrays that it has not been called with before:
+
+1. `conv` puts it into a record of its arguments, a `ConvCall`;
+2. `run` looks for the operator of the same call, and finds none;
+3. `ConvCall.lower` checks the call against its arrays, and makes a window of each axis: the padding is in them;
+4. `choose_plan` chooses the fastest of the exact plans for these windows;
+5. `convolution` writes the plan's own part as the arguments of MXNet's operator;
+6. `Convolution.__call__` runs the plan's other steps, before and after MXNet's operator.
 """
 
 from __future__ import annotations
