@@ -162,6 +162,14 @@ class Writer(Walk):
         """With axes of length 1 inserted at these positions."""
         return self.add("Unsqueeze", name, self.integers(axes))
 
+    def in_2d(self, weight: Output, name: str) -> str:
+        """The weight of a 1-D convolution as that of a 2-D one; a parameter that only such convolutions have is one."""
+        value, users = self.graph.value(weight), self.graph.users()[weight.node]
+        if value is None or any(user is None or user.op != "Convolution" for user, _ in users):
+            return self.unsqueezed(name, [2])
+        self._arrays[name] = np.expand_dims(value, 2)
+        return name
+
     def squeezed(self, name: str, axes: Sequence[int]) -> str:
         """Without these axes of length 1."""
         return self.add("Squeeze", name, self.integers(axes))
